@@ -24,9 +24,9 @@ enum dtype {
 };
 
 size_t dtype_bytes(enum dtype t);
-const char *dtype_text(enum dtype t);             // "fp32"
-const char *dtype_safetensors(enum dtype t);      // "F32"
-int dtype_from_safetensors(const char *name);     // enum dtype, or -1 when unknown
+const char *dtype_text(enum dtype t);         // "fp32"
+const char *dtype_safetensors(enum dtype t);  // "F32"
+int dtype_from_safetensors(const char *name); // enum dtype, or -1 when unknown
 
 float dtype_bf16_to_f32(uint16_t x);
 uint16_t dtype_f32_to_bf16(float x); // round to nearest even, NaN stays NaN

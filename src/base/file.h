@@ -26,27 +26,31 @@ void file_map_close(struct file_map *m);
 // removes the temporary file. After any failure call abort.
 struct file_writer {
     int fd;
-    uint64_t bytes;   // written so far
-    struct hash *hash; // when not NULL (set by the caller after begin), every byte written is also hashed
+    uint64_t bytes; // written so far
+    struct hash
+        *hash; // when not NULL (set by the caller after begin), every byte written is also hashed
     char path[1024], tmp[1040];
 };
 int file_writer_begin(struct file_writer *w, const char *path, struct err *e);
 int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struct err *e);
 int file_writer_end(struct file_writer *w, struct err *e);
 void file_writer_abort(struct file_writer *w);
-int file_write_atomic(const char *path, const void *data, size_t bytes, struct err *e); // begin + put + end
+int file_write_atomic(const char *path, const void *data, size_t bytes,
+                      struct err *e); // begin + put + end
 
-int file_make_dirs(const char *path, struct err *e);       // mkdir -p, mode 0777 & ~umask
-int file_sync_dir(const char *path, struct err *e);        // fsync of a directory
+int file_make_dirs(const char *path, struct err *e);              // mkdir -p, mode 0777 & ~umask
+int file_sync_dir(const char *path, struct err *e);               // fsync of a directory
 int file_rename(const char *from, const char *to, struct err *e); // then fsync of to's directory
-int file_remove_tree(const char *path, struct err *e);     // never follows symbolic links
+int file_remove_tree(const char *path, struct err *e);            // never follows symbolic links
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 int file_size(const char *path, uint64_t *out, struct err *e);
-int file_free_bytes(const char *dir, uint64_t *out, struct err *e); // statvfs, for an unprivileged user
+int file_free_bytes(const char *dir, uint64_t *out,
+                    struct err *e); // statvfs, for an unprivileged user
 // Joins into a caller's buffer; ERR_USAGE naming both parts when it does not fit.
 int file_join(char *out, size_t out_bytes, const char *dir, const char *name, struct err *e);
 // Calls fn for each entry name except . and .., sorted; fn returning non-zero stops and is returned.
-int file_list_dir(const char *path, int (*fn)(void *arg, const char *name), void *arg, struct err *e);
+int file_list_dir(const char *path, int (*fn)(void *arg, const char *name), void *arg,
+                  struct err *e);
 
 #endif

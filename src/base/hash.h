@@ -7,7 +7,7 @@
 
 enum { HASH_TEXT_BYTES = 33 }; // 32 hex digits and NUL
 
-struct hash; // streaming state
+struct hash;                 // streaming state
 struct hash *hash_new(void); // NULL when out of memory
 void hash_free(struct hash *h);
 void hash_reset(struct hash *h);

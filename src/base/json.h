@@ -16,19 +16,28 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT, JSON_INVALID };
+enum json_type {
+    JSON_NULL,
+    JSON_BOOL,
+    JSON_NUMBER,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT,
+    JSON_INVALID
+};
 
 struct json_reader {
     const char *text, *at, *end;
-    const char *name;   // of the file, for messages
+    const char *name;       // of the file, for messages
     struct region *strings; // unescaped strings and keys go here
     struct err *e;
-    int rc;             // 0 or the first error
+    int rc; // 0 or the first error
     int depth;
     uint64_t first_bits, object_bits; // per depth: no element seen yet; is an object
 };
 
-void json_reader_init(struct json_reader *r, const char *name, const char *text, size_t bytes, struct region *strings, struct err *e);
+void json_reader_init(struct json_reader *r, const char *name, const char *text, size_t bytes,
+                      struct region *strings, struct err *e);
 enum json_type json_peek(struct json_reader *r); // type of the value that comes next
 int json_enter_object(struct json_reader *r);
 int json_enter_array(struct json_reader *r);
@@ -37,13 +46,16 @@ int json_enter_array(struct json_reader *r);
 bool json_next_key(struct json_reader *r, const char **key);
 // In an array: true when there is a further element (it comes next); false at the end (array left) or on error.
 bool json_next_element(struct json_reader *r);
-int json_read_string(struct json_reader *r, const char **out, size_t *out_bytes); // out_bytes may be NULL; then NUL inside is an error
+int json_read_string(struct json_reader *r, const char **out,
+                     size_t *out_bytes); // out_bytes may be NULL; then NUL inside is an error
 int json_read_double(struct json_reader *r, double *out); // finite only
-int json_read_i64(struct json_reader *r, int64_t *out);   // an integer, exact; "1.0" and 1e3 are accepted when exact
+int json_read_i64(struct json_reader *r,
+                  int64_t *out); // an integer, exact; "1.0" and 1e3 are accepted when exact
 int json_read_bool(struct json_reader *r, bool *out);
 int json_read_null(struct json_reader *r);
 int json_skip(struct json_reader *r); // any value, checked all the same
-int json_finish(struct json_reader *r); // only whitespace may follow; returns the first error if there was one
+int json_finish(
+    struct json_reader *r); // only whitespace may follow; returns the first error if there was one
 // Fails at the current position with the caller's sentence.
 int json_fail(struct json_reader *r, int code, const char *format, ...) ERR_PRINTF(3, 4);
 

@@ -10,9 +10,9 @@
 enum log_level { LOG_INFO, LOG_WARN, LOG_ERROR };
 
 struct log {
-    FILE *stream;  // NULL: silent
-    bool color;    // bold yellow "warning:", bold red "error:"
-    bool live;     // a live line is on screen: clear it before a message
+    FILE *stream; // NULL: silent
+    bool color;   // bold yellow "warning:", bold red "error:"
+    bool live;    // a live line is on screen: clear it before a message
 };
 
 // color is chosen from isatty(stream), NO_COLOR and TERM=dumb.

@@ -20,11 +20,13 @@ struct mem_line { // one row of the table by class
 int mem_open(struct mem **out, struct err *e);
 void mem_close(struct mem *m); // frees what is still held
 // class_name and name must outlive the accountant (string literals).
-int mem_take(struct mem *m, const char *class_name, const char *name, size_t bytes, void **out, struct err *e);
+int mem_take(struct mem *m, const char *class_name, const char *name, size_t bytes, void **out,
+             struct err *e);
 void mem_give(struct mem *m, void *block);
 uint64_t mem_bytes(struct mem *m);
 uint64_t mem_peak_bytes(struct mem *m);
-size_t mem_lines(struct mem *m, struct mem_line *lines, size_t capacity); // returns how many were written
+size_t mem_lines(struct mem *m, struct mem_line *lines,
+                 size_t capacity); // returns how many were written
 
 uint64_t mem_process_rss_bytes(void);      // now, from /proc/self/statm; 0 when unknown
 uint64_t mem_process_peak_rss_bytes(void); // VmHWM

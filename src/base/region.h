@@ -20,7 +20,8 @@ char *region_copy(struct region *r, const char *text);
 char *region_printf(struct region *r, const char *format, ...) ERR_PRINTF(2, 3);
 // Grows an array that lives in the region: returns `old` when count < *capacity, else a copy of twice the size (the
 // old copy stays until the region is freed). NULL when out of memory.
-void *region_grow(struct region *r, void *old, size_t count, size_t *capacity, size_t element_bytes);
+void *region_grow(struct region *r, void *old, size_t count, size_t *capacity,
+                  size_t element_bytes);
 void region_free(struct region *r);
 
 #endif

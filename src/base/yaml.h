@@ -17,7 +17,9 @@ struct yaml_entry {
     int line;
 };
 
-int yaml_read_file(const char *path, struct region *r, struct yaml_entry **entries, size_t *count, struct err *e);
-int yaml_read_text(const char *name, const char *text, size_t bytes, struct region *r, struct yaml_entry **entries, size_t *count, struct err *e);
+int yaml_read_file(const char *path, struct region *r, struct yaml_entry **entries, size_t *count,
+                   struct err *e);
+int yaml_read_text(const char *name, const char *text, size_t bytes, struct region *r,
+                   struct yaml_entry **entries, size_t *count, struct err *e);
 
 #endif

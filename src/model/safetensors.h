@@ -1,8 +1,9 @@
 // safetensors.h - reading and writing HF weight files; hostile until checked.
 //
-// The header is read by the strict pull reader (base/json.h) under the format's rules: length at most 100,000,000, offsets
-// contiguous from 0 to the end of the file without overlap, shape x dtype equal to the range, no duplicate names. Data is
-// read with pread into the caller's buffer (a file that shrinks gives an error, not a signal).
+// The header is read by the strict pull reader (base/json.h) under the format's rules: length at
+// most 100,000,000, offsets contiguous from 0 to the end of the file without overlap, shape x dtype
+// equal to the range, no duplicate names. Data is read with pread into the caller's buffer (a file
+// that shrinks gives an error, not a signal).
 #ifndef HAGGLE_MODEL_SAFETENSORS_H
 #define HAGGLE_MODEL_SAFETENSORS_H
 
@@ -16,11 +17,13 @@ enum { SAFETENSORS_MAX_RANK = 8 };
 
 struct safetensors_entry {
     const char *name;
-    enum dtype dtype;
+    enum dtype
+        dtype; // DTYPE_COUNT: legal in the format (BOOL, I16, F8_E4M3, ...) but not read by haggle
     int rank;
     int64_t dims[SAFETENSORS_MAX_RANK];
     int64_t elements;
-    uint64_t begin, bytes; // inside the data part
+    uint64_t begin, bytes;  // inside the data part
+    const char *dtype_name; // as the file spells it
 };
 
 struct safetensors; // one open file
@@ -28,29 +31,43 @@ struct safetensors; // one open file
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
 void safetensors_close(struct safetensors *st);
 size_t safetensors_count(const struct safetensors *st);
+// In the order of the data; NULL when i is past the end.
 const struct safetensors_entry *safetensors_at(const struct safetensors *st, size_t i);
-const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name); // NULL: not there
-// Reads elements [first, first+n) converted to out_type (floating types among each other; integers only to themselves).
-int safetensors_read(struct safetensors *st, const struct safetensors_entry *t, int64_t first, int64_t n, void *out, enum dtype out_type, struct err *e);
+// NULL when there is no tensor of that name.
+const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name);
+const char *safetensors_path(const struct safetensors *st);
+// Reads elements [first, first+n) converted to out_type (floating types among each other; integers
+// only to themselves). May be called from several threads at once.
+int safetensors_read(struct safetensors *st, const struct safetensors_entry *t, int64_t first,
+                     int64_t n, void *out, enum dtype out_type, struct err *e);
 
-// A model folder's weights: one model.safetensors or the shards of model.safetensors.index.json. Shard paths stay
-// inside the folder; pickle files (.bin, .pt) are refused by name.
+// A model folder's weights: one model.safetensors or the shards of model.safetensors.index.json.
+// Shard paths stay inside the folder (or the blobs of the Hugging Face cache it belongs to); pickle
+// files (.bin, .pt) are refused by name.
 struct weights;
 int weights_open(struct weights **out, const char *dir, struct err *e);
 void weights_close(struct weights *w);
 const struct safetensors_entry *weights_find(const struct weights *w, const char *name);
 size_t weights_count(const struct weights *w);
 const struct safetensors_entry *weights_at(const struct weights *w, size_t i);
-int weights_read(struct weights *w, const struct safetensors_entry *t, int64_t first, int64_t n, void *out, enum dtype out_type, struct err *e);
+int weights_read(struct weights *w, const struct safetensors_entry *t, int64_t first, int64_t n,
+                 void *out, enum dtype out_type, struct err *e);
 
-// Writing: declare all tensors, then write their data in the same order.
+// Writing: declare all tensors, then write their data in the same order. After any failure call
+// abort; close frees the writer only when it returns 0.
 struct safetensors_writer;
 int safetensors_writer_open(struct safetensors_writer **out, const char *path, struct err *e);
-int safetensors_writer_declare(struct safetensors_writer *w, const char *name, enum dtype dtype, int rank, const int64_t *dims, struct err *e);
-// Header is written at the first put. Bytes are appended; each tensor must be filled exactly before the next.
-int safetensors_writer_put(struct safetensors_writer *w, const void *data, size_t bytes, struct err *e);
-// Finishes durably; hash (HASH_TEXT_BYTES, may be NULL) receives the file's fingerprint and bytes its size.
-int safetensors_writer_close(struct safetensors_writer *w, char *hash, uint64_t *bytes, struct err *e);
+int safetensors_writer_declare(struct safetensors_writer *w, const char *name, enum dtype dtype,
+                               int rank, const int64_t *dims, struct err *e);
+// Header is written at the first put. Bytes are appended; each tensor must be filled exactly before
+// the next: a put that would run over the end of a tensor is an error.
+int safetensors_writer_put(struct safetensors_writer *w, const void *data, size_t bytes,
+                           struct err *e);
+// Finishes durably; hash (HASH_TEXT_BYTES, may be NULL) receives the file's fingerprint and bytes
+// its size.
+int safetensors_writer_close(struct safetensors_writer *w, char *hash, uint64_t *bytes,
+                             struct err *e);
+// Removes the unfinished file; NULL is accepted.
 void safetensors_writer_abort(struct safetensors_writer *w);
 
 #endif

@@ -1,10 +1,12 @@
-// shape.h - what a model is, as numbers: read from a built-in name or an HF config.json, never from ranks or knobs.
+// shape.h - what a model is, as numbers: read from a built-in name or an HF config.json, never from
+// ranks or knobs.
 //
-// The four families share one skeleton (embed, layers of attention and MLP around a residual stream, norm, head) and
-// differ in the switches below. src/program/build.c turns a shape into ops; this folder knows names and files.
+// The four families share one skeleton (embed, layers of attention and MLP around a residual
+// stream, norm, head) and differ in the switches below. src/program/build.c turns a shape into ops;
+// this folder knows names and files.
 //
-// Letters used everywhere: B sequences, T tokens per sequence, C width, H query heads, G key/value heads, D head
-// dimension, F MLP width, V vocabulary, L layers.
+// Letters used everywhere: B sequences, T tokens per sequence, C width, H query heads, G key/value
+// heads, D head dimension, F MLP width, V vocabulary, L layers.
 #ifndef HAGGLE_MODEL_SHAPE_H
 #define HAGGLE_MODEL_SHAPE_H
 
@@ -34,8 +36,8 @@ enum model_norm { NORM_LAYER, NORM_RMS };
 enum model_act { ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_SWIGLU };
 
 struct model_rope {
-    double theta;    // 0: no rotary embedding (learned positions instead)
-    bool llama3;     // frequency scaling of Llama 3.1 and later; the four numbers below belong to it
+    double theta; // 0: no rotary embedding (learned positions instead)
+    bool llama3;  // frequency scaling of Llama 3.1 and later; the four numbers below belong to it
     double factor, low_freq_factor, high_freq_factor;
     int64_t original_max_positions;
 };
@@ -50,66 +52,79 @@ struct model_shape {
     float norm_eps;
     bool learned_positions; // GPT-2
     struct model_rope rope;
-    bool qkv_bias, out_bias, mlp_bias; // biases on q/k/v, on the attention output, on the MLP matrices
-    bool qk_norm;                      // RMS norm over each head of q and k (Qwen3)
-    bool packed_qkv;                   // one [C, 3C] matrix (GPT-2) instead of three
-    bool in_out_weights;               // matrices are stored [in, out] (GPT-2's Conv1D) instead of [out, in]
-    bool scale_by_layer;               // attention scores divided by layer index + 1 as well
-    bool unscaled_attention;           // scores not divided by sqrt(D)
+    // Biases on q/k/v, on the attention output, on the MLP matrices.
+    bool qkv_bias, out_bias, mlp_bias;
+    bool qk_norm;            // RMS norm over each head of q and k (Qwen3)
+    bool packed_qkv;         // one [C, 3C] matrix (GPT-2) instead of three
+    bool in_out_weights;     // matrices are stored [in, out] (GPT-2's Conv1D) instead of [out, in]
+    bool scale_by_layer;     // attention scores divided by layer index + 1 as well
+    bool unscaled_attention; // scores not divided by sqrt(D)
     float init_std;
     int64_t bos_id, eos_id; // -1 when the configuration names none
 };
 
-// Built-in shapes: tiny, gpt2-124m, gpt2-1558m, llama-1b, llama-3b, llama-8b, llama-70b, qwen2-0.5b, qwen3-0.6b, ...
-// Unknown names fail with the list and a suggestion.
+// Built-in shapes: tiny, gpt2-124m, gpt2-1558m, llama-1b, llama-3b, llama-8b, llama-70b,
+// qwen2-0.5b, qwen3-0.6b, ... Unknown names fail with the list and a suggestion.
 int model_shape_builtin(struct model_shape *out, const char *name, struct err *e);
 size_t model_shape_builtin_count(void);
 const char *model_shape_builtin_name(size_t i);
-// Reads an HF config.json; every field is checked (ranges, divisibility, unsupported switches) before use.
+// Reads an HF config.json; every field is checked (ranges, divisibility, unsupported switches)
+// before use.
 int model_shape_read_config(struct model_shape *out, const char *path, struct err *e);
 // A built-in name, or a folder that holds config.json.
 int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_dir, struct err *e);
-int model_shape_check(const struct model_shape *s, struct err *e); // the invariants every shape must satisfy
+// The invariants every shape must satisfy; both ways above end with it.
+int model_shape_check(const struct model_shape *s, struct err *e);
 // Writes config.json as transformers would read it.
 int model_shape_write_config(const struct model_shape *s, FILE *f, struct err *e);
 
-// Parameters: each matrix or vector of the model, under its HF name, in a fixed order (embedding first, head last).
+// Parameters: each matrix or vector of the model, under its HF name, in a fixed order (embedding
+// first, head last).
+// clang-format off
 enum model_role {
-    ROLE_WTE, ROLE_WPE,                                       // embedding [V,C], positions [max_positions,C]
-    ROLE_NORM1_W, ROLE_NORM1_B,                               // before attention
-    ROLE_QKV_W, ROLE_QKV_B,                                   // packed
+    ROLE_WTE, ROLE_WPE,             // embedding [V,C], positions [max_positions,C]
+    ROLE_NORM1_W, ROLE_NORM1_B,     // before attention
+    ROLE_QKV_W, ROLE_QKV_B,         // packed
     ROLE_Q_W, ROLE_Q_B, ROLE_K_W, ROLE_K_B, ROLE_V_W, ROLE_V_B,
-    ROLE_QNORM_W, ROLE_KNORM_W,                               // per head, [D]
-    ROLE_OUT_W, ROLE_OUT_B,                                   // attention output projection
-    ROLE_NORM2_W, ROLE_NORM2_B,                               // before the MLP
-    ROLE_GATE_W, ROLE_GATE_B, ROLE_UP_W, ROLE_UP_B, ROLE_DOWN_W, ROLE_DOWN_B, // plain MLPs have up and down only
-    ROLE_NORMF_W, ROLE_NORMF_B,                               // after the last layer
-    ROLE_HEAD_W,                                              // [V,C]; absent when tied
+    ROLE_QNORM_W, ROLE_KNORM_W,     // per head, [D]
+    ROLE_OUT_W, ROLE_OUT_B,         // attention output projection
+    ROLE_NORM2_W, ROLE_NORM2_B,     // before the MLP
+    ROLE_GATE_W, ROLE_GATE_B,       // SwiGLU only; plain MLPs have up and down
+    ROLE_UP_W, ROLE_UP_B, ROLE_DOWN_W, ROLE_DOWN_B,
+    ROLE_NORMF_W, ROLE_NORMF_B,     // after the last layer
+    ROLE_HEAD_W,                    // [V,C]; absent when tied
     ROLE_COUNT
 };
+// clang-format on
 
 enum model_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 struct model_param {
-    char name[128];      // HF name, e.g. transformer.h.0.attn.c_attn.weight
+    char name[128]; // HF name, e.g. transformer.h.0.attn.c_attn.weight
     enum model_role role;
-    int layer;           // -1: not part of a layer
-    int rank;            // 1 or 2
-    int64_t dims[2];     // as stored in HF files
-    bool matrix;         // decayed by default: weight matrices and embeddings; not norms, not biases
+    int layer;       // -1: not part of a layer
+    int rank;        // 1 or 2
+    int64_t dims[2]; // as stored in HF files
+    bool matrix;     // decayed by default: weight matrices and embeddings; not norms, not biases
     enum model_init init;
-    float init_std;      // of INIT_NORMAL; GPT-2 scales the residual projections by 1/sqrt(2L)
+    float init_std; // of INIT_NORMAL; GPT-2 scales the residual projections by 1/sqrt(2L)
 };
 
 bool model_has_role(const struct model_shape *s, enum model_role role);
-// Fills one parameter's description; layer is ignored for roles outside layers. False when the model has no such role.
-bool model_param_get(const struct model_shape *s, enum model_role role, int layer, struct model_param *out);
-int64_t model_param_count(const struct model_shape *s);    // number of parameters as tensors
-bool model_param_at(const struct model_shape *s, int64_t i, struct model_param *out); // i-th in the fixed order
-int64_t model_total_elements(const struct model_shape *s); // the "124M"
+// Fills one parameter's description; layer is ignored for roles outside layers. False when the
+// model has no such role.
+bool model_param_get(const struct model_shape *s, enum model_role role, int layer,
+                     struct model_param *out);
+int64_t model_param_count(const struct model_shape *s); // number of parameters as tensors
+// The i-th in the fixed order; false past the end.
+bool model_param_at(const struct model_shape *s, int64_t i, struct model_param *out);
+// The "124M"; -1 when it does not fit in int64, which no checked shape does.
+int64_t model_total_elements(const struct model_shape *s);
 
-// Fills n elements of a parameter starting at `begin` by its init rule; a function of (seed, name, element) alone.
-void model_param_init(const struct model_param *p, uint64_t seed, int64_t begin, int64_t n, float *out);
+// Fills n elements of a parameter starting at `begin` by its init rule; a function of (seed, name,
+// element) alone.
+void model_param_init(const struct model_param *p, uint64_t seed, int64_t begin, int64_t n,
+                      float *out);
 // Rotary inverse frequencies, D/2 of them, llama3 scaling applied, as HF computes them in float32.
 void model_rope_frequencies(const struct model_shape *s, float *out);
 

@@ -39,6 +39,7 @@ enum tensor_class {
 #undef X
         CLASS_COUNT
 };
+const char *tensor_class_name(enum tensor_class c);
 
 // A life is the span over which a tensor's bytes must be its own.
 enum tensor_life {
@@ -66,11 +67,10 @@ struct tensor {
     int layer;                      // the model layer it belongs to; -1 none
     bool trainable;                 // of weights
     bool decay;                     // of weights: weight decay applies
+    bool replica;                   // of weights: another rank counts its gradient in the global norm
     int grad;                       // of weights: the gradient's tensor, -1 none
     uint64_t bytes;                 // of one copy, unpadded (roots)
-    uint64_t offset;                // of slot 0 in the arena, set by layout (roots and views)
-    uint64_t slot_stride;           // bytes from slot s to slot s+1 when laid out regularly; see slot_offset
-    uint64_t *slot_offset;          // one per slot, set by layout (roots and views)
+    uint64_t *offset;               // in the arena, one per slot; set by layout (roots and views), NULL before
 };
 
 // ---------------------------------------------------------------- ops
@@ -239,9 +239,9 @@ struct op_cost {
 };
 struct op_cost op_cost_of(const struct program *p, const struct op *op);
 
-// Promotes LIFE_SEGMENT tensors that are written in a forward and read in a backward to LIFE_SLOT, and gives slot
-// tensors `slots` copies. Called after anything that adds or moves ops.
-void program_settle_lives(struct program *p, int slots);
+// Promotes transient tensors that both a forward and a backward touch to LIFE_SLOT, with slots[chunk] copies (chunk of
+// the segments that touch them); the others live inside one segment. Called after the last edit.
+void program_settle_lives(struct program *p, const int *slots);
 // Drops tensors that no op touches (persistent inputs stay) and renumbers.
 int program_sweep(struct program *p, struct err *e);
 

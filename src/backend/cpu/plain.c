@@ -1,0 +1,76 @@
+// plain.c - ops that move bytes or handle a few doubles, for the reference backend and as the fast one's fallback.
+#include "backend/cpu/plain.h"
+#include "backend/operands.h"
+
+#include <math.h>
+#include <string.h>
+
+static char *row_of(const struct operand *o, int64_t row) {
+    return (char *)o->data + row * o->ld * (int64_t)dtype_bytes(o->dtype);
+}
+
+// An op without rows (m = 0) is one of n elements in a row: results, flat gradients.
+static int64_t rows_of(const struct op *op) {
+    return op->m > 0 ? op->m : 1;
+}
+
+int plain_zero(const struct op_call *c) {
+    size_t bytes = (size_t)c->op->n * dtype_bytes(c->out[0].dtype);
+    for (int64_t i = 0; i < rows_of(c->op) && bytes > 0; i++)
+        memset(row_of(&c->out[0], i), 0, bytes);
+    return 0;
+}
+
+int plain_copy(const struct op_call *c, struct err *e) {
+    const struct op *op = c->op;
+    enum dtype type = c->in[0].dtype;
+    if (type != c->out[0].dtype)
+        return err_set(e, ERR_MISMATCH, "copy: from %s to %s is a cast", dtype_text(type),
+                       dtype_text(c->out[0].dtype));
+    if (op->flags & OP_ACCUMULATE && type != DTYPE_F32 && type != DTYPE_F64)
+        return err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds fp32 and fp64, not %s",
+                       dtype_text(type));
+    for (int64_t i = 0; i < op->m && op->n > 0; i++) {
+        const void *x = row_of(&c->in[0], i);
+        void *y = row_of(&c->out[0], i);
+        if (!(op->flags & OP_ACCUMULATE))
+            memmove(y, x, (size_t)op->n * dtype_bytes(type));
+        else if (type == DTYPE_F32)
+            for (int64_t j = 0; j < op->n; j++)
+                ((float *)y)[j] += ((const float *)x)[j];
+        else
+            for (int64_t j = 0; j < op->n; j++)
+                ((double *)y)[j] += ((const double *)x)[j];
+    }
+    return 0;
+}
+
+static bool is_float(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
+}
+
+int plain_cast(const struct op_call *c, struct err *e) {
+    enum dtype from = c->in[0].dtype, to = c->out[0].dtype;
+    if (c->op->n == 0)
+        return 0;
+    if (!is_float(from) || !is_float(to))
+        return err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s", dtype_text(from), dtype_text(to));
+    for (int64_t i = 0; i < rows_of(c->op); i++)
+        dtype_convert(row_of(&c->out[0], i), to, row_of(&c->in[0], i), from, (size_t)c->op->n);
+    return 0;
+}
+
+// As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no clipping.
+int plain_clip(const struct op_call *c) {
+    const double *sq = c->in[0].data, *hyper = c->in[1].data;
+    double *out = c->out[0].data, sum = 0;
+    for (int64_t i = 0; i < c->op->n; i++)
+        sum += sq[i];
+    double norm = sqrt(sum), clip = hyper[HYPER_CLIP];
+    bool skip = !isfinite(norm);
+    double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
+    out[CLIP_NORM] = norm;
+    out[CLIP_SKIP] = skip;
+    out[CLIP_FACTOR] = skip ? 0 : factor < 1 ? factor : 1;
+    return 0;
+}

@@ -1,0 +1,122 @@
+// operands.c - the table of operand types per op, and the check of a call against it.
+//
+// Letters: f the activations' float type (all f of a call are equal), d float64 (hyper, results, clip, sq), i int32,
+// s float32 (constants such as inverse frequencies), x any type. A capital is the same, but may be absent.
+#include "backend/operands.h"
+
+struct signature {
+    const char *in, *out; // NULL: not an op of a single rank's kernels
+};
+
+static const struct signature signatures[OP_COUNT] = {
+    [OP_ZERO] = {"", "x"},
+    [OP_COPY] = {"x", "x"},
+    [OP_CAST] = {"x", "x"},
+    [OP_EMBED] = {"ifIF", "f"},
+    [OP_NORM] = {"fFF", "ff"},
+    [OP_MATMUL] = {"ffF", "f"},
+    [OP_ROPE_TABLE] = {"is", "f"},
+    [OP_ROPE] = {"ff", "f"},
+    [OP_ATTENTION] = {"fffI", "ff"},
+    [OP_ACT] = {"f", "f"},
+    [OP_SWIGLU] = {"ff", "f"},
+    [OP_ADD] = {"ff", "f"},
+    [OP_LOSS] = {"fiD", "ff"},
+    [OP_LOSS_SUM] = {"fi", "d"},
+    [OP_EMBED_DW] = {"if", "f"},
+    [OP_NORM_DX] = {"ffFf", "f"},
+    [OP_NORM_DW] = {"fff", "fF"},
+    [OP_MATMUL_DX] = {"ff", "f"},
+    [OP_MATMUL_DW] = {"ff", "f"},
+    [OP_BIAS_DB] = {"f", "f"},
+    [OP_ATTENTION_BWD] = {"ffffffI", "fff"},
+    [OP_ACT_BWD] = {"ff", "f"},
+    [OP_SWIGLU_BWD] = {"fff", "ff"},
+    [OP_GRAD_SQNORM] = {"f", "d"},
+    [OP_CLIP] = {"dd", "d"},
+    [OP_ADAMW] = {"fdDfff", "fff"},
+    [OP_GATHER_ROWS] = {"fi", "f"},
+    [OP_ARGMAX] = {"f", "i"},
+    [OP_KV_APPEND] = {"ffiff", "ff"},
+    [OP_ATTENTION_DECODE] = {"fffi", "f"},
+};
+
+static const char *const names[OP_COUNT] = {
+#define OP(kind, name, category, in, out, what) name,
+#include "program/ops.def"
+#undef OP
+};
+
+const char *backend_op_name(enum op_kind kind) {
+    return (int)kind >= 0 && kind < OP_COUNT ? names[kind] : "unknown";
+}
+
+static int check_operand(const struct op_call *call, const struct operand *o, char letter,
+                         const char *side, int index, enum dtype *float_type, struct err *e) {
+    const char *name = backend_op_name(call->op->kind);
+    bool optional = letter >= 'A' && letter <= 'Z';
+    if (optional)
+        letter = (char)(letter - 'A' + 'a');
+    if (!o->data) {
+        // Tensors without elements have no bytes, so a missing pointer is only wrong where there is work to do.
+        bool empty = call->op->m == 0 && call->op->n == 0 && call->op->batch == 0;
+        if (optional || empty)
+            return 0;
+        return err_set(e, ERR_INTERNAL, "%s: %s %d is missing", name, side, index);
+    }
+    if ((int)o->dtype < 0 || o->dtype >= DTYPE_COUNT)
+        return err_set(e, ERR_INTERNAL, "%s: %s %d has no element type", name, side, index);
+    enum dtype want = o->dtype;
+    switch (letter) {
+    case 'd':
+        want = DTYPE_F64;
+        break;
+    case 'i':
+        want = DTYPE_I32;
+        break;
+    case 's':
+        want = DTYPE_F32;
+        break;
+    case 'f':
+        if (*float_type == DTYPE_COUNT)
+            *float_type = o->dtype;
+        want = *float_type;
+        break;
+    default:
+        break;
+    }
+    if (o->dtype != want)
+        return err_set(e, ERR_MISMATCH, "%s: %s %d is %s where %s is expected", name, side, index,
+                       dtype_text(o->dtype), dtype_text(want));
+    return 0;
+}
+
+int backend_check_call(const struct op_call *call, enum dtype *float_type, struct err *e) {
+    const struct op *op = call->op;
+    *float_type = DTYPE_COUNT;
+    const struct signature *s = &signatures[op->kind];
+    if (!s->in)
+        return err_set(e, ERR_UNSUPPORTED, "%s: no CPU kernel", backend_op_name(op->kind));
+    for (int i = 0; s->in[i]; i++)
+        TRY(check_operand(call, &call->in[i], s->in[i], "input", i, float_type, e));
+    for (int i = 0; s->out[i]; i++)
+        TRY(check_operand(call, &call->out[i], s->out[i], "output", i, float_type, e));
+    if (op->m < 0 || op->n < 0 || op->k < 0 || op->batch < 0 || op->seq < 0 || op->heads < 0 ||
+        op->kv_heads < 0 || op->head_dim < 0)
+        return err_set(e, ERR_INTERNAL, "%s: a size is negative", backend_op_name(op->kind));
+    const unsigned adds = 1u << OP_COPY | 1u << OP_MATMUL | 1u << OP_LOSS_SUM | 1u << OP_EMBED_DW |
+                          1u << OP_NORM_DX | 1u << OP_NORM_DW | 1u << OP_MATMUL_DX |
+                          1u << OP_MATMUL_DW | 1u << OP_BIAS_DB | 1u << OP_GRAD_SQNORM;
+    _Static_assert(OP_GRAD_SQNORM < 32, "the set of ops that add is a 32-bit mask");
+    if (op->flags & OP_ACCUMULATE && !(op->kind < 32 && adds >> op->kind & 1))
+        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output", backend_op_name(op->kind));
+    bool attends = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD ||
+                   op->kind == OP_ATTENTION_DECODE;
+    if (attends && (op->kv_heads == 0 || op->heads % op->kv_heads != 0))
+        return err_set(e, ERR_USAGE, "%s: %lld query heads cannot share %lld key/value heads",
+                       backend_op_name(op->kind), (long long)op->heads, (long long)op->kv_heads);
+    if ((op->kind == OP_ROPE || op->kind == OP_ROPE_TABLE) && op->head_dim % 2 != 0)
+        return err_set(e, ERR_USAGE, "%s: head dimension %lld is odd, rotary embedding needs pairs",
+                       backend_op_name(op->kind), (long long)op->head_dim);
+    return 0;
+}

@@ -1,0 +1,466 @@
+// file.c - files: whole reads with a ceiling, read-only maps, durable writes.
+//
+// Every system call that can be interrupted is retried on EINTR, except close (on Linux the descriptor is gone either
+// way) and fsync that failed (the kernel may have dropped the dirty pages and marked them clean: a second fsync that
+// succeeds would be a lie). Opens use O_NONBLOCK so a FIFO in place of a file is refused instead of waited for.
+#include "base/file.h"
+#include "base/hash.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+// Linux transfers at most 0x7ffff000 bytes per call anyway; a smaller step keeps ssize_t out of the question.
+static const size_t IO_STEP_BYTES = (size_t)1 << 30;
+enum { TREE_DEPTH_MAX = 128 };
+
+static int fail_io(struct err *e, const char *what, const char *path) {
+    int cause = errno;
+    return err_set(e, cause == ENOMEM ? ERR_MEMORY : ERR_IO, "%s '%s': %s", what, path,
+                   strerror(cause));
+}
+
+static int open_retry(const char *path, int flags, mode_t mode) {
+    int fd;
+    do {
+        fd = open(path, flags, mode);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+// Opens a regular file for reading; *fd is closed again on failure.
+static int open_regular(const char *path, int *fd, struct stat *st, struct err *e) {
+    *fd = open_retry(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    if (*fd < 0)
+        return fail_io(e, "cannot open", path);
+    int rc = 0;
+    if (fstat(*fd, st) != 0)
+        rc = fail_io(e, "cannot examine", path);
+    else if (!S_ISREG(st->st_mode))
+        rc = err_set(e, ERR_FORMAT, "'%s' is %s, not a regular file", path,
+                     S_ISDIR(st->st_mode) ? "a directory" : "a device, pipe or socket");
+    if (rc)
+        close(*fd);
+    return rc;
+}
+
+int file_read_all(const char *path, size_t max_bytes, char **out, size_t *out_bytes,
+                  struct err *e) {
+    int fd;
+    struct stat st;
+    *out = NULL;
+    *out_bytes = 0;
+    TRY(open_regular(path, &fd, &st, e));
+    int rc = 0;
+    char *buffer = NULL;
+    size_t used = 0, capacity = 0;
+    if (max_bytes > SIZE_MAX / 2 - 2)
+        max_bytes = SIZE_MAX / 2 - 2;
+    if ((uint64_t)st.st_size > max_bytes) {
+        rc = err_set(e, ERR_FORMAT, "'%s' has %llu bytes; at most %zu are accepted", path,
+                     (unsigned long long)st.st_size, max_bytes);
+        goto done;
+    }
+    // The size is a hint: files in /proc claim 0, and a file may grow while it is read. One byte more than the limit
+    // is asked for so that growth past it is seen.
+    capacity = (size_t)st.st_size + 2;
+    for (;;) {
+        if (!buffer || used + 1 >= capacity) {
+            if (buffer)
+                capacity = capacity * 2 > max_bytes + 2 ? max_bytes + 2 : capacity * 2;
+            char *wider = realloc(buffer, capacity);
+            if (!wider) {
+                rc = err_set(e, ERR_MEMORY, "no memory to read '%s' (%zu bytes)", path, capacity);
+                goto done;
+            }
+            buffer = wider;
+        }
+        size_t step = capacity - 1 - used;
+        ssize_t n = read(fd, buffer + used, step < IO_STEP_BYTES ? step : IO_STEP_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            rc = fail_io(e, "cannot read", path);
+            goto done;
+        }
+        if (n == 0)
+            break;
+        used += (size_t)n;
+        if (used > max_bytes) {
+            rc = err_set(e, ERR_FORMAT, "'%s' has more than the %zu bytes accepted", path,
+                         max_bytes);
+            goto done;
+        }
+    }
+    buffer[used] = '\0';
+    *out = buffer;
+    *out_bytes = used;
+    buffer = NULL;
+done:
+    free(buffer);
+    close(fd);
+    return rc;
+}
+
+int file_map_open(struct file_map *m, const char *path, struct err *e) {
+    int fd;
+    struct stat st;
+    *m = (struct file_map){0};
+    TRY(open_regular(path, &fd, &st, e));
+    int rc = 0;
+    if (st.st_size > 0) {
+        if ((uint64_t)st.st_size > SIZE_MAX / 2) {
+            rc = err_set(e, ERR_FORMAT, "'%s' is too large to map", path);
+        } else {
+            void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+            if (p == MAP_FAILED)
+                rc = fail_io(e, "cannot map", path);
+            else
+                *m = (struct file_map){p, (size_t)st.st_size};
+        }
+    }
+    close(fd);
+    return rc;
+}
+
+void file_map_close(struct file_map *m) {
+    if (m->data)
+        munmap((void *)m->data, m->bytes);
+    *m = (struct file_map){0};
+}
+
+// ---- durable writing ----
+
+int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
+    w->fd = -1;
+    w->bytes = 0;
+    w->hash = NULL;
+    w->path[0] = w->tmp[0] = '\0';
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof w->path)
+        return err_set(e, ERR_USAGE, "a path to write has %zu characters; 1 to %zu are accepted", n,
+                       sizeof w->path - 1);
+    memcpy(w->path, path, n + 1);
+    snprintf(w->tmp, sizeof w->tmp, "%s.tmp", path);
+    // A leftover of a crash is overwritten; a symbolic link in its place is not followed.
+    w->fd =
+        open_retry(w->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
+    if (w->fd < 0) {
+        int rc = fail_io(e, "cannot create", w->tmp);
+        w->tmp[0] = '\0';
+        return rc;
+    }
+    return 0;
+}
+
+int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struct err *e) {
+    if (w->fd < 0 || !w->tmp[0])
+        return err_set(e, ERR_INTERNAL, "a file that is not open for writing was written to");
+    const unsigned char *p = data;
+    size_t left = bytes;
+    while (left > 0) {
+        ssize_t n = write(w->fd, p, left < IO_STEP_BYTES ? left : IO_STEP_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_io(e, "cannot write", w->tmp);
+        if (n == 0)
+            return err_set(e, ERR_IO, "cannot write '%s': the device accepts no more", w->tmp);
+        p += n;
+        left -= (size_t)n;
+        w->bytes += (uint64_t)n;
+    }
+    if (w->hash && bytes)
+        hash_add(w->hash, data, bytes);
+    return 0;
+}
+
+// fsync of an open directory. Filesystems that have no such thing say EINVAL; there is nothing to make durable there.
+static int sync_dir_fd(int fd, const char *path, struct err *e) {
+    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+        return fail_io(e, "cannot make durable the directory", path);
+    return 0;
+}
+
+int file_sync_dir(const char *path, struct err *e) {
+    int fd = open_retry(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return fail_io(e, "cannot open the directory", path);
+    int rc = sync_dir_fd(fd, path, e);
+    close(fd);
+    return rc;
+}
+
+// The directory a path's last component lives in: "a/b" -> "a", "b" -> ".", "/b" -> "/".
+static int parent_of(const char *path, char out[PATH_MAX], struct err *e) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (n >= PATH_MAX)
+        return err_set(e, ERR_USAGE, "a path has more than %d characters", PATH_MAX - 1);
+    if (n == 0) {
+        out[0] = '.';
+        n = 1;
+    } else {
+        memcpy(out, path, n);
+    }
+    out[n] = '\0';
+    return 0;
+}
+
+static int sync_parent(const char *path, struct err *e) {
+    char parent[PATH_MAX];
+    TRY(parent_of(path, parent, e));
+    return file_sync_dir(parent, e);
+}
+
+int file_writer_end(struct file_writer *w, struct err *e) {
+    if (w->fd < 0 || !w->tmp[0])
+        return err_set(e, ERR_INTERNAL, "a file that is not open for writing was ended");
+    if (fsync(w->fd) != 0)
+        return fail_io(e, "cannot make durable", w->tmp);
+    int closed = close(w->fd);
+    w->fd = -1;
+    // Network filesystems report a full disk as late as here.
+    if (closed != 0 && errno != EINTR)
+        return fail_io(e, "cannot close", w->tmp);
+    if (rename(w->tmp, w->path) != 0)
+        return fail_io(e, "cannot put in place", w->path);
+    w->tmp[0] = '\0';
+    return sync_parent(w->path, e);
+}
+
+void file_writer_abort(struct file_writer *w) {
+    // tmp is empty in a zeroed struct, after end and after a failed begin: then fd is not ours to close.
+    if (!w->tmp[0])
+        return;
+    if (w->fd >= 0)
+        close(w->fd);
+    unlink(w->tmp);
+    w->fd = -1;
+    w->tmp[0] = '\0';
+}
+
+int file_write_atomic(const char *path, const void *data, size_t bytes, struct err *e) {
+    struct file_writer w;
+    int rc = file_writer_begin(&w, path, e);
+    if (rc == 0)
+        rc = file_writer_put(&w, data, bytes, e);
+    if (rc == 0)
+        rc = file_writer_end(&w, e);
+    if (rc)
+        file_writer_abort(&w);
+    return rc;
+}
+
+// ---- directories ----
+
+int file_make_dirs(const char *path, struct err *e) {
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof part)
+        return err_set(e, ERR_USAGE, "a directory name has %zu characters; 1 to %zu are accepted",
+                       n, sizeof part - 1);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        char stop = part[i];
+        part[i] = '\0';
+        if (part[i - 1] != '/') {
+            if (mkdir(part, 0777) == 0)
+                // Files below are durable only if the way to them is.
+                TRY(sync_parent(part, e));
+            else if (errno != EEXIST && !file_is_dir(part))
+                return fail_io(e, "cannot create the directory", part);
+        }
+        part[i] = stop;
+    }
+    if (!file_is_dir(path))
+        return err_set(e, ERR_IO, "cannot create the directory '%s': a file has that name", path);
+    return 0;
+}
+
+int file_rename(const char *from, const char *to, struct err *e) {
+    if (rename(from, to) != 0) {
+        int cause = errno;
+        return err_set(e, ERR_IO, "cannot rename '%s' to '%s': %s", from, to, strerror(cause));
+    }
+    return sync_parent(to, e);
+}
+
+static int remove_entry(int dir, const char *name, int depth, struct err *e);
+
+// Empties the directory `fd`, which it closes. Scans until a scan removes nothing: some filesystems skip entries when
+// others vanish under the reader.
+static int empty_dir(int fd, const char *name, int depth, struct err *e) {
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        int rc = fail_io(e, "cannot list the directory", name);
+        close(fd);
+        return rc;
+    }
+    int rc = 0;
+    for (bool again = true; again && rc == 0;) {
+        again = false;
+        for (;;) {
+            errno = 0;
+            struct dirent *entry = readdir(d);
+            if (!entry) {
+                if (errno)
+                    rc = fail_io(e, "cannot list the directory", name);
+                break;
+            }
+            if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+                continue;
+            rc = remove_entry(dirfd(d), entry->d_name, depth, e);
+            if (rc)
+                break;
+            again = true;
+        }
+        rewinddir(d);
+    }
+    closedir(d);
+    return rc;
+}
+
+static int remove_entry(int dir, const char *name, int depth, struct err *e) {
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    // EISDIR on Linux, EPERM by POSIX: a directory. Anything else is the answer.
+    if (errno != EISDIR && errno != EPERM)
+        return fail_io(e, "cannot remove", name);
+    if (depth == 0)
+        return err_set(e, ERR_UNSUPPORTED, "cannot remove '%s': nested deeper than %d directories",
+                       name, TREE_DEPTH_MAX);
+    int fd;
+    do {
+        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : fail_io(e, "cannot open the directory", name);
+    TRY(empty_dir(fd, name, depth - 1, e));
+    if (unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+        return fail_io(e, "cannot remove the directory", name);
+    return 0;
+}
+
+int file_remove_tree(const char *path, struct err *e) {
+    char name[PATH_MAX];
+    size_t n = strlen(path);
+    // "link/" would reach through the link: the slash goes first.
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (n == 0 || n >= sizeof name || (n == 1 && (path[0] == '/' || path[0] == '.')))
+        return err_set(e, ERR_USAGE, "'%s' is not a tree to remove", path);
+    memcpy(name, path, n);
+    name[n] = '\0';
+    int rc = remove_entry(AT_FDCWD, name, TREE_DEPTH_MAX, e);
+    return rc ? err_context(e, "removing '%s'", name), rc : 0;
+}
+
+bool file_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool file_is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int file_size(const char *path, uint64_t *out, struct err *e) {
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return fail_io(e, "cannot examine", path);
+    *out = (uint64_t)st.st_size;
+    return 0;
+}
+
+int file_free_bytes(const char *dir, uint64_t *out, struct err *e) {
+    struct statvfs fs;
+    int rc;
+    do {
+        rc = statvfs(dir, &fs);
+    } while (rc != 0 && errno == EINTR);
+    if (rc != 0)
+        return fail_io(e, "cannot examine the filesystem of", dir);
+    *out = (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
+    return 0;
+}
+
+int file_join(char *out, size_t out_bytes, const char *dir, const char *name, struct err *e) {
+    size_t n = strlen(dir);
+    const char *slash = n > 0 && dir[n - 1] != '/' ? "/" : "";
+    int want = snprintf(out, out_bytes, "%s%s%s", dir, slash, name);
+    if (want < 0 || (size_t)want >= out_bytes) {
+        if (out_bytes)
+            out[0] = '\0';
+        return err_set(e, ERR_USAGE, "the path '%s' + '%s' is longer than %zu characters", dir,
+                       name, out_bytes ? out_bytes - 1 : 0);
+    }
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int file_list_dir(const char *path, int (*fn)(void *arg, const char *name), void *arg,
+                  struct err *e) {
+    DIR *d = opendir(path);
+    if (!d)
+        return fail_io(e, "cannot list the directory", path);
+    char **names = NULL;
+    size_t count = 0, capacity = 0;
+    int rc = 0;
+    for (;;) {
+        errno = 0;
+        struct dirent *entry = readdir(d);
+        if (!entry) {
+            if (errno)
+                rc = fail_io(e, "cannot list the directory", path);
+            break;
+        }
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (count == capacity) {
+            size_t wider = capacity ? capacity * 2 : 64;
+            char **p = realloc(names, wider * sizeof *names);
+            if (!p) {
+                rc = err_set(e, ERR_MEMORY, "no memory to list '%s'", path);
+                break;
+            }
+            names = p;
+            capacity = wider;
+        }
+        names[count] = strdup(entry->d_name);
+        if (!names[count]) {
+            rc = err_set(e, ERR_MEMORY, "no memory to list '%s'", path);
+            break;
+        }
+        count++;
+    }
+    closedir(d);
+    if (rc == 0 && count)
+        qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 0; i < count; i++) {
+        if (rc == 0)
+            rc = fn(arg, names[i]);
+        free(names[i]);
+    }
+    free(names);
+    return rc;
+}

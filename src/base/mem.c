@@ -1,0 +1,246 @@
+// mem.c - large memory: every block has a name and a class, and bytes are known by class at any time.
+//
+// Counts are the bytes asked for, not the pages they round up to: the layout promises bytes to the byte, and the two must
+// agree. One mutex covers the lists; blocks are few (arenas, maps) and taken at set-up, never inside a step.
+#include "base/mem.h"
+
+#include "base/cgroup.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const size_t HUGE_BYTES = (size_t)2
+                                 << 20; // a huge page on x86-64, and on arm64 with 4 KiB pages
+// Below this a request is not worth a look at /proc.
+static const size_t CHECKED_BYTES = (size_t)64 << 20;
+
+struct block {
+    struct block *next;
+    struct line *line;
+    const char *name;
+    void *address;
+    size_t bytes, mapped_bytes;
+};
+
+struct line {
+    struct line *next;
+    struct mem_line row;
+};
+
+struct mem {
+    pthread_mutex_t lock;
+    struct block *blocks;
+    struct line *lines; // in order of first use
+    uint64_t bytes, peak_bytes;
+};
+
+int mem_open(struct mem **out, struct err *e) {
+    *out = NULL;
+    struct mem *m = calloc(1, sizeof *m);
+    if (!m || pthread_mutex_init(&m->lock, NULL) != 0) {
+        free(m);
+        return err_set(e, ERR_MEMORY, "no memory for the memory accountant");
+    }
+    *out = m;
+    return 0;
+}
+
+void mem_close(struct mem *m) {
+    if (!m)
+        return;
+    for (struct block *b = m->blocks, *next; b; b = next) {
+        next = b->next;
+        munmap(b->address, b->mapped_bytes);
+        free(b);
+    }
+    for (struct line *l = m->lines, *next; l; l = next) {
+        next = l->next;
+        free(l);
+    }
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+// The line of a class, made on first use; NULL when out of memory. Under the lock.
+static struct line *find_line(struct mem *m, const char *class_name) {
+    struct line **p = &m->lines;
+    for (; *p; p = &(*p)->next)
+        if (strcmp((*p)->row.class_name, class_name) == 0)
+            return *p;
+    struct line *l = calloc(1, sizeof *l);
+    if (l)
+        l->row.class_name = class_name;
+    *p = l;
+    return l;
+}
+
+// Maps `mapped` bytes at a 2 MiB boundary: maps one huge page too many and cuts off both ends.
+static void *map_aligned(size_t mapped) {
+    size_t wide = mapped + HUGE_BYTES;
+    unsigned char *raw =
+        mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED)
+        return NULL;
+    size_t head = (size_t)(-(uintptr_t)raw & (HUGE_BYTES - 1));
+    unsigned char *aligned = raw + head;
+    if (head)
+        munmap(raw, head);
+    if (wide - head - mapped)
+        munmap(aligned + mapped, wide - head - mapped);
+    // Advice only: where transparent huge pages are off this fails and nothing is lost.
+    madvise(aligned, mapped, MADV_HUGEPAGE);
+    return aligned;
+}
+
+static int fail_take(struct err *e, const char *class_name, const char *name, size_t bytes,
+                     uint64_t available) {
+    char want[TEXT_UNIT_BYTES], have[TEXT_UNIT_BYTES];
+    return err_set(e, ERR_MEMORY, "no memory for %s (%s): %s asked for, %s available", name,
+                   class_name, text_bytes(want, bytes), text_bytes(have, available));
+}
+
+int mem_take(struct mem *m, const char *class_name, const char *name, size_t bytes, void **out,
+             struct err *e) {
+    *out = NULL;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX / 2)
+        return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
+    // Linux hands out more than it has and kills the process at first touch; refused here, it is a value.
+    if (bytes >= CHECKED_BYTES) {
+        uint64_t available = mem_machine_available_bytes();
+        if (available && bytes > available)
+            return fail_take(e, class_name, name, bytes, available);
+    }
+    size_t mapped = bytes ? (bytes + page - 1) / page * page : page;
+    void *address = map_aligned(mapped);
+    struct block *b = address ? malloc(sizeof *b) : NULL;
+    if (!b) {
+        if (address)
+            munmap(address, mapped);
+        return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
+    }
+    pthread_mutex_lock(&m->lock);
+    struct line *l = find_line(m, class_name);
+    if (l) {
+        *b = (struct block){m->blocks, l, name, address, bytes, mapped};
+        m->blocks = b;
+        l->row.bytes += bytes;
+        if (l->row.bytes > l->row.peak_bytes)
+            l->row.peak_bytes = l->row.bytes;
+        m->bytes += bytes;
+        if (m->bytes > m->peak_bytes)
+            m->peak_bytes = m->bytes;
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (!l) {
+        munmap(address, mapped);
+        free(b);
+        return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
+    }
+    *out = address;
+    return 0;
+}
+
+void mem_give(struct mem *m, void *block) {
+    if (!block)
+        return;
+    pthread_mutex_lock(&m->lock);
+    struct block **p = &m->blocks;
+    while (*p && (*p)->address != block)
+        p = &(*p)->next;
+    struct block *b = *p;
+    if (b) {
+        *p = b->next;
+        b->line->row.bytes -= b->bytes;
+        m->bytes -= b->bytes;
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (b)
+        munmap(b->address, b->mapped_bytes);
+    free(b);
+}
+
+uint64_t mem_bytes(struct mem *m) {
+    pthread_mutex_lock(&m->lock);
+    uint64_t n = m->bytes;
+    pthread_mutex_unlock(&m->lock);
+    return n;
+}
+
+uint64_t mem_peak_bytes(struct mem *m) {
+    pthread_mutex_lock(&m->lock);
+    uint64_t n = m->peak_bytes;
+    pthread_mutex_unlock(&m->lock);
+    return n;
+}
+
+size_t mem_lines(struct mem *m, struct mem_line *lines, size_t capacity) {
+    size_t n = 0;
+    pthread_mutex_lock(&m->lock);
+    for (struct line *l = m->lines; l && n < capacity; l = l->next)
+        lines[n++] = l->row;
+    pthread_mutex_unlock(&m->lock);
+    return n;
+}
+
+// ---- the process and the machine ----
+
+// "Key:   123 kB" from a file of /proc, in bytes; 0 when it is not there.
+static uint64_t read_kb(const char *path, const char *key) {
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    char line[256];
+    size_t n = strlen(key);
+    uint64_t bytes = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, n) == 0 && line[n] == ':') {
+            bytes = strtoull(line + n + 1, NULL, 10) * 1024;
+            break;
+        }
+    }
+    fclose(f);
+    return bytes;
+}
+
+uint64_t mem_process_rss_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f)
+        return 0;
+    unsigned long long size, resident;
+    int n = fscanf(f, "%llu %llu", &size, &resident);
+    fclose(f);
+    return n == 2 ? (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+uint64_t mem_process_peak_rss_bytes(void) {
+    return read_kb("/proc/self/status", "VmHWM");
+}
+
+int mem_process_reset_peak(void) {
+    int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ERR_UNSUPPORTED;
+    ssize_t n = write(fd, "5", 1);
+    close(fd);
+    return n == 1 ? 0 : ERR_UNSUPPORTED;
+}
+
+uint64_t mem_machine_total_bytes(void) {
+    uint64_t limit, left, total = read_kb("/proc/meminfo", "MemTotal");
+    cgroup_memory(&limit, &left);
+    return total == 0 || limit < total ? (limit == UINT64_MAX ? 0 : limit) : total;
+}
+
+uint64_t mem_machine_available_bytes(void) {
+    uint64_t limit, left, available = read_kb("/proc/meminfo", "MemAvailable");
+    cgroup_memory(&limit, &left);
+    return available == 0 || left < available ? (left == UINT64_MAX ? 0 : left) : available;
+}

@@ -1,0 +1,32 @@
+// bytes.h - the built-in tokenizer: byte b is id b, and id 256 is end of text.
+//
+// Place: data/ turns documents into ids with it, infer/ turns generated ids into text.
+//
+// A document is fed as END_OF_TEXT, then its bytes; the target of its last byte is END_OF_TEXT
+// again. So the model learns how documents begin and end, and generation may start from END_OF_TEXT
+// alone.
+#ifndef HAGGLE_DATA_BYTES_H
+#define HAGGLE_DATA_BYTES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BYTES_END_OF_TEXT = 256, BYTES_VOCAB = 257 };
+
+// Writes one id per byte; out holds `bytes` ids.
+static inline void bytes_encode(const char *text, size_t bytes, int32_t *out) {
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = (unsigned char)text[i];
+}
+
+// Writes the byte of each id; out holds n bytes. Ids that are no byte (end of text, padding of a
+// larger vocabulary) are left out. Returns the bytes written; no NUL is added.
+static inline size_t bytes_decode(const int32_t *ids, size_t n, char *out) {
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < 256)
+            out[at++] = (char)(unsigned char)ids[i];
+    return at;
+}
+
+#endif

@@ -1,0 +1,44 @@
+// corpus.h - the built-in corpus: English-like text that is generated, endless and learnable.
+//
+// Place: dataset.c reads it when no data is named. Document i is a function of (seed, i), so any
+// part can be made on demand, by any thread, and nothing is stored.
+//
+// The kinds form a ladder, so that a small byte-level model improves for as long as one cares to
+// watch: spelling and grammar come in seconds, counting and agreement of names and pronouns next,
+// then copying, sums, recall of a value named earlier, reversal.
+//
+// Invariants: ASCII, lines end in '\n', length in [CORPUS_MIN_BYTES, CORPUS_MAX_BYTES], every
+// statement true (sums are right, recalled values are the ones given, pronouns agree).
+#ifndef HAGGLE_DATA_CORPUS_H
+#define HAGGLE_DATA_CORPUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CORPUS_MIN_BYTES = 100, CORPUS_MAX_BYTES = 640 };
+
+// Changes when any document changes: part of the fingerprint.
+enum { CORPUS_VERSION = 1 };
+
+// enum, first line's heading
+#define CORPUS_LIST(X)                                                                             \
+    X(CORPUS_STORY, "Story")                                                                       \
+    X(CORPUS_COUNT_UP, "Count")                                                                    \
+    X(CORPUS_SUM, "Sums")                                                                          \
+    X(CORPUS_COPY, "Copy")                                                                         \
+    X(CORPUS_REVERSE, "Reverse")                                                                   \
+    X(CORPUS_RECALL, "Recall")
+
+enum corpus_kind {
+#define X(name, heading) name,
+    CORPUS_LIST(X)
+#undef X
+        CORPUS_KINDS
+};
+const char *corpus_heading(enum corpus_kind kind);
+
+// Writes document `index` and returns its length. No NUL is added.
+size_t corpus_write(uint64_t seed, uint64_t index, char out[CORPUS_MAX_BYTES]);
+enum corpus_kind corpus_kind_of(uint64_t seed, uint64_t index);
+
+#endif

@@ -1,0 +1,321 @@
+// loader.c - the ring of step batches between the workers and the training loop.
+//
+// Step n (0 is the first after the opening position) lives in slot n % slots. A slot goes
+//   free -> claimed (a worker, in step order) -> ready (that worker) -> out (loader_next) -> free
+//   (loader_release),
+// every transition under the one mutex, which is never held while a batch is made. Steps are
+// claimed in order but may become ready out of order; loader_next waits for its own.
+#include "data/loader.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE_BYTES = 64 };
+
+struct slot {
+    struct loader_batch batch;
+    int32_t *tokens, *targets, *positions, *doc_start;
+    bool ready;
+    int rc; // of making it, with the sentence
+    struct err e;
+};
+
+struct worker {
+    struct loader *loader;
+    void *scratch;
+    pthread_t thread;
+};
+
+struct loader {
+    struct loader_options o;
+    uint64_t seq;
+    struct mem *mem;
+    void *block;
+    struct slot *slots;
+    uint64_t n_slots;
+    struct worker *workers;
+    int n_workers, n_started; // scratches; threads
+
+    pthread_mutex_t lock;
+    pthread_cond_t free_cond, ready_cond;
+    // Under the lock:
+    uint64_t claimed, released; // steps
+    bool stop;
+    // The consumer's own:
+    uint64_t delivered;
+    bool out;
+};
+
+// ---------------------------------------------------------------- memory
+
+struct sizes {
+    uint64_t array_bytes, slot_bytes, scratch_bytes, total_bytes;
+    uint64_t slots;
+    int workers;
+};
+
+static uint64_t round_up(uint64_t bytes) {
+    return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+// false when the product does not fit: the caller reports it as memory that cannot be had.
+static bool plan(const struct loader_options *o, struct sizes *s) {
+    *s = (struct sizes){.slots = (uint64_t)o->prefetch + 1,
+                        .workers = o->prefetch > 0 ? o->workers : 1};
+    uint64_t ids, bytes, scratch_total, slot_total;
+    if (!checked_mul_u64((uint64_t)o->batch, (uint64_t)dataset_seq(o->dataset), &ids) ||
+        ids > INT32_MAX || !checked_mul_u64(ids, (uint64_t)o->micro_batches, &ids) ||
+        !checked_mul_u64(ids, sizeof(int32_t), &bytes) || bytes > UINT64_MAX / 8)
+        return false;
+    s->array_bytes = round_up(bytes);
+    s->slot_bytes = 4 * s->array_bytes;
+    s->scratch_bytes = round_up(dataset_scratch_bytes(o->dataset));
+    return checked_mul_u64(s->slot_bytes, s->slots, &slot_total) &&
+           checked_mul_u64(s->scratch_bytes, (uint64_t)s->workers, &scratch_total) &&
+           checked_add_u64(slot_total, scratch_total, &s->total_bytes) &&
+           s->total_bytes <= SIZE_MAX / 2;
+}
+
+uint64_t loader_plan_bytes(const struct loader_options *o) {
+    struct sizes s;
+    return plan(o, &s) ? s.total_bytes : UINT64_MAX;
+}
+
+// ---------------------------------------------------------------- making a batch
+
+static int make_batch(const struct loader *l, uint64_t step, struct slot *s, void *scratch,
+                      struct err *e) {
+    const struct loader_options *o = &l->o;
+    const uint64_t batch = (uint64_t)o->batch, micros = (uint64_t)o->micro_batches;
+    const uint64_t replicas = (uint64_t)o->replicas, per_step = batch * micros * replicas;
+    const uint64_t position = o->position + step * per_step;
+    int64_t trained = 0;
+    for (uint64_t m = 0; m < micros; m++) {
+        const uint64_t first = position + (m * replicas + (uint64_t)o->replica) * batch;
+        for (uint64_t b = 0; b < batch; b++) {
+            const uint64_t at = (m * batch + b) * l->seq;
+            const struct dataset_window w = {s->tokens + at, s->targets + at, s->positions + at,
+                                             s->doc_start + at};
+            TRY(dataset_fetch(o->dataset, o->split, first + b, scratch, &w, e));
+            trained += dataset_trained(o->dataset, o->split, first + b);
+        }
+    }
+    int64_t step_trained = trained;
+    if (replicas > 1) {
+        step_trained = 0;
+        for (uint64_t i = 0; i < per_step; i++)
+            step_trained += dataset_trained(o->dataset, o->split, position + i);
+    }
+    const int64_t tokens = (int64_t)(batch * micros * l->seq);
+    s->batch = (struct loader_batch){.tokens = s->tokens,
+                                     .targets = s->targets,
+                                     .positions = s->positions,
+                                     .doc_start = s->doc_start,
+                                     .rows = (int64_t)(batch * l->seq),
+                                     .micro_batches = o->micro_batches,
+                                     .position = position,
+                                     .tokens_count = tokens,
+                                     .real_tokens = tokens, // windows hold no padding
+                                     .trained_tokens = trained,
+                                     .step_trained_tokens = step_trained};
+    return 0;
+}
+
+static void *work(void *arg) {
+    struct worker *w = arg;
+    struct loader *l = w->loader;
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (!l->stop && l->claimed - l->released >= l->n_slots)
+            pthread_cond_wait(&l->free_cond, &l->lock);
+        if (l->stop)
+            break;
+        const uint64_t step = l->claimed++;
+        struct slot *s = &l->slots[step % l->n_slots];
+        pthread_mutex_unlock(&l->lock);
+        s->rc = make_batch(l, step, s, w->scratch, &s->e);
+        pthread_mutex_lock(&l->lock);
+        s->ready = true;
+        // Steps after a failed one are never delivered: no worker need claim any more. Those under
+        // way, which may come before it, are finished by their own workers.
+        if (s->rc != 0)
+            l->stop = true;
+        pthread_cond_signal(&l->ready_cond);
+    }
+    // A worker that leaves may have been the one signalled.
+    pthread_cond_broadcast(&l->free_cond);
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+// ---------------------------------------------------------------- opening and closing
+
+static int check_options(const struct loader_options *o, struct err *e) {
+    if (o->batch < 1 || o->micro_batches < 1)
+        return err_set(e, ERR_USAGE,
+                       "loader: batch.micro=%lld, batch.accum=%lld: both must be at least 1",
+                       (long long)o->batch, (long long)o->micro_batches);
+    if (o->replicas < 1 || o->replica < 0 || o->replica >= o->replicas)
+        return err_set(e, ERR_USAGE, "loader: replica %d of %d is not accepted", o->replica,
+                       o->replicas);
+    if (o->prefetch < 0 || o->prefetch > LOADER_MAX_PREFETCH)
+        return err_set(e, ERR_USAGE, "loader: data.prefetch=%d is not accepted; 0 to %d are",
+                       o->prefetch, LOADER_MAX_PREFETCH);
+    if (o->prefetch > 0 && (o->workers < 1 || o->workers > LOADER_MAX_WORKERS))
+        return err_set(e, ERR_USAGE, "loader: data.workers=%d is not accepted; 1 to %d are",
+                       o->workers, LOADER_MAX_WORKERS);
+    if (dataset_windows(o->dataset, o->split) == 0)
+        return err_set(e, ERR_USAGE,
+                       "loader: the data has no validation split; set data.val above 0");
+    return 0;
+}
+
+static int start_workers(struct loader *l, struct err *e) {
+    // Signals belong to the thread that knows what to do with them; threads inherit the mask.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int cause = 0;
+    for (int i = 0; i < l->n_workers && cause == 0; i++) {
+        cause = pthread_create(&l->workers[i].thread, NULL, work, &l->workers[i]);
+        if (cause == 0) {
+            l->n_started++;
+            pthread_setname_np(l->workers[i].thread, "haggle-data");
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (cause != 0)
+        return err_set(e, ERR_MEMORY, "loader: worker %d of %d could not be started: %s",
+                       l->n_started + 1, l->n_workers, strerror(cause));
+    return 0;
+}
+
+int loader_open(struct loader **out, const struct loader_options *o, struct mem *m, struct err *e) {
+    *out = NULL;
+    TRY(check_options(o, e));
+    struct sizes sizes;
+    if (!plan(o, &sizes))
+        return err_set(
+            e, ERR_MEMORY,
+            "loader: %lld x %lld sequences of %lld tokens are more than can be addressed",
+            (long long)o->micro_batches, (long long)o->batch, (long long)dataset_seq(o->dataset));
+    struct loader *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return err_set(e, ERR_MEMORY, "loader: no memory to open it");
+    l->o = *o;
+    l->seq = (uint64_t)dataset_seq(o->dataset);
+    l->mem = m;
+    l->n_slots = sizes.slots;
+    l->n_workers = sizes.workers;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->free_cond, NULL);
+    pthread_cond_init(&l->ready_cond, NULL);
+
+    int rc = 0;
+    l->slots = calloc(l->n_slots, sizeof *l->slots);
+    l->workers = calloc((size_t)l->n_workers, sizeof *l->workers);
+    if (l->slots == NULL || l->workers == NULL)
+        rc = err_set(e, ERR_MEMORY, "loader: no memory for %llu slots and %d workers",
+                     (unsigned long long)l->n_slots, l->n_workers);
+    if (rc == 0)
+        rc = mem_take(m, "data", "prefetched batches", (size_t)sizes.total_bytes, &l->block, e);
+    if (rc == 0) {
+        char *at = l->block;
+        for (uint64_t i = 0; i < l->n_slots; i++, at += sizes.slot_bytes) {
+            struct slot *s = &l->slots[i];
+            s->tokens = (int32_t *)(void *)at;
+            s->targets = (int32_t *)(void *)(at + sizes.array_bytes);
+            s->positions = (int32_t *)(void *)(at + 2 * sizes.array_bytes);
+            s->doc_start = (int32_t *)(void *)(at + 3 * sizes.array_bytes);
+        }
+        for (int i = 0; i < l->n_workers; i++, at += sizes.scratch_bytes) {
+            l->workers[i] = (struct worker){.loader = l, .scratch = at};
+            dataset_scratch_clear(o->dataset, at);
+        }
+        if (o->prefetch > 0)
+            rc = start_workers(l, e);
+    }
+    if (rc != 0) {
+        loader_close(l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void loader_close(struct loader *l) {
+    if (l == NULL)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->free_cond);
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < l->n_started; i++)
+        pthread_join(l->workers[i].thread, NULL);
+    pthread_cond_destroy(&l->ready_cond);
+    pthread_cond_destroy(&l->free_cond);
+    pthread_mutex_destroy(&l->lock);
+    if (l->block != NULL)
+        mem_give(l->mem, l->block);
+    free(l->slots);
+    free(l->workers);
+    free(l);
+}
+
+// ---------------------------------------------------------------- the consumer's side
+
+int loader_next(struct loader *l, struct loader_batch *out, struct err *e) {
+    if (l->out)
+        return err_set(e, ERR_INTERNAL,
+                       "loader: a batch was asked for before the last was released");
+    const uint64_t begin_ns = clock_ns();
+    struct slot *s = &l->slots[l->delivered % l->n_slots];
+    if (l->o.prefetch == 0) {
+        if (s->rc == 0)
+            s->rc = make_batch(l, l->delivered, s, l->workers[0].scratch, &s->e);
+    } else {
+        pthread_mutex_lock(&l->lock);
+        while (!s->ready)
+            pthread_cond_wait(&l->ready_cond, &l->lock);
+        pthread_mutex_unlock(&l->lock);
+    }
+    if (s->rc != 0) // stays ready: every later call finds the same error here
+        return err_set(e, s->rc, "%s", s->e.text);
+    *out = s->batch;
+    out->wait_ns = clock_ns() - begin_ns;
+    l->delivered++;
+    l->out = true;
+    return 0;
+}
+
+void loader_release(struct loader *l) {
+    if (!l->out)
+        return;
+    l->out = false;
+    if (l->o.prefetch == 0)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->slots[(l->delivered - 1) % l->n_slots].ready = false;
+    l->released++;
+    pthread_cond_signal(&l->free_cond);
+    pthread_mutex_unlock(&l->lock);
+}
+
+uint64_t loader_position(const struct loader *l) {
+    return l->o.position + l->delivered * (uint64_t)l->o.batch * (uint64_t)l->o.micro_batches *
+                               (uint64_t)l->o.replicas;
+}
+
+int64_t loader_ready(struct loader *l) {
+    int64_t ready = 0;
+    pthread_mutex_lock(&l->lock);
+    for (uint64_t i = 0; i < l->n_slots; i++)
+        ready += l->slots[i].ready && l->slots[i].rc == 0;
+    pthread_mutex_unlock(&l->lock);
+    return ready - (l->out && l->o.prefetch > 0);
+}

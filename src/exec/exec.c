@@ -1,0 +1,192 @@
+// exec.c - see exec.h. One rank; streams of the CPU backend complete in issue order, so waits need no action there.
+#include "exec/exec.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct bound_segment { // one per (segment, slot)
+    struct op_call *calls;
+    int n_calls;
+};
+
+struct bound_program {
+    const struct program *p;
+    struct bound_segment *segments; // [segment * slots + slot]
+    int slots;                      // most slots any order entry uses
+};
+
+struct executor {
+    struct backend *backend;
+    unsigned char *arena;
+    struct bound_program *programs;
+    int n_programs;
+};
+
+static struct operand bind_operand(const struct executor *x, const struct program *p, int tensor, int slot) {
+    if (tensor < 0)
+        return (struct operand){0};
+    const struct tensor *t = &p->tensors[tensor];
+    return (struct operand){.data = x->arena + t->offset[t->slots > 1 ? slot : 0], .ld = t->ld, .dtype = t->dtype};
+}
+
+static int bind_segment(struct executor *x, struct bound_program *b, int segment, int slot, struct err *e) {
+    const struct segment *seg = &b->p->segments[segment];
+    struct bound_segment *out = &b->segments[segment * b->slots + slot];
+    if (out->calls || seg->n_ops == 0)
+        return 0;
+    out->calls = calloc((size_t)seg->n_ops, sizeof *out->calls);
+    if (!out->calls)
+        return err_set(e, ERR_MEMORY, "out of memory while binding '%s'", b->p->name);
+    out->n_calls = seg->n_ops;
+    for (int i = 0; i < seg->n_ops; i++) {
+        const struct op *op = &seg->ops[i];
+        struct op_call *call = &out->calls[i];
+        if (op->kind != OP_LOAD && !x->backend->run[op->kind])
+            return err_set(e, ERR_UNSUPPORTED, "the backend '%s' cannot run the op '%s' of program '%s'",
+                           x->backend->name, op_info(op->kind)->name, b->p->name);
+        call->op = op;
+        for (int a = 0; a < op->n_in; a++)
+            call->in[a] = bind_operand(x, b->p, op->in[a], slot);
+        for (int a = 0; a < op->n_out; a++)
+            call->out[a] = bind_operand(x, b->p, op->out[a], slot);
+    }
+    return 0;
+}
+
+static int bind_program(struct executor *x, struct bound_program *b, const struct program *p, struct err *e) {
+    b->p = p;
+    b->slots = 1;
+    for (int i = 0; i < p->n_order; i++)
+        if (p->order[i].slot >= b->slots)
+            b->slots = p->order[i].slot + 1;
+    b->segments = calloc((size_t)p->n_segments * (size_t)b->slots, sizeof *b->segments);
+    if (!b->segments)
+        return err_set(e, ERR_MEMORY, "out of memory while binding '%s'", p->name);
+    for (int i = 0; i < p->n_order; i++)
+        TRY(bind_segment(x, b, p->order[i].segment, p->order[i].slot, e));
+    return 0;
+}
+
+int exec_open(struct executor **out, const struct exec_options *o, struct err *e) {
+    *out = NULL;
+    struct executor *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(e, ERR_MEMORY, "out of memory while opening the executor");
+    x->backend = o->backend;
+    x->programs = calloc((size_t)o->n_programs + 1, sizeof *x->programs);
+    int rc = x->programs ? 0 : err_set(e, ERR_MEMORY, "out of memory while opening the executor");
+    if (rc == 0) {
+        void *arena;
+        rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &arena, e);
+        x->arena = rc == 0 ? arena : NULL;
+    }
+    for (int i = 0; rc == 0 && i < o->n_programs; i++, x->n_programs++)
+        rc = bind_program(x, &x->programs[i], o->programs[i], e);
+    if (rc != 0) {
+        exec_close(x);
+        return rc;
+    }
+    *out = x;
+    return 0;
+}
+
+void exec_close(struct executor *x) {
+    if (!x)
+        return;
+    for (int i = 0; x->programs && i <= x->n_programs; i++) {
+        struct bound_program *b = &x->programs[i];
+        for (int s = 0; b->segments && s < b->p->n_segments * b->slots; s++)
+            free(b->segments[s].calls);
+        free(b->segments);
+    }
+    free(x->programs);
+    if (x->arena)
+        x->backend->arena_give(x->backend, x->arena);
+    free(x);
+}
+
+static int copy_in(struct executor *x, void *to, const void *from, uint64_t bytes, struct err *e) {
+    if (x->backend->copy_in)
+        return x->backend->copy_in(x->backend, to, from, bytes, e);
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static int load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed, void *arg, struct err *e) {
+    struct exec_batch batch;
+    if (!feed)
+        return err_set(e, ERR_INTERNAL, "the program loads a batch but nothing feeds it");
+    TRY(feed(arg, micro, &batch, e));
+    const int32_t *from[4] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
+    uint64_t bytes = (uint64_t)call->op->m * sizeof(int32_t);
+    for (int i = 0; i < call->op->n_out; i++)
+        if (call->out[i].data)
+            TRY(copy_in(x, call->out[i].data, from[i], bytes, e));
+    return 0;
+}
+
+int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
+    const struct bound_program *b = &x->programs[program];
+    uint64_t start = trace ? clock_ns() : 0;
+    for (int i = 0; i < b->p->n_order; i++) {
+        const struct order_entry *entry = &b->p->order[i];
+        const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
+        for (int k = 0; k < seg->n_calls; k++) {
+            const struct op_call *call = &seg->calls[k];
+            int rc = call->op->kind == OP_LOAD ? load(x, call, entry->micro, feed, feed_arg, e)
+                                               : x->backend->run[call->op->kind](x->backend, call, e);
+            if (rc != 0)
+                return err_context(e, "%s, %s, op %d '%s'", b->p->name, b->p->segments[entry->segment].name, k,
+                                   op_info(call->op->kind)->name);
+            if (trace) { // one clock reading per op: the end of one is the start of the next
+                uint64_t now = clock_ns();
+                trace_add_op(trace, call->op, entry->segment, entry->micro, start, now);
+                start = now;
+            }
+        }
+    }
+    return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+}
+
+static int locate(const struct executor *x, int program, int tensor, uint64_t at, uint64_t bytes, unsigned char **out,
+                  struct err *e) {
+    const struct tensor *t = &x->programs[program].p->tensors[tensor];
+    uint64_t all = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
+    if (t->life != LIFE_RUN)
+        return err_set(e, ERR_INTERNAL, "'%s' does not outlive a turn: it cannot be read or written", t->name);
+    if (at > all || bytes > all - at)
+        return err_set(e, ERR_INTERNAL, "'%s' has %llu bytes; bytes %llu to %llu were asked for", t->name,
+                       (unsigned long long)all, (unsigned long long)at, (unsigned long long)(at + bytes));
+    *out = x->arena + t->offset[0] + at;
+    return 0;
+}
+
+int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, void *out, uint64_t bytes, struct err *e) {
+    unsigned char *from;
+    TRY(locate(x, program, tensor, at, bytes, &from, e));
+    if (x->backend->copy_out)
+        return x->backend->copy_out(x->backend, out, from, bytes, e);
+    memcpy(out, from, bytes);
+    return 0;
+}
+
+int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data, uint64_t bytes,
+                    struct err *e) {
+    unsigned char *to;
+    TRY(locate(x, program, tensor, at, bytes, &to, e));
+    return copy_in(x, to, data, bytes, e);
+}
+
+int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes, struct err *e) {
+    return exec_read_part(x, program, tensor, 0, out, bytes, e);
+}
+
+int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes, struct err *e) {
+    return exec_write_part(x, program, tensor, 0, data, bytes, e);
+}
+
+void *exec_host_address(struct executor *x, int program, int tensor) {
+    const struct tensor *t = &x->programs[program].p->tensors[tensor];
+    return x->backend->copy_in ? NULL : x->arena + t->offset[0];
+}

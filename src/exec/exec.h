@@ -1,0 +1,43 @@
+// exec.h - runs programs: walks the order with a backend over one arena.
+//
+// Everything is resolved when the executor opens (arena taken, every operand of every op bound to its address per slot),
+// so a turn is a loop over prepared calls: nothing is allocated, looked up or decided inside it.
+#ifndef HAGGLE_EXEC_EXEC_H
+#define HAGGLE_EXEC_EXEC_H
+
+#include "backend/backend.h"
+#include "measure/trace.h"
+#include "program/layout.h"
+
+struct executor;
+
+// Where LOAD ops get their micro-batch: arrays of B*T.
+struct exec_batch {
+    const int32_t *tokens, *targets, *positions, *doc_start;
+};
+typedef int exec_feed_fn(void *arg, int micro, struct exec_batch *out, struct err *e);
+
+struct exec_options {
+    struct program *const *programs; // laid out; outlive the executor
+    int n_programs;
+    const struct layout *layout;
+    struct backend *backend; // outlives the executor
+};
+
+// Takes the arena (zeroed) and binds every op. An op the backend has no function for is ERR_UNSUPPORTED with its name.
+int exec_open(struct executor **out, const struct exec_options *o, struct err *e);
+void exec_close(struct executor *x);
+
+// Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
+int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
+
+// Reads and writes persistent tensors (through the backend's copies). The whole slice of this rank.
+int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes, struct err *e);
+int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes, struct err *e);
+// A part of a tensor: bytes [at, at+bytes).
+int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, void *out, uint64_t bytes, struct err *e);
+int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data, uint64_t bytes, struct err *e);
+// Address of a tensor when the host may touch the arena directly; NULL otherwise.
+void *exec_host_address(struct executor *x, int program, int tensor);
+
+#endif

@@ -1,0 +1,536 @@
+// knob.c - the table made from knob.def, and values in and out of it as text.
+//
+// Everything here is generic over the seven types: a knob is a row of INFO and an offset into struct knobs. What differs
+// per knob (why it may be idle) is in knobs_idle, the one place that knows their meaning.
+#include "knob/knob.h"
+
+#include "base/text.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Enumerators are stored and read as int through the field's offset.
+_Static_assert(sizeof(enum sched_kind) == sizeof(int), "choices are stored as int");
+
+// ---------------------------------------------------------------- tables from knob.def
+
+// clang-format off
+// As an upper bound of any type; no lower bound is negative, so it cannot be meant as a number. Cast to unsigned it is the
+// largest value already.
+#define KNOB_NO_MOST (-1)
+
+static const struct knobs DEFAULTS = {
+#define INT(field, name, initial, least, most, flags, help) .field = (initial),
+#define FLOAT(field, name, initial, least, most, flags, help) .field = (initial),
+#define BOOL(field, name, initial, flags, help) .field = (initial),
+#define CHOICE(field, name, initial, values, flags, help) .field = (initial),
+#define STRING(field, name, initial, flags, help) .field = initial,
+#define BYTES(field, name, initial, least, most, flags, help) .field = (initial),
+#define DURATION(field, name, initial, least, most, flags, help) .field = (initial),
+#include "knob/knob_each.h"
+};
+
+// sched_kind_choices[] = {"constant", ...}: indexed by the enumerators, which count from 0 in the same order.
+#define V(constant, text) text,
+#define CHOICE(field, name, initial, values, flags, help) static const char *const field##_choices[] = {values};
+#define KNOB(type, field)
+#include "knob/knob_each.h"
+
+#define MOST(most, ceiling) ((most) == KNOB_NO_MOST ? (ceiling) : (most))
+#define ROW(kind, field_, name_, flags_, help_) \
+    .name = (name_), .help = (help_), .type = (kind), .flags = (flags_), .offset = offsetof(struct knobs, field_)
+
+static const struct knob_info INFO[KNOB_COUNT] = {
+#define INT(field, name, initial, least, most, flags, help) \
+    {ROW(KNOB_INT, field, name, flags, help), .least_int = (least), .most_int = MOST(most, INT64_MAX)},
+#define FLOAT(field, name, initial, least, most, flags, help) \
+    {ROW(KNOB_FLOAT, field, name, flags, help), .least_float = (least), .most_float = MOST(most, DBL_MAX)},
+#define BOOL(field, name, initial, flags, help) {ROW(KNOB_BOOL, field, name, flags, help)},
+#define CHOICE(field, name, initial, values, flags, help) \
+    {ROW(KNOB_CHOICE, field, name, flags, help), .choices = field##_choices, \
+     .n_choices = sizeof field##_choices / sizeof *field##_choices},
+#define STRING(field, name, initial, flags, help) {ROW(KNOB_STRING, field, name, flags, help)},
+#define BYTES(field, name, initial, least, most, flags, help) \
+    {ROW(KNOB_BYTES, field, name, flags, help), .least_u64 = (least), .most_u64 = (uint64_t)(most)},
+#define DURATION(field, name, initial, least, most, flags, help) \
+    {ROW(KNOB_DURATION, field, name, flags, help), .least_u64 = (least), .most_u64 = (uint64_t)(most)},
+#include "knob/knob_each.h"
+};
+
+static const char *const NAMES[KNOB_COUNT] = {
+#define INT(field, name, initial, least, most, flags, help) name,
+#define FLOAT(field, name, initial, least, most, flags, help) name,
+#define BOOL(field, name, initial, flags, help) name,
+#define CHOICE(field, name, initial, values, flags, help) name,
+#define STRING(field, name, initial, flags, help) name,
+#define BYTES(field, name, initial, least, most, flags, help) name,
+#define DURATION(field, name, initial, least, most, flags, help) name,
+#include "knob/knob_each.h"
+};
+// clang-format on
+
+struct scale {
+    const char *suffix;
+    uint64_t factor;
+};
+static const struct scale BYTE_SCALES[] = {
+    {"TiB", UINT64_C(1) << 40}, {"GiB", UINT64_C(1) << 30},   {"TB", UINT64_C(1000000000000)},
+    {"MiB", UINT64_C(1) << 20}, {"GB", UINT64_C(1000000000)}, {"KiB", UINT64_C(1) << 10},
+    {"MB", UINT64_C(1000000)},  {"KB", UINT64_C(1000)},       {"B", 1},
+};
+static const struct scale DURATION_SCALES[] = {
+    {"h", UINT64_C(3600000000000)}, {"m", UINT64_C(60000000000)}, {"s", UINT64_C(1000000000)},
+    {"ms", UINT64_C(1000000)},      {"us", UINT64_C(1000)},       {"ns", 1},
+};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+// ---------------------------------------------------------------- names and descriptions
+
+const struct knob_info *knob_info(int id) {
+    return &INFO[id >= 0 && id < KNOB_COUNT ? id : 0];
+}
+
+int knob_find(const char *name) {
+    for (int i = 0; i < KNOB_COUNT; i++)
+        if (strcmp(NAMES[i], name) == 0)
+            return i;
+    return -1;
+}
+
+// "batch" names a group: say what is in it.
+static bool describe_group(const char *name, char *out, size_t out_bytes) {
+    size_t length = strlen(name), used = 0;
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        if (strncmp(NAMES[i], name, length) != 0 || NAMES[i][length] != '.')
+            continue;
+        int n = snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", NAMES[i]);
+        if (n < 0 || (size_t)n >= out_bytes - used)
+            break;
+        used += (size_t)n;
+    }
+    return used > 0;
+}
+
+int knob_find_or_suggest(const char *name, struct err *e) {
+    int id = knob_find(name);
+    if (id >= 0)
+        return id;
+    char group[512];
+    if (*name && describe_group(name, group, sizeof group))
+        return err_set(e, ERR_USAGE, "'%.100s' is a group of knobs, not a knob: it has %s", name,
+                       group);
+    const char *near = text_suggest(name, NAMES, KNOB_COUNT);
+    if (near)
+        return err_set(e, ERR_USAGE, "no knob is called '%.100s'; did you mean '%s'?", name, near);
+    return err_set(e, ERR_USAGE, "no knob is called '%.100s'; 'haggle knobs' lists them all", name);
+}
+
+const char *knob_type_name(enum knob_type t) {
+    static const char *const names[KNOB_TYPE_COUNT] = {
+        [KNOB_INT] = "int",          [KNOB_FLOAT] = "float", [KNOB_BOOL] = "bool",
+        [KNOB_CHOICE] = "choice",    [KNOB_STRING] = "text", [KNOB_BYTES] = "bytes",
+        [KNOB_DURATION] = "duration"};
+    return (int)t >= 0 && t < KNOB_TYPE_COUNT ? names[t] : "unknown";
+}
+
+const char *knob_set_by_name(enum set_by by) {
+    static const char *const names[SET_BY_COUNT] = {[SET_BY_DEFAULT] = "default",
+                                                    [SET_BY_RECIPE] = "recipe",
+                                                    [SET_BY_COMMAND_LINE] = "command line",
+                                                    [SET_BY_PLANNER] = "planner",
+                                                    [SET_BY_TUNER] = "tuner"};
+    return (int)by >= 0 && by < SET_BY_COUNT ? names[by] : "unknown";
+}
+
+const char *knob_choice(int id, int value) {
+    const struct knob_info *i = knob_info(id);
+    return i->type == KNOB_CHOICE && value >= 0 && value < i->n_choices ? i->choices[value] : "";
+}
+
+// ---------------------------------------------------------------- values as text
+
+// The fewest digits that read back to the same double, as a person would write them: 100 and 1e-8, not 1e+02 and 1e-08.
+static void print_double(char *out, size_t bytes, double x) {
+    int digits = 1;
+    while (snprintf(out, bytes, "%.*g", digits, x), digits < 17 && strtod(out, NULL) != x)
+        digits++;
+    // %g turns to exponents as soon as the digits do not reach the decimal point.
+    if (x >= 10 && x < 1e6)
+        snprintf(out, bytes, "%.*g", digits > 6 ? digits : 6, x);
+    char *exponent = strchr(out, 'e');
+    if (exponent) {
+        char *to = exponent + 1, *from = to;
+        if (*from == '-')
+            *to++ = *from++;
+        while (*from == '+' || *from == '0')
+            from++;
+        memmove(to, from, strlen(from) + 1);
+    }
+}
+
+// Exact, in the unit that gives the smallest whole number: 6GiB, 90s, 1500ms.
+static void print_scaled(char *out, size_t bytes, uint64_t x, const struct scale *scales,
+                         size_t n) {
+    size_t best = n - 1;
+    for (size_t i = 0; i < n; i++) {
+        if (x % scales[i].factor == 0) {
+            best = i;
+            break;
+        }
+    }
+    if (x == 0)
+        snprintf(out, bytes, "0");
+    else
+        snprintf(out, bytes, "%" PRIu64 "%s", x / scales[best].factor, scales[best].suffix);
+}
+
+static const void *field_of(const struct knobs *k, const struct knob_info *info) {
+    return (const char *)k + info->offset;
+}
+
+static int choice_of(const struct knobs *k, const struct knob_info *info) {
+    int v;
+    memcpy(&v, field_of(k, info), sizeof v);
+    return v;
+}
+
+const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES]) {
+    const struct knob_info *info = knob_info(id);
+    const void *field = field_of(k, info);
+    switch (info->type) {
+    case KNOB_INT:
+        snprintf(out, KNOB_VALUE_BYTES, "%" PRId64, *(const int64_t *)field);
+        break;
+    case KNOB_FLOAT:
+        print_double(out, KNOB_VALUE_BYTES, *(const double *)field);
+        break;
+    case KNOB_BOOL:
+        snprintf(out, KNOB_VALUE_BYTES, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case KNOB_CHOICE:
+        snprintf(out, KNOB_VALUE_BYTES, "%s", knob_choice(id, choice_of(k, info)));
+        break;
+    case KNOB_STRING:
+        snprintf(out, KNOB_VALUE_BYTES, "%s", (const char *)field);
+        break;
+    case KNOB_BYTES:
+        print_scaled(out, KNOB_VALUE_BYTES, *(const uint64_t *)field, BYTE_SCALES,
+                     COUNT(BYTE_SCALES));
+        break;
+    case KNOB_DURATION:
+        print_scaled(out, KNOB_VALUE_BYTES, *(const uint64_t *)field, DURATION_SCALES,
+                     COUNT(DURATION_SCALES));
+        break;
+    default:
+        out[0] = '\0';
+    }
+    return out;
+}
+
+const char *knob_default(int id, char out[KNOB_VALUE_BYTES]) {
+    return knobs_value(&DEFAULTS, id, out);
+}
+
+const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]) {
+    const struct knob_info *info = knob_info(id);
+    char least[64] = "", most[64] = "";
+    size_t used = 0;
+    switch (info->type) {
+    case KNOB_INT:
+        snprintf(least, sizeof least, "%" PRId64, info->least_int);
+        if (info->most_int != INT64_MAX)
+            snprintf(most, sizeof most, "%" PRId64, info->most_int);
+        break;
+    case KNOB_FLOAT:
+        print_double(least, sizeof least, info->least_float);
+        if (info->most_float != DBL_MAX)
+            print_double(most, sizeof most, info->most_float);
+        break;
+    case KNOB_BYTES:
+    case KNOB_DURATION: {
+        bool bytes = info->type == KNOB_BYTES;
+        const struct scale *scales = bytes ? BYTE_SCALES : DURATION_SCALES;
+        size_t n = bytes ? COUNT(BYTE_SCALES) : COUNT(DURATION_SCALES);
+        print_scaled(least, sizeof least, info->least_u64, scales, n);
+        if (info->most_u64 != UINT64_MAX)
+            print_scaled(most, sizeof most, info->most_u64, scales, n);
+        break;
+    }
+    case KNOB_BOOL:
+        snprintf(out, KNOB_ACCEPTED_BYTES, "true, false");
+        return out;
+    case KNOB_CHOICE:
+        out[0] = '\0';
+        for (int i = 0; i < info->n_choices && used < KNOB_ACCEPTED_BYTES; i++)
+            used += (size_t)snprintf(out + used, KNOB_ACCEPTED_BYTES - used, "%s%s", i ? ", " : "",
+                                     info->choices[i]);
+        return out;
+    default:
+        snprintf(out, KNOB_ACCEPTED_BYTES, "text");
+        return out;
+    }
+    if (*most)
+        snprintf(out, KNOB_ACCEPTED_BYTES, "%s to %s", least, most);
+    else
+        snprintf(out, KNOB_ACCEPTED_BYTES, "%s or more", least);
+    return out;
+}
+
+const char *knob_effect(int id, char out[KNOB_EFFECT_BYTES]) {
+    static const struct {
+        unsigned flag;
+        const char *name;
+    } effects[] = {{KNOB_SPEED, "speed"},
+                   {KNOB_MEMORY, "memory"},
+                   {KNOB_MATH, "math"},
+                   {KNOB_OUTPUT, "output"}};
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < COUNT(effects); i++)
+        if (knob_info(id)->flags & effects[i].flag)
+            used += (size_t)snprintf(out + used, KNOB_EFFECT_BYTES - used, "%s%s", used ? ", " : "",
+                                     effects[i].name);
+    return out;
+}
+
+// ---------------------------------------------------------------- setting
+
+void knobs_init(struct knobs *k) {
+    *k = DEFAULTS;
+}
+
+// Strings end up in YAML, JSON, terminals and file names, so they must be one line of valid UTF-8: no control characters, no
+// line or paragraph separators (YAML folds them), no surrogates or non-characters. Returns NULL or what is wrong.
+static const char *string_fault(const char *s) {
+    if (strlen(s) >= KNOB_STRING_BYTES)
+        return "it is longer than 1023 bytes";
+    for (const unsigned char *p = (const unsigned char *)s; *p;) {
+        uint32_t c = *p++;
+        int more = c < 0x80 ? 0 : c < 0xC2 ? -1 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : c < 0xF5 ? 3 : -1;
+        if (more < 0)
+            return "it is not valid UTF-8";
+        if (more > 0)
+            c &= 0x3Fu >> more;
+        for (int i = 0; i < more; i++) {
+            if ((*p & 0xC0) != 0x80) // also stops at the NUL
+                return "it is not valid UTF-8";
+            c = c << 6 | (*p++ & 0x3Fu);
+        }
+        if ((more == 2 && c < 0x800) || (more == 3 && (c < 0x10000 || c > 0x10FFFF)) ||
+            (c >= 0xD800 && c <= 0xDFFF))
+            return "it is not valid UTF-8";
+        if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
+            (c & 0xFFFE) == 0xFFFE)
+            return "it has a character that cannot be printed";
+    }
+    return NULL;
+}
+
+// "batch.micro=0: a whole number is expected, 1 to 65536". The value is cut so that what is accepted is never cut off.
+static int refuse(int id, const char *value, const char *expected, struct err *e) {
+    char accepted[KNOB_ACCEPTED_BYTES];
+    const char *shown = value;
+    char cut[72];
+    if (string_fault(value) != NULL && strlen(value) < KNOB_STRING_BYTES) {
+        shown = "(unprintable)";
+    } else if (strlen(value) >= sizeof cut) {
+        size_t n = sizeof cut - 4;
+        while (n > 0 && ((unsigned char)value[n] & 0xC0) == 0x80)
+            n--;
+        snprintf(cut, sizeof cut, "%.*s...", (int)n, value);
+        shown = cut;
+    }
+    return err_set(e, ERR_USAGE, "%s='%s' is not accepted: %s, %s", NAMES[id], shown, expected,
+                   knob_accepted(id, accepted));
+}
+
+int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, struct err *e) {
+    if (id < 0 || id >= KNOB_COUNT)
+        return err_set(e, ERR_INTERNAL, "there is no knob number %d; there are %d", id, KNOB_COUNT);
+    const struct knob_info *info = &INFO[id];
+    void *field = (char *)k + info->offset;
+    switch (info->type) {
+    case KNOB_INT: {
+        int64_t v;
+        if (text_parse_i64(value, &v, NULL) != 0 || v < info->least_int || v > info->most_int)
+            return refuse(id, value, "it takes a whole number", e);
+        *(int64_t *)field = v;
+        break;
+    }
+    case KNOB_FLOAT: {
+        double v;
+        if (text_parse_double(value, &v, NULL) != 0 ||
+            !(v >= info->least_float && v <= info->most_float))
+            return refuse(id, value, "it takes a number", e);
+        *(double *)field = v == 0 ? 0 : v; // -0 would print as "-0" and hash apart from 0
+        break;
+    }
+    case KNOB_BOOL: {
+        bool v;
+        if (text_parse_bool(value, &v, NULL) != 0)
+            return refuse(id, value, "it takes yes or no", e);
+        *(bool *)field = v;
+        break;
+    }
+    case KNOB_CHOICE: {
+        int v = 0;
+        while (v < info->n_choices && strcmp(info->choices[v], value) != 0)
+            v++;
+        if (v == info->n_choices) {
+            const char *near = text_suggest(value, info->choices, (size_t)info->n_choices);
+            char hint[128] = "it takes one of these";
+            if (near)
+                snprintf(hint, sizeof hint, "did you mean '%s'? It takes one of these", near);
+            return refuse(id, value, hint, e);
+        }
+        memcpy(field, &v, sizeof v);
+        break;
+    }
+    case KNOB_STRING: {
+        const char *fault = string_fault(value);
+        if (fault)
+            return refuse(id, value, fault, e);
+        memcpy(field, value, strlen(value) + 1);
+        break;
+    }
+    case KNOB_BYTES: {
+        uint64_t v;
+        if (text_parse_bytes(value, &v, NULL) != 0 || v < info->least_u64 || v > info->most_u64)
+            return refuse(id, value, "it takes a size such as 6GiB or 500MB", e);
+        *(uint64_t *)field = v;
+        break;
+    }
+    case KNOB_DURATION: {
+        uint64_t v;
+        if (text_parse_duration_ns(value, &v, NULL) != 0 || v < info->least_u64 ||
+            v > info->most_u64)
+            return refuse(id, value, "it takes a duration such as 80ms, 90s or 3m", e);
+        *(uint64_t *)field = v;
+        break;
+    }
+    default:
+        return err_set(e, ERR_INTERNAL, "knob %s has no type", info->name);
+    }
+    k->by[id] = by;
+    return 0;
+}
+
+int knobs_set(struct knobs *k, const char *name, const char *value, enum set_by by, struct err *e) {
+    int id = knob_find_or_suggest(name, e);
+    return id < 0 ? id : knobs_set_at(k, id, value, by, e);
+}
+
+int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by, struct err *e) {
+    const char *equals = strchr(text, '=');
+    char name[128];
+    if (!equals || equals == text)
+        return err_set(e, ERR_USAGE,
+                       "'%.100s' is not a setting; write knob=value, such as batch.micro=4", text);
+    if ((size_t)(equals - text) >= sizeof name)
+        return err_set(e, ERR_USAGE, "no knob has a name as long as '%.100s...'", text);
+    memcpy(name, text, (size_t)(equals - text));
+    name[equals - text] = '\0';
+    return knobs_set(k, name, equals + 1, by, e);
+}
+
+// The last part of a path, without its extension when `cut_extension`.
+static void path_stem(const char *path, bool cut_extension, char *out, size_t bytes) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    if (cut_extension)
+        for (size_t dot = end; dot > begin + 1; dot--)
+            if (path[dot - 1] == '.') {
+                end = dot - 1;
+                break;
+            }
+    size_t n = end - begin < bytes - 1 ? end - begin : bytes - 1;
+    memcpy(out, path + begin, n);
+    out[n] = '\0';
+}
+
+int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e) {
+    if (k->run_dir[0])
+        return 0;
+    char stem[256], dir[sizeof stem + 8];
+    // A model's name may hold a dot that is no extension (qwen2-0.5b); a recipe's ends in .yaml.
+    path_stem(recipe_path ? recipe_path : k->model, recipe_path != NULL, stem, sizeof stem);
+    if (stem[0] == '\0' || strcmp(stem, ".") == 0 || strcmp(stem, "..") == 0 ||
+        strcmp(stem, "/") == 0)
+        snprintf(stem, sizeof stem, "default");
+    snprintf(dir, sizeof dir, "runs/%s", stem);
+    return knobs_set_at(k, KNOB_run_dir, dir, k->by[KNOB_run_dir], e);
+}
+
+// ---------------------------------------------------------------- comparing
+
+bool knobs_same(const struct knobs *a, const struct knobs *b, int id) {
+    char ta[KNOB_VALUE_BYTES], tb[KNOB_VALUE_BYTES];
+    return strcmp(knobs_value(a, id, ta), knobs_value(b, id, tb)) == 0;
+}
+
+bool knobs_equal(const struct knobs *a, const struct knobs *b) {
+    for (int i = 0; i < KNOB_COUNT; i++)
+        if (!knobs_same(a, b, i))
+            return false;
+    return true;
+}
+
+const char *knobs_idle(const struct knobs *k, int id) {
+    switch (id) {
+    case KNOB_optim_decay_all:
+        return k->optim_decay == 0 ? "optim.decay is 0" : NULL;
+    case KNOB_sched_min:
+        return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never goes down" : NULL;
+    case KNOB_sched_decay:
+        return k->sched_kind != SCHED_WSD ? "only sched.kind=wsd decays at the end" : NULL;
+    case KNOB_data_workers:
+        return k->data_prefetch == 0 ? "data.prefetch is 0: nothing is prepared ahead" : NULL;
+    case KNOB_eval_every:
+        return k->data_val == 0 && k->eval_every > 0 ? "data.val is 0: no data is kept to validate"
+                                                     : NULL;
+    case KNOB_eval_batches:
+        return k->eval_every == 0 ? "eval.every is 0: nothing is validated"
+               : k->data_val == 0 ? "data.val is 0: no data is kept to validate"
+                                  : NULL;
+    default:
+        return NULL;
+    }
+}
+
+int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES], struct err *e) {
+    struct hash *h = hash_new();
+    if (!h)
+        return err_set(e, ERR_MEMORY, "no memory for the hash of the knobs");
+    char value[KNOB_VALUE_BYTES];
+    uint64_t product = 1;
+    bool factors = false;
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        unsigned hit = INFO[i].flags & effects & KNOB_EFFECTS;
+        if (hit == KNOB_MATH && (INFO[i].flags & KNOB_FACTOR)) {
+            const int64_t *factor = field_of(k, &INFO[i]);
+            product *= (uint64_t)*factor;
+            factors = true;
+            continue;
+        }
+        if (!hit)
+            continue;
+        // The terminating NULs separate names from values, so no two lists of knobs spell the same bytes.
+        knobs_value(k, i, value);
+        hash_add(h, NAMES[i], strlen(NAMES[i]) + 1);
+        hash_add(h, value, strlen(value) + 1);
+    }
+    if (factors) {
+        snprintf(value, sizeof value, "%" PRIu64, product);
+        hash_add(h, "product of factors", sizeof "product of factors");
+        hash_add(h, value, strlen(value) + 1);
+    }
+    hash_text(h, out);
+    hash_free(h);
+    return 0;
+}

@@ -1,0 +1,147 @@
+// knob.h - every setting of a run: its value, who set it, what is accepted, what it can change.
+//
+// Place in the flow: the command line and recipes come in here as text and leave as one checked struct; everything after
+// (build, layout, the trainer, the tuner) reads `struct knobs` and never parses. knob.def is the only list of settings.
+//
+// Invariants: a `struct knobs` that knobs_init filled always holds accepted values, because a call that fails changes
+// nothing; and what knobs_write_recipe writes, knobs_load_recipe reads back to equal values.
+#ifndef HAGGLE_KNOB_KNOB_H
+#define HAGGLE_KNOB_KNOB_H
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { KNOB_STRING_BYTES = 1024, KNOB_VALUE_BYTES = KNOB_STRING_BYTES };
+
+enum knob_type {
+    KNOB_INT,
+    KNOB_FLOAT,
+    KNOB_BOOL,
+    KNOB_CHOICE,
+    KNOB_STRING,
+    KNOB_BYTES,
+    KNOB_DURATION,
+    KNOB_TYPE_COUNT
+};
+
+enum knob_flag {
+    KNOB_TUNABLE = 1 << 0, // the tuner may move it
+    KNOB_FACTOR = 1 << 1,  // of mathematics only the product over all factors matters
+    KNOB_SPEED = 1 << 2,   // effects: what a change can alter (knob.def)
+    KNOB_MEMORY = 1 << 3,
+    KNOB_MATH = 1 << 4,
+    KNOB_OUTPUT = 1 << 5,
+    KNOB_EFFECTS = KNOB_SPEED | KNOB_MEMORY | KNOB_MATH | KNOB_OUTPUT,
+};
+
+// Who set a value. Later calls replace earlier values whoever made them: the caller's order is the precedence.
+enum set_by {
+    SET_BY_DEFAULT,
+    SET_BY_RECIPE,
+    SET_BY_COMMAND_LINE,
+    SET_BY_PLANNER,
+    SET_BY_TUNER,
+    SET_BY_COUNT
+};
+
+// clang-format off
+// KNOB_batch_micro, ...: the index of each knob, in the order of knob.def.
+enum knob_id {
+#define KNOB(type, field) KNOB_##field,
+#include "knob/knob_each.h"
+    KNOB_COUNT
+};
+
+// enum sched_kind { SCHED_CONSTANT, ... }, ...: the values of each choice.
+#define V(constant, text) constant,
+#define CHOICE(field, name, initial, values, flags, help) enum field { values };
+#define KNOB(type, field)
+#include "knob/knob_each.h"
+
+struct knobs {
+#define INT(field, name, initial, least, most, flags, help) int64_t field;
+#define FLOAT(field, name, initial, least, most, flags, help) double field;
+#define BOOL(field, name, initial, flags, help) bool field;
+#define CHOICE(field, name, initial, values, flags, help) enum field field;
+#define STRING(field, name, initial, flags, help) char field[KNOB_STRING_BYTES];
+#define BYTES(field, name, initial, least, most, flags, help) uint64_t field;
+#define DURATION(field, name, initial, least, most, flags, help) uint64_t field; // ns
+#include "knob/knob_each.h"
+    enum set_by by[KNOB_COUNT];
+};
+// clang-format on
+
+// ---------------------------------------------------------------- setting
+
+void knobs_init(struct knobs *k); // all defaults
+// "batch.micro", "4". ERR_USAGE says which knob, which value and what is accepted; a misspelt name gets a suggestion.
+int knobs_set(struct knobs *k, const char *name, const char *value, enum set_by by, struct err *e);
+int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, struct err *e);
+int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by,
+                         struct err *e); // "batch.micro=4"
+// Reads a YAML recipe over what is already set; every error starts with file:line.
+int knobs_load_recipe(struct knobs *k, const char *path, struct err *e);
+int knobs_load_recipe_text(struct knobs *k, const char *name, const char *text, size_t bytes,
+                           struct err *e);
+// Fills run.dir when it is empty: runs/<stem of the recipe's file name>, or of the model's without a recipe (NULL).
+int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e);
+
+// ---------------------------------------------------------------- reading
+
+struct knob_info {
+    const char *name, *help;
+    enum knob_type type;
+    unsigned flags;
+    size_t offset; // of the field in struct knobs
+    // Bounds of KNOB_INT (as integers), KNOB_FLOAT (as doubles), KNOB_BYTES and KNOB_DURATION (as unsigned).
+    int64_t least_int, most_int;
+    double least_float, most_float;
+    uint64_t least_u64, most_u64;
+    const char *const *choices; // of KNOB_CHOICE
+    int n_choices;
+};
+
+// The description of knob `id` in [0, KNOB_COUNT); out of range is a caller's bug and gives knob 0.
+const struct knob_info *knob_info(int id);
+int knob_find(const char *name); // -1: none
+// The id, or ERR_USAGE with a suggestion.
+int knob_find_or_suggest(const char *name, struct err *e);
+const char *knob_type_name(enum knob_type t); // "int", "float", "bool", ...
+const char *knob_set_by_name(enum set_by by); // "default", "recipe", "command line", ...
+const char *knob_choice(int id, int value);   // KNOB_sched_kind, SCHED_WSD -> "wsd"
+enum { KNOB_ACCEPTED_BYTES = 256, KNOB_EFFECT_BYTES = 64 };
+// "1 to 65536", "0 or more", "constant, linear, cosine, wsd"; returns out.
+const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]);
+// "speed, memory"; returns out.
+const char *knob_effect(int id, char out[KNOB_EFFECT_BYTES]);
+// The value as text that knobs_set reads back to the same value; returns out.
+const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES]);
+const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);
+bool knobs_same(const struct knobs *a, const struct knobs *b, int id);
+bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values; not who set them
+// Why a knob has no effect beside the others' values, as half a sentence ("only sched.kind=wsd decays"); NULL when it has.
+const char *knobs_idle(const struct knobs *k, int id);
+// Fingerprint of the values of all knobs with any of the given effects. With KNOB_MATH alone,
+// factors count by their product: another split of the same batch trains the same numbers.
+int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES], struct err *e);
+
+// ---------------------------------------------------------------- writing
+
+// A complete recipe: every knob, grouped, with who set it as a comment.
+int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e);
+int knobs_save_recipe(const struct knobs *k, const char *path, struct err *e); // the same, durably
+// For people: name, value, set by, default, accepted, effect, help; only_changed leaves the defaults out.
+int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e);
+int knobs_write_markdown(FILE *f, struct err *e); // docs/knobs.md
+// One object: {"batch.micro": 4, ...}.
+void knobs_put_json(const struct knobs *k, struct json_writer *w);
+// One array with an object per knob and all the columns of knobs_print.
+void knobs_put_json_table(const struct knobs *k, struct json_writer *w);
+
+#endif

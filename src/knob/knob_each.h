@@ -1,0 +1,39 @@
+// knob_each.h - one pass over knob.def. Deliberately without an include guard: knob.h and knob.c include it once per thing
+// they generate, after defining the macros they care about. A type macro left undefined falls back to KNOB(type, field),
+// and both fall back to nothing. All are undefined again at the end.
+#ifndef KNOB
+#define KNOB(type, field)
+#endif
+#ifndef INT
+#define INT(field, name, initial, least, most, flags, help) KNOB(KNOB_INT, field)
+#endif
+#ifndef FLOAT
+#define FLOAT(field, name, initial, least, most, flags, help) KNOB(KNOB_FLOAT, field)
+#endif
+#ifndef BOOL
+#define BOOL(field, name, initial, flags, help) KNOB(KNOB_BOOL, field)
+#endif
+#ifndef CHOICE
+#define CHOICE(field, name, initial, values, flags, help) KNOB(KNOB_CHOICE, field)
+#endif
+#ifndef STRING
+#define STRING(field, name, initial, flags, help) KNOB(KNOB_STRING, field)
+#endif
+#ifndef BYTES
+#define BYTES(field, name, initial, least, most, flags, help) KNOB(KNOB_BYTES, field)
+#endif
+#ifndef DURATION
+#define DURATION(field, name, initial, least, most, flags, help) KNOB(KNOB_DURATION, field)
+#endif
+
+#include "knob/knob.def"
+
+#undef KNOB
+#undef INT
+#undef FLOAT
+#undef BOOL
+#undef CHOICE
+#undef STRING
+#undef BYTES
+#undef DURATION
+#undef V

@@ -1,0 +1,182 @@
+// knob_print.c - the knobs for people and for programs: a table, docs/knobs.md, JSON.
+#include "knob/knob.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int finish(FILE *f, struct err *e) {
+    if (fflush(f) != 0 || ferror(f))
+        return err_set(e, ERR_IO, "the table of knobs could not be written");
+    return 0;
+}
+
+// Columns on a terminal: UTF-8 continuation bytes take none.
+static int text_width(const char *s) {
+    int n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+static void print_cell(FILE *f, const char *text, int width) {
+    fputs(text, f);
+    fprintf(f, "%*s", width > text_width(text) ? width - text_width(text) : 0, "");
+}
+
+// ---------------------------------------------------------------- terminal
+
+enum { COLUMNS = 5 };
+
+struct row {
+    const char *cell[COLUMNS];
+    char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES], accepted[KNOB_ACCEPTED_BYTES];
+};
+
+static void fill_row(struct row *r, const struct knobs *k, int id) {
+    knobs_value(k, id, r->value);
+    knob_default(id, r->initial);
+    r->cell[0] = knob_info(id)->name;
+    r->cell[1] = *r->value ? r->value : "\"\""; // an empty string must be seen
+    r->cell[2] = knob_set_by_name(k->by[id]);
+    r->cell[3] = *r->initial ? r->initial : "\"\"";
+    r->cell[4] = knob_accepted(id, r->accepted);
+}
+
+static void print_row(FILE *f, const char *const cell[COLUMNS], const int width[COLUMNS]) {
+    for (int c = 0; c + 1 < COLUMNS; c++) {
+        print_cell(f, cell[c], width[c]);
+        fputs("  ", f);
+    }
+    fprintf(f, "%s\n", cell[COLUMNS - 1]);
+}
+
+int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e) {
+    static const char *const heads[COLUMNS] = {"knob", "value", "set by", "default", "accepted"};
+    // One long path must not push the other rows apart.
+    static const int most[COLUMNS] = {24, 24, 12, 16, 40};
+    int width[COLUMNS];
+    struct row r;
+    for (int c = 0; c < COLUMNS; c++)
+        width[c] = text_width(heads[c]);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        if (only_changed && k->by[i] == SET_BY_DEFAULT)
+            continue;
+        fill_row(&r, k, i);
+        for (int c = 0; c < COLUMNS; c++) {
+            int w = text_width(r.cell[c]);
+            if (w > width[c])
+                width[c] = w < most[c] ? w : most[c];
+        }
+    }
+    print_row(f, heads, width);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        if (only_changed && k->by[i] == SET_BY_DEFAULT)
+            continue;
+        char effect[KNOB_EFFECT_BYTES];
+        const char *idle = knobs_idle(k, i);
+        fill_row(&r, k, i);
+        print_row(f, r.cell, width);
+        fprintf(f, "    %s [%s%s]\n", knob_info(i)->help, knob_effect(i, effect),
+                knob_info(i)->flags & KNOB_TUNABLE ? "; tunable" : "");
+        if (idle)
+            fprintf(f, "    no effect now: %s\n", idle);
+    }
+    return finish(f, e);
+}
+
+// ---------------------------------------------------------------- documentation
+
+int knobs_write_markdown(FILE *f, struct err *e) {
+    fputs("# Knobs\n\n"
+          "Generated from `src/knob/knob.def` by `haggle docs knobs`: edit that file, not this "
+          "one.\n\n"
+          "Set a knob in a recipe (`batch: {micro: 4}` or `batch.micro: 4`) or on the command line "
+          "(`batch.micro=4`); the\n"
+          "command line wins. `haggle knobs` shows the values in force and who set them. The "
+          "effect says what a change can\n"
+          "alter: *speed* (time per step), *memory* (bytes), *math* (the numbers trained), "
+          "*output* (what is written or\n"
+          "said). The tuner moves only what is tunable; where that is also *math* it keeps the "
+          "product of such knobs, and so\n"
+          "the tokens per step. Sizes are written `6GiB` or `500MB`, durations `80ms`, `90s` or "
+          "`3m`.\n\n"
+          "| knob | default | accepted | effect | tunable | what it does |\n"
+          "|---|---|---|---|---|---|\n",
+          f);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        const struct knob_info *info = knob_info(i);
+        char initial[KNOB_VALUE_BYTES], accepted[KNOB_ACCEPTED_BYTES], effect[KNOB_EFFECT_BYTES];
+        knob_default(i, initial);
+        fprintf(f, "| `%s` | %s%s%s | %s | %s | %s | %s |\n", info->name, *initial ? "`" : "",
+                *initial ? initial : "(empty)", *initial ? "`" : "", knob_accepted(i, accepted),
+                knob_effect(i, effect), info->flags & KNOB_TUNABLE ? "yes" : "", info->help);
+    }
+    return finish(f, e);
+}
+
+// ---------------------------------------------------------------- JSON
+
+// Bytes and durations as plain numbers (bytes, seconds): programs should not parse units.
+static void put_value(const struct knobs *k, int id, struct json_writer *w) {
+    const struct knob_info *info = knob_info(id);
+    const char *field = (const char *)k + info->offset;
+    char text[KNOB_VALUE_BYTES];
+    switch (info->type) {
+    case KNOB_INT:
+        json_put_i64(w, *(const int64_t *)(const void *)field);
+        break;
+    case KNOB_FLOAT:
+        json_put_double(w, *(const double *)(const void *)field);
+        break;
+    case KNOB_BOOL:
+        json_put_bool(w, *(const bool *)field);
+        break;
+    case KNOB_BYTES:
+        json_put_double(w, (double)*(const uint64_t *)(const void *)field);
+        break;
+    case KNOB_DURATION:
+        json_put_double(w, 1e-9 * (double)*(const uint64_t *)(const void *)field);
+        break;
+    default:
+        json_put_string(w, knobs_value(k, id, text));
+    }
+}
+
+void knobs_put_json(const struct knobs *k, struct json_writer *w) {
+    json_put_object_begin(w);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        json_put_key(w, knob_info(i)->name);
+        put_value(k, i, w);
+    }
+    json_put_object_end(w);
+}
+
+void knobs_put_json_table(const struct knobs *k, struct json_writer *w) {
+    struct knobs initial;
+    char text[KNOB_ACCEPTED_BYTES];
+    knobs_init(&initial);
+    json_put_array_begin(w);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        const struct knob_info *info = knob_info(i);
+        const char *idle = knobs_idle(k, i);
+        json_put_object_begin(w);
+        json_member_string(w, "name", info->name);
+        json_put_key(w, "value");
+        put_value(k, i, w);
+        json_member_string(w, "set_by", knob_set_by_name(k->by[i]));
+        json_put_key(w, "default");
+        put_value(&initial, i, w);
+        json_member_string(w, "type", knob_type_name(info->type));
+        json_member_string(w, "accepted", knob_accepted(i, text));
+        json_member_string(w, "effect", knob_effect(i, text));
+        json_member_bool(w, "tunable", (info->flags & KNOB_TUNABLE) != 0);
+        json_put_key(w, "no_effect_because");
+        if (idle)
+            json_put_string(w, idle);
+        else
+            json_put_null(w);
+        json_member_string(w, "help", info->help);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}

@@ -1,0 +1,124 @@
+// metrics.c - from samples, trace and counters to the numbers of a run and their JSON.
+#include "measure/metrics.h"
+
+#include <math.h>
+
+static double per(double amount, double of) {
+    return of > 0 ? amount / of : NAN;
+}
+
+void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
+    static const double P[3] = {0.50, 0.95, 0.99};
+    struct quantile q[3];
+    samples_quantiles(in->step_ns, 0, P, 3, q);
+    *out = (struct run_metrics){
+        .steps = in->step_ns->seen,
+        .tokens = in->tokens,
+        .real_tokens = in->real_tokens,
+        .trained_tokens = in->trained_tokens,
+        .wall_s = 1e-9 * (double)in->wall_ns,
+        .step_p50 = q[0],
+        .step_p95 = q[1],
+        .step_p99 = q[2],
+        .loss_first = NAN,
+        .loss_last = NAN,
+        .mfu = NAN,
+        .hfu = NAN,
+    };
+    out->tokens_per_s = per((double)in->tokens, out->wall_s);
+    out->real_tokens_per_s = per((double)in->real_tokens, out->wall_s);
+    out->trained_tokens_per_s = per((double)in->trained_tokens, out->wall_s);
+    out->ms_per_sample =
+        per(1e-6 * q[0].value * (double)in->batch_micro, (double)in->samples_per_step);
+    if (in->trace != NULL)
+        trace_split(in->trace, &out->split);
+    out->utilization = per((double)out->split.busy_ns, (double)out->split.wall_ns);
+    double peak_flops = in->peak_flops_per_s * out->wall_s;
+    if (in->model_flops_per_step > 0)
+        out->mfu = per(in->model_flops_per_step * (double)out->steps, peak_flops);
+    if (in->hardware_flops_per_step > 0)
+        out->hfu = per(in->hardware_flops_per_step * (double)out->steps, peak_flops);
+}
+
+void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes) {
+    if (m->n_memory < METRICS_MAX_CLASSES)
+        m->memory[m->n_memory++] = (struct metrics_class){name, bytes};
+}
+
+static void member_bytes(struct json_writer *w, const char *key, uint64_t bytes) {
+    json_put_key(w, key);
+    if (bytes == 0)
+        json_put_null(w);
+    else
+        json_put_i64(w, (int64_t)bytes);
+}
+
+static void put_step_ms(struct json_writer *w, const struct run_metrics *m) {
+    json_put_key(w, "step_ms");
+    json_put_object_begin(w);
+    json_member_double(w, "p50", 1e-6 * m->step_p50.value);
+    json_member_double(w, "p95", 1e-6 * m->step_p95.value);
+    json_member_double(w, "p99", 1e-6 * m->step_p99.value);
+    json_member_i64(w, "n", (int64_t)m->step_p50.n);
+    json_member_double(w, "p50_upper95", 1e-6 * m->step_p50.upper95);
+    json_member_double(w, "p95_upper95", 1e-6 * m->step_p95.upper95);
+    json_member_double(w, "p99_upper95", 1e-6 * m->step_p99.upper95);
+    json_put_object_end(w);
+}
+
+static void put_split(struct json_writer *w, const struct time_split *s) {
+    const double wall_ns = (double)s->wall_ns;
+    json_put_key(w, "time_split"); // fractions of wall time; they add up to 1
+    json_put_object_begin(w);
+    for (int i = 0; i < TIME_COUNT; i++)
+        json_member_double(w, time_part_name((enum time_part)i), per((double)s->ns[i], wall_ns));
+    json_put_object_end(w);
+    json_put_key(w, "time_split_ms"); // per step
+    json_put_object_begin(w);
+    for (int i = 0; i < TIME_COUNT; i++)
+        json_member_double(w, time_part_name((enum time_part)i),
+                           per(1e-6 * (double)s->ns[i], (double)s->steps));
+    json_member_double(w, "wall", per(1e-6 * wall_ns, (double)s->steps));
+    json_member_double(w, "overlapped_comm",
+                       per(1e-6 * (double)s->overlapped_comm_ns, (double)s->steps));
+    json_put_object_end(w);
+}
+
+void metrics_put_json(const struct run_metrics *m, struct json_writer *w) {
+    json_put_object_begin(w);
+    json_member_i64(w, "steps", (int64_t)m->steps);
+    json_member_double(w, "wall_s", m->wall_s);
+    json_member_i64(w, "tokens", (int64_t)m->tokens);
+    json_member_i64(w, "real_tokens", (int64_t)m->real_tokens);
+    json_member_i64(w, "trained_tokens", (int64_t)m->trained_tokens);
+    json_member_double(w, "tokens_per_s", m->tokens_per_s);
+    json_member_double(w, "real_tokens_per_s", m->real_tokens_per_s);
+    json_member_double(w, "trained_tokens_per_s", m->trained_tokens_per_s);
+    put_step_ms(w, m);
+    json_member_double(w, "ms_per_sample", m->ms_per_sample);
+    json_member_double(w, "utilization", m->utilization);
+    put_split(w, &m->split);
+
+    json_put_key(w, "memory");
+    json_put_object_begin(w);
+    member_bytes(w, "predicted_bytes", m->memory_predicted_bytes);
+    member_bytes(w, "measured_bytes", m->memory_measured_bytes);
+    json_put_key(w, "by_class");
+    json_put_object_begin(w);
+    for (int i = 0; i < m->n_memory; i++)
+        json_member_i64(w, m->memory[i].name, (int64_t)m->memory[i].bytes);
+    json_put_object_end(w);
+    json_put_object_end(w);
+
+    json_put_key(w, "loss");
+    json_put_object_begin(w);
+    json_member_double(w, "first", m->loss_first);
+    json_member_double(w, "last", m->loss_last);
+    json_put_object_end(w);
+    json_member_double(w, "mfu", m->mfu);
+    json_member_double(w, "hfu", m->hfu);
+    json_member_string(w, "mfu_formula",
+                       "model FLOPs per step (forward + backward, no recompute; hfu: with it) x "
+                       "steps / wall time / peak");
+    json_put_object_end(w);
+}

@@ -1,0 +1,55 @@
+// metrics.h - the numbers of a run, in one struct, and their JSON with stable keys.
+//
+// Place: train, bench and tune fill it from samples and trace; --json, the store and report/ read
+// it.
+//
+// Invariants: what was not measured is NaN in memory and null in JSON, never 0. Throughput is over
+// wall time end to end, loader included. Keys of the JSON are public: append only.
+#ifndef HAGGLE_MEASURE_METRICS_H
+#define HAGGLE_MEASURE_METRICS_H
+
+#include "base/json.h"
+#include "measure/sample.h"
+#include "measure/trace.h"
+
+enum { METRICS_MAX_CLASSES = 16 };
+
+struct metrics_class {
+    const char *name; // "weights", ...; must outlive the metrics
+    uint64_t bytes;
+};
+
+struct run_metrics {
+    uint64_t steps, tokens, real_tokens, trained_tokens; // tokens: B*T of every micro-batch, padded
+    double wall_s;
+    double tokens_per_s, real_tokens_per_s, trained_tokens_per_s;
+    struct quantile step_p50, step_p95, step_p99; // of nanoseconds
+    double ms_per_sample;                         // p50 step time x micro-batch / samples per step
+    double utilization;                           // busy / wall of the steps
+    struct time_split split;
+    uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
+    struct metrics_class memory[METRICS_MAX_CLASSES];
+    int n_memory;
+    double loss_first, loss_last;
+    double mfu, hfu; // model (hardware) FLOPs per step / step time / peak
+};
+
+struct metrics_input {
+    struct samples *step_ns; // sorted in its own scratch
+    const struct trace *trace;
+    uint64_t wall_ns; // of the measured steps, first begin to last end
+    uint64_t tokens, real_tokens, trained_tokens;
+    int64_t batch_micro, samples_per_step;
+    double model_flops_per_step;    // without recomputation; 0: not known
+    double hardware_flops_per_step; // with it
+    double peak_flops_per_s;        // of the device, as measured or stated; 0: not known
+};
+
+// Fills all but memory and loss, which it sets to "not known"; the caller puts those.
+void metrics_compute(struct run_metrics *out, const struct metrics_input *in);
+void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes);
+// An object: tokens_per_s, trained_tokens_per_s, step_ms {p50 ...}, time_split {...}, memory {...}
+// ...
+void metrics_put_json(const struct run_metrics *m, struct json_writer *w);
+
+#endif

@@ -1,0 +1,251 @@
+// sample.c - quantiles, their distribution-free bounds, and comparison of two sets of samples.
+//
+// The bounds are order statistics: with n independent samples, the number that fall below the true
+// quantile q_p is Bin(n, p), whatever the distribution, so the k-th smallest sample exceeds q_p
+// with probability P(Bin(n, p) < k).
+#include "measure/sample.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double CONFIDENCE = 0.95;
+enum { MEDIAN_CI_MIN = 6 }; // 2 * 0.5^6 <= 0.05: fewer samples cannot enclose a median
+
+int samples_open(struct samples *s, size_t capacity, struct err *e) {
+    *s = (struct samples){0};
+    if (capacity == 0 || capacity > SIZE_MAX / 2 / sizeof(double))
+        return err_set(e, ERR_USAGE, "samples: a capacity of %zu is not accepted", capacity);
+    // One block; values first. Not cleared: pages that are never used are never touched.
+    s->values = malloc(2 * capacity * sizeof(double));
+    if (s->values == NULL)
+        return err_set(e, ERR_MEMORY, "samples: no memory for %zu values", capacity);
+    s->sorted = s->values + capacity;
+    s->capacity = capacity;
+    return 0;
+}
+
+void samples_close(struct samples *s) {
+    free(s->values);
+    *s = (struct samples){0};
+}
+
+void samples_clear(struct samples *s) {
+    s->seen = 0;
+}
+
+void samples_add(struct samples *s, double value) {
+    s->values[s->seen % s->capacity] = value;
+    s->seen++;
+}
+
+size_t samples_count(const struct samples *s) {
+    return s->seen < s->capacity ? (size_t)s->seen : s->capacity;
+}
+
+size_t samples_copy(const struct samples *s, size_t last, double *out) {
+    size_t n = samples_count(s);
+    if (last != 0 && last < n)
+        n = last;
+    for (size_t i = 0; i < n; i++)
+        out[i] = s->values[(s->seen - n + i) % s->capacity];
+    return n;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The binomial's weights relative to its mode's, walked outwards until they no longer matter: no
+// factorials, nothing underflows, and about sqrt(n) steps for any n.
+size_t sample_bound_rank(size_t n, double p) {
+    if (n == 0 || !(p > 0 && p < 1) || n < sample_bound_needs(p))
+        return 0;
+    const double odds = p / (1 - p), negligible = 1e-18;
+    size_t mode = (size_t)(((double)n + 1) * p);
+    if (mode > n)
+        mode = n;
+    double below = 0, above = 0; // sums of weights for j < mode and j >= mode
+    double w = 1;
+    for (size_t j = mode; j > 0 && w > negligible; j--) {
+        w *= (double)j / ((double)(n - j + 1) * odds);
+        below += w;
+    }
+    w = 1;
+    for (size_t j = mode; j <= n && w > negligible; j++) {
+        above += w;
+        w *= (double)(n - j) * odds / (double)(j + 1);
+    }
+    // Smallest k with P(Bin >= k) <= 0.05. It lies above the mode: P(Bin >= mode) is about a half.
+    const double allowed = (1 - CONFIDENCE) * (below + above);
+    double tail = above;
+    w = 1;
+    size_t k = mode;
+    while (k <= n && tail > allowed) {
+        tail -= w;
+        w *= (double)(n - k) * odds / (double)(k + 1);
+        k++;
+    }
+    return k <= n ? k : 0;
+}
+
+size_t sample_bound_needs(double p) {
+    if (!(p > 0 && p < 1))
+        return SIZE_MAX;
+    return (size_t)ceil(log(1 - CONFIDENCE) / log(p));
+}
+
+// Nearest rank: the smallest value that at least p of the samples do not exceed.
+static double nearest_rank(const double *sorted, size_t n, double p) {
+    if (n == 0)
+        return NAN;
+    // The small subtraction keeps 0.95 * 20 = 19.000000000000004 from becoming rank 20.
+    double rank = ceil(p * (double)n - 1e-9);
+    size_t k = rank < 1 ? 1 : (size_t)rank;
+    return sorted[(k > n ? n : k) - 1];
+}
+
+void samples_quantiles(struct samples *s, size_t last, const double *p, size_t count,
+                       struct quantile *out) {
+    size_t n = samples_copy(s, last, s->sorted);
+    qsort(s->sorted, n, sizeof(double), by_value);
+    for (size_t i = 0; i < count; i++) {
+        size_t k = sample_bound_rank(n, p[i]);
+        out[i] = (struct quantile){
+            .p = p[i],
+            .value = nearest_rank(s->sorted, n, p[i]),
+            .upper95 = k > 0 ? s->sorted[k - 1] : NAN,
+            .n = n,
+            .n_needed = sample_bound_needs(p[i]),
+        };
+    }
+}
+
+// ---------------------------------------------------------------- spread and comparison
+
+static double median_of_sorted(const double *sorted, size_t n) {
+    if (n == 0)
+        return NAN;
+    return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
+}
+
+// Largest l with P(Bin(n, 1/2) < l) <= 0.025: samples l and n + 1 - l enclose the median with at
+// least 95 % confidence. By symmetry the weights are walked down from the middle.
+static size_t median_rank(size_t n) {
+    if (n < MEDIAN_CI_MIN)
+        return 0;
+    double total = 0, w = 1;
+    size_t middle = n / 2;
+    for (size_t j = middle; j <= n && w > 1e-18; j++) {
+        total += w;
+        w *= (double)(n - j) / (double)(j + 1);
+    }
+    double below = 0; // sum over j < middle
+    w = 1;
+    for (size_t j = middle; j > 0 && w > 1e-18; j--) {
+        w *= (double)j / (double)(n - j + 1);
+        below += w;
+    }
+    const double allowed = 0.025 * (total + below);
+    size_t l = middle; // below = P(Bin < l), scaled
+    w = 1;
+    while (l > 0 && below > allowed) {
+        w *= (double)l / (double)(n - l + 1);
+        below -= w;
+        l--;
+    }
+    return l;
+}
+
+void sample_spread_of(double *values, size_t n, struct spread *out) {
+    *out = (struct spread){.n = n,
+                           .median = NAN,
+                           .mad = NAN,
+                           .q1 = NAN,
+                           .q3 = NAN,
+                           .low95 = NAN,
+                           .high95 = NAN,
+                           .mean = NAN,
+                           .min = NAN,
+                           .max = NAN};
+    if (n == 0)
+        return;
+    qsort(values, n, sizeof(double), by_value);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += values[i];
+    out->mean = sum / (double)n;
+    out->min = values[0];
+    out->max = values[n - 1];
+    out->median = median_of_sorted(values, n);
+    out->q1 = nearest_rank(values, n, 0.25);
+    out->q3 = nearest_rank(values, n, 0.75);
+    size_t l = median_rank(n);
+    if (l > 0) {
+        out->low95 = values[l - 1];
+        out->high95 = values[n - l];
+    }
+    // Last: deviations overwrite the values.
+    for (size_t i = 0; i < n; i++)
+        values[i] = fabs(values[i] - out->median);
+    qsort(values, n, sizeof(double), by_value);
+    out->mad = median_of_sorted(values, n);
+}
+
+void samples_spread(struct samples *s, size_t last, struct spread *out) {
+    size_t n = samples_copy(s, last, s->sorted);
+    sample_spread_of(s->sorted, n, out);
+}
+
+enum comparison sample_compare(const struct spread *a, const struct spread *b) {
+    if (a->n < MEDIAN_CI_MIN || b->n < MEDIAN_CI_MIN)
+        return COMPARE_UNKNOWN;
+    if (a->high95 < b->low95)
+        return COMPARE_LOWER;
+    if (a->low95 > b->high95)
+        return COMPARE_HIGHER;
+    return COMPARE_SAME;
+}
+
+enum comparison sample_compare_paired(const double *a, const double *b, size_t n, double *scratch) {
+    if (n < MEDIAN_CI_MIN)
+        return COMPARE_UNKNOWN;
+    for (size_t i = 0; i < n; i++)
+        scratch[i] = a[i] - b[i];
+    struct spread d;
+    sample_spread_of(scratch, n, &d);
+    if (d.high95 < 0)
+        return COMPARE_LOWER;
+    if (d.low95 > 0)
+        return COMPARE_HIGHER;
+    return COMPARE_SAME;
+}
+
+bool samples_stable(struct samples *s, size_t window, double tolerance) {
+    if (window == 0 || samples_count(s) < 2 * window)
+        return false;
+    samples_copy(s, 2 * window, s->sorted);
+    qsort(s->sorted, window, sizeof(double), by_value);
+    qsort(s->sorted + window, window, sizeof(double), by_value);
+    double before = median_of_sorted(s->sorted, window);
+    double after = median_of_sorted(s->sorted + window, window);
+    return fabs(after - before) <= tolerance * fabs(before);
+}
+
+const char *quantile_text(char out[QUANTILE_TEXT_BYTES], const struct quantile *q) {
+    char value[TEXT_UNIT_BYTES], bound[TEXT_UNIT_BYTES];
+    if (q->n == 0)
+        snprintf(out, QUANTILE_TEXT_BYTES, "p%.4g not measured (n=0)", 100 * q->p);
+    else if (isnan(q->upper95))
+        snprintf(out, QUANTILE_TEXT_BYTES, "p%.4g %s (n=%zu, no 95 %% bound; need %zu)", 100 * q->p,
+                 text_duration(value, q->value * 1e-9), q->n, q->n_needed);
+    else
+        snprintf(out, QUANTILE_TEXT_BYTES, "p%.4g %s (n=%zu, at most %s with 95 %% confidence)",
+                 100 * q->p, text_duration(value, q->value * 1e-9), q->n,
+                 text_duration(bound, q->upper95 * 1e-9));
+    return out;
+}

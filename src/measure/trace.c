@@ -1,0 +1,161 @@
+// trace.c - opening, closing and reading the trace; adding is inline in trace.h.
+#include "measure/trace.h"
+
+#include <string.h>
+
+const char *time_part_name(enum time_part part) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        TIME_LIST(X)
+#undef X
+    };
+    return (unsigned)part < TIME_COUNT ? names[part] : "unknown";
+}
+
+enum time_part time_part_of(enum op_category category) {
+    switch (category) {
+    case CAT_MATMUL:
+        return TIME_MATMUL;
+    case CAT_ATTENTION:
+        return TIME_ATTENTION;
+    case CAT_OPTIMIZER:
+        return TIME_OPTIMIZER;
+    case CAT_DATA:
+        return TIME_DATA_WAIT;
+    case CAT_COMM:
+        return TIME_COMM;
+    case CAT_OTHER:
+    case CAT_COUNT:
+        break;
+    }
+    return TIME_OTHER;
+}
+
+static const struct {
+    const char *name;
+    enum time_part part;
+} spans[SPAN_COUNT] = {
+    [SPAN_DATA_WAIT] = {"data_wait", TIME_DATA_WAIT},
+    [SPAN_HOST] = {"host", TIME_HOST},
+    [SPAN_COMM_WAIT] = {"comm_wait", TIME_COMM},
+    [SPAN_STEP] = {"step", TIME_HOST},
+};
+
+const char *trace_event_name(unsigned what) {
+    if (what < OP_COUNT)
+        return op_info((enum op_kind)what)->name;
+    return what - OP_COUNT < SPAN_COUNT ? spans[what - OP_COUNT].name : "unknown";
+}
+
+int trace_open(struct trace *t, struct mem *m, size_t capacity, struct err *e) {
+    *t = (struct trace){.mem = m};
+    if (capacity == 0)
+        return 0;
+    if (capacity > SIZE_MAX / 4 / sizeof *t->events)
+        return err_set(e, ERR_USAGE, "trace: a capacity of %zu events is not accepted", capacity);
+    size_t size = 1;
+    while (size < capacity)
+        size *= 2;
+    void *ring;
+    TRY(mem_take(m, "trace", "trace events", size * sizeof *t->events, &ring, e));
+    t->events = ring;
+    t->mask = size - 1;
+    return 0;
+}
+
+void trace_close(struct trace *t) {
+    if (t->events != NULL)
+        mem_give(t->mem, t->events);
+    *t = (struct trace){0};
+}
+
+void trace_clear(struct trace *t) {
+    t->added = 0;
+    t->last = t->total = (struct time_split){0};
+    memset(t->part_ns, 0, sizeof t->part_ns);
+    t->overlapped_comm_ns = 0;
+}
+
+void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns) {
+    t->step = step;
+    t->step_start_ns = now_ns;
+    memset(t->part_ns, 0, sizeof t->part_ns);
+    t->overlapped_comm_ns = 0;
+}
+
+void trace_end_step(struct trace *t, uint64_t now_ns) {
+    struct time_split s = {.wall_ns = now_ns - t->step_start_ns,
+                           .overlapped_comm_ns = t->overlapped_comm_ns,
+                           .steps = 1};
+    uint64_t covered = 0;
+    for (int i = 0; i < TIME_HOST; i++) {
+        s.ns[i] = t->part_ns[i];
+        covered += t->part_ns[i];
+    }
+    // Host is the remainder, spans of host included. Events may read the clock a little outside the
+    // step; then the wall gives way, so that the parts always add up.
+    if (covered > s.wall_ns)
+        s.wall_ns = covered;
+    s.ns[TIME_HOST] = s.wall_ns - covered;
+    s.busy_ns = s.ns[TIME_MATMUL] + s.ns[TIME_ATTENTION] + s.ns[TIME_OTHER] + s.ns[TIME_OPTIMIZER];
+
+    t->last = s;
+    struct time_split *sum = &t->total;
+    sum->wall_ns += s.wall_ns;
+    sum->busy_ns += s.busy_ns;
+    sum->overlapped_comm_ns += s.overlapped_comm_ns;
+    sum->steps++;
+    for (int i = 0; i < TIME_COUNT; i++)
+        sum->ns[i] += s.ns[i];
+
+    if (t->events != NULL)
+        t->events[t->added++ & t->mask] = (struct trace_event){.start_ns = t->step_start_ns,
+                                                               .duration_ns = s.wall_ns,
+                                                               .step = t->step,
+                                                               .micro = -1,
+                                                               .what = OP_COUNT + SPAN_STEP,
+                                                               .segment = -1,
+                                                               .layer = -1,
+                                                               .part = TIME_HOST,
+                                                               .stream = STREAM_COMPUTE};
+}
+
+void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, uint64_t start_ns,
+                  uint64_t end_ns) {
+    trace_add(t, (struct trace_event){.start_ns = start_ns,
+                                      .duration_ns = end_ns - start_ns,
+                                      .micro = micro,
+                                      .what = (uint16_t)op->kind,
+                                      .segment = (int16_t)segment,
+                                      .layer = (int16_t)op->layer,
+                                      .part = (uint8_t)time_part_of(op_info(op->kind)->category),
+                                      .stream = (uint8_t)op->stream});
+}
+
+void trace_add_span(struct trace *t, enum trace_span span, uint64_t start_ns, uint64_t end_ns) {
+    trace_add(t, (struct trace_event){.start_ns = start_ns,
+                                      .duration_ns = end_ns - start_ns,
+                                      .micro = -1,
+                                      .what = (uint16_t)(OP_COUNT + (unsigned)span),
+                                      .segment = -1,
+                                      .layer = -1,
+                                      .part = (uint8_t)spans[span].part,
+                                      .stream = STREAM_COMPUTE});
+}
+
+void trace_last(const struct trace *t, struct time_split *out) {
+    *out = t->last;
+}
+void trace_split(const struct trace *t, struct time_split *out) {
+    *out = t->total;
+}
+
+size_t trace_count(const struct trace *t) {
+    if (t->events == NULL)
+        return 0;
+    return t->added <= t->mask ? (size_t)t->added : (size_t)t->mask + 1;
+}
+
+const struct trace_event *trace_at(const struct trace *t, size_t index) {
+    return &t->events[(t->added - trace_count(t) + index) & t->mask];
+}

@@ -1,0 +1,39 @@
+// verdict.h - one sentence about a run: what its time went to, and the first knob to try.
+//
+// Place: train and bench print it after the split; tune reads `knob` as its first move.
+//
+// Invariants: the sentence states only measured numbers; advice comes from one table (verdict.c)
+// whose rows say when they apply, and the first that does wins. Where no knob helps it says so.
+#ifndef HAGGLE_MEASURE_VERDICT_H
+#define HAGGLE_MEASURE_VERDICT_H
+
+#include "measure/trace.h"
+
+// What the rules look at besides the split. 0 or NULL = not known: rules that need it do not apply.
+struct verdict_facts {
+    double matmul_flops_per_s;      // measured, over the matmul part
+    double best_matmul_flops_per_s; // of a large matmul with all the CPUs
+    double other_bytes_per_s;       // measured, over the other part (fewest bytes / time)
+    double best_bytes_per_s;        // of a stream copy
+    int threads, cpus;              // used; usable
+    int64_t batch_micro, micro_batches, seq;
+    int data_workers, data_prefetch; // prefetch counts only when workers is not 0
+    int recompute; // != 0: activations are recomputed
+    int ranks;
+};
+
+enum { VERDICT_TEXT_BYTES = 512 };
+
+struct verdict {
+    enum time_part dominant;
+    double fraction;  // of wall time that went to it
+    const char *knob; // first to try: "batch.micro"; NULL when none would help
+    const char *why;  // what that knob is expected to do
+    char text[VERDICT_TEXT_BYTES];
+};
+
+// Never fails: with no steps the text says that nothing was measured.
+void verdict_of(struct verdict *out, const struct time_split *split,
+                const struct verdict_facts *facts);
+
+#endif

@@ -1,0 +1,100 @@
+// apply.c - the order in which techniques edit a program. This file is the documentation of how they compose:
+//
+//   forward            the model on one device
+//   LoRA               edits the forward, so that what follows sees only trainable pairs
+//   derivative         the backward, for what is trainable
+//   ZeRO               replaces weights and gradients by shards, gathers and scatters around their uses
+//   pipeline           keeps this rank's layers (their gathers included), sends and receives what crosses
+//   update             for the weights (or shards) that are left
+//   micro-batches      variants of the backward, order of everything
+//   lives, waits       who keeps which bytes how long; record and wait between streams
+//   check              proves the result before anyone uses it
+#include "program/apply.h"
+#include "program/check.h"
+#include "program/sync.h"
+
+#include <stdio.h>
+
+void apply_empty_segment(struct program *p, int segment) {
+    p->segments[segment].n_ops = 0;
+}
+
+static int world_group(struct program *p, const struct apply_ranks *r) {
+    if (r->world <= 1)
+        return -1;
+    int *ranks = region_alloc(&p->region, sizeof *ranks * (size_t)r->world);
+    if (!ranks) {
+        p->failed = ERR_MEMORY;
+        return -1;
+    }
+    for (int i = 0; i < r->world; i++)
+        ranks[i] = i;
+    p->rank = r->rank, p->world = r->world;
+    p->groups[p->n_groups] = (struct comm_group){"world", r->world, ranks};
+    return p->n_groups++;
+}
+
+static int training(struct program *p, const struct apply *a, int forward, struct err *e) {
+    const struct apply_ranks *r = &a->ranks;
+    int world = world_group(p, r);
+    if (a->lora_rank > 0)
+        TRY(lora_apply(p, forward, a->lora_rank, a->lora_scale, e));
+    int backward = grad_derive(p, forward, &a->build, e);
+    if (backward < 0)
+        return backward;
+    if (r->shard_weights)
+        TRY(zero_apply(p, forward, backward, r, e));
+    struct apply_chunks c = {.n = 1, .forward = {forward}, .backward = {backward}, .slots = {1}};
+    if (r->stages > 1)
+        TRY(pipeline_cut(p, forward, backward, r, a->build.shape->layers, a->micro_batches, &c, e));
+    int begin = build_begin(p), update = build_update(p, world, e);
+    if (update < 0)
+        return update;
+    TRY(micro_variants(p, &c, e));
+    program_order(p, begin, 0, 0);
+    if (r->stages > 1)
+        TRY(pipeline_order(p, r, &c, e));
+    else
+        micro_order(p, &c);
+    program_order(p, update, 0, 0);
+    program_settle_lives(p, c.slots);
+    return 0;
+}
+
+static int inference(struct program *p, const struct apply *a, int forward) {
+    bool loss = a->build.kind == BUILD_EVAL;
+    if (loss)
+        program_order(p, build_begin(p), 0, 0);
+    for (int m = 0; m < p->micro_batches; m++)
+        program_order(p, forward, m, 0);
+    program_settle_lives(p, (const int[]){1});
+    return 0;
+}
+
+static int assemble(struct program *p, const struct apply *a, struct err *e) {
+    p->micro_batches = a->micro_batches > 0 ? a->micro_batches : 1;
+    int forward = build_forward(p, &a->build, e);
+    if (forward < 0)
+        return forward;
+    if (a->build.kind == BUILD_TRAIN)
+        TRY(training(p, a, forward, e));
+    else
+        TRY(inference(p, a, forward));
+    TRY(program_sweep(p, e));
+    TRY(sync_derive(p, e));
+    return check_program(p, e);
+}
+
+int apply_program(struct program **out, const char *name, const struct apply *a, struct err *e) {
+    *out = NULL;
+    struct program *p = program_new(name);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "out of memory while building the program '%s'", name);
+    int rc = assemble(p, a, e);
+    if (rc != 0) {
+        program_free(p);
+        return err_context(e, "program '%s'", name);
+    }
+    *out = p;
+    return 0;
+}

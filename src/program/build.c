@@ -1,0 +1,389 @@
+// build.c - the mathematics of one model on one device, as ops: embedding, layers, norm, head, loss.
+//
+// The four families share this skeleton; the switches of struct model_shape choose the branches. Nothing here knows of
+// ranks, micro-batches, precision or memory: techniques edit the result. Tensors are single-assignment (no op overwrites
+// another's output), which is what lets grad.c differentiate and layout.c share bytes without further rules. The one
+// exception is the loss, which turns the logits into their gradient in place because they are the largest tensor.
+//
+// Letters: M = B*T rows, C width, H heads, G key/value heads, D head dimension, F MLP width, V vocabulary.
+#include "program/build.h"
+
+#include <math.h>
+#include <stdio.h>
+
+struct builder {
+    struct program *p;
+    const struct build *b;
+    const struct model_shape *s;
+    int segment, layer;
+    int64_t M;
+    int tokens, targets, positions, doc_start, hyper, rope_table;
+};
+
+static int weight(struct builder *w, enum model_role role) {
+    struct model_param param;
+    if (!model_param_get(w->s, role, w->layer, &param))
+        return -1;
+    int t = program_find(w->p, param.name); // tied weights: one tensor, two readers
+    if (t >= 0)
+        return t;
+    t = program_tensor(w->p, param.name, w->b->real, CLASS_WEIGHT, LIFE_RUN, param.rank, param.dims);
+    if (t >= 0) {
+        w->p->tensors[t].layer = param.layer;
+        w->p->tensors[t].trainable = true;
+        w->p->tensors[t].decay = param.matrix || w->b->decay_all;
+    }
+    return t;
+}
+
+// A tensor made by this layer. It starts as workspace; program_settle_lives promotes what the backward reads.
+static int act_named(struct builder *w, const char *what, enum dtype dtype, int64_t rows,
+                     int64_t cols) {
+    char name[96];
+    if (w->layer >= 0 && w->layer < w->s->layers)
+        snprintf(name, sizeof name, "h.%d.%s", w->layer, what);
+    else
+        snprintf(name, sizeof name, "%s", what);
+    int t = program_tensor_2d(w->p, name, dtype, CLASS_WORKSPACE, LIFE_SEGMENT, rows, cols);
+    if (t >= 0)
+        w->p->tensors[t].layer = w->layer;
+    return t;
+}
+
+static int act(struct builder *w, const char *what, int64_t rows, int64_t cols) {
+    return act_named(w, what, w->b->real, rows, cols);
+}
+
+static void emit(struct builder *w, struct op *op) {
+    op->layer = w->layer;
+    program_op(w->p, w->segment, op);
+}
+
+static int matmul(struct builder *w, const char *what, int x, enum model_role weight_role,
+                  enum model_role bias_role, int64_t rows, int64_t n, int64_t k, bool in_out) {
+    struct op op = op_make(OP_MATMUL);
+    int y = act(w, what, rows, n);
+    op_in(&op, x);
+    op_in(&op, weight(w, weight_role));
+    op_in(&op, bias_role == ROLE_COUNT ? -1 : weight(w, bias_role));
+    op_out(&op, y);
+    op.m = rows, op.n = n, op.k = k;
+    op.flags = in_out ? OP_IN_OUT : 0;
+    emit(w, &op);
+    return y;
+}
+
+// rows x cols may regroup the same elements: QK norm sees every head as a row.
+static int norm(struct builder *w, const char *what, int x, enum model_role weight_role,
+                enum model_role bias_role, int64_t rows, int64_t cols, bool rms) {
+    char name[64];
+    struct op op = op_make(OP_NORM);
+    int y = act(w, what, rows, cols);
+    snprintf(name, sizeof name, "%s.stats", what);
+    op_in(&op, x);
+    op_in(&op, weight(w, weight_role));
+    op_in(&op, bias_role == ROLE_COUNT ? -1 : weight(w, bias_role));
+    op_out(&op, y);
+    op_out(&op, act(w, name, rows, 2));
+    op.m = rows, op.n = cols;
+    op.scale = (double)w->s->norm_eps;
+    op.flags = rms ? OP_RMS : 0;
+    emit(w, &op);
+    return y;
+}
+
+static int residual_norm(struct builder *w, const char *what, int x, enum model_role weight_role,
+                         enum model_role bias_role, int64_t rows) {
+    bool rms = w->s->norm == NORM_RMS;
+    return norm(w, what, x, weight_role, rms ? ROLE_COUNT : bias_role, rows, w->s->width, rms);
+}
+
+static int add(struct builder *w, const char *what, int a, int b, int64_t rows) {
+    struct op op = op_make(OP_ADD);
+    int y = act(w, what, rows, w->s->width);
+    op_in(&op, a);
+    op_in(&op, b);
+    op_out(&op, y);
+    op.m = rows, op.n = w->s->width;
+    emit(w, &op);
+    return y;
+}
+
+// Per-head RMS norm (Qwen3): the same elements seen as one row per head.
+static int head_norm(struct builder *w, const char *what, int x, enum model_role role, int64_t heads) {
+    int64_t D = w->s->head_dim, per_head[2] = {w->M * heads, D}, flat[2] = {w->M, heads * D};
+    char name[64], view[64];
+    snprintf(name, sizeof name, "h.%d.%s.by_head", w->layer, what);
+    snprintf(view, sizeof view, "h.%d.%s.rows", w->layer, what);
+    int rows = program_view_flat(w->p, name, x, 0, 2, per_head);
+    int y = norm(w, what, rows, role, ROLE_COUNT, per_head[0], D, true);
+    return program_view_flat(w->p, view, y, 0, 2, flat);
+}
+
+static int rope(struct builder *w, const char *what, int x, int64_t heads) {
+    struct op op = op_make(OP_ROPE);
+    int y = act(w, what, w->M, heads * w->s->head_dim);
+    op_in(&op, x);
+    op_in(&op, w->rope_table);
+    op_out(&op, y);
+    op.m = w->M, op.heads = heads, op.head_dim = w->s->head_dim;
+    emit(w, &op);
+    return y;
+}
+
+static double attention_scale(const struct model_shape *s, int layer) {
+    double scale = s->unscaled_attention ? 1.0 : 1.0 / sqrt((double)s->head_dim);
+    return s->scale_by_layer ? scale / (layer + 1) : scale;
+}
+
+static int attention_over_cache(struct builder *w, int q, int k, int v) {
+    const struct model_shape *s = w->s;
+    int64_t shape[3] = {w->b->batch, w->b->seq, s->kv_heads * s->head_dim};
+    char name[64];
+    snprintf(name, sizeof name, "kv.%d.k", w->layer);
+    int kc = program_tensor(w->p, name, w->b->real, CLASS_KV, LIFE_RUN, 3, shape);
+    snprintf(name, sizeof name, "kv.%d.v", w->layer);
+    int vc = program_tensor(w->p, name, w->b->real, CLASS_KV, LIFE_RUN, 3, shape);
+    struct op put = op_make(OP_KV_APPEND);
+    op_in(&put, k);
+    op_in(&put, v);
+    op_in(&put, w->positions);
+    op_in(&put, kc);
+    op_in(&put, vc);
+    op_out(&put, kc);
+    op_out(&put, vc);
+    put.batch = w->b->batch, put.seq = w->b->seq, put.kv_heads = s->kv_heads;
+    put.m = w->M, put.n = s->kv_heads * s->head_dim, put.head_dim = s->head_dim;
+    emit(w, &put);
+    struct op op = op_make(OP_ATTENTION_DECODE);
+    int o = act(w, "attn", w->M, s->heads * s->head_dim);
+    op_in(&op, q);
+    op_in(&op, kc);
+    op_in(&op, vc);
+    op_in(&op, w->positions);
+    op_out(&op, o);
+    op.batch = w->b->batch, op.seq = w->b->seq, op.heads = s->heads, op.kv_heads = s->kv_heads;
+    op.head_dim = s->head_dim, op.scale = attention_scale(s, w->layer);
+    emit(w, &op);
+    return o;
+}
+
+static int attention(struct builder *w, int q, int k, int v) {
+    const struct model_shape *s = w->s;
+    if (w->b->kind == BUILD_DECODE)
+        return attention_over_cache(w, q, k, v);
+    struct op op = op_make(OP_ATTENTION);
+    int o = act(w, "attn", w->M, s->heads * s->head_dim);
+    op_in(&op, q);
+    op_in(&op, k);
+    op_in(&op, v);
+    op_in(&op, w->doc_start);
+    op_out(&op, o);
+    op_out(&op, act(w, "attn.lse", w->b->batch * s->heads, w->b->seq));
+    op.batch = w->b->batch, op.seq = w->b->seq, op.heads = s->heads, op.kv_heads = s->kv_heads;
+    op.head_dim = s->head_dim, op.scale = attention_scale(s, w->layer);
+    emit(w, &op);
+    return o;
+}
+
+static int attention_block(struct builder *w, int x) {
+    const struct model_shape *s = w->s;
+    int64_t C = s->width, QD = s->heads * s->head_dim, KD = s->kv_heads * s->head_dim;
+    enum model_role none = ROLE_COUNT;
+    int h = residual_norm(w, "norm1", x, ROLE_NORM1_W, ROLE_NORM1_B, w->M);
+    int q, k, v;
+    if (s->packed_qkv) {
+        int qkv = matmul(w, "qkv", h, ROLE_QKV_W, s->qkv_bias ? ROLE_QKV_B : none, w->M,
+                         QD + 2 * KD, C, s->in_out_weights);
+        char name[3][48];
+        for (int i = 0; i < 3; i++)
+            snprintf(name[i], sizeof name[i], "h.%d.%c", w->layer, "qkv"[i]);
+        q = program_view_columns(w->p, name[0], qkv, 0, QD);
+        k = program_view_columns(w->p, name[1], qkv, QD, KD);
+        v = program_view_columns(w->p, name[2], qkv, QD + KD, KD);
+    } else {
+        bool io = s->in_out_weights, bias = s->qkv_bias;
+        q = matmul(w, "q", h, ROLE_Q_W, bias ? ROLE_Q_B : none, w->M, QD, C, io);
+        k = matmul(w, "k", h, ROLE_K_W, bias ? ROLE_K_B : none, w->M, KD, C, io);
+        v = matmul(w, "v", h, ROLE_V_W, bias ? ROLE_V_B : none, w->M, KD, C, io);
+    }
+    if (s->qk_norm) {
+        q = head_norm(w, "q.norm", q, ROLE_QNORM_W, s->heads);
+        k = head_norm(w, "k.norm", k, ROLE_KNORM_W, s->kv_heads);
+    }
+    if (s->rope.theta > 0) {
+        q = rope(w, "q.rope", q, s->heads);
+        k = rope(w, "k.rope", k, s->kv_heads);
+    }
+    int o = attention(w, q, k, v);
+    int y = matmul(w, "attn.out", o, ROLE_OUT_W, s->out_bias ? ROLE_OUT_B : none, w->M, C, QD,
+                   s->in_out_weights);
+    return add(w, "x.mid", x, y, w->M);
+}
+
+static int mlp_block(struct builder *w, int x) {
+    const struct model_shape *s = w->s;
+    int64_t C = s->width, F = s->ffn;
+    enum model_role none = ROLE_COUNT;
+    bool io = s->in_out_weights, gated = s->act == ACT_SWIGLU;
+    int h = residual_norm(w, "norm2", x, ROLE_NORM2_W, ROLE_NORM2_B, w->M);
+    struct op op = op_make(gated ? OP_SWIGLU : OP_ACT);
+    if (gated)
+        op_in(&op, matmul(w, "mlp.gate", h, ROLE_GATE_W, s->mlp_bias ? ROLE_GATE_B : none, w->M, F,
+                          C, io));
+    op_in(&op, matmul(w, "mlp.up", h, ROLE_UP_W, s->mlp_bias ? ROLE_UP_B : none, w->M, F, C, io));
+    int a = act(w, "mlp.act", w->M, F);
+    op_out(&op, a);
+    op.m = w->M, op.n = F, op.act = (int)s->act;
+    emit(w, &op);
+    int y = matmul(w, "mlp.down", a, ROLE_DOWN_W, s->mlp_bias ? ROLE_DOWN_B : none, w->M, C, F, io);
+    return add(w, "x.out", x, y, w->M);
+}
+
+static int input(struct builder *w, const char *name, int64_t n, enum tensor_life life) {
+    return program_tensor_1d(w->p, name, DTYPE_I32, CLASS_INPUT, life, n);
+}
+
+// Inputs. Training and validation batches arrive through LOAD once per micro-batch and live in its slot; generation's
+// prefix and positions are written by the host before the turn.
+static void inputs(struct builder *w) {
+    bool loads = w->b->kind == BUILD_TRAIN || w->b->kind == BUILD_EVAL;
+    enum tensor_life life = loads ? LIFE_SEGMENT : LIFE_RUN;
+    // Generation's inputs persist but differ in size from training's, so they must not share training's names.
+    const char *prefix = loads ? "" : w->b->kind == BUILD_GENERATE ? "gen." : "dec.";
+    char name[48];
+#define NAMED(n) (snprintf(name, sizeof name, "%s%s", prefix, n), name)
+    w->tokens = input(w, NAMED(NAME_TOKENS), w->M, life);
+    w->targets = loads ? input(w, NAMED(NAME_TARGETS), w->M, life) : -1;
+    w->positions = input(w, NAMED(NAME_POSITIONS), w->M, life);
+    w->doc_start = w->b->kind == BUILD_DECODE ? -1 : input(w, NAMED(NAME_DOC_START), w->M, life);
+#undef NAMED
+    w->hyper = program_tensor_1d(w->p, NAME_HYPER, DTYPE_F64, CLASS_INPUT, LIFE_RUN, HYPER_COUNT);
+    if (loads) {
+        struct op op = op_make(OP_LOAD);
+        op.stream = STREAM_COPY;
+        op_out(&op, w->tokens);
+        op_out(&op, w->targets);
+        op_out(&op, w->positions);
+        op_out(&op, w->doc_start);
+        op.m = w->M;
+        emit(w, &op);
+    }
+    w->rope_table = -1;
+    if (w->s->rope.theta > 0) {
+        int64_t D = w->s->head_dim;
+        struct op op = op_make(OP_ROPE_TABLE);
+        w->rope_table = act(w, "rope.table", w->M, D);
+        op_in(&op, w->positions);
+        op_in(&op, program_tensor_1d(w->p, NAME_INV_FREQ, DTYPE_F32, CLASS_INPUT, LIFE_RUN, D / 2));
+        op_out(&op, w->rope_table);
+        op.m = w->M, op.head_dim = D;
+        emit(w, &op);
+    }
+}
+
+static int embed(struct builder *w) {
+    struct op op = op_make(OP_EMBED);
+    int x = act(w, "x.embed", w->M, w->s->width);
+    bool learned = w->s->learned_positions;
+    op_in(&op, w->tokens);
+    op_in(&op, weight(w, ROLE_WTE));
+    op_in(&op, learned ? w->positions : -1);
+    op_in(&op, learned ? weight(w, ROLE_WPE) : -1);
+    op_out(&op, x);
+    op.m = w->M, op.n = w->s->width, op.k = w->s->vocab;
+    emit(w, &op);
+    return x;
+}
+
+static int results(struct program *p) {
+    return program_tensor_1d(p, NAME_RESULTS, DTYPE_F64, CLASS_INPUT, LIFE_RUN, RESULT_COUNT);
+}
+
+static void loss(struct builder *w, int logits) {
+    struct op op = op_make(OP_LOSS);
+    int rows = act(w, "row_loss", w->M, 1);
+    op_in(&op, logits);
+    op_in(&op, w->targets);
+    op_in(&op, w->hyper);
+    op_out(&op, logits);
+    op_out(&op, rows);
+    op.m = w->M, op.n = w->s->vocab;
+    op.flags = w->b->kind == BUILD_TRAIN ? OP_WITH_GRAD : 0;
+    emit(w, &op);
+    struct op sum = op_make(OP_LOSS_SUM);
+    int found = program_find(w->p, NAME_RESULTS);
+    op_in(&sum, rows);
+    op_in(&sum, w->targets);
+    op_out(&sum, found >= 0 ? found : results(w->p));
+    sum.m = w->M;
+    sum.flags = OP_ACCUMULATE;
+    emit(w, &sum);
+}
+
+// Generation: only one row per sequence reaches the head.
+static int choose_rows(struct builder *w, int x) {
+    struct op op = op_make(OP_GATHER_ROWS);
+    int y = act(w, "x.last", w->b->batch, w->s->width);
+    op_in(&op, x);
+    op_in(&op, input(w, NAME_ROWS, w->b->batch, LIFE_RUN));
+    op_out(&op, y);
+    op.m = w->b->batch, op.n = w->s->width;
+    emit(w, &op);
+    return y;
+}
+
+static void choose_ids(struct builder *w, int logits) {
+    struct op op = op_make(OP_ARGMAX);
+    op_in(&op, logits);
+    op_out(&op, input(w, NAME_IDS, w->b->batch, LIFE_RUN));
+    op.m = w->b->batch, op.n = w->s->vocab;
+    emit(w, &op);
+}
+
+int build_forward(struct program *p, const struct build *b, struct err *e) {
+    const struct model_shape *s = b->shape;
+    bool decode = b->kind == BUILD_DECODE;
+    if (s->learned_positions && b->seq > s->max_positions)
+        return err_set(e, ERR_USAGE, "seq=%lld is longer than the %lld positions %s has",
+                       (long long)b->seq, (long long)s->max_positions, s->name);
+    struct builder w = {.p = p, .b = b, .s = s, .layer = -1};
+    w.M = decode ? b->batch : b->batch * b->seq;
+    w.segment = program_segment(p, decode ? "decode" : "forward", SEGMENT_FORWARD);
+    p->batch = b->batch, p->seq = b->seq;
+    inputs(&w);
+    int x = embed(&w);
+    for (w.layer = 0; w.layer < s->layers; w.layer++) {
+        x = attention_block(&w, x);
+        x = mlp_block(&w, x);
+    }
+    // The head belongs to layer index L: after every layer, for whoever cuts the model into stages.
+    int64_t rows = w.M;
+    if (b->kind == BUILD_GENERATE) {
+        x = choose_rows(&w, x);
+        rows = b->batch;
+    }
+    x = residual_norm(&w, "norm.final", x, ROLE_NORMF_W, ROLE_NORMF_B, rows);
+    enum model_role head = s->tied ? ROLE_WTE : ROLE_HEAD_W;
+    int logits = matmul(&w, NAME_LOGITS, x, head, ROLE_COUNT, rows, s->vocab, s->width, false);
+    if (logits >= 0 && b->keep_logits) {
+        p->tensors[logits].life = LIFE_RUN;
+        p->tensors[logits].cls = CLASS_ACTIVATION;
+    }
+    if (b->kind == BUILD_TRAIN || b->kind == BUILD_EVAL)
+        loss(&w, logits);
+    else
+        choose_ids(&w, logits);
+    TRY(program_finish(p, e));
+    return w.segment;
+}
+
+int build_begin(struct program *p) {
+    int segment = program_segment(p, "begin", SEGMENT_BEGIN);
+    struct op op = op_make(OP_ZERO);
+    int found = program_find(p, NAME_RESULTS);
+    op_out(&op, found >= 0 ? found : results(p));
+    op.n = RESULT_COUNT;
+    program_op(p, segment, &op);
+    return segment;
+}

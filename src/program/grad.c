@@ -1,0 +1,328 @@
+// grad.c - the derivative of a forward segment, op by op from the end: the backward segment.
+//
+// Every op kind has one rule below that says what its gradient ops are. So whatever edits the forward (LoRA pairs,
+// quantizers, another family) needs no backward of its own, and frozen weights cost nothing: ops are emitted only
+// towards tensors that some trainable weight feeds.
+//
+// Invariants:
+//   1. The gradient of a tensor is complete before an op that reads it is emitted, because all readers of the tensor
+//      come later in the forward and so earlier here.
+//   2. The first contribution to a gradient overwrites, later ones accumulate.
+//   3. y = a + b passes its gradient on without a copy: one tensor then serves several owners. That is right as long as
+//      nobody accumulates into it before the other owners' producers have read it; check_sole_reader holds it.
+//   4. The gradient of a view is the same view of the root's gradient.
+#include "program/build.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct deriver {
+    struct program *p;
+    const struct build *b;
+    int segment;
+    int *grad;      // per forward tensor: its gradient, -1 none yet
+    int *producer;  // per root: index of the last forward op that writes it, -1 none
+    unsigned char *needs; // per root: some trainable weight feeds it
+    unsigned char *has;   // per forward tensor: a contribution was emitted
+    int n, at;            // tensors before this pass; index of the forward op being derived
+    struct err *e;
+};
+
+static bool needs(const struct deriver *d, int t) {
+    return t >= 0 && t < d->n && d->needs[program_root(d->p, t)];
+}
+
+static void find_needs(struct deriver *d, const struct segment *f) {
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    for (int t = 0; t < d->n; t++)
+        d->needs[t] = d->p->tensors[t].cls == CLASS_WEIGHT && d->p->tensors[t].trainable;
+    for (int i = 0; i < f->n_ops; i++) {
+        int n = op_accesses(d->p, &f->ops[i], access);
+        bool any = false;
+        for (int a = 0; a < n; a++)
+            any |= (access[a].how & OP_READ) && d->needs[access[a].tensor];
+        for (int a = 0; a < n; a++)
+            if (access[a].how & OP_WRITE) {
+                d->needs[access[a].tensor] |= any;
+                d->producer[access[a].tensor] = i;
+            }
+    }
+}
+
+// The tensor that holds t's gradient, made on first use.
+static int gradient(struct deriver *d, int t) {
+    if (d->grad[t] >= 0)
+        return d->grad[t];
+    int root = program_root(d->p, t);
+    char name[160];
+    if (d->grad[root] < 0) {
+        struct tensor r = d->p->tensors[root];
+        snprintf(name, sizeof name, "d.%s", r.name);
+        d->grad[root] = program_tensor(d->p, name, r.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, r.rank,
+                                       r.local);
+        if (d->grad[root] >= 0)
+            d->p->tensors[d->grad[root]].layer = r.layer;
+    }
+    if (t != root) {
+        struct tensor v = d->p->tensors[t];
+        snprintf(name, sizeof name, "d.%s", v.name);
+        int g = program_view_flat(d->p, name, d->grad[root], v.root_offset, v.rank, v.local);
+        if (g >= 0)
+            d->p->tensors[g].ld = v.ld;
+        d->grad[t] = g;
+    }
+    return d->grad[t];
+}
+
+static void emit(struct deriver *d, struct op *op, const struct op *forward) {
+    op->layer = forward->layer;
+    program_op(d->p, d->segment, op);
+}
+
+// Is it safe to add into t's gradient now? Not while another owner of the same tensor still has to read it unchanged.
+static int check_sole_reader(struct deriver *d, int t) {
+    for (int o = 0; o < d->n; o++)
+        if (o != t && d->grad[o] == d->grad[t] && d->producer[program_root(d->p, o)] < d->at &&
+            d->producer[program_root(d->p, o)] >= 0)
+            return err_set(d->e, ERR_INTERNAL,
+                           "gradient of '%s' is still needed by '%s' when it would be added to",
+                           d->p->tensors[t].name, d->p->tensors[o].name);
+    return 0;
+}
+
+// Emits an op whose last appended output is to be t's gradient. `adds`: the op kind knows OP_ACCUMULATE.
+static int contribute(struct deriver *d, struct op *op, int t, bool adds, const struct op *forward) {
+    if (!d->has[t]) {
+        op_out(op, gradient(d, t));
+        emit(d, op, forward);
+        d->has[t] = 1;
+        return 0;
+    }
+    TRY(check_sole_reader(d, t));
+    if (adds) {
+        op->flags |= OP_ACCUMULATE;
+        op_out(op, gradient(d, t));
+        emit(d, op, forward);
+        return 0;
+    }
+    struct tensor like = d->p->tensors[t];
+    char name[160];
+    snprintf(name, sizeof name, "d.%s.more", like.name);
+    int extra = program_tensor(d->p, name, like.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, like.rank, like.local);
+    op_out(op, extra);
+    emit(d, op, forward);
+    struct op copy = op_make(OP_COPY);
+    op_in(&copy, extra);
+    op_out(&copy, gradient(d, t));
+    copy.m = like.local[0], copy.n = like.rank > 1 ? like.local[1] : 1;
+    copy.flags = OP_ACCUMULATE;
+    emit(d, &copy, forward);
+    return 0;
+}
+
+// The gradient tensor of a trainable weight, and whether this contribution is the micro-batch's first.
+static int weight_gradient(struct deriver *d, int w, struct op *op) {
+    struct tensor t = d->p->tensors[w];
+    if (t.grad < 0) {
+        char name[160];
+        snprintf(name, sizeof name, "d.%s", t.name);
+        enum tensor_life life = d->b->keep_gradients ? LIFE_RUN : LIFE_TURN;
+        int g = program_tensor(d->p, name, t.dtype, CLASS_GRADIENT, life, t.rank, t.local);
+        if (g < 0)
+            return -1;
+        d->p->tensors[g].layer = t.layer;
+        d->p->tensors[w].grad = g;
+    }
+    op->flags |= d->has[w] ? OP_ACCUMULATE : OP_FIRST_GRAD;
+    d->has[w] = 1;
+    return d->p->tensors[w].grad;
+}
+
+static bool trains(const struct deriver *d, int w) {
+    return w >= 0 && d->p->tensors[w].cls == CLASS_WEIGHT && d->p->tensors[w].trainable;
+}
+
+// A backward op with the forward's sizes and switches; tensors and flags are the rule's to fill.
+static struct op like(const struct op *f, enum op_kind kind) {
+    struct op op = *f;
+    op.kind = kind;
+    op.n_in = op.n_out = 0;
+    op.flags = f->flags & (OP_IN_OUT | OP_RMS);
+    return op;
+}
+
+static int derive_matmul(struct deriver *d, const struct op *f) {
+    int x = f->in[0], w = f->in[1], b = f->n_in > 2 ? f->in[2] : -1, dy = gradient(d, f->out[0]);
+    if (trains(d, b)) {
+        struct op op = like(f, OP_BIAS_DB);
+        op_in(&op, dy);
+        op_out(&op, weight_gradient(d, b, &op));
+        op.scale = 1.0;
+        emit(d, &op, f);
+    }
+    if (trains(d, w)) {
+        struct op op = like(f, OP_MATMUL_DW);
+        op_in(&op, x);
+        op_in(&op, dy);
+        op_out(&op, weight_gradient(d, w, &op));
+        emit(d, &op, f);
+    }
+    if (needs(d, x)) {
+        struct op op = like(f, OP_MATMUL_DX);
+        op_in(&op, dy);
+        op_in(&op, w);
+        TRY(contribute(d, &op, x, true, f));
+    }
+    return 0;
+}
+
+static int derive_norm(struct deriver *d, const struct op *f) {
+    int x = f->in[0], w = f->in[1], b = f->in[2], dy = gradient(d, f->out[0]), stats = f->out[1];
+    if (trains(d, w)) {
+        struct op op = like(f, OP_NORM_DW);
+        op_in(&op, dy);
+        op_in(&op, x);
+        op_in(&op, stats);
+        op_out(&op, weight_gradient(d, w, &op));
+        if (trains(d, b))
+            op_out(&op, weight_gradient(d, b, &op));
+        emit(d, &op, f);
+    }
+    if (needs(d, x)) {
+        struct op op = like(f, OP_NORM_DX);
+        op_in(&op, dy);
+        op_in(&op, x);
+        op_in(&op, w);
+        op_in(&op, stats);
+        TRY(contribute(d, &op, x, true, f));
+    }
+    return 0;
+}
+
+static int derive_add(struct deriver *d, const struct op *f) {
+    int y = f->out[0];
+    for (int i = 0; i < 2; i++) {
+        int t = f->in[i];
+        if (!needs(d, t))
+            continue;
+        if (!d->has[t] && d->p->tensors[t].root < 0) {
+            d->grad[t] = gradient(d, y);
+            d->has[t] = 1;
+            continue;
+        }
+        struct op op = like(f, OP_COPY);
+        op_in(&op, gradient(d, y));
+        TRY(contribute(d, &op, t, true, f));
+    }
+    return 0;
+}
+
+static int derive_embed(struct deriver *d, const struct op *f) {
+    int dx = gradient(d, f->out[0]);
+    for (int i = 0; i < 4; i += 2) { // (tokens, wte) and (positions, wpe)
+        if (!trains(d, f->in[i + 1]))
+            continue;
+        struct op op = like(f, OP_EMBED_DW);
+        op_in(&op, f->in[i]);
+        op_in(&op, dx);
+        op_out(&op, weight_gradient(d, f->in[i + 1], &op));
+        op.k = d->p->tensors[f->in[i + 1]].local[0];
+        emit(d, &op, f);
+    }
+    return 0;
+}
+
+static int derive_attention(struct deriver *d, const struct op *f) {
+    struct op op = like(f, OP_ATTENTION_BWD);
+    op_in(&op, gradient(d, f->out[0]));
+    for (int i = 0; i < 3; i++)
+        op_in(&op, f->in[i]);
+    op_in(&op, f->out[0]);
+    op_in(&op, f->out[1]);
+    op_in(&op, f->in[3]);
+    for (int i = 0; i < 3; i++) {
+        if (d->has[f->in[i]])
+            return err_set(d->e, ERR_INTERNAL, "'%s' has a second reader beside attention",
+                           d->p->tensors[f->in[i]].name);
+        op_out(&op, gradient(d, f->in[i]));
+        d->has[f->in[i]] = 1;
+    }
+    emit(d, &op, f);
+    return 0;
+}
+
+static int derive_swiglu(struct deriver *d, const struct op *f) {
+    struct op op = like(f, OP_SWIGLU_BWD);
+    op_in(&op, gradient(d, f->out[0]));
+    for (int i = 0; i < 2; i++) {
+        if (d->has[f->in[i]])
+            return err_set(d->e, ERR_INTERNAL, "'%s' has a second reader beside swiglu",
+                           d->p->tensors[f->in[i]].name);
+        op_in(&op, f->in[i]);
+        op_out(&op, gradient(d, f->in[i]));
+        d->has[f->in[i]] = 1;
+    }
+    emit(d, &op, f);
+    return 0;
+}
+
+static int derive(struct deriver *d, const struct op *f) {
+    if (f->kind == OP_LOSS) { // the logits became their own gradient
+        d->grad[f->in[0]] = f->in[0];
+        d->has[f->in[0]] = 1;
+        return 0;
+    }
+    if (f->n_out == 0 || !needs(d, f->out[0]) || f->kind == OP_LOSS_SUM)
+        return 0;
+    struct op op;
+    switch (f->kind) {
+    case OP_MATMUL:
+        return derive_matmul(d, f);
+    case OP_NORM:
+        return derive_norm(d, f);
+    case OP_ADD:
+        return derive_add(d, f);
+    case OP_EMBED:
+        return derive_embed(d, f);
+    case OP_ATTENTION:
+        return derive_attention(d, f);
+    case OP_SWIGLU:
+        return derive_swiglu(d, f);
+    case OP_ACT:
+        op = like(f, OP_ACT_BWD);
+        op_in(&op, gradient(d, f->out[0]));
+        op_in(&op, f->in[0]);
+        return contribute(d, &op, f->in[0], false, f);
+    case OP_ROPE:
+        op = like(f, OP_ROPE);
+        op.flags = OP_INVERSE;
+        op_in(&op, gradient(d, f->out[0]));
+        op_in(&op, f->in[1]);
+        return contribute(d, &op, f->in[0], false, f);
+    default:
+        return err_set(d->e, ERR_INTERNAL, "op '%s' has no derivative, but a trainable weight feeds it",
+                       op_info(f->kind)->name);
+    }
+}
+
+int grad_derive(struct program *p, int forward, const struct build *b, struct err *e) {
+    struct deriver d = {.p = p, .b = b, .n = p->n_tensors, .e = e};
+    size_t n = (size_t)p->n_tensors + 1;
+    d.segment = program_segment(p, "backward", SEGMENT_BACKWARD);
+    d.grad = region_alloc(&p->region, n * sizeof(int));
+    d.producer = region_alloc(&p->region, n * sizeof(int));
+    d.needs = region_alloc(&p->region, n);
+    d.has = region_alloc(&p->region, n);
+    if (!d.grad || !d.producer || !d.needs || !d.has)
+        p->failed = ERR_MEMORY;
+    TRY(program_finish(p, e));
+    memset(d.grad, -1, n * sizeof(int));
+    memset(d.producer, -1, n * sizeof(int));
+    find_needs(&d, &p->segments[forward]);
+    for (d.at = p->segments[forward].n_ops - 1; d.at >= 0 && !p->failed; d.at--) {
+        struct op f = p->segments[forward].ops[d.at]; // a copy: emitting may move nothing here, but stay safe
+        TRY(derive(&d, &f));
+    }
+    TRY(program_finish(p, e));
+    return d.segment;
+}

@@ -1,0 +1,345 @@
+// pipeline.c - cuts the layers into stages: keeps this rank's ops, and turns what crosses a cut into messages.
+//
+// The cut is read off the data flow, not off the model: an op belongs to a chunk by its layer index; a transient tensor
+// that one chunk reads and another wrote is received at the reader's head and sent at the writer's tail. Ops that depend
+// on nothing but the batch (loading, rotary tables) are repeated wherever their results are read.
+//
+// Chunk c of the model lives on rank c mod P (one chunk per rank, or several when interleaved). Channel numbers name the
+// cut: 2c for activations leaving chunk c, 2c+1 for gradients leaving it, so messages of one channel match in order.
+//
+// Schedules: GPipe (all forwards, then all backwards); 1F1B (Narayanan et al., 2019): P-1-r forwards, then one backward
+// per forward; interleaved 1F1B (Narayanan et al., 2021): micro-batches go through the rank's chunks in groups of P.
+#include "program/apply.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct cut {
+    struct program *p;
+    const struct apply_ranks *r;
+    int n_chunks;   // of the whole model
+    int64_t layers;
+    int *writer;    // per root: chunk whose op wrote it last, of the segment being cut; -1 none, -2 repeated everywhere
+    int *copy;      // per tensor: its copy for the chunk being built, -1 not made yet
+    int n_tensors;  // before this pass
+};
+
+static int chunk_of(const struct cut *c, int layer) {
+    if (layer < 0)
+        return 0;
+    for (int k = 0; k < c->n_chunks; k++)
+        if (layer < c->layers * (k + 1) / c->n_chunks)
+            return k;
+    return c->n_chunks - 1;
+}
+
+static int rank_of(const struct cut *c, int chunk) {
+    return chunk % c->r->stages;
+}
+
+static bool repeated(enum op_kind kind) {
+    return kind == OP_LOAD || kind == OP_ROPE_TABLE;
+}
+
+// With several chunks on a rank each has its own copies of transient tensors: they are in flight at different times.
+static int local(struct cut *c, int chunk, int t) {
+    if (t < 0 || t >= c->n_tensors || c->r->schedule != SCHEDULE_INTERLEAVED)
+        return t;
+    int root = program_root(c->p, t);
+    enum tensor_life life = c->p->tensors[root].life;
+    if (life == LIFE_RUN || life == LIFE_TURN)
+        return t;
+    if (c->copy[t] >= 0)
+        return c->copy[t];
+    struct tensor like = c->p->tensors[t];
+    char name[200];
+    snprintf(name, sizeof name, "c%d.%s", chunk, like.name);
+    if (root == t) {
+        c->copy[t] = program_tensor(c->p, name, like.dtype, like.cls, like.life, like.rank, like.local);
+        if (c->copy[t] >= 0)
+            c->p->tensors[c->copy[t]].layer = like.layer;
+    } else {
+        int of = local(c, chunk, root);
+        c->copy[t] = program_view_flat(c->p, name, of, like.root_offset, like.rank, like.local);
+        if (c->copy[t] >= 0)
+            c->p->tensors[c->copy[t]].ld = like.ld;
+    }
+    return c->copy[t];
+}
+
+static void message(struct cut *c, int segment, int chunk, enum op_kind kind, int tensor, int peer_chunk, int channel) {
+    struct op op = op_make(kind);
+    int t = local(c, chunk, tensor);
+    op.stream = STREAM_COMM;
+    op.peer = rank_of(c, peer_chunk);
+    op.channel = channel;
+    op.layer = c->p->tensors[tensor].layer;
+    op.n = tensor_elements(&c->p->tensors[tensor]);
+    if (kind == OP_SEND)
+        op_in(&op, t);
+    else
+        op_out(&op, t);
+    program_op(c->p, segment, &op);
+}
+
+static bool transient(const struct program *p, int root) {
+    return p->tensors[root].life != LIFE_RUN && p->tensors[root].life != LIFE_TURN;
+}
+
+// Does `chunk` read root before writing it? (Only then does it need the value from elsewhere.)
+static bool reads_first(const struct cut *c, const struct segment *s, int chunk, int root) {
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    for (int i = 0; i < s->n_ops; i++) {
+        if (chunk_of(c, s->ops[i].layer) != chunk || repeated(s->ops[i].kind))
+            continue;
+        int n = op_accesses(c->p, &s->ops[i], access);
+        for (int a = 0; a < n; a++)
+            if (access[a].tensor == root)
+                return access[a].how & OP_READ;
+    }
+    return false;
+}
+
+static bool writes(const struct cut *c, const struct segment *s, int chunk, int root) {
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    for (int i = 0; i < s->n_ops; i++) {
+        if (chunk_of(c, s->ops[i].layer) != chunk || repeated(s->ops[i].kind))
+            continue;
+        int n = op_accesses(c->p, &s->ops[i], access);
+        for (int a = 0; a < n; a++)
+            if (access[a].tensor == root && access[a].how & OP_WRITE)
+                return true;
+    }
+    return false;
+}
+
+// What crosses from chunk `from` to chunk `to` in a segment: written in (or before) `from`, read first in `to`. `step` is
+// +1 in the forward and -1 in the backward.
+static bool crosses(const struct cut *c, const struct segment *s, int root, int to, int step) {
+    if (!transient(c->p, root) || c->writer[root] == -2)
+        return false;
+    if (!reads_first(c, s, to, root))
+        return false;
+    for (int k = to - step; k >= 0 && k < c->n_chunks; k -= step)
+        if (writes(c, s, k, root))
+            return true;
+    return false;
+}
+
+static void mark_repeated(struct cut *c, const struct segment *s) {
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    for (int t = 0; t < c->n_tensors; t++)
+        c->writer[t] = -1;
+    for (int i = 0; i < s->n_ops; i++) {
+        if (!repeated(s->ops[i].kind))
+            continue;
+        int n = op_accesses(c->p, &s->ops[i], access);
+        for (int a = 0; a < n; a++)
+            if (access[a].how & OP_WRITE)
+                c->writer[access[a].tensor] = -2;
+    }
+}
+
+// Weights' gradients: on this rank, in this chunk, the first contribution of a micro-batch overwrites.
+static void first_contributions(struct cut *c, struct segment *s) {
+    for (int i = 0; i < s->n_ops; i++)
+        for (int a = 0; a < s->ops[i].n_out; a++) {
+            int t = s->ops[i].out[a];
+            if (t < 0 || c->p->tensors[t].cls != CLASS_GRADIENT || c->p->tensors[t].life != LIFE_TURN)
+                continue;
+            bool earlier = false;
+            for (int k = 0; k < i && !earlier; k++)
+                for (int b = 0; b < s->ops[k].n_out; b++)
+                    earlier |= s->ops[k].out[b] == t;
+            s->ops[i].flags &= ~(unsigned)(OP_ACCUMULATE | OP_FIRST_GRAD);
+            s->ops[i].flags |= earlier ? OP_ACCUMULATE : OP_FIRST_GRAD;
+        }
+}
+
+static int build_chunk(struct cut *c, int from, int chunk, int local_index, int step, const char *kind) {
+    struct program *p = c->p;
+    struct segment old = p->segments[from];
+    char name[48];
+    if (c->r->schedule == SCHEDULE_INTERLEAVED)
+        snprintf(name, sizeof name, "%s.chunk%d", kind, chunk);
+    else
+        snprintf(name, sizeof name, "%s.stage%d", kind, chunk);
+    int segment = program_segment(p, name, old.role);
+    if (segment < 0)
+        return segment;
+    p->segments[segment].chunk = local_index;
+    for (int i = 0; i < old.n_ops; i++) // data first: no stage waits for another to load its batch
+        if (repeated(old.ops[i].kind)) {
+            struct op op = old.ops[i];
+            for (int a = 0; a < op.n_in; a++)
+                op.in[a] = local(c, chunk, op.in[a]);
+            for (int a = 0; a < op.n_out; a++)
+                op.out[a] = local(c, chunk, op.out[a]);
+            program_op(p, segment, &op);
+        }
+    int back = chunk - step, next = chunk + step;
+    int channel_in = step > 0 ? 2 * back : 2 * back + 1, channel_out = step > 0 ? 2 * chunk : 2 * chunk + 1;
+    for (int t = 0; t < c->n_tensors; t++)
+        if (program_root(p, t) == t && back >= 0 && back < c->n_chunks && crosses(c, &old, t, chunk, step))
+            message(c, segment, chunk, OP_RECV, t, back, channel_in);
+    for (int i = 0; i < old.n_ops; i++) {
+        struct op op = old.ops[i];
+        if (chunk_of(c, op.layer) != chunk || repeated(op.kind))
+            continue;
+        for (int a = 0; a < op.n_in; a++)
+            op.in[a] = local(c, chunk, op.in[a]);
+        for (int a = 0; a < op.n_out; a++)
+            op.out[a] = local(c, chunk, op.out[a]);
+        program_op(p, segment, &op);
+    }
+    for (int t = 0; t < c->n_tensors; t++)
+        if (program_root(p, t) == t && next >= 0 && next < c->n_chunks && crosses(c, &old, t, next, step))
+            message(c, segment, chunk, OP_SEND, t, next, channel_out);
+    first_contributions(c, &p->segments[segment]);
+    return segment;
+}
+
+// A weight read by the first and the last stage (tied embedding) is on both; its gradients are summed before the update,
+// and only the first stage counts it in the norm.
+static void reduce_shared_weights(struct cut *c, int forward, int backward_segment) {
+    struct program *p = c->p;
+    int last_rank = rank_of(c, c->n_chunks - 1);
+    if (p->rank != 0 && p->rank != last_rank)
+        return;
+    for (int w = 0; w < c->n_tensors; w++) {
+        if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].grad < 0)
+            continue;
+        bool first = false, last = false;
+        const struct segment *s = &p->segments[forward];
+        for (int i = 0; i < s->n_ops; i++)
+            for (int a = 0; a < s->ops[i].n_in; a++)
+                if (s->ops[i].in[a] == w) {
+                    first |= chunk_of(c, s->ops[i].layer) == 0;
+                    last |= chunk_of(c, s->ops[i].layer) == c->n_chunks - 1;
+                }
+        if (!first || !last)
+            continue;
+        int *ranks = region_alloc(&p->region, 2 * sizeof *ranks);
+        if (!ranks || p->n_groups == PROGRAM_MAX_GROUPS) {
+            p->failed = ERR_MEMORY;
+            return;
+        }
+        ranks[1] = last_rank;
+        p->groups[p->n_groups] = (struct comm_group){"tied", 2, ranks};
+        struct op op = op_make(OP_ALL_REDUCE);
+        op.stream = STREAM_COMM;
+        op.group = p->n_groups++;
+        op_in(&op, p->tensors[w].grad);
+        op_out(&op, p->tensors[w].grad);
+        op.n = tensor_elements(&p->tensors[w]);
+        program_op(p, backward_segment, &op);
+        p->tensors[w].replica = p->rank != 0;
+    }
+}
+
+// ---------------------------------------------------------------- schedules
+
+struct turn { // one unit of work of this rank
+    bool forward;
+    int chunk, micro;
+};
+
+// Virtual micro-batch k of an interleaved schedule: groups of P micro-batches pass through the chunks in turn.
+static struct turn interleaved_turn(const struct apply_ranks *r, int k, bool forward) {
+    int P = r->stages, v = r->chunks, within = k % (P * v);
+    int chunk = within / P;
+    return (struct turn){forward, forward ? chunk : v - 1 - chunk, k / (P * v) * P + within % P};
+}
+
+// The i-th unit of work, or false past the end. One function serves ordering and counting what is in flight.
+static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i, struct turn *out) {
+    int v = r->schedule == SCHEDULE_INTERLEAVED ? r->chunks : 1, total = micro_batches * v, warm;
+    if (i >= 2 * total)
+        return false;
+    switch (r->schedule) {
+    case SCHEDULE_GPIPE:
+        warm = total;
+        break;
+    case SCHEDULE_1F1B:
+        warm = r->stages - 1 - r->rank;
+        break;
+    default:
+        warm = 2 * (r->stages - 1 - r->rank) + (v - 1) * r->stages;
+        break;
+    }
+    if (warm > total)
+        warm = total;
+    // warm forwards; then forward, backward in turn while forwards last; then the remaining backwards.
+    int steady = 2 * (total - warm), f, b;
+    bool forward;
+    if (i < warm)
+        forward = true, f = i, b = 0;
+    else if (i < warm + steady)
+        forward = (i - warm) % 2 == 0, f = warm + (i - warm) / 2, b = (i - warm) / 2;
+    else
+        forward = false, f = 0, b = total - warm + (i - warm - steady);
+    int k = forward ? f : b;
+    if (r->schedule == SCHEDULE_INTERLEAVED)
+        *out = interleaved_turn(r, k, forward);
+    else
+        *out = (struct turn){forward, 0, k};
+    return true;
+}
+
+static void count_slots(const struct apply_ranks *r, int micro_batches, struct apply_chunks *out) {
+    int live[APPLY_MAX_CHUNKS] = {0};
+    struct turn t;
+    for (int i = 0; schedule_turn(r, micro_batches, i, &t); i++) {
+        live[t.chunk] += t.forward ? 1 : -1;
+        if (live[t.chunk] > out->slots[t.chunk])
+            out->slots[t.chunk] = live[t.chunk];
+    }
+}
+
+int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r, int64_t layers,
+                 int micro_batches, struct apply_chunks *out, struct err *e) {
+    bool interleaved = r->schedule == SCHEDULE_INTERLEAVED;
+    int v = interleaved ? r->chunks : 1;
+    struct cut c = {.p = p, .r = r, .n_chunks = r->stages * v, .layers = layers, .n_tensors = p->n_tensors};
+    if (v < 1 || v > APPLY_MAX_CHUNKS || c.n_chunks > layers)
+        return err_set(e, ERR_USAGE, "%d stages of %d chunks need at least %d layers; the model has %lld",
+                       r->stages, v, c.n_chunks, (long long)layers);
+    if (interleaved && micro_batches % r->stages != 0)
+        return err_set(e, ERR_USAGE,
+                       "interleaved stages need micro-batches in multiples of %d (stages); got %d",
+                       r->stages, micro_batches);
+    c.writer = region_alloc(&p->region, sizeof *c.writer * (size_t)(c.n_tensors + 1));
+    c.copy = region_alloc(&p->region, sizeof *c.copy * (size_t)(c.n_tensors + 1));
+    if (!c.writer || !c.copy)
+        return err_set(e, ERR_MEMORY, "out of memory while cutting '%s'", p->name);
+    memset(out, 0, sizeof *out);
+    out->n = v;
+    for (int i = 0; i < v; i++) {
+        int chunk = i * r->stages + r->rank;
+        memset(c.copy, -1, sizeof *c.copy * (size_t)c.n_tensors);
+        mark_repeated(&c, &p->segments[forward]);
+        out->forward[i] = build_chunk(&c, forward, chunk, i, +1, "forward");
+        mark_repeated(&c, &p->segments[forward]); // the backward reads what the forward loaded; nothing is loaded again
+        out->backward[i] = build_chunk(&c, backward, chunk, i, -1, "backward");
+    }
+    int reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
+    reduce_shared_weights(&c, forward, reduce);
+    apply_empty_segment(p, forward);
+    apply_empty_segment(p, backward);
+    count_slots(r, micro_batches, out);
+    return program_finish(p, e);
+}
+
+int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c, struct err *e) {
+    struct turn t;
+    for (int i = 0; schedule_turn(r, p->micro_batches, i, &t); i++)
+        if (t.forward)
+            micro_order_forward(p, c, t.chunk, t.micro);
+        else
+            micro_order_backward(p, c, t.chunk, t.micro);
+    for (int s = 0; s < p->n_segments; s++)
+        if (p->segments[s].role == SEGMENT_UPDATE && strcmp(p->segments[s].name, "reduce") == 0 &&
+            p->segments[s].n_ops > 0)
+            program_order(p, s, 0, 0);
+    return program_finish(p, e);
+}

@@ -1,0 +1,59 @@
+// walk.h - a program unrolled in issue order, with what must have happened before each op.
+//
+// sync.c, layout.c and check.c all ask the same two questions: which op touches which copy of which tensor, and does A
+// happen before B? A walk answers both. Time is a vector clock: for every stream, how many of its ops are known to be
+// finished when this op starts (through stream order and the waits sync.c derived).
+#ifndef HAGGLE_PROGRAM_WALK_H
+#define HAGGLE_PROGRAM_WALK_H
+
+#include "program/program.h"
+
+struct walk_step {
+    int entry; // in the order walked
+    int segment, op;
+    int micro, slot;
+    int index;                // of this op on its stream, from 1
+    int before[STREAM_COUNT]; // ops of each stream that are finished when it starts
+};
+
+struct walk {
+    struct walk_step *steps;
+    int n_steps;
+    struct order_entry *order; // what was walked
+    int n_order;
+};
+
+// `whole` walks every entry of the order; otherwise runs of a repeating pattern are walked three times only: lives span at
+// most the in-flight depth, and the pattern repeats only when every slot is back where it was, so any two lives that can
+// meet in the whole order meet in the shortened one (check.c walks the whole order and so tests that claim).
+int walk_make(struct walk *w, const struct program *p, bool whole, struct err *e);
+void walk_free(struct walk *w);
+
+static inline const struct op *walk_op(const struct program *p, const struct walk_step *s) {
+    return &p->segments[s->segment].ops[s->op];
+}
+
+// A life: one span over which a copy of a tensor must keep its bytes. Lives of the same copy are in order of time.
+struct life {
+    int tensor, slot; // a root, transient
+    int first, last;  // steps
+    int last_index[STREAM_COUNT]; // last op on each stream that touches it, 0 none
+    int before[STREAM_COUNT];     // ops of each stream finished before any op that touches it starts
+};
+
+struct lives {
+    struct life *life; // sorted by (tensor, slot, first)
+    int n;
+};
+
+int lives_make(struct lives *l, const struct program *p, const struct walk *w, struct err *e);
+void lives_free(struct lives *l);
+// Everything that touches a has finished before anything that touches b starts.
+static inline bool life_before(const struct life *a, const struct life *b) {
+    for (int s = 0; s < STREAM_COUNT; s++)
+        if (a->last_index[s] > b->before[s])
+            return false;
+    return true;
+}
+
+#endif

@@ -1,0 +1,29 @@
+// tensorboard.h - scalars as a TensorBoard event file.
+//
+// Place: written beside the JSONL log when asked for. The format is TFRecord (length, masked
+// CRC-32C, data, masked CRC-32C) around Event messages, whose few protobuf fields are written by
+// hand.
+//
+// Invariants: a record is written whole; a reader stops cleanly at one torn by a crash. Each run of
+// the program opens a new file, as TensorBoard expects.
+#ifndef HAGGLE_REPORT_TENSORBOARD_H
+#define HAGGLE_REPORT_TENSORBOARD_H
+
+#include "base/err.h"
+
+#include <stdint.h>
+
+struct tensorboard {
+    int fd;
+    char path[1024];
+};
+
+enum { TENSORBOARD_TAG_BYTES = 200 }; // longest tag
+
+// Creates dir (and its parents) and in it events.out.tfevents.<time>.<host>.<pid>.
+int tensorboard_open(struct tensorboard *t, const char *dir, struct err *e);
+int tensorboard_put(struct tensorboard *t, const char *tag, int64_t step, double value,
+                    struct err *e);
+int tensorboard_close(struct tensorboard *t, struct err *e);
+
+#endif
