@@ -1,8 +1,9 @@
 // cgroup.c - reads the limits of this process's control groups.
 //
-// /proc/self/cgroup names the group; its files lie under /sys/fs/cgroup (v2, or a v1 hierarchy per controller, where v2
-// may be mounted as "unified"). Inside a container the named path may not exist below the mount: the walk then meets the
-// root, which is the container's own group. A file that is missing or unreadable is no limit.
+// /proc/self/cgroup names the group; its files lie under /sys/fs/cgroup (v2, or a v1 hierarchy per
+// controller, where v2 may be mounted as "unified"). Inside a container the named path may not
+// exist below the mount: the walk then meets the root, which is the container's own group. A file
+// that is missing or unreadable is no limit.
 #include "base/cgroup.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// checked.h - arithmetic on sizes that come from files: every product and sum that could wrap goes through here.
+// checked.h - arithmetic on sizes that come from files: every product and sum that could wrap goes
+// through here.
 #ifndef HAGGLE_BASE_CHECKED_H
 #define HAGGLE_BASE_CHECKED_H
 

@@ -1,8 +1,9 @@
 // dtype.c - element types and conversions between the floating ones.
 //
-// Conversions are exact where the target can hold the value and rounded once, to nearest even, where it cannot: a double
-// goes to 16 bits through a float rounded *to odd*, which keeps the information a second rounding needs. NaN stays NaN
-// (its sign and upper payload are kept, the quiet bit is set).
+// Conversions are exact where the target can hold the value and rounded once, to nearest even,
+// where it cannot: a double goes to 16 bits through a float rounded *to odd*, which keeps the
+// information a second rounding needs. NaN stays NaN (its sign and upper payload are kept, the
+// quiet bit is set).
 #include "base/dtype.h"
 
 #include <string.h>
@@ -104,8 +105,9 @@ uint16_t dtype_f32_to_f16(float x) {
     return narrow_f16(x);
 }
 
-// The float next to x in magnitude toward zero, with the last bit set when anything was cut (Boldo and Melquiond, 2008:
-// rounding to odd and then to nearest equals rounding once when the middle format has two bits more).
+// The float next to x in magnitude toward zero, with the last bit set when anything was cut (Boldo
+// and Melquiond, 2008: rounding to odd and then to nearest equals rounding once when the middle
+// format has two bits more).
 static float odd_float(double x) {
     float f = (float)x;
     if ((double)f == x || x != x)

@@ -1,4 +1,5 @@
-// dtype.h - element types of tensors, in memory and in files. One table: enum, safetensors name, width.
+// dtype.h - element types of tensors, in memory and in files. One table: enum, safetensors name,
+// width.
 #ifndef HAGGLE_BASE_DTYPE_H
 #define HAGGLE_BASE_DTYPE_H
 
@@ -32,7 +33,8 @@ float dtype_bf16_to_f32(uint16_t x);
 uint16_t dtype_f32_to_bf16(float x); // round to nearest even, NaN stays NaN
 float dtype_f16_to_f32(uint16_t x);
 uint16_t dtype_f32_to_f16(float x);
-// Converts n elements between any two floating types (F32, F64, BF16, F16). Buffers must not overlap.
+// Converts n elements between any two floating types (F32, F64, BF16, F16). Buffers must not
+// overlap.
 void dtype_convert(void *dst, enum dtype dst_type, const void *src, enum dtype src_type, size_t n);
 
 #endif

@@ -1,7 +1,8 @@
 // err.c - the one way failure is reported (see err.h for the contract).
 //
-// Invariants: text is always NUL-terminated valid output of printf, never cut inside a UTF-8 sequence (it ends up in
-// JSON reports). Arguments may point into the struct that is being filled: everything is formatted aside first.
+// Invariants: text is always NUL-terminated valid output of printf, never cut inside a UTF-8
+// sequence (it ends up in JSON reports). Arguments may point into the struct that is being filled:
+// everything is formatted aside first.
 #include "base/err.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
 // err.h - how every fallible function reports failure.
 //
-// A fallible function returns 0 or one of the negative codes below and fills the caller's `struct err` with a
-// sentence a user can act on: what failed, which value, what is accepted. The first failure wins: callers add
-// context in front (err_context) instead of replacing the text. `struct err *` may be NULL everywhere.
+// A fallible function returns 0 or one of the negative codes below and fills the caller's `struct
+// err` with a sentence a user can act on: what failed, which value, what is accepted. The first
+// failure wins: callers add context in front (err_context) instead of replacing the text. `struct
+// err *` may be NULL everywhere.
 #ifndef HAGGLE_BASE_ERR_H
 #define HAGGLE_BASE_ERR_H
 
@@ -37,9 +38,11 @@ struct err {
 
 #define ERR_PRINTF(f, a) __attribute__((format(printf, f, a)))
 
-// Fills `e` (when not NULL) and returns `code`, so a failing path is one line: return err_set(e, ERR_IO, ...).
+// Fills `e` (when not NULL) and returns `code`, so a failing path is one line: return err_set(e,
+// ERR_IO, ...).
 int err_set(struct err *e, int code, const char *format, ...) ERR_PRINTF(3, 4);
-// Puts "context: " in front of the text already there; returns the code already there.
+// Puts "context: " in front of the text already there; returns the code already there (ERR_INTERNAL
+// when there is none or `e` is NULL: context is for failing paths, which must not turn into 0).
 int err_context(struct err *e, const char *format, ...) ERR_PRINTF(2, 3);
 const char *err_name(int code);   // "ERR_IO"; "OK" for 0; "unknown" otherwise
 const char *err_phrase(int code); // the phrase above

@@ -1,8 +1,9 @@
 // file.c - files: whole reads with a ceiling, read-only maps, durable writes.
 //
-// Every system call that can be interrupted is retried on EINTR, except close (on Linux the descriptor is gone either
-// way) and fsync that failed (the kernel may have dropped the dirty pages and marked them clean: a second fsync that
-// succeeds would be a lie). Opens use O_NONBLOCK so a FIFO in place of a file is refused instead of waited for.
+// Every system call that can be interrupted is retried on EINTR, except close (on Linux the
+// descriptor is gone either way) and fsync that failed (the kernel may have dropped the dirty pages
+// and marked them clean: a second fsync that succeeds would be a lie). Opens use O_NONBLOCK so a
+// FIFO in place of a file is refused instead of waited for.
 #include "base/file.h"
 #include "base/hash.h"
 
@@ -18,7 +19,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-// Linux transfers at most 0x7ffff000 bytes per call anyway; a smaller step keeps ssize_t out of the question.
+// Linux transfers at most 0x7ffff000 bytes per call anyway; a smaller step keeps ssize_t out of the
+// question.
 static const size_t IO_STEP_BYTES = (size_t)1 << 30;
 enum { TREE_DEPTH_MAX = 128 };
 
@@ -69,8 +71,8 @@ int file_read_all(const char *path, size_t max_bytes, char **out, size_t *out_by
                      (unsigned long long)st.st_size, max_bytes);
         goto done;
     }
-    // The size is a hint: files in /proc claim 0, and a file may grow while it is read. One byte more than the limit
-    // is asked for so that growth past it is seen.
+    // The size is a hint: files in /proc claim 0, and a file may grow while it is read. One byte
+    // more than the limit is asked for so that growth past it is seen.
     capacity = (size_t)st.st_size + 2;
     for (;;) {
         if (!buffer || used + 1 >= capacity) {
@@ -183,7 +185,8 @@ int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struc
     return 0;
 }
 
-// fsync of an open directory. Filesystems that have no such thing say EINVAL; there is nothing to make durable there.
+// fsync of an open directory. Filesystems that have no such thing say EINVAL; there is nothing to
+// make durable there.
 static int sync_dir_fd(int fd, const char *path, struct err *e) {
     if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
         return fail_io(e, "cannot make durable the directory", path);
@@ -243,7 +246,8 @@ int file_writer_end(struct file_writer *w, struct err *e) {
 }
 
 void file_writer_abort(struct file_writer *w) {
-    // tmp is empty in a zeroed struct, after end and after a failed begin: then fd is not ours to close.
+    // tmp is empty in a zeroed struct, after end and after a failed begin: then fd is not ours to
+    // close.
     if (!w->tmp[0])
         return;
     if (w->fd >= 0)
@@ -303,8 +307,8 @@ int file_rename(const char *from, const char *to, struct err *e) {
 
 static int remove_entry(int dir, const char *name, int depth, struct err *e);
 
-// Empties the directory `fd`, which it closes. Scans until a scan removes nothing: some filesystems skip entries when
-// others vanish under the reader.
+// Empties the directory `fd`, which it closes. Scans until a scan removes nothing: some filesystems
+// skip entries when others vanish under the reader.
 static int empty_dir(int fd, const char *name, int depth, struct err *e) {
     DIR *d = fdopendir(fd);
     if (!d) {
@@ -363,12 +367,21 @@ int file_remove_tree(const char *path, struct err *e) {
     // "link/" would reach through the link: the slash goes first.
     while (n > 1 && path[n - 1] == '/')
         n--;
-    if (n == 0 || n >= sizeof name || (n == 1 && (path[0] == '/' || path[0] == '.')))
-        return err_set(e, ERR_USAGE, "'%s' is not a tree to remove", path);
+    if (n == 0 || n >= sizeof name)
+        return err_set(e, ERR_USAGE, "a path of %zu characters is not a tree to remove", n);
     memcpy(name, path, n);
     name[n] = '\0';
+    // The last component must name the tree: "x/.." is the folder *around* x, with everybody else's
+    // files in it.
+    const char *slash = strrchr(name, '/');
+    const char *last = slash ? slash + 1 : name;
+    if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+        return err_set(e, ERR_USAGE, "'%s' is not a tree to remove: name the directory itself",
+                       path);
     int rc = remove_entry(AT_FDCWD, name, TREE_DEPTH_MAX, e);
-    return rc ? err_context(e, "removing '%s'", name), rc : 0;
+    if (rc)
+        err_context(e, "removing '%s'", name);
+    return rc;
 }
 
 bool file_exists(const char *path) {

@@ -1,7 +1,8 @@
 // file.h - files: whole reads with a ceiling, read-only maps, durable writes.
 //
-// Durable means: temporary file beside the target, every return checked, fsync, rename, fsync of the directory. A failed
-// fsync is never retried (the kernel may have dropped the pages): the file is void.
+// Durable means: temporary file beside the target, every return checked, fsync, rename, fsync of
+// the directory. A failed fsync is never retried (the kernel may have dropped the pages): the file
+// is void.
 #ifndef HAGGLE_BASE_FILE_H
 #define HAGGLE_BASE_FILE_H
 
@@ -11,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Reads a regular file of at most max_bytes into malloc'd memory with a NUL after the last byte. ERR_IO, ERR_FORMAT (too
-// large, not a regular file).
+// Reads a regular file of at most max_bytes into malloc'd memory with a NUL after the last byte.
+// ERR_IO, ERR_FORMAT (too large, not a regular file).
 int file_read_all(const char *path, size_t max_bytes, char **out, size_t *out_bytes, struct err *e);
 
 struct file_map {
@@ -22,8 +23,8 @@ struct file_map {
 int file_map_open(struct file_map *m, const char *path, struct err *e);
 void file_map_close(struct file_map *m);
 
-// Sequential durable writer. begin creates `path`.tmp; end fsyncs, closes, renames and fsyncs the directory; abort
-// removes the temporary file. After any failure call abort.
+// Sequential durable writer. begin creates `path`.tmp; end fsyncs, closes, renames and fsyncs the
+// directory; abort removes the temporary file. After any failure call abort.
 struct file_writer {
     int fd;
     uint64_t bytes; // written so far
@@ -41,7 +42,9 @@ int file_write_atomic(const char *path, const void *data, size_t bytes,
 int file_make_dirs(const char *path, struct err *e);              // mkdir -p, mode 0777 & ~umask
 int file_sync_dir(const char *path, struct err *e);               // fsync of a directory
 int file_rename(const char *from, const char *to, struct err *e); // then fsync of to's directory
-int file_remove_tree(const char *path, struct err *e);            // never follows symbolic links
+// rm -r: never follows symbolic links; nothing there is success. A path whose last component is not
+// a name ("/", ".", "x/..") is ERR_USAGE.
+int file_remove_tree(const char *path, struct err *e);
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
 int file_size(const char *path, uint64_t *out, struct err *e);
@@ -49,7 +52,8 @@ int file_free_bytes(const char *dir, uint64_t *out,
                     struct err *e); // statvfs, for an unprivileged user
 // Joins into a caller's buffer; ERR_USAGE naming both parts when it does not fit.
 int file_join(char *out, size_t out_bytes, const char *dir, const char *name, struct err *e);
-// Calls fn for each entry name except . and .., sorted; fn returning non-zero stops and is returned.
+// Calls fn for each entry name except . and .., sorted; fn returning non-zero stops and is
+// returned.
 int file_list_dir(const char *path, int (*fn)(void *arg, const char *name), void *arg,
                   struct err *e);
 

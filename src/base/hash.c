@@ -1,7 +1,7 @@
 // hash.c - fingerprints of data: XXH3 (128 and 64 bits) and CRC-32C.
 //
-// The 128-bit text is the canonical (big-endian) form, so `xxh128sum FILE` prints the same digits and a person can check
-// a checkpoint without this program.
+// The 128-bit text is the canonical (big-endian) form, so `xxh128sum FILE` prints the same digits
+// and a person can check a checkpoint without this program.
 #include "base/hash.h"
 
 #include <inttypes.h>
@@ -56,8 +56,9 @@ uint64_t hash_u64(const void *data, size_t bytes) {
     return XXH3_64bits(bytes ? data : "", bytes);
 }
 
-// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78), four bits at a time: entry i is the remainder of i. Used for
-// event files of a few bytes per record, where a larger table would only cost cache.
+// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78), four bits at a time: entry i is the
+// remainder of i. Used for event files of a few bytes per record, where a larger table would only
+// cost cache.
 uint32_t hash_crc32c(const void *data, size_t bytes) {
     static const uint32_t table[16] = {
         0x00000000, 0x105EC76F, 0x20BD8EDE, 0x30E349B1, 0x417B1DBC, 0x5125DAD3,

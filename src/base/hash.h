@@ -1,4 +1,5 @@
-// hash.h - fingerprints of data (XXH3, 128 bits, for damage, not for adversaries) and CRC-32C (TensorBoard files).
+// hash.h - fingerprints of data (XXH3, 128 bits, for damage, not for adversaries) and CRC-32C
+// (TensorBoard files).
 #ifndef HAGGLE_BASE_HASH_H
 #define HAGGLE_BASE_HASH_H
 

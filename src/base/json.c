@@ -1,9 +1,10 @@
 // json.c - strict JSON (RFC 8259): a pull reader over a buffer, and a writer.
 //
-// The reader never recurses: nesting is a depth and two bits per level, so a depth bomb costs one comparison. Invariants:
-// text <= at <= end at all times; after the first error every call returns it and every output is a harmless value ("",
-// 0, false), because callers are promised that one check at the end of a loop is enough. When next_key or next_element
-// says true, the byte at `at` begins a value: a comma or bracket there has already been refused.
+// The reader never recurses: nesting is a depth and two bits per level, so a depth bomb costs one
+// comparison. Invariants: text <= at <= end at all times; after the first error every call returns
+// it and every output is a harmless value ("", 0, false), because callers are promised that one
+// check at the end of a loop is enough. When next_key or next_element says true, the byte at `at`
+// begins a value: a comma or bracket there has already been refused.
 #include "base/json.h"
 
 #include <inttypes.h>
@@ -28,7 +29,8 @@ void json_reader_init(struct json_reader *r, const char *name, const char *text,
                               .e = e};
 }
 
-// Line and column are found only when something is wrong: counting along would slow every byte of every good file.
+// Line and column are found only when something is wrong: counting along would slow every byte of
+// every good file.
 static int fail_at(struct json_reader *r, const char *where, int code, const char *format,
                    va_list args) ERR_PRINTF(4, 0);
 
@@ -180,7 +182,8 @@ int json_enter_array(struct json_reader *r) {
     return enter(r, JSON_ARRAY);
 }
 
-// Moves past the comma to the next member or element. False: the container ended and was left, or an error.
+// Moves past the comma to the next member or element. False: the container ended and was left, or
+// an error.
 static bool advance(struct json_reader *r, bool object) {
     if (r->rc)
         return false;
@@ -211,11 +214,13 @@ static bool advance(struct json_reader *r, bool object) {
 bool json_next_element(struct json_reader *r) {
     if (!advance(r, false))
         return false;
-    // Also refuses "[1,]" and "[,": a caller that does not read the value must not be able to step over it.
+    // Also refuses "[1,]" and "[,": a caller that does not read the value must not be able to step
+    // over it.
     return json_peek(r) != JSON_INVALID;
 }
 
-// Bytes of the UTF-8 sequence at p (Unicode 15, table 3-7: no overlong forms, no surrogates, at most U+10FFFF), or 0.
+// Bytes of the UTF-8 sequence at p (Unicode 15, table 3-7: no overlong forms, no surrogates, at
+// most U+10FFFF), or 0.
 static size_t utf8_length(const unsigned char *p, const unsigned char *end) {
     size_t left = (size_t)(end - p);
     unsigned char a = p[0];
@@ -281,7 +286,8 @@ static int32_t hex4(const char *p, const char *end) {
     return x;
 }
 
-// Reads one escape at p (after the backslash); *out is the character. Returns the first byte after it, NULL on error.
+// Reads one escape at p (after the backslash); *out is the character. Returns the first byte after
+// it, NULL on error.
 static const char *read_escape(struct json_reader *r, const char *p, uint32_t *out) {
     if (p == r->end) {
         fail_format(r, p, "the text ends inside a string");
@@ -335,8 +341,9 @@ static const char *read_escape(struct json_reader *r, const char *p, uint32_t *o
     return p + 11;
 }
 
-// The string at r->at (a quote), checked; unescaped into `out` unless that is NULL. Leaves r->at behind the closing
-// quote. An escape never makes text longer (\u0800 is six bytes for three), so `out` needs no more than the raw bytes.
+// The string at r->at (a quote), checked; unescaped into `out` unless that is NULL. Leaves r->at
+// behind the closing quote. An escape never makes text longer (\u0800 is six bytes for three), so
+// `out` needs no more than the raw bytes.
 static int scan_string(struct json_reader *r, char *out, size_t *out_bytes, bool *has_nul) {
     const char *p = r->at + 1;
     size_t n = 0;
@@ -387,7 +394,8 @@ static int take_string(struct json_reader *r, const char **out, size_t *out_byte
     *out = "";
     if (out_bytes)
         *out_bytes = 0;
-    // Checked first, copied second: memory is taken only for a string that is good, and exactly what it needs.
+    // Checked first, copied second: memory is taken only for a string that is good, and exactly
+    // what it needs.
     const char *start = r->at;
     size_t bytes = 0;
     bool has_nul = false;
@@ -518,7 +526,8 @@ int json_read_i64(struct json_reader *r, int64_t *out) {
     const char *start;
     *out = 0;
     TRY(take_number(r, copy, &start));
-    // value = digits x 10^scale, in integers all the way: a double would lose the last digits of large ids.
+    // value = digits x 10^scale, in integers all the way: a double would lose the last digits of
+    // large ids.
     char digits[NUMBER_MAX_CHARS];
     int n = 0, scale = 0;
     const char *p = copy;
@@ -610,7 +619,8 @@ int json_skip(struct json_reader *r) {
         case JSON_INVALID:
             break;
         }
-        // Leave every container that ends here; stop in front of the next value of the one that goes on.
+        // Leave every container that ends here; stop in front of the next value of the one that
+        // goes on.
         while (!r->rc && r->depth > outside) {
             bool object = r->object_bits & level_bit(r);
             if (object ? next_member(r, NULL) : json_next_element(r))
@@ -689,7 +699,8 @@ static uint64_t writer_bit(const struct json_writer *w) {
     return UINT64_C(1) << (w->depth - 1);
 }
 
-// What goes in front of a value or key: nothing after a key or at the top, else the comma and the line break.
+// What goes in front of a value or key: nothing after a key or at the top, else the comma and the
+// line break.
 static void put_separator(struct json_writer *w) {
     if (w->after_key) {
         w->after_key = false;
@@ -741,7 +752,8 @@ void json_put_array_end(struct json_writer *w) {
     close_container(w, "]");
 }
 
-// Bytes that are not UTF-8 (a file name, a broken sample) become U+FFFD: what this writer writes, its reader reads.
+// Bytes that are not UTF-8 (a file name, a broken sample) become U+FFFD: what this writer writes,
+// its reader reads.
 static void put_quoted(struct json_writer *w, const char *s, size_t n) {
     const unsigned char *p = (const unsigned char *)s, *end = p + n;
     put(w, "\"", 1);
@@ -818,7 +830,8 @@ void json_put_double(struct json_writer *w, double x) {
         return;
     }
     char text[40];
-    // Fifteen digits always survive decimal -> double -> decimal, seventeen the way back (IEEE 754 section 5.12).
+    // Fifteen digits always survive decimal -> double -> decimal, seventeen the way back (IEEE 754
+    // section 5.12).
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, x);
         if (strtod(text, NULL) == x)

@@ -1,10 +1,11 @@
 // json.h - strict JSON (RFC 8259): a pull reader over a buffer, and a writer.
 //
-// Reading: the caller walks the text value by value; nothing is built, nothing is allocated but unescaped strings in a
-// caller's region, so memory is bounded by what the caller keeps, whatever the file says. Every error names line,
-// column and byte. Strings are checked UTF-8; lone surrogates, control characters, leading zeros, NaN, comments,
-// trailing commas and trailing bytes are refused. Depth is at most 64. The reader remembers its first error: after it,
-// every call returns it, so a loop needs one check at the end.
+// Reading: the caller walks the text value by value; nothing is built, nothing is allocated but
+// unescaped strings in a caller's region, so memory is bounded by what the caller keeps, whatever
+// the file says. Every error names line, column and byte. Strings are checked UTF-8; lone
+// surrogates, control characters, leading zeros, NaN, comments, trailing commas and trailing bytes
+// are refused. Depth is at most 64. The reader remembers its first error: after it, every call
+// returns it, so a loop needs one check at the end.
 #ifndef HAGGLE_BASE_JSON_H
 #define HAGGLE_BASE_JSON_H
 
@@ -38,13 +39,17 @@ struct json_reader {
 
 void json_reader_init(struct json_reader *r, const char *name, const char *text, size_t bytes,
                       struct region *strings, struct err *e);
-enum json_type json_peek(struct json_reader *r); // type of the value that comes next
+// Type of the value that comes next; JSON_INVALID (and the reader's error) when none does. After an
+// error every output is harmless: "", 0, false.
+enum json_type json_peek(struct json_reader *r);
 int json_enter_object(struct json_reader *r);
 int json_enter_array(struct json_reader *r);
-// In an object: true and the key when there is a further member (its value comes next); false at the end (the object is
-// then left) or on error. Keys longer than a region string can hold do not exist: memory is the caller's region.
+// In an object: true and the key when there is a further member (its value comes next); false at
+// the end (the object is then left) or on error. Keys longer than a region string can hold do not
+// exist: memory is the caller's region.
 bool json_next_key(struct json_reader *r, const char **key);
-// In an array: true when there is a further element (it comes next); false at the end (array left) or on error.
+// In an array: true when there is a further element (it comes next); false at the end (array left)
+// or on error.
 bool json_next_element(struct json_reader *r);
 int json_read_string(struct json_reader *r, const char **out,
                      size_t *out_bytes); // out_bytes may be NULL; then NUL inside is an error
@@ -86,7 +91,8 @@ void json_member_string(struct json_writer *w, const char *key, const char *s);
 void json_member_double(struct json_writer *w, const char *key, double x);
 void json_member_i64(struct json_writer *w, const char *key, int64_t x);
 void json_member_bool(struct json_writer *w, const char *key, bool x);
-// 0, or ERR_IO / ERR_MEMORY when any put failed. Frees nothing: a buffer belongs to the caller.
+// 0, or ERR_IO / ERR_MEMORY when any put failed, ERR_INTERNAL when brackets or keys do not balance
+// or nest deeper than 64. Adds no newline. Frees nothing: a buffer belongs to the caller.
 int json_writer_finish(struct json_writer *w, struct err *e);
 
 #endif

@@ -1,7 +1,8 @@
 // log.c - messages to people, on one stream, with an optional live line.
 //
-// A message is written whole under the stream's lock, so lines of several threads do not mix. The live line is rewritten
-// in place with \r and \033[K and cut to the terminal's width: a line that wraps could not be rewritten.
+// A message is written whole under the stream's lock, so lines of several threads do not mix. The
+// live line is rewritten in place with \r and \033[K and cut to the terminal's width: a line that
+// wraps could not be rewritten.
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -59,8 +60,8 @@ static int columns_of(FILE *stream) {
     return DEFAULT_COLUMNS;
 }
 
-// Bytes of the prefix that fills at most `columns`: UTF-8 continuation bytes and color sequences take no room. Stops at
-// a line break.
+// Bytes of the prefix that fills at most `columns`: UTF-8 continuation bytes and color sequences
+// take no room. Stops at a line break.
 static size_t fit(const char *text, int columns) {
     int used = 0;
     size_t i = 0;

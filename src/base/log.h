@@ -1,4 +1,5 @@
-// log.h - messages to people: one sink per context, no globals. Results go elsewhere (stdout, --json); this is stderr.
+// log.h - messages to people: one sink per context, no globals. Results go elsewhere (stdout,
+// --json); this is stderr.
 #ifndef HAGGLE_BASE_LOG_H
 #define HAGGLE_BASE_LOG_H
 

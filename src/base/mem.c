@@ -1,7 +1,9 @@
-// mem.c - large memory: every block has a name and a class, and bytes are known by class at any time.
+// mem.c - large memory: every block has a name and a class, and bytes are known by class at any
+// time.
 //
-// Counts are the bytes asked for, not the pages they round up to: the layout promises bytes to the byte, and the two must
-// agree. One mutex covers the lists; blocks are few (arenas, maps) and taken at set-up, never inside a step.
+// Counts are the bytes asked for, not the pages they round up to: the layout promises bytes to the
+// byte, and the two must agree. One mutex covers the lists; blocks are few (arenas, maps) and taken
+// at set-up, never inside a step.
 #include "base/mem.h"
 
 #include "base/cgroup.h"
@@ -112,7 +114,8 @@ int mem_take(struct mem *m, const char *class_name, const char *name, size_t byt
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 2)
         return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
-    // Linux hands out more than it has and kills the process at first touch; refused here, it is a value.
+    // Linux hands out more than it has and kills the process at first touch; refused here, it is a
+    // value.
     if (bytes >= CHECKED_BYTES) {
         uint64_t available = mem_machine_available_bytes();
         if (available && bytes > available)

@@ -1,7 +1,8 @@
-// mem.h - large memory: every block has a name and a class, and bytes are known by class at any time.
+// mem.h - large memory: every block has a name and a class, and bytes are known by class at any
+// time.
 //
-// Blocks come from mmap, 2 MiB aligned and advised to use huge pages (fewer TLB misses, faster first touch). Failure is
-// a value: ERR_MEMORY with the bytes asked for. Thread-safe.
+// Blocks come from mmap, 2 MiB aligned and advised to use huge pages (fewer TLB misses, faster
+// first touch). Failure is a value: ERR_MEMORY with the bytes asked for. Thread-safe.
 #ifndef HAGGLE_BASE_MEM_H
 #define HAGGLE_BASE_MEM_H
 
@@ -19,7 +20,9 @@ struct mem_line { // one row of the table by class
 
 int mem_open(struct mem **out, struct err *e);
 void mem_close(struct mem *m); // frees what is still held
-// class_name and name must outlive the accountant (string literals).
+// class_name and name must outlive the accountant (string literals). Blocks of 64 MiB and more are
+// also refused when the machine (or cgroup) has fewer bytes available: Linux would grant them and
+// kill the process at first touch.
 int mem_take(struct mem *m, const char *class_name, const char *name, size_t bytes, void **out,
              struct err *e);
 void mem_give(struct mem *m, void *block);

@@ -1,14 +1,16 @@
 // pool.c - a fixed team of threads that runs one function at a time, all members together.
 //
-// Fork: the caller writes the task, then adds one to `task_number`; workers see the number change. Join: each worker
-// takes one off `working`; the caller waits for zero. Barrier: the last to arrive resets the count, then adds one to
-// `phase`, which everyone else watches; a counter instead of a sense flag, so that a slow waiter cannot mistake the
-// next-but-one phase for its own (it would have to sleep through 2^32 of them).
+// Fork: the caller writes the task, then adds one to `task_number`; workers see the number change.
+// Join: each worker takes one off `working`; the caller waits for zero. Barrier: the last to arrive
+// resets the count, then adds one to `phase`, which everyone else watches; a counter instead of a
+// sense flag, so that a slow waiter cannot mistake the next-but-one phase for its own (it would
+// have to sleep through 2^32 of them).
 //
-// Waiting is spinning for SPIN_NS, then a futex. A waiter announces itself in `sleepers` before it checks the word the last
-// time; the waker changes the word before it looks at `sleepers`. All four are sequentially consistent, so one of the
-// two sees the other: no wake-up is lost, and none is sent when nobody sleeps. Words sit on cache lines of their own:
-// spinning on one must not slow writes to another.
+// Waiting is spinning for SPIN_NS, then a futex. A waiter announces itself in `sleepers` before it
+// checks the word the last time; the waker changes the word before it looks at `sleepers`. All four
+// are sequentially consistent, so one of the two sees the other: no wake-up is lost, and none is
+// sent when nobody sleeps. Words sit on cache lines of their own: spinning on one must not slow
+// writes to another.
 #include "base/pool.h"
 
 #include "base/cgroup.h"
@@ -31,8 +33,9 @@
 enum {
     THREADS_MAX = 4096,
     LINE_BYTES = 64,
-    // Gaps between the tasks of a step are a few microseconds; past this the gap is a long one and the core is better
-    // given away. A futex wake costs about 5-50 us, so the spin at worst doubles that.
+    // Gaps between the tasks of a step are a few microseconds; past this the gap is a long one and
+    // the core is better given away. A futex wake costs about 5-50 us, so the spin at worst doubles
+    // that.
     SPIN_NS = 30000,
     PAUSES_PER_LOOK = 16, // looks at the clock are dearer than pauses
     CPU_SETS = 8,         // 8 x 1024 CPUs
@@ -218,7 +221,8 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e) {
     memset(p, 0, sizeof *p);
     p->threads = threads;
     p->workers = workers;
-    // With fewer CPUs than members a spinning waiter keeps the very thread it waits for off the CPU.
+    // With fewer CPUs than members a spinning waiter keeps the very thread it waits for off the
+    // CPU.
     p->spin_ns = threads <= pool_machine_cpus() ? SPIN_NS : 0;
 
     int cpus = 0, rc = 0;
@@ -291,10 +295,14 @@ void pool_share(int64_t n, int64_t grain, int thread, int threads, int64_t *begi
     if (grain < 1)
         grain = 1;
     int64_t blocks = n / grain + (n % grain != 0);
-    int64_t each = blocks / threads,
-            more = blocks % threads; // the first `more` members take one block extra
-    int64_t first = each * thread + (thread < more ? thread : more);
-    int64_t last = first + each + (thread < more);
+    int64_t each = blocks / threads, more = blocks % threads;
+    // `more` members take one block extra: the last ones, so that the incomplete block at the end
+    // falls to a long share (else shares could differ by two blocks). When there are fewer blocks
+    // than members, the first ones: the caller then works instead of waiting for one it woke.
+    int64_t late = each > 0 ? threads - more : 0;
+    int64_t extra_before = thread < late ? 0 : thread - late < more ? thread - late : more;
+    int64_t first = each * thread + extra_before;
+    int64_t last = first + each + (thread >= late && thread < late + more);
     *begin = first < blocks ? first * grain : n;
     *end = last < blocks ? last * grain : n;
 }

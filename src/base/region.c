@@ -1,8 +1,9 @@
 // region.c - bump allocation in chunks that double up to 1 MiB.
 //
-// Invariants: the head of the list is the chunk that is being filled; an object larger than a quarter of the next chunk
-// gets a chunk of its own *behind* the head, so one big array does not waste the rest of the current chunk. Memory comes
-// from calloc and is handed out once, so it is zero without a memset.
+// Invariants: the head of the list is the chunk that is being filled; an object larger than a
+// quarter of the next chunk gets a chunk of its own *behind* the head, so one big array does not
+// waste the rest of the current chunk. Memory comes from calloc and is handed out once, so it is
+// zero without a memset.
 #include "base/region.h"
 
 #include <stdint.h>

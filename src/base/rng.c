@@ -1,8 +1,9 @@
 // rng.c - randomness without state: Philox 4x32-10 and what is drawn from it.
 //
-// J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11, section 3.2: ten rounds
-// of two 32x32->64 bit products each; the key is bumped by Weyl constants between rounds. Here the counter is (index,
-// stream) and the key is the seed. These mappings are part of checkpoints' meaning: changing one changes resumed runs.
+// J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11,
+// section 3.2: ten rounds of two 32x32->64 bit products each; the key is bumped by Weyl constants
+// between rounds. Here the counter is (index, stream) and the key is the seed. These mappings are
+// part of checkpoints' meaning: changing one changes resumed runs.
 #include "base/rng.h"
 
 #include <math.h>
@@ -60,7 +61,8 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n) {
     return (uint64_t)((unsigned __int128)rng_u64(seed, stream, index) * n >> 64);
 }
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA'14): every output bit depends on every input bit.
+// The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA'14): every output bit depends on every
+// input bit.
 static uint64_t mix(uint64_t x) {
     x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
@@ -71,7 +73,8 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n) {
     if (n < 2)
         return 0;
     i %= n; // outside [0, n) a walk need not come back
-    // Two halves of `half` bits make a domain of at most 4n: a walk of four steps on average at worst.
+    // Two halves of `half` bits make a domain of at most 4n: a walk of four steps on average at
+    // worst.
     int half = 1;
     while (half < 32 && (n - 1) >> (2 * half))
         half++;
@@ -79,7 +82,8 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n) {
     uint64_t keys[FEISTEL_ROUNDS];
     for (uint64_t k = 0; k < FEISTEL_ROUNDS; k += 2) {
         uint32_t w[4];
-        // The top of the counter space, so that the keys share no block with draws of the same stream.
+        // The top of the counter space, so that the keys share no block with draws of the same
+        // stream.
         philox(seed, stream, ~k, w);
         keys[k] = join(w[0], w[1]);
         keys[k + 1] = join(w[2], w[3]);

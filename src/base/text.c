@@ -1,7 +1,8 @@
 // text.c - numbers and units as people write them, both ways, and suggestions for misspelt names.
 //
-// Parsers check the spelling themselves before strtod sees it: strtod would also take spaces, hex, "inf" and "nan", none
-// of which belongs in a recipe. A number is the whole string or it is refused.
+// Parsers check the spelling themselves before strtod sees it: strtod would also take spaces, hex,
+// "inf" and "nan", none of which belongs in a recipe. A number is the whole string or it is
+// refused.
 #include "base/text.h"
 
 #include <ctype.h>
@@ -99,8 +100,9 @@ int text_parse_i64(const char *s, int64_t *out, struct err *e) {
     return 0;
 }
 
-// Length of an unsigned decimal number at s (digits, optional fraction, optional exponent), 0 when there is none. An
-// 'e' that no digits follow is left for the unit. *whole is true when it has digits only.
+// Length of an unsigned decimal number at s (digits, optional fraction, optional exponent), 0 when
+// there is none. An 'e' that no digits follow is left for the unit. *whole is true when it has
+// digits only.
 static size_t scan_number(const char *s, bool *whole) {
     const char *p = s;
     size_t digits = 0;
@@ -150,8 +152,8 @@ struct unit {
     uint64_t scale;
 };
 
-// number [spaces] unit, scaled and rounded to a whole count. Whole numbers are exact over all 64 bits; fractions go
-// through long double. Returns 0, or what is wrong: 1 spelling, 2 range.
+// number [spaces] unit, scaled and rounded to a whole count. Whole numbers are exact over all 64
+// bits; fractions go through long double. Returns 0, or what is wrong: 1 spelling, 2 range.
 static int parse_scaled(const char *s, const struct unit *units, size_t n_units, bool any_case,
                         uint64_t *out) {
     bool whole;
@@ -266,8 +268,9 @@ static unsigned least(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-// Damerau-Levenshtein distance in its "optimal string alignment" form (a pair of neighbours swapped counts 1), case
-// ignored. Both lengths at most SUGGEST_MAX_CHARS. Three rows suffice: a swap looks two rows back.
+// Damerau-Levenshtein distance in its "optimal string alignment" form (a pair of neighbours swapped
+// counts 1), case ignored. Both lengths at most SUGGEST_MAX_CHARS. Three rows suffice: a swap looks
+// two rows back.
 static unsigned edit_distance(const char *a, size_t na, const char *b, size_t nb) {
     unsigned rows[3][SUGGEST_MAX_CHARS + 1];
     for (size_t j = 0; j <= nb; j++)

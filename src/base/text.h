@@ -14,8 +14,8 @@ const char *text_bytes(char out[TEXT_UNIT_BYTES], uint64_t bytes);
 const char *text_count(char out[TEXT_UNIT_BYTES], double n); // "124.4M", "1.02G", "812"
 const char *text_duration(char out[TEXT_UNIT_BYTES],
                           double seconds); // "812 us", "41.2 ms", "3.1 s", "4m 07s"
-// Parsers take the whole string or fail with ERR_USAGE and what is accepted. Suffixes: bytes K M G T (powers of 1000),
-// KiB MiB GiB TiB; durations ns us ms s m h.
+// Parsers take the whole string or fail with ERR_USAGE and what is accepted. Suffixes: bytes K M G
+// T (powers of 1000), KiB MiB GiB TiB; durations ns us ms s m h (a unit is required, except for 0).
 int text_parse_i64(const char *s, int64_t *out, struct err *e);
 int text_parse_double(const char *s, double *out, struct err *e);
 int text_parse_bytes(const char *s, uint64_t *out, struct err *e);

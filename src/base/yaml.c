@@ -1,8 +1,9 @@
 // yaml.c - recipes: a YAML mapping of scalars, flattened to dotted keys, each with its line.
 //
-// libyaml turns text into events; this file walks them with a stack of at most DEPTH_MAX prefixes and no recursion.
-// What a recipe does not need is refused, not guessed at. Limits bound the work whatever the file says: bytes, entries
-// (duplicates are found by comparing with every earlier key), depth, and the length of one dotted key.
+// libyaml turns text into events; this file walks them with a stack of at most DEPTH_MAX prefixes
+// and no recursion. What a recipe does not need is refused, not guessed at. Limits bound the work
+// whatever the file says: bytes, entries (duplicates are found by comparing with every earlier
+// key), depth, and the length of one dotted key.
 #include "base/yaml.h"
 
 #include "base/file.h"

@@ -3,9 +3,9 @@
 //     batch:
 //       micro: 4        ->  "batch.micro" = "4" (line 2)
 //
-// Only what a recipe needs is accepted: one document, mappings and plain or quoted scalars, sequences of scalars (joined
-// with commas). Anchors, aliases, tags, duplicate keys, several documents and nesting beyond 8 are errors with file and
-// line.
+// Only what a recipe needs is accepted: one document, mappings and plain or quoted scalars,
+// sequences of scalars (joined with commas). Anchors, aliases, tags, duplicate keys, several
+// documents and nesting beyond 8 are errors with file and line.
 #ifndef HAGGLE_BASE_YAML_H
 #define HAGGLE_BASE_YAML_H
 

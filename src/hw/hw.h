@@ -109,7 +109,7 @@ struct hw_rates {
     enum hw_isa_level level; // of the kernels that measured
     double
         vector_flops; // fp32 multiply-adds in registers, all threads; the roof of everything else
-    double copy_bytes_per_s;   // a = b: bytes read plus bytes written, arrays far beyond the caches
+    double copy_bytes_per_s; // a = s*b: bytes read plus bytes written, arrays far beyond the caches
     double memory_bytes_per_s; // a = b + s*c, counted the same way
     double fork_join_ns;       // an empty task on the pool
     double matmul_flops;       // 0: nobody has measured

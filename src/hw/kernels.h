@@ -9,9 +9,11 @@
 enum { HW_CHAINS = 12 };
 
 struct hw_kernels {
-    int lanes; // floats per vector: one pass of a loop is 2 * lanes * HW_CHAINS floating-point operations
+    int lanes; // floats per vector: one pass is 2 * lanes * HW_CHAINS floating-point operations
     float (*fma)(long passes);
-    void (*copy)(float *a, const float *b, size_t n);
+    // a = s*b and a = b + s*c. Not a plain copy: the compiler would call memcpy, whose streaming stores skip the reads of
+    // `a` that kernels pay for.
+    void (*scale)(float *a, const float *b, float s, size_t n);
     void (*triad)(float *a, const float *b, const float *c, float s, size_t n);
 };
 

@@ -34,9 +34,11 @@ const char *live_format_plain(char out[LIVE_TEXT_BYTES], const struct live_numbe
 
 struct live {
     struct log *log;
-    int64_t every;    // plain lines: one per so many steps
-    int columns;      // of the terminal, at most 100; 80 when unknown
-    uint64_t last_ns; // when the live line was last drawn
+    int64_t every;           // plain lines: one per so many steps
+    int columns;             // of the terminal, at most 100; 80 when unknown
+    bool on_terminal;        // a live line has been drawn
+    uint64_t last_ns;        // when
+    int64_t last_plain_step; // of the last plain line
 };
 void live_init(struct live *l, struct log *log, int64_t every);
 void live_show(struct live *l, const struct live_numbers *n, uint64_t now_ns);

@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static int fail_three(struct err *e) { return err_set(e, ERR_FORMAT, "bad %s %d", "value", 3); }
+static int fail_three(struct err *e) {
+    return err_set(e, ERR_FORMAT, "bad %s %d", "value", 3);
+}
 
 static int propagate(struct err *e) {
     TRY(fail_three(e));

@@ -96,7 +96,7 @@ static void test_grow(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_alloc),      cmocka_unit_test(test_large),
         cmocka_unit_test(test_impossible), cmocka_unit_test(test_text),
         cmocka_unit_test(test_grow),
     };

@@ -57,8 +57,8 @@ static void test_parse_i64(void **state) {
     assert_true(x == INT64_MAX);
     assert_int_equal(text_parse_i64("-9223372036854775808", &x, &e), 0);
     assert_true(x == INT64_MIN);
-    static const char *const bad[] = {"",    "-",   " 1",  "1 ", "1.0", "0x10",
-                                      "1e3", "--1", "1k", "nan", "9223372036854775808"};
+    static const char *const bad[] = {
+        "", "-", " 1", "1 ", "1.0", "0x10", "1e3", "--1", "1k", "nan", "9223372036854775808"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         x = 7;
         assert_int_equal(text_parse_i64(bad[i], &x, &e), ERR_USAGE);
@@ -79,8 +79,8 @@ static void test_parse_double(void **state) {
     assert_true(x == 2);
     assert_int_equal(text_parse_double("1e-400", &x, &e), 0);
     assert_true(x == 0);
-    static const char *const bad[] = {"",    ".",    "inf",  "nan", "0x1p3", "1e", "1e+", "1 ",
-                                      " 1",  "1,5",  "1..2", "+-1", "1e400", "e3", "1f"};
+    static const char *const bad[] = {"",   ".",   "inf",  "nan", "0x1p3", "1e", "1e+", "1 ",
+                                      " 1", "1,5", "1..2", "+-1", "1e400", "e3", "1f"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(text_parse_double(bad[i], &x, &e), ERR_USAGE);
 }
@@ -109,9 +109,21 @@ static void test_parse_bytes(void **state) {
     check_bytes("9007199254740993", UINT64_C(9007199254740993)); // not a double
     struct err e;
     uint64_t x;
-    static const char *const bad[] = {"",    "GiB",  "-1",  "-1GiB", "1 ", "1X", "1GiBB",
-                                      "1 2", "0x1G", "infG", "1Gi",  " 1", "18446744073709551616",
-                                      "99999999TiB", "1e30"};
+    static const char *const bad[] = {"",
+                                      "GiB",
+                                      "-1",
+                                      "-1GiB",
+                                      "1 ",
+                                      "1X",
+                                      "1GiBB",
+                                      "1 2",
+                                      "0x1G",
+                                      "infG",
+                                      "1Gi",
+                                      " 1",
+                                      "18446744073709551616",
+                                      "99999999TiB",
+                                      "1e30"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(text_parse_bytes(bad[i], &x, &e), ERR_USAGE);
 }
@@ -155,8 +167,8 @@ static void test_parse_bool(void **state) {
 
 static void test_suggest(void **state) {
     (void)state;
-    static const char *const names[] = {"batch.micro", "batch.tokens", "optimizer.lr", "seed",
-                                        "precision",   "checkpoint",   "x"};
+    static const char *const names[] = {
+        "batch.micro", "batch.tokens", "optimizer.lr", "seed", "precision", "checkpoint", "x"};
     const size_t n = sizeof names / sizeof *names;
     assert_string_equal(text_suggest("batch.mirco", names, n), "batch.micro"); // swapped
     assert_string_equal(text_suggest("batchmicro", names, n), "batch.micro");
@@ -178,8 +190,8 @@ static void test_suggest(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_print),        cmocka_unit_test(test_parse_i64),
-        cmocka_unit_test(test_parse_double), cmocka_unit_test(test_parse_bytes),
+        cmocka_unit_test(test_print),          cmocka_unit_test(test_parse_i64),
+        cmocka_unit_test(test_parse_double),   cmocka_unit_test(test_parse_bytes),
         cmocka_unit_test(test_parse_duration), cmocka_unit_test(test_parse_bool),
         cmocka_unit_test(test_suggest),
     };

@@ -1,0 +1,71 @@
+# A thin face over CMake. `make help` lists the targets.
+#
+#   BUILD=dir       build folder (build)            JOBS=n      parallel jobs (all CPUs)
+#   CMAKE_FLAGS=... for the first configuration     PREFIX=dir  where `make install` puts things (/usr/local)
+BUILD      ?= build
+BUILD_ASAN ?= build-asan
+JOBS       ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX     ?= /usr/local
+GENERATOR  := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
+
+# Configures a folder once; after that CMake sees for itself when it has to do so again.
+configure = test -f $(1)/CMakeCache.txt || cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS)
+
+.PHONY: all demo test test-long deps asan release-build asan-build bench docs format install clean help
+
+# Prerequisites are steps, in order; CMake runs the build itself in parallel.
+.NOTPARALLEL:
+
+all: ## build haggle (default)
+	@scripts/deps.sh --check build || { echo "Run 'make deps' first." >&2; exit 1; }
+	@$(MAKE) --no-print-directory release-build
+
+demo: deps release-build ## set up, build, then show the whole trade on the built-in model and data
+	@scripts/demo.sh
+
+test: deps ## set up, build, run all tests, then the unit tests again under ASan and UBSan
+	@BUILD=$(BUILD) BUILD_ASAN=$(BUILD_ASAN) JOBS=$(JOBS) scripts/test.sh
+
+test-long: deps release-build ## the tests with larger cases and more rounds
+	@HAGGLE_TEST_LONG=1 ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+deps: ## install the packages that are missing (as root), or print the one line to run
+	@scripts/deps.sh
+
+asan: asan-build ## build with ASan and UBSan and run the unit tests
+	@ctest --test-dir $(BUILD_ASAN) --output-on-failure -j $(JOBS) -L unit
+
+release-build:
+	@$(call configure,$(BUILD),-DCMAKE_BUILD_TYPE=Release)
+	@cmake --build $(BUILD) -j $(JOBS)
+
+asan-build:
+	@$(call configure,$(BUILD_ASAN),-DCMAKE_BUILD_TYPE=Debug -DHAGGLE_SANITIZE=ON)
+	@cmake --build $(BUILD_ASAN) -j $(JOBS)
+
+bench: release-build ## measure a small grid on the built-in model
+	@$(BUILD)/haggle bench model=tiny batch.micro=1,2,4,8
+
+# A comparison with other trainers, where there is one.
+ifneq ($(wildcard bench/train.sh),)
+.PHONY: bench-train
+bench-train: release-build ## compare training speed with other programs
+	@scripts/deps.sh bench
+	@BUILD=$(BUILD) bench/train.sh
+endif
+
+docs: release-build ## generate the pages that come from tables in the code
+	@for page in knobs ops; do $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || exit 1; done
+
+format: ## clang-format every C file
+	@scripts/deps.sh --check format
+	@find src include tests bench -name '*.[ch]' -print0 | xargs -0 clang-format -i
+
+install: release-build ## install into PREFIX
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove the build folders
+	rm -rf $(BUILD) $(BUILD_ASAN)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'

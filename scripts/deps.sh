@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# deps.sh - the packages haggle needs, once, and what installs them.
+#
+#   scripts/deps.sh               install what is missing: with apt-get when root, else print the one line to run and fail
+#   scripts/deps.sh --check       only look: exit 0 when nothing required is missing, 1 otherwise
+#   scripts/deps.sh --list        the table below
+#   ... build run                 look at these groups only (default: build test run)
+#
+# Things are looked for by what they provide, not by package, so a compiler or CMake from elsewhere counts.
+set -u
+
+# group | package (Debian and Ubuntu) | found by | what for
+#   cmd:NAME  a program in PATH      pc:NAME  a pkg-config module      file:GLOB  a file
+# build and test are required; run is recommended (haggle opens them at run time and says what it does without); bench and
+# format are asked for by name.
+deps() {
+    cat <<'TABLE'
+build  | gcc                 | cmd:gcc              | the C compiler
+build  | libc6-dev           | file:/usr/include/stdio.h | its headers
+build  | cmake               | cmd:cmake            | configures the build
+build  | ninja-build         | cmd:ninja            | runs it
+build  | make                | cmd:make             | the Makefile
+build  | pkg-config          | cmd:pkg-config       | finds the libraries below
+build  | libyaml-dev         | pc:yaml-0.1          | recipes
+build  | libxxhash-dev       | pc:libxxhash         | fingerprints
+test   | libcmocka-dev       | pc:cmocka            | unit tests
+run    | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | fast matrix products (cpu.blas=openblas)
+bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with OpenBLAS (cpu.blas=blis)
+bench  | libdnnl2            | file:/usr/lib/*/libdnnl.so.2 | compared with OpenBLAS (cpu.blas=onednn)
+bench  | python3-torch       | file:/usr/lib/python3/dist-packages/torch/__init__.py | the baseline that benchmarks compare with
+format | clang-format        | cmd:clang-format     | make format, and the style check
+TABLE
+}
+
+found() { # found PROBE
+    local what=${1#*:}
+    case $1 in
+    cmd:*) command -v "$what" >/dev/null ;;
+    pc:*) pkg-config --exists "$what" 2>/dev/null ;;
+    file:*) compgen -G "$what" >/dev/null ;;
+    esac
+}
+
+mode=install
+groups=()
+for argument; do
+    case $argument in
+    --check) mode=check ;;
+    --list) mode=list ;;
+    build | test | run | bench | format) groups+=("$argument") ;;
+    *)
+        echo "deps.sh: '$argument' is not accepted: --check, --list, or build, test, run, bench, format" >&2
+        exit 2
+        ;;
+    esac
+done
+[ ${#groups[@]} -gt 0 ] || groups=(build test run)
+
+if [ $mode = list ]; then
+    deps
+    exit 0
+fi
+
+required=() recommended=()
+while IFS='|' read -r group package probe purpose; do
+    group=${group// /} package=${package// /} probe=${probe// /}
+    [[ " ${groups[*]} " == *" $group "* ]] || continue
+    found "$probe" && continue
+    if [ "$group" = run ]; then
+        recommended+=("$package")
+        note="recommended"
+    else
+        required+=("$package")
+        note="needed"
+    fi
+    echo "$note and not found: $package (${purpose# })" >&2
+done < <(deps)
+
+missing=("${required[@]}" "${recommended[@]}")
+if [ ${#missing[@]} -eq 0 ]; then
+    exit 0
+fi
+if [ $mode = check ]; then
+    [ ${#required[@]} -eq 0 ]
+    exit
+fi
+
+install="apt-get install -y --no-install-recommends"
+if ! command -v apt-get >/dev/null; then
+    echo "This is not Debian or Ubuntu: install what the lines above name, with your own package manager." >&2
+    [ ${#required[@]} -eq 0 ]
+    exit
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "To install, run:  sudo $install ${missing[*]}" >&2
+    [ ${#required[@]} -eq 0 ]
+    exit
+fi
+export DEBIAN_FRONTEND=noninteractive
+# A fresh image has no package lists yet: fetch them when the first try fails. Recommended packages go apart, so that one
+# that cannot be had does not keep the required ones out.
+fetch() { $install "$@" || { apt-get update && $install "$@"; }; }
+if [ ${#required[@]} -gt 0 ] && ! fetch "${required[@]}"; then
+    echo "Could not install: ${required[*]}. Nothing can be built without them." >&2
+    exit 1
+fi
+if [ ${#recommended[@]} -gt 0 ] && ! fetch "${recommended[@]}"; then
+    echo "Could not install: ${recommended[*]}. Going on without: slower, and all else the same." >&2
+fi
+exit 0

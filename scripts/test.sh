@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# test.sh - what `make test` does after the dependencies are there: build and test twice, as released and under the
+# sanitizers, then say both summaries again at the end, where they are seen.
+#
+#   BUILD, BUILD_ASAN   build folders (build, build-asan)      JOBS   parallel jobs (all CPUs)
+set -u
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build} BUILD_ASAN=${BUILD_ASAN:-build-asan} JOBS=${JOBS:-$(nproc)}
+log=$(mktemp -d) || exit 1
+trap 'rm -rf "$log"' EXIT
+
+# A leak is a failure, and so is anything UBSan sees.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+
+failed=0
+run() { # run NAME FOLDER CTEST-ARGUMENTS...
+    local name=$1 folder=$2
+    shift 2
+    echo "== $name: build"
+    if ! make --no-print-directory "$name-build"; then
+        echo "$name: does not build" >>"$log/summary"
+        failed=1
+        return
+    fi
+    echo "== $name: test"
+    ctest --test-dir "$folder" --output-on-failure -j "$JOBS" --no-tests=error "$@" | tee "$log/$name"
+    [ "${PIPESTATUS[0]}" -eq 0 ] || failed=1
+    {
+        printf '%s: ' "$name"
+        grep -E 'tests passed|No tests were found' "$log/$name" || echo "no summary"
+        sed -n '/^The following tests FAILED/,$p' "$log/$name" | grep -E '^[[:space:]]+[0-9]+ - '
+    } >>"$log/summary"
+}
+
+run release "$BUILD"
+run asan "$BUILD_ASAN" -L unit
+echo
+echo "== summary"
+cat "$log/summary"
+exit $failed

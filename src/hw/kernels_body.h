@@ -1,0 +1,37 @@
+// kernels_body.h - the source of all kernels_<isa>.c. The includer defines VECTOR (a vector of LANES floats), FMA(a, b, c)
+// and KERNELS, the name of its table. scale and triad are plain loops that the compiler vectorizes with the file's flags.
+#include "hw/kernels.h"
+
+// Values stay near 1, away from denormals and infinity, however long it runs: x = 0.999 x + 0.001. Written out chain by
+// chain because an array of vectors might live in memory.
+static float measure_fma(long passes) {
+    const VECTOR m = (VECTOR){0} + 0.999f, b = (VECTOR){0} + 0.001f;
+    VECTOR c0 = b, c1 = m, c2 = b, c3 = m, c4 = b, c5 = m;
+    VECTOR c6 = b, c7 = m, c8 = b, c9 = m, c10 = b, c11 = m;
+    for (long p = 0; p < passes; p++) {
+        c0 = FMA(c0, m, b), c1 = FMA(c1, m, b), c2 = FMA(c2, m, b), c3 = FMA(c3, m, b);
+        c4 = FMA(c4, m, b), c5 = FMA(c5, m, b), c6 = FMA(c6, m, b), c7 = FMA(c7, m, b);
+        c8 = FMA(c8, m, b), c9 = FMA(c9, m, b), c10 = FMA(c10, m, b), c11 = FMA(c11, m, b);
+        // Equal chains (c0 and c2, ...) would be computed once.
+        __asm__ volatile("" : "+x"(c0), "+x"(c1), "+x"(c2), "+x"(c3), "+x"(c4), "+x"(c5));
+        __asm__ volatile("" : "+x"(c6), "+x"(c7), "+x"(c8), "+x"(c9), "+x"(c10), "+x"(c11));
+    }
+    VECTOR sum = ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)) + ((c8 + c9) + (c10 + c11));
+    float total = 0;
+    for (int i = 0; i < LANES; i++)
+        total += sum[i];
+    return total; // the caller keeps it, or the loop would be dropped
+}
+
+static void measure_scale(float *restrict a, const float *restrict b, float s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        a[i] = s * b[i];
+}
+
+static void measure_triad(float *restrict a, const float *restrict b, const float *restrict c,
+                          float s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] + s * c[i];
+}
+
+const struct hw_kernels KERNELS = {LANES, measure_fma, measure_scale, measure_triad};

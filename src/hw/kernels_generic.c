@@ -1,0 +1,8 @@
+// kernels_generic.c - kernels_body.h for any x86-64 CPU: SSE2, a multiplication and an addition apart.
+typedef float vector __attribute__((vector_size(16)));
+
+#define VECTOR       vector
+#define LANES        4
+#define FMA(a, b, c) ((a) * (b) + (c))
+#define KERNELS      hw_kernels_generic
+#include "hw/kernels_body.h"

@@ -1,0 +1,184 @@
+// measure.c - how fast this machine is: multiply-adds in registers, streaming through memory, fork and join.
+//
+// Each figure is the best of several short trials: other programs can only make a trial slower, so the best is the one
+// nearest to what the hardware does. All members of the pool work at once, because that is how kernels will run.
+#include "hw/hw.h"
+
+#include "base/clock.h"
+#include "hw/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    FMA_TRIALS = 5,
+    STREAM_TRIALS_MIN = 3,
+    STREAM_TRIALS_MAX = 12,
+    FORK_JOIN_TRIALS = 9,
+    FORK_JOIN_TASKS = 200,
+};
+static const uint64_t FMA_TRIAL_NS =
+    12000000; // long enough for the clock to rise, short beside a time slice
+static const uint64_t STREAM_BUDGET_NS = 150000000;  // per kernel
+static const uint64_t ARRAY_BYTES_MIN = 64ull << 20; // each of three
+static const uint64_t ARRAY_BYTES_MAX = 512ull << 20;
+
+static const struct hw_kernels *kernels_for(enum hw_isa_level level) {
+    return level == HW_AVX512 ? &hw_kernels_avx512
+           : level == HW_AVX2 ? &hw_kernels_avx2
+                              : &hw_kernels_generic;
+}
+
+// ---------------------------------------------------------------- multiply-adds
+
+struct fma_task {
+    const struct hw_kernels *kernels;
+    long passes;
+    float keep
+        [64]; // results, so that the compiler cannot know they are unused; shared slots are harmless
+};
+
+static void run_fma(void *arg, int thread, int threads) {
+    struct fma_task *t = arg;
+    (void)threads;
+    t->keep[thread % 64] = t->kernels->fma(t->passes);
+}
+
+static double measure_vector_flops(const struct hw_kernels *kernels, struct pool *pool) {
+    struct fma_task t = {.kernels = kernels, .passes = 1 << 16};
+    double best = 0;
+    int threads = pool_threads(pool);
+    // Passes for one trial, from a short run that also wakes the vector units up.
+    uint64_t begin = clock_ns();
+    run_fma(&t, 0, 1);
+    uint64_t ns = clock_ns() - begin;
+    double passes = (double)t.passes * (double)FMA_TRIAL_NS / (double)(ns > 1000 ? ns : 1000);
+    t.passes = passes < 1e10 ? (long)passes + 1 : 10000000000;
+    for (int i = 0; i < FMA_TRIALS; i++) {
+        begin = clock_ns();
+        pool_run(pool, run_fma, &t);
+        ns = clock_ns() - begin;
+        double flops = 2.0 * kernels->lanes * HW_CHAINS * (double)t.passes * threads;
+        if (ns > 0)
+            best = fmax(best, flops * 1e9 / (double)ns);
+    }
+    return best;
+}
+
+// ---------------------------------------------------------------- streaming
+
+struct stream_task {
+    const struct hw_kernels *kernels;
+    float *a, *b, *c;
+    int64_t n; // floats per array
+    int what;  // 0 first touch, 1 scale, 2 triad
+};
+
+static void run_stream(void *arg, int thread, int threads) {
+    struct stream_task *t = arg;
+    int64_t begin, end;
+    pool_share(t->n, 1024, thread, threads, &begin, &end); // whole pages
+    size_t n = (size_t)(end - begin);
+    if (t->what == 0) {
+        // Each member touches its own share first, so on NUMA machines it lives on that member's node.
+        for (int64_t i = begin; i < end; i++)
+            t->a[i] = 0, t->b[i] = 1, t->c[i] = 2;
+    } else if (t->what == 1) {
+        t->kernels->scale(t->a + begin, t->b + begin, 3.0f, n);
+    } else {
+        t->kernels->triad(t->a + begin, t->b + begin, t->c + begin, 3.0f, n);
+    }
+}
+
+static double best_rate(struct pool *pool, struct stream_task *t, int what, double bytes) {
+    double best = 0;
+    uint64_t start = clock_ns();
+    t->what = what;
+    for (int i = 0; i < STREAM_TRIALS_MAX; i++) {
+        uint64_t begin = clock_ns();
+        pool_run(pool, run_stream, t);
+        uint64_t now = clock_ns();
+        if (now > begin)
+            best = fmax(best, bytes * 1e9 / (double)(now - begin));
+        if (i + 1 >= STREAM_TRIALS_MIN && now - start > STREAM_BUDGET_NS)
+            break;
+    }
+    return best;
+}
+
+// Four times the last cache, so that at most a quarter of an array can have stayed in it; within limits that keep the time
+// and the memory of small machines bounded.
+static uint64_t array_bytes(const struct hw_machine *m) {
+    uint64_t bytes = 4 * hw_cache_total_bytes(m, 3);
+    if (bytes == 0)
+        bytes = 4 * hw_cache_total_bytes(m, 2);
+    if (bytes > ARRAY_BYTES_MAX)
+        bytes = ARRAY_BYTES_MAX;
+    if (bytes < ARRAY_BYTES_MIN)
+        bytes = ARRAY_BYTES_MIN;
+    uint64_t most = m->memory_available_bytes / 12; // three arrays: a quarter of what is free
+    if (most > 0 && bytes > most)
+        bytes = most;
+    return bytes & ~(uint64_t)4095;
+}
+
+static int measure_stream(struct hw_rates *r, const struct hw_machine *m,
+                          const struct hw_kernels *kernels, struct pool *pool, struct mem *mem,
+                          struct err *e) {
+    uint64_t bytes = array_bytes(m);
+    void *block;
+    TRY(mem_take(mem, "measuring", "hw.stream", 3 * bytes, &block, e));
+    struct stream_task t = {.kernels = kernels, .n = (int64_t)(bytes / sizeof(float))};
+    t.a = block;
+    t.b = t.a + t.n;
+    t.c = t.b + t.n;
+    t.what = 0;
+    pool_run(pool, run_stream, &t);
+    r->copy_bytes_per_s = best_rate(pool, &t, 1, 2.0 * (double)bytes);
+    r->memory_bytes_per_s = best_rate(pool, &t, 2, 3.0 * (double)bytes);
+    mem_give(mem, block);
+    return 0;
+}
+
+// ---------------------------------------------------------------- fork and join
+
+static void run_nothing(void *arg, int thread, int threads) {
+    (void)arg, (void)thread, (void)threads;
+}
+
+static double measure_fork_join_ns(struct pool *pool) {
+    double best = INFINITY;
+    for (int i = 0; i < FORK_JOIN_TRIALS; i++) {
+        uint64_t begin = clock_ns();
+        for (int j = 0; j < FORK_JOIN_TASKS; j++)
+            pool_run(pool, run_nothing, NULL);
+        best = fmin(best, (double)(clock_ns() - begin) / FORK_JOIN_TASKS);
+    }
+    return best;
+}
+
+// ---------------------------------------------------------------- all
+
+int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool *pool,
+                     struct mem *mem, hw_matmul_fn *matmul, void *arg, struct err *e) {
+    struct hw_rates out = {.threads = pool_threads(pool), .level = m->level};
+    const struct hw_kernels *kernels = kernels_for(m->level);
+    out.vector_flops = measure_vector_flops(kernels, pool);
+    out.fork_join_ns = measure_fork_join_ns(pool);
+    TRY(measure_stream(&out, m, kernels, pool, mem, e));
+    if (matmul)
+        TRY(matmul(arg, &out.matmul_flops, e));
+    out.measured_at = clock_wall_s();
+    *r = out;
+    return 0;
+}
+
+void hw_device_from_rates(struct hw_device *d, const struct hw_machine *m,
+                          const struct hw_rates *r) {
+    *d = (struct hw_device){0};
+    snprintf(d->name, sizeof d->name, "%.63s", m->cpu);
+    d->matmul_flops = r->matmul_flops > 0 ? r->matmul_flops : 0.5 * r->vector_flops;
+    d->memory_bytes_per_s = r->memory_bytes_per_s;
+    d->op_overhead_s = 1e-9 * r->fork_join_ns;
+    d->memory_bytes = m->memory_available_bytes;
+}

@@ -1,0 +1,245 @@
+// rates.c - measured rates kept between runs: {"format": 1, "machines": {"<fingerprint>": {...}, ...}}.
+//
+// One file may serve several machines (a home folder on a network) and several thread counts, so storing keeps the other
+// entries, the newest ENTRIES_MAX of them. The file is a cache: whatever is wrong with it means measuring again, never
+// failing, and its numbers are checked as if a stranger had written them.
+#include "hw/hw.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORMAT = 1, ENTRIES_MAX = 64, FILE_MAX_BYTES = 1 << 20 };
+
+struct entry {
+    char key[HW_FINGERPRINT_BYTES];
+    struct hw_rates rates;
+};
+
+void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERPRINT_BYTES]) {
+    char text[1024];
+    size_t used = 0;
+#define ADD(...)                                                                                   \
+    do {                                                                                           \
+        int n_ = snprintf(text + used, sizeof text - used, __VA_ARGS__);                           \
+        used = n_ < 0 || (size_t)n_ >= sizeof text - used ? sizeof text - 1 : used + (size_t)n_;   \
+    } while (0)
+    // Memory in whole GiB: the kernel's share moves a little from boot to boot. Available memory changes all the time and
+    // no rate depends on it.
+    ADD("%s;%s;%s;%d;%d;%d;%d;%d;%llu;%s;%d", m->cpu, m->arch, hw_isa_level_name(m->level),
+        m->sockets, m->cores, m->cpus, m->usable_cpus, threads,
+        (unsigned long long)(m->memory_bytes >> 30), m->huge_pages, m->n_nodes);
+    for (int i = 0; i < m->n_caches; i++)
+        ADD(";%d%c%llu*%d", m->caches[i].level, m->caches[i].kind,
+            (unsigned long long)m->caches[i].bytes, m->caches[i].instances);
+#define X(field, name) ADD(";%d", m->isa.field);
+    HW_ISA_LIST(X)
+#undef X
+#undef ADD
+    hash_of(text, used, out);
+}
+
+int hw_rates_path(char out[HW_PATH_BYTES], struct err *e) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (cache && cache[0] == '/') // the XDG specification: relative paths are to be ignored
+        n = snprintf(out, HW_PATH_BYTES, "%s/haggle/rates.json", cache);
+    else if (home && home[0] == '/')
+        n = snprintf(out, HW_PATH_BYTES, "%s/.cache/haggle/rates.json", home);
+    else
+        return err_set(e, ERR_UNSUPPORTED,
+                       "no place for the cache of measured rates: set XDG_CACHE_HOME or HOME");
+    if (n < 0 || n >= HW_PATH_BYTES)
+        return err_set(e, ERR_UNSUPPORTED, "the path of the cache of measured rates is too long");
+    return 0;
+}
+
+// ---------------------------------------------------------------- reading
+
+static bool plausible(const struct hw_rates *r) {
+    const double rates[] = {r->vector_flops, r->copy_bytes_per_s, r->memory_bytes_per_s,
+                            r->fork_join_ns};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (!(rates[i] > 0 && rates[i] < 1e18))
+            return false;
+    return r->matmul_flops >= 0 && r->matmul_flops < 1e18 && r->threads >= 1 &&
+           r->threads <= 1 << 20 && r->measured_at >= 0;
+}
+
+static void read_entry(struct json_reader *r, struct entry *out) {
+    const char *key;
+    json_enter_object(r);
+    while (json_next_key(r, &key)) {
+        struct hw_rates *rates = &out->rates;
+        int64_t i = 0;
+        const char *text = "";
+        if (strcmp(key, "threads") == 0) {
+            json_read_i64(r, &i);
+            rates->threads = i >= 0 && i <= 1 << 20 ? (int)i : 0;
+        } else if (strcmp(key, "isa") == 0) {
+            json_read_string(r, &text, NULL);
+            for (int l = 0; l < HW_ISA_LEVELS; l++)
+                if (strcmp(text, hw_isa_level_name(l)) == 0)
+                    rates->level = l;
+        } else if (strcmp(key, "vector_flops") == 0) {
+            json_read_double(r, &rates->vector_flops);
+        } else if (strcmp(key, "copy_bytes_per_s") == 0) {
+            json_read_double(r, &rates->copy_bytes_per_s);
+        } else if (strcmp(key, "memory_bytes_per_s") == 0) {
+            json_read_double(r, &rates->memory_bytes_per_s);
+        } else if (strcmp(key, "fork_join_ns") == 0) {
+            json_read_double(r, &rates->fork_join_ns);
+        } else if (strcmp(key, "matmul_flops") == 0) {
+            if (json_peek(r) == JSON_NULL)
+                json_read_null(r);
+            else
+                json_read_double(r, &rates->matmul_flops);
+        } else if (strcmp(key, "measured_at") == 0) {
+            json_read_double(r, &rates->measured_at);
+        } else {
+            json_skip(r);
+        }
+    }
+}
+
+// All entries of a cache file, at most ENTRIES_MAX; implausible ones are left out.
+static int read_entries(const char *path, struct entry *entries, int *n, struct err *e) {
+    char *text;
+    size_t bytes;
+    *n = 0;
+    TRY(file_read_all(path, FILE_MAX_BYTES, &text, &bytes, e));
+    struct region strings = {0};
+    struct json_reader r;
+    const char *key;
+    int64_t format = 0;
+    json_reader_init(&r, path, text, bytes, &strings, e);
+    json_enter_object(&r);
+    while (json_next_key(&r, &key)) {
+        if (strcmp(key, "format") == 0) {
+            json_read_i64(&r, &format);
+        } else if (strcmp(key, "machines") == 0 && format == FORMAT) {
+            json_enter_object(&r);
+            while (json_next_key(&r, &key)) {
+                struct entry entry = {0};
+                snprintf(entry.key, sizeof entry.key, "%.32s", key);
+                read_entry(&r, &entry);
+                if (*n < ENTRIES_MAX && plausible(&entry.rates))
+                    entries[(*n)++] = entry;
+            }
+        } else {
+            json_skip(&r);
+        }
+    }
+    int rc = json_finish(&r);
+    if (rc != 0)
+        *n = 0;
+    region_free(&strings);
+    free(text);
+    return rc;
+}
+
+int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint, struct err *e) {
+    struct entry entries[ENTRIES_MAX];
+    int n;
+    TRY(read_entries(path, entries, &n, e));
+    for (int i = 0; i < n; i++)
+        if (strcmp(entries[i].key, fingerprint) == 0) {
+            *r = entries[i].rates;
+            return 0;
+        }
+    return err_set(e, ERR_IO, "%s has no rates of this machine yet", path);
+}
+
+// ---------------------------------------------------------------- writing
+
+void hw_rates_put_json(const struct hw_rates *r, struct json_writer *w) {
+    json_put_object_begin(w);
+    json_member_i64(w, "threads", r->threads);
+    json_member_string(w, "isa", hw_isa_level_name(r->level));
+    json_member_double(w, "vector_flops", r->vector_flops);
+    json_member_double(w, "copy_bytes_per_s", r->copy_bytes_per_s);
+    json_member_double(w, "memory_bytes_per_s", r->memory_bytes_per_s);
+    json_member_double(w, "fork_join_ns", r->fork_join_ns);
+    json_put_key(w, "matmul_flops");
+    if (r->matmul_flops > 0)
+        json_put_double(w, r->matmul_flops);
+    else
+        json_put_null(w);
+    json_member_double(w, "measured_at", r->measured_at);
+    json_put_object_end(w);
+}
+
+int hw_rates_store(const struct hw_rates *r, const char *path, const char *fingerprint,
+                   struct err *e) {
+    struct entry entries[ENTRIES_MAX];
+    int n = 0;
+    if (!plausible(r))
+        return err_set(e, ERR_NUMERIC, "measured rates are not plausible and were not stored");
+    (void)read_entries(path, entries, &n, NULL); // a damaged file is replaced
+    int at = 0;
+    while (at < n && strcmp(entries[at].key, fingerprint) != 0)
+        at++;
+    if (at == ENTRIES_MAX) { // full: the oldest goes
+        at = 0;
+        for (int i = 1; i < n; i++)
+            if (entries[i].rates.measured_at < entries[at].rates.measured_at)
+                at = i;
+    } else if (at == n) {
+        n++;
+    }
+    snprintf(entries[at].key, sizeof entries[at].key, "%.32s", fingerprint);
+    entries[at].rates = *r;
+
+    char dir[HW_PATH_BYTES];
+    snprintf(dir, sizeof dir, "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash && slash != dir) {
+        *slash = '\0';
+        TRY(file_make_dirs(dir, e));
+    }
+    struct json_writer w;
+    json_writer_to_buffer(&w, 1);
+    json_put_object_begin(&w);
+    json_member_i64(&w, "format", FORMAT);
+    json_put_key(&w, "machines");
+    json_put_object_begin(&w);
+    for (int i = 0; i < n; i++) {
+        json_put_key(&w, entries[i].key);
+        hw_rates_put_json(&entries[i].rates, &w);
+    }
+    json_put_object_end(&w);
+    json_put_object_end(&w);
+    int rc = json_writer_finish(&w, e);
+    if (rc == 0)
+        rc = file_write_atomic(path, w.buffer, w.bytes, e);
+    free(w.buffer);
+    return rc;
+}
+
+// ---------------------------------------------------------------- both
+
+int hw_rates_get(struct hw_rates *r, const struct hw_machine *m, struct pool *pool, struct mem *mem,
+                 bool fresh, hw_matmul_fn *matmul, void *arg, bool *stored, struct err *e) {
+    char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
+    bool have_path = hw_rates_path(path, NULL) == 0;
+    hw_fingerprint(m, pool_threads(pool), key);
+    struct hw_rates out;
+    bool found = have_path && !fresh && hw_rates_load(&out, path, key, NULL) == 0;
+    bool changed = false;
+    if (!found) {
+        TRY(hw_rates_measure(&out, m, pool, mem, matmul, arg, e));
+        changed = true;
+    } else if (matmul && out.matmul_flops <= 0) { // measured before there was a backend
+        TRY(matmul(arg, &out.matmul_flops, e));
+        changed = true;
+    }
+    bool ok = have_path && (!changed || hw_rates_store(&out, path, key, NULL) == 0);
+    if (stored)
+        *stored = ok;
+    *r = out;
+    return 0;
+}

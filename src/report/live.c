@@ -1,0 +1,150 @@
+// live.c - formatting and drawing the live line.
+#include "report/live.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const uint64_t REDRAW_NS = 100000000; // ten times a second: more cannot be read
+enum { COLUMNS_UNKNOWN = 80, COLUMNS_MOST = 100, FIELD_BYTES = 48 };
+
+// The fields, in the order they are shown; `keep` is the order in which they are given up when the
+// line is too narrow: the lowest goes first.
+enum field { F_STEP, F_LOSS, F_LR, F_NORM, F_SPEED, F_TIMES, F_WAIT, F_MEMORY, F_ETA, F_COUNT };
+static const int keep[F_COUNT] = {
+    [F_STEP] = 9, [F_LOSS] = 8, [F_SPEED] = 7,  [F_ETA] = 6, [F_TIMES] = 5,
+    [F_WAIT] = 4, [F_LR] = 2,   [F_MEMORY] = 3, [F_NORM] = 1};
+
+typedef char field_text[FIELD_BYTES];
+
+ERR_PRINTF(2, 3) static void put(char out[FIELD_BYTES], const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out, FIELD_BYTES, format, args);
+    va_end(args);
+}
+
+static void put_times(char out[FIELD_BYTES], const struct live_numbers *n) {
+    char p50[TEXT_UNIT_BYTES], p99[TEXT_UNIT_BYTES];
+    if (isnan(n->step_p50_ms))
+        return;
+    if (isnan(n->step_p99_ms))
+        put(out, "p50 %s", text_duration(p50, 1e-3 * n->step_p50_ms));
+    else
+        put(out, "p50 %s p99 %s", text_duration(p50, 1e-3 * n->step_p50_ms),
+            text_duration(p99, 1e-3 * n->step_p99_ms));
+}
+
+static void make_fields(field_text f[F_COUNT], const struct live_numbers *n) {
+    char unit[TEXT_UNIT_BYTES];
+    memset(f, 0, F_COUNT * sizeof(field_text));
+    if (n->total_steps > 0)
+        put(f[F_STEP], "step %lld/%lld", (long long)n->step, (long long)n->total_steps);
+    else
+        put(f[F_STEP], "step %lld", (long long)n->step);
+    if (!isnan(n->loss))
+        put(f[F_LOSS], "loss %.4g", n->loss);
+    if (!isnan(n->lr))
+        put(f[F_LR], "lr %.2g", n->lr);
+    if (!isnan(n->grad_norm))
+        put(f[F_NORM], "norm %.2g", n->grad_norm);
+    if (!isnan(n->tokens_per_s))
+        put(f[F_SPEED], "%s tok/s", text_count(unit, n->tokens_per_s));
+    put_times(f[F_TIMES], n);
+    if (!isnan(n->data_wait))
+        put(f[F_WAIT], "wait %.0f%%", 100 * n->data_wait);
+    if (n->memory_bytes > 0)
+        put(f[F_MEMORY], "%s", text_bytes(unit, n->memory_bytes));
+    if (!isnan(n->eta_s) && n->eta_s >= 0)
+        put(f[F_ETA], "eta %s", text_duration(unit, n->eta_s));
+}
+
+static size_t joined_length(field_text f[F_COUNT]) {
+    size_t n = 0;
+    for (int i = 0; i < F_COUNT; i++)
+        if (f[i][0] != '\0')
+            n += strlen(f[i]) + 2;
+    return n > 2 ? n - 2 : 0;
+}
+
+static const char *join(char out[LIVE_TEXT_BYTES], field_text f[F_COUNT]) {
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < F_COUNT; i++) {
+        if (f[i][0] == '\0')
+            continue;
+        int n = snprintf(out + at, LIVE_TEXT_BYTES - at, "%s%s", at ? "  " : "", f[i]);
+        if (n < 0 || (size_t)n >= LIVE_TEXT_BYTES - at)
+            break;
+        at += (size_t)n;
+    }
+    return out;
+}
+
+const char *live_format(char out[LIVE_TEXT_BYTES], const struct live_numbers *n, int columns) {
+    field_text f[F_COUNT];
+    make_fields(f, n);
+    size_t most = columns > 0 ? (size_t)columns : COLUMNS_UNKNOWN;
+    if (most > LIVE_TEXT_BYTES - 1)
+        most = LIVE_TEXT_BYTES - 1;
+    while (joined_length(f) > most) {
+        int least = -1;
+        for (int i = 0; i < F_COUNT; i++)
+            if (f[i][0] != '\0' && (least < 0 || keep[i] < keep[least]))
+                least = i;
+        if (least == F_STEP) // alone and still too wide: cut it
+            f[F_STEP][most < FIELD_BYTES ? most : FIELD_BYTES - 1] = '\0';
+        else
+            f[least][0] = '\0';
+    }
+    return join(out, f);
+}
+
+const char *live_format_plain(char out[LIVE_TEXT_BYTES], const struct live_numbers *n) {
+    field_text f[F_COUNT];
+    make_fields(f, n);
+    return join(out, f);
+}
+
+void live_init(struct live *l, struct log *log, int64_t every) {
+    *l = (struct live){.log = log,
+                       .every = every > 0 ? every : 1,
+                       .columns = COLUMNS_UNKNOWN,
+                       .last_plain_step = -1};
+    struct winsize size;
+    if (log->stream != NULL && ioctl(fileno(log->stream), TIOCGWINSZ, &size) == 0 &&
+        size.ws_col > 1) {
+        l->columns = size.ws_col - 1; // the last column makes some terminals wrap
+        if (l->columns > COLUMNS_MOST)
+            l->columns = COLUMNS_MOST;
+    }
+}
+
+void live_show(struct live *l, const struct live_numbers *n, uint64_t now_ns) {
+    char text[LIVE_TEXT_BYTES];
+    const bool due = now_ns - l->last_ns >= REDRAW_NS || l->last_ns == 0;
+    if (due && log_live(l->log, live_format(text, n, l->columns)) != 0) {
+        l->last_ns = now_ns;
+        l->on_terminal = true;
+        return;
+    }
+    if (l->on_terminal)
+        return;
+    if (n->step % l->every == 0 || (n->total_steps > 0 && n->step == n->total_steps)) {
+        log_put(l->log, LOG_INFO, "%s", live_format_plain(text, n));
+        l->last_plain_step = n->step;
+    }
+}
+
+void live_end(struct live *l, const struct live_numbers *n) {
+    char text[LIVE_TEXT_BYTES];
+    if (log_live(l->log, live_format(text, n, l->columns)) != 0)
+        log_live_end(l->log);
+    else if (l->last_plain_step != n->step)
+        log_put(l->log, LOG_INFO, "%s", live_format_plain(text, n));
+}

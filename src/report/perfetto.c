@@ -1,0 +1,136 @@
+// perfetto.c - Chrome trace JSON: one object per event, written through a buffer to a durable file.
+//
+// The text is made with snprintf, not json.h: a trace has hundreds of thousands of events of one
+// shape, and all strings in it are names of ours or quoted by json_put_string below.
+#include "report/perfetto.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 1 << 16, EVENT_MAX_BYTES = 1024, STEP_TRACK = STREAM_COUNT };
+
+struct sink {
+    struct file_writer file;
+    char *buffer;
+    size_t at;
+    bool any;
+    int rc;
+    struct err *e;
+};
+
+static void flush(struct sink *s) {
+    if (s->rc == 0 && s->at > 0)
+        s->rc = file_writer_put(&s->file, s->buffer, s->at, s->e);
+    s->at = 0;
+}
+
+ERR_PRINTF(2, 3) static void put(struct sink *s, const char *format, ...) {
+    if (BUFFER_BYTES - s->at < EVENT_MAX_BYTES)
+        flush(s);
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(s->buffer + s->at, EVENT_MAX_BYTES, format, args);
+    va_end(args);
+    if (n < 0 || n >= EVENT_MAX_BYTES) {
+        if (s->rc == 0)
+            s->rc =
+                err_set(s->e, ERR_INTERNAL, "trace: an event exceeds %d bytes", EVENT_MAX_BYTES);
+        return;
+    }
+    s->at += (size_t)n;
+}
+
+static void put_comma(struct sink *s) {
+    put(s, "%s", s->any ? ",\n" : "\n");
+    s->any = true;
+}
+
+static void put_track(struct sink *s, int rank, int track, const char *name) {
+    put_comma(s);
+    put(s,
+        "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}",
+        rank, track, name);
+}
+
+// Names of segments come from the program: quoted as JSON requires, and cut to fit an event.
+static void put_quoted(struct sink *s, const char *text) {
+    struct json_writer w;
+    json_writer_to_buffer(&w, 0);
+    json_put_string_n(&w, text, strnlen(text, 64));
+    if (json_writer_finish(&w, NULL) == 0)
+        put(s, "%s", w.buffer);
+    else
+        put(s, "\"\"");
+    free(w.buffer);
+}
+
+static void put_event(struct sink *s, const struct trace_event *ev, uint64_t origin_ns, int rank,
+                      const char *const *segment_names, int n_segments) {
+    const bool step = ev->what == OP_COUNT + SPAN_STEP;
+    // Microseconds with the nanoseconds kept: integers, because %f of a long run would round.
+    const uint64_t at_ns = ev->start_ns > origin_ns ? ev->start_ns - origin_ns : 0;
+    put_comma(s);
+    if (step)
+        put(s, "{\"ph\":\"X\",\"name\":\"step %" PRIu32 "\"", ev->step);
+    else
+        put(s, "{\"ph\":\"X\",\"name\":\"%s\"", trace_event_name(ev->what));
+    put(s,
+        ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
+        ".%03u,\"args\":{\"step\":%" PRIu32,
+        step ? "step" : time_part_name((enum time_part)ev->part), rank,
+        step ? STEP_TRACK : ev->stream, at_ns / 1000, (unsigned)(at_ns % 1000),
+        ev->duration_ns / 1000, (unsigned)(ev->duration_ns % 1000), ev->step);
+    if (ev->micro >= 0)
+        put(s, ",\"micro\":%" PRId32, ev->micro);
+    if (ev->layer >= 0)
+        put(s, ",\"layer\":%d", ev->layer);
+    if (ev->segment >= 0 && ev->segment < n_segments && segment_names != NULL) {
+        put(s, ",\"segment\":");
+        put_quoted(s, segment_names[ev->segment]);
+    } else if (ev->segment >= 0) {
+        put(s, ",\"segment\":%d", ev->segment);
+    }
+    put(s, "}}");
+}
+
+int perfetto_write(const struct trace *t, const char *path, int rank,
+                   const char *const *segment_names, int n_segments, struct err *e) {
+    struct sink s = {.e = e, .buffer = malloc(BUFFER_BYTES)};
+    if (s.buffer == NULL)
+        return err_set(e, ERR_MEMORY, "trace: no memory to write '%s'", path);
+    s.rc = file_writer_begin(&s.file, path, e);
+    if (s.rc == 0) {
+        const size_t count = trace_count(t);
+        uint64_t origin_ns = UINT64_MAX; // a step is recorded at its end and starts before its ops
+        for (size_t i = 0; i < count; i++)
+            if (trace_at(t, i)->start_ns < origin_ns)
+                origin_ns = trace_at(t, i)->start_ns;
+        put(&s,
+            "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"events_dropped\":%" PRIu64
+            "},\"traceEvents\":[",
+            t->added - count);
+        put_comma(&s);
+        put(&s,
+            "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
+            rank, rank);
+        put_track(&s, rank, STEP_TRACK, "steps");
+        for (int i = 0; i < STREAM_COUNT; i++)
+            put_track(&s, rank, i, op_stream_name((enum op_stream)i));
+        for (size_t i = 0; i < count && s.rc == 0; i++)
+            put_event(&s, trace_at(t, i), origin_ns, rank, segment_names, n_segments);
+        put(&s, "\n]}\n");
+        flush(&s);
+        if (s.rc == 0)
+            s.rc = file_writer_end(&s.file, e);
+        if (s.rc != 0)
+            file_writer_abort(&s.file);
+    }
+    free(s.buffer);
+    return s.rc;
+}

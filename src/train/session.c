@@ -1,0 +1,311 @@
+// session.c - see session.h. Planning: programs and layout. Starting: memory, backend, weights.
+#include "train/session.h"
+#include "backend/cpu/cpu.h"
+#include "base/text.h"
+#include "model/load.h"
+#include "program/apply.h"
+#include "program/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- plan
+
+static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate"};
+
+static struct apply describe(const struct session *s, enum session_program which) {
+    const struct knobs *k = &s->knobs;
+    struct apply a = {.micro_batches = 1,
+                      .build = {.shape = &s->shape,
+                                .batch = k->batch_micro,
+                                .seq = k->seq,
+                                .real = s->options.real,
+                                .decay_all = k->optim_decay_all,
+                                .keep_gradients = s->options.keep_gradients,
+                                .keep_logits = s->options.keep_logits && which == SESSION_EVAL}};
+    switch (which) {
+    case SESSION_TRAIN:
+        a.build.kind = BUILD_TRAIN;
+        a.micro_batches = (int)k->batch_accum;
+        break;
+    case SESSION_EVAL:
+        a.build.kind = BUILD_EVAL;
+        break;
+    default:
+        a.build.kind = BUILD_GENERATE;
+        a.build.batch = s->options.generate_batch ? s->options.generate_batch : 1;
+        a.build.seq = s->options.generate_seq ? s->options.generate_seq : k->seq;
+        break;
+    }
+    return a;
+}
+
+int session_plan(struct session *s, const struct session_options *o, struct err *e) {
+    memset(s, 0, sizeof *s);
+    s->knobs = *o->knobs;
+    s->options = *o;
+    s->options.knobs = &s->knobs;
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        s->index[i] = -1;
+    TRY(model_shape_open(&s->shape, s->knobs.model, &s->from_folder, e));
+    if (s->knobs.seq > s->shape.max_positions)
+        return err_set(e, ERR_USAGE, "seq=%lld is more than the %lld positions of %s; accepted: 1 to %lld",
+                       (long long)s->knobs.seq, (long long)s->shape.max_positions, s->shape.name,
+                       (long long)s->shape.max_positions);
+    struct program *set[SESSION_PROGRAMS];
+    int n = 0;
+    for (int i = 0; i < SESSION_PROGRAMS; i++) {
+        if (!o->has[i])
+            continue;
+        struct apply a = describe(s, (enum session_program)i);
+        TRY(apply_program(&s->programs[i], program_names[i], &a, e));
+        s->index[i] = n;
+        set[n++] = s->programs[i];
+    }
+    TRY(layout_set(set, n, &s->layout, e));
+    for (int i = 0; i < n; i++)
+        TRY(check_layout(set[i], s->layout.arena_bytes, e));
+    return 0;
+}
+
+uint64_t session_predicted_bytes(const struct session *s) {
+    return s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
+}
+
+int session_check_memory(const struct session *s, struct err *e) {
+    uint64_t need = session_predicted_bytes(s), have = s->knobs.memory;
+    if (!have) // leave a twentieth to the rest of the machine
+        have = mem_machine_available_bytes() / 20 * 19;
+    if (need <= have)
+        return 0;
+    char text[640], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    int at = 0;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (s->layout.by_class[c] && at < (int)sizeof text)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %s", at ? ", " : "",
+                           tensor_class_name((enum tensor_class)c), text_bytes(a, s->layout.by_class[c]));
+    return err_set(e, ERR_MEMORY,
+                   "the run needs %s but %s is %s: %s. Smaller: batch.micro (with more batch.accum for the same step), "
+                   "seq, or a smaller model",
+                   text_bytes(a, need), s->knobs.memory ? "the budget (memory=)" : "what the machine has left",
+                   text_bytes(b, have), text);
+}
+
+// ---------------------------------------------------------------- start
+
+// Rows of work for the pool: fill one weight by its rule, or read it from files.
+struct init_job {
+    const struct model_param *param;
+    uint64_t seed;
+    int64_t elements;
+    enum dtype type;
+    void *out;
+};
+
+enum { INIT_BLOCK = 4096 };
+
+static void init_task(void *arg, int thread, int threads) {
+    const struct init_job *job = arg;
+    float block[INIT_BLOCK];
+    int64_t begin, end;
+    pool_share(job->elements, INIT_BLOCK, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i += INIT_BLOCK) {
+        int64_t n = end - i < INIT_BLOCK ? end - i : INIT_BLOCK;
+        if (job->type == DTYPE_F32) {
+            model_param_init(job->param, job->seed, i, n, (float *)job->out + i);
+            continue;
+        }
+        model_param_init(job->param, job->seed, i, n, block);
+        dtype_convert((char *)job->out + (size_t)i * dtype_bytes(job->type), job->type, block, DTYPE_F32, (size_t)n);
+    }
+}
+
+// Any program of the set knows every weight.
+static int first_program(const struct session *s) {
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        if (s->programs[i])
+            return i;
+    return -1;
+}
+
+int session_find(const struct session *s, enum session_program in, const char *name) {
+    return s->programs[in] ? program_find(s->programs[in], name) : -1;
+}
+
+static int load_weights(struct session *s, struct weights *files, struct err *e) {
+    int in = first_program(s);
+    struct model_param param;
+    for (int64_t i = 0; model_param_at(&s->shape, i, &param); i++) {
+        int t = session_find(s, (enum session_program)in, param.name);
+        if (t < 0)
+            return err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param.name);
+        const struct tensor *tensor = &s->programs[in]->tensors[t];
+        int64_t n = tensor_elements(tensor);
+        void *at = exec_host_address(s->exec, s->index[in], t);
+        uint64_t bytes = (uint64_t)n * dtype_bytes(tensor->dtype);
+        void *staging = at ? NULL : malloc(bytes);
+        if (!at && !staging)
+            return err_set(e, ERR_MEMORY, "out of memory while loading '%s'", param.name);
+        int rc = 0;
+        if (files) {
+            const struct safetensors_entry *entry = weights_find_param(files, &s->shape, &param, e);
+            rc = entry ? weights_read(files, entry, 0, n, at ? at : staging, tensor->dtype, e)
+                       : (e ? e->code : ERR_FORMAT);
+        } else {
+            struct init_job job = {&param, (uint64_t)s->knobs.seed, n, tensor->dtype, at ? at : staging};
+            pool_run(s->pool, init_task, &job);
+        }
+        if (rc == 0 && staging)
+            rc = exec_write(s->exec, s->index[in], t, staging, bytes, e);
+        free(staging);
+        TRY(rc);
+    }
+    return 0;
+}
+
+static int write_constants(struct session *s, struct err *e) {
+    if (s->shape.rope.theta <= 0)
+        return 0;
+    uint64_t bytes = (uint64_t)(s->shape.head_dim / 2) * sizeof(float);
+    float *frequencies = malloc(bytes);
+    if (!frequencies)
+        return err_set(e, ERR_MEMORY, "out of memory for rotary frequencies");
+    model_rope_frequencies(&s->shape, frequencies);
+    int in = first_program(s);
+    int rc = exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_INV_FREQ), frequencies,
+                        bytes, e);
+    free(frequencies);
+    return rc;
+}
+
+static int open_backend(struct session *s, struct err *e) {
+    if (s->options.reference)
+        return cpu_reference_open(&s->backend, s->mem, e);
+    struct cpu_options o = {.blas = knob_choice(KNOB_cpu_blas, (int)s->knobs.cpu_blas),
+                            .isa = knob_choice(KNOB_cpu_isa, (int)s->knobs.cpu_isa)};
+    return cpu_backend_open(&s->backend, s->mem, s->pool, &o, e);
+}
+
+int session_start(struct session *s, struct err *e) {
+    int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
+    struct weights *files = NULL;
+    TRY(mem_open(&s->mem, e));
+    TRY(pool_open(&s->pool, threads, s->knobs.cpu_pin, e));
+    TRY(open_backend(s, e));
+    s->process_bytes = mem_process_rss_bytes();
+    TRY(session_check_memory(s, e));
+    struct program *set[SESSION_PROGRAMS];
+    int n = 0;
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        if (s->programs[i])
+            set[n++] = s->programs[i];
+    struct exec_options o = {.programs = set, .n_programs = n, .layout = &s->layout, .backend = s->backend};
+    TRY(exec_open(&s->exec, &o, e));
+    if (s->from_folder)
+        TRY(weights_open(&files, s->knobs.model, e));
+    int rc = load_weights(s, files, e);
+    if (files)
+        weights_close(files);
+    TRY(rc);
+    return write_constants(s, e);
+}
+
+void session_close(struct session *s) {
+    exec_close(s->exec);
+    if (s->backend)
+        s->backend->close(s->backend);
+    if (s->pool)
+        pool_close(s->pool);
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        program_free(s->programs[i]);
+    if (s->mem)
+        mem_close(s->mem);
+    memset(s, 0, sizeof *s);
+}
+
+// ---------------------------------------------------------------- turns
+
+int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg, struct trace *trace,
+                struct err *e) {
+    return exec_run(s->exec, s->index[program], feed, arg, trace, e);
+}
+
+int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e) {
+    int in = s->programs[SESSION_TRAIN] ? SESSION_TRAIN : SESSION_EVAL;
+    return exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_HYPER), hyper,
+                      HYPER_COUNT * sizeof *hyper, e);
+}
+
+int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT], struct err *e) {
+    int in = s->programs[SESSION_TRAIN] ? SESSION_TRAIN : SESSION_EVAL;
+    TRY(exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_RESULTS), results,
+                  RESULT_COUNT * sizeof *results, e));
+    if (!clip)
+        return 0;
+    return exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_CLIP), clip,
+                     CLIP_COUNT * sizeof *clip, e);
+}
+
+double session_step_flops(const struct session *s) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    double flops = 0;
+    for (int i = 0; p && i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            enum op_category c = op_info(seg->ops[k].kind)->category;
+            if (c == CAT_MATMUL || c == CAT_ATTENTION)
+                flops += op_cost_of(p, &seg->ops[k]).flops;
+        }
+    }
+    return flops;
+}
+
+// ---------------------------------------------------------------- greedy generation
+
+// The generate program recomputes the whole prefix for each token: simple, exact, and enough to look at a model in
+// training. Serving has its own programs with a key/value cache.
+int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths, int64_t batch, int64_t n,
+                     struct err *e) {
+    const struct program *p = s->programs[SESSION_GENERATE];
+    int x = s->index[SESSION_GENERATE];
+    int64_t B = p->batch, T = p->seq;
+    if (batch > B || capacity > T)
+        return err_set(e, ERR_INTERNAL, "generation is laid out for %lld x %lld tokens", (long long)B, (long long)T);
+    int in_tokens = program_find(p, "gen." NAME_TOKENS), in_positions = program_find(p, "gen." NAME_POSITIONS);
+    int in_docs = program_find(p, "gen." NAME_DOC_START), in_rows = program_find(p, NAME_ROWS);
+    int out_ids = program_find(p, NAME_IDS);
+    int32_t *buffer = calloc((size_t)(B * T + 2 * B), sizeof *buffer);
+    if (!buffer)
+        return err_set(e, ERR_MEMORY, "out of memory for generation");
+    int32_t *rows = buffer + B * T, *ids = rows + B;
+    uint64_t all = (uint64_t)(B * T) * sizeof *buffer, some = (uint64_t)B * sizeof *buffer;
+    int rc = exec_write(s->exec, x, in_docs, buffer, all, e); // one document per row, from column 0
+    for (int64_t i = 0; i < B * T; i++)
+        buffer[i] = (int32_t)(i % T);
+    if (rc == 0 && in_positions >= 0)
+        rc = exec_write(s->exec, x, in_positions, buffer, all, e);
+    memset(buffer, 0, all);
+    for (int64_t step = 0; rc == 0 && step < n; step++) {
+        for (int64_t b = 0; b < batch && rc == 0; b++) {
+            if (lengths[b] < 1 || lengths[b] >= capacity)
+                rc = err_set(e, ERR_USAGE, "sequence %lld has %lld tokens; generation needs 1 to %lld", (long long)b,
+                             (long long)lengths[b], (long long)capacity - 1);
+            else
+                memcpy(buffer + b * T, tokens + b * capacity, (size_t)lengths[b] * sizeof *tokens);
+            rows[b] = (int32_t)(b * T + lengths[b] - 1);
+        }
+        if (rc == 0)
+            rc = exec_write(s->exec, x, in_tokens, buffer, all, e);
+        if (rc == 0)
+            rc = exec_write(s->exec, x, in_rows, rows, some, e);
+        if (rc == 0)
+            rc = exec_run(s->exec, x, NULL, NULL, NULL, e);
+        if (rc == 0)
+            rc = exec_read(s->exec, x, out_ids, ids, some, e);
+        for (int64_t b = 0; b < batch && rc == 0; b++)
+            tokens[b * capacity + lengths[b]++] = ids[b];
+    }
+    free(buffer);
+    return rc;
+}

@@ -1,0 +1,47 @@
+// verify.h - is this engine right? Compares it with what a reference computed on the same checkpoint.
+//
+// A folder of the form: an HF model folder plus ref.safetensors (tokens [B,T+1]; logits [B,T,V]; grad.<parameter> of the mean
+// loss; greedy [B,N], the greedy continuation of the first 16 tokens) and ref.json (loss, grad_norm, losses of AdamW steps
+// with their settings).
+#ifndef HAGGLE_TRAIN_VERIFY_H
+#define HAGGLE_TRAIN_VERIFY_H
+
+#include "base/json.h"
+#include "knob/knob.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { VERIFY_PROMPT = 16, VERIFY_MAX_LOSSES = 1024 };
+
+// What is tolerated in float32; docs/numerics.md says why.
+#define VERIFY_LOSS 1e-5   // relative
+#define VERIFY_LOGITS 1e-4 // L2 of the difference over L2 of the reference
+#define VERIFY_GRAD 1e-4   // the same, per parameter
+#define VERIFY_STEPS 1e-3  // relative, each of the losses
+// A gradient that is zero in exact arithmetic (a key bias shifts all scores of a row alike) is rounding noise in both
+// engines. Below this share of the global norm a parameter is compared with the global norm instead of its own.
+#define VERIFY_GRAD_NOISE 1e-6
+
+struct verify_figure {
+    char name[160];
+    double value, limit;
+    bool ok;
+};
+
+struct verify_result {
+    char dir[512];
+    int64_t batch, seq, vocab;
+    struct verify_figure *figures; // loss, logits, each gradient, gradient norm, steps, greedy
+    size_t n_figures, capacity;
+    bool ok;
+};
+
+// ERR_NUMERIC when any figure is off (the result is then complete); other codes when the comparison could not be made.
+int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out, struct err *e);
+void verify_free(struct verify_result *r);
+// One line per figure; with `all` unset, gradients are summed up by the worst one.
+void verify_print(const struct verify_result *r, FILE *f, bool all);
+void verify_put_json(const struct verify_result *r, struct json_writer *w);
+
+#endif

@@ -1,0 +1,68 @@
+// test_verify.c - the engine against reference checkpoints, with the plain and with the fast backend.
+#include "train/verify.h"
+
+#include "base/file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#define FIXTURES HAGGLE_SOURCE_DIR "/../shared/fixtures/hf"
+
+struct sweep {
+    bool reference;
+    int checked;
+};
+
+static int verify_one(void *arg, const char *name) {
+    struct sweep *sweep = arg;
+    char dir[1024], json[1100];
+    struct err e = {0};
+    struct knobs k;
+    struct verify_result r;
+    snprintf(dir, sizeof dir, "%s/%s", FIXTURES, name);
+    snprintf(json, sizeof json, "%s/ref.json", dir);
+    if (!file_exists(json))
+        return 0;
+    knobs_init(&k);
+    k.threads = 2;
+    int rc = verify_folder(dir, &k, sweep->reference, &r, &e);
+    if (rc != 0)
+        print_message("%s\n", e.text);
+    verify_print(&r, stdout, rc != 0);
+    assert_int_equal(rc, 0);
+    assert_true(r.n_figures > 10);
+    verify_free(&r);
+    sweep->checked++;
+    return 0;
+}
+
+static void sweep(bool reference) {
+    struct sweep s = {.reference = reference};
+    struct err e = {0};
+    if (!file_is_dir(FIXTURES)) {
+        print_message("skipped: no reference checkpoints at " FIXTURES "\n");
+        skip();
+    }
+    assert_int_equal(file_list_dir(FIXTURES, verify_one, &s, &e), 0);
+    assert_true(s.checked > 0);
+}
+
+static void test_reference_backend(void **state) {
+    (void)state;
+    sweep(true);
+}
+
+static void test_fast_backend(void **state) {
+    (void)state;
+    sweep(false);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_backend),
+        cmocka_unit_test(test_fast_backend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
