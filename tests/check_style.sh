@@ -8,7 +8,7 @@ set -u
 FORMATTER=${CLANG_FORMAT:-clang-format}
 MAX_LINES=1000
 # Spelt apart so that this file does not find itself.
-NOTES='TO''DO|FIX''ME|XX''X|HA''CK:'
+NOTES='TO''DO|FIX''ME|XX''X:|HA''CK:'
 
 files() { # files NAME-PATTERN...: regular files of the tree whose names match, NUL-separated
     local patterns=() pattern
@@ -22,7 +22,7 @@ check() { # check ROOT
     report() { # report WHAT LINES
         [ -z "$2" ] && return
         echo "$1:"
-        sed 's/^/  /' <<<"$2"
+        echo "$2"
         rc=1
     }
     report "longer than $MAX_LINES lines: what is the second noun?" "$(files "${code[@]}" |
@@ -32,7 +32,7 @@ check() { # check ROOT
     report "blanks at the end of a line" "$(files "${code[@]}" | xargs -0 grep -nE ' +$' --)"
     if "$FORMATTER" --version 2>/dev/null | grep -q 'version 14\.'; then
         report "not as clang-format writes it: run 'make format'" "$(files '*.[ch]' |
-            xargs -0 -r "$FORMATTER" --dry-run -Werror 2>&1 | grep -E '(error|warning):' | sed 's/:[0-9]*: error:.*//; s/:[0-9]*: warning:.*//' | LC_ALL=C sort -u)"
+            xargs -0 -r "$FORMATTER" --dry-run -Werror 2>&1 | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: .*/\1/p' | LC_ALL=C sort -u)"
     else
         echo "clang-format 14 is not installed: formatting was not checked"
     fi
@@ -48,7 +48,7 @@ self_test() {
         rm -rf "${tree:?}"/*
         mkdir -p "$tree/src/base" "$tree/scripts" "$tree/docs"
         cp "$style" "$tree/.clang-format"
-        printf 'int f(void) { return 0; }\n' >"$tree/src/base/a.c"
+        printf 'int f(void);\n' >"$tree/src/base/a.c"
         printf '# page\n' >"$tree/docs/a.md"
     }
     expect() { # expect ok|bad WHAT

@@ -1,10 +1,11 @@
-// hw.h - hardware as numbers: what this machine is, how fast it was measured to be, and the devices and links that the
-// predictor walks programs on.
+// hw.h - hardware as numbers: what this machine is, how fast it was measured to be, and the devices
+// and links that the predictor walks programs on.
 //
-// Place in the flow: `machine` is read from CPUID, /proc and /sys; `rates` are measured once per machine and kept in a cache
-// file; `device` and `link` are all the roofline needs, whether they come from rates or from a catalog of hardware that is
-// not here. Nothing in this folder knows models, programs or backends: how fast a matrix product runs is asked of whoever
-// has one, through a callback.
+// Place in the flow: `machine` is read from CPUID, /proc and /sys; `rates` are measured once per
+// machine and kept in a cache file; `device` and `link` are all the roofline needs, whether they
+// come from rates or from a catalog of hardware that is not here. Nothing in this folder knows
+// models, programs or backends: how fast a matrix product runs is asked of whoever has one, through
+// a callback.
 #ifndef HAGGLE_HW_HW_H
 #define HAGGLE_HW_HW_H
 
@@ -92,13 +93,15 @@ struct hw_machine {
     int n_nodes; // at least 1
 };
 
-// Never fails: what cannot be read is 0 or "unknown". root is "" for this machine; tests give a folder that holds /proc and
-// /sys of another (CPUID, affinity and memory are then still this machine's).
+// Never fails: what cannot be read is 0 or "unknown". root is "" for this machine; tests give a
+// folder that holds /proc and /sys of another (CPUID, affinity and memory are then still this
+// machine's).
 void hw_machine_read(struct hw_machine *m, const char *root);
 void hw_isa_read(struct hw_isa *isa);
 enum hw_isa_level hw_isa_level_of(const struct hw_isa *isa);
 const char *hw_isa_level_name(enum hw_isa_level l); // "generic", "avx2", "avx512"
-// Bytes of one instance of the data cache at a level, and of all instances together; 0 when there is none.
+// Bytes of one instance of the data cache at a level, and of all instances together; 0 when there
+// is none.
 uint64_t hw_cache_bytes(const struct hw_machine *m, int level);
 uint64_t hw_cache_total_bytes(const struct hw_machine *m, int level);
 
@@ -116,18 +119,21 @@ struct hw_rates {
     double measured_at;        // wall seconds
 };
 
-// Measures a matrix product of training size with the caller's backend. Returns 0 and fills *flops_per_s, or an error.
+// Measures a matrix product of training size with the caller's backend. Returns 0 and fills
+// *flops_per_s, or an error.
 typedef int hw_matmul_fn(void *arg, double *flops_per_s, struct err *e);
 
-// Takes about half a second, most of it on bandwidth. Scratch memory comes from `mem` and is given back. matmul may be NULL.
+// Takes about half a second, most of it on bandwidth. Scratch memory comes from `mem` and is given
+// back. matmul may be NULL.
 int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool *pool,
                      struct mem *mem, hw_matmul_fn *matmul, void *arg, struct err *e);
-// From the cache file when this machine, thread count and instruction set are in it, else measured and then stored. A cache
-// that cannot be read or written is no error: *stored says whether it was. fresh: measure in any case.
+// From the cache file when this machine, thread count and instruction set are in it, else measured
+// and then stored. A cache that cannot be read or written is no error: *stored says whether it was.
+// fresh: measure in any case.
 int hw_rates_get(struct hw_rates *r, const struct hw_machine *m, struct pool *pool, struct mem *mem,
                  bool fresh, hw_matmul_fn *matmul, void *arg, bool *stored, struct err *e);
-// This machine as the predictor sees it. Before matmul_flops is measured, half the vector peak stands in: what a good
-// library reaches on middling sizes.
+// This machine as the predictor sees it. Before matmul_flops is measured, half the vector peak
+// stands in: what a good library reaches on middling sizes.
 void hw_device_from_rates(struct hw_device *d, const struct hw_machine *m,
                           const struct hw_rates *r);
 
@@ -135,7 +141,8 @@ void hw_device_from_rates(struct hw_device *d, const struct hw_machine *m,
 enum { HW_FINGERPRINT_BYTES = 33, HW_PATH_BYTES = 1024 };
 // What the rates depend on: CPU, caches, instruction sets, memory, huge pages, threads.
 void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERPRINT_BYTES]);
-// $XDG_CACHE_HOME/haggle/rates.json, else ~/.cache/haggle/rates.json; ERR_UNSUPPORTED without either.
+// $XDG_CACHE_HOME/haggle/rates.json, else ~/.cache/haggle/rates.json; ERR_UNSUPPORTED without
+// either.
 int hw_rates_path(char out[HW_PATH_BYTES], struct err *e);
 // ERR_IO: no such file or entry; ERR_FORMAT: not a cache file.
 int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint, struct err *e);

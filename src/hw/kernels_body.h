@@ -1,9 +1,10 @@
-// kernels_body.h - the source of all kernels_<isa>.c. The includer defines VECTOR (a vector of LANES floats), FMA(a, b, c)
-// and KERNELS, the name of its table. scale and triad are plain loops that the compiler vectorizes with the file's flags.
+// kernels_body.h - the source of all kernels_<isa>.c. The includer defines VECTOR (a vector of
+// LANES floats), FMA(a, b, c) and KERNELS, the name of its table. scale and triad are plain loops
+// that the compiler vectorizes with the file's flags.
 #include "hw/kernels.h"
 
-// Values stay near 1, away from denormals and infinity, however long it runs: x = 0.999 x + 0.001. Written out chain by
-// chain because an array of vectors might live in memory.
+// Values stay near 1, away from denormals and infinity, however long it runs: x = 0.999 x + 0.001.
+// Written out chain by chain because an array of vectors might live in memory.
 static float measure_fma(long passes) {
     const VECTOR m = (VECTOR){0} + 0.999f, b = (VECTOR){0} + 0.001f;
     VECTOR c0 = b, c1 = m, c2 = b, c3 = m, c4 = b, c5 = m;

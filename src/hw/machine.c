@@ -1,7 +1,7 @@
 // machine.c - what this machine is: CPUID for instructions, /proc and /sys for the rest.
 //
-// Every file may be missing (containers, odd kernels) or say odd things; each reader then leaves "unknown", and nothing is
-// trusted beyond its buffer.
+// Every file may be missing (containers, odd kernels) or say odd things; each reader then leaves
+// "unknown", and nothing is trusted beyond its buffer.
 #include "hw/hw.h"
 
 #include "base/file.h"
@@ -97,7 +97,8 @@ static long read_number(const char *root, const char *path, long otherwise) {
     return x;
 }
 
-// Calls fn for each number of a list such as "0-3,8,10-11", the kernel's format for sets of CPUs and nodes.
+// Calls fn for each number of a list such as "0-3,8,10-11", the kernel's format for sets of CPUs
+// and nodes.
 static void each_in_list(const char *text, void (*fn)(void *arg, int i), void *arg) {
     enum { MOST = 1 << 16 }; // CPUs; Linux is built for 8192 at most
     while (text && *text) {
@@ -211,8 +212,8 @@ static void count_cache(void *arg, int cpu) {
     free(shared);
 }
 
-// The caches of the first CPU that is online, and how many of each there are. Machines whose CPUs differ (big and small
-// cores) are described by their first.
+// The caches of the first CPU that is online, and how many of each there are. Machines whose CPUs
+// differ (big and small cores) are described by their first.
 static void read_caches(struct hw_machine *m, const char *root, const char *online, int first) {
     for (int i = 0; i < HW_MAX_CACHES; i++) {
         char path[PATH_BYTES];

@@ -1,7 +1,9 @@
-// measure.c - how fast this machine is: multiply-adds in registers, streaming through memory, fork and join.
+// measure.c - how fast this machine is: multiply-adds in registers, streaming through memory, fork
+// and join.
 //
-// Each figure is the best of several short trials: other programs can only make a trial slower, so the best is the one
-// nearest to what the hardware does. All members of the pool work at once, because that is how kernels will run.
+// Each figure is the best of several short trials: other programs can only make a trial slower, so
+// the best is the one nearest to what the hardware does. All members of the pool work at once,
+// because that is how kernels will run.
 #include "hw/hw.h"
 
 #include "base/clock.h"
@@ -17,8 +19,8 @@ enum {
     FORK_JOIN_TRIALS = 9,
     FORK_JOIN_TASKS = 200,
 };
-static const uint64_t FMA_TRIAL_NS =
-    12000000; // long enough for the clock to rise, short beside a time slice
+// Long enough for the clock to rise, short beside a time slice.
+static const uint64_t FMA_TRIAL_NS = 12000000;
 static const uint64_t STREAM_BUDGET_NS = 150000000;  // per kernel
 static const uint64_t ARRAY_BYTES_MIN = 64ull << 20; // each of three
 static const uint64_t ARRAY_BYTES_MAX = 512ull << 20;
@@ -34,14 +36,13 @@ static const struct hw_kernels *kernels_for(enum hw_isa_level level) {
 struct fma_task {
     const struct hw_kernels *kernels;
     long passes;
-    float keep
-        [64]; // results, so that the compiler cannot know they are unused; shared slots are harmless
 };
 
 static void run_fma(void *arg, int thread, int threads) {
-    struct fma_task *t = arg;
-    (void)threads;
-    t->keep[thread % 64] = t->kernels->fma(t->passes);
+    const struct fma_task *t = arg;
+    (void)thread, (void)threads;
+    volatile float keep = t->kernels->fma(t->passes);
+    (void)keep;
 }
 
 static double measure_vector_flops(const struct hw_kernels *kernels, struct pool *pool) {
@@ -80,7 +81,8 @@ static void run_stream(void *arg, int thread, int threads) {
     pool_share(t->n, 1024, thread, threads, &begin, &end); // whole pages
     size_t n = (size_t)(end - begin);
     if (t->what == 0) {
-        // Each member touches its own share first, so on NUMA machines it lives on that member's node.
+        // Each member touches its own share first, so on NUMA machines it lives on that member's
+        // node.
         for (int64_t i = begin; i < end; i++)
             t->a[i] = 0, t->b[i] = 1, t->c[i] = 2;
     } else if (t->what == 1) {
@@ -106,8 +108,8 @@ static double best_rate(struct pool *pool, struct stream_task *t, int what, doub
     return best;
 }
 
-// Four times the last cache, so that at most a quarter of an array can have stayed in it; within limits that keep the time
-// and the memory of small machines bounded.
+// Four times the last cache, so that at most a quarter of an array can have stayed in it; within
+// limits that keep the time and the memory of small machines bounded.
 static uint64_t array_bytes(const struct hw_machine *m) {
     uint64_t bytes = 4 * hw_cache_total_bytes(m, 3);
     if (bytes == 0)

@@ -1,8 +1,10 @@
-// rates.c - measured rates kept between runs: {"format": 1, "machines": {"<fingerprint>": {...}, ...}}.
+// rates.c - measured rates kept between runs, in one JSON file:
+//     {"format": 1, "machines": {"<fingerprint>": {...}, ...}}
 //
-// One file may serve several machines (a home folder on a network) and several thread counts, so storing keeps the other
-// entries, the newest ENTRIES_MAX of them. The file is a cache: whatever is wrong with it means measuring again, never
-// failing, and its numbers are checked as if a stranger had written them.
+// One file may serve several machines (a home folder on a network) and several thread counts, so
+// storing keeps the other entries, the newest ENTRIES_MAX of them. The file is a cache: whatever is
+// wrong with it means measuring again, never failing, and its numbers are checked as if a stranger
+// had written them.
 #include "hw/hw.h"
 
 #include "base/clock.h"
@@ -28,8 +30,8 @@ void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERP
         int n_ = snprintf(text + used, sizeof text - used, __VA_ARGS__);                           \
         used = n_ < 0 || (size_t)n_ >= sizeof text - used ? sizeof text - 1 : used + (size_t)n_;   \
     } while (0)
-    // Memory in whole GiB: the kernel's share moves a little from boot to boot. Available memory changes all the time and
-    // no rate depends on it.
+    // Memory in whole GiB: the kernel's share moves a little from boot to boot. Available memory
+    // changes all the time and no rate depends on it.
     ADD("%s;%s;%s;%d;%d;%d;%d;%d;%llu;%s;%d", m->cpu, m->arch, hw_isa_level_name(m->level),
         m->sockets, m->cores, m->cpus, m->usable_cpus, threads,
         (unsigned long long)(m->memory_bytes >> 30), m->huge_pages, m->n_nodes);

@@ -1,7 +1,8 @@
 // knob.c - the table made from knob.def, and values in and out of it as text.
 //
-// Everything here is generic over the seven types: a knob is a row of INFO and an offset into struct knobs. What differs
-// per knob (why it may be idle) is in knobs_idle, the one place that knows their meaning.
+// Everything here is generic over the seven types: a knob is a row of INFO and an offset into
+// struct knobs. What differs per knob (why it may be idle) is in knobs_idle, the one place that
+// knows their meaning.
 #include "knob/knob.h"
 
 #include "base/text.h"
@@ -17,8 +18,8 @@ _Static_assert(sizeof(enum sched_kind) == sizeof(int), "choices are stored as in
 // ---------------------------------------------------------------- tables from knob.def
 
 // clang-format off
-// As an upper bound of any type; no lower bound is negative, so it cannot be meant as a number. Cast to unsigned it is the
-// largest value already.
+// As an upper bound of any type; no lower bound is negative, so it cannot be meant as a number.
+// Cast to unsigned it is the largest value already.
 #define KNOB_NO_MOST (-1)
 
 static const struct knobs DEFAULTS = {
@@ -32,30 +33,37 @@ static const struct knobs DEFAULTS = {
 #include "knob/knob_each.h"
 };
 
-// sched_kind_choices[] = {"constant", ...}: indexed by the enumerators, which count from 0 in the same order.
+// sched_kind_choices[] = {"constant", ...}: indexed by the enumerators, which count from 0 in the
+// same order.
 #define V(constant, text) text,
-#define CHOICE(field, name, initial, values, flags, help) static const char *const field##_choices[] = {values};
+#define CHOICE(field, name, initial, values, flags, help) \
+    static const char *const field##_choices[] = {values};
 #define KNOB(type, field)
 #include "knob/knob_each.h"
 
 #define MOST(most, ceiling) ((most) == KNOB_NO_MOST ? (ceiling) : (most))
 #define ROW(kind, field_, name_, flags_, help_) \
-    .name = (name_), .help = (help_), .type = (kind), .flags = (flags_), .offset = offsetof(struct knobs, field_)
+    .name = (name_), .help = (help_), .type = (kind), .flags = (flags_), \
+    .offset = offsetof(struct knobs, field_)
 
 static const struct knob_info INFO[KNOB_COUNT] = {
 #define INT(field, name, initial, least, most, flags, help) \
-    {ROW(KNOB_INT, field, name, flags, help), .least_int = (least), .most_int = MOST(most, INT64_MAX)},
+    {ROW(KNOB_INT, field, name, flags, help), \
+     .least_int = (least), .most_int = MOST(most, INT64_MAX)},
 #define FLOAT(field, name, initial, least, most, flags, help) \
-    {ROW(KNOB_FLOAT, field, name, flags, help), .least_float = (least), .most_float = MOST(most, DBL_MAX)},
+    {ROW(KNOB_FLOAT, field, name, flags, help), \
+     .least_float = (least), .most_float = MOST(most, DBL_MAX)},
 #define BOOL(field, name, initial, flags, help) {ROW(KNOB_BOOL, field, name, flags, help)},
 #define CHOICE(field, name, initial, values, flags, help) \
     {ROW(KNOB_CHOICE, field, name, flags, help), .choices = field##_choices, \
      .n_choices = sizeof field##_choices / sizeof *field##_choices},
 #define STRING(field, name, initial, flags, help) {ROW(KNOB_STRING, field, name, flags, help)},
 #define BYTES(field, name, initial, least, most, flags, help) \
-    {ROW(KNOB_BYTES, field, name, flags, help), .least_u64 = (least), .most_u64 = (uint64_t)(most)},
+    {ROW(KNOB_BYTES, field, name, flags, help), \
+     .least_u64 = (least), .most_u64 = (uint64_t)(most)},
 #define DURATION(field, name, initial, least, most, flags, help) \
-    {ROW(KNOB_DURATION, field, name, flags, help), .least_u64 = (least), .most_u64 = (uint64_t)(most)},
+    {ROW(KNOB_DURATION, field, name, flags, help), \
+     .least_u64 = (least), .most_u64 = (uint64_t)(most)},
 #include "knob/knob_each.h"
 };
 
@@ -151,7 +159,8 @@ const char *knob_choice(int id, int value) {
 
 // ---------------------------------------------------------------- values as text
 
-// The fewest digits that read back to the same double, as a person would write them: 100 and 1e-8, not 1e+02 and 1e-08.
+// The fewest digits that read back to the same double, as a person would write them: 100 and 1e-8,
+// not 1e+02 and 1e-08.
 static void print_double(char *out, size_t bytes, double x) {
     int digits = 1;
     while (snprintf(out, bytes, "%.*g", digits, x), digits < 17 && strtod(out, NULL) != x)
@@ -301,8 +310,9 @@ void knobs_init(struct knobs *k) {
     *k = DEFAULTS;
 }
 
-// Strings end up in YAML, JSON, terminals and file names, so they must be one line of valid UTF-8: no control characters, no
-// line or paragraph separators (YAML folds them), no surrogates or non-characters. Returns NULL or what is wrong.
+// Strings end up in YAML, JSON, terminals and file names, so they must be one line of valid UTF-8:
+// no control characters, no line or paragraph separators (YAML folds them), no surrogates or
+// non-characters. Returns NULL or what is wrong.
 static const char *string_fault(const char *s) {
     if (strlen(s) >= KNOB_STRING_BYTES)
         return "it is longer than 1023 bytes";
@@ -328,7 +338,8 @@ static const char *string_fault(const char *s) {
     return NULL;
 }
 
-// "batch.micro=0: a whole number is expected, 1 to 65536". The value is cut so that what is accepted is never cut off.
+// "batch.micro=0: a whole number is expected, 1 to 65536". The value is cut so that what is
+// accepted is never cut off.
 static int refuse(int id, const char *value, const char *expected, struct err *e) {
     char accepted[KNOB_ACCEPTED_BYTES];
     const char *shown = value;
@@ -520,7 +531,8 @@ int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES
         }
         if (!hit)
             continue;
-        // The terminating NULs separate names from values, so no two lists of knobs spell the same bytes.
+        // The terminating NULs separate names from values, so no two lists of knobs spell the same
+        // bytes.
         knobs_value(k, i, value);
         hash_add(h, NAMES[i], strlen(NAMES[i]) + 1);
         hash_add(h, value, strlen(value) + 1);

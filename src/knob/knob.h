@@ -1,10 +1,12 @@
 // knob.h - every setting of a run: its value, who set it, what is accepted, what it can change.
 //
-// Place in the flow: the command line and recipes come in here as text and leave as one checked struct; everything after
-// (build, layout, the trainer, the tuner) reads `struct knobs` and never parses. knob.def is the only list of settings.
+// Place in the flow: the command line and recipes come in here as text and leave as one checked
+// struct; everything after (build, layout, the trainer, the tuner) reads `struct knobs` and never
+// parses. knob.def is the only list of settings.
 //
-// Invariants: a `struct knobs` that knobs_init filled always holds accepted values, because a call that fails changes
-// nothing; and what knobs_write_recipe writes, knobs_load_recipe reads back to equal values.
+// Invariants: a `struct knobs` that knobs_init filled always holds accepted values, because a call
+// that fails changes nothing; and what knobs_write_recipe writes, knobs_load_recipe reads back to
+// equal values.
 #ifndef HAGGLE_KNOB_KNOB_H
 #define HAGGLE_KNOB_KNOB_H
 
@@ -40,7 +42,8 @@ enum knob_flag {
     KNOB_EFFECTS = KNOB_SPEED | KNOB_MEMORY | KNOB_MATH | KNOB_OUTPUT,
 };
 
-// Who set a value. Later calls replace earlier values whoever made them: the caller's order is the precedence.
+// Who set a value. Later calls replace earlier values whoever made them: the caller's order is the
+// precedence.
 enum set_by {
     SET_BY_DEFAULT,
     SET_BY_RECIPE,
@@ -80,7 +83,8 @@ struct knobs {
 // ---------------------------------------------------------------- setting
 
 void knobs_init(struct knobs *k); // all defaults
-// "batch.micro", "4". ERR_USAGE says which knob, which value and what is accepted; a misspelt name gets a suggestion.
+// "batch.micro", "4". ERR_USAGE says which knob, which value and what is accepted; a misspelt name
+// gets a suggestion.
 int knobs_set(struct knobs *k, const char *name, const char *value, enum set_by by, struct err *e);
 int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, struct err *e);
 int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by,
@@ -89,7 +93,8 @@ int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by,
 int knobs_load_recipe(struct knobs *k, const char *path, struct err *e);
 int knobs_load_recipe_text(struct knobs *k, const char *name, const char *text, size_t bytes,
                            struct err *e);
-// Fills run.dir when it is empty: runs/<stem of the recipe's file name>, or of the model's without a recipe (NULL).
+// Fills run.dir when it is empty: runs/<stem of the recipe's file name>, or of the model's without
+// a recipe (NULL).
 int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e);
 
 // ---------------------------------------------------------------- reading
@@ -99,7 +104,8 @@ struct knob_info {
     enum knob_type type;
     unsigned flags;
     size_t offset; // of the field in struct knobs
-    // Bounds of KNOB_INT (as integers), KNOB_FLOAT (as doubles), KNOB_BYTES and KNOB_DURATION (as unsigned).
+    // Bounds of KNOB_INT (as integers), KNOB_FLOAT (as doubles), KNOB_BYTES and KNOB_DURATION (as
+    // unsigned).
     int64_t least_int, most_int;
     double least_float, most_float;
     uint64_t least_u64, most_u64;
@@ -125,7 +131,8 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id);
 bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values; not who set them
-// Why a knob has no effect beside the others' values, as half a sentence ("only sched.kind=wsd decays"); NULL when it has.
+// Why a knob has no effect beside the others' values, as half a sentence ("only sched.kind=wsd
+// decays"); NULL when it has.
 const char *knobs_idle(const struct knobs *k, int id);
 // Fingerprint of the values of all knobs with any of the given effects. With KNOB_MATH alone,
 // factors count by their product: another split of the same batch trains the same numbers.
@@ -136,7 +143,8 @@ int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES
 // A complete recipe: every knob, grouped, with who set it as a comment.
 int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e);
 int knobs_save_recipe(const struct knobs *k, const char *path, struct err *e); // the same, durably
-// For people: name, value, set by, default, accepted, effect, help; only_changed leaves the defaults out.
+// For people: name, value, set by, default, accepted, effect, help; only_changed leaves the
+// defaults out.
 int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e);
 int knobs_write_markdown(FILE *f, struct err *e); // docs/knobs.md
 // One object: {"batch.micro": 4, ...}.

@@ -1,6 +1,7 @@
-// knob_each.h - one pass over knob.def. Deliberately without an include guard: knob.h and knob.c include it once per thing
-// they generate, after defining the macros they care about. A type macro left undefined falls back to KNOB(type, field),
-// and both fall back to nothing. All are undefined again at the end.
+// knob_each.h - one pass over knob.def. Deliberately without an include guard: knob.h and knob.c
+// include it once per thing they generate, after defining the macros they care about. A type macro
+// left undefined falls back to KNOB(type, field), and both fall back to nothing. All are undefined
+// again at the end.
 #ifndef KNOB
 #define KNOB(type, field)
 #endif

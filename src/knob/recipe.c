@@ -1,7 +1,8 @@
 // recipe.c - knobs from and to YAML.
 //
-// Reading goes through base/yaml.h, which gives dotted keys with their lines; writing groups knobs by the part before the
-// first dot, so the file looks like what a person would write. What is written reads back to equal values.
+// Reading goes through base/yaml.h, which gives dotted keys with their lines; writing groups knobs
+// by the part before the first dot, so the file looks like what a person would write. What is
+// written reads back to equal values.
 #include "knob/knob.h"
 
 #include "base/file.h"
@@ -53,8 +54,8 @@ int knobs_load_recipe_text(struct knobs *k, const char *name, const char *text, 
 
 // ---------------------------------------------------------------- writing
 
-// Strings are always quoted: an unquoted "yes", "1e3" or "" would read as something else in other YAML readers. knobs_set
-// has refused control characters, so two escapes are enough.
+// Strings are always quoted: an unquoted "yes", "1e3" or "" would read as something else in other
+// YAML readers. knobs_set has refused control characters, so two escapes are enough.
 static int write_value(FILE *f, enum knob_type type, const char *value) {
     if (type != KNOB_STRING)
         return fprintf(f, "%s", value);

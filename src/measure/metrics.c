@@ -16,7 +16,7 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
         .tokens = in->tokens,
         .real_tokens = in->real_tokens,
         .trained_tokens = in->trained_tokens,
-        .wall_s = 1e-9 * (double)in->wall_ns,
+        .wall_s = (double)in->wall_ns / 1e9,
         .step_p50 = q[0],
         .step_p95 = q[1],
         .step_p99 = q[2],
@@ -29,7 +29,7 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
     out->real_tokens_per_s = per((double)in->real_tokens, out->wall_s);
     out->trained_tokens_per_s = per((double)in->trained_tokens, out->wall_s);
     out->ms_per_sample =
-        per(1e-6 * q[0].value * (double)in->batch_micro, (double)in->samples_per_step);
+        per(q[0].value / 1e6 * (double)in->batch_micro, (double)in->samples_per_step);
     if (in->trace != NULL)
         trace_split(in->trace, &out->split);
     out->utilization = per((double)out->split.busy_ns, (double)out->split.wall_ns);
@@ -56,13 +56,13 @@ static void member_bytes(struct json_writer *w, const char *key, uint64_t bytes)
 static void put_step_ms(struct json_writer *w, const struct run_metrics *m) {
     json_put_key(w, "step_ms");
     json_put_object_begin(w);
-    json_member_double(w, "p50", 1e-6 * m->step_p50.value);
-    json_member_double(w, "p95", 1e-6 * m->step_p95.value);
-    json_member_double(w, "p99", 1e-6 * m->step_p99.value);
+    json_member_double(w, "p50", m->step_p50.value / 1e6);
+    json_member_double(w, "p95", m->step_p95.value / 1e6);
+    json_member_double(w, "p99", m->step_p99.value / 1e6);
     json_member_i64(w, "n", (int64_t)m->step_p50.n);
-    json_member_double(w, "p50_upper95", 1e-6 * m->step_p50.upper95);
-    json_member_double(w, "p95_upper95", 1e-6 * m->step_p95.upper95);
-    json_member_double(w, "p99_upper95", 1e-6 * m->step_p99.upper95);
+    json_member_double(w, "p50_upper95", m->step_p50.upper95 / 1e6);
+    json_member_double(w, "p95_upper95", m->step_p95.upper95 / 1e6);
+    json_member_double(w, "p99_upper95", m->step_p99.upper95 / 1e6);
     json_put_object_end(w);
 }
 
@@ -77,10 +77,10 @@ static void put_split(struct json_writer *w, const struct time_split *s) {
     json_put_object_begin(w);
     for (int i = 0; i < TIME_COUNT; i++)
         json_member_double(w, time_part_name((enum time_part)i),
-                           per(1e-6 * (double)s->ns[i], (double)s->steps));
-    json_member_double(w, "wall", per(1e-6 * wall_ns, (double)s->steps));
+                           per((double)s->ns[i] / 1e6, (double)s->steps));
+    json_member_double(w, "wall", per(wall_ns / 1e6, (double)s->steps));
     json_member_double(w, "overlapped_comm",
-                       per(1e-6 * (double)s->overlapped_comm_ns, (double)s->steps));
+                       per((double)s->overlapped_comm_ns / 1e6, (double)s->steps));
     json_put_object_end(w);
 }
 

@@ -109,15 +109,16 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
         sum->ns[i] += s.ns[i];
 
     if (t->events != NULL)
-        t->events[t->added++ & t->mask] = (struct trace_event){.start_ns = t->step_start_ns,
-                                                               .duration_ns = s.wall_ns,
-                                                               .step = t->step,
-                                                               .micro = -1,
-                                                               .what = OP_COUNT + SPAN_STEP,
-                                                               .segment = -1,
-                                                               .layer = -1,
-                                                               .part = TIME_HOST,
-                                                               .stream = STREAM_COMPUTE};
+        t->events[t->added++ & t->mask] =
+            (struct trace_event){.start_ns = t->step_start_ns,
+                                 .duration_ns = now_ns - t->step_start_ns,
+                                 .step = t->step,
+                                 .micro = -1,
+                                 .what = OP_COUNT + SPAN_STEP,
+                                 .segment = -1,
+                                 .layer = -1,
+                                 .part = TIME_HOST,
+                                 .stream = STREAM_COMPUTE};
 }
 
 void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, uint64_t start_ns,

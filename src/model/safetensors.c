@@ -236,17 +236,17 @@ static int read_members(struct json_reader *r, struct safetensors *st, struct re
         if (!json_next_key(r, &name))
             break;
         r->strings = scratch;
-        int rc;
         if (strcmp(name, "__metadata__") == 0) {
-            rc = has_metadata ? json_fail(r, ERR_FORMAT, "\"__metadata__\" is given twice")
-                              : read_metadata(r);
+            if (has_metadata)
+                return json_fail(r, ERR_FORMAT, "\"__metadata__\" is given twice");
             has_metadata = true;
+            TRY(read_metadata(r));
         } else {
-            rc = read_tensor(r, st, name);
-        }
-        if (rc != 0) {
-            err_context(r->e, "tensor %s", names_quote(quoted, name));
-            return rc;
+            int rc = read_tensor(r, st, name);
+            if (rc != 0) {
+                err_context(r->e, "tensor %s", names_quote(quoted, name));
+                return rc;
+            }
         }
         if (scratch->bytes > SCRATCH_BYTES)
             region_free(scratch);
@@ -260,8 +260,8 @@ static int by_begin(const void *a, const void *b) {
     const struct safetensors_entry *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    return x->bytes < y->bytes ? -1
-                               : x->bytes > y->bytes; // an empty tensor comes before its neighbour
+    // An empty tensor comes before the one that begins where it lies.
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
 static int check_tiling(const struct safetensors *st, struct err *e) {

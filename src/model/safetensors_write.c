@@ -77,9 +77,10 @@ static int declare(struct safetensors_writer *w, const char *name, enum dtype dt
             return err_set(e, ERR_USAGE, "dimension %d is %lld, or the product is too large", i,
                            (long long)dims[i]);
     }
+    uint64_t declared_bytes;
     if (elements > INT64_MAX || !checked_mul_u64(elements, dtype_bytes(dtype), &t.bytes) ||
-        !checked_add_u64(w->declared_bytes, t.bytes, &w->declared_bytes))
-        return err_set(e, ERR_USAGE, "the file would exceed 2^64 bytes");
+        !checked_add_u64(w->declared_bytes, t.bytes, &declared_bytes) || declared_bytes > INT64_MAX)
+        return err_set(e, ERR_USAGE, "the file would exceed 2^63 bytes");
     t.elements = (int64_t)elements;
     t.dtype_name = dtype_safetensors(dtype);
     t.name = region_copy(&w->region, name);
@@ -92,6 +93,7 @@ static int declare(struct safetensors_writer *w, const char *name, enum dtype dt
     if (!fresh)
         return err_set(e, ERR_USAGE, "the name was declared before");
     w->entries[w->count++] = t;
+    w->declared_bytes = declared_bytes;
     return 0;
 }
 

@@ -82,9 +82,58 @@ static int check_reads(const struct program *p, struct err *e) {
     return rc;
 }
 
+// Every access is ordered after the accesses it depends on, over the whole order: a read after the latest write, a write
+// after the latest write and the reads since.
+struct recent {
+    int write_stream, write_index; // index 0: none
+    int read_index[STREAM_COUNT];
+};
+
+static int check_access(const struct program *p, const struct walk_step *step, const struct op_access *a,
+                        struct recent *r, struct err *e) {
+    const struct op *op = walk_op(p, step);
+    int late = r->write_index > step->before[r->write_stream] ? r->write_stream : -1;
+    for (int s = 0; s < STREAM_COUNT && late < 0 && (a->how & OP_WRITE); s++)
+        if (r->read_index[s] > step->before[s])
+            late = s;
+    if (late >= 0)
+        return err_set(e, ERR_INTERNAL, "op %d '%s' of '%s' touches '%s' without waiting for the %s stream", step->op,
+                       op_info(op->kind)->name, p->segments[step->segment].name, p->tensors[a->tensor].name,
+                       op_stream_name((enum op_stream)late));
+    if (a->how & OP_WRITE)
+        *r = (struct recent){.write_stream = (int)op->stream, .write_index = step->index};
+    else
+        r->read_index[op->stream] = step->index;
+    return 0;
+}
+
+static int check_order(const struct program *p, struct err *e) {
+    struct walk w;
+    TRY(walk_make(&w, p, true, e));
+    int max_slots = 1, rc = 0;
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].slots > max_slots)
+            max_slots = p->tensors[t].slots;
+    struct recent *all = calloc((size_t)p->n_tensors * (size_t)max_slots + 1, sizeof *all);
+    if (!all)
+        rc = err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    for (int i = 0; i < w.n_steps && rc == 0; i++) {
+        int n = op_accesses(p, walk_op(p, &w.steps[i]), access);
+        for (int a = 0; a < n && rc == 0; a++) {
+            int slot = p->tensors[access[a].tensor].life == LIFE_SLOT ? w.steps[i].slot : 0;
+            rc = check_access(p, &w.steps[i], &access[a], &all[access[a].tensor * max_slots + slot], e);
+        }
+    }
+    free(all);
+    walk_free(&w);
+    return rc;
+}
+
 int check_program(const struct program *p, struct err *e) {
     TRY(check_indices(p, e));
-    return check_reads(p, e);
+    TRY(check_reads(p, e));
+    return check_order(p, e);
 }
 
 // ---------------------------------------------------------------- bytes

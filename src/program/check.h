@@ -4,8 +4,8 @@
 
 #include "program/program.h"
 
-// Indices, sizes and slots are in range, and within every life the first access is a write (every read was written), over
-// the whole order. Works before and after layout.
+// Over the whole order: indices and slots are in range; within every life the first access is a write (every read was
+// written); every access waits for what it depends on, across streams too. Works before and after layout.
 int check_program(const struct program *p, struct err *e);
 // After layout: no two lives that are not ordered by happens-before share a byte; nothing lies outside the arena; views
 // lie inside their roots. Walks the whole order, independent of the shortened one layout used.

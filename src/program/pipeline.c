@@ -237,6 +237,23 @@ static void reduce_shared_weights(struct cut *c, int forward, int backward_segme
     }
 }
 
+// Weights of other stages are no longer read here: they get no update (and program_sweep drops them).
+static void forget_other_stages(struct program *p, const struct apply_chunks *c, int n_tensors) {
+    for (int w = 0; w < n_tensors; w++) {
+        if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].grad < 0)
+            continue;
+        bool written = false;
+        for (int k = 0; k < c->n && !written; k++) {
+            const struct segment *s = &p->segments[c->backward[k]];
+            for (int i = 0; i < s->n_ops && !written; i++)
+                for (int a = 0; a < s->ops[i].n_out; a++)
+                    written |= s->ops[i].out[a] == p->tensors[w].grad;
+        }
+        if (!written)
+            p->tensors[w].grad = -1;
+    }
+}
+
 // ---------------------------------------------------------------- schedules
 
 struct turn { // one unit of work of this rank
@@ -326,6 +343,7 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
     reduce_shared_weights(&c, forward, reduce);
     apply_empty_segment(p, forward);
     apply_empty_segment(p, backward);
+    forget_other_stages(p, out, c.n_tensors);
     count_slots(r, micro_batches, out);
     return program_finish(p, e);
 }

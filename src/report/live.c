@@ -29,22 +29,25 @@ ERR_PRINTF(2, 3) static void put(char out[FIELD_BYTES], const char *format, ...)
     va_end(args);
 }
 
+// "p50 41.2 p99 60.0 ms": one unit, chosen by the larger.
 static void put_times(char out[FIELD_BYTES], const struct live_numbers *n) {
-    char p50[TEXT_UNIT_BYTES], p99[TEXT_UNIT_BYTES];
+    char unit[TEXT_UNIT_BYTES];
     if (isnan(n->step_p50_ms))
         return;
     if (isnan(n->step_p99_ms))
-        put(out, "p50 %s", text_duration(p50, 1e-3 * n->step_p50_ms));
+        put(out, "p50 %s", text_duration(unit, 1e-3 * n->step_p50_ms));
+    else if (n->step_p99_ms < 1e4)
+        put(out, "p50 %.3g p99 %.3g ms", n->step_p50_ms, n->step_p99_ms);
     else
-        put(out, "p50 %s p99 %s", text_duration(p50, 1e-3 * n->step_p50_ms),
-            text_duration(p99, 1e-3 * n->step_p99_ms));
+        put(out, "p50 %.3g p99 %.3g s", 1e-3 * n->step_p50_ms, 1e-3 * n->step_p99_ms);
 }
 
-static void make_fields(field_text f[F_COUNT], const struct live_numbers *n) {
+static void make_fields(field_text f[F_COUNT], const struct live_numbers *n, bool wide) {
     char unit[TEXT_UNIT_BYTES];
     memset(f, 0, F_COUNT * sizeof(field_text));
     if (n->total_steps > 0)
-        put(f[F_STEP], "step %lld/%lld", (long long)n->step, (long long)n->total_steps);
+        put(f[F_STEP], "%s%lld/%lld", wide ? "step " : "", (long long)n->step,
+            (long long)n->total_steps);
     else
         put(f[F_STEP], "step %lld", (long long)n->step);
     if (!isnan(n->loss))
@@ -64,21 +67,21 @@ static void make_fields(field_text f[F_COUNT], const struct live_numbers *n) {
         put(f[F_ETA], "eta %s", text_duration(unit, n->eta_s));
 }
 
-static size_t joined_length(field_text f[F_COUNT]) {
+static size_t joined_length(field_text f[F_COUNT], size_t gap) {
     size_t n = 0;
     for (int i = 0; i < F_COUNT; i++)
         if (f[i][0] != '\0')
-            n += strlen(f[i]) + 2;
-    return n > 2 ? n - 2 : 0;
+            n += strlen(f[i]) + gap;
+    return n > gap ? n - gap : 0;
 }
 
-static const char *join(char out[LIVE_TEXT_BYTES], field_text f[F_COUNT]) {
+static const char *join(char out[LIVE_TEXT_BYTES], field_text f[F_COUNT], const char *gap) {
     size_t at = 0;
     out[0] = '\0';
     for (int i = 0; i < F_COUNT; i++) {
         if (f[i][0] == '\0')
             continue;
-        int n = snprintf(out + at, LIVE_TEXT_BYTES - at, "%s%s", at ? "  " : "", f[i]);
+        int n = snprintf(out + at, LIVE_TEXT_BYTES - at, "%s%s", at ? gap : "", f[i]);
         if (n < 0 || (size_t)n >= LIVE_TEXT_BYTES - at)
             break;
         at += (size_t)n;
@@ -88,11 +91,15 @@ static const char *join(char out[LIVE_TEXT_BYTES], field_text f[F_COUNT]) {
 
 const char *live_format(char out[LIVE_TEXT_BYTES], const struct live_numbers *n, int columns) {
     field_text f[F_COUNT];
-    make_fields(f, n);
     size_t most = columns > 0 ? (size_t)columns : COLUMNS_UNKNOWN;
     if (most > LIVE_TEXT_BYTES - 1)
         most = LIVE_TEXT_BYTES - 1;
-    while (joined_length(f) > most) {
+    make_fields(f, n, true);
+    if (joined_length(f, 2) <= most)
+        return join(out, f, "  ");
+    // Closer together first; then without what matters least.
+    make_fields(f, n, false);
+    while (joined_length(f, 1) > most) {
         int least = -1;
         for (int i = 0; i < F_COUNT; i++)
             if (f[i][0] != '\0' && (least < 0 || keep[i] < keep[least]))
@@ -102,13 +109,13 @@ const char *live_format(char out[LIVE_TEXT_BYTES], const struct live_numbers *n,
         else
             f[least][0] = '\0';
     }
-    return join(out, f);
+    return join(out, f, joined_length(f, 2) <= most ? "  " : " ");
 }
 
 const char *live_format_plain(char out[LIVE_TEXT_BYTES], const struct live_numbers *n) {
     field_text f[F_COUNT];
-    make_fields(f, n);
-    return join(out, f);
+    make_fields(f, n, true);
+    return join(out, f, "  ");
 }
 
 void live_init(struct live *l, struct log *log, int64_t every) {

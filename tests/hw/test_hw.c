@@ -1,4 +1,5 @@
-// test_hw.c - reading machines (this one, and others from a folder), measuring, and the cache of rates.
+// test_hw.c - reading machines (this one, and others from a folder), measuring, and the cache of
+// rates.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void make_dir(char dir[64]) {
-    snprintf(dir, 64, "/tmp/haggle-hw-XXXXXX");
+enum { DIR_BYTES = 256 };
+
+static void make_dir(char dir[DIR_BYTES]) {
+    const char *base = getenv("TMPDIR");
+    snprintf(dir, DIR_BYTES, "%s/haggle-hw-XXXXXX", base && *base ? base : "/tmp");
     assert_non_null(mkdtemp(dir));
 }
 
@@ -64,7 +68,7 @@ static void test_levels(void **state) {
 // Two sockets of two cores with two threads each; L3 per socket.
 static void test_other_machine(void **state) {
     (void)state;
-    char root[64], path[256], text[64];
+    char root[DIR_BYTES], path[256], text[64];
     make_dir(root);
     put(root, "/proc/cpuinfo",
         "processor\t: 0\nmodel name\t:   Made   Up 9000  \nprocessor\t: 1\n");
@@ -140,7 +144,7 @@ static void test_other_machine(void **state) {
 // Nothing there, and nonsense there: unknown, never a crash.
 static void test_odd_machines(void **state) {
     (void)state;
-    char root[64];
+    char root[DIR_BYTES];
     make_dir(root);
     struct hw_machine m;
     hw_machine_read(&m, root);
@@ -230,7 +234,7 @@ static void test_measure(void **state) {
 
 static void test_get_uses_the_cache(void **state) {
     (void)state;
-    char dir[64], path[HW_PATH_BYTES];
+    char dir[DIR_BYTES], path[HW_PATH_BYTES];
     struct hw_machine m;
     struct pool *pool = NULL;
     struct mem *mem = NULL;
@@ -300,7 +304,7 @@ static struct hw_rates some_rates(double measured_at) {
 
 static void test_store(void **state) {
     (void)state;
-    char dir[64], path[128], key[HW_FINGERPRINT_BYTES];
+    char dir[DIR_BYTES], path[512], key[HW_FINGERPRINT_BYTES];
     struct err e = {0};
     make_dir(dir);
     snprintf(path, sizeof path, "%s/a/b/rates.json", dir);
@@ -346,7 +350,7 @@ static void test_damaged_cache(void **state) {
         "{\"format\": 1, \"machines\": 3}",
         "{\"format\": 1} x",
     };
-    char dir[64], path[128];
+    char dir[DIR_BYTES], path[512];
     make_dir(dir);
     snprintf(path, sizeof path, "%s/rates.json", dir);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -32,7 +32,8 @@ static void test_fields_derive_from_names(void **state) {
     }
 }
 
-// A recipe writes a group as one mapping, so its knobs are neighbours and none has the group's own name.
+// A recipe writes a group as one mapping, so its knobs are neighbours and none has the group's own
+// name.
 static void test_groups_are_neighbours(void **state) {
     (void)state;
     for (int i = 0; i < KNOB_COUNT; i++) {

@@ -1,4 +1,5 @@
-// test_recipe.c - recipes in and out, the tables for people, and the recipes that ship with the project.
+// test_recipe.c - recipes in and out, the tables for people, and the recipes that ship with the
+// project.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,7 +165,9 @@ static void test_load_errors(void **state) {
 
 static void test_files(void **state) {
     (void)state;
-    char dir[] = "/tmp/haggle-knob-XXXXXX", path[128];
+    const char *base = getenv("TMPDIR");
+    char dir[256], path[512];
+    snprintf(dir, sizeof dir, "%s/haggle-knob-XXXXXX", base && *base ? base : "/tmp");
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/recipe.yaml", dir);
     struct knobs k, back;

@@ -1,4 +1,4 @@
-// test_sample.c - quantiles against brute force, bounds against binomials summed term by term, and coverage.
+// test_sample.c - quantiles by brute force, bounds against binomials summed by term, coverage.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,8 +119,9 @@ static void test_spread_and_interval(void **state) {
     sample_spread_of(five, 5, &sp);
     assert_true(sp.median == 4 && sp.mad == 2 && sp.min == 1 && sp.max == 100);
     assert_true(isnan(sp.low95));
-    // Ranks of the 95 % interval of a median, from tables: n=6: 1,6; n=10: 2,9; n=20: 6,15; n=100: 40,61.
-    static const size_t table[][3] = {{6, 1, 6}, {10, 2, 9}, {20, 6, 15}, {50, 18, 33}, {100, 40, 61}};
+    // Ranks of the 95 % interval of a median, n=6: 1,6; n=10: 2,9; n=20: 6,15; n=100: 40,61.
+    static const size_t table[][3] = {
+        {6, 1, 6}, {10, 2, 9}, {20, 6, 15}, {50, 18, 33}, {100, 40, 61}};
     for (size_t t = 0; t < sizeof table / sizeof *table; t++) {
         double v[100];
         for (size_t i = 0; i < table[t][0]; i++)

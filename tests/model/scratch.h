@@ -1,4 +1,5 @@
-// scratch.h - what the tests of src/model share: a folder that goes away, files with given bytes, error checks.
+// scratch.h - what the tests of src/model share: a folder that goes away, files with given bytes,
+// error checks.
 #ifndef HAGGLE_TESTS_MODEL_SCRATCH_H
 #define HAGGLE_TESTS_MODEL_SCRATCH_H
 
@@ -62,14 +63,17 @@ static inline const char *scratch_put(const struct scratch *s, const char *name,
     return path;
 }
 
-static inline const char *scratch_text(const struct scratch *s, const char *name, const char *text) {
+static inline const char *scratch_text(const struct scratch *s, const char *name,
+                                       const char *text) {
     return scratch_put(s, name, text, strlen(text));
 }
 
-// The call must have failed with a code of the list and a sentence that has every part (parts separated by '|').
+// The call must have failed with a code of the list and a sentence that has every part (parts
+// separated by '|').
 static inline void assert_failed(int rc, const struct err *e, const char *parts, const char *what) {
     if (rc >= 0 || e->code != rc || e->text[0] == '\0')
-        fail_msg("%s: expected an error with '%s', got code %d, text '%s'", what, parts, rc, e->text);
+        fail_msg("%s: expected an error with '%s', got code %d, text '%s'", what, parts, rc,
+                 e->text);
     char copy[512];
     snprintf(copy, sizeof copy, "%s", parts);
     char *rest = copy;

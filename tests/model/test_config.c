@@ -1,4 +1,5 @@
-// HF config.json: transformers' defaults, the spellings of rotary parameters, what is refused, and the way back.
+// HF config.json: transformers' defaults, the spellings of rotary parameters, what is refused, and
+// the way back.
 #include "scratch.h"
 
 #include "model/shape.h"
@@ -32,7 +33,8 @@ static bool same_shape(const struct model_shape *a, const struct model_shape *b)
 static void test_defaults(void **state) {
     struct model_shape s = read_text(*state, "{\"model_type\": \"gpt2\"}"), b;
     struct err e = {0};
-    // GPT2Config() is the 124M model, LlamaConfig() is Llama 7B, the Qwen classes have defaults of their own.
+    // GPT2Config() is the 124M model, LlamaConfig() is Llama 7B, the Qwen classes have defaults of
+    // their own.
     assert_worked(model_shape_builtin(&b, "gpt2-124m", &e), &e);
     assert_true(same_shape(&s, &b));
     s = read_text(*state, "{\"model_type\": \"llama\"}");
@@ -54,47 +56,54 @@ static void test_defaults(void **state) {
     assert_true(s.qkv_bias && !s.out_bias && !s.qk_norm);
     assert_int_equal(s.bos_id, -1);
     assert_int_equal(s.eos_id, -1);
-    s = read_text(*state, "{\"model_type\": \"qwen3\", \"hidden_size\": 1024, \"num_attention_heads\": 7, "
-                          "\"num_key_value_heads\": null}");
+    s = read_text(*state,
+                  "{\"model_type\": \"qwen3\", \"hidden_size\": 1024, \"num_attention_heads\": 7, "
+                  "\"num_key_value_heads\": null}");
     assert_int_equal(s.head_dim, 128); // not 1024 / 7
     assert_int_equal(s.kv_heads, 7);
     assert_true(s.qk_norm && !s.qkv_bias);
 }
 
 static void test_switches(void **state) {
-    struct model_shape s =
-        read_text(*state, "{\"model_type\":\"llama\",\"attention_bias\":true,\"mlp_bias\":true,\"head_dim\":null,"
-                          "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"hidden_size\":80,"
-                          "\"tie_word_embeddings\":true,\"hidden_act\":\"swish\",\"attention_dropout\":0.5,"
-                          "\"eos_token_id\":[128001,128008],\"bos_token_id\":null,\"vocab_size\":130000,"
-                          "\"pretraining_tp\":2,\"unknown\":{\"deep\":[1,{}]},\"quantization_config\":null}");
+    struct model_shape s = read_text(
+        *state,
+        "{\"model_type\":\"llama\",\"attention_bias\":true,\"mlp_bias\":true,\"head_dim\":null,"
+        "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"hidden_size\":80,"
+        "\"tie_word_embeddings\":true,\"hidden_act\":\"swish\",\"attention_dropout\":0.5,"
+        "\"eos_token_id\":[128001,128008],\"bos_token_id\":null,\"vocab_size\":130000,"
+        "\"pretraining_tp\":2,\"unknown\":{\"deep\":[1,{}]},\"quantization_config\":null}");
     assert_true(s.qkv_bias && s.out_bias && s.mlp_bias && s.tied);
     assert_int_equal(s.head_dim, 10);
     assert_int_equal(s.eos_id, 128001);
     assert_int_equal(s.bos_id, -1);
-    s = read_text(*state, "{\"model_type\":\"qwen3\",\"attention_bias\":true,\"use_sliding_window\":false,"
-                          "\"sliding_window\":4096,\"max_window_layers\":3,"
-                          "\"layer_types\":[\"full_attention\",\"full_attention\"]}");
+    s = read_text(*state,
+                  "{\"model_type\":\"qwen3\",\"attention_bias\":true,\"use_sliding_window\":false,"
+                  "\"sliding_window\":4096,\"max_window_layers\":3,"
+                  "\"layer_types\":[\"full_attention\",\"full_attention\"]}");
     assert_true(s.qkv_bias && s.out_bias);
     s = read_text(*state, "{\"model_type\":\"qwen2\",\"attention_bias\":true,\"head_dim\":96}");
     assert_true(s.qkv_bias && !s.out_bias);
     assert_int_equal(s.head_dim, 96);
-    s = read_text(*state, "{\"model_type\":\"gpt2\",\"hidden_size\":96,\"n_layer\":2,\"num_hidden_layers\":2,"
-                          "\"n_inner\":100,\"activation_function\":\"relu\",\"scale_attn_weights\":false,"
-                          "\"scale_attn_by_inverse_layer_idx\":true,\"tie_word_embeddings\":false,"
-                          "\"resid_pdrop\":0.1,\"vocab_size\":512}");
+    s = read_text(
+        *state, "{\"model_type\":\"gpt2\",\"hidden_size\":96,\"n_layer\":2,\"num_hidden_layers\":2,"
+                "\"n_inner\":100,\"activation_function\":\"relu\",\"scale_attn_weights\":false,"
+                "\"scale_attn_by_inverse_layer_idx\":true,\"tie_word_embeddings\":false,"
+                "\"resid_pdrop\":0.1,\"vocab_size\":512}");
     assert_int_equal(s.width, 96);
     assert_int_equal(s.head_dim, 8);
     assert_int_equal(s.ffn, 100);
     assert_int_equal(s.act, ACT_RELU);
     assert_true(s.unscaled_attention && s.scale_by_layer && !s.tied);
     assert_int_equal(s.bos_id, -1); // 50256 is outside this vocabulary
-    s = read_text(*state, "{\"model_type\":\"gpt2\",\"n_inner\":null,\"activation_function\":\"gelu\"}");
+    s = read_text(*state,
+                  "{\"model_type\":\"gpt2\",\"n_inner\":null,\"activation_function\":\"gelu\"}");
     assert_int_equal(s.ffn, 4 * 768);
     assert_int_equal(s.act, ACT_GELU_ERF);
 }
 
-#define L3 "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192"
+#define L3                                                                                         \
+    "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_"     \
+    "embeddings\":8192"
 
 static void test_rope(void **state) {
     static const struct {
@@ -112,9 +121,12 @@ static void test_rope(void **state) {
         {"\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"llama3\"," L3 "}", 1e6, true},
         {"\"rope_parameters\":{\"rope_theta\":1e6},\"rope_theta\":7", 1e6, false},
         {"\"rope_parameters\":null", 1e4, false},
-        {"\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{\"rope_type\":\"llama3\"," L3 "}", 1e4,
-         true},
-        {"\"rope_parameters\":{\"rope_theta\":9,\"partial_rotary_factor\":1.0,\"attention_factor\":1}", 9, false},
+        {"\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{\"rope_type\":"
+         "\"llama3\"," L3 "}",
+         1e4, true},
+        {"\"rope_parameters\":{\"rope_theta\":9,\"partial_rotary_factor\":1.0,\"attention_factor\":"
+         "1}",
+         9, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[1024];
@@ -169,17 +181,29 @@ static void test_bad(void **state) {
         {"{\"model_type\":\"llama\",\"rope_theta\":-5}", "rope_theta"},
         {"{\"model_type\":\"llama\",\"rope_theta\":\"1\"}", "rope_theta"},
         {"{\"model_type\":\"llama\",\"rope_scaling\":[1]}", "rope_scaling"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "\"yarn\"|default, llama3"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}", "\"linear\"|default, llama3"},
-        {"{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_type\":\"dynamic\"}}", "\"dynamic\"|default, llama3"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":3}}", "rope_type|default, llama3"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "low_freq_factor"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\"," L3 ",\"factor\":8}}", "factor|twice"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":0,\"low_freq_factor\":1,"
-         "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}", "factor"},
-        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-         "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}", "high_freq_factor"},
-        {"{\"model_type\":\"llama\",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1}}}", "layers"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\"}}",
+         "\"yarn\"|default, llama3"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}",
+         "\"linear\"|default, llama3"},
+        {"{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_type\":\"dynamic\"}}",
+         "\"dynamic\"|default, llama3"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":3}}",
+         "rope_type|default, llama3"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}",
+         "low_freq_factor"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\"," L3
+         ",\"factor\":8}}",
+         "factor|twice"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":0,\"low_"
+         "freq_factor\":1,"
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
+         "factor"},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_"
+         "freq_factor\":4,"
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
+         "high_freq_factor"},
+        {"{\"model_type\":\"llama\",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1}}}",
+         "layers"},
         {"{\"model_type\":\"llama\",\"partial_rotary_factor\":0.5}", "partial_rotary_factor|0.5"},
         {"{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "\"gelu\"|silu"},
         {"{\"model_type\":\"llama\",\"hidden_act\":3}", "hidden_act|silu"},
@@ -194,13 +218,16 @@ static void test_bad(void **state) {
         {"{\"model_type\":\"gpt2\",\"n_embd\":770}", "770|12"},
         {"{\"model_type\":\"gpt2\",\"n_head\":0}", "n_head"},
         {"{\"model_type\":\"gpt2\",\"n_inner\":0}", "n_inner"},
-        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"num_hidden_layers\":3}", "n_layer|num_hidden_layers"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"num_hidden_layers\":3}",
+         "n_layer|num_hidden_layers"},
         {"{\"model_type\":\"gpt2\",\"activation_function\":\"silu\"}", "\"silu\"|gelu_new"},
         {"{\"model_type\":\"gpt2\",\"activation_function\":\"tanh\"}", "\"tanh\"|gelu_new"},
         {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "add_cross_attention"},
         {"{\"model_type\":\"gpt2\",\"layer_norm_epsilon\":0}", "layer_norm_epsilon"},
-        {"{\"model_type\":\"llama\",\"vocab_size\":16777216,\"hidden_size\":1048576,\"num_attention_heads\":65536,"
-         "\"head_dim\":65536,\"num_hidden_layers\":10000}", "multiply"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":16777216,\"hidden_size\":1048576,\"num_"
+         "attention_heads\":65536,"
+         "\"head_dim\":65536,\"num_hidden_layers\":10000}",
+         "multiply"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_shape s;
@@ -217,22 +244,27 @@ static void test_bad(void **state) {
     print_message("%zu bad configurations refused\n", sizeof cases / sizeof cases[0]);
     struct model_shape s;
     struct err e = {0};
-    assert_failed(model_shape_read_config(&s, scratch_path(*state, "none.json"), &e), &e, "none.json", "missing");
-    assert_failed(model_shape_open(&s, ((struct scratch *)*state)->dir, NULL, &e), &e, "config.json", "last bad one");
+    assert_failed(model_shape_read_config(&s, scratch_path(*state, "none.json"), &e), &e,
+                  "none.json", "missing");
+    assert_failed(model_shape_open(&s, ((struct scratch *)*state)->dir, NULL, &e), &e,
+                  "config.json", "last bad one");
     assert_int_equal(unlink(scratch_path(*state, "config.json")), 0);
-    assert_failed(model_shape_open(&s, ((struct scratch *)*state)->dir, NULL, &e), &e, "config.json", "no config");
+    assert_failed(model_shape_open(&s, ((struct scratch *)*state)->dir, NULL, &e), &e,
+                  "config.json", "no config");
 }
 
 // Every prefix and every flipped bit of a full configuration: an answer, never a crash.
 static void test_damage(void **state) {
-    static const char text[] = "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"vocab_size\":512,"
-                               "\"eos_token_id\":[1,2],\"rope_scaling\":{\"rope_type\":\"llama3\"," L3 "},"
-                               "\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,\"x\":[{\"y\":null}]}";
+    static const char text[] =
+        "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"vocab_size\":512,"
+        "\"eos_token_id\":[1,2],\"rope_scaling\":{\"rope_type\":\"llama3\"," L3 "},"
+        "\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,\"x\":[{\"y\":null}]}";
     struct model_shape s;
     size_t n = sizeof text - 1;
     for (size_t i = 0; i < n; i++) {
         struct err e = {0};
-        assert_true(model_shape_read_config(&s, scratch_put(*state, "config.json", text, i), &e) < 0);
+        assert_true(model_shape_read_config(&s, scratch_put(*state, "config.json", text, i), &e) <
+                    0);
     }
     char copy[sizeof text];
     for (size_t i = 0; i < 8 * n; i++) {
@@ -314,9 +346,13 @@ static void test_names(void **state) {
     assert_int_equal(mkdir(scratch_path(d, "models--Qwen--Qwen3-4B/snapshots"), 0777), 0);
     assert_int_equal(mkdir(scratch_path(d, "models--Qwen--Qwen3-4B/snapshots/1cfa9a72"), 0777), 0);
     scratch_text(d, "models--Qwen--Qwen3-4B/blobs/abc", "{\"model_type\":\"qwen3\"}");
-    assert_int_equal(symlink("../../blobs/abc",
-                             scratch_path(d, "models--Qwen--Qwen3-4B/snapshots/1cfa9a72/config.json")), 0);
-    assert_worked(model_shape_open(&s, scratch_path(d, "models--Qwen--Qwen3-4B/snapshots/1cfa9a72"), NULL, &e), &e);
+    assert_int_equal(
+        symlink("../../blobs/abc",
+                scratch_path(d, "models--Qwen--Qwen3-4B/snapshots/1cfa9a72/config.json")),
+        0);
+    assert_worked(model_shape_open(&s, scratch_path(d, "models--Qwen--Qwen3-4B/snapshots/1cfa9a72"),
+                                   NULL, &e),
+                  &e);
     assert_string_equal(s.name, "Qwen/Qwen3-4B");
 }
 

@@ -1,4 +1,5 @@
-// Initial values: rules per role, independence of how a tensor is split, and that normals are normal.
+// Initial values: rules per role, independence of how a tensor is split, and that normals are
+// normal.
 #include "scratch.h"
 
 #include "base/clock.h"
@@ -135,7 +136,8 @@ static void test_reference(void **state) {
     enum { N = 4000 };
     static float got[N];
     const uint64_t seed = 0x123456789abcdef0u;
-    const int64_t begin = INT64_C(4) * 0xfffffe00; // the counter carries into its second word on the way
+    const int64_t begin =
+        INT64_C(4) * 0xfffffe00; // the counter carries into its second word on the way
     struct model_param p = param("tiny", ROLE_UP_W, 2);
     p.init_std = 1;
     uint64_t stream = hash_u64(p.name, strlen(p.name));
@@ -144,17 +146,19 @@ static void test_reference(void **state) {
         uint64_t block = (uint64_t)(begin + i) / 4;
         uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
                                (uint32_t)(stream >> 32)};
-        philox_reference((const uint32_t[]){(uint32_t)seed, (uint32_t)(seed >> 32)}, counter, words);
+        philox_reference((const uint32_t[]){(uint32_t)seed, (uint32_t)(seed >> 32)}, counter,
+                         words);
         uint32_t first = words[i % 4], second = words[i % 4 + 1];
         double radius = sqrt(-2 * log(((double)(first >> 1) + 0.5) / 0x1p31));
-        double angle = 2 * M_PI * ((double)(second >> 30) / 4 + (double)(int32_t)(second << 2) / 0x1p34);
+        double angle =
+            2 * M_PI * ((double)(second >> 30) / 4 + (double)(int32_t)(second << 2) / 0x1p34);
         assert_true(fabs((double)got[i] - radius * cos(angle)) < 3e-6);
         assert_true(fabs((double)got[i + 1] - radius * sin(angle)) < 3e-6);
     }
 }
 
-// Values are part of what a seed means, to the last bit, on every machine: a change here changes every run from
-// scratch.
+// Values are part of what a seed means, to the last bit, on every machine: a change here changes
+// every run from scratch.
 static void test_fixed_values(void **state) {
     (void)state;
     static const float known[6] = {0x1.a57a98p-6f, -0x1.f20112p-9f, 0x1.bf4a2ap-9f,
@@ -182,8 +186,8 @@ static void test_speed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules),        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_distribution), cmocka_unit_test(test_fixed_values),
-        cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_reference),    cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_fixed_values), cmocka_unit_test(test_speed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-// One safetensors file: good ones read right, bad ones refused with a reason, damaged ones never crash.
+// One safetensors file: good ones read right, bad ones refused with a reason, damaged ones never
+// crash.
 #include "scratch.h"
 
 #include "base/clock.h"
@@ -36,12 +37,18 @@ static void test_good(void **state) {
         {"{}", 0, 0},
         {"  {} ", 0, 0},
         {"{\"__metadata__\":{}}", 0, 0},
-        {"{\"__metadata__\":{\"format\":\"pt\",\"x\":\"\\u0000\"}," T("a", "F32", "[2]", "[0,8]") "}   ", 8, 1},
-        {"{" T("a", "F32", "[]", "[0,4]") "}", 4, 1},                                     // rank 0
-        {"{" T("a", "F32", "[0]", "[0,0]") "," T("b", "U8", "[3]", "[0,3]") "}", 3, 2},   // empty, in front
-        {"{" T("b", "U8", "[3]", "[0,3]") "," T("a", "F32", "[5,0]", "[3,3]") "}", 3, 2}, // empty, at the end
-        {"{" T("b", "U8", "[1]", "[2,3]") "," T("a", "F16", "[1]", "[0,2]") "}", 3, 2},   // not in order
-        {"{" T("m", "BOOL", "[4]", "[0,4]") "," T("x", "F4", "[4]", "[4,6]") "," T("c", "C64", "[1]", "[6,14]") "}",
+        {"{\"__metadata__\":{\"format\":\"pt\",\"x\":\"\\u0000\"}," T("a", "F32", "[2]",
+                                                                      "[0,8]") "}   ",
+         8, 1},
+        {"{" T("a", "F32", "[]", "[0,4]") "}", 4, 1}, // rank 0
+        {"{" T("a", "F32", "[0]", "[0,0]") "," T("b", "U8", "[3]", "[0,3]") "}", 3,
+         2}, // empty, in front
+        {"{" T("b", "U8", "[3]", "[0,3]") "," T("a", "F32", "[5,0]", "[3,3]") "}", 3,
+         2}, // empty, at the end
+        {"{" T("b", "U8", "[1]", "[2,3]") "," T("a", "F16", "[1]", "[0,2]") "}", 3,
+         2}, // not in order
+        {"{" T("m", "BOOL", "[4]", "[0,4]") "," T("x", "F4", "[4]",
+                                                  "[4,6]") "," T("c", "C64", "[1]", "[6,14]") "}",
          14, 3},
         {"{" T("a", "I64", "[1,1,1,1,1,1,1,1]", "[0,8]") "}", 8, 1},
         {"{" T("\\u00e9\xc3\xa9/\\\"", "I8", "[2]", "[0,2]") "}", 2, 1},
@@ -93,16 +100,21 @@ static void test_bad_headers(void **state) {
         {"{/**/}", 0, "line 1"},
         {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[4,8]") "}", 8, "\"a\"|twice"},
         {"{" T("a", "F32", "[1]", "[0,4]") "," T("a", "F32", "[1]", "[0,4]") "}", 4, "\"a\"|twice"},
-        {"{" T("a", "F32", "[1]", "[0,4]") "," T("\\u0061", "F32", "[1]", "[4,8]") "}", 8, "\"a\"|twice"},
+        {"{" T("a", "F32", "[1]", "[0,4]") "," T("\\u0061", "F32", "[1]", "[4,8]") "}", 8,
+         "\"a\"|twice"},
         {"{\"a\":[]}", 0, "\"a\"|object"},
         {"{\"a\":{}}", 0, "\"a\"|dtype"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets"},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "shape"},
         {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"data_offsets\":[0,4]}}", 4, "data_offsets|twice"},
-        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype|twice"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "shape|twice"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}", 4, "\"more\""},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"data_offsets\":[0,4]}}",
+         4, "data_offsets|twice"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+         "dtype|twice"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+         "shape|twice"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}", 4,
+         "\"more\""},
         {"{\"a\":{\"dtype\":4,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "string"},
         {"{" T("a", "F33", "[1]", "[0,4]") "}", 4, "\"F33\""},
         {"{" T("a", "f32", "[1]", "[0,4]") "}", 4, "\"f32\""},
@@ -123,7 +135,8 @@ static void test_bad_headers(void **state) {
         {"{" T("a", "F32", "[18446744073709551616]", "[0,4]") "}", 4, "line 1"},
         {"{" T("a", "F32", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^63"},
         {"{" T("a", "F32", "[4294967296,4294967296,0]", "[0,0]") "}", 0, "2^63"},
-        {"{" T("a", "F32", "[4611686018427387905]", "[0,4]") "}", 4, "2^64"}, // times 32 bits wraps to 32
+        {"{" T("a", "F32", "[4611686018427387905]", "[0,4]") "}", 4,
+         "2^64"}, // times 32 bits wraps to 32
         {"{" T("a", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, "dimensions"},
         {"{" T("a", "F32", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, "dimensions"},
         {"{" T("a", "F32", "[1]", "[]") "}", 4, "data_offsets"},
@@ -135,17 +148,20 @@ static void test_bad_headers(void **state) {
         {"{" T("a", "F32", "[1]", "[4,0]") "}", 4, "data_offsets"},
         {"{" T("a", "F32", "[2]", "[0,8]") "}", 4, "data_offsets|4 bytes"},
         {"{" T("a", "F32", "[1]", "[18446744073709551612,18446744073709551616]") "}", 4, "line 1"},
-        {"{" T("a", "F32", "[1]", "[9223372036854775804,9223372036854775807]") "}", 4, "data_offsets"},
+        {"{" T("a", "F32", "[1]", "[9223372036854775804,9223372036854775807]") "}", 4,
+         "data_offsets"},
         {"{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[4,12]") "}", 12, "overlap"},
         {"{" T("a", "F32", "[2]", "[0,8]") "," T("b", "F32", "[2]", "[0,8]") "}", 8, "overlap"},
-        {"{" T("a", "F32", "[1]", "[0,4]") "," T("b", "F32", "[1]", "[8,12]") "}", 12, "\"b\"|hole"},
+        {"{" T("a", "F32", "[1]", "[0,4]") "," T("b", "F32", "[1]", "[8,12]") "}", 12,
+         "\"b\"|hole"},
         {"{" T("a", "F32", "[1]", "[4,8]") "}", 8, "\"a\"|hole"},
         {"{" T("a", "F32", "[1]", "[0,4]") "}", 5, "end at byte 4"},
         {"{" T("a", "F32", "[1]", "[0,4]") "}", 3, "3 bytes"},
         {"{}", 1, "end at byte 0"},
         {"{" T("a", "F32", "[1]", "[0,3]") "}", 3, "4 bytes"},
         {"{" T("a", "F32", "[1]", "[0,5]") "}", 5, "4 bytes"},
-        {"{" T("a", "BOOL", "[3]", "[0,4]") "}", 4, "3 bytes"}, // a type we do not read is checked all the same
+        {"{" T("a", "BOOL", "[3]", "[0,4]") "}", 4,
+         "3 bytes"}, // a type we do not read is checked all the same
         {"{" T("a", "F4", "[3]", "[0,2]") "}", 2, "whole bytes"},
         {"{" T("a", "F6_E2M3", "[5]", "[0,4]") "}", 4, "whole bytes"},
         {"{\"__metadata__\":[]}", 0, "object"},
@@ -155,7 +171,8 @@ static void test_bad_headers(void **state) {
         {"{" T("__metadata__", "F32", "[1]", "[0,4]") "}", 4, "strings only"},
         {"{" T("", "F32", "[1]", "[0,4]") "}", 4, "name has 0 bytes"},
         {"{" T("a\\u0000b", "F32", "[1]", "[0,4]") "}", 4, "line 1"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[[[[[[[[1]]]]]]]],\"data_offsets\":[0,4]}}", 4, "number"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[[[[[[[[1]]]]]]]],\"data_offsets\":[0,4]}}", 4,
+         "number"},
         {"{" T("evil\\u001b[2J", "F32", "[1]", "[0,5]") "}", 5, "evil?[2J"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -175,38 +192,45 @@ static void test_bad_headers(void **state) {
 static void test_bad_files(void **state) {
     struct safetensors *st;
     struct err e = {0};
-    static const uint64_t lengths[] = {0, 1, 100000001, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 7, 1000};
+    static const uint64_t lengths[] = {
+        0, 1, 100000001, UINT64_C(1) << 63, UINT64_MAX, UINT64_MAX - 7, 1000};
     unsigned char bytes[64] = {0};
     for (size_t n = 0; n < 8; n++)
         assert_failed(safetensors_open(&st, scratch_put(*state, "t.safetensors", bytes, n), &e), &e,
                       "t.safetensors|bytes", "shorter than the length");
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         memcpy(bytes, &lengths[i], 8);
-        assert_failed(safetensors_open(&st, scratch_put(*state, "t.safetensors", bytes, sizeof bytes), &e), &e,
-                      "t.safetensors|byte 0|header length", "length");
+        assert_failed(
+            safetensors_open(&st, scratch_put(*state, "t.safetensors", bytes, sizeof bytes), &e),
+            &e, "t.safetensors|byte 0|header length", "length");
     }
     // A name over 4 KiB, nesting over 64, a header of a single long string.
     char *long_name = malloc(20000);
     assert_non_null(long_name);
-    int n = snprintf(long_name, 20000, "{\"%05000d\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 7);
+    int n = snprintf(long_name, 20000,
+                     "{\"%05000d\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 7);
     assert_true(n > 5000);
-    assert_failed(safetensors_open(&st, put_file(*state, long_name, 4), &e), &e, "5000 bytes|4096", "long name");
+    assert_failed(safetensors_open(&st, put_file(*state, long_name, 4), &e), &e, "5000 bytes|4096",
+                  "long name");
     strcpy(long_name, "{\"a\":");
     memset(long_name + 5, '[', 10000);
     long_name[10005] = '\0';
-    assert_failed(safetensors_open(&st, put_file(*state, long_name, 0), &e), &e, "t.safetensors", "deep");
+    assert_failed(safetensors_open(&st, put_file(*state, long_name, 0), &e), &e, "t.safetensors",
+                  "deep");
     strcpy(long_name, "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":");
     size_t used = strlen(long_name);
     memset(long_name + used, '[', 5000);
     long_name[used + 5000] = '\0';
-    assert_failed(safetensors_open(&st, put_file(*state, long_name, 4), &e), &e, "t.safetensors", "deep field");
+    assert_failed(safetensors_open(&st, put_file(*state, long_name, 4), &e), &e, "t.safetensors",
+                  "deep field");
     free(long_name);
 
     assert_int_equal(safetensors_open(&st, scratch_path(*state, "missing"), &e), ERR_IO);
     assert_failed(ERR_IO, &e, "missing", "missing");
     assert_int_equal(safetensors_open(&st, ((struct scratch *)*state)->dir, &e), ERR_FORMAT);
     assert_int_equal(mkfifo(scratch_path(*state, "pipe"), 0666), 0);
-    assert_int_equal(safetensors_open(&st, scratch_path(*state, "pipe"), &e), ERR_FORMAT); // and does not hang
+    assert_int_equal(safetensors_open(&st, scratch_path(*state, "pipe"), &e),
+                     ERR_FORMAT); // and does not hang
     static const char *const pickles[] = {"a.bin", "a.pt", "a.pth", "a.pkl", "a.ckpt", "a.PT"};
     for (size_t i = 0; i < sizeof pickles / sizeof pickles[0]; i++)
         assert_failed(safetensors_open(&st, scratch_text(*state, pickles[i], "{}"), &e), &e,
@@ -217,7 +241,8 @@ static void test_bad_files(void **state) {
 
 static const char small_header[] =
     "{\"__metadata__\":{\"format\":\"pt\"}," T("model.a", "F32", "[2,3]", "[0,24]") "," T(
-        "b", "BF16", "[2]", "[24,28]") "," T("c\\u00e9", "I64", "[]", "[28,36]") "," T("e", "U8", "[0,7]", "[36,36]") "}  ";
+        "b", "BF16", "[2]", "[24,28]") "," T("c\\u00e9", "I64", "[]",
+                                             "[28,36]") "," T("e", "U8", "[0,7]", "[36,36]") "}  ";
 
 // Reads everything an accepted file claims to hold.
 static void read_all(struct safetensors *st) {
@@ -272,8 +297,26 @@ static void test_bit_flips(void **state) {
 
 // Bytes and pairs of tokens replaced at random, lengths kept right so that the JSON is reached.
 static void test_mutations(void **state) {
-    static const char *const tokens[] = {"[", "]", "{", "}", ",", ":", "\"", "0", "-1", "1e9", "9223372036854775807",
-                                         "null", "true", "\\u0000", "F32", "\"a\"", "[[", "0,0", "\xff", " "};
+    static const char *const tokens[] = {"[",
+                                         "]",
+                                         "{",
+                                         "}",
+                                         ",",
+                                         ":",
+                                         "\"",
+                                         "0",
+                                         "-1",
+                                         "1e9",
+                                         "9223372036854775807",
+                                         "null",
+                                         "true",
+                                         "\\u0000",
+                                         "F32",
+                                         "\"a\"",
+                                         "[[",
+                                         "0,0",
+                                         "\xff",
+                                         " "};
     uint64_t x = 88172645463325252u; // xorshift64
     char text[1024];
     int accepted = 0;
@@ -308,8 +351,9 @@ static void test_hostile_size(void **state) {
     assert_non_null(text);
     size_t n = (size_t)sprintf(text, "{");
     for (int i = 0; i < TENSORS; i++)
-        n += (size_t)sprintf(text + n, "%s\"%x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "",
-                             i * 7, TENSORS - 1 - i, TENSORS - i);
+        n += (size_t)sprintf(text + n,
+                             "%s\"%x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                             i ? "," : "", i * 7, TENSORS - 1 - i, TENSORS - i);
     strcpy(text + n, "}");
     const char *path = put_file(*state, text, TENSORS);
     struct safetensors *st;
@@ -348,7 +392,8 @@ static void test_shrunk(void **state) {
 enum { LONG = 70001 }; // more than one conversion buffer of any type
 
 static float sample(int64_t i) {
-    // Exactly representable in every float type: seven bits of mantissa, small exponents, both signs.
+    // Exactly representable in every float type: seven bits of mantissa, small exponents, both
+    // signs.
     return (float)((i % 255 - 127) * (i % 3 == 0 ? 1 : 0.125));
 }
 
@@ -370,8 +415,10 @@ static void test_round_trip(void **state) {
         uint64_t file_bytes;
         assert_worked(safetensors_writer_open(&w, path, &e), &e);
         assert_worked(safetensors_writer_declare(w, "steps", DTYPE_I32, 1, (int64_t[]){3}, &e), &e);
-        assert_worked(safetensors_writer_declare(w, "none", DTYPE_F32, 2, (int64_t[]){0, 4}, &e), &e);
-        assert_worked(safetensors_writer_declare(w, "x\"\n", types[k], 2, (int64_t[]){7, LONG / 7}, &e), &e);
+        assert_worked(safetensors_writer_declare(w, "none", DTYPE_F32, 2, (int64_t[]){0, 4}, &e),
+                      &e);
+        assert_worked(
+            safetensors_writer_declare(w, "x\"\n", types[k], 2, (int64_t[]){7, LONG / 7}, &e), &e);
         assert_worked(safetensors_writer_declare(w, "scalar", DTYPE_F32, 0, NULL, &e), &e);
         dtype_convert(stored, types[k], values, DTYPE_F32, LONG / 7 * 7);
         bytes = LONG / 7 * 7 * dtype_bytes(types[k]);
@@ -411,9 +458,11 @@ static void test_round_trip(void **state) {
         assert_worked(safetensors_read(st, t, 12345, 17, back, DTYPE_F32, &e), &e);
         assert_memory_equal(back, values + 12345, 17 * sizeof *back);
         assert_worked(safetensors_read(st, t, t->elements, 0, back, DTYPE_F32, &e), &e);
-        assert_failed(safetensors_read(st, t, t->elements, 1, back, DTYPE_F32, &e), &e, "has", "past the end");
+        assert_failed(safetensors_read(st, t, t->elements, 1, back, DTYPE_F32, &e), &e, "has",
+                      "past the end");
         assert_failed(safetensors_read(st, t, -1, 1, back, DTYPE_F32, &e), &e, "-1", "before");
-        assert_failed(safetensors_read(st, t, 1, INT64_MAX, back, DTYPE_F32, &e), &e, "has", "overflow");
+        assert_failed(safetensors_read(st, t, 1, INT64_MAX, back, DTYPE_F32, &e), &e, "has",
+                      "overflow");
         assert_int_equal(safetensors_read(st, t, 0, 1, back, DTYPE_I32, &e), ERR_UNSUPPORTED);
         int32_t got[3];
         t = safetensors_find(st, "steps");
@@ -432,7 +481,8 @@ static void test_unread_types(void **state) {
     struct safetensors *st;
     struct err e = {0};
     char out[8];
-    assert_worked(safetensors_open(&st, put_file(*state, "{" T("m", "BOOL", "[4]", "[0,4]") "}", 4), &e), &e);
+    assert_worked(
+        safetensors_open(&st, put_file(*state, "{" T("m", "BOOL", "[4]", "[0,4]") "}", 4), &e), &e);
     const struct safetensors_entry *t = safetensors_find(st, "m");
     assert_int_equal(t->dtype, DTYPE_COUNT);
     assert_string_equal(t->dtype_name, "BOOL");
@@ -449,18 +499,25 @@ static void test_writer_errors(void **state) {
     const char *path = scratch_text(*state, "w.safetensors", "what was there before");
     assert_worked(safetensors_writer_open(&w, path, &e), &e);
     assert_worked(safetensors_writer_declare(w, "a", DTYPE_F32, 1, (int64_t[]){4}, &e), &e);
-    assert_failed(safetensors_writer_declare(w, "a", DTYPE_F32, 1, (int64_t[]){4}, &e), &e, "\"a\"|before", "twice");
-    assert_failed(safetensors_writer_declare(w, "", DTYPE_F32, 1, (int64_t[]){4}, &e), &e, "name", "empty");
-    assert_failed(safetensors_writer_declare(w, "__metadata__", DTYPE_F32, 0, NULL, &e), &e, "name", "reserved");
+    assert_failed(safetensors_writer_declare(w, "a", DTYPE_F32, 1, (int64_t[]){4}, &e), &e,
+                  "\"a\"|before", "twice");
+    assert_failed(safetensors_writer_declare(w, "", DTYPE_F32, 1, (int64_t[]){4}, &e), &e, "name",
+                  "empty");
+    assert_failed(safetensors_writer_declare(w, "__metadata__", DTYPE_F32, 0, NULL, &e), &e, "name",
+                  "reserved");
     assert_failed(safetensors_writer_declare(w, "b", DTYPE_COUNT, 0, NULL, &e), &e, "type", "type");
     assert_failed(safetensors_writer_declare(w, "c", DTYPE_F32, 9, NULL, &e), &e, "rank 9", "rank");
-    assert_failed(safetensors_writer_declare(w, "d", DTYPE_F32, 1, (int64_t[]){-1}, &e), &e, "-1", "negative");
-    assert_failed(safetensors_writer_declare(w, "e", DTYPE_F32, 2, (int64_t[]){INT64_MAX, INT64_MAX}, &e), &e, "\"e\"",
-                  "product");
+    assert_failed(safetensors_writer_declare(w, "d", DTYPE_F32, 1, (int64_t[]){-1}, &e), &e, "-1",
+                  "negative");
+    assert_failed(
+        safetensors_writer_declare(w, "e", DTYPE_F32, 2, (int64_t[]){INT64_MAX, INT64_MAX}, &e), &e,
+        "\"e\"", "product");
     assert_worked(safetensors_writer_put(w, data, 8, &e), &e);
     assert_failed(safetensors_writer_put(w, data, 9, &e), &e, "\"a\"|8 more", "over the end");
-    assert_failed(safetensors_writer_declare(w, "late", DTYPE_F32, 0, NULL, &e), &e, "late", "late");
-    assert_failed(safetensors_writer_close(w, NULL, NULL, &e), &e, "\"a\"|8 of its 16", "unfinished");
+    assert_failed(safetensors_writer_declare(w, "late", DTYPE_F32, 0, NULL, &e), &e, "late",
+                  "late");
+    assert_failed(safetensors_writer_close(w, NULL, NULL, &e), &e, "\"a\"|8 of its 16",
+                  "unfinished");
     safetensors_writer_abort(w);
     char *text;
     size_t n;
@@ -485,9 +542,9 @@ static void test_writer_errors(void **state) {
 int main(void) {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_good),         IN_SCRATCH(test_bad_headers),  IN_SCRATCH(test_bad_files),
-        IN_SCRATCH(test_prefixes),     IN_SCRATCH(test_bit_flips),    IN_SCRATCH(test_mutations),
-        IN_SCRATCH(test_hostile_size), IN_SCRATCH(test_shrunk),       IN_SCRATCH(test_round_trip),
+        IN_SCRATCH(test_good),         IN_SCRATCH(test_bad_headers),   IN_SCRATCH(test_bad_files),
+        IN_SCRATCH(test_prefixes),     IN_SCRATCH(test_bit_flips),     IN_SCRATCH(test_mutations),
+        IN_SCRATCH(test_hostile_size), IN_SCRATCH(test_shrunk),        IN_SCRATCH(test_round_trip),
         IN_SCRATCH(test_unread_types), IN_SCRATCH(test_writer_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,11 +19,21 @@ static void test_totals(void **state) {
         const char *name;
         int64_t elements;
     } known[] = {
-        {"gpt2-124m", 124439808},    {"gpt2-355m", 354823168},    {"gpt2-774m", 774030080},
-        {"gpt2-1558m", 1557611200},  {"llama-1b", 1235814400},    {"llama-3b", 3212749824},
-        {"llama-8b", 8030261248},    {"llama-70b", 70553706496},  {"qwen2-0.5b", 494032768},
-        {"qwen2-1.5b", 1543714304},  {"qwen2-7b", 7615616512},    {"qwen3-0.6b", 596049920},
-        {"qwen3-1.7b", 1720574976},  {"qwen3-4b", 4022468096},    {"qwen3-8b", 8190735360},
+        {"gpt2-124m", 124439808},
+        {"gpt2-355m", 354823168},
+        {"gpt2-774m", 774030080},
+        {"gpt2-1558m", 1557611200},
+        {"llama-1b", 1235814400},
+        {"llama-3b", 3212749824},
+        {"llama-8b", 8030261248},
+        {"llama-70b", 70553706496},
+        {"qwen2-0.5b", 494032768},
+        {"qwen2-1.5b", 1543714304},
+        {"qwen2-7b", 7615616512},
+        {"qwen3-0.6b", 596049920},
+        {"qwen3-1.7b", 1720574976},
+        {"qwen3-4b", 4022468096},
+        {"qwen3-8b", 8190735360},
         // 320*128 + 4*(2*128 + 128*128*2 + 64*128*2 + 3*128*352) + 128
         {"tiny", 320 * 128 + 4 * (2 * 128 + 2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 352) + 128},
     };
@@ -52,12 +62,13 @@ static void test_builtin_names(void **state) {
     assert_worked(model_shape_open(&s, "llama-1b", &is_dir, &e), &e);
     assert_false(is_dir);
     assert_true(s.rope.llama3);
-    assert_failed(model_shape_open(&s, "/no/such/folder", &is_dir, &e), &e, "/no/such/folder", "folder");
+    assert_failed(model_shape_open(&s, "/no/such/folder", &is_dir, &e), &e, "/no/such/folder",
+                  "folder");
     assert_failed(model_shape_open(&s, "lama-1b", NULL, &e), &e, "lama-1b|llama-1b", "neither");
 }
 
-static void expect_param(const struct model_shape *s, enum model_role role, int layer, const char *name,
-                         int64_t d0, int64_t d1) {
+static void expect_param(const struct model_shape *s, enum model_role role, int layer,
+                         const char *name, int64_t d0, int64_t d1) {
     struct model_param p;
     assert_true(model_param_get(s, role, layer, &p));
     assert_string_equal(p.name, name);
@@ -116,7 +127,7 @@ static void test_param_order(void **state) {
             assert_true(model_param_get(&s, p.role, p.layer, &again));
             assert_string_equal(p.name, again.name);
             // Strictly increasing in (before, layer, role, after): fixed order, nothing twice.
-            int64_t rank = p.layer >= 0 ? (int64_t)(p.layer + 1) * ROLE_COUNT + p.role
+            int64_t rank = p.layer >= 0            ? (int64_t)(p.layer + 1) * ROLE_COUNT + p.role
                            : p.role < ROLE_NORM1_W ? p.role
                                                    : (s.layers + 1) * ROLE_COUNT + p.role;
             assert_true(rank > last);
@@ -129,7 +140,8 @@ static void test_param_order(void **state) {
         assert_true(model_param_at(&s, 0, &p));
         assert_int_equal(p.role, ROLE_WTE);
         assert_true(model_param_at(&s, n - 1, &p));
-        assert_int_equal(p.role, s.tied ? (s.norm == NORM_LAYER ? ROLE_NORMF_B : ROLE_NORMF_W) : ROLE_HEAD_W);
+        assert_int_equal(p.role, s.tied ? (s.norm == NORM_LAYER ? ROLE_NORMF_B : ROLE_NORMF_W)
+                                        : ROLE_HEAD_W);
     }
 }
 
@@ -194,7 +206,7 @@ static void test_bad_shapes(void **state) {
     BAD(good, s.bos_id = 128256, "128256");
     BAD(good, s.eos_id = -2, "-2");
     BAD(good, s.family = FAMILY_COUNT, "family");
-    BAD(good, s.family = (enum model_family)-1, "family");
+    BAD(good, s.family = (enum model_family) - 1, "family");
     BAD(good, s.act = ACT_RELU, "llama");
     BAD(good, s.norm = NORM_LAYER, "llama");
     BAD(good, s.qk_norm = true, "llama");

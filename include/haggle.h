@@ -1,0 +1,181 @@
+// haggle.h - the public API of libhaggle. The haggle program is an ordinary client of it.
+//
+// One noun and eight verbs. A haggle_config holds the settings of a run (knobs); a verb takes a
+// config and a sink, does its work and returns. Nothing else is visible: not tensors, not programs,
+// not files' formats.
+//
+//     struct haggle_config *c;
+//     struct haggle_error e;
+//     struct haggle_sink sink = {.out = stdout, .log = stderr};
+//     if (haggle_config_new(&c, &e) == 0) {
+//         if (haggle_config_set(c, "model", "tiny", &e) != 0 || haggle_train(c, &sink, &e) != 0)
+//             fprintf(stderr, "%s\n", e.text);
+//         haggle_config_free(c);
+//     }
+//
+// Rules
+//   1. A function that can fail returns 0 or a negative code, and fills *e (which may be NULL) with
+//      a sentence to act on: what failed, which value, what is accepted. After success *e is
+//      untouched. Nothing here prints on its own account, exits or aborts.
+//   2. A call that fails changes nothing in the config it was given.
+//   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
+//   4. A config belongs to one thread at a time; different configs are independent. The library has
+//      no other state than the stop request (haggle_request_stop).
+//   5. haggle_bench_train measures in forked processes: call it while the calling process has no
+//      other threads.
+//   6. Keys of JSON results, codes and values of enums are only ever added to.
+#ifndef HAGGLE_H
+#define HAGGLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HAGGLE_API __attribute__((visibility("default")))
+
+HAGGLE_API const char *haggle_version(void); // "0.1.0"
+
+// ---------------------------------------------------------------- errors
+
+enum haggle_code {
+    HAGGLE_OK = 0,
+    HAGGLE_ERR_USAGE = -1,       // a value or argument is not accepted
+    HAGGLE_ERR_IO = -2,          // a file or folder could not be read or written
+    HAGGLE_ERR_FORMAT = -3,      // a file's content is not what its format requires
+    HAGGLE_ERR_MEMORY = -4,      // memory could not be had, or a budget is too small
+    HAGGLE_ERR_UNSUPPORTED = -5, // this build or machine cannot do that
+    HAGGLE_ERR_MISMATCH = -6,    // two things that must agree do not
+    HAGGLE_ERR_NUMERIC = -7,     // a number is not finite or outside its tolerance
+    HAGGLE_ERR_STOPPED = -8,     // stopped on request, after saving
+    HAGGLE_ERR_INTERNAL = -9,    // a rule of the library itself was broken: please report
+};
+
+enum { HAGGLE_TEXT_BYTES = 1024 };
+
+struct haggle_error {
+    int code; // enum haggle_code
+    char text[HAGGLE_TEXT_BYTES];
+};
+
+HAGGLE_API const char *haggle_code_name(int code);   // "ERR_IO"; "OK" for 0
+HAGGLE_API const char *haggle_code_phrase(int code); // the phrase above
+
+// ---------------------------------------------------------------- config: the knobs of a run
+
+struct haggle_config;
+
+HAGGLE_API int haggle_config_new(struct haggle_config **out, struct haggle_error *e); // defaults
+HAGGLE_API void haggle_config_free(struct haggle_config *c);                          // NULL is fine
+// Reads a YAML recipe over what is set; its name also names the run's folder. Errors begin with
+// file:line.
+HAGGLE_API int haggle_config_load_recipe(struct haggle_config *c, const char *path,
+                                         struct haggle_error *e);
+// "batch.micro", "4". An unknown name fails with a suggestion, a bad value with what is accepted.
+HAGGLE_API int haggle_config_set(struct haggle_config *c, const char *name, const char *value,
+                                 struct haggle_error *e);
+// The value as text that haggle_config_set would take; HAGGLE_TEXT_BYTES always suffice.
+HAGGLE_API int haggle_config_get(const struct haggle_config *c, const char *name, char *out,
+                                 size_t out_bytes, struct haggle_error *e);
+// A complete recipe, with who set each value as a comment.
+HAGGLE_API int haggle_config_write(const struct haggle_config *c, FILE *f, struct haggle_error *e);
+
+// Every knob there is, by number: 0 .. haggle_knob_count() - 1. NULL past the end.
+HAGGLE_API size_t haggle_knob_count(void);
+HAGGLE_API const char *haggle_knob_name(size_t i);
+HAGGLE_API const char *haggle_knob_help(size_t i);
+
+// ---------------------------------------------------------------- sink: where output goes
+
+// Any stream may be NULL: then that output is not made. Streams stay the caller's and are flushed,
+// not closed.
+struct haggle_sink {
+    FILE *out;  // the result, for people
+    FILE *log;  // what happens meanwhile: plan, progress, warnings. A live line when it is a TTY
+    FILE *json; // the result, for programs: one JSON object. After a failure {"error": ...}
+};
+
+// ---------------------------------------------------------------- verbs
+
+// Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints. Goes on from the
+// newest checkpoint there unless resume=false. The memory plan is logged before memory is taken;
+// HAGGLE_ERR_MEMORY when it does not fit. HAGGLE_ERR_STOPPED after a stop request or when `time` is
+// up: the checkpoint is written and the result delivered.
+HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_sink *sink,
+                            struct haggle_error *e);
+
+enum haggle_format { HAGGLE_MARKDOWN, HAGGLE_CSV, HAGGLE_JSON, HAGGLE_JSONL };
+
+struct haggle_bench {
+    // "batch.micro=1,2,4", "seq=64-512*2", "threads=1-4+1": the product of all lists is measured.
+    const char *const *grid;
+    size_t n_grid;
+    int rounds;                // over all configurations, interleaved: A B C A B C; 0: 3
+    int64_t steps;             // measured per round and configuration; 0: 20
+    int64_t warmup;            // steps before those, not counted; negative: 2
+    enum haggle_format format; // of sink->out
+};
+
+// Measures training steps of each configuration of the grid, each in a process of its own. One that
+// is refused or fails is a row with its reason. Fails only when no row could be measured.
+HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
+                                  const struct haggle_sink *sink, struct haggle_error *e);
+
+// Prints what a training step would be: model, programs, segments, ops, bytes by class, predicted
+// time. Takes no memory for the model. full: every op, not one line per kind.
+HAGGLE_API int haggle_show(const struct haggle_config *c, bool full, const struct haggle_sink *sink,
+                           struct haggle_error *e);
+
+// Compares loss, logits, gradients, steps and generation with the reference stored in each folder
+// (ref.json, ref.safetensors beside a Hugging Face checkpoint). reference: with the plain backend
+// instead of the fast one. HAGGLE_ERR_NUMERIC when a figure is outside its tolerance.
+HAGGLE_API int haggle_verify(const struct haggle_config *c, const char *const *folders, size_t n,
+                             bool reference, const struct haggle_sink *sink,
+                             struct haggle_error *e);
+
+struct haggle_prompt {
+    const char *text;   // UTF-8 or any bytes; NULL: begin a new document
+    const int32_t *ids; // or token ids, n_ids of them
+    size_t n_ids;
+    int64_t tokens; // to generate, at most; 0: generate.tokens
+};
+
+// Continues a prompt greedily with the model of the config (a Hugging Face folder or a checkpoint).
+// Text goes through the byte tokenizer; a model with a tokenizer of its own takes and gives ids.
+HAGGLE_API int haggle_generate(const struct haggle_config *c, const struct haggle_prompt *p,
+                               const struct haggle_sink *sink, struct haggle_error *e);
+
+// What this machine is, how fast it measures, which libraries were found, what is missing for what.
+// fresh: measure again even when the figures are cached.
+HAGGLE_API int haggle_doctor(const struct haggle_config *c, bool fresh,
+                             const struct haggle_sink *sink, struct haggle_error *e);
+
+// The table of knobs with the values of the config. only_changed: without those at their default.
+HAGGLE_API int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
+                                 const struct haggle_sink *sink, struct haggle_error *e);
+
+// Generated documentation in Markdown: "knobs", "ops".
+HAGGLE_API int haggle_docs(const char *kind, FILE *f, struct haggle_error *e);
+
+// ---------------------------------------------------------------- stopping
+
+// Asks every training run and benchmark of this process to end after its step in work, save and
+// return HAGGLE_ERR_STOPPED. Safe in a signal handler and from any thread. Returns how often it has
+// been called since the last haggle_clear_stop.
+HAGGLE_API int haggle_request_stop(void);
+HAGGLE_API void haggle_clear_stop(void);
+
+// ---------------------------------------------------------------- for programs that take names
+
+// The nearest of n names by edit distance; NULL when none is near enough to be a likely slip.
+HAGGLE_API const char *haggle_suggest(const char *word, const char *const *names, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,231 @@
+// args.c - the command line, sorted: flags of the verb, knobs, words.
+//
+// Every knob is a flag as well: --batch-micro 4, --batch.micro=4 and batch.micro=4 mean the same,
+// so there is no second list of settings to keep. A flag of the verb wins over a knob of its name.
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Names people type for the knobs they use most.
+static const struct {
+    const char *flag, *knob;
+} aliases[] = {{"data", "data.path"}, {"lr", "optim.lr"}};
+
+// "batch-micro" and "batch.micro" are one name.
+static bool same_name(const char *a, const char *b) {
+    for (; *a && *b; a++, b++) {
+        char x = *a == '-' || *a == '_' ? '.' : *a, y = *b == '-' || *b == '_' ? '.' : *b;
+        if (x != y)
+            return false;
+    }
+    return *a == *b;
+}
+
+static const char *find_knob(const char *name) {
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(name, aliases[i].flag) == 0)
+            return aliases[i].knob;
+    for (size_t i = 0; i < haggle_knob_count(); i++)
+        if (same_name(name, haggle_knob_name(i)))
+            return haggle_knob_name(i);
+    return NULL;
+}
+
+static int find_flag(const struct flag *flags, const char *name) {
+    for (int i = 0; flags[i].name; i++)
+        if (strcmp(name, flags[i].name) == 0)
+            return i;
+    return -1;
+}
+
+static int find_letter(const struct flag *flags, char letter) {
+    for (int i = 0; flags[i].name; i++)
+        if (flags[i].letter && flags[i].letter == letter)
+            return i;
+    return -1;
+}
+
+static int unknown_flag(const struct flag *flags, const char *given, const char *name,
+                        struct haggle_error *e) {
+    static const char *const common[] = {"json", "quiet", "help", "data", "lr"};
+    const size_t n_common = sizeof common / sizeof *common;
+    size_t n_knobs = haggle_knob_count(), n = 0;
+    const char **names = malloc((n_common + FLAGS_MOST + n_knobs) * sizeof *names);
+    const char *near = NULL;
+    if (names) {
+        for (size_t i = 0; i < n_common; i++)
+            names[n++] = common[i];
+        for (int i = 0; flags[i].name; i++)
+            names[n++] = flags[i].name;
+        for (size_t i = 0; i < n_knobs; i++)
+            names[n++] = haggle_knob_name(i);
+        near = haggle_suggest(name, names, n);
+    }
+    free(names);
+    if (near)
+        return cli_usage(e, "unknown flag '%s'; did you mean --%s?", given, near);
+    return cli_usage(e, "unknown flag '%s'; --help lists the flags, 'haggle knobs' the knobs, each "
+                        "of which is a flag too",
+                     given);
+}
+
+// ---------------------------------------------------------------- one argument
+
+struct cursor {
+    int at, n;
+    char **argv;
+};
+
+// The value of a flag: after '=', or the next argument.
+static int take_value(struct cursor *c, const char *given, const char *after_equals,
+                      const char **out, struct haggle_error *e) {
+    if (after_equals) {
+        *out = after_equals;
+        return 0;
+    }
+    if (c->at >= c->n)
+        return cli_usage(e, "%s needs a value", given);
+    *out = c->argv[c->at++];
+    return 0;
+}
+
+static int take_flag(struct args *a, int index, const char *given, struct cursor *c,
+                     const char *after_equals, struct haggle_error *e) {
+    if (a->flags[index].value)
+        return take_value(c, given, after_equals, &a->values[index], e);
+    if (after_equals)
+        return cli_usage(e, "%s takes no value", given);
+    a->values[index] = "";
+    return 0;
+}
+
+static int parse_long(struct args *a, const char *given, struct cursor *c,
+                      struct haggle_error *e) {
+    enum { NAME_MOST = 64 };
+    const char *equals = strchr(given, '='), *value = equals ? equals + 1 : NULL;
+    size_t length = (equals ? (size_t)(equals - given) : strlen(given)) - 2;
+    char name[NAME_MOST];
+    if (length == 0 || length >= sizeof name)
+        return cli_usage(e, "unknown flag '%.80s'", given);
+    memcpy(name, given + 2, length);
+    name[length] = '\0';
+
+    int index = find_flag(a->flags, name);
+    if (index >= 0)
+        return take_flag(a, index, given, c, value, e);
+    if (strcmp(name, "json") == 0)
+        return take_value(c, given, value, &a->json, e);
+    bool *swtch = strcmp(name, "quiet") == 0  ? &a->quiet
+                  : strcmp(name, "help") == 0 ? &a->help
+                                              : NULL;
+    if (swtch) {
+        *swtch = true;
+        return value ? cli_usage(e, "%s takes no value", given) : 0;
+    }
+    const char *knob = find_knob(name);
+    if (!knob)
+        return unknown_flag(a->flags, given, name, e);
+    a->knobs[a->n_knobs].name = knob;
+    return take_value(c, given, value, &a->knobs[a->n_knobs++].value, e);
+}
+
+static int parse_short(struct args *a, const char *given, struct cursor *c,
+                       struct haggle_error *e) {
+    // Exactly one letter: "-ofile" is as likely a slip as a wish.
+    if (given[2] == '\0') {
+        int index = find_letter(a->flags, given[1]);
+        if (index >= 0)
+            return take_flag(a, index, given, c, NULL, e);
+        if (given[1] == 'q' || given[1] == 'h') {
+            *(given[1] == 'q' ? &a->quiet : &a->help) = true;
+            return 0;
+        }
+    }
+    return unknown_flag(a->flags, given, given + 1, e);
+}
+
+// name=value: the name is cut out of the argument into a->text.
+static void add_assignment(struct args *a, const char *given, const char *equals) {
+    size_t length = (size_t)(equals - given);
+    char *name = a->text + a->text_bytes;
+    memcpy(name, given, length);
+    name[length] = '\0';
+    a->text_bytes += length + 1;
+    const char *knob = find_knob(name); // NULL: haggle_config_set will say what is near
+    a->knobs[a->n_knobs++] = (struct assignment){knob ? knob : name, equals + 1};
+}
+
+// ---------------------------------------------------------------- all
+
+int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
+               struct haggle_error *e) {
+    *a = (struct args){.flags = flags};
+    size_t text_bytes = 1;
+    for (int i = 0; i < n; i++)
+        text_bytes += strlen(argv[i]) + 1;
+    a->words = malloc(((size_t)n + 1) * sizeof *a->words);
+    a->knobs = malloc(((size_t)n + 1) * sizeof *a->knobs);
+    a->text = malloc(text_bytes);
+    if (!a->words || !a->knobs || !a->text) {
+        cli_usage(e, "out of memory for the command line");
+        return e->code = HAGGLE_ERR_MEMORY;
+    }
+    struct cursor c = {.n = n, .argv = argv};
+    bool flags_over = false;
+    while (c.at < n) {
+        const char *given = argv[c.at++], *equals = strchr(given, '=');
+        int rc = 0;
+        if (flags_over || given[0] != '-' || given[1] == '\0') {
+            if (equals && equals > given)
+                add_assignment(a, given, equals);
+            else
+                a->words[a->n_words++] = given;
+        } else if (strcmp(given, "--") == 0) {
+            flags_over = true;
+        } else {
+            rc = given[1] == '-' ? parse_long(a, given, &c, e) : parse_short(a, given, &c, e);
+        }
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+void args_free(struct args *a) {
+    free(a->words);
+    free(a->knobs);
+    free(a->text);
+    *a = (struct args){0};
+}
+
+const char *args_get(const struct args *a, const char *flag) {
+    int i = find_flag(a->flags, flag);
+    return i >= 0 ? a->values[i] : NULL;
+}
+
+int args_number(const struct args *a, const char *flag, int64_t least, int64_t most,
+                int64_t otherwise, int64_t *out, struct haggle_error *e) {
+    const char *text = args_get(a, flag);
+    *out = otherwise;
+    if (!text)
+        return 0;
+    char *end;
+    errno = 0;
+    long long x = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || x < least || x > most)
+        return cli_usage(e, "--%s=%s is not accepted; accepted: a number from %lld to %lld", flag,
+                         text, (long long)least, (long long)most);
+    *out = x;
+    return 0;
+}
+
+int args_words(const struct args *a, size_t most, const char *what, struct haggle_error *e) {
+    if (a->n_words <= most)
+        return 0;
+    if (most == 0)
+        return cli_usage(e, "unexpected '%s'; accepted: %s", a->words[0], what);
+    return cli_usage(e, "'%s' is one too many; accepted: %s", a->words[most], what);
+}

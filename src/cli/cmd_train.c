@@ -1,0 +1,37 @@
+// cmd_train.c - haggle train.
+#include "cli.h"
+
+const struct flag train_flags[] = {{0}};
+
+const char train_help[] =
+    "Plans the run and prints what it will need before taking it; then trains, with one live line\n"
+    "on a terminal and plain lines elsewhere; then says what was learnt, how fast, and which knob\n"
+    "to try first. Everything is in run.dir: log.jsonl (every step), recipe.yaml (every knob as it\n"
+    "was), checkpoints/ (Hugging Face folders that also hold the optimizer).\n"
+    "\n"
+    "Run again to go on from the newest checkpoint; resume=false starts over. Ctrl-C or SIGTERM\n"
+    "ends after the step in work, saves, and exits with 75; a second one quits at once.\n"
+    "\n"
+    "Without a recipe the model is 'tiny' and the data a generated corpus. Short for the usual\n"
+    "knobs: --model M, --data PATH, --steps N, --seq N, --lr X, --memory 6GiB.\n"
+    "\n"
+    "Examples\n"
+    "  haggle train\n"
+    "  haggle train recipes/demo.yaml steps=500\n"
+    "  haggle train --model ./my-hf-folder --data notes.txt --lr 2e-5 --json result.json\n"
+    "  haggle train model=gpt2-124m batch.micro=2 batch.accum=8 --memory 6GiB\n"
+    "  haggle train log.trace=trace.json log.tensorboard=true\n";
+
+int cmd_train(struct cli *c) {
+    struct haggle_error e = {0};
+    struct haggle_config *config = NULL;
+    int rc = args_words(&c->args, 1, "one recipe, then knob=value", &e);
+    if (rc == 0)
+        rc = cli_config(c, &config, &e);
+    if (rc == 0) {
+        cli_catch_signals();
+        rc = haggle_train(config, &c->sink, &e);
+    }
+    haggle_config_free(config);
+    return rc == 0 ? EXIT_OK : cli_fail(c, &e);
+}

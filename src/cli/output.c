@@ -1,0 +1,82 @@
+// output.c - streams and exit statuses: results on stdout, words on stderr, JSON where asked.
+#include "cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+int cli_usage(struct haggle_error *e, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e->text, sizeof e->text, format, args);
+    va_end(args);
+    return e->code = HAGGLE_ERR_USAGE;
+}
+
+// With --json - the object has stdout to itself, and what people read moves to stderr.
+int cli_sink_open(struct cli *c, struct haggle_error *e) {
+    c->sink = (struct haggle_sink){.out = stdout, .log = c->args.quiet ? NULL : stderr};
+    if (!c->args.json)
+        return 0;
+    if (strcmp(c->args.json, "-") == 0) {
+        c->sink.json = stdout;
+        c->sink.out = c->sink.log;
+        return 0;
+    }
+    // Opened before the work, so that a path that cannot be written costs no training run.
+    c->json_file = c->sink.json = fopen(c->args.json, "we");
+    if (c->json_file)
+        return 0;
+    cli_usage(e, "--json %s cannot be written: %s", c->args.json, strerror(errno));
+    return e->code = HAGGLE_ERR_IO;
+}
+
+int cli_sink_close(struct cli *c, int status) {
+    const char *lost = NULL;
+    if (c->json_file && (ferror(c->json_file) | fclose(c->json_file)) != 0)
+        lost = c->args.json;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        lost = "the standard output";
+    c->json_file = NULL;
+    if (!lost)
+        return status;
+    fprintf(stderr, "haggle: the result could not be written whole to %s: %s\n", lost,
+            strerror(errno));
+    return status == EXIT_OK ? EXIT_FAILED : status;
+}
+
+int cli_status(int code) {
+    switch (code) {
+    case HAGGLE_OK:
+        return EXIT_OK;
+    case HAGGLE_ERR_USAGE:
+        return EXIT_USAGE;
+    case HAGGLE_ERR_MEMORY:
+        return EXIT_BUDGET;
+    case HAGGLE_ERR_STOPPED:
+        return EXIT_STOPPED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+int cli_fail(const struct cli *c, const struct haggle_error *e) {
+    fprintf(stderr, "haggle%s%s: %s\n", c->verb ? " " : "", c->verb ? c->verb->name : "", e->text);
+    if (e->code == HAGGLE_ERR_INTERNAL)
+        fprintf(stderr, "haggle: this is a bug of haggle %s; please report it with the command\n",
+                haggle_version());
+    return cli_status(e->code);
+}
+
+int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e) {
+    int rc = haggle_config_new(out, e);
+    if (rc == 0 && c->args.n_words > 0)
+        rc = haggle_config_load_recipe(*out, c->args.words[0], e);
+    for (size_t i = 0; i < c->args.n_knobs && rc == 0; i++)
+        rc = haggle_config_set(*out, c->args.knobs[i].name, c->args.knobs[i].value, e);
+    if (rc != 0) {
+        haggle_config_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}

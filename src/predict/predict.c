@@ -1,0 +1,239 @@
+// predict.c - see predict.h. A discrete simulation: each rank is advanced until it needs something another rank has not
+// done yet; when no rank can advance and some are unfinished, the programs would deadlock.
+#include "predict/predict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct channel { // messages of one (from, to, channel), in order
+    int from, to, channel;
+    double *arrival;
+    int n_sent, n_taken, capacity;
+};
+
+struct meeting { // the k-th collective of a group
+    const char *group;
+    int seq, arrived;
+    double ready_s, end_s;
+    bool done;
+};
+
+struct walker { // one rank
+    const struct program *p;
+    int entry, op;
+    double stream_s[STREAM_COUNT];
+    double *event_s;
+    int next[PROGRAM_MAX_GROUPS]; // collectives met so far, by group
+    bool arrived;                 // at the collective it stands before
+    struct rank_prediction *out;
+};
+
+struct simulation {
+    struct walker *walkers;
+    int n;
+    struct channel *channels;
+    int n_channels, channel_capacity;
+    struct meeting *meetings;
+    int n_meetings, meeting_capacity;
+    const struct hw_device *device;
+    const struct hw_link *link;
+    struct err *e;
+};
+
+double predict_op(const struct program *p, const struct op *op, const struct hw_device *d, const struct hw_link *l) {
+    struct op_cost c = op_cost_of(p, op);
+    if (op_info(op->kind)->category == CAT_COMM) {
+        int hops = op->group >= 0 ? p->groups[op->group].n_ranks - 1 : 1;
+        if (op->kind == OP_ALL_REDUCE)
+            hops *= 2;
+        return hops * l->latency_s + c.comm_bytes / l->bytes_per_s;
+    }
+    double compute = c.flops / d->matmul_flops, memory = c.bytes / d->memory_bytes_per_s;
+    return d->op_overhead_s + (compute > memory ? compute : memory);
+}
+
+static int no_memory(struct simulation *s) {
+    return err_set(s->e, ERR_MEMORY, "out of memory while predicting");
+}
+
+static struct channel *find_channel(struct simulation *s, int from, int to, int channel) {
+    for (int i = 0; i < s->n_channels; i++)
+        if (s->channels[i].from == from && s->channels[i].to == to && s->channels[i].channel == channel)
+            return &s->channels[i];
+    if (s->n_channels == s->channel_capacity) {
+        int capacity = s->channel_capacity ? 2 * s->channel_capacity : 64;
+        struct channel *grown = realloc(s->channels, sizeof *grown * (size_t)capacity);
+        if (!grown)
+            return NULL;
+        s->channels = grown;
+        s->channel_capacity = capacity;
+    }
+    s->channels[s->n_channels] = (struct channel){.from = from, .to = to, .channel = channel};
+    return &s->channels[s->n_channels++];
+}
+
+static struct meeting *find_meeting(struct simulation *s, const char *group, int seq) {
+    for (int i = s->n_meetings - 1; i >= 0; i--)
+        if (s->meetings[i].seq == seq && strcmp(s->meetings[i].group, group) == 0)
+            return &s->meetings[i];
+    if (s->n_meetings == s->meeting_capacity) {
+        int capacity = s->meeting_capacity ? 2 * s->meeting_capacity : 256;
+        struct meeting *grown = realloc(s->meetings, sizeof *grown * (size_t)capacity);
+        if (!grown)
+            return NULL;
+        s->meetings = grown;
+        s->meeting_capacity = capacity;
+    }
+    s->meetings[s->n_meetings] = (struct meeting){.group = group, .seq = seq};
+    return &s->meetings[s->n_meetings++];
+}
+
+// How many of a group's ranks take part in this simulation.
+static int present(const struct simulation *s, const struct comm_group *g) {
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        for (int k = 0; k < g->n_ranks; k++)
+            n += s->walkers[i].p->rank == g->ranks[k];
+    return n;
+}
+
+static int send(struct simulation *s, struct walker *w, const struct op *op, double end) {
+    struct channel *c = find_channel(s, w->p->rank, op->peer, op->channel);
+    if (!c)
+        return no_memory(s);
+    if (c->n_sent == c->capacity) {
+        int capacity = c->capacity ? 2 * c->capacity : 64;
+        double *grown = realloc(c->arrival, sizeof *grown * (size_t)capacity);
+        if (!grown)
+            return no_memory(s);
+        c->arrival = grown;
+        c->capacity = capacity;
+    }
+    c->arrival[c->n_sent++] = end;
+    return 0;
+}
+
+// The end of one op, or 1 when it cannot run yet, or a negative code.
+static int run_op(struct simulation *s, struct walker *w, const struct op *op, double start, double *end) {
+    double time = predict_op(w->p, op, s->device, s->link);
+    *end = start + time;
+    if (op->kind == OP_SEND)
+        return send(s, w, op, *end);
+    if (op->kind == OP_RECV) {
+        struct channel *c = find_channel(s, op->peer, w->p->rank, op->channel);
+        if (!c)
+            return no_memory(s);
+        if (c->n_taken == c->n_sent)
+            return 1;
+        double arrival = c->arrival[c->n_taken++];
+        *end = arrival > start ? arrival : start;
+        return 0;
+    }
+    if (op_info(op->kind)->category != CAT_COMM)
+        return 0;
+    const struct comm_group *g = &w->p->groups[op->group];
+    struct meeting *m = find_meeting(s, g->name, w->next[op->group]);
+    if (!m)
+        return no_memory(s);
+    if (!w->arrived) {
+        w->arrived = true;
+        m->ready_s = start > m->ready_s ? start : m->ready_s;
+        m->end_s = m->ready_s + time;
+        m->done = ++m->arrived >= present(s, g);
+    }
+    if (!m->done)
+        return 1;
+    w->arrived = false;
+    w->next[op->group]++;
+    *end = m->end_s;
+    return 0;
+}
+
+// Advances one rank as far as it goes; returns how many ops it ran, or a negative code.
+static int advance(struct simulation *s, struct walker *w) {
+    int ran = 0;
+    for (; w->entry < w->p->n_order; w->entry++, w->op = 0) {
+        const struct segment *seg = &w->p->segments[w->p->order[w->entry].segment];
+        for (; w->op < seg->n_ops; w->op++, ran++) {
+            const struct op *op = &seg->ops[w->op];
+            double start = w->stream_s[op->stream], end;
+            for (int i = 0; i < op->n_wait; i++)
+                if (w->event_s[op->wait[i]] > start)
+                    start = w->event_s[op->wait[i]];
+            int rc = run_op(s, w, op, start, &end);
+            if (rc != 0)
+                return rc < 0 ? rc : ran;
+            w->stream_s[op->stream] = end;
+            if (op->record >= 0)
+                w->event_s[op->record] = end;
+            w->out->busy_s[op->stream] += end - start;
+            w->out->category_s[op_info(op->kind)->category] += end - start;
+        }
+    }
+    return ran;
+}
+
+static int simulate(struct simulation *s) {
+    for (;;) {
+        int ran = 0, unfinished = -1;
+        for (int i = 0; i < s->n; i++) {
+            int rc = advance(s, &s->walkers[i]);
+            if (rc < 0)
+                return rc;
+            ran += rc;
+            if (s->walkers[i].entry < s->walkers[i].p->n_order)
+                unfinished = i;
+        }
+        if (unfinished < 0)
+            return 0;
+        if (ran == 0) {
+            const struct walker *w = &s->walkers[unfinished];
+            const struct segment *seg = &w->p->segments[w->p->order[w->entry].segment];
+            return err_set(s->e, ERR_INTERNAL, "the ranks wait for one another: rank %d stands before '%s' of '%s'",
+                           w->p->rank, op_info(seg->ops[w->op].kind)->name, seg->name);
+        }
+    }
+}
+
+int predict_programs(struct program *const *ranks, int n, const struct hw_device *device, const struct hw_link *link,
+                     struct prediction *out, struct err *e) {
+    memset(out, 0, sizeof *out);
+    if (n < 1 || n > PREDICT_MAX_RANKS)
+        return err_set(e, ERR_USAGE, "%d ranks to predict; accepted: 1 to %d", n, PREDICT_MAX_RANKS);
+    struct simulation s = {.n = n, .device = device, .link = link, .e = e};
+    s.walkers = calloc((size_t)n, sizeof *s.walkers);
+    out->ranks = calloc((size_t)n, sizeof *out->ranks);
+    out->n_ranks = n;
+    int rc = s.walkers && out->ranks ? 0 : no_memory(&s);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        s.walkers[i] = (struct walker){.p = ranks[i], .out = &out->ranks[i]};
+        s.walkers[i].event_s = calloc((size_t)ranks[i]->n_events + 1, sizeof(double));
+        rc = s.walkers[i].event_s ? 0 : no_memory(&s);
+    }
+    if (rc == 0)
+        rc = simulate(&s);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        struct rank_prediction *r = &out->ranks[i];
+        for (int k = 0; k < STREAM_COUNT; k++)
+            if (s.walkers[i].stream_s[k] > r->end_s)
+                r->end_s = s.walkers[i].stream_s[k];
+        out->seconds = r->end_s > out->seconds ? r->end_s : out->seconds;
+    }
+    for (int i = 0; rc == 0 && i < n; i++)
+        out->ranks[i].idle_s = out->seconds - out->ranks[i].busy_s[STREAM_COMPUTE];
+    for (int i = 0; s.walkers && i < n; i++)
+        free(s.walkers[i].event_s);
+    for (int i = 0; i < s.n_channels; i++)
+        free(s.channels[i].arrival);
+    free(s.channels);
+    free(s.meetings);
+    free(s.walkers);
+    if (rc != 0)
+        prediction_free(out);
+    return rc;
+}
+
+void prediction_free(struct prediction *p) {
+    free(p->ranks);
+    memset(p, 0, sizeof *p);
+}

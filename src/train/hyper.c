@@ -1,0 +1,23 @@
+// hyper.c - see hyper.h.
+#include "train/hyper.h"
+#include "train/schedule.h"
+
+#include <math.h>
+
+// 1 - beta^t. For beta near 1 the difference would keep only the digits in which beta^t is not 1;
+// expm1 keeps them all. beta 0 gives log 0 = -inf and so 1.
+static double bias_correction(double beta, int64_t t) {
+    return -expm1((double)(t > 1 ? t : 1) * log(beta));
+}
+
+void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[HYPER_COUNT]) {
+    out[HYPER_LR] = schedule_lr(k, at->step);
+    out[HYPER_BETA1] = k->optim_beta1;
+    out[HYPER_BETA2] = k->optim_beta2;
+    out[HYPER_EPS] = k->optim_eps;
+    out[HYPER_DECAY] = k->optim_decay;
+    out[HYPER_CLIP] = k->optim_clip;
+    out[HYPER_BIAS1] = bias_correction(k->optim_beta1, at->update);
+    out[HYPER_BIAS2] = bias_correction(k->optim_beta2, at->update);
+    out[HYPER_LOSS_FACTOR] = at->trained_tokens > 0 ? 1.0 / (double)at->trained_tokens : 0;
+}

@@ -1,0 +1,24 @@
+// hyper.h - the optimizer's policy: all numbers the host decides for one step.
+//
+// Place: trainer.c fills the array and hands it to session_set_hyper; the ops of the update read it
+// (program/program.h, enum hyper). No state, as in schedule.h.
+#ifndef HAGGLE_TRAIN_HYPER_H
+#define HAGGLE_TRAIN_HYPER_H
+
+#include "knob/knob.h"
+#include "program/program.h"
+
+#include <stdint.h>
+
+struct hyper_step {
+    int64_t step;           // counted from 0: the schedule's
+    int64_t update;         // counted from 1: updates applied before, and this one. Steps that were
+                            // skipped left the moments alone, so they do not count.
+    int64_t trained_tokens; // of the whole step, over all micro-batches and replicas
+};
+
+// HYPER_LOSS_FACTOR is 1 / trained_tokens, and 0 when there are none: such a step has no gradient
+// and must not be run (trainer.c skips it), but nothing is divided by zero either.
+void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[HYPER_COUNT]);
+
+#endif

@@ -1,0 +1,360 @@
+// manifest.c - see manifest.h.
+//
+// The file is one JSON object whose first line is {"hash":"<32 digits>", and the hash is over every
+// byte after that comma: it can be checked before anything is parsed, and the file is still plain
+// JSON to everybody else.
+#include "train/manifest.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT  "haggle checkpoint"
+#define OPENING "{\"hash\":\""
+static const size_t HASH_AT = sizeof OPENING - 1;          // where the digits begin
+static const size_t REST_AT = sizeof OPENING - 1 + 32 + 2; // after the digits and ",
+enum { HASH_DIGITS = HASH_TEXT_BYTES - 1, STEPS_MOST = 1000000000 };
+
+static const char *const file_names[MANIFEST_FILES] = {
+#define X(id, name) [id] = name,
+    MANIFEST_FILE_LIST(X)
+#undef X
+};
+
+const char *manifest_file_name(int id) {
+    return id >= 0 && id < MANIFEST_FILES ? file_names[id] : "";
+}
+
+void manifest_free(struct manifest *m) {
+    region_free(&m->strings);
+    memset(m, 0, sizeof *m);
+}
+
+int manifest_set_knobs(struct manifest *m, const struct knobs *k, struct err *e) {
+    char value[KNOB_VALUE_BYTES];
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        m->knobs[i] = region_copy(&m->strings, knobs_value(k, i, value));
+        if (m->knobs[i] == NULL)
+            return err_set(e, ERR_MEMORY, "no memory for the knobs of a manifest");
+    }
+    m->seed = k->seed;
+    return knobs_hash(k, KNOB_MATH, m->math, e);
+}
+
+// ---------------------------------------------------------------- writing
+
+static void put_files(struct json_writer *w, const struct manifest *m) {
+    json_put_key(w, "files");
+    json_put_array_begin(w);
+    for (int i = 0; i < MANIFEST_FILES; i++) {
+        json_put_object_begin(w);
+        json_member_string(w, "name", file_names[i]);
+        json_member_i64(w, "bytes", (int64_t)m->files[i].bytes);
+        json_member_string(w, "hash", m->files[i].hash);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
+static void put_members(struct json_writer *w, const struct manifest *m) {
+    json_member_string(w, "format", FORMAT);
+    json_member_i64(w, "version", MANIFEST_VERSION); // before what another version may change
+    json_member_string(w, "tool", m->tool);
+    json_member_i64(w, "step", m->state.step);
+    json_member_i64(w, "position", (int64_t)m->state.position);
+    json_member_i64(w, "tokens", (int64_t)m->state.tokens);
+    json_member_i64(w, "trained_tokens", (int64_t)m->state.trained_tokens);
+    json_member_i64(w, "skipped_steps", m->state.skipped_steps);
+    json_member_i64(w, "empty_steps", m->state.empty_steps);
+    json_member_string(w, "dataset", m->state.dataset);
+    json_member_i64(w, "seed", m->seed);
+    json_member_string(w, "math", m->math);
+    json_member_string(w, "identity", m->identity);
+    json_member_string(w, "model", m->model);
+    put_files(w, m);
+    json_put_key(w, "knobs");
+    json_put_object_begin(w);
+    for (int i = 0; i < KNOB_COUNT; i++)
+        if (m->knobs[i] != NULL)
+            json_member_string(w, knob_info(i)->name, m->knobs[i]);
+    json_put_object_end(w);
+}
+
+static int write_parts(const char *path, const char *rest, size_t bytes, struct err *e) {
+    struct file_writer f = {.fd = -1};
+    char head[sizeof OPENING + HASH_DIGITS + 8], hash[HASH_TEXT_BYTES];
+    struct hash *h = hash_new();
+    if (h == NULL)
+        return err_set(e, ERR_MEMORY, "no memory to write '%s'", path);
+    hash_add(h, rest, bytes);
+    hash_add(h, "\n", 1);
+    hash_text(h, hash);
+    hash_free(h);
+    int length = snprintf(head, sizeof head, OPENING "%s\",", hash);
+    int rc = file_writer_begin(&f, path, e);
+    if (rc == 0)
+        rc = file_writer_put(&f, head, (size_t)length, e);
+    if (rc == 0)
+        rc = file_writer_put(&f, rest, bytes, e);
+    if (rc == 0)
+        rc = file_writer_put(&f, "\n", 1, e);
+    if (rc == 0)
+        rc = file_writer_end(&f, e);
+    if (rc != 0)
+        file_writer_abort(&f);
+    return rc;
+}
+
+int manifest_write(const struct manifest *m, const char *path, struct err *e) {
+    struct json_writer w;
+    json_writer_to_buffer(&w, 2);
+    json_put_object_begin(&w);
+    put_members(&w, m);
+    json_put_object_end(&w);
+    int rc = json_writer_finish(&w, e);
+    if (rc == 0) // without its own {: the head brings one
+        rc = write_parts(path, w.buffer + 1, w.bytes - 1, e);
+    free(w.buffer);
+    return rc;
+}
+
+// ---------------------------------------------------------------- reading
+
+static bool is_hash(const char *text) {
+    return strlen(text) == HASH_DIGITS && strspn(text, "0123456789abcdef") == HASH_DIGITS;
+}
+
+static int read_hash(struct json_reader *r, char out[HASH_TEXT_BYTES]) {
+    const char *text;
+    TRY(json_read_string(r, &text, NULL));
+    if (!is_hash(text))
+        return json_fail(r, ERR_FORMAT, "a hash must have %d digits of 0-9 and a-f", HASH_DIGITS);
+    memcpy(out, text, HASH_TEXT_BYTES);
+    return 0;
+}
+
+static int read_count(struct json_reader *r, int64_t most, int64_t *out) {
+    TRY(json_read_i64(r, out));
+    if (*out < 0 || *out > most)
+        return json_fail(r, ERR_FORMAT, "%lld is not accepted here; 0 to %lld are", (long long)*out,
+                         (long long)most);
+    return 0;
+}
+
+static int read_u64(struct json_reader *r, uint64_t *out) {
+    int64_t x = 0;
+    TRY(read_count(r, INT64_MAX, &x));
+    *out = (uint64_t)x;
+    return 0;
+}
+
+static int read_version(struct json_reader *r) {
+    int64_t version;
+    TRY(json_read_i64(r, &version));
+    if (version != MANIFEST_VERSION)
+        return json_fail(r, ERR_UNSUPPORTED,
+                         "the checkpoint has format version %lld; this haggle reads version %d",
+                         (long long)version, MANIFEST_VERSION);
+    return 0;
+}
+
+static int read_format(struct json_reader *r) {
+    const char *text;
+    TRY(json_read_string(r, &text, NULL));
+    if (strcmp(text, FORMAT) != 0)
+        return json_fail(r, ERR_FORMAT, "the format is not \"" FORMAT "\"");
+    return 0;
+}
+
+static int read_model(struct json_reader *r, struct manifest *m) {
+    const char *text;
+    TRY(json_read_string(r, &text, NULL));
+    if (strlen(text) >= sizeof m->model)
+        return json_fail(r, ERR_FORMAT, "the model's description is longer than %zu bytes",
+                         sizeof m->model - 1);
+    memcpy(m->model, text, strlen(text) + 1);
+    return 0;
+}
+
+static int read_file(struct json_reader *r, struct manifest *m, bool listed[MANIFEST_FILES]) {
+    struct manifest_file file = {0};
+    bool has_bytes = false, has_hash = false;
+    const char *key, *name = NULL;
+    TRY(json_enter_object(r));
+    while (json_next_key(r, &key)) {
+        if (strcmp(key, "name") == 0 && name == NULL) {
+            TRY(json_read_string(r, &name, NULL));
+        } else if (strcmp(key, "bytes") == 0 && !has_bytes) {
+            has_bytes = true;
+            TRY(read_u64(r, &file.bytes));
+        } else if (strcmp(key, "hash") == 0 && !has_hash) {
+            has_hash = true;
+            TRY(read_hash(r, file.hash));
+        } else {
+            return json_fail(r, ERR_FORMAT,
+                             "a file has name, bytes and hash, each once, and nothing else");
+        }
+    }
+    TRY(r->rc);
+    if (name == NULL || !has_bytes || !has_hash)
+        return json_fail(r, ERR_FORMAT, "a file lacks its name, bytes or hash");
+    int id = 0;
+    while (id < MANIFEST_FILES && strcmp(file_names[id], name) != 0)
+        id++;
+    if (id == MANIFEST_FILES || listed[id])
+        return json_fail(r, ERR_FORMAT, "a file is listed twice or is not part of a checkpoint");
+    listed[id] = true;
+    m->files[id] = file;
+    return 0;
+}
+
+static int read_files(struct json_reader *r, struct manifest *m) {
+    bool listed[MANIFEST_FILES] = {0};
+    TRY(json_enter_array(r));
+    while (json_next_element(r))
+        TRY(read_file(r, m, listed));
+    for (int i = 0; r->rc == 0 && i < MANIFEST_FILES; i++)
+        if (!listed[i])
+            return json_fail(r, ERR_FORMAT, "the list of files lacks %s", file_names[i]);
+    return r->rc;
+}
+
+static int read_knobs(struct json_reader *r, struct manifest *m) {
+    const char *name, *value;
+    TRY(json_enter_object(r));
+    while (json_next_key(r, &name)) {
+        int id = knob_find(name);
+        TRY(json_read_string(r, &value, NULL));
+        if (id < 0) // of another version of haggle
+            continue;
+        if (m->knobs[id] != NULL)
+            return json_fail(r, ERR_FORMAT, "the knob %s is there twice", knob_info(id)->name);
+        if (strlen(value) >= KNOB_VALUE_BYTES)
+            return json_fail(r, ERR_FORMAT, "the value of %s is too long", knob_info(id)->name);
+        m->knobs[id] = value;
+    }
+    return r->rc;
+}
+
+// Members in the order they are written; a file may have them in any order, each once.
+enum member {
+    HAS_HASH,
+    HAS_FORMAT,
+    HAS_VERSION,
+    HAS_TOOL,
+    HAS_STEP,
+    HAS_POSITION,
+    HAS_TOKENS,
+    HAS_TRAINED,
+    HAS_SKIPPED,
+    HAS_EMPTY,
+    HAS_DATASET,
+    HAS_SEED,
+    HAS_MATH,
+    HAS_IDENTITY,
+    HAS_MODEL,
+    HAS_FILES,
+    HAS_KNOBS,
+    MEMBERS
+};
+static const char *const member_names[MEMBERS] = {
+    "hash",   "format",         "version",       "tool",        "step",    "position",
+    "tokens", "trained_tokens", "skipped_steps", "empty_steps", "dataset", "seed",
+    "math",   "identity",       "model",         "files",       "knobs"};
+
+static int read_member(struct json_reader *r, struct manifest *m, enum member which) {
+    char checked[HASH_TEXT_BYTES];
+    switch (which) {
+    case HAS_HASH: // checked before parsing
+        return read_hash(r, checked);
+    case HAS_FORMAT:
+        return read_format(r);
+    case HAS_VERSION:
+        return read_version(r);
+    case HAS_TOOL:
+        return json_read_string(r, &m->tool, NULL);
+    case HAS_STEP:
+        return read_count(r, STEPS_MOST, &m->state.step);
+    case HAS_POSITION:
+        return read_u64(r, &m->state.position);
+    case HAS_TOKENS:
+        return read_u64(r, &m->state.tokens);
+    case HAS_TRAINED:
+        return read_u64(r, &m->state.trained_tokens);
+    case HAS_SKIPPED:
+        return read_count(r, STEPS_MOST, &m->state.skipped_steps);
+    case HAS_EMPTY:
+        return read_count(r, STEPS_MOST, &m->state.empty_steps);
+    case HAS_DATASET:
+        return read_hash(r, m->state.dataset);
+    case HAS_SEED:
+        return read_count(r, INT64_MAX, &m->seed);
+    case HAS_MATH:
+        return read_hash(r, m->math);
+    case HAS_IDENTITY:
+        return read_hash(r, m->identity);
+    case HAS_MODEL:
+        return read_model(r, m);
+    case HAS_FILES:
+        return read_files(r, m);
+    case HAS_KNOBS:
+        return read_knobs(r, m);
+    case MEMBERS:
+        break;
+    }
+    return json_fail(r, ERR_INTERNAL, "there is no member number %d", (int)which);
+}
+
+static int read_members(struct json_reader *r, struct manifest *m) {
+    bool seen[MEMBERS] = {0};
+    const char *key;
+    TRY(json_enter_object(r));
+    while (json_next_key(r, &key)) {
+        int i = 0;
+        while (i < MEMBERS && strcmp(member_names[i], key) != 0)
+            i++;
+        if (i == MEMBERS)
+            return json_fail(r, ERR_FORMAT, "a manifest has no such member");
+        if (seen[i])
+            return json_fail(r, ERR_FORMAT, "\"%s\" is there twice", member_names[i]);
+        seen[i] = true;
+        TRY(read_member(r, m, (enum member)i));
+    }
+    TRY(json_finish(r));
+    for (int i = 0; i < MEMBERS; i++)
+        if (!seen[i])
+            return err_set(r->e, ERR_FORMAT, "%s lacks \"%s\"", r->name, member_names[i]);
+    if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
+        return err_set(r->e, ERR_FORMAT, "%s counts more skipped steps than steps", r->name);
+    return 0;
+}
+
+static int check_hash(const char *path, const char *text, size_t bytes, struct err *e) {
+    char hash[HASH_TEXT_BYTES];
+    if (bytes < REST_AT || memcmp(text, OPENING, HASH_AT) != 0 ||
+        memcmp(text + REST_AT - 2, "\",", 2) != 0)
+        return err_set(e, ERR_FORMAT, "%s is not a manifest: it does not begin with its hash",
+                       path);
+    hash_of(text + REST_AT, bytes - REST_AT, hash);
+    if (memcmp(text + HASH_AT, hash, HASH_DIGITS) != 0)
+        return err_set(e, ERR_FORMAT, "%s is damaged: its hash does not match its content", path);
+    return 0;
+}
+
+int manifest_read(struct manifest *m, const char *path, struct err *e) {
+    char *text;
+    size_t bytes;
+    memset(m, 0, sizeof *m);
+    TRY(file_read_all(path, MANIFEST_MAX_BYTES, &text, &bytes, e));
+    int rc = check_hash(path, text, bytes, e);
+    if (rc == 0) {
+        struct json_reader r;
+        json_reader_init(&r, path, text, bytes, &m->strings, e);
+        rc = read_members(&r, m);
+    }
+    free(text);
+    return rc;
+}

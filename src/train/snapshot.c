@@ -1,0 +1,205 @@
+// snapshot.c - see snapshot.h.
+#include "train/snapshot.h"
+
+#include "base/file.h"
+#include "model/safetensors.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Of device memory, per piece: large enough that the transfer and not the call counts.
+enum { BUFFER_BYTES = 4 << 20 };
+// What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
+enum { ENTRY_BYTES = 160, HEADER_BYTES = 256 };
+
+struct list { // tensor indices of the training program
+    const struct program *p;
+    int *tensors;
+    int n_model, n; // the first n_model belong in the model file
+};
+
+static bool belongs(const struct tensor *t) {
+    return t->life == LIFE_RUN && t->root < 0 &&
+           (t->cls == CLASS_WEIGHT || t->cls == CLASS_OPTIMIZER);
+}
+
+static int list_tensors(const struct session *s, struct list *l, struct err *e) {
+    *l = (struct list){.p = s->programs[SESSION_TRAIN]};
+    if (l->p == NULL)
+        return err_set(e, ERR_INTERNAL, "a checkpoint needs a session that trains");
+    bool *taken = calloc((size_t)l->p->n_tensors + 1, sizeof *taken);
+    l->tensors = calloc((size_t)l->p->n_tensors + 1, sizeof *l->tensors);
+    int rc = 0;
+    if (taken == NULL || l->tensors == NULL)
+        rc = err_set(e, ERR_MEMORY, "no memory for the list of a checkpoint's tensors");
+    struct model_param param;
+    for (int64_t i = 0; rc == 0 && model_param_at(&s->shape, i, &param); i++) {
+        int t = session_find(s, SESSION_TRAIN, param.name);
+        if (t < 0 || !belongs(&l->p->tensors[t]) || taken[t]) {
+            rc = err_set(e, ERR_INTERNAL, "the training program has no weight '%s'", param.name);
+            break;
+        }
+        taken[t] = true;
+        l->tensors[l->n++] = t;
+    }
+    l->n_model = l->n;
+    for (int t = 0; rc == 0 && t < l->p->n_tensors; t++) {
+        const struct tensor *tensor = &l->p->tensors[t];
+        if (!belongs(tensor) || taken[t])
+            continue;
+        l->tensors[l->n++] = t;
+    }
+    for (int i = 0; rc == 0 && i < l->n; i++) {
+        const struct tensor *tensor = &l->p->tensors[l->tensors[i]];
+        if (memcmp(tensor->local, tensor->shape, (size_t)tensor->rank * sizeof *tensor->shape) != 0)
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "'%s' is sharded over ranks: such a run cannot be checkpointed yet",
+                         tensor->name);
+    }
+    free(taken);
+    if (rc != 0) {
+        free(l->tensors);
+        l->tensors = NULL;
+    }
+    return rc;
+}
+
+static uint64_t bytes_of(const struct tensor *t) {
+    return (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
+}
+
+uint64_t snapshot_bytes(const struct session *s) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    uint64_t bytes = (uint64_t)2 * HEADER_BYTES;
+    for (int i = 0; p != NULL && i < p->n_tensors; i++)
+        if (belongs(&p->tensors[i]))
+            bytes += bytes_of(&p->tensors[i]) + strlen(p->tensors[i].name) + ENTRY_BYTES;
+    return bytes;
+}
+
+// ---------------------------------------------------------------- writing
+
+static int put_tensor(struct session *s, struct safetensors_writer *w, int index, void *buffer,
+                      struct err *e) {
+    const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
+    const int x = s->index[SESSION_TRAIN];
+    const uint64_t all = bytes_of(t);
+    const void *address = exec_host_address(s->exec, x, index);
+    if (address != NULL)
+        return safetensors_writer_put(w, address, (size_t)all, e);
+    for (uint64_t at = 0; at < all; at += BUFFER_BYTES) {
+        uint64_t n = all - at < BUFFER_BYTES ? all - at : BUFFER_BYTES;
+        TRY(exec_read_part(s->exec, x, index, at, buffer, n, e));
+        TRY(safetensors_writer_put(w, buffer, (size_t)n, e));
+    }
+    return 0;
+}
+
+static int write_file(struct session *s, const char *path, const struct list *l, int begin, int end,
+                      void *buffer, struct manifest_file *out, struct err *e) {
+    struct safetensors_writer *w;
+    TRY(safetensors_writer_open(&w, path, e));
+    int rc = 0;
+    for (int i = begin; rc == 0 && i < end; i++) {
+        const struct tensor *t = &l->p->tensors[l->tensors[i]];
+        rc = safetensors_writer_declare(w, t->name, t->dtype, t->rank, t->shape, e);
+    }
+    for (int i = begin; rc == 0 && i < end; i++)
+        rc = put_tensor(s, w, l->tensors[i], buffer, e);
+    if (rc == 0)
+        rc = safetensors_writer_close(w, out->hash, &out->bytes, e);
+    if (rc != 0)
+        safetensors_writer_abort(w);
+    return rc;
+}
+
+int snapshot_write(struct session *s, const char *dir, struct manifest_file files[MANIFEST_FILES],
+                   struct err *e) {
+    static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
+    struct list l;
+    char path[PATH_MAX];
+    TRY(list_tensors(s, &l, e));
+    const int from[3] = {0, l.n_model, l.n};
+    void *buffer = malloc(BUFFER_BYTES);
+    int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);
+        if (rc == 0)
+            rc = write_file(s, path, &l, from[i], from[i + 1], buffer, &files[ids[i]], e);
+    }
+    free(buffer);
+    free(l.tensors);
+    return rc;
+}
+
+// ---------------------------------------------------------------- reading
+
+static int get_tensor(struct session *s, struct safetensors *st,
+                      const struct safetensors_entry *entry, int index, void *buffer,
+                      struct err *e) {
+    const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
+    const int x = s->index[SESSION_TRAIN];
+    const int64_t step = (int64_t)(BUFFER_BYTES / dtype_bytes(t->dtype));
+    void *address = exec_host_address(s->exec, x, index);
+    if (address != NULL)
+        return safetensors_read(st, entry, 0, entry->elements, address, t->dtype, e);
+    for (int64_t at = 0; at < entry->elements; at += step) {
+        int64_t n = entry->elements - at < step ? entry->elements - at : step;
+        TRY(safetensors_read(st, entry, at, n, buffer, t->dtype, e));
+        TRY(exec_write_part(s->exec, x, index, (uint64_t)at * dtype_bytes(t->dtype), buffer,
+                            (uint64_t)n * dtype_bytes(t->dtype), e));
+    }
+    return 0;
+}
+
+static int check_entry(const char *path, const struct tensor *t,
+                       const struct safetensors_entry *entry, struct err *e) {
+    if (entry == NULL)
+        return err_set(e, ERR_MISMATCH, "%s lacks the tensor '%s'", path, t->name);
+    if (entry->dtype != t->dtype)
+        return err_set(e, ERR_MISMATCH, "%s holds '%s' as %s; this run has it as %s", path, t->name,
+                       entry->dtype_name, dtype_safetensors(t->dtype));
+    if (entry->rank != t->rank ||
+        memcmp(entry->dims, t->shape, (size_t)t->rank * sizeof *t->shape) != 0)
+        return err_set(e, ERR_MISMATCH, "%s holds '%s' with other dimensions than this run", path,
+                       t->name);
+    return 0;
+}
+
+static int read_file(struct session *s, const char *path, const struct list *l, int begin, int end,
+                     void *buffer, struct err *e) {
+    struct safetensors *st;
+    TRY(safetensors_open(&st, path, e));
+    int rc = 0;
+    if (safetensors_count(st) != (size_t)(end - begin))
+        rc = err_set(e, ERR_MISMATCH, "%s holds %zu tensors; this run has %d", path,
+                     safetensors_count(st), end - begin);
+    for (int i = begin; rc == 0 && i < end; i++) {
+        const struct tensor *t = &l->p->tensors[l->tensors[i]];
+        const struct safetensors_entry *entry = safetensors_find(st, t->name);
+        rc = check_entry(path, t, entry, e);
+        if (rc == 0)
+            rc = get_tensor(s, st, entry, l->tensors[i], buffer, e);
+    }
+    safetensors_close(st);
+    return rc;
+}
+
+int snapshot_read(struct session *s, const char *dir, struct err *e) {
+    static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
+    struct list l;
+    char path[PATH_MAX];
+    TRY(list_tensors(s, &l, e));
+    const int from[3] = {0, l.n_model, l.n};
+    void *buffer = malloc(BUFFER_BYTES);
+    int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);
+        if (rc == 0)
+            rc = read_file(s, path, &l, from[i], from[i + 1], buffer, e);
+    }
+    free(buffer);
+    free(l.tensors);
+    return rc;
+}

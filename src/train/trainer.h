@@ -1,0 +1,137 @@
+// trainer.h - the step loop: batches in, updates out, validated, checkpointed, measured.
+//
+// Place: api/ plans a session, opens a trainer on it (which opens the data and tells the session how
+// much memory that takes), runs it, and wires log, live line and TensorBoard to the observer. This
+// folder knows none of those.
+//
+//     session_plan(&s, ...); trainer_open(&t, &s, &options, &e); trainer_run(t, &result, &e);
+//     trainer_close(t); session_close(&s);
+//
+// Invariants:
+//   1. A step is a function of the checkpointed state: 2N steps, and N steps, a crash, a resume and
+//      N steps, end with the same bits.
+//   2. Nothing is allocated between two steps, except for validation results and saving.
+//   3. Weights change only in whole steps with finite gradients: a step whose gradients are not
+//      finite leaves weights and moments as they were, is counted, and ten in a row end the run.
+//   4. A save that fails is reported and the run goes on; when the newest state could not be saved
+//      at the end, the run's result says so.
+#ifndef HAGGLE_TRAIN_TRAINER_H
+#define HAGGLE_TRAIN_TRAINER_H
+
+#include "base/log.h"
+#include "data/dataset.h"
+#include "measure/metrics.h"
+#include "measure/sample.h"
+#include "measure/trace.h"
+#include "train/manifest.h"
+#include "train/session.h"
+
+#include <limits.h>
+#include <signal.h>
+
+// ---------------------------------------------------------------- what observers are told
+
+struct train_start {
+    const struct session *session;
+    const struct dataset *dataset;
+    struct train_state state;  // where the run begins
+    int64_t steps;             // where it ends
+    int64_t warmup_steps;      // first steps of this process that percentiles leave out
+    const char *resumed_from;  // path; NULL: from the beginning
+    uint64_t checkpoint_bytes; // of one checkpoint; 0: none will be saved
+};
+
+struct train_step {
+    int64_t step, steps; // done, counting this one; of how many
+    double loss;         // mean over the step's trained tokens; NaN when there are none
+    double lr;
+    double grad_norm;                            // before clipping
+    bool skipped;                                // not finite: nothing was updated
+    bool empty;                                  // no trained token: nothing was computed
+    bool warmup;                                 // left out of percentiles
+    int64_t tokens, real_tokens, trained_tokens; // of this step
+    uint64_t all_trained_tokens;                 // of the run so far
+    double epoch;                                // passes over the data; NaN: it is endless
+    uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes the wait
+    uint64_t elapsed_ns;                         // since trainer_run began
+    double tokens_per_s;             // since the warm-up (or the beginning of it), without
+                                     // validation and saving
+    double eta_s;                    // at that pace; NaN: not known yet
+    struct samples *step_ns_samples; // for quantiles; not to be changed
+    const struct trace *trace;       // trace_last: this step's split
+};
+
+struct train_eval {
+    int64_t step;
+    double loss; // mean over trained tokens; NaN when there were none
+    int64_t batches, tokens, trained_tokens;
+    struct quantile batch_p50, batch_p99; // of nanoseconds per batch, data included
+    uint64_t total_ns, data_ns;
+    bool complete; // false: a stop request ended it early
+};
+
+struct train_save {
+    int64_t step;
+    const char *path; // "" when it failed
+    uint64_t bytes, ns;
+    int rc; // 0, or why it failed:
+    const char *error;
+};
+
+enum train_end { TRAIN_FAILED, TRAIN_DONE, TRAIN_TIME, TRAIN_STOPPED };
+
+struct train_result {
+    enum train_end end;
+    struct train_state state; // at the end
+    int64_t first_step, steps_run;
+    int64_t warmup_steps;   // of them left out of metrics
+    struct train_eval eval; // the last one; batches 0: none
+    int saves, failed_saves;
+    uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
+    struct run_metrics metrics; // of the steps after warm-up; wall time without validation and
+                                // saving
+    char checkpoint[PATH_MAX];  // newest one written; "" none
+};
+
+// Any member may be NULL. A non-zero return ends the run: ERR_STOPPED as a stop request would
+// (the step is complete, a checkpoint is written), any other at once and unsaved; it is what
+// trainer_run returns. on_message and on_end cannot fail. All are called from trainer_run's thread,
+// between steps.
+struct train_observer {
+    void *arg;
+    int (*on_start)(void *arg, const struct train_start *start, struct err *e);
+    int (*on_step)(void *arg, const struct train_step *step, struct err *e);
+    int (*on_eval)(void *arg, const struct train_eval *eval, struct err *e);
+    int (*on_save)(void *arg, const struct train_save *save, struct err *e);
+    void (*on_message)(void *arg, enum log_level level, const char *text);
+    void (*on_end)(void *arg, const struct train_result *result);
+};
+
+// ---------------------------------------------------------------- running
+
+struct trainer_options {
+    struct train_observer observer;
+    // Not 0: finish the step, save, return ERR_STOPPED. Set by a signal handler or another thread;
+    // NULL: nobody asks.
+    const volatile sig_atomic_t *stop;
+    size_t trace_events;     // op events kept for trainer_trace; 0: totals only
+    double peak_flops_per_s; // of the device, for MFU; 0: not known
+};
+
+struct trainer;
+
+// After session_plan (with SESSION_TRAIN, and SESSION_EVAL when eval.every is not 0), before
+// session_start: opens the data, sets s->loader_bytes. Everything else comes from s->knobs; saving
+// is on when save.every or save.last is, and then (or with resume) run.dir must be set.
+int trainer_open(struct trainer **out, struct session *s, const struct trainer_options *o,
+                 struct err *e);
+// Starts the session unless the caller has, resumes, and trains to the end: once per trainer. 0 when
+// done or out of time; ERR_STOPPED; ERR_NUMERIC; ERR_IO when the last save failed. *out (may be
+// NULL) is filled in every case.
+int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
+void trainer_close(struct trainer *t); // before session_close; NULL is accepted
+
+const struct trace *trainer_trace(const struct trainer *t); // until trainer_close
+const struct dataset *trainer_dataset(const struct trainer *t);
+
+#endif

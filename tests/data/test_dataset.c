@@ -1,0 +1,385 @@
+// test_dataset.c - windows: targets, documents, epochs, splits, fingerprints; odd files.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "data/bytes.h"
+#include "data/corpus.h"
+#include "data/dataset.h"
+#include "data/scratch.h"
+#include "data/text.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct buffer {
+    int32_t *ids;
+    struct dataset_window w;
+    void *scratch;
+    int64_t seq;
+};
+
+static struct buffer buffer_of(const struct dataset *d) {
+    struct buffer b = {.seq = dataset_seq(d)};
+    size_t n = (size_t)b.seq;
+    b.ids = malloc(4 * n * sizeof *b.ids);
+    b.scratch = malloc(dataset_scratch_bytes(d));
+    assert_true(b.ids != NULL && b.scratch != NULL);
+    dataset_scratch_clear(d, b.scratch);
+    b.w = (struct dataset_window){b.ids, b.ids + n, b.ids + 2 * n, b.ids + 3 * n};
+    return b;
+}
+static void buffer_free(struct buffer *b) {
+    free(b->ids);
+    free(b->scratch);
+}
+
+static struct dataset *open_ok(const char *paths, int64_t seq, double fraction, uint64_t seed) {
+    struct dataset *d;
+    struct err e = {0};
+    struct dataset_options o = {paths, seed, seq, fraction};
+    if (dataset_open(&d, &o, &e) != 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+static void expect_error(const char *paths, int64_t seq, double fraction, int code,
+                         const char *contains) {
+    struct dataset *d;
+    struct err e = {0};
+    struct dataset_options o = {paths, 1, seq, fraction};
+    assert_int_equal(dataset_open(&d, &o, &e), code);
+    assert_null(d);
+    if (strstr(e.text, contains) == NULL)
+        fail_msg("'%s' is not in '%s'", contains, e.text);
+}
+
+// What must hold in any window.
+static void check_window(const struct buffer *b) {
+    int32_t start = 0;
+    for (int32_t t = 0; t < b->seq; t++) {
+        assert_in_range(b->w.tokens[t], 0, BYTES_VOCAB - 1);
+        if (b->w.tokens[t] == BYTES_END_OF_TEXT)
+            start = t;
+        assert_int_equal(b->w.doc_start[t], start);
+        assert_int_equal(b->w.positions[t], t - start);
+        if (t + 1 < b->seq && b->w.targets[t] != DATASET_NOT_TRAINED)
+            assert_int_equal(b->w.targets[t], b->w.tokens[t + 1]);
+    }
+}
+
+static void test_bytes(void **state) {
+    (void)state;
+    int32_t ids[5] = {0, 0, 0, BYTES_END_OF_TEXT, -1};
+    char back[5];
+    bytes_encode("a\xff\n", 3, ids);
+    assert_int_equal(ids[1], 255);
+    assert_int_equal(bytes_decode(ids, 5, back), 3);
+    assert_memory_equal(back, "a\xff\n", 3);
+}
+
+// Corpus windows follow one another; joined, they are whole documents in order.
+static void test_corpus_windows(void **state) {
+    (void)state;
+    static const int64_t seqs[] = {1, 7, 64, 128, 1000, 16384, 20000};
+    for (size_t s = 0; s < sizeof seqs / sizeof *seqs; s++) {
+        struct dataset *d = open_ok(NULL, seqs[s], 0.05, 3);
+        struct buffer b = buffer_of(d);
+        assert_true(dataset_windows(d, SPLIT_TRAIN) == DATASET_ENDLESS);
+        uint64_t index = 0;
+        char text[CORPUS_MAX_BYTES];
+        size_t length = 0, at = 0;
+        bool begun = false;
+        int64_t seen = 0;
+        for (uint64_t i = 0; seen + seqs[s] <= 16384; i++, seen += seqs[s]) {
+            assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, i, b.scratch, &b.w, NULL), 0);
+            check_window(&b);
+            assert_int_equal(dataset_trained(d, SPLIT_TRAIN, i), seqs[s]);
+            for (int64_t t = 0; t < seqs[s]; t++) {
+                int32_t expected = at < length ? (unsigned char)text[at] : BYTES_END_OF_TEXT;
+                assert_int_equal(b.w.tokens[t], expected);
+                assert_true(b.w.targets[t] >= 0);
+                if (at == length) {
+                    assert_true(!begun || length > 0);
+                    length = corpus_write(3, index++, text);
+                    at = 0;
+                    begun = true;
+                } else {
+                    at++;
+                }
+            }
+        }
+        buffer_free(&b);
+        dataset_close(d);
+    }
+}
+
+static void test_corpus_any_order(void **state) {
+    (void)state;
+    struct dataset *d = open_ok("synthetic", 96, 0, 5);
+    struct buffer a = buffer_of(d), b = buffer_of(d), v = buffer_of(d);
+    for (uint64_t i = 0; i < 2000; i += 37) {
+        assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, i, a.scratch, &a.w, NULL), 0);
+        dataset_fetch(d, SPLIT_VALIDATION, i, b.scratch, &v.w, NULL);
+        dataset_fetch(d, SPLIT_TRAIN, 5000 - i, b.scratch, &b.w, NULL);
+        dataset_fetch(d, SPLIT_TRAIN, i, b.scratch, &b.w, NULL);
+        assert_memory_equal(a.ids, b.ids, 4 * 96 * sizeof *a.ids);
+        assert_memory_not_equal(a.ids, v.ids, 96 * sizeof *a.ids);
+    }
+    struct dataset *other = open_ok("", 96, 0, 6);
+    assert_string_not_equal(dataset_fingerprint(d), dataset_fingerprint(other));
+    assert_int_equal(strlen(dataset_fingerprint(d)), 32);
+    buffer_free(&a);
+    buffer_free(&b);
+    buffer_free(&v);
+    dataset_close(other);
+    dataset_close(d);
+}
+
+// Every token of three files is a target exactly once per epoch, for every T, in either split.
+static void test_text_covers_once(void **state) {
+    struct folder *f = *state;
+    char big[1000];
+    for (size_t i = 0; i < sizeof big; i++)
+        big[i] = (char)rng_u64(1, 2, i);
+    char paths[600];
+    const char *a = folder_file(f, "a.txt", "x", 1), *b = folder_file(f, "b.txt", "hello", 5);
+    const char *c = folder_file(f, "c.txt", big, sizeof big);
+    snprintf(paths, sizeof paths, "%s,%s,%s", a, b, c);
+    int32_t stream[1010];
+    int64_t total = 0;
+    stream[total++] = BYTES_END_OF_TEXT;
+    stream[total++] = 'x';
+    stream[total++] = BYTES_END_OF_TEXT;
+    for (int i = 0; i < 5; i++)
+        stream[total++] = (unsigned char)"hello"[i];
+    stream[total++] = BYTES_END_OF_TEXT;
+    for (size_t i = 0; i < sizeof big; i++)
+        stream[total++] = (unsigned char)big[i];
+    stream[total] = BYTES_END_OF_TEXT; // last target
+
+    for (int64_t seq = 1; seq <= 400; seq += seq < 20 ? 1 : 31)
+        for (int with_validation = 0; with_validation < 2; with_validation++) {
+            struct dataset *d = open_ok(paths, seq, with_validation ? 0.3 : 0, 9);
+            struct buffer buf = buffer_of(d);
+            int64_t counted[2] = {0, 0};
+            static int used[1010];
+            memset(used, 0, sizeof used);
+            for (int split = 0; split <= with_validation; split++) {
+                uint64_t windows = dataset_windows(d, (enum dataset_split)split);
+                assert_true(windows > 0);
+                // The second epoch, which is shuffled otherwise.
+                for (uint64_t i = windows; i < 2 * windows; i++) {
+                    assert_int_equal(
+                        dataset_fetch(d, (enum dataset_split)split, i, buf.scratch, &buf.w, NULL),
+                        0);
+                    check_window(&buf);
+                    int64_t trained = 0, place = -1;
+                    // The window's place in the stream: unique when it is long enough.
+                    for (int64_t p = 0; p + seq <= total && place < 0; p++) {
+                        place = p;
+                        for (int64_t t = 0; t < seq && place >= 0; t++)
+                            if (stream[p + t] != buf.w.tokens[t])
+                                place = -1;
+                    }
+                    assert_true(place >= 0);
+                    for (int64_t t = 0; t < seq; t++) {
+                        if (buf.w.targets[t] == DATASET_NOT_TRAINED)
+                            continue;
+                        trained++;
+                        if (seq > 12) {
+                            assert_int_equal(buf.w.targets[t], stream[place + t + 1]);
+                            used[place + t + 1]++;
+                        }
+                    }
+                    assert_int_equal(trained, dataset_trained(d, (enum dataset_split)split, i));
+                    counted[split] += trained;
+                }
+                assert_int_equal(counted[split], dataset_tokens(d, (enum dataset_split)split));
+            }
+            assert_int_equal(counted[0] + counted[1], total);
+            if (seq > 12)
+                for (int64_t i = 1; i <= total; i++)
+                    assert_int_equal(used[i], 1);
+            buffer_free(&buf);
+            dataset_close(d);
+        }
+}
+
+static void test_text_shuffles_by_epoch(void **state) {
+    struct folder *f = *state;
+    char text[1 << 14];
+    for (size_t i = 0; i < sizeof text; i += 2) {
+        text[i] = (char)(i >> 9);
+        text[i + 1] = (char)(i >> 1);
+    }
+    const char *path = folder_file(f, "t.txt", text, sizeof text);
+    struct dataset *d = open_ok(path, 64, 0, 1), *e = open_ok(path, 64, 0, 1),
+                   *g = open_ok(path, 64, 0, 2);
+    struct buffer a = buffer_of(d), b = buffer_of(d), c = buffer_of(d);
+    uint64_t windows = dataset_windows(d, SPLIT_TRAIN);
+    int same_epoch = 0, same_seed = 0;
+    for (uint64_t i = 0; i < windows; i++) {
+        dataset_fetch(d, SPLIT_TRAIN, i, a.scratch, &a.w, NULL);
+        dataset_fetch(e, SPLIT_TRAIN, i, b.scratch, &b.w, NULL);
+        assert_memory_equal(a.ids, b.ids, 4 * 64 * sizeof *a.ids);
+        dataset_fetch(d, SPLIT_TRAIN, i + windows, b.scratch, &b.w, NULL);
+        dataset_fetch(g, SPLIT_TRAIN, i, c.scratch, &c.w, NULL);
+        same_epoch += memcmp(a.w.tokens, b.w.tokens, 64 * sizeof *a.ids) == 0;
+        same_seed += memcmp(a.w.tokens, c.w.tokens, 64 * sizeof *a.ids) == 0;
+    }
+    assert_true(same_epoch < 10 && same_seed < 10);
+    buffer_free(&a);
+    buffer_free(&b);
+    buffer_free(&c);
+    dataset_close(d);
+    dataset_close(e);
+    dataset_close(g);
+}
+
+static void test_text_edges(void **state) {
+    struct folder *f = *state;
+    const char *one = folder_file(f, "one.txt", "\xff", 1); // not UTF-8
+    struct dataset *d = open_ok(one, 2, 0, 1);
+    struct buffer b = buffer_of(d);
+    assert_int_equal(dataset_windows(d, SPLIT_TRAIN), 1);
+    assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 12345, b.scratch, &b.w, NULL), 0);
+    assert_int_equal(b.w.tokens[0], BYTES_END_OF_TEXT);
+    assert_int_equal(b.w.tokens[1], 255);
+    assert_int_equal(b.w.targets[0], 255);
+    assert_int_equal(b.w.targets[1], BYTES_END_OF_TEXT);
+    struct err e = {0};
+    assert_int_equal(dataset_fetch(d, SPLIT_VALIDATION, 0, b.scratch, &b.w, &e), ERR_USAGE);
+    buffer_free(&b);
+    dataset_close(d);
+
+    expect_error(one, 3, 0, ERR_USAGE, "has 2 tokens, fewer than one window of seq=3");
+    expect_error(one, 2, 0.1, ERR_USAGE, "data.val=0");
+    expect_error(one, 0, 0, ERR_USAGE, "seq=0");
+    expect_error(one, -5, 0, ERR_USAGE, "seq=-5");
+    expect_error(one, 1, -0.1, ERR_USAGE, "data.val=-0.1");
+    expect_error(one, 1, NAN, ERR_USAGE, "data.val=nan");
+    expect_error(folder_path(f, "missing.txt"), 4, 0, ERR_IO, "missing.txt: there is no such");
+    expect_error(folder_file(f, "empty.txt", "", 0), 4, 0, ERR_USAGE,
+                 "empty.txt: the file is empty");
+    expect_error(",", 4, 0, ERR_USAGE, "names no file");
+    expect_error("/dev/null", 4, 0, ERR_FORMAT, "/dev/null");
+    const char *dir = folder_path(f, "folder");
+    assert_int_equal(mkdir(dir, 0777), 0);
+    expect_error(dir, 4, 0, ERR_USAGE, "folder: the folder holds no .txt");
+    folder_file(f, "folder/readme.md", "not text data", 13);
+    folder_file(f, "folder/empty.txt", "", 0);
+    expect_error(dir, 4, 0, ERR_USAGE, "folder: the folder holds no .txt");
+    folder_file(f, "folder/b.txt", "second", 6);
+    folder_file(f, "folder/a.txt", "first", 5);
+    d = open_ok(dir, 13, 0, 1);
+    b = buffer_of(d);
+    assert_int_equal(dataset_windows(d, SPLIT_TRAIN), 1);
+    dataset_fetch(d, SPLIT_TRAIN, 0, b.scratch, &b.w, NULL);
+    char text[16];
+    assert_int_equal(bytes_decode(b.w.tokens, 13, text), 11);
+    assert_memory_equal(text, "firstsecond", 11);
+    assert_int_equal(b.w.doc_start[12], 6);
+    assert_int_equal(b.w.targets[5], BYTES_END_OF_TEXT);
+    buffer_free(&b);
+    dataset_close(d);
+    const char *comma = folder_file(f, "a,b.txt", "comma in a name", 15);
+    dataset_close(open_ok(comma, 4, 0, 1));
+}
+
+static void test_text_changes_during_run(void **state) {
+    struct folder *f = *state;
+    char text[9000];
+    memset(text, 'z', sizeof text);
+    const char *path = folder_file(f, "t.txt", text, sizeof text);
+    struct dataset *d = open_ok(path, 100, 0, 1);
+    struct buffer b = buffer_of(d);
+    assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 0, b.scratch, &b.w, NULL), 0);
+    assert_int_equal(truncate(path, 10), 0);
+    struct err e = {0};
+    assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 1, b.scratch, &b.w, &e), ERR_MISMATCH);
+    assert_non_null(strstr(e.text, "had 9000 bytes"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 1, b.scratch, &b.w, &e), ERR_MISMATCH);
+    buffer_free(&b);
+    dataset_close(d);
+}
+
+static void test_jsonl(void **state) {
+    struct folder *f = *state;
+    static const char good[] =
+        "\xef\xbb\xbf{\"text\": \"caf\\u00e9\\n\", \"id\": [1, {\"a\": null}]}\r\n\n"
+        "{\"id\": 2, \"text\": \"\"}\n{\"text\": \"two\"}";
+    struct dataset *d = open_ok(folder_file(f, "g.jsonl", good, sizeof good - 1), 11, 0, 1);
+    struct buffer b = buffer_of(d);
+    assert_int_equal(dataset_tokens(d, SPLIT_TRAIN), 1 + 6 + 1 + 3);
+    dataset_fetch(d, SPLIT_TRAIN, 0, b.scratch, &b.w, NULL);
+    check_window(&b);
+    char text[16];
+    assert_int_equal(bytes_decode(b.w.tokens, 11, text), 9);
+    assert_memory_equal(text, "caf\xc3\xa9\ntwo", 9);
+    buffer_free(&b);
+    dataset_close(d);
+    static const struct {
+        const char *text, *contains;
+        int code;
+    } bad[] = {
+        {"{\"text\": \"a\"}\n[1]\n", "line 2", ERR_FORMAT},
+        {"{\"text\": \"a\"}\n{\"messages\": []}\n", "line 2: there is no \"text\"", ERR_FORMAT},
+        {"{\"text\": 5}\n", "line 1", ERR_FORMAT},
+        {"{\"text\": \"a\", \"text\": \"b\"}\n", "twice", ERR_FORMAT},
+        {"{\"text\": \"a\"} x\n", "line 1", ERR_FORMAT},
+        {"{\"text\": \"\\ud800\"}\n", "line 1", ERR_FORMAT},
+        {"{\"text\": \"a\n", "line 1", ERR_FORMAT},
+        {"{\"text\": \"\"}\n\n", "no document", ERR_USAGE},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_error(folder_file(f, "b.jsonl", bad[i].text, strlen(bad[i].text)), 1, 0, bad[i].code,
+                     bad[i].contains);
+}
+
+static void test_fingerprint(void **state) {
+    struct folder *f = *state;
+    size_t bytes = (size_t)5 << 20;
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    memset(text, 'a', bytes);
+    struct dataset *d = open_ok(folder_file(f, "1.txt", text, bytes), 64, 0, 1);
+    struct dataset *copy = open_ok(folder_file(f, "2.txt", text, bytes), 128, 0.1, 2);
+    assert_string_equal(dataset_fingerprint(d), dataset_fingerprint(copy));
+    dataset_close(copy);
+    static const size_t changed[] = {0, (1 << 20) - 1, ((size_t)5 << 20) - 1};
+    for (size_t i = 0; i < 3; i++) {
+        text[changed[i]] = 'b';
+        struct dataset *other = open_ok(folder_file(f, "2.txt", text, bytes), 64, 0, 1);
+        assert_string_not_equal(dataset_fingerprint(d), dataset_fingerprint(other));
+        dataset_close(other);
+        text[changed[i]] = 'a';
+    }
+    struct dataset *shorter = open_ok(folder_file(f, "2.txt", text, bytes - 1), 64, 0, 1);
+    assert_string_not_equal(dataset_fingerprint(d), dataset_fingerprint(shorter));
+    dataset_close(shorter);
+    dataset_close(d);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_corpus_windows),
+        cmocka_unit_test(test_corpus_any_order),
+        cmocka_unit_test_setup_teardown(test_text_covers_once, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_text_shuffles_by_epoch, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_text_edges, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_text_changes_during_run, folder_setup,
+                                        folder_teardown),
+        cmocka_unit_test_setup_teardown(test_jsonl, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_fingerprint, folder_setup, folder_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
