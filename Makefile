@@ -21,7 +21,7 @@ all: ## build haggle (default)
 	@$(MAKE) --no-print-directory release-build
 
 demo: deps release-build ## set up, build, then show the whole trade on the built-in model and data
-	@scripts/demo.sh
+	@HAGGLE=$(BUILD)/haggle scripts/demo.sh
 
 test: deps ## set up, build, run all tests, then the unit tests again under ASan and UBSan
 	@BUILD=$(BUILD) BUILD_ASAN=$(BUILD_ASAN) JOBS=$(JOBS) scripts/test.sh
@@ -55,7 +55,10 @@ bench-train: release-build ## compare training speed with other programs
 endif
 
 docs: release-build ## generate the pages that come from tables in the code
-	@for page in knobs ops; do $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || exit 1; done
+	@for page in knobs ops; do \
+	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \
+	        { rm -f docs/$$page.md.new; exit 1; }; \
+	done
 
 format: ## clang-format every C file
 	@scripts/deps.sh --check format

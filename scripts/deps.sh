@@ -11,20 +11,20 @@ set -u
 
 # group | package (Debian and Ubuntu) | found by | what for
 #   cmd:NAME  a program in PATH      pc:NAME  a pkg-config module      file:GLOB  a file
-# build and test are required; run is recommended (haggle opens them at run time and says what it does without); bench and
-# format are asked for by name.
+# A group with a question mark is recommended, the others are required: without ninja make runs the build, and what haggle
+# opens at run time it can do without, more slowly. bench and format are looked at only when asked for by name.
 deps() {
     cat <<'TABLE'
 build  | gcc                 | cmd:gcc              | the C compiler
 build  | libc6-dev           | file:/usr/include/stdio.h | its headers
 build  | cmake               | cmd:cmake            | configures the build
-build  | ninja-build         | cmd:ninja            | runs it
+build? | ninja-build         | cmd:ninja            | runs it
 build  | make                | cmd:make             | the Makefile
 build  | pkg-config          | cmd:pkg-config       | finds the libraries below
 build  | libyaml-dev         | pc:yaml-0.1          | recipes
 build  | libxxhash-dev       | pc:libxxhash         | fingerprints
 test   | libcmocka-dev       | pc:cmocka            | unit tests
-run    | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | fast matrix products (cpu.blas=openblas)
+run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | fast matrix products (cpu.blas=openblas)
 bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with OpenBLAS (cpu.blas=blis)
 bench  | libdnnl2            | file:/usr/lib/*/libdnnl.so.2 | compared with OpenBLAS (cpu.blas=onednn)
 bench  | python3-torch       | file:/usr/lib/python3/dist-packages/torch/__init__.py | the baseline that benchmarks compare with
@@ -64,9 +64,9 @@ fi
 required=() recommended=()
 while IFS='|' read -r group package probe purpose; do
     group=${group// /} package=${package// /} probe=${probe// /}
-    [[ " ${groups[*]} " == *" $group "* ]] || continue
+    [[ " ${groups[*]} " == *" ${group%\?} "* ]] || continue
     found "$probe" && continue
-    if [ "$group" = run ]; then
+    if [ "$group" != "${group%\?}" ]; then
         recommended+=("$package")
         note="recommended"
     else

@@ -4,6 +4,8 @@
 // s float32 (constants such as inverse frequencies), x any type. A capital is the same, but may be absent.
 #include "backend/operands.h"
 
+#include "model/shape.h"
+
 struct signature {
     const char *in, *out; // NULL: not an op of a single rank's kernels
 };
@@ -118,5 +120,9 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     if ((op->kind == OP_ROPE || op->kind == OP_ROPE_TABLE) && op->head_dim % 2 != 0)
         return err_set(e, ERR_USAGE, "%s: head dimension %lld is odd, rotary embedding needs pairs",
                        backend_op_name(op->kind), (long long)op->head_dim);
+    if ((op->kind == OP_ACT || op->kind == OP_ACT_BWD) && op->act != ACT_GELU_TANH &&
+        op->act != ACT_GELU_ERF && op->act != ACT_RELU)
+        return err_set(e, ERR_INTERNAL, "%s: activation %d is not one of a single matrix",
+                       backend_op_name(op->kind), op->act);
     return 0;
 }

@@ -16,7 +16,6 @@
 #include "data/corpus.h"
 #include "data/text.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -60,6 +60,6 @@ void loader_close(struct loader *l); // stops and joins the workers; a batch sti
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e);
 void loader_release(struct loader *l);
 uint64_t loader_position(const struct loader *l); // of the batch the next loader_next delivers
-int64_t loader_ready(struct loader *l);           // batches made and waiting, for the live line
+int64_t loader_ready(struct loader *l);           // made and waiting; consumer's thread only
 
 #endif

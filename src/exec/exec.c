@@ -149,6 +149,20 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
     return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
 }
 
+int exec_run_category(struct executor *x, int program, enum op_category category, struct err *e) {
+    const struct bound_program *b = &x->programs[program];
+    for (int i = 0; i < b->p->n_order; i++) {
+        const struct order_entry *entry = &b->p->order[i];
+        const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
+        for (int k = 0; k < seg->n_calls; k++) {
+            const struct op_call *call = &seg->calls[k];
+            if (op_info(call->op->kind)->category == category && call->op->kind != OP_LOAD)
+                TRY(x->backend->run[call->op->kind](x->backend, call, e));
+        }
+    }
+    return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+}
+
 static int locate(const struct executor *x, int program, int tensor, uint64_t at, uint64_t bytes, unsigned char **out,
                   struct err *e) {
     const struct tensor *t = &x->programs[program].p->tensors[tensor];

@@ -31,6 +31,10 @@ void exec_close(struct executor *x);
 // Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
 
+// Runs only the ops of one category, in order, on whatever the arena holds: a step's matrix products by themselves are the
+// floor its time is compared with. Weights keep their values as long as the category does not update them.
+int exec_run_category(struct executor *x, int program, enum op_category category, struct err *e);
+
 // Reads and writes persistent tensors (through the backend's copies). The whole slice of this rank.
 int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes, struct err *e);
 int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes, struct err *e);

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const double CONFIDENCE = 0.95;
 enum { MEDIAN_CI_MIN = 6 }; // 2 * 0.5^6 <= 0.05: fewer samples cannot enclose a median

@@ -51,9 +51,9 @@ int pipeline_order(struct program *p, const struct apply_ranks *r, const struct 
 // micro.c: variants of each backward, and the plain order of one rank alone.
 int micro_variants(struct program *p, struct apply_chunks *c, struct err *e);
 void micro_order(struct program *p, const struct apply_chunks *c);
-// Appends one run of a chunk's forward or backward; the variant and the slot follow from the micro-batch.
-void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro);
-void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro);
+// Appends one run of a chunk's forward or backward; the backward's variant follows from the micro-batch.
+void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot);
+void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot);
 
 // Removes segments' ops that were cut into others (keeps indices stable).
 void apply_empty_segment(struct program *p, int segment);

@@ -33,17 +33,17 @@ int micro_variants(struct program *p, struct apply_chunks *c, struct err *e) {
     return program_finish(p, e);
 }
 
-void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro) {
-    program_order(p, c->forward[chunk], micro, micro % c->slots[chunk]);
+void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot) {
+    program_order(p, c->forward[chunk], micro, slot);
 }
 
-void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro) {
-    program_order(p, micro == 0 ? c->first[chunk] : c->more[chunk], micro, micro % c->slots[chunk]);
+void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot) {
+    program_order(p, micro == 0 ? c->first[chunk] : c->more[chunk], micro, slot);
 }
 
 void micro_order(struct program *p, const struct apply_chunks *c) {
     for (int m = 0; m < p->micro_batches; m++) {
-        micro_order_forward(p, c, 0, m);
-        micro_order_backward(p, c, 0, m);
+        micro_order_forward(p, c, 0, m, 0);
+        micro_order_backward(p, c, 0, m, 0);
     }
 }

@@ -303,14 +303,17 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
     return true;
 }
 
+// Slots are numbered over all chunks of the rank: a slot belongs to one (chunk, micro-batch) at a time, so that what chunk 0
+// keeps in slot 3 and what chunk 1 keeps in slot 3 are never alive together and can have the same bytes.
 static void count_slots(const struct apply_ranks *r, int micro_batches, struct apply_chunks *out) {
-    int live[APPLY_MAX_CHUNKS] = {0};
+    int live = 0, most = 0;
     struct turn t;
     for (int i = 0; schedule_turn(r, micro_batches, i, &t); i++) {
-        live[t.chunk] += t.forward ? 1 : -1;
-        if (live[t.chunk] > out->slots[t.chunk])
-            out->slots[t.chunk] = live[t.chunk];
+        live += t.forward ? 1 : -1;
+        most = live > most ? live : most;
     }
+    for (int k = 0; k < out->n; k++)
+        out->slots[k] = most;
 }
 
 int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r, int64_t layers,
@@ -348,13 +351,37 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
     return program_finish(p, e);
 }
 
+struct owner { // of a slot; chunk -1: free
+    int chunk, micro;
+};
+
+static int find_slot(const struct owner *owners, int n, struct owner o) {
+    for (int i = 0; i < n; i++)
+        if (owners[i].chunk == o.chunk && (o.chunk < 0 || owners[i].micro == o.micro))
+            return i;
+    return -1;
+}
+
 int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c, struct err *e) {
     struct turn t;
-    for (int i = 0; schedule_turn(r, p->micro_batches, i, &t); i++)
+    int slots = c->slots[0];
+    const struct owner nobody = {-1, -1};
+    struct owner *owners = region_alloc(&p->region, sizeof *owners * (size_t)slots);
+    if (!owners)
+        return err_set(e, ERR_MEMORY, "out of memory while ordering '%s'", p->name);
+    for (int i = 0; i < slots; i++)
+        owners[i] = nobody;
+    for (int i = 0; schedule_turn(r, p->micro_batches, i, &t); i++) {
+        struct owner me = {t.chunk, t.micro};
+        int slot = find_slot(owners, slots, t.forward ? nobody : me);
+        if (slot < 0)
+            return err_set(e, ERR_INTERNAL, "micro-batch %d of chunk %d has no slot", t.micro, t.chunk);
+        owners[slot] = t.forward ? me : nobody;
         if (t.forward)
-            micro_order_forward(p, c, t.chunk, t.micro);
+            micro_order_forward(p, c, t.chunk, t.micro, slot);
         else
-            micro_order_backward(p, c, t.chunk, t.micro);
+            micro_order_backward(p, c, t.chunk, t.micro, slot);
+    }
     for (int s = 0; s < p->n_segments; s++)
         if (p->segments[s].role == SEGMENT_UPDATE && strcmp(p->segments[s].name, "reduce") == 0 &&
             p->segments[s].n_ops > 0)

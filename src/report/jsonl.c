@@ -45,9 +45,9 @@ static bool is_whole(const char *line, size_t bytes) {
 // cut short: complete but for its newline, or torn.
 static int heal(struct jsonl *j, uint64_t *healed_bytes, struct err *e) {
     off_t end = lseek(j->fd, 0, SEEK_END);
-    if (end < 0)
+    if (end < 0 && errno != ESPIPE)
         return fail(e, j, "examined");
-    if (end == 0)
+    if (end <= 0) // new, or a pipe, which has no past
         return 0;
     size_t bytes = end < TAIL_BYTES ? (size_t)end : TAIL_BYTES;
     char *tail = malloc(bytes);
@@ -146,7 +146,7 @@ int jsonl_put(struct jsonl *j, const struct jsonl_record *r, struct err *e) {
 int jsonl_close(struct jsonl *j, struct err *e) {
     int rc = 0;
     if (j->fd >= 0) {
-        // EINVAL, EROFS: a log on a pipe or /dev/stdout has nothing to sync.
+        // EINVAL, EROFS: a pipe or terminal has nothing to sync.
         if (fsync(j->fd) != 0 && errno != EINVAL && errno != EROFS)
             rc = fail(e, j, "saved");
         if (close(j->fd) != 0 && rc == 0)

@@ -11,7 +11,7 @@
 // Of device memory, per piece: large enough that the transfer and not the call counts.
 enum { BUFFER_BYTES = 4 << 20 };
 // What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
-enum { ENTRY_BYTES = 160, HEADER_BYTES = 256 };
+enum { ENTRY_BYTES = 224, HEADER_BYTES = 256 };
 
 struct list { // tensor indices of the training program
     const struct program *p;

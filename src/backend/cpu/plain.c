@@ -51,11 +51,9 @@ static bool is_float(enum dtype t) {
 
 int plain_cast(const struct op_call *c, struct err *e) {
     enum dtype from = c->in[0].dtype, to = c->out[0].dtype;
-    if (c->op->n == 0)
-        return 0;
     if (!is_float(from) || !is_float(to))
         return err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s", dtype_text(from), dtype_text(to));
-    for (int64_t i = 0; i < rows_of(c->op); i++)
+    for (int64_t i = 0; i < rows_of(c->op) && c->op->n > 0; i++)
         dtype_convert(row_of(&c->out[0], i), to, row_of(&c->in[0], i), from, (size_t)c->op->n);
     return 0;
 }

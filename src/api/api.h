@@ -1,0 +1,95 @@
+// api.h - what the files of this folder share: the config behind the opaque name, a call at work,
+// this machine as measured, a plan in words.
+//
+// Place in the flow: this folder implements include/haggle.h and may use every other one; nothing
+// but src/cli and foreign programs use it. Errors inside are `struct err`; they become
+// `struct haggle_error` in call_end, once.
+#ifndef HAGGLE_API_API_H
+#define HAGGLE_API_API_H
+
+#include "base/json.h"
+#include "base/log.h"
+#include "haggle.h"
+#include "hw/hw.h"
+#include "knob/knob.h"
+#include "measure/metrics.h"
+#include "measure/verdict.h"
+#include "train/session.h"
+
+#include <limits.h>
+#include <signal.h>
+
+struct haggle_config {
+    struct knobs knobs;
+    char recipe[PATH_MAX]; // "" when none was loaded; names run.dir
+};
+
+int api_error(struct haggle_error *out, const struct err *e); // copies; returns the code
+
+// ---------------------------------------------------------------- call.c: one verb at work
+
+struct call {
+    FILE *out; // may be NULL
+    struct log log;
+    bool wants_json;
+    FILE *json_stream;
+    struct json_writer json; // a buffer: the stream sees a whole object or none
+    struct err err;
+};
+
+void call_begin(struct call *c, const struct haggle_sink *sink);
+// Begins the JSON object with the members every result has: "haggle", "verb", "config".
+void call_json_begin(struct call *c, const char *verb, const struct knobs *k);
+// Delivers JSON (or {"error": ...} when the verb failed before it had any), flushes, converts.
+int call_end(struct call *c, int rc, struct haggle_error *e);
+
+// stop.c: for trainer_options.stop.
+const volatile sig_atomic_t *stop_flag(void);
+
+// ---------------------------------------------------------------- machine.c: where it runs
+
+enum machine_how {
+    MACHINE_KNOWN,   // figures from the cache or none: costs nothing
+    MACHINE_MEASURE, // from the cache, else measured (about a second) and kept
+    MACHINE_FRESH,   // measured now
+};
+
+struct machine {
+    struct hw_machine hw;
+    bool has_rates;
+    struct hw_rates rates; // of the thread count asked for
+    struct hw_device device;
+};
+
+// Without figures (has_rates false) it cannot fail.
+int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
+int machine_threads(const struct knobs *k); // `threads`, with 0 resolved
+void machine_put_json(const struct machine *m, struct json_writer *w);
+// Times products of training size with one library ("auto", "openblas", ...). `name` becomes what
+// the backend says it is; ERR_UNSUPPORTED when that library is not there.
+enum { MACHINE_NAME_BYTES = 128 };
+int machine_matmul(const struct knobs *k, const char *blas, double *flops_per_s,
+                   char name[MACHINE_NAME_BYTES], struct err *e);
+
+// ---------------------------------------------------------------- plan.c: a session in words
+
+// The programs of a run with these knobs: train, eval when there is validation, generate when a
+// sample is wanted and the byte tokenizer fits.
+int plan_session(struct session *s, const struct knobs *k, struct err *e);
+// True when text of this model is bytes: the vocabulary holds them, no other tokenizer is there.
+bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, bool from_folder);
+void plan_print_model(FILE *f, const struct session *s); // one line
+void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes);
+void plan_put_model_json(const struct session *s, struct json_writer *w);
+// Seconds of a training step on a device, by the roofline.
+int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e);
+// Work of one training step by kind.
+void plan_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]);
+
+// ---------------------------------------------------------------- verdict for train and bench
+
+// The sentence about where the time of `m` went, with the facts of this run and machine.
+void api_verdict(struct verdict *out, const struct run_metrics *m, const struct knobs *k,
+                 const struct op_cost by_category[CAT_COUNT], const struct machine *machine);
+
+#endif

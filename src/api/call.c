@@ -1,0 +1,102 @@
+// call.c - what every verb begins and ends with: streams, the JSON object, errors for the outside.
+#include "api/api.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The public list of codes is written out for its readers; these keep it equal to base/err.h.
+_Static_assert((int)HAGGLE_ERR_USAGE == (int)ERR_USAGE && (int)HAGGLE_ERR_IO == (int)ERR_IO &&
+                   (int)HAGGLE_ERR_FORMAT == (int)ERR_FORMAT &&
+                   (int)HAGGLE_ERR_MEMORY == (int)ERR_MEMORY &&
+                   (int)HAGGLE_ERR_UNSUPPORTED == (int)ERR_UNSUPPORTED &&
+                   (int)HAGGLE_ERR_MISMATCH == (int)ERR_MISMATCH &&
+                   (int)HAGGLE_ERR_NUMERIC == (int)ERR_NUMERIC &&
+                   (int)HAGGLE_ERR_STOPPED == (int)ERR_STOPPED &&
+                   (int)HAGGLE_ERR_INTERNAL == (int)ERR_INTERNAL,
+               "haggle.h and base/err.h list the same codes");
+
+int api_error(struct haggle_error *out, const struct err *e) {
+    if (out) {
+        out->code = e->code;
+        snprintf(out->text, sizeof out->text, "%s", e->text);
+    }
+    return e->code;
+}
+
+const char *haggle_version(void) {
+    return HAGGLE_VERSION;
+}
+
+const char *haggle_code_name(int code) {
+    return err_name(code);
+}
+
+const char *haggle_code_phrase(int code) {
+    return err_phrase(code);
+}
+
+void call_begin(struct call *c, const struct haggle_sink *sink) {
+    *c = (struct call){0};
+    log_init(&c->log, sink ? sink->log : NULL);
+    if (!sink)
+        return;
+    c->out = sink->out;
+    c->json_stream = sink->json;
+    c->wants_json = sink->json != NULL;
+    if (c->wants_json)
+        json_writer_to_buffer(&c->json, 2);
+}
+
+void call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
+    json_put_object_begin(&c->json);
+    json_member_string(&c->json, "haggle", HAGGLE_VERSION);
+    json_member_string(&c->json, "verb", verb);
+    if (k) {
+        json_put_key(&c->json, "config");
+        knobs_put_json(k, &c->json);
+    }
+}
+
+static void put_error(struct json_writer *w, const struct err *e) {
+    json_put_object_begin(w);
+    json_member_string(w, "haggle", HAGGLE_VERSION);
+    json_put_key(w, "error");
+    json_put_object_begin(w);
+    json_member_string(w, "code", err_name(e->code));
+    json_member_string(w, "text", e->text);
+    json_put_object_end(w);
+    json_put_object_end(w);
+}
+
+// A result that could not be written is a failure of the verb, unless it has a better one.
+static int deliver(struct call *c, int rc) {
+    struct err e = {0};
+    int lost = 0;
+    if (c->wants_json) {
+        // A verb that failed half way through its object has nothing to deliver but the error.
+        if (rc != 0 && (c->json.bytes == 0 || c->json.depth != 0)) {
+            free(c->json.buffer);
+            json_writer_to_buffer(&c->json, 2);
+            put_error(&c->json, &c->err);
+        }
+        lost = json_writer_finish(&c->json, &e);
+        if (lost == 0 && (fwrite(c->json.buffer, 1, c->json.bytes, c->json_stream) !=
+                              c->json.bytes ||
+                          fputc('\n', c->json_stream) == EOF || fflush(c->json_stream) != 0))
+            lost = err_set(&e, ERR_IO, "the JSON result could not be written: %s", strerror(errno));
+        free(c->json.buffer);
+    }
+    if (c->out && (fflush(c->out) != 0 || ferror(c->out)) && lost == 0)
+        lost = err_set(&e, ERR_IO, "the result could not be written: %s", strerror(errno));
+    if (rc == 0 && lost != 0)
+        c->err = e;
+    return rc != 0 ? rc : lost;
+}
+
+int call_end(struct call *c, int rc, struct haggle_error *e) {
+    if (rc != 0 && c->err.code == 0) // a callee that returned a code and no sentence
+        err_set(&c->err, rc, "%s", err_phrase(rc));
+    rc = deliver(c, rc);
+    return rc == 0 ? 0 : api_error(e, &c->err);
+}

@@ -1,0 +1,133 @@
+// machine.c - this machine for the predictor, for MFU and for doctor: read, and measured once.
+//
+// hw/ measures bandwidth and arithmetic by itself; how fast a matrix product runs is asked of the
+// backend that training uses, so that predictions speak of the same code.
+#include "api/api.h"
+
+#include "backend/cpu/cpu.h"
+#include "base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+int machine_threads(const struct knobs *k) {
+    return k->threads > 0 ? (int)k->threads : pool_machine_cpus();
+}
+
+// ---------------------------------------------------------------- matrix products
+
+// Square products of this size are what a layer of a small model has (2 GFLOP each): large enough
+// that the library is at its plateau, small enough for a dozen trials in a blink.
+enum { MATMUL_SIZE = 1024, MATMUL_TRIALS_LEAST = 3 };
+static const uint64_t MATMUL_BUDGET_NS = 200000000;
+
+// A pool, an accountant and a backend for the time of a measurement.
+struct bench_device {
+    struct mem *mem;
+    struct pool *pool;
+    struct backend *backend;
+};
+
+static void device_close(struct bench_device *d) {
+    if (d->backend)
+        d->backend->close(d->backend);
+    if (d->pool)
+        pool_close(d->pool);
+    if (d->mem)
+        mem_close(d->mem);
+    *d = (struct bench_device){0};
+}
+
+static int device_open(struct bench_device *d, const struct knobs *k, const char *blas,
+                       struct err *e) {
+    *d = (struct bench_device){0};
+    struct cpu_options o = {.blas = blas, .isa = knob_choice(KNOB_cpu_isa, (int)k->cpu_isa)};
+    TRY(mem_open(&d->mem, e));
+    TRY(pool_open(&d->pool, machine_threads(k), k->cpu_pin, e));
+    return cpu_backend_open(&d->backend, d->mem, d->pool, &o, e);
+}
+
+static int time_matmul(void *arg, double *flops_per_s, struct err *e) {
+    const struct bench_device *d = arg;
+    const int64_t n = MATMUL_SIZE;
+    void *block;
+    if (!d->backend->run[OP_MATMUL])
+        return err_set(e, ERR_UNSUPPORTED, "the %s backend has no matmul", d->backend->name);
+    TRY(mem_take(d->mem, "measuring", "matmul", (size_t)(3 * n * n) * sizeof(float), &block, e));
+    float *x = block;
+    for (int64_t i = 0; i < 2 * n * n; i++) // no zeros and no denormals: some CPUs treat them apart
+        x[i] = (float)(i % 7) - 3.0f;
+    struct op op = op_make(OP_MATMUL);
+    op.m = op.n = op.k = n;
+    op.scale = 1;
+    struct op_call call = {.op = &op,
+                           .in = {{x, n, DTYPE_F32}, {x + n * n, n, DTYPE_F32}},
+                           .out = {{x + 2 * n * n, n, DTYPE_F32}}};
+    double best = 0;
+    int rc = 0;
+    uint64_t start = clock_ns();
+    for (int i = 0; rc == 0; i++) {
+        uint64_t begin = clock_ns();
+        rc = d->backend->run[OP_MATMUL](d->backend, &call, e);
+        uint64_t now = clock_ns();
+        // The first product pays for page faults and the library's own buffers.
+        if (i > 0 && now > begin)
+            best = fmax(best, 2e9 * (double)n * (double)n * (double)n / (double)(now - begin));
+        if (i >= MATMUL_TRIALS_LEAST && now - start > MATMUL_BUDGET_NS)
+            break;
+    }
+    mem_give(d->mem, block);
+    *flops_per_s = best;
+    return rc;
+}
+
+int machine_matmul(const struct knobs *k, const char *blas, double *flops_per_s,
+                   char name[MACHINE_NAME_BYTES], struct err *e) {
+    struct bench_device d;
+    int rc = device_open(&d, k, blas, e);
+    if (rc == 0) {
+        snprintf(name, MACHINE_NAME_BYTES, "%s", cpu_backend_blas(d.backend));
+        rc = time_matmul(&d, flops_per_s, e);
+    }
+    device_close(&d);
+    return rc;
+}
+
+// ---------------------------------------------------------------- the machine
+
+static bool load_known(struct machine *m, const struct knobs *k) {
+    char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
+    hw_fingerprint(&m->hw, machine_threads(k), key);
+    return hw_rates_path(path, NULL) == 0 && hw_rates_load(&m->rates, path, key, NULL) == 0;
+}
+
+int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e) {
+    memset(m, 0, sizeof *m);
+    hw_machine_read(&m->hw, "");
+    if (how != MACHINE_FRESH)
+        m->has_rates = load_known(m, k);
+    // Figures from before there was a backend lack the matrix product: those are measured again.
+    if (how == MACHINE_FRESH || (how == MACHINE_MEASURE && !(m->has_rates && m->rates.matmul_flops > 0))) {
+        struct bench_device d;
+        int rc = device_open(&d, k, knob_choice(KNOB_cpu_blas, (int)k->cpu_blas), e);
+        if (rc == 0)
+            rc = hw_rates_get(&m->rates, &m->hw, d.pool, d.mem, how == MACHINE_FRESH, time_matmul, &d,
+                              NULL, e);
+        device_close(&d);
+        TRY(rc);
+        m->has_rates = true;
+    }
+    if (m->has_rates)
+        hw_device_from_rates(&m->device, &m->hw, &m->rates);
+    return 0;
+}
+
+void machine_put_json(const struct machine *m, struct json_writer *w) {
+    json_put_key(w, "machine");
+    hw_machine_put_json(&m->hw, w);
+    json_put_key(w, "rates");
+    if (m->has_rates)
+        hw_rates_put_json(&m->rates, w);
+    else
+        json_put_null(w);
+}

@@ -1,0 +1,147 @@
+// plan.c - a session before it runs, in words and in JSON: model, memory by class, predicted time.
+#include "api/api.h"
+
+#include "base/file.h"
+#include "base/text.h"
+#include "data/bytes.h"
+#include "predict/predict.h"
+#include "program/print.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, bool from_folder) {
+    static const char *const tokenizers[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+    if (shape->vocab < BYTES_VOCAB)
+        return false;
+    for (size_t i = 0; from_folder && i < sizeof tokenizers / sizeof *tokenizers; i++) {
+        char path[PATH_MAX];
+        if (file_join(path, sizeof path, k->model, tokenizers[i], NULL) == 0 && file_exists(path))
+            return false;
+    }
+    return true;
+}
+
+int plan_session(struct session *s, const struct knobs *k, struct err *e) {
+    struct session_options o = {.knobs = k, .real = DTYPE_F32};
+    struct model_shape shape;
+    bool from_folder = false;
+    memset(s, 0, sizeof *s); // session_close is safe whatever happens here
+    TRY(model_shape_open(&shape, k->model, &from_folder, e));
+    o.has[SESSION_TRAIN] = true;
+    o.has[SESSION_EVAL] = k->eval_every > 0;
+    if (k->generate_tokens > 0 && plan_speaks_bytes(&shape, k, from_folder)) {
+        // The sample begins with END_OF_TEXT and must leave room for it.
+        int64_t length = k->generate_tokens + 1;
+        o.has[SESSION_GENERATE] = true;
+        o.generate_batch = 1;
+        o.generate_seq = length < shape.max_positions ? length : shape.max_positions;
+    }
+    return session_plan(s, &o, e);
+}
+
+// ---------------------------------------------------------------- words
+
+static const char *family_text(enum model_family f) {
+    static const char *const names[FAMILY_COUNT] = {
+#define X(name, type, arch) type,
+        MODEL_FAMILY_LIST(X)
+#undef X
+    };
+    return (int)f >= 0 && f < FAMILY_COUNT ? names[f] : "unknown";
+}
+
+void plan_print_model(FILE *f, const struct session *s) {
+    const struct model_shape *m = &s->shape;
+    char count[TEXT_UNIT_BYTES];
+    fprintf(f,
+            "model    %s: %s parameters (%s), %" PRId64 " layers, width %" PRId64 ", %" PRId64
+            " heads, vocabulary %" PRId64 ", %s\n",
+            m->name, text_count(count, (double)model_total_elements(m)), family_text(m->family),
+            m->layers, m->width, m->heads, m->vocab,
+            s->from_folder ? "weights from its folder" : "random weights");
+}
+
+void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes) {
+    char a[TEXT_UNIT_BYTES];
+    uint64_t process = s->process_bytes ? s->process_bytes : mem_process_rss_bytes();
+    fprintf(f, "memory\n");
+    program_print_layout(&s->layout, f);
+    fprintf(f, "  %-14s %12s   batches made ahead\n", "loader", text_bytes(a, data_bytes));
+    fprintf(f, "  %-14s %12s   this program itself, before libraries\n", "process",
+            text_bytes(a, process));
+    uint64_t total = s->layout.arena_bytes + data_bytes + process;
+    fprintf(f, "  %-14s %12s   of %s\n", "total", text_bytes(a, total),
+            s->knobs.memory ? "the budget memory=" : "what is available");
+}
+
+void plan_put_model_json(const struct session *s, struct json_writer *w) {
+    const struct model_shape *m = &s->shape;
+    json_put_key(w, "model");
+    json_put_object_begin(w);
+    json_member_string(w, "name", m->name);
+    json_member_string(w, "family", family_text(m->family));
+    json_member_i64(w, "parameters", model_total_elements(m));
+    json_member_bool(w, "from_folder", s->from_folder);
+    json_member_i64(w, "vocab", m->vocab);
+    json_member_i64(w, "width", m->width);
+    json_member_i64(w, "layers", m->layers);
+    json_member_i64(w, "heads", m->heads);
+    json_member_i64(w, "kv_heads", m->kv_heads);
+    json_member_i64(w, "head_dim", m->head_dim);
+    json_member_i64(w, "ffn", m->ffn);
+    json_member_i64(w, "max_positions", m->max_positions);
+    json_member_bool(w, "tied", m->tied);
+    json_put_object_end(w);
+}
+
+// ---------------------------------------------------------------- figures
+
+int plan_predict(const struct session *s, const struct machine *m, double *seconds,
+                 struct err *e) {
+    struct prediction p = {0};
+    struct hw_link none = {.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6}; // one rank
+    TRY(predict_programs(&s->programs[SESSION_TRAIN], 1, &m->device, &none, &p, e));
+    *seconds = p.seconds;
+    prediction_free(&p);
+    return 0;
+}
+
+void plan_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    memset(by_category, 0, CAT_COUNT * sizeof *by_category);
+    for (int i = 0; p && i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            struct op_cost c = op_cost_of(p, &seg->ops[k]);
+            struct op_cost *sum = &by_category[op_info(seg->ops[k].kind)->category];
+            sum->flops += c.flops;
+            sum->bytes += c.bytes;
+            sum->comm_bytes += c.comm_bytes;
+        }
+    }
+}
+
+void api_verdict(struct verdict *out, const struct run_metrics *m, const struct knobs *k,
+                 const struct op_cost by_category[CAT_COUNT], const struct machine *machine) {
+    struct verdict_facts facts = {.threads = machine_threads(k),
+                                  .cpus = machine->hw.usable_cpus,
+                                  .batch_micro = k->batch_micro,
+                                  .micro_batches = k->batch_accum,
+                                  .seq = k->seq,
+                                  .data_workers = (int)k->data_workers,
+                                  .data_prefetch = (int)k->data_prefetch,
+                                  .ranks = 1};
+    double steps = (double)m->split.steps;
+    double matmul_s = 1e-9 * (double)m->split.ns[TIME_MATMUL];
+    double other_s = 1e-9 * (double)m->split.ns[TIME_OTHER];
+    if (matmul_s > 0)
+        facts.matmul_flops_per_s = by_category[CAT_MATMUL].flops * steps / matmul_s;
+    if (other_s > 0)
+        facts.other_bytes_per_s = by_category[CAT_OTHER].bytes * steps / other_s;
+    if (machine->has_rates) {
+        facts.best_matmul_flops_per_s = machine->rates.matmul_flops;
+        facts.best_bytes_per_s = machine->rates.memory_bytes_per_s;
+    }
+    verdict_of(out, &m->split, &facts);
+}

@@ -1,0 +1,46 @@
+// verify.c - haggle_verify: each folder's figures, and one answer for all of them.
+#include "api/api.h"
+
+#include "train/verify.h"
+
+// One folder that is off does not keep the others from being looked at; one that cannot be compared
+// ends the call.
+static int verify(struct call *c, const struct knobs *k, const char *const *folders, size_t n,
+                  bool reference, struct err *e) {
+    size_t off = 0;
+    if (c->wants_json) {
+        call_json_begin(c, "verify", k);
+        json_put_key(&c->json, "folders");
+        json_put_array_begin(&c->json);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct verify_result r = {0};
+        int rc = verify_folder(folders[i], k, reference, &r, e);
+        if (rc == 0 || rc == ERR_NUMERIC) {
+            off += rc != 0;
+            if (c->out)
+                verify_print(&r, c->out, false);
+            if (c->wants_json)
+                verify_put_json(&r, &c->json);
+        }
+        verify_free(&r);
+        if (rc != 0 && rc != ERR_NUMERIC)
+            return rc;
+    }
+    if (c->wants_json) {
+        json_put_array_end(&c->json);
+        json_member_bool(&c->json, "ok", off == 0);
+        json_put_object_end(&c->json);
+    }
+    if (off > 1) // one alone has its own sentence in e
+        return err_set(e, ERR_NUMERIC, "%zu of %zu folders have figures outside their tolerance",
+                       off, n);
+    return off == 0 ? 0 : ERR_NUMERIC;
+}
+
+int haggle_verify(const struct haggle_config *config, const char *const *folders, size_t n,
+                  bool reference, const struct haggle_sink *sink, struct haggle_error *e) {
+    struct call c;
+    call_begin(&c, sink);
+    return call_end(&c, verify(&c, &config->knobs, folders, n, reference, &c.err), e);
+}

@@ -1,0 +1,198 @@
+// cpu_attention.c - attention dealt to threads in units that need no common memory.
+//
+// Forward: a unit is (sequence, head, block of queries). Backward: a unit is (sequence, kv head), which owns its dk, dv and
+// the dq of its query heads; when those are too few for the threads, two passes with smaller units compute the scores
+// twice instead (7 products for 5). Units are taken from a counter, longest first; kernels_attention.inc sums in an order
+// that does not depend on the units, so neither the dealing nor the choice of passes changes a bit.
+#include "backend/cpu/cpu_state.h"
+#include "backend/operands.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+struct units {
+    struct cpu *cpu;
+    const struct op_call *c;
+    _Atomic int64_t next;
+    int64_t count, blocks; // units; blocks of a sequence
+};
+
+// The arguments of sequence b: rows b*T .. b*T+T-1 of every operand.
+static struct attn_args sequence(const struct op_call *c, int64_t b) {
+    const struct op *op = c->op;
+    int64_t row = b * op->seq;
+    bool bwd = op->kind == OP_ATTENTION_BWD;
+    const struct operand *q = &c->in[bwd ? 1 : 0], *k = q + 1, *v = q + 2;
+    const struct operand *start = &c->in[bwd ? 6 : 3];
+    struct attn_args a = {.T = op->seq,
+                          .H = op->heads,
+                          .G = op->kv_heads,
+                          .D = op->head_dim,
+                          .scale = (float)op->scale,
+                          .q = cpu_row(q, row),
+                          .ldq = q->ld,
+                          .k = cpu_row(k, row),
+                          .ldk = k->ld,
+                          .v = cpu_row(v, row),
+                          .ldv = v->ld,
+                          .doc_start = start->data ? (const int32_t *)start->data + row : NULL};
+    if (bwd) {
+        a.dout = cpu_row(&c->in[0], row), a.lddo = c->in[0].ld;
+        a.o = cpu_row(&c->in[4], row), a.ldo = c->in[4].ld;
+        a.lse = (float *)c->in[5].data + b * op->heads * op->seq;
+        a.dq = cpu_row(&c->out[0], row), a.lddq = c->out[0].ld;
+        a.dk = cpu_row(&c->out[1], row), a.lddk = c->out[1].ld;
+        a.dv = cpu_row(&c->out[2], row), a.lddv = c->out[2].ld;
+    } else {
+        a.out = cpu_row(&c->out[0], row), a.ldout = c->out[0].ld;
+        a.lse = (float *)c->out[1].data + b * op->heads * op->seq;
+    }
+    return a;
+}
+
+static bool take(struct units *u, int64_t *unit) {
+    *unit = atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
+    return *unit < u->count;
+}
+
+static void run_units(struct cpu *cpu, const struct op_call *c, int64_t count, pool_fn *fn) {
+    const struct op *op = c->op;
+    struct units u = {.cpu = cpu, .c = c, .count = count};
+    u.blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
+    // Every element of a T x T half, for D multiply-adds each.
+    cpu_run(cpu, fn, &u, op->batch * op->heads * op->seq * (op->seq / 8 + 1) * (op->head_dim / 8 + 1));
+}
+
+static int check_head_dim(const struct op *op, struct err *e) {
+    if (op->head_dim >= 1 && op->head_dim <= ATTN_MAX_D)
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED, "%s: head dimension %lld is not in [1, %d]",
+                   backend_op_name(op->kind), (long long)op->head_dim, (int)ATTN_MAX_D);
+}
+
+// Later blocks of queries see more keys: they go first, so that the last units taken are short.
+static void forward_units(void *arg, int thread, int threads) {
+    (void)threads;
+    struct units *u = arg;
+    const struct op *op = u->c->op;
+    int64_t pairs = op->batch * op->heads, unit;
+    while (take(u, &unit)) {
+        int64_t block = u->blocks - 1 - unit / pairs, pair = unit % pairs;
+        struct attn_args a = sequence(u->c, pair / op->heads);
+        u->cpu->kernels->attn_fwd(&a, pair % op->heads, block, cpu_scratch(u->cpu, thread));
+    }
+}
+
+int cpu_attention(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    const struct op *op = c->op;
+    TRY(check_head_dim(op, e));
+    int64_t blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
+    run_units(cpu, c, op->batch * op->heads * blocks, forward_units);
+    return 0;
+}
+
+// All blocks of a kv head, in order: dq is added to from block to block.
+static void backward_units(void *arg, int thread, int threads) {
+    (void)threads;
+    struct units *u = arg;
+    const struct op *op = u->c->op;
+    int64_t unit;
+    while (take(u, &unit)) {
+        struct attn_args a = sequence(u->c, unit / op->kv_heads);
+        for (int64_t block = 0; block < u->blocks; block++)
+            u->cpu->kernels->attn_bwd_kv(&a, unit % op->kv_heads, block, true,
+                                         cpu_scratch(u->cpu, thread));
+    }
+}
+
+// Early blocks of keys are seen by more queries: they go first.
+static void backward_kv_units(void *arg, int thread, int threads) {
+    (void)threads;
+    struct units *u = arg;
+    const struct op *op = u->c->op;
+    int64_t pairs = op->batch * op->kv_heads, unit;
+    while (take(u, &unit)) {
+        struct attn_args a = sequence(u->c, unit % pairs / op->kv_heads);
+        u->cpu->kernels->attn_bwd_kv(&a, unit % pairs % op->kv_heads, unit / pairs, false,
+                                     cpu_scratch(u->cpu, thread));
+    }
+}
+
+static void backward_q_units(void *arg, int thread, int threads) {
+    (void)threads;
+    struct units *u = arg;
+    const struct op *op = u->c->op;
+    int64_t pairs = op->batch * op->heads, unit;
+    while (take(u, &unit)) {
+        struct attn_args a = sequence(u->c, unit % pairs / op->heads);
+        u->cpu->kernels->attn_bwd_q(&a, unit % pairs % op->heads, u->blocks - 1 - unit / pairs,
+                                    cpu_scratch(u->cpu, thread));
+    }
+}
+
+int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    const struct op *op = c->op;
+    TRY(check_head_dim(op, e));
+    int64_t pairs = op->batch * op->kv_heads, blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
+    // One pass keeps pairs / (rounds x threads) of the threads busy; two passes keep all, at 7/5 of the work.
+    int64_t rounds = (pairs + cpu->threads - 1) / cpu->threads;
+    if (cpu->threads == 1 || blocks == 1 || 7 * pairs >= 5 * rounds * cpu->threads) {
+        run_units(cpu, c, pairs, backward_units);
+        return 0;
+    }
+    run_units(cpu, c, pairs * blocks, backward_kv_units);
+    run_units(cpu, c, op->batch * op->heads * blocks, backward_q_units);
+    return 0;
+}
+
+// ---------------------------------------------------------------- generation
+
+static int check_positions(const struct op *op, const int32_t *positions, int64_t rows, struct err *e) {
+    for (int64_t b = 0; b < rows; b++)
+        if (positions[b] < 0 || positions[b] >= op->seq)
+            return err_set(e, ERR_USAGE, "%s: position %d of sequence %lld is not in [0, %lld)",
+                           backend_op_name(op->kind), positions[b], (long long)b, (long long)op->seq);
+    return 0;
+}
+
+int cpu_kv_append(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)cpu;
+    const struct op *op = c->op;
+    const int32_t *positions = c->in[2].data;
+    size_t bytes = (size_t)(op->kv_heads * op->head_dim) * sizeof(float);
+    TRY(check_positions(op, positions, op->m, e));
+    for (int64_t b = 0; b < op->m; b++) {
+        memcpy(cpu_row(&c->out[0], b * op->seq + positions[b]), cpu_row(&c->in[0], b), bytes);
+        memcpy(cpu_row(&c->out[1], b * op->seq + positions[b]), cpu_row(&c->in[1], b), bytes);
+    }
+    return 0;
+}
+
+static void decode_units(void *arg, int thread, int threads) {
+    (void)threads;
+    struct units *u = arg;
+    const struct op_call *c = u->c;
+    const struct op *op = c->op;
+    const int32_t *positions = c->in[3].data;
+    int64_t D = op->head_dim, share = op->heads / op->kv_heads, unit;
+    while (take(u, &unit)) {
+        int64_t b = unit / op->heads, h = unit % op->heads;
+        u->cpu->kernels->attn_decode(cpu_row(&c->out[0], b) + h * D, cpu_row(&c->in[0], b) + h * D,
+                                     cpu_row(&c->in[1], b * op->seq) + h / share * D, c->in[1].ld,
+                                     cpu_row(&c->in[2], b * op->seq) + h / share * D, c->in[2].ld,
+                                     positions[b] + 1, D, (float)op->scale, cpu_scratch(u->cpu, thread));
+    }
+}
+
+int cpu_attention_decode(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    const struct op *op = c->op;
+    const int32_t *positions = c->in[3].data;
+    TRY(check_head_dim(op, e));
+    TRY(check_positions(op, positions, op->batch, e));
+    struct units u = {.cpu = cpu, .c = c, .count = op->batch * op->heads};
+    int64_t keys = 0;
+    for (int64_t b = 0; b < op->batch; b++)
+        keys += positions[b] + 1;
+    cpu_run(cpu, decode_units, &u, keys * op->heads * op->head_dim);
+    return 0;
+}

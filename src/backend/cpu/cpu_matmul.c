@@ -1,0 +1,125 @@
+// cpu_matmul.c - the three matrix products of a layer, cut into one piece of C per thread.
+//
+// The pieces form a grid of rows and columns chosen for the least work per thread: each thread packs its own B, so few
+// rows of wide pieces are cheapest until the columns run out. With the builtin kernels an element of C is the same
+// however C is cut; with a library it may differ in the last bit between thread counts.
+#include "backend/cpu/cpu_state.h"
+
+#include <math.h>
+
+struct product {
+    struct cpu *cpu;
+    struct gemm_args g;
+    int rows, columns; // of the grid; rows * columns <= threads
+};
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 (it often comes from main
+// memory), of A about 3 for each block of columns it is packed for.
+static double piece_cost(const struct gemm_args *g, const struct cpu_kernels *k, int rows, int columns) {
+    double m = (double)(ceil_div(ceil_div(g->m, k->gemm_mr), rows) * k->gemm_mr);
+    double n = (double)(ceil_div(ceil_div(g->n, k->gemm_nr), columns) * k->gemm_nr);
+    return (m * n + 8 * n + 3 * m * ceil(n / 512)) * (double)g->k;
+}
+
+static void choose_grid(struct product *p) {
+    double best = INFINITY;
+    int threads = p->cpu->threads;
+    for (int rows = 1; rows <= threads; rows++) {
+        double cost = piece_cost(&p->g, p->cpu->kernels, rows, threads / rows);
+        if (cost < best) {
+            best = cost;
+            p->rows = rows;
+            p->columns = threads / rows;
+        }
+    }
+}
+
+static void multiply_piece(void *arg, int thread, int threads) {
+    const struct product *p = arg;
+    const struct cpu_kernels *kernels = p->cpu->kernels;
+    int rows = threads == 1 ? 1 : p->rows, columns = threads == 1 ? 1 : p->columns;
+    if (thread >= rows * columns)
+        return;
+    int64_t i0, i1, j0, j1;
+    pool_share(p->g.m, kernels->gemm_mr, thread / columns, rows, &i0, &i1);
+    pool_share(p->g.n, kernels->gemm_nr, thread % columns, columns, &j0, &j1);
+    if (i0 >= i1 || j0 >= j1)
+        return;
+    struct gemm_args g = p->g;
+    g.m = i1 - i0;
+    g.n = j1 - j0;
+    g.a += g.ta ? i0 : i0 * g.lda;
+    g.b += g.tb ? j0 * g.ldb : j0;
+    g.c += i0 * g.ldc + j0;
+    g.bias = g.bias ? g.bias + j0 : NULL;
+    if (!blas_gemm(&p->cpu->blas, &g))
+        kernels->gemm(&g, cpu_scratch(p->cpu, thread));
+}
+
+static int multiply(struct cpu *cpu, const struct gemm_args *g) {
+    struct product p = {.cpu = cpu, .g = *g};
+    if (g->m == 0 || g->n == 0)
+        return 0;
+    choose_grid(&p);
+    cpu_run(cpu, multiply_piece, &p, g->m * g->n * (g->k / 16 + 1));
+    return 0;
+}
+
+int cpu_matmul(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    const struct op *op = c->op;
+    return multiply(cpu, &(struct gemm_args){.m = op->m,
+                                             .n = op->n,
+                                             .k = op->k,
+                                             .alpha = (float)op->scale,
+                                             .a = c->in[0].data,
+                                             .lda = c->in[0].ld,
+                                             .b = c->in[1].data,
+                                             .ldb = c->in[1].ld,
+                                             .tb = !(op->flags & OP_IN_OUT),
+                                             .bias = c->in[2].data,
+                                             .c = c->out[0].data,
+                                             .ldc = c->out[0].ld,
+                                             .accumulate = op->flags & OP_ACCUMULATE});
+}
+
+int cpu_matmul_dx(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    const struct op *op = c->op;
+    return multiply(cpu, &(struct gemm_args){.m = op->m,
+                                             .n = op->k,
+                                             .k = op->n,
+                                             .alpha = (float)op->scale,
+                                             .a = c->in[0].data,
+                                             .lda = c->in[0].ld,
+                                             .b = c->in[1].data,
+                                             .ldb = c->in[1].ld,
+                                             .tb = op->flags & OP_IN_OUT,
+                                             .c = c->out[0].data,
+                                             .ldc = c->out[0].ld,
+                                             .accumulate = op->flags & OP_ACCUMULATE});
+}
+
+// dW has W's layout: [k,n] = x' dy with IN_OUT, else [n,k] = dy' x.
+int cpu_matmul_dw(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    const struct op *op = c->op;
+    bool in_out = op->flags & OP_IN_OUT;
+    const struct operand *left = &c->in[in_out ? 0 : 1], *right = &c->in[in_out ? 1 : 0];
+    return multiply(cpu, &(struct gemm_args){.m = in_out ? op->k : op->n,
+                                             .n = in_out ? op->n : op->k,
+                                             .k = op->m,
+                                             .alpha = (float)op->scale,
+                                             .a = left->data,
+                                             .lda = left->ld,
+                                             .ta = true,
+                                             .b = right->data,
+                                             .ldb = right->ld,
+                                             .c = c->out[0].data,
+                                             .ldc = c->out[0].ld,
+                                             .accumulate = op->flags & OP_ACCUMULATE});
+}

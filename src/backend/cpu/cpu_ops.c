@@ -1,0 +1,476 @@
+// cpu_ops.c - every op but matrix products and attention: splits the work over the pool and calls the kernels.
+//
+// How each kind of op is split, and why that cannot change its result:
+//   element by element   by elements or rows; every element is its own
+//   row by row           by rows; a row is computed by one thread (norm, rope, loss, argmax)
+//   sums over rows       by columns; a column is summed by one thread, rows in order (bias, norm weights, embedding)
+//   sums over all        by blocks whose size depends on n only, added in order (gradient norm)
+#include "backend/cpu/cpu_state.h"
+#include "backend/cpu/plain.h"
+#include "backend/operands.h"
+#include "model/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+// Below this many elements a fork-join costs more than it saves.
+enum { WORK_TO_SHARE = 16384 };
+
+void cpu_run(struct cpu *cpu, pool_fn *fn, void *arg, int64_t work) {
+    if (cpu->threads == 1 || work < WORK_TO_SHARE)
+        fn(arg, 0, 1);
+    else
+        pool_run(cpu->pool, fn, arg);
+}
+
+struct task {
+    struct cpu *cpu;
+    const struct op_call *c;
+    const struct adamw_scalars *adamw;
+    int64_t block;
+};
+
+// ---------------------------------------------------------------- element by element
+
+// Calls `span` with (row, column, n) pieces that cover this thread's share of the op's m x n elements. When every operand
+// is without gaps the matrix is one long row.
+typedef void span_fn(const struct task *t, int64_t row, int64_t column, int64_t n);
+
+static void for_spans(const struct task *t, int n_in, int n_out, int thread, int threads, span_fn *span) {
+    const struct op *op = t->c->op;
+    int64_t m = op->m, n = op->n, begin, end;
+    bool flat = true;
+    for (int i = 0; i < n_in; i++)
+        flat &= t->c->in[i].ld == n;
+    for (int i = 0; i < n_out; i++)
+        flat &= t->c->out[i].ld == n;
+    if (flat || m == 1) {
+        pool_share(m * n, 1024, thread, threads, &begin, &end);
+        if (begin < end)
+            span(t, 0, begin, end - begin);
+        return;
+    }
+    pool_share(m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        span(t, i, 0, n);
+}
+
+// One pool function per op: the span, and how many operands it has.
+#define SPAN_OP(name, n_in, n_out)                                                                 \
+    static void name##_share(void *arg, int thread, int threads) {                                 \
+        for_spans(arg, n_in, n_out, thread, threads, name##_span);                                 \
+    }                                                                                              \
+    int cpu_##name(struct cpu *cpu, const struct op_call *c, struct err *e) {                      \
+        (void)e;                                                                                   \
+        struct task t = {.cpu = cpu, .c = c};                                                      \
+        cpu_run(cpu, name##_share, &t, c->op->m *c->op->n);                                        \
+        return 0;                                                                                  \
+    }
+
+static void add_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    t->cpu->kernels->add(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column,
+                         cpu_row(&c->in[1], row) + column, n);
+}
+SPAN_OP(add, 2, 1)
+
+static void act_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    t->cpu->kernels->act(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column, n,
+                         c->op->act);
+}
+SPAN_OP(act, 1, 1)
+
+static void act_bwd_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    t->cpu->kernels->act_bwd(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column,
+                             cpu_row(&c->in[1], row) + column, n, c->op->act);
+}
+SPAN_OP(act_bwd, 2, 1)
+
+static void swiglu_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    t->cpu->kernels->swiglu(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column,
+                            cpu_row(&c->in[1], row) + column, n);
+}
+SPAN_OP(swiglu, 2, 1)
+
+static void swiglu_bwd_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    t->cpu->kernels->swiglu_bwd(cpu_row(&c->out[0], row) + column, cpu_row(&c->out[1], row) + column,
+                                cpu_row(&c->in[0], row) + column, cpu_row(&c->in[1], row) + column,
+                                cpu_row(&c->in[2], row) + column, n);
+}
+SPAN_OP(swiglu_bwd, 3, 2)
+
+static void copy_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    float *y = cpu_row(&c->out[0], row) + column;
+    const float *x = cpu_row(&c->in[0], row) + column;
+    if (c->op->flags & OP_ACCUMULATE)
+        t->cpu->kernels->add(y, y, x, n);
+    else
+        memmove(y, x, (size_t)n * sizeof *y);
+}
+
+static void copy_share(void *arg, int thread, int threads) {
+    for_spans(arg, 1, 1, thread, threads, copy_span);
+}
+
+int cpu_copy(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    if (c->in[0].dtype != DTYPE_F32 || c->out[0].dtype != DTYPE_F32)
+        return plain_copy(c, e);
+    cpu_run(cpu, copy_share, &t, c->op->m * c->op->n);
+    return 0;
+}
+
+// Any element type: a row is n elements of dtype_bytes; m = 0 stands for one row.
+static void zero_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct operand *y = &t->c->out[0];
+    int64_t size = (int64_t)dtype_bytes(y->dtype), m = t->c->op->m, n = t->c->op->n, begin, end;
+    if (m <= 1 || y->ld == n) {
+        pool_share((m > 0 ? m : 1) * n * size, 4096, thread, threads, &begin, &end);
+        if (begin < end)
+            memset((char *)y->data + begin, 0, (size_t)(end - begin));
+        return;
+    }
+    pool_share(m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memset((char *)y->data + i * y->ld * size, 0, (size_t)(n * size));
+}
+
+int cpu_zero(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    struct task t = {.cpu = cpu, .c = c};
+    cpu_run(cpu, zero_share, &t, (c->op->m > 0 ? c->op->m : 1) * c->op->n);
+    return 0;
+}
+
+// The plain cast on this thread's rows, or on its part of the only row.
+static void cast_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    struct op op = *t->c->op;
+    struct op_call part = *t->c;
+    bool flat = op.m <= 1 || (part.in[0].ld == op.n && part.out[0].ld == op.n);
+    int64_t begin, end, skip_in, skip_out;
+    if (flat) {
+        pool_share((op.m > 0 ? op.m : 1) * op.n, 1024, thread, threads, &begin, &end);
+        skip_in = skip_out = begin;
+        op.m = 1;
+        op.n = end - begin;
+    } else {
+        pool_share(op.m, 1, thread, threads, &begin, &end);
+        skip_in = begin * part.in[0].ld;
+        skip_out = begin * part.out[0].ld;
+        op.m = end - begin;
+    }
+    if (begin >= end)
+        return;
+    part.op = &op;
+    part.in[0].data = (char *)part.in[0].data + skip_in * (int64_t)dtype_bytes(part.in[0].dtype);
+    part.out[0].data = (char *)part.out[0].data + skip_out * (int64_t)dtype_bytes(part.out[0].dtype);
+    plain_cast(&part, NULL);
+}
+
+int cpu_cast(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    struct op nothing = *c->op;
+    struct op_call check = *c;
+    nothing.m = 0;
+    nothing.n = 0;
+    check.op = &nothing;
+    TRY(plain_cast(&check, e)); // the types, before threads that cannot report
+    cpu_run(cpu, cast_share, &t, (c->op->m > 0 ? c->op->m : 1) * c->op->n);
+    return 0;
+}
+
+// ---------------------------------------------------------------- embedding
+
+static void embed_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const int32_t *ids = c->in[0].data, *positions = c->in[2].data;
+    int64_t begin, end, n = c->op->n;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const float *from = cpu_row(&c->in[1], ids[i]);
+        float *x = cpu_row(&c->out[0], i);
+        if (positions && c->in[3].data)
+            t->cpu->kernels->add(x, from, cpu_row(&c->in[3], positions[i]), n);
+        else
+            memcpy(x, from, (size_t)n * sizeof *x);
+    }
+}
+
+int cpu_embed(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    const int32_t *ids = c->in[0].data, *positions = c->in[2].data;
+    for (int64_t i = 0; i < c->op->m; i++) {
+        if (ids[i] < 0 || ids[i] >= c->op->k)
+            return err_set(e, ERR_USAGE, "embed: token id %d of row %lld is not in [0, %lld)", ids[i],
+                           (long long)i, (long long)c->op->k);
+        if (positions && positions[i] < 0)
+            return err_set(e, ERR_USAGE, "embed: position %d of row %lld is negative", positions[i],
+                           (long long)i);
+    }
+    cpu_run(cpu, embed_share, &t, c->op->m * c->op->n);
+    return 0;
+}
+
+static void embed_dw_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const struct op *op = c->op;
+    const int32_t *ids = c->in[0].data;
+    int64_t begin, end;
+    pool_share(op->n, 16, thread, threads, &begin, &end);
+    if (begin >= end)
+        return;
+    if (!(op->flags & OP_ACCUMULATE))
+        for (int64_t r = 0; r < op->k; r++)
+            memset(cpu_row(&c->out[0], r) + begin, 0, (size_t)(end - begin) * sizeof(float));
+    for (int64_t i = 0; i < op->m; i++) {
+        if (ids[i] < 0 || ids[i] >= op->k)
+            continue;
+        float *to = cpu_row(&c->out[0], ids[i]) + begin;
+        t->cpu->kernels->add(to, to, cpu_row(&c->in[1], i) + begin, end - begin);
+    }
+}
+
+int cpu_embed_dw(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    struct task t = {.cpu = cpu, .c = c};
+    cpu_run(cpu, embed_dw_share, &t, (c->op->m + c->op->k) * c->op->n);
+    return 0;
+}
+
+int cpu_gather_rows(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)cpu; // a row per sequence: never worth sharing
+    const int32_t *rows = c->in[1].data;
+    for (int64_t i = 0; i < c->op->m; i++)
+        if (rows[i] < 0 || (c->op->k > 0 && rows[i] >= c->op->k))
+            return err_set(e, ERR_USAGE, "gather_rows: row %d does not exist", rows[i]);
+    for (int64_t i = 0; i < c->op->m; i++)
+        memcpy(cpu_row(&c->out[0], i), cpu_row(&c->in[0], rows[i]), (size_t)c->op->n * sizeof(float));
+    return 0;
+}
+
+// ---------------------------------------------------------------- row by row
+
+#define ROW_OP(name, work)                                                                         \
+    int cpu_##name(struct cpu *cpu, const struct op_call *c, struct err *e) {                      \
+        (void)e;                                                                                   \
+        struct task t = {.cpu = cpu, .c = c};                                                      \
+        cpu_run(cpu, name##_share, &t, work);                                                      \
+        return 0;                                                                                  \
+    }
+
+static void norm_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    float *stats = c->out[1].data;
+    int64_t begin, end;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        t->cpu->kernels->norm(cpu_row(&c->out[0], i), stats + 2 * i, cpu_row(&c->in[0], i),
+                              c->in[1].data, c->in[2].data, c->op->n, (float)c->op->scale,
+                              c->op->flags & OP_RMS);
+}
+ROW_OP(norm, c->op->m *c->op->n)
+
+static void norm_dx_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const float *stats = c->in[3].data;
+    int64_t begin, end;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        t->cpu->kernels->norm_dx(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i), cpu_row(&c->in[1], i),
+                                 c->in[2].data, stats + 2 * i, c->op->n, c->op->flags & OP_RMS,
+                                 c->op->flags & OP_ACCUMULATE);
+}
+ROW_OP(norm_dx, c->op->m *c->op->n)
+
+// libm per element: a table is made once per micro-batch.
+static void rope_table_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const int32_t *positions = c->in[0].data;
+    const float *inv_freq = c->in[1].data;
+    int64_t begin, end, half = c->op->head_dim / 2;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *row = cpu_row(&c->out[0], i);
+        for (int64_t j = 0; j < half; j++) {
+            float angle = (float)positions[i] * inv_freq[j];
+            row[j] = cosf(angle);
+            row[half + j] = sinf(angle);
+        }
+    }
+}
+ROW_OP(rope_table, 8 * c->op->m * c->op->head_dim)
+
+static void rope_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    int64_t begin, end;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        t->cpu->kernels->rope(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i), cpu_row(&c->in[1], i),
+                              c->op->heads, c->op->head_dim, c->op->flags & OP_INVERSE);
+}
+ROW_OP(rope, c->op->m *c->op->heads *c->op->head_dim)
+
+static void loss_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const int32_t *targets = c->in[1].data;
+    const double *hyper = c->in[2].data;
+    float *row_loss = c->out[1].data;
+    bool with_grad = c->op->flags & OP_WITH_GRAD;
+    float factor = with_grad ? (float)hyper[HYPER_LOSS_FACTOR] : 0;
+    int64_t begin, end, n = c->op->n;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *x = cpu_row(&c->out[0], i);
+        if (targets[i] >= 0)
+            row_loss[i] = t->cpu->kernels->loss(x, n, targets[i], with_grad, factor);
+        else {
+            row_loss[i] = 0;
+            if (with_grad)
+                memset(x, 0, (size_t)n * sizeof *x);
+        }
+    }
+}
+
+int cpu_loss(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    const int32_t *targets = c->in[1].data;
+    if (c->op->flags & OP_WITH_GRAD && !c->in[2].data)
+        return err_set(e, ERR_INTERNAL, "loss: WITH_GRAD needs hyper");
+    for (int64_t i = 0; i < c->op->m; i++)
+        if (targets[i] >= c->op->n)
+            return err_set(e, ERR_USAGE, "loss: target id %d of row %lld is not in [0, %lld)",
+                           targets[i], (long long)i, (long long)c->op->n);
+    cpu_run(cpu, loss_share, &t, c->op->m * c->op->n);
+    return 0;
+}
+
+int cpu_loss_sum(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)cpu, (void)e;
+    const float *row_loss = c->in[0].data;
+    const int32_t *targets = c->in[1].data;
+    double *results = c->out[0].data, sum = 0, count = 0;
+    for (int64_t i = 0; i < c->op->m; i++) {
+        sum += (double)row_loss[i];
+        count += targets[i] >= 0;
+    }
+    results[RESULT_LOSS_SUM] += sum;
+    results[RESULT_TOKENS] += count;
+    return 0;
+}
+
+static void argmax_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    int32_t *ids = c->out[0].data;
+    int64_t begin, end;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        ids[i] = (int32_t)t->cpu->kernels->argmax(cpu_row(&c->in[0], i), c->op->n);
+}
+ROW_OP(argmax, c->op->m *c->op->n)
+
+// ---------------------------------------------------------------- sums over rows
+
+static void bias_db_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    int64_t begin, end;
+    pool_share(c->op->n, 64, thread, threads, &begin, &end);
+    if (begin < end)
+        t->cpu->kernels->column_sum((float *)c->out[0].data + begin, (float *)c->in[0].data + begin,
+                                    c->in[0].ld, c->op->m, end - begin, c->op->flags & OP_ACCUMULATE);
+}
+ROW_OP(bias_db, c->op->m *c->op->n)
+
+static void norm_dw_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    float *db = c->out[1].data;
+    int64_t begin, end;
+    pool_share(c->op->n, 32, thread, threads, &begin, &end);
+    if (begin < end)
+        t->cpu->kernels->norm_dw((float *)c->out[0].data + begin, db ? db + begin : NULL,
+                                 (float *)c->in[0].data + begin, c->in[0].ld,
+                                 (float *)c->in[1].data + begin, c->in[1].ld, c->in[2].data, c->op->m,
+                                 end - begin, c->op->flags & OP_ACCUMULATE);
+}
+ROW_OP(norm_dw, c->op->m *c->op->n)
+
+// ---------------------------------------------------------------- update
+
+static void grad_sqnorm_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const float *g = t->c->in[0].data;
+    int64_t n = t->c->op->n, begin, end;
+    pool_share((n + t->block - 1) / t->block, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t left = n - i * t->block;
+        t->cpu->partial[i] = t->cpu->kernels->sum_squares(g + i * t->block, left < t->block ? left : t->block);
+    }
+}
+
+int cpu_grad_sqnorm(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    int64_t n = c->op->n, block = 16384;
+    while ((n + block - 1) / block > CPU_SQNORM_BLOCKS)
+        block *= 2;
+    struct task t = {.cpu = cpu, .c = c, .block = block};
+    cpu_run(cpu, grad_sqnorm_share, &t, n);
+    double *sq = c->out[0].data, sum = 0;
+    for (int64_t i = 0; i < (n + block - 1) / block; i++)
+        sum += cpu->partial[i];
+    *sq = c->op->flags & OP_ACCUMULATE ? *sq + sum : sum;
+    return 0;
+}
+
+int cpu_clip(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)cpu, (void)e;
+    return plain_clip(c);
+}
+
+static void adamw_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    int64_t begin, end;
+    pool_share(c->op->n, 1024, thread, threads, &begin, &end);
+    if (begin < end)
+        t->cpu->kernels->adamw((float *)c->out[0].data + begin, (float *)c->out[1].data + begin,
+                               (float *)c->out[2].data + begin, (float *)c->in[0].data + begin,
+                               end - begin, t->adamw);
+}
+
+// The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its digits.
+int cpu_adamw(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    const double *hyper = c->in[1].data, *clip = c->in[2].data;
+    if (clip && clip[CLIP_SKIP] != 0)
+        return 0;
+    struct adamw_scalars s = {
+        .factor = clip ? (float)clip[CLIP_FACTOR] : 1,
+        .beta1 = (float)hyper[HYPER_BETA1],
+        .one_minus_beta1 = (float)(1 - hyper[HYPER_BETA1]),
+        .beta2 = (float)hyper[HYPER_BETA2],
+        .one_minus_beta2 = (float)(1 - hyper[HYPER_BETA2]),
+        .keep = c->op->flags & OP_DECAY ? (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]) : 1,
+        .step = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]),
+        .inv_root_bias2 = (float)(1 / sqrt(hyper[HYPER_BIAS2])),
+        .eps = (float)hyper[HYPER_EPS],
+    };
+    struct task t = {.cpu = cpu, .c = c, .adamw = &s};
+    cpu_run(cpu, adamw_share, &t, c->op->n);
+    return 0;
+}

@@ -1,0 +1,430 @@
+// checkpoint.c - the folder of checkpoints: opening, locking, cleaning up, writing, removing. What
+// is on disk and why it survives a crash: checkpoint.h. Reading back: resume.c.
+#include "train/checkpoint.h"
+#include "train/checkpoint_dir.h"
+#include "train/snapshot.h"
+
+#include "base/file.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+// config.json and manifest.json, with room: thirteen hundred bytes and five thousand today, and a
+// few knobs may hold paths of a thousand characters.
+enum { SMALL_FILES_BYTES = 32 << 10 };
+enum { ASIDE_MOST = 10000 };
+
+// ---------------------------------------------------------------- names
+
+// "step-000000120" and what follows the digits; false for other names.
+static bool parse_name(const char *name, int64_t *step, const char **rest) {
+    static const char prefix[] = "step-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return false;
+    const char *digits = name + sizeof prefix - 1;
+    size_t n = strspn(digits, "0123456789");
+    if (n < CHECKPOINT_DIGITS || n > CHECKPOINT_DIGITS + 1) // steps go to 10^9
+        return false;
+    *step = 0;
+    for (size_t i = 0; i < n; i++)
+        *step = *step * 10 + (digits[i] - '0');
+    *rest = digits + n;
+    return true;
+}
+
+int checkpoint_path(const char *dir, int64_t step, const char *ending, char out[PATH_MAX],
+                    struct err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "step-%0*" PRId64 "%s", CHECKPOINT_DIGITS, step, ending);
+    return file_join(out, PATH_MAX, dir, name, e);
+}
+
+void checkpoint_say(const struct checkpoint_listener *l, enum log_level level, const char *format,
+                    ...) {
+    char text[CHECKPOINT_TEXT_BYTES];
+    if (l->say == NULL)
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    l->say(l->arg, level, text);
+}
+
+// ---------------------------------------------------------------- what is there
+
+struct scan {
+    struct checkpoint_list *list;
+    const char *dir;
+    struct err *e;
+};
+
+static int note_step(void *arg, const char *name) {
+    struct scan *s = arg;
+    int64_t step;
+    const char *rest;
+    if (!parse_name(name, &step, &rest) || *rest != '\0')
+        return 0;
+    struct checkpoint_list *l = s->list;
+    if (l->count == l->capacity) {
+        size_t wider = l->capacity ? 2 * l->capacity : 16;
+        int64_t *steps = realloc(l->steps, wider * sizeof *steps);
+        if (steps == NULL)
+            return err_set(s->e, ERR_MEMORY, "no memory to list the checkpoints in '%s'", s->dir);
+        l->steps = steps;
+        l->capacity = wider;
+    }
+    l->steps[l->count++] = step;
+    return 0;
+}
+
+static int compare_steps(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err *e) {
+    *l = (struct checkpoint_list){0};
+    struct scan s = {l, dir, e};
+    if (!file_is_dir(dir))
+        return 0;
+    int rc = file_list_dir(dir, note_step, &s, e);
+    if (rc != 0)
+        checkpoint_list_close(l);
+    else if (l->count > 1)
+        qsort(l->steps, l->count, sizeof *l->steps, compare_steps);
+    return rc;
+}
+
+void checkpoint_list_close(struct checkpoint_list *l) {
+    free(l->steps);
+    *l = (struct checkpoint_list){0};
+}
+
+// ---------------------------------------------------------------- opening
+
+// Unfinished saves and removals: step-N.tmp, step-N.old.tmp.
+static int remove_stale(void *arg, const char *name) {
+    struct checkpoint_dir *d = arg;
+    int64_t step;
+    const char *rest;
+    char path[PATH_MAX];
+    struct err e = {0};
+    size_t n = strlen(name);
+    if (!parse_name(name, &step, &rest) || n < 4 || strcmp(name + n - 4, ".tmp") != 0)
+        return 0;
+    int rc = file_join(path, sizeof path, d->path, name, &e);
+    if (rc == 0)
+        rc = file_remove_tree(path, &e);
+    // In the way of nothing but its own step: worth a word, not the run.
+    if (rc != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "an unfinished checkpoint stays behind: %s", e.text);
+    else
+        checkpoint_say(&d->listener, LOG_INFO, "removed '%s', which a crash left unfinished", path);
+    return 0;
+}
+
+static int lock_dir(struct checkpoint_dir *d, struct err *e) {
+    do {
+        d->lock_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (d->lock_fd < 0 && errno == EINTR);
+    if (d->lock_fd < 0)
+        return err_set(e, ERR_IO, "cannot open the directory '%s': %s", d->path, strerror(errno));
+    int rc;
+    do {
+        rc = flock(d->lock_fd, LOCK_EX | LOCK_NB);
+    } while (rc != 0 && errno == EINTR);
+    // Filesystems without locks say so in various ways; only "taken" is an answer.
+    if (rc != 0 && errno == EWOULDBLOCK)
+        return err_set(
+            e, ERR_USAGE,
+            "another process is training in '%s': wait for it, or choose another run.dir", d->path);
+    return 0;
+}
+
+static void unlock_dir(struct checkpoint_dir *d) {
+    if (d->lock_fd >= 0)
+        close(d->lock_fd);
+    d->lock_fd = -1;
+}
+
+// resume=false: what an earlier run has saved is neither mixed with the new nor lost.
+static int move_aside(struct checkpoint_dir *d, struct err *e) {
+    struct checkpoint_list list;
+    TRY(checkpoint_list_open(&list, d->path, e));
+    size_t count = list.count;
+    checkpoint_list_close(&list);
+    if (count == 0)
+        return 0;
+    char to[PATH_MAX + 16];
+    for (int i = 1; i < ASIDE_MOST; i++) {
+        snprintf(to, sizeof to, "%s.%d", d->path, i);
+        if (file_exists(to))
+            continue;
+        TRY(file_rename(d->path, to, e));
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "resume=false: %zu checkpoint%s of an earlier run %s now in '%s'", count,
+                       count == 1 ? "" : "s", count == 1 ? "is" : "are", to);
+        unlock_dir(d);
+        TRY(file_make_dirs(d->path, e));
+        return lock_dir(d, e);
+    }
+    return err_set(e, ERR_IO, "'%s' has been moved aside %d times already: remove some", d->path,
+                   ASIDE_MOST - 1);
+}
+
+static int prepare(struct checkpoint_dir *d, bool resume, struct err *e) {
+    TRY(file_make_dirs(d->path, e));
+    TRY(lock_dir(d, e));
+    TRY(file_list_dir(d->path, remove_stale, d, e));
+    return resume ? 0 : move_aside(d, e);
+}
+
+int checkpoint_dir_open(struct checkpoint_dir **out, const struct checkpoint_options *o,
+                        struct err *e) {
+    *out = NULL;
+    if (o->run_dir[0] == '\0')
+        return err_set(e, ERR_USAGE, "run.dir is empty: checkpoints need a folder");
+    struct checkpoint_dir *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return err_set(e, ERR_MEMORY, "no memory to open '%s'", o->run_dir);
+    d->lock_fd = -1;
+    d->keep = o->keep > 1 ? o->keep : 1;
+    d->listener = o->listener;
+    int rc = file_join(d->path, sizeof d->path, o->run_dir, CHECKPOINT_FOLDER, e);
+    if (rc == 0 && o->save)
+        rc = prepare(d, o->resume, e);
+    if (rc != 0) {
+        checkpoint_dir_close(d);
+        return rc;
+    }
+    *out = d;
+    return 0;
+}
+
+void checkpoint_dir_close(struct checkpoint_dir *d) {
+    if (d == NULL)
+        return;
+    unlock_dir(d);
+    free(d);
+}
+
+// ---------------------------------------------------------------- room
+
+uint64_t checkpoint_estimate_bytes(const struct session *s) {
+    return snapshot_bytes(s) + SMALL_FILES_BYTES;
+}
+
+int checkpoint_check_space(const struct checkpoint_dir *d, const struct session *s, int64_t saves,
+                           struct err *e) {
+    struct checkpoint_list list;
+    uint64_t free_bytes, each = checkpoint_estimate_bytes(s);
+    TRY(checkpoint_list_open(&list, d->path, e));
+    int64_t there = (int64_t)list.count < d->keep ? (int64_t)list.count : d->keep;
+    checkpoint_list_close(&list);
+    // keep and one more while the next is written; those that are there are paid for.
+    int64_t count = d->keep + 1 - there;
+    if (saves < count)
+        count = saves;
+    if (count <= 0)
+        return 0;
+    TRY(file_free_bytes(d->path, &free_bytes, e));
+    if (free_bytes / (uint64_t)count >= each)
+        return 0;
+    char one[TEXT_UNIT_BYTES], all[TEXT_UNIT_BYTES], have[TEXT_UNIT_BYTES];
+    uint64_t need;
+    if (__builtin_mul_overflow((uint64_t)count, each, &need))
+        need = UINT64_MAX;
+    return err_set(e, ERR_IO,
+                   "the disk of '%s' has %s free; the run needs %s for %" PRId64
+                   " checkpoint%s of %s (save.keep=%" PRId64
+                   " and one more while it is written). Free some, lower save.keep, choose another "
+                   "run.dir, or set save.every=0 save.last=false",
+                   d->path, text_bytes(have, free_bytes), text_bytes(all, need), count,
+                   count == 1 ? "" : "s", text_bytes(one, each), d->keep);
+}
+
+// ---------------------------------------------------------------- saving
+
+int checkpoint_model_identity(const struct model_shape *shape, char hash[HASH_TEXT_BYTES],
+                              char **config, size_t *config_bytes, struct err *e) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (f == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for the model's config.json");
+    int rc = model_shape_write_config(shape, f, e);
+    if (rc == 0)
+        fputc('\n', f);
+    if (fclose(f) != 0 && rc == 0)
+        rc = err_set(e, ERR_MEMORY, "no memory for the model's config.json");
+    if (rc == 0)
+        hash_of(text, bytes, hash);
+    if (rc == 0 && config != NULL) {
+        *config = text;
+        *config_bytes = bytes;
+        text = NULL;
+    }
+    free(text);
+    return rc;
+}
+
+void checkpoint_describe_model(const struct model_shape *s, char out[MANIFEST_MODEL_BYTES]) {
+    static const char *const families[FAMILY_COUNT] = {
+#define X(name, type, arch) [name] = type,
+        MODEL_FAMILY_LIST(X)
+#undef X
+    };
+    snprintf(out, MANIFEST_MODEL_BYTES,
+             "%s with vocabulary %" PRId64 ", width %" PRId64 ", %" PRId64 " layers, %" PRId64
+             " heads (%" PRId64 " for keys) of %" PRId64 ", MLP %" PRId64 ", %" PRId64
+             " positions%s",
+             families[s->family], s->vocab, s->width, s->layers, s->heads, s->kv_heads, s->head_dim,
+             s->ffn, s->max_positions, s->tied ? ", tied" : "");
+}
+
+static int write_manifest(const char *tmp, const struct session *s, struct manifest *m,
+                          struct err *e) {
+    char path[PATH_MAX];
+    m->tool = "haggle " HAGGLE_VERSION;
+    checkpoint_describe_model(&s->shape, m->model);
+    TRY(manifest_set_knobs(m, &s->knobs, e));
+    TRY(file_join(path, sizeof path, tmp, MANIFEST_NAME, e));
+    return manifest_write(m, path, e);
+}
+
+static int write_config(const char *tmp, const struct session *s, struct manifest *m,
+                        struct err *e) {
+    char path[PATH_MAX];
+    char *text;
+    size_t bytes;
+    TRY(file_join(path, sizeof path, tmp, manifest_file_name(MANIFEST_CONFIG), e));
+    TRY(checkpoint_model_identity(&s->shape, m->identity, &text, &bytes, e));
+    m->files[MANIFEST_CONFIG].bytes = bytes;
+    memcpy(m->files[MANIFEST_CONFIG].hash, m->identity, HASH_TEXT_BYTES);
+    int rc = file_write_atomic(path, text, bytes, e);
+    free(text);
+    return rc;
+}
+
+static int write_folder(const char *tmp, struct session *s, const struct train_state *state,
+                        uint64_t *bytes, struct err *e) {
+    struct manifest m = {.state = *state};
+    int rc = snapshot_write(s, tmp, m.files, e);
+    if (rc == 0)
+        rc = write_config(tmp, s, &m, e);
+    if (rc == 0)
+        rc = write_manifest(tmp, s, &m, e);
+    *bytes = 0;
+    for (int i = 0; i < MANIFEST_FILES; i++)
+        *bytes += m.files[i].bytes;
+    manifest_free(&m);
+    return rc == 0 ? file_sync_dir(tmp, e) : rc;
+}
+
+// Puts the finished folder in place. One of that name can only be one that did not verify when the
+// run began (the newest that does is where it began) or whose own publication was not made durable.
+// Both are swapped in one move where the filesystem can, so that there is never less than before.
+static int publish(const struct checkpoint_dir *d, const char *tmp, const char *path, int64_t step,
+                   struct err *e) {
+    char old[PATH_MAX];
+    if (!file_exists(path))
+        return file_rename(tmp, path, e);
+    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
+        TRY(file_sync_dir(d->path, e));
+        return file_remove_tree(tmp, e);
+    }
+    TRY(checkpoint_path(d->path, step, ".old.tmp", old, e));
+    TRY(file_remove_tree(old, e));
+    TRY(file_rename(path, old, e));
+    TRY(file_rename(tmp, path, e));
+    return file_remove_tree(old, e);
+}
+
+// Whether a folder looks whole without reading its tensors: enough to decide what may go.
+static bool looks_whole(const char *path) {
+    struct manifest m = {0};
+    char file[PATH_MAX];
+    uint64_t bytes;
+    bool whole = file_join(file, sizeof file, path, MANIFEST_NAME, NULL) == 0 &&
+                 manifest_read(&m, file, NULL) == 0;
+    for (int i = 0; whole && i < MANIFEST_FILES; i++)
+        whole = file_join(file, sizeof file, path, manifest_file_name(i), NULL) == 0 &&
+                file_size(file, &bytes, NULL) == 0 && bytes == m.files[i].bytes;
+    manifest_free(&m);
+    return whole;
+}
+
+static int remove_one(const struct checkpoint_dir *d, int64_t step, struct err *e) {
+    char path[PATH_MAX], tmp[PATH_MAX];
+    TRY(checkpoint_path(d->path, step, "", path, e));
+    TRY(checkpoint_path(d->path, step, ".tmp", tmp, e));
+    TRY(file_rename(path, tmp, e));
+    return file_remove_tree(tmp, e);
+}
+
+// Removes what is older than the newest `keep` that look whole: a damaged one never takes the place
+// of a good one.
+static int prune(const struct checkpoint_dir *d, struct err *e) {
+    struct checkpoint_list list;
+    char path[PATH_MAX];
+    int64_t whole = 0;
+    TRY(checkpoint_list_open(&list, d->path, e));
+    int rc = 0;
+    for (size_t i = list.count; rc == 0 && i-- > 0;) {
+        if (whole >= d->keep) {
+            rc = remove_one(d, list.steps[i], e);
+            continue;
+        }
+        rc = checkpoint_path(d->path, list.steps[i], "", path, e);
+        whole += rc == 0 && looks_whole(path);
+    }
+    checkpoint_list_close(&list);
+    return rc;
+}
+
+static int check_room_for_one(const struct checkpoint_dir *d, const struct session *s,
+                              struct err *e) {
+    char need[TEXT_UNIT_BYTES], have[TEXT_UNIT_BYTES];
+    uint64_t free_bytes, each = checkpoint_estimate_bytes(s);
+    TRY(file_free_bytes(d->path, &free_bytes, e));
+    if (free_bytes >= each)
+        return 0;
+    return err_set(e, ERR_IO, "the disk of '%s' has %s free; a checkpoint takes %s", d->path,
+                   text_bytes(have, free_bytes), text_bytes(need, each));
+}
+
+int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
+                    struct checkpoint_saved *out, struct err *e) {
+    char tmp[PATH_MAX];
+    struct err later = {0};
+    *out = (struct checkpoint_saved){0};
+    TRY(checkpoint_path(d->path, state->step, "", out->path, e));
+    TRY(checkpoint_path(d->path, state->step, ".tmp", tmp, e));
+    int rc = check_room_for_one(d, s, e);
+    if (rc == 0)
+        rc = file_remove_tree(tmp, e);
+    if (rc == 0)
+        rc = file_make_dirs(tmp, e);
+    if (rc == 0)
+        rc = write_folder(tmp, s, state, &out->bytes, e);
+    if (rc == 0)
+        rc = publish(d, tmp, out->path, state->step, e);
+    if (rc != 0) {
+        file_remove_tree(tmp, &later);
+        out->path[0] = '\0';
+        err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
+        return rc;
+    }
+    if (prune(d, &later) != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",
+                       later.text);
+    return 0;
+}

@@ -1,0 +1,36 @@
+// checkpoint_dir.h - what checkpoint.c (writing) and resume.c (reading) share; for no one else.
+#ifndef HAGGLE_TRAIN_CHECKPOINT_DIR_H
+#define HAGGLE_TRAIN_CHECKPOINT_DIR_H
+
+#include "train/checkpoint.h"
+
+#define CHECKPOINT_FOLDER "checkpoints"
+enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
+
+struct checkpoint_dir {
+    char path[PATH_MAX]; // run.dir/checkpoints
+    int64_t keep;
+    int lock_fd; // -1: not locked
+    struct checkpoint_listener listener;
+};
+
+// Steps with a folder of their own, ascending; whether they verify is another matter.
+struct checkpoint_list {
+    int64_t *steps;
+    size_t count, capacity;
+};
+int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err *e);
+void checkpoint_list_close(struct checkpoint_list *l);
+
+// dir/step-000000120 + ending.
+int checkpoint_path(const char *dir, int64_t step, const char *ending, char out[PATH_MAX],
+                    struct err *e);
+void checkpoint_say(const struct checkpoint_listener *l, enum log_level level, const char *format,
+                    ...) ERR_PRINTF(3, 4);
+
+// Hash of the shape's config.json; *config (malloc'd) receives the text unless it is NULL.
+int checkpoint_model_identity(const struct model_shape *shape, char hash[HASH_TEXT_BYTES],
+                              char **config, size_t *config_bytes, struct err *e);
+void checkpoint_describe_model(const struct model_shape *s, char out[MANIFEST_MODEL_BYTES]);
+
+#endif

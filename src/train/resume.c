@@ -1,0 +1,237 @@
+// resume.c - reading checkpoints back: verified first, then compared with the run that asks, then
+// loaded. The rules: checkpoint.h.
+#include "train/checkpoint.h"
+#include "train/checkpoint_dir.h"
+#include "train/snapshot.h"
+
+#include "base/file.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CHUNK_BYTES = 1 << 20 }; // stays in the second-level cache between read and hash
+
+// ---------------------------------------------------------------- verifying
+
+static int hash_fd(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_BYTES],
+                   struct err *e) {
+    char *buffer = malloc(CHUNK_BYTES);
+    struct hash *h = hash_new();
+    int rc = 0;
+    if (buffer == NULL || h == NULL)
+        rc = err_set(e, ERR_MEMORY, "no memory to verify '%s'", path);
+    for (uint64_t at = 0; rc == 0 && at < bytes;) {
+        uint64_t left = bytes - at;
+        ssize_t n = pread(fd, buffer, left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            rc = err_set(e, ERR_IO, "cannot read '%s' at byte %" PRIu64 ": %s", path, at,
+                         n < 0 ? strerror(errno) : "it ends there");
+            break;
+        }
+        hash_add(h, buffer, (size_t)n);
+        at += (uint64_t)n;
+    }
+    if (rc == 0)
+        hash_text(h, out);
+    hash_free(h);
+    free(buffer);
+    return rc;
+}
+
+static int verify_file(const char *path, const struct manifest_file *f, struct err *e) {
+    struct stat st;
+    char hash[HASH_TEXT_BYTES];
+    int fd;
+    do { // O_NONBLOCK: a pipe in a file's place must not be waited for
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return err_set(e, errno == ENOENT ? ERR_FORMAT : ERR_IO, "cannot open '%s': %s", path,
+                       strerror(errno));
+    int rc = 0;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        rc = err_set(e, ERR_FORMAT, "'%s' is not a regular file", path);
+    else if ((uint64_t)st.st_size != f->bytes)
+        rc = err_set(e, ERR_FORMAT, "'%s' has %" PRIu64 " bytes; when it was saved it had %" PRIu64,
+                     path, (uint64_t)st.st_size, f->bytes);
+    if (rc == 0)
+        rc = hash_fd(fd, path, f->bytes, hash, e);
+    if (rc == 0 && strcmp(hash, f->hash) != 0)
+        rc = err_set(e, ERR_FORMAT, "'%s' is damaged: its content is not what was saved", path);
+    close(fd);
+    return rc;
+}
+
+static int verify_folder(const char *path, struct manifest *m, struct err *e) {
+    char file[PATH_MAX];
+    TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
+    TRY(manifest_read(m, file, e));
+    for (int i = 0; i < MANIFEST_FILES; i++) {
+        TRY(file_join(file, sizeof file, path, manifest_file_name(i), e));
+        TRY(verify_file(file, &m->files[i], e));
+    }
+    return 0;
+}
+
+int checkpoint_verify(const char *path, struct manifest *out, struct err *e) {
+    struct manifest m = {0};
+    int rc = verify_folder(path, &m, e);
+    if (out != NULL)
+        *out = m;
+    else
+        manifest_free(&m);
+    return rc;
+}
+
+// The newest folder that verifies and says it is the step its name says. path "" when there is no
+// folder at all.
+static int find_newest(const char *dir, const struct checkpoint_listener *listener,
+                       struct manifest *m, char path[PATH_MAX], struct err *e) {
+    struct checkpoint_list list;
+    struct err damage = {0};
+    path[0] = '\0';
+    memset(m, 0, sizeof *m);
+    TRY(checkpoint_list_open(&list, dir, e));
+    int rc = 0;
+    bool found = false;
+    for (size_t i = list.count; rc == 0 && !found && i-- > 0;) {
+        rc = checkpoint_path(dir, list.steps[i], "", path, e);
+        if (rc != 0)
+            break;
+        err_clear(&damage);
+        int fault = checkpoint_verify(path, m, &damage);
+        if (fault == 0 && m->state.step != list.steps[i])
+            fault = err_set(&damage, ERR_FORMAT, "its manifest is of step %" PRId64, m->state.step);
+        if (fault == 0) {
+            found = true;
+        } else if (fault == ERR_UNSUPPORTED || fault == ERR_MEMORY) {
+            // Not damage: passing over it would throw good work away.
+            rc = err_set(e, fault, "the checkpoint '%s' cannot be used: %s", path, damage.text);
+        } else {
+            checkpoint_say(listener, LOG_ERROR, "the checkpoint '%s' is damaged: %s. %s", path,
+                           damage.text, i > 0 ? "Trying the one before" : "There is none before");
+            manifest_free(m);
+        }
+    }
+    if (rc == 0 && !found && list.count > 0)
+        rc = err_set(e, ERR_FORMAT,
+                     "none of the %zu checkpoints in '%s' is intact (%s). To start over, set "
+                     "resume=false: they will be kept aside",
+                     list.count, dir, damage.text);
+    if (!found) {
+        path[0] = '\0';
+        manifest_free(m);
+    }
+    checkpoint_list_close(&list);
+    return rc;
+}
+
+int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener *listener,
+                           char path[PATH_MAX], struct err *e) {
+    struct manifest m;
+    char dir[PATH_MAX];
+    struct checkpoint_listener silent = {0};
+    path[0] = '\0';
+    TRY(file_join(dir, sizeof dir, run_dir, CHECKPOINT_FOLDER, e));
+    TRY(find_newest(dir, listener != NULL ? listener : &silent, &m, path, e));
+    manifest_free(&m);
+    return 0;
+}
+
+// ---------------------------------------------------------------- comparing
+
+// The product over the factors (batch.micro x batch.accum): only it matters to the mathematics.
+static bool same_product(const struct manifest *m, const struct knobs *k) {
+    uint64_t then = 1, now = 1;
+    char value[KNOB_VALUE_BYTES];
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        int64_t x;
+        if (!(knob_info(i)->flags & KNOB_FACTOR))
+            continue;
+        if (m->knobs[i] == NULL || text_parse_i64(m->knobs[i], &x, NULL) != 0)
+            return false;
+        then *= (uint64_t)x;
+        if (text_parse_i64(knobs_value(k, i, value), &x, NULL) == 0)
+            now *= (uint64_t)x;
+    }
+    return then == now;
+}
+
+static bool is_same(const struct manifest *m, const struct knobs *k, int id, bool same_data) {
+    char value[KNOB_VALUE_BYTES];
+    if (m->knobs[id] == NULL) // the knob is newer than the checkpoint: it had today's default
+        return strcmp(knobs_value(k, id, value), knob_default(id, (char[KNOB_VALUE_BYTES]){0})) ==
+               0;
+    if (strcmp(knobs_value(k, id, value), m->knobs[id]) == 0)
+        return true;
+    if (id == KNOB_data_path) // files may move; their content is what counts
+        return same_data;
+    return (knob_info(id)->flags & KNOB_FACTOR) && same_product(m, k);
+}
+
+static void compare_knobs(const struct checkpoint_dir *d, const struct manifest *m,
+                          const struct knobs *k, bool same_data) {
+    char value[KNOB_VALUE_BYTES];
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        if (!(knob_info(i)->flags & KNOB_MATH) || is_same(m, k, i, same_data))
+            continue;
+        const char *then = m->knobs[i] != NULL ? m->knobs[i] : "(not known)";
+        if (i == KNOB_steps) // going on for longer is what resuming is for
+            checkpoint_say(&d->listener, LOG_INFO,
+                           "steps was %s and is %s now: the learning-rate schedule ends there",
+                           then, knobs_value(k, i, value));
+        else
+            checkpoint_say(&d->listener, LOG_WARN,
+                           "%s was '%.300s' when step %" PRId64
+                           " was saved and is '%.300s' now: the numbers will differ from a run "
+                           "that had it from the beginning",
+                           knob_info(i)->name, then, m->state.step, knobs_value(k, i, value));
+    }
+}
+
+static int compare(const struct checkpoint_dir *d, const struct manifest *m,
+                   const struct session *s, const char *dataset, const char *path, struct err *e) {
+    char identity[HASH_TEXT_BYTES], model[MANIFEST_MODEL_BYTES];
+    TRY(checkpoint_model_identity(&s->shape, identity, NULL, NULL, e));
+    if (strcmp(identity, m->identity) != 0) {
+        checkpoint_describe_model(&s->shape, model);
+        return err_set(e, ERR_MISMATCH,
+                       "'%s' is of another model: it holds a %s; this run has a %s. Choose another "
+                       "run.dir, or resume=false",
+                       path, m->model, model);
+    }
+    bool same_data = strcmp(dataset, m->state.dataset) == 0;
+    if (!same_data)
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "the data is not what step %" PRId64
+                       " was trained on (fingerprint %s then, %s now): the run goes on with the "
+                       "new data from the same position",
+                       m->state.step, m->state.dataset, dataset);
+    compare_knobs(d, m, &s->knobs, same_data);
+    return 0;
+}
+
+// ---------------------------------------------------------------- loading
+
+int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
+                           struct train_state *state, char path[PATH_MAX], struct err *e) {
+    struct manifest m;
+    TRY(find_newest(d->path, &d->listener, &m, path, e));
+    if (path[0] == '\0')
+        return 0;
+    int rc = compare(d, &m, s, dataset, path, e);
+    if (rc == 0)
+        rc = snapshot_read(s, path, e);
+    if (rc == 0)
+        *state = m.state;
+    manifest_free(&m);
+    return rc;
+}

@@ -1,0 +1,245 @@
+// trial.c - see trial.h. The child trains with the ordinary trainer and an observer that keeps what
+// is asked for; results come back through a pipe as the bytes of the struct, then of the samples.
+#include "train/trial.h"
+
+#include "base/mem.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// ---------------------------------------------------------------- in the child
+
+struct recorder {
+    const struct trial_options *options;
+    struct trial_result *out;
+    uint64_t begin_ns;
+    int64_t seen; // steps of any kind
+};
+
+static void add_split(struct time_split *sum, const struct time_split *last) {
+    sum->wall_ns += last->wall_ns;
+    for (int i = 0; i < TIME_COUNT; i++)
+        sum->ns[i] += last->ns[i];
+    sum->busy_ns += last->busy_ns;
+    sum->overlapped_comm_ns += last->overlapped_comm_ns;
+    sum->steps += last->steps;
+}
+
+static int on_step(void *arg, const struct train_step *step, struct err *e) {
+    struct recorder *r = arg;
+    struct trial_result *out = r->out;
+    (void)e;
+    if (r->seen++ < r->options->warmup || out->steps >= r->options->steps)
+        return 0;
+    if (out->steps == 0) {
+        r->begin_ns = step->begin_ns;
+        out->loss_first = step->loss;
+    }
+    struct time_split last;
+    trace_last(step->trace, &last);
+    add_split(&out->split, &last);
+    out->step_ns[out->steps++] = (double)step->step_ns;
+    out->wall_ns = step->begin_ns + step->step_ns - r->begin_ns;
+    out->tokens += (uint64_t)step->tokens;
+    out->real_tokens += (uint64_t)step->real_tokens;
+    out->trained_tokens += (uint64_t)step->trained_tokens;
+    out->loss_last = step->loss;
+    return 0;
+}
+
+static void step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            struct op_cost c = op_cost_of(p, &seg->ops[k]);
+            struct op_cost *sum = &by_category[op_info(seg->ops[k].kind)->category];
+            sum->flops += c.flops;
+            sum->bytes += c.bytes;
+            sum->comm_bytes += c.comm_bytes;
+        }
+    }
+}
+
+// Steps alone: no validation, no files, nothing resumed.
+static struct knobs bare_knobs(const struct knobs *k, const struct trial_options *o) {
+    struct knobs bare = *k;
+    bare.steps = o->warmup + o->steps;
+    bare.time = 0;
+    bare.eval_every = 0;
+    bare.save_every = 0;
+    bare.save_last = false;
+    bare.resume = false;
+    bare.log_trace[0] = '\0';
+    bare.generate_tokens = 0;
+    return bare;
+}
+
+static int measure(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
+                   struct err *e) {
+    struct knobs bare = bare_knobs(k, o);
+    struct session_options so = {.knobs = &bare, .real = DTYPE_F32};
+    so.has[SESSION_TRAIN] = true;
+    struct recorder recorder = {.options = o, .out = out};
+    struct trainer_options to = {.observer = {.arg = &recorder, .on_step = on_step}};
+    struct session s;
+    struct trainer *t = NULL;
+    int rc = session_plan(&s, &so, e);
+    if (rc == 0) {
+        memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
+        step_cost(&s, out->cost);
+        rc = trainer_open(&t, &s, &to, e);
+    }
+    if (rc == 0) {
+        rc = trainer_run(t, NULL, e);
+        out->memory_predicted_bytes = session_predicted_bytes(&s);
+        out->memory_measured_bytes = mem_process_peak_rss_bytes();
+    } else {
+        out->memory_predicted_bytes = session_predicted_bytes(&s);
+    }
+    trainer_close(t);
+    session_close(&s);
+    if (rc == 0 && out->steps == 0)
+        rc = err_set(e, ERR_INTERNAL, "no step was measured");
+    return rc;
+}
+
+static bool send_all(int fd, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t n = write(fd, at, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+// Never returns. _exit: the streams and handlers of the parent are the parent's.
+_Noreturn static void be_child(int fd, const struct knobs *k, const struct trial_options *o,
+                               struct trial_result *out) {
+    struct err e = {0};
+    signal(SIGINT, SIG_IGN); // the parent hears it too, and ends this process
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // a trial without a parent is of no use to anyone
+    mem_process_reset_peak();
+    out->rc = measure(k, o, out, &e);
+    if (out->rc != 0)
+        snprintf(out->reason, sizeof out->reason, "%s", e.text[0] ? e.text : err_phrase(out->rc));
+    bool sent = send_all(fd, out, sizeof *out) &&
+                send_all(fd, out->step_ns, (size_t)out->steps * sizeof *out->step_ns);
+    _exit(sent ? 0 : 1);
+}
+
+// ---------------------------------------------------------------- in the parent
+
+// Reads until `bytes` or the end; looks at the stop request ten times a second.
+static size_t receive(int fd, void *data, size_t bytes, const struct trial_options *o,
+                      bool *stopped) {
+    size_t got = 0;
+    while (got < bytes) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int ready = poll(&p, 1, 100);
+        if (o->stop && *o->stop) {
+            *stopped = true;
+            break;
+        }
+        if (ready <= 0)
+            continue;
+        ssize_t n = read(fd, (char *)data + got, bytes - got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+    }
+    return got;
+}
+
+// A child that sent nothing whole: what the kernel says about its end.
+static void explain(struct trial_result *out, int status) {
+    out->rc = ERR_INTERNAL;
+    out->steps = 0;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
+        out->rc = ERR_MEMORY;
+        snprintf(out->reason, sizeof out->reason,
+                 "its process was killed by the kernel, most likely for memory");
+    } else if (WIFSIGNALED(status))
+        snprintf(out->reason, sizeof out->reason, "its process ended with signal %d (%s)",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(out->reason, sizeof out->reason, "its process ended with status %d",
+                 WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+static int collect(pid_t child, int fd, const struct trial_options *o, struct trial_result *out,
+                   struct err *e) {
+    struct trial_result sent;
+    bool stopped = false;
+    double *samples = out->step_ns; // the pointer in `sent` is the child's
+    size_t got = receive(fd, &sent, sizeof sent, o, &stopped);
+    bool whole = got == sizeof sent && sent.steps >= 0 && sent.steps <= o->steps;
+    if (whole) {
+        *out = sent;
+        out->step_ns = samples;
+        size_t bytes = (size_t)out->steps * sizeof *samples;
+        whole = receive(fd, samples, bytes, o, &stopped) == bytes;
+    }
+    if (stopped)
+        kill(child, SIGKILL);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (stopped)
+        return err_set(e, ERR_STOPPED, "stopped on request");
+    if (!whole)
+        explain(out, status);
+    return 0;
+}
+
+int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
+              struct err *e) {
+    *out = (struct trial_result){.loss_first = NAN, .loss_last = NAN};
+    if (o->steps < 1 || o->steps > TRIAL_MOST_STEPS || o->warmup < 0)
+        return err_set(e, ERR_USAGE, "%lld steps after %lld; accepted: 1 to %d steps",
+                       (long long)o->steps, (long long)o->warmup, TRIAL_MOST_STEPS);
+    out->step_ns = malloc((size_t)o->steps * sizeof *out->step_ns);
+    if (!out->step_ns)
+        return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
+    int ends[2];
+    if (pipe(ends) != 0)
+        return err_set(e, ERR_IO, "no pipe for a trial: %s", strerror(errno));
+    pid_t child = fork();
+    if (child < 0) {
+        int why = errno;
+        close(ends[0]);
+        close(ends[1]);
+        return err_set(e, ERR_MEMORY, "no process for a trial: %s", strerror(why));
+    }
+    if (child == 0) {
+        close(ends[0]);
+        be_child(ends[1], k, o, out);
+    }
+    close(ends[1]);
+    int rc = collect(child, ends[0], o, out, e);
+    close(ends[0]);
+    return rc;
+}
+
+void trial_free(struct trial_result *r) {
+    free(r->step_ns);
+    r->step_ns = NULL;
+    r->steps = 0;
+}
