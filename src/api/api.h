@@ -83,8 +83,6 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes);
 void plan_put_model_json(const struct session *s, struct json_writer *w);
 // Seconds of a training step on a device, by the roofline.
 int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e);
-// Work of one training step by kind.
-void plan_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]);
 
 // ---------------------------------------------------------------- verdict for train and bench
 

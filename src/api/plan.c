@@ -107,21 +107,6 @@ int plan_predict(const struct session *s, const struct machine *m, double *secon
     return 0;
 }
 
-void plan_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]) {
-    const struct program *p = s->programs[SESSION_TRAIN];
-    memset(by_category, 0, CAT_COUNT * sizeof *by_category);
-    for (int i = 0; p && i < p->n_order; i++) {
-        const struct segment *seg = &p->segments[p->order[i].segment];
-        for (int k = 0; k < seg->n_ops; k++) {
-            struct op_cost c = op_cost_of(p, &seg->ops[k]);
-            struct op_cost *sum = &by_category[op_info(seg->ops[k].kind)->category];
-            sum->flops += c.flops;
-            sum->bytes += c.bytes;
-            sum->comm_bytes += c.comm_bytes;
-        }
-    }
-}
-
 void api_verdict(struct verdict *out, const struct run_metrics *m, const struct knobs *k,
                  const struct op_cost by_category[CAT_COUNT], const struct machine *machine) {
     struct verdict_facts facts = {.threads = machine_threads(k),

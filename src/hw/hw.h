@@ -116,8 +116,12 @@ struct hw_rates {
     double memory_bytes_per_s; // a = b + s*c, counted the same way
     double fork_join_ns;       // an empty task on the pool
     double matmul_flops;       // 0: nobody has measured
-    double measured_at;        // wall seconds
+    double cpu_share;   // CPU time had / asked for meanwhile: below 1 others were working too
+    double measured_at; // wall seconds
 };
+
+// Rates measured with less than this share of the CPUs are used but not kept: they are too low.
+#define HW_CPU_SHARE_MIN 0.9
 
 // Measures a matrix product of training size with the caller's backend. Returns 0 and fills
 // *flops_per_s, or an error.
@@ -128,8 +132,9 @@ typedef int hw_matmul_fn(void *arg, double *flops_per_s, struct err *e);
 int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool *pool,
                      struct mem *mem, hw_matmul_fn *matmul, void *arg, struct err *e);
 // From the cache file when this machine, thread count and instruction set are in it, else measured
-// and then stored. A cache that cannot be read or written is no error: *stored says whether it was.
-// fresh: measure in any case.
+// and then stored. A cache that cannot be read or written is no error, nor is a machine too busy to
+// be measured well: *stored says whether what is returned is in the cache. fresh: measure in any
+// case.
 int hw_rates_get(struct hw_rates *r, const struct hw_machine *m, struct pool *pool, struct mem *mem,
                  bool fresh, hw_matmul_fn *matmul, void *arg, bool *stored, struct err *e);
 // This machine as the predictor sees it. Before matmul_flops is measured, half the vector peak

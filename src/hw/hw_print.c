@@ -36,6 +36,9 @@ void hw_print(FILE *f, const struct hw_machine *m, const struct hw_rates *r) {
     if (!r)
         return;
     fprintf(f, "measured with %d thread%s:\n", r->threads, r->threads == 1 ? "" : "s");
+    if (r->cpu_share < HW_CPU_SHARE_MIN)
+        fprintf(f, "  (beside other work, with %.0f%% of the CPU time: the figures are low)\n",
+                100 * r->cpu_share);
     fprintf(f, "  multiply-adds in registers (%s)  %.1f GFLOP/s fp32\n",
             hw_isa_level_name(r->level), 1e-9 * r->vector_flops);
     if (r->matmul_flops > 0)

@@ -10,18 +10,21 @@
 #include "hw/kernels.h"
 
 #include <math.h>
-#include <string.h>
+#include <time.h>
 
 enum {
     FMA_TRIALS = 5,
     STREAM_TRIALS_MIN = 3,
     STREAM_TRIALS_MAX = 12,
-    FORK_JOIN_TRIALS = 9,
-    FORK_JOIN_TASKS = 200,
+    FORK_JOIN_TRIALS_MIN = 9,
+    FORK_JOIN_TRIALS_MAX = 400,
+    FORK_JOIN_TASKS =
+        50, // a few microseconds in all: short enough to fit between two interruptions
 };
 // Long enough for the clock to rise, short beside a time slice.
 static const uint64_t FMA_TRIAL_NS = 12000000;
-static const uint64_t STREAM_BUDGET_NS = 150000000;  // per kernel
+static const uint64_t STREAM_BUDGET_NS = 150000000; // per kernel
+static const uint64_t FORK_JOIN_BUDGET_NS = 40000000;
 static const uint64_t ARRAY_BYTES_MIN = 64ull << 20; // each of three
 static const uint64_t ARRAY_BYTES_MAX = 512ull << 20;
 
@@ -29,6 +32,30 @@ static const struct hw_kernels *kernels_for(enum hw_isa_level level) {
     return level == HW_AVX512 ? &hw_kernels_avx512
            : level == HW_AVX2 ? &hw_kernels_avx2
                               : &hw_kernels_generic;
+}
+
+// Wall and CPU time of all timed tasks. Members of the pool never sleep inside a task, so less CPU
+// time than threads x wall time means that something else was on the CPUs.
+struct stopwatch {
+    struct pool *pool;
+    double wall_ns, cpu_ns;
+};
+
+static double cpu_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+// Runs a task on all members; returns its nanoseconds, at least 1.
+static double timed_run(struct stopwatch *w, pool_fn *fn, void *arg) {
+    double cpu = cpu_ns();
+    uint64_t begin = clock_ns();
+    pool_run(w->pool, fn, arg);
+    double ns = fmax(1, (double)(clock_ns() - begin));
+    w->wall_ns += ns;
+    w->cpu_ns += cpu_ns() - cpu;
+    return ns;
 }
 
 // ---------------------------------------------------------------- multiply-adds
@@ -45,24 +72,18 @@ static void run_fma(void *arg, int thread, int threads) {
     (void)keep;
 }
 
-static double measure_vector_flops(const struct hw_kernels *kernels, struct pool *pool) {
+static double measure_vector_flops(const struct hw_kernels *kernels, struct stopwatch *watch) {
     struct fma_task t = {.kernels = kernels, .passes = 1 << 16};
     double best = 0;
-    int threads = pool_threads(pool);
     // Passes for one trial, from a short run that also wakes the vector units up.
     uint64_t begin = clock_ns();
     run_fma(&t, 0, 1);
     uint64_t ns = clock_ns() - begin;
     double passes = (double)t.passes * (double)FMA_TRIAL_NS / (double)(ns > 1000 ? ns : 1000);
     t.passes = passes < 1e10 ? (long)passes + 1 : 10000000000;
-    for (int i = 0; i < FMA_TRIALS; i++) {
-        begin = clock_ns();
-        pool_run(pool, run_fma, &t);
-        ns = clock_ns() - begin;
-        double flops = 2.0 * kernels->lanes * HW_CHAINS * (double)t.passes * threads;
-        if (ns > 0)
-            best = fmax(best, flops * 1e9 / (double)ns);
-    }
+    double flops = 2.0 * kernels->lanes * HW_CHAINS * (double)t.passes * pool_threads(watch->pool);
+    for (int i = 0; i < FMA_TRIALS; i++)
+        best = fmax(best, flops * 1e9 / timed_run(watch, run_fma, &t));
     return best;
 }
 
@@ -92,17 +113,14 @@ static void run_stream(void *arg, int thread, int threads) {
     }
 }
 
-static double best_rate(struct pool *pool, struct stream_task *t, int what, double bytes) {
-    double best = 0;
-    uint64_t start = clock_ns();
+static double best_rate(struct stopwatch *watch, struct stream_task *t, int what, double bytes) {
+    double best = 0, total_ns = 0;
     t->what = what;
     for (int i = 0; i < STREAM_TRIALS_MAX; i++) {
-        uint64_t begin = clock_ns();
-        pool_run(pool, run_stream, t);
-        uint64_t now = clock_ns();
-        if (now > begin)
-            best = fmax(best, bytes * 1e9 / (double)(now - begin));
-        if (i + 1 >= STREAM_TRIALS_MIN && now - start > STREAM_BUDGET_NS)
+        double ns = timed_run(watch, run_stream, t);
+        best = fmax(best, bytes * 1e9 / ns);
+        total_ns += ns;
+        if (i + 1 >= STREAM_TRIALS_MIN && total_ns > (double)STREAM_BUDGET_NS)
             break;
     }
     return best;
@@ -125,8 +143,8 @@ static uint64_t array_bytes(const struct hw_machine *m) {
 }
 
 static int measure_stream(struct hw_rates *r, const struct hw_machine *m,
-                          const struct hw_kernels *kernels, struct pool *pool, struct mem *mem,
-                          struct err *e) {
+                          const struct hw_kernels *kernels, struct stopwatch *watch,
+                          struct mem *mem, struct err *e) {
     uint64_t bytes = array_bytes(m);
     void *block;
     TRY(mem_take(mem, "measuring", "hw.stream", 3 * bytes, &block, e));
@@ -135,9 +153,9 @@ static int measure_stream(struct hw_rates *r, const struct hw_machine *m,
     t.b = t.a + t.n;
     t.c = t.b + t.n;
     t.what = 0;
-    pool_run(pool, run_stream, &t);
-    r->copy_bytes_per_s = best_rate(pool, &t, 1, 2.0 * (double)bytes);
-    r->memory_bytes_per_s = best_rate(pool, &t, 2, 3.0 * (double)bytes);
+    pool_run(watch->pool, run_stream, &t);
+    r->copy_bytes_per_s = best_rate(watch, &t, 1, 2.0 * (double)bytes);
+    r->memory_bytes_per_s = best_rate(watch, &t, 2, 3.0 * (double)bytes);
     mem_give(mem, block);
     return 0;
 }
@@ -150,11 +168,15 @@ static void run_nothing(void *arg, int thread, int threads) {
 
 static double measure_fork_join_ns(struct pool *pool) {
     double best = INFINITY;
-    for (int i = 0; i < FORK_JOIN_TRIALS; i++) {
+    uint64_t start = clock_ns();
+    for (int i = 0; i < FORK_JOIN_TRIALS_MAX; i++) {
         uint64_t begin = clock_ns();
         for (int j = 0; j < FORK_JOIN_TASKS; j++)
             pool_run(pool, run_nothing, NULL);
-        best = fmin(best, (double)(clock_ns() - begin) / FORK_JOIN_TASKS);
+        uint64_t now = clock_ns();
+        best = fmin(best, (double)(now - begin) / FORK_JOIN_TASKS);
+        if (i + 1 >= FORK_JOIN_TRIALS_MIN && now - start > FORK_JOIN_BUDGET_NS)
+            break;
     }
     return best;
 }
@@ -165,9 +187,11 @@ int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool
                      struct mem *mem, hw_matmul_fn *matmul, void *arg, struct err *e) {
     struct hw_rates out = {.threads = pool_threads(pool), .level = m->level};
     const struct hw_kernels *kernels = kernels_for(m->level);
-    out.vector_flops = measure_vector_flops(kernels, pool);
+    struct stopwatch watch = {.pool = pool};
+    out.vector_flops = measure_vector_flops(kernels, &watch);
     out.fork_join_ns = measure_fork_join_ns(pool);
-    TRY(measure_stream(&out, m, kernels, pool, mem, e));
+    TRY(measure_stream(&out, m, kernels, &watch, mem, e));
+    out.cpu_share = fmin(1, watch.cpu_ns / (watch.wall_ns * out.threads));
     if (matmul)
         TRY(matmul(arg, &out.matmul_flops, e));
     out.measured_at = clock_wall_s();

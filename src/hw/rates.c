@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,8 +67,9 @@ static bool plausible(const struct hw_rates *r) {
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
         if (!(rates[i] > 0 && rates[i] < 1e18))
             return false;
-    return r->matmul_flops >= 0 && r->matmul_flops < 1e18 && r->threads >= 1 &&
-           r->threads <= 1 << 20 && r->measured_at >= 0;
+    return r->cpu_share >= 0 && r->cpu_share <= 1 && r->matmul_flops >= 0 &&
+           r->matmul_flops < 1e18 && r->threads >= 1 && r->threads <= 1 << 20 &&
+           r->measured_at >= 0;
 }
 
 static void read_entry(struct json_reader *r, struct entry *out) {
@@ -100,6 +100,8 @@ static void read_entry(struct json_reader *r, struct entry *out) {
                 json_read_null(r);
             else
                 json_read_double(r, &rates->matmul_flops);
+        } else if (strcmp(key, "cpu_share") == 0) {
+            json_read_double(r, &rates->cpu_share);
         } else if (strcmp(key, "measured_at") == 0) {
             json_read_double(r, &rates->measured_at);
         } else {
@@ -171,6 +173,7 @@ void hw_rates_put_json(const struct hw_rates *r, struct json_writer *w) {
         json_put_double(w, r->matmul_flops);
     else
         json_put_null(w);
+    json_member_double(w, "cpu_share", r->cpu_share);
     json_member_double(w, "measured_at", r->measured_at);
     json_put_object_end(w);
 }
@@ -239,7 +242,8 @@ int hw_rates_get(struct hw_rates *r, const struct hw_machine *m, struct pool *po
         TRY(matmul(arg, &out.matmul_flops, e));
         changed = true;
     }
-    bool ok = have_path && (!changed || hw_rates_store(&out, path, key, NULL) == 0);
+    bool ok = have_path && out.cpu_share >= HW_CPU_SHARE_MIN &&
+              (!changed || hw_rates_store(&out, path, key, NULL) == 0);
     if (stored)
         *stored = ok;
     *r = out;

@@ -54,9 +54,10 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     return 0;
 }
 
-static void step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]) {
+void trial_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]) {
     const struct program *p = s->programs[SESSION_TRAIN];
-    for (int i = 0; i < p->n_order; i++) {
+    memset(by_category, 0, CAT_COUNT * sizeof *by_category);
+    for (int i = 0; p && i < p->n_order; i++) {
         const struct segment *seg = &p->segments[p->order[i].segment];
         for (int k = 0; k < seg->n_ops; k++) {
             struct op_cost c = op_cost_of(p, &seg->ops[k]);
@@ -94,7 +95,7 @@ static int measure(const struct knobs *k, const struct trial_options *o, struct 
     int rc = session_plan(&s, &so, e);
     if (rc == 0) {
         memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
-        step_cost(&s, out->cost);
+        trial_step_cost(&s, out->cost);
         rc = trainer_open(&t, &s, &to, e);
     }
     if (rc == 0) {

@@ -12,6 +12,7 @@
 #include "knob/knob.h"
 #include "measure/trace.h"
 #include "program/program.h"
+#include "train/session.h"
 
 #include <signal.h>
 
@@ -41,5 +42,7 @@ struct trial_result {
 int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
               struct err *e);
 void trial_free(struct trial_result *r);
+// Work of one training step by kind, from the plan alone.
+void trial_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]);
 
 #endif

@@ -1,0 +1,276 @@
+// bench.c - haggle_bench_train: a grid of configurations, measured in interleaved rounds.
+//
+// A round visits every configuration once, so a slow minute of the machine falls on all of them
+// alike; figures are pooled over the rounds, and their spread between rounds is a column. The
+// machine's own rates are read at the end: measuring them starts threads, and forks come first.
+#include "api/bench.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS_DEFAULT = 3, STEPS_DEFAULT = 20, WARMUP_DEFAULT = 2 };
+
+static void refuse(struct bench_row *row, int rc, const char *reason) {
+    row->rc = rc;
+    snprintf(row->reason, sizeof row->reason, "%s", reason);
+}
+
+static int open_rows(struct bench *b, const struct knobs *base, struct err *e) {
+    b->rows = calloc(b->grid->n, sizeof *b->rows);
+    if (!b->rows)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu configurations", b->grid->n);
+    for (size_t i = 0; i < b->grid->n; i++) {
+        struct bench_row *row = &b->rows[i];
+        struct err why = {0};
+        int rc = grid_knobs(b->grid, i, base, &row->knobs, &why);
+        if (rc != 0) {
+            refuse(row, rc, why.text);
+            continue;
+        }
+        TRY(samples_open(&row->step_ns, (size_t)b->steps * (size_t)b->rounds, e));
+        row->rounds = calloc((size_t)b->rounds, sizeof *row->rounds);
+        if (!row->rounds)
+            return err_set(e, ERR_MEMORY, "out of memory for %d rounds", b->rounds);
+    }
+    return 0;
+}
+
+static void close_rows(struct bench *b) {
+    for (size_t i = 0; b->rows && i < b->grid->n; i++) {
+        samples_close(&b->rows[i].step_ns);
+        free(b->rows[i].rounds);
+    }
+    free(b->rows);
+}
+
+// ---------------------------------------------------------------- measuring
+
+static void add_trial(struct bench_row *row, struct trial_result *t) {
+    struct trial_result *sum = &row->sum;
+    struct spread s;
+    for (int64_t i = 0; i < t->steps; i++)
+        samples_add(&row->step_ns, t->step_ns[i]);
+    sample_spread_of(t->step_ns, (size_t)t->steps, &s); // sorts: after the samples were taken
+    row->rounds[row->n_rounds++] = (struct bench_round){
+        .tokens_per_s = (double)t->tokens / (1e-9 * (double)t->wall_ns),
+        .step_p50_ms = 1e-6 * s.median,
+    };
+    sum->steps += t->steps;
+    sum->wall_ns += t->wall_ns;
+    sum->tokens += t->tokens;
+    sum->real_tokens += t->real_tokens;
+    sum->trained_tokens += t->trained_tokens;
+    sum->split.wall_ns += t->split.wall_ns;
+    sum->split.busy_ns += t->split.busy_ns;
+    sum->split.overlapped_comm_ns += t->split.overlapped_comm_ns;
+    sum->split.steps += t->split.steps;
+    for (int i = 0; i < TIME_COUNT; i++)
+        sum->split.ns[i] += t->split.ns[i];
+    sum->memory_predicted_bytes = t->memory_predicted_bytes;
+    if (t->memory_measured_bytes > sum->memory_measured_bytes)
+        sum->memory_measured_bytes = t->memory_measured_bytes;
+    memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
+    memcpy(sum->cost, t->cost, sizeof sum->cost);
+    row->loss_first = t->loss_first;
+    row->loss_last = t->loss_last;
+}
+
+static int visit(struct bench *b, size_t i, int round, struct call *c, struct err *e) {
+    struct trial_options o = {.warmup = b->warmup, .steps = b->steps, .stop = stop_flag()};
+    struct bench_row *row = &b->rows[i];
+    struct trial_result t;
+    char name[GRID_NAME_BYTES], text[GRID_NAME_BYTES + 64];
+    snprintf(text, sizeof text, "round %d of %d: %s", round + 1, b->rounds,
+             grid_name(b->grid, i, name));
+    log_live(&c->log, text);
+    int rc = trial_run(&row->knobs, &o, &t, e);
+    if (rc == 0 && t.rc != 0)
+        refuse(row, t.rc, t.reason);
+    else if (rc == 0)
+        add_trial(row, &t);
+    if (t.rc != 0 || rc == 0)
+        row->sum.memory_predicted_bytes = t.memory_predicted_bytes;
+    trial_free(&t);
+    return rc;
+}
+
+static int measure(struct bench *b, struct call *c, struct err *e) {
+    int rc = 0;
+    for (int round = 0; round < b->rounds && rc == 0; round++)
+        for (size_t i = 0; i < b->grid->n && rc == 0; i++)
+            if (b->rows[i].rc == 0) // one that was refused would be refused again
+                rc = visit(b, i, round, c, e);
+    if (c->log.live)
+        log_live_end(&c->log);
+    return rc;
+}
+
+// ---------------------------------------------------------------- figures
+
+static double rounds_spread(const struct bench_row *row) {
+    if (row->n_rounds < 2)
+        return NAN;
+    double least = INFINITY, most = 0, sum = 0;
+    for (int i = 0; i < row->n_rounds; i++) {
+        least = fmin(least, row->rounds[i].tokens_per_s);
+        most = fmax(most, row->rounds[i].tokens_per_s);
+        sum += row->rounds[i].tokens_per_s;
+    }
+    return (most - least) / (sum / row->n_rounds);
+}
+
+static void compute(struct bench *b, struct bench_row *row) {
+    const struct trial_result *t = &row->sum;
+    const struct knobs *k = &row->knobs;
+    if (row->n_rounds == 0) {
+        if (row->rc == 0)
+            refuse(row, ERR_STOPPED, "stopped before it was measured");
+        return;
+    }
+    struct trace trace = {.total = t->split};
+    double flops = t->cost[CAT_MATMUL].flops + t->cost[CAT_ATTENTION].flops;
+    struct metrics_input in = {
+        .step_ns = &row->step_ns,
+        .trace = &trace,
+        .wall_ns = t->wall_ns,
+        .tokens = t->tokens,
+        .real_tokens = t->real_tokens,
+        .trained_tokens = t->trained_tokens,
+        .batch_micro = k->batch_micro,
+        .samples_per_step = k->batch_micro * k->batch_accum,
+        .model_flops_per_step = flops,
+        .hardware_flops_per_step = flops,
+        .peak_flops_per_s = b->machine.has_rates ? b->machine.rates.vector_flops : 0,
+    };
+    metrics_compute(&row->metrics, &in);
+    row->metrics.memory_predicted_bytes = t->memory_predicted_bytes;
+    row->metrics.memory_measured_bytes = t->memory_measured_bytes;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        metrics_add_class(&row->metrics, tensor_class_name((enum tensor_class)c), t->by_class[c]);
+    row->metrics.loss_first = row->loss_first;
+    row->metrics.loss_last = row->loss_last;
+    row->utilization = row->metrics.utilization;
+    row->spread = rounds_spread(row);
+}
+
+// ---------------------------------------------------------------- the sentence at the end
+
+// Tokens per second of each step, so that configurations of different step sizes compare.
+static bool speed_spread(const struct bench_row *row, struct spread *out) {
+    size_t n = samples_count(&row->step_ns);
+    double *speed = malloc(n * sizeof *speed);
+    if (!speed || n == 0) {
+        free(speed);
+        return false;
+    }
+    double tokens = (double)row->sum.tokens / (double)row->sum.steps;
+    n = samples_copy(&row->step_ns, 0, speed);
+    for (size_t i = 0; i < n; i++)
+        speed[i] = 1e9 * tokens / speed[i];
+    sample_spread_of(speed, n, out);
+    free(speed);
+    return true;
+}
+
+static void say_best(const struct bench *b, struct log *log) {
+    int best = -1, second = -1;
+    for (size_t i = 0; i < b->grid->n; i++) {
+        const struct bench_row *row = &b->rows[i];
+        if (row->n_rounds == 0)
+            continue;
+        if (best < 0 || row->metrics.tokens_per_s > b->rows[best].metrics.tokens_per_s)
+            second = best, best = (int)i;
+        else if (second < 0 || row->metrics.tokens_per_s > b->rows[second].metrics.tokens_per_s)
+            second = (int)i;
+    }
+    if (best < 0)
+        return;
+    char name[GRID_NAME_BYTES], other[GRID_NAME_BYTES];
+    struct spread x, y;
+    if (second >= 0 && speed_spread(&b->rows[best], &x) && speed_spread(&b->rows[second], &y)) {
+        double more = 100 * (b->rows[best].metrics.tokens_per_s /
+                                 b->rows[second].metrics.tokens_per_s -
+                             1);
+        bool sure = sample_compare(&x, &y) == COMPARE_HIGHER;
+        log_put(log, LOG_INFO, "most tokens/s: %s, %.1f %% more than %s%s",
+                grid_name(b->grid, (size_t)best, name), more,
+                grid_name(b->grid, (size_t)second, other),
+                sure ? "" : "; with these samples that is no difference");
+    }
+    struct verdict v;
+    const struct bench_row *row = &b->rows[best];
+    api_verdict(&v, &row->metrics, &row->knobs, row->sum.cost, &b->machine);
+    log_put(log, LOG_INFO, "%s", v.text);
+}
+
+// ---------------------------------------------------------------- the verb
+
+static int report(struct bench *b, const struct knobs *base, enum haggle_format format,
+                  struct call *c, struct err *e) {
+    size_t measured = 0;
+    TRY(machine_open(&b->machine, base, *stop_flag() ? MACHINE_KNOWN : MACHINE_MEASURE, e));
+    for (size_t i = 0; i < b->grid->n; i++) {
+        compute(b, &b->rows[i]);
+        measured += b->rows[i].n_rounds > 0;
+    }
+    if (c->out)
+        TRY(bench_print(b, format, c->out, e));
+    if (c->wants_json) {
+        call_json_begin(c, "bench", base);
+        machine_put_json(&b->machine, &c->json);
+        json_member_i64(&c->json, "rounds", b->rounds);
+        json_member_i64(&c->json, "steps", b->steps);
+        json_member_i64(&c->json, "warmup", b->warmup);
+        json_put_key(&c->json, "rows");
+        bench_put_json(b, &c->json);
+        json_put_object_end(&c->json);
+    }
+    say_best(b, &c->log);
+    if (measured > 0)
+        return 0;
+    return err_set(e, b->rows[0].rc, "nothing could be measured: %s", b->rows[0].reason);
+}
+
+static int bench_train(struct call *c, const struct knobs *base, const struct haggle_bench *o,
+                       struct err *e) {
+    struct grid grid;
+    struct bench b = {.grid = &grid,
+                      .rounds = o->rounds > 0 ? o->rounds : ROUNDS_DEFAULT,
+                      .steps = o->steps > 0 ? o->steps : STEPS_DEFAULT,
+                      .warmup = o->warmup >= 0 ? o->warmup : WARMUP_DEFAULT};
+    int rc = grid_read(&grid, o->grid, o->n_grid, e);
+    if (rc == 0)
+        rc = open_rows(&b, base, e);
+    if (rc == 0) {
+        char name[GRID_NAME_BYTES];
+        log_put(&c->log, LOG_INFO,
+                "%zu configuration%s, %d round%s of %lld steps after %lld of warm-up%s%s", grid.n,
+                grid.n == 1 ? "" : "s", b.rounds, b.rounds == 1 ? "" : "s", (long long)b.steps,
+                (long long)b.warmup, grid.n == 1 ? ": " : "",
+                grid.n == 1 ? grid_name(&grid, 0, name) : "");
+        rc = measure(&b, c, e);
+    }
+    // What was measured before a stop request is a result too.
+    if (rc == 0 || rc == ERR_STOPPED) {
+        struct err late = {0};
+        int printed = report(&b, base, o->format, c, &late);
+        if (rc == 0 && printed != 0) {
+            rc = printed;
+            if (e)
+                *e = late;
+        }
+    }
+    close_rows(&b);
+    grid_free(&grid);
+    return rc;
+}
+
+int haggle_bench_train(const struct haggle_config *config, const struct haggle_bench *bench,
+                       const struct haggle_sink *sink, struct haggle_error *e) {
+    struct call c;
+    call_begin(&c, sink);
+    return call_end(&c, bench_train(&c, &config->knobs, bench, &c.err), e);
+}
