@@ -65,11 +65,15 @@ struct machine {
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
 int machine_threads(const struct knobs *k); // `threads`, with 0 resolved
 void machine_put_json(const struct machine *m, struct json_writer *w);
-// Times products of training size with one library ("auto", "openblas", ...). `name` becomes what
-// the backend says it is; ERR_UNSUPPORTED when that library is not there.
 enum { MACHINE_NAME_BYTES = 128 };
-int machine_matmul(const struct knobs *k, const char *blas, double *flops_per_s,
-                   char name[MACHINE_NAME_BYTES], struct err *e);
+struct machine_blas {
+    char name[MACHINE_NAME_BYTES]; // what the backend says it is: "openblas 0.3.21 (SkylakeX)"
+    char path[PATH_MAX];           // of the library; "" when there is none
+    double flops_per_s;            // products of training size
+};
+// Measures one choice of cpu.blas ("openblas", "builtin", ...). ERR_UNSUPPORTED when it is not here.
+int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const char *choice,
+                         struct err *e);
 
 // ---------------------------------------------------------------- plan.c: a session in words
 

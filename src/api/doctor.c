@@ -3,8 +3,8 @@
 // Nothing that is missing is an error: each gap is a line with what it is for and how to fill it.
 #include "api/api.h"
 
-#include "base/text.h"
-
+#include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,46 +15,27 @@ extern char **environ;
 
 // ---------------------------------------------------------------- libraries for matrix products
 
-struct blas {
-    const char *choice;   // value of cpu.blas
-    const char *fragment; // of the file name, to find the path among the mapped files
-    const char *package;  // that installs it
+struct candidate {
+    const char *choice;  // value of cpu.blas
+    const char *package; // that installs it; NULL: it is always here
     bool found;
-    double flops;
-    char name[MACHINE_NAME_BYTES], path[PATH_MAX], reason[ERR_TEXT_BYTES];
+    struct machine_blas blas;
+    char reason[ERR_TEXT_BYTES]; // when not found
 };
 
-static const struct blas candidates[] = {
-    {.choice = "openblas", .fragment = "libopenblas", .package = "libopenblas0-pthread"},
-    {.choice = "blis", .fragment = "libblis", .package = "libblis4-pthread"},
-    {.choice = "onednn", .fragment = "libdnnl", .package = "libdnnl2"},
+static const struct candidate candidates[] = {
     {.choice = "builtin"},
+    {.choice = "openblas", .package = "libopenblas0-pthread"},
+    {.choice = "blis", .package = "libblis4-pthread"},
+    {.choice = "onednn", .package = "libdnnl2"},
 };
-enum { N_BLAS = sizeof candidates / sizeof *candidates };
+enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
 
-// The file a library was loaded from, as the kernel knows it.
-static void find_path(struct blas *b) {
-    char line[PATH_MAX + 128];
-    FILE *f = b->fragment ? fopen("/proc/self/maps", "re") : NULL;
-    while (f && fgets(line, sizeof line, f)) {
-        char *at = strchr(line, '/');
-        if (!at || !strstr(at, b->fragment))
-            continue;
-        at[strcspn(at, "\n")] = '\0';
-        snprintf(b->path, sizeof b->path, "%s", at);
-        break;
-    }
-    if (f)
-        fclose(f);
-}
-
-static void examine_blas(struct blas *b, const struct knobs *k) {
+static void examine(struct candidate *c, const struct knobs *k) {
     struct err e = {0};
-    b->found = machine_matmul(k, b->choice, &b->flops, b->name, &e) == 0;
-    if (b->found)
-        find_path(b);
-    else
-        snprintf(b->reason, sizeof b->reason, "%s", e.text);
+    c->found = machine_measure_blas(&c->blas, k, c->choice, &e) == 0;
+    if (!c->found)
+        snprintf(c->reason, sizeof c->reason, "%s", e.text);
 }
 
 // ---------------------------------------------------------------- what is missing for what
@@ -89,21 +70,20 @@ static bool python_has(const char *module) {
     int status = -1;
     if (posix_spawn_file_actions_init(&actions) != 0)
         return false;
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", 1 /* O_WRONLY */, 0);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     if (posix_spawnp(&pid, "python3", &actions, NULL, argv, environ) == 0)
-        while (waitpid(pid, &status, 0) < 0 && status == -1)
-            if (kill(pid, 0) != 0)
-                break;
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            continue;
     posix_spawn_file_actions_destroy(&actions);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static void find_gaps(struct gaps *g, const struct machine *m, const struct blas *blas) {
-    bool fast = false;
-    for (int i = 0; i < N_BLAS; i++)
-        fast = fast || (blas[i].found && blas[i].package);
-    if (!fast)
-        add_gap(g, "no BLAS library", "matrix products at full speed; the built-in ones stand in",
+static void find_gaps(struct gaps *g, const struct machine *m, const struct candidate *c) {
+    bool library = false;
+    for (int i = 0; i < N_CANDIDATES; i++)
+        library = library || (c[i].found && c[i].package);
+    if (!library)
+        add_gap(g, "no BLAS library", "only a second opinion on matrix products (cpu.blas)",
                 "sudo apt install libopenblas0-pthread", "libopenblas0-pthread");
     if (m->hw.level == HW_GENERIC)
         add_gap(g, "no AVX2", "fast kernels; the portable ones stand in", "", NULL);
@@ -126,20 +106,18 @@ static void find_gaps(struct gaps *g, const struct machine *m, const struct blas
 
 // ---------------------------------------------------------------- output
 
-static void print_all(FILE *f, const struct machine *m, const struct blas *blas,
+static void print_all(FILE *f, const struct machine *m, const struct candidate *c,
                       const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
     fprintf(f, "libraries for matrix products (cpu.blas):\n");
-    for (int i = 0; i < N_BLAS; i++) {
-        const struct blas *b = &blas[i];
-        if (b->found)
-            fprintf(f, "  %-9s %7.1f GFLOP/s  %s%s%s\n", b->choice, 1e-9 * b->flops, b->name,
-                    b->path[0] ? "  " : "", b->path);
+    for (int i = 0; i < N_CANDIDATES; i++)
+        if (c[i].found)
+            fprintf(f, "  %-9s %7.1f GFLOP/s  %s%s%s\n", c[i].choice, 1e-9 * c[i].blas.flops_per_s,
+                    c[i].blas.name, c[i].blas.path[0] ? "  " : "", c[i].blas.path);
         else
-            fprintf(f, "  %-9s not usable: %s\n", b->choice, b->reason);
-    }
+            fprintf(f, "  %-9s not here: %s\n", c[i].choice, c[i].reason);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
         const struct gap *gap = &g->list[i];
@@ -151,23 +129,23 @@ static void print_all(FILE *f, const struct machine *m, const struct blas *blas,
         fprintf(f, "all of them at once:\n  sudo apt install%s\n", packages);
 }
 
-static void put_all(struct call *c, const struct knobs *k, const struct machine *m,
-                    const struct blas *blas, const struct gaps *g) {
-    struct json_writer *w = &c->json;
-    call_json_begin(c, "doctor", k);
+static void put_all(struct call *call, const struct knobs *k, const struct machine *m,
+                    const struct candidate *c, const struct gaps *g) {
+    struct json_writer *w = &call->json;
+    call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
     json_put_key(w, "blas");
     json_put_array_begin(w);
-    for (int i = 0; i < N_BLAS; i++) {
+    for (int i = 0; i < N_CANDIDATES; i++) {
         json_put_object_begin(w);
-        json_member_string(w, "choice", blas[i].choice);
-        json_member_bool(w, "found", blas[i].found);
-        if (blas[i].found) {
-            json_member_string(w, "name", blas[i].name);
-            json_member_string(w, "path", blas[i].path);
-            json_member_double(w, "flops_per_s", blas[i].flops);
+        json_member_string(w, "choice", c[i].choice);
+        json_member_bool(w, "found", c[i].found);
+        if (c[i].found) {
+            json_member_string(w, "name", c[i].blas.name);
+            json_member_string(w, "path", c[i].blas.path);
+            json_member_double(w, "flops_per_s", c[i].blas.flops_per_s);
         } else {
-            json_member_string(w, "reason", blas[i].reason);
+            json_member_string(w, "reason", c[i].reason);
         }
         json_put_object_end(w);
     }
@@ -188,22 +166,22 @@ static void put_all(struct call *c, const struct knobs *k, const struct machine 
 static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err *e) {
     struct machine m;
     struct gaps gaps = {0};
-    struct blas *blas = malloc(sizeof candidates);
-    if (!blas)
+    struct candidate *list = malloc(sizeof candidates);
+    if (!list)
         return err_set(e, ERR_MEMORY, "out of memory for the list of libraries");
-    memcpy(blas, candidates, sizeof candidates);
+    memcpy(list, candidates, sizeof candidates);
     log_put(&c->log, LOG_INFO, "measuring; this takes a few seconds");
     int rc = machine_open(&m, k, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
     if (rc == 0) {
-        for (int i = 0; i < N_BLAS; i++)
-            examine_blas(&blas[i], k);
-        find_gaps(&gaps, &m, blas);
+        for (int i = 0; i < N_CANDIDATES; i++)
+            examine(&list[i], k);
+        find_gaps(&gaps, &m, list);
         if (c->out)
-            print_all(c->out, &m, blas, &gaps);
+            print_all(c->out, &m, list, &gaps);
         if (c->wants_json)
-            put_all(c, k, &m, blas, &gaps);
+            put_all(c, k, &m, list, &gaps);
     }
-    free(blas);
+    free(list);
     return rc;
 }
 

@@ -81,13 +81,37 @@ static int time_matmul(void *arg, double *flops_per_s, struct err *e) {
     return rc;
 }
 
-int machine_matmul(const struct knobs *k, const char *blas, double *flops_per_s,
-                   char name[MACHINE_NAME_BYTES], struct err *e) {
+// The file a choice was loaded from, as the kernel knows it: libraries are opened at run time, and
+// which of several installed ones was found is worth knowing.
+static void find_path(const char *choice, char out[PATH_MAX]) {
+    static const char *const files[][2] = {
+        {"openblas", "libopenblas"}, {"blis", "libblis"}, {"onednn", "libdnnl"}};
+    char line[PATH_MAX + 128];
+    const char *part = NULL;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (strcmp(choice, files[i][0]) == 0)
+            part = files[i][1];
+    FILE *f = part ? fopen("/proc/self/maps", "re") : NULL;
+    while (f && out[0] == '\0' && fgets(line, sizeof line, f)) {
+        char *at = strchr(line, '/');
+        if (!at || !strstr(at, part))
+            continue;
+        at[strcspn(at, "\n")] = '\0';
+        snprintf(out, PATH_MAX, "%.*s", PATH_MAX - 1, at);
+    }
+    if (f)
+        fclose(f);
+}
+
+int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const char *choice,
+                         struct err *e) {
     struct bench_device d;
-    int rc = device_open(&d, k, blas, e);
+    int rc = device_open(&d, k, choice, e);
     if (rc == 0) {
-        snprintf(name, MACHINE_NAME_BYTES, "%s", cpu_backend_blas(d.backend));
-        rc = time_matmul(&d, flops_per_s, e);
+        snprintf(out->name, sizeof out->name, "%s", cpu_backend_blas(d.backend));
+        find_path(choice, out->path);
+        rc = time_matmul(&d, &out->flops_per_s, e);
     }
     device_close(&d);
     return rc;

@@ -168,7 +168,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     struct session *s = t->s;
     const struct knobs *k = &s->knobs;
     resumed_from[0] = '\0';
-    if (t->saving || k->resume) {
+    if (t->saving || (k->resume && k->run_dir[0] != '\0')) {
         const struct checkpoint_options o = {.run_dir = k->run_dir,
                                              .keep = k->save_keep,
                                              .save = t->saving,
@@ -180,7 +180,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     }
     if (s->exec == NULL)
         TRY(session_start(s, e));
-    if (k->resume) {
+    if (k->resume && t->checkpoints != NULL) {
         struct train_state state = t->state;
         TRY(checkpoint_load_newest(t->checkpoints, s, t->state.dataset, &state, resumed_from, e));
         memcpy(state.dataset, t->state.dataset, sizeof state.dataset); // of the data in use now
@@ -239,7 +239,7 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
                        results[RESULT_TOKENS], b->trained_tokens);
     info->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     info->grad_norm = clip[CLIP_NORM];
-    info->skipped = clip[CLIP_SKIP] != 0 || !isfinite(info->loss);
+    info->skipped = clip[CLIP_SKIP] != 0;
     return 0;
 }
 
@@ -251,7 +251,8 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
     st->trained_tokens += (uint64_t)b->step_trained_tokens;
     st->skipped_steps += info->skipped;
     st->empty_steps += info->empty;
-    t->not_finite = info->skipped ? t->not_finite + 1 : info->empty ? t->not_finite : 0;
+    if (!info->empty)
+        t->not_finite = info->skipped || !isfinite(info->loss) ? t->not_finite + 1 : 0;
     t->r.steps_run++;
     if (isnan(t->loss_first))
         t->loss_first = info->loss;
@@ -387,11 +388,12 @@ static int evaluate(struct trainer *t, struct err *e) {
 static int check_finite(const struct trainer *t, struct err *e) {
     if (t->not_finite < NOT_FINITE_MOST)
         return 0;
-    return err_set(e, ERR_NUMERIC,
-                   "loss or gradients were not finite in %d steps in a row, up to step %" PRId64
-                   ": the run has diverged. Try a lower optim.lr, a longer sched.warmup, or "
-                   "optim.clip=1",
-                   NOT_FINITE_MOST, t->state.step);
+    return err_set(
+        e, ERR_NUMERIC,
+        "loss or gradients were not finite in %d steps in a row, the last of them step %" PRId64
+        ": the run has diverged. Try a lower optim.lr, a longer sched.warmup, or "
+        "optim.clip=1",
+        NOT_FINITE_MOST, t->state.step);
 }
 
 static int after_step(struct trainer *t, const struct train_step *info, struct err *e) {
@@ -541,8 +543,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         t->r.end = TRAIN_FAILED;
     else
         rc = conclude(t, e);
-    if (t->traced)
-        measure(t);
+    measure(t);
     t->r.state = t->state;
     t->r.wall_ns = clock_ns() - t->begin_ns;
     if (ob->on_end != NULL)

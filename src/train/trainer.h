@@ -122,7 +122,7 @@ struct trainer;
 
 // After session_plan (with SESSION_TRAIN, and SESSION_EVAL when eval.every is not 0), before
 // session_start: opens the data, sets s->loader_bytes. Everything else comes from s->knobs; saving
-// is on when save.every or save.last is, and then (or with resume) run.dir must be set.
+// is on when save.every or save.last is, and then run.dir must be set.
 int trainer_open(struct trainer **out, struct session *s, const struct trainer_options *o,
                  struct err *e);
 // Starts the session unless the caller has, resumes, and trains to the end: once per trainer. 0 when

@@ -1,0 +1,214 @@
+// watch.c - see watch.h.
+#include "api/watch.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <string.h>
+
+// Percentiles of the live line are of the recent past: a person watching wants to know about now.
+enum { LIVE_SAMPLES = 256, MEMORY_EVERY = 16 };
+
+// ---------------------------------------------------------------- files
+
+// log.jsonl -> log.1.jsonl, or the next number that is free.
+static int move_aside(const char *run_dir, const char *path, struct err *e) {
+    char to[PATH_MAX], name[32];
+    for (int i = 1; i < 10000; i++) {
+        snprintf(name, sizeof name, "log.%d.jsonl", i);
+        TRY(file_join(to, sizeof to, run_dir, name, e));
+        if (!file_exists(to))
+            return file_rename(path, to, e);
+    }
+    return err_set(e, ERR_IO, "%s holds too many old logs; remove some of log.*.jsonl", run_dir);
+}
+
+int watch_open(struct watch *w, const struct knobs *k, struct log *log, struct err *e) {
+    char path[PATH_MAX];
+    uint64_t torn = 0;
+    *w = (struct watch){
+        .log = log, .loss_first = NAN, .loss_last = NAN, .validation_first = NAN};
+    live_init(&w->live, log, k->log_every);
+    TRY(file_make_dirs(k->run_dir, e));
+    TRY(file_join(path, sizeof path, k->run_dir, "log.jsonl", e));
+    if (!k->resume && file_exists(path))
+        TRY(move_aside(k->run_dir, path, e));
+    TRY(jsonl_open(&w->jsonl, path, &torn, e));
+    w->has_jsonl = true;
+    if (torn > 0)
+        log_put(log, LOG_WARN, "%s ended in a torn line; %llu bytes were cut off", path,
+                (unsigned long long)torn);
+    if (k->log_tensorboard) {
+        TRY(tensorboard_open(&w->board, k->run_dir, e));
+        w->has_board = true;
+    }
+    return 0;
+}
+
+int watch_close(struct watch *w, struct err *e) {
+    int rc = 0;
+    if (w->has_jsonl)
+        rc = jsonl_close(&w->jsonl, e);
+    if (w->has_board) {
+        int board = tensorboard_close(&w->board, rc == 0 ? e : NULL);
+        rc = rc != 0 ? rc : board;
+    }
+    w->has_jsonl = w->has_board = false;
+    return rc;
+}
+
+// ---------------------------------------------------------------- what the trainer tells
+
+static int on_start(void *arg, const struct train_start *s, struct err *e) {
+    struct watch *w = arg;
+    const struct session *session = s->session;
+    if (s->resumed_from)
+        log_put(w->log, LOG_INFO, "goes on from %s: step %lld of %lld", s->resumed_from,
+                (long long)s->state.step, (long long)s->steps);
+    struct json_writer *j = jsonl_begin(&w->jsonl);
+    json_member_string(j, "event", "start");
+    json_member_string(j, "haggle", HAGGLE_VERSION);
+    json_member_string(j, "model", session->shape.name);
+    json_member_i64(j, "parameters", model_total_elements(&session->shape));
+    json_member_string(j, "data", dataset_describe(s->dataset));
+    json_member_i64(j, "step", s->state.step);
+    json_member_i64(j, "steps", s->steps);
+    if (s->resumed_from)
+        json_member_string(j, "resumed_from", s->resumed_from);
+    json_member_i64(j, "memory_predicted_bytes", (int64_t)session_predicted_bytes(session));
+    json_member_double(j, "time", clock_wall_s());
+    return jsonl_end(&w->jsonl, e);
+}
+
+static int log_board(struct watch *w, const struct train_step *s, struct err *e) {
+    struct tensorboard *b = &w->board;
+    if (!w->has_board)
+        return 0;
+    TRY(tensorboard_put(b, "train/loss", s->step, s->loss, e));
+    TRY(tensorboard_put(b, "train/lr", s->step, s->lr, e));
+    TRY(tensorboard_put(b, "train/grad_norm", s->step, s->grad_norm, e));
+    TRY(tensorboard_put(b, "perf/tokens_per_s", s->step, s->tokens_per_s, e));
+    TRY(tensorboard_put(b, "perf/step_ms", s->step, 1e-6 * (double)s->step_ns, e));
+    return tensorboard_put(b, "perf/data_wait_ms", s->step, 1e-6 * (double)s->data_wait_ns, e);
+}
+
+static void show(struct watch *w, const struct train_step *s) {
+    static const double p[2] = {0.50, 0.99};
+    struct quantile q[2];
+    struct time_split total;
+    samples_quantiles(s->step_ns_samples, LIVE_SAMPLES, p, 2, q);
+    trace_split(s->trace, &total);
+    // The size of the process changes slowly, and asking costs a file.
+    uint64_t memory = w->numbers.memory_bytes;
+    if (memory == 0 || s->step % MEMORY_EVERY == 0)
+        memory = mem_process_rss_bytes();
+    w->numbers = (struct live_numbers){
+        .step = s->step,
+        .total_steps = s->steps,
+        .loss = s->loss,
+        .lr = s->lr,
+        .grad_norm = s->grad_norm,
+        .tokens_per_s = s->tokens_per_s,
+        .step_p50_ms = 1e-6 * q[0].value,
+        .step_p99_ms = 1e-6 * q[1].value,
+        .data_wait = total.wall_ns > 0
+                         ? (double)total.ns[TIME_DATA_WAIT] / (double)total.wall_ns
+                         : NAN,
+        .memory_bytes = memory,
+        .eta_s = s->eta_s,
+    };
+    live_show(&w->live, &w->numbers, s->begin_ns + s->step_ns);
+}
+
+static int on_step(void *arg, const struct train_step *s, struct err *e) {
+    struct watch *w = arg;
+    if (isnan(w->loss_first))
+        w->loss_first = s->loss;
+    if (!isnan(s->loss))
+        w->loss_last = s->loss;
+    struct jsonl_record r = {
+        .step = s->step,
+        .loss = s->loss,
+        .lr = s->lr,
+        .grad_norm = s->grad_norm,
+        .tokens = s->all_trained_tokens,
+        .tokens_per_s = s->tokens_per_s,
+        .step_ms = 1e-6 * (double)s->step_ns,
+        .data_wait_ms = 1e-6 * (double)s->data_wait_ns,
+        .time = clock_wall_s(),
+        .validation_loss = NAN,
+    };
+    TRY(jsonl_put(&w->jsonl, &r, e));
+    TRY(log_board(w, s, e));
+    show(w, s);
+    return 0;
+}
+
+static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
+    struct watch *w = arg;
+    char took[TEXT_UNIT_BYTES];
+    if (isnan(w->validation_first))
+        w->validation_first = v->loss;
+    log_put(w->log, LOG_INFO, "step %lld  validation loss %.4g  (%lld batches, %s%s)",
+            (long long)v->step, v->loss, (long long)v->batches,
+            text_duration(took, 1e-9 * (double)v->total_ns), v->complete ? "" : ", cut short");
+    struct json_writer *j = jsonl_begin(&w->jsonl);
+    json_member_string(j, "event", "eval");
+    json_member_i64(j, "step", v->step);
+    json_member_double(j, "validation_loss", v->loss);
+    json_member_i64(j, "batches", v->batches);
+    json_member_i64(j, "trained_tokens", v->trained_tokens);
+    json_member_double(j, "batch_ms_p50", 1e-6 * v->batch_p50.value);
+    json_member_double(j, "batch_ms_p99", 1e-6 * v->batch_p99.value);
+    json_member_double(j, "seconds", 1e-9 * (double)v->total_ns);
+    json_member_double(j, "time", clock_wall_s());
+    TRY(jsonl_end(&w->jsonl, e));
+    return w->has_board ? tensorboard_put(&w->board, "eval/loss", v->step, v->loss, e) : 0;
+}
+
+static int on_save(void *arg, const struct train_save *s, struct err *e) {
+    struct watch *w = arg;
+    char bytes[TEXT_UNIT_BYTES], took[TEXT_UNIT_BYTES];
+    if (s->rc != 0)
+        log_put(w->log, LOG_WARN, "step %lld could not be saved: %s", (long long)s->step,
+                s->error);
+    else
+        log_put(w->log, LOG_INFO, "step %lld  saved %s (%s, %s)", (long long)s->step, s->path,
+                text_bytes(bytes, s->bytes), text_duration(took, 1e-9 * (double)s->ns));
+    struct json_writer *j = jsonl_begin(&w->jsonl);
+    json_member_string(j, "event", "save");
+    json_member_i64(j, "step", s->step);
+    if (s->rc != 0)
+        json_member_string(j, "error", s->error);
+    else
+        json_member_string(j, "path", s->path);
+    json_member_i64(j, "bytes", (int64_t)s->bytes);
+    json_member_double(j, "seconds", 1e-9 * (double)s->ns);
+    json_member_double(j, "time", clock_wall_s());
+    // A disk that is full refuses the log as well; the run goes on all the same, as it does when
+    // only the checkpoint failed.
+    return jsonl_end(&w->jsonl, s->rc == 0 ? e : NULL) != 0 && s->rc == 0 ? ERR_IO : 0;
+}
+
+static void on_message(void *arg, enum log_level level, const char *text) {
+    struct watch *w = arg;
+    log_put(w->log, level, "%s", text);
+}
+
+static void on_end(void *arg, const struct train_result *r) {
+    struct watch *w = arg;
+    if (r->steps_run > 0)
+        live_end(&w->live, &w->numbers);
+}
+
+struct train_observer watch_observer(struct watch *w) {
+    return (struct train_observer){.arg = w,
+                                   .on_start = on_start,
+                                   .on_step = on_step,
+                                   .on_eval = on_eval,
+                                   .on_save = on_save,
+                                   .on_message = on_message,
+                                   .on_end = on_end};
+}

@@ -1,0 +1,33 @@
+// watch.h - a training run as it is seen from outside: log.jsonl, TensorBoard, the live line.
+//
+// Place: train.c opens one, hands its observer to the trainer, and closes it. The trainer knows
+// nothing of files or terminals; the files know nothing of training.
+#ifndef HAGGLE_API_WATCH_H
+#define HAGGLE_API_WATCH_H
+
+#include "api/api.h"
+#include "report/jsonl.h"
+#include "report/live.h"
+#include "report/tensorboard.h"
+#include "train/trainer.h"
+
+struct watch {
+    struct log *log;
+    struct live live;
+    struct live_numbers numbers; // as last shown
+    struct jsonl jsonl;
+    bool has_jsonl;
+    struct tensorboard board;
+    bool has_board;
+    double loss_first, loss_last; // of the steps of this process; NaN: none
+    double validation_first;
+};
+
+// Makes run.dir (whose name is in k) and opens what is written there: log.jsonl, and TensorBoard
+// files when asked for. With resume=false an older log.jsonl is moved aside. watch_close in every
+// case.
+int watch_open(struct watch *w, const struct knobs *k, struct log *log, struct err *e);
+struct train_observer watch_observer(struct watch *w);
+int watch_close(struct watch *w, struct err *e);
+
+#endif

@@ -1,0 +1,665 @@
+// cases.c - the table of cases, and operands for them. See cases.h.
+#include "backend/cases.h"
+
+#include "backend/operands.h"
+#include "base/rng.h"
+#include "model/shape.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- the table
+
+#define MNK(op, f, o, M, N_, K) {.kind = OP_##op, .flags = (f), .options = (o), .m = (M), .n = (N_), .k = (K)}
+#define MN(op, f, o, M, N_) {.kind = OP_##op, .flags = (f), .options = (o), .m = (M), .n = (N_)}
+#define ACTS(op, a, o, M, N_) {.kind = OP_##op, .options = (o), .m = (M), .n = (N_), .act = (a)}
+#define ATTN(op, o, B, T, H, G, D)                                                                 \
+    {.kind = OP_##op, .options = (o), .batch = (B), .seq = (T), .heads = (H), .kv_heads = (G), .head_dim = (D)}
+#define ROPES(op, f, o, M, H, D)                                                                   \
+    {.kind = OP_##op, .flags = (f), .options = (o), .m = (M), .heads = (H), .head_dim = (D)}
+
+// A size in both layouts, with and without gaps, bias and accumulation.
+#define MATMULS(op, M, N_, K)                                                                      \
+    MNK(op, 0, 0, M, N_, K), MNK(op, OP_IN_OUT, CASE_PAD, M, N_, K),                               \
+        MNK(op, OP_ACCUMULATE, CASE_PAD | CASE_BARE, M, N_, K),                                    \
+        MNK(op, OP_IN_OUT | OP_ACCUMULATE, CASE_BARE, M, N_, K)
+#define ALL_MATMULS(M, N_, K) MATMULS(MATMUL, M, N_, K), MATMULS(MATMUL_DX, M, N_, K), MATMULS(MATMUL_DW, M, N_, K)
+#define ALL_NORMS(M, N_)                                                                           \
+    MN(NORM, 0, 0, M, N_), MN(NORM, OP_RMS, CASE_PAD | CASE_BARE, M, N_),                          \
+        MN(NORM_DX, 0, CASE_PAD, M, N_), MN(NORM_DX, OP_RMS | OP_ACCUMULATE, 0, M, N_),            \
+        MN(NORM_DW, 0, 0, M, N_), MN(NORM_DW, OP_ACCUMULATE, CASE_PAD, M, N_),                     \
+        MN(NORM_DW, OP_RMS, CASE_BARE | CASE_PAD, M, N_)
+#define ALL_ACTS(M, N_)                                                                            \
+    ACTS(ACT, ACT_GELU_TANH, 0, M, N_), ACTS(ACT, ACT_GELU_ERF, CASE_PAD, M, N_),                  \
+        ACTS(ACT, ACT_RELU, CASE_IN_PLACE, M, N_), ACTS(ACT_BWD, ACT_GELU_TANH, CASE_PAD, M, N_),  \
+        ACTS(ACT_BWD, ACT_GELU_ERF, CASE_IN_PLACE, M, N_), ACTS(ACT_BWD, ACT_RELU, 0, M, N_),      \
+        MN(SWIGLU, 0, 0, M, N_), MN(SWIGLU, 0, CASE_PAD, M, N_), MN(SWIGLU_BWD, 0, 0, M, N_),      \
+        MN(SWIGLU_BWD, 0, CASE_PAD, M, N_)
+#define ALL_ATTENTION(B, T, H, G, D)                                                               \
+    ATTN(ATTENTION, 0, B, T, H, G, D), ATTN(ATTENTION, CASE_PACKED | CASE_DOCS, B, T, H, G, D),    \
+        ATTN(ATTENTION_BWD, CASE_DOCS | CASE_PAD, B, T, H, G, D),                                  \
+        ATTN(ATTENTION_BWD, CASE_PACKED, B, T, H, G, D)
+#define SIMPLE(M, N_)                                                                              \
+    MN(ADD, 0, 0, M, N_), MN(ADD, 0, CASE_PAD, M, N_), MN(COPY, 0, CASE_PAD, M, N_),               \
+        MN(COPY, OP_ACCUMULATE, 0, M, N_), MN(COPY, OP_ACCUMULATE, CASE_PAD, M, N_),               \
+        MN(ZERO, 0, CASE_PAD, M, N_), MN(CAST, 0, CASE_PAD, M, N_), MN(BIAS_DB, 0, CASE_PAD, M, N_), \
+        MN(BIAS_DB, OP_ACCUMULATE, 0, M, N_), MN(ARGMAX, 0, CASE_PAD, M, N_),                      \
+        MN(LOSS, 0, CASE_PAD, M, N_), MN(LOSS, OP_WITH_GRAD, CASE_UNTRAINED, M, N_),               \
+        MN(LOSS, OP_WITH_GRAD, CASE_PAD, M, N_)
+#define TABLES(M, N_, K)                                                                           \
+    MNK(EMBED, 0, CASE_PAD, M, N_, K), MNK(EMBED, 0, CASE_BARE, M, N_, K),                         \
+        MNK(EMBED_DW, 0, CASE_PAD | CASE_UNTRAINED, M, N_, K), MNK(EMBED_DW, OP_ACCUMULATE, 0, M, N_, K), \
+        MNK(GATHER_ROWS, 0, CASE_PAD, M, N_, K)
+#define ELEMENTS(N_)                                                                               \
+    MN(GRAD_SQNORM, 0, 0, 0, N_), MN(ADAMW, 0, 0, 0, N_), MN(ADAMW, OP_DECAY, 0, 0, N_),           \
+        MN(ADAMW, OP_DECAY, CASE_NOT_FINITE, 0, N_), MN(ZERO, 0, 0, 0, N_), MN(CAST, 0, 0, 0, N_)
+
+static const struct backend_case all_cases[] = {
+    ALL_MATMULS(1, 1, 1),
+    ALL_MATMULS(1, 7, 31),
+    ALL_MATMULS(1, 257, 130),
+    ALL_MATMULS(2, 300, 257),
+    ALL_MATMULS(7, 1, 5),
+    ALL_MATMULS(31, 257, 7),
+    ALL_MATMULS(257, 31, 65),
+    ALL_MATMULS(33, 70, 650), // several blocks of k
+    ALL_MATMULS(29, 1100, 40), // several blocks of n
+    ALL_MATMULS(0, 5, 3),
+    ALL_MATMULS(5, 3, 0),
+    ALL_NORMS(1, 1),
+    ALL_NORMS(7, 31),
+    ALL_NORMS(257, 64),
+    ALL_NORMS(31, 257),
+    ALL_NORMS(130, 768),
+    ALL_NORMS(0, 9),
+    ALL_ACTS(1, 1),
+    ALL_ACTS(7, 31),
+    ALL_ACTS(65, 257),
+    ALL_ACTS(0, 5),
+    SIMPLE(1, 1),
+    SIMPLE(7, 31),
+    SIMPLE(31, 1025),
+    SIMPLE(257, 130),
+    SIMPLE(0, 3),
+    TABLES(1, 1, 1),
+    TABLES(31, 7, 5),
+    TABLES(257, 130, 40),
+    TABLES(0, 16, 3),
+    ELEMENTS(1),
+    ELEMENTS(31),
+    ELEMENTS(40007),
+    MN(CLIP, 0, 0, 0, 1),
+    MN(CLIP, 0, 0, 0, 31),
+    MN(CLIP, 0, CASE_NOT_FINITE, 0, 7),
+    MN(LOSS_SUM, OP_ACCUMULATE, CASE_UNTRAINED, 257, 0),
+    MN(LOSS_SUM, OP_ACCUMULATE, 0, 1, 0),
+    ROPES(ROPE_TABLE, 0, 0, 7, 0, 2),
+    ROPES(ROPE_TABLE, 0, CASE_PAD, 257, 0, 64),
+    ROPES(ROPE, 0, 0, 1, 1, 2),
+    ROPES(ROPE, OP_INVERSE, CASE_PAD, 7, 3, 10),
+    ROPES(ROPE, 0, CASE_IN_PLACE, 31, 2, 80),
+    ROPES(ROPE, OP_INVERSE, 0, 257, 4, 64),
+    ALL_ATTENTION(1, 1, 1, 1, 1),
+    ALL_ATTENTION(2, 7, 2, 2, 5),
+    ALL_ATTENTION(1, 31, 4, 2, 16),
+    ALL_ATTENTION(2, 65, 3, 1, 64),
+    ALL_ATTENTION(1, 130, 2, 1, 80),
+    ALL_ATTENTION(1, 257, 2, 2, 64),
+    ALL_ATTENTION(2, 64, 1, 1, 128),
+    ALL_ATTENTION(3, 100, 4, 2, 5),
+    ALL_ATTENTION(1, 70, 1, 1, 256),
+    ATTN(ATTENTION_DECODE, 0, 1, 1, 1, 1, 1),
+    ATTN(ATTENTION_DECODE, CASE_PAD, 3, 31, 4, 2, 5),
+    ATTN(ATTENTION_DECODE, 0, 2, 257, 3, 1, 64),
+    ATTN(ATTENTION_DECODE, CASE_PAD, 1, 130, 2, 2, 128),
+    ATTN(KV_APPEND, 0, 1, 1, 1, 1, 1),
+    ATTN(KV_APPEND, CASE_PAD, 3, 9, 4, 2, 7),
+};
+
+size_t case_count(void) {
+    return sizeof all_cases / sizeof *all_cases;
+}
+
+const struct backend_case *case_at(size_t i) {
+    return &all_cases[i];
+}
+
+void case_name(const struct backend_case *c, char *out, size_t bytes) {
+    snprintf(out, bytes,
+             "%s m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " B=%" PRId64 " T=%" PRId64 " H=%" PRId64 " G=%" PRId64
+             " D=%" PRId64 " act=%d flags=%u options=%u",
+             backend_op_name(c->kind), c->m, c->n, c->k, c->batch, c->seq, c->heads, c->kv_heads,
+             c->head_dim, c->act, c->flags, c->options);
+}
+
+// ---------------------------------------------------------------- operands of an op
+
+enum fill {
+    FILL_POISON,  // NaN: the op must write it
+    FILL_NORMAL,  // standard normal
+    FILL_WIDE,    // normal, scaled by 4: reaches the tails of activations
+    FILL_NEAR_1,  // 1 + normal / 8: norm weights
+    FILL_SQUARE,  // squares of normals: second moments
+    FILL_SMALL,   // normal / 100: gradients' moments
+    FILL_IDS,     // [0, limit)
+    FILL_TARGETS, // [0, limit), some negative with CASE_UNTRAINED
+    FILL_COUNT,   // 0, 1, 2, ... modulo limit
+    FILL_STARTS,  // first column of each row's document
+    FILL_FREQ,    // inverse frequencies
+    FILL_HYPER,
+    FILL_CLIP,
+    FILL_LATER,   // another op's result: case_open runs it
+};
+
+static struct case_operand *add_operand(struct case_operand *list, int *n, char type, int64_t rows,
+                                        int64_t columns, int fill) {
+    struct case_operand *o = &list[(*n)++];
+    *o = (struct case_operand){.type = type, .rows = rows, .columns = columns, .ld = columns, .fill = fill};
+    o->view_of = o->same_as = -1;
+    return o;
+}
+#define IN(type, rows, columns, fill) add_operand(r->in, &r->n_in, type, rows, columns, fill)
+#define OUT(type, rows, columns, fill) add_operand(r->out, &r->n_out, type, rows, columns, fill)
+
+// A vector has no gaps between rows: it is one row.
+static int output_fill(const struct backend_case *c) {
+    return c->flags & OP_ACCUMULATE ? FILL_NORMAL : FILL_POISON;
+}
+
+static void describe_matmul(struct case_run *r, const struct backend_case *c) {
+    bool in_out = c->flags & OP_IN_OUT;
+    int64_t w_rows = in_out ? c->k : c->n, w_columns = in_out ? c->n : c->k;
+    if (c->kind == OP_MATMUL) {
+        IN('f', c->m, c->k, FILL_NORMAL);
+        IN('f', w_rows, w_columns, FILL_NORMAL);
+        IN('f', 1, c->n, FILL_NORMAL)->absent = c->options & CASE_BARE;
+        OUT('f', c->m, c->n, output_fill(c));
+    } else if (c->kind == OP_MATMUL_DX) {
+        IN('f', c->m, c->n, FILL_NORMAL);
+        IN('f', w_rows, w_columns, FILL_NORMAL);
+        OUT('f', c->m, c->k, output_fill(c));
+    } else {
+        IN('f', c->m, c->k, FILL_NORMAL);
+        IN('f', c->m, c->n, FILL_NORMAL);
+        OUT('f', w_rows, w_columns, output_fill(c));
+    }
+}
+
+static void describe_norm(struct case_run *r, const struct backend_case *c) {
+    IN('f', c->m, c->n, FILL_NORMAL); // x, or dy
+    if (c->kind == OP_NORM) {
+        IN('f', 1, c->n, FILL_NEAR_1);
+        IN('f', 1, c->n, FILL_NORMAL)->absent = c->options & CASE_BARE;
+        OUT('f', c->m, c->n, FILL_POISON);
+        OUT('f', c->m, 2, FILL_POISON);
+        return;
+    }
+    IN('f', c->m, c->n, FILL_NORMAL); // x
+    if (c->kind == OP_NORM_DX) {
+        IN('f', 1, c->n, FILL_NEAR_1);
+        IN('f', c->m, 2, FILL_LATER);
+        OUT('f', c->m, c->n, output_fill(c));
+    } else {
+        IN('f', c->m, 2, FILL_LATER);
+        OUT('f', 1, c->n, output_fill(c));
+        OUT('f', 1, c->n, output_fill(c))->absent = c->options & CASE_BARE;
+    }
+}
+
+// q, k, v or their gradients: three operands, or columns of the first one's memory.
+static void describe_heads(struct case_run *r, const struct backend_case *c, bool out) {
+    int64_t rows = c->batch * c->seq, q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    struct case_operand *list = out ? r->out : r->in;
+    int *n = out ? &r->n_out : &r->n_in, first = *n;
+    for (int i = 0; i < 3; i++) {
+        struct case_operand *o = add_operand(list, n, 'f', rows, i == 0 ? q : kv, out ? FILL_POISON : FILL_NORMAL);
+        if (!(c->options & CASE_PACKED))
+            continue;
+        o->ld = q + 2 * kv;
+        o->first_column = i == 0 ? 0 : q + (i - 1) * kv;
+        o->view_of = i == 0 ? -1 : first;
+    }
+}
+
+static void describe_attention(struct case_run *r, const struct backend_case *c) {
+    int64_t rows = c->batch * c->seq, q = c->heads * c->head_dim;
+    bool bwd = c->kind == OP_ATTENTION_BWD;
+    if (bwd)
+        IN('f', rows, q, FILL_NORMAL);
+    describe_heads(r, c, false);
+    if (bwd) {
+        IN('f', rows, q, FILL_LATER);
+        IN('f', 1, c->batch * c->heads * c->seq, FILL_LATER);
+    }
+    IN('i', 1, rows, FILL_STARTS);
+    if (bwd)
+        describe_heads(r, c, true);
+    else {
+        OUT('f', rows, q, FILL_POISON);
+        OUT('f', 1, c->batch * c->heads * c->seq, FILL_POISON);
+    }
+}
+
+static void describe_cache(struct case_run *r, const struct backend_case *c) {
+    int64_t kv = c->kv_heads * c->head_dim, q = c->heads * c->head_dim, cells = c->batch * c->seq;
+    if (c->kind == OP_KV_APPEND) {
+        r->op.m = c->batch;
+        IN('f', c->batch, kv, FILL_NORMAL);
+        IN('f', c->batch, kv, FILL_NORMAL);
+        IN('i', 1, c->batch, FILL_IDS)->limit = c->seq;
+        IN('f', cells, kv, FILL_NORMAL);
+        IN('f', cells, kv, FILL_NORMAL);
+        OUT('f', cells, kv, FILL_NORMAL)->same_as = 3;
+        OUT('f', cells, kv, FILL_NORMAL)->same_as = 4;
+        return;
+    }
+    IN('f', c->batch, q, FILL_NORMAL);
+    IN('f', cells, kv, FILL_NORMAL);
+    IN('f', cells, kv, FILL_NORMAL);
+    IN('i', 1, c->batch, FILL_IDS)->limit = c->seq;
+    OUT('f', c->batch, q, FILL_POISON);
+}
+
+static void describe_tables(struct case_run *r, const struct backend_case *c) {
+    if (c->kind == OP_EMBED) {
+        IN('i', 1, c->m, FILL_IDS)->limit = c->k;
+        IN('f', c->k, c->n, FILL_NORMAL);
+        IN('i', 1, c->m, FILL_COUNT)->limit = 6;
+        IN('f', 6, c->n, FILL_NORMAL);
+        r->in[2].absent = r->in[3].absent = c->options & CASE_BARE;
+        OUT('f', c->m, c->n, FILL_POISON);
+    } else if (c->kind == OP_EMBED_DW) {
+        IN('i', 1, c->m, FILL_TARGETS)->limit = c->k;
+        IN('f', c->m, c->n, FILL_NORMAL);
+        OUT('f', c->k, c->n, output_fill(c));
+    } else {
+        IN('f', c->k, c->n, FILL_NORMAL);
+        IN('i', 1, c->m, FILL_IDS)->limit = c->k;
+        OUT('f', c->m, c->n, FILL_POISON);
+    }
+}
+
+static void describe_loss(struct case_run *r, const struct backend_case *c) {
+    if (c->kind == OP_LOSS_SUM) {
+        IN('f', 1, c->m, FILL_SQUARE);
+        IN('i', 1, c->m, FILL_TARGETS)->limit = 9;
+        OUT('d', 1, RESULT_COUNT, FILL_NORMAL);
+        return;
+    }
+    IN('f', c->m, c->n, FILL_WIDE);
+    IN('i', 1, c->m, FILL_TARGETS)->limit = c->n;
+    IN('d', 1, HYPER_COUNT, FILL_HYPER);
+    OUT('f', c->m, c->n, FILL_WIDE)->same_as = 0;
+    OUT('f', 1, c->m, FILL_POISON);
+}
+
+static void describe_update(struct case_run *r, const struct backend_case *c) {
+    if (c->kind == OP_CLIP) {
+        IN('d', 1, c->n, FILL_SQUARE);
+        IN('d', 1, HYPER_COUNT, FILL_HYPER);
+        OUT('d', 1, CLIP_COUNT, FILL_POISON);
+        return;
+    }
+    IN('f', 1, c->n, FILL_NORMAL);
+    if (c->kind == OP_GRAD_SQNORM) {
+        OUT('d', 1, 1, output_fill(c));
+        return;
+    }
+    IN('d', 1, HYPER_COUNT, FILL_HYPER);
+    IN('d', 1, CLIP_COUNT, FILL_CLIP);
+    IN('f', 1, c->n, FILL_NORMAL);
+    IN('f', 1, c->n, FILL_SMALL);
+    IN('f', 1, c->n, FILL_SQUARE);
+    for (int i = 0; i < 3; i++)
+        OUT('f', 1, c->n, FILL_NORMAL)->same_as = 3 + i;
+}
+
+static void describe_rest(struct case_run *r, const struct backend_case *c) {
+    int64_t heads = c->heads * c->head_dim, rows = c->m > 0 || c->kind == OP_COPY ? c->m : 1;
+    switch (c->kind) {
+    case OP_ZERO:
+        OUT('f', rows, c->n, FILL_POISON);
+        break;
+    case OP_COPY:
+        IN('f', rows, c->n, FILL_NORMAL);
+        OUT('f', rows, c->n, output_fill(c));
+        break;
+    case OP_CAST:
+        IN('f', rows, c->n, FILL_NORMAL);
+        OUT('b', rows, c->n, FILL_POISON);
+        break;
+    case OP_ADD:
+    case OP_SWIGLU:
+        IN('f', c->m, c->n, FILL_WIDE);
+        IN('f', c->m, c->n, FILL_NORMAL);
+        OUT('f', c->m, c->n, FILL_POISON);
+        break;
+    case OP_ACT:
+        IN('f', c->m, c->n, FILL_WIDE);
+        OUT('f', c->m, c->n, FILL_POISON)->same_as = c->options & CASE_IN_PLACE ? 0 : -1;
+        break;
+    case OP_ACT_BWD:
+        IN('f', c->m, c->n, FILL_NORMAL);
+        IN('f', c->m, c->n, FILL_WIDE);
+        OUT('f', c->m, c->n, FILL_POISON)->same_as = c->options & CASE_IN_PLACE ? 0 : -1;
+        break;
+    case OP_SWIGLU_BWD:
+        IN('f', c->m, c->n, FILL_NORMAL);
+        IN('f', c->m, c->n, FILL_WIDE);
+        IN('f', c->m, c->n, FILL_NORMAL);
+        OUT('f', c->m, c->n, FILL_POISON);
+        OUT('f', c->m, c->n, FILL_POISON);
+        break;
+    case OP_BIAS_DB:
+        IN('f', c->m, c->n, FILL_NORMAL);
+        OUT('f', 1, c->n, output_fill(c));
+        break;
+    case OP_ARGMAX:
+        IN('f', c->m, c->n, FILL_WIDE);
+        OUT('i', 1, c->m, FILL_POISON);
+        break;
+    case OP_ROPE_TABLE:
+        IN('i', 1, c->m, FILL_COUNT)->limit = 4096;
+        IN('s', 1, c->head_dim / 2, FILL_FREQ);
+        OUT('f', c->m, c->head_dim, FILL_POISON);
+        break;
+    case OP_ROPE:
+        IN('f', c->m, heads, FILL_NORMAL);
+        IN('f', c->m, c->head_dim, FILL_LATER);
+        OUT('f', c->m, heads, FILL_POISON)->same_as = c->options & CASE_IN_PLACE ? 0 : -1;
+        break;
+    default:
+        break;
+    }
+}
+
+static void describe(struct case_run *r, const struct backend_case *c) {
+    switch (c->kind) {
+    case OP_MATMUL:
+    case OP_MATMUL_DX:
+    case OP_MATMUL_DW:
+        describe_matmul(r, c);
+        break;
+    case OP_NORM:
+    case OP_NORM_DX:
+    case OP_NORM_DW:
+        describe_norm(r, c);
+        break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_BWD:
+        describe_attention(r, c);
+        break;
+    case OP_KV_APPEND:
+    case OP_ATTENTION_DECODE:
+        describe_cache(r, c);
+        break;
+    case OP_EMBED:
+    case OP_EMBED_DW:
+    case OP_GATHER_ROWS:
+        describe_tables(r, c);
+        break;
+    case OP_LOSS:
+    case OP_LOSS_SUM:
+        describe_loss(r, c);
+        break;
+    case OP_GRAD_SQNORM:
+    case OP_CLIP:
+    case OP_ADAMW:
+        describe_update(r, c);
+        break;
+    default:
+        describe_rest(r, c);
+    }
+}
+
+// ---------------------------------------------------------------- memory and values
+
+static char *element(const struct case_operand *o, const void *memory, int64_t row, int64_t column) {
+    return (char *)memory + (row * o->ld + o->first_column + column) * (int64_t)dtype_bytes(o->dtype);
+}
+
+double case_get(const struct case_operand *o, int64_t row, int64_t column) {
+    const char *at = element(o, o->memory, row, column);
+    switch (o->dtype) {
+    case DTYPE_F32:
+        return (double)*(const float *)at;
+    case DTYPE_F64:
+        return *(const double *)at;
+    case DTYPE_BF16:
+        return (double)dtype_bf16_to_f32(*(const uint16_t *)at);
+    default:
+        return *(const int32_t *)at;
+    }
+}
+
+void case_set(struct case_operand *o, int64_t row, int64_t column, double value) {
+    char *at = element(o, o->memory, row, column);
+    if (o->dtype == DTYPE_F32)
+        *(float *)at = (float)value;
+    else if (o->dtype == DTYPE_F64)
+        *(double *)at = value;
+    else
+        *(int32_t *)at = (int32_t)value;
+}
+
+// AdamW's usual settings at step 3, a clip that bites, and 1 / 37 trained tokens.
+static const double hyper[HYPER_COUNT] = {
+    [HYPER_LR] = 1e-2,   [HYPER_BETA1] = 0.9, [HYPER_BETA2] = 0.95,         [HYPER_EPS] = 1e-8,
+    [HYPER_DECAY] = 0.1, [HYPER_CLIP] = 1.0,  [HYPER_BIAS1] = 1 - 0.729,    [HYPER_BIAS2] = 1 - 0.857375,
+    [HYPER_LOSS_FACTOR] = 1.0 / 37,
+};
+
+static double value_of(const struct case_operand *o, const struct backend_case *c, uint64_t seed,
+                       uint64_t stream, int64_t row, int64_t column) {
+    uint64_t index = (uint64_t)(row * o->columns + column);
+    double normal = (double)(float)rng_normal(seed, stream, index);
+    bool odd_one = c->options & CASE_UNTRAINED && rng_below(seed, stream + 1000, index, 3) == 0;
+    switch (o->fill) {
+    case FILL_POISON:
+        return NAN;
+    case FILL_WIDE:
+        return 4 * normal;
+    case FILL_NEAR_1:
+        return (double)(float)(1 + normal / 8);
+    case FILL_SQUARE:
+        return c->options & CASE_NOT_FINITE && c->kind == OP_CLIP && index == 0 ? INFINITY
+                                                                               : (double)(float)(normal * normal);
+    case FILL_SMALL:
+        return (double)(float)(normal / 100);
+    case FILL_IDS:
+        return (double)rng_below(seed, stream, index, (uint64_t)o->limit);
+    case FILL_TARGETS:
+        return odd_one ? -1 : (double)rng_below(seed, stream, index, (uint64_t)o->limit);
+    case FILL_COUNT:
+        return (double)((int64_t)index % o->limit);
+    case FILL_STARTS: { // documents of pseudo-random lengths, some rows of the last one with a start past themselves
+        int64_t t = (int64_t)index % c->seq, start = 0;
+        if (!(c->options & CASE_DOCS))
+            return 0;
+        for (int64_t s = 1; s <= t; s++)
+            if (rng_below(seed, stream + 7 + index / (uint64_t)c->seq, (uint64_t)s, 40) == 0)
+                start = s;
+        return rng_below(seed, stream + 5, index, 50) == 0 ? (double)(t + 2) : (double)start;
+    }
+    case FILL_FREQ:
+        return (double)(float)pow(10000, -(double)index / (double)(o->columns));
+    case FILL_HYPER:
+        return hyper[index];
+    case FILL_CLIP:
+        return index == CLIP_SKIP ? (c->options & CASE_NOT_FINITE) != 0 : index == CLIP_FACTOR ? 0.625 : 3.5;
+    default:
+        return normal;
+    }
+}
+
+static int take_memory(struct case_operand *o, enum dtype float_type, struct case_operand *list,
+                       struct case_operand *inputs, struct err *e) {
+    o->dtype = o->type == 'i'   ? DTYPE_I32
+               : o->type == 'd' ? DTYPE_F64
+               : o->type == 's' ? DTYPE_F32
+               : o->type == 'b' ? DTYPE_BF16
+                                : float_type;
+    if (o->absent)
+        return 0;
+    if (o->view_of >= 0 || o->same_as >= 0) {
+        const struct case_operand *owner = o->view_of >= 0 ? &list[o->view_of] : &inputs[o->same_as];
+        o->memory = owner->memory;
+        o->ld = owner->ld;
+        return 0;
+    }
+    o->bytes = (size_t)(o->rows * o->ld) * dtype_bytes(o->dtype);
+    o->memory = malloc(o->bytes + 64); // an empty tensor still has an address
+    o->before = malloc(o->bytes + 64);
+    if (!o->memory || !o->before)
+        return err_set(e, ERR_MEMORY, "no memory for a case");
+    memset(o->memory, 0xff, o->bytes + 64); // NaN in every float type, -1 in every integer
+    return 0;
+}
+
+static void fill_operand(struct case_operand *o, const struct backend_case *c, uint64_t seed, uint64_t stream) {
+    if (o->absent || o->same_as >= 0 || o->dtype == DTYPE_BF16 || (o->fill == FILL_POISON && o->dtype == DTYPE_I32))
+        return;
+    for (int64_t i = 0; i < o->rows; i++)
+        for (int64_t j = 0; j < o->columns; j++)
+            case_set(o, i, j, value_of(o, c, seed, stream, i, j));
+}
+
+// Copies a result of `from` into an input of another case, element by element.
+static void copy_values(struct case_operand *to, const struct case_operand *from) {
+    for (int64_t i = 0; i < to->rows; i++)
+        for (int64_t j = 0; j < to->columns; j++)
+            case_set(to, i, j, case_get(from, i, j));
+}
+
+// Inputs that only make sense as another op's result.
+static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t seed,
+                      struct backend *reference, struct err *e) {
+    struct backend_case other = *c;
+    struct case_run run;
+    other.options &= ~(unsigned)(CASE_PAD | CASE_BARE | CASE_IN_PLACE);
+    other.flags &= OP_RMS;
+    if (c->kind == OP_NORM_DX || c->kind == OP_NORM_DW)
+        other.kind = OP_NORM;
+    else if (c->kind == OP_ATTENTION_BWD)
+        other.kind = OP_ATTENTION;
+    else if (c->kind == OP_ROPE)
+        other.kind = OP_ROPE_TABLE;
+    else
+        return 0;
+    TRY(case_open(&run, &other, DTYPE_F64, seed, reference, e));
+    if (c->kind == OP_ATTENTION_BWD) {
+        for (int i = 0; i < 3; i++)
+            copy_values(&run.in[i], &r->in[1 + i]);
+        copy_values(&run.in[3], &r->in[6]);
+    } else if (c->kind != OP_ROPE) {
+        copy_values(&run.in[0], &r->in[1]);
+    }
+    int rc = reference->run[other.kind](reference, &run.call, e);
+    if (rc == 0 && c->kind == OP_ATTENTION_BWD) {
+        copy_values(&r->in[4], &run.out[0]);
+        copy_values(&r->in[5], &run.out[1]);
+    } else if (rc == 0 && c->kind == OP_ROPE) {
+        copy_values(&r->in[1], &run.out[0]);
+    } else if (rc == 0) {
+        copy_values(&r->in[c->kind == OP_NORM_DX ? 3 : 2], &run.out[1]);
+    }
+    case_close(&run);
+    return rc;
+}
+
+static struct operand operand_of(const struct case_operand *o) {
+    if (o->absent || !o->memory)
+        return (struct operand){0};
+    return (struct operand){element(o, o->memory, 0, 0), o->ld, o->dtype};
+}
+
+int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type, uint64_t seed,
+              struct backend *reference, struct err *e) {
+    *r = (struct case_run){0};
+    r->op = (struct op){.kind = c->kind, .flags = c->flags, .m = c->m, .n = c->n, .k = c->k, .act = c->act};
+    r->op.batch = c->batch, r->op.seq = c->seq;
+    r->op.heads = c->heads, r->op.kv_heads = c->kv_heads, r->op.head_dim = c->head_dim;
+    bool norm = c->kind == OP_NORM || c->kind == OP_NORM_DX || c->kind == OP_NORM_DW;
+    r->op.scale = norm ? 1e-5 : c->head_dim > 0 ? 1 / sqrt((double)c->head_dim) : 0.75;
+    describe(r, c);
+    int rc = 0;
+    for (int i = 0; i < r->n_in + r->n_out; i++) {
+        struct case_operand *list = i < r->n_in ? r->in : r->out, *o = &list[i < r->n_in ? i : i - r->n_in];
+        // Statistics and lse have no gaps by contract; vectors have one row.
+        if (c->options & CASE_PAD && o->rows > 1 && o->type == 'f' && o->columns != 2)
+            o->ld += CASE_PAD_COLUMNS;
+        if (rc == 0)
+            rc = take_memory(o, float_type, list, r->in, e);
+        if (rc == 0)
+            fill_operand(o, c, seed, (uint64_t)i * 16);
+    }
+    if (rc == 0)
+        rc = fill_later(r, c, seed, reference, e);
+    if (rc != 0) {
+        case_close(r);
+        return rc;
+    }
+    r->call.op = &r->op;
+    for (int i = 0; i < r->n_in; i++)
+        r->call.in[i] = operand_of(&r->in[i]);
+    for (int i = 0; i < r->n_out; i++)
+        r->call.out[i] = operand_of(&r->out[i]);
+    for (int i = 0; i < r->n_in; i++)
+        if (r->in[i].before)
+            memcpy(r->in[i].before, r->in[i].memory, r->in[i].bytes);
+    for (int i = 0; i < r->n_out; i++)
+        if (r->out[i].before)
+            memcpy(r->out[i].before, r->out[i].memory, r->out[i].bytes);
+    return 0;
+}
+
+void case_close(struct case_run *r) {
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (r->in[i].view_of < 0)
+            free(r->in[i].memory);
+        free(r->in[i].before);
+    }
+    for (int i = 0; i < OP_MAX_OUT; i++) {
+        if (r->out[i].view_of < 0 && r->out[i].same_as < 0)
+            free(r->out[i].memory);
+        free(r->out[i].before);
+    }
+    *r = (struct case_run){0};
+}
+
+// Marks the elements an operand may change, then compares all others with what they were.
+static bool only_changed(const struct case_operand *owner, const struct case_operand *list, int n, int index,
+                         bool inputs) {
+    size_t size = dtype_bytes(owner->dtype), count = owner->bytes / size;
+    bool ok = true;
+    char *may = calloc(count + 1, 1);
+    if (!may)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const struct case_operand *o = &list[i];
+        bool here = inputs ? o->same_as == index : (i == index || o->view_of == index);
+        for (int64_t row = 0; here && !o->absent && row < o->rows; row++)
+            memset(may + row * o->ld + o->first_column, 1, (size_t)o->columns);
+    }
+    for (size_t i = 0; i < count && ok; i++)
+        ok = may[i] || memcmp((char *)owner->memory + i * size, (char *)owner->before + i * size, size) == 0;
+    free(may);
+    return ok;
+}
+
+bool case_check_bounds(const struct case_run *r, char *why, size_t why_bytes) {
+    for (int i = 0; i < r->n_in; i++)
+        if (r->in[i].before && !only_changed(&r->in[i], r->out, r->n_out, i, true)) {
+            snprintf(why, why_bytes, "input %d was changed where it is not an output", i);
+            return false;
+        }
+    for (int i = 0; i < r->n_out; i++)
+        if (r->out[i].before && !only_changed(&r->out[i], r->out, r->n_out, i, false)) {
+            snprintf(why, why_bytes, "output %d was changed outside its elements", i);
+            return false;
+        }
+    return true;
+}
