@@ -70,7 +70,7 @@ HAGGLE_API const char *haggle_code_phrase(int code); // the phrase above
 struct haggle_config;
 
 HAGGLE_API int haggle_config_new(struct haggle_config **out, struct haggle_error *e); // defaults
-HAGGLE_API void haggle_config_free(struct haggle_config *c);                          // NULL is fine
+HAGGLE_API void haggle_config_free(struct haggle_config *c); // NULL is fine
 // Reads a YAML recipe over what is set; its name also names the run's folder. Errors begin with
 // file:line.
 HAGGLE_API int haggle_config_load_recipe(struct haggle_config *c, const char *path,

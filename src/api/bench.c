@@ -191,9 +191,8 @@ static void say_best(const struct bench *b, struct log *log) {
     char name[GRID_NAME_BYTES], other[GRID_NAME_BYTES];
     struct spread x, y;
     if (second >= 0 && speed_spread(&b->rows[best], &x) && speed_spread(&b->rows[second], &y)) {
-        double more = 100 * (b->rows[best].metrics.tokens_per_s /
-                                 b->rows[second].metrics.tokens_per_s -
-                             1);
+        double more =
+            100 * (b->rows[best].metrics.tokens_per_s / b->rows[second].metrics.tokens_per_s - 1);
         bool sure = sample_compare(&x, &y) == COMPARE_HIGHER;
         log_put(log, LOG_INFO, "most tokens/s: %s, %.1f %% more than %s%s",
                 grid_name(b->grid, (size_t)best, name), more,

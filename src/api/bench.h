@@ -17,7 +17,7 @@ struct bench_row {
     struct samples step_ns; // of all rounds
     struct bench_round *rounds;
     int n_rounds;
-    double spread;          // of the rounds' tokens/s: (most - least) / median; NaN below two
+    double spread; // of the rounds' tokens/s: (most - least) / mean; NaN below two
     double utilization;
     double loss_first, loss_last; // of the last round
     struct trial_result sum;      // counts and times of all rounds; memory: the largest

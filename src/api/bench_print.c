@@ -158,11 +158,12 @@ static void print_markdown(const struct bench *b, FILE *f) {
     }
     bool unbounded = false;
     for (size_t i = 0; i < g->n; i++)
-        unbounded = unbounded || (b->rows[i].n_rounds > 0 &&
-                                  !quantile_has_bound(&b->rows[i].metrics.step_p99));
+        unbounded = unbounded ||
+                    (b->rows[i].n_rounds > 0 && !quantile_has_bound(&b->rows[i].metrics.step_p99));
     if (unbounded)
-        fprintf(f, "\n? too few steps for a 95 %% bound: p95 needs %zu, p99 needs %zu (n = steps x "
-                   "rounds)\n",
+        fprintf(f,
+                "\n? too few steps for a 95 %% bound: p95 needs %zu, p99 needs %zu (n = steps x "
+                "rounds)\n",
                 sample_bound_needs(0.95), sample_bound_needs(0.99));
     free(cells);
 }

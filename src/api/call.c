@@ -81,9 +81,9 @@ static int deliver(struct call *c, int rc) {
             put_error(&c->json, &c->err);
         }
         lost = json_writer_finish(&c->json, &e);
-        if (lost == 0 && (fwrite(c->json.buffer, 1, c->json.bytes, c->json_stream) !=
-                              c->json.bytes ||
-                          fputc('\n', c->json_stream) == EOF || fflush(c->json_stream) != 0))
+        if (lost == 0 &&
+            (fwrite(c->json.buffer, 1, c->json.bytes, c->json_stream) != c->json.bytes ||
+             fputc('\n', c->json_stream) == EOF || fflush(c->json_stream) != 0))
             lost = err_set(&e, ERR_IO, "the JSON result could not be written: %s", strerror(errno));
         free(c->json.buffer);
     }

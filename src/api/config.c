@@ -39,7 +39,7 @@ int haggle_config_set(struct haggle_config *c, const char *name, const char *val
                       struct haggle_error *e) {
     struct err err = {0};
     return knobs_set(&c->knobs, name, value, SET_BY_COMMAND_LINE, &err) == 0 ? 0
-                                                                              : api_error(e, &err);
+                                                                             : api_error(e, &err);
 }
 
 int haggle_config_get(const struct haggle_config *c, const char *name, char *out, size_t out_bytes,

@@ -68,22 +68,19 @@ static int read_prompt(const struct haggle_prompt *p, bool bytes, const struct m
     return 0;
 }
 
-static void put_json(struct call *c, const struct session *s, const struct sample *sample,
-                     size_t prompt) {
+static int put_json(struct call *c, const struct session *s, const struct sample *sample,
+                    size_t prompt, bool bytes, struct err *e) {
     struct json_writer *w = &c->json;
     call_json_begin(c, "generate", &s->knobs);
     plan_put_model_json(s, w);
     json_member_i64(w, "prompt_tokens", (int64_t)prompt);
-    json_put_key(w, "ids");
-    json_put_array_begin(w);
-    for (int64_t i = (int64_t)prompt; i < sample->length; i++)
-        json_put_i64(w, sample->ids[i]);
-    json_put_array_end(w);
+    TRY(sample_put_json(sample, prompt, bytes, w, e));
     json_member_string(w, "ended", sample->ended ? "end of text" : "length");
     json_member_double(w, "seconds", sample->seconds);
     json_member_double(w, "tokens_per_s",
                        (double)(sample->length - (int64_t)prompt) / sample->seconds);
     json_put_object_end(w);
+    return 0;
 }
 
 static int generate(struct call *c, const struct knobs *given, const struct haggle_prompt *p,
@@ -107,8 +104,8 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
         int64_t length = (int64_t)n + tokens;
         length = length < shape.max_positions ? length : shape.max_positions;
         k.seq = length; // the recipe's is for training
-        struct session_options o = {.knobs = &k, .real = DTYPE_F32, .generate_batch = 1,
-                                    .generate_seq = length};
+        struct session_options o = {
+            .knobs = &k, .real = DTYPE_F32, .generate_batch = 1, .generate_seq = length};
         o.has[SESSION_GENERATE] = true;
         rc = session_plan(&s, &o, e);
     }
@@ -119,10 +116,12 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
         rc = session_start(&s, e);
     if (rc == 0)
         rc = sample_make(&sample, &s, prompt, n, tokens, 0, e);
+    // Text shows prompt and continuation as one piece, without END_OF_TEXT; ids only what is new.
+    bool as_text = bytes && !p->ids;
     if (rc == 0 && c->out)
-        sample_print(&sample, (size_t)(bytes && !p->ids ? 1 : 0), bytes && !p->ids, c->out);
+        sample_print(&sample, as_text ? 1 : n, as_text, c->out);
     if (rc == 0 && c->wants_json)
-        put_json(c, &s, &sample, n);
+        rc = put_json(c, &s, &sample, n, as_text, e);
     sample_free(&sample);
     session_close(&s);
     free(prompt);

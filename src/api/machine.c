@@ -131,12 +131,13 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
     if (how != MACHINE_FRESH)
         m->has_rates = load_known(m, k);
     // Figures from before there was a backend lack the matrix product: those are measured again.
-    if (how == MACHINE_FRESH || (how == MACHINE_MEASURE && !(m->has_rates && m->rates.matmul_flops > 0))) {
+    if (how == MACHINE_FRESH ||
+        (how == MACHINE_MEASURE && !(m->has_rates && m->rates.matmul_flops > 0))) {
         struct bench_device d;
         int rc = device_open(&d, k, knob_choice(KNOB_cpu_blas, (int)k->cpu_blas), e);
         if (rc == 0)
-            rc = hw_rates_get(&m->rates, &m->hw, d.pool, d.mem, how == MACHINE_FRESH, time_matmul, &d,
-                              NULL, e);
+            rc = hw_rates_get(&m->rates, &m->hw, d.pool, d.mem, how == MACHINE_FRESH, time_matmul,
+                              &d, NULL, e);
         device_close(&d);
         TRY(rc);
         m->has_rates = true;

@@ -97,8 +97,7 @@ void plan_put_model_json(const struct session *s, struct json_writer *w) {
 
 // ---------------------------------------------------------------- figures
 
-int plan_predict(const struct session *s, const struct machine *m, double *seconds,
-                 struct err *e) {
+int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e) {
     struct prediction p = {0};
     struct hw_link none = {.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6}; // one rank
     TRY(predict_programs(&s->programs[SESSION_TRAIN], 1, &m->device, &none, &p, e));

@@ -37,7 +37,7 @@ void sample_free(struct sample *s) {
 
 // Control characters of a half-trained model must not reach a terminal.
 static void print_byte(unsigned char c, FILE *f) {
-    if (c == '\n' || c == '\t' || c >= 0x20)
+    if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f))
         fputc(c, f);
     else
         fprintf(f, "\\x%02x", c);
@@ -54,4 +54,23 @@ void sample_print(const struct sample *s, size_t from, bool bytes, FILE *f) {
     }
     if (!newline)
         fputc('\n', f);
+}
+
+int sample_put_json(const struct sample *s, size_t from, bool bytes, struct json_writer *w,
+                    struct err *e) {
+    size_t n = (size_t)s->length - from;
+    json_put_key(w, "ids");
+    json_put_array_begin(w);
+    for (size_t i = 0; i < n; i++)
+        json_put_i64(w, s->ids[from + i]);
+    json_put_array_end(w);
+    if (!bytes)
+        return 0;
+    char *text = malloc(n + 1);
+    if (!text)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu bytes of text", n);
+    json_put_key(w, "text");
+    json_put_string_n(w, text, bytes_decode(s->ids + from, n, text));
+    free(text);
+    return 0;
 }

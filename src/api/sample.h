@@ -17,6 +17,10 @@ int sample_make(struct sample *out, struct session *s, const int32_t *prompt, si
                 int64_t tokens, double budget_s, struct err *e);
 void sample_free(struct sample *s);
 // From id `from` on: as bytes, or as numbers with commas; a newline at the end.
+// Bytes are escaped where a terminal would take them for commands.
 void sample_print(const struct sample *s, size_t from, bool bytes, FILE *f);
+// The same as members "ids" and, for bytes, "text".
+int sample_put_json(const struct sample *s, size_t from, bool bytes, struct json_writer *w,
+                    struct err *e);
 
 #endif

@@ -28,8 +28,7 @@ static int move_aside(const char *run_dir, const char *path, struct err *e) {
 int watch_open(struct watch *w, const struct knobs *k, struct log *log, struct err *e) {
     char path[PATH_MAX];
     uint64_t torn = 0;
-    *w = (struct watch){
-        .log = log, .loss_first = NAN, .loss_last = NAN, .validation_first = NAN};
+    *w = (struct watch){.log = log, .loss_first = NAN, .loss_last = NAN, .validation_first = NAN};
     live_init(&w->live, log, k->log_every);
     TRY(file_make_dirs(k->run_dir, e));
     TRY(file_join(path, sizeof path, k->run_dir, "log.jsonl", e));
@@ -113,9 +112,8 @@ static void show(struct watch *w, const struct train_step *s) {
         .tokens_per_s = s->tokens_per_s,
         .step_p50_ms = 1e-6 * q[0].value,
         .step_p99_ms = 1e-6 * q[1].value,
-        .data_wait = total.wall_ns > 0
-                         ? (double)total.ns[TIME_DATA_WAIT] / (double)total.wall_ns
-                         : NAN,
+        .data_wait =
+            total.wall_ns > 0 ? (double)total.ns[TIME_DATA_WAIT] / (double)total.wall_ns : NAN,
         .memory_bytes = memory,
         .eta_s = s->eta_s,
     };
@@ -171,10 +169,7 @@ static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
 static int on_save(void *arg, const struct train_save *s, struct err *e) {
     struct watch *w = arg;
     char bytes[TEXT_UNIT_BYTES], took[TEXT_UNIT_BYTES];
-    if (s->rc != 0)
-        log_put(w->log, LOG_WARN, "step %lld could not be saved: %s", (long long)s->step,
-                s->error);
-    else
+    if (s->rc == 0) // a failure has been said already, by on_message
         log_put(w->log, LOG_INFO, "step %lld  saved %s (%s, %s)", (long long)s->step, s->path,
                 text_bytes(bytes, s->bytes), text_duration(took, 1e-9 * (double)s->ns));
     struct json_writer *j = jsonl_begin(&w->jsonl);

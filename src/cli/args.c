@@ -67,8 +67,9 @@ static int unknown_flag(const struct flag *flags, const char *given, const char 
     free(names);
     if (near)
         return cli_usage(e, "unknown flag '%s'; did you mean --%s?", given, near);
-    return cli_usage(e, "unknown flag '%s'; --help lists the flags, 'haggle knobs' the knobs, each "
-                        "of which is a flag too",
+    return cli_usage(e,
+                     "unknown flag '%s'; --help lists the flags, 'haggle knobs' the knobs, each "
+                     "of which is a flag too",
                      given);
 }
 
@@ -102,8 +103,7 @@ static int take_flag(struct args *a, int index, const char *given, struct cursor
     return 0;
 }
 
-static int parse_long(struct args *a, const char *given, struct cursor *c,
-                      struct haggle_error *e) {
+static int parse_long(struct args *a, const char *given, struct cursor *c, struct haggle_error *e) {
     enum { NAME_MOST = 64 };
     const char *equals = strchr(given, '='), *value = equals ? equals + 1 : NULL;
     size_t length = (equals ? (size_t)(equals - given) : strlen(given)) - 2;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct flag bench_flags[] = {
     {"repeat", 'r', "N", "rounds over all configurations, interleaved (3)"},
@@ -40,14 +41,15 @@ static int read_format(const char *text, enum haggle_format *out, struct haggle_
     return cli_usage(e, "--output=%s is not accepted; accepted: md, csv, json, jsonl", text);
 }
 
-// The words are "train" and perhaps a recipe; left are the recipe alone, as other verbs have it.
+// The words are "train", which may be left out while nothing else can be measured, and perhaps a
+// recipe; left is the recipe alone, as other verbs have it.
 static int take_subject(struct args *a, struct haggle_error *e) {
-    if (a->n_words == 0)
-        return cli_usage(e, "what should be measured? accepted: haggle bench train");
-    if (strcmp(a->words[0], "train") != 0)
+    if (a->n_words > 0 && strcmp(a->words[0], "train") == 0) {
+        a->n_words--;
+        memmove(a->words, a->words + 1, a->n_words * sizeof *a->words);
+    } else if (a->n_words > 0 && !strpbrk(a->words[0], "./") && access(a->words[0], F_OK) != 0) {
         return cli_usage(e, "'%s' cannot be measured; accepted: haggle bench train", a->words[0]);
-    a->n_words--;
-    memmove(a->words, a->words + 1, a->n_words * sizeof *a->words);
+    }
     return args_words(a, 1, "one recipe, then knob=value,value", e);
 }
 

@@ -6,7 +6,8 @@ const struct flag train_flags[] = {{0}};
 const char train_help[] =
     "Plans the run and prints what it will need before taking it; then trains, with one live line\n"
     "on a terminal and plain lines elsewhere; then says what was learnt, how fast, and which knob\n"
-    "to try first. Everything is in run.dir: log.jsonl (every step), recipe.yaml (every knob as it\n"
+    "to try first. Everything is in run.dir: log.jsonl (every step), recipe.yaml (every knob as "
+    "it\n"
     "was), checkpoints/ (Hugging Face folders that also hold the optimizer).\n"
     "\n"
     "Run again to go on from the newest checkpoint; resume=false starts over. Ctrl-C or SIGTERM\n"

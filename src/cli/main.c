@@ -6,15 +6,17 @@
 
 #include <string.h>
 
-#define VERB(verb, what, usage) {#verb, what, usage, verb##_help, verb##_flags, cmd_##verb, false}
-#define HIDDEN(verb, what, usage) {#verb, what, usage, verb##_help, verb##_flags, cmd_##verb, true}
+#define VERB(verb, what, usage)                                                                    \
+    { #verb, what, usage, verb##_help, verb##_flags, cmd_##verb, false }
+#define HIDDEN(verb, what, usage)                                                                  \
+    { #verb, what, usage, verb##_help, verb##_flags, cmd_##verb, true }
 
 // In the order `haggle help` lists them.
 static const struct verb verbs[] = {
     VERB(train, "fine-tune a model, or train one from a shape; resumes by itself",
          "train [RECIPE.yaml] [knob=value ...]"),
     VERB(bench, "measure a grid of configurations: throughput, latency, memory",
-         "bench train [RECIPE.yaml] [knob=value,value,... ...]"),
+         "bench [train] [RECIPE.yaml] [knob=value,value,... ...]"),
     VERB(show, "the plan of a run: programs, bytes by class, predicted time",
          "show [RECIPE.yaml] [knob=value ...]"),
     VERB(verify, "compare loss, gradients, steps and text with a reference",

@@ -127,6 +127,8 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
     int rc = open_data(t, e);
     if (rc == 0)
         rc = plan_memory(t, e);
+    if (rc == 0)
+        rc = samples_open(&t->step_ns, sample_capacity(&s->knobs), e);
     if (rc != 0) {
         trainer_close(t);
         return rc;
@@ -194,7 +196,6 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
         TRY(evaluator_open(&t->evaluator, s, t->data, e));
     if (k->eval_every > 0 && t->evaluator == NULL)
         say(t, LOG_WARN, "no validation: the data has no part for it (data.val=0)");
-    TRY(samples_open(&t->step_ns, sample_capacity(k), e));
     TRY(trace_open(&t->trace, s->mem, t->o.trace_events, e));
     t->traced = true;
     return 0;

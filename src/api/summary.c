@@ -1,0 +1,149 @@
+// summary.c - see summary.h.
+#include "api/summary.h"
+
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static const char *end_name(enum train_end end) {
+    switch (end) {
+    case TRAIN_DONE:
+        return "done";
+    case TRAIN_TIME:
+        return "time";
+    case TRAIN_STOPPED:
+        return "stopped";
+    default:
+        return "failed";
+    }
+}
+
+// ---------------------------------------------------------------- for people
+
+static void print_loss(const struct summary *s, FILE *f) {
+    const struct train_result *r = &s->result;
+    const char *why = r->end == TRAIN_TIME      ? "; time is up, the same command goes on"
+                      : r->end == TRAIN_STOPPED ? "; stopped on request"
+                                                : "";
+    fprintf(f, "trained   %" PRId64 " steps, to step %" PRId64 " of %" PRId64 "%s\n", r->steps_run,
+            r->state.step, s->knobs->steps, why);
+    if (r->steps_run > 0)
+        fprintf(f, "loss      %.4f -> %.4f", r->metrics.loss_first, r->metrics.loss_last);
+    if (r->eval.batches > 0)
+        fprintf(f, "%s %.4f -> %.4f", r->steps_run > 0 ? ", validation" : "validation",
+                s->validation_first, r->eval.loss);
+    if (r->steps_run > 0 || r->eval.batches > 0)
+        fprintf(f, "\n");
+    if (r->state.skipped_steps > 0)
+        fprintf(f, "skipped   %" PRId64 " steps whose gradients were not finite\n",
+                r->state.skipped_steps);
+}
+
+static void print_speed(const struct summary *s, FILE *f) {
+    const struct run_metrics *m = &s->result.metrics;
+    char text[QUANTILE_TEXT_BYTES], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    fprintf(f, "speed     %.0f tokens/s computed, %.0f trained, over %" PRIu64 " steps",
+            m->tokens_per_s, m->trained_tokens_per_s, m->steps);
+    if (s->result.warmup_steps > 0)
+        fprintf(f, " (the first %" PRId64 " left out)", s->result.warmup_steps);
+    fprintf(f, "\nstep      %s\n", quantile_text(text, &m->step_p50));
+    fprintf(f, "          %s\n", quantile_text(text, &m->step_p95));
+    fprintf(f, "          %s\n", quantile_text(text, &m->step_p99));
+    fprintf(f, "          %.2f ms/sample", m->ms_per_sample);
+    if (s->predicted_step_s > 0)
+        fprintf(f, "; predicted %s, measured %s", text_duration(a, s->predicted_step_s),
+                text_duration(b, 1e-9 * m->step_p50.value));
+    fprintf(f, "\n");
+}
+
+static void print_split(const struct summary *s, FILE *f) {
+    const struct run_metrics *m = &s->result.metrics;
+    fprintf(f, "busy      %.1f %% of the time:", 100 * m->utilization);
+    for (int i = 0; i < TIME_COUNT; i++)
+        if (m->split.ns[i] > 0)
+            fprintf(f, " %s %.1f %%", time_part_name((enum time_part)i),
+                    100 * (double)m->split.ns[i] / (double)m->split.wall_ns);
+    if (!isnan(m->mfu))
+        fprintf(f, "; MFU %.1f %% of %.0f GFLOP/s measured in registers", 100 * m->mfu,
+                1e-9 * s->machine.rates.vector_flops);
+    fprintf(f, "\nverdict   %s\n", s->verdict.text);
+}
+
+static void print_memory(const struct summary *s, FILE *f) {
+    const struct run_metrics *m = &s->result.metrics;
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    fprintf(f, "memory    predicted %s, measured %s", text_bytes(a, m->memory_predicted_bytes),
+            m->memory_measured_bytes ? text_bytes(b, m->memory_measured_bytes) : "unknown");
+    if (m->memory_measured_bytes && m->memory_predicted_bytes)
+        fprintf(f, " (%+.1f %%)",
+                100 * ((double)m->memory_measured_bytes / (double)m->memory_predicted_bytes - 1));
+    fprintf(f, "\n");
+}
+
+void summary_print(const struct summary *s, FILE *f) {
+    const struct train_result *r = &s->result;
+    print_loss(s, f);
+    if (r->metrics.steps > 0) {
+        print_speed(s, f);
+        print_split(s, f);
+        print_memory(s, f);
+    }
+    if (r->checkpoint[0])
+        fprintf(f, "saved     %s\n", r->checkpoint);
+    fprintf(f, "log       %s/log.jsonl\n", s->knobs->run_dir);
+    if (s->sample.length > 1) {
+        fprintf(f, "sample%s\n",
+                s->sample.length - 1 < s->knobs->generate_tokens && !s->sample.ended
+                    ? " (cut short)"
+                    : "");
+        sample_print(&s->sample, 1, true, f);
+    }
+}
+
+// ---------------------------------------------------------------- for programs
+
+static void put_run(const struct summary *s, struct json_writer *w) {
+    const struct train_result *r = &s->result;
+    json_put_key(w, "run");
+    json_put_object_begin(w);
+    json_member_string(w, "dir", s->knobs->run_dir);
+    json_member_string(w, "end", end_name(r->end));
+    json_member_i64(w, "first_step", r->first_step);
+    json_member_i64(w, "steps_run", r->steps_run);
+    json_member_i64(w, "step", r->state.step);
+    json_member_i64(w, "steps", s->knobs->steps);
+    json_member_i64(w, "warmup_steps", r->warmup_steps);
+    json_member_i64(w, "skipped_steps", r->state.skipped_steps);
+    json_member_i64(w, "trained_tokens", (int64_t)r->state.trained_tokens);
+    json_member_double(w, "validation_loss", r->eval.batches > 0 ? r->eval.loss : NAN);
+    json_member_double(w, "wall_s", 1e-9 * (double)r->wall_ns);
+    json_member_double(w, "eval_s", 1e-9 * (double)r->eval_ns);
+    json_member_double(w, "save_s", 1e-9 * (double)r->save_ns);
+    json_member_double(w, "predicted_step_ms",
+                       s->predicted_step_s > 0 ? 1e3 * s->predicted_step_s : NAN);
+    json_member_double(w, "step_flops", s->step_flops);
+    json_member_string(w, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
+    json_put_object_end(w);
+}
+
+int summary_put_json(const struct summary *s, struct json_writer *w, struct err *e) {
+    machine_put_json(&s->machine, w);
+    put_run(s, w);
+    json_put_key(w, "metrics");
+    metrics_put_json(&s->result.metrics, w);
+    json_put_key(w, "verdict");
+    json_put_object_begin(w);
+    json_member_string(w, "text", s->verdict.text);
+    json_member_string(w, "knob", s->verdict.knob);
+    json_put_object_end(w);
+    json_put_key(w, "sample");
+    if (s->sample.length <= 1) {
+        json_put_null(w);
+        return 0;
+    }
+    json_put_object_begin(w);
+    TRY(sample_put_json(&s->sample, 1, true, w, e));
+    json_put_object_end(w);
+    return 0;
+}

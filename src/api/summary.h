@@ -1,0 +1,25 @@
+// summary.h - what came of a training run, for people and for programs.
+#ifndef HAGGLE_API_SUMMARY_H
+#define HAGGLE_API_SUMMARY_H
+
+#include "api/api.h"
+#include "api/sample.h"
+#include "train/trainer.h"
+
+struct summary {
+    const struct knobs *knobs;
+    struct train_result result;
+    struct machine machine;
+    struct verdict verdict;
+    struct sample sample;    // length 0: none
+    double predicted_step_s; // by the roofline; 0: not known
+    double step_flops;
+    struct op_cost cost[CAT_COUNT]; // of one step
+    double validation_first;        // of this process; NaN: none
+};
+
+void summary_print(const struct summary *s, FILE *f);
+// Members: machine, rates, run, metrics, verdict, sample.
+int summary_put_json(const struct summary *s, struct json_writer *w, struct err *e);
+
+#endif

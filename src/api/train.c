@@ -1,0 +1,190 @@
+// train.c - haggle_train: plan, say so, train, say what came of it.
+//
+// The order is what a person needs: everything that can refuse a run happens before anything is
+// written, the memory plan is on the screen before memory is taken, and the result is printed even
+// when the run was stopped.
+#include "api/summary.h"
+#include "api/watch.h"
+
+#include "base/file.h"
+#include "base/text.h"
+#include "data/bytes.h"
+#include "report/perfetto.h"
+#include "train/trial.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+// Enough for the newest few thousand steps of a small model: 32 bytes each.
+enum { TRACE_EVENTS = 1 << 20 };
+// The sample after training is for looking at; a large model must not make the user wait for it.
+static const double SAMPLE_BUDGET_S = 10;
+
+struct train_call {
+    struct call *call;
+    struct knobs knobs; // with run.dir filled in
+    struct session session;
+    struct trainer *trainer;
+    struct watch watch;
+    struct summary summary;
+};
+
+// ---------------------------------------------------------------- before
+
+static void print_plan(const struct train_call *t, FILE *f) {
+    const struct knobs *k = &t->knobs;
+    const struct session *s = &t->session;
+    char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES];
+    plan_print_model(f, s);
+    fprintf(f, "data     %s\n", dataset_describe(trainer_dataset(t->trainer)));
+    fprintf(f,
+            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
+            " = %" PRId64 " tokens, %sFLOP; %" PRId64 " steps\n",
+            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
+            text_count(flops, session_step_flops(s)), k->steps);
+    if (t->summary.predicted_step_s > 0)
+        fprintf(f, "predict  %s per step by the roofline of this machine\n",
+                text_duration(step, t->summary.predicted_step_s));
+    fprintf(f, "run      %s, %d thread%s\n", k->run_dir, machine_threads(k),
+            machine_threads(k) == 1 ? "" : "s");
+    plan_print_memory(f, s, s->loader_bytes);
+    fflush(f);
+}
+
+// What a knob cannot do beside the others is said, when somebody set it.
+static void say_idle_knobs(const struct knobs *k, struct log *log) {
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        const char *why = k->by[i] != SET_BY_DEFAULT ? knobs_idle(k, i) : NULL;
+        if (why)
+            log_put(log, LOG_WARN, "%s has no effect here: %s", knob_info(i)->name, why);
+    }
+}
+
+static int save_recipe(const struct knobs *k, struct err *e) {
+    char path[PATH_MAX];
+    TRY(file_join(path, sizeof path, k->run_dir, "recipe.yaml", e));
+    return knobs_save_recipe(k, path, e);
+}
+
+static int prepare(struct train_call *t, struct err *e) {
+    struct knobs *k = &t->knobs;
+    struct machine machine;
+    TRY(plan_session(&t->session, k, e));
+    struct trainer_options o = {.observer = watch_observer(&t->watch),
+                                .stop = stop_flag(),
+                                .trace_events = k->log_trace[0] ? TRACE_EVENTS : 0};
+    TRY(trainer_open(&t->trainer, &t->session, &o, e));
+    TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
+    if (machine.has_rates)
+        TRY(plan_predict(&t->session, &machine, &t->summary.predicted_step_s, e));
+    if (t->call->log.stream)
+        print_plan(t, t->call->log.stream);
+    say_idle_knobs(k, &t->call->log);
+    if (t->session.from_folder && !plan_speaks_bytes(&t->session.shape, k, true))
+        log_put(
+            &t->call->log, LOG_WARN,
+            "%s has a tokenizer of its own, which is not read yet: the text is trained as bytes",
+            k->model);
+    return session_check_memory(&t->session, e);
+}
+
+// ---------------------------------------------------------------- after
+
+static int write_trace(const struct train_call *t, struct err *e) {
+    const struct program *p = t->session.programs[SESSION_TRAIN];
+    const char *names[64];
+    int n = p->n_segments < 64 ? p->n_segments : 64;
+    if (!t->knobs.log_trace[0])
+        return 0;
+    for (int i = 0; i < n; i++)
+        names[i] = p->segments[i].name;
+    TRY(perfetto_write(trainer_trace(t->trainer), t->knobs.log_trace, 0, names, n, e));
+    log_put(&t->call->log, LOG_INFO, "trace of the last steps: %s (open it in ui.perfetto.dev)",
+            t->knobs.log_trace);
+    return 0;
+}
+
+static int make_sample(struct train_call *t, struct err *e) {
+    static const int32_t begin[] = {BYTES_END_OF_TEXT};
+    if (!t->session.programs[SESSION_GENERATE])
+        return 0;
+    return sample_make(&t->summary.sample, &t->session, begin, 1, t->knobs.generate_tokens,
+                       SAMPLE_BUDGET_S, e);
+}
+
+// MFU and the verdict need this machine's rates. They are measured when the run's own memory has
+// been recorded and given back, and never when somebody waits for the process to end.
+static int read_machine(struct train_call *t, bool hurry, struct err *e) {
+    struct summary *s = &t->summary;
+    struct run_metrics *m = &s->result.metrics;
+    TRY(machine_open(&s->machine, &t->knobs, hurry ? MACHINE_KNOWN : MACHINE_MEASURE, e));
+    if (s->machine.has_rates && m->steps > 0) {
+        double peak = s->machine.rates.vector_flops;
+        m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * peak);
+    }
+    api_verdict(&s->verdict, m, &t->knobs, s->cost, &s->machine);
+    return 0;
+}
+
+static int deliver(struct train_call *t, struct err *e) {
+    struct call *c = t->call;
+    if (c->out)
+        summary_print(&t->summary, c->out);
+    if (c->wants_json) {
+        call_json_begin(c, "train", &t->knobs);
+        plan_put_model_json(&t->session, &c->json);
+        TRY(summary_put_json(&t->summary, &c->json, e));
+        json_put_object_end(&c->json);
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- the verb
+
+static int run(struct train_call *t, struct err *e) {
+    struct summary *s = &t->summary;
+    TRY(watch_open(&t->watch, &t->knobs, &t->call->log, e));
+    TRY(save_recipe(&t->knobs, e));
+    s->knobs = &t->knobs;
+    s->step_flops = session_step_flops(&t->session);
+    trial_step_cost(&t->session, s->cost);
+    int rc = trainer_run(t->trainer, &s->result, e);
+    s->validation_first = t->watch.validation_first;
+    bool stopped = rc == ERR_STOPPED;
+    if (rc != 0 && !stopped)
+        return rc;
+    // From here on a failure must not hide that the run itself ended well, nor lose its result.
+    struct err late = {0};
+    int late_rc = write_trace(t, &late);
+    if (late_rc == 0 && !stopped)
+        late_rc = make_sample(t, &late);
+    if (late_rc == 0)
+        late_rc = read_machine(t, stopped, &late);
+    int delivered = deliver(t, late_rc == 0 ? &late : NULL);
+    late_rc = late_rc != 0 ? late_rc : delivered;
+    if (rc == 0 && late_rc != 0) {
+        rc = late_rc;
+        if (e)
+            *e = late;
+    }
+    return rc;
+}
+
+int haggle_train(const struct haggle_config *config, const struct haggle_sink *sink,
+                 struct haggle_error *e) {
+    struct call c;
+    struct train_call t = {.call = &c, .knobs = config->knobs};
+    call_begin(&c, sink);
+    int rc = knobs_name_run(&t.knobs, config->recipe[0] ? config->recipe : NULL, &c.err);
+    if (rc == 0)
+        rc = prepare(&t, &c.err);
+    if (rc == 0)
+        rc = run(&t, &c.err);
+    int closed = watch_close(&t.watch, rc == 0 ? &c.err : NULL);
+    rc = rc != 0 ? rc : closed;
+    sample_free(&t.summary.sample);
+    trainer_close(t.trainer);
+    session_close(&t.session);
+    return call_end(&c, rc, e);
+}

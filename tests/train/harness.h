@@ -1,0 +1,292 @@
+// harness.h - what the tests of src/train share: a scratch folder, a model small enough to save and
+// load thousands of times, and a run of the trainer in one call.
+#ifndef HAGGLE_TESTS_TRAIN_HARNESS_H
+#define HAGGLE_TESTS_TRAIN_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "model/safetensors.h"
+#include "train/checkpoint.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { UNDER_SANITIZER = 1 };
+#else
+enum { UNDER_SANITIZER = 0 };
+#endif
+
+enum { RUN_STEPS_MOST = 512, SAID_BYTES = 16384 };
+
+struct scratch {
+    char dir[256];
+    char nano[300]; // the small model's folder
+};
+
+static inline void assert_worked(int rc, const struct err *e) {
+    if (rc != 0)
+        fail_msg("unexpected error %d: %s", rc, e->text);
+}
+
+// The call must have failed with this code and a sentence that has every part (separated by '|').
+static inline void assert_failed(int rc, int code, const struct err *e, const char *parts) {
+    if (rc != code || e->code != rc)
+        fail_msg("expected %s with '%s', got %s (e: %d): %s", err_name(code), parts, err_name(rc),
+                 e->code, e->text);
+    char copy[512];
+    snprintf(copy, sizeof copy, "%s", parts);
+    char *rest = copy;
+    for (char *part; (part = strsep(&rest, "|")) != NULL;)
+        if (strstr(e->text, part) == NULL)
+            fail_msg("the message lacks '%s': %s", part, e->text);
+}
+
+// ---------------------------------------------------------------- folders
+
+// A Llama of 10,000 parameters; poison puts a NaN in its embedding.
+static inline void make_nano(const char *dir, int64_t width, bool poison) {
+    struct err e = {0};
+    char path[PATH_MAX];
+    struct model_shape s;
+    assert_worked(model_shape_builtin(&s, "tiny", &e), &e);
+    s.width = width;
+    s.layers = 2;
+    s.heads = 2;
+    s.kv_heads = 1;
+    s.head_dim = 8;
+    s.ffn = 32;
+    s.max_positions = 64;
+    assert_worked(file_make_dirs(dir, &e), &e);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_worked(model_shape_write_config(&s, f, &e), &e);
+    assert_int_equal(fclose(f), 0);
+    struct safetensors_writer *w;
+    struct model_param p;
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_worked(safetensors_writer_open(&w, path, &e), &e);
+    for (int64_t i = 0; model_param_at(&s, i, &p); i++)
+        assert_worked(safetensors_writer_declare(w, p.name, DTYPE_F32, p.rank, p.dims, &e), &e);
+    for (int64_t i = 0; model_param_at(&s, i, &p); i++) {
+        int64_t n = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
+        float *data = malloc((size_t)n * sizeof *data);
+        assert_non_null(data);
+        model_param_init(&p, 7, 0, n, data);
+        for (int64_t k = 0; poison && p.role == ROLE_WTE && k < n; k++)
+            data[k] = NAN;
+        assert_worked(safetensors_writer_put(w, data, (size_t)n * sizeof *data, &e), &e);
+        free(data);
+    }
+    assert_worked(safetensors_writer_close(w, NULL, NULL, &e), &e);
+}
+
+static inline int scratch_setup(void **state) {
+    struct scratch *s = calloc(1, sizeof *s);
+    const char *base = getenv("TMPDIR");
+    if (s == NULL)
+        return -1;
+    snprintf(s->dir, sizeof s->dir, "%.200s/haggle-train-XXXXXX", base != NULL ? base : "/tmp");
+    *state = s;
+    if (mkdtemp(s->dir) == NULL)
+        return -1;
+    snprintf(s->nano, sizeof s->nano, "%s/nano", s->dir);
+    make_nano(s->nano, 16, false);
+    return 0;
+}
+
+static inline int scratch_teardown(void **state) {
+    struct scratch *s = *state;
+    struct err e = {0};
+    int rc = file_remove_tree(s->dir, &e);
+    free(s);
+    return rc;
+}
+
+// dir/checkpoints/step-.../name of a run, valid until the fourth next call; name "" for the folder.
+static inline const char *step_file(const char *run, int64_t step, const char *name) {
+    static char paths[4][PATH_MAX];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, PATH_MAX, "%s/checkpoints/step-%09lld%s%s", run, (long long)step,
+             *name ? "/" : "", name);
+    return path;
+}
+
+static inline void assert_same_file(const char *a, const char *b) {
+    struct err e = {0};
+    char *x, *y;
+    size_t n, m;
+    assert_worked(file_read_all(a, (size_t)1 << 30, &x, &n, &e), &e);
+    assert_worked(file_read_all(b, (size_t)1 << 30, &y, &m, &e), &e);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+// Weights and both moments of step `step`, bit for bit.
+static inline void assert_same_tensors(const char *run_a, const char *run_b, int64_t step) {
+    assert_same_file(step_file(run_a, step, "model.safetensors"),
+                     step_file(run_b, step, "model.safetensors"));
+    assert_same_file(step_file(run_a, step, "optimizer.safetensors"),
+                     step_file(run_b, step, "optimizer.safetensors"));
+}
+
+// ---------------------------------------------------------------- runs
+
+struct run {
+    struct knobs knobs;
+    char dir[300];
+    bool reference;
+    volatile sig_atomic_t stop;
+    int64_t stop_at; // the observer asks after this step; 0: never
+    int64_t flag_at; // the flag is set after this step, as by a signal; 0: never
+    int save_pipe;   // > 0: each saved step is written there (int64_t)
+    // What was seen:
+    double losses[RUN_STEPS_MOST], lrs[RUN_STEPS_MOST]; // by step, counted from 0
+    int64_t first, last, steps, skipped;
+    int evals, saves, failed_saves, ends;
+    struct train_eval eval;
+    char said[SAID_BYTES]; // every message, with its level's letter
+    struct train_result result;
+    struct err e;
+    int rc;
+};
+
+static inline void run_set(struct run *r, const char *assignment) {
+    struct err e = {0};
+    assert_worked(knobs_set_assignment(&r->knobs, assignment, SET_BY_COMMAND_LINE, &e), &e);
+}
+
+// A run named `name` in the scratch folder, on the small model, with nothing saved on the way.
+static inline void run_init(struct run *r, const struct scratch *s, const char *name) {
+    memset(r, 0, sizeof *r);
+    knobs_init(&r->knobs);
+    snprintf(r->dir, sizeof r->dir, "%s/%.30s", s->dir, name);
+    snprintf(r->knobs.model, sizeof r->knobs.model, "%s", s->nano);
+    snprintf(r->knobs.run_dir, sizeof r->knobs.run_dir, "%s", r->dir);
+    run_set(r, "seq=16");
+    run_set(r, "batch.micro=2");
+    run_set(r, "steps=6");
+    run_set(r, "sched.warmup=2");
+    run_set(r, "optim.lr=3e-3");
+    run_set(r, "eval.every=0");
+    run_set(r, "eval.batches=3");
+    run_set(r, "threads=1");
+    run_set(r, "cpu.blas=builtin");
+}
+
+static inline int run_on_start(void *arg, const struct train_start *start, struct err *e) {
+    struct run *r = arg;
+    (void)e;
+    r->first = start->state.step;
+    return 0;
+}
+
+static inline int run_on_step(void *arg, const struct train_step *step, struct err *e) {
+    struct run *r = arg;
+    assert_true(step->step >= 1 && step->step <= RUN_STEPS_MOST);
+    r->losses[step->step - 1] = step->loss;
+    r->lrs[step->step - 1] = step->lr;
+    r->last = step->step;
+    r->steps++;
+    r->skipped += step->skipped;
+    if (r->flag_at == step->step)
+        r->stop = 1;
+    return r->stop_at == step->step ? err_set(e, ERR_STOPPED, "enough") : 0;
+}
+
+static inline int run_on_eval(void *arg, const struct train_eval *eval, struct err *e) {
+    struct run *r = arg;
+    (void)e;
+    r->evals++;
+    r->eval = *eval;
+    return 0;
+}
+
+static inline int run_on_save(void *arg, const struct train_save *save, struct err *e) {
+    struct run *r = arg;
+    (void)e;
+    if (save->rc == 0) {
+        r->saves++;
+        assert_int_equal(save->error[0], '\0');
+        if (r->save_pipe > 0)
+            assert_int_equal(write(r->save_pipe, &save->step, sizeof save->step),
+                             sizeof save->step);
+    } else {
+        r->failed_saves++;
+        assert_int_not_equal(save->error[0], '\0');
+    }
+    return 0;
+}
+
+static inline void run_on_message(void *arg, enum log_level level, const char *text) {
+    struct run *r = arg;
+    size_t n = strlen(r->said);
+    snprintf(r->said + n, sizeof r->said - n, "%c %s\n", "IWE"[level], text);
+}
+
+static inline void run_on_end(void *arg, const struct train_result *result) {
+    struct run *r = arg;
+    (void)result;
+    r->ends++;
+}
+
+// Plans, trains, closes: r->rc, r->e, r->result and what the observer saw.
+static inline void run_go(struct run *r) {
+    struct session s;
+    struct session_options so = {.knobs = &r->knobs,
+                                 .has = {[SESSION_TRAIN] = true,
+                                         [SESSION_EVAL] = r->knobs.eval_every > 0},
+                                 .real = DTYPE_F32,
+                                 .reference = r->reference};
+    struct trainer_options to = {.observer = {.arg = r,
+                                              .on_start = run_on_start,
+                                              .on_step = run_on_step,
+                                              .on_eval = run_on_eval,
+                                              .on_save = run_on_save,
+                                              .on_message = run_on_message,
+                                              .on_end = run_on_end},
+                                 .stop = &r->stop};
+    struct trainer *t = NULL;
+    err_clear(&r->e);
+    r->rc = session_plan(&s, &so, &r->e);
+    if (r->rc == 0)
+        r->rc = trainer_open(&t, &s, &to, &r->e);
+    if (r->rc == 0)
+        r->rc = trainer_run(t, &r->result, &r->e);
+    trainer_close(t);
+    session_close(&s);
+}
+
+// Again with the same knobs, as the same command would.
+static inline void run_again(struct run *r) {
+    struct knobs knobs = r->knobs;
+    char dir[sizeof r->dir];
+    bool reference = r->reference;
+    memcpy(dir, r->dir, sizeof dir);
+    memset(r, 0, sizeof *r);
+    r->knobs = knobs;
+    r->reference = reference;
+    memcpy(r->dir, dir, sizeof dir);
+    run_go(r);
+}
+
+static inline void assert_ran(const struct run *r) {
+    assert_worked(r->rc, &r->e);
+}
+
+#endif
