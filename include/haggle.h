@@ -103,8 +103,8 @@ struct haggle_sink {
 
 // Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints. Goes on from the
 // newest checkpoint there unless resume=false. The memory plan is logged before memory is taken;
-// HAGGLE_ERR_MEMORY when it does not fit. HAGGLE_ERR_STOPPED after a stop request or when `time` is
-// up: the checkpoint is written and the result delivered.
+// HAGGLE_ERR_MEMORY when it does not fit. HAGGLE_ERR_STOPPED after a stop request: the checkpoint is
+// written and the result delivered. Out of `time` is no error: the result says how far it came.
 HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_sink *sink,
                             struct haggle_error *e);
 
@@ -125,10 +125,13 @@ struct haggle_bench {
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
 
-// Prints what a training step would be: model, programs, segments, ops, bytes by class, predicted
-// time. Takes no memory for the model. full: every op, not one line per kind.
-HAGGLE_API int haggle_show(const struct haggle_config *c, bool full, const struct haggle_sink *sink,
-                           struct haggle_error *e);
+enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
+
+// Prints what a training step would be: model, programs, segments, bytes by class, predicted time.
+// Takes no memory for the model. BRIEF sums ops up by kind, OPS lists them (layers that repeat
+// once), FULL lists all of them and every tensor.
+HAGGLE_API int haggle_show(const struct haggle_config *c, enum haggle_detail detail,
+                           const struct haggle_sink *sink, struct haggle_error *e);
 
 // Compares loss, logits, gradients, steps and generation with the reference stored in each folder
 // (ref.json, ref.safetensors beside a Hugging Face checkpoint). reference: with the plain backend

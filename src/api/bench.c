@@ -85,14 +85,19 @@ static int visit(struct bench *b, size_t i, int round, struct call *c, struct er
     char name[GRID_NAME_BYTES], text[GRID_NAME_BYTES + 64];
     snprintf(text, sizeof text, "round %d of %d: %s", round + 1, b->rounds,
              grid_name(b->grid, i, name));
-    log_live(&c->log, text);
+    bool live = log_live(&c->log, text) != 0;
     int rc = trial_run(&row->knobs, &o, &t, e);
     if (rc == 0 && t.rc != 0)
         refuse(row, t.rc, t.reason);
     else if (rc == 0)
         add_trial(row, &t);
-    if (t.rc != 0 || rc == 0)
+    if (rc == 0)
         row->sum.memory_predicted_bytes = t.memory_predicted_bytes;
+    if (rc == 0 && !live && t.rc == 0)
+        log_put(&c->log, LOG_INFO, "%s: %.0f tokens/s", text,
+                row->rounds[row->n_rounds - 1].tokens_per_s);
+    else if (rc == 0 && !live)
+        log_put(&c->log, LOG_INFO, "%s: not measured", text);
     trial_free(&t);
     return rc;
 }

@@ -11,7 +11,7 @@
 enum { CELL_BYTES = 96 };
 
 // A column: heading for people, heading for CSV, the cell of a row both ways. Raw cells are plain
-// numbers in the unit of the heading; an empty cell is "not known".
+// numbers in the unit of the heading; an empty cell is "not known". Without a title: CSV only.
 struct column {
     const char *title, *raw_title;
     void (*put)(const struct bench_row *row, bool raw, char out[CELL_BYTES]);
@@ -81,7 +81,7 @@ static void put_spread(const struct bench_row *r, bool raw, char out[CELL_BYTES]
 
 static const struct column columns[] = {
     {"tokens/s", "tokens_per_s", put_speed},
-    {"trained/s", "trained_tokens_per_s", put_trained},
+    {NULL, "trained_tokens_per_s", put_trained},
     {"step p50 ms", "step_ms_p50", put_p50},
     {"p95", "step_ms_p95", put_p95},
     {"p99", "step_ms_p99", put_p99},
@@ -114,7 +114,7 @@ static void print_markdown(const struct bench *b, FILE *f) {
     cell(*cells)[N_COLUMNS] = calloc(g->n, sizeof *cells);
     int width[N_COLUMNS], axis_width[GRID_AXES_MOST];
     for (int c = 0; c < N_COLUMNS; c++)
-        width[c] = (int)strlen(columns[c].title);
+        width[c] = columns[c].title ? (int)strlen(columns[c].title) : 0;
     for (size_t i = 0; cells && i < g->n; i++)
         for (int c = 0; b->rows[i].n_rounds > 0 && c < N_COLUMNS; c++) {
             columns[c].put(&b->rows[i], false, cells[i][c]);
@@ -133,14 +133,16 @@ static void print_markdown(const struct bench *b, FILE *f) {
         if (varies(g, a))
             fprintf(f, "| %*s ", axis_width[a], knob_info(g->axes[a].knob)->name);
     for (int c = 0; c < N_COLUMNS; c++)
-        fprintf(f, "| %*s ", width[c], columns[c].title);
+        if (columns[c].title)
+            fprintf(f, "| %*s ", width[c], columns[c].title);
     fprintf(f, "|\n");
     static const char dashes[] = "----------------------------------------------------------------";
     for (int a = 0; a < g->n_axes; a++)
         if (varies(g, a))
             fprintf(f, "|%.*s:", axis_width[a] + 1, dashes);
     for (int c = 0; c < N_COLUMNS; c++)
-        fprintf(f, "|%.*s:", width[c] + 1, dashes);
+        if (columns[c].title)
+            fprintf(f, "|%.*s:", width[c] + 1, dashes);
     fprintf(f, "|\n");
     for (size_t i = 0; cells && i < g->n; i++) {
         for (int a = 0; a < g->n_axes; a++)
@@ -153,7 +155,8 @@ static void print_markdown(const struct bench *b, FILE *f) {
             continue;
         }
         for (int c = 0; c < N_COLUMNS; c++)
-            fprintf(f, "| %*s ", width[c], cells[i][c]);
+            if (columns[c].title)
+                fprintf(f, "| %*s ", width[c], cells[i][c]);
         fprintf(f, "|\n");
     }
     bool unbounded = false;

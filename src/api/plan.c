@@ -63,7 +63,8 @@ void plan_print_model(FILE *f, const struct session *s) {
 }
 
 void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes) {
-    char a[TEXT_UNIT_BYTES];
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    uint64_t available = mem_machine_available_bytes();
     uint64_t process = s->process_bytes ? s->process_bytes : mem_process_rss_bytes();
     fprintf(f, "memory\n");
     program_print_layout(&s->layout, f);
@@ -71,8 +72,12 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes) {
     fprintf(f, "  %-14s %12s   this program itself, before libraries\n", "process",
             text_bytes(a, process));
     uint64_t total = s->layout.arena_bytes + data_bytes + process;
-    fprintf(f, "  %-14s %12s   of %s\n", "total", text_bytes(a, total),
-            s->knobs.memory ? "the budget memory=" : "what is available");
+    if (s->knobs.memory)
+        fprintf(f, "  %-14s %12s   of the budget memory=%s%s\n", "total", text_bytes(a, total),
+                text_bytes(b, s->knobs.memory), total > s->knobs.memory ? ": too much" : "");
+    else
+        fprintf(f, "  %-14s %12s   of %s available%s\n", "total", text_bytes(a, total),
+                text_bytes(b, available), total > available ? ": too much" : "");
 }
 
 void plan_put_model_json(const struct session *s, struct json_writer *w) {

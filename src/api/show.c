@@ -7,6 +7,7 @@
 #include "program/print.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 // What the loader will take, from the knobs alone: the data itself need not be there yet.
 static uint64_t loader_bytes(const struct knobs *k) {
@@ -15,10 +16,15 @@ static uint64_t loader_bytes(const struct knobs *k) {
     return 4 * sizeof(int32_t) * rows * ((uint64_t)k->data_prefetch + 1);
 }
 
+// One rank alone: nothing crosses a link, but the predictor wants one.
+static struct hw_link no_link(void) {
+    return (struct hw_link){.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6};
+}
+
 static int print_prediction(const struct session *s, const struct machine *m, FILE *f,
                             struct err *e) {
     struct prediction p = {0};
-    struct hw_link none = {.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6};
+    struct hw_link none = no_link();
     const struct program *train = s->programs[SESSION_TRAIN];
     TRY(predict_programs(&s->programs[SESSION_TRAIN], 1, &m->device, &none, &p, e));
     char step[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES];
@@ -38,10 +44,76 @@ static int print_prediction(const struct session *s, const struct machine *m, FI
     return 0;
 }
 
-static int print_plan(const struct session *s, const struct machine *m, FILE *f, bool full,
-                      struct err *e) {
+// ---------------------------------------------------------------- a program, summed up by kind
+
+struct kind_sum {
+    int n;
+    double flops, bytes, comm_bytes, seconds;
+};
+
+static void print_kind(FILE *f, const char *indent, const char *name, const struct kind_sum *k) {
+    char flops[TEXT_UNIT_BYTES] = "", bytes[TEXT_UNIT_BYTES], time[TEXT_UNIT_BYTES];
+    if (k->flops > 0)
+        text_count(flops, k->flops);
+    fprintf(f, "%s%-*s %5d %10s %12s %10s", indent, (int)(22 - strlen(indent)), name, k->n, flops,
+            text_bytes(bytes, (uint64_t)k->bytes), text_duration(time, k->seconds));
+    if (k->comm_bytes > 0)
+        fprintf(f, "  sends %s", text_bytes(bytes, (uint64_t)k->comm_bytes));
+    fprintf(f, "\n");
+}
+
+// Adds up a segment by kind of op; returns the sum of all.
+static struct kind_sum sum_segment(const struct program *p, const struct segment *s,
+                                   const struct machine *m, struct kind_sum kinds[OP_COUNT]) {
+    struct hw_link none = no_link();
+    struct kind_sum all = {0};
+    memset(kinds, 0, OP_COUNT * sizeof *kinds);
+    for (int i = 0; i < s->n_ops; i++) {
+        struct op_cost c = op_cost_of(p, &s->ops[i]);
+        double seconds = predict_op(p, &s->ops[i], &m->device, &none);
+        struct kind_sum *to[2] = {&kinds[s->ops[i].kind], &all};
+        for (int t = 0; t < 2; t++) {
+            to[t]->n++;
+            to[t]->flops += c.flops;
+            to[t]->bytes += c.bytes;
+            to[t]->comm_bytes += c.comm_bytes;
+            to[t]->seconds += seconds;
+        }
+    }
+    return all;
+}
+
+static void print_brief(const struct program *p, const struct machine *m, bool by_kind, FILE *f) {
+    fprintf(f, "program %s: %" PRId64 " x %" PRId64 " tokens x %d micro-batch%s\n", p->name,
+            p->batch, p->seq, p->micro_batches, p->micro_batches > 1 ? "es" : "");
+    fprintf(f, "  %-20s %5s %10s %12s %10s\n", "", "ops", "FLOP", "bytes moved", "predicted");
+    // Segments in the order they first run; each with how often it does.
+    for (int at = 0; at < p->n_order; at++) {
+        int segment = p->order[at].segment, runs = 0;
+        bool seen = false;
+        for (int i = 0; i < p->n_order; i++) {
+            runs += p->order[i].segment == segment;
+            seen = seen || (i < at && p->order[i].segment == segment);
+        }
+        if (seen || p->segments[segment].n_ops == 0)
+            continue;
+        struct kind_sum kinds[OP_COUNT];
+        struct kind_sum all = sum_segment(p, &p->segments[segment], m, kinds);
+        char name[64];
+        snprintf(name, sizeof name, "%d x %s", runs, p->segments[segment].name);
+        print_kind(f, "  ", name, &all);
+        for (int k = 0; by_kind && k < OP_COUNT; k++)
+            if (kinds[k].n > 0 && kinds[k].n < all.n)
+                print_kind(f, "    ", op_info((enum op_kind)k)->name, &kinds[k]);
+    }
+}
+
+// ---------------------------------------------------------------- the whole plan
+
+static int print_plan(const struct session *s, const struct machine *m, FILE *f,
+                      enum haggle_detail detail, struct err *e) {
     const struct knobs *k = &s->knobs;
-    struct print_options o = {.full = full, .tensors = full};
+    struct print_options o = {.full = detail == HAGGLE_FULL, .tensors = detail == HAGGLE_FULL};
     char flops[TEXT_UNIT_BYTES];
     plan_print_model(f, s);
     fprintf(f,
@@ -52,7 +124,10 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i]) {
             fprintf(f, "\n");
-            TRY(program_print(s->programs[i], f, &o, e));
+            if (detail == HAGGLE_BRIEF)
+                print_brief(s->programs[i], m, i == SESSION_TRAIN, f);
+            else
+                TRY(program_print(s->programs[i], f, &o, e));
         }
     fprintf(f, "\n");
     plan_print_memory(f, s, loader_bytes(k));
@@ -87,7 +162,7 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_put_object_end(w);
 }
 
-static int show(struct call *c, const struct knobs *k, bool full, struct err *e) {
+static int show(struct call *c, const struct knobs *k, enum haggle_detail detail, struct err *e) {
     struct session s;
     struct machine m;
     double seconds = 0;
@@ -97,16 +172,16 @@ static int show(struct call *c, const struct knobs *k, bool full, struct err *e)
     if (rc == 0)
         rc = plan_predict(&s, &m, &seconds, e);
     if (rc == 0 && c->out)
-        rc = print_plan(&s, &m, c->out, full, e);
+        rc = print_plan(&s, &m, c->out, detail, e);
     if (rc == 0 && c->wants_json)
         put_plan(c, &s, &m, seconds);
     session_close(&s);
     return rc;
 }
 
-int haggle_show(const struct haggle_config *config, bool full, const struct haggle_sink *sink,
-                struct haggle_error *e) {
+int haggle_show(const struct haggle_config *config, enum haggle_detail detail,
+                const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
     call_begin(&c, sink);
-    return call_end(&c, show(&c, &config->knobs, full, &c.err), e);
+    return call_end(&c, show(&c, &config->knobs, detail, &c.err), e);
 }

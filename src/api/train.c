@@ -6,7 +6,6 @@
 #include "api/summary.h"
 #include "api/watch.h"
 
-#include "base/file.h"
 #include "base/text.h"
 #include "data/bytes.h"
 #include "report/perfetto.h"
@@ -52,24 +51,20 @@ static void print_plan(const struct train_call *t, FILE *f) {
     fflush(f);
 }
 
-// What a knob cannot do beside the others is said, when somebody set it.
+// What a knob cannot do beside the others is said, when somebody gave it a value of their own.
 static void say_idle_knobs(const struct knobs *k, struct log *log) {
+    char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
     for (int i = 0; i < KNOB_COUNT; i++) {
-        const char *why = k->by[i] != SET_BY_DEFAULT ? knobs_idle(k, i) : NULL;
-        if (why)
-            log_put(log, LOG_WARN, "%s has no effect here: %s", knob_info(i)->name, why);
+        const char *why = knobs_idle(k, i);
+        if (why && strcmp(knobs_value(k, i, value), knob_default(i, initial)) != 0)
+            log_put(log, LOG_WARN, "%s=%s has no effect here: %s", knob_info(i)->name, value, why);
     }
-}
-
-static int save_recipe(const struct knobs *k, struct err *e) {
-    char path[PATH_MAX];
-    TRY(file_join(path, sizeof path, k->run_dir, "recipe.yaml", e));
-    return knobs_save_recipe(k, path, e);
 }
 
 static int prepare(struct train_call *t, struct err *e) {
     struct knobs *k = &t->knobs;
     struct machine machine;
+    watch_init(&t->watch, k, &t->call->log);
     TRY(plan_session(&t->session, k, e));
     struct trainer_options o = {.observer = watch_observer(&t->watch),
                                 .stop = stop_flag(),
@@ -123,6 +118,8 @@ static int read_machine(struct train_call *t, bool hurry, struct err *e) {
         double peak = s->machine.rates.vector_flops;
         m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * peak);
     }
+    if (s->machine.has_rates && s->predicted_step_s <= 0) // they were not known when it began
+        TRY(plan_predict(&t->session, &s->machine, &s->predicted_step_s, e));
     api_verdict(&s->verdict, m, &t->knobs, s->cost, &s->machine);
     return 0;
 }
@@ -144,8 +141,6 @@ static int deliver(struct train_call *t, struct err *e) {
 
 static int run(struct train_call *t, struct err *e) {
     struct summary *s = &t->summary;
-    TRY(watch_open(&t->watch, &t->knobs, &t->call->log, e));
-    TRY(save_recipe(&t->knobs, e));
     s->knobs = &t->knobs;
     s->step_flops = session_step_flops(&t->session);
     trial_step_cost(&t->session, s->cost);

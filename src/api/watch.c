@@ -25,19 +25,26 @@ static int move_aside(const char *run_dir, const char *path, struct err *e) {
     return err_set(e, ERR_IO, "%s holds too many old logs; remove some of log.*.jsonl", run_dir);
 }
 
-int watch_open(struct watch *w, const struct knobs *k, struct log *log, struct err *e) {
+void watch_init(struct watch *w, const struct knobs *k, struct log *log) {
+    *w = (struct watch){
+        .knobs = k, .log = log, .loss_first = NAN, .loss_last = NAN, .validation_first = NAN};
+    live_init(&w->live, log, k->log_every);
+}
+
+static int open_files(struct watch *w, struct err *e) {
+    const struct knobs *k = w->knobs;
     char path[PATH_MAX];
     uint64_t torn = 0;
-    *w = (struct watch){.log = log, .loss_first = NAN, .loss_last = NAN, .validation_first = NAN};
-    live_init(&w->live, log, k->log_every);
     TRY(file_make_dirs(k->run_dir, e));
+    TRY(file_join(path, sizeof path, k->run_dir, "recipe.yaml", e));
+    TRY(knobs_save_recipe(k, path, e));
     TRY(file_join(path, sizeof path, k->run_dir, "log.jsonl", e));
     if (!k->resume && file_exists(path))
         TRY(move_aside(k->run_dir, path, e));
     TRY(jsonl_open(&w->jsonl, path, &torn, e));
     w->has_jsonl = true;
     if (torn > 0)
-        log_put(log, LOG_WARN, "%s ended in a torn line; %llu bytes were cut off", path,
+        log_put(w->log, LOG_WARN, "%s ended in a torn line; %llu bytes were cut off", path,
                 (unsigned long long)torn);
     if (k->log_tensorboard) {
         TRY(tensorboard_open(&w->board, k->run_dir, e));
@@ -63,6 +70,7 @@ int watch_close(struct watch *w, struct err *e) {
 static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct session *session = s->session;
+    TRY(open_files(w, e));
     if (s->resumed_from)
         log_put(w->log, LOG_INFO, "goes on from %s: step %lld of %lld", s->resumed_from,
                 (long long)s->state.step, (long long)s->steps);
@@ -115,7 +123,7 @@ static void show(struct watch *w, const struct train_step *s) {
         .data_wait =
             total.wall_ns > 0 ? (double)total.ns[TIME_DATA_WAIT] / (double)total.wall_ns : NAN,
         .memory_bytes = memory,
-        .eta_s = s->eta_s,
+        .eta_s = s->step < s->steps ? s->eta_s : NAN,
     };
     live_show(&w->live, &w->numbers, s->begin_ns + s->step_ns);
 }

@@ -12,6 +12,7 @@
 #include "train/trainer.h"
 
 struct watch {
+    const struct knobs *knobs;
     struct log *log;
     struct live live;
     struct live_numbers numbers; // as last shown
@@ -23,11 +24,12 @@ struct watch {
     double validation_first;
 };
 
-// Makes run.dir (whose name is in k) and opens what is written there: log.jsonl, and TensorBoard
-// files when asked for. With resume=false an older log.jsonl is moved aside. watch_close in every
-// case.
-int watch_open(struct watch *w, const struct knobs *k, struct log *log, struct err *e);
+// Files are opened when training starts, not here: by then the trainer holds the run's lock and has
+// refused what it would refuse, so a run that never begins leaves the folder of another one alone.
+// Then run.dir (whose name is in k) gets recipe.yaml, log.jsonl (an older one is moved aside with
+// resume=false) and, when asked for, TensorBoard files.
+void watch_init(struct watch *w, const struct knobs *k, struct log *log);
 struct train_observer watch_observer(struct watch *w);
-int watch_close(struct watch *w, struct err *e);
+int watch_close(struct watch *w, struct err *e); // also after watch_init alone
 
 #endif

@@ -2,7 +2,8 @@
 #include "cli.h"
 
 const struct flag show_flags[] = {
-    {"full", 0, NULL, "every op of every segment, not one line per kind"},
+    {"ops", 0, NULL, "every op; layers that repeat the one before are shown once"},
+    {"full", 0, NULL, "every op of every layer, and every tensor with its place"},
     {0},
 };
 
@@ -12,7 +13,7 @@ const char show_help[] =
     "\n"
     "Examples\n"
     "  haggle show model=llama-1b seq=2048 batch.micro=1\n"
-    "  haggle show recipes/demo.yaml --full\n"
+    "  haggle show recipes/demo.yaml --ops\n"
     "  haggle show model=gpt2-124m --json -\n";
 
 int cmd_show(struct cli *c) {
@@ -21,8 +22,12 @@ int cmd_show(struct cli *c) {
     int rc = args_words(&c->args, 1, "one recipe, then knob=value", &e);
     if (rc == 0)
         rc = cli_config(c, &config, &e);
-    if (rc == 0)
-        rc = haggle_show(config, args_get(&c->args, "full") != NULL, &c->sink, &e);
+    if (rc == 0) {
+        enum haggle_detail detail = args_get(&c->args, "full")  ? HAGGLE_FULL
+                                    : args_get(&c->args, "ops") ? HAGGLE_OPS
+                                                                : HAGGLE_BRIEF;
+        rc = haggle_show(config, detail, &c->sink, &e);
+    }
     haggle_config_free(config);
     return rc == 0 ? EXIT_OK : cli_fail(c, &e);
 }

@@ -19,10 +19,10 @@ static double decay_line(double least, double done) {
 
 double schedule_lr(const struct knobs *k, int64_t step) {
     const int64_t warmup = k->sched_warmup > 1 ? k->sched_warmup : 1, last = k->steps - 1;
-    if (step < 0)
-        step = 0;
-    if (last >= 0 && step > last)
+    if (step > last)
         step = last;
+    if (step < 0) // a run without steps
+        step = 0;
     if (step + 1 < warmup)
         return k->optim_lr * ((double)(step + 1) / (double)warmup);
     int64_t from = warmup - 1; // the first step at the full rate

@@ -421,8 +421,8 @@ static char *element(const struct case_operand *o, const void *memory, int64_t r
     return (char *)memory + (row * o->ld + o->first_column + column) * (int64_t)dtype_bytes(o->dtype);
 }
 
-double case_get(const struct case_operand *o, int64_t row, int64_t column) {
-    const char *at = element(o, o->memory, row, column);
+static double get(const struct case_operand *o, const void *memory, int64_t row, int64_t column) {
+    const char *at = element(o, memory, row, column);
     switch (o->dtype) {
     case DTYPE_F32:
         return (double)*(const float *)at;
@@ -433,6 +433,10 @@ double case_get(const struct case_operand *o, int64_t row, int64_t column) {
     default:
         return *(const int32_t *)at;
     }
+}
+
+double case_get(const struct case_operand *o, int64_t row, int64_t column) {
+    return get(o, o->memory, row, column);
 }
 
 void case_set(struct case_operand *o, int64_t row, int64_t column, double value) {
@@ -576,8 +580,8 @@ static struct operand operand_of(const struct case_operand *o) {
     return (struct operand){element(o, o->memory, 0, 0), o->ld, o->dtype};
 }
 
-int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type, uint64_t seed,
-              struct backend *reference, struct err *e) {
+// Sizes, operands and memory; every operand is poison.
+static int prepare(struct case_run *r, const struct backend_case *c, enum dtype float_type, struct err *e) {
     *r = (struct case_run){0};
     r->op = (struct op){.kind = c->kind, .flags = c->flags, .m = c->m, .n = c->n, .k = c->k, .act = c->act};
     r->op.batch = c->batch, r->op.seq = c->seq;
@@ -585,28 +589,22 @@ int case_open(struct case_run *r, const struct backend_case *c, enum dtype float
     bool norm = c->kind == OP_NORM || c->kind == OP_NORM_DX || c->kind == OP_NORM_DW;
     r->op.scale = norm ? 1e-5 : c->head_dim > 0 ? 1 / sqrt((double)c->head_dim) : 0.75;
     describe(r, c);
-    int rc = 0;
+    r->call.op = &r->op;
     for (int i = 0; i < r->n_in + r->n_out; i++) {
         struct case_operand *list = i < r->n_in ? r->in : r->out, *o = &list[i < r->n_in ? i : i - r->n_in];
         // Statistics and lse have no gaps by contract; vectors have one row.
         if (c->options & CASE_PAD && o->rows > 1 && o->type == 'f' && o->columns != 2)
             o->ld += CASE_PAD_COLUMNS;
-        if (rc == 0)
-            rc = take_memory(o, float_type, list, r->in, e);
-        if (rc == 0)
-            fill_operand(o, c, seed, (uint64_t)i * 16);
+        TRY(take_memory(o, float_type, list, r->in, e));
     }
-    if (rc == 0)
-        rc = fill_later(r, c, seed, reference, e);
-    if (rc != 0) {
-        case_close(r);
-        return rc;
-    }
-    r->call.op = &r->op;
     for (int i = 0; i < r->n_in; i++)
         r->call.in[i] = operand_of(&r->in[i]);
     for (int i = 0; i < r->n_out; i++)
         r->call.out[i] = operand_of(&r->out[i]);
+    return 0;
+}
+
+static int remember(struct case_run *r) {
     for (int i = 0; i < r->n_in; i++)
         if (r->in[i].before)
             memcpy(r->in[i].before, r->in[i].memory, r->in[i].bytes);
@@ -614,6 +612,46 @@ int case_open(struct case_run *r, const struct backend_case *c, enum dtype float
         if (r->out[i].before)
             memcpy(r->out[i].before, r->out[i].memory, r->out[i].bytes);
     return 0;
+}
+
+int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type, uint64_t seed,
+              struct backend *reference, struct err *e) {
+    int rc = prepare(r, c, float_type, e);
+    for (int i = 0; rc == 0 && i < r->n_in; i++)
+        fill_operand(&r->in[i], c, seed, (uint64_t)i * 16);
+    for (int i = 0; rc == 0 && i < r->n_out; i++)
+        fill_operand(&r->out[i], c, seed, (uint64_t)(r->n_in + i) * 16);
+    if (rc == 0)
+        rc = fill_later(r, c, seed, reference, e);
+    if (rc != 0) {
+        case_close(r);
+        return rc;
+    }
+    return remember(r);
+}
+
+// What an operand held before its run: views and outputs in place look into their owner's copy.
+static void copy_before(struct case_operand *to, const struct case_operand *from, const struct case_operand *list) {
+    const void *before = from->view_of >= 0 ? list[from->view_of].before : from->before;
+    if (to->absent || to->same_as >= 0 || to->dtype == DTYPE_BF16 || !before)
+        return;
+    for (int64_t i = 0; i < to->rows; i++)
+        for (int64_t j = 0; j < to->columns; j++)
+            case_set(to, i, j, get(from, before, i, j));
+}
+
+int case_open_like(struct case_run *r, const struct backend_case *c, enum dtype float_type, const struct case_run *like,
+                   struct err *e) {
+    int rc = prepare(r, c, float_type, e);
+    if (rc != 0) {
+        case_close(r);
+        return rc;
+    }
+    for (int i = 0; i < r->n_in; i++)
+        copy_before(&r->in[i], &like->in[i], like->in);
+    for (int i = 0; i < r->n_out; i++)
+        copy_before(&r->out[i], &like->out[i], like->out);
+    return remember(r);
 }
 
 void case_close(struct case_run *r) {

@@ -61,6 +61,9 @@ struct case_run {
 // made by `reference`, in float64.
 int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type, uint64_t seed,
               struct backend *reference, struct err *e);
+// The same with the inputs `like` had (an open case of another float type): drawing numbers costs more than most ops.
+int case_open_like(struct case_run *r, const struct backend_case *c, enum dtype float_type, const struct case_run *like,
+                   struct err *e);
 void case_close(struct case_run *r);
 // Element (row, column) of an operand, as double.
 double case_get(const struct case_operand *o, int64_t row, int64_t column);

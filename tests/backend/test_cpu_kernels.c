@@ -87,7 +87,7 @@ static void compare(struct world *w, size_t index, struct backend *fast, const c
     struct err e = {0};
     char name[256], why[160];
     case_name(c, name, sizeof name);
-    assert_int_equal(case_open(&run, c, DTYPE_F32, index, w->reference, &e), 0);
+    assert_int_equal(case_open_like(&run, c, DTYPE_F32, truth, &e), 0);
     int rc = fast->run[c->kind](fast, &run.call, &e);
     if (rc != 0)
         fail_msg("%s: %s: %s", label, name, e.text);

@@ -92,7 +92,8 @@ static void name_onednn(struct blas *b) {
 }
 
 static bool open_candidate(struct blas *b, const struct candidate *c, struct pool *pool) {
-    *b = (struct blas){.library = dlopen(c->file, RTLD_NOW | RTLD_LOCAL)};
+    // NODELETE: these libraries keep memory and thread-local state that does not survive being unmapped.
+    *b = (struct blas){.library = dlopen(c->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     if (!b->library)
         return false;
     bool onednn = strcmp(c->kind, "onednn") == 0;

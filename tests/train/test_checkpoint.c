@@ -1,0 +1,447 @@
+// test_checkpoint.c - checkpoints on disk: what is written, what is kept, what is refused, and that
+// every kind of damage is seen and passed over.
+#include "harness.h"
+
+#include "base/rng.h"
+#include "model/load.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <fcntl.h>
+
+// Names in run/checkpoints, sorted, joined by spaces.
+struct joined {
+    char text[1024];
+};
+
+static int join_name(void *arg, const char *name) {
+    struct joined *j = arg;
+    size_t n = strlen(j->text);
+    snprintf(j->text + n, sizeof j->text - n, "%s%s", n ? " " : "", name);
+    return 0;
+}
+
+static struct joined listing(const char *run) {
+    struct joined j = {""};
+    struct err e = {0};
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    assert_worked(file_list_dir(path, join_name, &j, &e), &e);
+    return j;
+}
+
+static void test_layout_and_keep(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    struct err e = {0};
+    run_init(&r, s, "keep");
+    run_set(&r, "save.every=1");
+    run_set(&r, "save.keep=3");
+    run_go(&r);
+    assert_ran(&r);
+    assert_int_equal(r.saves, 6);
+    assert_string_equal(listing(r.dir).text, "step-000000004 step-000000005 step-000000006");
+    // The folder is a model: it opens as one, with the same shape and weights.
+    struct model_shape a, b;
+    bool folder;
+    assert_worked(model_shape_open(&a, s->nano, &folder, &e), &e);
+    assert_worked(model_shape_open(&b, step_file(r.dir, 6, ""), &folder, &e), &e);
+    assert_true(folder);
+    memcpy(b.name, a.name, sizeof a.name);
+    assert_int_equal(a.width, b.width);
+    assert_int_equal(a.layers, b.layers);
+    struct weights *w;
+    struct model_param p;
+    assert_worked(weights_open(&w, step_file(r.dir, 6, ""), &e), &e);
+    assert_int_equal(weights_count(w), model_param_count(&a));
+    for (int64_t i = 0; model_param_at(&a, i, &p); i++)
+        assert_non_null(weights_find_param(w, &a, &p, &e));
+    weights_close(w);
+    // The estimate is an upper bound, and not a wild one.
+    struct session session;
+    struct session_options so = {
+        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    assert_worked(session_plan(&session, &so, &e), &e);
+    uint64_t total = 0, bytes;
+    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "manifest.json"};
+    for (int i = 0; i < 4; i++) {
+        assert_worked(file_size(step_file(r.dir, 6, names[i]), &bytes, &e), &e);
+        total += bytes;
+    }
+    assert_true(checkpoint_estimate_bytes(&session) >= total);
+    assert_true(checkpoint_estimate_bytes(&session) < total + 64 * 1024);
+    session_close(&session);
+    // Fewer kept from now on.
+    run_set(&r, "save.keep=1");
+    run_set(&r, "steps=7");
+    run_again(&r);
+    assert_ran(&r);
+    assert_string_equal(listing(r.dir).text, "step-000000007");
+    char path[PATH_MAX];
+    assert_worked(checkpoint_find_newest(r.dir, NULL, path, &e), &e);
+    assert_string_equal(path, step_file(r.dir, 7, ""));
+    assert_worked(checkpoint_find_newest(s->dir, NULL, path, &e), &e);
+    assert_string_equal(path, "");
+}
+
+// A run with checkpoints 2, 4 and 6, and one that was never interrupted to 8.
+static void make_history(const struct scratch *s, struct run *r, const char *name) {
+    run_init(r, s, name);
+    run_set(r, "save.every=2");
+    run_set(r, "save.keep=3");
+    run_set(r, "steps=8");
+    r->stop_at = 6;
+    run_go(r);
+    assert_int_equal(r->rc, ERR_STOPPED);
+}
+
+static void flip_bit(const char *path, uint64_t bit) {
+    int fd = open(path, O_RDWR);
+    unsigned char byte;
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    byte ^= (unsigned char)(1u << bit % 8);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    close(fd);
+}
+
+static const char *const all_names[] = {"model.safetensors", "optimizer.safetensors",
+                                        "config.json", "manifest.json"};
+
+static void test_every_flipped_bit_is_seen(void **state) {
+    struct run r;
+    struct err e = {0};
+    make_history(*state, &r, "bits");
+    const int each = UNDER_SANITIZER ? 100 : 1000;
+    for (int f = 0; f < 4; f++) {
+        char path[PATH_MAX];
+        uint64_t bytes;
+        snprintf(path, sizeof path, "%s", step_file(r.dir, 6, all_names[f]));
+        assert_worked(file_size(path, &bytes, &e), &e);
+        for (int i = 0; i < each; i++) {
+            uint64_t bit = i == 0   ? 0
+                           : i == 1 ? 8 * bytes - 1
+                                    : rng_below(11, (uint64_t)f, (uint64_t)i, 8 * bytes);
+            flip_bit(path, bit);
+            err_clear(&e);
+            int rc = checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e);
+            if (rc != ERR_FORMAT || strstr(e.text, all_names[f]) == NULL)
+                fail_msg("bit %llu of %s: got %d: %s", (unsigned long long)bit, all_names[f], rc,
+                         e.text);
+            flip_bit(path, bit);
+        }
+    }
+    assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
+}
+
+static void damage(const char *run, int64_t step, int how) {
+    struct err e = {0};
+    uint64_t bytes;
+    switch (how) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+        assert_worked(file_size(step_file(run, step, all_names[how]), &bytes, &e), &e);
+        flip_bit(step_file(run, step, all_names[how]), 4 * bytes);
+        break;
+    case 4: // truncated
+        assert_worked(file_size(step_file(run, step, all_names[0]), &bytes, &e), &e);
+        assert_int_equal(truncate(step_file(run, step, all_names[0]), (off_t)bytes - 1), 0);
+        break;
+    case 5: // emptied, as by a crash without fsync
+        assert_int_equal(truncate(step_file(run, step, all_names[1]), 0), 0);
+        break;
+    case 6: // grown
+        assert_worked(file_size(step_file(run, step, all_names[1]), &bytes, &e), &e);
+        assert_int_equal(truncate(step_file(run, step, all_names[1]), (off_t)bytes + 1), 0);
+        break;
+    case 7:
+        assert_int_equal(unlink(step_file(run, step, "manifest.json")), 0);
+        break;
+    case 8:
+        assert_worked(file_write_atomic(step_file(run, step, "manifest.json"), "\x00\xff{", 3, &e),
+                      &e);
+        break;
+    case 9:
+        assert_int_equal(unlink(step_file(run, step, "model.safetensors")), 0);
+        break;
+    case 10: // another step's manifest, itself intact
+        assert_int_equal(unlink(step_file(run, step, "manifest.json")), 0);
+        assert_int_equal(link(step_file(run, step - 2, "manifest.json"),
+                              step_file(run, step, "manifest.json")),
+                         0);
+        break;
+    case 11: // a pipe in place of a file must not hang
+        assert_int_equal(unlink(step_file(run, step, "config.json")), 0);
+        assert_int_equal(mkfifo(step_file(run, step, "config.json"), 0600), 0);
+        break;
+    case 12: // an empty folder
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(unlink(step_file(run, step, all_names[i])), 0);
+        break;
+    default:
+        fail();
+    }
+}
+
+static void test_damage_is_named_and_passed_over(void **state) {
+    const struct scratch *s = *state;
+    struct run whole, r;
+    run_init(&whole, s, "undamaged");
+    run_set(&whole, "steps=8");
+    run_go(&whole);
+    assert_ran(&whole);
+    for (int how = 0; how <= 12; how++) {
+        char name[32];
+        snprintf(name, sizeof name, "damaged-%d", how);
+        make_history(s, &r, name);
+        damage(r.dir, 6, how);
+        run_again(&r);
+        assert_ran(&r);
+        assert_int_equal(r.first, 4); // the one before
+        assert_non_null(strstr(r.said, "E the checkpoint '"));
+        assert_non_null(strstr(r.said, "step-000000006' is damaged"));
+        // Written anew in its place, and the end is what it would have been.
+        struct err e = {0};
+        assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
+        assert_same_tensors(whole.dir, r.dir, 8);
+        assert_string_equal(listing(r.dir).text, "step-000000004 step-000000006 step-000000008");
+    }
+    // Two damaged: the third. All damaged: an error that says what to do, not a fresh start.
+    make_history(s, &r, "damaged-two");
+    damage(r.dir, 6, 0);
+    damage(r.dir, 4, 7);
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 2);
+    make_history(s, &r, "damaged-all");
+    damage(r.dir, 6, 0);
+    damage(r.dir, 4, 7);
+    damage(r.dir, 2, 1);
+    run_again(&r);
+    assert_failed(r.rc, ERR_FORMAT, &r.e, "none of the 3 checkpoints|resume=false");
+    assert_string_equal(listing(r.dir).text, "step-000000002 step-000000004 step-000000006");
+    run_set(&r, "resume=false");
+    run_again(&r);
+    assert_ran(&r);
+    assert_non_null(strstr(r.said, "W resume=false: 3 checkpoints of an earlier run are now in"));
+    assert_same_tensors(whole.dir, r.dir, 8);
+}
+
+// A damaged one never pushes out a good one.
+static void test_keep_counts_only_whole_ones(void **state) {
+    struct run r;
+    make_history(*state, &r, "keep-whole");
+    damage(r.dir, 6, 7);
+    run_set(&r, "save.keep=2");
+    run_set(&r, "save.every=5");
+    r.knobs.steps = 8;
+    run_again(&r);
+    assert_ran(&r); // from 4: saved 5 and 8
+    assert_string_equal(listing(r.dir).text, "step-000000005 step-000000006 step-000000008");
+}
+
+static void test_leftovers(void **state) {
+    struct run r;
+    struct err e = {0};
+    make_history(*state, &r, "leftovers");
+    static const char *const names[] = {"step-000000007.tmp", "step-000000002.old.tmp",
+                                        "step-12.tmp", "step-000000009", "notes.tmp"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s", r.dir, names[i]);
+        assert_worked(file_make_dirs(path, &e), &e);
+        strcat(path, "/model.safetensors");
+        assert_worked(file_write_atomic(path, "x", 1, &e), &e);
+    }
+    run_set(&r, "steps=7");
+    run_again(&r);
+    assert_ran(&r);
+    // Ours are gone; what is not ours stays; a step without manifest is damaged and stays, too.
+    assert_string_equal(listing(r.dir).text, "notes.tmp step-000000004 step-000000006 "
+                                             "step-000000007 step-000000009 step-12.tmp");
+    assert_non_null(strstr(r.said, "step-000000007.tmp', which a crash left unfinished"));
+    assert_non_null(strstr(r.said, "step-000000009' is damaged"));
+}
+
+static void test_start_over(void **state) {
+    struct run r;
+    make_history(*state, &r, "over");
+    run_set(&r, "resume=false");
+    run_set(&r, "steps=2");
+    for (int i = 1; i <= 2; i++) {
+        run_again(&r);
+        assert_ran(&r);
+        assert_int_equal(r.first, 0);
+        assert_string_equal(listing(r.dir).text, "step-000000002");
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/checkpoints.%d/step-000000002/manifest.json", r.dir, i);
+        assert_true(file_exists(path));
+    }
+    // Without saving nothing is moved.
+    run_set(&r, "save.every=0");
+    run_set(&r, "save.last=false");
+    run_again(&r);
+    assert_ran(&r);
+    assert_string_equal(listing(r.dir).text, "step-000000002");
+    assert_string_equal(r.said, "");
+}
+
+static void test_mismatches(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    char folder[320];
+    make_history(s, &r, "mismatch");
+    // Knobs that change the mathematics are named, each; another split of the batch is not one.
+    run_set(&r, "sched.kind=wsd");
+    run_set(&r, "optim.beta2=0.99");
+    run_set(&r, "batch.micro=1");
+    run_set(&r, "batch.accum=2");
+    run_set(&r, "save.keep=2");
+    run_set(&r, "steps=7");
+    run_again(&r);
+    assert_ran(&r);
+    assert_non_null(strstr(r.said, "W sched.kind was 'cosine' when step 6 was saved and is 'wsd'"));
+    assert_non_null(strstr(r.said, "W optim.beta2 was '0.95' when step 6 was saved and is '0.99'"));
+    assert_null(strstr(r.said, "batch."));
+    assert_null(strstr(r.said, "save.keep"));
+    run_set(&r, "batch.accum=3");
+    run_set(&r, "seed=5");
+    run_set(&r, "steps=8");
+    run_again(&r);
+    assert_ran(&r);
+    assert_non_null(strstr(r.said, "W batch.accum was '2' when step 7"));
+    assert_non_null(strstr(r.said, "W seed was '1'"));
+    assert_non_null(strstr(r.said, "W the data is not what")); // the corpus follows the seed
+    // Another shape is an error that describes both.
+    snprintf(folder, sizeof folder, "%s/wider", s->dir);
+    make_nano(folder, 24, false);
+    snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
+    run_again(&r);
+    assert_failed(r.rc, ERR_MISMATCH, &r.e, "another model|width 16|width 24");
+    assert_int_equal(r.steps, 0);
+}
+
+// float64 weights cannot go on from float32 ones: the manifest fits, the tensors do not.
+static void test_other_types(void **state) {
+    struct run r;
+    struct err e = {0};
+    struct session session;
+    struct trainer *t;
+    make_history(*state, &r, "types");
+    struct session_options so = {.knobs = &r.knobs,
+                                 .has = {[SESSION_TRAIN] = true},
+                                 .real = DTYPE_F64,
+                                 .reference = true};
+    struct trainer_options to = {.stop = NULL};
+    assert_worked(session_plan(&session, &so, &e), &e);
+    assert_worked(trainer_open(&t, &session, &to, &e), &e);
+    assert_failed(trainer_run(t, NULL, &e), ERR_MISMATCH, &e, "model.safetensors|F32|F64");
+    trainer_close(t);
+    session_close(&session);
+}
+
+static void test_one_process_at_a_time(void **state) {
+    struct run r;
+    char path[PATH_MAX];
+    make_history(*state, &r, "locked");
+    snprintf(path, sizeof path, "%s/checkpoints", r.dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    run_again(&r);
+    assert_failed(r.rc, ERR_USAGE, &r.e, "another process|run.dir");
+    close(fd);
+    run_again(&r);
+    assert_ran(&r);
+}
+
+static void test_disk_space(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    struct err e = {0};
+    struct session session;
+    run_init(&r, s, "space");
+    struct session_options so = {
+        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    assert_worked(session_plan(&session, &so, &e), &e);
+    struct checkpoint_options co = {
+        .run_dir = r.dir, .keep = INT64_C(1) << 40, .save = true, .resume = true};
+    struct checkpoint_dir *d;
+    assert_worked(checkpoint_dir_open(&d, &co, &e), &e);
+    // 2^40 of them fit nowhere; of the few that a run will write, all do.
+    assert_failed(checkpoint_check_space(d, &session, INT64_MAX, &e), ERR_IO, &e,
+                  "free|the run needs|save.keep=1099511627776|KiB");
+    assert_worked(checkpoint_check_space(d, &session, 3, &e), &e);
+    checkpoint_dir_close(d);
+    session_close(&session);
+}
+
+static void test_run_dir_is_a_file(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    struct err e = {0};
+    run_init(&r, s, "occupied");
+    assert_worked(file_write_atomic(r.dir, "x", 1, &e), &e);
+    run_go(&r);
+    assert_failed(r.rc, ERR_IO, &r.e, "occupied");
+}
+
+// Saves fail half way (a limit on file sizes): reported with the file's name, the old checkpoint
+// intact, training goes on, and the end says so.
+static void failing_saves(struct run *r) {
+    struct rlimit limit = {20000, 20000}; // in the middle of the first file
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        _exit(2);
+    run_again(r);
+    bool good = r->rc == ERR_IO && strstr(r->e.text, "step-000000009.tmp/model.safetensors") &&
+                strstr(r->e.text, "the run ended at step 9") && r->steps == 3 &&
+                r->failed_saves == 2 && r->saves == 0 && strstr(r->said, "E the checkpoint of step 8") &&
+                r->result.end == TRAIN_DONE && r->result.failed_saves == 2;
+    if (!good)
+        fprintf(stderr, "child: rc %d, %s\nsaid: %s\n", r->rc, r->e.text, r->said);
+    _exit(good ? 0 : 1);
+}
+
+static void test_failing_saves(void **state) {
+    struct run r;
+    struct err e = {0};
+    int status;
+    make_history(*state, &r, "failing");
+    run_set(&r, "steps=9");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        failing_saves(&r);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_string_equal(listing(r.dir).text, "step-000000002 step-000000004 step-000000006");
+    assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layout_and_keep),
+        cmocka_unit_test(test_every_flipped_bit_is_seen),
+        cmocka_unit_test(test_damage_is_named_and_passed_over),
+        cmocka_unit_test(test_keep_counts_only_whole_ones),
+        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_start_over),
+        cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_other_types),
+        cmocka_unit_test(test_one_process_at_a_time),
+        cmocka_unit_test(test_disk_space),
+        cmocka_unit_test(test_run_dir_is_a_file),
+        cmocka_unit_test(test_failing_saves),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}

@@ -1,0 +1,213 @@
+// test_manifest.c - the manifest as a file someone else may have written: every bit, every cut, every
+// lie.
+#include "harness.h"
+
+#include "train/manifest.h"
+
+#include <fcntl.h>
+
+static void fill_manifest(struct manifest *m) {
+    struct knobs k;
+    struct err e = {0};
+    memset(m, 0, sizeof *m);
+    knobs_init(&k);
+    m->state = (struct train_state){.step = 120,
+                                    .position = 960,
+                                    .tokens = 122880,
+                                    .trained_tokens = 122000,
+                                    .skipped_steps = 2,
+                                    .empty_steps = 1};
+    hash_of("data", 4, m->state.dataset);
+    hash_of("model", 5, m->identity);
+    snprintf(m->model, sizeof m->model, "llama \"quoted\" \\ \xc3\xa9");
+    m->tool = "haggle test";
+    for (int i = 0; i < MANIFEST_FILES; i++) {
+        m->files[i].bytes = 1000u + (uint64_t)i;
+        hash_of(&i, sizeof i, m->files[i].hash);
+    }
+    assert_worked(manifest_set_knobs(m, &k, &e), &e);
+}
+
+static const char *path_in(const struct scratch *s, const char *name) {
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    return path;
+}
+
+// Plain, not durable: thousands of files.
+static void put_file(const char *path, const char *text, size_t bytes) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_round_trip(void **state) {
+    struct manifest a, b;
+    struct err e = {0};
+    const char *path = path_in(*state, "round.json");
+    fill_manifest(&a);
+    assert_worked(manifest_write(&a, path, &e), &e);
+    assert_worked(manifest_read(&b, path, &e), &e);
+    assert_int_equal(b.state.step, 120);
+    assert_int_equal(b.state.position, 960);
+    assert_int_equal(b.state.tokens, 122880);
+    assert_int_equal(b.state.trained_tokens, 122000);
+    assert_int_equal(b.state.skipped_steps, 2);
+    assert_int_equal(b.state.empty_steps, 1);
+    assert_int_equal(b.seed, 1);
+    assert_string_equal(a.state.dataset, b.state.dataset);
+    assert_string_equal(a.identity, b.identity);
+    assert_string_equal(a.math, b.math);
+    assert_string_equal(a.model, b.model);
+    assert_string_equal(a.tool, b.tool);
+    for (int i = 0; i < MANIFEST_FILES; i++) {
+        assert_int_equal(a.files[i].bytes, b.files[i].bytes);
+        assert_string_equal(a.files[i].hash, b.files[i].hash);
+    }
+    for (int i = 0; i < KNOB_COUNT; i++)
+        assert_string_equal(a.knobs[i], b.knobs[i]);
+    manifest_free(&a);
+    manifest_free(&b);
+}
+
+static char *written(const struct scratch *s, size_t *bytes) {
+    struct manifest m;
+    struct err e = {0};
+    char *text;
+    const char *path = path_in(s, "written.json");
+    fill_manifest(&m);
+    assert_worked(manifest_write(&m, path, &e), &e);
+    assert_worked(file_read_all(path, 1 << 20, &text, bytes, &e), &e);
+    manifest_free(&m);
+    return text;
+}
+
+static void expect_damaged(const char *path, const char *what) {
+    struct manifest m;
+    struct err e = {0};
+    int rc = manifest_read(&m, path, &e);
+    if (rc != ERR_FORMAT || e.text[0] == '\0')
+        fail_msg("%s: got %d: %s", what, rc, e.text);
+    manifest_free(&m);
+}
+
+static void test_every_bit_and_every_cut(void **state) {
+    size_t bytes;
+    char *text = written(*state, &bytes), what[64];
+    const char *path = path_in(*state, "damaged.json");
+    put_file(path, text, bytes);
+    int fd = open(path, O_WRONLY); // changed in place: replacing files is slow on journals
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned bit = UNDER_SANITIZER ? (unsigned)(i % 8) : 0; // all of them where it is fast
+        for (; bit < 8; bit += UNDER_SANITIZER ? 8 : 1) {
+            char flipped = (char)(text[i] ^ (char)(1u << bit));
+            assert_int_equal(pwrite(fd, &flipped, 1, (off_t)i), 1);
+            snprintf(what, sizeof what, "bit %u of byte %zu", bit, i);
+            expect_damaged(path, what);
+        }
+        assert_int_equal(pwrite(fd, &text[i], 1, (off_t)i), 1);
+    }
+    for (size_t cut = bytes; cut-- > 0;) {
+        assert_int_equal(ftruncate(fd, (off_t)cut), 0);
+        expect_damaged(path, "cut");
+    }
+    close(fd);
+    free(text);
+}
+
+// Replaces `from` by `to` and gives the result a hash that fits: what an adversary would do.
+static void put_forged(const char *path, const char *text, const char *from, const char *to) {
+    char hash[HASH_TEXT_BYTES];
+    const char *at = strstr(text, from);
+    size_t most = strlen(text) + strlen(to) + 1;
+    assert_non_null(at);
+    char *forged = malloc(most);
+    assert_non_null(forged);
+    snprintf(forged, most, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    const size_t rest = strlen("{\"hash\":\"") + 32 + 2;
+    hash_of(forged + rest, strlen(forged) - rest, hash);
+    memcpy(forged + strlen("{\"hash\":\""), hash, 32);
+    put_file(path, forged, strlen(forged));
+    free(forged);
+}
+
+static void test_lies(void **state) {
+    static const struct {
+        const char *from, *to, *says;
+    } lies[] = {
+        {"\"step\": 120", "\"step\": -1", "-1"},
+        {"\"step\": 120", "\"step\": 1000000001", "1000000001"},
+        {"\"step\": 120", "\"step\": 1.5", "line"},
+        {"\"step\": 120", "\"step\": \"120\"", "line"},
+        {"\"step\": 120", "\"step\": 120, \"step\": 120", "twice"},
+        {"\"step\": 120,", "", "lacks \"step\""},
+        {"\"step\": 120", "\"stop\": 120", "no such member"},
+        {"\"position\": 960", "\"position\": 99999999999999999999", "line"},
+        {"\"skipped_steps\": 2", "\"skipped_steps\": 120", "more skipped steps than steps"},
+        {"\"seed\": 1", "\"seed\": null", "line"},
+        {"haggle checkpoint", "other checkpoint", "format"},
+        {"model.safetensors", "../../../etc/passwd", "not part of a checkpoint"},
+        {"model.safetensors", "config.json", "twice"},
+        {"\"bytes\": 1000,", "", "lacks its name, bytes or hash"},
+        {"\"bytes\": 1000", "\"bytes\": -1000", "-1000"},
+        {"\"bytes\": 1000", "\"bytes\": 1000, \"bytes\": 1000", "each once"},
+        {"\"knobs\": {", "\"knobs\": {\"seed\": \"1\", ", "twice"},
+        {"\"knobs\": {", "\"knobs\": {\"seed\": 1, ", "line"},
+        {"\"files\": [", "\"files\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+         "line"},
+    };
+    size_t bytes;
+    char *text = written(*state, &bytes);
+    const char *path = path_in(*state, "lie.json");
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        struct manifest m;
+        struct err e = {0};
+        put_forged(path, text, lies[i].from, lies[i].to);
+        int rc = manifest_read(&m, path, &e);
+        if (rc != ERR_FORMAT || strstr(e.text, lies[i].says) == NULL)
+            fail_msg("lie %zu (%s): got %d: %s", i, lies[i].to, rc, e.text);
+        manifest_free(&m);
+    }
+    // Another version is not damage; a knob of another version is nothing.
+    struct manifest m;
+    struct err e = {0};
+    put_forged(path, text, "\"version\": 1", "\"version\": 2");
+    assert_failed(manifest_read(&m, path, &e), ERR_UNSUPPORTED, &e, "version 2|reads version 1");
+    manifest_free(&m);
+    err_clear(&e);
+    put_forged(path, text, "\"knobs\": {", "\"knobs\": {\"warp.drive\": \"9\", ");
+    assert_worked(manifest_read(&m, path, &e), &e);
+    manifest_free(&m);
+    free(text);
+}
+
+static void test_garbage(void **state) {
+    const struct scratch *s = *state;
+    const char *path = path_in(s, "garbage.json");
+    static char big[MANIFEST_MAX_BYTES + 2];
+    memset(big, ' ', sizeof big);
+    put_file(path, big, sizeof big);
+    expect_damaged(path, "too large");
+    put_file(path, "", 0);
+    expect_damaged(path, "empty");
+    put_file(path, "{}", 2);
+    expect_damaged(path, "no hash");
+    struct manifest m;
+    struct err e = {0};
+    assert_failed(manifest_read(&m, path_in(s, "none.json"), &e), ERR_IO, &e, "none.json");
+    manifest_free(&m);
+    assert_int_equal(mkdir(path_in(s, "folder.json"), 0777), 0);
+    expect_damaged(path_in(s, "folder.json"), "a folder");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_every_bit_and_every_cut),
+        cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_garbage),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}

@@ -1,0 +1,348 @@
+// test_trainer.c - the step loop: it learns, goes on where it was to the bit, stops when asked, and
+// never trains on what is not finite.
+#include "harness.h"
+
+#include "train/schedule.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+
+static void test_learns(void **state) {
+    struct run r;
+    run_init(&r, *state, "learns");
+    run_set(&r, "steps=60");
+    run_set(&r, "eval.every=20");
+    run_set(&r, "batch.accum=2");
+    run_go(&r);
+    assert_ran(&r);
+    const struct train_result *x = &r.result;
+    assert_int_equal(r.steps, 60);
+    assert_int_equal(r.ends, 1);
+    assert_int_equal(x->end, TRAIN_DONE);
+    assert_int_equal(x->state.step, 60);
+    assert_int_equal(x->state.position, 60 * 4);
+    assert_int_equal(x->state.tokens, 60 * 4 * 16);
+    assert_true(r.losses[0] > 5.5 && r.losses[0] < 6.1); // ln 320 = 5.77
+    assert_true(r.losses[59] < 0.8 * r.losses[0]);
+    for (int64_t s = 0; s < 60; s++)
+        assert_true(r.lrs[s] == schedule_lr(&r.knobs, s));
+    assert_int_equal(r.evals, 3); // 20, 40, and 60 once
+    assert_int_equal(r.eval.step, 60);
+    assert_int_equal(r.eval.batches, 3);
+    assert_int_equal(r.eval.trained_tokens, 3 * 2 * 16);
+    assert_true(r.eval.complete && r.eval.loss < 5.2);
+    assert_int_equal(r.eval.batch_p50.n, 3);
+    assert_true(r.eval.batch_p99.value >= r.eval.batch_p50.value && r.eval.batch_p50.value > 0);
+    assert_true((double)r.eval.total_ns >= 3 * 0.9 * r.eval.batch_p50.value / 2);
+    assert_int_equal(r.saves, 1); // save.last
+    assert_string_equal(x->checkpoint, step_file(r.dir, 60, ""));
+    // Metrics leave the warm-up out, and say how much.
+    const struct run_metrics *m = &x->metrics;
+    assert_int_equal(x->warmup_steps, 3);
+    assert_int_equal(m->steps, 57);
+    assert_int_equal(m->step_p50.n, 57);
+    assert_int_equal(m->tokens, 57 * 64);
+    assert_int_equal(m->split.steps, 57);
+    assert_true(m->tokens_per_s > 0 && m->step_p99.value >= m->step_p50.value);
+    assert_true(m->split.ns[TIME_MATMUL] > 0 && m->split.ns[TIME_OPTIMIZER] > 0);
+    assert_true(m->utilization > 0 && m->utilization <= 1);
+    assert_true(m->loss_first == r.losses[0] && m->loss_last == r.losses[59]);
+    assert_true(m->memory_measured_bytes > 0 && m->memory_predicted_bytes > 0 && m->n_memory > 4);
+    assert_true(isnan(m->mfu)); // no peak was given
+    assert_true(x->eval_ns > 0 && x->save_ns > 0 &&
+                x->wall_ns > x->eval_ns + x->save_ns + (uint64_t)(1e9 * m->wall_s) / 2);
+}
+
+static void test_every_split_of_a_batch_is_the_same_step(void **state) {
+    struct run a, b;
+    run_init(&a, *state, "split-a");
+    run_init(&b, *state, "split-b");
+    run_set(&a, "batch.micro=4");
+    run_set(&b, "batch.micro=1");
+    run_set(&b, "batch.accum=4");
+    run_go(&a);
+    run_go(&b);
+    assert_ran(&a);
+    assert_ran(&b);
+    for (int i = 0; i < 6; i++)
+        assert_true(fabs(a.losses[i] - b.losses[i]) < 1e-5 * a.losses[i]);
+}
+
+// 2N steps, and N + stop + N, have the same losses, weights and moments to the bit.
+static void check_continuation(const struct scratch *s, bool reference, const char *const *sets,
+                               int64_t steps, int64_t at) {
+    struct run whole, part;
+    static int number;
+    char name[32];
+    snprintf(name, sizeof name, "whole-%d", number);
+    run_init(&whole, s, name);
+    snprintf(name, sizeof name, "part-%d", number++);
+    run_init(&part, s, name);
+    for (int i = 0; sets[i] != NULL; i++) {
+        run_set(&whole, sets[i]);
+        run_set(&part, sets[i]);
+    }
+    whole.knobs.steps = part.knobs.steps = steps;
+    whole.reference = part.reference = reference;
+    run_go(&whole);
+    assert_ran(&whole);
+    part.stop_at = at;
+    run_go(&part);
+    assert_failed(part.rc, ERR_STOPPED, &part.e, "stopped on request after step");
+    assert_int_equal(part.result.end, TRAIN_STOPPED);
+    assert_int_equal(part.result.state.step, at);
+    for (int64_t i = 0; i < at; i++)
+        assert_true(part.losses[i] == whole.losses[i]);
+    run_again(&part);
+    assert_ran(&part);
+    assert_int_equal(part.first, at);
+    assert_int_equal(part.steps, steps - at);
+    for (int64_t i = at; i < steps; i++) {
+        assert_true(part.losses[i] == whole.losses[i]);
+        assert_true(part.lrs[i] == whole.lrs[i]);
+    }
+    assert_same_tensors(whole.dir, part.dir, steps);
+    assert_int_equal(part.result.state.position, whole.result.state.position);
+    assert_int_equal(part.result.state.trained_tokens, whole.result.state.trained_tokens);
+}
+
+static void test_continues_to_the_bit(void **state) {
+    static const char *const plain[] = {NULL};
+    static const char *const busy[] = {"data.workers=3", "data.prefetch=5", "batch.accum=3",
+                                       "eval.every=3",   "save.every=4",    NULL};
+    static const char *const unhurried[] = {"data.prefetch=0", "sched.kind=wsd",
+                                            "optim.decay_all=true", NULL};
+    check_continuation(*state, false, plain, 24, 12);
+    check_continuation(*state, false, busy, 14, 7);
+    check_continuation(*state, false, unhurried, 12, 1);
+    check_continuation(*state, true, plain, 10, 5);
+}
+
+static void test_continues_to_the_bit_tiny(void **state) {
+    static const char *const one[] = {"model=tiny", "seq=32", NULL};
+    static const char *const two[] = {"model=tiny", "seq=32", "threads=2", "cpu.blas=auto", NULL};
+    check_continuation(*state, false, one, 6, 3);
+    check_continuation(*state, false, two, 6, 3);
+}
+
+static void test_stop_flag(void **state) {
+    struct run r;
+    run_init(&r, *state, "flag");
+    run_set(&r, "steps=50");
+    run_set(&r, "eval.every=7");
+    r.flag_at = 7;
+    run_go(&r);
+    assert_failed(r.rc, ERR_STOPPED, &r.e, "after step 7 of 50|the same command goes on");
+    assert_int_equal(r.evals, 0); // asked to stop: no validation first
+    assert_int_equal(r.saves, 1);
+    assert_true(file_exists(step_file(r.dir, 7, "manifest.json")));
+    // Asked before the first step: nothing to save, nothing lost.
+    r.stop = 1;
+    r.flag_at = 0;
+    r.steps = r.saves = 0;
+    run_go(&r);
+    assert_failed(r.rc, ERR_STOPPED, &r.e, "stopped on request");
+    assert_int_equal(r.steps + r.saves, 0);
+    assert_int_equal(r.first, 7);
+    // With saving off it stops all the same, and says that nothing was kept.
+    run_init(&r, *state, "flag-off");
+    run_set(&r, "save.last=false");
+    r.flag_at = 2;
+    run_go(&r);
+    assert_failed(r.rc, ERR_STOPPED, &r.e, "after step 2 of 6|nothing was saved");
+    assert_false(file_exists(r.dir)); // nor was anything created
+}
+
+static void test_time_runs_out(void **state) {
+    struct run r;
+    run_init(&r, *state, "time");
+    run_set(&r, "steps=512");
+    run_set(&r, "time=1ns"); // one step at least, so that a chain of runs ends
+    run_set(&r, "eval.every=1000");
+    run_go(&r);
+    assert_ran(&r);
+    assert_int_equal(r.result.end, TRAIN_TIME);
+    assert_int_equal(r.steps, 1);
+    assert_int_equal(r.saves, 1);
+    assert_int_equal(r.evals, 1);
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 1);
+    assert_int_equal(r.last, 2);
+}
+
+static void test_nothing_to_do(void **state) {
+    struct run r;
+    run_init(&r, *state, "nothing");
+    run_set(&r, "steps=3");
+    run_go(&r);
+    assert_ran(&r);
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.steps + r.saves, 0);
+    assert_non_null(strstr(r.said, "nothing to train: step 3 of 3 is done"));
+    assert_true(isnan(r.result.metrics.step_p50.value) && isnan(r.result.metrics.tokens_per_s));
+    // Longer: legitimate, said, and no warning.
+    run_set(&r, "steps=5");
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 3);
+    assert_int_equal(r.last, 5);
+    assert_non_null(strstr(r.said, "I steps was 3 and is 5 now"));
+    assert_null(strstr(r.said, "W "));
+    // No steps at all: the model as it is, validated.
+    run_init(&r, *state, "zero");
+    run_set(&r, "steps=0");
+    run_set(&r, "eval.every=1");
+    run_go(&r);
+    assert_ran(&r);
+    assert_int_equal(r.evals, 1);
+    assert_int_equal(r.steps + r.saves, 0);
+    assert_true(r.eval.loss > 5.5);
+}
+
+static void test_not_finite(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    char folder[320];
+    snprintf(folder, sizeof folder, "%s/poison", s->dir);
+    make_nano(folder, 16, true);
+    run_init(&r, s, "not-finite");
+    snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
+    run_set(&r, "steps=30");
+    run_set(&r, "save.every=4");
+    run_go(&r);
+    assert_failed(r.rc, ERR_NUMERIC, &r.e, "10 steps in a row|step 10|optim.lr");
+    assert_int_equal(r.result.end, TRAIN_FAILED);
+    assert_int_equal(r.steps, 10);
+    assert_int_equal(r.skipped, 10);
+    assert_int_equal(r.result.state.skipped_steps, 10);
+    assert_int_equal(r.saves, 2); // 4 and 8: weights that no update has touched
+    assert_same_file(step_file(r.dir, 8, "optimizer.safetensors"),
+                     step_file(r.dir, 4, "optimizer.safetensors"));
+    assert_same_file(step_file(r.dir, 8, "model.safetensors"),
+                     step_file(r.dir, 4, "model.safetensors"));
+    struct err e = {0};
+    struct manifest m;
+    assert_worked(checkpoint_verify(step_file(r.dir, 8, ""), &m, &e), &e);
+    assert_int_equal(m.state.skipped_steps, 8);
+    manifest_free(&m);
+}
+
+static int refuse_step(void *arg, const struct train_step *step, struct err *e) {
+    (void)arg;
+    return step->step == 3 ? err_set(e, ERR_IO, "the log is full") : 0;
+}
+
+static void test_observer_ends_the_run(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    run_init(&r, s, "observer");
+    struct session session;
+    struct trainer *t;
+    struct err e = {0};
+    struct train_result result;
+    struct session_options so = {
+        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    struct trainer_options to = {.observer = {.on_step = refuse_step}};
+    assert_worked(session_plan(&session, &so, &e), &e);
+    assert_worked(trainer_open(&t, &session, &to, &e), &e);
+    assert_true(session.loader_bytes > 3 * 4 * 2 * 16 * sizeof(int32_t)); // known before the start
+    assert_string_equal(dataset_describe(trainer_dataset(t)), "built-in corpus, seed 1");
+    assert_failed(trainer_run(t, &result, &e), ERR_IO, &e, "the log is full");
+    assert_int_equal(result.end, TRAIN_FAILED);
+    assert_int_equal(result.saves, 0);
+    assert_failed(trainer_run(t, &result, &e), ERR_INTERNAL, &e, "runs once");
+    trainer_close(t);
+    session_close(&session);
+}
+
+static void test_text_data(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    struct err e = {0};
+    char path[320], text[2000];
+    snprintf(path, sizeof path, "%s/data.txt", s->dir);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('a' + i * i % 23 % 7);
+    assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
+    run_init(&r, s, "text");
+    snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", path);
+    run_set(&r, "steps=100"); // 119 windows of training, 200 samples: past an epoch
+    run_set(&r, "eval.every=50");
+    run_set(&r, "data.val=0.05"); // 100 tokens: 7 windows, the last one overlapping
+    run_set(&r, "eval.batches=100");
+    r.stop_at = 77;
+    run_go(&r);
+    assert_failed(r.rc, ERR_STOPPED, &r.e, "77");
+    assert_int_equal(r.eval.batches, 4); // 7 windows in batches of 2, none twice
+    assert_int_equal(r.eval.trained_tokens, 100);
+    run_again(&r);
+    assert_ran(&r);
+    assert_true(r.losses[99] < 2.5);
+    // Other data: warned, and gone on with.
+    text[17] = 'z';
+    assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
+    run_set(&r, "steps=101");
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.steps, 1);
+    assert_non_null(strstr(r.said, "W the data is not what step 100 was trained on"));
+    // Moved but not changed: not a word.
+    char moved[320];
+    snprintf(moved, sizeof moved, "%s/moved.txt", s->dir);
+    assert_int_equal(rename(path, moved), 0);
+    snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", moved);
+    run_set(&r, "steps=101");
+    run_again(&r);
+    assert_ran(&r);
+    assert_null(strstr(r.said, "W "));
+    // Without a validation split there is no validation, and a word about it.
+    run_init(&r, s, "text-all");
+    snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", moved);
+    run_set(&r, "data.val=0");
+    run_set(&r, "eval.every=2");
+    run_go(&r);
+    assert_ran(&r);
+    assert_int_equal(r.evals, 0);
+    assert_non_null(strstr(r.said, "W no validation"));
+}
+
+static void test_refusals(void **state) {
+    const struct scratch *s = *state;
+    struct run r;
+    run_init(&r, s, "refuse");
+    r.knobs.run_dir[0] = '\0';
+    run_go(&r);
+    assert_failed(r.rc, ERR_USAGE, &r.e, "run.dir is empty");
+    assert_int_equal(r.result.end, TRAIN_FAILED);
+    assert_int_equal(r.ends, 1);
+    run_set(&r, "save.last=false"); // nothing to save, nowhere to look: no folder needed
+    run_again(&r);
+    assert_ran(&r);
+    run_init(&r, s, "refuse-memory");
+    run_set(&r, "memory=1MiB");
+    run_go(&r);
+    assert_failed(r.rc, ERR_MEMORY, &r.e, "memory=|weights");
+    run_init(&r, s, "refuse-data");
+    snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s/none.txt", s->dir);
+    run_go(&r);
+    assert_failed(r.rc, ERR_IO, &r.e, "none.txt");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_every_split_of_a_batch_is_the_same_step),
+        cmocka_unit_test(test_continues_to_the_bit),
+        cmocka_unit_test(test_continues_to_the_bit_tiny),
+        cmocka_unit_test(test_stop_flag),
+        cmocka_unit_test(test_time_runs_out),
+        cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_observer_ends_the_run),
+        cmocka_unit_test(test_text_data),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
