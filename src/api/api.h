@@ -61,6 +61,8 @@ struct machine {
     struct hw_device device;
 };
 
+// After work of so many seconds: measuring must not take longer than what it explains.
+enum machine_how machine_how_after(double seconds);
 // Without figures (has_rates false) it cannot fail.
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
 int machine_threads(const struct knobs *k); // `threads`, with 0 resolved

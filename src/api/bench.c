@@ -5,7 +5,7 @@
 // machine's own rates are read at the end: measuring them starts threads, and forks come first.
 #include "api/bench.h"
 
-#include "base/text.h"
+#include "base/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -213,9 +213,9 @@ static void say_best(const struct bench *b, struct log *log) {
 // ---------------------------------------------------------------- the verb
 
 static int report(struct bench *b, const struct knobs *base, enum haggle_format format,
-                  struct call *c, struct err *e) {
+                  double seconds, struct call *c, struct err *e) {
     size_t measured = 0;
-    TRY(machine_open(&b->machine, base, *stop_flag() ? MACHINE_KNOWN : MACHINE_MEASURE, e));
+    TRY(machine_open(&b->machine, base, machine_how_after(seconds), e));
     for (size_t i = 0; i < b->grid->n; i++) {
         compute(b, &b->rows[i]);
         measured += b->rows[i].n_rounds > 0;
@@ -245,6 +245,7 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
                       .rounds = o->rounds > 0 ? o->rounds : ROUNDS_DEFAULT,
                       .steps = o->steps > 0 ? o->steps : STEPS_DEFAULT,
                       .warmup = o->warmup >= 0 ? o->warmup : WARMUP_DEFAULT};
+    uint64_t begin_ns = clock_ns();
     int rc = grid_read(&grid, o->grid, o->n_grid, e);
     if (rc == 0)
         rc = open_rows(&b, base, e);
@@ -260,7 +261,8 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
     // What was measured before a stop request is a result too.
     if (rc == 0 || rc == ERR_STOPPED) {
         struct err late = {0};
-        int printed = report(&b, base, o->format, c, &late);
+        double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
+        int printed = report(&b, base, o->format, seconds, c, &late);
         if (rc == 0 && printed != 0) {
             rc = printed;
             if (e)

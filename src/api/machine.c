@@ -119,6 +119,14 @@ int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const 
 
 // ---------------------------------------------------------------- the machine
 
+// Measuring takes one to three seconds, the longer the busier the machine; rates of a busy machine
+// are not kept (hw/), so this may happen every time.
+static const double MEASURING_S = 3;
+
+enum machine_how machine_how_after(double seconds) {
+    return seconds >= MEASURING_S && !*stop_flag() ? MACHINE_MEASURE : MACHINE_KNOWN;
+}
+
 static bool load_known(struct machine *m, const struct knobs *k) {
     char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
     hw_fingerprint(&m->hw, machine_threads(k), key);

@@ -2,19 +2,12 @@
 #include "api/api.h"
 
 #include "base/text.h"
-#include "data/loader.h"
 #include "predict/predict.h"
 #include "program/print.h"
+#include "train/trainer.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-// What the loader will take, from the knobs alone: the data itself need not be there yet.
-static uint64_t loader_bytes(const struct knobs *k) {
-    // Four int32 arrays per token (data/loader.h), prefetch + 1 batches.
-    uint64_t rows = (uint64_t)k->batch_micro * (uint64_t)k->seq * (uint64_t)k->batch_accum;
-    return 4 * sizeof(int32_t) * rows * ((uint64_t)k->data_prefetch + 1);
-}
 
 // One rank alone: nothing crosses a link, but the predictor wants one.
 static struct hw_link no_link(void) {
@@ -130,7 +123,7 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
                 TRY(program_print(s->programs[i], f, &o, e));
         }
     fprintf(f, "\n");
-    plan_print_memory(f, s, loader_bytes(k));
+    plan_print_memory(f, s, s->loader_bytes);
     fprintf(f, "\n");
     return print_prediction(s, m, f, e);
 }
@@ -147,7 +140,7 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_member_double(w, "step_flops", session_step_flops(s));
     json_put_key(w, "layout");
     program_put_layout_json(&s->layout, w);
-    json_member_i64(w, "loader_bytes", (int64_t)loader_bytes(k));
+    json_member_i64(w, "loader_bytes", (int64_t)s->loader_bytes);
     json_put_key(w, "predicted");
     json_put_object_begin(w);
     json_member_double(w, "step_ms", 1e3 * seconds);
@@ -162,13 +155,25 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_put_object_end(w);
 }
 
+// The trainer knows what the data's buffers take. A plan can be shown without the data, too.
+static void count_loader(struct call *c, struct session *s) {
+    struct trainer_options o = {0};
+    struct trainer *t = NULL;
+    struct err e = {0};
+    if (trainer_open(&t, s, &o, &e) != 0)
+        log_put(&c->log, LOG_WARN, "the data's buffers are not counted: %s", e.text);
+    trainer_close(t);
+}
+
 static int show(struct call *c, const struct knobs *k, enum haggle_detail detail, struct err *e) {
     struct session s;
     struct machine m;
     double seconds = 0;
     int rc = plan_session(&s, k, e);
-    if (rc == 0)
+    if (rc == 0) {
+        count_loader(c, &s);
         rc = machine_open(&m, k, MACHINE_MEASURE, e);
+    }
     if (rc == 0)
         rc = plan_predict(&s, &m, &seconds, e);
     if (rc == 0 && c->out)

@@ -67,6 +67,8 @@ static void print_split(const struct summary *s, FILE *f) {
     if (!isnan(m->mfu))
         fprintf(f, "; MFU %.1f %% of %.0f GFLOP/s measured in registers", 100 * m->mfu,
                 1e-9 * s->machine.rates.vector_flops);
+    else
+        fprintf(f, "; MFU is not known before 'haggle doctor' has measured this machine");
     fprintf(f, "\nverdict   %s\n", s->verdict.text);
 }
 

@@ -108,12 +108,13 @@ static int make_sample(struct train_call *t, struct err *e) {
                        SAMPLE_BUDGET_S, e);
 }
 
-// MFU and the verdict need this machine's rates. They are measured when the run's own memory has
-// been recorded and given back, and never when somebody waits for the process to end.
-static int read_machine(struct train_call *t, bool hurry, struct err *e) {
+// MFU and the verdict need this machine's rates. They are measured after the run's own memory has
+// been recorded, and never when somebody waits for the process to end.
+static int read_machine(struct train_call *t, struct err *e) {
     struct summary *s = &t->summary;
     struct run_metrics *m = &s->result.metrics;
-    TRY(machine_open(&s->machine, &t->knobs, hurry ? MACHINE_KNOWN : MACHINE_MEASURE, e));
+    TRY(machine_open(&s->machine, &t->knobs, machine_how_after(1e-9 * (double)s->result.wall_ns),
+                     e));
     if (s->machine.has_rates && m->steps > 0) {
         double peak = s->machine.rates.vector_flops;
         m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * peak);
@@ -155,7 +156,7 @@ static int run(struct train_call *t, struct err *e) {
     if (late_rc == 0 && !stopped)
         late_rc = make_sample(t, &late);
     if (late_rc == 0)
-        late_rc = read_machine(t, stopped, &late);
+        late_rc = read_machine(t, &late);
     int delivered = deliver(t, late_rc == 0 ? &late : NULL);
     late_rc = late_rc != 0 ? late_rc : delivered;
     if (rc == 0 && late_rc != 0) {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // config.json and manifest.json, with room: thirteen hundred bytes and five thousand today, and a
@@ -411,8 +412,8 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
     int rc = check_room_for_one(d, s, e);
     if (rc == 0)
         rc = file_remove_tree(tmp, e);
-    if (rc == 0)
-        rc = file_make_dirs(tmp, e);
+    if (rc == 0 && mkdir(tmp, 0777) != 0)
+        rc = err_set(e, ERR_IO, "cannot create the directory '%s': %s", tmp, strerror(errno));
     if (rc == 0)
         rc = write_folder(tmp, s, state, &out->bytes, e);
     if (rc == 0)

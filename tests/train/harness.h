@@ -28,7 +28,7 @@ enum { UNDER_SANITIZER = 1 };
 enum { UNDER_SANITIZER = 0 };
 #endif
 
-enum { RUN_STEPS_MOST = 512, SAID_BYTES = 16384 };
+enum { RUN_STEPS_MOST = 2048, SAID_BYTES = 16384 };
 
 struct scratch {
     char dir[256];
@@ -155,6 +155,8 @@ struct run {
     int64_t stop_at; // the observer asks after this step; 0: never
     int64_t flag_at; // the flag is set after this step, as by a signal; 0: never
     int save_pipe;   // > 0: each saved step is written there (int64_t)
+    // Called after a step (save NULL), just before it is saved, and after each save.
+    void (*hook)(struct run *r, const struct train_save *save);
     // What was seen:
     double losses[RUN_STEPS_MOST], lrs[RUN_STEPS_MOST]; // by step, counted from 0
     int64_t first, last, steps, skipped;
@@ -206,6 +208,8 @@ static inline int run_on_step(void *arg, const struct train_step *step, struct e
     r->skipped += step->skipped;
     if (r->flag_at == step->step)
         r->stop = 1;
+    if (r->hook != NULL)
+        r->hook(r, NULL);
     return r->stop_at == step->step ? err_set(e, ERR_STOPPED, "enough") : 0;
 }
 
@@ -220,6 +224,8 @@ static inline int run_on_eval(void *arg, const struct train_eval *eval, struct e
 static inline int run_on_save(void *arg, const struct train_save *save, struct err *e) {
     struct run *r = arg;
     (void)e;
+    if (r->hook != NULL)
+        r->hook(r, save);
     if (save->rc == 0) {
         r->saves++;
         assert_int_equal(save->error[0], '\0');
@@ -248,11 +254,11 @@ static inline void run_on_end(void *arg, const struct train_result *result) {
 // Plans, trains, closes: r->rc, r->e, r->result and what the observer saw.
 static inline void run_go(struct run *r) {
     struct session s;
-    struct session_options so = {.knobs = &r->knobs,
-                                 .has = {[SESSION_TRAIN] = true,
-                                         [SESSION_EVAL] = r->knobs.eval_every > 0},
-                                 .real = DTYPE_F32,
-                                 .reference = r->reference};
+    struct session_options so = {
+        .knobs = &r->knobs,
+        .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = r->knobs.eval_every > 0},
+        .real = DTYPE_F32,
+        .reference = r->reference};
     struct trainer_options to = {.observer = {.arg = r,
                                               .on_start = run_on_start,
                                               .on_step = run_on_step,

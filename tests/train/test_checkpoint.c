@@ -109,8 +109,8 @@ static void flip_bit(const char *path, uint64_t bit) {
     close(fd);
 }
 
-static const char *const all_names[] = {"model.safetensors", "optimizer.safetensors",
-                                        "config.json", "manifest.json"};
+static const char *const all_names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "manifest.json"};
 
 static void test_every_flipped_bit_is_seen(void **state) {
     struct run r;
@@ -172,9 +172,9 @@ static void damage(const char *run, int64_t step, int how) {
         break;
     case 10: // another step's manifest, itself intact
         assert_int_equal(unlink(step_file(run, step, "manifest.json")), 0);
-        assert_int_equal(link(step_file(run, step - 2, "manifest.json"),
-                              step_file(run, step, "manifest.json")),
-                         0);
+        assert_int_equal(
+            link(step_file(run, step - 2, "manifest.json"), step_file(run, step, "manifest.json")),
+            0);
         break;
     case 11: // a pipe in place of a file must not hang
         assert_int_equal(unlink(step_file(run, step, "config.json")), 0);
@@ -334,10 +334,8 @@ static void test_other_types(void **state) {
     struct session session;
     struct trainer *t;
     make_history(*state, &r, "types");
-    struct session_options so = {.knobs = &r.knobs,
-                                 .has = {[SESSION_TRAIN] = true},
-                                 .real = DTYPE_F64,
-                                 .reference = true};
+    struct session_options so = {
+        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F64, .reference = true};
     struct trainer_options to = {.stop = NULL};
     assert_worked(session_plan(&session, &so, &e), &e);
     assert_worked(trainer_open(&t, &session, &to, &e), &e);
@@ -401,8 +399,9 @@ static void failing_saves(struct run *r) {
     run_again(r);
     bool good = r->rc == ERR_IO && strstr(r->e.text, "step-000000009.tmp/model.safetensors") &&
                 strstr(r->e.text, "the run ended at step 9") && r->steps == 3 &&
-                r->failed_saves == 2 && r->saves == 0 && strstr(r->said, "E the checkpoint of step 8") &&
-                r->result.end == TRAIN_DONE && r->result.failed_saves == 2;
+                r->failed_saves == 2 && r->saves == 0 &&
+                strstr(r->said, "E the checkpoint of step 8") && r->result.end == TRAIN_DONE &&
+                r->result.failed_saves == 2;
     if (!good)
         fprintf(stderr, "child: rc %d, %s\nsaid: %s\n", r->rc, r->e.text, r->said);
     _exit(good ? 0 : 1);

@@ -155,8 +155,8 @@ static void test_lies(void **state) {
         {"\"bytes\": 1000", "\"bytes\": 1000, \"bytes\": 1000", "each once"},
         {"\"knobs\": {", "\"knobs\": {\"seed\": \"1\", ", "twice"},
         {"\"knobs\": {", "\"knobs\": {\"seed\": 1, ", "line"},
-        {"\"files\": [", "\"files\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
-         "line"},
+        {"\"files\": [",
+         "\"files\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "line"},
     };
     size_t bytes;
     char *text = written(*state, &bytes);

@@ -42,9 +42,9 @@ static const struct row rows[] = {
     {"wsd", 20, 2, 0.0, 0.25, 15, 0.8},
     {"wsd", 20, 2, 0.0, 0.25, 18, 0.2},
     {"wsd", 20, 2, 0.0, 0.25, 19, 0},
-    {"wsd", 20, 2, 0.5, 0.0, 19, 1},    // decays over nothing
-    {"wsd", 11, 0, 0.0, 1.0, 5, 0.5},   // decays from the beginning: linear
-    {"wsd", 14, 4, 0.0, 1.0, 8, 0.5},   // warm-up comes first
+    {"wsd", 20, 2, 0.5, 0.0, 19, 1},  // decays over nothing
+    {"wsd", 11, 0, 0.0, 1.0, 5, 0.5}, // decays from the beginning: linear
+    {"wsd", 14, 4, 0.0, 1.0, 8, 0.5}, // warm-up comes first
     // Edges: a warm-up longer than the run never gets there; runs of one step or none.
     {"cosine", 5, 10, 0.1, 0.2, 4, 0.5},
     {"linear", 5, 10, 0.1, 0.2, 0, 0.1},

@@ -1,0 +1,251 @@
+// test_api.c - the public API as a client uses it: configs, errors, sinks, a run, a stop.
+#include "haggle.h"
+
+#include "base/file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// ---------------------------------------------------------------- streams in memory, a folder
+
+struct capture {
+    FILE *f;
+    char *text;
+    size_t bytes;
+};
+
+static void capture_open(struct capture *c) {
+    *c = (struct capture){0};
+    c->f = open_memstream(&c->text, &c->bytes);
+    assert_non_null(c->f);
+}
+
+static const char *capture_text(struct capture *c) {
+    fflush(c->f);
+    return c->text;
+}
+
+static void capture_close(struct capture *c) {
+    fclose(c->f);
+    free(c->text);
+}
+
+static int setup(void **state) {
+    const char *tmp = getenv("TMPDIR");
+    char *path = malloc(128);
+    if (!path)
+        return -1;
+    snprintf(path, 128, "%.80s/haggle-api-XXXXXX", tmp ? tmp : "/tmp");
+    *state = path;
+    if (!mkdtemp(path))
+        return -1;
+    setenv("XDG_CACHE_HOME", path, 1);
+    haggle_clear_stop();
+    return 0;
+}
+
+static int teardown(void **state) {
+    int rc = file_remove_tree(*state, NULL);
+    free(*state);
+    return rc;
+}
+
+// A run small enough for a test, in the test's folder.
+static struct haggle_config *small(void **state) {
+    static const char *const settings[][2] = {
+        {"seq", "16"}, {"batch.micro", "2"}, {"steps", "4"}, {"eval.every", "0"}, {"threads", "1"}};
+    struct haggle_config *c;
+    struct haggle_error e;
+    assert_int_equal(haggle_config_new(&c, &e), 0);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        assert_int_equal(haggle_config_set(c, settings[i][0], settings[i][1], &e), 0);
+    char dir[160];
+    snprintf(dir, sizeof dir, "%s/run", (const char *)*state);
+    assert_int_equal(haggle_config_set(c, "run.dir", dir, &e), 0);
+    return c;
+}
+
+// ---------------------------------------------------------------- configs
+
+static void test_config(void **state) {
+    struct haggle_config *c;
+    struct haggle_error e = {0};
+    char value[HAGGLE_TEXT_BYTES], path[160];
+    assert_int_equal(haggle_config_new(&c, &e), 0);
+    assert_int_equal(haggle_config_set(c, "batch.micro", "7", &e), 0);
+    assert_int_equal(haggle_config_get(c, "batch.micro", value, sizeof value, &e), 0);
+    assert_string_equal(value, "7");
+    assert_int_equal(e.code, 0);
+
+    // A call that fails says so and changes nothing.
+    assert_int_equal(haggle_config_set(c, "batch.micro", "0", &e), HAGGLE_ERR_USAGE);
+    assert_int_equal(e.code, HAGGLE_ERR_USAGE);
+    assert_non_null(strstr(e.text, "1 to 65536"));
+    assert_int_equal(haggle_config_set(c, "batch.micor", "1", &e), HAGGLE_ERR_USAGE);
+    assert_non_null(strstr(e.text, "batch.micro"));
+    assert_int_equal(haggle_config_set(c, "batch.micro", "0", NULL), HAGGLE_ERR_USAGE);
+    assert_int_equal(haggle_config_get(c, "batch.micro", value, sizeof value, &e), 0);
+    assert_string_equal(value, "7");
+    assert_int_equal(haggle_config_get(c, "nope", value, sizeof value, &e), HAGGLE_ERR_USAGE);
+    assert_int_equal(haggle_config_get(c, "model", value, 2, &e), HAGGLE_ERR_USAGE);
+
+    // What is written is read back.
+    snprintf(path, sizeof path, "%s/mine.yaml", (const char *)*state);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(haggle_config_write(c, f, &e), 0);
+    fclose(f);
+    struct haggle_config *again;
+    assert_int_equal(haggle_config_new(&again, &e), 0);
+    assert_int_equal(haggle_config_load_recipe(again, path, &e), 0);
+    assert_int_equal(haggle_config_get(again, "batch.micro", value, sizeof value, &e), 0);
+    assert_string_equal(value, "7");
+    assert_int_equal(haggle_config_load_recipe(again, "/nowhere/x.yaml", &e), HAGGLE_ERR_IO);
+    assert_non_null(strstr(e.text, "/nowhere/x.yaml"));
+    haggle_config_free(again);
+    haggle_config_free(c);
+    haggle_config_free(NULL);
+}
+
+static void test_lists(void **state) {
+    (void)state;
+    size_t n = haggle_knob_count();
+    assert_true(n > 20);
+    for (size_t i = 0; i < n; i++) {
+        assert_non_null(haggle_knob_name(i));
+        assert_true(strlen(haggle_knob_help(i)) > 10);
+    }
+    assert_null(haggle_knob_name(n));
+    assert_null(haggle_knob_help(n));
+    static const char *const names[] = {"train", "bench"};
+    assert_string_equal(haggle_suggest("trian", names, 2), "train");
+    assert_null(haggle_suggest("xyzzy", names, 2));
+    assert_string_equal(haggle_code_name(HAGGLE_ERR_MEMORY), "ERR_MEMORY");
+    assert_true(strlen(haggle_code_phrase(HAGGLE_ERR_STOPPED)) > 5);
+    assert_true(strlen(haggle_version()) >= 5);
+
+    struct capture page;
+    struct haggle_error e;
+    capture_open(&page);
+    assert_int_equal(haggle_docs("knobs", page.f, &e), 0);
+    assert_non_null(strstr(capture_text(&page), "batch.micro"));
+    assert_int_equal(haggle_docs("ops", page.f, &e), 0);
+    assert_non_null(strstr(capture_text(&page), "matmul_dw"));
+    assert_int_equal(haggle_docs("nothing", page.f, &e), HAGGLE_ERR_USAGE);
+    capture_close(&page);
+}
+
+// ---------------------------------------------------------------- verbs
+
+static void test_train(void **state) {
+    struct haggle_config *c = small(state);
+    struct haggle_error e = {0};
+    struct capture out, log, json;
+    capture_open(&out);
+    capture_open(&log);
+    capture_open(&json);
+    struct haggle_sink sink = {.out = out.f, .log = log.f, .json = json.f};
+    assert_int_equal(haggle_train(c, &sink, &e), 0);
+    assert_non_null(strstr(capture_text(&out), "trained   4 steps"));
+    assert_non_null(strstr(capture_text(&log), "weights"));
+    assert_non_null(strstr(capture_text(&json), "\"tokens_per_s\""));
+    // Again, into no stream at all: the run is complete.
+    assert_int_equal(haggle_train(c, NULL, &e), 0);
+    capture_close(&out);
+    capture_close(&log);
+    capture_close(&json);
+    haggle_config_free(c);
+}
+
+static void test_budget(void **state) {
+    struct haggle_config *c = small(state);
+    struct haggle_error e = {0};
+    struct capture json;
+    char path[160];
+    capture_open(&json);
+    struct haggle_sink sink = {.json = json.f};
+    assert_int_equal(haggle_config_set(c, "memory", "1MiB", &e), 0);
+    assert_int_equal(haggle_train(c, &sink, &e), HAGGLE_ERR_MEMORY);
+    assert_non_null(strstr(e.text, "weights"));
+    assert_non_null(strstr(capture_text(&json), "\"ERR_MEMORY\""));
+    snprintf(path, sizeof path, "%s/run", (const char *)*state);
+    assert_false(file_exists(path)); // refused before anything was written
+    capture_close(&json);
+    haggle_config_free(c);
+}
+
+static void test_stop(void **state) {
+    struct haggle_config *c = small(state);
+    struct haggle_error e = {0};
+    // Asked before it begins: it ends before its first step, and the request stands until cleared.
+    assert_int_equal(haggle_request_stop(), 1);
+    assert_int_equal(haggle_request_stop(), 2);
+    assert_int_equal(haggle_train(c, NULL, &e), HAGGLE_ERR_STOPPED);
+    assert_int_equal(haggle_train(c, NULL, &e), HAGGLE_ERR_STOPPED);
+    haggle_clear_stop();
+    assert_int_equal(haggle_train(c, NULL, &e), 0);
+    haggle_config_free(c);
+}
+
+static void test_show_and_generate(void **state) {
+    struct haggle_config *c = small(state);
+    struct haggle_error e = {0};
+    struct capture out;
+    static const int32_t ids[] = {256, 83}, far[] = {100000};
+    capture_open(&out);
+    struct haggle_sink sink = {.out = out.f};
+    assert_int_equal(haggle_show(c, HAGGLE_OPS, &sink, &e), 0);
+    assert_non_null(strstr(capture_text(&out), "program train"));
+    struct haggle_prompt prompt = {.ids = ids, .n_ids = 2, .tokens = 3};
+    assert_int_equal(haggle_generate(c, &prompt, &sink, &e), 0);
+    prompt = (struct haggle_prompt){.text = "Story", .tokens = 3};
+    assert_int_equal(haggle_generate(c, &prompt, &sink, &e), 0);
+    assert_non_null(strstr(capture_text(&out), "\nStory"));
+    prompt = (struct haggle_prompt){.ids = far, .n_ids = 1, .tokens = 3};
+    assert_int_equal(haggle_generate(c, &prompt, &sink, &e), HAGGLE_ERR_USAGE);
+    prompt = (struct haggle_prompt){.ids = ids, .n_ids = 0, .tokens = 3};
+    assert_int_equal(haggle_generate(c, &prompt, &sink, &e), HAGGLE_ERR_USAGE);
+    capture_close(&out);
+    haggle_config_free(c);
+}
+
+static void test_bench(void **state) {
+    struct haggle_config *c = small(state);
+    struct haggle_error e = {0};
+    struct capture out;
+    static const char *const grid[] = {"batch.micro=1,0"};
+    struct haggle_bench b = {
+        .grid = grid, .n_grid = 1, .rounds = 2, .steps = 2, .warmup = 1, .format = HAGGLE_CSV};
+    capture_open(&out);
+    struct haggle_sink sink = {.out = out.f};
+    assert_int_equal(haggle_bench_train(c, &b, &sink, &e), 0);
+    assert_non_null(strstr(capture_text(&out), "\n1,"));
+    assert_non_null(strstr(capture_text(&out), "is not accepted"));
+    // When no row is left there is no result, and the reason is the error.
+    b.n_grid = 0;
+    assert_int_equal(haggle_config_set(c, "memory", "1MiB", &e), 0);
+    assert_int_equal(haggle_bench_train(c, &b, &sink, &e), HAGGLE_ERR_MEMORY);
+    assert_non_null(strstr(e.text, "nothing could be measured"));
+    capture_close(&out);
+    haggle_config_free(c);
+}
+
+int main(void) {
+#define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        // First: it forks, which is only safe before a process has ever had threads.
+        IN_FOLDER(test_bench),
+        IN_FOLDER(test_config),
+        cmocka_unit_test(test_lists),
+        IN_FOLDER(test_train),
+        IN_FOLDER(test_budget),
+        IN_FOLDER(test_stop),
+        IN_FOLDER(test_show_and_generate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# test_bad_input.sh - each bad input has its exit status and a sentence that names the value and what is accepted.
+. "$(dirname "$0")/lib.sh"
+
+# bad STATUS SENTENCE ARGUMENT...
+bad() {
+    local status=$1 sentence=$2
+    shift 2
+    run "$status" "haggle $*" "$@"
+    says err "$sentence" "haggle $*"
+    [ -s out ] && fail "haggle $*: prints a result"
+    [ "$(grep -c '^haggle' err)" -eq 1 ] || fail "haggle $*: not one sentence"
+}
+
+# flags
+bad 2 "unknown flag '--stepz'; did you mean --steps?" train --stepz 3
+bad 2 "unknown flag '--jsno'; did you mean --json?" train --jsno -
+bad 2 "unknown flag '-z'" train -z
+bad 2 "--steps needs a value" train --steps
+bad 2 "--quiet=1 takes no value" train --quiet=1
+bad 2 "accepted: a number from 1 to 1000" bench --repeat 0
+bad 2 "accepted: a number from 1 to 100000" bench --steps many
+bad 2 "accepted: md, csv, json, jsonl" bench -o xml
+bad 2 "unexpected 'now'" doctor now
+bad 1 "cannot be written" knobs --json missing/folder/x.json
+
+# knobs
+bad 2 "did you mean 'batch.micro'?" train batch.micor=4
+bad 2 "1 to 65536" train batch.micro=0
+bad 2 "batch.micro='many'" train --batch-micro many
+bad 2 "constant, linear, cosine, wsd" train sched.kind=cosinus
+bad 2 "seq=9999 is more than the 512 positions of tiny" train seq=9999
+bad 2 "did you mean 'tiny'?" train --model tinny
+bad 2 "did you mean 'batch.micro'?" bench batch.micor=1,2
+bad 2 "is not a range" bench batch.micro=4-1
+bad 2 "is not a range" bench 'batch.micro=1-8*1'
+bad 2 "more than 4096" bench seq=1-100 batch.micro=1-100
+
+# recipes
+printf 'model: tiny\nbatch: [1\n' >broken.yaml
+printf 'model: tiny\nbatch:\n  micr: 3\n' >unknown.yaml
+printf 'model: tiny\nseq: -5\n' >range.yaml
+printf 'seq: 4\nseq: 5\n' >twice.yaml
+bad 1 "'missing.yaml'" train missing.yaml
+bad 1 "broken.yaml: line 3" train broken.yaml
+bad 2 "unknown.yaml:3: no knob is called 'batch.micr'" train unknown.yaml
+bad 2 "range.yaml:2: " train range.yaml
+bad 1 "twice.yaml" train twice.yaml
+bad 2 "'unknown.yaml' is one too many" train range.yaml unknown.yaml
+
+# files of the run
+bad 1 "missing.txt" train --data missing.txt
+: >empty.txt
+bad 2 "empty.txt" train --data empty.txt
+echo hello >short.txt
+bad 2 "short.txt" train --data short.txt seq=64
+: >file
+bad 1 "file/run" train steps=1 run.dir=file/run
+mkdir model
+bad 1 "model" train --model ./model
+echo '{' >model/config.json
+bad 1 "model/config.json" train --model ./model
+ls runs >/dev/null 2>&1 && fail "a refused run left a folder behind"
+
+# memory: refused before it is taken, with bytes by class; nothing is written
+bad 3 "the budget (memory=) is 1.00 MiB" train --memory 1MiB
+for class in weights gradients optimizer activations; do
+    says err "$class" "a budget that is too small"
+done
+ls runs >/dev/null 2>&1 && fail "a run that does not fit left a folder behind"
+bad 3 "what the machine has left" train model=llama-70b seq=1024
+
+# the other verbs
+bad 2 "'trian' cannot be measured" bench trian
+bad 2 "which folder?" verify
+bad 1 "missing" verify missing
+bad 2 "--prompt and --ids" generate --prompt a --ids 1
+bad 2 "accepted: numbers with commas between" generate --ids 1,,2
+bad 2 "accepted: 0 to 319" generate model=tiny --ids 400
+bad 2 "'nothing-here' is neither" generate nothing-here
+bad 1 "no/such/folder" generate no/such/folder
+bad 2 "which page?" docs
+bad 2 "did you mean knobs?" docs knob
+
+# with --json a failure is an object as well
+run 3 "a failure as JSON" train --memory 1MiB --json - -q
+json out 'd["error"]["code"] == "ERR_MEMORY" and "weights" in d["error"]["text"]' "a failure as JSON"
+finish

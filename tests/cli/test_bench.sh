@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# test_bench.sh - grids: lists and ranges, refused rows, formats, spread over rounds, a stop in the middle.
+. "$(dirname "$0")/lib.sh"
+base="seq=16 --steps 3 --warmup 1"
+
+# shellcheck disable=SC2086 # $base is several words
+{
+    run 0 "a grid" bench train $base batch.micro=1,2 threads=1-2 --repeat 2 --json grid.json
+    [ "$(grep -c '^| ' out)" -eq 5 ] || fail "a grid of four has not a head and four rows"
+    for word in "batch.micro" "threads" "tokens/s" "p99" "ms/sample" "predicted" "measured" "busy" "spread"; do
+        says out "$word" "the columns"
+    done
+    says out "p99 needs 299" "percentiles without a bound are marked"
+    says err "most tokens/s" "the sentence"
+    json grid.json 'len(d["rows"]) == 4 and all(r["measured"] for r in d["rows"])' "rows"
+    json grid.json '[r["knobs"]["batch.micro"] + r["knobs"]["threads"] for r in d["rows"]] == ["11", "12", "21", "22"]' \
+        "the order"
+    json grid.json 'all(len(r["rounds"]) == 2 and r["metrics"]["step_ms"]["n"] == 6 for r in d["rows"])' "rounds"
+    json grid.json 'all(r["metrics"]["memory"]["measured_bytes"] > 1e6 for r in d["rows"])' "memory is measured"
+    json grid.json 'd["rows"][2]["metrics"]["memory"]["predicted_bytes"] > d["rows"][0]["metrics"]["memory"]["predicted_bytes"]' \
+        "memory by configuration"
+    ls runs >/dev/null 2>&1 && fail "a benchmark writes a run's folder"
+
+    # What is refused is a row with a reason, in every format, and no failure of the whole.
+    run 0 "refused rows" bench $base batch.micro=0,1,2 memory=0,20MiB --repeat 1 -o csv
+    [ "$(wc -l <out)" -eq 7 ] || fail "six configurations have not six lines of CSV"
+    says out "batch.micro='0' is not accepted" "a bad value is a row"
+    run 0 "a budget as a row" bench $base seq=16,400 memory=30MiB --repeat 1 -o jsonl --quiet
+    [ "$(wc -l <out)" -eq 2 ] || fail "two configurations have not two lines of JSON"
+    tail -1 out >refused.json
+    json refused.json 'not d["measured"] and d["code"] == "ERR_MEMORY" and "budget" in d["reason"]' "a budget as a row"
+    json refused.json '"metrics" not in d' "a refused row has no figures"
+    run 3 "nothing fits" bench $base memory=1MiB --repeat 1
+    says err "nothing could be measured" "nothing fits"
+
+    run 0 "formats" bench $base 'batch.micro=1-4*2' --repeat 1 -o json --quiet
+    cp out list.json
+    command -v python3 >/dev/null && { json list.json 'len(d) == 3' "-o json"; }
+    run 0 "bench without train, steps=N" bench seq=16 steps=2 --repeat 1 -o csv --quiet
+    says out ",2," "n is the steps measured"
+    printf 'model: tiny\nseq: 16\n' >mine.yaml
+    run 0 "a recipe" bench train mine.yaml batch.micro=1 --steps 2 --repeat 1
+
+    "$haggle" bench seq=16 batch.micro=1,2 --steps 5000 --repeat 3 >out 2>err &
+    pid=$!
+    sleep 1
+    kill -TERM $pid
+    wait $pid
+    status=$?
+    [ $status -eq 75 ] || fail "stopped: exit status $status, expected 75"
+    says out "batch.micro" "stopped: what was measured is printed"
+}
+finish

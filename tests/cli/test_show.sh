@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# test_show.sh - the plan of a run, and the machine it is made for: show, doctor.
+. "$(dirname "$0")/lib.sh"
+
+# show
+run 0 "show" show model=gpt2-124m seq=64 batch.accum=2 --json show.json
+for word in "124.4M parameters" "program train" "2 x forward" "matmul_dw" "adamw" "weights" "total" "predicted step"; do
+    says out "$word" "show"
+done
+json show.json 'd["layout"]["arena_bytes"] > 2e9 and d["predicted"]["step_ms"] > 1' "show --json"
+json show.json '[p["name"] for p in d["programs"]] == ["train", "eval", "generate"]' "show --json lists programs"
+run 0 "show --ops" show --ops
+says out "and the same for 3 more layers" "show --ops"
+run 0 "show --full, without the data, too large" show --full model=llama-70b seq=512 --data nowhere.txt
+says out "tensors:" "show --full"
+says err "nowhere.txt" "show without the data"
+says out "too much" "show of a model that does not fit"
+
+# doctor
+run 0 "doctor" doctor --json doctor.json
+for word in "cpu " "caches" "memory" "huge pages" "GB/s" "fork and join" "builtin" "openblas" "missing"; do
+    says out "$word" "doctor"
+done
+json doctor.json 'd["machine"]["cpus"] > 0 and d["rates"]["memory_bytes_per_s"] > 1e8' "doctor --json"
+json doctor.json 'any(b["found"] and b["flops_per_s"] > 1e8 for b in d["blas"])' "doctor --json measures libraries"
+json doctor.json 'all(m["needed_for"] for m in d["missing"])' "doctor --json says what is missing for what"
+finish

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# test_train.sh - a run from the command line: the plan, the files, the result for people and for programs; going on.
+. "$(dirname "$0")/lib.sh"
+tiny="seq=32 batch.micro=2 generate.tokens=8"
+
+# shellcheck disable=SC2086 # $tiny is several words
+{
+    run 0 "three steps" train $tiny steps=3 eval.every=2 eval.batches=2 --json result.json
+    for word in "model    tiny: 779.4K parameters" "built-in corpus" "64 tokens" "weights" "activations" "total" \
+        "step 2  validation loss" "step 3/3" "saved runs/tiny/checkpoints/step-000000003"; do
+        says err "$word" "the plan and the progress"
+    done
+    for word in "trained   3 steps, to step 3 of 3" "loss      " "tokens/s" "p50 " "p95 " "no 95 % bound; need 299" \
+        "busy " "verdict " "memory    predicted" "saved     runs/tiny/checkpoints/step-000000003" "sample"; do
+        says out "$word" "the summary"
+    done
+    json result.json 'd["verb"] == "train" and d["config"]["steps"] == 3 and d["config"]["seq"] == 32' "config"
+    json result.json 'd["model"]["parameters"] == 779392 and d["machine"]["usable_cpus"] > 0' "model, machine"
+    json result.json '"rates" in d and "predicted_step_ms" in d["run"] and d["verdict"]["text"]' "rates, prediction"
+    json result.json 'd["run"]["end"] == "done" and d["run"]["step"] == 3 and d["run"]["checkpoint"]' "run"
+    json result.json '{"tokens_per_s", "real_tokens_per_s", "trained_tokens_per_s", "step_ms", "ms_per_sample",
+        "utilization", "time_split", "memory", "loss", "mfu", "hfu"} <= set(d["metrics"])' "keys of metrics"
+    json result.json 'abs(sum(d["metrics"]["time_split"].values()) - 1) < 1e-6' "the split adds up"
+    json result.json 'd["metrics"]["memory"]["predicted_bytes"] > 1e6 and d["metrics"]["memory"]["measured_bytes"] > 1e6' \
+        "memory"
+    json result.json 'd["metrics"]["loss"]["first"] > 5' "loss"
+    json result.json 'd["metrics"]["step_ms"]["p99_upper95"] is None' "a bound that n does not allow is null"
+    json result.json 'len(d["sample"]["ids"]) == 8 and isinstance(d["sample"]["text"], str)' "sample"
+
+    # files of the run
+    for file in log.jsonl recipe.yaml checkpoints/step-000000003/model.safetensors \
+        checkpoints/step-000000003/config.json; do
+        [ -f runs/tiny/$file ] || fail "runs/tiny/$file is missing"
+    done
+    grep -q '^seq: 32 .*# command line' runs/tiny/recipe.yaml || fail "recipe.yaml does not say who set seq"
+    [ "$(grep -c '"loss"' runs/tiny/log.jsonl)" -eq 3 ] || fail "log.jsonl does not hold every step"
+    while read -r line; do echo "$line" >line.json && json line.json 'isinstance(d, dict)' "a line of log.jsonl"; done \
+        <runs/tiny/log.jsonl
+
+    # again: goes on; nothing left is no error; starting over keeps the old log
+    run 0 "going on" train $tiny steps=5 eval.every=0
+    says err "goes on from runs/tiny/checkpoints/step-000000003: step 3 of 5" "going on"
+    says out "trained   2 steps, to step 5 of 5" "going on"
+    run 0 "nothing left" train $tiny steps=5 eval.every=0 --json result.json
+    says err "nothing to train" "nothing left"
+    json result.json 'd["metrics"]["tokens_per_s"] is None and d["run"]["steps_run"] == 0' "not measured is null"
+    run 0 "starting over" train $tiny steps=2 eval.every=0 resume=false
+    [ -f runs/tiny/log.1.jsonl ] || fail "the old log was not kept"
+    says out "trained   2 steps, to step 2 of 2" "starting over"
+
+    # JSON alone on the standard output; silence
+    run 0 "--json -" train $tiny steps=2 eval.every=0 run.dir=a --json -
+    json out 'd["run"]["dir"] == "a"' "--json - has the standard output alone"
+    says err "trained   2 steps" "--json - moves the summary"
+    run 0 "--quiet" train $tiny steps=2 eval.every=0 run.dir=b --quiet
+    [ -s err ] && fail "--quiet is not silent"
+    says out "trained   2 steps" "--quiet keeps the result"
+
+    # a recipe, names of flags, the other logs
+    printf 'model: tiny\nseq: 16\nsteps: 2\neval:\n  every: 0\ngenerate:\n  tokens: 0\n' >mine.yaml
+    echo "some text to train on, again and again and again and again and again" >text.txt
+    run 0 "flags" train mine.yaml --data text.txt --batch-micro 1 --batch.accum=2 --lr 1e-3 --data-val 0 \
+        log.tensorboard=true log.trace=trace.json --json flags.json
+    json flags.json 'd["config"]["batch.accum"] == 2 and d["config"]["optim.lr"] == 1e-3' "flags are knobs"
+    json flags.json 'd["config"]["data.path"] == "text.txt" and d["run"]["dir"] == "runs/mine"' "aliases, run.dir"
+    json flags.json 'd["sample"] is None' "no sample"
+    json trace.json 'len(d["traceEvents"]) > 10' "the trace"
+    ls runs/mine/events.out.tfevents.* >/dev/null 2>&1 || fail "no TensorBoard file"
+    # the same split of the same batch trains the same numbers, so a warning names what has no effect
+    run 0 "a knob without effect" train mine.yaml run.dir=c sched.decay=0.5
+    says err "sched.decay=0.5 has no effect here" "a knob without effect"
+}
+finish

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# test_verbs.sh - generate, verify, knobs, docs.
+. "$(dirname "$0")/lib.sh"
+
+# generate, from a run, a checkpoint and a shape
+run 0 "a model to speak" train seq=32 batch.micro=2 steps=2 eval.every=0 generate.tokens=0
+run 0 "generate from a run" generate runs/tiny --prompt 'Story' --tokens 4
+grep -q '^Story' out || fail "the prompt does not come first"
+cp out first
+run 0 "generate from a checkpoint" generate runs/tiny/checkpoints/step-000000002 -p 'Story' -n 4 --json text.json
+cmp -s out first || fail "a run and its checkpoint speak differently"
+json text.json 'len(d["ids"]) <= 4 and d["prompt_tokens"] == 6 and isinstance(d["text"], str)' "generate --json"
+run 0 "generate from ids" generate runs/tiny --ids 256,83 --tokens 3
+grep -qE '^[0-9]+(,[0-9]+)*$' out || fail "ids are not answered with ids"
+run 0 "generate from a shape" generate --tokens 2
+says err "random" "generate from a shape"
+
+# verify, where there are reference checkpoints
+fixtures=$source_tree/../shared/fixtures/hf
+if [ -d "$fixtures" ]; then
+    run 0 "verify" verify "$fixtures/gpt2-tiny" "$fixtures/llama-tiny" --json verify.json
+    says out "all figures agree" "verify"
+    json verify.json 'd["ok"] and len(d["folders"]) == 2' "verify --json"
+    mkdir wrong && cp "$fixtures"/gpt2-tiny/* wrong
+    sed -i 's/"loss": *[0-9]/"loss": 9/' wrong/ref.json
+    run 4 "verify, a wrong loss" verify wrong --json verify.json
+    says err "off" "verify, a wrong loss"
+    json verify.json 'not d["ok"]' "verify, a wrong loss"
+fi
+
+# knobs and docs
+run 0 "knobs" knobs --json knobs.json
+says out "batch.micro" "knobs"
+json knobs.json 'len(d["knobs"]) > 20 and all("help" in k for k in d["knobs"])' "knobs --json"
+run 0 "knobs --changed" knobs seq=64 --changed
+says out "command line" "knobs --changed"
+grep -q '^batch.micro' out && fail "knobs --changed lists what is at its default"
+run 0 "knobs --recipe" knobs seq=64 --recipe
+cp out mine.yaml
+run 0 "a recipe that was written" knobs mine.yaml --changed
+says out "recipe" "a recipe that was written is read"
+run 0 "docs knobs" docs knobs
+says out '`batch.micro`' "docs knobs"
+run 0 "docs ops" docs ops
+says out '`matmul`' "docs ops"
+finish

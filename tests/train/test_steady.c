@@ -1,0 +1,179 @@
+// test_steady.c - nothing is allocated inside a step.
+//
+// The allocator's functions are taken over by this program, which counts calls from any thread, from
+// the end of one step's observer to the beginning of the next one's: the whole of a step, the loader's
+// threads included. With a BLAS library the first steps may still allocate its own buffers, so the
+// count begins after them and the strict runs use the built-in products.
+#undef _FORTIFY_SOURCE
+#include "harness.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+static atomic_bool counting;
+static atomic_long allocations;
+
+static void seen(void) {
+    if (atomic_load_explicit(&counting, memory_order_relaxed))
+        atomic_fetch_add(&allocations, 1);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+// The sanitizer's allocator must stay: it tells us instead.
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
+                                              void (*on_free)(const volatile void *));
+static void on_malloc(const volatile void *p, size_t bytes) {
+    (void)p;
+    (void)bytes;
+    seen();
+}
+static void on_free(const volatile void *p) {
+    (void)p;
+}
+static void take_over(void) {
+    assert_true(__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free) > 0);
+}
+#else
+// The C library's own names for what is taken over.
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes);
+void *__libc_realloc(void *p, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+void *malloc(size_t bytes) {
+    seen();
+    return __libc_malloc(bytes);
+}
+void *calloc(size_t n, size_t bytes) {
+    seen();
+    return __libc_calloc(n, bytes);
+}
+void *realloc(void *p, size_t bytes) {
+    seen();
+    return __libc_realloc(p, bytes);
+}
+int posix_memalign(void **out, size_t alignment, size_t bytes) {
+    seen();
+    *out = __libc_memalign(alignment, bytes);
+    return *out != NULL ? 0 : 12;
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    seen();
+    return __libc_memalign(alignment, bytes);
+}
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    seen();
+    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+}
+static void take_over(void) {}
+#endif
+
+struct steady {
+    int64_t from; // steps before are not looked at
+    int64_t counted, steps;
+    char blamed[64];
+};
+
+static int on_step(void *arg, const struct train_step *step, struct err *e) {
+    struct steady *s = arg;
+    (void)e;
+    atomic_store(&counting, false);
+    long n = atomic_exchange(&allocations, 0);
+    if (step->step > s->from) {
+        s->steps++;
+        s->counted += n;
+        if (n > 0 && s->blamed[0] == '\0')
+            snprintf(s->blamed, sizeof s->blamed, "%ld in step %lld", n, (long long)step->step);
+    }
+    atomic_store(&counting, step->step < step->steps);
+    return 0;
+}
+
+static void check_steady(struct run *r, int64_t from) {
+    struct session s;
+    struct trainer *t;
+    struct err e = {0};
+    struct steady seen_here = {.from = from};
+    struct session_options so = {.knobs = &r->knobs,
+                                 .has = {[SESSION_TRAIN] = true},
+                                 .real = DTYPE_F32,
+                                 .reference = r->reference};
+    struct trainer_options to = {.observer = {.arg = &seen_here, .on_step = on_step},
+                                 .trace_events = 4096};
+    assert_worked(session_plan(&s, &so, &e), &e);
+    assert_worked(trainer_open(&t, &s, &to, &e), &e);
+    int rc = trainer_run(t, NULL, &e);
+    atomic_store(&counting, false);
+    assert_worked(rc, &e);
+    assert_true(trace_count(trainer_trace(t)) > 0);
+    trainer_close(t);
+    session_close(&s);
+    assert_int_equal(seen_here.steps, r->knobs.steps - from);
+    if (seen_here.counted != 0)
+        fail_msg("%lld allocations, %s", (long long)seen_here.counted, seen_here.blamed);
+}
+
+static void test_counts_at_all(void **state) {
+    (void)state;
+    atomic_store(&allocations, 0);
+    atomic_store(&counting, true);
+    void *volatile p = malloc(100);
+    atomic_store(&counting, false);
+    free(p);
+    assert_true(atomic_exchange(&allocations, 0) >= 1);
+}
+
+static void test_builtin(void **state) {
+    struct run r;
+    run_init(&r, *state, "steady");
+    run_set(&r, "steps=40");
+    run_set(&r, "batch.accum=2");
+    run_set(&r, "data.workers=2");
+    run_set(&r, "threads=2");
+    check_steady(&r, 1); // from the second step on: the first is counted from its middle
+}
+
+static void test_without_prefetch(void **state) {
+    struct run r;
+    run_init(&r, *state, "steady-0");
+    run_set(&r, "steps=40");
+    run_set(&r, "data.prefetch=0");
+    check_steady(&r, 1);
+}
+
+static void test_reference(void **state) {
+    struct run r;
+    run_init(&r, *state, "steady-reference");
+    run_set(&r, "steps=10");
+    r.reference = true;
+    check_steady(&r, 1);
+}
+
+static void test_blas_of_the_machine(void **state) {
+    struct run r;
+    run_init(&r, *state, "steady-blas");
+    run_set(&r, "steps=40");
+    run_set(&r, "cpu.blas=auto");
+    run_set(&r, "threads=2");
+    check_steady(&r, 3);
+}
+
+static void test_tiny(void **state) {
+    struct run r;
+    run_init(&r, *state, "steady-tiny");
+    run_set(&r, "model=tiny");
+    run_set(&r, "seq=32");
+    run_set(&r, "steps=6");
+    check_steady(&r, 1);
+}
+
+int main(void) {
+    take_over();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counts_at_all),       cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_without_prefetch),    cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_blas_of_the_machine), cmocka_unit_test(test_tiny),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
