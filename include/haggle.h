@@ -64,6 +64,9 @@ struct haggle_error {
 
 HAGGLE_API const char *haggle_code_name(int code);   // "ERR_IO"; "OK" for 0
 HAGGLE_API const char *haggle_code_phrase(int code); // the phrase above
+// {"haggle": version, "error": {"code": ..., "text": ...}}, as a verb that fails writes it to
+// sink.json.
+HAGGLE_API int haggle_error_write_json(const struct haggle_error *e, FILE *f);
 
 // ---------------------------------------------------------------- config: the knobs of a run
 

@@ -85,7 +85,7 @@ int plan_session(struct session *s, const struct knobs *k, struct err *e);
 // True when text of this model is bytes: the vocabulary holds them, no other tokenizer is there.
 bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, bool from_folder);
 void plan_print_model(FILE *f, const struct session *s); // one line
-void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes);
+void plan_print_memory(FILE *f, const struct session *s);
 void plan_put_model_json(const struct session *s, struct json_writer *w);
 // Seconds of a training step on a device, by the roofline.
 int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e);

@@ -58,15 +58,23 @@ void call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
     }
 }
 
-static void put_error(struct json_writer *w, const struct err *e) {
+static void put_error(struct json_writer *w, int code, const char *text) {
     json_put_object_begin(w);
     json_member_string(w, "haggle", HAGGLE_VERSION);
     json_put_key(w, "error");
     json_put_object_begin(w);
-    json_member_string(w, "code", err_name(e->code));
-    json_member_string(w, "text", e->text);
+    json_member_string(w, "code", err_name(code));
+    json_member_string(w, "text", text);
     json_put_object_end(w);
     json_put_object_end(w);
+}
+
+int haggle_error_write_json(const struct haggle_error *e, FILE *f) {
+    struct json_writer w;
+    json_writer_to_file(&w, f, 2);
+    put_error(&w, e->code, e->text);
+    int rc = json_writer_finish(&w, NULL);
+    return rc != 0 || fputc('\n', f) == EOF || fflush(f) != 0 ? ERR_IO : 0;
 }
 
 // A result that could not be written is a failure of the verb, unless it has a better one.
@@ -78,7 +86,7 @@ static int deliver(struct call *c, int rc) {
         if (rc != 0 && (c->json.bytes == 0 || c->json.depth != 0)) {
             free(c->json.buffer);
             json_writer_to_buffer(&c->json, 2);
-            put_error(&c->json, &c->err);
+            put_error(&c->json, c->err.code, c->err.text);
         }
         lost = json_writer_finish(&c->json, &e);
         if (lost == 0 &&

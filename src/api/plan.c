@@ -62,16 +62,16 @@ void plan_print_model(FILE *f, const struct session *s) {
             s->from_folder ? "weights from its folder" : "random weights");
 }
 
-void plan_print_memory(FILE *f, const struct session *s, uint64_t data_bytes) {
+void plan_print_memory(FILE *f, const struct session *s) {
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     uint64_t available = mem_machine_available_bytes();
     uint64_t process = s->process_bytes ? s->process_bytes : mem_process_rss_bytes();
     fprintf(f, "memory\n");
     program_print_layout(&s->layout, f);
-    fprintf(f, "  %-14s %12s   batches made ahead\n", "loader", text_bytes(a, data_bytes));
+    fprintf(f, "  %-14s %12s   batches made ahead\n", "loader", text_bytes(a, s->loader_bytes));
     fprintf(f, "  %-14s %12s   this program itself, before libraries\n", "process",
             text_bytes(a, process));
-    uint64_t total = s->layout.arena_bytes + data_bytes + process;
+    uint64_t total = s->layout.arena_bytes + s->loader_bytes + process;
     if (s->knobs.memory)
         fprintf(f, "  %-14s %12s   of the budget memory=%s%s\n", "total", text_bytes(a, total),
                 text_bytes(b, s->knobs.memory), total > s->knobs.memory ? ": too much" : "");

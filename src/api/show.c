@@ -123,7 +123,7 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
                 TRY(program_print(s->programs[i], f, &o, e));
         }
     fprintf(f, "\n");
-    plan_print_memory(f, s, s->loader_bytes);
+    plan_print_memory(f, s);
     fprintf(f, "\n");
     return print_prediction(s, m, f, e);
 }

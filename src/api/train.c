@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/bytes.h"
 #include "report/perfetto.h"
+#include "train/checkpoint.h"
 #include "train/trial.h"
 
 #include <inttypes.h>
@@ -34,7 +35,7 @@ struct train_call {
 static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
     const struct session *s = &t->session;
-    char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES];
+    char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES];
     plan_print_model(f, s);
     fprintf(f, "data     %s\n", dataset_describe(trainer_dataset(t->trainer)));
     fprintf(f,
@@ -45,9 +46,12 @@ static void print_plan(const struct train_call *t, FILE *f) {
     if (t->summary.predicted_step_s > 0)
         fprintf(f, "predict  %s per step by the roofline of this machine\n",
                 text_duration(step, t->summary.predicted_step_s));
-    fprintf(f, "run      %s, %d thread%s\n", k->run_dir, machine_threads(k),
+    fprintf(f, "run      %s, %d thread%s", k->run_dir, machine_threads(k),
             machine_threads(k) == 1 ? "" : "s");
-    plan_print_memory(f, s, s->loader_bytes);
+    if (k->save_every > 0 || k->save_last)
+        fprintf(f, ", checkpoints of %s", text_bytes(bytes, checkpoint_estimate_bytes(s)));
+    fprintf(f, "\n");
+    plan_print_memory(f, s);
     fflush(f);
 }
 

@@ -1,6 +1,7 @@
 // watch.c - see watch.h.
 #include "api/watch.h"
 
+#include "backend/cpu/cpu.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -71,6 +72,8 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct session *session = s->session;
     TRY(open_files(w, e));
+    const char *isa = cpu_backend_isa(session->backend), *blas = cpu_backend_blas(session->backend);
+    log_put(w->log, LOG_INFO, "kernels for %s, matrix products: %s", isa, blas);
     if (s->resumed_from)
         log_put(w->log, LOG_INFO, "goes on from %s: step %lld of %lld", s->resumed_from,
                 (long long)s->state.step, (long long)s->steps);
@@ -80,6 +83,8 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     json_member_string(j, "model", session->shape.name);
     json_member_i64(j, "parameters", model_total_elements(&session->shape));
     json_member_string(j, "data", dataset_describe(s->dataset));
+    json_member_string(j, "isa", isa);
+    json_member_string(j, "blas", blas);
     json_member_i64(j, "step", s->state.step);
     json_member_i64(j, "steps", s->steps);
     if (s->resumed_from)

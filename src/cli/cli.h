@@ -65,7 +65,11 @@ struct cli {
     const struct verb *verb;
     struct args args;
     struct haggle_sink sink;
-    FILE *json_file; // opened here and closed here; NULL: none, or stdout
+    // The object is collected and delivered at the end: whatever happens there is exactly one.
+    char *json_text;
+    size_t json_bytes;
+    FILE *json_file;             // where it goes; NULL: nowhere
+    struct haggle_error failure; // as said; code 0: none
 };
 
 struct verb {
@@ -106,7 +110,7 @@ void help_print_verb(FILE *f, const struct verb *v);
 int cli_sink_open(struct cli *c, struct haggle_error *e); // opens --json
 int cli_sink_close(struct cli *c, int status);            // returns status, or why it became worse
 // Says the sentence on stderr and returns the exit status of its code.
-int cli_fail(const struct cli *c, const struct haggle_error *e);
+int cli_fail(struct cli *c, const struct haggle_error *e);
 int cli_status(int code);
 int cli_usage(struct haggle_error *e, const char *format, ...)
     __attribute__((format(printf, 2, 3))); // fills *e, returns HAGGLE_ERR_USAGE

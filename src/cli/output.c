@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 int cli_usage(struct haggle_error *e, const char *format, ...) {
@@ -18,26 +19,37 @@ int cli_sink_open(struct cli *c, struct haggle_error *e) {
     c->sink = (struct haggle_sink){.out = stdout, .log = c->args.quiet ? NULL : stderr};
     if (!c->args.json)
         return 0;
-    if (strcmp(c->args.json, "-") == 0) {
-        c->sink.json = stdout;
+    bool alone = strcmp(c->args.json, "-") == 0;
+    if (alone)
         c->sink.out = c->sink.log;
-        return 0;
-    }
     // Opened before the work, so that a path that cannot be written costs no training run.
-    c->json_file = c->sink.json = fopen(c->args.json, "we");
+    c->json_file = alone ? stdout : fopen(c->args.json, "we");
     if (c->json_file)
+        c->sink.json = open_memstream(&c->json_text, &c->json_bytes);
+    if (c->sink.json)
         return 0;
     cli_usage(e, "--json %s cannot be written: %s", c->args.json, strerror(errno));
     return e->code = HAGGLE_ERR_IO;
 }
 
+static bool deliver_json(struct cli *c) {
+    if (!c->sink.json)
+        return true;
+    // What failed before its verb began (a misspelt knob) has not been written by the library.
+    if (c->failure.code != 0 && ftell(c->sink.json) == 0)
+        haggle_error_write_json(&c->failure, c->sink.json);
+    bool ok = fclose(c->sink.json) == 0;
+    ok = ok && fwrite(c->json_text, 1, c->json_bytes, c->json_file) == c->json_bytes;
+    free(c->json_text);
+    return ok;
+}
+
 int cli_sink_close(struct cli *c, int status) {
-    const char *lost = NULL;
-    if (c->json_file && (ferror(c->json_file) | fclose(c->json_file)) != 0)
+    const char *lost = deliver_json(c) ? NULL : c->args.json;
+    if (c->json_file && c->json_file != stdout && fclose(c->json_file) != 0)
         lost = c->args.json;
     if (fflush(stdout) != 0 || ferror(stdout))
         lost = "the standard output";
-    c->json_file = NULL;
     if (!lost)
         return status;
     fprintf(stderr, "haggle: the result could not be written whole to %s: %s\n", lost,
@@ -60,7 +72,8 @@ int cli_status(int code) {
     }
 }
 
-int cli_fail(const struct cli *c, const struct haggle_error *e) {
+int cli_fail(struct cli *c, const struct haggle_error *e) {
+    c->failure = *e;
     fprintf(stderr, "haggle%s%s: %s\n", c->verb ? " " : "", c->verb ? c->verb->name : "", e->text);
     if (e->code == HAGGLE_ERR_INTERNAL)
         fprintf(stderr, "haggle: this is a bug of haggle %s; please report it with the command\n",

@@ -9,7 +9,7 @@
 #include <string.h>
 
 // Of device memory, per piece: large enough that the transfer and not the call counts.
-enum { BUFFER_BYTES = 4 << 20 };
+enum { BUFFER_BYTES = 1 << 20 };
 // What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
 enum { ENTRY_BYTES = 224, HEADER_BYTES = 256 };
 

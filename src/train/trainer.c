@@ -123,7 +123,7 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
     t->o = *o;
     t->saving = s->knobs.save_every > 0 || s->knobs.save_last;
     t->saved_step = t->eval_step = -1;
-    t->loss_first = t->loss_last = NAN;
+    t->loss_first = t->loss_last = t->r.eval.loss = NAN;
     int rc = open_data(t, e);
     if (rc == 0)
         rc = plan_memory(t, e);

@@ -85,7 +85,7 @@ struct train_result {
     struct train_state state; // at the end
     int64_t first_step, steps_run;
     int64_t warmup_steps;   // of them left out of metrics
-    struct train_eval eval; // the last one; batches 0: none
+    struct train_eval eval; // the last one; batches 0 and loss NaN: none
     int saves, failed_saves;
     uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
     struct run_metrics metrics; // of the steps after warm-up; wall time without validation and
@@ -95,7 +95,8 @@ struct train_result {
 
 // Any member may be NULL. A non-zero return ends the run: ERR_STOPPED as a stop request would
 // (the step is complete, a checkpoint is written), any other at once and unsaved; it is what
-// trainer_run returns. on_message and on_end cannot fail. All are called from trainer_run's thread,
+// trainer_run returns. on_message and on_end cannot fail. What a person should read, a failed save
+// included, comes through on_message; on_save is for records. All are called from trainer_run's thread,
 // between steps.
 struct train_observer {
     void *arg;

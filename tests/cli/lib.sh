@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # some variables are for those who source this
 # lib.sh - what the tests of the program share. Sourced as: . lib.sh "$@"; the arguments are the
 # program, the build folder and the source tree (CMake gives them).
 #

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_bad_input.sh - each bad input has its exit status and a sentence that names the value and what is accepted.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 # bad STATUS SENTENCE ARGUMENT...
@@ -85,4 +86,8 @@ bad 2 "did you mean knobs?" docs knob
 # with --json a failure is an object as well
 run 3 "a failure as JSON" train --memory 1MiB --json - -q
 json out 'd["error"]["code"] == "ERR_MEMORY" and "weights" in d["error"]["text"]' "a failure as JSON"
+run 2 "a refusal as JSON" train batch.micor=3 --json refused.json
+json refused.json 'd["error"]["code"] == "ERR_USAGE"' "a refusal as JSON"
+run 1 "half a result as JSON" verify missing --json -
+json out 'd["error"]["code"] == "ERR_IO"' "half a result as JSON"
 finish

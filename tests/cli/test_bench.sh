@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_bench.sh - grids: lists and ranges, refused rows, formats, spread over rounds, a stop in the middle.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 base="seq=16 --steps 3 --warmup 1"
 
@@ -40,6 +41,22 @@ base="seq=16 --steps 3 --warmup 1"
     says out ",2," "n is the steps measured"
     printf 'model: tiny\nseq: 16\n' >mine.yaml
     run 0 "a recipe" bench train mine.yaml batch.micro=1 --steps 2 --repeat 1
+
+    # A process that dies is a row with a reason, and the others are measured all the same.
+    "$haggle" bench seq=16 batch.micro=1,2 --steps 300 --repeat 1 -o jsonl >out 2>err &
+    pid=$!
+    for _ in $(seq 200); do
+        child=$(pgrep -P $pid) && break
+        sleep 0.01
+    done
+    kill -KILL "$child"
+    wait $pid
+    status=$?
+    [ $status -eq 0 ] || fail "a child that dies: exit status $status, expected 0"
+    head -1 out >dead.json
+    tail -1 out >alive.json
+    json dead.json 'not d["measured"] and "killed" in d["reason"]' "a child that dies"
+    json alive.json 'd["measured"]' "the one after a child that died"
 
     "$haggle" bench seq=16 batch.micro=1,2 --steps 5000 --repeat 3 >out 2>err &
     pid=$!

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_help.sh - help of the program and of every verb; slips in names; a fast start.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 run 0 "--help" --help

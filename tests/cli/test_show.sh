@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_show.sh - the plan of a run, and the machine it is made for: show, doctor.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 # show

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_stop.sh - SIGTERM and SIGINT save and exit with 75; the run goes on to the same end; a second signal quits at once.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 options="seq=32 batch.micro=2 steps=60 eval.every=0 generate.tokens=0 threads=1"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_train.sh - a run from the command line: the plan, the files, the result for people and for programs; going on.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 tiny="seq=32 batch.micro=2 generate.tokens=8"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test_verbs.sh - generate, verify, knobs, docs.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 # generate, from a run, a checkpoint and a shape
