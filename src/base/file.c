@@ -287,8 +287,13 @@ int file_make_dirs(const char *path, struct err *e) {
             if (mkdir(part, 0777) == 0)
                 // Files below are durable only if the way to them is.
                 TRY(sync_parent(part, e));
-            else if (errno != EEXIST && !file_is_dir(part))
-                return fail_io(e, "cannot create the directory", part);
+            else if (errno != EEXIST) {
+                int why = errno; // file_is_dir overwrites it
+                if (!file_is_dir(part)) {
+                    errno = why;
+                    return fail_io(e, "cannot create the directory", part);
+                }
+            }
         }
         part[i] = stop;
     }

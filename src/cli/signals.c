@@ -26,4 +26,6 @@ void cli_catch_signals(void) {
     }
     // `haggle train 2>&1 | head` must not end the run between two checkpoints.
     signal(SIGPIPE, SIG_IGN);
+    // A file-size limit is a failed write, which saving reports, not a reason to die.
+    signal(SIGXFSZ, SIG_IGN);
 }

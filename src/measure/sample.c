@@ -54,9 +54,28 @@ size_t samples_copy(const struct samples *s, size_t last, double *out) {
     return n;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+// Heapsort in place: qsort of the C library may allocate, and the live line sorts between two steps.
+static void sift_down(double *heap, size_t root, size_t n) {
+    for (size_t child; (child = 2 * root + 1) < n; root = child) {
+        if (child + 1 < n && heap[child + 1] > heap[child])
+            child++;
+        if (heap[root] >= heap[child])
+            return;
+        double swap = heap[root];
+        heap[root] = heap[child];
+        heap[child] = swap;
+    }
+}
+
+static void sort_values(double *values, size_t n) {
+    for (size_t i = n / 2; i-- > 0;)
+        sift_down(values, i, n);
+    while (n > 1) {
+        double top = values[0];
+        values[0] = values[--n];
+        values[n] = top;
+        sift_down(values, 0, n);
+    }
 }
 
 // The binomial's weights relative to its mode's, walked outwards until they no longer matter: no
@@ -111,7 +130,7 @@ static double nearest_rank(const double *sorted, size_t n, double p) {
 void samples_quantiles(struct samples *s, size_t last, const double *p, size_t count,
                        struct quantile *out) {
     size_t n = samples_copy(s, last, s->sorted);
-    qsort(s->sorted, n, sizeof(double), by_value);
+    sort_values(s->sorted, n);
     for (size_t i = 0; i < count; i++) {
         size_t k = sample_bound_rank(n, p[i]);
         out[i] = (struct quantile){
@@ -173,7 +192,7 @@ void sample_spread_of(double *values, size_t n, struct spread *out) {
                            .max = NAN};
     if (n == 0)
         return;
-    qsort(values, n, sizeof(double), by_value);
+    sort_values(values, n);
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += values[i];
@@ -191,7 +210,7 @@ void sample_spread_of(double *values, size_t n, struct spread *out) {
     // Last: deviations overwrite the values.
     for (size_t i = 0; i < n; i++)
         values[i] = fabs(values[i] - out->median);
-    qsort(values, n, sizeof(double), by_value);
+    sort_values(values, n);
     out->mad = median_of_sorted(values, n);
 }
 
@@ -228,8 +247,8 @@ bool samples_stable(struct samples *s, size_t window, double tolerance) {
     if (window == 0 || samples_count(s) < 2 * window)
         return false;
     samples_copy(s, 2 * window, s->sorted);
-    qsort(s->sorted, window, sizeof(double), by_value);
-    qsort(s->sorted + window, window, sizeof(double), by_value);
+    sort_values(s->sorted, window);
+    sort_values(s->sorted + window, window);
     double before = median_of_sorted(s->sorted, window);
     double after = median_of_sorted(s->sorted + window, window);
     return fabs(after - before) <= tolerance * fabs(before);
