@@ -180,6 +180,16 @@ static bool speed_spread(const struct bench_row *row, struct spread *out) {
     return true;
 }
 
+// Steps of one round share its luck, so their number alone proves little: a difference must also
+// show in every round.
+static bool surely_faster(const struct bench_row *a, const struct bench_row *b) {
+    struct spread x, y;
+    for (int i = 0; i < a->n_rounds && i < b->n_rounds; i++)
+        if (a->rounds[i].tokens_per_s <= b->rounds[i].tokens_per_s)
+            return false;
+    return speed_spread(a, &x) && speed_spread(b, &y) && sample_compare(&x, &y) == COMPARE_HIGHER;
+}
+
 static void say_best(const struct bench *b, struct log *log) {
     int best = -1, second = -1;
     for (size_t i = 0; i < b->grid->n; i++) {
@@ -194,11 +204,10 @@ static void say_best(const struct bench *b, struct log *log) {
     if (best < 0)
         return;
     char name[GRID_NAME_BYTES], other[GRID_NAME_BYTES];
-    struct spread x, y;
-    if (second >= 0 && speed_spread(&b->rows[best], &x) && speed_spread(&b->rows[second], &y)) {
-        double more =
-            100 * (b->rows[best].metrics.tokens_per_s / b->rows[second].metrics.tokens_per_s - 1);
-        bool sure = sample_compare(&x, &y) == COMPARE_HIGHER;
+    if (second >= 0) {
+        const struct bench_row *x = &b->rows[best], *y = &b->rows[second];
+        double more = 100 * (x->metrics.tokens_per_s / y->metrics.tokens_per_s - 1);
+        bool sure = surely_faster(x, y);
         log_put(log, LOG_INFO, "most tokens/s: %s, %.1f %% more than %s%s",
                 grid_name(b->grid, (size_t)best, name), more,
                 grid_name(b->grid, (size_t)second, other),

@@ -27,8 +27,7 @@ static int move_aside(const char *run_dir, const char *path, struct err *e) {
 }
 
 void watch_init(struct watch *w, const struct knobs *k, struct log *log) {
-    *w = (struct watch){
-        .knobs = k, .log = log, .loss_first = NAN, .loss_last = NAN, .validation_first = NAN};
+    *w = (struct watch){.knobs = k, .log = log, .validation_first = NAN};
     live_init(&w->live, log, k->log_every);
 }
 
@@ -66,6 +65,26 @@ int watch_close(struct watch *w, struct err *e) {
     return rc;
 }
 
+// A log that cannot be written (a full disk) is given up with a warning: ending the run for it would
+// cost the steps since the last checkpoint.
+static void give_up_jsonl(struct watch *w, const struct err *why) {
+    log_put(w->log, LOG_WARN, "%s; the log ends here, training goes on", why->text);
+    jsonl_close(&w->jsonl, NULL);
+    w->has_jsonl = false;
+}
+
+static void give_up_board(struct watch *w, const struct err *why) {
+    log_put(w->log, LOG_WARN, "%s; TensorBoard's file ends here, training goes on", why->text);
+    tensorboard_close(&w->board, NULL);
+    w->has_board = false;
+}
+
+static void end_line(struct watch *w) {
+    struct err e = {0};
+    if (jsonl_end(&w->jsonl, &e) != 0)
+        give_up_jsonl(w, &e);
+}
+
 // ---------------------------------------------------------------- what the trainer tells
 
 static int on_start(void *arg, const struct train_start *s, struct err *e) {
@@ -94,10 +113,7 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     return jsonl_end(&w->jsonl, e);
 }
 
-static int log_board(struct watch *w, const struct train_step *s, struct err *e) {
-    struct tensorboard *b = &w->board;
-    if (!w->has_board)
-        return 0;
+static int put_board(struct tensorboard *b, const struct train_step *s, struct err *e) {
     TRY(tensorboard_put(b, "train/loss", s->step, s->loss, e));
     TRY(tensorboard_put(b, "train/lr", s->step, s->lr, e));
     TRY(tensorboard_put(b, "train/grad_norm", s->step, s->grad_norm, e));
@@ -135,10 +151,7 @@ static void show(struct watch *w, const struct train_step *s) {
 
 static int on_step(void *arg, const struct train_step *s, struct err *e) {
     struct watch *w = arg;
-    if (isnan(w->loss_first))
-        w->loss_first = s->loss;
-    if (!isnan(s->loss))
-        w->loss_last = s->loss;
+    (void)e;
     struct jsonl_record r = {
         .step = s->step,
         .loss = s->loss,
@@ -151,20 +164,29 @@ static int on_step(void *arg, const struct train_step *s, struct err *e) {
         .time = clock_wall_s(),
         .validation_loss = NAN,
     };
-    TRY(jsonl_put(&w->jsonl, &r, e));
-    TRY(log_board(w, s, e));
+    struct err lost = {0};
+    if (w->has_jsonl && jsonl_put(&w->jsonl, &r, &lost) != 0)
+        give_up_jsonl(w, &lost);
+    if (w->has_board && put_board(&w->board, s, &lost) != 0)
+        give_up_board(w, &lost);
     show(w, s);
     return 0;
 }
 
 static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     struct watch *w = arg;
+    (void)e;
     char took[TEXT_UNIT_BYTES];
     if (isnan(w->validation_first))
         w->validation_first = v->loss;
     log_put(w->log, LOG_INFO, "step %lld  validation loss %.4g  (%lld batches, %s%s)",
             (long long)v->step, v->loss, (long long)v->batches,
             text_duration(took, 1e-9 * (double)v->total_ns), v->complete ? "" : ", cut short");
+    struct err lost = {0};
+    if (w->has_board && tensorboard_put(&w->board, "eval/loss", v->step, v->loss, &lost) != 0)
+        give_up_board(w, &lost);
+    if (!w->has_jsonl)
+        return 0;
     struct json_writer *j = jsonl_begin(&w->jsonl);
     json_member_string(j, "event", "eval");
     json_member_i64(j, "step", v->step);
@@ -175,16 +197,19 @@ static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     json_member_double(j, "batch_ms_p99", 1e-6 * v->batch_p99.value);
     json_member_double(j, "seconds", 1e-9 * (double)v->total_ns);
     json_member_double(j, "time", clock_wall_s());
-    TRY(jsonl_end(&w->jsonl, e));
-    return w->has_board ? tensorboard_put(&w->board, "eval/loss", v->step, v->loss, e) : 0;
+    end_line(w);
+    return 0;
 }
 
 static int on_save(void *arg, const struct train_save *s, struct err *e) {
     struct watch *w = arg;
+    (void)e;
     char bytes[TEXT_UNIT_BYTES], took[TEXT_UNIT_BYTES];
     if (s->rc == 0) // a failure has been said already, by on_message
         log_put(w->log, LOG_INFO, "step %lld  saved %s (%s, %s)", (long long)s->step, s->path,
                 text_bytes(bytes, s->bytes), text_duration(took, 1e-9 * (double)s->ns));
+    if (!w->has_jsonl)
+        return 0;
     struct json_writer *j = jsonl_begin(&w->jsonl);
     json_member_string(j, "event", "save");
     json_member_i64(j, "step", s->step);
@@ -195,9 +220,8 @@ static int on_save(void *arg, const struct train_save *s, struct err *e) {
     json_member_i64(j, "bytes", (int64_t)s->bytes);
     json_member_double(j, "seconds", 1e-9 * (double)s->ns);
     json_member_double(j, "time", clock_wall_s());
-    // A disk that is full refuses the log as well; the run goes on all the same, as it does when
-    // only the checkpoint failed.
-    return jsonl_end(&w->jsonl, s->rc == 0 ? e : NULL) != 0 && s->rc == 0 ? ERR_IO : 0;
+    end_line(w);
+    return 0;
 }
 
 static void on_message(void *arg, enum log_level level, const char *text) {

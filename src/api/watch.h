@@ -20,8 +20,7 @@ struct watch {
     bool has_jsonl;
     struct tensorboard board;
     bool has_board;
-    double loss_first, loss_last; // of the steps of this process; NaN: none
-    double validation_first;
+    double validation_first; // loss of the first validation of this process; NaN: none
 };
 
 // Files are opened when training starts, not here: by then the trainer holds the run's lock and has

@@ -114,7 +114,7 @@ int cli_fail(struct cli *c, const struct haggle_error *e);
 int cli_status(int code);
 int cli_usage(struct haggle_error *e, const char *format, ...)
     __attribute__((format(printf, 2, 3))); // fills *e, returns HAGGLE_ERR_USAGE
-// A config from the first `words` words (a recipe, when there is one) and all knob=value.
+// A config from the recipe (the first word, when there is one) and all knob=value over it.
 int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e);
 
 // signals.c: the first SIGINT or SIGTERM asks the library to stop, the second one quits at once.

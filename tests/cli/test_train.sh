@@ -67,7 +67,16 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     json flags.json 'd["sample"] is None' "no sample"
     json trace.json 'len(d["traceEvents"]) > 10' "the trace"
     ls runs/mine/events.out.tfevents.* >/dev/null 2>&1 || fail "no TensorBoard file"
-    # the same split of the same batch trains the same numbers, so a warning names what has no effect
+    # a log that cannot grow is given up, not the run
+    (
+        trap '' XFSZ
+        ulimit -f 8
+        run 0 "a full disk" train $tiny steps=80 eval.every=0 run.dir=full save.last=false
+        says err "the log ends here, training goes on" "a full disk"
+        says out "trained   80 steps" "a full disk"
+        exit $failures
+    ) || fail "a full disk"
+    # what has no effect is said
     run 0 "a knob without effect" train mine.yaml run.dir=c sched.decay=0.5
     says err "sched.decay=0.5 has no effect here" "a knob without effect"
 }

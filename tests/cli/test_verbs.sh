@@ -41,7 +41,7 @@ cp out mine.yaml
 run 0 "a recipe that was written" knobs mine.yaml --changed
 says out "recipe" "a recipe that was written is read"
 run 0 "docs knobs" docs knobs
-says out '`batch.micro`' "docs knobs"
+says out batch.micro "docs knobs"
 run 0 "docs ops" docs ops
-says out '`matmul`' "docs ops"
+says out matmul_dw "docs ops"
 finish

@@ -20,9 +20,11 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 // Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 (it often comes from main
 // memory), of A about 3 for each block of columns it is packed for.
 static double piece_cost(const struct gemm_args *g, const struct cpu_kernels *k, int rows, int columns) {
+    if (g->few_rows) // B is read once by those who share a column
+        return (double)ceil_div(g->n, columns) * (double)(rows > 1 ? 2 : 1);
     double m = (double)(ceil_div(ceil_div(g->m, k->gemm_mr), rows) * k->gemm_mr);
     double n = (double)(ceil_div(ceil_div(g->n, k->gemm_nr), columns) * k->gemm_nr);
-    return (m * n + 8 * n + 3 * m * ceil(n / 512)) * (double)g->k;
+    return (m * n + 8 * n + 3 * m * ceil(n / 384)) * (double)g->k;
 }
 
 static void choose_grid(struct product *p) {
@@ -64,6 +66,7 @@ static int multiply(struct cpu *cpu, const struct gemm_args *g) {
     struct product p = {.cpu = cpu, .g = *g};
     if (g->m == 0 || g->n == 0)
         return 0;
+    p.g.few_rows = g->m <= GEMM_FEW_ROWS && !g->ta;
     choose_grid(&p);
     cpu_run(cpu, multiply_piece, &p, g->m * g->n * (g->k / 16 + 1));
     return 0;

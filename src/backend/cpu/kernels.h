@@ -25,9 +25,13 @@ struct gemm_args {
     bool accumulate;   // add to C
     float *c;
     const float *bias; // n values, or NULL
+    // The product this is a piece of has few rows (and A is not transposed), which another method suits better. The caller
+    // decides, so that all pieces of a product are computed alike, however it was cut.
+    bool few_rows;
 };
 
-enum { GEMM_PACK_FLOATS = 192 * 1024 }; // per thread: the packed block of B (half of a 1.5 MiB or 3/4 of a 1 MiB L2) and of A
+enum { GEMM_FEW_ROWS = 8 };
+enum { GEMM_PACK_FLOATS = 128 * 1024 }; // per thread, for packed A and B: half of a second-level cache of 1 MiB
 
 // One sequence and its heads, for attention. Rows are the sequence's own; operands point at row 0, head 0.
 struct attn_args {
