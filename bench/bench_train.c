@@ -1,14 +1,17 @@
-// bench_train.c - a training step of gpt2-124m against its floor and against PyTorch, side by side in one run.
+// bench_train.c - a training step of gpt2-124m against its floor and against PyTorch, side by side
+// in one run.
 //
-//   floor     the step's own matrix products (same shapes, transposes, count), run alone back to back by the fastest
-//             library tried
+//   floor     the step's own matrix products (same shapes, transposes, count), run alone back to
+//             back by the fastest library tried
 //   haggle    the whole step, loader and update included
-//   torch     Debian's PyTorch (bench/torch_gpt2.py), when it is installed, in its own process, idle while others run
+//   torch     Debian's PyTorch (bench/torch_gpt2.py), where installed, in its own process, idle
+//             while the others run
 //
-// Rounds are interleaved: floor, haggle, torch, floor, haggle, torch, ... so that a slow minute of the machine meets all of
-// them. A run whose floor drifts by more than 10 % between the first and the last third of rounds is void (exit 1).
+// Rounds are interleaved: floor, haggle, torch, floor, haggle, torch, ... so that a slow minute of
+// the machine meets all of them. A run whose floor drifts by more than 10 % between the first and
+// the last third of rounds is void (exit 1).
 //
-// usage: bench_train [--rounds N] [--steps N] [--threads N] [--torch-only VARIANT...]
+// usage: bench_train [--rounds N] [--steps N] [--threads N] [--script FILE] [--no-torch]
 #include "base/clock.h"
 #include "base/text.h"
 #include "data/loader.h"
@@ -43,7 +46,8 @@ static void print_row(const char *name, const double *ms, int n, double base) {
     double sorted[MAX_ROUNDS], m = median(ms, n);
     memcpy(sorted, ms, sizeof *sorted * (size_t)n);
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    printf("  %-10s %9.1f ms   %8.1f .. %-8.1f  %6.3f   n=%d\n", name, m, sorted[0], sorted[n - 1], base / m, n);
+    printf("  %-10s %9.1f ms   %8.1f .. %-8.1f  %6.3f   n=%d\n", name, m, sorted[0], sorted[n - 1],
+           base / m, n);
 }
 
 // ---------------------------------------------------------------- haggle
@@ -65,7 +69,8 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
-static int engine_open(struct engine *g, const char *blas, int64_t B, int64_t T, int threads, struct err *e) {
+static int engine_open(struct engine *g, const char *blas, int64_t B, int64_t T, int threads,
+                       struct err *e) {
     struct knobs k;
     knobs_init(&k);
     k.batch_micro = B, k.seq = T, k.threads = threads;
@@ -75,7 +80,12 @@ static int engine_open(struct engine *g, const char *blas, int64_t B, int64_t T,
     TRY(session_plan(&g->s, &o, e));
     TRY(session_start(&g->s, e));
     TRY(dataset_open(&g->data, &(struct dataset_options){.seed = 1, .seq = T}, e));
-    struct loader_options lo = {.dataset = g->data, .batch = B, .micro_batches = 1, .replicas = 1, .prefetch = 2, .workers = 1};
+    struct loader_options lo = {.dataset = g->data,
+                                .batch = B,
+                                .micro_batches = 1,
+                                .replicas = 1,
+                                .prefetch = 2,
+                                .workers = 1};
     return loader_open(&g->loader, &lo, g->s.mem, e);
 }
 
@@ -105,7 +115,8 @@ static int engine_step(struct engine *g, struct err *e) {
     TRY(session_run(&g->s, SESSION_TRAIN, feed, g, NULL, e));
     TRY(session_get_results(&g->s, results, NULL, e));
     loader_release(g->loader);
-    return isfinite(results[RESULT_LOSS_SUM]) ? 0 : err_set(e, ERR_NUMERIC, "the loss is not finite");
+    return isfinite(results[RESULT_LOSS_SUM]) ? 0
+                                              : err_set(e, ERR_NUMERIC, "the loss is not finite");
 }
 
 static int timed_steps(struct engine *g, int n, double *ms, struct err *e) {
@@ -134,8 +145,8 @@ struct peer {
     double peak_bytes;
 };
 
-static int peer_open(struct peer *p, const char *script, int64_t B, int64_t T, int threads, const char *loop,
-                     const char *zero) {
+static int peer_open(struct peer *p, const char *script, int64_t B, int64_t T, int threads,
+                     const char *loop, const char *zero) {
     int down[2], up[2];
     char b[32], t[32], n[32], line[256];
     snprintf(b, sizeof b, "%lld", (long long)B);
@@ -150,14 +161,16 @@ static int peer_open(struct peer *p, const char *script, int64_t B, int64_t T, i
         dup2(up[1], 1);
         close(down[0]), close(down[1]), close(up[0]), close(up[1]);
         setenv("OMP_NUM_THREADS", n, 1);
-        setenv("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/openblas-openmp", 1); // PyTorch's best BLAS in Debian
+        setenv("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu/openblas-openmp",
+               1); // PyTorch's best BLAS in Debian
         execl("/usr/bin/python3", "python3", script, b, t, n, loop, zero, (char *)NULL);
         _exit(127);
     }
     close(down[0]), close(up[1]);
     p->to = fdopen(down[1], "w");
     p->from = fdopen(up[0], "r");
-    if (p->pid < 0 || !p->to || !p->from || !fgets(line, sizeof line, p->from) || strcmp(line, "ready\n") != 0)
+    if (p->pid < 0 || !p->to || !p->from || !fgets(line, sizeof line, p->from) ||
+        strcmp(line, "ready\n") != 0)
         return -1;
     return 0;
 }
@@ -226,7 +239,8 @@ static int compare(int64_t B, int64_t T, const struct options *o, bool *valid, s
     struct peer torch = {0};
     double floor_ms[MAX_ROUNDS], haggle_ms[MAX_ROUNDS], torch_ms[MAX_ROUNDS], scratch[MAX_ROUNDS];
     int n = 0;
-    bool with_torch = o->torch && peer_open(&torch, o->script, B, T, o->threads, "default", "zero") == 0;
+    bool with_torch =
+        o->torch && peer_open(&torch, o->script, B, T, o->threads, "default", "zero") == 0;
     int rc = engine_open(&haggle, "auto", B, T, o->threads, e);
     uint64_t predicted = rc == 0 ? session_predicted_bytes(&haggle.s) : 0;
     if (rc == 0)
@@ -260,16 +274,20 @@ static int compare(int64_t B, int64_t T, const struct options *o, bool *valid, s
     }
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     printf("  memory: haggle predicted %s", text_bytes(a, predicted));
-    printf(with_torch ? ", torch peak %s\n" : "%s\n", with_torch ? text_bytes(b, (uint64_t)torch.peak_bytes) : "");
+    printf(with_torch ? ", torch peak %s\n" : "%s\n",
+           with_torch ? text_bytes(b, (uint64_t)torch.peak_bytes) : "");
     int third = n / 3 > 0 ? n / 3 : 1;
-    double early = median(floor_ms, third), late = median(floor_ms + n - third, third), drift = fabs(late / early - 1);
-    printf("  floor drift %.1f %%%s\n\n", 100 * drift, drift > 0.10 ? ": VOID, the machine was not quiet" : "");
+    double early = median(floor_ms, third), late = median(floor_ms + n - third, third),
+           drift = fabs(late / early - 1);
+    printf("  floor drift %.1f %%%s\n\n", 100 * drift,
+           drift > 0.10 ? ": VOID, the machine was not quiet" : "");
     *valid = *valid && drift <= 0.10;
     return 0;
 }
 
 int main(int argc, char **argv) {
-    struct options o = {.rounds = 8, .steps = 1, .threads = 2, .torch = true, .script = "bench/torch_gpt2.py"};
+    struct options o = {
+        .rounds = 8, .steps = 1, .threads = 2, .torch = true, .script = "bench/torch_gpt2.py"};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
             o.rounds = atoi(argv[++i]);
@@ -282,7 +300,8 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--no-torch") == 0)
             o.torch = false;
         else {
-            fprintf(stderr, "usage: bench_train [--rounds N] [--steps N] [--threads N] [--script FILE] [--no-torch]\n");
+            fprintf(stderr, "usage: bench_train [--rounds N] [--steps N] [--threads N] [--script "
+                            "FILE] [--no-torch]\n");
             return 2;
         }
     }

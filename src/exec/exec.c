@@ -1,4 +1,5 @@
-// exec.c - see exec.h. One rank; streams of the CPU backend complete in issue order, so waits need no action there.
+// exec.c - see exec.h. One rank; streams of the CPU backend complete in issue order, so waits need
+// no action there.
 #include "exec/exec.h"
 #include "base/clock.h"
 
@@ -23,14 +24,17 @@ struct executor {
     int n_programs;
 };
 
-static struct operand bind_operand(const struct executor *x, const struct program *p, int tensor, int slot) {
+static struct operand bind_operand(const struct executor *x, const struct program *p, int tensor,
+                                   int slot) {
     if (tensor < 0)
         return (struct operand){0};
     const struct tensor *t = &p->tensors[tensor];
-    return (struct operand){.data = x->arena + t->offset[t->slots > 1 ? slot : 0], .ld = t->ld, .dtype = t->dtype};
+    return (struct operand){
+        .data = x->arena + t->offset[t->slots > 1 ? slot : 0], .ld = t->ld, .dtype = t->dtype};
 }
 
-static int bind_segment(struct executor *x, struct bound_program *b, int segment, int slot, struct err *e) {
+static int bind_segment(struct executor *x, struct bound_program *b, int segment, int slot,
+                        struct err *e) {
     const struct segment *seg = &b->p->segments[segment];
     struct bound_segment *out = &b->segments[segment * b->slots + slot];
     if (out->calls || seg->n_ops == 0)
@@ -43,7 +47,8 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
         const struct op *op = &seg->ops[i];
         struct op_call *call = &out->calls[i];
         if (op->kind != OP_LOAD && !x->backend->run[op->kind])
-            return err_set(e, ERR_UNSUPPORTED, "the backend '%s' cannot run the op '%s' of program '%s'",
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the backend '%s' cannot run the op '%s' of program '%s'",
                            x->backend->name, op_info(op->kind)->name, b->p->name);
         call->op = op;
         for (int a = 0; a < op->n_in; a++)
@@ -54,7 +59,8 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
     return 0;
 }
 
-static int bind_program(struct executor *x, struct bound_program *b, const struct program *p, struct err *e) {
+static int bind_program(struct executor *x, struct bound_program *b, const struct program *p,
+                        struct err *e) {
     b->p = p;
     b->slots = 1;
     for (int i = 0; i < p->n_order; i++)
@@ -113,7 +119,8 @@ static int copy_in(struct executor *x, void *to, const void *from, uint64_t byte
     return 0;
 }
 
-static int load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed, void *arg, struct err *e) {
+static int load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
+                void *arg, struct err *e) {
     struct exec_batch batch;
     if (!feed)
         return err_set(e, ERR_INTERNAL, "the program loads a batch but nothing feeds it");
@@ -126,7 +133,8 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
     return 0;
 }
 
-int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
+int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
+             struct trace *trace, struct err *e) {
     const struct bound_program *b = &x->programs[program];
     uint64_t start = trace ? clock_ns() : 0;
     for (int i = 0; i < b->p->n_order; i++) {
@@ -134,10 +142,12 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
         for (int k = 0; k < seg->n_calls; k++) {
             const struct op_call *call = &seg->calls[k];
-            int rc = call->op->kind == OP_LOAD ? load(x, call, entry->micro, feed, feed_arg, e)
-                                               : x->backend->run[call->op->kind](x->backend, call, e);
+            int rc = call->op->kind == OP_LOAD
+                         ? load(x, call, entry->micro, feed, feed_arg, e)
+                         : x->backend->run[call->op->kind](x->backend, call, e);
             if (rc != 0)
-                return err_context(e, "%s, %s, op %d '%s'", b->p->name, b->p->segments[entry->segment].name, k,
+                return err_context(e, "%s, %s, op %d '%s'", b->p->name,
+                                   b->p->segments[entry->segment].name, k,
                                    op_info(call->op->kind)->name);
             if (trace) { // one clock reading per op: the end of one is the start of the next
                 uint64_t now = clock_ns();
@@ -163,20 +173,23 @@ int exec_run_category(struct executor *x, int program, enum op_category category
     return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
 }
 
-static int locate(const struct executor *x, int program, int tensor, uint64_t at, uint64_t bytes, unsigned char **out,
-                  struct err *e) {
+static int locate(const struct executor *x, int program, int tensor, uint64_t at, uint64_t bytes,
+                  unsigned char **out, struct err *e) {
     const struct tensor *t = &x->programs[program].p->tensors[tensor];
     uint64_t all = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
     if (t->life != LIFE_RUN)
-        return err_set(e, ERR_INTERNAL, "'%s' does not outlive a turn: it cannot be read or written", t->name);
+        return err_set(e, ERR_INTERNAL,
+                       "'%s' does not outlive a turn: it cannot be read or written", t->name);
     if (at > all || bytes > all - at)
-        return err_set(e, ERR_INTERNAL, "'%s' has %llu bytes; bytes %llu to %llu were asked for", t->name,
-                       (unsigned long long)all, (unsigned long long)at, (unsigned long long)(at + bytes));
+        return err_set(e, ERR_INTERNAL, "'%s' has %llu bytes; bytes %llu to %llu were asked for",
+                       t->name, (unsigned long long)all, (unsigned long long)at,
+                       (unsigned long long)(at + bytes));
     *out = x->arena + t->offset[0] + at;
     return 0;
 }
 
-int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, void *out, uint64_t bytes, struct err *e) {
+int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, void *out,
+                   uint64_t bytes, struct err *e) {
     unsigned char *from;
     TRY(locate(x, program, tensor, at, bytes, &from, e));
     if (x->backend->copy_out)
@@ -185,18 +198,20 @@ int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, voi
     return 0;
 }
 
-int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data, uint64_t bytes,
-                    struct err *e) {
+int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data,
+                    uint64_t bytes, struct err *e) {
     unsigned char *to;
     TRY(locate(x, program, tensor, at, bytes, &to, e));
     return copy_in(x, to, data, bytes, e);
 }
 
-int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes, struct err *e) {
+int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes,
+              struct err *e) {
     return exec_read_part(x, program, tensor, 0, out, bytes, e);
 }
 
-int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes, struct err *e) {
+int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes,
+               struct err *e) {
     return exec_write_part(x, program, tensor, 0, data, bytes, e);
 }
 

@@ -1,7 +1,8 @@
 // exec.h - runs programs: walks the order with a backend over one arena.
 //
-// Everything is resolved when the executor opens (arena taken, every operand of every op bound to its address per slot),
-// so a turn is a loop over prepared calls: nothing is allocated, looked up or decided inside it.
+// Everything is resolved when the executor opens (arena taken, every operand of every op bound to
+// its address per slot), so a turn is a loop over prepared calls: nothing is allocated, looked up
+// or decided inside it.
 #ifndef HAGGLE_EXEC_EXEC_H
 #define HAGGLE_EXEC_EXEC_H
 
@@ -24,23 +25,30 @@ struct exec_options {
     struct backend *backend; // outlives the executor
 };
 
-// Takes the arena (zeroed) and binds every op. An op the backend has no function for is ERR_UNSUPPORTED with its name.
+// Takes the arena (zeroed) and binds every op. An op the backend has no function for is
+// ERR_UNSUPPORTED with its name.
 int exec_open(struct executor **out, const struct exec_options *o, struct err *e);
 void exec_close(struct executor *x);
 
 // Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
-int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
+int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
+             struct trace *trace, struct err *e);
 
-// Runs only the ops of one category, in order, on whatever the arena holds: a step's matrix products by themselves are the
-// floor its time is compared with. Weights keep their values as long as the category does not update them.
+// Runs only the ops of one category, in order, on whatever the arena holds: a step's matrix
+// products by themselves are the floor its time is compared with. Weights keep their values as long
+// as the category does not update them.
 int exec_run_category(struct executor *x, int program, enum op_category category, struct err *e);
 
 // Reads and writes persistent tensors (through the backend's copies). The whole slice of this rank.
-int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes, struct err *e);
-int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes, struct err *e);
+int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t bytes,
+              struct err *e);
+int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes,
+               struct err *e);
 // A part of a tensor: bytes [at, at+bytes).
-int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, void *out, uint64_t bytes, struct err *e);
-int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data, uint64_t bytes, struct err *e);
+int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, void *out,
+                   uint64_t bytes, struct err *e);
+int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data,
+                    uint64_t bytes, struct err *e);
 // Address of a tensor when the host may touch the arena directly; NULL otherwise.
 void *exec_host_address(struct executor *x, int program, int tensor);
 

@@ -1,5 +1,6 @@
-// predict.c - see predict.h. A discrete simulation: each rank is advanced until it needs something another rank has not
-// done yet; when no rank can advance and some are unfinished, the programs would deadlock.
+// predict.c - see predict.h. A discrete simulation: each rank is advanced until it needs something
+// another rank has not done yet; when no rank can advance and some are unfinished, the programs
+// would deadlock.
 #include "predict/predict.h"
 
 #include <stdlib.h>
@@ -40,7 +41,8 @@ struct simulation {
     struct err *e;
 };
 
-double predict_op(const struct program *p, const struct op *op, const struct hw_device *d, const struct hw_link *l) {
+double predict_op(const struct program *p, const struct op *op, const struct hw_device *d,
+                  const struct hw_link *l) {
     struct op_cost c = op_cost_of(p, op);
     if (op_info(op->kind)->category == CAT_COMM) {
         int hops = op->group >= 0 ? p->groups[op->group].n_ranks - 1 : 1;
@@ -58,7 +60,8 @@ static int no_memory(struct simulation *s) {
 
 static struct channel *find_channel(struct simulation *s, int from, int to, int channel) {
     for (int i = 0; i < s->n_channels; i++)
-        if (s->channels[i].from == from && s->channels[i].to == to && s->channels[i].channel == channel)
+        if (s->channels[i].from == from && s->channels[i].to == to &&
+            s->channels[i].channel == channel)
             return &s->channels[i];
     if (s->n_channels == s->channel_capacity) {
         int capacity = s->channel_capacity ? 2 * s->channel_capacity : 64;
@@ -114,7 +117,8 @@ static int send(struct simulation *s, struct walker *w, const struct op *op, dou
 }
 
 // The end of one op, or 1 when it cannot run yet, or a negative code.
-static int run_op(struct simulation *s, struct walker *w, const struct op *op, double start, double *end) {
+static int run_op(struct simulation *s, struct walker *w, const struct op *op, double start,
+                  double *end) {
     double time = predict_op(w->p, op, s->device, s->link);
     *end = start + time;
     if (op->kind == OP_SEND)
@@ -189,17 +193,19 @@ static int simulate(struct simulation *s) {
         if (ran == 0) {
             const struct walker *w = &s->walkers[unfinished];
             const struct segment *seg = &w->p->segments[w->p->order[w->entry].segment];
-            return err_set(s->e, ERR_INTERNAL, "the ranks wait for one another: rank %d stands before '%s' of '%s'",
+            return err_set(s->e, ERR_INTERNAL,
+                           "the ranks wait for one another: rank %d stands before '%s' of '%s'",
                            w->p->rank, op_info(seg->ops[w->op].kind)->name, seg->name);
         }
     }
 }
 
-int predict_programs(struct program *const *ranks, int n, const struct hw_device *device, const struct hw_link *link,
-                     struct prediction *out, struct err *e) {
+int predict_programs(struct program *const *ranks, int n, const struct hw_device *device,
+                     const struct hw_link *link, struct prediction *out, struct err *e) {
     memset(out, 0, sizeof *out);
     if (n < 1 || n > PREDICT_MAX_RANKS)
-        return err_set(e, ERR_USAGE, "%d ranks to predict; accepted: 1 to %d", n, PREDICT_MAX_RANKS);
+        return err_set(e, ERR_USAGE, "%d ranks to predict; accepted: 1 to %d", n,
+                       PREDICT_MAX_RANKS);
     struct simulation s = {.n = n, .device = device, .link = link, .e = e};
     s.walkers = calloc((size_t)n, sizeof *s.walkers);
     out->ranks = calloc((size_t)n, sizeof *out->ranks);

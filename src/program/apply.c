@@ -1,14 +1,15 @@
-// apply.c - the order in which techniques edit a program. This file is the documentation of how they compose:
+// apply.c - the order in which techniques edit a program. This file is the documentation of how
+// they compose:
 //
-//   forward            the model on one device
-//   LoRA               edits the forward, so that what follows sees only trainable pairs
-//   derivative         the backward, for what is trainable
-//   ZeRO               replaces weights and gradients by shards, gathers and scatters around their uses
-//   pipeline           keeps this rank's layers (their gathers included), sends and receives what crosses
-//   update             for the weights (or shards) that are left
-//   micro-batches      variants of the backward, order of everything
-//   lives, waits       who keeps which bytes how long; record and wait between streams
-//   check              proves the result before anyone uses it
+//   forward        the model on one device
+//   LoRA           edits the forward, so that what follows sees only trainable pairs
+//   derivative     the backward, for what is trainable
+//   ZeRO           weights and gradients become shards, gathered and scattered around their uses
+//   pipeline       keeps this rank's layers (their gathers included), sends and receives the rest
+//   update         for the weights (or shards) that are left
+//   micro-batches  variants of the backward, order of everything
+//   lives, waits   who keeps which bytes how long; record and wait between streams
+//   check          proves the result before anyone uses it
 #include "program/apply.h"
 #include "program/check.h"
 #include "program/sync.h"

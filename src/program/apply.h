@@ -9,19 +9,19 @@ enum apply_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED };
 // How this rank shares the work with others. All zero: one rank alone.
 struct apply_ranks {
     int world, rank;
-    int stages;                   // pipeline depth; 0 or 1: none
-    int chunks;                   // per rank, for SCHEDULE_INTERLEAVED
+    int stages; // pipeline depth; 0 or 1: none
+    int chunks; // per rank, for SCHEDULE_INTERLEAVED
     enum apply_schedule schedule;
-    bool shard_weights;           // ZeRO 3 over the whole world
-    int prefetch;                 // layers whose weights are gathered ahead of use
+    bool shard_weights; // ZeRO 3 over the whole world
+    int prefetch;       // layers whose weights are gathered ahead of use
 };
 
 struct apply {
     struct build build;
     int micro_batches;
     struct apply_ranks ranks;
-    int lora_rank;      // 0: all weights train
-    double lora_scale;  // alpha / rank
+    int lora_rank;     // 0: all weights train
+    double lora_scale; // alpha / rank
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.
@@ -29,31 +29,40 @@ int apply_program(struct program **out, const char *name, const struct apply *a,
 
 // The techniques, in the order apply.c calls them. Each edits the program and nothing else.
 
-// lora.c: freezes every weight and adds a trainable pair beside each matrix of a layer: y += scale (x A') B'.
+// lora.c: freezes every weight and adds a trainable pair beside each matrix of a layer: y += scale
+// (x A') B'.
 int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e);
-// zero.c: weights live as this rank's shards of flat groups; gathered into windows ahead of use, gradients scattered.
-int zero_apply(struct program *p, int forward, int backward, const struct apply_ranks *r, struct err *e);
+// zero.c: weights live as this rank's shards of flat groups; gathered into windows ahead of use,
+// gradients scattered.
+int zero_apply(struct program *p, int forward, int backward, const struct apply_ranks *r,
+               struct err *e);
 
 // Segments of the model's chunks on this rank; without a pipeline one chunk.
 enum { APPLY_MAX_CHUNKS = 16 };
 struct apply_chunks {
     int n;
     int forward[APPLY_MAX_CHUNKS], backward[APPLY_MAX_CHUNKS];
-    int first[APPLY_MAX_CHUNKS], more[APPLY_MAX_CHUNKS]; // variants of backward: overwrite or add to gradients
-    int slots[APPLY_MAX_CHUNKS];                         // micro-batches in flight
+    int first[APPLY_MAX_CHUNKS],
+        more[APPLY_MAX_CHUNKS];  // variants of backward: overwrite or add to gradients
+    int slots[APPLY_MAX_CHUNKS]; // micro-batches in flight
 };
-// pipeline.c: keeps this rank's layers, sends and receives what crosses, and says how many micro-batches are in flight.
-int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r, int64_t layers,
-                 int micro_batches, struct apply_chunks *out, struct err *e);
+// pipeline.c: keeps this rank's layers, sends and receives what crosses, and says how many
+// micro-batches are in flight.
+int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
+                 int64_t layers, int micro_batches, struct apply_chunks *out, struct err *e);
 // Emits the schedule's order of (chunk, micro-batch) between begin and update.
-int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c, struct err *e);
+int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
+                   struct err *e);
 
 // micro.c: variants of each backward, and the plain order of one rank alone.
 int micro_variants(struct program *p, struct apply_chunks *c, struct err *e);
 void micro_order(struct program *p, const struct apply_chunks *c);
-// Appends one run of a chunk's forward or backward; the backward's variant follows from the micro-batch.
-void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot);
-void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot);
+// Appends one run of a chunk's forward or backward; the backward's variant follows from the
+// micro-batch.
+void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro,
+                         int slot);
+void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro,
+                          int slot);
 
 // Removes segments' ops that were cut into others (keeps indices stable).
 void apply_empty_segment(struct program *p, int segment);

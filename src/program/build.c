@@ -1,11 +1,14 @@
-// build.c - the mathematics of one model on one device, as ops: embedding, layers, norm, head, loss.
+// build.c - the mathematics of one model on one device, as ops: embedding, layers, norm, head,
+// loss.
 //
-// The four families share this skeleton; the switches of struct model_shape choose the branches. Nothing here knows of
-// ranks, micro-batches, precision or memory: techniques edit the result. Tensors are single-assignment (no op overwrites
-// another's output), which is what lets grad.c differentiate and layout.c share bytes without further rules. The one
-// exception is the loss, which turns the logits into their gradient in place because they are the largest tensor.
+// The four families share this skeleton; the switches of struct model_shape choose the branches.
+// Nothing here knows of ranks, micro-batches, precision or memory: techniques edit the result.
+// Tensors are single-assignment (no op overwrites another's output), which is what lets grad.c
+// differentiate and layout.c share bytes without further rules. The one exception is the loss,
+// which turns the logits into their gradient in place because they are the largest tensor.
 //
-// Letters: M = B*T rows, C width, H heads, G key/value heads, D head dimension, F MLP width, V vocabulary.
+// Letters: M = B*T rows, C width, H heads, G key/value heads, D head dimension, F MLP width, V
+// vocabulary.
 #include "program/build.h"
 
 #include <math.h>
@@ -27,7 +30,8 @@ static int weight(struct builder *w, enum model_role role) {
     int t = program_find(w->p, param.name); // tied weights: one tensor, two readers
     if (t >= 0)
         return t;
-    t = program_tensor(w->p, param.name, w->b->real, CLASS_WEIGHT, LIFE_RUN, param.rank, param.dims);
+    t = program_tensor(w->p, param.name, w->b->real, CLASS_WEIGHT, LIFE_RUN, param.rank,
+                       param.dims);
     if (t >= 0) {
         w->p->tensors[t].layer = param.layer;
         w->p->tensors[t].trainable = true;
@@ -36,7 +40,8 @@ static int weight(struct builder *w, enum model_role role) {
     return t;
 }
 
-// A tensor made by this layer. It starts as workspace; program_settle_lives promotes what the backward reads.
+// A tensor made by this layer. It starts as workspace; program_settle_lives promotes what the
+// backward reads.
 static int act_named(struct builder *w, const char *what, enum dtype dtype, int64_t rows,
                      int64_t cols) {
     char name[96];
@@ -110,7 +115,8 @@ static int add(struct builder *w, const char *what, int a, int b, int64_t rows) 
 }
 
 // Per-head RMS norm (Qwen3): the same elements seen as one row per head.
-static int head_norm(struct builder *w, const char *what, int x, enum model_role role, int64_t heads) {
+static int head_norm(struct builder *w, const char *what, int x, enum model_role role,
+                     int64_t heads) {
     int64_t D = w->s->head_dim, per_head[2] = {w->M * heads, D}, flat[2] = {w->M, heads * D};
     char name[64], view[64];
     snprintf(name, sizeof name, "h.%d.%s.by_head", w->layer, what);
@@ -244,12 +250,13 @@ static int input(struct builder *w, const char *name, int64_t n, enum tensor_lif
     return program_tensor_1d(w->p, name, DTYPE_I32, CLASS_INPUT, life, n);
 }
 
-// Inputs. Training and validation batches arrive through LOAD once per micro-batch and live in its slot; generation's
-// prefix and positions are written by the host before the turn.
+// Inputs. Training and validation batches arrive through LOAD once per micro-batch and live in its
+// slot; generation's prefix and positions are written by the host before the turn.
 static void inputs(struct builder *w) {
     bool loads = w->b->kind == BUILD_TRAIN || w->b->kind == BUILD_EVAL;
     enum tensor_life life = loads ? LIFE_SEGMENT : LIFE_RUN;
-    // Generation's inputs persist but differ in size from training's, so they must not share training's names.
+    // Generation's inputs persist but differ in size from training's, so they must not share
+    // training's names.
     const char *prefix = loads ? "" : w->b->kind == BUILD_GENERATE ? "gen." : "dec.";
     char name[48];
 #define NAMED(n) (snprintf(name, sizeof name, "%s%s", prefix, n), name)

@@ -1,4 +1,5 @@
-// check.c - see check.h. Each check walks the program itself; none shares a shortcut with what it checks.
+// check.c - see check.h. Each check walks the program itself; none shares a shortcut with what it
+// checks.
 #include "program/check.h"
 #include "program/walk.h"
 
@@ -59,9 +60,7 @@ static int check_reads(const struct program *p, struct err *e) {
                 if (t->life == LIFE_RUN)
                     continue;
                 int slot = t->life == LIFE_SLOT ? entry->slot : 0;
-                long owner = t->life == LIFE_TURN   ? 0
-                             : t->life == LIFE_SLOT ? entry->micro
-                                                    : i;
+                long owner = t->life == LIFE_TURN ? 0 : t->life == LIFE_SLOT ? entry->micro : i;
                 if (slot >= t->slots) {
                     rc = err_set(e, ERR_INTERNAL, "'%s' has %d slots but '%s' runs on slot %d",
                                  t->name, t->slots, seg->name, slot);
@@ -69,10 +68,10 @@ static int check_reads(const struct program *p, struct err *e) {
                 }
                 long *w = &written[access[a].tensor * max_slots + slot];
                 if ((access[a].how & OP_READ) && *w != owner)
-                    rc = err_set(e, ERR_INTERNAL,
-                                 "op %d '%s' of '%s' (micro-batch %d) reads '%s', which nothing wrote",
-                                 k, op_info(seg->ops[k].kind)->name, seg->name, entry->micro,
-                                 t->name);
+                    rc = err_set(
+                        e, ERR_INTERNAL,
+                        "op %d '%s' of '%s' (micro-batch %d) reads '%s', which nothing wrote", k,
+                        op_info(seg->ops[k].kind)->name, seg->name, entry->micro, t->name);
                 if (access[a].how & OP_WRITE)
                     *w = owner;
             }
@@ -82,24 +81,25 @@ static int check_reads(const struct program *p, struct err *e) {
     return rc;
 }
 
-// Every access is ordered after the accesses it depends on, over the whole order: a read after the latest write, a write
-// after the latest write and the reads since.
+// Every access is ordered after the accesses it depends on, over the whole order: a read after the
+// latest write, a write after the latest write and the reads since.
 struct recent {
     int write_stream, write_index; // index 0: none
     int read_index[STREAM_COUNT];
 };
 
-static int check_access(const struct program *p, const struct walk_step *step, const struct op_access *a,
-                        struct recent *r, struct err *e) {
+static int check_access(const struct program *p, const struct walk_step *step,
+                        const struct op_access *a, struct recent *r, struct err *e) {
     const struct op *op = walk_op(p, step);
     int late = r->write_index > step->before[r->write_stream] ? r->write_stream : -1;
     for (int s = 0; s < STREAM_COUNT && late < 0 && (a->how & OP_WRITE); s++)
         if (r->read_index[s] > step->before[s])
             late = s;
     if (late >= 0)
-        return err_set(e, ERR_INTERNAL, "op %d '%s' of '%s' touches '%s' without waiting for the %s stream", step->op,
-                       op_info(op->kind)->name, p->segments[step->segment].name, p->tensors[a->tensor].name,
-                       op_stream_name((enum op_stream)late));
+        return err_set(e, ERR_INTERNAL,
+                       "op %d '%s' of '%s' touches '%s' without waiting for the %s stream",
+                       step->op, op_info(op->kind)->name, p->segments[step->segment].name,
+                       p->tensors[a->tensor].name, op_stream_name((enum op_stream)late));
     if (a->how & OP_WRITE)
         *r = (struct recent){.write_stream = (int)op->stream, .write_index = step->index};
     else
@@ -122,7 +122,8 @@ static int check_order(const struct program *p, struct err *e) {
         int n = op_accesses(p, walk_op(p, &w.steps[i]), access);
         for (int a = 0; a < n && rc == 0; a++) {
             int slot = p->tensors[access[a].tensor].life == LIFE_SLOT ? w.steps[i].slot : 0;
-            rc = check_access(p, &w.steps[i], &access[a], &all[access[a].tensor * max_slots + slot], e);
+            rc = check_access(p, &w.steps[i], &access[a], &all[access[a].tensor * max_slots + slot],
+                              e);
         }
     }
     free(all);
@@ -149,7 +150,8 @@ static int by_begin(const void *pa, const void *pb) {
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-static int check_pair(const struct program *p, const struct range *a, const struct range *b, struct err *e) {
+static int check_pair(const struct program *p, const struct range *a, const struct range *b,
+                      struct err *e) {
     for (int i = 0; i < a->n_lives; i++)
         for (int j = 0; j < b->n_lives; j++) {
             const struct life *x = &a->life[i], *y = &b->life[j];
@@ -162,7 +164,8 @@ static int check_pair(const struct program *p, const struct range *a, const stru
     return 0;
 }
 
-static int check_persistent(const struct program *p, uint64_t arena_bytes, struct range *ranges, struct err *e) {
+static int check_persistent(const struct program *p, uint64_t arena_bytes, struct range *ranges,
+                            struct err *e) {
     int n = 0;
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
@@ -178,7 +181,8 @@ static int check_persistent(const struct program *p, uint64_t arena_bytes, struc
     for (int i = 1; i < n; i++)
         if (ranges[i].begin < ranges[i - 1].end)
             return err_set(e, ERR_INTERNAL, "persistent tensors '%s' and '%s' share bytes",
-                           p->tensors[ranges[i - 1].n_lives].name, p->tensors[ranges[i].n_lives].name);
+                           p->tensors[ranges[i - 1].n_lives].name,
+                           p->tensors[ranges[i].n_lives].name);
     uint64_t persistent_end = n ? ranges[n - 1].end : 0;
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
@@ -205,7 +209,8 @@ int check_layout(const struct program *p, uint64_t arena_bytes, struct err *e) {
         int first = i, slot = l.life[i].slot;
         while (i < l.n && l.life[i].tensor == l.life[first].tensor && l.life[i].slot == slot)
             i++;
-        ranges[n++] = (struct range){t->offset[slot], t->offset[slot] + t->bytes, &l.life[first], i - first};
+        ranges[n++] =
+            (struct range){t->offset[slot], t->offset[slot] + t->bytes, &l.life[first], i - first};
     }
     qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
     for (int i = 0; rc == 0 && i < n; i++)
@@ -269,12 +274,13 @@ static int collect_message(void *arg, const struct program *p, const struct op *
     }
     bool send = op->kind == OP_SEND;
     const struct tensor *t = &p->tensors[send ? op->in[0] : op->out[0]];
-    post->list[post->n] = (struct message){.from = send ? p->rank : op->peer,
-                                           .to = send ? op->peer : p->rank,
-                                           .channel = op->channel,
-                                           .seq = (int)post->n,
-                                           .bytes = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype),
-                                           .send = send};
+    post->list[post->n] =
+        (struct message){.from = send ? p->rank : op->peer,
+                         .to = send ? op->peer : p->rank,
+                         .channel = op->channel,
+                         .seq = (int)post->n,
+                         .bytes = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype),
+                         .send = send};
     post->n++;
     return 0;
 }
@@ -299,34 +305,39 @@ static int check_messages(const struct message *m, size_t n, struct err *e) {
                       m[i].to == m[i + 1].to && m[i].channel == m[i + 1].channel &&
                       m[i].seq == m[i + 1].seq;
         if (!paired)
-            return err_set(e, ERR_INTERNAL, "message %d of channel %d from rank %d to rank %d has no %s",
-                           m[i].seq, m[i].channel, m[i].from, m[i].to,
-                           m[i].send ? "receive" : "send");
-        if (m[i].bytes != m[i + 1].bytes)
             return err_set(e, ERR_INTERNAL,
-                           "message %d of channel %d from rank %d to rank %d: %llu bytes sent, %llu received",
-                           m[i].seq, m[i].channel, m[i].from, m[i].to,
-                           (unsigned long long)m[i].bytes, (unsigned long long)m[i + 1].bytes);
+                           "message %d of channel %d from rank %d to rank %d has no %s", m[i].seq,
+                           m[i].channel, m[i].from, m[i].to, m[i].send ? "receive" : "send");
+        if (m[i].bytes != m[i + 1].bytes)
+            return err_set(
+                e, ERR_INTERNAL,
+                "message %d of channel %d from rank %d to rank %d: %llu bytes sent, %llu received",
+                m[i].seq, m[i].channel, m[i].from, m[i].to, (unsigned long long)m[i].bytes,
+                (unsigned long long)m[i + 1].bytes);
     }
     return 0;
 }
 
-// Collectives: the k-th of a group must be the same on all its ranks. Group names identify groups across ranks.
+// Collectives: the k-th of a group must be the same on all its ranks. Group names identify groups
+// across ranks.
 struct roll {
     const char *group;
     uint64_t digest;
     int count;
 };
 
-static int digest_collective(void *arg, const struct program *p, const struct op *op, struct err *e) {
+static int digest_collective(void *arg, const struct program *p, const struct op *op,
+                             struct err *e) {
     struct roll *roll = arg;
     (void)e;
     if (op->kind == OP_SEND || op->kind == OP_RECV || op->group < 0 ||
         strcmp(p->groups[op->group].name, roll->group) != 0)
         return 0;
     const struct tensor *t = &p->tensors[op->kind == OP_ALL_GATHER ? op->out[0] : op->in[0]];
-    uint64_t word = ((uint64_t)op->kind << 56) ^ ((uint64_t)t->dtype << 48) ^ (uint64_t)tensor_elements(t);
-    roll->digest = (roll->digest ^ word) * 0x9E3779B97F4A7C15u + 1; // Fibonacci hashing: order matters
+    uint64_t word =
+        ((uint64_t)op->kind << 56) ^ ((uint64_t)t->dtype << 48) ^ (uint64_t)tensor_elements(t);
+    roll->digest =
+        (roll->digest ^ word) * 0x9E3779B97F4A7C15u + 1; // Fibonacci hashing: order matters
     roll->count++;
     return 0;
 }
@@ -340,13 +351,15 @@ static int check_collectives(struct program *const *programs, int n, struct err 
             for (int k = 0; k < group->n_ranks; k++) {
                 int other = group->ranks[k];
                 if (other < 0 || other >= n)
-                    return err_set(e, ERR_INTERNAL, "group '%s' names rank %d of %d", group->name, other, n);
+                    return err_set(e, ERR_INTERNAL, "group '%s' names rank %d of %d", group->name,
+                                   other, n);
                 struct roll theirs = {.group = group->name};
                 TRY(visit_comm(programs[other], digest_collective, &theirs, e));
                 if (theirs.digest != mine.digest || theirs.count != mine.count)
-                    return err_set(e, ERR_INTERNAL,
-                                   "ranks %d and %d issue different collectives in group '%s' (%d and %d)",
-                                   programs[i]->rank, other, group->name, mine.count, theirs.count);
+                    return err_set(
+                        e, ERR_INTERNAL,
+                        "ranks %d and %d issue different collectives in group '%s' (%d and %d)",
+                        programs[i]->rank, other, group->name, mine.count, theirs.count);
             }
         }
     return 0;

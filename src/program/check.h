@@ -4,14 +4,16 @@
 
 #include "program/program.h"
 
-// Over the whole order: indices and slots are in range; within every life the first access is a write (every read was
-// written); every access waits for what it depends on, across streams too. Works before and after layout.
+// Over the whole order: indices and slots are in range; within every life the first access is a
+// write (every read was written); every access waits for what it depends on, across streams too.
+// Works before and after layout.
 int check_program(const struct program *p, struct err *e);
-// After layout: no two lives that are not ordered by happens-before share a byte; nothing lies outside the arena; views
-// lie inside their roots. Walks the whole order, independent of the shortened one layout used.
+// After layout: no two lives that are not ordered by happens-before share a byte; nothing lies
+// outside the arena; views lie inside their roots. Walks the whole order, independent of the
+// shortened one layout used.
 int check_layout(const struct program *p, uint64_t arena_bytes, struct err *e);
-// The programs of all ranks of one world: every send has its receive (same bytes, same place in its channel), and every
-// rank of a group issues the same sequence of collectives with the same sizes.
+// The programs of all ranks of one world: every send has its receive (same bytes, same place in its
+// channel), and every rank of a group issues the same sequence of collectives with the same sizes.
 int check_world(struct program *const *programs, int n, struct err *e);
 
 #endif

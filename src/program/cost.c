@@ -1,7 +1,8 @@
-// cost.c - what an op costs from its sizes alone: floating-point operations, and the fewest bytes through memory.
+// cost.c - what an op costs from its sizes alone: floating-point operations, and the fewest bytes
+// through memory.
 //
-// Bytes count each distinct input once and each output once (an accumulated output twice). Kernels may move more; the
-// ratio of measured time to this floor is what docs/speed-log.md records.
+// Bytes count each distinct input once and each output once (an accumulated output twice). Kernels
+// may move more; the ratio of measured time to this floor is what docs/speed-log.md records.
 #include "program/program.h"
 
 static double touched(const struct program *p, const struct op *op) {
@@ -37,7 +38,8 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     struct op_cost c = {.bytes = touched(p, op)};
     double rows = (double)op->m, cols = (double)op->n;
     // Causal attention computes half of the T x T scores (and the diagonal).
-    double pairs = (double)op->batch * (double)op->heads * (double)op->seq * ((double)op->seq + 1) / 2;
+    double pairs =
+        (double)op->batch * (double)op->heads * (double)op->seq * ((double)op->seq + 1) / 2;
     switch (op->kind) {
     case OP_MATMUL:
     case OP_MATMUL_DX:
@@ -51,7 +53,8 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
         c.flops = 10 * pairs * (double)op->head_dim;
         break;
     case OP_ATTENTION_DECODE:
-        c.flops = 4 * (double)op->batch * (double)op->heads * (double)op->seq * (double)op->head_dim;
+        c.flops =
+            4 * (double)op->batch * (double)op->heads * (double)op->seq * (double)op->head_dim;
         break;
     case OP_NORM:
     case OP_NORM_DX:
@@ -92,7 +95,8 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_REDUCE_SCATTER: {
         int full = op->kind == OP_ALL_GATHER ? op->out[0] : op->in[0];
         const struct tensor *t = &p->tensors[full];
-        c.comm_bytes = ring_bytes(p, op, (double)tensor_elements(t) * (double)dtype_bytes(t->dtype));
+        c.comm_bytes =
+            ring_bytes(p, op, (double)tensor_elements(t) * (double)dtype_bytes(t->dtype));
         break;
     }
     default:

@@ -1,15 +1,16 @@
 // grad.c - the derivative of a forward segment, op by op from the end: the backward segment.
 //
-// Every op kind has one rule below that says what its gradient ops are. So whatever edits the forward (LoRA pairs,
-// quantizers, another family) needs no backward of its own, and frozen weights cost nothing: ops are emitted only
-// towards tensors that some trainable weight feeds.
+// Every op kind has one rule below that says what its gradient ops are. So whatever edits the
+// forward (LoRA pairs, quantizers, another family) needs no backward of its own, and frozen weights
+// cost nothing: ops are emitted only towards tensors that some trainable weight feeds.
 //
 // Invariants:
-//   1. The gradient of a tensor is complete before an op that reads it is emitted, because all readers of the tensor
-//      come later in the forward and so earlier here.
+//   1. The gradient of a tensor is complete before an op that reads it is emitted, because all
+//      readers of the tensor come later in the forward and so earlier here.
 //   2. The first contribution to a gradient overwrites, later ones accumulate.
-//   3. y = a + b passes its gradient on without a copy: one tensor then serves several owners. That is right as long as
-//      nobody accumulates into it before the other owners' producers have read it; check_sole_reader holds it.
+//   3. y = a + b passes its gradient on without a copy: one tensor then serves several owners. That
+//      is right as long as nobody accumulates into it before the other owners' producers have read
+//      it; check_sole_reader holds it.
 //   4. The gradient of a view is the same view of the root's gradient.
 #include "program/build.h"
 
@@ -20,8 +21,8 @@ struct deriver {
     struct program *p;
     const struct build *b;
     int segment;
-    int *grad;      // per forward tensor: its gradient, -1 none yet
-    int *producer;  // per root: index of the last forward op that writes it, -1 none
+    int *grad;            // per forward tensor: its gradient, -1 none yet
+    int *producer;        // per root: index of the last forward op that writes it, -1 none
     unsigned char *needs; // per root: some trainable weight feeds it
     unsigned char *has;   // per forward tensor: a contribution was emitted
     int n, at;            // tensors before this pass; index of the forward op being derived
@@ -58,8 +59,8 @@ static int gradient(struct deriver *d, int t) {
     if (d->grad[root] < 0) {
         struct tensor r = d->p->tensors[root];
         snprintf(name, sizeof name, "d.%s", r.name);
-        d->grad[root] = program_tensor(d->p, name, r.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, r.rank,
-                                       r.local);
+        d->grad[root] =
+            program_tensor(d->p, name, r.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, r.rank, r.local);
         if (d->grad[root] >= 0)
             d->p->tensors[d->grad[root]].layer = r.layer;
     }
@@ -79,7 +80,8 @@ static void emit(struct deriver *d, struct op *op, const struct op *forward) {
     program_op(d->p, d->segment, op);
 }
 
-// Is it safe to add into t's gradient now? Not while another owner of the same tensor still has to read it unchanged.
+// Is it safe to add into t's gradient now? Not while another owner of the same tensor still has to
+// read it unchanged.
 static int check_sole_reader(struct deriver *d, int t) {
     for (int o = 0; o < d->n; o++)
         if (o != t && d->grad[o] == d->grad[t] && d->producer[program_root(d->p, o)] < d->at &&
@@ -90,8 +92,10 @@ static int check_sole_reader(struct deriver *d, int t) {
     return 0;
 }
 
-// Emits an op whose last appended output is to be t's gradient. `adds`: the op kind knows OP_ACCUMULATE.
-static int contribute(struct deriver *d, struct op *op, int t, bool adds, const struct op *forward) {
+// Emits an op whose last appended output is to be t's gradient. `adds`: the op kind knows
+// OP_ACCUMULATE.
+static int contribute(struct deriver *d, struct op *op, int t, bool adds,
+                      const struct op *forward) {
     if (!d->has[t]) {
         op_out(op, gradient(d, t));
         emit(d, op, forward);
@@ -108,7 +112,8 @@ static int contribute(struct deriver *d, struct op *op, int t, bool adds, const 
     struct tensor like = d->p->tensors[t];
     char name[160];
     snprintf(name, sizeof name, "d.%s.more", like.name);
-    int extra = program_tensor(d->p, name, like.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, like.rank, like.local);
+    int extra = program_tensor(d->p, name, like.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, like.rank,
+                               like.local);
     op_out(op, extra);
     emit(d, op, forward);
     struct op copy = op_make(OP_COPY);
@@ -120,7 +125,8 @@ static int contribute(struct deriver *d, struct op *op, int t, bool adds, const 
     return 0;
 }
 
-// The gradient tensor of a trainable weight, and whether this contribution is the micro-batch's first.
+// The gradient tensor of a trainable weight, and whether this contribution is the micro-batch's
+// first.
 static int weight_gradient(struct deriver *d, int w, struct op *op) {
     struct tensor t = d->p->tensors[w];
     if (t.grad < 0) {
@@ -300,7 +306,8 @@ static int derive(struct deriver *d, const struct op *f) {
         op_in(&op, f->in[1]);
         return contribute(d, &op, f->in[0], false, f);
     default:
-        return err_set(d->e, ERR_INTERNAL, "op '%s' has no derivative, but a trainable weight feeds it",
+        return err_set(d->e, ERR_INTERNAL,
+                       "op '%s' has no derivative, but a trainable weight feeds it",
                        op_info(f->kind)->name);
     }
 }
@@ -320,7 +327,8 @@ int grad_derive(struct program *p, int forward, const struct build *b, struct er
     memset(d.producer, -1, n * sizeof(int));
     find_needs(&d, &p->segments[forward]);
     for (d.at = p->segments[forward].n_ops - 1; d.at >= 0 && !p->failed; d.at--) {
-        struct op f = p->segments[forward].ops[d.at]; // a copy: emitting may move nothing here, but stay safe
+        struct op f =
+            p->segments[forward].ops[d.at]; // a copy: emitting may move nothing here, but stay safe
         TRY(derive(&d, &f));
     }
     TRY(program_finish(p, e));

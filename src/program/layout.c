@@ -1,10 +1,11 @@
 // layout.c - assigns offsets.
 //
-// Persistent tensors come first, by class, matched by name over the programs of the set. Transient ones (per program) are
-// placed by greedy interval packing: two copies may share bytes only if all their lives are ordered by happens-before
-// (walk.h). Items are placed one by one at the lowest offset that fits between the placed items they conflict with.
-// Three orders of placement are tried and the tightest kept, because none is always best; the largest sum of live bytes
-// is the floor all are measured against (program.live_bytes).
+// Persistent tensors come first, by class, matched by name over the programs of the set. Transient
+// ones (per program) are placed by greedy interval packing: two copies may share bytes only if all
+// their lives are ordered by happens-before (walk.h). Items are placed one by one at the lowest
+// offset that fits between the placed items they conflict with. Three orders of placement are tried
+// and the tightest kept, because none is always best; the largest sum of live bytes is the floor
+// all are measured against (program.live_bytes).
 #include "program/layout.h"
 #include "base/hash.h"
 #include "program/walk.h"
@@ -76,7 +77,8 @@ static uint64_t place(struct item **order, int n, struct hole *taken, uint64_t g
         int n_taken = 0;
         for (int j = 0; j < i; j++)
             if (order[j]->bytes && conflict(order[i], order[j]))
-                taken[n_taken++] = (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
+                taken[n_taken++] =
+                    (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
         qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
         uint64_t at = 0;
         for (int j = 0; j < n_taken; j++) {
@@ -190,11 +192,13 @@ struct named { // open addressing by name
     uint64_t offset;
 };
 
-static int agree(const struct named *a, const struct tensor *b, const char *program, struct err *e) {
+static int agree(const struct named *a, const struct tensor *b, const char *program,
+                 struct err *e) {
     const struct tensor *t = a->t;
     bool same = t->dtype == b->dtype && t->rank == b->rank && t->cls == b->cls;
     for (int i = 0; same && i < t->rank; i++)
-        same = t->shape[i] == b->shape[i] && t->begin[i] == b->begin[i] && t->local[i] == b->local[i];
+        same =
+            t->shape[i] == b->shape[i] && t->begin[i] == b->begin[i] && t->local[i] == b->local[i];
     if (same)
         return 0;
     return err_set(e, ERR_MISMATCH,
@@ -210,7 +214,8 @@ static struct named *lookup(struct named *table, size_t size, const char *name) 
     return &table[i];
 }
 
-static int layout_persistent(struct program *const *programs, int n, struct layout *out, struct err *e) {
+static int layout_persistent(struct program *const *programs, int n, struct layout *out,
+                             struct err *e) {
     size_t count = 1, size = 16;
     for (int i = 0; i < n; i++)
         count += (size_t)programs[i]->n_tensors;

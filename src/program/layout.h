@@ -6,15 +6,16 @@
 
 struct layout {
     uint64_t arena_bytes;      // persistent + transient
-    uint64_t persistent_bytes; // weights, optimizer state, inputs: the same place in every program of the set
+    uint64_t persistent_bytes; // weights, optimizer state, inputs: the same place in every program
+                               // of the set
     uint64_t transient_bytes;  // one region as large as the neediest program's
     uint64_t by_class[CLASS_COUNT]; // persistent tensors, plus what is alive at the transient peak
     uint64_t slack_bytes;           // alignment and holes: arena = sum of by_class + slack
     int neediest;                   // index of the program that sets transient_bytes
 };
 
-// Lays out a set of programs over one arena and fills tensor.offset in each. Persistent tensors of one name must agree in
-// type, shape and slice (ERR_MISMATCH names the two).
+// Lays out a set of programs over one arena and fills tensor.offset in each. Persistent tensors of
+// one name must agree in type, shape and slice (ERR_MISMATCH names the two).
 int layout_set(struct program *const *programs, int n, struct layout *out, struct err *e);
 
 #endif

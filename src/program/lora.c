@@ -1,13 +1,15 @@
-// lora.c - low-rank adapters on a frozen base (Hu et al., 2021): y = x W' + scale (x A') B', only A and B train.
+// lora.c - low-rank adapters on a frozen base (Hu et al., 2021): y = x W' + scale (x A') B', only A
+// and B train.
 //
-// Applied to the forward before it is differentiated: grad.c then leaves out every gradient the frozen weights would have
-// had, so gradients and optimizer state exist for the pairs alone.
+// Applied to the forward before it is differentiated: grad.c then leaves out every gradient the
+// frozen weights would have had, so gradients and optimizer state exist for the pairs alone.
 #include "program/apply.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static int pair(struct program *p, const struct tensor *w, const char *which, int64_t rows, int64_t cols) {
+static int pair(struct program *p, const struct tensor *w, const char *which, int64_t rows,
+                int64_t cols) {
     char name[160];
     int stem = (int)strlen(w->name);
     if (stem > 7 && strcmp(w->name + stem - 7, ".weight") == 0)

@@ -1,8 +1,9 @@
-// micro.c - micro-batches and accumulation: one forward and one backward are stored, the order repeats them.
+// micro.c - micro-batches and accumulation: one forward and one backward are stored, the order
+// repeats them.
 //
-// The loss is divided by the trained tokens of the whole step (an input), so gradients of micro-batches simply add up and
-// every split of the same samples gives the same update. Only the first micro-batch differs: it overwrites the
-// gradients, which saves clearing them.
+// The loss is divided by the trained tokens of the whole step (an input), so gradients of
+// micro-batches simply add up and every split of the same samples gives the same update. Only the
+// first micro-batch differs: it overwrites the gradients, which saves clearing them.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -33,11 +34,13 @@ int micro_variants(struct program *p, struct apply_chunks *c, struct err *e) {
     return program_finish(p, e);
 }
 
-void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot) {
+void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro,
+                         int slot) {
     program_order(p, c->forward[chunk], micro, slot);
 }
 
-void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro, int slot) {
+void micro_order_backward(struct program *p, const struct apply_chunks *c, int chunk, int micro,
+                          int slot) {
     program_order(p, micro == 0 ? c->first[chunk] : c->more[chunk], micro, slot);
 }
 

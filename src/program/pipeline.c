@@ -1,14 +1,18 @@
-// pipeline.c - cuts the layers into stages: keeps this rank's ops, and turns what crosses a cut into messages.
+// pipeline.c - cuts the layers into stages: keeps this rank's ops, and turns what crosses a cut
+// into messages.
 //
-// The cut is read off the data flow, not off the model: an op belongs to a chunk by its layer index; a transient tensor
-// that one chunk reads and another wrote is received at the reader's head and sent at the writer's tail. Ops that depend
-// on nothing but the batch (loading, rotary tables) are repeated wherever their results are read.
+// The cut is read off the data flow, not off the model: an op belongs to a chunk by its layer
+// index; a transient tensor that one chunk reads and another wrote is received at the reader's head
+// and sent at the writer's tail. Ops that depend on nothing but the batch (loading, rotary tables)
+// are repeated wherever their results are read.
 //
-// Chunk c of the model lives on rank c mod P (one chunk per rank, or several when interleaved). Channel numbers name the
-// cut: 2c for activations leaving chunk c, 2c+1 for gradients leaving it, so messages of one channel match in order.
+// Chunk c of the model lives on rank c mod P (one chunk per rank, or several when interleaved).
+// Channel numbers name the cut: 2c for activations leaving chunk c, 2c+1 for gradients leaving it,
+// so messages of one channel match in order.
 //
-// Schedules: GPipe (all forwards, then all backwards); 1F1B (Narayanan et al., 2019): P-1-r forwards, then one backward
-// per forward; interleaved 1F1B (Narayanan et al., 2021): micro-batches go through the rank's chunks in groups of P.
+// Schedules: GPipe (all forwards, then all backwards); 1F1B (Narayanan et al., 2019): P-1-r
+// forwards, then one backward per forward; interleaved 1F1B (Narayanan et al., 2021): micro-batches
+// go through the rank's chunks in groups of P.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -17,11 +21,12 @@
 struct cut {
     struct program *p;
     const struct apply_ranks *r;
-    int n_chunks;   // of the whole model
+    int n_chunks; // of the whole model
     int64_t layers;
-    int *writer;    // per root: chunk whose op wrote it last, of the segment being cut; -1 none, -2 repeated everywhere
-    int *copy;      // per tensor: its copy for the chunk being built, -1 not made yet
-    int n_tensors;  // before this pass
+    int *writer;   // per root: chunk whose op wrote it last, of the segment being cut; -1 none, -2
+                   // repeated everywhere
+    int *copy;     // per tensor: its copy for the chunk being built, -1 not made yet
+    int n_tensors; // before this pass
 };
 
 static int chunk_of(const struct cut *c, int layer) {
@@ -41,7 +46,8 @@ static bool repeated(enum op_kind kind) {
     return kind == OP_LOAD || kind == OP_ROPE_TABLE;
 }
 
-// With several chunks on a rank each has its own copies of transient tensors: they are in flight at different times.
+// With several chunks on a rank each has its own copies of transient tensors: they are in flight at
+// different times.
 static int local(struct cut *c, int chunk, int t) {
     if (t < 0 || t >= c->n_tensors || c->r->schedule != SCHEDULE_INTERLEAVED)
         return t;
@@ -55,7 +61,8 @@ static int local(struct cut *c, int chunk, int t) {
     char name[200];
     snprintf(name, sizeof name, "c%d.%s", chunk, like.name);
     if (root == t) {
-        c->copy[t] = program_tensor(c->p, name, like.dtype, like.cls, like.life, like.rank, like.local);
+        c->copy[t] =
+            program_tensor(c->p, name, like.dtype, like.cls, like.life, like.rank, like.local);
         if (c->copy[t] >= 0)
             c->p->tensors[c->copy[t]].layer = like.layer;
     } else {
@@ -67,7 +74,8 @@ static int local(struct cut *c, int chunk, int t) {
     return c->copy[t];
 }
 
-static void message(struct cut *c, int segment, int chunk, enum op_kind kind, int tensor, int peer_chunk, int channel) {
+static void message(struct cut *c, int segment, int chunk, enum op_kind kind, int tensor,
+                    int peer_chunk, int channel) {
     struct op op = op_make(kind);
     int t = local(c, chunk, tensor);
     op.stream = STREAM_COMM;
@@ -113,8 +121,8 @@ static bool writes(const struct cut *c, const struct segment *s, int chunk, int 
     return false;
 }
 
-// What crosses from chunk `from` to chunk `to` in a segment: written in (or before) `from`, read first in `to`. `step` is
-// +1 in the forward and -1 in the backward.
+// What crosses from chunk `from` to chunk `to` in a segment: written in (or before) `from`, read
+// first in `to`. `step` is +1 in the forward and -1 in the backward.
 static bool crosses(const struct cut *c, const struct segment *s, int root, int to, int step) {
     if (!transient(c->p, root) || c->writer[root] == -2)
         return false;
@@ -140,12 +148,14 @@ static void mark_repeated(struct cut *c, const struct segment *s) {
     }
 }
 
-// Weights' gradients: on this rank, in this chunk, the first contribution of a micro-batch overwrites.
+// Weights' gradients: on this rank, in this chunk, the first contribution of a micro-batch
+// overwrites.
 static void first_contributions(struct cut *c, struct segment *s) {
     for (int i = 0; i < s->n_ops; i++)
         for (int a = 0; a < s->ops[i].n_out; a++) {
             int t = s->ops[i].out[a];
-            if (t < 0 || c->p->tensors[t].cls != CLASS_GRADIENT || c->p->tensors[t].life != LIFE_TURN)
+            if (t < 0 || c->p->tensors[t].cls != CLASS_GRADIENT ||
+                c->p->tensors[t].life != LIFE_TURN)
                 continue;
             bool earlier = false;
             for (int k = 0; k < i && !earlier; k++)
@@ -156,7 +166,8 @@ static void first_contributions(struct cut *c, struct segment *s) {
         }
 }
 
-static int build_chunk(struct cut *c, int from, int chunk, int local_index, int step, const char *kind) {
+static int build_chunk(struct cut *c, int from, int chunk, int local_index, int step,
+                       const char *kind) {
     struct program *p = c->p;
     struct segment old = p->segments[from];
     char name[48];
@@ -178,9 +189,11 @@ static int build_chunk(struct cut *c, int from, int chunk, int local_index, int 
             program_op(p, segment, &op);
         }
     int back = chunk - step, next = chunk + step;
-    int channel_in = step > 0 ? 2 * back : 2 * back + 1, channel_out = step > 0 ? 2 * chunk : 2 * chunk + 1;
+    int channel_in = step > 0 ? 2 * back : 2 * back + 1,
+        channel_out = step > 0 ? 2 * chunk : 2 * chunk + 1;
     for (int t = 0; t < c->n_tensors; t++)
-        if (program_root(p, t) == t && back >= 0 && back < c->n_chunks && crosses(c, &old, t, chunk, step))
+        if (program_root(p, t) == t && back >= 0 && back < c->n_chunks &&
+            crosses(c, &old, t, chunk, step))
             message(c, segment, chunk, OP_RECV, t, back, channel_in);
     for (int i = 0; i < old.n_ops; i++) {
         struct op op = old.ops[i];
@@ -193,14 +206,15 @@ static int build_chunk(struct cut *c, int from, int chunk, int local_index, int 
         program_op(p, segment, &op);
     }
     for (int t = 0; t < c->n_tensors; t++)
-        if (program_root(p, t) == t && next >= 0 && next < c->n_chunks && crosses(c, &old, t, next, step))
+        if (program_root(p, t) == t && next >= 0 && next < c->n_chunks &&
+            crosses(c, &old, t, next, step))
             message(c, segment, chunk, OP_SEND, t, next, channel_out);
     first_contributions(c, &p->segments[segment]);
     return segment;
 }
 
-// A weight read by the first and the last stage (tied embedding) is on both; its gradients are summed before the update,
-// and only the first stage counts it in the norm.
+// A weight read by the first and the last stage (tied embedding) is on both; its gradients are
+// summed before the update, and only the first stage counts it in the norm.
 static void reduce_shared_weights(struct cut *c, int forward, int backward_segment) {
     struct program *p = c->p;
     int last_rank = rank_of(c, c->n_chunks - 1);
@@ -237,7 +251,8 @@ static void reduce_shared_weights(struct cut *c, int forward, int backward_segme
     }
 }
 
-// Weights of other stages are no longer read here: they get no update (and program_sweep drops them).
+// Weights of other stages are no longer read here: they get no update (and program_sweep drops
+// them).
 static void forget_other_stages(struct program *p, const struct apply_chunks *c, int n_tensors) {
     for (int w = 0; w < n_tensors; w++) {
         if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].grad < 0)
@@ -261,14 +276,16 @@ struct turn { // one unit of work of this rank
     int chunk, micro;
 };
 
-// Virtual micro-batch k of an interleaved schedule: groups of P micro-batches pass through the chunks in turn.
+// Virtual micro-batch k of an interleaved schedule: groups of P micro-batches pass through the
+// chunks in turn.
 static struct turn interleaved_turn(const struct apply_ranks *r, int k, bool forward) {
     int P = r->stages, v = r->chunks, within = k % (P * v);
     int chunk = within / P;
     return (struct turn){forward, forward ? chunk : v - 1 - chunk, k / (P * v) * P + within % P};
 }
 
-// The i-th unit of work, or false past the end. One function serves ordering and counting what is in flight.
+// The i-th unit of work, or false past the end. One function serves ordering and counting what is
+// in flight.
 static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i, struct turn *out) {
     int v = r->schedule == SCHEDULE_INTERLEAVED ? r->chunks : 1, total = micro_batches * v, warm;
     if (i >= 2 * total)
@@ -286,7 +303,8 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
     }
     if (warm > total)
         warm = total;
-    // warm forwards; then forward, backward in turn while forwards last; then the remaining backwards.
+    // warm forwards; then forward, backward in turn while forwards last; then the remaining
+    // backwards.
     int steady = 2 * (total - warm), f, b;
     bool forward;
     if (i < warm)
@@ -303,8 +321,9 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
     return true;
 }
 
-// Slots are numbered over all chunks of the rank: a slot belongs to one (chunk, micro-batch) at a time, so that what chunk 0
-// keeps in slot 3 and what chunk 1 keeps in slot 3 are never alive together and can have the same bytes.
+// Slots are numbered over all chunks of the rank: a slot belongs to one (chunk, micro-batch) at a
+// time, so that what chunk 0 keeps in slot 3 and what chunk 1 keeps in slot 3 are never alive
+// together and can have the same bytes.
 static void count_slots(const struct apply_ranks *r, int micro_batches, struct apply_chunks *out) {
     int live = 0, most = 0;
     struct turn t;
@@ -316,13 +335,15 @@ static void count_slots(const struct apply_ranks *r, int micro_batches, struct a
         out->slots[k] = most;
 }
 
-int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r, int64_t layers,
-                 int micro_batches, struct apply_chunks *out, struct err *e) {
+int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
+                 int64_t layers, int micro_batches, struct apply_chunks *out, struct err *e) {
     bool interleaved = r->schedule == SCHEDULE_INTERLEAVED;
     int v = interleaved ? r->chunks : 1;
-    struct cut c = {.p = p, .r = r, .n_chunks = r->stages * v, .layers = layers, .n_tensors = p->n_tensors};
+    struct cut c = {
+        .p = p, .r = r, .n_chunks = r->stages * v, .layers = layers, .n_tensors = p->n_tensors};
     if (v < 1 || v > APPLY_MAX_CHUNKS || c.n_chunks > layers)
-        return err_set(e, ERR_USAGE, "%d stages of %d chunks need at least %d layers; the model has %lld",
+        return err_set(e, ERR_USAGE,
+                       "%d stages of %d chunks need at least %d layers; the model has %lld",
                        r->stages, v, c.n_chunks, (long long)layers);
     if (interleaved && micro_batches % r->stages != 0)
         return err_set(e, ERR_USAGE,
@@ -339,7 +360,8 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
         memset(c.copy, -1, sizeof *c.copy * (size_t)c.n_tensors);
         mark_repeated(&c, &p->segments[forward]);
         out->forward[i] = build_chunk(&c, forward, chunk, i, +1, "forward");
-        mark_repeated(&c, &p->segments[forward]); // the backward reads what the forward loaded; nothing is loaded again
+        mark_repeated(&c, &p->segments[forward]); // the backward reads what the forward loaded;
+                                                  // nothing is loaded again
         out->backward[i] = build_chunk(&c, backward, chunk, i, -1, "backward");
     }
     int reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
@@ -362,7 +384,8 @@ static int find_slot(const struct owner *owners, int n, struct owner o) {
     return -1;
 }
 
-int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c, struct err *e) {
+int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
+                   struct err *e) {
     struct turn t;
     int slots = c->slots[0];
     const struct owner nobody = {-1, -1};
@@ -375,7 +398,8 @@ int pipeline_order(struct program *p, const struct apply_ranks *r, const struct 
         struct owner me = {t.chunk, t.micro};
         int slot = find_slot(owners, slots, t.forward ? nobody : me);
         if (slot < 0)
-            return err_set(e, ERR_INTERNAL, "micro-batch %d of chunk %d has no slot", t.micro, t.chunk);
+            return err_set(e, ERR_INTERNAL, "micro-batch %d of chunk %d has no slot", t.micro,
+                           t.chunk);
         owners[slot] = t.forward ? me : nobody;
         if (t.forward)
             micro_order_forward(p, c, t.chunk, t.micro, slot);

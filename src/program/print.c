@@ -1,4 +1,5 @@
-// print.c - see print.h. Ops of layers that repeat the layer before (same kinds, same sizes) are printed once.
+// print.c - see print.h. Ops of layers that repeat the layer before (same kinds, same sizes) are
+// printed once.
 #include "program/print.h"
 #include "base/text.h"
 
@@ -15,8 +16,8 @@ static void print_operands(const struct program *p, FILE *f, const int *list, in
 
 static void print_sizes(FILE *f, const struct op *op) {
     if (op->seq)
-        fprintf(f, " [%" PRId64 "x%" PRId64 ", %" PRId64 "/%" PRId64 " heads of %" PRId64 "]", op->batch, op->seq,
-                op->heads, op->kv_heads, op->head_dim);
+        fprintf(f, " [%" PRId64 "x%" PRId64 ", %" PRId64 "/%" PRId64 " heads of %" PRId64 "]",
+                op->batch, op->seq, op->heads, op->kv_heads, op->head_dim);
     else if (op->k && op->m)
         fprintf(f, " [%" PRId64 "x%" PRId64 "x%" PRId64 "]", op->m, op->n, op->k);
     else if (op->m && op->n)
@@ -52,7 +53,8 @@ static void print_op(const struct program *p, FILE *f, int index, const struct o
     print_sizes(f, op);
     print_flags(f, op);
     if (op->peer >= 0)
-        fprintf(f, " %s rank %d, channel %d", op->kind == OP_SEND ? "to" : "from", op->peer, op->channel);
+        fprintf(f, " %s rank %d, channel %d", op->kind == OP_SEND ? "to" : "from", op->peer,
+                op->channel);
     if (op->group >= 0)
         fprintf(f, " over '%s'", p->groups[op->group].name);
     if (c.flops >= 1e6)
@@ -66,8 +68,8 @@ static void print_op(const struct program *p, FILE *f, int index, const struct o
 }
 
 static bool same_op(const struct op *a, const struct op *b) {
-    return a->kind == b->kind && a->flags == b->flags && a->m == b->m && a->n == b->n && a->k == b->k &&
-           a->stream == b->stream && a->n_in == b->n_in && a->n_out == b->n_out;
+    return a->kind == b->kind && a->flags == b->flags && a->m == b->m && a->n == b->n &&
+           a->k == b->k && a->stream == b->stream && a->n_in == b->n_in && a->n_out == b->n_out;
 }
 
 // Ops [at, end) of one layer index.
@@ -99,8 +101,8 @@ static void print_segment(const struct program *p, FILE *f, int index, bool full
         flops += c.flops, bytes += c.bytes;
     }
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
-    fprintf(f, "  segment %-16s %4d ops, %sFLOP, %s moved, runs %d x\n", s->name, s->n_ops, text_count(a, flops),
-            text_bytes(b, (uint64_t)bytes), runs);
+    fprintf(f, "  segment %-16s %4d ops, %sFLOP, %s moved, runs %d x\n", s->name, s->n_ops,
+            text_count(a, flops), text_bytes(b, (uint64_t)bytes), runs);
     for (int at = 0; at < s->n_ops;) {
         int end = full ? at + 1 : layer_end(s, at), next = end, skipped = 0;
         for (int i = at; i < end; i++)
@@ -110,7 +112,8 @@ static void print_segment(const struct program *p, FILE *f, int index, bool full
             skipped++;
         }
         if (skipped)
-            fprintf(f, "          ... and the same for %d more layer%s\n", skipped, skipped > 1 ? "s" : "");
+            fprintf(f, "          ... and the same for %d more layer%s\n", skipped,
+                    skipped > 1 ? "s" : "");
         at = next;
     }
 }
@@ -119,7 +122,8 @@ static void print_order(const struct program *p, FILE *f) {
     fprintf(f, "  order (%d entries):", p->n_order);
     int shown = p->n_order > 24 ? 12 : p->n_order;
     for (int i = 0; i < shown; i++)
-        fprintf(f, " %s(%d,%d)", p->segments[p->order[i].segment].name, p->order[i].micro, p->order[i].slot);
+        fprintf(f, " %s(%d,%d)", p->segments[p->order[i].segment].name, p->order[i].micro,
+                p->order[i].slot);
     if (shown < p->n_order)
         fprintf(f, " ... %s(%d,%d)", p->segments[p->order[p->n_order - 1].segment].name,
                 p->order[p->n_order - 1].micro, p->order[p->n_order - 1].slot);
@@ -132,8 +136,8 @@ static void print_tensors(const struct program *p, FILE *f) {
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
         char b[TEXT_UNIT_BYTES];
-        fprintf(f, "    %-48s %-5s %-12s %-8s", t->name, dtype_text(t->dtype), tensor_class_name(t->cls),
-                lives[t->life]);
+        fprintf(f, "    %-48s %-5s %-12s %-8s", t->name, dtype_text(t->dtype),
+                tensor_class_name(t->cls), lives[t->life]);
         for (int k = 0; k < t->rank; k++)
             fprintf(f, "%s%" PRId64, k ? "x" : " ", t->local[k]);
         if (t->root >= 0)
@@ -150,8 +154,8 @@ static void print_tensors(const struct program *p, FILE *f) {
 
 int program_print(const struct program *p, FILE *f, const struct print_options *o, struct err *e) {
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
-    fprintf(f, "program %s: %" PRId64 " x %" PRId64 " tokens x %d micro-batch%s", p->name, p->batch, p->seq,
-            p->micro_batches, p->micro_batches > 1 ? "es" : "");
+    fprintf(f, "program %s: %" PRId64 " x %" PRId64 " tokens x %d micro-batch%s", p->name, p->batch,
+            p->seq, p->micro_batches, p->micro_batches > 1 ? "es" : "");
     if (p->world > 1)
         fprintf(f, ", rank %d of %d", p->rank, p->world);
     fprintf(f, "\n");
@@ -160,8 +164,8 @@ int program_print(const struct program *p, FILE *f, const struct print_options *
             print_segment(p, f, i, o && o->full);
     print_order(p, f);
     if (p->transient_bytes)
-        fprintf(f, "  transient tensors: %s laid out, %s alive at once at most\n", text_bytes(a, p->transient_bytes),
-                text_bytes(b, p->live_bytes));
+        fprintf(f, "  transient tensors: %s laid out, %s alive at once at most\n",
+                text_bytes(a, p->transient_bytes), text_bytes(b, p->live_bytes));
     if (o && o->tensors)
         print_tensors(p, f);
     return ferror(f) ? err_set(e, ERR_IO, "the program could not be printed") : 0;
@@ -171,9 +175,11 @@ void program_print_layout(const struct layout *l, FILE *f) {
     char b[TEXT_UNIT_BYTES];
     for (int c = 0; c < CLASS_COUNT; c++)
         if (l->by_class[c])
-            fprintf(f, "  %-14s %12s\n", tensor_class_name((enum tensor_class)c), text_bytes(b, l->by_class[c]));
+            fprintf(f, "  %-14s %12s\n", tensor_class_name((enum tensor_class)c),
+                    text_bytes(b, l->by_class[c]));
     fprintf(f, "  %-14s %12s   alignment and holes\n", "slack", text_bytes(b, l->slack_bytes));
-    fprintf(f, "  %-14s %12s   (%" PRIu64 " bytes)\n", "arena", text_bytes(b, l->arena_bytes), l->arena_bytes);
+    fprintf(f, "  %-14s %12s   (%" PRIu64 " bytes)\n", "arena", text_bytes(b, l->arena_bytes),
+            l->arena_bytes);
 }
 
 void program_put_json(const struct program *p, struct json_writer *w) {
@@ -226,12 +232,14 @@ void program_put_layout_json(const struct layout *l, struct json_writer *w) {
 }
 
 int program_write_ops_markdown(FILE *f, struct err *e) {
-    fprintf(f, "# Operations\n\nEvery operation a program can hold. This page is generated from src/program/ops.def by "
-               "`make docs`.\n\n| op | category | inputs | outputs | what it computes |\n|---|---|---|---|---|\n");
+    fprintf(f, "# Operations\n\nEvery operation a program can hold. This page is generated from "
+               "src/program/ops.def by "
+               "`make docs`.\n\n| op | category | inputs | outputs | what it computes "
+               "|\n|---|---|---|---|---|\n");
     for (int i = 0; i < OP_COUNT; i++) {
         const struct op_info *o = op_info((enum op_kind)i);
-        fprintf(f, "| `%s` | %s | %s | %s | %s |\n", o->name, op_category_name(o->category), o->in[0] ? o->in : "-",
-                o->out[0] ? o->out : "-", o->what);
+        fprintf(f, "| `%s` | %s | %s | %s | %s |\n", o->name, op_category_name(o->category),
+                o->in[0] ? o->in : "-", o->out[0] ? o->out : "-", o->what);
     }
     fprintf(f, "\nA name in brackets is optional; `x!` is read and also overwritten.\n");
     return ferror(f) ? err_set(e, ERR_IO, "the table of operations could not be written") : 0;

@@ -1,7 +1,9 @@
-// program.c - making programs: tensors, ops, segments, order. Plain data in one region; no arithmetic of models here.
+// program.c - making programs: tensors, ops, segments, order. Plain data in one region; no
+// arithmetic of models here.
 //
-// Constructors never fail towards the caller: out of memory sets p->failed, later calls become harmless, and
-// program_finish reports it once. So the builders read like the mathematics they describe.
+// Constructors never fail towards the caller: out of memory sets p->failed, later calls become
+// harmless, and program_finish reports it once. So the builders read like the mathematics they
+// describe.
 #include "program/program.h"
 
 #include <stdlib.h>
@@ -180,7 +182,8 @@ int program_segment(struct program *p, const char *name, enum segment_role role)
 }
 
 struct op op_make(enum op_kind kind) {
-    return (struct op){.kind = kind, .layer = -1, .group = -1, .peer = -1, .record = -1, .scale = 1.0};
+    return (struct op){
+        .kind = kind, .layer = -1, .group = -1, .peer = -1, .record = -1, .scale = 1.0};
 }
 
 void op_in(struct op *op, int tensor) {
@@ -211,8 +214,8 @@ struct op *program_op(struct program *p, int segment, const struct op *op) {
 void program_order(struct program *p, int segment, int micro, int slot) {
     if (p->failed)
         return;
-    struct order_entry *grown = region_grow(&p->region, p->order, (size_t)p->n_order,
-                                            &p->order_capacity, sizeof *grown);
+    struct order_entry *grown =
+        region_grow(&p->region, p->order, (size_t)p->n_order, &p->order_capacity, sizeof *grown);
     if (!grown) {
         p->failed = ERR_MEMORY;
         return;
@@ -284,7 +287,8 @@ void program_settle_lives(struct program *p, const int *slots) {
 
 int program_sweep(struct program *p, struct err *e) {
     TRY(program_finish(p, e));
-    // A tensor stays when an op touches it or a view of it, or when the host knows it by name (inputs and results).
+    // A tensor stays when an op touches it or a view of it, or when the host knows it by name
+    // (inputs and results).
     int *renumber = region_alloc(&p->region, sizeof *renumber * (size_t)(p->n_tensors + 1));
     if (!renumber)
         return err_set(e, ERR_MEMORY, "out of memory while building the program '%s'", p->name);

@@ -1,13 +1,15 @@
 // program.h - a turn as plain data: tensors, ops, segments and their order.
 //
-// A program is everything one rank does in one turn (a training step, a validation batch, a generation step). It is
-// built once per configuration (build.c, then the techniques that apply.c lists) and then only read: layout.c gives every
-// tensor its bytes, predict/ walks it with clocks, exec/ walks it with a backend, print.c shows it, check.c proves it.
+// A program is everything one rank does in one turn (a training step, a validation batch, a
+// generation step). It is built once per configuration (build.c, then the techniques that apply.c
+// lists) and then only read: layout.c gives every tensor its bytes, predict/ walks it with clocks,
+// exec/ walks it with a backend, print.c shows it, check.c proves it.
 //
 // Invariants (check.c holds them):
 //   1. An op names tensors by index; a view names its root, and roots own the bytes.
-//   2. Ops of a segment are in issue order; the order list says which segment runs when, for which micro-batch, on which
-//      slot. Streams run their ops in issue order; across streams only the waits that sync.c derived hold.
+//   2. Ops of a segment are in issue order; the order list says which segment runs when, for which
+//      micro-batch, on which slot. Streams run their ops in issue order; across streams only the
+//      waits that sync.c derived hold.
 //   3. Within one life (see enum tensor_life) the first access to a tensor is a write.
 //   4. Nothing the host knows per turn is in an op: it is in an input tensor (tokens, hyper, ...).
 #ifndef HAGGLE_PROGRAM_PROGRAM_H
@@ -44,12 +46,14 @@ const char *tensor_class_name(enum tensor_class c);
 // A life is the span over which a tensor's bytes must be its own.
 enum tensor_life {
     LIFE_RUN,     // kept between turns; the same offset in every program of a set
-    LIFE_TURN,    // one copy, from its first access in a turn to its last (gradients, sums over micro-batches)
+    LIFE_TURN,    // one copy, from its first access in a turn to its last (gradients, sums over
+                  // micro-batches)
     LIFE_SLOT,    // one copy per slot; a life per micro-batch (kept from a forward to its backward)
     LIFE_SEGMENT, // one copy; a life per run of a segment
 };
 
-enum { TENSOR_MAX_RANK = 4, TENSOR_ALIGN = 256 }; // 256: what CUDA's allocators give, and a multiple of any cache line
+// 256: what CUDA's allocators give, and a multiple of any cache line.
+enum { TENSOR_MAX_RANK = 4, TENSOR_ALIGN = 256 };
 
 struct tensor {
     const char *name; // logical; parameters carry their HF name
@@ -59,23 +63,31 @@ struct tensor {
     int rank;
     int64_t shape[TENSOR_MAX_RANK]; // of the whole tensor, over all ranks
     int64_t begin[TENSOR_MAX_RANK]; // this rank's slice: first index ...
-    int64_t local[TENSOR_MAX_RANK]; // ... and extent, per dimension; local == shape when not sharded
-    int64_t ld;                     // elements between rows (last-but-one dimension); the last dimension is contiguous
-    int root;                       // -1: owns bytes; else the tensor this is a view of (never itself a view)
-    int64_t root_offset;            // of a view, in elements of the root
-    int slots;                      // copies: 1 unless LIFE_SLOT
-    int layer;                      // the model layer it belongs to; -1 none
-    bool trainable;                 // of weights
-    bool decay;                     // of weights: weight decay applies
-    bool replica;                   // of weights: another rank counts its gradient in the global norm
-    int grad;                       // of weights: the gradient's tensor, -1 none
-    uint64_t bytes;                 // of one copy, unpadded (roots)
-    uint64_t *offset;               // in the arena, one per slot; set by layout (roots and views), NULL before
+    int64_t local[TENSOR_MAX_RANK]; // ... and extent, per dimension; == shape when not sharded
+    int64_t ld; // elements between rows (last-but-one dimension); the last dimension is contiguous
+    int root;   // -1: owns bytes; else the tensor this is a view of (never itself a view)
+    int64_t root_offset; // of a view, in elements of the root
+    int slots;           // copies: 1 unless LIFE_SLOT
+    int layer;           // the model layer it belongs to; -1 none
+    bool trainable;      // of weights
+    bool decay;          // of weights: weight decay applies
+    bool replica;        // of weights: another rank counts its gradient in the global norm
+    int grad;            // of weights: the gradient's tensor, -1 none
+    uint64_t bytes;      // of one copy, unpadded (roots)
+    uint64_t *offset;    // in the arena, one per slot; set by layout (roots and views), NULL before
 };
 
 // ---------------------------------------------------------------- ops
 
-enum op_category { CAT_MATMUL, CAT_ATTENTION, CAT_OTHER, CAT_OPTIMIZER, CAT_DATA, CAT_COMM, CAT_COUNT };
+enum op_category {
+    CAT_MATMUL,
+    CAT_ATTENTION,
+    CAT_OTHER,
+    CAT_OPTIMIZER,
+    CAT_DATA,
+    CAT_COMM,
+    CAT_COUNT
+};
 
 enum op_kind {
 #define OP(kind, name, category, in, out, what) OP_##kind,
@@ -90,7 +102,7 @@ struct op_info {
     const char *in, *out, *what;
 };
 const struct op_info *op_info(enum op_kind kind);
-const char *op_category_name(enum op_category c); // "matmul", "attention", "other", "optimizer", "data", "comm"
+const char *op_category_name(enum op_category c); // "matmul", "attention", "other", ...
 
 enum op_stream { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, STREAM_COUNT };
 const char *op_stream_name(enum op_stream s);
@@ -102,7 +114,8 @@ enum op_flag {
     OP_INVERSE = 1 << 3,    // rope backwards
     OP_WITH_GRAD = 1 << 4,  // loss writes the gradient in place of the logits
     OP_DECAY = 1 << 5,      // adamw: decay applies to this tensor
-    OP_FIRST_GRAD = 1 << 6, // the first contribution of a micro-batch to a weight's gradient: micro-batch 0 overwrites
+    OP_FIRST_GRAD = 1 << 6, // the first contribution of a micro-batch to a weight's gradient:
+                            // micro-batch 0 overwrites
 };
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_WAIT = 6 };
@@ -115,15 +128,17 @@ struct op {
     int n_in, n_out;
     int in[OP_MAX_IN], out[OP_MAX_OUT]; // tensor indices; an absent optional input is -1
     // Sizes. Which fields an op uses:
-    //   matmul*: m n k.   norm*, embed*, act*, swiglu*, add, copy, loss, gather, argmax: m rows, n columns.
-    //   rope: m rows, heads, head_dim.   attention*: batch seq heads kv_heads head_dim (decode: seq = cache capacity).
-    //   embed_dw: k = rows of the table.   adamw, sqnorm, comm: n elements.
+    //   matmul*              m n k
+    //   rope                 m rows, heads, head_dim
+    //   attention*           batch seq heads kv_heads head_dim (decode: seq = the cache's capacity)
+    //   adamw, sqnorm, comm  n elements
+    //   the others           m rows, n columns; embed_dw: k rows of the table
     int64_t m, n, k;
     int64_t batch, seq, heads, kv_heads, head_dim;
     double scale; // matmul, attention: factor; norm: epsilon
     int act;      // enum model_act
-    // Communication: group index of the program; for send and recv the peer's rank, and a channel: messages of one
-    // (sender, receiver, channel) match in order.
+    // Communication: group index of the program; for send and recv the peer's rank, and a channel:
+    // messages of one (sender, receiver, channel) match in order.
     int group, peer, channel;
     // Set by sync.c: event recorded after this op (-1 none) and events waited for before it.
     int record, n_wait, wait[OP_MAX_WAIT];
@@ -154,7 +169,7 @@ struct comm_group {
 };
 
 struct program {
-    const char *name; // "train", "eval", "generate", ...
+    const char *name;     // "train", "eval", "generate", ...
     struct region region; // owns all that follows
     struct tensor *tensors;
     int n_tensors;
@@ -170,56 +185,74 @@ struct program {
     int rank, world;
     struct comm_group groups[PROGRAM_MAX_GROUPS];
     int n_groups;
-    int failed; // first ERR_ code of a constructor that ran out of memory; program_finish reports it
+    int failed; // first code of a constructor that ran out of memory; see program_finish
     // Set by layout:
-    uint64_t transient_bytes;                 // what the turn needs beyond the persistent tensors
-    uint64_t live_bytes;                      // largest sum of transient bytes alive at once: no layout can need less
-    uint64_t peak_by_class[CLASS_COUNT];      // what that sum is made of
+    uint64_t transient_bytes; // what the turn needs beyond the persistent tensors
+    uint64_t live_bytes; // largest sum of transient bytes alive at once: no layout can need less
+    uint64_t peak_by_class[CLASS_COUNT]; // what that sum is made of
 };
 
 // Well-known tensors every program has under these names (program_find):
-#define NAME_TOKENS "in.tokens"       // [B*T] int32
-#define NAME_TARGETS "in.targets"     // [B*T] int32; negative: not trained
-#define NAME_POSITIONS "in.positions" // [B*T] int32
-#define NAME_DOC_START "in.doc_start" // [B*T] int32: first column of the row's own document
-#define NAME_HYPER "in.hyper"         // [HYPER_COUNT] float64
-#define NAME_RESULTS "out.results"    // [RESULT_COUNT] float64
-#define NAME_CLIP "out.clip"          // [CLIP_COUNT] float64
-#define NAME_ROWS "in.rows"           // [B] int32: row of each sequence that generation reads
-#define NAME_IDS "out.ids"            // [B] int32: generated
-#define NAME_INV_FREQ "const.inv_freq" // [D/2] float32
-#define NAME_LOGITS "logits"
+#define NAME_TOKENS    "in.tokens"      // [B*T] int32
+#define NAME_TARGETS   "in.targets"     // [B*T] int32; negative: not trained
+#define NAME_POSITIONS "in.positions"   // [B*T] int32
+#define NAME_DOC_START "in.doc_start"   // [B*T] int32: first column of the row's own document
+#define NAME_HYPER     "in.hyper"       // [HYPER_COUNT] float64
+#define NAME_RESULTS   "out.results"    // [RESULT_COUNT] float64
+#define NAME_CLIP      "out.clip"       // [CLIP_COUNT] float64
+#define NAME_ROWS      "in.rows"        // [B] int32: row of each sequence that generation reads
+#define NAME_IDS       "out.ids"        // [B] int32: generated
+#define NAME_INV_FREQ  "const.inv_freq" // [D/2] float32
+#define NAME_LOGITS    "logits"
 
 // NAME_HYPER: all that the host decides per turn. Doubles: 1 - 0.999 must not lose its digits.
-enum hyper { HYPER_LR, HYPER_BETA1, HYPER_BETA2, HYPER_EPS, HYPER_DECAY, HYPER_CLIP, HYPER_BIAS1, HYPER_BIAS2,
-             HYPER_LOSS_FACTOR, // 1 / trained tokens of the whole step (x loss scale)
-             HYPER_COUNT };
+enum hyper {
+    HYPER_LR,
+    HYPER_BETA1,
+    HYPER_BETA2,
+    HYPER_EPS,
+    HYPER_DECAY,
+    HYPER_CLIP,
+    HYPER_BIAS1,
+    HYPER_BIAS2,
+    HYPER_LOSS_FACTOR, // 1 / trained tokens of the whole step (x loss scale)
+    HYPER_COUNT
+};
 enum result { RESULT_LOSS_SUM, RESULT_TOKENS, RESULT_COUNT };
-enum clip { CLIP_FACTOR, CLIP_NORM, CLIP_SKIP, CLIP_COUNT }; // CLIP_SKIP != 0: gradients not finite, update skipped
+// CLIP_SKIP != 0: gradients not finite, update skipped.
+enum clip { CLIP_FACTOR, CLIP_NORM, CLIP_SKIP, CLIP_COUNT };
 
 // ---------------------------------------------------------------- making and changing programs
 
 struct program *program_new(const char *name);
 void program_free(struct program *p);
-int program_finish(struct program *p, struct err *e); // out of memory during construction surfaces here
+// Out of memory during construction surfaces here.
+int program_finish(struct program *p, struct err *e);
 
-// Adds an unsharded tensor (local = shape) and returns its index; -1 when out of memory (then p->failed is set and
-// everything built on it is ignored, so builders need not check each call).
-int program_tensor(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls, enum tensor_life life, int rank, const int64_t *shape);
-int program_tensor_1d(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls, enum tensor_life life, int64_t n);
-int program_tensor_2d(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls, enum tensor_life life, int64_t rows, int64_t cols);
-// Views share their root's bytes: columns [first, first+cols) of a 2-d tensor; or `rows` x `cols` contiguous elements from `offset`.
+// Adds an unsharded tensor (local = shape) and returns its index; -1 when out of memory (then
+// p->failed is set and everything built on it is ignored, so builders need not check each call).
+int program_tensor(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls,
+                   enum tensor_life life, int rank, const int64_t *shape);
+int program_tensor_1d(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls,
+                      enum tensor_life life, int64_t n);
+int program_tensor_2d(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls,
+                      enum tensor_life life, int64_t rows, int64_t cols);
+// Views share their root's bytes: columns [first, first+cols) of a 2-d tensor; or `rows` x `cols`
+// contiguous elements from `offset`.
 int program_view_columns(struct program *p, const char *name, int of, int64_t first, int64_t cols);
-int program_view_flat(struct program *p, const char *name, int of, int64_t offset, int rank, const int64_t *shape);
-int program_root(const struct program *p, int tensor); // the tensor that owns the bytes
-int64_t tensor_elements(const struct tensor *t);       // of this rank's slice
+int program_view_flat(struct program *p, const char *name, int of, int64_t offset, int rank,
+                      const int64_t *shape);
+int program_root(const struct program *p, int tensor);       // the tensor that owns the bytes
+int64_t tensor_elements(const struct tensor *t);             // of this rank's slice
 int program_find(const struct program *p, const char *name); // -1: none
 
-int program_segment(struct program *p, const char *name, enum segment_role role); // returns its index
-// Appends an op (a copy) and returns its address until the next append to that segment; NULL when out of memory.
+// Returns the new segment's index.
+int program_segment(struct program *p, const char *name, enum segment_role role);
+// Appends an op (a copy) and returns its address until the next append to that segment; NULL when
+// out of memory.
 struct op *program_op(struct program *p, int segment, const struct op *op);
-struct op op_make(enum op_kind kind); // zeroed, no tensors, record -1
-void op_in(struct op *op, int tensor);  // appends to in[]; -1 stands for an absent optional input
+struct op op_make(enum op_kind kind);  // zeroed, no tensors, record -1
+void op_in(struct op *op, int tensor); // appends to in[]; -1 stands for an absent optional input
 void op_out(struct op *op, int tensor);
 void program_order(struct program *p, int segment, int micro, int slot);
 
@@ -229,20 +262,22 @@ struct op_access {
     int tensor; // root
     int how;
 };
-int op_accesses(const struct program *p, const struct op *op, struct op_access out[OP_MAX_IN + OP_MAX_OUT]);
+int op_accesses(const struct program *p, const struct op *op,
+                struct op_access out[OP_MAX_IN + OP_MAX_OUT]);
 
 // Cost of an op from its sizes (cost.c).
 struct op_cost {
-    double flops;       // multiply-adds counted as two
-    double bytes;       // fewest bytes through memory: inputs read once, outputs written once
-    double comm_bytes;  // that this rank sends
+    double flops;      // multiply-adds counted as two
+    double bytes;      // fewest bytes through memory: inputs read once, outputs written once
+    double comm_bytes; // that this rank sends
 };
 struct op_cost op_cost_of(const struct program *p, const struct op *op);
 
-// Promotes transient tensors that both a forward and a backward touch to LIFE_SLOT, with slots[chunk] copies (chunk of
-// the segments that touch them); the others live inside one segment. Called after the last edit.
+// Promotes transient tensors that both a forward and a backward touch to LIFE_SLOT, with
+// slots[chunk] copies (chunk of the segments that touch them); the others live inside one segment.
+// Called after the last edit.
 void program_settle_lives(struct program *p, const int *slots);
-// Drops tensors that no op touches (persistent inputs stay) and renumbers.
+// Drops tensors that no op touches and renumbers.
 int program_sweep(struct program *p, struct err *e);
 
 #endif

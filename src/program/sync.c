@@ -1,11 +1,14 @@
-// sync.c - derives record and wait from what ops read and write, so that no technique ever writes synchronisation.
+// sync.c - derives record and wait from what ops read and write, so that no technique ever writes
+// synchronisation.
 //
-// An op must wait for work on another stream when it reads what that work writes, or overwrites what it reads or writes.
-// Ops are static (a segment is stored once) and run many times, so a wait names an event and means its most recent
-// record: at the point of issue that is the needed run of the recording op or a later one, never an earlier one.
+// An op must wait for work on another stream when it reads what that work writes, or overwrites
+// what it reads or writes. Ops are static (a segment is stored once) and run many times, so a wait
+// names an event and means its most recent record: at the point of issue that is the needed run of
+// the recording op or a later one, never an earlier one.
 //
-// The pass walks the program with the waits found so far and adds what is still missing; added waits order more than
-// they were added for, so it repeats until nothing is missing (two passes in practice; bounded by the op count).
+// The pass walks the program with the waits found so far and adds what is still missing; added
+// waits order more than they were added for, so it repeats until nothing is missing (two passes in
+// practice; bounded by the op count).
 #include "program/sync.h"
 #include "program/walk.h"
 
@@ -16,18 +19,20 @@ struct touch { // the latest access of a kind on one stream
     int index, segment, op;
 };
 
-struct history { // of one copy of a tensor
-    struct touch write;               // latest write: stream in write_stream
-    int write_stream;                 // -1: none this turn
-    struct touch read[STREAM_COUNT];  // reads since the latest write
+struct history {                     // of one copy of a tensor
+    struct touch write;              // latest write: stream in write_stream
+    int write_stream;                // -1: none this turn
+    struct touch read[STREAM_COUNT]; // reads since the latest write
 };
 
-static void need(struct touch *needed, const struct walk_step *step, int stream, const struct touch *t) {
+static void need(struct touch *needed, const struct walk_step *step, int stream,
+                 const struct touch *t) {
     if (t->index > step->before[stream] && t->index > needed[stream].index)
         needed[stream] = *t;
 }
 
-static int add_wait(struct program *p, const struct walk_step *step, const struct touch *on, struct err *e) {
+static int add_wait(struct program *p, const struct walk_step *step, const struct touch *on,
+                    struct err *e) {
     struct op *from = &p->segments[on->segment].ops[on->op];
     struct op *to = &p->segments[step->segment].ops[step->op];
     if (from->record < 0)

@@ -1,7 +1,9 @@
-// update.c - the end of a training step: gradient norm over all weights, the clipping factor, AdamW on each weight.
+// update.c - the end of a training step: gradient norm over all weights, the clipping factor, AdamW
+// on each weight.
 //
-// The host never branches on a gradient: CLIP writes a factor and a skip flag that ADAMW reads. Every hyper-parameter
-// comes from the input tensor NAME_HYPER, so learning rate and step need no new program.
+// The host never branches on a gradient: CLIP writes a factor and a skip flag that ADAMW reads.
+// Every hyper-parameter comes from the input tensor NAME_HYPER, so learning rate and step need no
+// new program.
 #include "program/build.h"
 
 #include <stdio.h>
@@ -25,7 +27,8 @@ static bool updated(const struct tensor *t) {
 }
 
 static int sum_over_ranks(struct program *p, int segment, int squares, int n, int group) {
-    int total = program_tensor_1d(p, "grad.square_sum", DTYPE_F64, CLASS_WORKSPACE, LIFE_SEGMENT, 1);
+    int total =
+        program_tensor_1d(p, "grad.square_sum", DTYPE_F64, CLASS_WORKSPACE, LIFE_SEGMENT, 1);
     struct op sum = op_make(OP_SUM);
     op_in(&sum, squares);
     op_out(&sum, total);
@@ -44,7 +47,8 @@ int build_update(struct program *p, int world_group, struct err *e) {
     int segment = program_segment(p, "update", SEGMENT_UPDATE), n_weights = p->n_tensors, n = 0;
     for (int w = 0; w < n_weights; w++)
         n += updated(&p->tensors[w]) && !p->tensors[w].replica;
-    int squares = program_tensor_1d(p, "grad.squares", DTYPE_F64, CLASS_WORKSPACE, LIFE_SEGMENT, n ? n : 1);
+    int squares =
+        program_tensor_1d(p, "grad.squares", DTYPE_F64, CLASS_WORKSPACE, LIFE_SEGMENT, n ? n : 1);
     int clip = program_tensor_1d(p, NAME_CLIP, DTYPE_F64, CLASS_INPUT, LIFE_RUN, CLIP_COUNT);
     int hyper = program_find(p, NAME_HYPER);
     int64_t one = 1;

@@ -46,8 +46,9 @@ static int shorten(const struct order_entry *order, int n, struct order_entry *o
     return kept;
 }
 
-// Cutting separates forwards from their backwards. (segment, slot) alone says which belong together: a backward ends what
-// the latest forward on its (chunk, slot) began. So each forward gets a fresh number and its backward the same one.
+// Cutting separates forwards from their backwards. (segment, slot) alone says which belong
+// together: a backward ends what the latest forward on its (chunk, slot) began. So each forward
+// gets a fresh number and its backward the same one.
 static int renumber_micro(const struct program *p, struct order_entry *order, int n) {
     int chunks = 1, slots = 1;
     for (int i = 0; i < p->n_segments; i++)
@@ -144,7 +145,8 @@ static int compare_lives(const void *pa, const void *pb) {
 
 int lives_make(struct lives *l, const struct program *p, const struct walk *w, struct err *e) {
     memset(l, 0, sizeof *l);
-    // open[t*max_slots + s]: the life of that copy that is going on, and the micro-batch or entry it belongs to.
+    // open[t*max_slots + s]: the life of that copy that is going on, and the micro-batch or entry
+    // it belongs to.
     struct open {
         int life, owner;
     } *open = NULL;
@@ -167,9 +169,7 @@ int lives_make(struct lives *l, const struct program *p, const struct walk *w, s
             if (t->life == LIFE_RUN)
                 continue;
             int slot = t->life == LIFE_SLOT ? step->slot : 0;
-            int owner = t->life == LIFE_TURN   ? 0
-                        : t->life == LIFE_SLOT ? step->micro
-                                               : step->entry;
+            int owner = t->life == LIFE_TURN ? 0 : t->life == LIFE_SLOT ? step->micro : step->entry;
             struct open *o = &open[access[a].tensor * max_slots + slot];
             if (o->life < 0 || o->owner != owner) {
                 if (l->n == capacity) {

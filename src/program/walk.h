@@ -1,8 +1,9 @@
 // walk.h - a program unrolled in issue order, with what must have happened before each op.
 //
-// sync.c, layout.c and check.c all ask the same two questions: which op touches which copy of which tensor, and does A
-// happen before B? A walk answers both. Time is a vector clock: for every stream, how many of its ops are known to be
-// finished when this op starts (through stream order and the waits sync.c derived).
+// sync.c, layout.c and check.c all ask the same two questions: which op touches which copy of which
+// tensor, and does A happen before B? A walk answers both. Time is a vector clock: for every
+// stream, how many of its ops are known to be finished when this op starts (through stream order
+// and the waits sync.c derived).
 #ifndef HAGGLE_PROGRAM_WALK_H
 #define HAGGLE_PROGRAM_WALK_H
 
@@ -23,9 +24,10 @@ struct walk {
     int n_order;
 };
 
-// `whole` walks every entry of the order; otherwise runs of a repeating pattern are walked three times only: lives span at
-// most the in-flight depth, and the pattern repeats only when every slot is back where it was, so any two lives that can
-// meet in the whole order meet in the shortened one (check.c walks the whole order and so tests that claim).
+// `whole` walks every entry of the order; otherwise runs of a repeating pattern are walked three
+// times only: lives span at most the in-flight depth, and the pattern repeats only when every slot
+// is back where it was, so any two lives that can meet in the whole order meet in the shortened one
+// (check.c walks the whole order and so tests that claim).
 int walk_make(struct walk *w, const struct program *p, bool whole, struct err *e);
 void walk_free(struct walk *w);
 
@@ -33,12 +35,13 @@ static inline const struct op *walk_op(const struct program *p, const struct wal
     return &p->segments[s->segment].ops[s->op];
 }
 
-// A life: one span over which a copy of a tensor must keep its bytes. Lives of the same copy are in order of time.
+// A life: one span over which a copy of a tensor must keep its bytes. Lives of the same copy are in
+// order of time.
 struct life {
-    int tensor, slot; // a root, transient
-    int first, last;  // steps
+    int tensor, slot;             // a root, transient
+    int first, last;              // steps
     int last_index[STREAM_COUNT]; // last op on each stream that touches it, 0 none
-    int before[STREAM_COUNT];     // ops of each stream finished before any op that touches it starts
+    int before[STREAM_COUNT]; // ops of each stream finished before any op that touches it starts
 };
 
 struct lives {

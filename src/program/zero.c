@@ -1,13 +1,15 @@
-// zero.c - ZeRO stage 3 (Rajbhandari et al., 2020): every rank keeps 1/N of the weights, gradients and optimizer state.
+// zero.c - ZeRO stage 3 (Rajbhandari et al., 2020): every rank keeps 1/N of the weights, gradients
+// and optimizer state.
 //
-// Weights are flattened into groups (one per layer and per decay rule; embedding, final norm and head by themselves) and
-// each group's shard is what persists. Around each use:
+// Weights are flattened into groups (one per layer and per decay rule; embedding, final norm and
+// head by themselves) and each group's shard is what persists. Around each use:
 //
-//   gather   ALL_GATHER(shard -> window) on the comm stream, issued `prefetch` groups before the first reader
+//   gather   ALL_GATHER(shard -> window) on the comm stream, `prefetch` groups before the reader
 //   scatter  REDUCE_SCATTER(gradient window -> gradient shard) after the last contribution
 //
-// Windows of layers rotate: prefetch + 1 for weights, 2 for gradients. A gather into a window that an earlier layer still
-// reads is a write after a read, so sync.c makes it wait: the technique says which bytes, never when.
+// Windows of layers rotate: prefetch + 1 for weights, 2 for gradients. A gather into a window that
+// an earlier layer still reads is a write after a read, so sync.c makes it wait: the technique says
+// which bytes, never when.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -16,7 +18,7 @@
 enum { MAX_GROUPS = 4096, GRAD_WINDOWS = 2 };
 
 struct group {
-    int layer;  // -1: outside the layers
+    int layer; // -1: outside the layers
     bool decay;
     int64_t elements, padded; // padded to a multiple of the world
     int shard, shard_grad;    // persistent; of this rank
@@ -28,21 +30,22 @@ struct zero {
     const struct apply_ranks *r;
     struct group *groups;
     int n_groups;
-    int *group_of;       // per weight; -1 not a weight
-    int64_t *offset_of;  // per weight: element inside its group
-    int n_weights;       // tensors before this pass
+    int *group_of;         // per weight; -1 not a weight
+    int64_t *offset_of;    // per weight: element inside its group
+    int n_weights;         // tensors before this pass
     int64_t layer_room[2]; // largest layer group, by decay
 };
 
 static int new_group(struct zero *z, int layer, bool decay) {
     if (z->n_groups == MAX_GROUPS)
         return -1;
-    z->groups[z->n_groups] = (struct group){.layer = layer, .decay = decay, .shard = -1, .shard_grad = -1};
+    z->groups[z->n_groups] =
+        (struct group){.layer = layer, .decay = decay, .shard = -1, .shard_grad = -1};
     return z->n_groups++;
 }
 
-// Layers share a group per decay rule; weights outside layers are groups of their own (an embedding is as large as
-// several layers and must not widen every window).
+// Layers share a group per decay rule; weights outside layers are groups of their own (an embedding
+// is as large as several layers and must not widen every window).
 static int find_group(struct zero *z, const struct tensor *w) {
     for (int i = 0; w->layer >= 0 && i < z->n_groups; i++)
         if (z->groups[i].layer == w->layer && z->groups[i].decay == w->decay)
@@ -91,7 +94,8 @@ static int make_groups(struct zero *z, struct err *e) {
     return 0;
 }
 
-// A run: consecutive ops of one layer index. Weights they read are gathered, gradients they write are scattered.
+// A run: consecutive ops of one layer index. Weights they read are gathered, gradients they write
+// are scattered.
 struct run {
     int first, last; // ops
     int layer;
@@ -107,12 +111,15 @@ static int find_runs(const struct segment *s, struct run *runs) {
     return n;
 }
 
-// The window of a group in a segment. Layers rotate over `count` windows by run; others have one of their own.
-static int window(struct zero *z, const char *kind, int group, int run, int count, enum tensor_class cls) {
+// The window of a group in a segment. Layers rotate over `count` windows by run; others have one of
+// their own.
+static int window(struct zero *z, const char *kind, int group, int run, int count,
+                  enum tensor_class cls) {
     const struct group *g = &z->groups[group];
     char name[64];
     if (g->layer >= 0)
-        snprintf(name, sizeof name, "zero.%s.%s.%d", kind, g->decay ? "decay" : "plain", run % count);
+        snprintf(name, sizeof name, "zero.%s.%s.%d", kind, g->decay ? "decay" : "plain",
+                 run % count);
     else
         snprintf(name, sizeof name, "zero.%s.group%d", kind, group);
     int found = program_find(z->p, name);
@@ -139,12 +146,13 @@ static int exact(struct zero *z, int window_tensor, int group) {
     char name[80];
     snprintf(name, sizeof name, "%s@%d", z->p->tensors[window_tensor].name, group);
     int found = program_find(z->p, name);
-    return found >= 0 ? found
-                      : program_view_flat(z->p, name, window_tensor, 0, 1, &z->groups[group].padded);
+    return found >= 0
+               ? found
+               : program_view_flat(z->p, name, window_tensor, 0, 1, &z->groups[group].padded);
 }
 
-static void emit_gathers(struct zero *z, int segment, const struct segment *old, const struct run *run, int index,
-                         const char *kind, int windows) {
+static void emit_gathers(struct zero *z, int segment, const struct segment *old,
+                         const struct run *run, int index, const char *kind, int windows) {
     bool done[MAX_GROUPS] = {false};
     for (int i = run->first; i <= run->last; i++)
         for (int a = 0; a < old->ops[i].n_in; a++) {
@@ -163,7 +171,8 @@ static void emit_gathers(struct zero *z, int segment, const struct segment *old,
         }
 }
 
-static void emit_scatters(struct zero *z, int segment, const struct segment *old, const struct run *run, int index) {
+static void emit_scatters(struct zero *z, int segment, const struct segment *old,
+                          const struct run *run, int index) {
     bool done[MAX_GROUPS] = {false};
     for (int i = run->first; i <= run->last; i++)
         for (int a = 0; a < old->ops[i].n_out; a++) {
@@ -194,21 +203,25 @@ static int weight_of_gradient(const struct zero *z, int t) {
 }
 
 // Points an op at windows instead of weights and weight gradients.
-static void redirect(struct zero *z, struct op *op, int index, const char *kind, int windows, bool *touched) {
+static void redirect(struct zero *z, struct op *op, int index, const char *kind, int windows,
+                     bool *touched) {
     for (int a = 0; a < op->n_in; a++) {
         int t = op->in[a];
         if (t >= 0 && t < z->n_weights && z->group_of[t] >= 0)
-            op->in[a] = view_of(z, window(z, kind, z->group_of[t], index, windows, CLASS_COMM), t, "");
+            op->in[a] =
+                view_of(z, window(z, kind, z->group_of[t], index, windows, CLASS_COMM), t, "");
     }
     for (int a = 0; a < op->n_out; a++) {
         int w = weight_of_gradient(z, op->out[a]);
         if (w < 0)
             continue;
-        // Inside a run the first contribution overwrites the window; sums over runs and micro-batches are the scatter's.
+        // Inside a run the first contribution overwrites the window; sums over runs and
+        // micro-batches are the scatter's.
         op->flags &= ~(unsigned)OP_FIRST_GRAD;
         op->flags = touched[w] ? op->flags | OP_ACCUMULATE : op->flags & ~(unsigned)OP_ACCUMULATE;
         touched[w] = true;
-        op->out[a] = view_of(z, window(z, "dw", z->group_of[w], index, GRAD_WINDOWS, CLASS_GRADIENT), w, "d.");
+        op->out[a] = view_of(
+            z, window(z, "dw", z->group_of[w], index, GRAD_WINDOWS, CLASS_GRADIENT), w, "d.");
     }
 }
 
@@ -239,7 +252,8 @@ static int rewrite(struct zero *z, int segment, const char *kind, struct err *e)
     return program_finish(p, e);
 }
 
-int zero_apply(struct program *p, int forward, int backward, const struct apply_ranks *r, struct err *e) {
+int zero_apply(struct program *p, int forward, int backward, const struct apply_ranks *r,
+               struct err *e) {
     struct zero z = {.p = p, .r = r, .n_weights = p->n_tensors};
     size_t n = (size_t)p->n_tensors + 1;
     z.groups = region_alloc(&p->region, sizeof *z.groups * MAX_GROUPS);
@@ -252,6 +266,7 @@ int zero_apply(struct program *p, int forward, int backward, const struct apply_
     TRY(rewrite(&z, backward, "bwd", e));
     for (int t = 0; t < z.n_weights; t++)
         if (z.group_of[t] >= 0)
-            p->tensors[t].grad = -1; // the whole weights are gone: program_sweep drops them, update.c sees the shards
+            p->tensors[t].grad = -1; // the whole weights are gone: program_sweep drops them,
+                                     // update.c sees the shards
     return 0;
 }

@@ -50,7 +50,8 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
         s->index[i] = -1;
     TRY(model_shape_open(&s->shape, s->knobs.model, &s->from_folder, e));
     if (s->knobs.seq > s->shape.max_positions)
-        return err_set(e, ERR_USAGE, "seq=%lld is more than the %lld positions of %s; accepted: 1 to %lld",
+        return err_set(e, ERR_USAGE,
+                       "seq=%lld is more than the %lld positions of %s; accepted: 1 to %lld",
                        (long long)s->knobs.seq, (long long)s->shape.max_positions, s->shape.name,
                        (long long)s->shape.max_positions);
     struct program *set[SESSION_PROGRAMS];
@@ -84,11 +85,14 @@ int session_check_memory(const struct session *s, struct err *e) {
     for (int c = 0; c < CLASS_COUNT; c++)
         if (s->layout.by_class[c] && at < (int)sizeof text)
             at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %s", at ? ", " : "",
-                           tensor_class_name((enum tensor_class)c), text_bytes(a, s->layout.by_class[c]));
+                           tensor_class_name((enum tensor_class)c),
+                           text_bytes(a, s->layout.by_class[c]));
     return err_set(e, ERR_MEMORY,
-                   "the run needs %s but %s is %s: %s. Smaller: batch.micro (with more batch.accum for the same step), "
+                   "the run needs %s but %s is %s: %s. Smaller: batch.micro (with more batch.accum "
+                   "for the same step), "
                    "seq, or a smaller model",
-                   text_bytes(a, need), s->knobs.memory ? "the budget (memory=)" : "what the machine has left",
+                   text_bytes(a, need),
+                   s->knobs.memory ? "the budget (memory=)" : "what the machine has left",
                    text_bytes(b, have), text);
 }
 
@@ -117,7 +121,8 @@ static void init_task(void *arg, int thread, int threads) {
             continue;
         }
         model_param_init(job->param, job->seed, i, n, block);
-        dtype_convert((char *)job->out + (size_t)i * dtype_bytes(job->type), job->type, block, DTYPE_F32, (size_t)n);
+        dtype_convert((char *)job->out + (size_t)i * dtype_bytes(job->type), job->type, block,
+                      DTYPE_F32, (size_t)n);
     }
 }
 
@@ -153,7 +158,8 @@ static int load_weights(struct session *s, struct weights *files, struct err *e)
             rc = entry ? weights_read(files, entry, 0, n, at ? at : staging, tensor->dtype, e)
                        : (e ? e->code : ERR_FORMAT);
         } else {
-            struct init_job job = {&param, (uint64_t)s->knobs.seed, n, tensor->dtype, at ? at : staging};
+            struct init_job job = {&param, (uint64_t)s->knobs.seed, n, tensor->dtype,
+                                   at ? at : staging};
             pool_run(s->pool, init_task, &job);
         }
         if (rc == 0 && staging)
@@ -173,8 +179,9 @@ static int write_constants(struct session *s, struct err *e) {
         return err_set(e, ERR_MEMORY, "out of memory for rotary frequencies");
     model_rope_frequencies(&s->shape, frequencies);
     int in = first_program(s);
-    int rc = exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_INV_FREQ), frequencies,
-                        bytes, e);
+    int rc =
+        exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_INV_FREQ),
+                   frequencies, bytes, e);
     free(frequencies);
     return rc;
 }
@@ -200,7 +207,8 @@ int session_start(struct session *s, struct err *e) {
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i])
             set[n++] = s->programs[i];
-    struct exec_options o = {.programs = set, .n_programs = n, .layout = &s->layout, .backend = s->backend};
+    struct exec_options o = {
+        .programs = set, .n_programs = n, .layout = &s->layout, .backend = s->backend};
     TRY(exec_open(&s->exec, &o, e));
     if (s->from_folder)
         TRY(weights_open(&files, s->knobs.model, e));
@@ -226,25 +234,26 @@ void session_close(struct session *s) {
 
 // ---------------------------------------------------------------- turns
 
-int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg, struct trace *trace,
-                struct err *e) {
+int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
+                struct trace *trace, struct err *e) {
     return exec_run(s->exec, s->index[program], feed, arg, trace, e);
 }
 
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e) {
     int in = s->programs[SESSION_TRAIN] ? SESSION_TRAIN : SESSION_EVAL;
-    return exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_HYPER), hyper,
-                      HYPER_COUNT * sizeof *hyper, e);
+    return exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_HYPER),
+                      hyper, HYPER_COUNT * sizeof *hyper, e);
 }
 
-int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT], struct err *e) {
+int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
+                        struct err *e) {
     int in = s->programs[SESSION_TRAIN] ? SESSION_TRAIN : SESSION_EVAL;
-    TRY(exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_RESULTS), results,
-                  RESULT_COUNT * sizeof *results, e));
+    TRY(exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_RESULTS),
+                  results, RESULT_COUNT * sizeof *results, e));
     if (!clip)
         return 0;
-    return exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_CLIP), clip,
-                     CLIP_COUNT * sizeof *clip, e);
+    return exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_CLIP),
+                     clip, CLIP_COUNT * sizeof *clip, e);
 }
 
 double session_step_flops(const struct session *s) {
@@ -263,16 +272,18 @@ double session_step_flops(const struct session *s) {
 
 // ---------------------------------------------------------------- greedy generation
 
-// The generate program recomputes the whole prefix for each token: simple, exact, and enough to look at a model in
-// training. Serving has its own programs with a key/value cache.
-int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths, int64_t batch, int64_t n,
-                     struct err *e) {
+// The generate program recomputes the whole prefix for each token: simple, exact, and enough to
+// look at a model in training. Serving has its own programs with a key/value cache.
+int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths,
+                     int64_t batch, int64_t n, struct err *e) {
     const struct program *p = s->programs[SESSION_GENERATE];
     int x = s->index[SESSION_GENERATE];
     int64_t B = p->batch, T = p->seq;
     if (batch > B || capacity > T)
-        return err_set(e, ERR_INTERNAL, "generation is laid out for %lld x %lld tokens", (long long)B, (long long)T);
-    int in_tokens = program_find(p, "gen." NAME_TOKENS), in_positions = program_find(p, "gen." NAME_POSITIONS);
+        return err_set(e, ERR_INTERNAL, "generation is laid out for %lld x %lld tokens",
+                       (long long)B, (long long)T);
+    int in_tokens = program_find(p, "gen." NAME_TOKENS),
+        in_positions = program_find(p, "gen." NAME_POSITIONS);
     int in_docs = program_find(p, "gen." NAME_DOC_START), in_rows = program_find(p, NAME_ROWS);
     int out_ids = program_find(p, NAME_IDS);
     int32_t *buffer = calloc((size_t)(B * T + 2 * B), sizeof *buffer);
@@ -289,8 +300,9 @@ int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64
     for (int64_t step = 0; rc == 0 && step < n; step++) {
         for (int64_t b = 0; b < batch && rc == 0; b++) {
             if (lengths[b] < 1 || lengths[b] >= capacity)
-                rc = err_set(e, ERR_USAGE, "sequence %lld has %lld tokens; generation needs 1 to %lld", (long long)b,
-                             (long long)lengths[b], (long long)capacity - 1);
+                rc = err_set(e, ERR_USAGE,
+                             "sequence %lld has %lld tokens; generation needs 1 to %lld",
+                             (long long)b, (long long)lengths[b], (long long)capacity - 1);
             else
                 memcpy(buffer + b * T, tokens + b * capacity, (size_t)lengths[b] * sizeof *tokens);
             rows[b] = (int32_t)(b * T + lengths[b] - 1);

@@ -1,8 +1,8 @@
 // session.h - a model at work: its shape, its programs over one arena, the backend that runs them.
 //
-// Two steps, so that memory is known before it is taken: session_plan builds and lays out the programs and touches
-// nothing else (haggle show, budget checks, the tuner); session_start takes the memory and fills the weights. Training,
-// verification and generation are clients.
+// Two steps, so that memory is known before it is taken: session_plan builds and lays out the
+// programs and touches nothing else (haggle show, budget checks, the tuner); session_start takes
+// the memory and fills the weights. Training, verification and generation are clients.
 #ifndef HAGGLE_TRAIN_SESSION_H
 #define HAGGLE_TRAIN_SESSION_H
 
@@ -17,9 +17,10 @@ enum session_program { SESSION_TRAIN, SESSION_EVAL, SESSION_GENERATE, SESSION_PR
 struct session_options {
     const struct knobs *knobs;  // copied
     bool has[SESSION_PROGRAMS]; // which programs the set holds
-    int64_t generate_batch, generate_seq; // of the generate program; 0: 1 and the model's or the recipe's length
-    enum dtype real;            // DTYPE_F32; DTYPE_F64 with the reference backend
-    bool reference;             // the plain backend instead of the fast one
+    int64_t generate_batch,
+        generate_seq; // of the generate program; 0: 1 and the model's or the recipe's length
+    enum dtype real;  // DTYPE_F32; DTYPE_F64 with the reference backend
+    bool reference;   // the plain backend instead of the fast one
     bool keep_gradients, keep_logits; // readable after a turn
 };
 
@@ -46,22 +47,25 @@ void session_close(struct session *s); // also after a failed plan or start
 
 // What the process will hold at its peak: arena, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
-// ERR_MEMORY with bytes by class when the plan does not fit `memory` (or, when that is 0, what the machine has left).
+// ERR_MEMORY with bytes by class when the plan does not fit `memory` (or, when that is 0, what the
+// machine has left).
 int session_check_memory(const struct session *s, struct err *e);
 
 // Inputs and results of a turn. `program` must be in the set.
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e);
-int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT], struct err *e);
-int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg, struct trace *trace,
-                struct err *e);
+int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
+                        struct err *e);
+int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
+                struct trace *trace, struct err *e);
 
-// Persistent tensors by logical name (weights, adam.m.*, adam.v.*): index in the program `in`, or -1.
+// Persistent tensors by logical name (weights, adam.m.*, adam.v.*): index in the program `in`, or
+// -1.
 int session_find(const struct session *s, enum session_program in, const char *name);
 
-// Continues each of `batch` prompts greedily: tokens[batch][capacity], lengths[batch] grow by n (capacity is the generate
-// program's seq). Needs SESSION_GENERATE in the set, batch <= its batch.
-int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths, int64_t batch, int64_t n,
-                     struct err *e);
+// Continues each of `batch` prompts greedily: tokens[batch][capacity], lengths[batch] grow by n
+// (capacity is the generate program's seq). Needs SESSION_GENERATE in the set, batch <= its batch.
+int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths,
+                     int64_t batch, int64_t n, struct err *e);
 
 // Floating-point operations of one training step: the model's own, and all that are run.
 double session_step_flops(const struct session *s);

@@ -1,5 +1,6 @@
-// verify.c - see verify.h. The order matters: loss, logits and greedy tokens use the weights as loaded; the AdamW steps
-// come last because they change them, and the first of them leaves the gradients to compare.
+// verify.c - see verify.h. The order matters: loss, logits and greedy tokens use the weights as
+// loaded; the AdamW steps come last because they change them, and the first of them leaves the
+// gradients to compare.
 #include "train/verify.h"
 #include "base/file.h"
 #include "model/safetensors.h"
@@ -21,7 +22,7 @@ struct verifier {
     struct session s;
     struct safetensors *ref;
     struct reference json;
-    int32_t *tokens; // [B][T+1]
+    int32_t *tokens;                                   // [B][T+1]
     int32_t *inputs, *targets, *positions, *doc_start; // [B*T]
     int64_t B, T;
     struct err *e;
@@ -100,7 +101,8 @@ static int read_json(struct reference *j, const char *path, struct err *e) {
     struct region strings = {0};
     struct json_reader r;
     const char *key;
-    *j = (struct reference){.clip = 1.0, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1};
+    *j = (struct reference){
+        .clip = 1.0, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1};
     TRY(file_read_all(path, 16 << 20, &text, &bytes, e));
     json_reader_init(&r, path, text, bytes, &strings, e);
     json_enter_object(&r);
@@ -127,32 +129,39 @@ static int read_json(struct reference *j, const char *path, struct err *e) {
 }
 
 // Integers may be int32 or int64 in the file.
-static int read_ids(struct verifier *v, const char *name, int64_t rows, int64_t cols, int32_t **out) {
+static int read_ids(struct verifier *v, const char *name, int64_t rows, int64_t cols,
+                    int32_t **out) {
     const struct safetensors_entry *t = safetensors_find(v->ref, name);
     if (!t || t->rank != 2 || (t->dtype != DTYPE_I32 && t->dtype != DTYPE_I64) ||
         (rows && t->dims[0] != rows) || (cols && t->dims[1] != cols))
-        return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s' of the expected form (2 dimensions, integers)",
-                       v->out->dir, name);
+        return err_set(
+            v->e, ERR_FORMAT,
+            "%s: ref.safetensors has no '%s' of the expected form (2 dimensions, integers)",
+            v->out->dir, name);
     size_t n = (size_t)t->elements;
     *out = calloc(n + 1, sizeof **out);
     int64_t *wide = t->dtype == DTYPE_I64 ? calloc(n + 1, sizeof *wide) : NULL;
-    int rc = !*out || (t->dtype == DTYPE_I64 && !wide) ? err_set(v->e, ERR_MEMORY, "out of memory while verifying") : 0;
+    int rc = !*out || (t->dtype == DTYPE_I64 && !wide)
+                 ? err_set(v->e, ERR_MEMORY, "out of memory while verifying")
+                 : 0;
     if (rc == 0)
-        rc = safetensors_read(v->ref, t, 0, t->elements, wide ? (void *)wide : (void *)*out, t->dtype, v->e);
+        rc = safetensors_read(v->ref, t, 0, t->elements, wide ? (void *)wide : (void *)*out,
+                              t->dtype, v->e);
     for (size_t i = 0; rc == 0 && wide && i < n; i++)
         (*out)[i] = (int32_t)wide[i];
     free(wide);
     for (size_t i = 0; rc == 0 && i < n; i++)
         if ((*out)[i] < 0 || (*out)[i] >= v->s.shape.vocab)
-            rc = err_set(v->e, ERR_FORMAT, "%s: '%s' holds id %d; the model's vocabulary is %lld", v->out->dir, name,
-                         (*out)[i], (long long)v->s.shape.vocab);
+            rc = err_set(v->e, ERR_FORMAT, "%s: '%s' holds id %d; the model's vocabulary is %lld",
+                         v->out->dir, name, (*out)[i], (long long)v->s.shape.vocab);
     return rc;
 }
 
 static int find_sizes(struct verifier *v) {
     const struct safetensors_entry *t = safetensors_find(v->ref, "tokens");
     if (!t || t->rank != 2 || t->dims[0] < 1 || t->dims[1] < 2 || t->elements > (1 << 26))
-        return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no 'tokens' of shape [B, T+1]", v->out->dir);
+        return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no 'tokens' of shape [B, T+1]",
+                       v->out->dir);
     v->B = v->out->batch = t->dims[0];
     v->T = v->out->seq = t->dims[1] - 1;
     return 0;
@@ -163,20 +172,22 @@ static int find_sizes(struct verifier *v) {
 static int start(struct verifier *v, const struct knobs *base, bool reference) {
     struct knobs k = *base;
     if (v->B > 65536 || v->T > 1048576)
-        return err_set(v->e, ERR_FORMAT, "%s: 'tokens' is [%lld, %lld]; accepted: up to [65536, 1048577]", v->out->dir,
-                       (long long)v->B, (long long)v->T + 1);
+        return err_set(v->e, ERR_FORMAT,
+                       "%s: 'tokens' is [%lld, %lld]; accepted: up to [65536, 1048577]",
+                       v->out->dir, (long long)v->B, (long long)v->T + 1);
     snprintf(k.model, sizeof k.model, "%s", v->out->dir);
     k.batch_micro = v->B, k.batch_accum = 1, k.seq = v->T;
     k.optim_decay_all = true; // the reference decays every parameter
     const struct safetensors_entry *greedy = safetensors_find(v->ref, "greedy");
-    struct session_options o = {.knobs = &k,
-                                .has = {true, true, greedy != NULL},
-                                .generate_batch = v->B,
-                                .generate_seq = greedy && greedy->rank == 2 ? VERIFY_PROMPT + greedy->dims[1] : 0,
-                                .real = DTYPE_F32,
-                                .reference = reference,
-                                .keep_gradients = true,
-                                .keep_logits = true};
+    struct session_options o = {
+        .knobs = &k,
+        .has = {true, true, greedy != NULL},
+        .generate_batch = v->B,
+        .generate_seq = greedy && greedy->rank == 2 ? VERIFY_PROMPT + greedy->dims[1] : 0,
+        .real = DTYPE_F32,
+        .reference = reference,
+        .keep_gradients = true,
+        .keep_logits = true};
     TRY(session_plan(&v->s, &o, v->e));
     TRY(session_start(&v->s, v->e));
     v->out->vocab = v->s.shape.vocab;
@@ -222,16 +233,16 @@ static int set_hyper(struct verifier *v, int step) {
 }
 
 // Compares a tensor of ours with one of the reference, read in one piece each.
-static int compare(struct verifier *v, enum session_program in, const char *ours, const char *ref, double *diff,
-                   double *norm) {
+static int compare(struct verifier *v, enum session_program in, const char *ours, const char *ref,
+                   double *diff, double *norm) {
     int t = session_find(&v->s, in, ours);
     const struct safetensors_entry *r = safetensors_find(v->ref, ref);
     if (t < 0)
         return err_set(v->e, ERR_FORMAT, "%s: the model has no tensor '%s'", v->out->dir, ours);
     int64_t n = tensor_elements(&v->s.programs[in]->tensors[t]);
     if (!r || r->elements != n)
-        return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s' of %lld elements", v->out->dir, ref,
-                       (long long)n);
+        return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s' of %lld elements",
+                       v->out->dir, ref, (long long)n);
     float *a = malloc((size_t)n * sizeof *a + 1), *b = malloc((size_t)n * sizeof *b + 1);
     int rc = a && b ? 0 : err_set(v->e, ERR_MEMORY, "out of memory while comparing '%s'", ours);
     if (rc == 0)
@@ -263,7 +274,8 @@ static int check_greedy(struct verifier *v) {
         return 0;
     int32_t *expected = NULL, *tokens = NULL;
     int64_t *lengths = NULL, n = v->s.programs[SESSION_GENERATE]->seq - VERIFY_PROMPT, wrong = 0;
-    int64_t capacity = VERIFY_PROMPT + n, prompt = v->T + 1 < VERIFY_PROMPT ? v->T + 1 : VERIFY_PROMPT;
+    int64_t capacity = VERIFY_PROMPT + n,
+            prompt = v->T + 1 < VERIFY_PROMPT ? v->T + 1 : VERIFY_PROMPT;
     int rc = read_ids(v, "greedy", v->B, n, &expected);
     if (rc == 0) {
         tokens = calloc((size_t)(v->B * capacity), sizeof *tokens);
@@ -298,8 +310,10 @@ static int check_gradients(struct verifier *v) {
             return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s'", v->out->dir, ref);
         TRY(compare(v, SESSION_TRAIN, ours, ref, &diff, &norm));
         bool noise = v->json.has_grad_norm && norm < VERIFY_GRAD_NOISE * global;
-        snprintf(label, sizeof label, "grad %.120s%s", p.name, noise ? " (noise: against the global norm)" : "");
-        TRY(add_figure(v, label, diff / (noise ? global : norm), noise ? VERIFY_GRAD_NOISE : VERIFY_GRAD));
+        snprintf(label, sizeof label, "grad %.120s%s", p.name,
+                 noise ? " (noise: against the global norm)" : "");
+        TRY(add_figure(v, label, diff / (noise ? global : norm),
+                       noise ? VERIFY_GRAD_NOISE : VERIFY_GRAD));
     }
     return 0;
 }
@@ -315,7 +329,8 @@ static int check_steps(struct verifier *v) {
         if (i == 0) {
             TRY(check_gradients(v));
             if (v->json.has_grad_norm)
-                TRY(add_figure(v, "gradient norm", fabs(clip[CLIP_NORM] - v->json.grad_norm) / v->json.grad_norm,
+                TRY(add_figure(v, "gradient norm",
+                               fabs(clip[CLIP_NORM] - v->json.grad_norm) / v->json.grad_norm,
                                VERIFY_GRAD));
         }
         if (i < v->json.n_losses) {
@@ -345,13 +360,16 @@ static int verify(struct verifier *v, const struct knobs *k, bool reference) {
     size_t off = 0;
     for (size_t i = 0; i < v->out->n_figures; i++)
         off += !v->out->figures[i].ok;
-    return err_set(v->e, ERR_NUMERIC, "%s: %zu of %zu figures are off", v->out->dir, off, v->out->n_figures);
+    return err_set(v->e, ERR_NUMERIC, "%s: %zu of %zu figures are off", v->out->dir, off,
+                   v->out->n_figures);
 }
 
-int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out, struct err *e) {
+int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out,
+                  struct err *e) {
     memset(out, 0, sizeof *out);
     if (strlen(dir) >= sizeof out->dir)
-        return err_set(e, ERR_USAGE, "%s: the path is longer than %zu bytes", dir, sizeof out->dir - 1);
+        return err_set(e, ERR_USAGE, "%s: the path is longer than %zu bytes", dir,
+                       sizeof out->dir - 1);
     snprintf(out->dir, sizeof out->dir, "%s", dir);
     out->ok = true;
     struct verifier v = {.out = out, .e = e};
@@ -370,14 +388,15 @@ void verify_free(struct verify_result *r) {
 }
 
 static void print_figure(FILE *f, const struct verify_figure *x) {
-    fprintf(f, "  %-4s %-44s %9.2e  (limit %.0e)\n", x->ok ? "ok" : "OFF", x->name, x->value, x->limit);
+    fprintf(f, "  %-4s %-44s %9.2e  (limit %.0e)\n", x->ok ? "ok" : "OFF", x->name, x->value,
+            x->limit);
 }
 
 void verify_print(const struct verify_result *r, FILE *f, bool all) {
     const struct verify_figure *worst = NULL;
     size_t n = 0;
-    fprintf(f, "%s: batch %lld x %lld, vocabulary %lld\n", r->dir, (long long)r->batch, (long long)r->seq,
-            (long long)r->vocab);
+    fprintf(f, "%s: batch %lld x %lld, vocabulary %lld\n", r->dir, (long long)r->batch,
+            (long long)r->seq, (long long)r->vocab);
     for (size_t i = 0; i < r->n_figures; i++) {
         const struct verify_figure *x = &r->figures[i];
         bool gradient = strncmp(x->name, "grad ", 5) == 0;

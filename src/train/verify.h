@@ -1,8 +1,9 @@
-// verify.h - is this engine right? Compares it with what a reference computed on the same checkpoint.
+// verify.h - is this engine right? Compares it with what a reference computed on the same
+// checkpoint.
 //
-// A folder of the form: an HF model folder plus ref.safetensors (tokens [B,T+1]; logits [B,T,V]; grad.<parameter> of the mean
-// loss; greedy [B,N], the greedy continuation of the first 16 tokens) and ref.json (loss, grad_norm, losses of AdamW steps
-// with their settings).
+// A folder of the form: an HF model folder plus ref.safetensors (tokens [B,T+1]; logits [B,T,V];
+// grad.<parameter> of the mean loss; greedy [B,N], the greedy continuation of the first 16 tokens)
+// and ref.json (loss, grad_norm, losses of AdamW steps with their settings).
 #ifndef HAGGLE_TRAIN_VERIFY_H
 #define HAGGLE_TRAIN_VERIFY_H
 
@@ -15,12 +16,13 @@
 enum { VERIFY_PROMPT = 16, VERIFY_MAX_LOSSES = 1024 };
 
 // What is tolerated in float32; docs/numerics.md says why.
-#define VERIFY_LOSS 1e-5   // relative
+#define VERIFY_LOSS   1e-5 // relative
 #define VERIFY_LOGITS 1e-4 // L2 of the difference over L2 of the reference
-#define VERIFY_GRAD 1e-4   // the same, per parameter
-#define VERIFY_STEPS 1e-3  // relative, each of the losses
-// A gradient that is zero in exact arithmetic (a key bias shifts all scores of a row alike) is rounding noise in both
-// engines. Below this share of the global norm a parameter is compared with the global norm instead of its own.
+#define VERIFY_GRAD   1e-4 // the same, per parameter
+#define VERIFY_STEPS  1e-3 // relative, each of the losses
+// A gradient that is zero in exact arithmetic (a key bias shifts all scores of a row alike) is
+// rounding noise in both engines. Below this share of the global norm a parameter is compared with
+// the global norm instead of its own.
 #define VERIFY_GRAD_NOISE 1e-6
 
 struct verify_figure {
@@ -37,8 +39,10 @@ struct verify_result {
     bool ok;
 };
 
-// ERR_NUMERIC when any figure is off (the result is then complete); other codes when the comparison could not be made.
-int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out, struct err *e);
+// ERR_NUMERIC when any figure is off (the result is then complete); other codes when the comparison
+// could not be made.
+int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out,
+                  struct err *e);
 void verify_free(struct verify_result *r);
 // One line per figure; with `all` unset, gradients are summed up by the worst one.
 void verify_print(const struct verify_result *r, FILE *f, bool all);

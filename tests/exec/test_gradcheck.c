@@ -1,6 +1,7 @@
-// test_gradcheck.c - gradients of whole models against central differences of the loss, in float64, for every family and for
-// odd vocabularies, widths, head counts and lengths; with masked targets, several documents per row and several
-// micro-batches. No fixture is needed: the mathematics checks itself.
+// test_gradcheck.c - gradients of whole models against central differences of the loss, in float64,
+// for every family and for odd vocabularies, widths, head counts and lengths; with masked targets,
+// several documents per row and several micro-batches. No fixture is needed: the mathematics checks
+// itself.
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
 #include "exec/exec.h"
@@ -37,7 +38,8 @@ static void make_batch(struct model *m, int64_t batch, int64_t seq, uint64_t see
     m->trained = 0;
     (void)batch;
     for (size_t i = 0; i < n; i++) {
-        int64_t t = (int64_t)i % seq, cut = seq > 4 ? seq / 2 : 0; // two documents per row when there is room
+        int64_t t = (int64_t)i % seq,
+                cut = seq > 4 ? seq / 2 : 0; // two documents per row when there is room
         int64_t start = cut && t >= cut ? cut : 0;
         m->tokens[i] = (int32_t)rng_below(seed, 1, i, (uint64_t)m->shape.vocab);
         bool masked = rng_below(seed, 3, i, 4) == 0 && i + 1 < n;
@@ -52,25 +54,35 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     const struct model *m = arg;
     int64_t at = m->rows * micro;
     (void)e;
-    *out = (struct exec_batch){m->tokens + at, m->targets + at, m->positions + at, m->doc_start + at};
+    *out =
+        (struct exec_batch){m->tokens + at, m->targets + at, m->positions + at, m->doc_start + at};
     return 0;
 }
 
-static void open_model(struct model *m, struct model_shape shape, int64_t batch, int64_t seq, int micro, int lora) {
+static void open_model(struct model *m, struct model_shape shape, int64_t batch, int64_t seq,
+                       int micro, int lora) {
     struct err e = {0};
     *m = (struct model){.shape = shape, .rows = batch * seq, .micro = micro};
-    struct apply a = {.build = {.kind = BUILD_TRAIN, .shape = &m->shape, .batch = batch, .seq = seq, .real = DTYPE_F64,
+    struct apply a = {.build = {.kind = BUILD_TRAIN,
+                                .shape = &m->shape,
+                                .batch = batch,
+                                .seq = seq,
+                                .real = DTYPE_F64,
                                 .keep_gradients = true},
-                      .micro_batches = micro, .lora_rank = lora, .lora_scale = 0.7};
+                      .micro_batches = micro,
+                      .lora_rank = lora,
+                      .lora_scale = 0.7};
     if (model_shape_check(&m->shape, &e) != 0 || apply_program(&m->p, "train", &a, &e) != 0 ||
-        layout_set(&m->p, 1, &m->layout, &e) != 0 || check_layout(m->p, m->layout.arena_bytes, &e) != 0 ||
-        mem_open(&m->mem, &e) != 0 || cpu_reference_open(&m->backend, m->mem, &e) != 0 ||
+        layout_set(&m->p, 1, &m->layout, &e) != 0 ||
+        check_layout(m->p, m->layout.arena_bytes, &e) != 0 || mem_open(&m->mem, &e) != 0 ||
+        cpu_reference_open(&m->backend, m->mem, &e) != 0 ||
         exec_open(&m->x, &(struct exec_options){&m->p, 1, &m->layout, m->backend}, &e) != 0)
         fail_msg("%s: %s", shape.name, e.text);
     for (int t = 0; t < m->p->n_tensors; t++) {
         const struct tensor *w = &m->p->tensors[t];
         double *at = exec_host_address(m->x, 0, t);
-        // Larger than a real init, and nothing at 0 or 1: every term of every gradient should matter.
+        // Larger than a real init, and nothing at 0 or 1: every term of every gradient should
+        // matter.
         for (int64_t i = 0; w->cls == CLASS_WEIGHT && i < tensor_elements(w); i++)
             at[i] = 0.3 * rng_normal(7, (uint64_t)t, (uint64_t)i) + (w->rank == 1 ? 0.8 : 0.0);
     }
@@ -121,11 +133,12 @@ static void check_tensor(struct model *m, int t, double *worst) {
         double down = loss_of(m);
         at[i] = was;
         double numeric = (up - down) / (2 * h), off = fabs(numeric - kept[i]);
-        // Central differences in float64 carry about 1e-16/h of rounding and h^2 of curvature: 1e-10 absolute is noise.
+        // Central differences in float64 carry about 1e-16/h of rounding and h^2 of curvature:
+        // 1e-10 absolute is noise.
         double bound = 1e-6 * largest + 2e-9;
         if (off > bound)
-            fail_msg("%s: d loss / d %s[%lld] is %.12g, differences say %.12g", m->shape.name, w->name, (long long)i,
-                     kept[i], numeric);
+            fail_msg("%s: d loss / d %s[%lld] is %.12g, differences say %.12g", m->shape.name,
+                     w->name, (long long)i, kept[i], numeric);
         *worst = off / (largest + 1e-12) > *worst ? off / (largest + 1e-12) : *worst;
     }
     free(kept);
@@ -141,25 +154,56 @@ static void check_model(struct model_shape shape, int64_t batch, int64_t seq, in
             check_tensor(&m, t, &worst);
             checked++;
         }
-    print_message("%-12s %d x %d x %d%s: %d tensors, worst %.1e\n", shape.name, (int)batch, (int)seq, micro,
-                  lora ? " LoRA" : "", checked, worst);
+    print_message("%-12s %d x %d x %d%s: %d tensors, worst %.1e\n", shape.name, (int)batch,
+                  (int)seq, micro, lora ? " LoRA" : "", checked, worst);
     assert_true(checked > 0);
     close_model(&m);
 }
 
 static struct model_shape gpt2(void) {
-    return (struct model_shape){.name = "gpt2", .family = FAMILY_GPT2, .vocab = 37, .width = 15, .layers = 2, .heads = 3,
-                                .kv_heads = 3, .head_dim = 5, .ffn = 22, .max_positions = 9, .tied = true,
-                                .norm = NORM_LAYER, .act = ACT_GELU_TANH, .norm_eps = 1e-5f, .learned_positions = true,
-                                .qkv_bias = true, .out_bias = true, .mlp_bias = true, .packed_qkv = true,
-                                .in_out_weights = true, .init_std = 0.02f, .bos_id = -1, .eos_id = -1};
+    return (struct model_shape){.name = "gpt2",
+                                .family = FAMILY_GPT2,
+                                .vocab = 37,
+                                .width = 15,
+                                .layers = 2,
+                                .heads = 3,
+                                .kv_heads = 3,
+                                .head_dim = 5,
+                                .ffn = 22,
+                                .max_positions = 9,
+                                .tied = true,
+                                .norm = NORM_LAYER,
+                                .act = ACT_GELU_TANH,
+                                .norm_eps = 1e-5f,
+                                .learned_positions = true,
+                                .qkv_bias = true,
+                                .out_bias = true,
+                                .mlp_bias = true,
+                                .packed_qkv = true,
+                                .in_out_weights = true,
+                                .init_std = 0.02f,
+                                .bos_id = -1,
+                                .eos_id = -1};
 }
 
 static struct model_shape llama(void) {
-    return (struct model_shape){.name = "llama", .family = FAMILY_LLAMA, .vocab = 29, .width = 11, .layers = 2,
-                                .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 13, .max_positions = 64,
-                                .norm = NORM_RMS, .act = ACT_SWIGLU, .norm_eps = 1e-5f, .rope = {.theta = 10000},
-                                .init_std = 0.02f, .bos_id = -1, .eos_id = -1};
+    return (struct model_shape){.name = "llama",
+                                .family = FAMILY_LLAMA,
+                                .vocab = 29,
+                                .width = 11,
+                                .layers = 2,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .head_dim = 6,
+                                .ffn = 13,
+                                .max_positions = 64,
+                                .norm = NORM_RMS,
+                                .act = ACT_SWIGLU,
+                                .norm_eps = 1e-5f,
+                                .rope = {.theta = 10000},
+                                .init_std = 0.02f,
+                                .bos_id = -1,
+                                .eos_id = -1};
 }
 
 static void test_gpt2(void **state) {
@@ -179,7 +223,11 @@ static void test_llama(void **state) {
     struct model_shape s = llama();
     check_model(s, 2, 7, 1, 0); // untied, grouped heads, head_dim independent of width
     s.tied = true;
-    s.rope = (struct model_rope){.theta = 500, .llama3 = true, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4,
+    s.rope = (struct model_rope){.theta = 500,
+                                 .llama3 = true,
+                                 .factor = 8,
+                                 .low_freq_factor = 1,
+                                 .high_freq_factor = 4,
                                  .original_max_positions = 16};
     check_model(s, 1, 8, 3, 0);
     s.qkv_bias = s.out_bias = s.mlp_bias = true;
@@ -193,7 +241,8 @@ static void test_qwen(void **state) {
     s.family = FAMILY_QWEN2, s.qkv_bias = true, s.tied = true;
     check_model(s, 2, 6, 1, 0);
     snprintf(s.name, sizeof s.name, "qwen3");
-    s.family = FAMILY_QWEN3, s.qkv_bias = false, s.qk_norm = true, s.heads = 3, s.kv_heads = 1, s.head_dim = 4;
+    s.family = FAMILY_QWEN3, s.qkv_bias = false, s.qk_norm = true, s.heads = 3, s.kv_heads = 1,
+    s.head_dim = 4;
     check_model(s, 2, 7, 2, 0);
     s.tied = false, s.vocab = 1;
     check_model(s, 1, 5, 1, 0);
@@ -218,7 +267,8 @@ static void test_accumulation(void **state) {
         if (w->cls != CLASS_WEIGHT || w->grad < 0)
             continue;
         int other = program_find(split.p, w->name);
-        double *x = exec_host_address(whole.x, 0, w->grad), *y = exec_host_address(split.x, 0, split.p->tensors[other].grad);
+        double *x = exec_host_address(whole.x, 0, w->grad),
+               *y = exec_host_address(split.x, 0, split.p->tensors[other].grad);
         double diff = 0, norm = 0;
         for (int64_t i = 0; i < tensor_elements(w); i++)
             diff += (x[i] - y[i]) * (x[i] - y[i]), norm += x[i] * x[i];
@@ -230,8 +280,9 @@ static void test_accumulation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2), cmocka_unit_test(test_llama),        cmocka_unit_test(test_qwen),
-        cmocka_unit_test(test_lora), cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_qwen),         cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_accumulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-// test_rooms.c - programs the engine does not run yet: they must build, lay out, simulate, print and pass every check, so that
-// the design is known to have room for them. And every check must fail when the thing it checks is broken.
+// test_rooms.c - programs the engine does not run yet: they must build, lay out, simulate, print
+// and pass every check, so that the design is known to have room for them. And every check must
+// fail when the thing it checks is broken.
 #include "predict/predict.h"
 #include "program/apply.h"
 #include "program/check.h"
@@ -16,7 +17,8 @@
 
 enum { MAX_RANKS = 8 };
 
-// Stages that are alike: the head and the embedding of this shape cost almost nothing beside a layer.
+// Stages that are alike: the head and the embedding of this shape cost almost nothing beside a
+// layer.
 static struct model_shape even_shape(int64_t layers) {
     struct model_shape s;
     struct err e = {0};
@@ -45,7 +47,8 @@ static void build_world(struct world *w, struct apply a) {
             fail_msg("rank %d: %s", r, e.text);
         if (layout_set(&w->ranks[r], 1, &w->layouts[r], &e) != 0)
             fail_msg("rank %d: %s", r, e.text);
-        if (check_program(w->ranks[r], &e) != 0 || check_layout(w->ranks[r], w->layouts[r].arena_bytes, &e) != 0)
+        if (check_program(w->ranks[r], &e) != 0 ||
+            check_layout(w->ranks[r], w->layouts[r].arena_bytes, &e) != 0)
             fail_msg("rank %d: %s", r, e.text);
         // Compact: within 5 % of the largest sum of live tensors.
         assert_true((double)w->ranks[r]->transient_bytes <= 1.05 * (double)w->ranks[r]->live_bytes);
@@ -81,7 +84,9 @@ static void print_all(const struct world *w, const char *must_show) {
     FILE *f = open_memstream(&text, &bytes);
     assert_non_null(f);
     for (int r = 0; r < w->n; r++) {
-        assert_int_equal(program_print(w->ranks[r], f, &(struct print_options){.full = true, .tensors = true}, &e), 0);
+        assert_int_equal(program_print(w->ranks[r], f,
+                                       &(struct print_options){.full = true, .tensors = true}, &e),
+                         0);
         assert_int_equal(program_print(w->ranks[r], f, NULL, &e), 0);
     }
     fclose(f);
@@ -108,8 +113,9 @@ static int count_ops(const struct program *p, enum op_kind kind) {
 }
 
 static struct apply training(const struct model_shape *s, int micro_batches) {
-    return (struct apply){.build = {.kind = BUILD_TRAIN, .shape = s, .batch = 2, .seq = 64, .real = DTYPE_F32},
-                          .micro_batches = micro_batches};
+    return (struct apply){
+        .build = {.kind = BUILD_TRAIN, .shape = s, .batch = 2, .seq = 64, .real = DTYPE_F32},
+        .micro_batches = micro_batches};
 }
 
 // ---------------------------------------------------------------- one rank
@@ -132,7 +138,8 @@ static void test_one_rank(void **state) {
         }
 }
 
-// Thousands of micro-batches cost a list: the program's segments do not grow, and layout stays quick.
+// Thousands of micro-batches cost a list: the program's segments do not grow, and layout stays
+// quick.
 static void test_many_micro_batches(void **state) {
     (void)state;
     struct model_shape s = even_shape(4);
@@ -157,7 +164,8 @@ static void test_zero3(void **state) {
     build_world(&sharded, a);
     a.ranks = (struct apply_ranks){0};
     build_world(&whole, a);
-    uint64_t all = class_bytes(whole.ranks[0], CLASS_WEIGHT), part = class_bytes(sharded.ranks[0], CLASS_WEIGHT);
+    uint64_t all = class_bytes(whole.ranks[0], CLASS_WEIGHT),
+             part = class_bytes(sharded.ranks[0], CLASS_WEIGHT);
     assert_true(part >= all / 4 && part < all / 4 + 4096); // a quarter, and padding
     assert_int_equal(class_bytes(sharded.ranks[0], CLASS_OPTIMIZER), 2 * part);
     // Every layer is gathered in the forward and again in the backward, for each micro-batch.
@@ -169,7 +177,8 @@ static void test_zero3(void **state) {
     struct world eager;
     build_world(&eager, a);
     assert_true(with < simulate(&eager, &slow_link, NULL));
-    assert_true(eager.layouts[0].arena_bytes < sharded.layouts[0].arena_bytes); // and its windows are what it costs
+    assert_true(eager.layouts[0].arena_bytes <
+                sharded.layouts[0].arena_bytes); // and its windows are what it costs
     print_all(&sharded, "all_gather");
     free_world(&eager);
     free_world(&whole);
@@ -210,7 +219,8 @@ static void test_interleaved(void **state) {
     enum { P = 4, V = 2, M = 16 };
     struct model_shape s = even_shape(16);
     struct apply a = training(&s, M);
-    a.ranks = (struct apply_ranks){.world = P, .stages = P, .chunks = V, .schedule = SCHEDULE_INTERLEAVED};
+    a.ranks = (struct apply_ranks){
+        .world = P, .stages = P, .chunks = V, .schedule = SCHEDULE_INTERLEAVED};
     struct world w, plain;
     double idle, idle_plain;
     build_world(&w, a);
@@ -219,8 +229,10 @@ static void test_interleaved(void **state) {
     simulate(&w, &fast_link, &idle);
     simulate(&plain, &fast_link, &idle_plain);
     assert_true(fabs(idle_plain - (double)(P - 1) / (M + P - 1)) < 0.03);
-    assert_true(fabs(idle - (double)(P - 1) / (V * M + P - 1)) < 0.03); // the bubble shrinks by the chunks
-    assert_true(count_ops(w.ranks[1], OP_SEND) > count_ops(plain.ranks[1], OP_SEND)); // and messages multiply
+    assert_true(fabs(idle - (double)(P - 1) / (V * M + P - 1)) <
+                0.03); // the bubble shrinks by the chunks
+    assert_true(count_ops(w.ranks[1], OP_SEND) >
+                count_ops(plain.ranks[1], OP_SEND)); // and messages multiply
     print_all(&w, "chunk");
     free_world(&plain);
     free_world(&w);
@@ -231,10 +243,12 @@ static void test_decode(void **state) {
     struct model_shape s;
     struct err e = {0};
     assert_int_equal(model_shape_builtin(&s, "llama-1b", &e), 0);
-    struct apply a = {.build = {.kind = BUILD_DECODE, .shape = &s, .batch = 8, .seq = 2048, .real = DTYPE_F32}};
+    struct apply a = {
+        .build = {.kind = BUILD_DECODE, .shape = &s, .batch = 8, .seq = 2048, .real = DTYPE_F32}};
     struct world w;
     build_world(&w, a);
-    uint64_t kv = 2u * 16 * 8 * 2048 * 8 * 64 * 4; // k and v, layers, batch, capacity, kv heads, head, bytes
+    uint64_t kv =
+        2u * 16 * 8 * 2048 * 8 * 64 * 4; // k and v, layers, batch, capacity, kv heads, head, bytes
     assert_int_equal(class_bytes(w.ranks[0], CLASS_KV), kv);
     assert_true(simulate(&w, &fast_link, NULL) > 0);
     print_all(&w, "attention_decode");
@@ -246,7 +260,8 @@ static void test_decode(void **state) {
     assert_int_equal(apply_program(&set[1], "generate", &g, &e), 0);
     assert_int_equal(layout_set(set, 2, &both, &e), 0);
     assert_int_equal(both.by_class[CLASS_WEIGHT], w.layouts[0].by_class[CLASS_WEIGHT]);
-    int a_wte = program_find(set[0], "model.embed_tokens.weight"), b_wte = program_find(set[1], "model.embed_tokens.weight");
+    int a_wte = program_find(set[0], "model.embed_tokens.weight"),
+        b_wte = program_find(set[1], "model.embed_tokens.weight");
     assert_int_equal(set[0]->tensors[a_wte].offset[0], set[1]->tensors[b_wte].offset[0]);
     for (int i = 0; i < 2; i++)
         assert_int_equal(check_layout(set[i], both.arena_bytes, &e), 0);
@@ -264,7 +279,9 @@ static void test_lora(void **state) {
     build_world(&lora, a);
     const struct program *p = lora.ranks[0];
     int64_t C = s.width, QD = s.heads * s.head_dim, KD = s.kv_heads * s.head_dim, F = s.ffn;
-    int64_t pairs = 4 * 8 * ((C + QD) + 2 * (C + KD) + (QD + C) + 2 * (C + F) + (F + C)); // layers, rank, in + out
+    int64_t pairs =
+        4 * 8 *
+        ((C + QD) + 2 * (C + KD) + (QD + C) + 2 * (C + F) + (F + C)); // layers, rank, in + out
     assert_int_equal(class_bytes(p, CLASS_OPTIMIZER), (uint64_t)pairs * 2 * 4);
     for (int i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].cls == CLASS_GRADIENT)

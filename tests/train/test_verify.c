@@ -1,4 +1,5 @@
-// test_verify.c - the engine against reference checkpoints, with the plain and with the fast backend.
+// test_verify.c - the engine against reference checkpoints, with the plain and with the fast
+// backend.
 #include "train/verify.h"
 
 #include "base/file.h"

@@ -1,8 +1,9 @@
 // cpu.h - the two CPU backends.
 //
-// `reference` is the truth: plain loops, one thread, float32 or float64 throughout (the dtype of the operands decides;
-// float64 exists for gradient checks). `cpu` is the fast one: SIMD kernels chosen by CPUID, BLAS for matrix products,
-// work split over one thread pool. Every fast kernel is tested against the reference on the case table.
+// `reference` is the truth: plain loops, one thread, float32 or float64 throughout (the dtype of
+// the operands decides; float64 exists for gradient checks). `cpu` is the fast one: SIMD kernels
+// chosen by CPUID, BLAS for matrix products, work split over one thread pool. Every fast kernel is
+// tested against the reference on the case table.
 #ifndef HAGGLE_BACKEND_CPU_H
 #define HAGGLE_BACKEND_CPU_H
 
@@ -17,8 +18,10 @@ struct cpu_options {
 
 int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e);
 // The pool stays the caller's and must outlive the backend.
-int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool, const struct cpu_options *options, struct err *e);
-const char *cpu_backend_blas(const struct backend *b); // what was chosen: "openblas 0.3.21 (SkylakeX)", "builtin"
-const char *cpu_backend_isa(const struct backend *b);  // "avx512"
+int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
+                     const struct cpu_options *options, struct err *e);
+const char *cpu_backend_blas(
+    const struct backend *b); // what was chosen: "openblas 0.3.21 (SkylakeX)", "builtin"
+const char *cpu_backend_isa(const struct backend *b); // "avx512"
 
 #endif
