@@ -227,8 +227,7 @@ static void put_row(const struct bench *b, size_t i, struct json_writer *w) {
         json_member_string(w, "reason", row->reason);
     }
     if (row->n_rounds > 0) {
-        json_put_key(w, "metrics");
-        metrics_put_json(&row->metrics, w);
+        metrics_put_members(&row->metrics, w);
         json_member_double(w, "spread", row->spread);
         json_put_key(w, "rounds");
         json_put_array_begin(w);

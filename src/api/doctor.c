@@ -64,14 +64,15 @@ static bool python_has(const char *module) {
     char code[160];
     snprintf(code, sizeof code,
              "import importlib.util as u, sys; sys.exit(u.find_spec('%s') is None)", module);
-    char *argv[] = {(char *)"python3", (char *)"-c", code, NULL};
+    // Debian's own Python, which Debian's packages are for; not one that shadows it in PATH.
+    char *argv[] = {(char *)"/usr/bin/python3", (char *)"-c", code, NULL};
     posix_spawn_file_actions_t actions;
     pid_t pid;
     int status = -1;
     if (posix_spawn_file_actions_init(&actions) != 0)
         return false;
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    if (posix_spawnp(&pid, "python3", &actions, NULL, argv, environ) == 0)
+    if (posix_spawn(&pid, argv[0], &actions, NULL, argv, environ) == 0)
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
             continue;
     posix_spawn_file_actions_destroy(&actions);

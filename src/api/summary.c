@@ -132,8 +132,7 @@ static void put_run(const struct summary *s, struct json_writer *w) {
 int summary_put_json(const struct summary *s, struct json_writer *w, struct err *e) {
     machine_put_json(&s->machine, w);
     put_run(s, w);
-    json_put_key(w, "metrics");
-    metrics_put_json(&s->result.metrics, w);
+    metrics_put_members(&s->result.metrics, w);
     json_put_key(w, "verdict");
     json_put_object_begin(w);
     json_member_string(w, "text", s->verdict.text);

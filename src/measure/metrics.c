@@ -84,8 +84,7 @@ static void put_split(struct json_writer *w, const struct time_split *s) {
     json_put_object_end(w);
 }
 
-void metrics_put_json(const struct run_metrics *m, struct json_writer *w) {
-    json_put_object_begin(w);
+void metrics_put_members(const struct run_metrics *m, struct json_writer *w) {
     json_member_i64(w, "steps", (int64_t)m->steps);
     json_member_double(w, "wall_s", m->wall_s);
     json_member_i64(w, "tokens", (int64_t)m->tokens);
@@ -120,5 +119,4 @@ void metrics_put_json(const struct run_metrics *m, struct json_writer *w) {
     json_member_string(w, "mfu_formula",
                        "model FLOPs per step (forward + backward, no recompute; hfu: with it) x "
                        "steps / wall time / peak");
-    json_put_object_end(w);
 }

@@ -48,8 +48,8 @@ struct metrics_input {
 // Fills all but memory and loss, which it sets to "not known"; the caller puts those.
 void metrics_compute(struct run_metrics *out, const struct metrics_input *in);
 void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes);
-// An object: tokens_per_s, trained_tokens_per_s, step_ms {p50 ...}, time_split {...}, memory {...}
-// ...
-void metrics_put_json(const struct run_metrics *m, struct json_writer *w);
+// Members of the object the caller has begun: tokens_per_s, trained_tokens_per_s, step_ms {p50 ...},
+// time_split {...}, memory {...} ...
+void metrics_put_members(const struct run_metrics *m, struct json_writer *w);
 
 #endif

@@ -31,12 +31,12 @@ static bool threads_crowded(const struct view *v) {
 static bool matmul_slow(const struct view *v) {
     return v->matmul_of_best > 0 && v->matmul_of_best < NEAR_BEST;
 }
+static bool matmul_unknown(const struct view *v) {
+    return !(v->matmul_of_best > 0);
+}
 static bool small_batch(const struct view *v) {
     // Fewer rows than this and a matmul does not reuse its weights enough to reach the best rate.
     return matmul_slow(v) && v->f->batch_micro > 0 && v->f->batch_micro * v->f->seq < 1024;
-}
-static bool recomputes(const struct view *v) {
-    return v->f->recompute != 0;
 }
 static bool splits_batch(const struct view *v) {
     return v->f->micro_batches > 1;
@@ -68,8 +68,8 @@ static const struct rule {
      "larger matrices reuse each weight more and run nearer the best rate"},
     {TIME_MATMUL, 0, matmul_slow, "cpu.blas",
      "another matmul library may suit these shapes better"},
-    {TIME_MATMUL, 0, recomputes, "recompute",
-     "the forward pass is computed twice; keeping activations trades memory for that time"},
+    {TIME_MATMUL, 0, matmul_unknown, NULL,
+     "how fast this machine could be is not measured: haggle doctor measures it"},
     {TIME_MATMUL, 0, always, NULL,
      "the matmuls run near this machine's best rate: only less work would be faster"},
     {TIME_ATTENTION, 0, threads_idle, "threads", "CPUs of this process are idle"},

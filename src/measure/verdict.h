@@ -18,7 +18,6 @@ struct verdict_facts {
     int threads, cpus;              // used; usable
     int64_t batch_micro, micro_batches, seq;
     int data_workers, data_prefetch; // prefetch counts only when workers is not 0
-    int recompute;                   // != 0: activations are recomputed
     int ranks;
 };
 

@@ -36,7 +36,7 @@ static void put_times(char out[FIELD_BYTES], const struct live_numbers *n) {
         return;
     if (isnan(n->step_p99_ms))
         put(out, "p50 %s", text_duration(unit, 1e-3 * n->step_p50_ms));
-    else if (n->step_p99_ms < 1e4)
+    else if (n->step_p99_ms < 1e3)
         put(out, "p50 %.3g p99 %.3g ms", n->step_p50_ms, n->step_p99_ms);
     else
         put(out, "p50 %.3g p99 %.3g s", 1e-3 * n->step_p50_ms, 1e-3 * n->step_p99_ms);

@@ -16,9 +16,9 @@ base="seq=16 --steps 3 --warmup 1"
     json grid.json 'len(d["rows"]) == 4 and all(r["measured"] for r in d["rows"])' "rows"
     json grid.json '[r["knobs"]["batch.micro"] + r["knobs"]["threads"] for r in d["rows"]] == ["11", "12", "21", "22"]' \
         "the order"
-    json grid.json 'all(len(r["rounds"]) == 2 and r["metrics"]["step_ms"]["n"] == 6 for r in d["rows"])' "rounds"
-    json grid.json 'all(r["metrics"]["memory"]["measured_bytes"] > 1e6 for r in d["rows"])' "memory is measured"
-    json grid.json 'd["rows"][2]["metrics"]["memory"]["predicted_bytes"] > d["rows"][0]["metrics"]["memory"]["predicted_bytes"]' \
+    json grid.json 'all(len(r["rounds"]) == 2 and r["step_ms"]["n"] == 6 for r in d["rows"])' "rounds"
+    json grid.json 'all(r["memory"]["measured_bytes"] > 1e6 for r in d["rows"])' "memory is measured"
+    json grid.json 'd["rows"][2]["memory"]["predicted_bytes"] > d["rows"][0]["memory"]["predicted_bytes"]' \
         "memory by configuration"
     ls runs >/dev/null 2>&1 && fail "a benchmark writes a run's folder"
 
@@ -30,7 +30,7 @@ base="seq=16 --steps 3 --warmup 1"
     [ "$(wc -l <out)" -eq 2 ] || fail "two configurations have not two lines of JSON"
     tail -1 out >refused.json
     json refused.json 'not d["measured"] and d["code"] == "ERR_MEMORY" and "budget" in d["reason"]' "a budget as a row"
-    json refused.json '"metrics" not in d' "a refused row has no figures"
+    json refused.json '"step_ms" not in d' "a refused row has no figures"
     run 3 "nothing fits" bench $base memory=1MiB --repeat 1
     says err "nothing could be measured" "nothing fits"
 
