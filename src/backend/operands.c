@@ -1,7 +1,8 @@
 // operands.c - the table of operand types per op, and the check of a call against it.
 //
-// Letters: f the activations' float type (all f of a call are equal), d float64 (hyper, results, clip, sq), i int32,
-// s float32 (constants such as inverse frequencies), x any type. A capital is the same, but may be absent.
+// Letters: f the activations' float type (all f of a call are equal), d float64 (hyper, results,
+// clip, sq), i int32, s float32 (constants such as inverse frequencies), x any type. A capital is
+// the same, but may be absent.
 #include "backend/operands.h"
 
 #include "model/shape.h"
@@ -43,24 +44,15 @@ static const struct signature signatures[OP_COUNT] = {
     [OP_ATTENTION_DECODE] = {"fffi", "f"},
 };
 
-static const char *const names[OP_COUNT] = {
-#define OP(kind, name, category, in, out, what) name,
-#include "program/ops.def"
-#undef OP
-};
-
-const char *backend_op_name(enum op_kind kind) {
-    return (int)kind >= 0 && kind < OP_COUNT ? names[kind] : "unknown";
-}
-
 static int check_operand(const struct op_call *call, const struct operand *o, char letter,
                          const char *side, int index, enum dtype *float_type, struct err *e) {
-    const char *name = backend_op_name(call->op->kind);
+    const char *name = op_info(call->op->kind)->name;
     bool optional = letter >= 'A' && letter <= 'Z';
     if (optional)
         letter = (char)(letter - 'A' + 'a');
     if (!o->data) {
-        // Tensors without elements have no bytes, so a missing pointer is only wrong where there is work to do.
+        // Tensors without elements have no bytes, so a missing pointer is only wrong where there is
+        // work to do.
         bool empty = call->op->m == 0 && call->op->n == 0 && call->op->batch == 0;
         if (optional || empty)
             return 0;
@@ -98,31 +90,32 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     *float_type = DTYPE_COUNT;
     const struct signature *s = &signatures[op->kind];
     if (!s->in)
-        return err_set(e, ERR_UNSUPPORTED, "%s: no CPU kernel", backend_op_name(op->kind));
+        return err_set(e, ERR_UNSUPPORTED, "%s: no CPU kernel", op_info(op->kind)->name);
     for (int i = 0; s->in[i]; i++)
         TRY(check_operand(call, &call->in[i], s->in[i], "input", i, float_type, e));
     for (int i = 0; s->out[i]; i++)
         TRY(check_operand(call, &call->out[i], s->out[i], "output", i, float_type, e));
     if (op->m < 0 || op->n < 0 || op->k < 0 || op->batch < 0 || op->seq < 0 || op->heads < 0 ||
         op->kv_heads < 0 || op->head_dim < 0)
-        return err_set(e, ERR_INTERNAL, "%s: a size is negative", backend_op_name(op->kind));
+        return err_set(e, ERR_INTERNAL, "%s: a size is negative", op_info(op->kind)->name);
     const unsigned adds = 1u << OP_COPY | 1u << OP_MATMUL | 1u << OP_LOSS_SUM | 1u << OP_EMBED_DW |
                           1u << OP_NORM_DX | 1u << OP_NORM_DW | 1u << OP_MATMUL_DX |
                           1u << OP_MATMUL_DW | 1u << OP_BIAS_DB | 1u << OP_GRAD_SQNORM;
     _Static_assert(OP_GRAD_SQNORM < 32, "the set of ops that add is a 32-bit mask");
     if (op->flags & OP_ACCUMULATE && !(op->kind < 32 && adds >> op->kind & 1))
-        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output", backend_op_name(op->kind));
-    bool attends = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD ||
-                   op->kind == OP_ATTENTION_DECODE;
+        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output",
+                       op_info(op->kind)->name);
+    bool attends =
+        op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
     if (attends && (op->kv_heads == 0 || op->heads % op->kv_heads != 0))
         return err_set(e, ERR_USAGE, "%s: %lld query heads cannot share %lld key/value heads",
-                       backend_op_name(op->kind), (long long)op->heads, (long long)op->kv_heads);
+                       op_info(op->kind)->name, (long long)op->heads, (long long)op->kv_heads);
     if ((op->kind == OP_ROPE || op->kind == OP_ROPE_TABLE) && op->head_dim % 2 != 0)
         return err_set(e, ERR_USAGE, "%s: head dimension %lld is odd, rotary embedding needs pairs",
-                       backend_op_name(op->kind), (long long)op->head_dim);
+                       op_info(op->kind)->name, (long long)op->head_dim);
     if ((op->kind == OP_ACT || op->kind == OP_ACT_BWD) && op->act != ACT_GELU_TANH &&
         op->act != ACT_GELU_ERF && op->act != ACT_RELU)
         return err_set(e, ERR_INTERNAL, "%s: activation %d is not one of a single matrix",
-                       backend_op_name(op->kind), op->act);
+                       op_info(op->kind)->name, op->act);
     return 0;
 }

@@ -1,8 +1,10 @@
-// cases.h - one table of op cases for all that is asked of a backend: right results, right gradients, speed, support.
+// cases.h - one table of op cases for all that is asked of a backend: right results, right
+// gradients, speed, support.
 //
-// A case is an op with sizes and switches; case_open gives it operands (seeded random inputs, poisoned outputs), a backend
-// runs its op_call, case_check_bounds says whether anything outside the op's elements changed. Inputs are the same
-// numbers in every float type: they are drawn as float32.
+// A case is an op with sizes and switches; case_open gives it operands (seeded random inputs,
+// poisoned outputs), a backend runs its op_call, case_check_bounds says whether anything outside
+// the op's elements changed. Inputs are the same numbers in every float type: they are drawn as
+// float32.
 //
 // tests/CMakeLists.txt makes a program of each test_*.c alone, so users include cases.c.
 #ifndef HAGGLE_TESTS_BACKEND_CASES_H
@@ -13,11 +15,11 @@
 #include <stdbool.h>
 
 enum case_option {
-    CASE_PAD = 1 << 0,      // rows further apart than they are long
-    CASE_BARE = 1 << 1,     // without the optional operands (bias, second output)
-    CASE_DOCS = 1 << 2,     // several documents per sequence
-    CASE_PACKED = 1 << 3,   // q k v (and their gradients) are columns of one tensor
-    CASE_IN_PLACE = 1 << 4, // output is the input's memory
+    CASE_PAD = 1 << 0,       // rows further apart than they are long
+    CASE_BARE = 1 << 1,      // without the optional operands (bias, second output)
+    CASE_DOCS = 1 << 2,      // several documents per sequence
+    CASE_PACKED = 1 << 3,    // q k v (and their gradients) are columns of one tensor
+    CASE_IN_PLACE = 1 << 4,  // output is the input's memory
     CASE_UNTRAINED = 1 << 5, // some targets and ids are negative
     CASE_NOT_FINITE = 1 << 6,
 };
@@ -32,15 +34,17 @@ struct backend_case {
 
 size_t case_count(void);
 const struct backend_case *case_at(size_t i);
-void case_name(const struct backend_case *c, char *out, size_t bytes); // "matmul m=7 n=31 k=5 flags=2 options=1"
+void case_name(const struct backend_case *c, char *out,
+               size_t bytes); // "matmul m=7 n=31 k=5 flags=2 options=1"
 
 enum { CASE_PAD_COLUMNS = 5 };
 
-// One operand: `rows` x `columns` elements, `ld` apart, in memory of its own unless it is a view or shares an input's.
+// One operand: `rows` x `columns` elements, `ld` apart, in memory of its own unless it is a view or
+// shares an input's.
 struct case_operand {
     int64_t rows, columns, ld, first_column;
-    char type;   // as in backend/operands.c
-    int fill;    // enum of cases.c
+    char type; // as in backend/operands.c
+    int fill;  // enum of cases.c
     int64_t limit;
     int view_of; // operand of the same list whose memory this is a part of; -1: none
     int same_as; // of outputs: input whose memory this is; -1: none
@@ -57,18 +61,20 @@ struct case_run {
     int n_in, n_out;
 };
 
-// Operands of the case in float_type (fp32 or fp64). Inputs that come from another op (statistics, lse, a rotary table) are
-// made by `reference`, in float64.
-int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type, uint64_t seed,
-              struct backend *reference, struct err *e);
-// The same with the inputs `like` had (an open case of another float type): drawing numbers costs more than most ops.
-int case_open_like(struct case_run *r, const struct backend_case *c, enum dtype float_type, const struct case_run *like,
-                   struct err *e);
+// Operands of the case in float_type (fp32 or fp64). Inputs that come from another op (statistics,
+// lse, a rotary table) are made by `reference`, in float64.
+int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type,
+              uint64_t seed, struct backend *reference, struct err *e);
+// The same with the inputs `like` had (an open case of another float type): drawing numbers costs
+// more than most ops.
+int case_open_like(struct case_run *r, const struct backend_case *c, enum dtype float_type,
+                   const struct case_run *like, struct err *e);
 void case_close(struct case_run *r);
 // Element (row, column) of an operand, as double.
 double case_get(const struct case_operand *o, int64_t row, int64_t column);
 void case_set(struct case_operand *o, int64_t row, int64_t column, double value);
-// False, with a reason, when the run changed an input, a gap between rows, or a neighbour of a view.
+// False, with a reason, when the run changed an input, a gap between rows, or a neighbour of a
+// view.
 bool case_check_bounds(const struct case_run *r, char *why, size_t why_bytes);
 
 #endif

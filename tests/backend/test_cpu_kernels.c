@@ -1,5 +1,5 @@
-// test_cpu_kernels.c - the fast backend against the reference on every case: each instruction set the machine has, 1, 2
-// and 3 threads (equal to the bit), and each BLAS that is installed.
+// test_cpu_kernels.c - the fast backend against the reference on every case: each instruction set
+// the machine has, 1, 2 and 3 threads (equal to the bit), and each BLAS that is installed.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-// Normalised mean square error and largest error relative to the largest value. float32 results of sums of a few hundred
-// terms are near 1e-14 and 1e-6.
+// Normalised mean square error and largest error relative to the largest value. float32 results of
+// sums of a few hundred terms are near 1e-14 and 1e-6.
 static const double NMSE_MAX = 1e-11, ERROR_MAX = 2e-5;
 
 struct world {
@@ -52,7 +52,8 @@ static int teardown(void **state) {
     return 0;
 }
 
-static bool agree(const struct case_operand *got, const struct case_operand *want, char *why, size_t bytes) {
+static bool agree(const struct case_operand *got, const struct case_operand *want, char *why,
+                  size_t bytes) {
     double error = 0, power = 0, worst = 0, largest = 0;
     for (int64_t i = 0; i < want->rows; i++)
         for (int64_t j = 0; j < want->columns; j++) {
@@ -69,11 +70,12 @@ static bool agree(const struct case_operand *got, const struct case_operand *wan
             worst = fmax(worst, fabs(a - b));
             largest = fmax(largest, fabs(b));
         }
-    // bf16 is compared after the same rounding on both sides; a rounding boundary may flip one unit of 2^-8.
+    // bf16 is compared after the same rounding on both sides; a rounding boundary may flip one unit
+    // of 2^-8.
     double slack = want->dtype == DTYPE_BF16 ? 1e4 : 1;
     if (error > NMSE_MAX * slack * power + 1e-30 || worst > ERROR_MAX * slack * largest + 1e-15) {
-        snprintf(why, bytes, "NMSE %.2e, largest error %.2e of %.2e", power > 0 ? error / power : error,
-                 worst, largest);
+        snprintf(why, bytes, "NMSE %.2e, largest error %.2e of %.2e",
+                 power > 0 ? error / power : error, worst, largest);
         return false;
     }
     return true;
@@ -109,8 +111,8 @@ static void test_reference_f32(void **state) {
         compare(w, i, w->reference, "reference fp32", NULL);
 }
 
-static void open_cpu(struct world *w, struct pool *pool, const char *isa, const char *blas, struct backend **out,
-                     int *rc) {
+static void open_cpu(struct world *w, struct pool *pool, const char *isa, const char *blas,
+                     struct backend **out, int *rc) {
     struct cpu_options options = {.blas = blas, .isa = isa};
     struct err e = {0};
     *rc = cpu_backend_open(out, w->mem, pool, &options, &e);
@@ -148,7 +150,8 @@ static void check_isa(void **state, const char *isa) {
                 for (int64_t row = 0; row < a->rows && !a->absent; row++)
                     if (memcmp(element(a, a->memory, row, 0), element(b, b->memory, row, 0),
                                (size_t)a->columns * dtype_bytes(a->dtype)) != 0)
-                        fail_msg("%s: %s: output %d differs between 1 and %d threads", isa, name, o, t + 1);
+                        fail_msg("%s: %s: output %d differs between 1 and %d threads", isa, name, o,
+                                 t + 1);
             }
         for (int t = 0; t < TEAMS; t++)
             case_close(&run[t]);
@@ -185,7 +188,8 @@ static void test_blas(void **state) {
             continue;
         assert_non_null(strstr(cpu_backend_blas(fast), names[b]));
         for (size_t i = 0; i < case_count(); i++)
-            if (case_at(i)->kind == OP_MATMUL || case_at(i)->kind == OP_MATMUL_DX || case_at(i)->kind == OP_MATMUL_DW)
+            if (case_at(i)->kind == OP_MATMUL || case_at(i)->kind == OP_MATMUL_DX ||
+                case_at(i)->kind == OP_MATMUL_DW)
                 compare(w, i, fast, names[b], NULL);
         fast->close(fast);
     }
@@ -194,8 +198,9 @@ static void test_blas(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_f32), cmocka_unit_test(test_generic), cmocka_unit_test(test_avx2),
-        cmocka_unit_test(test_avx512),        cmocka_unit_test(test_blas),
+        cmocka_unit_test(test_reference_f32), cmocka_unit_test(test_generic),
+        cmocka_unit_test(test_avx2),          cmocka_unit_test(test_avx512),
+        cmocka_unit_test(test_blas),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,8 +1,10 @@
-// test_gradients.c - every backward op against central differences of its forward op, in float64 on the reference backend.
+// test_gradients.c - every backward op against central differences of its forward op, in float64 on
+// the reference backend.
 //
-// With the scalar L = sum(weights * forward output), a backward op given dy = weights must return dL/dx. For each case of
-// the table with a backward op, the matching forward case is opened, the backward's own inputs are copied into it, and
-// elements of the differentiated inputs are moved by +-h.
+// With the scalar L = sum(weights * forward output), a backward op given dy = weights must return
+// dL/dx. For each case of the table with a backward op, the matching forward case is opened, the
+// backward's own inputs are copied into it, and elements of the differentiated inputs are moved by
+// +-h.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -34,13 +36,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-// How a backward op relates to its forward: which of its inputs are the forward's (by forward input), and which forward
-// input each of its outputs differentiates.
+// How a backward op relates to its forward: which of its inputs are the forward's (by forward
+// input), and which forward input each of its outputs differentiates.
 struct rule {
     enum op_kind backward, forward;
-    int dy;               // backward input that holds the gradient of forward output 0
-    int from[OP_MAX_IN];  // per forward input: backward input with the same values, or -1 (the forward's own random ones)
-    int wrt[OP_MAX_OUT];  // per backward output: the forward input it is the gradient to
+    int dy;              // backward input that holds the gradient of forward output 0
+    int from[OP_MAX_IN]; // per forward input: backward input with the same values, -1 for none
+    int wrt[OP_MAX_OUT]; // per backward output: the forward input it is the gradient to
 };
 
 static const struct rule rules[] = {
@@ -61,8 +63,8 @@ static double weighted_sum(const struct case_operand *y, const struct case_opera
     return sum;
 }
 
-static double forward_at(struct world *w, struct case_run *f, struct case_operand *x, int64_t row, int64_t column,
-                         double value, const struct case_operand *weights) {
+static double forward_at(struct world *w, struct case_run *f, struct case_operand *x, int64_t row,
+                         int64_t column, double value, const struct case_operand *weights) {
     struct err e = {0};
     double before = case_get(x, row, column);
     case_set(x, row, column, value);
@@ -87,8 +89,8 @@ static void check_elements(struct world *w, struct case_run *f, struct case_oper
                        (2 * h);
         double got = case_get(dx, row, column) - (dx_before ? case_get(dx_before, row, column) : 0);
         if (!(fabs(sign * got - slope) <= 1e-6 * fmax(1e-2, scale)))
-            fail_msg("%s: gradient %" PRId64 ",%" PRId64 " is %.12g, differences give %.12g", name, row, column,
-                     got, slope);
+            fail_msg("%s: gradient %" PRId64 ",%" PRId64 " is %.12g, differences give %.12g", name,
+                     row, column, got, slope);
     }
 }
 
@@ -127,7 +129,8 @@ static void check_case(struct world *w, size_t index, const struct rule *rule) {
 }
 
 static bool small_enough(const struct backend_case *c) {
-    return c->m * c->n * (c->k + 1) < 300000 && c->batch * c->seq * c->seq * c->heads * c->head_dim < 600000;
+    return c->m * c->n * (c->k + 1) < 300000 &&
+           c->batch * c->seq * c->seq * c->heads * c->head_dim < 600000;
 }
 
 static void test_backward_ops(void **state) {
@@ -146,7 +149,8 @@ static void test_backward_ops(void **state) {
 // Column sums are what a bias, a row added to every row, receives.
 static void test_bias_db(void **state) {
     struct world *w = *state;
-    struct backend_case c = {.kind = OP_BIAS_DB, .m = 13, .n = 9}, fc = {.kind = OP_MATMUL, .m = 13, .n = 9, .k = 3};
+    struct backend_case c = {.kind = OP_BIAS_DB, .m = 13, .n = 9},
+                        fc = {.kind = OP_MATMUL, .m = 13, .n = 9, .k = 3};
     struct case_run b, f;
     struct err e = {0};
     assert_int_equal(case_open(&b, &c, DTYPE_F64, 1, w->reference, &e), 0);
@@ -178,7 +182,12 @@ static void test_embed_dw(void **state) {
 // A rotation's gradient is the rotation back.
 static void test_rope_inverse(void **state) {
     struct world *w = *state;
-    struct backend_case c = {.kind = OP_ROPE, .flags = OP_INVERSE, .m = 9, .heads = 2, .head_dim = 6}, fc = c;
+    struct backend_case c = {.kind = OP_ROPE,
+                             .flags = OP_INVERSE,
+                             .m = 9,
+                             .heads = 2,
+                             .head_dim = 6},
+                        fc = c;
     struct case_run b, f;
     struct err e = {0};
     fc.flags = 0;
@@ -194,7 +203,11 @@ static void test_rope_inverse(void **state) {
 // LOSS writes its own gradient: factor x the slope of the sum of row losses.
 static void test_loss_gradient(void **state) {
     struct world *w = *state;
-    struct backend_case c = {.kind = OP_LOSS, .flags = OP_WITH_GRAD, .options = CASE_UNTRAINED | CASE_PAD, .m = 11, .n = 13};
+    struct backend_case c = {.kind = OP_LOSS,
+                             .flags = OP_WITH_GRAD,
+                             .options = CASE_UNTRAINED | CASE_PAD,
+                             .m = 11,
+                             .n = 13};
     struct case_run b, f;
     struct err e = {0};
     assert_int_equal(case_open(&b, &c, DTYPE_F64, 1, w->reference, &e), 0);
@@ -222,8 +235,8 @@ static void test_loss_gradient(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backward_ops), cmocka_unit_test(test_bias_db),
-        cmocka_unit_test(test_embed_dw),     cmocka_unit_test(test_rope_inverse),
+        cmocka_unit_test(test_backward_ops),  cmocka_unit_test(test_bias_db),
+        cmocka_unit_test(test_embed_dw),      cmocka_unit_test(test_rope_inverse),
         cmocka_unit_test(test_loss_gradient),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

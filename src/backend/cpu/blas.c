@@ -1,8 +1,9 @@
 // blas.c - finds a BLAS, makes it single-threaded, calls it.
 //
-// Builtin comes first in "auto": on the shapes of a training step it measures at or above the libraries, allocates
-// nothing, and gives the same bits for any number of threads; the libraries stay selectable for comparison and for
-// machines whose vector unit the builtin kernels do not know.
+// Builtin comes first in "auto": on the shapes of a training step it measures at or above the
+// libraries, allocates nothing, and gives the same bits for any number of threads; the libraries
+// stay selectable for comparison and for machines whose vector unit the builtin kernels do not
+// know.
 #include "backend/cpu/blas.h"
 
 #include <dlfcn.h>
@@ -73,7 +74,8 @@ static void name_openblas(struct blas *b) {
 static void name_blis(struct blas *b) {
     const char *(*version)(void), *(*arch_name)(int);
     int (*arch)(void);
-    bool known = FIND(b->library, "bli_arch_query_id", arch) && FIND(b->library, "bli_arch_string", arch_name);
+    bool known = FIND(b->library, "bli_arch_query_id", arch) &&
+                 FIND(b->library, "bli_arch_string", arch_name);
     snprintf(b->name, sizeof b->name, "blis %s (%s)",
              FIND(b->library, "bli_info_get_version_str", version) ? version() : "",
              known ? arch_name(arch()) : "?");
@@ -92,7 +94,8 @@ static void name_onednn(struct blas *b) {
 }
 
 static bool open_candidate(struct blas *b, const struct candidate *c, struct pool *pool) {
-    // NODELETE: these libraries keep memory and thread-local state that does not survive being unmapped.
+    // NODELETE: these libraries keep memory and thread-local state that does not survive being
+    // unmapped.
     *b = (struct blas){.library = dlopen(c->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     if (!b->library)
         return false;
@@ -118,8 +121,8 @@ static int use_builtin(struct blas *b) {
     return 0;
 }
 
-int blas_open(struct blas *b, const char *name, const struct cpu_kernels *kernels, struct pool *pool,
-              struct err *e) {
+int blas_open(struct blas *b, const char *name, const struct cpu_kernels *kernels,
+              struct pool *pool, struct err *e) {
     bool automatic = !name || strcmp(name, "auto") == 0, known = false;
     if ((automatic && kernels->width >= 8) || (!automatic && strcmp(name, "builtin") == 0))
         return use_builtin(b);
@@ -133,11 +136,13 @@ int blas_open(struct blas *b, const char *name, const struct cpu_kernels *kernel
     if (automatic)
         return use_builtin(b);
     if (!known)
-        return err_set(e, ERR_USAGE, "BLAS '%s' is not one of auto, openblas, blis, onednn, builtin", name);
+        return err_set(e, ERR_USAGE,
+                       "BLAS '%s' is not one of auto, openblas, blis, onednn, builtin", name);
     char tried[512] = "";
     for (size_t i = 0, at = 0; i < N_CANDIDATES && at < sizeof tried; i++)
         if (strcmp(name, candidates[i].kind) == 0)
-            at += (size_t)snprintf(tried + at, sizeof tried - at, "%s%s", at ? ", " : "", candidates[i].file);
+            at += (size_t)snprintf(tried + at, sizeof tried - at, "%s%s", at ? ", " : "",
+                                   candidates[i].file);
     return err_set(e, ERR_UNSUPPORTED, "BLAS '%s' was not found; looked for %s", name, tried);
 }
 
@@ -148,7 +153,8 @@ void blas_close(struct blas *b) {
 }
 
 bool blas_gemm(const struct blas *b, const struct gemm_args *g) {
-    // Products with a vector go to our own kernels: libraries switch to other code there, and it is no faster.
+    // Products with a vector go to our own kernels: libraries switch to other code there, and it is
+    // no faster.
     if (!b->library || g->m < 2 || g->n < 2 || g->k < 1)
         return false;
     float beta = g->accumulate ? 1 : 0;
@@ -159,13 +165,14 @@ bool blas_gemm(const struct blas *b, const struct gemm_args *g) {
         beta = 1;
     }
     if (b->dnnl_sgemm)
-        return b->dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, g->alpha, g->a, g->lda, g->b,
-                             g->ldb, beta, g->c, g->ldc) == 0;
-    if (g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX || g->lda > INT_MAX || g->ldb > INT_MAX ||
-        g->ldc > INT_MAX)
+        return b->dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k, g->alpha, g->a,
+                             g->lda, g->b, g->ldb, beta, g->c, g->ldc) == 0;
+    if (g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX || g->lda > INT_MAX ||
+        g->ldb > INT_MAX || g->ldc > INT_MAX)
         return false;
     enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; // of cblas.h
-    b->cblas_sgemm(ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (int)g->m, (int)g->n,
-                   (int)g->k, g->alpha, g->a, (int)g->lda, g->b, (int)g->ldb, beta, g->c, (int)g->ldc);
+    b->cblas_sgemm(ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (int)g->m,
+                   (int)g->n, (int)g->k, g->alpha, g->a, (int)g->lda, g->b, (int)g->ldb, beta, g->c,
+                   (int)g->ldc);
     return true;
 }

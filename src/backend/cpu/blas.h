@@ -1,7 +1,8 @@
 // blas.h - matrix products from a library found at run time, or from our own kernels ("builtin").
 //
-// Libraries are opened with dlopen, never linked: the program starts on machines that have none. They are told to use one
-// thread and are called from inside pool tasks, so there is one team of threads.
+// Libraries are opened with dlopen, never linked: the program starts on machines that have none.
+// They are told to use one thread and are called from inside pool tasks, so there is one team of
+// threads.
 #ifndef HAGGLE_BACKEND_CPU_BLAS_H
 #define HAGGLE_BACKEND_CPU_BLAS_H
 
@@ -15,17 +16,20 @@ struct blas {
     void *library; // NULL: builtin
     void (*cblas_sgemm)(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
                         int lda, const float *b, int ldb, float beta, float *c, int ldc);
-    int (*dnnl_sgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-                      int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+    int (*dnnl_sgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha,
+                      const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                      float *c, int64_t ldc);
     char name[BLAS_NAME_BYTES]; // "openblas 0.3.21 (SkylakeX)", "builtin"
 };
 
-// name: "auto", "openblas", "blis", "onednn", "builtin". auto is builtin where `kernels` has fused multiply-add, else the
-// first library found, else builtin. ERR_UNSUPPORTED lists the files that were looked for.
-int blas_open(struct blas *out, const char *name, const struct cpu_kernels *kernels, struct pool *pool,
-              struct err *e);
+// name: "auto", "openblas", "blis", "onednn", "builtin". auto is builtin where `kernels` has fused
+// multiply-add, else the first library found, else builtin. ERR_UNSUPPORTED lists the files that
+// were looked for.
+int blas_open(struct blas *out, const char *name, const struct cpu_kernels *kernels,
+              struct pool *pool, struct err *e);
 void blas_close(struct blas *b);
-// One thread's product by the library; false when the library cannot take it (no library, sizes beyond int, vectors).
+// One thread's product by the library; false when the library cannot take it (no library, sizes
+// beyond int, vectors).
 bool blas_gemm(const struct blas *b, const struct gemm_args *g);
 
 #endif

@@ -1,4 +1,5 @@
-// cpu.c - opens the fast CPU backend: instruction set, BLAS, scratch memory, and the function of each op.
+// cpu.c - opens the fast CPU backend: instruction set, BLAS, scratch memory, and the function of
+// each op.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_state.h"
 #include "backend/operands.h"
@@ -44,7 +45,7 @@ static int run(struct backend *b, const struct op_call *call, struct err *e) {
     TRY(backend_check_call(call, &type, e));
     if (type != DTYPE_F32 && type != DTYPE_COUNT)
         return err_set(e, ERR_UNSUPPORTED, "%s: the cpu backend computes in fp32, not %s",
-                       backend_op_name(call->op->kind), dtype_text(type));
+                       op_info(call->op->kind)->name, dtype_text(type));
     return functions[call->op->kind](b->state, call, e);
 }
 
@@ -60,10 +61,11 @@ static int list_isas(struct isa out[3]) {
     int n = 0;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    out[n++] = (struct isa){&cpu_kernels_avx512,
-                            __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                                __builtin_cpu_supports("fma")};
+    out[n++] = (struct isa){&cpu_kernels_avx512, __builtin_cpu_supports("avx512f") &&
+                                                     __builtin_cpu_supports("avx512bw") &&
+                                                     __builtin_cpu_supports("avx512dq") &&
+                                                     __builtin_cpu_supports("avx512vl") &&
+                                                     __builtin_cpu_supports("fma")};
     out[n++] = (struct isa){&cpu_kernels_avx2,
                             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")};
 #endif
@@ -85,7 +87,8 @@ static int choose_isa(const char *name, const struct cpu_kernels **out, struct e
         if (!automatic)
             return err_set(e, ERR_UNSUPPORTED, "this CPU has no %s", name);
     }
-    return err_set(e, ERR_USAGE, "instruction set '%s' is not one of auto, avx512, avx2, generic", name);
+    return err_set(e, ERR_USAGE, "instruction set '%s' is not one of auto, avx512, avx2, generic",
+                   name);
 }
 
 // ---------------------------------------------------------------- open and close

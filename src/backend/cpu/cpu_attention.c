@@ -1,9 +1,10 @@
 // cpu_attention.c - attention dealt to threads in units that need no common memory.
 //
-// Forward: a unit is (sequence, head, block of queries). Backward: a unit is (sequence, kv head), which owns its dk, dv and
-// the dq of its query heads; when those are too few for the threads, two passes with smaller units compute the scores
-// twice instead (7 products for 5). Units are taken from a counter, longest first; kernels_attention.inc sums in an order
-// that does not depend on the units, so neither the dealing nor the choice of passes changes a bit.
+// Forward: a unit is (sequence, head, block of queries). Backward: a unit is (sequence, kv head),
+// which owns its dk, dv and the dq of its query heads; when those are too few for the threads, two
+// passes with smaller units compute the scores twice instead (7 products for 5). Units are taken
+// from a counter, longest first; kernels_attention.inc sums in an order that does not depend on the
+// units, so neither the dealing nor the choice of passes changes a bit.
 #include "backend/cpu/cpu_state.h"
 #include "backend/operands.h"
 
@@ -60,14 +61,15 @@ static void run_units(struct cpu *cpu, const struct op_call *c, int64_t count, p
     struct units u = {.cpu = cpu, .c = c, .count = count};
     u.blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
     // Every element of a T x T half, for D multiply-adds each.
-    cpu_run(cpu, fn, &u, op->batch * op->heads * op->seq * (op->seq / 8 + 1) * (op->head_dim / 8 + 1));
+    cpu_run(cpu, fn, &u,
+            op->batch * op->heads * op->seq * (op->seq / 8 + 1) * (op->head_dim / 8 + 1));
 }
 
 static int check_head_dim(const struct op *op, struct err *e) {
     if (op->head_dim >= 1 && op->head_dim <= ATTN_MAX_D)
         return 0;
     return err_set(e, ERR_UNSUPPORTED, "%s: head dimension %lld is not in [1, %d]",
-                   backend_op_name(op->kind), (long long)op->head_dim, (int)ATTN_MAX_D);
+                   op_info(op->kind)->name, (long long)op->head_dim, (int)ATTN_MAX_D);
 }
 
 // Later blocks of queries see more keys: they go first, so that the last units taken are short.
@@ -134,7 +136,8 @@ int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
     TRY(check_head_dim(op, e));
     int64_t pairs = op->batch * op->kv_heads, blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
-    // One pass keeps pairs / (rounds x threads) of the threads busy; two passes keep all, at 7/5 of the work.
+    // One pass keeps pairs / (rounds x threads) of the threads busy; two passes keep all, at 7/5 of
+    // the work.
     int64_t rounds = (pairs + cpu->threads - 1) / cpu->threads;
     if (cpu->threads == 1 || blocks == 1 || 7 * pairs >= 5 * rounds * cpu->threads) {
         run_units(cpu, c, pairs, backward_units);
@@ -147,11 +150,13 @@ int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
 
 // ---------------------------------------------------------------- generation
 
-static int check_positions(const struct op *op, const int32_t *positions, int64_t rows, struct err *e) {
+static int check_positions(const struct op *op, const int32_t *positions, int64_t rows,
+                           struct err *e) {
     for (int64_t b = 0; b < rows; b++)
         if (positions[b] < 0 || positions[b] >= op->seq)
             return err_set(e, ERR_USAGE, "%s: position %d of sequence %lld is not in [0, %lld)",
-                           backend_op_name(op->kind), positions[b], (long long)b, (long long)op->seq);
+                           op_info(op->kind)->name, positions[b], (long long)b,
+                           (long long)op->seq);
     return 0;
 }
 
@@ -180,7 +185,8 @@ static void decode_units(void *arg, int thread, int threads) {
         u->cpu->kernels->attn_decode(cpu_row(&c->out[0], b) + h * D, cpu_row(&c->in[0], b) + h * D,
                                      cpu_row(&c->in[1], b * op->seq) + h / share * D, c->in[1].ld,
                                      cpu_row(&c->in[2], b * op->seq) + h / share * D, c->in[2].ld,
-                                     positions[b] + 1, D, (float)op->scale, cpu_scratch(u->cpu, thread));
+                                     positions[b] + 1, D, (float)op->scale,
+                                     cpu_scratch(u->cpu, thread));
     }
 }
 

@@ -1,8 +1,9 @@
 // cpu_matmul.c - the three matrix products of a layer, cut into one piece of C per thread.
 //
-// The pieces form a grid of rows and columns chosen for the least work per thread: each thread packs its own B, so few
-// rows of wide pieces are cheapest until the columns run out. With the builtin kernels an element of C is the same
-// however C is cut; with a library it may differ in the last bit between thread counts.
+// The pieces form a grid of rows and columns chosen for the least work per thread: each thread
+// packs its own B, so few rows of wide pieces are cheapest until the columns run out. With the
+// builtin kernels an element of C is the same however C is cut; with a library it may differ in the
+// last bit between thread counts.
 #include "backend/cpu/cpu_state.h"
 
 #include <math.h>
@@ -17,9 +18,10 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 (it often comes from main
-// memory), of A about 3 for each block of columns it is packed for.
-static double piece_cost(const struct gemm_args *g, const struct cpu_kernels *k, int rows, int columns) {
+// Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 (it
+// often comes from main memory), of A about 3 for each block of columns it is packed for.
+static double piece_cost(const struct gemm_args *g, const struct cpu_kernels *k, int rows,
+                         int columns) {
     if (g->few_rows) // B is read once by those who share a column
         return (double)ceil_div(g->n, columns) * (double)(rows > 1 ? 2 : 1);
     double m = (double)(ceil_div(ceil_div(g->m, k->gemm_mr), rows) * k->gemm_mr);

@@ -1,9 +1,11 @@
-// cpu_ops.c - every op but matrix products and attention: splits the work over the pool and calls the kernels.
+// cpu_ops.c - every op but matrix products and attention: splits the work over the pool and calls
+// the kernels.
 //
 // How each kind of op is split, and why that cannot change its result:
 //   element by element   by elements or rows; every element is its own
 //   row by row           by rows; a row is computed by one thread (norm, rope, loss, argmax)
-//   sums over rows       by columns; a column is summed by one thread, rows in order (bias, norm weights, embedding)
+//   sums over rows       by columns; a column is summed by one thread, rows in order (bias,
+//                        norm weights, embedding)
 //   sums over all        by blocks whose size depends on n only, added in order (gradient norm)
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/plain.h"
@@ -32,11 +34,12 @@ struct task {
 
 // ---------------------------------------------------------------- element by element
 
-// Calls `span` with (row, column, n) pieces that cover this thread's share of the op's m x n elements. When every operand
-// is without gaps the matrix is one long row.
+// Calls `span` with (row, column, n) pieces that cover this thread's share of the op's m x n
+// elements. When every operand is without gaps the matrix is one long row.
 typedef void span_fn(const struct task *t, int64_t row, int64_t column, int64_t n);
 
-static void for_spans(const struct task *t, int n_in, int n_out, int thread, int threads, span_fn *span) {
+static void for_spans(const struct task *t, int n_in, int n_out, int thread, int threads,
+                      span_fn *span) {
     const struct op *op = t->c->op;
     int64_t m = op->m, n = op->n, begin, end;
     bool flat = true;
@@ -63,7 +66,7 @@ static void for_spans(const struct task *t, int n_in, int n_out, int thread, int
     int cpu_##name(struct cpu *cpu, const struct op_call *c, struct err *e) {                      \
         (void)e;                                                                                   \
         struct task t = {.cpu = cpu, .c = c};                                                      \
-        cpu_run(cpu, name##_share, &t, c->op->m *c->op->n);                                        \
+        cpu_run(cpu, name##_share, &t, c->op->m * c->op->n);                                       \
         return 0;                                                                                  \
     }
 
@@ -97,9 +100,10 @@ SPAN_OP(swiglu, 2, 1)
 
 static void swiglu_bwd_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    t->cpu->kernels->swiglu_bwd(cpu_row(&c->out[0], row) + column, cpu_row(&c->out[1], row) + column,
-                                cpu_row(&c->in[0], row) + column, cpu_row(&c->in[1], row) + column,
-                                cpu_row(&c->in[2], row) + column, n);
+    t->cpu->kernels->swiglu_bwd(cpu_row(&c->out[0], row) + column,
+                                cpu_row(&c->out[1], row) + column, cpu_row(&c->in[0], row) + column,
+                                cpu_row(&c->in[1], row) + column, cpu_row(&c->in[2], row) + column,
+                                n);
 }
 SPAN_OP(swiglu_bwd, 3, 2)
 
@@ -170,7 +174,8 @@ static void cast_share(void *arg, int thread, int threads) {
         return;
     part.op = &op;
     part.in[0].data = (char *)part.in[0].data + skip_in * (int64_t)dtype_bytes(part.in[0].dtype);
-    part.out[0].data = (char *)part.out[0].data + skip_out * (int64_t)dtype_bytes(part.out[0].dtype);
+    part.out[0].data =
+        (char *)part.out[0].data + skip_out * (int64_t)dtype_bytes(part.out[0].dtype);
     plain_cast(&part, NULL);
 }
 
@@ -209,8 +214,8 @@ int cpu_embed(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const int32_t *ids = c->in[0].data, *positions = c->in[2].data;
     for (int64_t i = 0; i < c->op->m; i++) {
         if (ids[i] < 0 || ids[i] >= c->op->k)
-            return err_set(e, ERR_USAGE, "embed: token id %d of row %lld is not in [0, %lld)", ids[i],
-                           (long long)i, (long long)c->op->k);
+            return err_set(e, ERR_USAGE, "embed: token id %d of row %lld is not in [0, %lld)",
+                           ids[i], (long long)i, (long long)c->op->k);
         if (positions && positions[i] < 0)
             return err_set(e, ERR_USAGE, "embed: position %d of row %lld is negative", positions[i],
                            (long long)i);
@@ -253,7 +258,8 @@ int cpu_gather_rows(struct cpu *cpu, const struct op_call *c, struct err *e) {
         if (rows[i] < 0 || (c->op->k > 0 && rows[i] >= c->op->k))
             return err_set(e, ERR_USAGE, "gather_rows: row %d does not exist", rows[i]);
     for (int64_t i = 0; i < c->op->m; i++)
-        memcpy(cpu_row(&c->out[0], i), cpu_row(&c->in[0], rows[i]), (size_t)c->op->n * sizeof(float));
+        memcpy(cpu_row(&c->out[0], i), cpu_row(&c->in[0], rows[i]),
+               (size_t)c->op->n * sizeof(float));
     return 0;
 }
 
@@ -278,7 +284,7 @@ static void norm_share(void *arg, int thread, int threads) {
                               c->in[1].data, c->in[2].data, c->op->n, (float)c->op->scale,
                               c->op->flags & OP_RMS);
 }
-ROW_OP(norm, c->op->m *c->op->n)
+ROW_OP(norm, c->op->m * c->op->n)
 
 static void norm_dx_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
@@ -287,11 +293,11 @@ static void norm_dx_share(void *arg, int thread, int threads) {
     int64_t begin, end;
     pool_share(c->op->m, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        t->cpu->kernels->norm_dx(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i), cpu_row(&c->in[1], i),
-                                 c->in[2].data, stats + 2 * i, c->op->n, c->op->flags & OP_RMS,
-                                 c->op->flags & OP_ACCUMULATE);
+        t->cpu->kernels->norm_dx(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i),
+                                 cpu_row(&c->in[1], i), c->in[2].data, stats + 2 * i, c->op->n,
+                                 c->op->flags & OP_RMS, c->op->flags & OP_ACCUMULATE);
 }
-ROW_OP(norm_dx, c->op->m *c->op->n)
+ROW_OP(norm_dx, c->op->m * c->op->n)
 
 // libm per element: a table is made once per micro-batch.
 static void rope_table_share(void *arg, int thread, int threads) {
@@ -321,7 +327,7 @@ static void rope_share(void *arg, int thread, int threads) {
         t->cpu->kernels->rope(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i), cpu_row(&c->in[1], i),
                               c->op->heads, c->op->head_dim, c->op->flags & OP_INVERSE);
 }
-ROW_OP(rope, c->op->m *c->op->heads *c->op->head_dim)
+ROW_OP(rope, c->op->m * c->op->heads * c->op->head_dim)
 
 static void loss_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
@@ -381,7 +387,7 @@ static void argmax_share(void *arg, int thread, int threads) {
     for (int64_t i = begin; i < end; i++)
         ids[i] = (int32_t)t->cpu->kernels->argmax(cpu_row(&c->in[0], i), c->op->n);
 }
-ROW_OP(argmax, c->op->m *c->op->n)
+ROW_OP(argmax, c->op->m * c->op->n)
 
 // ---------------------------------------------------------------- sums over rows
 
@@ -392,9 +398,10 @@ static void bias_db_share(void *arg, int thread, int threads) {
     pool_share(c->op->n, 64, thread, threads, &begin, &end);
     if (begin < end)
         t->cpu->kernels->column_sum((float *)c->out[0].data + begin, (float *)c->in[0].data + begin,
-                                    c->in[0].ld, c->op->m, end - begin, c->op->flags & OP_ACCUMULATE);
+                                    c->in[0].ld, c->op->m, end - begin,
+                                    c->op->flags & OP_ACCUMULATE);
 }
-ROW_OP(bias_db, c->op->m *c->op->n)
+ROW_OP(bias_db, c->op->m * c->op->n)
 
 static void norm_dw_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
@@ -405,10 +412,10 @@ static void norm_dw_share(void *arg, int thread, int threads) {
     if (begin < end)
         t->cpu->kernels->norm_dw((float *)c->out[0].data + begin, db ? db + begin : NULL,
                                  (float *)c->in[0].data + begin, c->in[0].ld,
-                                 (float *)c->in[1].data + begin, c->in[1].ld, c->in[2].data, c->op->m,
-                                 end - begin, c->op->flags & OP_ACCUMULATE);
+                                 (float *)c->in[1].data + begin, c->in[1].ld, c->in[2].data,
+                                 c->op->m, end - begin, c->op->flags & OP_ACCUMULATE);
 }
-ROW_OP(norm_dw, c->op->m *c->op->n)
+ROW_OP(norm_dw, c->op->m * c->op->n)
 
 // ---------------------------------------------------------------- update
 
@@ -419,7 +426,8 @@ static void grad_sqnorm_share(void *arg, int thread, int threads) {
     pool_share((n + t->block - 1) / t->block, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         int64_t left = n - i * t->block;
-        t->cpu->partial[i] = t->cpu->kernels->sum_squares(g + i * t->block, left < t->block ? left : t->block);
+        t->cpu->partial[i] =
+            t->cpu->kernels->sum_squares(g + i * t->block, left < t->block ? left : t->block);
     }
 }
 
@@ -453,7 +461,8 @@ static void adamw_share(void *arg, int thread, int threads) {
                                end - begin, t->adamw);
 }
 
-// The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its digits.
+// The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its
+// digits.
 int cpu_adamw(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)e;
     const double *hyper = c->in[1].data, *clip = c->in[2].data;

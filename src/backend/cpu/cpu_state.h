@@ -1,7 +1,9 @@
-// cpu_state.h - the fast CPU backend's state and the pieces its files share. Private to this folder.
+// cpu_state.h - the fast CPU backend's state and the pieces its files share. Private to this
+// folder.
 //
-// cpu.c opens it and finds the function of an op; cpu_ops.c, cpu_matmul.c and cpu_attention.c split an op's work over the
-// pool and call the kernels of one instruction set (kernels.h). Splits never change a result: see each file.
+// cpu.c opens it and finds the function of an op; cpu_ops.c, cpu_matmul.c and cpu_attention.c split
+// an op's work over the pool and call the kernels of one instruction set (kernels.h). Splits never
+// change a result: see each file.
 #ifndef HAGGLE_BACKEND_CPU_STATE_H
 #define HAGGLE_BACKEND_CPU_STATE_H
 
@@ -24,7 +26,7 @@ struct cpu {
     int threads;
     const struct cpu_kernels *kernels;
     struct blas blas;
-    float *scratch; // CPU_SCRATCH_FLOATS per thread
+    float *scratch;  // CPU_SCRATCH_FLOATS per thread
     double *partial; // CPU_SQNORM_BLOCKS
 };
 
@@ -38,12 +40,14 @@ static inline float *cpu_row(const struct operand *o, int64_t row) {
     return (float *)o->data + row * o->ld;
 }
 
-// Runs fn on the whole pool, or on the caller alone when the work (elements touched) is too little to share.
+// Runs fn on the whole pool, or on the caller alone when the work (elements touched) is too little
+// to share.
 void cpu_run(struct cpu *cpu, pool_fn *fn, void *arg, int64_t work);
 
-cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, cpu_norm, cpu_norm_dx, cpu_norm_dw,
-    cpu_bias_db, cpu_rope_table, cpu_rope, cpu_act, cpu_act_bwd, cpu_swiglu, cpu_swiglu_bwd, cpu_add, cpu_loss,
-    cpu_loss_sum, cpu_argmax, cpu_grad_sqnorm, cpu_clip, cpu_adamw;
+cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, cpu_norm,
+    cpu_norm_dx, cpu_norm_dw, cpu_bias_db, cpu_rope_table, cpu_rope, cpu_act, cpu_act_bwd,
+    cpu_swiglu, cpu_swiglu_bwd, cpu_add, cpu_loss, cpu_loss_sum, cpu_argmax, cpu_grad_sqnorm,
+    cpu_clip, cpu_adamw;
 cpu_fn cpu_matmul, cpu_matmul_dx, cpu_matmul_dw;
 cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_decode;
 

@@ -1,4 +1,5 @@
-// plain.c - ops that move bytes or handle a few doubles, for the reference backend and as the fast one's fallback.
+// plain.c - ops that move bytes or handle a few doubles, for the reference backend and as the fast
+// one's fallback.
 #include "backend/cpu/plain.h"
 #include "backend/operands.h"
 
@@ -58,7 +59,8 @@ int plain_cast(const struct op_call *c, struct err *e) {
     return 0;
 }
 
-// As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no clipping.
+// As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
+// clipping.
 int plain_clip(const struct op_call *c) {
     const double *sq = c->in[0].data, *hyper = c->in[1].data;
     double *out = c->out[0].data, sum = 0;

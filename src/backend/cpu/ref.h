@@ -6,7 +6,8 @@
 
 typedef int ref_fn(const struct op_call *call, struct err *e);
 
-// A slot that is NULL is an op without a float type of its own (reference.c runs it) or not a single rank's.
+// A slot that is NULL is an op without a float type of its own (reference.c runs it) or not a
+// single rank's.
 extern ref_fn *const ref_table_f32[OP_COUNT];
 extern ref_fn *const ref_table_f64[OP_COUNT];
 

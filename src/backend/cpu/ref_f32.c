@@ -1,6 +1,6 @@
 // ref_f32.c - the reference kernels in float32 (sums still in double).
-#define REAL float
-#define REF(name) name##_f32
+#define REAL          float
+#define REF(name)     name##_f32
 #define REAL_FN(name) name##f
 #include "backend/cpu/ref_ops.inc"
 #include "backend/cpu/ref_attention.inc"

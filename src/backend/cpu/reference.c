@@ -1,6 +1,8 @@
-// reference.c - the reference backend: picks the float32 or float64 kernel by the operands' type, one thread.
+// reference.c - the reference backend: picks the float32 or float64 kernel by the operands' type,
+// one thread.
 //
-// Ops without a float type of their own (zero, copy, cast, clip) are here, once; the fast backend shares clip.
+// Ops without a float type of their own (zero, copy, cast, clip) are here, once; the fast backend
+// shares clip.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/ref.h"
@@ -29,8 +31,9 @@ static int run(struct backend *b, const struct op_call *call, struct err *e) {
     else if (type == DTYPE_COUNT)
         return 0; // every operand is empty
     if (!fn)
-        return err_set(e, ERR_UNSUPPORTED, "%s: the reference backend computes in fp32 and fp64, not %s",
-                       backend_op_name(kind), dtype_text(type));
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: the reference backend computes in fp32 and fp64, not %s",
+                       op_info(kind)->name, dtype_text(type));
     return fn(call, e);
 }
 

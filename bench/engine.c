@@ -1,0 +1,64 @@
+// engine.c - see engine.h.
+#include "engine.h"
+
+#include <math.h>
+#include <string.h>
+
+static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    const struct engine *g = arg;
+    int64_t at = micro * g->batch.rows;
+    (void)e;
+    *out = (struct exec_batch){g->batch.tokens + at, g->batch.targets + at, g->batch.positions + at,
+                               g->batch.doc_start + at};
+    return 0;
+}
+
+int engine_open(struct engine *g, const char *model, const char *blas, int64_t B, int64_t T,
+                int threads, struct err *e) {
+    struct knobs k;
+    knobs_init(&k);
+    k.batch_micro = B, k.seq = T, k.threads = threads;
+    TRY(knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, e));
+    TRY(knobs_set(&k, "cpu.blas", blas, SET_BY_COMMAND_LINE, e));
+    struct session_options o = {.knobs = &k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    TRY(session_plan(&g->s, &o, e));
+    TRY(session_start(&g->s, e));
+    TRY(dataset_open(&g->data, &(struct dataset_options){.seed = 1, .seq = T}, e));
+    struct loader_options lo = {.dataset = g->data,
+                                .batch = B,
+                                .micro_batches = 1,
+                                .replicas = 1,
+                                .prefetch = 2,
+                                .workers = 1};
+    return loader_open(&g->loader, &lo, g->s.mem, e);
+}
+
+void engine_close(struct engine *g) {
+    if (g->loader)
+        loader_close(g->loader);
+    if (g->data)
+        dataset_close(g->data);
+    session_close(&g->s);
+    memset(g, 0, sizeof *g);
+}
+
+int engine_step(struct engine *g, struct trace *trace, struct err *e) {
+    TRY(loader_next(g->loader, &g->batch, e));
+    double t = (double)++g->step;
+    double h[HYPER_COUNT] = {[HYPER_LR] = 1e-4,
+                             [HYPER_BETA1] = 0.9,
+                             [HYPER_BETA2] = 0.999,
+                             [HYPER_EPS] = 1e-8,
+                             [HYPER_DECAY] = 0.01,
+                             [HYPER_CLIP] = 1.0,
+                             [HYPER_BIAS1] = 1 - pow(0.9, t),
+                             [HYPER_BIAS2] = 1 - pow(0.999, t),
+                             [HYPER_LOSS_FACTOR] = 1.0 / (double)g->batch.step_trained_tokens};
+    double results[RESULT_COUNT];
+    TRY(session_set_hyper(&g->s, h, e));
+    TRY(session_run(&g->s, SESSION_TRAIN, feed, g, trace, e));
+    TRY(session_get_results(&g->s, results, NULL, e));
+    loader_release(g->loader);
+    return isfinite(results[RESULT_LOSS_SUM]) ? 0
+                                              : err_set(e, ERR_NUMERIC, "the loss is not finite");
+}

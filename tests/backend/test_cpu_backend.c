@@ -1,0 +1,287 @@
+// test_cpu_backend.c - what the case table cannot say: how backends open, what they refuse and in
+// which words, values that are not finite, and the accuracy of the vector functions in their tails.
+#include "backend/cpu/cpu.h"
+
+#include "model/shape.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct world {
+    struct mem *mem;
+    struct pool *pool;
+    struct backend *backends[4]; // reference, then every instruction set there is
+    int count;
+};
+
+static int setup(void **state) {
+    static struct world w;
+    static const char *const isas[] = {"generic", "avx2", "avx512"};
+    struct err e = {0};
+    if (mem_open(&w.mem, &e) != 0 || pool_open(&w.pool, 2, 0, &e) != 0 ||
+        cpu_reference_open(&w.backends[0], w.mem, &e) != 0)
+        return -1;
+    w.count = 1;
+    for (int i = 0; i < 3; i++)
+        w.count +=
+            cpu_backend_open(&w.backends[w.count], w.mem, w.pool,
+                             &(struct cpu_options){.blas = "builtin", .isa = isas[i]}, &e) == 0;
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct world *w = *state;
+    for (int i = 0; i < w->count; i++)
+        w->backends[i]->close(w->backends[i]);
+    assert_int_equal(mem_bytes(w->mem), 0); // every backend gave its memory back
+    pool_close(w->pool);
+    mem_close(w->mem);
+    return 0;
+}
+
+static struct operand f32(float *p, int64_t ld) {
+    return (struct operand){p, ld, DTYPE_F32};
+}
+
+static struct operand i32(int32_t *p) {
+    return (struct operand){p, 1, DTYPE_I32};
+}
+
+static int run(struct backend *b, const struct op *op, struct op_call *c, struct err *e) {
+    c->op = op;
+    return b->run[op->kind](b, c, e);
+}
+
+static void assert_error(int rc, int code, const struct err *e, const char *part) {
+    assert_int_equal(rc, code);
+    assert_int_equal(e->code, code);
+    if (!strstr(e->text, part))
+        fail_msg("'%s' does not say '%s'", e->text, part);
+}
+
+// ---------------------------------------------------------------- opening
+
+static void test_open(void **state) {
+    struct world *w = *state;
+    struct backend *b;
+    struct err e = {0};
+    struct cpu_options options = {.blas = "auto", .isa = "auto"};
+    assert_int_equal(cpu_backend_open(&b, w->mem, w->pool, &options, &e), 0);
+    assert_true(strlen(cpu_backend_blas(b)) > 0);
+    assert_true(strlen(cpu_backend_isa(b)) > 0);
+    assert_null(b->run[OP_LOAD]);
+    assert_null(b->run[OP_ALL_REDUCE]);
+    void *arena;
+    assert_int_equal(b->arena_take(b, 1 << 20, &arena, &e), 0);
+    memset(arena, 1, 1 << 20);
+    b->arena_give(b, arena);
+    b->close(b);
+    assert_int_equal(cpu_backend_open(&b, w->mem, w->pool, NULL, &e), 0); // all defaults
+    b->close(b);
+    options.isa = "mmx";
+    assert_error(cpu_backend_open(&b, w->mem, w->pool, &options, &e), ERR_USAGE, &e,
+                 "avx512, avx2, generic");
+    options.isa = "auto";
+    options.blas = "mkl";
+    assert_error(cpu_backend_open(&b, w->mem, w->pool, &options, &e), ERR_USAGE, &e, "'mkl'");
+}
+
+// ---------------------------------------------------------------- refusals
+
+static void test_refusals(void **state) {
+    struct world *w = *state;
+    struct err e = {0};
+    float x[64] = {0}, y[64] = {0};
+    double hyper[HYPER_COUNT] = {0};
+    int32_t ids[2] = {1, 9};
+    for (int i = 0; i < w->count; i++) {
+        struct backend *b = w->backends[i];
+        struct op embed = {.kind = OP_EMBED, .m = 2, .n = 4, .k = 5};
+        struct op_call c = {.in = {i32(ids), f32(x, 4)}, .out = {f32(y, 4)}};
+        assert_error(run(b, &embed, &c, &e), ERR_USAGE, &e, "token id 9 of row 1");
+        struct op loss = {.kind = OP_LOSS, .flags = OP_WITH_GRAD, .m = 2, .n = 4};
+        c = (struct op_call){.in = {f32(x, 4), i32(ids), {hyper, 1, DTYPE_F64}},
+                             .out = {f32(x, 4), f32(y, 1)}};
+        x[0] = 3;
+        assert_error(run(b, &loss, &c, &e), ERR_USAGE, &e, "target id 9 of row 1");
+        assert_true(x[0] == 3); // nothing was overwritten
+        struct op act = {.kind = OP_ACT, .m = 2, .n = 4};
+        c = (struct op_call){.in = {{x, 4, DTYPE_BF16}}, .out = {{y, 4, DTYPE_BF16}}};
+        assert_error(run(b, &act, &c, &e), ERR_UNSUPPORTED, &e, "act");
+        assert_non_null(strstr(e.text, "bf16"));
+        c.out[0].dtype = DTYPE_F32;
+        assert_error(run(b, &act, &c, &e), ERR_MISMATCH, &e,
+                     "output 0 is fp32 where bf16 is expected");
+        c = (struct op_call){.in = {f32(x, 4)}};
+        assert_error(run(b, &act, &c, &e), ERR_INTERNAL, &e, "output 0 is missing");
+        act.act = ACT_SWIGLU;
+        c = (struct op_call){.in = {f32(x, 4)}, .out = {f32(y, 4)}};
+        assert_error(run(b, &act, &c, &e), ERR_INTERNAL, &e, "activation");
+        act.act = ACT_RELU;
+        act.flags = OP_ACCUMULATE;
+        assert_error(run(b, &act, &c, &e), ERR_UNSUPPORTED, &e, "cannot add");
+        struct op rope = {.kind = OP_ROPE, .m = 1, .heads = 1, .head_dim = 3};
+        c = (struct op_call){.in = {f32(x, 3), f32(x, 3)}, .out = {f32(y, 3)}};
+        assert_error(run(b, &rope, &c, &e), ERR_USAGE, &e, "head dimension 3 is odd");
+        struct op attention = {
+            .kind = OP_ATTENTION, .batch = 1, .seq = 1, .heads = 3, .kv_heads = 2, .head_dim = 2};
+        c = (struct op_call){.in = {f32(x, 6), f32(x, 4), f32(x, 4), i32(ids)},
+                             .out = {f32(y, 6), f32(y, 1)}};
+        assert_error(run(b, &attention, &c, &e), ERR_USAGE, &e, "3 query heads cannot share 2");
+        struct op decode = {.kind = OP_ATTENTION_DECODE,
+                            .batch = 2,
+                            .seq = 4,
+                            .heads = 1,
+                            .kv_heads = 1,
+                            .head_dim = 2};
+        c = (struct op_call){.in = {f32(x, 2), f32(x, 2), f32(x, 2), i32(ids)}, .out = {f32(y, 2)}};
+        assert_error(run(b, &decode, &c, &e), ERR_USAGE, &e,
+                     "position 9 of sequence 1 is not in [0, 4)");
+        decode.kind = OP_KV_APPEND;
+        decode.m = 2;
+        c = (struct op_call){.in = {f32(x, 2), f32(x, 2), i32(ids), f32(y, 2), f32(y, 2)},
+                             .out = {f32(y, 2), f32(y, 2)}};
+        assert_error(run(b, &decode, &c, &e), ERR_USAGE, &e, "position 9");
+        if (i > 0) {
+            attention.heads = attention.kv_heads = 1;
+            attention.head_dim = 257;
+            c = (struct op_call){.in = {f32(x, 6), f32(x, 4), f32(x, 4)},
+                                 .out = {f32(y, 6), f32(y, 1)}};
+            assert_error(run(b, &attention, &c, &e), ERR_UNSUPPORTED, &e, "head dimension 257");
+        }
+    }
+}
+
+// ---------------------------------------------------------------- not finite, ties
+
+static void test_special_values(void **state) {
+    struct world *w = *state;
+    struct err e = {0};
+    for (int i = 0; i < w->count; i++) {
+        struct backend *b = w->backends[i];
+        for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++) {
+            float h[6] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f, 0}, y[6],
+                  dy[6] = {1, 1, 1, 1, 1, 1};
+            struct op op = {.kind = OP_ACT, .m = 1, .n = 6, .act = kind};
+            struct op_call c = {.in = {f32(h, 6)}, .out = {f32(y, 6)}};
+            assert_int_equal(run(b, &op, &c, &e), 0);
+            assert_true(isnan(y[0]) && y[3] == 1e30f && y[4] == 0 && y[5] == 0);
+            op.kind = OP_ACT_BWD;
+            c = (struct op_call){.in = {f32(dy, 6), f32(h, 6)}, .out = {f32(y, 6)}};
+            assert_int_equal(run(b, &op, &c, &e), 0);
+            assert_true(y[3] == 1 && y[4] == 0);
+            assert_true(kind == ACT_RELU || isnan(y[0]));
+        }
+        float x[600];
+        int32_t id;
+        struct op top = {.kind = OP_ARGMAX, .m = 1, .n = 600};
+        struct op_call c = {.in = {f32(x, 600)}, .out = {i32(&id)}};
+        for (int j = 0; j < 600; j++)
+            x[j] = NAN;
+        assert_int_equal(run(b, &top, &c, &e), 0);
+        assert_int_equal(id, 0); // all NaN: the first
+        x[300] = -INFINITY;
+        assert_int_equal(run(b, &top, &c, &e), 0);
+        assert_int_equal(id, 300);
+        x[420] = x[580] = 2;
+        x[599] = 1;
+        assert_int_equal(run(b, &top, &c, &e), 0);
+        assert_int_equal(id, 420); // the first of equals
+        // An infinite logit must reach the loss and the gradient, so that the update is skipped.
+        float logits[5] = {0, INFINITY, 1, 2, 3}, row_loss;
+        double hyper[HYPER_COUNT] = {[HYPER_LOSS_FACTOR] = 1};
+        int32_t target = 0;
+        struct op loss = {.kind = OP_LOSS, .flags = OP_WITH_GRAD, .m = 1, .n = 5};
+        c = (struct op_call){.in = {f32(logits, 5), i32(&target), {hyper, 1, DTYPE_F64}},
+                             .out = {f32(logits, 5), f32(&row_loss, 1)}};
+        assert_int_equal(run(b, &loss, &c, &e), 0);
+        assert_true(isnan(row_loss) && isnan(logits[1]));
+    }
+}
+
+// clip_grad_norm_: factor = min(1, clip / (norm + 1e-6)); 0 turns clipping off; a norm that is not
+// finite skips.
+static void test_clip(void **state) {
+    struct world *w = *state;
+    struct err e = {0};
+    for (int i = 0; i < w->count; i++) {
+        double sq[2] = {9, 16}, hyper[HYPER_COUNT] = {[HYPER_CLIP] = 1}, clip[CLIP_COUNT];
+        struct op op = {.kind = OP_CLIP, .n = 2};
+        struct op_call c = {.in = {{sq, 1, DTYPE_F64}, {hyper, 1, DTYPE_F64}},
+                            .out = {{clip, 1, DTYPE_F64}}};
+        assert_int_equal(run(w->backends[i], &op, &c, &e), 0);
+        assert_true(clip[CLIP_NORM] == 5 && clip[CLIP_FACTOR] == 1 / (5 + 1e-6) &&
+                    clip[CLIP_SKIP] == 0);
+        hyper[HYPER_CLIP] = 0;
+        assert_int_equal(run(w->backends[i], &op, &c, &e), 0);
+        assert_true(clip[CLIP_FACTOR] == 1 && clip[CLIP_SKIP] == 0);
+        sq[1] = NAN;
+        assert_int_equal(run(w->backends[i], &op, &c, &e), 0);
+        assert_true(clip[CLIP_FACTOR] == 0 && clip[CLIP_SKIP] == 1);
+    }
+}
+
+// ---------------------------------------------------------------- accuracy
+
+// Relative error of each function over its whole range, against libm in double; results so small
+// that a sigmoid in them is no longer a normal number are compared absolutely.
+static void test_accuracy(void **state) {
+    struct world *w = *state;
+    struct err e = {0};
+    enum { N = 60001 };
+    float *x = malloc(N * sizeof *x), *one = malloc(N * sizeof *one), *y = malloc(N * sizeof *y);
+    assert_true(x && one && y);
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i - N / 2) / (N / 2) * 40;
+        one[i] = 1;
+    }
+    for (int i = 1; i < w->count; i++) {
+        double worst[3] = {0, 0, 0};
+        for (int which = 0; which < 3; which++) {
+            struct op op = {.kind = which == 2 ? OP_SWIGLU : OP_ACT, .m = 1, .n = N};
+            op.act = which == 0 ? ACT_GELU_TANH : ACT_GELU_ERF;
+            struct op_call c = {.in = {f32(x, N), f32(one, N)}, .out = {f32(y, N)}};
+            assert_int_equal(run(w->backends[i], &op, &c, &e), 0);
+            for (int j = 0; j < N; j++) {
+                double h = (double)x[j], want;
+                if (which == 0) // as h sigmoid(2u): 1 + tanh(u) itself has no digits left near -1
+                    want = h / (1 + exp(-2 * 0.79788456080286535588 * (h + 0.044715 * h * h * h)));
+                else if (which == 1)
+                    want = 0.5 * h * erfc(-h * 0.70710678118654752440);
+                else
+                    want = h / (1 + exp(-h));
+                double error = fabs((double)y[j] - want) / fmax(fabs(want), 1e-31);
+                worst[which] = fmax(worst[which], error);
+            }
+        }
+        // SiLU is exp, one addition and one division: 2 ulp. The exponents of the GELUs carry the
+        // rounding of u and x^2 into the tails, less so where multiplication and addition are
+        // fused.
+        bool fused = strcmp(cpu_backend_isa(w->backends[i]), "generic") != 0;
+        if (worst[2] > 2.5e-7 || worst[0] > 2e-5 || worst[1] > (fused ? 6e-7 : 1e-5))
+            fail_msg("%s: relative error of gelu tanh %.2e, gelu erf %.2e, silu %.2e",
+                     cpu_backend_isa(w->backends[i]), worst[0], worst[1], worst[2]);
+        print_message("%s: relative error of gelu tanh %.2e, gelu erf %.2e, silu %.2e\n",
+                      cpu_backend_isa(w->backends[i]), worst[0], worst[1], worst[2]);
+    }
+    free(x);
+    free(one);
+    free(y);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open),           cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_special_values), cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_accuracy),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
