@@ -103,8 +103,7 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
                           1u << OP_MATMUL_DW | 1u << OP_BIAS_DB | 1u << OP_GRAD_SQNORM;
     _Static_assert(OP_GRAD_SQNORM < 32, "the set of ops that add is a 32-bit mask");
     if (op->flags & OP_ACCUMULATE && !(op->kind < 32 && adds >> op->kind & 1))
-        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output",
-                       op_info(op->kind)->name);
+        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output", op_info(op->kind)->name);
     bool attends =
         op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
     if (attends && (op->kv_heads == 0 || op->heads % op->kv_heads != 0))

@@ -1,7 +1,6 @@
 // cases.c - the table of cases, and operands for them. See cases.h.
 #include "backend/cases.h"
 
-#include "backend/operands.h"
 #include "base/rng.h"
 #include "model/shape.h"
 

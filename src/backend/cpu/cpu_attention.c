@@ -6,7 +6,6 @@
 // from a counter, longest first; kernels_attention.inc sums in an order that does not depend on the
 // units, so neither the dealing nor the choice of passes changes a bit.
 #include "backend/cpu/cpu_state.h"
-#include "backend/operands.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -155,8 +154,7 @@ static int check_positions(const struct op *op, const int32_t *positions, int64_
     for (int64_t b = 0; b < rows; b++)
         if (positions[b] < 0 || positions[b] >= op->seq)
             return err_set(e, ERR_USAGE, "%s: position %d of sequence %lld is not in [0, %lld)",
-                           op_info(op->kind)->name, positions[b], (long long)b,
-                           (long long)op->seq);
+                           op_info(op->kind)->name, positions[b], (long long)b, (long long)op->seq);
     return 0;
 }
 

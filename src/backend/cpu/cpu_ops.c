@@ -9,7 +9,6 @@
 //   sums over all        by blocks whose size depends on n only, added in order (gradient norm)
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/plain.h"
-#include "backend/operands.h"
 #include "model/shape.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 // plain.c - ops that move bytes or handle a few doubles, for the reference backend and as the fast
 // one's fallback.
 #include "backend/cpu/plain.h"
-#include "backend/operands.h"
 
 #include <math.h>
 #include <string.h>
