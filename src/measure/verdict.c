@@ -133,6 +133,12 @@ static void put_parts(struct writer *w, const struct view *v, const enum time_pa
         put(w, ", the rest %.0f %%", 100 * (1 - named));
 }
 
+// A rate above the best one known means that the best was measured on a busier machine: then this is
+// the best.
+static double share(double rate, double best) {
+    return rate < best ? rate / best : 1;
+}
+
 void verdict_of(struct verdict *out, const struct time_split *split,
                 const struct verdict_facts *facts) {
     *out = (struct verdict){.dominant = TIME_HOST};
@@ -151,9 +157,9 @@ void verdict_of(struct verdict *out, const struct time_split *split,
         order[j] = (enum time_part)i;
     }
     if (facts->best_matmul_flops_per_s > 0)
-        v.matmul_of_best = facts->matmul_flops_per_s / facts->best_matmul_flops_per_s;
+        v.matmul_of_best = share(facts->matmul_flops_per_s, facts->best_matmul_flops_per_s);
     if (facts->best_bytes_per_s > 0)
-        v.bytes_of_best = facts->other_bytes_per_s / facts->best_bytes_per_s;
+        v.bytes_of_best = share(facts->other_bytes_per_s, facts->best_bytes_per_s);
 
     out->dominant = order[0];
     out->fraction = v.part[order[0]];
