@@ -330,7 +330,6 @@ static void test_checks_catch(void **state) {
     struct prediction p;
     find_op(w.ranks[1], OP_SEND, &seg, &at); // ranks that wait for ever
     remove_op(seg, at);
-    build_world(&(struct world){0}, training(&s, 1));
     assert_int_equal(predict_programs(w.ranks, 2, &device, &fast_link, &p, &e), ERR_INTERNAL);
     free_world(&w);
 

@@ -1,9 +1,9 @@
 // blas.c - finds a BLAS, makes it single-threaded, calls it.
 //
-// Builtin comes first in "auto": on the shapes of a training step it measures at or above the
-// libraries, allocates nothing, and gives the same bits for any number of threads; the libraries
-// stay selectable for comparison and for machines whose vector unit the builtin kernels do not
-// know.
+// Builtin comes first in "auto": it allocates nothing and gives the same bits for any number of
+// threads, which no library promises, for 1-2 % of speed against the fastest one measured (oneDNN
+// 2.6.3, matrix products of a GPT-2 124M step, two Zen 4 cores). The libraries stay selectable, for
+// comparison and for machines whose vector unit the builtin kernels do not know.
 #include "backend/cpu/blas.h"
 
 #include <dlfcn.h>
