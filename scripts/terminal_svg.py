@@ -11,8 +11,10 @@ lines = [line.rstrip("\n").expandtabs() for line in sys.stdin]
 wrapped = []
 for line in lines:
     while len(line) > WIDTH:
-        wrapped.append(line[:WIDTH])
-        line = "  " + line[WIDTH:]
+        cut = line.rfind(" ", 40, WIDTH)  # at a word, when there is one
+        cut = cut if cut > 0 else WIDTH
+        wrapped.append(line[:cut])
+        line = " " * 10 + line[cut:].lstrip()
     wrapped.append(line)
 width = int(WIDTH * CHAR + 2 * PAD)
 height = TOP + LINE * len(wrapped) + PAD
