@@ -299,6 +299,7 @@ static int embed(struct builder *w) {
     op_in(&op, learned ? weight(w, ROLE_WPE) : -1);
     op_out(&op, x);
     op.m = w->M, op.n = w->s->width, op.k = w->s->vocab;
+    op.positions = learned ? w->s->max_positions : 0;
     emit(w, &op);
     return x;
 }
@@ -335,7 +336,7 @@ static int choose_rows(struct builder *w, int x) {
     op_in(&op, x);
     op_in(&op, input(w, NAME_ROWS, w->b->batch, LIFE_RUN));
     op_out(&op, y);
-    op.m = w->b->batch, op.n = w->s->width;
+    op.m = w->b->batch, op.n = w->s->width, op.k = w->M;
     emit(w, &op);
     return y;
 }

@@ -135,6 +135,7 @@ struct op {
     //   the others           m rows, n columns; embed_dw: k rows of the table
     int64_t m, n, k;
     int64_t batch, seq, heads, kv_heads, head_dim;
+    int64_t positions; // embed: rows of the position table; 0: none
     double scale; // matmul, attention: factor; norm: epsilon
     int act;      // enum model_act
     // Communication: group index of the program; for send and recv the peer's rank, and a channel:

@@ -280,6 +280,7 @@ static void describe_tables(struct case_run *r, const struct backend_case *c) {
         IN('i', 1, c->m, FILL_COUNT)->limit = 6;
         IN('f', 6, c->n, FILL_NORMAL);
         r->in[2].absent = r->in[3].absent = c->options & CASE_BARE;
+        r->op.positions = 6;
         OUT('f', c->m, c->n, FILL_POISON);
     } else if (c->kind == OP_EMBED_DW) {
         IN('i', 1, c->m, FILL_TARGETS)->limit = c->k;

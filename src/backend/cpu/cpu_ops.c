@@ -215,9 +215,9 @@ int cpu_embed(struct cpu *cpu, const struct op_call *c, struct err *e) {
         if (ids[i] < 0 || ids[i] >= c->op->k)
             return err_set(e, ERR_USAGE, "embed: token id %d of row %lld is not in [0, %lld)",
                            ids[i], (long long)i, (long long)c->op->k);
-        if (positions && positions[i] < 0)
-            return err_set(e, ERR_USAGE, "embed: position %d of row %lld is negative", positions[i],
-                           (long long)i);
+        if (positions && (positions[i] < 0 || positions[i] >= c->op->positions))
+            return err_set(e, ERR_USAGE, "embed: position %d of row %lld is not in [0, %lld)",
+                           positions[i], (long long)i, (long long)c->op->positions);
     }
     cpu_run(cpu, embed_share, &t, c->op->m * c->op->n);
     return 0;
