@@ -21,8 +21,7 @@ cp "$build/haggle" "$build/libhaggle_cuda.so" "$build/tests/test_cuda" "$build/t
 fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
 [ ! -d "$fixtures" ] || { mkdir -p "$out/hf" && cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
 
-# What the programs link beyond the C library, and what they look for at run time. They were linked without a search path:
-# check.sh names the folder instead.
+# What the programs link beyond the C library; they look in their own folder first.
 for program in "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda; do
     ldd "$program" | awk '$3 ~ /^\// { print $3 }'
 done | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' |
@@ -32,7 +31,7 @@ cat >"$out/check.sh" <<'CHECK'
 #!/usr/bin/env bash
 # Runs what needs a device: each program says what it did, and the last line how many failed.
 here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" HAGGLE_PLUGINS="$here" HAGGLE_FIXTURES="$here/hf"
+export HAGGLE_PLUGINS="$here" HAGGLE_FIXTURES="$here/hf"
 failed=0
 try() {
     echo "== $*"
