@@ -201,15 +201,17 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     struct machine m;
     struct gaps gaps = {0};
     struct plugin_report cuda;
+    struct knobs cpu = *k; // what is measured here is the CPU, whatever computes
+    cpu.device = DEVICE_CPU;
     struct candidate *list = malloc(sizeof candidates);
     if (!list)
         return err_set(e, ERR_MEMORY, "out of memory for the list of libraries");
     memcpy(list, candidates, sizeof candidates);
     log_put(&c->log, LOG_INFO, "measuring; this takes a few seconds");
-    int rc = machine_open(&m, k, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
+    int rc = machine_open(&m, &cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
     if (rc == 0) {
         for (int i = 0; i < N_CANDIDATES; i++)
-            examine(&list[i], k);
+            examine(&list[i], &cpu);
         plugin_examine("cuda", &cuda);
         find_gaps(&gaps, &m, list, &cuda);
         if (c->out)

@@ -75,14 +75,20 @@ uint64_t session_predicted_bytes(const struct session *s) {
     return s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
 }
 
-// On a device the arena is there, and what is left of its memory counts; the data buffers and the
-// process stay with the host and are small beside it.
+bool session_wants_device(const struct knobs *k) {
+    return k->device == DEVICE_CUDA || (k->device == DEVICE_AUTO && plugin_device_present("cuda"));
+}
+
+// On a device the arena is there, and what is left of its memory counts: known once the backend is
+// open. The data buffers and the process stay with the host and are small beside it.
 static int memory_left(const struct session *s, uint64_t *need, uint64_t *have, struct err *e) {
     uint64_t total;
     *need = s->layout.arena_bytes;
     if (s->backend && s->backend->memory)
         return s->backend->memory(s->backend, have, &total, e);
     *need = session_predicted_bytes(s);
+    if (!s->backend && session_wants_device(&s->knobs))
+        *need -= s->layout.arena_bytes;
     *have = mem_machine_available_bytes() / 20 * 19; // leave a twentieth to the rest of the machine
     return 0;
 }
@@ -205,8 +211,7 @@ static int write_constants(struct session *s, struct err *e) {
 static int open_backend(struct session *s, struct err *e) {
     if (s->options.reference)
         return cpu_reference_open(&s->backend, s->mem, e);
-    if (s->knobs.device == DEVICE_CUDA ||
-        (s->knobs.device == DEVICE_AUTO && plugin_device_present("cuda"))) {
+    if (session_wants_device(&s->knobs)) {
         const struct plugin_options cuda = {0};
         int rc = plugin_open("cuda", &cuda, &s->backend, e);
         if (rc == 0)
