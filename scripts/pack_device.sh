@@ -25,7 +25,9 @@ fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
 for program in "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda; do
     ldd "$program" | awk '$3 ~ /^\// { print $3 }'
 done | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' |
-    while read -r library; do cp -L "$library" "$out/"; done
+    while read -r library; do
+        [ "$library" -ef "$out/${library##*/}" ] || cp -L "$library" "$out/"
+    done
 
 cat >"$out/check.sh" <<'CHECK'
 #!/usr/bin/env bash

@@ -115,13 +115,18 @@ static void run_on(struct mirror *m, struct case_run *r, const char *name) {
         fail_msg("%s: %s", name, e.text);
 }
 
-static void open_pair(struct world *w, size_t i, struct case_run *truth, struct case_run *run) {
+// The case in `type`, and the truth about it: in float64, from the same numbers as `type` holds them.
+static void open_pair(struct world *w, size_t i, enum dtype type, struct case_run *truth,
+                      struct case_run *run) {
     struct err e = {0};
     const struct backend_case *c = case_at(i);
-    if (case_open(truth, c, DTYPE_F64, i, w->reference, &e) != 0 ||
-        w->reference->run[c->kind](w->reference, &truth->call, &e) != 0 ||
-        case_open_like(run, c, DTYPE_F32, truth, &e) != 0)
+    struct case_run drawn;
+    if (case_open(&drawn, c, DTYPE_F64, i, w->reference, &e) != 0 ||
+        case_open_like(run, c, type, &drawn, &e) != 0 ||
+        case_open_like(truth, c, DTYPE_F64, run, &e) != 0 ||
+        w->reference->run[c->kind](w->reference, &truth->call, &e) != 0)
         fail_msg("%s", e.text);
+    case_close(&drawn);
 }
 
 static bool same_bytes(const struct case_run *a, const struct case_run *b) {
@@ -136,8 +141,7 @@ static bool same_bytes(const struct case_run *a, const struct case_run *b) {
 
 // ---------------------------------------------------------------- tests
 
-static void test_cases(void **state) {
-    struct world *w = *state;
+static void check_cases(struct world *w, enum dtype type) {
     size_t wrong = 0;
     if (!w->cuda)
         skip();
@@ -146,7 +150,7 @@ static void test_cases(void **state) {
         struct mirror m;
         char name[256], why[160] = "";
         case_name(case_at(i), name, sizeof name);
-        open_pair(w, i, &truth, &run);
+        open_pair(w, i, type, &truth, &run);
         mirror_open(&m, w->cuda, &run);
         run_on(&m, &run, name);
         mirror_copy(&m, &run, false);
@@ -161,8 +165,16 @@ static void test_cases(void **state) {
         case_close(&run);
         case_close(&truth);
     }
-    print_message("%zu cases, %zu wrong\n", case_count(), wrong);
+    print_message("%s: %zu cases, %zu wrong\n", dtype_text(type), case_count(), wrong);
     assert_int_equal(wrong, 0);
+}
+
+static void test_cases_f32(void **state) {
+    check_cases(*state, DTYPE_F32);
+}
+
+static void test_cases_bf16(void **state) {
+    check_cases(*state, DTYPE_BF16);
 }
 
 // The same op on the same bytes gives the same bytes: uncaptured twice, then from a graph.
@@ -177,7 +189,7 @@ static void test_repeats_and_graphs(void **state) {
         char name[256];
         void *graph = NULL;
         case_name(case_at(i), name, sizeof name);
-        open_pair(w, i, &truth, &run[0]);
+        open_pair(w, i, DTYPE_F32, &truth, &run[0]);
         for (int k = 1; k < 3; k++)
             assert_int_equal(case_open_like(&run[k], case_at(i), DTYPE_F32, &truth, &e), 0);
         mirror_open(&m, w->cuda, &run[0]);
@@ -297,8 +309,11 @@ static void test_staging(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),   cmocka_unit_test(test_repeats_and_graphs),
-        cmocka_unit_test(test_memory),  cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_cases_f32),
+        cmocka_unit_test(test_cases_bf16),
+        cmocka_unit_test(test_repeats_and_graphs),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_staging),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
