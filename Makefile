@@ -11,7 +11,7 @@ GENERATOR  := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 # Configures a folder once; after that CMake sees for itself when it has to do so again.
 configure = test -f $(1)/CMakeCache.txt || cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS)
 
-.PHONY: all demo test test-long deps asan release-build asan-build bench docs format install clean help
+.PHONY: all cuda demo test test-long deps asan release-build asan-build bench docs format install clean help
 
 # Prerequisites are steps, in order; CMake runs the build itself in parallel.
 .NOTPARALLEL:
@@ -42,6 +42,11 @@ release-build:
 asan-build:
 	@$(call configure,$(BUILD_ASAN),-DCMAKE_BUILD_TYPE=Debug -DHAGGLE_SANITIZE=ON)
 	@cmake --build $(BUILD_ASAN) -j $(JOBS)
+
+cuda: ## build the CUDA plug-in (needs nvcc)
+	@$(call configure,$(BUILD),-DCMAKE_BUILD_TYPE=Release)
+	@cmake -S . -B $(BUILD) -DHAGGLE_CUDA=ON >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target cuda
 
 bench: release-build ## measure a small grid on the built-in model
 	@$(BUILD)/haggle bench model=tiny batch.micro=1,2,4,8

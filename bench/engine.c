@@ -13,14 +13,9 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
-int engine_open(struct engine *g, const char *model, const char *blas, int64_t B, int64_t T,
-                int threads, struct err *e) {
-    struct knobs k;
-    knobs_init(&k);
-    k.batch_micro = B, k.seq = T, k.threads = threads;
-    TRY(knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, e));
-    TRY(knobs_set(&k, "cpu.blas", blas, SET_BY_COMMAND_LINE, e));
-    struct session_options o = {.knobs = &k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+static int open_with(struct engine *g, const struct knobs *k, struct err *e) {
+    const int64_t B = k->batch_micro, T = k->seq;
+    struct session_options o = {.knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
     TRY(session_plan(&g->s, &o, e));
     TRY(session_start(&g->s, e));
     TRY(dataset_open(&g->data, &(struct dataset_options){.seed = 1, .seq = T}, e));
@@ -31,6 +26,25 @@ int engine_open(struct engine *g, const char *model, const char *blas, int64_t B
                                 .prefetch = 2,
                                 .workers = 1};
     return loader_open(&g->loader, &lo, g->s.mem, e);
+}
+
+int engine_open(struct engine *g, const char *model, const char *blas, int64_t B, int64_t T,
+                int threads, struct err *e) {
+    struct knobs k;
+    knobs_init(&k);
+    k.batch_micro = B, k.seq = T, k.threads = threads, k.device = DEVICE_CPU;
+    TRY(knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, e));
+    TRY(knobs_set(&k, "cpu.blas", blas, SET_BY_COMMAND_LINE, e));
+    return open_with(g, &k, e);
+}
+
+int engine_open_cuda(struct engine *g, const char *model, int64_t B, int64_t T, bool graphs,
+                     struct err *e) {
+    struct knobs k;
+    knobs_init(&k);
+    k.batch_micro = B, k.seq = T, k.device = DEVICE_CUDA, k.cuda_graphs = graphs;
+    TRY(knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, e));
+    return open_with(g, &k, e);
 }
 
 void engine_close(struct engine *g) {

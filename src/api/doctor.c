@@ -3,6 +3,9 @@
 // Nothing that is missing is an error: each gap is a line with what it is for and how to fill it.
 #include "api/api.h"
 
+#include "backend/plugin.h"
+#include "base/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -79,7 +82,8 @@ static bool python_has(const char *module) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static void find_gaps(struct gaps *g, const struct machine *m, const struct candidate *c) {
+static void find_gaps(struct gaps *g, const struct machine *m, const struct candidate *c,
+                      const struct plugin_report *cuda) {
     bool library = false;
     for (int i = 0; i < N_CANDIDATES; i++)
         library = library || (c[i].found && c[i].package);
@@ -91,10 +95,12 @@ static void find_gaps(struct gaps *g, const struct machine *m, const struct cand
     if (strcmp(m->hw.huge_pages, "never") == 0)
         add_gap(g, "no transparent huge pages", "fewer TLB misses in large models",
                 "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled", NULL);
-    if (access("/dev/nvidia0", F_OK) == 0)
-        add_gap(g, "no CUDA plug-in", "training on the GPU that is here", "", NULL);
-    else
-        add_gap(g, "no GPU and no CUDA plug-in", "training on a GPU", "", NULL);
+    bool gpu = access("/dev/nvidia0", F_OK) == 0;
+    if (!cuda->usable && gpu)
+        add_gap(g, "the CUDA plug-in cannot be used", "training on the GPU that is here",
+                "make cuda (with nvcc installed)", NULL);
+    else if (!cuda->usable)
+        add_gap(g, "no GPU", "training on one (device=cuda)", "", NULL);
     if (access("/sys/class/powercap/intel-rapl:0/energy_uj", F_OK) != 0)
         add_gap(g, "no RAPL", "energy per token; it is reported as unknown", "", NULL);
     else if (access("/sys/class/powercap/intel-rapl:0/energy_uj", R_OK) != 0)
@@ -107,8 +113,18 @@ static void find_gaps(struct gaps *g, const struct machine *m, const struct cand
 
 // ---------------------------------------------------------------- output
 
+static void print_plugin(FILE *f, const struct plugin_report *r) {
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    fprintf(f, "plug-ins (device):\n  %-9s ", "cuda");
+    if (r->usable)
+        fprintf(f, "%s, %s free of %s%s%s\n", r->device, text_bytes(a, r->free_bytes),
+                text_bytes(b, r->total_bytes), r->path[0] ? "  " : "", r->path);
+    else
+        fprintf(f, "not usable: %s%s%s\n", r->reason, r->path[0] ? "  " : "", r->path);
+}
+
 static void print_all(FILE *f, const struct machine *m, const struct candidate *c,
-                      const struct gaps *g) {
+                      const struct plugin_report *cuda, const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
@@ -119,6 +135,7 @@ static void print_all(FILE *f, const struct machine *m, const struct candidate *
                     c[i].blas.name, c[i].blas.path[0] ? "  " : "", c[i].blas.path);
         else
             fprintf(f, "  %-9s not here: %s\n", c[i].choice, c[i].reason);
+    print_plugin(f, cuda);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
         const struct gap *gap = &g->list[i];
@@ -131,7 +148,8 @@ static void print_all(FILE *f, const struct machine *m, const struct candidate *
 }
 
 static void put_all(struct call *call, const struct knobs *k, const struct machine *m,
-                    const struct candidate *c, const struct gaps *g) {
+                    const struct candidate *c, const struct plugin_report *cuda,
+                    const struct gaps *g) {
     struct json_writer *w = &call->json;
     call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
@@ -151,6 +169,21 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
         json_put_object_end(w);
     }
     json_put_array_end(w);
+    json_put_key(w, "plugins");
+    json_put_array_begin(w);
+    json_put_object_begin(w);
+    json_member_string(w, "name", "cuda");
+    json_member_string(w, "path", cuda->path);
+    json_member_bool(w, "usable", cuda->usable);
+    if (cuda->usable) {
+        json_member_string(w, "device", cuda->device);
+        json_member_i64(w, "memory_bytes", (int64_t)cuda->total_bytes);
+        json_member_i64(w, "memory_available_bytes", (int64_t)cuda->free_bytes);
+    } else {
+        json_member_string(w, "reason", cuda->reason);
+    }
+    json_put_object_end(w);
+    json_put_array_end(w);
     json_put_key(w, "missing");
     json_put_array_begin(w);
     for (int i = 0; i < g->n; i++) {
@@ -167,20 +200,24 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
 static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err *e) {
     struct machine m;
     struct gaps gaps = {0};
+    struct plugin_report cuda;
+    struct knobs cpu = *k; // what is measured here is the CPU, whatever computes
+    cpu.device = DEVICE_CPU;
     struct candidate *list = malloc(sizeof candidates);
     if (!list)
         return err_set(e, ERR_MEMORY, "out of memory for the list of libraries");
     memcpy(list, candidates, sizeof candidates);
     log_put(&c->log, LOG_INFO, "measuring; this takes a few seconds");
-    int rc = machine_open(&m, k, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
+    int rc = machine_open(&m, &cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
     if (rc == 0) {
         for (int i = 0; i < N_CANDIDATES; i++)
-            examine(&list[i], k);
-        find_gaps(&gaps, &m, list);
+            examine(&list[i], &cpu);
+        plugin_examine("cuda", &cuda);
+        find_gaps(&gaps, &m, list, &cuda);
         if (c->out)
-            print_all(c->out, &m, list, &gaps);
+            print_all(c->out, &m, list, &cuda, &gaps);
         if (c->wants_json)
-            put_all(c, k, &m, list, &gaps);
+            put_all(c, k, &m, list, &cuda, &gaps);
     }
     free(list);
     return rc;

@@ -136,6 +136,8 @@ static bool load_known(struct machine *m, const struct knobs *k) {
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e) {
     memset(m, 0, sizeof *m);
     hw_machine_read(&m->hw, "");
+    if (session_wants_device(k)) // the rates are the CPU's: they say nothing about this run
+        return 0;
     if (how != MACHINE_FRESH)
         m->has_rates = load_known(m, k);
     // Figures from before there was a backend lack the matrix product: those are measured again.

@@ -91,8 +91,13 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct session *session = s->session;
     TRY(open_files(w, e));
-    const char *isa = cpu_backend_isa(session->backend), *blas = cpu_backend_blas(session->backend);
-    log_put(w->log, LOG_INFO, "kernels for %s, matrix products: %s", isa, blas);
+    const struct backend *b = session->backend;
+    const char *isa = b->describe ? b->name : cpu_backend_isa(b);
+    const char *blas = b->describe ? b->describe(b) : cpu_backend_blas(b);
+    if (b->describe)
+        log_put(w->log, LOG_INFO, "computes on %s: %s", b->name, blas);
+    else
+        log_put(w->log, LOG_INFO, "kernels for %s, matrix products: %s", isa, blas);
     if (s->resumed_from)
         log_put(w->log, LOG_INFO, "goes on from %s: step %lld of %lld", s->resumed_from,
                 (long long)s->state.step, (long long)s->steps);
@@ -102,6 +107,7 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     json_member_string(j, "model", session->shape.name);
     json_member_i64(j, "parameters", model_total_elements(&session->shape));
     json_member_string(j, "data", dataset_describe(s->dataset));
+    json_member_string(j, "device", b->name);
     json_member_string(j, "isa", isa);
     json_member_string(j, "blas", blas);
     json_member_i64(j, "step", s->state.step);

@@ -29,6 +29,10 @@ struct op_call {
 
 typedef int backend_op_fn(struct backend *b, const struct op_call *call, struct err *e);
 
+// What follows `run` is for a device with memory and streams of its own. All of it is optional: a
+// member that is NULL means the host's behaviour, where an op is complete when its function returns.
+// A device enqueues: run, record, wait and load return at once, and only sync, arrive and the copies
+// of persistent tensors wait for the device.
 struct backend {
     const char *name;
     // Memory of the arena. `host` backends hand out memory the host may touch directly; others fill
@@ -44,6 +48,44 @@ struct backend {
     void (*close)(struct backend *b);
     backend_op_fn *run[OP_COUNT]; // LOAD stays NULL: the executor feeds batches
     void *state;
+
+    // One line about the device and its libraries, for people.
+    const char *(*describe)(const struct backend *b);
+    int (*memory)(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e);
+
+    // Order between streams: `prepare` makes events 0 .. n_events-1 (more than before: the old ones
+    // stay); a wait means an event's most recent record, and passes when there was none. `arrive`
+    // is a wait of the host.
+    int (*prepare)(struct backend *b, int n_events, struct err *e);
+    int (*record)(struct backend *b, enum op_stream stream, int event, struct err *e);
+    int (*wait)(struct backend *b, enum op_stream stream, int event, struct err *e);
+    int (*arrive)(struct backend *b, int event, struct err *e);
+
+    // Batches: host memory the device can read by itself, and a copy from it on the copy stream.
+    // The bytes must stay as they are until the copy is over (record after it, arrive before reuse).
+    int (*staging_take)(struct backend *b, uint64_t bytes, void **out, struct err *e);
+    void (*staging_give)(struct backend *b, void *staging);
+    int (*load)(struct backend *b, void *device, const void *staging, uint64_t bytes,
+                struct err *e);
+
+    // Graphs: between begin and end ops are recorded instead of run. `streams` has bit 1 << stream
+    // for each stream the ops use; a graph starts and ends as one piece on the compute stream.
+    // After a failure in between, capture_end must still be called; it drops what there is.
+    int (*capture_begin)(struct backend *b, unsigned streams, struct err *e);
+    int (*capture_end)(struct backend *b, void **graph, struct err *e);
+    int (*graph_run)(struct backend *b, void *graph, struct err *e);
+    void (*graph_free)(struct backend *b, void *graph);
+
+    // Time on the device. turn_begin starts a turn's clock on the compute stream; `mark` notes the
+    // time when all that was enqueued there before is done (index 0, 1, ... per turn, at most
+    // marks); after sync mark_ns gives it, in ns since turn_begin. busy_ns is the last turn's time
+    // from begin to end.
+    int (*turn_begin)(struct backend *b, struct err *e);
+    int (*turn_end)(struct backend *b, struct err *e);
+    int marks;
+    int (*mark)(struct backend *b, int index, struct err *e);
+    uint64_t (*mark_ns)(struct backend *b, int index);
+    uint64_t (*busy_ns)(struct backend *b);
 };
 
 #endif

@@ -1,28 +1,11 @@
-// exec.c - see exec.h. One rank; streams of the CPU backend complete in issue order, so waits need
-// no action there.
+// exec.c - see exec.h. One rank. On the host ops complete in issue order, so waits need no action;
+// device.c has the turn of a backend with streams of its own.
 #include "exec/exec.h"
 #include "base/clock.h"
+#include "exec/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct bound_segment { // one per (segment, slot)
-    struct op_call *calls;
-    int n_calls;
-};
-
-struct bound_program {
-    const struct program *p;
-    struct bound_segment *segments; // [segment * slots + slot]
-    int slots;                      // most slots any order entry uses
-};
-
-struct executor {
-    struct backend *backend;
-    unsigned char *arena;
-    struct bound_program *programs;
-    int n_programs;
-};
 
 static struct operand bind_operand(const struct executor *x, const struct program *p, int tensor,
                                    int slot) {
@@ -89,6 +72,8 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     }
     for (int i = 0; rc == 0 && i < o->n_programs; i++, x->n_programs++)
         rc = bind_program(x, &x->programs[i], o->programs[i], e);
+    if (rc == 0 && o->backend->prepare)
+        rc = device_open(x, o->graphs, e);
     if (rc != 0) {
         exec_close(x);
         return rc;
@@ -100,10 +85,12 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
 void exec_close(struct executor *x) {
     if (!x)
         return;
+    if (x->backend->prepare)
+        device_close(x);
     for (int i = 0; x->programs && i <= x->n_programs; i++) {
         struct bound_program *b = &x->programs[i];
         for (int s = 0; b->segments && s < b->p->n_segments * b->slots; s++)
-            free(b->segments[s].calls);
+            free(b->segments[s].calls), free(b->segments[s].pieces);
         free(b->segments);
     }
     free(x->programs);
@@ -135,6 +122,8 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
 
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
              struct trace *trace, struct err *e) {
+    if (x->backend->prepare)
+        return device_run(x, program, feed, feed_arg, trace, e);
     const struct bound_program *b = &x->programs[program];
     uint64_t start = trace ? clock_ns() : 0;
     for (int i = 0; i < b->p->n_order; i++) {
@@ -157,6 +146,14 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
         }
     }
     return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+}
+
+uint64_t exec_busy_ns(const struct executor *x) {
+    return x->backend->busy_ns ? x->backend->busy_ns(x->backend) : 0;
+}
+
+int exec_graphs(const struct executor *x) {
+    return x->device.n_graphs;
 }
 
 int exec_run_category(struct executor *x, int program, enum op_category category, struct err *e) {

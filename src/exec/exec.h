@@ -23,6 +23,10 @@ struct exec_options {
     int n_programs;
     const struct layout *layout;
     struct backend *backend; // outlives the executor
+    // Capture each (segment, slot) as a graph the first time it runs and replay it from then on,
+    // where the backend can. All that changes from turn to turn is in input tensors, so a graph
+    // stays right.
+    bool graphs;
 };
 
 // Takes the arena (zeroed) and binds every op. An op the backend has no function for is
@@ -33,6 +37,12 @@ void exec_close(struct executor *x);
 // Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
              struct trace *trace, struct err *e);
+
+// Time the device was at work in the last turn, from its first op to its last; 0 when the backend
+// does not say.
+uint64_t exec_busy_ns(const struct executor *x);
+// How many graphs have been captured so far.
+int exec_graphs(const struct executor *x);
 
 // Runs only the ops of one category, in order, on whatever the arena holds: a step's matrix
 // products by themselves are the floor its time is compared with. Weights keep their values as long

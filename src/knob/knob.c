@@ -509,6 +509,11 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->eval_every == 0 ? "eval.every is 0: nothing is validated"
                : k->data_val == 0 ? "data.val is 0: no data is kept to validate"
                                   : NULL;
+    case KNOB_cuda_graphs:
+        return k->device == DEVICE_CPU ? "device is cpu" : NULL;
+    case KNOB_cpu_blas:
+    case KNOB_cpu_isa:
+        return k->device == DEVICE_CUDA ? "device is cuda" : NULL;
     default:
         return NULL;
     }

@@ -1,6 +1,7 @@
 // session.c - see session.h. Planning: programs and layout. Starting: memory, backend, weights.
 #include "train/session.h"
 #include "backend/cpu/cpu.h"
+#include "backend/plugin.h"
 #include "base/text.h"
 #include "model/load.h"
 #include "program/apply.h"
@@ -74,10 +75,29 @@ uint64_t session_predicted_bytes(const struct session *s) {
     return s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
 }
 
+bool session_wants_device(const struct knobs *k) {
+    return k->device == DEVICE_CUDA || (k->device == DEVICE_AUTO && plugin_device_present("cuda"));
+}
+
+// On a device the arena is there, and what is left of its memory counts: known once the backend is
+// open. The data buffers and the process stay with the host and are small beside it.
+static int memory_left(const struct session *s, uint64_t *need, uint64_t *have, struct err *e) {
+    uint64_t total;
+    *need = s->layout.arena_bytes;
+    if (s->backend && s->backend->memory)
+        return s->backend->memory(s->backend, have, &total, e);
+    *need = session_predicted_bytes(s);
+    if (!s->backend && session_wants_device(&s->knobs))
+        *need -= s->layout.arena_bytes;
+    *have = mem_machine_available_bytes() / 20 * 19; // leave a twentieth to the rest of the machine
+    return 0;
+}
+
 int session_check_memory(const struct session *s, struct err *e) {
-    uint64_t need = session_predicted_bytes(s), have = s->knobs.memory;
-    if (!have) // leave a twentieth to the rest of the machine
-        have = mem_machine_available_bytes() / 20 * 19;
+    uint64_t need, have;
+    TRY(memory_left(s, &need, &have, e));
+    if (s->knobs.memory)
+        have = s->knobs.memory;
     if (need <= have)
         return 0;
     char text[640], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
@@ -92,7 +112,9 @@ int session_check_memory(const struct session *s, struct err *e) {
                    "for the same step), "
                    "seq, or a smaller model",
                    text_bytes(a, need),
-                   s->knobs.memory ? "the budget (memory=)" : "what the machine has left",
+                   s->knobs.memory                    ? "the budget (memory=)"
+                   : s->backend && s->backend->memory ? "what the device has left"
+                                                      : "what the machine has left",
                    text_bytes(b, have), text);
 }
 
@@ -189,6 +211,15 @@ static int write_constants(struct session *s, struct err *e) {
 static int open_backend(struct session *s, struct err *e) {
     if (s->options.reference)
         return cpu_reference_open(&s->backend, s->mem, e);
+    if (session_wants_device(&s->knobs)) {
+        const struct plugin_options cuda = {0};
+        int rc = plugin_open("cuda", &cuda, &s->backend, e);
+        if (rc == 0)
+            return 0;
+        if (s->knobs.device == DEVICE_CUDA || rc != ERR_UNSUPPORTED)
+            return err_context(e, "device=%s", knob_choice(KNOB_device, (int)s->knobs.device));
+        err_clear(e); // auto, and no use of the device: the CPU
+    }
     struct cpu_options o = {.blas = knob_choice(KNOB_cpu_blas, (int)s->knobs.cpu_blas),
                             .isa = knob_choice(KNOB_cpu_isa, (int)s->knobs.cpu_isa)};
     return cpu_backend_open(&s->backend, s->mem, s->pool, &o, e);
@@ -207,8 +238,11 @@ int session_start(struct session *s, struct err *e) {
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i])
             set[n++] = s->programs[i];
-    struct exec_options o = {
-        .programs = set, .n_programs = n, .layout = &s->layout, .backend = s->backend};
+    struct exec_options o = {.programs = set,
+                             .n_programs = n,
+                             .layout = &s->layout,
+                             .backend = s->backend,
+                             .graphs = s->knobs.cuda_graphs};
     TRY(exec_open(&s->exec, &o, e));
     if (s->from_folder)
         TRY(weights_open(&files, s->knobs.model, e));

@@ -45,6 +45,9 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
 int session_start(struct session *s, struct err *e);
 void session_close(struct session *s); // also after a failed plan or start
 
+// Whether session_start will look for a device: device=cuda, or auto where there seems to be one.
+bool session_wants_device(const struct knobs *k);
+
 // What the process will hold at its peak: arena, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
 // ERR_MEMORY with bytes by class when the plan does not fit `memory` (or, when that is 0, what the

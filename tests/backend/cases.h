@@ -43,7 +43,7 @@ enum { CASE_PAD_COLUMNS = 5 };
 // shares an input's.
 struct case_operand {
     int64_t rows, columns, ld, first_column;
-    char type; // as in backend/operands.c
+    char type; // as in backend/operands.c; b bf16, whatever the others are
     int fill;  // enum of cases.c
     int64_t limit;
     int view_of; // operand of the same list whose memory this is a part of; -1: none
@@ -61,7 +61,7 @@ struct case_run {
     int n_in, n_out;
 };
 
-// Operands of the case in float_type (fp32 or fp64). Inputs that come from another op (statistics,
+// Operands of the case in float_type (fp32, fp64 or bf16). Inputs that come from another op (statistics,
 // lse, a rotary table) are made by `reference`, in float64.
 int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type,
               uint64_t seed, struct backend *reference, struct err *e);
@@ -73,6 +73,9 @@ void case_close(struct case_run *r);
 // Element (row, column) of an operand, as double.
 double case_get(const struct case_operand *o, int64_t row, int64_t column);
 void case_set(struct case_operand *o, int64_t row, int64_t column, double value);
+// False, with a reason, when an output is further from the truth than float32 sums explain.
+bool case_agree(const struct case_operand *got, const struct case_operand *want, char *why,
+                size_t why_bytes);
 // False, with a reason, when the run changed an input, a gap between rows, or a neighbour of a
 // view.
 bool case_check_bounds(const struct case_run *r, char *why, size_t why_bytes);

@@ -11,10 +11,6 @@
 
 #include <cmocka.h>
 
-// Normalised mean square error and largest error relative to the largest value. float32 results of
-// sums of a few hundred terms are near 1e-14 and 1e-6.
-static const double NMSE_MAX = 1e-11, ERROR_MAX = 2e-5;
-
 struct world {
     struct mem *mem;
     struct backend *reference;
@@ -52,35 +48,6 @@ static int teardown(void **state) {
     return 0;
 }
 
-static bool agree(const struct case_operand *got, const struct case_operand *want, char *why,
-                  size_t bytes) {
-    double error = 0, power = 0, worst = 0, largest = 0;
-    for (int64_t i = 0; i < want->rows; i++)
-        for (int64_t j = 0; j < want->columns; j++) {
-            double a = case_get(got, i, j), b = case_get(want, i, j);
-            // NaN is the poison: no case's right answer has one.
-            if (isnan(a) || isnan(b) || (isinf(b) && a != b)) {
-                snprintf(why, bytes, "element %" PRId64 ",%" PRId64 " is %g, not %g", i, j, a, b);
-                return false;
-            }
-            if (isinf(b))
-                continue;
-            error += (a - b) * (a - b);
-            power += b * b;
-            worst = fmax(worst, fabs(a - b));
-            largest = fmax(largest, fabs(b));
-        }
-    // bf16 is compared after the same rounding on both sides; a rounding boundary may flip one unit
-    // of 2^-8.
-    double slack = want->dtype == DTYPE_BF16 ? 1e4 : 1;
-    if (error > NMSE_MAX * slack * power + 1e-30 || worst > ERROR_MAX * slack * largest + 1e-15) {
-        snprintf(why, bytes, "NMSE %.2e, largest error %.2e of %.2e",
-                 power > 0 ? error / power : error, worst, largest);
-        return false;
-    }
-    return true;
-}
-
 static void compare(struct world *w, size_t index, struct backend *fast, const char *label,
                     struct case_run *keep) {
     const struct backend_case *c = case_at(index);
@@ -96,7 +63,7 @@ static void compare(struct world *w, size_t index, struct backend *fast, const c
     if (!case_check_bounds(&run, why, sizeof why))
         fail_msg("%s: %s: %s", label, name, why);
     for (int i = 0; i < run.n_out; i++)
-        if (!run.out[i].absent && !agree(&run.out[i], &truth->out[i], why, sizeof why))
+        if (!run.out[i].absent && !case_agree(&run.out[i], &truth->out[i], why, sizeof why))
             fail_msg("%s: %s: output %d: %s", label, name, i, why);
     if (keep)
         *keep = run;

@@ -76,7 +76,11 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
         layout_set(&m->p, 1, &m->layout, &e) != 0 ||
         check_layout(m->p, m->layout.arena_bytes, &e) != 0 || mem_open(&m->mem, &e) != 0 ||
         cpu_reference_open(&m->backend, m->mem, &e) != 0 ||
-        exec_open(&m->x, &(struct exec_options){&m->p, 1, &m->layout, m->backend}, &e) != 0)
+        exec_open(
+            &m->x,
+            &(struct exec_options){
+                .programs = &m->p, .n_programs = 1, .layout = &m->layout, .backend = m->backend},
+            &e) != 0)
         fail_msg("%s: %s", shape.name, e.text);
     for (int t = 0; t < m->p->n_tensors; t++) {
         const struct tensor *w = &m->p->tensors[t];

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# pack_device.sh - everything needed to try the CUDA plug-in on another machine, in one folder: the program, the plug-in, the
+# tests and benches that use a device, reference checkpoints where there are some, and the libraries that may be missing
+# there. CUDA's own libraries (cuBLAS) and the driver are expected on that machine.
+#
+#   scripts/pack_device.sh FOLDER         BUILD=dir   build folder (build)
+#
+# There:  FOLDER/check.sh            tests, verification, doctor
+#         FOLDER/bench_cuda          step times next to their floor
+set -eu
+cd "$(dirname "$0")/.."
+out=${1:?usage: scripts/pack_device.sh FOLDER}
+build=${BUILD:-build}
+[ -f "$build/libhaggle_cuda.so" ] || {
+    echo "pack_device.sh: $build/libhaggle_cuda.so is not built: run 'make cuda'" >&2
+    exit 1
+}
+mkdir -p "$out"
+cp "$build/haggle" "$build/libhaggle_cuda.so" "$build/tests/test_cuda" "$build/tests/test_train_cuda" "$out/"
+[ ! -f "$build/bench_cuda" ] || cp "$build/bench_cuda" "$out/"
+fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
+[ ! -d "$fixtures" ] || { mkdir -p "$out/hf" && cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
+
+# What the programs link beyond the C library; they look in their own folder first.
+for program in "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda; do
+    ldd "$program" | awk '$3 ~ /^\// { print $3 }'
+done | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' |
+    while read -r library; do
+        [ "$library" -ef "$out/${library##*/}" ] || cp -L "$library" "$out/"
+    done
+
+cat >"$out/check.sh" <<'CHECK'
+#!/usr/bin/env bash
+# Runs what needs a device: each program says what it did, and the last line how many failed.
+here=$(cd "$(dirname "$0")" && pwd)
+export HAGGLE_PLUGINS="$here" HAGGLE_FIXTURES="$here/hf"
+failed=0
+try() {
+    echo "== $*"
+    "$@" || { failed=$((failed + 1)) && echo "FAILED: $*"; }
+}
+try "$here/test_cuda"
+try "$here/test_train_cuda"
+for model in "$here"/hf/*/; do
+    [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda
+done
+try "$here/haggle" train model=tiny device=cuda steps=60 eval.every=30 generate.tokens=32 save.last=false resume=false \
+    run.dir="${TMPDIR:-/tmp}/haggle-check"
+try "$here/haggle" doctor
+echo "failed: $failed"
+exit $((failed > 0))
+CHECK
+chmod +x "$out/check.sh"
+strip --strip-debug "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda 2>/dev/null || true
+[ ! -f "$out/bench_cuda" ] || strip --strip-debug "$out/bench_cuda" || true
+du -sh "$out" | cut -f1

@@ -1,0 +1,215 @@
+// attention.cu - attention forward over a sequence and over a cache. Scores never leave the
+// multiprocessor: a block walks the keys in tiles and keeps a running maximum and sum per row.
+#include "backend/cuda/attention.cuh"
+
+// ---------------------------------------------------------------- a sequence
+
+template <typename T> struct attention_args {
+    const T *q, *k, *v;
+    int64_t ldq, ldk, ldv;
+    const int32_t *doc_start;
+    T *o;
+    int64_t ldo;
+    float *lse;
+};
+
+template <typename T, int NJ>
+__global__ void attention_kernel(struct attention_args<T> a, struct attention_sizes n) {
+    extern __shared__ float shared[];
+    int ld = tile_ld(n.D), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    float *q = shared, *k = q + TILE * ld, *v = k + TILE * ld;
+    int64_t t0 = (int64_t)blockIdx.x * TILE, h = blockIdx.y, b = blockIdx.z, base = b * n.T;
+    int64_t g = h / (n.H / n.G);
+    load_tile(q, a.q + base * a.ldq + h * n.D, a.ldq, t0, n.T, n.D);
+
+    // The tile's keys: from the earliest document of its rows to its last row.
+    int64_t mine = t0 + lane < n.T ? t0 + lane : n.T - 1;
+    int64_t begin = first_key(a.doc_start, base + mine, mine);
+    for (int offset = WARP / 2; offset > 0; offset /= 2) {
+        int64_t other = __shfl_xor_sync(0xffffffffu, begin, offset);
+        begin = other < begin ? other : begin;
+    }
+    int64_t end = t0 + TILE < n.T ? t0 + TILE : n.T;
+
+    float max[OWN], sum[OWN], out[OWN][NJ];
+    int64_t first[OWN];
+    for (int i = 0; i < OWN; i++) {
+        int64_t t = t0 + warp + i * WARPS;
+        max[i] = -CUDART_INF_F;
+        sum[i] = 0;
+        first[i] = t < n.T ? first_key(a.doc_start, base + t, t) : t + 1; // past the end: no keys
+        for (int j = 0; j < NJ; j++)
+            out[i][j] = 0;
+    }
+    for (int64_t s0 = begin / TILE * TILE; s0 < end; s0 += TILE) {
+        __syncthreads(); // the tile before has been used
+        load_tile(k, a.k + base * a.ldk + g * n.D, a.ldk, s0, n.T, n.D);
+        load_tile(v, a.v + base * a.ldv + g * n.D, a.ldv, s0, n.T, n.D);
+        __syncthreads();
+        float p[OWN];
+        for (int i = 0; i < OWN; i++) {
+            int64_t t = t0 + warp + i * WARPS, column = s0 + lane;
+            bool seen = column >= first[i] && column <= t;
+            float score = seen ? n.scale * dot_rows(q + (warp + i * WARPS) * ld, k + lane * ld, n.D)
+                               : -CUDART_INF_F;
+            float top = score;
+            for (int offset = WARP / 2; offset > 0; offset /= 2)
+                top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+            top = fmaxf(top, max[i]);
+            // A tile without any key of this row leaves everything as it is. A score that is NaN is
+            // seen but never the maximum: exp(NaN) carries it on.
+            float shift = top == -CUDART_INF_F ? 0 : top;
+            p[i] = seen ? expf(score - shift) : 0;
+            float keep = expf(max[i] - shift); // 0 before the first key
+            sum[i] = sum[i] * keep + warp_sum(p[i]);
+            max[i] = top;
+            for (int j = 0; j < NJ; j++)
+                out[i][j] *= keep;
+        }
+        for (int c = 0; c < TILE; c++) {
+            float column[NJ];
+            for (int j = 0; j < NJ; j++)
+                column[j] = lane + j * WARP < n.D ? v[c * ld + lane + j * WARP] : 0;
+            for (int i = 0; i < OWN; i++) {
+                float weight = __shfl_sync(0xffffffffu, p[i], c);
+                for (int j = 0; j < NJ; j++)
+                    out[i][j] += weight * column[j];
+            }
+        }
+    }
+    for (int i = 0; i < OWN; i++) {
+        int64_t t = t0 + warp + i * WARPS;
+        if (t >= n.T)
+            continue;
+        for (int j = 0; j < NJ; j++)
+            if (lane + j * WARP < n.D)
+                a.o[(base + t) * a.ldo + h * n.D + lane + j * WARP] =
+                    rounded<T>(out[i][j] / sum[i]);
+        if (lane == 0)
+            a.lse[(b * n.H + h) * n.T + t] = max[i] + logf(sum[i]);
+    }
+}
+
+template <typename T>
+static int attention(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->batch == 0 || op->seq == 0)
+        return 0;
+    struct attention_args<T> a = {(const T *)c->in[0].data,
+                                  (const T *)c->in[1].data,
+                                  (const T *)c->in[2].data,
+                                  c->in[0].ld,
+                                  c->in[1].ld,
+                                  c->in[2].ld,
+                                  (const int32_t *)c->in[3].data,
+                                  (T *)c->out[0].data,
+                                  c->out[0].ld,
+                                  (float *)c->out[1].data};
+    dim3 grid((unsigned)ceil_div(op->seq, TILE), (unsigned)op->heads, (unsigned)op->batch);
+    ATTENTION_LAUNCH(attention_kernel, T, grid, tile_bytes(3, op->head_dim), stream, a,
+                     attention_sizes_of(op));
+    return 0;
+}
+
+// ---------------------------------------------------------------- a cache
+
+// A block per sequence and key/value head writes one row of the cache. A position outside the cache
+// is left out: attention_decode makes that sequence NaN.
+template <typename T>
+__global__ void kv_append_kernel(T *kcache, int64_t ldkc, T *vcache, int64_t ldvc, const T *k,
+                                 int64_t ldk, const T *v, int64_t ldv, const int32_t *positions,
+                                 int64_t seq, int64_t n) {
+    int64_t b = blockIdx.x, at = positions[b];
+    if (at < 0 || at >= seq)
+        return;
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+        kcache[(b * seq + at) * ldkc + j] = k[b * ldk + j];
+        vcache[(b * seq + at) * ldvc + j] = v[b * ldv + j];
+    }
+}
+
+template <typename T>
+static int kv_append(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    kv_append_kernel<<<(unsigned)op->m, BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
+        (const T *)c->in[0].data, c->in[0].ld, (const T *)c->in[1].data, c->in[1].ld,
+        (const int32_t *)c->in[2].data, op->seq, op->kv_heads * op->head_dim);
+    return cuda_launched(s, c, e);
+}
+
+// A block per (head, sequence): warps take the keys in turns, each with a running maximum, sum and
+// output (lanes hold the head's columns), and the warps' parts are put together at the end.
+template <typename T, int NJ>
+__global__ void decode_kernel(T *o, int64_t ldo, const T *q, int64_t ldq, const T *kcache,
+                              int64_t ldk, const T *vcache, int64_t ldv, const int32_t *positions,
+                              struct attention_sizes n) {
+    __shared__ float part_max[WARPS], part_sum[WARPS];
+    extern __shared__ float part[]; // [WARPS][D]
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int64_t h = blockIdx.x, b = blockIdx.y, g = h / (n.H / n.G), last = positions[b];
+    bool bad = last < 0 || last >= n.T;
+    float mine[NJ], out[NJ], max = -CUDART_INF_F, sum = 0;
+    for (int j = 0; j < NJ; j++) {
+        int64_t d = lane + j * WARP;
+        mine[j] = d < n.D ? value(q[b * ldq + h * n.D + d]) : 0;
+        out[j] = 0;
+    }
+    for (int64_t t = warp; !bad && t <= last; t += WARPS) {
+        const T *key = kcache + (b * n.T + t) * ldk + g * n.D;
+        const T *val = vcache + (b * n.T + t) * ldv + g * n.D;
+        float score = 0;
+        for (int j = 0; j < NJ; j++)
+            if (lane + j * WARP < n.D)
+                score += mine[j] * value(key[lane + j * WARP]);
+        score = n.scale * warp_sum(score);
+        float top = fmaxf(max, score), keep = expf(max - top), p = expf(score - top);
+        max = top;
+        sum = sum * keep + p;
+        for (int j = 0; j < NJ; j++)
+            if (lane + j * WARP < n.D)
+                out[j] = out[j] * keep + p * value(val[lane + j * WARP]);
+    }
+    if (lane == 0) {
+        part_max[warp] = max;
+        part_sum[warp] = sum;
+    }
+    for (int j = 0; j < NJ; j++)
+        if (lane + j * WARP < n.D)
+            part[warp * n.D + lane + j * WARP] = out[j];
+    __syncthreads();
+    float top = -CUDART_INF_F, total = 0;
+    for (int w = 0; w < WARPS; w++)
+        top = fmaxf(top, part_max[w]);
+    for (int w = 0; w < WARPS; w++)
+        total += part_sum[w] * expf(part_max[w] - top);
+    for (int64_t d = threadIdx.x; d < n.D; d += blockDim.x) {
+        float x = 0;
+        for (int w = 0; w < WARPS; w++)
+            x += part[w * n.D + d] * expf(part_max[w] - top);
+        o[b * ldo + h * n.D + d] = rounded<T>(bad ? CUDART_NAN_F : x / total);
+    }
+}
+
+template <typename T>
+static int decode(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->batch == 0 || op->seq == 0)
+        return 0;
+    dim3 grid((unsigned)op->heads, (unsigned)op->batch);
+    ATTENTION_LAUNCH(decode_kernel, T, grid, (size_t)(WARPS * op->head_dim) * sizeof(float), stream,
+                     (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+                     (const T *)c->in[1].data, c->in[1].ld, (const T *)c->in[2].data, c->in[2].ld,
+                     (const int32_t *)c->in[3].data, attention_sizes_of(op));
+    return 0;
+}
+
+template <typename T> void cuda_add_attention(struct cuda_table *t) {
+    t->fn[OP_ATTENTION] = attention<T>;
+    t->fn[OP_KV_APPEND] = kv_append<T>;
+    t->fn[OP_ATTENTION_DECODE] = decode<T>;
+}
+template void cuda_add_attention<float>(struct cuda_table *);
+template void cuda_add_attention<__nv_bfloat16>(struct cuda_table *);

@@ -1,0 +1,140 @@
+// cuda.cuh - what the files of the CUDA plug-in share: its state, how failures become sentences, and
+// the few helpers every kernel uses.
+//
+// Rules of the folder: everything is enqueued on the op's stream and nothing waits for the device
+// inside an op, so any run of ops can be captured as a graph. No atomics on floats: results do not
+// depend on timing. Kernels are templates over the activations' type T (float, __nv_bfloat16);
+// whatever is summed or kept for later (statistics, lse, gradients of weights) is float, and hyper,
+// results, clip and norms are double, as on the CPU. Row i of an operand starts at i * ld.
+#ifndef HAGGLE_BACKEND_CUDA_CUH
+#define HAGGLE_BACKEND_CUDA_CUH
+
+#include "backend/plugin.h"
+
+#include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+enum {
+    CUDA_MARKS = 16384,            // timing events of a turn
+    CUDA_SCRATCH_FLOATS = 2 << 20, // partial sums, for ops of the compute stream
+    CUDA_SQNORM_BLOCKS = 512,
+};
+
+struct cuda {
+    struct plugin_host host;
+    int device, processors, shared_bytes; // of a block, at most
+    cudaStream_t stream[STREAM_COUNT];
+    cudaEvent_t *events;
+    int n_events;
+    cudaEvent_t fork, join[STREAM_COUNT]; // of captures
+    unsigned captured;                    // streams of the capture under way
+    bool capturing;
+    cudaEvent_t *marks; // made as they are needed
+    int n_marks;
+    cudaEvent_t begin, end;
+    cublasHandle_t blas;
+    void *blas_workspace;
+    float *scratch;
+    char text[PLUGIN_TEXT_BYTES];
+};
+
+// One op: enqueues its kernels on `stream`.
+typedef int cuda_fn(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e);
+struct cuda_table {
+    cuda_fn *fn[OP_COUNT];
+};
+
+// Each file adds its kernels for T to a table (NULL stays: not supported).
+template <typename T> void cuda_add_plain(struct cuda_table *t);
+template <typename T> void cuda_add_rows(struct cuda_table *t);
+template <typename T> void cuda_add_sums(struct cuda_table *t);
+template <typename T> void cuda_add_matmul(struct cuda_table *t);
+template <typename T> void cuda_add_attention(struct cuda_table *t);
+template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);
+
+// run.cu
+int cuda_run(struct backend *b, const struct op_call *call, struct err *e);
+bool cuda_has(enum op_kind kind);
+
+// Turns a status into an error that names what was being done; 0 when it worked.
+int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err *e);
+int cuda_check_blas(struct cuda *s, cublasStatus_t status, const char *what, struct err *e);
+// After a launch: whether it was accepted.
+int cuda_launched(struct cuda *s, const struct op_call *c, struct err *e);
+
+// Adds bias[j] to every row of y (matmul.cu needs it, plain.cu has it).
+template <typename T>
+void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream);
+
+// ---------------------------------------------------------------- elements
+
+static inline __device__ float value(float x) {
+    return x;
+}
+static inline __device__ float value(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+template <typename T> static inline __device__ T rounded(float x);
+template <> inline __device__ float rounded<float>(float x) {
+    return x;
+}
+template <> inline __device__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) {
+    return __float2bfloat16_rn(x);
+}
+// Stores x, or adds it to what is there.
+template <typename T> static inline __device__ void put(T *at, float x, bool accumulate) {
+    *at = rounded<T>(accumulate ? value(*at) + x : x);
+}
+
+// ---------------------------------------------------------------- grids
+
+enum { BLOCK = 256, WARP = 32 };
+
+static inline int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// A thread per element of m x n, rows in y: no division by n inside the kernel.
+static inline dim3 grid_of(int64_t m, int64_t n) {
+    return dim3((unsigned)ceil_div(n, BLOCK), (unsigned)(m < 65535 ? m : 65535));
+}
+#define EACH_ELEMENT(i, j, m, n)                                                                   \
+    for (int64_t i = blockIdx.y; i < (m); i += gridDim.y)                                          \
+        for (int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; j < (n);                  \
+             j += (int64_t)gridDim.x * blockDim.x)
+
+// Rows without gaps are one long row: fuller blocks.
+struct extent {
+    int64_t m, n;
+};
+static inline struct extent extent_of(const struct op *op, int64_t ld0, int64_t ld1, int64_t ld2) {
+    if (ld0 == op->n && ld1 == op->n && ld2 == op->n)
+        return (struct extent){1, op->m * op->n};
+    return (struct extent){op->m, op->n};
+}
+
+// ---------------------------------------------------------------- sums over a block
+
+template <typename T> static inline __device__ T warp_sum(T x) {
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+
+// The sum over all threads of the block (a multiple of 32), in all of them; always in one order.
+template <typename T> static inline __device__ T block_sum(T x) {
+    __shared__ T part[WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    x = warp_sum(x);
+    __syncthreads(); // part may still be read by the sum before
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    T sum = 0;
+    for (int i = 0; i < warps; i++)
+        sum += part[i];
+    return sum;
+}
+
+#endif

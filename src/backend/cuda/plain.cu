@@ -1,0 +1,342 @@
+// plain.cu - ops that look at one element (or one pair) at a time: zero, copy, cast, add,
+// activations, rotary embedding, and the addition of a bias.
+#include "backend/cuda/cuda.cuh"
+#include "model/shape.h"
+
+#include <cuda_fp16.h>
+
+// ---------------------------------------------------------------- bytes
+
+static size_t bytes_of(enum dtype t) {
+    return t == DTYPE_F64 || t == DTYPE_I64     ? 8
+           : t == DTYPE_F32 || t == DTYPE_I32   ? 4
+           : t == DTYPE_BF16 || t == DTYPE_F16 ? 2
+                                                : 1;
+}
+
+static int zero(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    // An op without rows (m = 0) is one of n elements in a row: results, flat gradients.
+    size_t rows = c->op->m > 0 ? (size_t)c->op->m : 1, size = bytes_of(c->out[0].dtype);
+    size_t width = (size_t)c->op->n * size, pitch = (size_t)c->out[0].ld * size;
+    if (width == 0)
+        return 0;
+    if (rows == 1 || pitch == width)
+        return cuda_check(s, cudaMemsetAsync(c->out[0].data, 0, rows * width, stream), "zero", e);
+    return cuda_check(s, cudaMemset2DAsync(c->out[0].data, pitch, 0, width, rows, stream), "zero",
+                      e);
+}
+
+template <typename T>
+__global__ void add_to(T *y, int64_t ldy, const T *x, int64_t ldx, int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        y[i * ldy + j] = y[i * ldy + j] + x[i * ldx + j];
+}
+
+static int copy(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    enum dtype type = c->in[0].dtype;
+    size_t size = bytes_of(type), width = (size_t)op->n * size;
+    size_t to = (size_t)c->out[0].ld * size, from = (size_t)c->in[0].ld * size;
+    if (type != c->out[0].dtype)
+        return s->host.err_set(e, ERR_MISMATCH, "copy: from %s to %s is a cast",
+                               s->host.dtype_text(type), s->host.dtype_text(c->out[0].dtype));
+    if (op->m == 0 || op->n == 0)
+        return 0;
+    if (!(op->flags & OP_ACCUMULATE)) {
+        if (op->m == 1 || (to == width && from == width))
+            return cuda_check(s,
+                              cudaMemcpyAsync(c->out[0].data, c->in[0].data,
+                                              (size_t)op->m * width, cudaMemcpyDeviceToDevice,
+                                              stream),
+                              "copy", e);
+        return cuda_check(s,
+                          cudaMemcpy2DAsync(c->out[0].data, to, c->in[0].data, from, width,
+                                            (size_t)op->m, cudaMemcpyDeviceToDevice, stream),
+                          "copy", e);
+    }
+    struct extent x = extent_of(op, c->in[0].ld, c->out[0].ld, op->n);
+    if (type == DTYPE_F32)
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+            (float *)c->out[0].data, c->out[0].ld, (const float *)c->in[0].data, c->in[0].ld, x.m,
+            x.n);
+    else if (type == DTYPE_BF16)
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+            (__nv_bfloat16 *)c->out[0].data, c->out[0].ld, (const __nv_bfloat16 *)c->in[0].data,
+            c->in[0].ld, x.m, x.n);
+    else if (type == DTYPE_F64)
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+            (double *)c->out[0].data, c->out[0].ld, (const double *)c->in[0].data, c->in[0].ld, x.m,
+            x.n);
+    else
+        return s->host.err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds floats, not %s",
+                               s->host.dtype_text(type));
+    return cuda_launched(s, c, e);
+}
+
+// ---------------------------------------------------------------- casts
+
+static __device__ double load_any(const void *p, enum dtype t, int64_t i) {
+    switch (t) {
+    case DTYPE_F64:
+        return ((const double *)p)[i];
+    case DTYPE_BF16:
+        return (double)__bfloat162float(((const __nv_bfloat16 *)p)[i]);
+    case DTYPE_F16:
+        return (double)__half2float(((const __half *)p)[i]);
+    default:
+        return (double)((const float *)p)[i];
+    }
+}
+
+static __device__ void store_any(void *p, enum dtype t, int64_t i, double x) {
+    switch (t) {
+    case DTYPE_F64:
+        ((double *)p)[i] = x;
+        break;
+    case DTYPE_BF16:
+        ((__nv_bfloat16 *)p)[i] = __float2bfloat16_rn((float)x);
+        break;
+    case DTYPE_F16:
+        ((__half *)p)[i] = __float2half_rn((float)x);
+        break;
+    default:
+        ((float *)p)[i] = (float)x;
+    }
+}
+
+static __global__ void cast_kernel(void *y, enum dtype to, int64_t ldy, const void *x,
+                                   enum dtype from, int64_t ldx, int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        store_any(y, to, i * ldy + j, load_any(x, from, i * ldx + j));
+}
+
+static bool is_float(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
+}
+
+static int cast(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    int64_t m = c->op->m > 0 ? c->op->m : 1;
+    if (!is_float(c->in[0].dtype) || !is_float(c->out[0].dtype))
+        return s->host.err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s",
+                               s->host.dtype_text(c->in[0].dtype),
+                               s->host.dtype_text(c->out[0].dtype));
+    if (c->op->n == 0)
+        return 0;
+    cast_kernel<<<grid_of(m, c->op->n), BLOCK, 0, stream>>>(
+        c->out[0].data, c->out[0].dtype, c->out[0].ld, c->in[0].data, c->in[0].dtype, c->in[0].ld,
+        m, c->op->n);
+    return cuda_launched(s, c, e);
+}
+
+// ---------------------------------------------------------------- add, bias
+
+template <typename T>
+__global__ void add_kernel(T *y, int64_t ldy, const T *a, int64_t lda, const T *b, int64_t ldb,
+                           int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        y[i * ldy + j] = rounded<T>(value(a[i * lda + j]) + value(b[i * ldb + j]));
+}
+
+template <typename T>
+static int add(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    struct extent x = extent_of(c->op, c->in[0].ld, c->in[1].ld, c->out[0].ld);
+    add_kernel<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const T *)c->in[1].data, c->in[1].ld, x.m, x.n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void bias_kernel(T *y, int64_t ld, const T *bias, int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        y[i * ld + j] = rounded<T>(value(y[i * ld + j]) + value(bias[j]));
+}
+
+template <typename T>
+void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream) {
+    bias_kernel<<<grid_of(m, n), BLOCK, 0, stream>>>(y, ld, bias, m, n);
+}
+template void cuda_add_bias<float>(float *, int64_t, const float *, int64_t, int64_t,
+                                   cudaStream_t);
+template void cuda_add_bias<__nv_bfloat16>(__nv_bfloat16 *, int64_t, const __nv_bfloat16 *,
+                                           int64_t, int64_t, cudaStream_t);
+
+// ---------------------------------------------------------------- activations
+
+// GELU's tanh form is 0.5 h (1 + tanh(u)) = h sigmoid(2u): as written on the right it keeps its
+// digits where 1 + tanh(u) cancels. For the same reason the erf form uses erfc.
+static __device__ float gelu_u(float h) {
+    return 0.79788456080286535588f * (h + 0.044715f * h * h * h);
+}
+
+static __device__ float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+static __device__ float act_value(float h, int kind) {
+    if (kind == ACT_RELU)
+        return h > 0 || isnan(h) ? h : 0;
+    if (kind == ACT_GELU_ERF)
+        return 0.5f * h * erfcf(-h * 0.70710678118654752440f);
+    return h * sigmoid(2 * gelu_u(h));
+}
+
+static __device__ float act_slope(float h, int kind) {
+    if (kind == ACT_RELU)
+        return h > 0 ? 1 : 0;
+    // Far out the slope is 0 or 1 to the last digit, and h^3 would overflow on the way to saying so.
+    if (fabsf(h) > 30)
+        return h > 0 ? 1 : 0;
+    if (kind == ACT_GELU_ERF)
+        return 0.5f * erfcf(-h * 0.70710678118654752440f) +
+               h * 0.39894228040143267794f * expf(-0.5f * h * h);
+    float p = sigmoid(2 * gelu_u(h));
+    return p + 2 * h * p * (1 - p) * 0.79788456080286535588f * (1 + 3 * 0.044715f * h * h);
+}
+
+template <typename T>
+__global__ void act_kernel(T *y, int64_t ldy, const T *h, int64_t ldh, int kind, int64_t m,
+                           int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        y[i * ldy + j] = rounded<T>(act_value(value(h[i * ldh + j]), kind));
+}
+
+template <typename T>
+static int act(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    struct extent x = extent_of(c->op, c->in[0].ld, c->out[0].ld, c->op->n);
+    act_kernel<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>((T *)c->out[0].data, c->out[0].ld,
+                                                        (const T *)c->in[0].data, c->in[0].ld,
+                                                        c->op->act, x.m, x.n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void act_bwd_kernel(T *dh, int64_t ldd, const T *dy, int64_t ldy, const T *h,
+                               int64_t ldh, int kind, int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        dh[i * ldd + j] =
+            rounded<T>(value(dy[i * ldy + j]) * act_slope(value(h[i * ldh + j]), kind));
+}
+
+template <typename T>
+static int act_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    struct extent x = extent_of(c->op, c->in[0].ld, c->in[1].ld, c->out[0].ld);
+    act_bwd_kernel<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const T *)c->in[1].data, c->in[1].ld, c->op->act, x.m, x.n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void swiglu_kernel(T *a, int64_t lda, const T *gate, int64_t ldg, const T *up,
+                              int64_t ldu, int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n) {
+        float g = value(gate[i * ldg + j]);
+        a[i * lda + j] = rounded<T>(g * sigmoid(g) * value(up[i * ldu + j]));
+    }
+}
+
+template <typename T>
+static int swiglu(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    struct extent x = extent_of(c->op, c->in[0].ld, c->in[1].ld, c->out[0].ld);
+    swiglu_kernel<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const T *)c->in[1].data, c->in[1].ld, x.m, x.n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void swiglu_bwd_kernel(T *dgate, int64_t lddg, T *dup, int64_t lddu, const T *dy,
+                                  int64_t ldy, const T *gate, int64_t ldg, const T *up, int64_t ldu,
+                                  int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n) {
+        float d = value(dy[i * ldy + j]), g = value(gate[i * ldg + j]), u = value(up[i * ldu + j]);
+        float p = sigmoid(g);
+        dgate[i * lddg + j] = rounded<T>(d * u * p * (1 + g * (1 - p)));
+        dup[i * lddu + j] = rounded<T>(d * g * p);
+    }
+}
+
+template <typename T>
+static int swiglu_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stream,
+                      struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    swiglu_bwd_kernel<<<grid_of(c->op->m, c->op->n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
+        (const T *)c->in[0].data, c->in[0].ld, (const T *)c->in[1].data, c->in[1].ld,
+        (const T *)c->in[2].data, c->in[2].ld, c->op->m, c->op->n);
+    return cuda_launched(s, c, e);
+}
+
+// ---------------------------------------------------------------- rotary embedding
+
+// The angle is a float product, as on the CPU: position x frequency rounds the same everywhere.
+static __global__ void rope_table_kernel(float *table, int64_t ld, const int32_t *positions,
+                                         const float *inv_freq, int64_t half, int64_t m) {
+    EACH_ELEMENT(i, j, m, half) {
+        float angle = (float)positions[i] * inv_freq[j];
+        table[i * ld + j] = cosf(angle);
+        table[i * ld + half + j] = sinf(angle);
+    }
+}
+
+static int rope_table(struct cuda *s, const struct op_call *c, cudaStream_t stream,
+                      struct err *e) {
+    int64_t half = c->op->head_dim / 2;
+    if (c->op->m == 0 || half == 0)
+        return 0;
+    rope_table_kernel<<<grid_of(c->op->m, half), BLOCK, 0, stream>>>(
+        (float *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data,
+        (const float *)c->in[1].data, half, c->op->m);
+    return cuda_launched(s, c, e);
+}
+
+// "Rotate half": element j of a head pairs with j + D/2. A thread reads both before it writes
+// either, so y may be x.
+template <typename T>
+__global__ void rope_kernel(T *y, int64_t ldy, const T *x, int64_t ldx, const float *table,
+                            int64_t ldt, float sign, int64_t half, int64_t m, int64_t n) {
+    EACH_ELEMENT(i, pair, m, n) {
+        int64_t h = pair / half, j = pair % half, at = h * 2 * half + j;
+        float cosine = table[i * ldt + j], sine = sign * table[i * ldt + half + j];
+        float a = value(x[i * ldx + at]), b = value(x[i * ldx + at + half]);
+        y[i * ldy + at] = rounded<T>(a * cosine - b * sine);
+        y[i * ldy + at + half] = rounded<T>(b * cosine + a * sine);
+    }
+}
+
+template <typename T>
+static int rope(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    int64_t half = c->op->head_dim / 2, pairs = half * c->op->heads;
+    if (c->op->m == 0 || pairs == 0)
+        return 0;
+    rope_kernel<<<grid_of(c->op->m, pairs), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const float *)c->in[1].data, c->in[1].ld, c->op->flags & OP_INVERSE ? -1.0f : 1.0f, half,
+        c->op->m, pairs);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T> void cuda_add_plain(struct cuda_table *t) {
+    t->fn[OP_ZERO] = zero;
+    t->fn[OP_COPY] = copy;
+    t->fn[OP_CAST] = cast;
+    t->fn[OP_ADD] = add<T>;
+    t->fn[OP_ACT] = act<T>;
+    t->fn[OP_ACT_BWD] = act_bwd<T>;
+    t->fn[OP_SWIGLU] = swiglu<T>;
+    t->fn[OP_SWIGLU_BWD] = swiglu_bwd<T>;
+    t->fn[OP_ROPE_TABLE] = rope_table;
+    t->fn[OP_ROPE] = rope<T>;
+}
+template void cuda_add_plain<float>(struct cuda_table *);
+template void cuda_add_plain<__nv_bfloat16>(struct cuda_table *);

@@ -1,0 +1,282 @@
+// sums.cu - ops that add up over rows or over all elements: gradients of norms, biases and
+// embeddings, the loss of a micro-batch, the gradient's norm, and the update.
+//
+// Every sum has one order, whatever the timing: a thread's terms in steps of its stride, then a tree
+// or a loop over the parts. Partial sums go through scratch memory, which ops of the compute stream
+// use one after the other.
+#include "backend/cuda/cuda.cuh"
+
+// ---------------------------------------------------------------- columns
+
+// A block adds columns [32 x, 32 x + 32) of the rows of its split y, eight rows at a time.
+enum { COLUMNS = 32, LANES = 8, SPLITS = 64 };
+
+// part[split][2][n]: sums of dy xhat (when x is given) and of dy.
+template <typename T>
+__global__ void column_sums(float *part, const T *dy, int64_t ldy, const T *x, int64_t ldx,
+                            const float *stats, int64_t m, int64_t n, int64_t rows_per_split) {
+    __shared__ float sums[2][LANES][COLUMNS];
+    int column = threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS;
+    int64_t j = (int64_t)blockIdx.x * COLUMNS + column;
+    int64_t begin = blockIdx.y * rows_per_split, end = begin + rows_per_split;
+    float sum_w = 0, sum_b = 0;
+    for (int64_t i = begin + lane; j < n && i < end && i < m; i += LANES) {
+        float d = value(dy[i * ldy + j]);
+        if (x)
+            sum_w += d * (value(x[i * ldx + j]) - stats[2 * i]) * stats[2 * i + 1];
+        sum_b += d;
+    }
+    sums[0][lane][column] = sum_w;
+    sums[1][lane][column] = sum_b;
+    __syncthreads();
+    if (lane < 2 && j < n) {
+        float sum = 0;
+        for (int l = 0; l < LANES; l++)
+            sum += sums[lane][l][column];
+        part[((int64_t)blockIdx.y * 2 + lane) * n + j] = sum;
+    }
+}
+
+static __global__ void add_parts(float *dw, float *db, const float *part, int splits,
+                                 bool accumulate, int64_t n) {
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= n)
+        return;
+    float sum_w = 0, sum_b = 0;
+    for (int i = 0; i < splits; i++) {
+        sum_w += part[(int64_t)i * 2 * n + j];
+        sum_b += part[((int64_t)i * 2 + 1) * n + j];
+    }
+    if (dw)
+        put(&dw[j], sum_w, accumulate);
+    if (db)
+        put(&db[j], sum_b, accumulate);
+}
+
+template <typename T>
+static int sum_columns(struct cuda *s, const struct op_call *c, const T *x, int64_t ldx,
+                       const float *stats, float *dw, float *db, cudaStream_t stream,
+                       struct err *e) {
+    const struct op *op = c->op;
+    if (op->n == 0)
+        return 0;
+    int64_t splits = ceil_div(op->m, LANES), room = CUDA_SCRATCH_FLOATS / (2 * op->n);
+    splits = splits < SPLITS ? splits : (int64_t)SPLITS;
+    splits = splits < room ? splits : room;
+    splits = splits > 1 ? splits : 1;
+    if (room < 1)
+        return s->host.err_set(e, ERR_UNSUPPORTED, "%s: %lld columns; at most %d",
+                               s->host.op_name(op->kind), (long long)op->n,
+                               CUDA_SCRATCH_FLOATS / 2);
+    if (stream != s->stream[STREAM_COMPUTE])
+        return s->host.err_set(e, ERR_UNSUPPORTED, "%s: runs on the compute stream only",
+                               s->host.op_name(op->kind));
+    dim3 grid((unsigned)ceil_div(op->n, COLUMNS), (unsigned)splits);
+    column_sums<<<grid, COLUMNS * LANES, 0, stream>>>(
+        s->scratch, (const T *)c->in[0].data, c->in[0].ld, x, ldx, stats, op->m, op->n,
+        ceil_div(op->m, splits));
+    TRY(cuda_launched(s, c, e));
+    add_parts<<<(unsigned)ceil_div(op->n, BLOCK), BLOCK, 0, stream>>>(
+        dw, db, s->scratch, (int)splits, (op->flags & OP_ACCUMULATE) != 0, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+static int norm_dw(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    return sum_columns(s, c, (const T *)c->in[1].data, c->in[1].ld, (const float *)c->in[2].data,
+                       (float *)c->out[0].data, (float *)c->out[1].data, stream, e);
+}
+
+template <typename T>
+static int bias_db(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    return sum_columns(s, c, (const T *)NULL, 0, NULL, NULL, (float *)c->out[0].data, stream, e);
+}
+
+// ---------------------------------------------------------------- embedding
+
+// A block owns a row of the table and walks all ids in order, so every row's sum has the order of
+// the batch and no two blocks write the same place. The ids are read once per row of the table, from
+// cache; most blocks find none of theirs.
+template <typename T>
+__global__ void embed_dw_kernel(float *table, int64_t ldt, const int32_t *ids, const T *dx,
+                                int64_t ldx, bool accumulate, int64_t rows, int64_t m, int64_t n) {
+    __shared__ bool mine[BLOCK];
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        float *to = table + row * ldt;
+        if (!accumulate)
+            for (int64_t j = threadIdx.x; j < n; j += BLOCK)
+                to[j] = 0;
+        for (int64_t base = 0; base < m; base += BLOCK) {
+            int64_t i = base + threadIdx.x;
+            bool match = i < m && ids[i] == row;
+            if (!__syncthreads_or(match))
+                continue;
+            mine[threadIdx.x] = match;
+            __syncthreads();
+            for (int k = 0; k < BLOCK; k++)
+                if (mine[k])
+                    for (int64_t j = threadIdx.x; j < n; j += BLOCK)
+                        to[j] += value(dx[(base + k) * ldx + j]);
+            __syncthreads();
+        }
+    }
+}
+
+template <typename T>
+static int embed_dw(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->k == 0 || op->n == 0)
+        return 0;
+    embed_dw_kernel<<<(unsigned)(op->k < (1 << 30) ? op->k : 1 << 30), BLOCK, 0, stream>>>(
+        (float *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data,
+        (const T *)c->in[1].data, c->in[1].ld, (op->flags & OP_ACCUMULATE) != 0, op->k, op->m,
+        op->n);
+    return cuda_launched(s, c, e);
+}
+
+// ---------------------------------------------------------------- loss, norm, clip
+
+// Always adds: a turn begins with ZERO of the results and has one LOSS_SUM per micro-batch.
+static __global__ void loss_sum_kernel(double *results, const float *row_loss,
+                                       const int32_t *targets, int64_t m) {
+    double sum = 0, count = 0;
+    for (int64_t i = threadIdx.x; i < m; i += blockDim.x) {
+        sum += (double)row_loss[i];
+        count += targets[i] >= 0;
+    }
+    sum = block_sum(sum);
+    count = block_sum(count);
+    if (threadIdx.x == 0) {
+        results[RESULT_LOSS_SUM] += sum;
+        results[RESULT_TOKENS] += count;
+    }
+}
+
+static int loss_sum(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    loss_sum_kernel<<<1, 1024, 0, stream>>>((double *)c->out[0].data, (const float *)c->in[0].data,
+                                            (const int32_t *)c->in[1].data, c->op->m);
+    return cuda_launched(s, c, e);
+}
+
+static __global__ void square_parts(double *part, const float *g, int64_t n) {
+    double sum = 0;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        sum += (double)g[i] * (double)g[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        part[blockIdx.x] = sum;
+}
+
+static __global__ void add_squares(double *sq, const double *part, int parts, bool accumulate) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < parts; i += BLOCK)
+        sum += part[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *sq = accumulate ? *sq + sum : sum;
+}
+
+static int grad_sqnorm(struct cuda *s, const struct op_call *c, cudaStream_t stream,
+                       struct err *e) {
+    const struct op *op = c->op;
+    int64_t blocks = ceil_div(op->n, BLOCK);
+    blocks = blocks < CUDA_SQNORM_BLOCKS ? blocks : (int64_t)CUDA_SQNORM_BLOCKS;
+    if (stream != s->stream[STREAM_COMPUTE])
+        return s->host.err_set(e, ERR_UNSUPPORTED, "grad_sqnorm: runs on the compute stream only");
+    if (blocks > 0)
+        square_parts<<<(unsigned)blocks, BLOCK, 0, stream>>>((double *)s->scratch,
+                                                             (const float *)c->in[0].data, op->n);
+    add_squares<<<1, BLOCK, 0, stream>>>((double *)c->out[0].data, (const double *)s->scratch,
+                                         (int)blocks, (op->flags & OP_ACCUMULATE) != 0);
+    return cuda_launched(s, c, e);
+}
+
+// A few hundred doubles, in order: the CPU's sum to the bit.
+static __global__ void sum_kernel(double *y, const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i];
+    *y = sum;
+}
+
+static int sum(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    sum_kernel<<<1, 1, 0, stream>>>((double *)c->out[0].data, (const double *)c->in[0].data,
+                                    c->op->n);
+    return cuda_launched(s, c, e);
+}
+
+// As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
+// clipping.
+static __global__ void clip_kernel(double *out, const double *sq, const double *hyper, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += sq[i];
+    double norm = sqrt(sum), clip = hyper[HYPER_CLIP];
+    bool skip = !isfinite(norm);
+    double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
+    out[CLIP_NORM] = norm;
+    out[CLIP_SKIP] = skip;
+    out[CLIP_FACTOR] = skip ? 0 : factor < 1 ? factor : 1;
+}
+
+static int clip(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    clip_kernel<<<1, 1, 0, stream>>>((double *)c->out[0].data, (const double *)c->in[0].data,
+                                     (const double *)c->in[1].data, c->op->n);
+    return cuda_launched(s, c, e);
+}
+
+// ---------------------------------------------------------------- AdamW
+
+// torch.optim.AdamW, in its order: decay, moments, then the step. What comes from hyper is computed
+// in double and used as float. With fp32 masters (w in bf16) the step is taken on them and rounded.
+template <typename T>
+__global__ void adamw_kernel(T *w, float *m, float *v, float *master, const float *grad,
+                             const double *hyper, const double *clip, bool decay, int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const float factor = clip ? (float)clip[CLIP_FACTOR] : 1;
+    const float beta1 = (float)hyper[HYPER_BETA1], beta2 = (float)hyper[HYPER_BETA2];
+    const float rest1 = (float)(1 - hyper[HYPER_BETA1]), rest2 = (float)(1 - hyper[HYPER_BETA2]);
+    const float keep = decay ? (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]) : 1;
+    const float step = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]);
+    const float root = (float)(1 / sqrt(hyper[HYPER_BIAS2])), eps = (float)hyper[HYPER_EPS];
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK) {
+        float g = grad[i] * factor;
+        float mi = beta1 * m[i] + rest1 * g, vi = beta2 * v[i] + rest2 * g * g;
+        float wi = master ? master[i] : value(w[i]);
+        m[i] = mi;
+        v[i] = vi;
+        wi = wi * keep - step * mi / (sqrtf(vi) * root + eps);
+        if (master)
+            master[i] = wi;
+        w[i] = rounded<T>(wi);
+    }
+}
+
+template <typename T>
+static int adamw(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->n == 0)
+        return 0;
+    int64_t blocks = ceil_div(op->n, BLOCK), most = 16 * (int64_t)s->processors;
+    adamw_kernel<<<(unsigned)(blocks < most ? blocks : most), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, (float *)c->out[1].data, (float *)c->out[2].data,
+        (float *)c->out[3].data, (const float *)c->in[0].data, (const double *)c->in[1].data,
+        (const double *)c->in[2].data, (op->flags & OP_DECAY) != 0, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T> void cuda_add_sums(struct cuda_table *t) {
+    t->fn[OP_NORM_DW] = norm_dw<T>;
+    t->fn[OP_BIAS_DB] = bias_db<T>;
+    t->fn[OP_EMBED_DW] = embed_dw<T>;
+    t->fn[OP_LOSS_SUM] = loss_sum;
+    t->fn[OP_GRAD_SQNORM] = grad_sqnorm;
+    t->fn[OP_SUM] = sum;
+    t->fn[OP_CLIP] = clip;
+    t->fn[OP_ADAMW] = adamw<T>;
+}
+template void cuda_add_sums<float>(struct cuda_table *);
+template void cuda_add_sums<__nv_bfloat16>(struct cuda_table *);

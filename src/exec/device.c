@@ -1,0 +1,319 @@
+// device.c - a turn on a backend with streams of its own: events between streams, batches through
+// pinned memory, graphs, and time taken on the device.
+//
+// Everything is enqueued; the host waits at the end of the turn, and before it fills a staging
+// buffer whose copy may still be under way. An op's waits and its record go around it on its own
+// stream, as sync.c derived them.
+//
+// Graphs. A piece is captured after it has run once (twice when times are taken: the second run
+// tells how its time divides), so kernels are loaded and libraries warm by then. A graph starts and
+// ends as one thing on the compute stream: what its ops wait for from outside is waited for before
+// it, and the events of its ops count as recorded after it. That orders more than is needed and
+// never less. Inside a capture other event objects stand in, because an event that was recorded in a
+// capture can only be waited for there.
+#include "base/clock.h"
+#include "exec/executor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- open and close
+
+static int cut_pieces(struct bound_segment *s, struct err *e) {
+    s->pieces = calloc((size_t)s->n_calls + 1, sizeof *s->pieces);
+    if (!s->pieces)
+        return err_set(e, ERR_MEMORY, "out of memory while binding a segment");
+    for (int k = 0; k < s->n_calls;) {
+        if (s->calls[k].op->kind == OP_LOAD) {
+            k++;
+            continue;
+        }
+        struct piece *piece = &s->pieces[s->n_pieces++];
+        piece->begin = k;
+        while (k < s->n_calls && s->calls[k].op->kind != OP_LOAD)
+            k++;
+        piece->end = k;
+    }
+    return 0;
+}
+
+static uint64_t load_bytes(const struct op *op) {
+    return (uint64_t)op->n_out * (uint64_t)op->m * sizeof(int32_t);
+}
+
+static int open_segment(struct device *d, struct bound_segment *s, struct err *e) {
+    for (int k = 0; k < s->n_calls; k++) {
+        const struct op *op = s->calls[k].op;
+        if (op->kind != OP_LOAD)
+            continue;
+        if (op->stream != STREAM_COPY)
+            return err_set(e, ERR_INTERNAL, "a load is not on the copy stream");
+        if (load_bytes(op) > d->staging_bytes)
+            d->staging_bytes = load_bytes(op);
+    }
+    return cut_pieces(s, e);
+}
+
+int device_open(struct executor *x, bool graphs, struct err *e) {
+    struct device *d = &x->device;
+    struct backend *b = x->backend;
+    d->graphs = graphs && b->capture_begin;
+    for (int i = 0; i < x->n_programs; i++) {
+        const struct bound_program *p = &x->programs[i];
+        if (p->p->n_events > d->n_events)
+            d->n_events = p->p->n_events;
+        for (int s = 0; s < p->p->n_segments * p->slots; s++)
+            if (p->segments[s].calls)
+                TRY(open_segment(d, &p->segments[s], e));
+    }
+    TRY(b->prepare(b, 2 * d->n_events + STAGING_BUFFERS, e));
+    for (int i = 0; i < STAGING_BUFFERS && d->staging_bytes; i++) {
+        void *staging;
+        TRY(b->staging_take(b, d->staging_bytes, &staging, e));
+        d->staging[i] = staging;
+    }
+    d->timed = calloc((size_t)b->marks + 1, sizeof *d->timed);
+    return d->timed ? 0 : err_set(e, ERR_MEMORY, "out of memory for the times of a turn");
+}
+
+void device_close(struct executor *x) {
+    struct device *d = &x->device;
+    struct backend *b = x->backend;
+    if (x->arena)
+        b->sync(b, NULL); // nothing may be in flight when its memory goes
+    for (int i = 0; i < x->n_programs; i++)
+        for (int s = 0; s < x->programs[i].p->n_segments * x->programs[i].slots; s++)
+            for (int k = 0; k < x->programs[i].segments[s].n_pieces; k++)
+                if (x->programs[i].segments[s].pieces[k].graph)
+                    b->graph_free(b, x->programs[i].segments[s].pieces[k].graph);
+    for (int i = 0; i < STAGING_BUFFERS; i++)
+        if (d->staging[i])
+            b->staging_give(b, d->staging[i]);
+    free(d->timed);
+    *d = (struct device){0};
+}
+
+// ---------------------------------------------------------------- batches
+
+static int load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
+                void *arg, struct err *e) {
+    struct device *d = &x->device;
+    struct backend *b = x->backend;
+    const struct op *op = call->op;
+    struct exec_batch batch;
+    if (!feed)
+        return err_set(e, ERR_INTERNAL, "the program loads a batch but nothing feeds it");
+    TRY(feed(arg, micro, &batch, e));
+    const int32_t *from[4] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
+    uint64_t bytes = (uint64_t)op->m * sizeof(int32_t);
+    int buffer = d->next_staging, copied = 2 * d->n_events + buffer;
+    d->next_staging = (buffer + 1) % STAGING_BUFFERS;
+    TRY(b->arrive(b, copied, e)); // the copy before from this buffer is over
+    for (int i = 0; i < op->n_wait; i++)
+        TRY(b->wait(b, STREAM_COPY, op->wait[i], e));
+    for (int i = 0; i < op->n_out; i++) {
+        unsigned char *staging = d->staging[buffer] + (uint64_t)i * bytes;
+        if (!call->out[i].data || bytes == 0)
+            continue;
+        memcpy(staging, from[i], bytes);
+        TRY(b->load(b, call->out[i].data, staging, bytes, e));
+    }
+    TRY(b->record(b, STREAM_COPY, copied, e));
+    return op->record >= 0 ? b->record(b, STREAM_COPY, op->record, e) : 0;
+}
+
+// ---------------------------------------------------------------- time
+
+// Notes that `op` (or a whole piece) ends here. When the marks are used up, the rest of the turn is
+// not divided further.
+static int note(struct executor *x, const struct op *op, struct piece *piece,
+                const struct order_entry *entry, struct err *e) {
+    struct device *d = &x->device;
+    if (d->n_timed >= x->backend->marks)
+        return 0;
+    d->timed[d->n_timed] = (struct timed){op, piece, piece->runs > 0, entry->segment, entry->micro};
+    return x->backend->mark(x->backend, d->n_timed++, e);
+}
+
+static void add_event(struct trace *trace, const struct timed *t, enum time_part part,
+                      unsigned what, uint64_t start, uint64_t ns) {
+    trace_add(trace, (struct trace_event){.start_ns = start,
+                                          .duration_ns = ns,
+                                          .micro = t->micro,
+                                          .what = (uint16_t)what,
+                                          .segment = (int16_t)t->segment,
+                                          .layer = -1,
+                                          .part = (uint8_t)part,
+                                          .stream = STREAM_COMPUTE});
+}
+
+// A graph's time by the shares its ops had when they were run one by one.
+static void divide(struct trace *trace, const struct timed *t, uint64_t start, uint64_t ns) {
+    uint64_t all = 0;
+    for (int i = 0; i < TIME_COUNT; i++)
+        all += t->piece->part_ns[i];
+    if (all == 0) {
+        add_event(trace, t, TIME_OTHER, OP_COUNT + SPAN_STEP, start, ns);
+        return;
+    }
+    for (int i = 0; i < TIME_COUNT; i++) {
+        uint64_t share = (uint64_t)((double)ns * (double)t->piece->part_ns[i] / (double)all);
+        if (share)
+            add_event(trace, t, (enum time_part)i, OP_COUNT + SPAN_STEP, start, share);
+        start += share;
+    }
+}
+
+// Device times are since the turn's begin, which the host saw at `start`.
+static void trace_turn(struct executor *x, struct trace *trace, uint64_t start) {
+    struct device *d = &x->device;
+    uint64_t last = 0;
+    for (int i = 0; i < d->n_timed; i++) {
+        const struct timed *t = &d->timed[i];
+        uint64_t now = x->backend->mark_ns(x->backend, i);
+        uint64_t ns = now > last ? now - last : 0;
+        if (t->op) {
+            if (t->typical)
+                t->piece->part_ns[time_part_of(op_info(t->op->kind)->category)] += ns;
+            trace_add_op(trace, t->op, t->segment, t->micro, start + last, start + last + ns);
+        } else {
+            divide(trace, t, start + last, ns);
+        }
+        last += ns;
+    }
+}
+
+// ---------------------------------------------------------------- ops
+
+static int issue_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
+                       const struct order_entry *entry, bool timed, int *at, struct err *e) {
+    struct backend *b = x->backend;
+    for (*at = piece->begin; *at < piece->end; ++*at) {
+        const struct op_call *call = &s->calls[*at];
+        const struct op *op = call->op;
+        for (int i = 0; i < op->n_wait; i++)
+            TRY(b->wait(b, op->stream, op->wait[i], e));
+        TRY(b->run[op->kind](b, call, e));
+        if (op->record >= 0)
+            TRY(b->record(b, op->stream, op->record, e));
+        if (timed && op->stream == STREAM_COMPUTE)
+            TRY(note(x, op, piece, entry, e));
+    }
+    return 0;
+}
+
+// Whether an op of the piece before call `k` records the event.
+static bool recorded_before(const struct bound_segment *s, const struct piece *piece, int k,
+                            int event) {
+    for (int i = piece->begin; i < k; i++)
+        if (s->calls[i].op->record == event)
+            return true;
+    return false;
+}
+
+static int capture_ops(struct executor *x, const struct bound_segment *s, struct piece *piece,
+                       int *at, struct err *e) {
+    struct backend *b = x->backend;
+    int inside = x->device.n_events; // the events that stand in
+    for (*at = piece->begin; *at < piece->end; ++*at) {
+        const struct op *op = s->calls[*at].op;
+        for (int i = 0; i < op->n_wait; i++)
+            if (recorded_before(s, piece, *at, op->wait[i]))
+                TRY(b->wait(b, op->stream, inside + op->wait[i], e));
+        TRY(b->run[op->kind](b, &s->calls[*at], e));
+        if (op->record >= 0)
+            TRY(b->record(b, op->stream, inside + op->record, e));
+    }
+    return 0;
+}
+
+static int capture_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
+                         int *at, struct err *e) {
+    struct backend *b = x->backend;
+    unsigned streams = 0;
+    for (int k = piece->begin; k < piece->end; k++)
+        streams |= 1u << s->calls[k].op->stream;
+    *at = piece->begin;
+    TRY(b->capture_begin(b, streams, e));
+    int rc = capture_ops(x, s, piece, at, e);
+    void *graph = NULL;
+    int end = b->capture_end(b, &graph, rc == 0 ? e : NULL);
+    if (rc != 0 && graph)
+        b->graph_free(b, graph);
+    TRY(rc);
+    TRY(end);
+    piece->graph = graph;
+    x->device.n_graphs++;
+    return 0;
+}
+
+static int replay_piece(struct executor *x, const struct bound_segment *s,
+                        const struct piece *piece, struct err *e) {
+    struct backend *b = x->backend;
+    for (int k = piece->begin; k < piece->end; k++) {
+        const struct op *op = s->calls[k].op;
+        for (int i = 0; i < op->n_wait; i++)
+            if (!recorded_before(s, piece, k, op->wait[i]))
+                TRY(b->wait(b, STREAM_COMPUTE, op->wait[i], e));
+    }
+    TRY(b->graph_run(b, piece->graph, e));
+    for (int k = piece->begin; k < piece->end; k++)
+        if (s->calls[k].op->record >= 0)
+            TRY(b->record(b, STREAM_COMPUTE, s->calls[k].op->record, e));
+    return 0;
+}
+
+static int run_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
+                     const struct order_entry *entry, bool timed, int *at, struct err *e) {
+    *at = piece->begin;
+    if (piece->graph) {
+        TRY(replay_piece(x, s, piece, e));
+        return timed ? note(x, NULL, piece, entry, e) : 0;
+    }
+    TRY(issue_piece(x, s, piece, entry, timed, at, e));
+    bool due = piece->runs++ >= (timed ? 1 : 0);
+    return x->device.graphs && due ? capture_piece(x, s, piece, at, e) : 0;
+}
+
+static int run_segment(struct executor *x, const struct bound_segment *s,
+                       const struct order_entry *entry, exec_feed_fn *feed, void *arg, bool timed,
+                       int *at, struct err *e) {
+    struct piece *piece = s->pieces;
+    for (*at = 0; *at < s->n_calls;) {
+        if (s->calls[*at].op->kind == OP_LOAD) {
+            TRY(load(x, &s->calls[*at], entry->micro, feed, arg, e));
+            ++*at;
+        } else {
+            TRY(run_piece(x, s, piece, entry, timed, at, e));
+            *at = piece++->end;
+        }
+    }
+    return 0;
+}
+
+int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
+               struct trace *trace, struct err *e) {
+    const struct bound_program *p = &x->programs[program];
+    struct backend *b = x->backend;
+    bool timed = trace && b->mark;
+    uint64_t start = clock_ns();
+    x->device.n_timed = 0;
+    if (b->turn_begin)
+        TRY(b->turn_begin(b, e));
+    for (int i = 0; i < p->p->n_order; i++) {
+        const struct order_entry *entry = &p->p->order[i];
+        const struct bound_segment *s = &p->segments[entry->segment * p->slots + entry->slot];
+        int at = 0;
+        if (run_segment(x, s, entry, feed, feed_arg, timed, &at, e) != 0)
+            return err_context(e, "%s, %s, op %d '%s'", p->p->name,
+                               p->p->segments[entry->segment].name, at,
+                               at < s->n_calls ? op_info(s->calls[at].op->kind)->name : "?");
+    }
+    if (b->turn_end)
+        TRY(b->turn_end(b, e));
+    if (b->sync(b, e) != 0)
+        return err_context(e, "%s", p->p->name);
+    if (timed)
+        trace_turn(x, trace, start);
+    return 0;
+}

@@ -1,0 +1,63 @@
+// executor.h - the executor's own state, for the files of this folder.
+#ifndef HAGGLE_EXEC_EXECUTOR_H
+#define HAGGLE_EXEC_EXECUTOR_H
+
+#include "exec/exec.h"
+
+// A run of ops without a LOAD between them: what can be one graph. A LOAD needs the host.
+struct piece {
+    int begin, end; // calls [begin, end) of the segment
+    void *graph;    // NULL: not captured (yet)
+    int runs;
+    // Measured op by op before the capture: how a replay's time is divided.
+    uint64_t part_ns[TIME_COUNT];
+};
+
+struct bound_segment { // one per (segment, slot)
+    struct op_call *calls;
+    int n_calls;
+    struct piece *pieces; // of a device; NULL on the host
+    int n_pieces;
+};
+
+struct bound_program {
+    const struct program *p;
+    struct bound_segment *segments; // [segment * slots + slot]
+    int slots;                      // most slots any order entry uses
+};
+
+// Batches pass through two buffers of pinned memory, used in turns.
+enum { STAGING_BUFFERS = 2 };
+
+struct timed {           // what ended at a mark
+    const struct op *op; // NULL: a whole piece
+    struct piece *piece;
+    bool typical; // not the first run, which loads kernels
+    int segment, micro;
+};
+
+struct device {
+    bool graphs;
+    int n_graphs;
+    int n_events; // of the program with the most; as many again are for captures, then the buffers'
+    unsigned char *staging[STAGING_BUFFERS];
+    uint64_t staging_bytes;
+    int next_staging;
+    struct timed *timed; // [backend->marks]
+    int n_timed;
+};
+
+struct executor {
+    struct backend *backend;
+    unsigned char *arena;
+    struct bound_program *programs;
+    int n_programs;
+    struct device device; // when backend->prepare is not NULL
+};
+
+int device_open(struct executor *x, bool graphs, struct err *e);
+void device_close(struct executor *x); // also after a failed open
+int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
+               struct trace *trace, struct err *e);
+
+#endif

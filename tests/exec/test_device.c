@@ -1,0 +1,404 @@
+// test_device.c - the executor's device turn on a device made of queues: ops, copies, waits and
+// records are only queued, and run later in whatever order the streams and events allow, chosen to
+// be as unkind as possible. Training must give the same bits as on the host: a missing wait, a
+// staging buffer filled too early or a graph that forgets an event changes them.
+#include "backend/cpu/cpu.h"
+#include "base/rng.h"
+#include "exec/exec.h"
+#include "program/apply.h"
+#include "program/check.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// ---------------------------------------------------------------- the device
+
+enum { MAX_EVENTS = 256, MAX_COMMANDS = 1 << 16 };
+enum command_kind { RUN, WAIT, RECORD, LOAD };
+
+struct command {
+    enum command_kind kind;
+    const struct op_call *call;
+    int event;
+    uint64_t version; // of the event: how many records there were
+    void *to;
+    const void *from;
+    uint64_t bytes;
+};
+
+struct queue {
+    struct command *list;
+    int head, n;
+};
+
+struct graph {
+    struct command list[512];
+    int n;
+};
+
+enum policy { COPY_LATE, COPY_EARLY, SHUFFLED, POLICIES };
+
+struct lazy { // state of the backend
+    struct backend *reference;
+    struct queue queue[STREAM_COUNT];
+    uint64_t recorded[MAX_EVENTS], done[MAX_EVENTS];
+    enum policy policy;
+    uint64_t drawn;
+    struct graph *capture; // NULL: none under way
+    int replays, loads;
+};
+
+static void push(struct lazy *d, enum op_stream stream, struct command c) {
+    if (d->capture) {
+        if (c.kind == RUN) { // a graph of one stream runs its ops in order
+            assert_true(d->capture->n < 512);
+            d->capture->list[d->capture->n++] = c;
+        }
+        return;
+    }
+    struct queue *q = &d->queue[stream];
+    assert_true(q->n < MAX_COMMANDS);
+    q->list[q->n++] = c;
+}
+
+// Runs the first command of a stream; false when there is none or it has to wait.
+static bool advance(struct lazy *d, int stream) {
+    struct queue *q = &d->queue[stream];
+    struct err e = {0};
+    if (q->head == q->n)
+        return false;
+    const struct command *c = &q->list[q->head];
+    if (c->kind == WAIT && d->done[c->event] < c->version)
+        return false;
+    if (c->kind == RECORD && d->done[c->event] < c->version)
+        d->done[c->event] = c->version;
+    if (c->kind == LOAD)
+        memcpy(c->to, c->from, c->bytes), d->loads++;
+    if (c->kind == RUN && d->reference->run[c->call->op->kind](d->reference, c->call, &e) != 0)
+        fail_msg("%s", e.text);
+    if (++q->head == q->n)
+        q->head = q->n = 0;
+    return true;
+}
+
+// One command of some stream; false when none can go on.
+static bool step(struct lazy *d) {
+    static const int orders[POLICIES][STREAM_COUNT] = {
+        [COPY_LATE] = {STREAM_COMPUTE, STREAM_COMM, STREAM_COPY},
+        [COPY_EARLY] = {STREAM_COPY, STREAM_COMM, STREAM_COMPUTE}};
+    int first = d->policy == SHUFFLED ? (int)rng_below(5, 0, d->drawn++, STREAM_COUNT) : 0;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (advance(d, d->policy == SHUFFLED ? (first + i) % STREAM_COUNT : orders[d->policy][i]))
+            return true;
+    return false;
+}
+
+static int sync(struct backend *b, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    while (step(d))
+        continue;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (d->queue[i].n)
+            fail_msg("stream %d waits for what never comes", i);
+    return 0;
+}
+
+static int record(struct backend *b, enum op_stream stream, int event, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    assert_in_range(event, 0, MAX_EVENTS - 1);
+    if (!d->capture)
+        d->recorded[event]++;
+    push(d, stream,
+         (struct command){.kind = RECORD, .event = event, .version = d->recorded[event]});
+    return 0;
+}
+
+static int wait(struct backend *b, enum op_stream stream, int event, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    assert_in_range(event, 0, MAX_EVENTS - 1);
+    push(d, stream, (struct command){.kind = WAIT, .event = event, .version = d->recorded[event]});
+    return 0;
+}
+
+static int arrive(struct backend *b, int event, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    uint64_t version = d->recorded[event];
+    while (d->done[event] < version)
+        if (!step(d))
+            fail_msg("the host waits for what never comes");
+    return 0;
+}
+
+static int prepare(struct backend *b, int n_events, struct err *e) {
+    (void)b;
+    (void)e;
+    assert_true(n_events <= MAX_EVENTS);
+    return 0;
+}
+
+static int run(struct backend *b, const struct op_call *call, struct err *e) {
+    (void)e;
+    push(b->state, call->op->stream, (struct command){.kind = RUN, .call = call});
+    return 0;
+}
+
+static int load(struct backend *b, void *device, const void *staging, uint64_t bytes,
+                struct err *e) {
+    (void)e;
+    push(b->state, STREAM_COPY,
+         (struct command){.kind = LOAD, .to = device, .from = staging, .bytes = bytes});
+    return 0;
+}
+
+static int copy_in(struct backend *b, void *device, const void *host, uint64_t bytes,
+                   struct err *e) {
+    sync(b, e);
+    memcpy(device, host, bytes);
+    return 0;
+}
+
+static int copy_out(struct backend *b, void *host, const void *device, uint64_t bytes,
+                    struct err *e) {
+    sync(b, e);
+    memcpy(host, device, bytes);
+    return 0;
+}
+
+static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err *e) {
+    struct lazy *d = b->state;
+    return d->reference->arena_take(d->reference, bytes, out, e);
+}
+
+static void arena_give(struct backend *b, void *arena) {
+    struct lazy *d = b->state;
+    d->reference->arena_give(d->reference, arena);
+}
+
+static int staging_take(struct backend *b, uint64_t bytes, void **out, struct err *e) {
+    (void)b;
+    *out = malloc(bytes + 1);
+    return *out ? 0 : err_set(e, ERR_MEMORY, "staging");
+}
+
+static void staging_give(struct backend *b, void *staging) {
+    (void)b;
+    free(staging);
+}
+
+static int capture_begin(struct backend *b, unsigned streams, struct err *e) {
+    struct lazy *d = b->state;
+    assert_null(d->capture);
+    assert_int_equal(streams, 1u << STREAM_COMPUTE);
+    d->capture = calloc(1, sizeof *d->capture);
+    return d->capture ? 0 : err_set(e, ERR_MEMORY, "graph");
+}
+
+static int capture_end(struct backend *b, void **graph, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    *graph = d->capture;
+    d->capture = NULL;
+    return 0;
+}
+
+static int graph_run(struct backend *b, void *graph, struct err *e) {
+    struct lazy *d = b->state;
+    const struct graph *g = graph;
+    (void)e;
+    for (int i = 0; i < g->n; i++)
+        push(d, STREAM_COMPUTE, g->list[i]);
+    d->replays++;
+    return 0;
+}
+
+static void graph_free(struct backend *b, void *graph) {
+    (void)b;
+    free(graph);
+}
+
+static void open_lazy(struct backend *b, struct lazy *d, struct backend *reference,
+                      enum policy policy) {
+    *d = (struct lazy){.reference = reference, .policy = policy};
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        d->queue[i].list = malloc(MAX_COMMANDS * sizeof *d->queue[i].list);
+        assert_non_null(d->queue[i].list);
+    }
+    *b = (struct backend){.name = "lazy",
+                          .state = d,
+                          .arena_take = arena_take,
+                          .arena_give = arena_give,
+                          .copy_in = copy_in,
+                          .copy_out = copy_out,
+                          .sync = sync,
+                          .prepare = prepare,
+                          .record = record,
+                          .wait = wait,
+                          .arrive = arrive,
+                          .staging_take = staging_take,
+                          .staging_give = staging_give,
+                          .load = load,
+                          .capture_begin = capture_begin,
+                          .capture_end = capture_end,
+                          .graph_run = graph_run,
+                          .graph_free = graph_free};
+    for (int i = 0; i < OP_COUNT; i++)
+        b->run[i] = reference->run[i] ? run : NULL;
+}
+
+// ---------------------------------------------------------------- training on it
+
+enum { MICRO = 4, BATCH = 2, SEQ = 6, ROWS = BATCH * SEQ, TURNS = 4 };
+
+struct outcome {
+    unsigned char *bytes; // all weights, then the results of every turn
+    size_t n;
+    int graphs;
+};
+
+// The feed hands out one buffer and fills it anew each time, as a loader may.
+struct source {
+    int32_t data[4][ROWS];
+    int turn;
+    int64_t vocab;
+};
+
+static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    struct source *s = arg;
+    (void)e;
+    for (int i = 0; i < ROWS; i++) {
+        uint64_t at = (uint64_t)((s->turn * MICRO + micro) * ROWS + i);
+        s->data[0][i] = (int32_t)rng_below(9, 1, at, (uint64_t)s->vocab);
+        s->data[1][i] = (int32_t)rng_below(9, 2, at, (uint64_t)s->vocab);
+        s->data[2][i] = i % SEQ;
+        s->data[3][i] = 0;
+    }
+    *out = (struct exec_batch){s->data[0], s->data[1], s->data[2], s->data[3]};
+    return 0;
+}
+
+static struct model_shape small_shape(void) {
+    struct model_shape s;
+    struct err e = {0};
+    assert_int_equal(model_shape_builtin(&s, "tiny", &e), 0);
+    s.layers = 2, s.width = 16, s.heads = 2, s.kv_heads = 1, s.head_dim = 8, s.ffn = 24;
+    s.vocab = 31, s.max_positions = 16;
+    return s;
+}
+
+static void collect(struct outcome *out, const void *data, size_t bytes) {
+    out->bytes = realloc(out->bytes, out->n + bytes);
+    assert_non_null(out->bytes);
+    memcpy(out->bytes + out->n, data, bytes);
+    out->n += bytes;
+}
+
+static void train(struct outcome *out, struct backend *b, bool graphs) {
+    struct err e = {0};
+    struct model_shape shape = small_shape();
+    struct program *p;
+    struct layout layout;
+    struct executor *x;
+    struct apply a = {.build = {.kind = BUILD_TRAIN,
+                                .shape = &shape,
+                                .batch = BATCH,
+                                .seq = SEQ,
+                                .real = DTYPE_F32},
+                      .micro_batches = MICRO};
+    *out = (struct outcome){0};
+    if (apply_program(&p, "train", &a, &e) != 0 || layout_set(&p, 1, &layout, &e) != 0 ||
+        exec_open(
+            &x,
+            &(struct exec_options){
+                .programs = &p, .n_programs = 1, .layout = &layout, .backend = b, .graphs = graphs},
+            &e) != 0)
+        fail_msg("%s", e.text);
+    float values[4096];
+    for (int t = 0; t < p->n_tensors; t++) {
+        int64_t n = tensor_elements(&p->tensors[t]);
+        if (p->tensors[t].cls != CLASS_WEIGHT && t != program_find(p, NAME_INV_FREQ))
+            continue;
+        assert_true(n <= 4096);
+        for (int64_t i = 0; i < n; i++)
+            values[i] = (float)(0.3 * rng_normal(7, (uint64_t)t, (uint64_t)i) + 0.2);
+        assert_int_equal(exec_write(x, 0, t, values, (uint64_t)n * sizeof *values, &e), 0);
+    }
+    struct source source = {.vocab = shape.vocab};
+    for (; source.turn < TURNS; source.turn++) {
+        double hyper[HYPER_COUNT] = {[HYPER_LR] = 0.01 * (source.turn + 1),
+                                     [HYPER_BETA1] = 0.9,
+                                     [HYPER_BETA2] = 0.95,
+                                     [HYPER_EPS] = 1e-8,
+                                     [HYPER_CLIP] = 1,
+                                     [HYPER_BIAS1] = 0.1,
+                                     [HYPER_BIAS2] = 0.05,
+                                     [HYPER_LOSS_FACTOR] = 1.0 / (MICRO * ROWS)};
+        double results[RESULT_COUNT];
+        int in = program_find(p, NAME_HYPER), from = program_find(p, NAME_RESULTS);
+        if (exec_write(x, 0, in, hyper, sizeof hyper, &e) != 0 ||
+            exec_run(x, 0, feed, &source, NULL, &e) != 0 ||
+            exec_read(x, 0, from, results, sizeof results, &e) != 0)
+            fail_msg("%s", e.text);
+        assert_int_equal((int)results[RESULT_TOKENS], MICRO * ROWS);
+        collect(out, results, sizeof results);
+    }
+    for (int t = 0; t < p->n_tensors; t++) {
+        uint64_t bytes = (uint64_t)tensor_elements(&p->tensors[t]) * sizeof *values;
+        if (p->tensors[t].cls != CLASS_WEIGHT || p->tensors[t].root >= 0)
+            continue;
+        assert_int_equal(exec_read(x, 0, t, values, bytes, &e), 0);
+        collect(out, values, bytes);
+    }
+    out->graphs = exec_graphs(x);
+    exec_close(x);
+    program_free(p);
+}
+
+static void test_lazy(void **state) {
+    (void)state;
+    struct mem *mem;
+    struct backend *reference;
+    struct err e = {0};
+    struct outcome truth, got;
+    assert_int_equal(mem_open(&mem, &e), 0);
+    assert_int_equal(cpu_reference_open(&reference, mem, &e), 0);
+    train(&truth, reference, true);
+    assert_int_equal(truth.graphs, 0); // the host has none
+    for (int policy = 0; policy < POLICIES; policy++)
+        for (int graphs = 0; graphs < 2; graphs++) {
+            struct backend b;
+            struct lazy d;
+            open_lazy(&b, &d, reference, (enum policy)policy);
+            train(&got, &b, graphs);
+            assert_int_equal(got.n, truth.n);
+            if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
+                fail_msg("policy %d, %s: not what the host computes", policy,
+                         graphs ? "graphs" : "no graphs");
+            // begin, forward, backward, backward of the others, update: each captured once
+            assert_int_equal(got.graphs, graphs ? 5 : 0);
+            int runs = TURNS * (2 + 2 * MICRO);
+            assert_int_equal(d.replays, graphs ? runs - 5 : 0);
+            assert_int_equal(d.loads, TURNS * MICRO * 4);
+            free(got.bytes);
+            for (int i = 0; i < STREAM_COUNT; i++)
+                free(d.queue[i].list);
+        }
+    free(truth.bytes);
+    reference->close(reference);
+    assert_int_equal(mem_bytes(mem), 0);
+    mem_close(mem);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
