@@ -37,14 +37,20 @@ struct call {
     struct err err;
 };
 
-void call_begin(struct call *c, const struct haggle_sink *sink);
+void call_begin(struct call *c, const struct haggle_sink *sink, const struct knobs *k);
 // Begins the JSON object with the members every result has: "haggle", "verb", "config".
 void call_json_begin(struct call *c, const char *verb, const struct knobs *k);
+// Member "error": for a verb that failed and still has a result to deliver.
+void call_json_error(struct json_writer *w, int code, const char *text);
 // Delivers JSON (or {"error": ...} when the verb failed before it had any), flushes, converts.
 int call_end(struct call *c, int rc, struct haggle_error *e);
 
 // stop.c: for trainer_options.stop.
 const volatile sig_atomic_t *stop_flag(void);
+// Between these nothing is in work that could be finished or saved: haggle_request_stop then returns
+// 2 at once, on which a program quits. Calls nest.
+void stop_plan_begin(void);
+void stop_plan_end(void);
 
 // ---------------------------------------------------------------- machine.c: where it runs
 
@@ -56,7 +62,7 @@ enum machine_how {
 
 struct machine {
     struct hw_machine hw;
-    bool has_rates;
+    bool has_rates, cached; // cached: measured by an earlier process
     struct hw_rates rates; // of the thread count asked for
     struct hw_device device;
 };
@@ -85,7 +91,12 @@ int plan_session(struct session *s, const struct knobs *k, struct err *e);
 // True when text of this model is bytes: the vocabulary holds them, no other tokenizer is there.
 bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, bool from_folder);
 void plan_print_model(FILE *f, const struct session *s); // one line
-void plan_print_memory(FILE *f, const struct session *s);
+// trace_bytes are part of s->loader_bytes. own: with a column of what each class is in all.
+void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, bool own);
+// Bytes of all tensors of the train program by class, every copy counted.
+void plan_own_bytes(const struct session *s, uint64_t by_class[CLASS_COUNT]);
+// Op events log.trace keeps at most: the newest few thousand steps of a small model, 32 bytes each.
+enum { PLAN_TRACE_EVENTS = 1 << 20 };
 void plan_put_model_json(const struct session *s, struct json_writer *w);
 // Seconds of a training step on a device, by the roofline.
 int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e);

@@ -36,9 +36,10 @@ const char *haggle_code_phrase(int code) {
     return err_phrase(code);
 }
 
-void call_begin(struct call *c, const struct haggle_sink *sink) {
+void call_begin(struct call *c, const struct haggle_sink *sink, const struct knobs *k) {
     *c = (struct call){0};
     log_init(&c->log, sink ? sink->log : NULL);
+    c->log.least = k->log_quiet ? LOG_WARN : LOG_INFO;
     if (!sink)
         return;
     c->out = sink->out;
@@ -58,14 +59,18 @@ void call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
     }
 }
 
-static void put_error(struct json_writer *w, int code, const char *text) {
-    json_put_object_begin(w);
-    json_member_string(w, "haggle", HAGGLE_VERSION);
+void call_json_error(struct json_writer *w, int code, const char *text) {
     json_put_key(w, "error");
     json_put_object_begin(w);
     json_member_string(w, "code", err_name(code));
     json_member_string(w, "text", text);
     json_put_object_end(w);
+}
+
+static void put_error(struct json_writer *w, int code, const char *text) {
+    json_put_object_begin(w);
+    json_member_string(w, "haggle", HAGGLE_VERSION);
+    call_json_error(w, code, text);
     json_put_object_end(w);
 }
 

@@ -32,6 +32,9 @@ int haggle_config_load_recipe(struct haggle_config *c, const char *path, struct 
         strcpy(c->recipe, path);
         return 0;
     }
+    // A recipe is an argument: what is wrong inside it, a duplicate key too, was not understood.
+    if (err.code == ERR_FORMAT)
+        err.code = ERR_USAGE;
     return api_error(e, &err);
 }
 
@@ -80,7 +83,7 @@ const char *haggle_knob_help(size_t i) {
 int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                       const struct haggle_sink *sink, struct haggle_error *e) {
     struct call call;
-    call_begin(&call, sink);
+    call_begin(&call, sink, &c->knobs);
     int rc = 0;
     if (call.out)
         rc = knobs_print(&c->knobs, call.out, only_changed, &call.err);

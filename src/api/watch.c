@@ -29,6 +29,14 @@ static int move_aside(const char *run_dir, const char *path, struct err *e) {
 void watch_init(struct watch *w, const struct knobs *k, struct log *log) {
     *w = (struct watch){.knobs = k, .log = log, .validation_first = NAN};
     live_init(&w->live, log, k->log_every);
+    stop_plan_begin();
+    w->planning = true;
+}
+
+static void end_planning(struct watch *w) {
+    if (w->planning)
+        stop_plan_end();
+    w->planning = false;
 }
 
 static int open_files(struct watch *w, struct err *e) {
@@ -55,6 +63,7 @@ static int open_files(struct watch *w, struct err *e) {
 
 int watch_close(struct watch *w, struct err *e) {
     int rc = 0;
+    end_planning(w);
     if (w->has_jsonl)
         rc = jsonl_close(&w->jsonl, e);
     if (w->has_board) {
@@ -90,6 +99,7 @@ static void end_line(struct watch *w) {
 static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct session *session = s->session;
+    end_planning(w); // from here on a stop request leaves files whole
     TRY(open_files(w, e));
     const struct backend *b = session->backend;
     const char *isa = b->describe ? b->name : cpu_backend_isa(b);
@@ -155,10 +165,29 @@ static void show(struct watch *w, const struct train_step *s) {
     live_show(&w->live, &w->numbers, s->begin_ns + s->step_ns);
 }
 
-static int on_step(void *arg, const struct train_step *s, struct err *e) {
-    struct watch *w = arg;
-    (void)e;
-    struct jsonl_record r = {
+// A step that updated nothing says why. Same members as jsonl_put, in the same order.
+static int put_idle_step(struct jsonl *jsonl, const struct train_step *s, struct err *e) {
+    struct json_writer *j = jsonl_begin(jsonl);
+    json_member_i64(j, "step", s->step);
+    json_member_double(j, "loss", s->loss);
+    json_member_double(j, "lr", s->lr);
+    json_member_double(j, "grad_norm", s->grad_norm);
+    json_member_i64(j, "tokens", (int64_t)s->all_trained_tokens);
+    json_member_double(j, "tokens_per_s", s->tokens_per_s);
+    json_member_double(j, "step_ms", 1e-6 * (double)s->step_ns);
+    json_member_double(j, "data_wait_ms", 1e-6 * (double)s->data_wait_ns);
+    if (s->skipped)
+        json_member_bool(j, "skipped", true);
+    if (s->empty)
+        json_member_bool(j, "empty", true);
+    json_member_double(j, "time", clock_wall_s());
+    return jsonl_end(jsonl, e);
+}
+
+static int put_step(struct jsonl *jsonl, const struct train_step *s, struct err *e) {
+    if (s->skipped || s->empty)
+        return put_idle_step(jsonl, s, e);
+    const struct jsonl_record r = {
         .step = s->step,
         .loss = s->loss,
         .lr = s->lr,
@@ -170,8 +199,14 @@ static int on_step(void *arg, const struct train_step *s, struct err *e) {
         .time = clock_wall_s(),
         .validation_loss = NAN,
     };
+    return jsonl_put(jsonl, &r, e);
+}
+
+static int on_step(void *arg, const struct train_step *s, struct err *e) {
+    struct watch *w = arg;
+    (void)e;
     struct err lost = {0};
-    if (w->has_jsonl && jsonl_put(&w->jsonl, &r, &lost) != 0)
+    if (w->has_jsonl && put_step(&w->jsonl, s, &lost) != 0)
         give_up_jsonl(w, &lost);
     if (w->has_board && put_board(&w->board, s, &lost) != 0)
         give_up_board(w, &lost);
@@ -183,7 +218,7 @@ static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     struct watch *w = arg;
     (void)e;
     char took[TEXT_UNIT_BYTES];
-    if (isnan(w->validation_first))
+    if (w->validations++ == 0)
         w->validation_first = v->loss;
     log_put(w->log, LOG_INFO, "step %lld  validation loss %.4g  (%lld batches, %s%s)",
             (long long)v->step, v->loss, (long long)v->batches,

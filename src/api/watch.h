@@ -21,6 +21,8 @@ struct watch {
     struct tensorboard board;
     bool has_board;
     double validation_first; // loss of the first validation of this process; NaN: none
+    int validations;         // of this process
+    bool planning;           // nothing in work yet: between stop_plan_begin and stop_plan_end
 };
 
 // Files are opened when training starts, not here: by then the trainer holds the run's lock and has

@@ -49,6 +49,10 @@ struct backend {
     backend_op_fn *run[OP_COUNT]; // LOAD stays NULL: the executor feeds batches
     void *state;
 
+    // Whether an op's sizes are within what run[] takes, asked once when a program is bound, so that
+    // nothing is refused in the middle of a turn. NULL: all are.
+    int (*accepts)(const struct backend *b, const struct op *op, struct err *e);
+
     // One line about the device and its libraries, for people.
     const char *(*describe)(const struct backend *b);
     int (*memory)(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e);

@@ -26,8 +26,12 @@ void log_init(struct log *l, FILE *stream) {
     *l = (struct log){.stream = stream, .color = is_terminal(stream) && !(no_color && *no_color)};
 }
 
+bool log_shows(const struct log *l, enum log_level level) {
+    return l && l->stream && level >= l->least;
+}
+
 void log_put(struct log *l, enum log_level level, const char *format, ...) {
-    if (!l || !l->stream)
+    if (!log_shows(l, level))
         return;
     const char *open = "", *word = "", *close = "";
     if (level == LOG_WARN)
@@ -82,7 +86,7 @@ static size_t fit(const char *text, int columns) {
 }
 
 int log_live(struct log *l, const char *text) {
-    if (!l || !is_terminal(l->stream))
+    if (!log_shows(l, LOG_INFO) || !is_terminal(l->stream))
         return 0;
     // One column stays free: a character in the last one makes some terminals wrap.
     size_t n = fit(text, columns_of(l->stream) - 1);

@@ -13,7 +13,7 @@ const char version_help[] = "Examples\n"
 
 static const struct flag common[] = {
     {"json", 0, "FILE", "the result as JSON; - is the standard output, which it then has alone"},
-    {"quiet", 'q', NULL, "only the result and errors"},
+    {"quiet", 'q', NULL, "only results, warnings and errors (log.quiet=true)"},
     {"help", 'h', NULL, "this text"},
     {0},
 };

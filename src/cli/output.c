@@ -14,14 +14,15 @@ int cli_usage(struct haggle_error *e, const char *format, ...) {
     return e->code = HAGGLE_ERR_USAGE;
 }
 
+// Quiet is the library's affair (log.quiet, see cli_config): warnings and errors must still be seen.
 // With --json - the object has stdout to itself, and what people read moves to stderr.
 int cli_sink_open(struct cli *c, struct haggle_error *e) {
-    c->sink = (struct haggle_sink){.out = stdout, .log = c->args.quiet ? NULL : stderr};
+    c->sink = (struct haggle_sink){.out = stdout, .log = stderr};
     if (!c->args.json)
         return 0;
     bool alone = strcmp(c->args.json, "-") == 0;
     if (alone)
-        c->sink.out = c->sink.log;
+        c->sink.out = c->args.quiet ? NULL : stderr;
     // Opened before the work, so that a path that cannot be written costs no training run.
     c->json_file = alone ? stdout : fopen(c->args.json, "we");
     if (c->json_file)
@@ -87,6 +88,8 @@ int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e
         rc = haggle_config_load_recipe(*out, c->args.words[0], e);
     for (size_t i = 0; i < c->args.n_knobs && rc == 0; i++)
         rc = haggle_config_set(*out, c->args.knobs[i].name, c->args.knobs[i].value, e);
+    if (rc == 0 && c->args.quiet)
+        rc = haggle_config_set(*out, "log.quiet", "true", e);
     if (rc != 0) {
         haggle_config_free(*out);
         *out = NULL;

@@ -33,6 +33,8 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
             return err_set(e, ERR_UNSUPPORTED,
                            "the backend '%s' cannot run the op '%s' of program '%s'",
                            x->backend->name, op_info(op->kind)->name, b->p->name);
+        if (x->backend->accepts)
+            TRY(x->backend->accepts(x->backend, op, e));
         call->op = op;
         for (int a = 0; a < op->n_in; a++)
             call->in[a] = bind_operand(x, b->p, op->in[a], slot);

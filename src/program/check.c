@@ -39,7 +39,7 @@ static int check_indices(const struct program *p, struct err *e) {
 }
 
 // Every read was written: per copy of a transient tensor, remember which life wrote it.
-static int check_reads(const struct program *p, struct err *e) {
+static int check_reads(const struct program *p, const struct walk *w, struct err *e) {
     int max_slots = 1, rc = 0;
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensors[t].slots > max_slots)
@@ -50,8 +50,8 @@ static int check_reads(const struct program *p, struct err *e) {
     for (int i = 0; i < p->n_tensors * max_slots; i++)
         written[i] = -1;
     struct op_access access[OP_MAX_IN + OP_MAX_OUT];
-    for (int i = 0; i < p->n_order && rc == 0; i++) {
-        const struct order_entry *entry = &p->order[i];
+    for (int i = 0; i < w->n_order && rc == 0; i++) {
+        const struct order_entry *entry = &w->order[i];
         const struct segment *seg = &p->segments[entry->segment];
         for (int k = 0; k < seg->n_ops && rc == 0; k++) {
             int n = op_accesses(p, &seg->ops[k], access);
@@ -66,14 +66,14 @@ static int check_reads(const struct program *p, struct err *e) {
                                  t->name, t->slots, seg->name, slot);
                     break;
                 }
-                long *w = &written[access[a].tensor * max_slots + slot];
-                if ((access[a].how & OP_READ) && *w != owner)
+                long *at = &written[access[a].tensor * max_slots + slot];
+                if ((access[a].how & OP_READ) && *at != owner)
                     rc = err_set(
                         e, ERR_INTERNAL,
                         "op %d '%s' of '%s' (micro-batch %d) reads '%s', which nothing wrote", k,
                         op_info(seg->ops[k].kind)->name, seg->name, entry->micro, t->name);
                 if (access[a].how & OP_WRITE)
-                    *w = owner;
+                    *at = owner;
             }
         }
     }
@@ -107,9 +107,7 @@ static int check_access(const struct program *p, const struct walk_step *step,
     return 0;
 }
 
-static int check_order(const struct program *p, struct err *e) {
-    struct walk w;
-    TRY(walk_make(&w, p, true, e));
+static int check_order(const struct program *p, const struct walk *w, struct err *e) {
     int max_slots = 1, rc = 0;
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensors[t].slots > max_slots)
@@ -118,23 +116,27 @@ static int check_order(const struct program *p, struct err *e) {
     if (!all)
         rc = err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
     struct op_access access[OP_MAX_IN + OP_MAX_OUT];
-    for (int i = 0; i < w.n_steps && rc == 0; i++) {
-        int n = op_accesses(p, walk_op(p, &w.steps[i]), access);
+    for (int i = 0; i < w->n_steps && rc == 0; i++) {
+        int n = op_accesses(p, walk_op(p, &w->steps[i]), access);
         for (int a = 0; a < n && rc == 0; a++) {
-            int slot = p->tensors[access[a].tensor].life == LIFE_SLOT ? w.steps[i].slot : 0;
-            rc = check_access(p, &w.steps[i], &access[a], &all[access[a].tensor * max_slots + slot],
-                              e);
+            int slot = p->tensors[access[a].tensor].life == LIFE_SLOT ? w->steps[i].slot : 0;
+            rc = check_access(p, &w->steps[i], &access[a],
+                              &all[access[a].tensor * max_slots + slot], e);
         }
     }
     free(all);
-    walk_free(&w);
     return rc;
 }
 
 int check_program(const struct program *p, struct err *e) {
     TRY(check_indices(p, e));
-    TRY(check_reads(p, e));
-    return check_order(p, e);
+    struct walk w;
+    TRY(walk_make(&w, p, true, e));
+    int rc = check_reads(p, &w, e);
+    if (rc == 0)
+        rc = check_order(p, &w, e);
+    walk_free(&w);
+    return rc;
 }
 
 // ---------------------------------------------------------------- bytes
@@ -152,15 +154,21 @@ static int by_begin(const void *pa, const void *pb) {
 
 static int check_pair(const struct program *p, const struct range *a, const struct range *b,
                       struct err *e) {
-    for (int i = 0; i < a->n_lives; i++)
-        for (int j = 0; j < b->n_lives; j++) {
-            const struct life *x = &a->life[i], *y = &b->life[j];
-            if (!life_before(x, y) && !life_before(y, x))
-                return err_set(e, ERR_INTERNAL,
-                               "'%s' (slot %d) and '%s' (slot %d) share bytes while both are alive",
-                               p->tensors[x->tensor].name, x->slot, p->tensors[y->tensor].name,
-                               y->slot);
-        }
+    int i, j;
+    if (!lives_meet(a->life, a->n_lives, b->life, b->n_lives, &i, &j))
+        return 0;
+    return err_set(e, ERR_INTERNAL,
+                   "'%s' (slot %d) and '%s' (slot %d) share bytes while both are alive",
+                   p->tensors[a->life[i].tensor].name, a->life[i].slot,
+                   p->tensors[b->life[j].tensor].name, b->life[j].slot);
+}
+
+// Lives of one copy follow one another: what lives_meet rests on.
+static int check_succession(const struct program *p, const struct range *r, struct err *e) {
+    for (int i = 1; i < r->n_lives; i++)
+        if (!life_before(&r->life[i - 1], &r->life[i]))
+            return err_set(e, ERR_INTERNAL, "'%s' (slot %d) is used again before it was free",
+                           p->tensors[r->life[i].tensor].name, r->life[i].slot);
     return 0;
 }
 
@@ -212,7 +220,10 @@ int check_layout(const struct program *p, uint64_t arena_bytes, struct err *e) {
         ranges[n++] =
             (struct range){t->offset[slot], t->offset[slot] + t->bytes, &l.life[first], i - first};
     }
-    qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
+    if (rc == 0)
+        qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
+    for (int i = 0; rc == 0 && i < n; i++)
+        rc = check_succession(p, &ranges[i], e);
     for (int i = 0; rc == 0 && i < n; i++)
         for (int j = i + 1; rc == 0 && j < n && ranges[j].begin < ranges[i].end; j++)
             if (ranges[j].end > ranges[j].begin)

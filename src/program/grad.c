@@ -327,8 +327,7 @@ int grad_derive(struct program *p, int forward, const struct build *b, struct er
     memset(d.producer, -1, n * sizeof(int));
     find_needs(&d, &p->segments[forward]);
     for (d.at = p->segments[forward].n_ops - 1; d.at >= 0 && !p->failed; d.at--) {
-        struct op f =
-            p->segments[forward].ops[d.at]; // a copy: emitting may move nothing here, but stay safe
+        struct op f = p->segments[forward].ops[d.at];
         TRY(derive(&d, &f));
     }
     TRY(program_finish(p, e));

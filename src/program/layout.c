@@ -27,13 +27,8 @@ struct item { // one copy of one tensor
 };
 
 static bool conflict(const struct item *a, const struct item *b) {
-    for (int i = 0; i < a->n_lives; i++)
-        for (int j = 0; j < b->n_lives; j++) {
-            const struct life *x = &a->life[i], *y = &b->life[j];
-            if (!life_before(x, y) && !life_before(y, x))
-                return true;
-        }
-    return false;
+    int i, j;
+    return lives_meet(a->life, a->n_lives, b->life, b->n_lives, &i, &j);
 }
 
 static int span(const struct item *i) {

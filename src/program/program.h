@@ -136,8 +136,8 @@ struct op {
     int64_t m, n, k;
     int64_t batch, seq, heads, kv_heads, head_dim;
     int64_t positions; // embed: rows of the position table; 0: none
-    double scale; // matmul, attention: factor; norm: epsilon
-    int act;      // enum model_act
+    double scale;      // matmul, attention: factor; norm: epsilon
+    int act;           // enum model_act
     // Communication: group index of the program; for send and recv the peer's rank, and a channel:
     // messages of one (sender, receiver, channel) match in order.
     int group, peer, channel;

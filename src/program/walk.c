@@ -72,6 +72,13 @@ static int renumber_micro(const struct program *p, struct order_entry *order, in
     return 0;
 }
 
+static size_t count_steps(const struct program *p, const struct order_entry *order, int n) {
+    size_t steps = 0;
+    for (int i = 0; i < n; i++)
+        steps += (size_t)p->segments[order[i].segment].n_ops;
+    return steps;
+}
+
 static int out_of_memory(const struct program *p, struct err *e) {
     return err_set(e, ERR_MEMORY, "out of memory while unrolling the program '%s'", p->name);
 }
@@ -82,7 +89,7 @@ int walk_make(struct walk *w, const struct program *p, bool whole, struct err *e
     int(*event)[STREAM_COUNT] = calloc((size_t)p->n_events + 1, sizeof *event);
     if (!w->order || !event)
         goto no_memory;
-    if (whole) {
+    if (whole && count_steps(p, p->order, p->n_order) <= WALK_MAX_STEPS) {
         memcpy(w->order, p->order, sizeof *w->order * (size_t)p->n_order);
         w->n_order = p->n_order;
     } else {
@@ -90,10 +97,7 @@ int walk_make(struct walk *w, const struct program *p, bool whole, struct err *e
         if (renumber_micro(p, w->order, w->n_order) != 0)
             goto no_memory;
     }
-    size_t n = 0;
-    for (int i = 0; i < w->n_order; i++)
-        n += (size_t)p->segments[w->order[i].segment].n_ops;
-    w->steps = malloc(sizeof *w->steps * (n + 1));
+    w->steps = malloc(sizeof *w->steps * (count_steps(p, w->order, w->n_order) + 1));
     if (!w->steps)
         goto no_memory;
     int count[STREAM_COUNT] = {0}, clock[STREAM_COUNT][STREAM_COUNT] = {{0}};
@@ -199,6 +203,21 @@ no_memory:
     free(open);
     lives_free(l);
     return out_of_memory(p, e);
+}
+
+bool lives_meet(const struct life *a, int n_a, const struct life *b, int n_b, int *at_a,
+                int *at_b) {
+    // Both lists are in order of time, so what is before a[i] is a beginning of b, and longer for
+    // i+1.
+    for (int i = 0, j = 0; i < n_a; i++) {
+        while (j < n_b && life_before(&b[j], &a[i]))
+            j++;
+        if (j < n_b && !life_before(&a[i], &b[j])) {
+            *at_a = i, *at_b = j;
+            return true;
+        }
+    }
+    return false;
 }
 
 void lives_free(struct lives *l) {

@@ -27,7 +27,9 @@ struct walk {
 // `whole` walks every entry of the order; otherwise runs of a repeating pattern are walked three
 // times only: lives span at most the in-flight depth, and the pattern repeats only when every slot
 // is back where it was, so any two lives that can meet in the whole order meet in the shortened one
-// (check.c walks the whole order and so tests that claim).
+// (check.c walks the whole order and so tests that claim; beyond WALK_MAX_STEPS op runs, where a
+// walk would take gigabytes, it too is shortened).
+enum { WALK_MAX_STEPS = 1 << 21 };
 int walk_make(struct walk *w, const struct program *p, bool whole, struct err *e);
 void walk_free(struct walk *w);
 
@@ -51,6 +53,9 @@ struct lives {
 
 int lives_make(struct lives *l, const struct program *p, const struct walk *w, struct err *e);
 void lives_free(struct lives *l);
+// Whether any life of one copy may overlap any life of another; *at_a and *at_b are the first such
+// pair. Lives of one copy follow one another (check_layout proves it), so one pass suffices.
+bool lives_meet(const struct life *a, int n_a, const struct life *b, int n_b, int *at_a, int *at_b);
 // Everything that touches a has finished before anything that touches b starts.
 static inline bool life_before(const struct life *a, const struct life *b) {
     for (int s = 0; s < STREAM_COUNT; s++)

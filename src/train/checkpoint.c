@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -94,7 +93,9 @@ static int compare_steps(const void *a, const void *b) {
 int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err *e) {
     *l = (struct checkpoint_list){0};
     struct scan s = {l, dir, e};
-    if (!file_is_dir(dir))
+    struct stat st;
+    // Only "not there" means none: a folder that cannot be looked at may be full of them.
+    if (stat(dir, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     int rc = file_list_dir(dir, note_step, &s, e);
     if (rc != 0)
@@ -132,30 +133,6 @@ static int remove_stale(void *arg, const char *name) {
     return 0;
 }
 
-static int lock_dir(struct checkpoint_dir *d, struct err *e) {
-    do {
-        d->lock_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    } while (d->lock_fd < 0 && errno == EINTR);
-    if (d->lock_fd < 0)
-        return err_set(e, ERR_IO, "cannot open the directory '%s': %s", d->path, strerror(errno));
-    int rc;
-    do {
-        rc = flock(d->lock_fd, LOCK_EX | LOCK_NB);
-    } while (rc != 0 && errno == EINTR);
-    // Filesystems without locks say so in various ways; only "taken" is an answer.
-    if (rc != 0 && errno == EWOULDBLOCK)
-        return err_set(
-            e, ERR_USAGE,
-            "another process is training in '%s': wait for it, or choose another run.dir", d->path);
-    return 0;
-}
-
-static void unlock_dir(struct checkpoint_dir *d) {
-    if (d->lock_fd >= 0)
-        close(d->lock_fd);
-    d->lock_fd = -1;
-}
-
 // resume=false: what an earlier run has saved is neither mixed with the new nor lost.
 static int move_aside(struct checkpoint_dir *d, struct err *e) {
     struct checkpoint_list list;
@@ -173,17 +150,34 @@ static int move_aside(struct checkpoint_dir *d, struct err *e) {
         checkpoint_say(&d->listener, LOG_WARN,
                        "resume=false: %zu checkpoint%s of an earlier run %s now in '%s'", count,
                        count == 1 ? "" : "s", count == 1 ? "is" : "are", to);
-        unlock_dir(d);
-        TRY(file_make_dirs(d->path, e));
-        return lock_dir(d, e);
+        rundir_unlock(&d->lock);
+        return rundir_lock(&d->lock, d->path, e);
     }
     return err_set(e, ERR_IO, "'%s' has been moved aside %d times already: remove some", d->path,
                    ASIDE_MOST - 1);
 }
 
+int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, struct err *e) {
+    char from[PATH_MAX], to[PATH_MAX], ending[32];
+    TRY(checkpoint_path(d->path, step, "", from, e));
+    for (int i = 0; i < ASIDE_MOST; i++) {
+        snprintf(ending, sizeof ending, i == 0 ? ".damaged" : ".damaged.%d", i);
+        TRY(checkpoint_path(d->path, step, ending, to, e));
+        if (file_exists(to))
+            continue;
+        TRY(file_rename(from, to, e));
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "the damaged checkpoint is kept as '%s'; remove it when you no longer want "
+                       "to look at it",
+                       to);
+        return 0;
+    }
+    return err_set(e, ERR_IO, "'%s' has been set aside %d times already: remove some", from,
+                   ASIDE_MOST);
+}
+
 static int prepare(struct checkpoint_dir *d, bool resume, struct err *e) {
-    TRY(file_make_dirs(d->path, e));
-    TRY(lock_dir(d, e));
+    TRY(rundir_lock(&d->lock, d->path, e));
     TRY(file_list_dir(d->path, remove_stale, d, e));
     return resume ? 0 : move_aside(d, e);
 }
@@ -196,7 +190,8 @@ int checkpoint_dir_open(struct checkpoint_dir **out, const struct checkpoint_opt
     struct checkpoint_dir *d = calloc(1, sizeof *d);
     if (d == NULL)
         return err_set(e, ERR_MEMORY, "no memory to open '%s'", o->run_dir);
-    d->lock_fd = -1;
+    d->lock.fd = -1;
+    d->saves = o->save;
     d->keep = o->keep > 1 ? o->keep : 1;
     d->listener = o->listener;
     int rc = file_join(d->path, sizeof d->path, o->run_dir, CHECKPOINT_FOLDER, e);
@@ -213,7 +208,7 @@ int checkpoint_dir_open(struct checkpoint_dir **out, const struct checkpoint_opt
 void checkpoint_dir_close(struct checkpoint_dir *d) {
     if (d == NULL)
         return;
-    unlock_dir(d);
+    rundir_unlock(&d->lock);
     free(d);
 }
 
@@ -330,23 +325,40 @@ static int write_folder(const char *tmp, struct session *s, const struct train_s
     return rc == 0 ? file_sync_dir(tmp, e) : rc;
 }
 
-// Puts the finished folder in place. One of that name can only be one that did not verify when the
-// run began (the newest that does is where it began) or whose own publication was not made durable.
+// What the new checkpoint has replaced. The new one is in place and durable by now: a rest that
+// cannot be removed is removed at the next start, and makes the save no failure.
+static void drop_replaced(const struct checkpoint_dir *d, const char *path) {
+    struct err e = {0};
+    if (file_remove_tree(path, &e) != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint stays behind: %s", e.text);
+}
+
+// Puts the finished folder in place. Those that did not verify were set aside when the run began, so
+// one of that name can only be one whose own publication was not made durable, or somebody else's.
 // Both are swapped in one move where the filesystem can, so that there is never less than before.
+// On failure the old one is in its place again, as far as the disk lets it.
 static int publish(const struct checkpoint_dir *d, const char *tmp, const char *path, int64_t step,
                    struct err *e) {
     char old[PATH_MAX];
     if (!file_exists(path))
         return file_rename(tmp, path, e);
     if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-        TRY(file_sync_dir(d->path, e));
-        return file_remove_tree(tmp, e);
+        int rc = file_sync_dir(d->path, e);
+        if (rc == 0)
+            drop_replaced(d, tmp);
+        else
+            renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE);
+        return rc;
     }
     TRY(checkpoint_path(d->path, step, ".old.tmp", old, e));
     TRY(file_remove_tree(old, e));
     TRY(file_rename(path, old, e));
-    TRY(file_rename(tmp, path, e));
-    return file_remove_tree(old, e);
+    int rc = file_rename(tmp, path, e);
+    if (rc == 0)
+        drop_replaced(d, old);
+    else if (!file_exists(path))
+        file_rename(old, path, NULL);
+    return rc;
 }
 
 // Whether a folder looks whole without reading its tensors: enough to decide what may go.
@@ -371,15 +383,20 @@ static int remove_one(const struct checkpoint_dir *d, int64_t step, struct err *
     return file_remove_tree(tmp, e);
 }
 
-// Removes what is older than the newest `keep` that look whole: a damaged one never takes the place
-// of a good one.
-static int prune(const struct checkpoint_dir *d, struct err *e) {
+// Keeps the one just published and, of those before it, the newest that look whole, `keep` in all;
+// removes what is older than these. One that does not look whole takes no good one's place. Up to
+// the published step the order of steps is the order of writing: a run begins at the newest that
+// verifies, and what was above that has been set aside. What is above the published step all the
+// same was put there by somebody else while the run went on: it is neither counted nor removed.
+static int prune(const struct checkpoint_dir *d, int64_t published, struct err *e) {
     struct checkpoint_list list;
     char path[PATH_MAX];
-    int64_t whole = 0;
+    int64_t whole = 1; // the published one
     TRY(checkpoint_list_open(&list, d->path, e));
     int rc = 0;
     for (size_t i = list.count; rc == 0 && i-- > 0;) {
+        if (list.steps[i] >= published)
+            continue;
         if (whole >= d->keep) {
             rc = remove_one(d, list.steps[i], e);
             continue;
@@ -424,7 +441,7 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
         err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
         return rc;
     }
-    if (prune(d, &later) != 0)
+    if (prune(d, state->step, &later) != 0)
         checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",
                        later.text);
     return 0;

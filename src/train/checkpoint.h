@@ -18,6 +18,9 @@
 //      what was there before is untouched.
 //   3. Nothing on disk is believed before size and hash of all its files are checked.
 //   4. One process saves in a run's folder: it is locked while open.
+//   6. What does not verify is never deleted and never counted: once a run has found an intact one to
+//      go on from, and saves, the newer ones that failed are renamed to step-N.damaged. What was just
+//      published is never removed to make room.
 //   5. Tensors stream from the arena: no second copy of the model in memory.
 #ifndef HAGGLE_TRAIN_CHECKPOINT_H
 #define HAGGLE_TRAIN_CHECKPOINT_H
@@ -69,8 +72,12 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
                     struct checkpoint_saved *out, struct err *e);
 
 // Loads the newest checkpoint that verifies into the session and *state; path is "" when there is
-// none at all. A damaged one is named to the listener and the one before is taken; when there are
-// only damaged ones that is ERR_FORMAT, not a silent start from zero. Another model shape is
+// none at all. A damaged one (a file is missing, or its size or content is not what was saved) is
+// named to the listener and the one before is taken; with save the damaged one is then set aside.
+// When there are only damaged ones that is ERR_FORMAT, not a silent start from zero, and they stay
+// where they are. A file that cannot be read for another reason (permissions, too many open files, a
+// failing disk) is ERR_IO: it may be intact, and passing over it would throw work away. Another model
+// shape is
 // ERR_MISMATCH. Another dataset and other mathematics are warnings that name what differs.
 int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
                            struct train_state *state, char path[PATH_MAX], struct err *e);

@@ -3,6 +3,7 @@
 #define HAGGLE_TRAIN_CHECKPOINT_DIR_H
 
 #include "train/checkpoint.h"
+#include "train/rundir.h"
 
 #define CHECKPOINT_FOLDER "checkpoints"
 enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
@@ -10,7 +11,8 @@ enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
 struct checkpoint_dir {
     char path[PATH_MAX]; // run.dir/checkpoints
     int64_t keep;
-    int lock_fd; // -1: not locked
+    bool saves; // false: nothing in it may be changed
+    struct rundir_lock lock;
     struct checkpoint_listener listener;
 };
 
@@ -21,6 +23,10 @@ struct checkpoint_list {
 };
 int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err *e);
 void checkpoint_list_close(struct checkpoint_list *l);
+
+// Renames one that did not verify to step-N.damaged, or to the first of .damaged.1, .damaged.2 and so
+// on that is free: from then on it is not listed. With the listener told where it is.
+int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, struct err *e);
 
 // dir/step-000000120 + ending.
 int checkpoint_path(const char *dir, int64_t step, const char *ending, char out[PATH_MAX],

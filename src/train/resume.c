@@ -31,9 +31,13 @@ static int hash_fd(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_
         ssize_t n = pread(fd, buffer, left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0) {
+        if (n < 0) {
             rc = err_set(e, ERR_IO, "cannot read '%s' at byte %" PRIu64 ": %s", path, at,
-                         n < 0 ? strerror(errno) : "it ends there");
+                         strerror(errno));
+            break;
+        }
+        if (n == 0) { // cut off since its size was looked at
+            rc = err_set(e, ERR_FORMAT, "'%s' ends at byte %" PRIu64, path, at);
             break;
         }
         hash_add(h, buffer, (size_t)n);
@@ -46,19 +50,28 @@ static int hash_fd(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_
     return rc;
 }
 
+// What is missing or no file is damage (ERR_FORMAT); what cannot be looked at may be intact (ERR_IO).
+static int check_present(const char *path, struct err *e) {
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return err_set(e, errno == ENOENT || errno == ENOTDIR ? ERR_FORMAT : ERR_IO,
+                       "cannot examine '%s': %s", path, strerror(errno));
+    return S_ISREG(st.st_mode) ? 0 : err_set(e, ERR_FORMAT, "'%s' is not a regular file", path);
+}
+
 static int verify_file(const char *path, const struct manifest_file *f, struct err *e) {
     struct stat st;
     char hash[HASH_TEXT_BYTES];
     int fd;
+    TRY(check_present(path, e));
     do { // O_NONBLOCK: a pipe in a file's place must not be waited for
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return err_set(e, errno == ENOENT ? ERR_FORMAT : ERR_IO, "cannot open '%s': %s", path,
-                       strerror(errno));
+        return err_set(e, ERR_IO, "cannot open '%s': %s", path, strerror(errno));
     int rc = 0;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        rc = err_set(e, ERR_FORMAT, "'%s' is not a regular file", path);
+    if (fstat(fd, &st) != 0)
+        rc = err_set(e, ERR_IO, "cannot examine '%s': %s", path, strerror(errno));
     else if ((uint64_t)st.st_size != f->bytes)
         rc = err_set(e, ERR_FORMAT, "'%s' has %" PRIu64 " bytes; when it was saved it had %" PRIu64,
                      path, (uint64_t)st.st_size, f->bytes);
@@ -73,6 +86,7 @@ static int verify_file(const char *path, const struct manifest_file *f, struct e
 static int verify_folder(const char *path, struct manifest *m, struct err *e) {
     char file[PATH_MAX];
     TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
+    TRY(check_present(file, e));
     TRY(manifest_read(m, file, e));
     for (int i = 0; i < MANIFEST_FILES; i++) {
         TRY(file_join(file, sizeof file, path, manifest_file_name(i), e));
@@ -92,17 +106,20 @@ int checkpoint_verify(const char *path, struct manifest *out, struct err *e) {
 }
 
 // The newest folder that verifies and says it is the step its name says. path "" when there is no
-// folder at all.
+// folder at all. *damaged: the newer ones that do not; checkpoint_list_close it after success.
 static int find_newest(const char *dir, const struct checkpoint_listener *listener,
-                       struct manifest *m, char path[PATH_MAX], struct err *e) {
+                       struct manifest *m, char path[PATH_MAX], struct checkpoint_list *damaged,
+                       struct err *e) {
     struct checkpoint_list list;
     struct err damage = {0};
     path[0] = '\0';
     memset(m, 0, sizeof *m);
+    *damaged = (struct checkpoint_list){0};
     TRY(checkpoint_list_open(&list, dir, e));
     int rc = 0;
     bool found = false;
-    for (size_t i = list.count; rc == 0 && !found && i-- > 0;) {
+    size_t i = list.count;
+    while (rc == 0 && !found && i-- > 0) {
         rc = checkpoint_path(dir, list.steps[i], "", path, e);
         if (rc != 0)
             break;
@@ -112,9 +129,12 @@ static int find_newest(const char *dir, const struct checkpoint_listener *listen
             fault = err_set(&damage, ERR_FORMAT, "its manifest is of step %" PRId64, m->state.step);
         if (fault == 0) {
             found = true;
-        } else if (fault == ERR_UNSUPPORTED || fault == ERR_MEMORY) {
+        } else if (fault != ERR_FORMAT) {
             // Not damage: passing over it would throw good work away.
-            rc = err_set(e, fault, "the checkpoint '%s' cannot be used: %s", path, damage.text);
+            rc = err_set(e, fault,
+                         "the checkpoint '%s' cannot be used: %s. To go on from the one before, "
+                         "move it out of the folder",
+                         path, damage.text);
         } else {
             checkpoint_say(listener, LOG_ERROR, "the checkpoint '%s' is damaged: %s. %s", path,
                            damage.text, i > 0 ? "Trying the one before" : "There is none before");
@@ -129,19 +149,25 @@ static int find_newest(const char *dir, const struct checkpoint_listener *listen
     if (!found) {
         path[0] = '\0';
         manifest_free(m);
+        checkpoint_list_close(&list);
+        return rc;
     }
-    checkpoint_list_close(&list);
-    return rc;
+    list.count -= i + 1;
+    memmove(list.steps, list.steps + i + 1, list.count * sizeof *list.steps);
+    *damaged = list;
+    return 0;
 }
 
 int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener *listener,
                            char path[PATH_MAX], struct err *e) {
     struct manifest m;
     char dir[PATH_MAX];
+    struct checkpoint_list damaged;
     struct checkpoint_listener silent = {0};
     path[0] = '\0';
     TRY(file_join(dir, sizeof dir, run_dir, CHECKPOINT_FOLDER, e));
-    TRY(find_newest(dir, listener != NULL ? listener : &silent, &m, path, e));
+    TRY(find_newest(dir, listener != NULL ? listener : &silent, &m, path, &damaged, e));
+    checkpoint_list_close(&damaged);
     manifest_free(&m);
     return 0;
 }
@@ -224,7 +250,8 @@ static int compare(const struct checkpoint_dir *d, const struct manifest *m,
 int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
                            struct train_state *state, char path[PATH_MAX], struct err *e) {
     struct manifest m;
-    TRY(find_newest(d->path, &d->listener, &m, path, e));
+    struct checkpoint_list damaged;
+    TRY(find_newest(d->path, &d->listener, &m, path, &damaged, e));
     if (path[0] == '\0')
         return 0;
     int rc = compare(d, &m, s, dataset, path, e);
@@ -232,6 +259,11 @@ int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const ch
         rc = snapshot_read(s, path, e);
     if (rc == 0)
         *state = m.state;
+    // Last, so that a run that is refused has changed nothing, and never when all are damaged: the
+    // next run would find none and begin anew.
+    for (size_t i = 0; rc == 0 && d->saves && i < damaged.count; i++)
+        rc = checkpoint_set_aside(d, damaged.steps[i], e);
+    checkpoint_list_close(&damaged);
     manifest_free(&m);
     return rc;
 }

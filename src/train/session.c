@@ -293,13 +293,16 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
 double session_step_flops(const struct session *s) {
     const struct program *p = s->programs[SESSION_TRAIN];
     double flops = 0;
-    for (int i = 0; p && i < p->n_order; i++) {
-        const struct segment *seg = &p->segments[p->order[i].segment];
-        for (int k = 0; k < seg->n_ops; k++) {
-            enum op_category c = op_info(seg->ops[k].kind)->category;
+    for (int i = 0; p && i < p->n_segments; i++) {
+        double once = 0, runs = 0;
+        for (int k = 0; k < p->segments[i].n_ops; k++) {
+            enum op_category c = op_info(p->segments[i].ops[k].kind)->category;
             if (c == CAT_MATMUL || c == CAT_ATTENTION)
-                flops += op_cost_of(p, &seg->ops[k]).flops;
+                once += op_cost_of(p, &p->segments[i].ops[k]).flops;
         }
+        for (int k = 0; k < p->n_order; k++)
+            runs += p->order[k].segment == i;
+        flops += once * runs;
     }
     return flops;
 }

@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/hyper.h"
+#include "train/rundir.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -34,6 +35,7 @@ struct trainer {
     struct trainer_options o;
     struct dataset *data;
     struct loader *loader;
+    struct rundir_lock lock;            // of run.dir, until the trainer is closed
     struct checkpoint_dir *checkpoints; // NULL: neither saved nor resumed
     struct evaluator *evaluator;        // NULL: none
     struct samples step_ns;
@@ -121,6 +123,7 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
         return err_set(e, ERR_MEMORY, "no memory for the trainer");
     t->s = s;
     t->o = *o;
+    t->lock.fd = -1;
     t->saving = s->knobs.save_every > 0 || s->knobs.save_last;
     t->saved_step = t->eval_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
@@ -146,6 +149,7 @@ void trainer_close(struct trainer *t) {
         trace_close(&t->trace);
     samples_close(&t->step_ns);
     checkpoint_dir_close(t->checkpoints);
+    rundir_unlock(&t->lock);
     dataset_close(t->data);
     free(t);
 }
@@ -170,6 +174,10 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     struct session *s = t->s;
     const struct knobs *k = &s->knobs;
     resumed_from[0] = '\0';
+    // Also when nothing will be saved: observers write their logs there from on_start on. Not in
+    // trainer_open, which only plans: a plan may be shown while a run is on.
+    if (k->run_dir[0] != '\0')
+        TRY(rundir_lock(&t->lock, k->run_dir, e));
     if (t->saving || (k->resume && k->run_dir[0] != '\0')) {
         const struct checkpoint_options o = {.run_dir = k->run_dir,
                                              .keep = k->save_keep,

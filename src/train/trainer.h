@@ -126,7 +126,9 @@ struct trainer;
 // is on when save.every or save.last is, and then run.dir must be set.
 int trainer_open(struct trainer **out, struct session *s, const struct trainer_options *o,
                  struct err *e);
-// Starts the session unless the caller has, resumes, and trains to the end: once per trainer. 0 when
+// Creates and locks run.dir, where one is set, until trainer_close (ERR_USAGE when another run has it):
+// before on_start, so that observers may write there from then on. Starts the session unless the
+// caller has, resumes, and trains to the end: once per trainer. 0 when
 // done or out of time; ERR_STOPPED; ERR_NUMERIC; ERR_IO when the last save failed. *out (may be
 // NULL) is filled in every case.
 int trainer_run(struct trainer *t, struct train_result *out, struct err *e);

@@ -78,6 +78,7 @@ static struct knobs bare_knobs(const struct knobs *k, const struct trial_options
     bare.save_every = 0;
     bare.save_last = false;
     bare.resume = false;
+    bare.run_dir[0] = '\0'; // neither created nor locked: a run may be on there
     bare.log_trace[0] = '\0';
     bare.generate_tokens = 0;
     return bare;

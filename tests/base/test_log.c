@@ -48,6 +48,28 @@ static void test_color_and_clear(void **state) {
     free(text);
 }
 
+// Quiet keeps what somebody must know.
+static void test_least(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct log l;
+    log_init(&l, f);
+    assert_true(log_shows(&l, LOG_INFO));
+    l.least = LOG_WARN;
+    assert_false(log_shows(&l, LOG_INFO));
+    assert_true(log_shows(&l, LOG_WARN) && log_shows(&l, LOG_ERROR));
+    log_put(&l, LOG_INFO, "step %d", 3);
+    log_put(&l, LOG_WARN, "slow");
+    log_put(&l, LOG_ERROR, "bad");
+    fclose(f);
+    assert_string_equal(text, "warning: slow\nerror: bad\n");
+    free(text);
+    log_init(&l, NULL);
+    assert_false(log_shows(&l, LOG_ERROR) || log_shows(NULL, LOG_ERROR));
+}
+
 static void test_silent(void **state) {
     (void)state;
     struct log l;
@@ -113,6 +135,9 @@ static void test_terminal(void **state) {
     drain(master, text, sizeof text);
     assert_string_equal(text, "\r\033[Ktwo\n");
 
+    l.least = LOG_WARN; // no live line where progress is not wanted
+    assert_int_equal(log_live(&l, "x"), 0);
+
     setenv("TERM", "dumb", 1);
     log_init(&l, f);
     assert_false(l.color);
@@ -125,6 +150,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_color_and_clear),
+        cmocka_unit_test(test_least),
         cmocka_unit_test(test_silent),
         cmocka_unit_test(test_terminal),
     };

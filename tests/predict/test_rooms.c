@@ -143,9 +143,12 @@ static void test_one_rank(void **state) {
 static void test_many_micro_batches(void **state) {
     (void)state;
     struct model_shape s = even_shape(4);
-    struct world few, many;
+    struct world few, many, most;
     build_world(&few, training(&s, 3));
     build_world(&many, training(&s, 5000));
+    build_world(&most, training(&s, 65536)); // as many as the knob accepts
+    assert_int_equal(most.layouts[0].arena_bytes, few.layouts[0].arena_bytes);
+    free_world(&most);
     assert_int_equal(many.ranks[0]->n_segments, few.ranks[0]->n_segments);
     assert_int_equal(many.ranks[0]->n_order, 2 + 2 * 5000);
     assert_int_equal(many.layouts[0].arena_bytes, few.layouts[0].arena_bytes);

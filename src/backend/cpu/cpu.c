@@ -122,6 +122,11 @@ static int open_state(struct cpu *cpu, const struct cpu_options *options, struct
     return 0;
 }
 
+static int accepts(const struct backend *b, const struct op *op, struct err *e) {
+    (void)b;
+    return op_info(op->kind)->category == CAT_ATTENTION ? cpu_check_head_dim(op, e) : 0;
+}
+
 int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
                      const struct cpu_options *options, struct err *e) {
     struct backend *b = calloc(1, sizeof *b);
@@ -139,6 +144,7 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
     b->arena_take = arena_take;
     b->arena_give = arena_give;
     b->close = close_backend;
+    b->accepts = accepts;
     for (int kind = 0; kind < OP_COUNT; kind++)
         b->run[kind] = functions[kind] ? run : NULL;
     int rc = open_state(cpu, options, e);

@@ -64,7 +64,7 @@ static void run_units(struct cpu *cpu, const struct op_call *c, int64_t count, p
             op->batch * op->heads * op->seq * (op->seq / 8 + 1) * (op->head_dim / 8 + 1));
 }
 
-static int check_head_dim(const struct op *op, struct err *e) {
+int cpu_check_head_dim(const struct op *op, struct err *e) {
     if (op->head_dim >= 1 && op->head_dim <= ATTN_MAX_D)
         return 0;
     return err_set(e, ERR_UNSUPPORTED, "%s: head dimension %lld is not in [1, %d]",
@@ -86,7 +86,7 @@ static void forward_units(void *arg, int thread, int threads) {
 
 int cpu_attention(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
-    TRY(check_head_dim(op, e));
+    TRY(cpu_check_head_dim(op, e));
     int64_t blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
     run_units(cpu, c, op->batch * op->heads * blocks, forward_units);
     return 0;
@@ -133,7 +133,7 @@ static void backward_q_units(void *arg, int thread, int threads) {
 
 int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
-    TRY(check_head_dim(op, e));
+    TRY(cpu_check_head_dim(op, e));
     int64_t pairs = op->batch * op->kv_heads, blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
     // One pass keeps pairs / (rounds x threads) of the threads busy; two passes keep all, at 7/5 of
     // the work.
@@ -191,7 +191,7 @@ static void decode_units(void *arg, int thread, int threads) {
 int cpu_attention_decode(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
     const int32_t *positions = c->in[3].data;
-    TRY(check_head_dim(op, e));
+    TRY(cpu_check_head_dim(op, e));
     TRY(check_positions(op, positions, op->batch, e));
     struct units u = {.cpu = cpu, .c = c, .count = op->batch * op->heads};
     int64_t keys = 0;

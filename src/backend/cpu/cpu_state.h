@@ -50,5 +50,6 @@ cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, c
     cpu_clip, cpu_adamw;
 cpu_fn cpu_matmul, cpu_matmul_dx, cpu_matmul_dw;
 cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_decode;
+int cpu_check_head_dim(const struct op *op, struct err *e); // what attention's scratch has room for
 
 #endif

@@ -1,0 +1,37 @@
+// rundir.c - see rundir.h.
+#include "train/rundir.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+int rundir_lock(struct rundir_lock *l, const char *run_dir, struct err *e) {
+    l->fd = -1;
+    TRY(file_make_dirs(run_dir, e));
+    do {
+        l->fd = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (l->fd < 0 && errno == EINTR);
+    if (l->fd < 0)
+        return err_set(e, ERR_IO, "cannot open the directory '%s': %s", run_dir, strerror(errno));
+    int rc;
+    do {
+        rc = flock(l->fd, LOCK_EX | LOCK_NB);
+    } while (rc != 0 && errno == EINTR);
+    // Filesystems without locks say so in various ways; only "taken" is an answer.
+    if (rc == 0 || errno != EWOULDBLOCK)
+        return 0;
+    rundir_unlock(l);
+    return err_set(e, ERR_USAGE,
+                   "another process is training in '%s': wait for it, or choose another run.dir",
+                   run_dir);
+}
+
+void rundir_unlock(struct rundir_lock *l) {
+    if (l->fd >= 0)
+        close(l->fd);
+    l->fd = -1;
+}
