@@ -24,9 +24,10 @@ build  | pkg-config          | cmd:pkg-config       | finds the libraries below
 build  | libyaml-dev         | pc:yaml-0.1          | recipes
 build  | libxxhash-dev       | pc:libxxhash         | fingerprints
 test   | libcmocka-dev       | pc:cmocka            | unit tests
-run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | fast matrix products (cpu.blas=openblas)
-bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with OpenBLAS (cpu.blas=blis)
-bench  | libdnnl2            | file:/usr/lib/*/libdnnl.so.2 | compared with OpenBLAS (cpu.blas=onednn)
+run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | matrix products where the CPU lacks AVX2 (cpu.blas=openblas)
+bench  | libopenblas0-openmp | file:/usr/lib/*/openblas-openmp/libopenblas.so.0 | what PyTorch is fastest with
+bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with the built-in products (cpu.blas=blis)
+bench  | libdnnl2            | file:/usr/lib/*/libdnnl.so.2 | compared with the built-in products (cpu.blas=onednn)
 bench  | python3-torch       | file:/usr/lib/python3/dist-packages/torch/__init__.py | the baseline that benchmarks compare with
 format | clang-format        | cmd:clang-format     | make format, and the style check
 TABLE

@@ -24,6 +24,7 @@ struct walker { // one rank
     int entry, op;
     double stream_s[STREAM_COUNT];
     double *event_s;
+    double **op_s;                // per segment: time of each op alone, computed once
     int next[PROGRAM_MAX_GROUPS]; // collectives met so far, by group
     bool arrived;                 // at the collective it stands before
     struct rank_prediction *out;
@@ -117,9 +118,8 @@ static int send(struct simulation *s, struct walker *w, const struct op *op, dou
 }
 
 // The end of one op, or 1 when it cannot run yet, or a negative code.
-static int run_op(struct simulation *s, struct walker *w, const struct op *op, double start,
-                  double *end) {
-    double time = predict_op(w->p, op, s->device, s->link);
+static int run_op(struct simulation *s, struct walker *w, const struct op *op, double time,
+                  double start, double *end) {
     *end = start + time;
     if (op->kind == OP_SEND)
         return send(s, w, op, *end);
@@ -164,7 +164,7 @@ static int advance(struct simulation *s, struct walker *w) {
             for (int i = 0; i < op->n_wait; i++)
                 if (w->event_s[op->wait[i]] > start)
                     start = w->event_s[op->wait[i]];
-            int rc = run_op(s, w, op, start, &end);
+            int rc = run_op(s, w, op, w->op_s[w->p->order[w->entry].segment][w->op], start, &end);
             if (rc != 0)
                 return rc < 0 ? rc : ran;
             w->stream_s[op->stream] = end;
@@ -200,6 +200,28 @@ static int simulate(struct simulation *s) {
     }
 }
 
+static int time_ops(struct simulation *s, struct walker *w) {
+    w->op_s = calloc((size_t)w->p->n_segments + 1, sizeof *w->op_s);
+    if (!w->op_s)
+        return no_memory(s);
+    for (int i = 0; i < w->p->n_segments; i++) {
+        const struct segment *seg = &w->p->segments[i];
+        w->op_s[i] = calloc((size_t)seg->n_ops + 1, sizeof **w->op_s);
+        if (!w->op_s[i])
+            return no_memory(s);
+        for (int k = 0; k < seg->n_ops; k++)
+            w->op_s[i][k] = predict_op(w->p, &seg->ops[k], s->device, s->link);
+    }
+    return 0;
+}
+
+static void forget(struct walker *w) {
+    for (int i = 0; w->op_s && i < w->p->n_segments; i++)
+        free(w->op_s[i]);
+    free(w->op_s);
+    free(w->event_s);
+}
+
 int predict_programs(struct program *const *ranks, int n, const struct hw_device *device,
                      const struct hw_link *link, struct prediction *out, struct err *e) {
     memset(out, 0, sizeof *out);
@@ -215,6 +237,8 @@ int predict_programs(struct program *const *ranks, int n, const struct hw_device
         s.walkers[i] = (struct walker){.p = ranks[i], .out = &out->ranks[i]};
         s.walkers[i].event_s = calloc((size_t)ranks[i]->n_events + 1, sizeof(double));
         rc = s.walkers[i].event_s ? 0 : no_memory(&s);
+        if (rc == 0)
+            rc = time_ops(&s, &s.walkers[i]);
     }
     if (rc == 0)
         rc = simulate(&s);
@@ -228,7 +252,7 @@ int predict_programs(struct program *const *ranks, int n, const struct hw_device
     for (int i = 0; rc == 0 && i < n; i++)
         out->ranks[i].idle_s = out->seconds - out->ranks[i].busy_s[STREAM_COMPUTE];
     for (int i = 0; s.walkers && i < n; i++)
-        free(s.walkers[i].event_s);
+        forget(&s.walkers[i]);
     for (int i = 0; i < s.n_channels; i++)
         free(s.channels[i].arrival);
     free(s.channels);
