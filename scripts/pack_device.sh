@@ -16,7 +16,7 @@ build=${BUILD:-build}
     exit 1
 }
 mkdir -p "$out"
-cp "$build/haggle" "$build/libhaggle_cuda.so" "$build/tests/test_cuda" "$build/tests/test_train_cuda" "$out/"
+cp "$build/haggle" "$build/libhaggle_cuda.so" "$build/tests/test_cuda" "$build/tests/test_cuda_plugin" "$build/tests/test_train_cuda" "$out/"
 [ ! -f "$build/bench_cuda" ] || cp "$build/bench_cuda" "$out/"
 fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
 [ ! -d "$fixtures" ] || { mkdir -p "$out/hf" && cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
@@ -39,6 +39,7 @@ try() {
     echo "== $*"
     "$@" || { failed=$((failed + 1)) && echo "FAILED: $*"; }
 }
+try "$here/test_cuda_plugin"
 try "$here/test_cuda"
 try "$here/test_train_cuda"
 for model in "$here"/hf/*/; do

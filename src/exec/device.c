@@ -9,8 +9,8 @@
 // tells how its time divides), so kernels are loaded and libraries warm by then. A graph starts and
 // ends as one thing on the compute stream: what its ops wait for from outside is waited for before
 // it, and the events of its ops count as recorded after it. That orders more than is needed and
-// never less. Inside a capture other event objects stand in, because an event that was recorded in a
-// capture can only be waited for there.
+// never less. Inside a capture other event objects stand in, because an event that was recorded in
+// a capture can only be waited for there.
 #include "base/clock.h"
 #include "exec/executor.h"
 

@@ -14,7 +14,8 @@ template <typename T> struct attention_args {
 };
 
 template <typename T, int NJ>
-__global__ void attention_kernel(struct attention_args<T> a, struct attention_sizes n) {
+__global__ void __launch_bounds__(WARPS *WARP)
+    attention_kernel(struct attention_args<T> a, struct attention_sizes n) {
     extern __shared__ float shared[];
     int ld = tile_ld(n.D), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     float *q = shared, *k = q + TILE * ld, *v = k + TILE * ld;
@@ -143,9 +144,10 @@ static int kv_append(struct cuda *s, const struct op_call *c, cudaStream_t strea
 // A block per (head, sequence): warps take the keys in turns, each with a running maximum, sum and
 // output (lanes hold the head's columns), and the warps' parts are put together at the end.
 template <typename T, int NJ>
-__global__ void decode_kernel(T *o, int64_t ldo, const T *q, int64_t ldq, const T *kcache,
-                              int64_t ldk, const T *vcache, int64_t ldv, const int32_t *positions,
-                              struct attention_sizes n) {
+__global__ void __launch_bounds__(WARPS *WARP)
+    decode_kernel(T *o, int64_t ldo, const T *q, int64_t ldq, const T *kcache, int64_t ldk,
+                  const T *vcache, int64_t ldv, const int32_t *positions,
+                  struct attention_sizes n) {
     __shared__ float part_max[WARPS], part_sum[WARPS];
     extern __shared__ float part[]; // [WARPS][D]
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

@@ -26,7 +26,8 @@ static __device__ float row_product(const struct attention_bwd_args<T> *a, int64
 }
 
 template <typename T, int NJ>
-__global__ void dq_kernel(struct attention_bwd_args<T> a, struct attention_sizes n) {
+__global__ void __launch_bounds__(WARPS *WARP)
+    dq_kernel(struct attention_bwd_args<T> a, struct attention_sizes n) {
     extern __shared__ float shared[];
     int ld = tile_ld(n.D), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     float *q = shared, *dout = q + TILE * ld, *k = dout + TILE * ld, *v = k + TILE * ld;
@@ -91,7 +92,8 @@ __global__ void dq_kernel(struct attention_bwd_args<T> a, struct attention_sizes
 
 // Here a warp owns four keys, and the lanes are the 32 queries of a tile.
 template <typename T, int NJ>
-__global__ void dkv_kernel(struct attention_bwd_args<T> a, struct attention_sizes n) {
+__global__ void __launch_bounds__(WARPS *WARP)
+    dkv_kernel(struct attention_bwd_args<T> a, struct attention_sizes n) {
     extern __shared__ float shared[];
     __shared__ float product[TILE];
     int ld = tile_ld(n.D), lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

@@ -163,8 +163,9 @@ static int arrive(struct backend *b, int event, struct err *e) {
 
 // ---------------------------------------------------------------- graphs
 
-// The capture begins on the compute stream; the others join it by waiting for an event of it, and it
-// takes them back in at the end. Relaxed: kernels may be loaded the first time they are captured.
+// The capture begins on the compute stream; the others join it by waiting for an event of it, and
+// it takes them back in at the end. Relaxed: kernels may be loaded the first time they are
+// captured.
 static int capture_begin(struct backend *b, unsigned streams, struct err *e) {
     struct cuda *s = state_of(b);
     cudaStream_t compute = s->stream[STREAM_COMPUTE];

@@ -1,5 +1,5 @@
-// cuda.cuh - what the files of the CUDA plug-in share: its state, how failures become sentences, and
-// the few helpers every kernel uses.
+// cuda.cuh - what the files of the CUDA plug-in share: its state, how failures become sentences,
+// and the few helpers every kernel uses.
 //
 // Rules of the folder: everything is enqueued on the op's stream and nothing waits for the device
 // inside an op, so any run of ops can be captured as a graph. No atomics on floats: results do not

@@ -1,8 +1,8 @@
 // matmul.cu - the three matrix products, by cuBLAS: fp32 in fp32 arithmetic (no TF32 unless asked
 // for), bf16 with sums in fp32.
 //
-// cuBLAS counts in columns: a row-major [rows, columns] matrix is its transpose there, with the same
-// leading dimension. Each product below is therefore written for the transposed result.
+// cuBLAS counts in columns: a row-major [rows, columns] matrix is its transpose there, with the
+// same leading dimension. Each product below is therefore written for the transposed result.
 #include "backend/cuda/cuda.cuh"
 
 template <typename T> static cudaDataType_t type_of(void);

@@ -186,7 +186,8 @@ static __device__ float act_value(float h, int kind) {
 static __device__ float act_slope(float h, int kind) {
     if (kind == ACT_RELU)
         return h > 0 ? 1 : 0;
-    // Far out the slope is 0 or 1 to the last digit, and h^3 would overflow on the way to saying so.
+    // Far out the slope is 0 or 1 to the last digit, and h^3 would overflow on the way to saying
+    // so.
     if (fabsf(h) > 30)
         return h > 0 ? 1 : 0;
     if (kind == ACT_GELU_ERF)

@@ -1,8 +1,8 @@
 // rows.cu - ops where a block takes a row: norms, the loss, argmax, and rows fetched by index.
 //
 // Ids come from the host and cannot be refused here without waiting for the device. A token or
-// target that is out of range makes its row NaN instead: the loss is then not finite, CLIP skips the
-// update, and the run says so.
+// target that is out of range makes its row NaN instead: the loss is then not finite, CLIP skips
+// the update, and the run says so.
 #include "backend/cuda/cuda.cuh"
 
 #include <math_constants.h>
@@ -57,8 +57,8 @@ static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
     return cuda_launched(s, c, e);
 }
 
-// With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS has no
-// mean(g).
+// With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS has
+// no mean(g).
 template <typename T>
 __global__ void norm_dx_kernel(T *dx, int64_t ldd, const T *dy, int64_t ldy, const T *x,
                                int64_t ldx, const T *w, const float *stats, bool rms,
@@ -115,8 +115,9 @@ static __device__ float block_max(float x) {
 }
 
 template <typename T>
-__global__ void loss_kernel(T *logits, int64_t ld, float *row_loss, const int32_t *targets,
-                            const double *hyper, bool with_grad, int64_t m, int64_t n) {
+__global__ void __launch_bounds__(1024)
+    loss_kernel(T *logits, int64_t ld, float *row_loss, const int32_t *targets,
+                const double *hyper, bool with_grad, int64_t m, int64_t n) {
     EACH_ROW(i, m) {
         T *x = logits + i * ld;
         int64_t target = targets[i];

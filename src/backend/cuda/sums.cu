@@ -1,9 +1,9 @@
 // sums.cu - ops that add up over rows or over all elements: gradients of norms, biases and
 // embeddings, the loss of a micro-batch, the gradient's norm, and the update.
 //
-// Every sum has one order, whatever the timing: a thread's terms in steps of its stride, then a tree
-// or a loop over the parts. Partial sums go through scratch memory, which ops of the compute stream
-// use one after the other.
+// Every sum has one order, whatever the timing: a thread's terms in steps of its stride, then a
+// tree or a loop over the parts. Partial sums go through scratch memory, which ops of the compute
+// stream use one after the other.
 #include "backend/cuda/cuda.cuh"
 
 // ---------------------------------------------------------------- columns
@@ -95,8 +95,8 @@ static int bias_db(struct cuda *s, const struct op_call *c, cudaStream_t stream,
 // ---------------------------------------------------------------- embedding
 
 // A block owns a row of the table and walks all ids in order, so every row's sum has the order of
-// the batch and no two blocks write the same place. The ids are read once per row of the table, from
-// cache; most blocks find none of theirs.
+// the batch and no two blocks write the same place. The ids are read once per row of the table,
+// from cache; most blocks find none of theirs.
 template <typename T>
 __global__ void embed_dw_kernel(float *table, int64_t ldt, const int32_t *ids, const T *dx,
                                 int64_t ldx, bool accumulate, int64_t rows, int64_t m, int64_t n) {
@@ -137,8 +137,8 @@ static int embed_dw(struct cuda *s, const struct op_call *c, cudaStream_t stream
 // ---------------------------------------------------------------- loss, norm, clip
 
 // Always adds: a turn begins with ZERO of the results and has one LOSS_SUM per micro-batch.
-static __global__ void loss_sum_kernel(double *results, const float *row_loss,
-                                       const int32_t *targets, int64_t m) {
+static __global__ void __launch_bounds__(1024) loss_sum_kernel(
+    double *results, const float *row_loss, const int32_t *targets, int64_t m) {
     double sum = 0, count = 0;
     for (int64_t i = threadIdx.x; i < m; i += blockDim.x) {
         sum += (double)row_loss[i];
