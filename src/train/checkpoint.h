@@ -18,10 +18,10 @@
 //      what was there before is untouched.
 //   3. Nothing on disk is believed before size and hash of all its files are checked.
 //   4. One process saves in a run's folder: it is locked while open.
-//   6. What does not verify is never deleted and never counted: once a run has found an intact one to
-//      go on from, and saves, the newer ones that failed are renamed to step-N.damaged. What was just
-//      published is never removed to make room.
 //   5. Tensors stream from the arena: no second copy of the model in memory.
+//   6. What did not verify when a run began is not deleted, counted or looked at again: once an intact
+//      one has been loaded, a run that saves renames the newer ones that failed to step-N.damaged.
+//   7. What was just published is never removed to make room.
 #ifndef HAGGLE_TRAIN_CHECKPOINT_H
 #define HAGGLE_TRAIN_CHECKPOINT_H
 
@@ -76,9 +76,9 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
 // named to the listener and the one before is taken; with save the damaged one is then set aside.
 // When there are only damaged ones that is ERR_FORMAT, not a silent start from zero, and they stay
 // where they are. A file that cannot be read for another reason (permissions, too many open files, a
-// failing disk) is ERR_IO: it may be intact, and passing over it would throw work away. Another model
-// shape is
-// ERR_MISMATCH. Another dataset and other mathematics are warnings that name what differs.
+// failing disk) is ERR_IO: it may be intact, and passing over it would throw work away. Another
+// model shape is ERR_MISMATCH. Another dataset and other mathematics are warnings that name what
+// differs.
 int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
                            struct train_state *state, char path[PATH_MAX], struct err *e);
 

@@ -206,11 +206,13 @@ static void test_damage_is_named_and_passed_over(void **state) {
         assert_int_equal(r.first, 4); // the one before
         assert_non_null(strstr(r.said, "E the checkpoint '"));
         assert_non_null(strstr(r.said, "step-000000006' is damaged"));
-        // Written anew in its place, and the end is what it would have been.
+        assert_non_null(strstr(r.said, "W the damaged checkpoint is kept as '"));
+        // Written anew under its name, and the end is what it would have been.
         struct err e = {0};
         assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
         assert_same_tensors(whole.dir, r.dir, 8);
-        assert_string_equal(listing(r.dir).text, "step-000000004 step-000000006 step-000000008");
+        assert_string_equal(listing(r.dir).text, "step-000000004 step-000000006 "
+                                                 "step-000000006.damaged step-000000008");
     }
     // Two damaged: the third. All damaged: an error that says what to do, not a fresh start.
     make_history(s, &r, "damaged-two");
@@ -243,7 +245,108 @@ static void test_keep_counts_only_whole_ones(void **state) {
     r.knobs.steps = 8;
     run_again(&r);
     assert_ran(&r); // from 4: saved 5 and 8
-    assert_string_equal(listing(r.dir).text, "step-000000005 step-000000006 step-000000008");
+    assert_string_equal(listing(r.dir).text,
+                        "step-000000005 step-000000006.damaged step-000000008");
+    // Nor one that was not looked at, because a newer one is intact.
+    make_history(*state, &r, "keep-whole-below");
+    damage(r.dir, 4, 7);
+    run_again(&r);
+    assert_ran(&r);
+    assert_string_equal(listing(r.dir).text,
+                        "step-000000002 step-000000004 step-000000006 step-000000008");
+}
+
+static void overwrite(const char *path) {
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "\xde\xad\xbe\xef", 4, 4096), 4);
+    close(fd);
+}
+
+// Damage that leaves sizes as they are, above where the run goes on: what the run saves stays, at the
+// smallest save.keep, and the damaged one is set aside, once.
+static void test_damaged_is_set_aside(void **state) {
+    struct run r;
+    struct err e = {0};
+    run_init(&r, *state, "aside");
+    run_set(&r, "save.every=4");
+    run_set(&r, "save.keep=2");
+    run_set(&r, "steps=8");
+    run_go(&r);
+    assert_ran(&r);
+    assert_string_equal(listing(r.dir).text, "step-000000004 step-000000008");
+    overwrite(step_file(r.dir, 8, "model.safetensors"));
+    // Only looked at: nothing is changed.
+    run_set(&r, "steps=6");
+    run_set(&r, "save.keep=1");
+    run_set(&r, "save.every=0");
+    run_set(&r, "save.last=false");
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 4);
+    assert_string_equal(listing(r.dir).text, "step-000000004 step-000000008");
+    run_set(&r, "save.last=true");
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 4);
+    assert_non_null(strstr(r.said, "step-000000008' is damaged"));
+    assert_string_equal(listing(r.dir).text, "step-000000006 step-000000008.damaged");
+    assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
+    // Its step again, from the one that was saved; nothing more is said.
+    run_set(&r, "save.keep=2");
+    run_set(&r, "steps=8");
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 6);
+    assert_null(strstr(r.said, "damaged"));
+    assert_string_equal(listing(r.dir).text,
+                        "step-000000006 step-000000008 step-000000008.damaged");
+    // Damaged again: the next free name.
+    overwrite(step_file(r.dir, 8, "optimizer.safetensors"));
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 6);
+    assert_string_equal(
+        listing(r.dir).text,
+        "step-000000006 step-000000008 step-000000008.damaged step-000000008.damaged.1");
+    // An intact one above a damaged one is where the run goes on.
+    run_set(&r, "steps=12");
+    run_again(&r);
+    assert_ran(&r);
+    overwrite(step_file(r.dir, 8, "optimizer.safetensors"));
+    run_set(&r, "save.keep=1");
+    run_set(&r, "steps=13");
+    run_again(&r);
+    assert_ran(&r);
+    assert_int_equal(r.first, 12);
+    assert_string_equal(listing(r.dir).text,
+                        "step-000000008.damaged step-000000008.damaged.1 step-000000013");
+}
+
+// A checkpoint of a later step appears while the run goes on; it looks whole.
+static void put_later_one(struct run *r, const struct train_save *save) {
+    if (save != NULL || r->last != r->first + 1)
+        return;
+    assert_int_equal(mkdir(step_file(r->dir, 99, ""), 0777), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(
+            link(step_file(r->dir, r->first, all_names[i]), step_file(r->dir, 99, all_names[i])),
+            0);
+}
+
+static void test_what_was_just_saved_stays(void **state) {
+    struct run r;
+    struct err e = {0};
+    make_history(*state, &r, "stays");
+    struct knobs knobs = r.knobs;
+    run_init(&r, *state, "stays");
+    r.knobs = knobs;
+    run_set(&r, "save.keep=1");
+    r.hook = put_later_one;
+    run_go(&r);
+    assert_ran(&r);
+    assert_string_equal(listing(r.dir).text, "step-000000008 step-000000099");
+    assert_worked(checkpoint_verify(step_file(r.dir, 8, ""), NULL, &e), &e);
 }
 
 static void test_leftovers(void **state) {
@@ -262,9 +365,9 @@ static void test_leftovers(void **state) {
     run_set(&r, "steps=7");
     run_again(&r);
     assert_ran(&r);
-    // Ours are gone; what is not ours stays; a step without manifest is damaged and stays, too.
+    // Ours are gone; what is not ours stays; a step without manifest is damaged and set aside.
     assert_string_equal(listing(r.dir).text, "notes.tmp step-000000004 step-000000006 "
-                                             "step-000000007 step-000000009 step-12.tmp");
+                                             "step-000000007 step-000000009.damaged step-12.tmp");
     assert_non_null(strstr(r.said, "step-000000007.tmp', which a crash left unfinished"));
     assert_non_null(strstr(r.said, "step-000000009' is damaged"));
 }
@@ -481,6 +584,8 @@ int main(void) {
         cmocka_unit_test(test_every_flipped_bit_is_seen),
         cmocka_unit_test(test_damage_is_named_and_passed_over),
         cmocka_unit_test(test_keep_counts_only_whole_ones),
+        cmocka_unit_test(test_damaged_is_set_aside),
+        cmocka_unit_test(test_what_was_just_saved_stays),
         cmocka_unit_test(test_leftovers),
         cmocka_unit_test(test_start_over),
         cmocka_unit_test(test_mismatches),

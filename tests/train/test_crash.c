@@ -37,6 +37,8 @@ static struct {
     bool from_then_on;
     bool hit;
     bool logging;
+    bool swaps; // whether the filesystem can exchange two names in one move
+    int reads;  // errno of every pread; 0: they work
     struct event events[EVENTS_MOST];
     int n_events;
 } fault;
@@ -127,11 +129,20 @@ int rename(const char *from, const char *to) {
     return (int)syscall(SYS_rename, from, to);
 }
 
-// As on a filesystem that cannot swap: test_checkpoint.c has the other way.
+// As on a filesystem that cannot swap, unless asked.
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
-    (void)from_dir, (void)from, (void)to_dir, (void)to, (void)flags;
+    if (fault.swaps)
+        return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
     errno = EINVAL;
     return -1;
+}
+
+ssize_t pread(int fd, void *data, size_t bytes, off_t at) {
+    if (fault.reads != 0) {
+        errno = fault.reads;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, data, bytes, at);
 }
 
 int mkdir(const char *path, mode_t mode) {
@@ -200,8 +211,27 @@ static void prepare(const struct scratch *s, struct run *r, const char *name) {
     assert_int_equal(r->rc, ERR_STOPPED);
 }
 
+// The same with a folder of the step's name in its way. Whether the save is said to have worked must
+// be whether it is there.
+static void replacing_under_fire(struct run *r, const struct train_save *save) {
+    struct err e = {0};
+    if (save == NULL && r->last == r->first + 1) {
+        assert_worked(file_make_dirs(step_file(r->dir, r->last, ""), &e), &e);
+        assert_worked(file_write_atomic(step_file(r->dir, r->last, "manifest.json"), "x", 1, &e),
+                      &e);
+    }
+    bool armed = fault.armed;
+    under_fire(r, save);
+    if (save == NULL || !armed)
+        return;
+    int there = checkpoint_verify(step_file(r->dir, r->last, ""), NULL, &e);
+    if ((save->rc == 0) != (there == 0))
+        fail_msg("the save said %d (%s), verifying it says %d (%s)", save->rc, save->error, there,
+                 e.text);
+}
+
 // One step from the newest checkpoint, its save under fire.
-static void step_under_fire(struct run *r) {
+static void step_with(struct run *r, void (*hook)(struct run *, const struct train_save *)) {
     struct knobs knobs = r->knobs;
     char dir[sizeof r->dir];
     memcpy(dir, r->dir, sizeof dir);
@@ -209,10 +239,14 @@ static void step_under_fire(struct run *r) {
     memset(r, 0, sizeof *r);
     r->knobs = knobs;
     memcpy(r->dir, dir, sizeof dir);
-    r->hook = under_fire;
+    r->hook = hook;
     r->stop_at = from + 1;
     run_go(r);
     assert_int_equal(r->first, from);
+}
+
+static void step_under_fire(struct run *r) {
+    step_with(r, under_fire);
 }
 
 static void assert_same_as_uninterrupted(const struct scratch *s, const struct run *r,
@@ -333,21 +367,15 @@ static void test_killed_at_every_call(void **state) {
     assert_same_as_uninterrupted(*state, &r, "killed-never");
 }
 
-// A damaged checkpoint is replaced by the new one of its step, killed at every call of that.
+// What is in the way of a step's checkpoint is replaced by it, killed at every call of that.
 static void test_replacing_without_swap(void **state) {
     struct run r;
-    struct err e = {0};
     prepare(*state, &r, "replace");
     run_set(&r, "save.keep=2");
     for (int n = 1, killed = 1; killed; n += UNDER_SANITIZER ? 5 : 1) {
         int status;
         disarm();
         int64_t newest = newest_step(r.dir);
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s", step_file(r.dir, newest + 1, ""));
-        assert_worked(file_make_dirs(path, &e), &e);
-        assert_worked(file_write_atomic(step_file(r.dir, newest + 1, "manifest.json"), "x", 1, &e),
-                      &e);
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
@@ -355,7 +383,7 @@ static void test_replacing_without_swap(void **state) {
             fault.call = CALLS;
             fault.when = n;
             fault.with = KILL;
-            step_under_fire(&r);
+            step_with(&r, replacing_under_fire);
             _exit(r.saves == 1 && r.failed_saves == 0 ? 0 : 9);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -367,6 +395,85 @@ static void test_replacing_without_swap(void **state) {
     step_under_fire(&r);
     assert_int_equal(leftovers(r.dir), 0);
     assert_same_as_uninterrupted(*state, &r, "replace-never");
+}
+
+// The old one cannot be removed, from any point on: once the new one is in its place, that is no
+// failed save.
+static void test_replaced_one_cannot_be_removed(void **state) {
+    struct run r;
+    int said = 0;
+    prepare(*state, &r, "stuck");
+    for (int swaps = 0; swaps < 2; swaps++) {
+        for (int n = 1, hit = 1; hit; n++) {
+            disarm();
+            fault.call = CALL_UNLINK;
+            fault.when = n;
+            fault.with = EIO;
+            fault.from_then_on = true;
+            fault.swaps = swaps;
+            step_with(&r, replacing_under_fire);
+            hit = fault.hit;
+            assert_int_equal(r.rc, ERR_STOPPED);
+            assert_int_equal(r.saves, 1);
+            if (strstr(r.said, "W a replaced checkpoint stays behind: ") != NULL) {
+                assert_int_equal(r.failed_saves, 0);
+                said |= 1 << swaps;
+            }
+        }
+    }
+    assert_int_equal(said, 3);
+    disarm();
+    step_under_fire(&r);
+    assert_int_equal(leftovers(r.dir), 0);
+    assert_same_as_uninterrupted(*state, &r, "stuck-never");
+}
+
+// A checkpoint that cannot be read now may be intact: no older one is taken for it.
+static void test_unreadable_is_not_damaged(void **state) {
+    static const int whys[] = {EACCES, EMFILE, EIO, ENFILE};
+    struct run r;
+    struct err e = {0};
+    char path[PATH_MAX];
+    int refused = 0;
+    prepare(*state, &r, "unreadable");
+    run_set(&r, "save.keep=2");
+    step_under_fire(&r);
+    const int64_t newest = newest_step(r.dir);
+    for (int i = 0; i < 4; i++) {
+        for (int n = 1, hit = 1; hit; n++) {
+            disarm();
+            fault.call = CALL_OPEN;
+            fault.when = n;
+            fault.with = whys[i];
+            fault.armed = true;
+            err_clear(&e);
+            int rc = checkpoint_find_newest(r.dir, NULL, path, &e);
+            hit = fault.hit;
+            disarm();
+            if (hit) {
+                assert_failed(rc, ERR_IO, &e, "step-00000000|cannot be used|cannot open");
+                assert_non_null(strstr(e.text, strerror(whys[i])));
+                assert_string_equal(path, "");
+                refused++;
+            } else {
+                assert_worked(rc, &e);
+                assert_string_equal(path, step_file(r.dir, newest, ""));
+            }
+        }
+    }
+    assert_int_equal(refused, 4 * 4); // each of a checkpoint's files
+    fault.reads = EIO;
+    err_clear(&e);
+    assert_failed(checkpoint_find_newest(r.dir, NULL, path, &e), ERR_IO, &e,
+                  "model.safetensors|cannot read|Input/output error");
+    r.hook = NULL;
+    run_go(&r); // nor does a run begin elsewhere
+    disarm();
+    assert_failed(r.rc, ERR_IO, &r.e, "model.safetensors|cannot read");
+    assert_true(newest_step(r.dir) == newest);
+    // Gone is another matter.
+    assert_int_equal(unlink(step_file(r.dir, newest, "config.json")), 0);
+    assert_true(newest_step(r.dir) == newest - 1);
 }
 
 // What a power cut may lose is what was not fsynced: at each point where the new checkpoint or the
@@ -466,6 +573,8 @@ int main(void) {
         cmocka_unit_test(test_every_call_may_fail_once),
         cmocka_unit_test(test_killed_at_every_call),
         cmocka_unit_test(test_replacing_without_swap),
+        cmocka_unit_test(test_replaced_one_cannot_be_removed),
+        cmocka_unit_test(test_unreadable_is_not_damaged),
         cmocka_unit_test(test_order_of_fsyncs),
         cmocka_unit_test(test_killed_at_any_time),
     };

@@ -150,7 +150,35 @@ static void test_stop_flag(void **state) {
     r.flag_at = 2;
     run_go(&r);
     assert_failed(r.rc, ERR_STOPPED, &r.e, "after step 2 of 6|nothing was saved");
-    assert_false(file_exists(r.dir)); // nor was anything created
+    assert_int_equal(rmdir(r.dir), 0); // nor was anything created in its folder
+}
+
+static void second_run_is_refused(struct run *r, const struct train_save *save) {
+    (void)save;
+    struct run *other = calloc(1, sizeof *other);
+    assert_non_null(other);
+    other->knobs = r->knobs;
+    other->first = -1;
+    run_go(other);
+    assert_failed(other->rc, ERR_USAGE, &other->e, "another process|one-run'|run.dir");
+    assert_int_equal(other->steps, 0);
+    assert_int_equal(other->first, -1); // nor was its observer told to start, and opened files
+    free(other);
+}
+
+// Logs are written there even when no checkpoint is: a second run waits outside.
+static void test_one_run_in_a_folder(void **state) {
+    struct run r;
+    run_init(&r, *state, "one-run");
+    run_set(&r, "save.last=false");
+    for (int resume = 0; resume < 2; resume++) {
+        r.knobs.resume = resume;
+        r.hook = second_run_is_refused;
+        run_go(&r);
+        assert_ran(&r);
+        assert_int_equal(r.last, 6);
+    }
+    assert_int_equal(rmdir(r.dir), 0); // the lock leaves nothing behind
 }
 
 static void test_time_runs_out(void **state) {
@@ -337,6 +365,7 @@ int main(void) {
         cmocka_unit_test(test_continues_to_the_bit),
         cmocka_unit_test(test_continues_to_the_bit_tiny),
         cmocka_unit_test(test_stop_flag),
+        cmocka_unit_test(test_one_run_in_a_folder),
         cmocka_unit_test(test_time_runs_out),
         cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_not_finite),

@@ -57,6 +57,12 @@ static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
     return cuda_launched(s, c, e);
 }
 
+// dy w, rounded once and always alike: contracted into one of its two uses only, dy w - mean(dy w)
+// would not cancel for a row of one column.
+template <typename T> static __device__ float scaled(T dy, const T *w, int64_t j) {
+    return w ? __fmul_rn(value(dy), value(w[j])) : value(dy);
+}
+
 // With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS has
 // no mean(g).
 template <typename T>
@@ -66,14 +72,14 @@ __global__ void norm_dx_kernel(T *dx, int64_t ldd, const T *dy, int64_t ldy, con
     EACH_ROW(i, m) {
         float mean = stats[2 * i], rstd = stats[2 * i + 1], sum_g = 0, sum_gx = 0;
         EACH_COLUMN(j, n) {
-            float g = value(dy[i * ldy + j]) * (w ? value(w[j]) : 1);
+            float g = scaled(dy[i * ldy + j], w, j);
             sum_g += g;
             sum_gx += g * (value(x[i * ldx + j]) - mean) * rstd;
         }
         sum_g = rms ? 0 : block_sum(sum_g) / (float)n;
         sum_gx = block_sum(sum_gx) / (float)n;
         EACH_COLUMN(j, n) {
-            float g = value(dy[i * ldy + j]) * (w ? value(w[j]) : 1);
+            float g = scaled(dy[i * ldy + j], w, j);
             float xhat = (value(x[i * ldx + j]) - mean) * rstd;
             put(&dx[i * ldd + j], rstd * (g - sum_g - xhat * sum_gx), accumulate);
         }
