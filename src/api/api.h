@@ -47,8 +47,8 @@ int call_end(struct call *c, int rc, struct haggle_error *e);
 
 // stop.c: for trainer_options.stop.
 const volatile sig_atomic_t *stop_flag(void);
-// Between these nothing is in work that could be finished or saved: haggle_request_stop then returns
-// 2 at once, on which a program quits. Calls nest.
+// Between these nothing is in work that could be finished or saved: haggle_request_stop then
+// returns 2 at once, on which a program quits. Calls nest.
 void stop_plan_begin(void);
 void stop_plan_end(void);
 
@@ -63,7 +63,7 @@ enum machine_how {
 struct machine {
     struct hw_machine hw;
     bool has_rates, cached; // cached: measured by an earlier process
-    struct hw_rates rates; // of the thread count asked for
+    struct hw_rates rates;  // of the thread count asked for
     struct hw_device device;
 };
 
@@ -73,11 +73,13 @@ enum machine_how machine_how_after(double seconds);
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
 int machine_threads(const struct knobs *k); // `threads`, with 0 resolved
 void machine_put_json(const struct machine *m, struct json_writer *w);
-enum { MACHINE_NAME_BYTES = 128 };
+// Square products of this size are what a layer of a small model has (2 GFLOP each): large enough
+// that the library is at its plateau, small enough for a dozen trials in a blink.
+enum { MACHINE_NAME_BYTES = 128, MACHINE_MATMUL_SIZE = 1024 };
 struct machine_blas {
     char name[MACHINE_NAME_BYTES]; // what the backend says it is: "openblas 0.3.21 (SkylakeX)"
     char path[PATH_MAX];           // of the library; "" when there is none
-    double flops_per_s;            // products of training size
+    double flops_per_s;            // products of MACHINE_MATMUL_SIZE, as rates.matmul_flops
 };
 // Measures one choice of cpu.blas ("openblas", "builtin", ...). ERR_UNSUPPORTED when it is not here.
 int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const char *choice,
@@ -93,7 +95,7 @@ bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, b
 void plan_print_model(FILE *f, const struct session *s); // one line
 // trace_bytes are part of s->loader_bytes. own: with a column of what each class is in all.
 void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, bool own);
-// Bytes of all tensors of the train program by class, every copy counted.
+// Bytes of all tensors by class, every copy counted, of the program that needs the most (train).
 void plan_own_bytes(const struct session *s, uint64_t by_class[CLASS_COUNT]);
 // Op events log.trace keeps at most: the newest few thousand steps of a small model, 32 bytes each.
 enum { PLAN_TRACE_EVENTS = 1 << 20 };

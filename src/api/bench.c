@@ -48,6 +48,14 @@ static void close_rows(struct bench *b) {
 
 // ---------------------------------------------------------------- measuring
 
+// Of a device: its arena alone, without the process, which is the host's.
+static uint64_t predicted_bytes(const struct bench_row *row, const struct trial_result *t) {
+    uint64_t arena = 0;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        arena += t->by_class[c];
+    return session_wants_device(&row->knobs) ? arena : t->memory_predicted_bytes;
+}
+
 static void add_trial(struct bench_row *row, struct trial_result *t) {
     struct trial_result *sum = &row->sum;
     struct spread s;
@@ -69,8 +77,8 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     sum->split.steps += t->split.steps;
     for (int i = 0; i < TIME_COUNT; i++)
         sum->split.ns[i] += t->split.ns[i];
-    sum->memory_predicted_bytes = t->memory_predicted_bytes;
-    if (t->memory_measured_bytes > sum->memory_measured_bytes)
+    // On a device the process's peak is not what was predicted: better unknown than compared.
+    if (t->memory_measured_bytes > sum->memory_measured_bytes && !session_wants_device(&row->knobs))
         sum->memory_measured_bytes = t->memory_measured_bytes;
     memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
     memcpy(sum->cost, t->cost, sizeof sum->cost);
@@ -92,7 +100,7 @@ static int visit(struct bench *b, size_t i, int round, struct call *c, struct er
     else if (rc == 0)
         add_trial(row, &t);
     if (rc == 0)
-        row->sum.memory_predicted_bytes = t.memory_predicted_bytes;
+        row->sum.memory_predicted_bytes = predicted_bytes(row, &t);
     if (rc == 0 && !live && t.rc == 0)
         log_put(&c->log, LOG_INFO, "%s: %.0f tokens/s", text,
                 row->rounds[row->n_rounds - 1].tokens_per_s);

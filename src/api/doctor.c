@@ -11,6 +11,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,12 +124,31 @@ static void print_plugin(FILE *f, const struct plugin_report *r) {
         fprintf(f, "not usable: %s%s%s\n", r->reason, r->path[0] ? "  " : "", r->path);
 }
 
-static void print_all(FILE *f, const struct machine *m, const struct candidate *c,
-                      const struct plugin_report *cuda, const struct gaps *g) {
+// Two figures of matrix products are printed: what each is, when and with what it was measured.
+static void print_origin(FILE *f, const struct machine *m, const struct knobs *k) {
+    char when[32] = "before";
+    time_t at = (time_t)m->rates.measured_at;
+    struct tm t;
+    if (m->cached && localtime_r(&at, &t))
+        strftime(when, sizeof when, "on %Y-%m-%d %H:%M", &t);
+    fprintf(f, "  all of this was measured %s; matrix products: cpu.blas=%s, %d x %d\n",
+            m->cached ? when : "now", knob_choice(KNOB_cpu_blas, (int)k->cpu_blas),
+            MACHINE_MATMUL_SIZE, MACHINE_MATMUL_SIZE);
+    if (m->cached)
+        fprintf(f, "  (kept from then: --fresh measures again)\n");
+    fprintf(f,
+            "libraries for matrix products (cpu.blas), measured now with %d thread%s, %d x %d:\n",
+            machine_threads(k), machine_threads(k) == 1 ? "" : "s", MACHINE_MATMUL_SIZE,
+            MACHINE_MATMUL_SIZE);
+}
+
+static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
+                      const struct candidate *c, const struct plugin_report *cuda,
+                      const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
-    fprintf(f, "libraries for matrix products (cpu.blas):\n");
+    print_origin(f, m, k);
     for (int i = 0; i < N_CANDIDATES; i++)
         if (c[i].found)
             fprintf(f, "  %-9s %7.1f GFLOP/s  %s%s%s\n", c[i].choice, 1e-9 * c[i].blas.flops_per_s,
@@ -153,6 +173,9 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
     struct json_writer *w = &call->json;
     call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
+    json_member_bool(w, "rates_cached", m->cached);
+    json_member_i64(w, "blas_threads", machine_threads(k)); // of the figures below
+    json_member_i64(w, "blas_size", MACHINE_MATMUL_SIZE);
     json_put_key(w, "blas");
     json_put_array_begin(w);
     for (int i = 0; i < N_CANDIDATES; i++) {
@@ -215,7 +238,7 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
         plugin_examine("cuda", &cuda);
         find_gaps(&gaps, &m, list, &cuda);
         if (c->out)
-            print_all(c->out, &m, list, &cuda, &gaps);
+            print_all(c->out, &m, &cpu, list, &cuda, &gaps);
         if (c->wants_json)
             put_all(c, k, &m, list, &cuda, &gaps);
     }

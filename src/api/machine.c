@@ -16,9 +16,7 @@ int machine_threads(const struct knobs *k) {
 
 // ---------------------------------------------------------------- matrix products
 
-// Square products of this size are what a layer of a small model has (2 GFLOP each): large enough
-// that the library is at its plateau, small enough for a dozen trials in a blink.
-enum { MATMUL_SIZE = 1024, MATMUL_TRIALS_LEAST = 3 };
+enum { MATMUL_TRIALS_LEAST = 3 };
 static const uint64_t MATMUL_BUDGET_NS = 200000000;
 
 // A pool, an accountant and a backend for the time of a measurement.
@@ -49,7 +47,7 @@ static int device_open(struct bench_device *d, const struct knobs *k, const char
 
 static int time_matmul(void *arg, double *flops_per_s, struct err *e) {
     const struct bench_device *d = arg;
-    const int64_t n = MATMUL_SIZE;
+    const int64_t n = MACHINE_MATMUL_SIZE;
     void *block;
     if (!d->backend->run[OP_MATMUL])
         return err_set(e, ERR_UNSUPPORTED, "the %s backend has no matmul", d->backend->name);
@@ -140,6 +138,7 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
         return 0;
     if (how != MACHINE_FRESH)
         m->has_rates = load_known(m, k);
+    m->cached = m->has_rates;
     // Figures from before there was a backend lack the matrix product: those are measured again.
     if (how == MACHINE_FRESH ||
         (how == MACHINE_MEASURE && !(m->has_rates && m->rates.matmul_flops > 0))) {
@@ -151,6 +150,7 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
         device_close(&d);
         TRY(rc);
         m->has_rates = true;
+        m->cached = false;
     }
     if (m->has_rates)
         hw_device_from_rates(&m->device, &m->hw, &m->rates);

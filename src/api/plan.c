@@ -62,22 +62,63 @@ void plan_print_model(FILE *f, const struct session *s) {
             s->from_folder ? "weights from its folder" : "random weights");
 }
 
-void plan_print_memory(FILE *f, const struct session *s) {
+void plan_own_bytes(const struct session *s, uint64_t by_class[CLASS_COUNT]) {
+    const struct program *p = NULL;
+    memcpy(by_class, s->layout.by_class, CLASS_COUNT * sizeof *by_class);
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        if (s->programs[i] && s->index[i] == s->layout.neediest)
+            p = s->programs[i];
+    // Persistent tensors never share: only the transient ones are counted anew.
+    for (int c = 0; p && c < CLASS_COUNT; c++)
+        by_class[c] -= p->peak_by_class[c];
+    for (int i = 0; p && i < p->n_tensors; i++) {
+        const struct tensor *t = &p->tensors[i];
+        if (t->root < 0 && t->life != LIFE_RUN) // a view has no bytes of its own
+            by_class[t->cls] += t->bytes * (uint64_t)t->slots;
+    }
+}
+
+// Tensors share bytes over time: what a class takes at the peak may be a part of what it is.
+static void print_classes_twice(FILE *f, const struct session *s) {
+    const struct layout *l = &s->layout;
+    uint64_t own[CLASS_COUNT];
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
-    uint64_t available = mem_machine_available_bytes();
-    uint64_t process = s->process_bytes ? s->process_bytes : mem_process_rss_bytes();
-    fprintf(f, "memory\n");
-    program_print_layout(&s->layout, f);
-    fprintf(f, "  %-14s %12s   batches made ahead\n", "loader", text_bytes(a, s->loader_bytes));
-    fprintf(f, "  %-14s %12s   this program itself, before libraries\n", "process",
-            text_bytes(a, process));
-    uint64_t total = s->layout.arena_bytes + s->loader_bytes + process;
-    if (s->knobs.memory)
-        fprintf(f, "  %-14s %12s   of the budget memory=%s%s\n", "total", text_bytes(a, total),
-                text_bytes(b, s->knobs.memory), total > s->knobs.memory ? ": too much" : "");
+    plan_own_bytes(s, own);
+    fprintf(f, "  %-14s %12s %12s   all tensors of the class; they share bytes over time\n", "",
+            "then", "in all");
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (l->by_class[c] || own[c])
+            fprintf(f, "  %-14s %12s %12s\n", tensor_class_name((enum tensor_class)c),
+                    text_bytes(a, l->by_class[c]), text_bytes(b, own[c]));
+    fprintf(f, "  %-14s %12s %12s   alignment and holes\n", "slack", text_bytes(a, l->slack_bytes),
+            "");
+    fprintf(f, "  %-14s %12s %12s   (%" PRIu64 " bytes)\n", "arena", text_bytes(a, l->arena_bytes),
+            "", l->arena_bytes);
+}
+
+void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, bool own) {
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    const char *gap = own ? "             " : ""; // the second column
+    bool device = session_wants_device(&s->knobs);
+    uint64_t limit = s->knobs.memory ? s->knobs.memory : mem_machine_available_bytes();
+    // The arena of a device is checked there, when it is open.
+    uint64_t total = session_predicted_bytes(s) - (device ? s->layout.arena_bytes : 0);
+    fprintf(f, "memory at the fullest moment of a step\n");
+    if (own)
+        print_classes_twice(f, s);
     else
-        fprintf(f, "  %-14s %12s   of %s available%s\n", "total", text_bytes(a, total),
-                text_bytes(b, available), total > available ? ": too much" : "");
+        program_print_layout(&s->layout, f);
+    fprintf(f, "  %-14s %12s%s   batches made ahead\n", "loader",
+            text_bytes(a, s->loader_bytes - trace_bytes), gap);
+    if (trace_bytes > 0)
+        fprintf(f, "  %-14s %12s%s   events of log.trace\n", "trace", text_bytes(a, trace_bytes),
+                gap);
+    fprintf(f, "  %-14s %12s%s   this program itself, before libraries\n", "process",
+            text_bytes(a, s->process_bytes), gap);
+    fprintf(f, "  %-14s %12s%s   of %s%s%s%s\n", device ? "host" : "total", text_bytes(a, total),
+            gap, s->knobs.memory ? "the budget memory=" : "", text_bytes(b, limit),
+            s->knobs.memory ? "" : " available",
+            total > limit ? ": too much" : (device ? "; the arena is on the device" : ""));
 }
 
 void plan_put_model_json(const struct session *s, struct json_writer *w) {

@@ -104,7 +104,7 @@ static void print_brief(const struct program *p, const struct machine *m, bool b
 // ---------------------------------------------------------------- the whole plan
 
 static int print_plan(const struct session *s, const struct machine *m, FILE *f,
-                      enum haggle_detail detail, struct err *e) {
+                      uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
     const struct knobs *k = &s->knobs;
     struct print_options o = {.full = detail == HAGGLE_FULL, .tensors = detail == HAGGLE_FULL};
     char flops[TEXT_UNIT_BYTES];
@@ -123,16 +123,18 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
                 TRY(program_print(s->programs[i], f, &o, e));
         }
     fprintf(f, "\n");
-    plan_print_memory(f, s);
+    plan_print_memory(f, s, trace_bytes, true);
     fprintf(f, "\n");
     return print_prediction(s, m, f, e);
 }
 
 static void put_plan(struct call *c, const struct session *s, const struct machine *m,
-                     double seconds) {
+                     uint64_t trace_bytes, double seconds) {
     struct json_writer *w = &c->json;
     const struct knobs *k = &s->knobs;
     double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
+    uint64_t own[CLASS_COUNT];
+    plan_own_bytes(s, own);
     call_json_begin(c, "show", k);
     plan_put_model_json(s, w);
     machine_put_json(m, w);
@@ -140,7 +142,15 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_member_double(w, "step_flops", session_step_flops(s));
     json_put_key(w, "layout");
     program_put_layout_json(&s->layout, w);
-    json_member_i64(w, "loader_bytes", (int64_t)s->loader_bytes);
+    json_put_key(w, "tensor_bytes"); // all of a class; layout has what is alive at the peak
+    json_put_object_begin(w);
+    for (int i = 0; i < CLASS_COUNT; i++)
+        if (own[i] > 0)
+            json_member_i64(w, tensor_class_name((enum tensor_class)i), (int64_t)own[i]);
+    json_put_object_end(w);
+    json_member_i64(w, "loader_bytes", (int64_t)(s->loader_bytes - trace_bytes));
+    json_member_i64(w, "trace_bytes", (int64_t)trace_bytes);
+    json_member_i64(w, "process_bytes", (int64_t)s->process_bytes);
     json_put_key(w, "predicted");
     json_put_object_begin(w);
     json_member_double(w, "step_ms", 1e3 * seconds);
@@ -155,31 +165,39 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_put_object_end(w);
 }
 
-// The trainer knows what the data's buffers take. A plan can be shown without the data, too.
-static void count_loader(struct call *c, struct session *s) {
-    struct trainer_options o = {0};
+// The trainer knows what the data's buffers and the trace (returned) take. A plan can be shown
+// without the data, too.
+static uint64_t count_loader(struct call *c, struct session *s) {
+    struct trainer_options o = {.trace_events = s->knobs.log_trace[0] ? PLAN_TRACE_EVENTS : 0};
+    uint64_t trace_bytes = 0;
     struct trainer *t = NULL;
     struct err e = {0};
     if (trainer_open(&t, s, &o, &e) != 0)
         log_put(&c->log, LOG_WARN, "the data's buffers are not counted: %s", e.text);
+    else
+        trace_bytes = trainer_trace_bytes(t);
     trainer_close(t);
+    if (s->process_bytes == 0)
+        s->process_bytes = mem_process_rss_bytes();
+    return trace_bytes;
 }
 
 static int show(struct call *c, const struct knobs *k, enum haggle_detail detail, struct err *e) {
     struct session s;
     struct machine m;
     double seconds = 0;
+    uint64_t trace_bytes = 0;
     int rc = plan_session(&s, k, e);
     if (rc == 0) {
-        count_loader(c, &s);
+        trace_bytes = count_loader(c, &s);
         rc = machine_open(&m, k, MACHINE_MEASURE, e);
     }
     if (rc == 0)
         rc = plan_predict(&s, &m, &seconds, e);
     if (rc == 0 && c->out)
-        rc = print_plan(&s, &m, c->out, detail, e);
+        rc = print_plan(&s, &m, c->out, trace_bytes, detail, e);
     if (rc == 0 && c->wants_json)
-        put_plan(c, &s, &m, seconds);
+        put_plan(c, &s, &m, trace_bytes, seconds);
     session_close(&s);
     return rc;
 }

@@ -1,6 +1,7 @@
 // stop.c - the one thing this library remembers between calls: that it was asked to stop.
 //
-// A signal handler has no argument to carry a context in, so these are globals, the only mutable ones.
+// A signal handler has no argument to carry a context in, so these are globals, the only mutable
+// ones.
 #include "api/api.h"
 
 #include <stdatomic.h>

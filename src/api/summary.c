@@ -25,14 +25,18 @@ static void print_loss(const struct summary *s, FILE *f) {
     const struct train_result *r = &s->result;
     const char *why = r->end == TRAIN_TIME      ? "; time is up, the same command goes on"
                       : r->end == TRAIN_STOPPED ? "; stopped on request"
+                      : r->end == TRAIN_FAILED  ? "; failed"
                                                 : "";
     fprintf(f, "trained   %" PRId64 " steps, to step %" PRId64 " of %" PRId64 "%s\n", r->steps_run,
             r->state.step, s->knobs->steps, why);
     if (r->steps_run > 0)
         fprintf(f, "loss      %.4f -> %.4f", r->metrics.loss_first, r->metrics.loss_last);
     if (r->eval.batches > 0)
-        fprintf(f, "%s %.4f -> %.4f", r->steps_run > 0 ? ", validation" : "validation",
-                s->validation_first, r->eval.loss);
+        fprintf(f, "%s", r->steps_run > 0 ? ", validation" : "validation");
+    if (r->eval.batches > 0 && s->validations > 1)
+        fprintf(f, " %.4f ->", s->validation_first);
+    if (r->eval.batches > 0)
+        fprintf(f, " %.4f", r->eval.loss);
     if (r->steps_run > 0 || r->eval.batches > 0)
         fprintf(f, "\n");
     if (r->state.skipped_steps > 0)
@@ -75,6 +79,13 @@ static void print_split(const struct summary *s, FILE *f) {
 static void print_memory(const struct summary *s, FILE *f) {
     const struct run_metrics *m = &s->result.metrics;
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    if (s->result.on_device) { // the arena is on the device; the process is another matter
+        fprintf(f, "memory    arena on the device %s; the process on the host %s\n",
+                text_bytes(a, m->memory_predicted_bytes),
+                s->result.process_peak_bytes ? text_bytes(b, s->result.process_peak_bytes)
+                                             : "unknown");
+        return;
+    }
     fprintf(f, "memory    predicted %s, measured %s", text_bytes(a, m->memory_predicted_bytes),
             m->memory_measured_bytes ? text_bytes(b, m->memory_measured_bytes) : "unknown");
     if (m->memory_measured_bytes && m->memory_predicted_bytes)
@@ -125,6 +136,9 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_member_double(w, "predicted_step_ms",
                        s->predicted_step_s > 0 ? 1e3 * s->predicted_step_s : NAN);
     json_member_double(w, "step_flops", s->step_flops);
+    json_member_bool(w, "on_device", r->on_device); // then memory is the device's
+    json_member_double(w, "process_peak_bytes",
+                       r->process_peak_bytes ? (double)r->process_peak_bytes : NAN);
     json_member_string(w, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
     json_put_object_end(w);
 }

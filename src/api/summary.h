@@ -16,6 +16,7 @@ struct summary {
     double step_flops;
     struct op_cost cost[CAT_COUNT]; // of one step
     double validation_first;        // of this process; NaN: none
+    int validations;                // of this process
 };
 
 void summary_print(const struct summary *s, FILE *f);

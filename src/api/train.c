@@ -6,6 +6,7 @@
 #include "api/summary.h"
 #include "api/watch.h"
 
+#include "base/file.h"
 #include "base/text.h"
 #include "data/bytes.h"
 #include "report/perfetto.h"
@@ -16,8 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-// Enough for the newest few thousand steps of a small model: 32 bytes each.
-enum { TRACE_EVENTS = 1 << 20 };
 // The sample after training is for looking at; a large model must not make the user wait for it.
 static const double SAMPLE_BUDGET_S = 10;
 
@@ -51,7 +50,7 @@ static void print_plan(const struct train_call *t, FILE *f) {
     if (k->save_every > 0 || k->save_last)
         fprintf(f, ", checkpoints of %s", text_bytes(bytes, checkpoint_estimate_bytes(s)));
     fprintf(f, "\n");
-    plan_print_memory(f, s);
+    plan_print_memory(f, s, trainer_trace_bytes(t->trainer), false);
     fflush(f);
 }
 
@@ -65,19 +64,34 @@ static void say_idle_knobs(const struct knobs *k, struct log *log) {
     }
 }
 
+// The trace is written when all is done: that it can be is found out before anything is.
+static int check_trace(const struct knobs *k, struct err *e) {
+    struct file_writer w;
+    if (!k->log_trace[0])
+        return 0;
+    if (file_is_dir(k->log_trace))
+        return err_set(e, ERR_IO, "log.trace: '%s' is a folder; a file is needed", k->log_trace);
+    int rc = file_writer_begin(&w, k->log_trace, e);
+    if (rc != 0)
+        return err_context(e, "log.trace");
+    file_writer_abort(&w);
+    return 0;
+}
+
 static int prepare(struct train_call *t, struct err *e) {
     struct knobs *k = &t->knobs;
     struct machine machine;
     watch_init(&t->watch, k, &t->call->log);
+    TRY(check_trace(k, e));
     TRY(plan_session(&t->session, k, e));
     struct trainer_options o = {.observer = watch_observer(&t->watch),
                                 .stop = stop_flag(),
-                                .trace_events = k->log_trace[0] ? TRACE_EVENTS : 0};
+                                .trace_events = k->log_trace[0] ? PLAN_TRACE_EVENTS : 0};
     TRY(trainer_open(&t->trainer, &t->session, &o, e));
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
     if (machine.has_rates)
         TRY(plan_predict(&t->session, &machine, &t->summary.predicted_step_s, e));
-    if (t->call->log.stream)
+    if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
     if (t->session.from_folder && !plan_speaks_bytes(&t->session.shape, k, true))
@@ -85,7 +99,7 @@ static int prepare(struct train_call *t, struct err *e) {
             &t->call->log, LOG_WARN,
             "%s has a tokenizer of its own, which is not read yet: the text is trained as bytes",
             k->model);
-    return session_check_memory(&t->session, e);
+    return trainer_check_memory(t->trainer, e);
 }
 
 // ---------------------------------------------------------------- after
@@ -114,11 +128,12 @@ static int make_sample(struct train_call *t, struct err *e) {
 
 // MFU and the verdict need this machine's rates. They are measured after the run's own memory has
 // been recorded, and never when somebody waits for the process to end.
-static int read_machine(struct train_call *t, struct err *e) {
+static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     struct summary *s = &t->summary;
     struct run_metrics *m = &s->result.metrics;
-    TRY(machine_open(&s->machine, &t->knobs, machine_how_after(1e-9 * (double)s->result.wall_ns),
-                     e));
+    enum machine_how how =
+        ended_well ? machine_how_after(1e-9 * (double)s->result.wall_ns) : MACHINE_KNOWN;
+    TRY(machine_open(&s->machine, &t->knobs, how, e));
     if (s->machine.has_rates && m->steps > 0) {
         double peak = s->machine.rates.vector_flops;
         m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * peak);
@@ -129,7 +144,8 @@ static int read_machine(struct train_call *t, struct err *e) {
     return 0;
 }
 
-static int deliver(struct train_call *t, struct err *e) {
+// outcome: how it ended; code 0: well.
+static int deliver(struct train_call *t, const struct err *outcome, struct err *e) {
     struct call *c = t->call;
     if (c->out)
         summary_print(&t->summary, c->out);
@@ -137,6 +153,8 @@ static int deliver(struct train_call *t, struct err *e) {
         call_json_begin(c, "train", &t->knobs);
         plan_put_model_json(&t->session, &c->json);
         TRY(summary_put_json(&t->summary, &c->json, e));
+        if (outcome->code != 0)
+            call_json_error(&c->json, outcome->code, outcome->text);
         json_put_object_end(&c->json);
     }
     return 0;
@@ -144,31 +162,36 @@ static int deliver(struct train_call *t, struct err *e) {
 
 // ---------------------------------------------------------------- the verb
 
+// Steps after the run do not depend on each other: the first failure is what is returned, others
+// are said.
+static void note(struct train_call *t, struct err *first, int rc, const struct err *why) {
+    if (rc != 0 && first->code == 0)
+        *first = *why;
+    else if (rc != 0)
+        log_put(&t->call->log, LOG_ERROR, "%s", why->text);
+}
+
 static int run(struct train_call *t, struct err *e) {
     struct summary *s = &t->summary;
+    struct err why = {0};
     s->knobs = &t->knobs;
     s->step_flops = session_step_flops(&t->session);
     trial_step_cost(&t->session, s->cost);
     int rc = trainer_run(t->trainer, &s->result, e);
+    if (rc == 0)
+        err_clear(e); // what follows tells by the code whether there is a failure already
     s->validation_first = t->watch.validation_first;
-    bool stopped = rc == ERR_STOPPED;
-    if (rc != 0 && !stopped)
-        return rc;
-    // From here on a failure must not hide that the run itself ended well, nor lose its result.
-    struct err late = {0};
-    int late_rc = write_trace(t, &late);
-    if (late_rc == 0 && !stopped)
-        late_rc = make_sample(t, &late);
-    if (late_rc == 0)
-        late_rc = read_machine(t, &late);
-    int delivered = deliver(t, late_rc == 0 ? &late : NULL);
-    late_rc = late_rc != 0 ? late_rc : delivered;
-    if (rc == 0 && late_rc != 0) {
-        rc = late_rc;
-        if (e)
-            *e = late;
-    }
-    return rc;
+    s->validations = t->watch.validations;
+    if (rc != 0 && rc != ERR_STOPPED && s->result.steps_run == 0)
+        return rc; // refused: there is nothing to tell but why
+    // From here on a failure must not hide how the run itself ended, nor lose its result. A run
+    // that diverged is one whose trace somebody wants to see.
+    note(t, e, write_trace(t, &why), &why);
+    if (rc == 0)
+        note(t, e, make_sample(t, &why), &why);
+    note(t, e, read_machine(t, rc == 0, &why), &why);
+    note(t, e, deliver(t, e, &why), &why);
+    return e->code;
 }
 
 int haggle_train(const struct haggle_config *config, const struct haggle_sink *sink,

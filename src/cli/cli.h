@@ -117,7 +117,8 @@ int cli_usage(struct haggle_error *e, const char *format, ...)
 // A config from the recipe (the first word, when there is one) and all knob=value over it.
 int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e);
 
-// signals.c: the first SIGINT or SIGTERM asks the library to stop, the second one quits at once.
+// signals.c: the first SIGINT or SIGTERM asks the library to stop, the second one (the first while
+// a run is only planned) quits at once.
 void cli_catch_signals(void);
 
 #endif

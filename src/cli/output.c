@@ -14,7 +14,7 @@ int cli_usage(struct haggle_error *e, const char *format, ...) {
     return e->code = HAGGLE_ERR_USAGE;
 }
 
-// Quiet is the library's affair (log.quiet, see cli_config): warnings and errors must still be seen.
+// Quiet is the library's affair (log.quiet, see cli_config): warnings and errors are still seen.
 // With --json - the object has stdout to itself, and what people read moves to stderr.
 int cli_sink_open(struct cli *c, struct haggle_error *e) {
     c->sink = (struct haggle_sink){.out = stdout, .log = stderr};

@@ -1,5 +1,5 @@
 // signals.c - Ctrl-C and kill: first a request to stop and save, then the end. While a run is only
-// being planned there is nothing to save, and the first one is the end (haggle_request_stop says 2).
+// being planned there is nothing to save: the first one is the end (haggle_request_stop says 2).
 #include "cli.h"
 
 #include <signal.h>

@@ -79,6 +79,28 @@ static size_t sample_capacity(const struct knobs *k) {
     return k->steps < SAMPLES_DEFAULT_CAPACITY ? (size_t)k->steps + 1 : SAMPLES_DEFAULT_CAPACITY;
 }
 
+// Events of the trace: what the whole run can make, as far as that is less than the limit. A power
+// of two, as trace_open would make it.
+static size_t trace_capacity(const struct trainer *t) {
+    const struct program *p = t->s->programs[SESSION_TRAIN];
+    uint64_t per_step = SPAN_COUNT, events = 0;
+    size_t size = 1;
+    if (t->o.trace_events == 0)
+        return 0;
+    for (int i = 0; i < p->n_order; i++)
+        per_step += (uint64_t)p->segments[p->order[i].segment].n_ops;
+    events = (uint64_t)t->s->knobs.steps * per_step;
+    if (events > t->o.trace_events)
+        events = t->o.trace_events;
+    while (size < events)
+        size *= 2;
+    return size;
+}
+
+uint64_t trainer_trace_bytes(const struct trainer *t) {
+    return trace_capacity(t) * sizeof(struct trace_event);
+}
+
 static int plan_memory(const struct trainer *t, struct err *e) {
     struct session *s = t->s;
     const struct loader_options loader = loader_of(t);
@@ -91,9 +113,44 @@ static int plan_memory(const struct trainer *t, struct err *e) {
     if (s->knobs.eval_every > 0)
         bytes += evaluator_plan_bytes(s, t->data);
     bytes += 2 * sample_capacity(&s->knobs) * sizeof(double);
-    bytes += t->o.trace_events * sizeof(struct trace_event);
-    s->loader_bytes = bytes;
+    s->loader_bytes = bytes + trainer_trace_bytes(t);
+    // Until session_start knows better, with its libraries open: a plan without this would promise
+    // less than the run takes.
+    s->process_bytes = mem_process_rss_bytes();
     return 0;
+}
+
+static bool on_device(const struct session *s) {
+    return s->backend != NULL && s->backend->memory != NULL;
+}
+
+// The session's refusal lists the classes of the arena; what else is in its sum belongs there too.
+static void name_the_rest(const struct trainer *t, struct err *e) {
+    const struct session *s = t->s;
+    const uint64_t trace = trainer_trace_bytes(t);
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES], d[TEXT_UNIT_BYTES];
+    if (e == NULL || on_device(s)) // a device holds the arena alone
+        return;
+    const size_t at = strlen(e->text);
+    snprintf(e->text + at, sizeof e->text - at,
+             ". In the sum too: slack %s, loader %s, trace %s, process %s",
+             text_bytes(a, s->layout.slack_bytes), text_bytes(b, s->loader_bytes - trace),
+             text_bytes(c, trace), text_bytes(d, s->process_bytes));
+}
+
+int trainer_check_memory(const struct trainer *t, struct err *e) {
+    const int rc = session_check_memory(t->s, e);
+    if (rc == ERR_MEMORY)
+        name_the_rest(t, e);
+    return rc;
+}
+
+// The session checks again when its backend is open and the process has its full size.
+static int start_session(const struct trainer *t, struct err *e) {
+    const int rc = session_start(t->s, e);
+    if (rc == ERR_MEMORY && t->s->exec == NULL && session_check_memory(t->s, NULL) == ERR_MEMORY)
+        name_the_rest(t, e);
+    return rc;
 }
 
 static int open_data(struct trainer *t, struct err *e) {
@@ -189,7 +246,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
             TRY(checkpoint_check_space(t->checkpoints, s, saves_ahead(k), e));
     }
     if (s->exec == NULL)
-        TRY(session_start(s, e));
+        TRY(start_session(t, e));
     if (k->resume && t->checkpoints != NULL) {
         struct train_state state = t->state;
         TRY(checkpoint_load_newest(t->checkpoints, s, t->state.dataset, &state, resumed_from, e));
@@ -204,7 +261,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
         TRY(evaluator_open(&t->evaluator, s, t->data, e));
     if (k->eval_every > 0 && t->evaluator == NULL)
         say(t, LOG_WARN, "no validation: the data has no part for it (data.val=0)");
-    TRY(trace_open(&t->trace, s->mem, t->o.trace_events, e));
+    TRY(trace_open(&t->trace, s->mem, trace_capacity(t), e));
     t->traced = true;
     return 0;
 }
@@ -499,12 +556,19 @@ static void measure(struct trainer *t) {
     metrics_compute(m, &in);
     m->loss_first = t->loss_first;
     m->loss_last = t->loss_last;
-    m->memory_predicted_bytes = session_predicted_bytes(s);
-    m->memory_measured_bytes = mem_process_peak_rss_bytes();
+    const uint64_t trace = trainer_trace_bytes(t);
+    t->r.on_device = on_device(s);
+    t->r.process_peak_bytes = mem_process_peak_rss_bytes();
+    m->memory_predicted_bytes = t->r.on_device ? s->layout.arena_bytes : session_predicted_bytes(s);
+    m->memory_measured_bytes = t->r.on_device ? 0 : t->r.process_peak_bytes;
     for (int c = 0; c < CLASS_COUNT; c++)
         if (s->layout.by_class[c] > 0)
             metrics_add_class(m, tensor_class_name((enum tensor_class)c), s->layout.by_class[c]);
-    metrics_add_class(m, "loader", s->loader_bytes);
+    if (t->r.on_device)
+        return;
+    metrics_add_class(m, "loader", s->loader_bytes - trace);
+    if (trace > 0)
+        metrics_add_class(m, "trace", trace);
     metrics_add_class(m, "process", s->process_bytes);
 }
 

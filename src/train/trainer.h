@@ -90,7 +90,10 @@ struct train_result {
     uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
     struct run_metrics metrics; // of the steps after warm-up; wall time without validation and
                                 // saving
-    char checkpoint[PATH_MAX];  // newest one written; "" none
+    // On a device metrics speak of its memory alone (measured: not known); the process is apart.
+    bool on_device;
+    uint64_t process_peak_bytes; // on the host; 0: not known
+    char checkpoint[PATH_MAX];   // newest one written; "" none
 };
 
 // Any member may be NULL. A non-zero return ends the run: ERR_STOPPED as a stop request would
@@ -115,14 +118,17 @@ struct trainer_options {
     // Not 0: finish the step, save, return ERR_STOPPED. Set by a signal handler or another thread;
     // NULL: nobody asks.
     const volatile sig_atomic_t *stop;
-    size_t trace_events;     // op events kept for trainer_trace; 0: totals only
+    // Op events kept for trainer_trace, at most: a short run gets no more than it can fill. 0:
+    // totals only.
+    size_t trace_events;
     double peak_flops_per_s; // of the device, for MFU; 0: not known
 };
 
 struct trainer;
 
 // After session_plan (with SESSION_TRAIN, and SESSION_EVAL when eval.every is not 0), before
-// session_start: opens the data, sets s->loader_bytes. Everything else comes from s->knobs; saving
+// session_start: opens the data, sets s->loader_bytes (with the trace's) and s->process_bytes as
+// they are now. Everything else comes from s->knobs; saving
 // is on when save.every or save.last is, and then run.dir must be set.
 int trainer_open(struct trainer **out, struct session *s, const struct trainer_options *o,
                  struct err *e);
@@ -132,7 +138,10 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
 // done or out of time; ERR_STOPPED; ERR_NUMERIC; ERR_IO when the last save failed. *out (may be
 // NULL) is filled in every case.
 int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
-void trainer_close(struct trainer *t); // before session_close; NULL is accepted
+// session_check_memory, whose sentence then names all that the sum is made of.
+int trainer_check_memory(const struct trainer *t, struct err *e);
+uint64_t trainer_trace_bytes(const struct trainer *t); // of the trace's events
+void trainer_close(struct trainer *t);                 // before session_close; NULL is accepted
 
 const struct trace *trainer_trace(const struct trainer *t); // until trainer_close
 const struct dataset *trainer_dataset(const struct trainer *t);

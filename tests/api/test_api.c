@@ -154,6 +154,18 @@ static void test_train(void **state) {
     assert_non_null(strstr(capture_text(&out), "trained   4 steps"));
     assert_non_null(strstr(capture_text(&log), "weights"));
     assert_non_null(strstr(capture_text(&json), "\"tokens_per_s\""));
+    // Quiet: neither plan nor progress. What has no effect is a warning, and stays.
+    struct capture quiet;
+    capture_open(&quiet);
+    struct haggle_sink sink_quiet = {.log = quiet.f};
+    assert_int_equal(haggle_config_set(c, "log.quiet", "true", &e), 0);
+    assert_int_equal(haggle_config_set(c, "sched.decay", "0.5", &e), 0);
+    assert_int_equal(haggle_train(c, &sink_quiet, &e), 0);
+    const char *kept = capture_text(&quiet);
+    assert_int_equal(strncmp(kept, "warning: sched.decay", 20), 0);
+    assert_null(strstr(kept, "weights"));
+    assert_null(strstr(kept, "nothing to train"));
+    capture_close(&quiet);
     // Again, into no stream at all: the run is complete.
     assert_int_equal(haggle_train(c, NULL, &e), 0);
     capture_close(&out);
@@ -172,6 +184,7 @@ static void test_budget(void **state) {
     assert_int_equal(haggle_config_set(c, "memory", "1MiB", &e), 0);
     assert_int_equal(haggle_train(c, &sink, &e), HAGGLE_ERR_MEMORY);
     assert_non_null(strstr(e.text, "weights"));
+    assert_non_null(strstr(e.text, "process"));
     assert_non_null(strstr(capture_text(&json), "\"ERR_MEMORY\""));
     snprintf(path, sizeof path, "%s/run", (const char *)*state);
     assert_false(file_exists(path)); // refused before anything was written
@@ -189,6 +202,9 @@ static void test_stop(void **state) {
     assert_int_equal(haggle_train(c, NULL, &e), HAGGLE_ERR_STOPPED);
     haggle_clear_stop();
     assert_int_equal(haggle_train(c, NULL, &e), 0);
+    // Neither a run nor a plan is on any more: a first request is a first request.
+    assert_int_equal(haggle_request_stop(), 1);
+    haggle_clear_stop();
     haggle_config_free(c);
 }
 

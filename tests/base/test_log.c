@@ -148,10 +148,8 @@ static void test_terminal(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_color_and_clear),
-        cmocka_unit_test(test_least),
-        cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_plain),    cmocka_unit_test(test_color_and_clear),
+        cmocka_unit_test(test_least),    cmocka_unit_test(test_silent),
         cmocka_unit_test(test_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

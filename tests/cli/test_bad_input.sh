@@ -43,10 +43,10 @@ printf 'model: tiny\nbatch:\n  micr: 3\n' >unknown.yaml
 printf 'model: tiny\nseq: -5\n' >range.yaml
 printf 'seq: 4\nseq: 5\n' >twice.yaml
 bad 1 "'missing.yaml'" train missing.yaml
-bad 1 "broken.yaml: line 3" train broken.yaml
+bad 2 "broken.yaml: line 3" train broken.yaml
 bad 2 "unknown.yaml:3: no knob is called 'batch.micr'" train unknown.yaml
 bad 2 "range.yaml:2: " train range.yaml
-bad 1 "twice.yaml" train twice.yaml
+bad 2 "twice.yaml" train twice.yaml
 bad 2 "'unknown.yaml' is one too many" train range.yaml unknown.yaml
 
 # files of the run
@@ -56,6 +56,10 @@ bad 2 "empty.txt" train --data empty.txt
 echo hello >short.txt
 bad 2 "short.txt" train --data short.txt seq=64
 : >file
+bad 1 "log.trace" train log.trace=missing/folder/t.json
+mkdir folder
+bad 1 "log.trace: 'folder' is a folder" train log.trace=folder
+[ -e folder.tmp ] && fail "the check of log.trace left a file behind"
 bad 1 "file/run" train steps=1 run.dir=file/run
 mkdir model
 bad 1 "model" train --model ./model
@@ -65,10 +69,13 @@ ls runs >/dev/null 2>&1 && fail "a refused run left a folder behind"
 
 # memory: refused before it is taken, with bytes by class; nothing is written
 bad 3 "the budget (memory=) is 1.00 MiB" train --memory 1MiB
-for class in weights gradients optimizer activations; do
+for class in weights gradients optimizer activations slack loader trace process; do
     says err "$class" "a budget that is too small"
 done
 ls runs >/dev/null 2>&1 && fail "a run that does not fit left a folder behind"
+# the table and the sentence speak of the same sum
+total=$(sed -n 's/^  total  *\([0-9.]* [KMG]iB\) .*too much/\1/p' err)
+says err "the run needs $total but" "one sum in the table and in the sentence"
 bad 3 "what the machine has left" train model=llama-70b seq=1024
 
 # the other verbs

@@ -10,6 +10,17 @@ for word in "124.4M parameters" "program train" "2 x forward" "matmul_dw" "adamw
 done
 json show.json 'd["layout"]["arena_bytes"] > 2e9 and d["predicted"]["step_ms"] > 1' "show --json"
 json show.json '[p["name"] for p in d["programs"]] == ["train", "eval", "generate"]' "show --json lists programs"
+for word in "memory at the fullest moment of a step" "in all"; do
+    says out "$word" "show"
+done
+json show.json 'all(d["tensor_bytes"].get(c, 0) >= n for c, n in d["layout"]["by_class"].items() if c != "slack")' \
+    "a class is at least its share of the fullest moment"
+json show.json 'd["trace_bytes"] == 0 and d["process_bytes"] > 0' "show --json without a trace"
+run 0 "show with a trace" show steps=2 log.trace=t.json --json show.json
+json show.json 'd["tensor_bytes"]["gradients"] == d["tensor_bytes"]["weights"] > d["layout"]["by_class"]["gradients"]' \
+    "gradients as a whole, beside their share of the fullest moment"
+json show.json 'd["trace_bytes"] > 0 and d["trace_bytes"] & (d["trace_bytes"] - 1) == 0' "show with a trace"
+[ -e t.json ] && fail "show writes a trace"
 run 0 "show --ops" show --ops
 says out "and the same for 3 more layers" "show --ops"
 run 0 "show --full, without the data, too large" show --full model=llama-70b seq=512 --data nowhere.txt
@@ -18,11 +29,19 @@ says err "nowhere.txt" "show without the data"
 says out "too much" "show of a model that does not fit"
 
 # doctor
-run 0 "doctor" doctor --json doctor.json
+run 0 "doctor" doctor --fresh --json doctor.json
 for word in "cpu " "caches" "memory" "huge pages" "GB/s" "fork and join" "builtin" "openblas" "missing"; do
     says out "$word" "doctor"
 done
 json doctor.json 'd["machine"]["cpus"] > 0 and d["rates"]["memory_bytes_per_s"] > 1e8' "doctor --json"
 json doctor.json 'any(b["found"] and b["flops_per_s"] > 1e8 for b in d["blas"])' "doctor --json measures libraries"
+says out "measured now; matrix products: cpu.blas=auto, 1024 x 1024" "doctor: what the first figure is"
+says out "measured now with" "doctor: what the second figures are"
+json doctor.json 'd["blas_threads"] == d["rates"]["threads"] and not d["rates_cached"]' "doctor --json: the same threads"
+if [ -f cache/haggle/rates.json ]; then # not kept when the machine was busy
+    run 0 "doctor again" doctor --json doctor.json
+    json doctor.json 'd["rates_cached"]' "doctor again"
+    says out "--fresh measures again" "doctor again"
+fi
 json doctor.json 'all(m["needed_for"] for m in d["missing"])' "doctor --json says what is missing for what"
 finish

@@ -31,7 +31,7 @@ wait_for() {
         says err "stopping after this step" "SIG$signal"
         says err "saved" "SIG$signal"
         says out "stopped on request" "SIG$signal delivers the result"
-        json $signal.json 'd["run"]["end"] == "stopped" and d["run"]["checkpoint"]' "SIG$signal"
+        json $signal.json 'd["run"]["end"] == "stopped" and d["run"]["checkpoint"] and d["error"]["code"] == "ERR_STOPPED"' "SIG$signal"
         ls $signal/checkpoints/step-*/manifest.json >/dev/null 2>&1 || fail "SIG$signal: no checkpoint"
     done
 
@@ -59,6 +59,24 @@ wait_for() {
     wait $pid
     status=$?
     [ $status -eq 143 ] || [ $status -eq 130 ] || [ $status -eq 75 ] || fail "twice: exit status $status"
+
+    # While it only plans there is nothing to save: the first signal ends it. It is held in its plan by a
+    # standard error that is full.
+    mkfifo full
+    exec 9<>full
+    head -c 65536 /dev/zero >&9
+    for signal in TERM INT; do
+        env --default-signal=INT timeout 20 "$haggle" train $options run.dir=planned >out 2>&9 9>&- &
+        pid=$!
+        sleep 1
+        child=$(pgrep -P $pid)
+        kill -$signal "$child"
+        wait $pid
+        status=$?
+        [ $status -eq $((128 + $(kill -l $signal))) ] || fail "SIG$signal while planning: exit status $status"
+    done
+    exec 9>&-
+    [ -e planned ] && fail "a run that was only planned left a folder behind"
 
     # `time` is no failure: it ends with a checkpoint and goes on.
     run 0 "out of time" train $options steps=1000000 run.dir=time time=500ms --json time.json

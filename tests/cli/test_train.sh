@@ -57,6 +57,38 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     [ -s err ] && fail "--quiet is not silent"
     says out "trained   2 steps" "--quiet keeps the result"
 
+    # silence keeps what somebody must know
+    run 0 "two checkpoints" train $tiny steps=2 eval.every=0 run.dir=damaged save.every=1 --quiet
+    printf x >>damaged/checkpoints/step-000000002/model.safetensors
+    run 0 "--quiet, a damaged checkpoint" train $tiny steps=2 eval.every=0 run.dir=damaged save.every=1 --quiet
+    grep -qE "^(warning|error): .*step-000000002" err || fail "--quiet does not say that a checkpoint is damaged"
+    grep -qE "^  weights|^step|^goes on" err && fail "--quiet prints the plan or the progress"
+
+    # one validation is one figure
+    run 0 "one validation" train $tiny steps=2 eval.every=2 eval.batches=1 run.dir=once save.last=false
+    grep -q 'validation [0-9.]*$' out || fail "one validation is not one figure"
+
+    # the budget is what the run says it needs, in the plan and at its end
+    run 0 "its own size" train $tiny steps=2 eval.every=0 run.dir=size save.last=false --json size.json
+    if command -v python3 >/dev/null; then
+        below=$(python3 -c 'import json; print(int(json.load(open("size.json"))["memory"]["predicted_bytes"] * 0.98))')
+        run 3 "just below its own size" train $tiny steps=2 eval.every=0 run.dir=size save.last=false memory=$below
+        says err "process" "just below its own size"
+    fi
+
+    # a run that diverges leaves its log, its trace and its result
+    run 1 "diverged" train $tiny steps=40 eval.every=0 optim.lr=100 optim.clip=0 optim.beta2=0 sched.warmup=0 \
+        run.dir=diverged log.trace=diverged.json --json -
+    cp out result.json
+    json result.json 'd["error"]["code"] == "ERR_NUMERIC" and d["run"]["end"] == "failed"' "diverged"
+    json result.json 'd["run"]["skipped_steps"] >= 10 and d["tokens_per_s"] > 0' "diverged"
+    json diverged.json 'len(d["traceEvents"]) > 10' "the trace of a run that diverged"
+    says err "; failed" "diverged"
+    tail -1 diverged/log.jsonl >line.json
+    json line.json 'd["skipped"] is True and "empty" not in d' "a skipped step in log.jsonl"
+    head -2 diverged/log.jsonl | tail -1 >line.json
+    json line.json '"skipped" not in d' "an ordinary step in log.jsonl"
+
     # a recipe, names of flags, the other logs
     printf 'model: tiny\nseq: 16\nsteps: 2\neval:\n  every: 0\ngenerate:\n  tokens: 0\n' >mine.yaml
     echo "some text to train on, again and again and again and again and again" >text.txt
@@ -65,6 +97,8 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     json flags.json 'd["config"]["batch.accum"] == 2 and d["config"]["optim.lr"] == 1e-3' "flags are knobs"
     json flags.json 'd["config"]["data.path"] == "text.txt" and d["run"]["dir"] == "runs/mine"' "aliases, run.dir"
     json flags.json 'd["sample"] is None' "no sample"
+    json flags.json 'd["memory"]["by_class"]["trace"] < 1 << 20' "the trace has a class of its own, of the run's size"
+    says err "events of log.trace" "the trace in the plan"
     json trace.json 'len(d["traceEvents"]) > 10' "the trace"
     ls runs/mine/events.out.tfevents.* >/dev/null 2>&1 || fail "no TensorBoard file"
     # a log that cannot grow is given up, not the run
