@@ -97,9 +97,12 @@ HAGGLE_API const char *haggle_knob_help(size_t i);
 // Any stream may be NULL: then that output is not made. Streams stay the caller's and are flushed,
 // not closed.
 struct haggle_sink {
-    FILE *out;  // the result, for people
-    FILE *log;  // what happens meanwhile: plan, progress, warnings. A live line when it is a TTY
-    FILE *json; // the result, for programs: one JSON object. After a failure {"error": ...}
+    FILE *out; // the result, for people
+    FILE *log; // what happens meanwhile: plan, progress, warnings. A live line when it is a TTY
+    FILE
+        *json; // the result, for programs: one JSON object. After a failure it has a member "error"
+               // beside what there is of the result
+    bool quiet; // of log only warnings and errors
 };
 
 // ---------------------------------------------------------------- verbs
@@ -171,7 +174,8 @@ HAGGLE_API int haggle_docs(const char *kind, FILE *f, struct haggle_error *e);
 
 // Asks every training run and benchmark of this process to end after its step in work, save and
 // return HAGGLE_ERR_STOPPED. Safe in a signal handler and from any thread. Returns how often it has
-// been called since the last haggle_clear_stop.
+// been called since the last haggle_clear_stop; 2 or more while nothing that could be saved is under
+// way: then nobody will look, and the caller may as well end.
 HAGGLE_API int haggle_request_stop(void);
 HAGGLE_API void haggle_clear_stop(void);
 

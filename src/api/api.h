@@ -37,7 +37,7 @@ struct call {
     struct err err;
 };
 
-void call_begin(struct call *c, const struct haggle_sink *sink, const struct knobs *k);
+void call_begin(struct call *c, const struct haggle_sink *sink);
 // Begins the JSON object with the members every result has: "haggle", "verb", "config".
 void call_json_begin(struct call *c, const char *verb, const struct knobs *k);
 // Member "error": for a verb that failed and still has a result to deliver.

@@ -294,6 +294,6 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
 int haggle_bench_train(const struct haggle_config *config, const struct haggle_bench *bench,
                        const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
-    call_begin(&c, sink, &config->knobs);
+    call_begin(&c, sink);
     return call_end(&c, bench_train(&c, &config->knobs, bench, &c.err), e);
 }

@@ -36,10 +36,10 @@ const char *haggle_code_phrase(int code) {
     return err_phrase(code);
 }
 
-void call_begin(struct call *c, const struct haggle_sink *sink, const struct knobs *k) {
+void call_begin(struct call *c, const struct haggle_sink *sink) {
     *c = (struct call){0};
     log_init(&c->log, sink ? sink->log : NULL);
-    c->log.least = k->log_quiet ? LOG_WARN : LOG_INFO;
+    c->log.least = sink && sink->quiet ? LOG_WARN : LOG_INFO;
     if (!sink)
         return;
     c->out = sink->out;

@@ -83,7 +83,7 @@ const char *haggle_knob_help(size_t i) {
 int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                       const struct haggle_sink *sink, struct haggle_error *e) {
     struct call call;
-    call_begin(&call, sink, &c->knobs);
+    call_begin(&call, sink);
     int rc = 0;
     if (call.out)
         rc = knobs_print(&c->knobs, call.out, only_changed, &call.err);

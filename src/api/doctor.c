@@ -249,6 +249,6 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
 int haggle_doctor(const struct haggle_config *config, bool fresh, const struct haggle_sink *sink,
                   struct haggle_error *e) {
     struct call c;
-    call_begin(&c, sink, &config->knobs);
+    call_begin(&c, sink);
     return call_end(&c, doctor(&c, &config->knobs, fresh, &c.err), e);
 }

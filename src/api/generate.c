@@ -131,6 +131,6 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
 int haggle_generate(const struct haggle_config *config, const struct haggle_prompt *p,
                     const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
-    call_begin(&c, sink, &config->knobs);
+    call_begin(&c, sink);
     return call_end(&c, generate(&c, &config->knobs, p, &c.err), e);
 }

@@ -205,6 +205,6 @@ static int show(struct call *c, const struct knobs *k, enum haggle_detail detail
 int haggle_show(const struct haggle_config *config, enum haggle_detail detail,
                 const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
-    call_begin(&c, sink, &config->knobs);
+    call_begin(&c, sink);
     return call_end(&c, show(&c, &config->knobs, detail, &c.err), e);
 }

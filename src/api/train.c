@@ -198,7 +198,7 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
                  struct haggle_error *e) {
     struct call c;
     struct train_call t = {.call = &c, .knobs = config->knobs};
-    call_begin(&c, sink, &config->knobs);
+    call_begin(&c, sink);
     int rc = knobs_name_run(&t.knobs, config->recipe[0] ? config->recipe : NULL, &c.err);
     if (rc == 0)
         rc = prepare(&t, &c.err);

@@ -41,6 +41,6 @@ static int verify(struct call *c, const struct knobs *k, const char *const *fold
 int haggle_verify(const struct haggle_config *config, const char *const *folders, size_t n,
                   bool reference, const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
-    call_begin(&c, sink, &config->knobs);
+    call_begin(&c, sink);
     return call_end(&c, verify(&c, &config->knobs, folders, n, reference, &c.err), e);
 }

@@ -13,7 +13,7 @@ const char version_help[] = "Examples\n"
 
 static const struct flag common[] = {
     {"json", 0, "FILE", "the result as JSON; - is the standard output, which it then has alone"},
-    {"quiet", 'q', NULL, "only results, warnings and errors (log.quiet=true)"},
+    {"quiet", 'q', NULL, "only results, warnings and errors"},
     {"help", 'h', NULL, "this text"},
     {0},
 };

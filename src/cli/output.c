@@ -14,10 +14,10 @@ int cli_usage(struct haggle_error *e, const char *format, ...) {
     return e->code = HAGGLE_ERR_USAGE;
 }
 
-// Quiet is the library's affair (log.quiet, see cli_config): warnings and errors are still seen.
+// Quiet or not, warnings and errors are seen.
 // With --json - the object has stdout to itself, and what people read moves to stderr.
 int cli_sink_open(struct cli *c, struct haggle_error *e) {
-    c->sink = (struct haggle_sink){.out = stdout, .log = stderr};
+    c->sink = (struct haggle_sink){.out = stdout, .log = stderr, .quiet = c->args.quiet};
     if (!c->args.json)
         return 0;
     bool alone = strcmp(c->args.json, "-") == 0;
@@ -88,8 +88,6 @@ int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e
         rc = haggle_config_load_recipe(*out, c->args.words[0], e);
     for (size_t i = 0; i < c->args.n_knobs && rc == 0; i++)
         rc = haggle_config_set(*out, c->args.knobs[i].name, c->args.knobs[i].value, e);
-    if (rc == 0 && c->args.quiet)
-        rc = haggle_config_set(*out, "log.quiet", "true", e);
     if (rc != 0) {
         haggle_config_free(*out);
         *out = NULL;

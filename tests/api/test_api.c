@@ -157,8 +157,7 @@ static void test_train(void **state) {
     // Quiet: neither plan nor progress. What has no effect is a warning, and stays.
     struct capture quiet;
     capture_open(&quiet);
-    struct haggle_sink sink_quiet = {.log = quiet.f};
-    assert_int_equal(haggle_config_set(c, "log.quiet", "true", &e), 0);
+    struct haggle_sink sink_quiet = {.log = quiet.f, .quiet = true};
     assert_int_equal(haggle_config_set(c, "sched.decay", "0.5", &e), 0);
     assert_int_equal(haggle_train(c, &sink_quiet, &e), 0);
     const char *kept = capture_text(&quiet);
