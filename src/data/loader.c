@@ -45,6 +45,7 @@ struct loader {
     pthread_cond_t free_cond, ready_cond;
     // Under the lock:
     uint64_t claimed, released; // steps
+    int n_running;              // workers that have begun
     bool stop;
     // The consumer's own:
     uint64_t delivered;
@@ -130,6 +131,8 @@ static void *work(void *arg) {
     struct worker *w = arg;
     struct loader *l = w->loader;
     pthread_mutex_lock(&l->lock);
+    l->n_running++;
+    pthread_cond_signal(&l->ready_cond);
     for (;;) {
         while (!l->stop && l->claimed - l->released >= l->n_slots)
             pthread_cond_wait(&l->free_cond, &l->lock);
@@ -192,6 +195,11 @@ static int start_workers(struct loader *l, struct err *e) {
     if (cause != 0)
         return err_set(e, ERR_MEMORY, "loader: worker %d of %d could not be started: %s",
                        l->n_started + 1, l->n_workers, strerror(cause));
+    // What a thread allocates to begin, it allocates here and not inside a step.
+    pthread_mutex_lock(&l->lock);
+    while (l->n_running < l->n_started)
+        pthread_cond_wait(&l->ready_cond, &l->lock);
+    pthread_mutex_unlock(&l->lock);
     return 0;
 }
 
