@@ -19,7 +19,7 @@ static int verify(struct call *c, const struct knobs *k, const char *const *fold
         if (rc == 0 || rc == ERR_NUMERIC) {
             off += rc != 0;
             if (c->out)
-                verify_print(&r, c->out, false);
+                verify_print(&r, c->out, true);
             if (c->wants_json)
                 verify_put_json(&r, &c->json);
         }

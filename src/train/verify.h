@@ -20,9 +20,9 @@ enum { VERIFY_PROMPT = 16, VERIFY_MAX_LOSSES = 1024 };
 #define VERIFY_LOGITS 1e-4 // L2 of the difference over L2 of the reference
 #define VERIFY_GRAD   1e-4 // the same, per parameter
 #define VERIFY_STEPS  1e-3 // relative, each of the losses
-// A gradient that is zero in exact arithmetic (a key bias shifts all scores of a row alike) is
-// rounding noise in both engines. Below this share of the global norm a parameter is compared with
-// the global norm instead of its own.
+// A gradient that is zero in exact arithmetic (a key bias, without rotary positions, shifts all
+// scores of a row alike) is rounding noise in both engines. Below this share of the global norm a
+// parameter is compared with the global norm instead of its own.
 #define VERIFY_GRAD_NOISE 1e-6
 
 struct verify_figure {

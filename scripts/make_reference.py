@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Writes reference folders for `haggle verify` with Hugging Face transformers: tiny random checkpoints and what they compute.
+
+usage: make_reference.py FOLDER [NAME ...]        needs torch and transformers; runs on the CPU in float32
+
+Each folder is an HF checkpoint plus ref.safetensors (tokens, logits, gradients, greedy text) and ref.json (loss, gradient norm,
+losses of 20 AdamW steps). The shapes are odd on purpose: vocabularies, widths, head counts and lengths that are multiples of
+nothing.
+"""
+import json
+import os
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Qwen3Config, Qwen3ForCausalLM)
+
+torch.use_deterministic_algorithms(True)
+STEPS, PROMPT, GREEDY = 20, 16, 32
+ADAMW = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
+
+
+def llama(cls, config, **more):
+    return cls(config(hidden_size=60, intermediate_size=94, num_hidden_layers=3, vocab_size=331, max_position_embeddings=160,
+                      attention_dropout=0.0, bos_token_id=1, eos_token_id=2, **more))
+
+
+MODELS = {
+    "gpt2-odd": lambda: GPT2LMHeadModel(GPT2Config(
+        n_embd=45, n_head=5, n_layer=2, n_positions=96, vocab_size=277, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        bos_token_id=0, eos_token_id=0)),
+    "llama3-scaled": lambda: llama(LlamaForCausalLM, LlamaConfig, num_attention_heads=6, num_key_value_heads=2, head_dim=14,
+                                   rope_parameters=llama3, tie_word_embeddings=True),
+    "llama-bias": lambda: llama(LlamaForCausalLM, LlamaConfig, num_attention_heads=4, num_key_value_heads=1, head_dim=18,
+                                attention_bias=True, mlp_bias=True, tie_word_embeddings=False),
+    "qwen2": lambda: llama(Qwen2ForCausalLM, Qwen2Config, num_attention_heads=6, num_key_value_heads=3,
+                           tie_word_embeddings=True),
+    "qwen3": lambda: llama(Qwen3ForCausalLM, Qwen3Config, num_attention_heads=3, num_key_value_heads=1, head_dim=22,
+                           tie_word_embeddings=False),
+}
+
+
+def loss_of(model, tokens):
+    logits = model(tokens[:, :-1]).logits
+    return logits, torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+
+
+def write(folder, name, batch, length):
+    torch.manual_seed(len(name))
+    model = MODELS[name]().float().train()
+    for parameter in model.parameters():  # norms and biases away from 1 and 0, so that every term matters
+        parameter.data.add_(0.02 * torch.randn_like(parameter))
+    out = os.path.join(folder, name)
+    model.save_pretrained(out)
+    tokens = torch.randint(0, model.config.vocab_size, (batch, length + 1))
+    logits, loss = loss_of(model, tokens)
+    loss.backward()
+    tensors = {"tokens": tokens.to(torch.int32), "logits": logits.detach().contiguous()}
+    tensors.update({f"grad.{k}": p.grad.detach().clone().contiguous() for k, p in model.named_parameters()})
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")).item()
+    greedy = tokens[:, :PROMPT]
+    with torch.no_grad():
+        for _ in range(GREEDY):
+            greedy = torch.cat([greedy, model(greedy).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    tensors["greedy"] = greedy[:, PROMPT:].to(torch.int32).contiguous()
+    adamw = torch.optim.AdamW(model.parameters(), lr=ADAMW["lr"], betas=tuple(ADAMW["betas"]), eps=ADAMW["eps"],
+                              weight_decay=ADAMW["weight_decay"])
+    losses = []
+    for _ in range(STEPS):
+        _, step_loss = loss_of(model, tokens)
+        adamw.zero_grad()
+        step_loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adamw.step()
+        losses.append(step_loss.item())
+    save_file(tensors, os.path.join(out, "ref.safetensors"))
+    with open(os.path.join(out, "ref.json"), "w") as f:
+        json.dump({"loss": loss.item(), "grad_norm": norm, "losses": losses, "clip": 1.0, "adamw": ADAMW}, f, indent=1)
+    print(out, "loss", loss.item())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    for i, name in enumerate(sys.argv[2:] or MODELS):
+        write(sys.argv[1], name, 1 + i % 3, 37 + 2 * i)
