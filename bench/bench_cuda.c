@@ -1,13 +1,14 @@
 // bench_cuda.c - a training step on the GPU next to its floor, both measured in one run.
 //
-//   gemm      rate of a large matrix product (the MATMUL op itself, 8192 cubed) on random numbers
+//   gemm      rate of a large matrix product (the MATMUL op itself, 8192 cubed) on random numbers, in
+//             the precision of the step
 //   copy      bandwidth of a device-to-device copy, bytes read and written
 //   floor     the step's matrix products and attention at the gemm rate, plus the fewest bytes that
 //             its other ops can move at the copy's bandwidth, one after the other
 //   products  the step's own matrix products, run alone back to back
 //   step      the whole step, loader and update included: launched op by op, then as graphs
 //
-// usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...]
+// usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] [--precision fp32|bf16]
 #include "backend/plugin.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -49,24 +50,30 @@ static int timed_op(struct backend *b, const struct op_call *call, double *secon
 }
 
 // Random inputs: a GPU at its power limit is faster on zeros.
-static int measure(struct backend *b, double *gemm, double *bandwidth, struct err *e) {
+static int measure(struct backend *b, enum dtype type, double *gemm, double *bandwidth,
+                   struct err *e) {
     const int64_t n = GEMM_SIZE, elements = n * n;
-    const uint64_t bytes = (uint64_t)elements * sizeof(float);
+    const uint64_t bytes = (uint64_t)elements * dtype_bytes(type);
     void *arena;
     double seconds;
     TRY(b->arena_take(b, 3 * bytes, &arena, e));
-    float *x = malloc(bytes), *device = arena;
-    int rc = x ? 0 : err_set(e, ERR_MEMORY, "no memory for random numbers");
+    float *x = malloc((size_t)elements * sizeof *x);
+    void *typed = malloc(bytes);
+    char *device = arena;
+    int rc = x && typed ? 0 : err_set(e, ERR_MEMORY, "no memory for random numbers");
     for (int64_t i = 0; rc == 0 && i < elements; i++)
         x[i] = (float)(rng_below(1, 1, (uint64_t)i, 2001)) / 1000.0f - 1.0f;
+    if (rc == 0)
+        dtype_convert(typed, type, x, DTYPE_F32, (size_t)elements);
     for (int i = 0; rc == 0 && i < 2; i++)
-        rc = b->copy_in(b, device + i * elements, x, bytes, e);
+        rc = b->copy_in(b, device + i * bytes, typed, bytes, e);
     free(x);
+    free(typed);
     struct op op = op_make(OP_MATMUL);
     op.m = op.n = op.k = n;
     struct op_call call = {.op = &op,
-                           .in = {{device, n, DTYPE_F32}, {device + elements, n, DTYPE_F32}},
-                           .out = {{device + 2 * elements, n, DTYPE_F32}}};
+                           .in = {{device, n, type, n, n}, {device + bytes, n, type, n, n}},
+                           .out = {{device + 2 * bytes, n, type, n, n}}};
     if (rc == 0)
         rc = timed_op(b, &call, &seconds, e);
     if (rc == 0)
@@ -74,8 +81,8 @@ static int measure(struct backend *b, double *gemm, double *bandwidth, struct er
     op = op_make(OP_COPY);
     op.m = 1, op.n = elements;
     call = (struct op_call){.op = &op,
-                            .in = {{device, elements, DTYPE_F32}},
-                            .out = {{device + elements, elements, DTYPE_F32}}};
+                            .in = {{device, elements, type, 1, elements}},
+                            .out = {{device + bytes, elements, type, 1, elements}}};
     if (rc == 0)
         rc = timed_op(b, &call, &seconds, e);
     if (rc == 0)
@@ -149,24 +156,25 @@ static int print_split(struct engine *g, struct err *e) {
 }
 
 struct options {
-    const char *model;
+    const char *model, *precision; // NULL: each
     int64_t seq, micro[16];
     int n_micro, steps;
 };
 
-static int bench(const struct options *o, int64_t B, double gemm, double bandwidth, struct err *e) {
+static int bench(const struct options *o, const char *precision, int64_t B, double gemm,
+                 double bandwidth, struct err *e) {
     static double ms[MAX_STEPS], busy[MAX_STEPS];
     double products[TRIALS], tokens = (double)(B * o->seq), floor_ms = NAN;
     char a[TEXT_UNIT_BYTES];
     for (int graphs = 0; graphs < 2; graphs++) {
         struct engine g = {0};
-        int rc = engine_open_cuda(&g, o->model, B, o->seq, graphs, e);
+        int rc = engine_open_cuda(&g, o->model, precision, B, o->seq, graphs, e);
         if (rc == 0 && !graphs) {
             struct needs n = needs_of(g.s.programs[SESSION_TRAIN]);
             double matmul = 1e3 * n.matmul_flops / gemm, attention = 1e3 * n.attention_flops / gemm;
             double bytes = 1e3 * n.other_bytes / bandwidth;
             floor_ms = matmul + attention + bytes;
-            printf("%s, fp32, B=%lld, T=%lld: arena %s\n", o->model, (long long)B,
+            printf("%s, %s, B=%lld, T=%lld: arena %s\n", o->model, precision, (long long)B,
                    (long long)o->seq, text_bytes(a, g.s.layout.arena_bytes));
             printf("  floor     %9.2f ms   products %.2f + attention %.2f + bytes %.2f\n", floor_ms,
                    matmul, attention, bytes);
@@ -191,19 +199,19 @@ static int bench(const struct options *o, int64_t B, double gemm, double bandwid
     return 0;
 }
 
-static int run(const struct options *o, struct err *e) {
+static int run(const struct options *o, const char *precision, enum dtype type, struct err *e) {
     struct backend *b;
     double gemm = 0, bandwidth = 0;
     const struct plugin_options p = {0};
     TRY(plugin_open("cuda", &p, &b, e));
     printf("%s\n", b->describe(b));
-    int rc = measure(b, &gemm, &bandwidth, e);
+    int rc = measure(b, type, &gemm, &bandwidth, e);
     b->close(b);
     TRY(rc);
-    printf("gemm %.1f TFLOP/s (fp32, %d cubed), copy %.2f TB/s\n", 1e-12 * gemm, GEMM_SIZE,
+    printf("gemm %.1f TFLOP/s (%s, %d cubed), copy %.2f TB/s\n", 1e-12 * gemm, precision, GEMM_SIZE,
            1e-12 * bandwidth);
     for (int i = 0; i < o->n_micro; i++)
-        TRY(bench(o, o->micro[i], gemm, bandwidth, e));
+        TRY(bench(o, precision, o->micro[i], gemm, bandwidth, e));
     return 0;
 }
 
@@ -215,6 +223,8 @@ int main(int argc, char **argv) {
             o.model = argv[++i];
         else if (strcmp(argv[i], "--seq") == 0 && i + 1 < argc)
             o.seq = atoll(argv[++i]);
+        else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
+            o.precision = argv[++i];
         else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc)
             o.steps = atoi(argv[++i]);
         else if (strcmp(argv[i], "--micro") == 0 && i + 1 < argc) {
@@ -223,7 +233,8 @@ int main(int argc, char **argv) {
                 o.micro[o.n_micro++] = strtoll(at, &at, 10);
         } else {
             fprintf(stderr,
-                    "usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...]\n");
+                    "usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] "
+                    "[--precision fp32|bf16]\n");
             return 2;
         }
     }
@@ -232,9 +243,17 @@ int main(int argc, char **argv) {
         return 2;
     }
     struct err e = {0};
-    if (run(&o, &e) != 0) {
-        fprintf(stderr, "error: %s\n", e.text);
-        return 1;
+    static const struct {
+        const char *name;
+        enum dtype type;
+    } precisions[] = {{"fp32", DTYPE_F32}, {"bf16", DTYPE_BF16}};
+    for (int i = 0; i < 2; i++) {
+        if (o.precision && strcmp(o.precision, precisions[i].name) != 0)
+            continue;
+        if (run(&o, precisions[i].name, precisions[i].type, &e) != 0) {
+            fprintf(stderr, "error: %s\n", e.text);
+            return 1;
+        }
     }
     return 0;
 }

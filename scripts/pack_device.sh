@@ -19,7 +19,9 @@ mkdir -p "$out"
 cp "$build/haggle" "$build/libhaggle_cuda.so" "$build/tests/test_cuda" "$build/tests/test_cuda_plugin" "$build/tests/test_train_cuda" "$out/"
 [ ! -f "$build/bench_cuda" ] || cp "$build/bench_cuda" "$out/"
 fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
-[ ! -d "$fixtures" ] || { mkdir -p "$out/hf" && cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
+mkdir -p "$out/hf"
+cp -r tests/reference/*/ "$out/hf/"
+[ ! -d "$fixtures" ] || { cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
 
 # What the programs link beyond the C library; they look in their own folder first.
 for program in "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda; do
@@ -44,6 +46,7 @@ try "$here/test_cuda"
 try "$here/test_train_cuda"
 for model in "$here"/hf/*/; do
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda
+    [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda precision=bf16
 done
 try "$here/haggle" train model=tiny device=cuda steps=60 eval.every=30 generate.tokens=32 save.last=false resume=false \
     run.dir="${TMPDIR:-/tmp}/haggle-check"

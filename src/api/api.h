@@ -62,15 +62,20 @@ enum machine_how {
 
 struct machine {
     struct hw_machine hw;
-    bool has_rates, cached; // cached: measured by an earlier process
-    struct hw_rates rates;  // of the thread count asked for
-    struct hw_device device;
+    bool has_rates, cached;  // cached: measured by an earlier process
+    struct hw_rates rates;   // of the thread count asked for
+    struct hw_device device; // for the predictor; matmul_flops 0: not known
+    double peak_flops;       // what MFU is a share of; 0: not known
+    const char *peak_is;     // how that was found: "measured in registers"
 };
 
 // After work of so many seconds: measuring must not take longer than what it explains.
 enum machine_how machine_how_after(double seconds);
 // Without figures (has_rates false) it cannot fail.
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
+// The same for a device that is open: a large matrix product and a copy, through its own ops, in the
+// element type of the run. What does not fit beside the run's memory stays unknown.
+int machine_measure_device(struct machine *m, struct backend *b, enum dtype type, struct err *e);
 int machine_threads(const struct knobs *k); // `threads`, with 0 resolved
 void machine_put_json(const struct machine *m, struct json_writer *w);
 // Square products of this size are what a layer of a small model has (2 GFLOP each): large enough

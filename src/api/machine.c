@@ -8,6 +8,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 int machine_threads(const struct knobs *k) {
@@ -152,8 +153,96 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
         m->has_rates = true;
         m->cached = false;
     }
-    if (m->has_rates)
+    if (m->has_rates) {
         hw_device_from_rates(&m->device, &m->hw, &m->rates);
+        m->peak_flops = m->rates.vector_flops;
+        m->peak_is = "measured in registers";
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- a device that is open
+
+// Large enough for a GPU's plateau in any element type, and 100 MB of it in float32.
+enum { DEVICE_MATMUL_SIZE = 4096, DEVICE_TRIALS = 5, DEVICE_SMALL = 256 };
+
+// Seconds of one call: the best of a few, as for the CPU, each of `repeat` calls in a row.
+static int time_op(struct backend *b, const struct op_call *call, int repeat, double *seconds,
+                   struct err *e) {
+    *seconds = INFINITY;
+    for (int i = 0; i <= DEVICE_TRIALS; i++) {
+        uint64_t begin = clock_ns();
+        for (int k = 0; k < repeat; k++)
+            TRY(b->run[call->op->kind](b, call, e));
+        if (b->sync)
+            TRY(b->sync(b, e));
+        if (i > 0) // the first loads kernels
+            *seconds = fmin(*seconds, 1e-9 * (double)(clock_ns() - begin) / repeat);
+    }
+    return 0;
+}
+
+static int fill_random(struct backend *b, char *device, int64_t elements, enum dtype type,
+                       struct err *e) {
+    const uint64_t bytes = (uint64_t)elements * dtype_bytes(type);
+    float *values = malloc((size_t)elements * sizeof *values);
+    void *typed = malloc(bytes);
+    int rc = values && typed ? 0 : err_set(e, ERR_MEMORY, "out of memory while measuring");
+    for (int64_t i = 0; rc == 0 && i < elements; i++) // a GPU at its power limit is faster on zeros
+        values[i] = (float)(i * 2654435761 % 2001) / 1000.0f - 1.0f;
+    if (rc == 0)
+        dtype_convert(typed, type, values, DTYPE_F32, (size_t)elements);
+    if (rc == 0 && b->copy_in)
+        rc = b->copy_in(b, device, typed, bytes, e);
+    else if (rc == 0)
+        memcpy(device, typed, bytes);
+    free(values);
+    free(typed);
+    return rc;
+}
+
+static int time_device(struct machine *m, struct backend *b, char *arena, enum dtype type,
+                       struct err *e) {
+    const int64_t n = DEVICE_MATMUL_SIZE, elements = n * n;
+    const uint64_t bytes = (uint64_t)elements * dtype_bytes(type);
+    double seconds;
+    TRY(fill_random(b, arena, elements, type, e));
+    TRY(fill_random(b, arena + bytes, elements, type, e));
+    struct op op = op_make(OP_MATMUL);
+    op.m = op.n = op.k = n;
+    op.scale = 1;
+    struct op_call call = {.op = &op};
+    call.in[0] = (struct operand){arena, n, type, n, n};
+    call.in[1] = (struct operand){arena + bytes, n, type, n, n};
+    call.out[0] = (struct operand){arena + 2 * bytes, n, type, n, n};
+    TRY(time_op(b, &call, 4, &seconds, e));
+    m->device.matmul_flops = 2.0 * (double)n * (double)n * (double)n / seconds;
+    op = op_make(OP_COPY);
+    op.m = n, op.n = n;
+    TRY(time_op(b, &call, 4, &seconds, e));
+    m->device.memory_bytes_per_s = 2.0 * (double)bytes / seconds;
+    op.m = 1, op.n = DEVICE_SMALL;
+    TRY(time_op(b, &call, 64, &m->device.op_overhead_s, e));
+    return 0;
+}
+
+int machine_measure_device(struct machine *m, struct backend *b, enum dtype type, struct err *e) {
+    const uint64_t bytes =
+        3 * (uint64_t)DEVICE_MATMUL_SIZE * DEVICE_MATMUL_SIZE * dtype_bytes(type);
+    uint64_t left = UINT64_MAX, total = 0;
+    void *arena;
+    if (b->memory)
+        TRY(b->memory(b, &left, &total, e));
+    if (left / 2 < bytes)
+        return 0;
+    TRY(b->arena_take(b, bytes, &arena, e));
+    int rc = time_device(m, b, arena, type, e);
+    b->arena_give(b, arena);
+    TRY(rc);
+    snprintf(m->device.name, sizeof m->device.name, "%s", b->name);
+    m->device.memory_bytes = total;
+    m->peak_flops = m->device.matmul_flops;
+    m->peak_is = "that a large matrix product reaches here";
     return 0;
 }
 

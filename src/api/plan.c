@@ -169,9 +169,9 @@ void api_verdict(struct verdict *out, const struct run_metrics *m, const struct 
         facts.matmul_flops_per_s = by_category[CAT_MATMUL].flops * steps / matmul_s;
     if (other_s > 0)
         facts.other_bytes_per_s = by_category[CAT_OTHER].bytes * steps / other_s;
-    if (machine->has_rates) {
-        facts.best_matmul_flops_per_s = machine->rates.matmul_flops;
-        facts.best_bytes_per_s = machine->rates.memory_bytes_per_s;
-    }
+    // The predictor's stand-in for a rate that was not measured is none to judge by.
+    facts.best_matmul_flops_per_s =
+        machine->has_rates ? machine->rates.matmul_flops : machine->device.matmul_flops;
+    facts.best_bytes_per_s = machine->device.memory_bytes_per_s;
     verdict_of(out, &m->split, &facts);
 }

@@ -69,8 +69,10 @@ static void print_split(const struct summary *s, FILE *f) {
             fprintf(f, " %s %.1f %%", time_part_name((enum time_part)i),
                     100 * (double)m->split.ns[i] / (double)m->split.wall_ns);
     if (!isnan(m->mfu))
-        fprintf(f, "; MFU %.1f %% of %.0f GFLOP/s measured in registers", 100 * m->mfu,
-                1e-9 * s->machine.rates.vector_flops);
+        fprintf(f, "; MFU %.1f %% of %.0f GFLOP/s %s", 100 * m->mfu, 1e-9 * s->machine.peak_flops,
+                s->machine.peak_is);
+    else if (s->result.on_device)
+        fprintf(f, "; MFU is not measured after runs this short");
     else
         fprintf(f, "; MFU is not known before 'haggle doctor' has measured this machine");
     fprintf(f, "\nverdict   %s\n", s->verdict.text);
@@ -80,10 +82,12 @@ static void print_memory(const struct summary *s, FILE *f) {
     const struct run_metrics *m = &s->result.metrics;
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     if (s->result.on_device) { // the arena is on the device; the process is another matter
-        fprintf(f, "memory    arena on the device %s; the process on the host %s\n",
-                text_bytes(a, m->memory_predicted_bytes),
-                s->result.process_peak_bytes ? text_bytes(b, s->result.process_peak_bytes)
-                                             : "unknown");
+        char c[TEXT_UNIT_BYTES];
+        fprintf(
+            f, "memory    on the device: predicted %s, measured %s; the process on the host %s\n",
+            text_bytes(a, m->memory_predicted_bytes),
+            m->memory_measured_bytes ? text_bytes(b, m->memory_measured_bytes) : "unknown",
+            s->result.process_peak_bytes ? text_bytes(c, s->result.process_peak_bytes) : "unknown");
         return;
     }
     fprintf(f, "memory    predicted %s, measured %s", text_bytes(a, m->memory_predicted_bytes),

@@ -134,11 +134,12 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     enum machine_how how =
         ended_well ? machine_how_after(1e-9 * (double)s->result.wall_ns) : MACHINE_KNOWN;
     TRY(machine_open(&s->machine, &t->knobs, how, e));
-    if (s->machine.has_rates && m->steps > 0) {
-        double peak = s->machine.rates.vector_flops;
-        m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * peak);
-    }
-    if (s->machine.has_rates && s->predicted_step_s <= 0) // they were not known when it began
+    if (s->result.on_device && how == MACHINE_MEASURE)
+        TRY(machine_measure_device(&s->machine, t->session.backend, session_real_type(&t->session),
+                                   e));
+    if (s->machine.peak_flops > 0 && m->steps > 0)
+        m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * s->machine.peak_flops);
+    if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
         TRY(plan_predict(&t->session, &s->machine, &s->predicted_step_s, e));
     api_verdict(&s->verdict, m, &t->knobs, s->cost, &s->machine);
     return 0;

@@ -20,6 +20,7 @@ struct operand {
     void *data; // NULL: the optional input is absent
     int64_t ld; // elements between rows
     enum dtype dtype;
+    int64_t rows, cols; // of the tensor: cols is its last dimension, rows all others
 };
 
 struct op_call {
@@ -48,6 +49,9 @@ struct backend {
     void (*close)(struct backend *b);
     backend_op_fn *run[OP_COUNT]; // LOAD stays NULL: the executor feeds batches
     void *state;
+
+    // Element types of weights and activations that run[] computes in: bits 1 << dtype.
+    unsigned types;
 
     // Whether an op's sizes are within what run[] takes, asked once when a program is bound, so that
     // nothing is refused in the middle of a turn. NULL: all are.

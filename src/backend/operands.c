@@ -1,59 +1,12 @@
-// operands.c - the table of operand types per op, and the check of a call against it.
-//
-// Letters: f the activations' float type (all f of a call are equal), r what sums and statistics are
-// kept in (f, or float32 where f is a 16-bit type), d float64 (hyper, results, clip, sq), i int32, s
-// float32 (constants such as inverse frequencies), x any type. A capital is the same, but may be
-// absent.
+// operands.c - the check of a call against the letters that ops.def gives its operands.
 #include "backend/operands.h"
 
 #include "model/shape.h"
-
-struct signature {
-    const char *in, *out; // NULL: not an op of a single rank's kernels
-};
-
-static const struct signature signatures[OP_COUNT] = {
-    [OP_ZERO] = {"", "x"},
-    [OP_COPY] = {"x", "x"},
-    [OP_CAST] = {"x", "x"},
-    [OP_EMBED] = {"ifIF", "f"},
-    [OP_NORM] = {"fFF", "fr"},
-    [OP_MATMUL] = {"ffF", "f"},
-    [OP_ROPE_TABLE] = {"is", "r"},
-    [OP_ROPE] = {"fr", "f"},
-    [OP_ATTENTION] = {"fffI", "fr"},
-    [OP_ACT] = {"f", "f"},
-    [OP_SWIGLU] = {"ff", "f"},
-    [OP_ADD] = {"ff", "f"},
-    [OP_LOSS] = {"fiD", "fr"},
-    [OP_LOSS_SUM] = {"ri", "d"},
-    [OP_EMBED_DW] = {"if", "r"},
-    [OP_NORM_DX] = {"ffFr", "f"},
-    [OP_NORM_DW] = {"ffr", "rR"},
-    [OP_MATMUL_DX] = {"ff", "f"},
-    [OP_MATMUL_DW] = {"ff", "r"},
-    [OP_BIAS_DB] = {"f", "r"},
-    [OP_ATTENTION_BWD] = {"fffffrI", "fff"},
-    [OP_ACT_BWD] = {"ff", "f"},
-    [OP_SWIGLU_BWD] = {"fff", "ff"},
-    [OP_GRAD_SQNORM] = {"r", "d"},
-    [OP_SUM] = {"d", "d"},
-    [OP_CLIP] = {"dd", "d"},
-    [OP_ADAMW] = {"rdDfrrR", "frrR"},
-    [OP_GATHER_ROWS] = {"fi", "f"},
-    [OP_ARGMAX] = {"f", "i"},
-    [OP_KV_APPEND] = {"ffiff", "ff"},
-    [OP_ATTENTION_DECODE] = {"fffi", "f"},
-};
 
 // The float types of a call as they become known; DTYPE_COUNT: not yet.
 struct call_types {
     enum dtype real, wide;
 };
-
-static enum dtype wide_of(enum dtype real) {
-    return real == DTYPE_BF16 || real == DTYPE_F16 ? DTYPE_F32 : real;
-}
 
 static int check_operand(const struct op_call *call, const struct operand *o, char letter,
                          const char *side, int index, struct call_types *types, struct err *e) {
@@ -90,7 +43,7 @@ static int check_operand(const struct op_call *call, const struct operand *o, ch
     case 'r':
         if (types->wide == DTYPE_COUNT)
             types->wide = o->dtype;
-        want = wide_of(types->real == DTYPE_COUNT ? types->wide : types->real);
+        want = op_wide_type(types->real == DTYPE_COUNT ? types->wide : types->real);
         break;
     default:
         break;
@@ -105,18 +58,19 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     const struct op *op = call->op;
     struct call_types types = {DTYPE_COUNT, DTYPE_COUNT};
     *float_type = DTYPE_COUNT;
-    const struct signature *s = &signatures[op->kind];
-    if (!s->in)
+    const struct op_info *info = op_info(op->kind);
+    if (info->category == CAT_COMM || info->category == CAT_DATA)
         return err_set(e, ERR_UNSUPPORTED, "%s: not an op of one device", op_info(op->kind)->name);
-    for (int i = 0; s->in[i]; i++)
-        TRY(check_operand(call, &call->in[i], s->in[i], "input", i, &types, e));
-    for (int i = 0; s->out[i]; i++)
-        TRY(check_operand(call, &call->out[i], s->out[i], "output", i, &types, e));
+    for (int i = 0; info->types_in[i]; i++)
+        TRY(check_operand(call, &call->in[i], info->types_in[i], "input", i, &types, e));
+    for (int i = 0; info->types_out[i]; i++)
+        TRY(check_operand(call, &call->out[i], info->types_out[i], "output", i, &types, e));
     // An operand of type r that came before the first f was taken at its word.
-    if (types.real != DTYPE_COUNT && types.wide != DTYPE_COUNT && types.wide != wide_of(types.real))
+    if (types.real != DTYPE_COUNT && types.wide != DTYPE_COUNT &&
+        types.wide != op_wide_type(types.real))
         return err_set(e, ERR_MISMATCH, "%s: %s sums beside %s activations; %s is expected",
                        op_info(op->kind)->name, dtype_text(types.wide), dtype_text(types.real),
-                       dtype_text(wide_of(types.real)));
+                       dtype_text(op_wide_type(types.real)));
     *float_type = types.real != DTYPE_COUNT ? types.real : types.wide;
     if (op->m < 0 || op->n < 0 || op->k < 0 || op->batch < 0 || op->seq < 0 || op->heads < 0 ||
         op->kv_heads < 0 || op->head_dim < 0)

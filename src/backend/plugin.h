@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 // Raised whenever a struct or the meaning of a member changes that a plug-in can see.
-enum { PLUGIN_ABI = 1, PLUGIN_MAX_DEVICES = 16, PLUGIN_TEXT_BYTES = 256 };
+enum { PLUGIN_ABI = 2, PLUGIN_MAX_DEVICES = 16, PLUGIN_TEXT_BYTES = 256 };
 #define PLUGIN_SYMBOL "haggle_backend_open"
 
 struct plugin_host {

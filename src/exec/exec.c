@@ -12,8 +12,12 @@ static struct operand bind_operand(const struct executor *x, const struct progra
     if (tensor < 0)
         return (struct operand){0};
     const struct tensor *t = &p->tensors[tensor];
-    return (struct operand){
-        .data = x->arena + t->offset[t->slots > 1 ? slot : 0], .ld = t->ld, .dtype = t->dtype};
+    int64_t cols = t->rank > 0 ? t->local[t->rank - 1] : 1;
+    return (struct operand){.data = x->arena + t->offset[t->slots > 1 ? slot : 0],
+                            .ld = t->ld,
+                            .dtype = t->dtype,
+                            .rows = cols > 0 ? tensor_elements(t) / cols : 0,
+                            .cols = cols};
 }
 
 static int bind_segment(struct executor *x, struct bound_program *b, int segment, int slot,

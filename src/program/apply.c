@@ -4,6 +4,7 @@
 //   forward        the model on one device
 //   LoRA           edits the forward, so that what follows sees only trainable pairs
 //   derivative     the backward, for what is trainable
+//   precision      element types of what there is so far; sums and gradients of weights stay wide
 //   ZeRO           weights and gradients become shards, gathered and scattered around their uses
 //   pipeline       keeps this rank's layers (their gathers included), sends and receives the rest
 //   update         for the weights (or shards) that are left
@@ -35,6 +36,11 @@ static int world_group(struct program *p, const struct apply_ranks *r) {
     return p->n_groups++;
 }
 
+static int narrow(struct program *p, const struct apply *a, struct err *e) {
+    bool wide = op_wide_type(a->precision) == a->precision;
+    return wide ? 0 : precision_apply(p, a->build.real, a->precision, e);
+}
+
 static int training(struct program *p, const struct apply *a, int forward, struct err *e) {
     const struct apply_ranks *r = &a->ranks;
     int world = world_group(p, r);
@@ -43,6 +49,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     int backward = grad_derive(p, forward, &a->build, e);
     if (backward < 0)
         return backward;
+    TRY(narrow(p, a, e));
     if (r->shard_weights)
         TRY(zero_apply(p, forward, backward, r, e));
     struct apply_chunks c = {.n = 1, .forward = {forward}, .backward = {backward}, .slots = {1}};
@@ -62,7 +69,8 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     return 0;
 }
 
-static int inference(struct program *p, const struct apply *a, int forward) {
+static int inference(struct program *p, const struct apply *a, int forward, struct err *e) {
+    TRY(narrow(p, a, e));
     bool loss = a->build.kind == BUILD_EVAL;
     if (loss)
         program_order(p, build_begin(p), 0, 0);
@@ -80,7 +88,7 @@ static int assemble(struct program *p, const struct apply *a, struct err *e) {
     if (a->build.kind == BUILD_TRAIN)
         TRY(training(p, a, forward, e));
     else
-        TRY(inference(p, a, forward));
+        TRY(inference(p, a, forward, e));
     TRY(program_sweep(p, e));
     TRY(sync_derive(p, e));
     return check_program(p, e);

@@ -20,8 +20,9 @@ struct apply {
     struct build build;
     int micro_batches;
     struct apply_ranks ranks;
-    int lora_rank;     // 0: all weights train
-    double lora_scale; // alpha / rank
+    enum dtype precision; // a 16-bit type for weights and activations; any other: as built
+    int lora_rank;        // 0: all weights train
+    double lora_scale;    // alpha / rank
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.
@@ -32,6 +33,8 @@ int apply_program(struct program **out, const char *name, const struct apply *a,
 // lora.c: freezes every weight and adds a trainable pair beside each matrix of a layer: y += scale
 // (x A') B'.
 int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e);
+// precision.c: tensors that are float type `from` become `to`, where an op's letters allow it.
+int precision_apply(struct program *p, enum dtype from, enum dtype to, struct err *e);
 // zero.c: weights live as this rank's shards of flat groups; gathered into windows ahead of use,
 // gradients scattered.
 int zero_apply(struct program *p, int forward, int backward, const struct apply_ranks *r,

@@ -10,13 +10,18 @@
 #include <string.h>
 
 static const struct op_info op_infos[OP_COUNT] = {
-#define OP(kind, name, category, in, out, what) [OP_##kind] = {name, CAT_##category, in, out, what},
+#define OP(kind, name, category, in, out, types_in, types_out, what)                               \
+    [OP_##kind] = {name, CAT_##category, in, out, types_in, types_out, what},
 #include "program/ops.def"
 #undef OP
 };
 
 const struct op_info *op_info(enum op_kind kind) {
     return &op_infos[kind];
+}
+
+enum dtype op_wide_type(enum dtype real) {
+    return real == DTYPE_BF16 || real == DTYPE_F16 ? DTYPE_F32 : real;
 }
 
 const char *op_category_name(enum op_category c) {
@@ -100,7 +105,8 @@ int program_tensor(struct program *p, const char *name, enum dtype dtype, enum t
                        .root = -1,
                        .slots = 1,
                        .layer = -1,
-                       .grad = -1};
+                       .grad = -1,
+                       .master = -1};
     for (int i = 0; i < rank; i++)
         t.shape[i] = t.local[i] = shape[i];
     t.ld = rank > 0 ? t.local[rank - 1] : 1;
@@ -140,7 +146,7 @@ static int add_view(struct program *p, const char *name, int of, int64_t offset,
     for (int i = 0; i < rank; i++)
         t.shape[i] = t.local[i] = shape[i];
     t.ld = ld;
-    t.grad = -1;
+    t.grad = t.master = -1;
     t.bytes = 0;
     t.offset = NULL;
     return add_tensor(p, &t);
@@ -313,6 +319,8 @@ int program_sweep(struct program *p, struct err *e) {
             t.root = renumber[t.root];
         if (t.grad >= 0)
             t.grad = renumber[t.grad];
+        if (t.master >= 0)
+            t.master = renumber[t.master];
         p->tensors[renumber[i]] = t; // renumber[i] <= i: moving down in place is safe
     }
     p->n_tensors = kept;

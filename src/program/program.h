@@ -73,6 +73,7 @@ struct tensor {
     bool decay;          // of weights: weight decay applies
     bool replica;        // of weights: another rank counts its gradient in the global norm
     int grad;            // of weights: the gradient's tensor, -1 none
+    int master;          // of 16-bit weights that train: the tensor of full precision, -1 none
     uint64_t bytes;      // of one copy, unpadded (roots)
     uint64_t *offset;    // in the arena, one per slot; set by layout (roots and views), NULL before
 };
@@ -90,7 +91,7 @@ enum op_category {
 };
 
 enum op_kind {
-#define OP(kind, name, category, in, out, what) OP_##kind,
+#define OP(kind, name, category, in, out, types_in, types_out, what) OP_##kind,
 #include "program/ops.def"
 #undef OP
     OP_COUNT
@@ -99,9 +100,13 @@ enum op_kind {
 struct op_info {
     const char *name;
     enum op_category category;
-    const char *in, *out, *what;
+    const char *in, *out;
+    const char *types_in, *types_out; // letters of ops.def
+    const char *what;
 };
 const struct op_info *op_info(enum op_kind kind);
+// What r stands for beside f: float32 for 16-bit types, else the type itself.
+enum dtype op_wide_type(enum dtype real);
 const char *op_category_name(enum op_category c); // "matmul", "attention", "other", ...
 
 enum op_stream { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, STREAM_COUNT };

@@ -3,7 +3,8 @@
 //
 // The host never branches on a gradient: CLIP writes a factor and a skip flag that ADAMW reads.
 // Every hyper-parameter comes from the input tensor NAME_HYPER, so learning rate and step need no
-// new program.
+// new program. A weight of 16 bits gets a master of full precision: the step is taken on it, and the
+// weight is its rounding.
 #include "program/build.h"
 
 #include <stdio.h>
@@ -11,8 +12,9 @@
 static int state(struct program *p, const char *kind, int weight) {
     struct tensor w = p->tensors[weight];
     char name[160];
-    snprintf(name, sizeof name, "adam.%s.%s", kind, w.name);
-    int t = program_tensor(p, name, w.dtype, CLASS_OPTIMIZER, LIFE_RUN, w.rank, w.local);
+    snprintf(name, sizeof name, "%s.%s", kind, w.name);
+    int t =
+        program_tensor(p, name, op_wide_type(w.dtype), CLASS_OPTIMIZER, LIFE_RUN, w.rank, w.local);
     if (t >= 0) {
         struct tensor *s = &p->tensors[t];
         s->layer = w.layer;
@@ -79,13 +81,18 @@ int build_update(struct program *p, int world_group, struct err *e) {
         int g = p->tensors[w].grad;
         if (!updated(&p->tensors[w]))
             continue;
-        int m = state(p, "m", w), v = state(p, "v", w);
+        int m = state(p, "adam.m", w), v = state(p, "adam.v", w);
+        if (op_wide_type(p->tensors[w].dtype) != p->tensors[w].dtype)
+            p->tensors[w].master = state(p, "master", w);
+        int master = p->tensors[w].master;
         op = op_make(OP_ADAMW);
         op_in(&op, g);
         op_in(&op, hyper);
         op_in(&op, clip);
         op_in(&op, w), op_in(&op, m), op_in(&op, v);
         op_out(&op, w), op_out(&op, m), op_out(&op, v);
+        if (master >= 0)
+            op_in(&op, master), op_out(&op, master);
         op.n = tensor_elements(&p->tensors[w]);
         op.layer = p->tensors[w].layer;
         op.flags = p->tensors[w].decay ? OP_DECAY : 0;

@@ -20,6 +20,7 @@ enum { MAX_GROUPS = 4096, GRAD_WINDOWS = 2 };
 struct group {
     int layer; // -1: outside the layers
     bool decay;
+    enum dtype type;          // of its weights; all of a model have the same
     int64_t elements, padded; // padded to a multiple of the world
     int shard, shard_grad;    // persistent; of this rank
     int scatters;             // contributions scattered so far in the backward
@@ -36,11 +37,11 @@ struct zero {
     int64_t layer_room[2]; // largest layer group, by decay
 };
 
-static int new_group(struct zero *z, int layer, bool decay) {
+static int new_group(struct zero *z, const struct tensor *w) {
     if (z->n_groups == MAX_GROUPS)
         return -1;
-    z->groups[z->n_groups] =
-        (struct group){.layer = layer, .decay = decay, .shard = -1, .shard_grad = -1};
+    z->groups[z->n_groups] = (struct group){
+        .layer = w->layer, .decay = w->decay, .type = w->dtype, .shard = -1, .shard_grad = -1};
     return z->n_groups++;
 }
 
@@ -50,7 +51,7 @@ static int find_group(struct zero *z, const struct tensor *w) {
     for (int i = 0; w->layer >= 0 && i < z->n_groups; i++)
         if (z->groups[i].layer == w->layer && z->groups[i].decay == w->decay)
             return i;
-    return new_group(z, w->layer, w->decay);
+    return new_group(z, w);
 }
 
 static int make_groups(struct zero *z, struct err *e) {
@@ -74,9 +75,10 @@ static int make_groups(struct zero *z, struct err *e) {
         if (g->layer >= 0 && g->padded > z->layer_room[g->decay])
             z->layer_room[g->decay] = g->padded;
         snprintf(name, sizeof name, "zero.%d.shard", i);
-        g->shard = program_tensor_1d(p, name, DTYPE_F32, CLASS_WEIGHT, LIFE_RUN, g->padded);
+        g->shard = program_tensor_1d(p, name, g->type, CLASS_WEIGHT, LIFE_RUN, g->padded);
         snprintf(name, sizeof name, "d.zero.%d.shard", i);
-        g->shard_grad = program_tensor_1d(p, name, DTYPE_F32, CLASS_GRADIENT, LIFE_TURN, g->padded);
+        g->shard_grad =
+            program_tensor_1d(p, name, op_wide_type(g->type), CLASS_GRADIENT, LIFE_TURN, g->padded);
         if (p->failed)
             return program_finish(p, e);
         for (int k = 0; k < 2; k++) {
@@ -125,7 +127,8 @@ static int window(struct zero *z, const char *kind, int group, int run, int coun
     int found = program_find(z->p, name);
     if (found >= 0)
         return found;
-    return program_tensor_1d(z->p, name, DTYPE_F32, cls, LIFE_SEGMENT,
+    enum dtype type = cls == CLASS_GRADIENT ? op_wide_type(g->type) : g->type;
+    return program_tensor_1d(z->p, name, type, cls, LIFE_SEGMENT,
                              g->layer >= 0 ? z->layer_room[g->decay] : g->padded);
 }
 

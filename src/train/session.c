@@ -15,9 +15,14 @@
 
 static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate"};
 
+enum dtype session_real_type(const struct session *s) {
+    return s->knobs.precision == PRECISION_BF16 ? DTYPE_BF16 : s->options.real;
+}
+
 static struct apply describe(const struct session *s, enum session_program which) {
     const struct knobs *k = &s->knobs;
     struct apply a = {.micro_batches = 1,
+                      .precision = session_real_type(s),
                       .build = {.shape = &s->shape,
                                 .batch = k->batch_micro,
                                 .seq = k->seq,
@@ -75,6 +80,13 @@ uint64_t session_predicted_bytes(const struct session *s) {
     return s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
 }
 
+uint64_t session_device_bytes(const struct session *s) {
+    uint64_t left, total;
+    if (!s->device_free_bytes || s->backend->memory(s->backend, &left, &total, NULL) != 0)
+        return 0;
+    return s->device_free_bytes > left ? s->device_free_bytes - left : 0;
+}
+
 bool session_wants_device(const struct knobs *k) {
     return k->device == DEVICE_CUDA || (k->device == DEVICE_AUTO && plugin_device_present("cuda"));
 }
@@ -129,7 +141,7 @@ struct init_job {
     void *out;
 };
 
-enum { INIT_BLOCK = 4096 };
+enum { INIT_BLOCK = 4096, ROUND_BLOCK = 1 << 18 };
 
 static void init_task(void *arg, int thread, int threads) {
     const struct init_job *job = arg;
@@ -160,6 +172,38 @@ int session_find(const struct session *s, enum session_program in, const char *n
     return s->programs[in] ? program_find(s->programs[in], name) : -1;
 }
 
+// A weight of 16 bits is its master, rounded. In pieces: the arena may be a device's.
+static int round_weight(struct session *s, const struct program *p, int x, int weight, void *buffer,
+                        struct err *e) {
+    const struct tensor *w = &p->tensors[weight], *m = &p->tensors[w->master];
+    char *wide = buffer, *narrow = wide + ROUND_BLOCK * dtype_bytes(DTYPE_F64);
+    size_t from = dtype_bytes(m->dtype), to = dtype_bytes(w->dtype);
+    int64_t all = tensor_elements(w);
+    for (int64_t i = 0; i < all; i += ROUND_BLOCK) {
+        size_t n = (size_t)(all - i < ROUND_BLOCK ? all - i : ROUND_BLOCK), at = (size_t)i;
+        TRY(exec_read_part(s->exec, x, w->master, at * from, wide, n * from, e));
+        dtype_convert(narrow, w->dtype, wide, m->dtype, n);
+        TRY(exec_write_part(s->exec, x, weight, at * to, narrow, n * to, e));
+    }
+    return 0;
+}
+
+int session_round_weights(struct session *s, struct err *e) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    void *buffer = NULL;
+    int rc = 0;
+    for (int t = 0; rc == 0 && p && t < p->n_tensors; t++) {
+        if (p->tensors[t].master < 0)
+            continue;
+        if (!buffer && !(buffer = malloc(ROUND_BLOCK * 2 * dtype_bytes(DTYPE_F64))))
+            rc = err_set(e, ERR_MEMORY, "out of memory while rounding weights");
+        else
+            rc = round_weight(s, p, s->index[SESSION_TRAIN], t, buffer, e);
+    }
+    free(buffer);
+    return rc;
+}
+
 static int load_weights(struct session *s, struct weights *files, struct err *e) {
     int in = first_program(s);
     struct model_param param;
@@ -167,6 +211,8 @@ static int load_weights(struct session *s, struct weights *files, struct err *e)
         int t = session_find(s, (enum session_program)in, param.name);
         if (t < 0)
             return err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param.name);
+        if (s->programs[in]->tensors[t].master >= 0)
+            t = s->programs[in]->tensors[t].master;
         const struct tensor *tensor = &s->programs[in]->tensors[t];
         int64_t n = tensor_elements(tensor);
         void *at = exec_host_address(s->exec, s->index[in], t);
@@ -189,7 +235,7 @@ static int load_weights(struct session *s, struct weights *files, struct err *e)
         free(staging);
         TRY(rc);
     }
-    return 0;
+    return session_round_weights(s, e);
 }
 
 static int write_constants(struct session *s, struct err *e) {
@@ -225,12 +271,27 @@ static int open_backend(struct session *s, struct err *e) {
     return cpu_backend_open(&s->backend, s->mem, s->pool, &o, e);
 }
 
+static int check_precision(const struct session *s, struct err *e) {
+    static const enum dtype types[] = {[PRECISION_FP32] = DTYPE_F32, [PRECISION_BF16] = DTYPE_BF16};
+    if (s->backend->types >> types[s->knobs.precision] & 1)
+        return 0;
+    char accepted[64] = "";
+    for (int i = 0; i <= PRECISION_BF16; i++)
+        if (s->backend->types >> types[i] & 1)
+            snprintf(accepted + strlen(accepted), sizeof accepted - strlen(accepted), "%s%s",
+                     *accepted ? ", " : "", knob_choice(KNOB_precision, i));
+    return err_set(e, ERR_UNSUPPORTED, "precision=%s: the %s backend computes in %s",
+                   knob_choice(KNOB_precision, (int)s->knobs.precision), s->backend->name,
+                   accepted);
+}
+
 int session_start(struct session *s, struct err *e) {
     int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
     struct weights *files = NULL;
     TRY(mem_open(&s->mem, e));
     TRY(pool_open(&s->pool, threads, s->knobs.cpu_pin, e));
     TRY(open_backend(s, e));
+    TRY(check_precision(s, e));
     s->process_bytes = mem_process_rss_bytes();
     TRY(session_check_memory(s, e));
     struct program *set[SESSION_PROGRAMS];
@@ -238,6 +299,9 @@ int session_start(struct session *s, struct err *e) {
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i])
             set[n++] = s->programs[i];
+    uint64_t total;
+    if (s->backend->memory)
+        TRY(s->backend->memory(s->backend, &s->device_free_bytes, &total, e));
     struct exec_options o = {.programs = set,
                              .n_programs = n,
                              .layout = &s->layout,

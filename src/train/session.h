@@ -37,8 +37,9 @@ struct session {
     struct pool *pool;
     struct backend *backend;
     struct executor *exec;
-    uint64_t process_bytes; // resident before the arena was touched: libraries, BLAS buffers
-    uint64_t loader_bytes;  // the caller's data buffers, for session_predicted_bytes
+    uint64_t device_free_bytes; // of a device, before the arena was taken
+    uint64_t process_bytes;     // resident before the arena was touched: libraries, BLAS buffers
+    uint64_t loader_bytes;      // the caller's data buffers, for session_predicted_bytes
 };
 
 int session_plan(struct session *s, const struct session_options *o, struct err *e);
@@ -47,6 +48,11 @@ void session_close(struct session *s); // also after a failed plan or start
 
 // Whether session_start will look for a device: device=cuda, or auto where there seems to be one.
 bool session_wants_device(const struct knobs *k);
+
+enum dtype session_real_type(const struct session *s); // of weights and activations
+// What has been taken of the device's memory since before the arena was; 0: no device, or not known.
+// Other processes on the same device are in the figure.
+uint64_t session_device_bytes(const struct session *s);
 
 // What the process will hold at its peak: arena, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
@@ -61,9 +67,12 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
 int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
                 struct trace *trace, struct err *e);
 
-// Persistent tensors by logical name (weights, adam.m.*, adam.v.*): index in the program `in`, or
+// Persistent tensors by logical name (weights, adam.m.*, adam.v.*, master.*): index in the program `in`, or
 // -1.
 int session_find(const struct session *s, enum session_program in, const char *name);
+
+// Weights of 16 bits that train become their masters' rounding: after the masters were written.
+int session_round_weights(struct session *s, struct err *e);
 
 // Continues each of `batch` prompts greedily: tokens[batch][capacity], lengths[batch] grow by n
 // (capacity is the generate program's seq). Needs SESSION_GENERATE in the set, batch <= its batch.

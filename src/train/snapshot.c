@@ -13,14 +13,20 @@ enum { BUFFER_BYTES = 1 << 20 };
 // What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
 enum { ENTRY_BYTES = 224, HEADER_BYTES = 256 };
 
-struct list { // tensor indices of the training program
+struct item {   // tensors of the training program
+    int tensor; // whose bytes are stored: of a 16-bit weight that trains, its master's
+    int named;  // under whose name: the weight's
+};
+
+struct list {
     const struct program *p;
-    int *tensors;
+    struct item *items;
     int n_model, n; // the first n_model belong in the model file
 };
 
+// What a run cannot do without. A weight with a master is the master's rounding.
 static bool belongs(const struct tensor *t) {
-    return t->life == LIFE_RUN && t->root < 0 &&
+    return t->life == LIFE_RUN && t->root < 0 && t->master < 0 &&
            (t->cls == CLASS_WEIGHT || t->cls == CLASS_OPTIMIZER);
 }
 
@@ -29,29 +35,31 @@ static int list_tensors(const struct session *s, struct list *l, struct err *e) 
     if (l->p == NULL)
         return err_set(e, ERR_INTERNAL, "a checkpoint needs a session that trains");
     bool *taken = calloc((size_t)l->p->n_tensors + 1, sizeof *taken);
-    l->tensors = calloc((size_t)l->p->n_tensors + 1, sizeof *l->tensors);
+    l->items = calloc((size_t)l->p->n_tensors + 1, sizeof *l->items);
     int rc = 0;
-    if (taken == NULL || l->tensors == NULL)
+    if (taken == NULL || l->items == NULL)
         rc = err_set(e, ERR_MEMORY, "no memory for the list of a checkpoint's tensors");
     struct model_param param;
     for (int64_t i = 0; rc == 0 && model_param_at(&s->shape, i, &param); i++) {
-        int t = session_find(s, SESSION_TRAIN, param.name);
+        int named = session_find(s, SESSION_TRAIN, param.name);
+        int t =
+            named >= 0 && l->p->tensors[named].master >= 0 ? l->p->tensors[named].master : named;
         if (t < 0 || !belongs(&l->p->tensors[t]) || taken[t]) {
             rc = err_set(e, ERR_INTERNAL, "the training program has no weight '%s'", param.name);
             break;
         }
         taken[t] = true;
-        l->tensors[l->n++] = t;
+        l->items[l->n++] = (struct item){t, named};
     }
     l->n_model = l->n;
     for (int t = 0; rc == 0 && t < l->p->n_tensors; t++) {
         const struct tensor *tensor = &l->p->tensors[t];
         if (!belongs(tensor) || taken[t])
             continue;
-        l->tensors[l->n++] = t;
+        l->items[l->n++] = (struct item){t, t};
     }
     for (int i = 0; rc == 0 && i < l->n; i++) {
-        const struct tensor *tensor = &l->p->tensors[l->tensors[i]];
+        const struct tensor *tensor = &l->p->tensors[l->items[i].tensor];
         if (memcmp(tensor->local, tensor->shape, (size_t)tensor->rank * sizeof *tensor->shape) != 0)
             rc = err_set(e, ERR_UNSUPPORTED,
                          "'%s' is sharded over ranks: such a run cannot be checkpointed yet",
@@ -59,8 +67,8 @@ static int list_tensors(const struct session *s, struct list *l, struct err *e) 
     }
     free(taken);
     if (rc != 0) {
-        free(l->tensors);
-        l->tensors = NULL;
+        free(l->items);
+        l->items = NULL;
     }
     return rc;
 }
@@ -102,34 +110,16 @@ static int write_file(struct session *s, const char *path, const struct list *l,
     TRY(safetensors_writer_open(&w, path, e));
     int rc = 0;
     for (int i = begin; rc == 0 && i < end; i++) {
-        const struct tensor *t = &l->p->tensors[l->tensors[i]];
-        rc = safetensors_writer_declare(w, t->name, t->dtype, t->rank, t->shape, e);
+        const struct tensor *t = &l->p->tensors[l->items[i].tensor];
+        const char *name = l->p->tensors[l->items[i].named].name;
+        rc = safetensors_writer_declare(w, name, t->dtype, t->rank, t->shape, e);
     }
     for (int i = begin; rc == 0 && i < end; i++)
-        rc = put_tensor(s, w, l->tensors[i], buffer, e);
+        rc = put_tensor(s, w, l->items[i].tensor, buffer, e);
     if (rc == 0)
         rc = safetensors_writer_close(w, out->hash, &out->bytes, e);
     if (rc != 0)
         safetensors_writer_abort(w);
-    return rc;
-}
-
-int snapshot_write(struct session *s, const char *dir, struct manifest_file files[MANIFEST_FILES],
-                   struct err *e) {
-    static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
-    struct list l;
-    char path[PATH_MAX];
-    TRY(list_tensors(s, &l, e));
-    const int from[3] = {0, l.n_model, l.n};
-    void *buffer = malloc(BUFFER_BYTES);
-    int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");
-    for (int i = 0; rc == 0 && i < 2; i++) {
-        rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);
-        if (rc == 0)
-            rc = write_file(s, path, &l, from[i], from[i + 1], buffer, &files[ids[i]], e);
-    }
-    free(buffer);
-    free(l.tensors);
     return rc;
 }
 
@@ -153,17 +143,17 @@ static int get_tensor(struct session *s, struct safetensors *st,
     return 0;
 }
 
-static int check_entry(const char *path, const struct tensor *t,
+static int check_entry(const char *path, const char *name, const struct tensor *t,
                        const struct safetensors_entry *entry, struct err *e) {
     if (entry == NULL)
-        return err_set(e, ERR_MISMATCH, "%s lacks the tensor '%s'", path, t->name);
+        return err_set(e, ERR_MISMATCH, "%s lacks the tensor '%s'", path, name);
     if (entry->dtype != t->dtype)
-        return err_set(e, ERR_MISMATCH, "%s holds '%s' as %s; this run has it as %s", path, t->name,
+        return err_set(e, ERR_MISMATCH, "%s holds '%s' as %s; this run has it as %s", path, name,
                        entry->dtype_name, dtype_safetensors(t->dtype));
     if (entry->rank != t->rank ||
         memcmp(entry->dims, t->shape, (size_t)t->rank * sizeof *t->shape) != 0)
         return err_set(e, ERR_MISMATCH, "%s holds '%s' with other dimensions than this run", path,
-                       t->name);
+                       name);
     return 0;
 }
 
@@ -176,17 +166,20 @@ static int read_file(struct session *s, const char *path, const struct list *l, 
         rc = err_set(e, ERR_MISMATCH, "%s holds %zu tensors; this run has %d", path,
                      safetensors_count(st), end - begin);
     for (int i = begin; rc == 0 && i < end; i++) {
-        const struct tensor *t = &l->p->tensors[l->tensors[i]];
-        const struct safetensors_entry *entry = safetensors_find(st, t->name);
-        rc = check_entry(path, t, entry, e);
+        const char *name = l->p->tensors[l->items[i].named].name;
+        const struct safetensors_entry *entry = safetensors_find(st, name);
+        rc = check_entry(path, name, &l->p->tensors[l->items[i].tensor], entry, e);
         if (rc == 0)
-            rc = get_tensor(s, st, entry, l->tensors[i], buffer, e);
+            rc = get_tensor(s, st, entry, l->items[i].tensor, buffer, e);
     }
     safetensors_close(st);
     return rc;
 }
 
-int snapshot_read(struct session *s, const char *dir, struct err *e) {
+// ---------------------------------------------------------------- both files
+
+// The model file, then the optimizer's; written when `out` is given, read otherwise.
+static int each_file(struct session *s, const char *dir, struct manifest_file *out, struct err *e) {
     static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
     struct list l;
     char path[PATH_MAX];
@@ -196,10 +189,22 @@ int snapshot_read(struct session *s, const char *dir, struct err *e) {
     int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");
     for (int i = 0; rc == 0 && i < 2; i++) {
         rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);
-        if (rc == 0)
+        if (rc == 0 && out)
+            rc = write_file(s, path, &l, from[i], from[i + 1], buffer, &out[ids[i]], e);
+        else if (rc == 0)
             rc = read_file(s, path, &l, from[i], from[i + 1], buffer, e);
     }
     free(buffer);
-    free(l.tensors);
+    free(l.items);
     return rc;
+}
+
+int snapshot_write(struct session *s, const char *dir, struct manifest_file files[MANIFEST_FILES],
+                   struct err *e) {
+    return each_file(s, dir, files, e);
+}
+
+int snapshot_read(struct session *s, const char *dir, struct err *e) {
+    TRY(each_file(s, dir, NULL, e));
+    return session_round_weights(s, e);
 }

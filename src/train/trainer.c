@@ -560,7 +560,7 @@ static void measure(struct trainer *t) {
     t->r.on_device = on_device(s);
     t->r.process_peak_bytes = mem_process_peak_rss_bytes();
     m->memory_predicted_bytes = t->r.on_device ? s->layout.arena_bytes : session_predicted_bytes(s);
-    m->memory_measured_bytes = t->r.on_device ? 0 : t->r.process_peak_bytes;
+    m->memory_measured_bytes = t->r.on_device ? session_device_bytes(s) : t->r.process_peak_bytes;
     for (int c = 0; c < CLASS_COUNT; c++)
         if (s->layout.by_class[c] > 0)
             metrics_add_class(m, tensor_class_name((enum tensor_class)c), s->layout.by_class[c]);

@@ -90,7 +90,7 @@ struct train_result {
     uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
     struct run_metrics metrics; // of the steps after warm-up; wall time without validation and
                                 // saving
-    // On a device metrics speak of its memory alone (measured: not known); the process is apart.
+    // On a device metrics speak of its memory alone; the process is apart.
     bool on_device;
     uint64_t process_peak_bytes; // on the host; 0: not known
     char checkpoint[PATH_MAX];   // newest one written; "" none

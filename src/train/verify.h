@@ -15,15 +15,21 @@
 
 enum { VERIFY_PROMPT = 16, VERIFY_MAX_LOSSES = 1024 };
 
-// What is tolerated in float32; docs/numerics.md says why.
-#define VERIFY_LOSS   1e-5 // relative
-#define VERIFY_LOGITS 1e-4 // L2 of the difference over L2 of the reference
-#define VERIFY_GRAD   1e-4 // the same, per parameter
-#define VERIFY_STEPS  1e-3 // relative, each of the losses
-// A gradient that is zero in exact arithmetic (a key bias, without rotary positions, shifts all
-// scores of a row alike) is rounding noise in both engines. Below this share of the global norm a
-// parameter is compared with the global norm instead of its own.
-#define VERIFY_GRAD_NOISE 1e-6
+// What is tolerated, by precision; docs/numerics.md says why.
+struct verify_limits {
+    double loss;   // relative
+    double logits; // L2 of the difference over L2 of the reference
+    double grad;   // the same, per parameter
+    double norm;   // of all gradients, relative
+    double steps;  // relative, each of the losses
+    double greedy; // share of the continuation's tokens that may differ
+    // A gradient that is zero in exact arithmetic (a key bias, without rotary positions, shifts all
+    // scores of a row alike) is rounding noise in both engines. So a parameter whose gradient is
+    // below `small` of the global norm is compared with the global norm instead of its own, and
+    // `noise` is the limit.
+    double small, noise;
+};
+const struct verify_limits *verify_limits(enum precision p);
 
 struct verify_figure {
     char name[160];
@@ -34,6 +40,7 @@ struct verify_figure {
 struct verify_result {
     char dir[512];
     int64_t batch, seq, vocab;
+    enum precision precision;
     struct verify_figure *figures; // loss, logits, each gradient, gradient norm, steps, greedy
     size_t n_figures, capacity;
     bool ok;

@@ -61,7 +61,8 @@
         MNK(EMBED_DW, OP_ACCUMULATE, 0, M, N_, K), MNK(GATHER_ROWS, 0, CASE_PAD, M, N_, K)
 #define ELEMENTS(N_)                                                                               \
     MN(GRAD_SQNORM, 0, 0, 0, N_), MN(ADAMW, 0, 0, 0, N_), MN(ADAMW, OP_DECAY, 0, 0, N_),           \
-        MN(ADAMW, OP_DECAY, CASE_NOT_FINITE, 0, N_), MN(ZERO, 0, 0, 0, N_), MN(CAST, 0, 0, 0, N_)
+        MN(ADAMW, OP_DECAY, CASE_MASTER, 0, N_), MN(ADAMW, OP_DECAY, CASE_NOT_FINITE, 0, N_),      \
+        MN(ZERO, 0, 0, 0, N_), MN(CAST, 0, 0, 0, N_)
 
 static const struct backend_case all_cases[] = {
     ALL_MATMULS(1, 1, 1),
@@ -324,7 +325,10 @@ static void describe_update(struct case_run *r, const struct backend_case *c) {
     IN('f', 1, c->n, FILL_NORMAL);
     IN('r', 1, c->n, FILL_SMALL);
     IN('r', 1, c->n, FILL_SQUARE);
-    for (int i = 0; i < 3; i++)
+    bool master = c->options & CASE_MASTER;
+    if (master)
+        IN('r', 1, c->n, FILL_NORMAL);
+    for (int i = 0; i < 3 + master; i++)
         OUT(i == 0 ? 'f' : 'r', 1, c->n, FILL_NORMAL)->same_as = 3 + i;
 }
 
@@ -599,7 +603,7 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
 static struct operand operand_of(const struct case_operand *o) {
     if (o->absent || !o->memory)
         return (struct operand){0};
-    return (struct operand){element(o, o->memory, 0, 0), o->ld, o->dtype};
+    return (struct operand){element(o, o->memory, 0, 0), o->ld, o->dtype, o->rows, o->columns};
 }
 
 // Sizes, operands and memory; every operand is poison.

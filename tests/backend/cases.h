@@ -21,6 +21,7 @@ enum case_option {
     CASE_PACKED = 1 << 3,    // q k v (and their gradients) are columns of one tensor
     CASE_IN_PLACE = 1 << 4,  // output is the input's memory
     CASE_UNTRAINED = 1 << 5, // some targets and ids are negative
+    CASE_MASTER = 1 << 7,    // of adamw: a weight of full precision beside w
     CASE_NOT_FINITE = 1 << 6,
 };
 
@@ -43,7 +44,7 @@ enum { CASE_PAD_COLUMNS = 5 };
 // shares an input's.
 struct case_operand {
     int64_t rows, columns, ld, first_column;
-    char type; // as in backend/operands.c; b bf16, whatever the others are
+    char type; // as in program/ops.def; b bf16, whatever the others are
     int fill;  // enum of cases.c
     int64_t limit;
     int view_of; // operand of the same list whose memory this is a part of; -1: none

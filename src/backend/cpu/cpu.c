@@ -145,6 +145,7 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
     b->arena_give = arena_give;
     b->close = close_backend;
     b->accepts = accepts;
+    b->types = 1u << DTYPE_F32;
     for (int kind = 0; kind < OP_COUNT; kind++)
         b->run[kind] = functions[kind] ? run : NULL;
     int rc = open_state(cpu, options, e);

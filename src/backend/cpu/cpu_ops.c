@@ -454,10 +454,14 @@ static void adamw_share(void *arg, int thread, int threads) {
     const struct op_call *c = t->c;
     int64_t begin, end;
     pool_share(c->op->n, 1024, thread, threads, &begin, &end);
-    if (begin < end)
-        t->cpu->kernels->adamw((float *)c->out[0].data + begin, (float *)c->out[1].data + begin,
-                               (float *)c->out[2].data + begin, (float *)c->in[0].data + begin,
-                               end - begin, t->adamw);
+    if (begin >= end)
+        return;
+    float *weight = (float *)c->out[0].data + begin;
+    float *master = c->out[3].data ? (float *)c->out[3].data + begin : weight;
+    t->cpu->kernels->adamw(master, (float *)c->out[1].data + begin, (float *)c->out[2].data + begin,
+                           (float *)c->in[0].data + begin, end - begin, t->adamw);
+    if (master != weight)
+        memcpy(weight, master, (size_t)(end - begin) * sizeof *weight);
 }
 
 // The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its

@@ -21,14 +21,29 @@ int plain_zero(const struct op_call *c) {
     return 0;
 }
 
+static bool is_float(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
+}
+
+// y += x in a 16-bit type: one rounding per element.
+static void add_narrow(uint16_t *y, const uint16_t *x, enum dtype type, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        float pair[2] = {0};
+        dtype_convert(&pair[0], DTYPE_F32, &y[i], type, 1);
+        dtype_convert(&pair[1], DTYPE_F32, &x[i], type, 1);
+        pair[0] += pair[1];
+        dtype_convert(&y[i], type, &pair[0], DTYPE_F32, 1);
+    }
+}
+
 int plain_copy(const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
     enum dtype type = c->in[0].dtype;
     if (type != c->out[0].dtype)
         return err_set(e, ERR_MISMATCH, "copy: from %s to %s is a cast", dtype_text(type),
                        dtype_text(c->out[0].dtype));
-    if (op->flags & OP_ACCUMULATE && type != DTYPE_F32 && type != DTYPE_F64)
-        return err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds fp32 and fp64, not %s",
+    if (op->flags & OP_ACCUMULATE && !is_float(type))
+        return err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds floating types, not %s",
                        dtype_text(type));
     for (int64_t i = 0; i < op->m && op->n > 0; i++) {
         const void *x = row_of(&c->in[0], i);
@@ -38,15 +53,13 @@ int plain_copy(const struct op_call *c, struct err *e) {
         else if (type == DTYPE_F32)
             for (int64_t j = 0; j < op->n; j++)
                 ((float *)y)[j] += ((const float *)x)[j];
-        else
+        else if (type == DTYPE_F64)
             for (int64_t j = 0; j < op->n; j++)
                 ((double *)y)[j] += ((const double *)x)[j];
+        else
+            add_narrow(y, x, type, op->n);
     }
     return 0;
-}
-
-static bool is_float(enum dtype t) {
-    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
 }
 
 int plain_cast(const struct op_call *c, struct err *e) {

@@ -1,6 +1,9 @@
 // reference.c - the reference backend: picks the float32 or float64 kernel by the operands' type,
 // one thread.
 //
+// 16-bit types are defined by it: an op reads its operands widened to float32, computes in float32 and
+// rounds what it writes, once. It takes memory for that in every call, as no other backend may.
+//
 // Ops without a float type of their own (zero, copy, cast, clip) are here, once; the fast backend
 // shares clip.
 #include "backend/cpu/cpu.h"
@@ -9,6 +12,67 @@
 #include "backend/operands.h"
 
 #include <stdlib.h>
+
+// ---------------------------------------------------------------- 16-bit types
+
+struct widened {
+    struct operand *at; // in the widened call
+    struct operand was;
+    bool output;
+};
+
+static void convert(const struct operand *to, const struct operand *from) {
+    for (int64_t i = 0; i < from->rows; i++)
+        dtype_convert((char *)to->data + (size_t)(i * to->ld) * dtype_bytes(to->dtype), to->dtype,
+                      (char *)from->data + (size_t)(i * from->ld) * dtype_bytes(from->dtype),
+                      from->dtype, (size_t)from->cols);
+}
+
+// An operand that stands in both lists is widened once. Outputs are widened too: an op may add to
+// them or leave rows as they are.
+static int widen(struct widened *list, int n, struct operand *o, bool output, struct err *e) {
+    const struct operand was = *o;
+    for (int i = 0; i < n; i++)
+        if (list[i].was.data == was.data && list[i].was.ld == was.ld &&
+            list[i].was.rows == was.rows && list[i].was.cols == was.cols) {
+            *o = *list[i].at;
+            list[i].output |= output;
+            return n;
+        }
+    o->data = malloc((size_t)(was.rows * was.cols) * sizeof(float) + 1);
+    if (!o->data)
+        return err_set(e, ERR_MEMORY, "no memory to widen %lld x %lld elements",
+                       (long long)was.rows, (long long)was.cols);
+    o->dtype = DTYPE_F32, o->ld = was.cols;
+    convert(o, &was);
+    list[n] = (struct widened){o, was, output};
+    return n + 1;
+}
+
+static bool narrow(const struct operand *o) {
+    return o->data && op_wide_type(o->dtype) != o->dtype;
+}
+
+static int run_widened(const struct op_call *call, ref_fn *fn, struct err *e) {
+    struct op_call wide = *call;
+    struct widened list[OP_MAX_IN + OP_MAX_OUT];
+    int n = 0, rc = 0;
+    for (int i = 0; rc >= 0 && i < call->op->n_in; i++)
+        if (narrow(&wide.in[i]) && (rc = widen(list, n, &wide.in[i], false, e)) >= 0)
+            n = rc;
+    for (int i = 0; rc >= 0 && i < call->op->n_out; i++)
+        if (narrow(&wide.out[i]) && (rc = widen(list, n, &wide.out[i], true, e)) >= 0)
+            n = rc;
+    if (rc >= 0)
+        rc = fn(&wide, e);
+    for (int i = 0; i < n; i++) {
+        if (rc == 0 && list[i].output)
+            convert(&list[i].was, &(struct operand){list[i].at->data, list[i].was.cols, DTYPE_F32,
+                                                    list[i].was.rows, list[i].was.cols});
+        free(list[i].at->data);
+    }
+    return rc;
+}
 
 static int run(struct backend *b, const struct op_call *call, struct err *e) {
     (void)b;
@@ -24,6 +88,8 @@ static int run(struct backend *b, const struct op_call *call, struct err *e) {
     if (kind == OP_CLIP)
         return plain_clip(call);
     ref_fn *fn = NULL;
+    if ((type == DTYPE_BF16 || type == DTYPE_F16) && ref_table_f32[kind])
+        return run_widened(call, ref_table_f32[kind], e);
     if (type == DTYPE_F32)
         fn = ref_table_f32[kind];
     else if (type == DTYPE_F64)
@@ -32,7 +98,7 @@ static int run(struct backend *b, const struct op_call *call, struct err *e) {
         return 0; // every operand is empty
     if (!fn)
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s: the reference backend computes in fp32 and fp64, not %s",
+                       "%s: the reference backend computes in fp32, fp64, bf16 and fp16, not %s",
                        op_info(kind)->name, dtype_text(type));
     return fn(call, e);
 }
@@ -58,6 +124,7 @@ int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e) {
     b->arena_take = arena_take;
     b->arena_give = arena_give;
     b->close = close_backend;
+    b->types = 1u << DTYPE_F32 | 1u << DTYPE_F64 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     for (int kind = 0; kind < OP_COUNT; kind++)
         if (ref_table_f32[kind])
             b->run[kind] = run;

@@ -81,10 +81,6 @@ static __device__ float dot_rows(const float *a, const float *b, int64_t D) {
 static inline int cuda_allow_shared(struct cuda *s, const struct op_call *c, const void *kernel,
                                     size_t bytes, struct err *e) {
     const char *name = s->host.op_name(c->op->kind);
-    if (c->op->head_dim > ATTENTION_MAX_DIM || bytes > (size_t)s->shared_bytes)
-        return s->host.err_set(
-            e, ERR_UNSUPPORTED, "%s: head dimension %lld is more than this device can hold (%d)",
-            name, (long long)c->op->head_dim, (int)ATTENTION_MAX_DIM);
     if (bytes <= 40 * 1024) // with room for what a kernel declares itself
         return 0;
     return cuda_check(s,

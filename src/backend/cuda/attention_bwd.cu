@@ -185,6 +185,24 @@ static int attention_bwd(struct cuda *s, const struct op_call *c, cudaStream_t s
     return 0;
 }
 
+// Tiles of whole heads lie in shared memory; heads and sequences are the grid's second and third
+// dimension, which have 16 bits.
+int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err *e) {
+    const char *name = s->host.op_name(op->kind);
+    int64_t most = ATTENTION_MAX_DIM;
+    while (most > 0 && tile_bytes(4, most) > (size_t)s->shared_bytes)
+        most -= WARP;
+    if (op->head_dim > most)
+        return s->host.err_set(e, ERR_UNSUPPORTED,
+                               "%s: head dimension %lld; accepted on this device: 1 to %lld", name,
+                               (long long)op->head_dim, (long long)most);
+    if (op->heads > 65535 || op->batch > 65535)
+        return s->host.err_set(e, ERR_UNSUPPORTED,
+                               "%s: %lld heads, %lld sequences; accepted on a GPU: up to 65535", name,
+                               (long long)op->heads, (long long)op->batch);
+    return 0;
+}
+
 template <typename T> void cuda_add_attention_bwd(struct cuda_table *t) {
     t->fn[OP_ATTENTION_BWD] = attention_bwd<T>;
 }

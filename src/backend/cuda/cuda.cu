@@ -35,6 +35,12 @@ static struct cuda *state_of(struct backend *b) {
     return (struct cuda *)b->state;
 }
 
+static int accepts(const struct backend *b, const struct op *op, struct err *e) {
+    bool attends =
+        op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
+    return attends ? cuda_accepts_attention((const struct cuda *)b->state, op, e) : 0;
+}
+
 // ---------------------------------------------------------------- memory
 
 static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err *e) {
@@ -432,6 +438,8 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->close = close_backend;
     b->describe = describe;
     b->memory = memory;
+    b->types = 1u << DTYPE_F32 | 1u << DTYPE_BF16;
+    b->accepts = accepts;
     b->prepare = prepare;
     b->record = record;
     b->wait = wait;

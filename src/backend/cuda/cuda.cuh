@@ -62,6 +62,8 @@ int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err 
 int cuda_check_blas(struct cuda *s, cublasStatus_t status, const char *what, struct err *e);
 // After a launch: whether it was accepted.
 int cuda_launched(struct cuda *s, const struct op_call *c, struct err *e);
+// Whether an attention op fits the device: asked when a program is bound.
+int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err *e);
 
 // Adds bias[j] to every row of y (matmul.cu needs it, plain.cu has it).
 template <typename T>
