@@ -145,7 +145,7 @@ static int choose_floor(int64_t B, int64_t T, int threads, const char **best, st
         int rc = engine_open(&g, "gpt2-124m", libraries[i], B, T, threads, e);
         if (rc == 0)
             rc = timed_floor(&g, 4, ms, e);
-        double flops = session_step_flops(&g.s);
+        double flops = session_step_flops(&g.s).model;
         engine_close(&g);
         if (rc == ERR_UNSUPPORTED || rc == ERR_USAGE || rc == ERR_IO) {
             printf(" %s (not here)", libraries[i]);

@@ -113,7 +113,7 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
             "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
             " = %" PRId64 " tokens, %sFLOP\n",
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, session_step_flops(s)));
+            text_count(flops, session_step_flops(s).model));
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i]) {
             fprintf(f, "\n");
@@ -122,6 +122,7 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
             else
                 TRY(program_print(s->programs[i], f, &o, e));
         }
+    program_print_again(s->programs[SESSION_TRAIN], f);
     fprintf(f, "\n");
     plan_print_memory(f, s, trace_bytes, true);
     fprintf(f, "\n");
@@ -139,9 +140,10 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     plan_put_model_json(s, w);
     machine_put_json(m, w);
     json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
-    json_member_double(w, "step_flops", session_step_flops(s));
+    json_member_double(w, "step_flops", session_step_flops(s).model);
     json_put_key(w, "layout");
     program_put_layout_json(&s->layout, w);
+    program_put_again_json(s->programs[SESSION_TRAIN], w);
     json_put_key(w, "tensor_bytes"); // all of a class; layout has what is alive at the peak
     json_put_object_begin(w);
     for (int i = 0; i < CLASS_COUNT; i++)

@@ -139,7 +139,7 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_member_double(w, "save_s", 1e-9 * (double)r->save_ns);
     json_member_double(w, "predicted_step_ms",
                        s->predicted_step_s > 0 ? 1e3 * s->predicted_step_s : NAN);
-    json_member_double(w, "step_flops", s->step_flops);
+    json_member_double(w, "step_flops", s->step_flops.model);
     json_member_bool(w, "on_device", r->on_device); // then memory is the device's
     json_member_double(w, "process_peak_bytes",
                        r->process_peak_bytes ? (double)r->process_peak_bytes : NAN);

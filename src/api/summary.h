@@ -13,7 +13,7 @@ struct summary {
     struct verdict verdict;
     struct sample sample;    // length 0: none
     double predicted_step_s; // by the roofline; 0: not known
-    double step_flops;
+    struct step_flops step_flops;
     struct op_cost cost[CAT_COUNT]; // of one step
     double validation_first;        // of this process; NaN: none
     int validations;                // of this process

@@ -41,7 +41,7 @@ static void print_plan(const struct train_call *t, FILE *f) {
             "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
             " = %" PRId64 " tokens, %sFLOP; %" PRId64 " steps\n",
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, session_step_flops(s)), k->steps);
+            text_count(flops, session_step_flops(s).model), k->steps);
     if (t->summary.predicted_step_s > 0)
         fprintf(f, "predict  %s per step by the roofline of this machine\n",
                 text_duration(step, t->summary.predicted_step_s));
@@ -137,8 +137,11 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     if (s->result.on_device && how == MACHINE_MEASURE)
         TRY(machine_measure_device(&s->machine, t->session.backend, session_real_type(&t->session),
                                    e));
-    if (s->machine.peak_flops > 0 && m->steps > 0)
-        m->mfu = m->hfu = s->step_flops * (double)m->steps / (m->wall_s * s->machine.peak_flops);
+    if (s->machine.peak_flops > 0 && m->steps > 0) {
+        double per_flop = (double)m->steps / (m->wall_s * s->machine.peak_flops);
+        m->mfu = s->step_flops.model * per_flop;
+        m->hfu = s->step_flops.hardware * per_flop;
+    }
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
         TRY(plan_predict(&t->session, &s->machine, &s->predicted_step_s, e));
     api_verdict(&s->verdict, m, &t->knobs, s->cost, &s->machine);

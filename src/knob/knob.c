@@ -496,6 +496,11 @@ const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_optim_decay_all:
         return k->optim_decay == 0 ? "optim.decay is 0" : NULL;
+    case KNOB_recompute_every:
+        return k->recompute_mode != RECOMPUTE_MODE_FULL ? "recompute.mode is not full" : NULL;
+    case KNOB_recompute_ratio:
+        return k->recompute_mode != RECOMPUTE_MODE_SELECTIVE ? "recompute.mode is not selective"
+                                                             : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never goes down" : NULL;
     case KNOB_sched_decay:

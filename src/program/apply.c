@@ -5,6 +5,7 @@
 //   LoRA           edits the forward, so that what follows sees only trainable pairs
 //   derivative     the backward, for what is trainable
 //   precision      element types of what there is so far; sums and gradients of weights stay wide
+//   recompute      what the backward reads is computed again instead of kept
 //   ZeRO           weights and gradients become shards, gathered and scattered around their uses
 //   pipeline       keeps this rank's layers (their gathers included), sends and receives the rest
 //   update         for the weights (or shards) that are left
@@ -50,6 +51,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     if (backward < 0)
         return backward;
     TRY(narrow(p, a, e));
+    TRY(recompute_apply(p, forward, backward, &a->recompute, (int)a->build.shape->layers, e));
     if (r->shard_weights)
         TRY(zero_apply(p, forward, backward, r, e));
     struct apply_chunks c = {.n = 1, .forward = {forward}, .backward = {backward}, .slots = {1}};

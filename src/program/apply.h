@@ -3,6 +3,7 @@
 #define HAGGLE_PROGRAM_APPLY_H
 
 #include "program/build.h"
+#include "program/recompute.h"
 
 enum apply_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED };
 
@@ -21,8 +22,9 @@ struct apply {
     int micro_batches;
     struct apply_ranks ranks;
     enum dtype precision; // a 16-bit type for weights and activations; any other: as built
-    int lora_rank;        // 0: all weights train
-    double lora_scale;    // alpha / rank
+    struct recompute_rule recompute;
+    int lora_rank;     // 0: all weights train
+    double lora_scale; // alpha / rank
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.

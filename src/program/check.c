@@ -128,8 +128,25 @@ static int check_order(const struct program *p, const struct walk *w, struct err
     return rc;
 }
 
+// A weight of 16 bits that trains without a master loses every update below its last bit.
+static int check_masters(const struct program *p, struct err *e) {
+    for (int s = 0; s < p->n_segments; s++)
+        for (int k = 0; k < p->segments[s].n_ops; k++) {
+            const struct op *op = &p->segments[s].ops[k];
+            if (op->kind != OP_ADAMW)
+                continue;
+            const struct tensor *w = &p->tensors[op->out[0]];
+            bool narrow = op_wide_type(w->dtype) != w->dtype, has = op->n_out > 3;
+            if (narrow != has || (has && w->master != op->out[3]))
+                return err_set(e, ERR_INTERNAL, "the weight '%s' (%s) is updated %s a master",
+                               w->name, dtype_text(w->dtype), has ? "with" : "without");
+        }
+    return 0;
+}
+
 int check_program(const struct program *p, struct err *e) {
     TRY(check_indices(p, e));
+    TRY(check_masters(p, e));
     struct walk w;
     TRY(walk_make(&w, p, true, e));
     int rc = check_reads(p, &w, e);

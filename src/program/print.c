@@ -30,8 +30,13 @@ static void print_flags(FILE *f, const struct op *op) {
     static const struct {
         unsigned flag;
         const char *text;
-    } names[] = {{OP_ACCUMULATE, "accumulate"}, {OP_IN_OUT, "in_out"},       {OP_RMS, "rms"},
-                 {OP_INVERSE, "inverse"},       {OP_WITH_GRAD, "with_grad"}, {OP_DECAY, "decay"}};
+    } names[] = {{OP_ACCUMULATE, "accumulate"},
+                 {OP_IN_OUT, "in_out"},
+                 {OP_RMS, "rms"},
+                 {OP_INVERSE, "inverse"},
+                 {OP_WITH_GRAD, "with_grad"},
+                 {OP_DECAY, "decay"},
+                 {OP_AGAIN, "again"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (op->flags & names[i].flag)
             fprintf(f, " %s", names[i].text);

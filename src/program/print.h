@@ -17,6 +17,9 @@ void program_print_layout(const struct layout *l, FILE *f); // bytes by class an
 void program_put_json(const struct program *p,
                       struct json_writer *w); // segments, ops, costs, order
 void program_put_layout_json(const struct layout *l, struct json_writer *w);
+// What recompute.c made the backward compute again; nothing when there is none of it.
+void program_print_again(const struct program *p, FILE *f);
+void program_put_again_json(const struct program *p, struct json_writer *w); // "recomputed": [...]
 int program_write_ops_markdown(FILE *f, struct err *e); // docs/ops.md
 
 #endif

@@ -121,6 +121,7 @@ enum op_flag {
     OP_DECAY = 1 << 5,      // adamw: decay applies to this tensor
     OP_FIRST_GRAD = 1 << 6, // the first contribution of a micro-batch to a weight's gradient:
                             // micro-batch 0 overwrites
+    OP_AGAIN = 1 << 7,      // issued again in the backward: no work of the model's own
 };
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_WAIT = 6 };

@@ -81,10 +81,11 @@ int build_update(struct program *p, int world_group, struct err *e) {
         int g = p->tensors[w].grad;
         if (!updated(&p->tensors[w]))
             continue;
-        int m = state(p, "adam.m", w), v = state(p, "adam.v", w);
+        int m = state(p, "adam.m", w), v = state(p, "adam.v", w), master = -1;
         if (op_wide_type(p->tensors[w].dtype) != p->tensors[w].dtype)
-            p->tensors[w].master = state(p, "master", w);
-        int master = p->tensors[w].master;
+            master = state(p, "master", w);
+        if (master >= 0) // not in one expression: state() may move the tensors
+            p->tensors[w].master = master;
         op = op_make(OP_ADAMW);
         op_in(&op, g);
         op_in(&op, hyper);

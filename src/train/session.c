@@ -19,10 +19,19 @@ enum dtype session_real_type(const struct session *s) {
     return s->knobs.precision == PRECISION_BF16 ? DTYPE_BF16 : s->options.real;
 }
 
+static const enum recompute_kind recompute_kinds[] = {
+    [RECOMPUTE_MODE_NONE] = RECOMPUTE_NONE,
+    [RECOMPUTE_MODE_SELECTIVE] = RECOMPUTE_SELECTIVE,
+    [RECOMPUTE_MODE_FULL] = RECOMPUTE_FULL,
+};
+
 static struct apply describe(const struct session *s, enum session_program which) {
     const struct knobs *k = &s->knobs;
     struct apply a = {.micro_batches = 1,
                       .precision = session_real_type(s),
+                      .recompute = {.kind = recompute_kinds[k->recompute_mode],
+                                    .every = (int)k->recompute_every,
+                                    .bytes_per_flop = k->recompute_ratio},
                       .build = {.shape = &s->shape,
                                 .batch = k->batch_micro,
                                 .seq = k->seq,
@@ -354,21 +363,26 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
                      clip, CLIP_COUNT * sizeof *clip, e);
 }
 
-double session_step_flops(const struct session *s) {
+struct step_flops session_step_flops(const struct session *s) {
     const struct program *p = s->programs[SESSION_TRAIN];
-    double flops = 0;
+    struct step_flops sum = {0};
     for (int i = 0; p && i < p->n_segments; i++) {
-        double once = 0, runs = 0;
+        double model = 0, all = 0, runs = 0;
         for (int k = 0; k < p->segments[i].n_ops; k++) {
-            enum op_category c = op_info(p->segments[i].ops[k].kind)->category;
-            if (c == CAT_MATMUL || c == CAT_ATTENTION)
-                once += op_cost_of(p, &p->segments[i].ops[k]).flops;
+            const struct op *op = &p->segments[i].ops[k];
+            enum op_category c = op_info(op->kind)->category;
+            if (c != CAT_MATMUL && c != CAT_ATTENTION)
+                continue;
+            double flops = op_cost_of(p, op).flops;
+            all += flops;
+            model += op->flags & OP_AGAIN ? 0 : flops;
         }
         for (int k = 0; k < p->n_order; k++)
             runs += p->order[k].segment == i;
-        flops += once * runs;
+        sum.model += model * runs;
+        sum.hardware += all * runs;
     }
-    return flops;
+    return sum;
 }
 
 // ---------------------------------------------------------------- greedy generation

@@ -79,7 +79,11 @@ int session_round_weights(struct session *s, struct err *e);
 int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths,
                      int64_t batch, int64_t n, struct err *e);
 
-// Floating-point operations of one training step: the model's own, and all that are run.
-double session_step_flops(const struct session *s);
+// Floating-point operations of one training step in matrix products and attention: the model's own, and
+// all that are run (with what is computed again).
+struct step_flops {
+    double model, hardware;
+};
+struct step_flops session_step_flops(const struct session *s);
 
 #endif

@@ -541,7 +541,7 @@ static void measure(struct trainer *t) {
     const struct knobs *k = &s->knobs;
     const struct pace *p = &t->pace;
     struct run_metrics *m = &t->r.metrics;
-    const double flops = session_step_flops(s);
+    const struct step_flops flops = session_step_flops(s);
     const struct metrics_input in = {.step_ns = &t->step_ns,
                                      .trace = t->traced ? &t->trace : NULL,
                                      .wall_ns = p->steps > 0 ? pace_ns(p) : 0,
@@ -550,8 +550,8 @@ static void measure(struct trainer *t) {
                                      .trained_tokens = p->trained_tokens,
                                      .batch_micro = k->batch_micro,
                                      .samples_per_step = k->batch_micro * k->batch_accum,
-                                     .model_flops_per_step = flops,
-                                     .hardware_flops_per_step = flops,
+                                     .model_flops_per_step = flops.model,
+                                     .hardware_flops_per_step = flops.hardware,
                                      .peak_flops_per_s = t->o.peak_flops_per_s};
     metrics_compute(m, &in);
     m->loss_first = t->loss_first;

@@ -1,0 +1,201 @@
+// recompute.c - activation checkpointing (Chen et al., 2016): some of what the backward reads is not
+// kept from the forward but computed again just before it is needed.
+//
+//   full        of every k-th block nothing is kept but its input: the whole block runs again
+//   selective   only what is cheap to compute and large to keep (Korthikanti et al., 2022): an op runs
+//               again when that saves at least so many bytes per floating-point operation
+//
+// The decision is per forward op; the edit is the same for both. When an op of the backward reads what
+// a dropped op wrote, that op is issued again in front of it, into a twin of the tensor, and so are the
+// dropped ops it reads from. The same op on the same numbers gives the same bits, so loss and weights
+// do not change. Lives follow by themselves: what only the forward touches dies there.
+#include "program/recompute.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct recompute {
+    struct program *p;
+    const struct segment *forward;
+    int backward, n; // the segment being rewritten; tensors before this pass
+    int layers;
+    unsigned char *read;    // per root: the backward reads it
+    unsigned char *crosses; // per root: a forward op of another layer reads it
+    int *writer, *writers;  // per root: the first forward op that writes it, and how many do
+    unsigned char *drop;    // per forward op: its outputs are not kept
+    unsigned char *issued;  // per forward op: it was issued again
+    int *twin;              // per tensor: what the backward reads instead, -1 none
+};
+
+// ---------------------------------------------------------------- which ops
+
+static void find_uses(struct recompute *r, const struct segment *backward) {
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    for (int i = 0; i < r->forward->n_ops; i++) {
+        int n = op_accesses(r->p, &r->forward->ops[i], access);
+        for (int a = 0; a < n; a++) {
+            int t = access[a].tensor;
+            if (access[a].how & OP_WRITE && r->writers[t]++ == 0)
+                r->writer[t] = i;
+            else if (access[a].how & OP_READ && r->writer[t] >= 0 &&
+                     r->forward->ops[r->writer[t]].layer != r->forward->ops[i].layer)
+                r->crosses[t] = 1;
+        }
+    }
+    for (int i = 0; i < backward->n_ops; i++) {
+        int n = op_accesses(r->p, &backward->ops[i], access);
+        for (int a = 0; a < n; a++)
+            if (access[a].tensor < r->n && access[a].how & OP_READ)
+                r->read[access[a].tensor] = 1;
+    }
+}
+
+static bool lasting(const struct tensor *t) {
+    return t->life == LIFE_RUN || t->life == LIFE_TURN;
+}
+
+// Ops that may run twice: of a layer, without effects outside it, and with what they read still there.
+static bool repeatable(const struct recompute *r, int index) {
+    const struct op *op = &r->forward->ops[index];
+    if (op->stream != STREAM_COMPUTE || op->layer < 0 || op->layer >= r->layers)
+        return false;
+    for (int i = 0; i < op->n_out; i++)
+        if (lasting(&r->p->tensors[program_root(r->p, op->out[i])]))
+            return false;
+    return true;
+}
+
+// Bytes that are no longer kept when an op is dropped, less those of inputs that would be kept for it
+// alone; 0 when its inputs cannot be had.
+static double bytes_saved(const struct recompute *r, int index) {
+    const struct op *op = &r->forward->ops[index];
+    double saved = 0;
+    for (int i = 0; i < op->n_out; i++) {
+        int t = program_root(r->p, op->out[i]);
+        if (r->writers[t] != 1 || r->crosses[t])
+            return 0;
+        if (r->read[t])
+            saved += (double)r->p->tensors[t].bytes;
+    }
+    for (int i = 0; i < op->n_in; i++) {
+        int t = program_root(r->p, op->in[i]);
+        if (t >= 0 && !lasting(&r->p->tensors[t]) && !r->read[t])
+            saved -= (double)r->p->tensors[t].bytes;
+    }
+    return saved;
+}
+
+static void choose_selective(struct recompute *r, double least) {
+    for (int i = 0; i < r->forward->n_ops; i++) {
+        double flops = op_cost_of(r->p, &r->forward->ops[i]).flops;
+        double saved = repeatable(r, i) ? bytes_saved(r, i) : 0;
+        r->drop[i] = saved > 0 && saved >= least * flops;
+    }
+}
+
+// What leaves the block stays: it is the next one's input.
+static void choose_full(struct recompute *r, int every) {
+    for (int i = 0; i < r->forward->n_ops; i++) {
+        const struct op *op = &r->forward->ops[i];
+        bool leaves = false;
+        for (int k = 0; k < op->n_out; k++)
+            leaves |= r->crosses[program_root(r->p, op->out[k])];
+        r->drop[i] = repeatable(r, i) && !leaves && op->layer % every == every - 1;
+    }
+}
+
+// ---------------------------------------------------------------- issuing again
+
+static int map_tensor(struct recompute *r, int t);
+
+static int make_twin(struct recompute *r, int t) {
+    struct tensor like = r->p->tensors[t];
+    char name[160];
+    snprintf(name, sizeof name, "%.150s.again", like.name);
+    if (like.root < 0) {
+        r->twin[t] = program_tensor(r->p, name, like.dtype, CLASS_WORKSPACE, LIFE_SEGMENT,
+                                    like.rank, like.local);
+    } else {
+        if (r->twin[like.root] < 0)
+            make_twin(r, like.root);
+        r->twin[t] = program_view_flat(r->p, name, r->twin[like.root], like.root_offset, like.rank,
+                                       like.local);
+    }
+    if (r->twin[t] >= 0) {
+        r->p->tensors[r->twin[t]].layer = like.layer;
+        r->p->tensors[r->twin[t]].ld = like.ld;
+    }
+    return r->twin[t];
+}
+
+static void issue(struct recompute *r, int index) {
+    if (r->issued[index])
+        return;
+    r->issued[index] = 1;
+    struct op op = r->forward->ops[index];
+    for (int i = 0; i < op.n_in; i++)
+        op.in[i] = map_tensor(r, op.in[i]);
+    for (int i = 0; i < op.n_out; i++)
+        op.out[i] = r->twin[op.out[i]] >= 0 ? r->twin[op.out[i]] : make_twin(r, op.out[i]);
+    op.flags |= OP_AGAIN;
+    program_op(r->p, r->backward, &op);
+}
+
+// The tensor itself, or its twin after the dropped ops that write it were issued again.
+static int map_tensor(struct recompute *r, int t) {
+    if (t < 0 || t >= r->n)
+        return t;
+    int root = program_root(r->p, t), first = r->writer[root];
+    if (first < 0 || !r->drop[first])
+        return t;
+    for (int i = first, left = r->writers[root]; left > 0; i++) {
+        struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+        int n = op_accesses(r->p, &r->forward->ops[i], access);
+        for (int a = 0; a < n; a++)
+            if (access[a].tensor == root && access[a].how & OP_WRITE) {
+                issue(r, i);
+                left--;
+            }
+    }
+    return r->twin[t] >= 0 ? r->twin[t] : make_twin(r, t);
+}
+
+static int allocate(struct recompute *r) {
+    size_t n = (size_t)r->n + 1, ops = (size_t)r->forward->n_ops + 1;
+    struct region *g = &r->p->region;
+    r->read = region_alloc(g, n), r->crosses = region_alloc(g, n);
+    r->writer = region_alloc(g, n * sizeof(int)), r->writers = region_alloc(g, n * sizeof(int));
+    r->twin = region_alloc(g, n * sizeof(int));
+    r->drop = region_alloc(g, ops), r->issued = region_alloc(g, ops);
+    if (!r->read || !r->crosses || !r->writer || !r->writers || !r->twin || !r->drop || !r->issued)
+        return r->p->failed = ERR_MEMORY;
+    memset(r->writer, -1, n * sizeof(int));
+    memset(r->twin, -1, n * sizeof(int));
+    return 0;
+}
+
+int recompute_apply(struct program *p, int forward, int backward, const struct recompute_rule *rule,
+                    int layers, struct err *e) {
+    if (rule->kind == RECOMPUTE_NONE)
+        return 0;
+    struct segment old = p->segments[backward], source = p->segments[forward];
+    struct recompute r = {
+        .p = p, .forward = &source, .backward = backward, .n = p->n_tensors, .layers = layers};
+    allocate(&r);
+    TRY(program_finish(p, e));
+    find_uses(&r, &old);
+    if (rule->kind == RECOMPUTE_FULL)
+        choose_full(&r, rule->every > 0 ? rule->every : 1);
+    else
+        choose_selective(&r, rule->bytes_per_flop);
+    p->segments[backward].ops = NULL;
+    p->segments[backward].n_ops = 0;
+    p->segments[backward].capacity = 0;
+    for (int i = 0; i < old.n_ops; i++) {
+        struct op op = old.ops[i];
+        for (int k = 0; k < op.n_in; k++)
+            op.in[k] = map_tensor(&r, op.in[k]);
+        program_op(p, backward, &op);
+    }
+    return program_finish(p, e);
+}

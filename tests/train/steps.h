@@ -1,0 +1,121 @@
+// steps.h - a session that takes a few optimizer steps on made-up batches, and what comes of it: for
+// tests that say two configurations compute the same.
+#ifndef HAGGLE_TESTS_TRAIN_STEPS_H
+#define HAGGLE_TESTS_TRAIN_STEPS_H
+
+#include "harness.h"
+
+#include "base/rng.h"
+#include "train/session.h"
+
+struct steps_batch {
+    int32_t *tokens, *targets, *positions, *doc_start; // [rows of all micro-batches]
+    int64_t rows;                                      // of one micro-batch
+    int64_t trained;
+};
+
+// Rows of `seq` tokens, the second half of each a document of its own, every fifth target untrained.
+// Row r of step n is the same however rows are grouped in micro-batches.
+static inline struct steps_batch steps_make_batch(const struct session *s, int number) {
+    const int64_t T = s->knobs.seq, all = s->knobs.batch_micro * s->knobs.batch_accum * T;
+    struct steps_batch b = {.rows = s->knobs.batch_micro * T};
+    int32_t *block = malloc((size_t)(4 * all) * sizeof *block);
+    assert_non_null(block);
+    b.tokens = block, b.targets = block + all, b.positions = block + 2 * all;
+    b.doc_start = block + 3 * all;
+    for (int64_t i = 0; i < all; i++) {
+        int64_t column = i % T, start = column >= T / 2 ? T / 2 : 0;
+        uint64_t at = (uint64_t)i + 1000003u * (uint64_t)number;
+        bool skip = rng_below(11, 3, at, 5) == 0;
+        b.tokens[i] = (int32_t)rng_below(11, 1, at, (uint64_t)s->shape.vocab);
+        b.targets[i] = skip ? -1 : (int32_t)rng_below(11, 2, at, (uint64_t)s->shape.vocab);
+        b.positions[i] = (int32_t)(column - start);
+        b.doc_start[i] = (int32_t)start;
+        b.trained += !skip;
+    }
+    return b;
+}
+
+static inline int steps_feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    const struct steps_batch *b = arg;
+    int64_t at = micro * b->rows;
+    (void)e;
+    *out =
+        (struct exec_batch){b->tokens + at, b->targets + at, b->positions + at, b->doc_start + at};
+    return 0;
+}
+
+static inline void steps_knobs(struct knobs *k, const char *model, int64_t micro, int64_t accum,
+                               int64_t seq) {
+    knobs_init(k);
+    k->threads = 2, k->device = DEVICE_CPU;
+    k->batch_micro = micro, k->batch_accum = accum, k->seq = seq;
+    snprintf(k->model, sizeof k->model, "%s", model);
+}
+
+static inline int steps_open(struct session *s, const struct knobs *k, bool reference,
+                             struct err *e) {
+    struct session_options o = {.knobs = k,
+                                .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
+                                .real = DTYPE_F32,
+                                .reference = reference};
+    TRY(session_plan(s, &o, e));
+    return session_start(s, e);
+}
+
+// The loss of step `number`.
+static inline double steps_take_at(struct session *s, int number, double lr) {
+    struct err e = {0};
+    struct steps_batch b = steps_make_batch(s, number);
+    double results[RESULT_COUNT], h[HYPER_COUNT] = {[HYPER_LR] = lr,
+                                                    [HYPER_BETA1] = 0.9,
+                                                    [HYPER_BETA2] = 0.95,
+                                                    [HYPER_EPS] = 1e-8,
+                                                    [HYPER_DECAY] = 0.1,
+                                                    [HYPER_CLIP] = 1,
+                                                    [HYPER_BIAS1] = 1 - pow(0.9, number + 1),
+                                                    [HYPER_BIAS2] = 1 - pow(0.95, number + 1),
+                                                    [HYPER_LOSS_FACTOR] = 1.0 / (double)b.trained};
+    assert_worked(session_set_hyper(s, h, &e), &e);
+    assert_worked(session_run(s, SESSION_TRAIN, steps_feed, &b, NULL, &e), &e);
+    assert_worked(session_get_results(s, results, NULL, &e), &e);
+    free(b.tokens);
+    return results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
+}
+
+static inline double steps_take(struct session *s, int number) {
+    return steps_take_at(s, number, 1e-3);
+}
+
+static inline void *steps_tensor(const struct session *s, const char *name,
+                                 const struct tensor **out) {
+    int t = session_find(s, SESSION_TRAIN, name);
+    if (t < 0)
+        fail_msg("the training program has no '%s'", name);
+    if (out)
+        *out = &s->programs[SESSION_TRAIN]->tensors[t];
+    return exec_host_address(s->exec, s->index[SESSION_TRAIN], t);
+}
+
+// Every weight of a is b's to the bit.
+static inline void steps_assert_same_weights(const struct session *a, const struct session *b) {
+    struct model_param p;
+    for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
+        const struct tensor *t;
+        const void *x = steps_tensor(a, p.name, &t), *y = steps_tensor(b, p.name, NULL);
+        if (memcmp(x, y, t->bytes) != 0)
+            fail_msg("%s differs", p.name);
+    }
+}
+
+// Bytes that tensors of a class have in the training program, every copy counted.
+static inline uint64_t steps_class_bytes(const struct session *s, enum tensor_class cls) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].root < 0 && p->tensors[i].cls == cls)
+            bytes += p->tensors[i].bytes * (uint64_t)p->tensors[i].slots;
+    return bytes;
+}
+
+#endif
