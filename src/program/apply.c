@@ -4,6 +4,7 @@
 //   forward        the model on one device
 //   LoRA           edits the forward, so that what follows sees only trainable pairs
 //   derivative     the backward, for what is trainable
+//   logits         the head and the loss in chunks of rows
 //   precision      element types of what there is so far; sums and gradients of weights stay wide
 //   recompute      what the backward reads is computed again instead of kept
 //   ZeRO           weights and gradients become shards, gathered and scattered around their uses
@@ -50,6 +51,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     int backward = grad_derive(p, forward, &a->build, e);
     if (backward < 0)
         return backward;
+    TRY(logits_apply(p, forward, backward, a->logits_chunk, e));
     TRY(narrow(p, a, e));
     TRY(recompute_apply(p, forward, backward, &a->recompute, (int)a->build.shape->layers, e));
     if (r->shard_weights)
@@ -72,8 +74,10 @@ static int training(struct program *p, const struct apply *a, int forward, struc
 }
 
 static int inference(struct program *p, const struct apply *a, int forward, struct err *e) {
-    TRY(narrow(p, a, e));
     bool loss = a->build.kind == BUILD_EVAL;
+    if (loss && !a->build.keep_logits)
+        TRY(logits_apply(p, forward, -1, a->logits_chunk, e));
+    TRY(narrow(p, a, e));
     if (loss)
         program_order(p, build_begin(p), 0, 0);
     for (int m = 0; m < p->micro_batches; m++)

@@ -22,6 +22,7 @@ struct apply {
     int micro_batches;
     struct apply_ranks ranks;
     enum dtype precision; // a 16-bit type for weights and activations; any other: as built
+    int64_t logits_chunk; // rows of logits at a time; 0: all of a micro-batch
     struct recompute_rule recompute;
     int lora_rank;     // 0: all weights train
     double lora_scale; // alpha / rank
@@ -35,6 +36,8 @@ int apply_program(struct program **out, const char *name, const struct apply *a,
 // lora.c: freezes every weight and adds a trainable pair beside each matrix of a layer: y += scale
 // (x A') B'.
 int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e);
+// logits.c: the head and the loss run in chunks of rows. backward: -1 when there is none.
+int logits_apply(struct program *p, int forward, int backward, int64_t chunk, struct err *e);
 // precision.c: tensors that are float type `from` become `to`, where an op's letters allow it.
 int precision_apply(struct program *p, enum dtype from, enum dtype to, struct err *e);
 // zero.c: weights live as this rank's shards of flat groups; gathered into windows ahead of use,

@@ -20,6 +20,6 @@ void program_put_layout_json(const struct layout *l, struct json_writer *w);
 // What recompute.c made the backward compute again; nothing when there is none of it.
 void program_print_again(const struct program *p, FILE *f);
 void program_put_again_json(const struct program *p, struct json_writer *w); // "recomputed": [...]
-int program_write_ops_markdown(FILE *f, struct err *e); // docs/ops.md
+int program_write_ops_markdown(FILE *f, struct err *e);                      // docs/ops.md
 
 #endif

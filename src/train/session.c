@@ -29,6 +29,7 @@ static struct apply describe(const struct session *s, enum session_program which
     const struct knobs *k = &s->knobs;
     struct apply a = {.micro_batches = 1,
                       .precision = session_real_type(s),
+                      .logits_chunk = k->logits_chunk,
                       .recompute = {.kind = recompute_kinds[k->recompute_mode],
                                     .every = (int)k->recompute_every,
                                     .bytes_per_flop = k->recompute_ratio},
