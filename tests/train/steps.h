@@ -14,7 +14,8 @@ struct steps_batch {
     int64_t trained;
 };
 
-// Rows of `seq` tokens, the second half of each a document of its own, every fifth target untrained.
+// Rows of `seq` tokens, the second half of each a document of its own. Rows are trained up to lengths
+// that differ (the first row of a step not at all, when there are several), every fifth target is masked.
 // Row r of step n is the same however rows are grouped in micro-batches.
 static inline struct steps_batch steps_make_batch(const struct session *s, int number) {
     const int64_t T = s->knobs.seq, all = s->knobs.batch_micro * s->knobs.batch_accum * T;
@@ -26,7 +27,9 @@ static inline struct steps_batch steps_make_batch(const struct session *s, int n
     for (int64_t i = 0; i < all; i++) {
         int64_t column = i % T, start = column >= T / 2 ? T / 2 : 0;
         uint64_t at = (uint64_t)i + 1000003u * (uint64_t)number;
-        bool skip = rng_below(11, 3, at, 5) == 0;
+        uint64_t row = (uint64_t)(i / T) + 1009u * (uint64_t)number;
+        int64_t length = i < T && all > T ? 0 : T - (int64_t)rng_below(11, 4, row, (uint64_t)T);
+        bool skip = column >= length || rng_below(11, 3, at, 5) == 0;
         b.tokens[i] = (int32_t)rng_below(11, 1, at, (uint64_t)s->shape.vocab);
         b.targets[i] = skip ? -1 : (int32_t)rng_below(11, 2, at, (uint64_t)s->shape.vocab);
         b.positions[i] = (int32_t)(column - start);

@@ -1,0 +1,113 @@
+// test_accumulation.c - any split of a step's samples in micro-batches is the same step: gradients of
+// one step, and the losses of twenty. Rows differ in length, a fifth of the targets is masked, and one
+// row has nothing to train at all.
+#include "steps.h"
+
+enum { ROWS = 8, SEQ = 13, STEPS = 20 };
+
+static void open_split(struct session *s, const char *model, int64_t micro, bool gradients) {
+    struct err e = {0};
+    struct knobs k;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR, model);
+    steps_knobs(&k, path, micro, ROWS / micro, SEQ);
+    struct session_options o = {.knobs = &k,
+                                .has = {[SESSION_TRAIN] = true},
+                                .real = DTYPE_F32,
+                                .keep_gradients = gradients};
+    assert_worked(session_plan(s, &o, &e), &e);
+    assert_worked(session_start(s, &e), &e);
+}
+
+static double global_norm(const struct session *s) {
+    struct model_param p;
+    double sum = 0;
+    for (int64_t i = 0; model_param_at(&s->shape, i, &p); i++) {
+        char name[200];
+        const struct tensor *t;
+        snprintf(name, sizeof name, "d.%s", p.name);
+        const float *x = steps_tensor(s, name, &t);
+        for (int64_t k = 0; k < tensor_elements(t); k++)
+            sum += (double)x[k] * x[k];
+    }
+    return sqrt(sum);
+}
+
+// The worst relative distance of a gradient; what is noise beside the others is listed.
+static double worst_gradient(const struct session *a, const struct session *b, const char *model) {
+    struct model_param p;
+    double worst = 0, global = global_norm(a);
+    for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
+        char name[200];
+        const struct tensor *t;
+        snprintf(name, sizeof name, "d.%s", p.name);
+        const float *x = steps_tensor(a, name, &t), *y = steps_tensor(b, name, NULL);
+        double diff = 0, norm = 0;
+        for (int64_t k = 0; k < tensor_elements(t); k++) {
+            diff += ((double)x[k] - y[k]) * ((double)x[k] - y[k]);
+            norm += (double)x[k] * x[k];
+        }
+        if (sqrt(norm) < 1e-7 * global) {
+            print_message("%s: %s is %.1e of the global norm: excepted\n", model, p.name,
+                          sqrt(norm) / global);
+            continue;
+        }
+        worst = fmax(worst, sqrt(diff / norm));
+    }
+    return worst;
+}
+
+static void test_gradients(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2-odd", "llama-bias", "llama3-scaled", "qwen2",
+                                         "qwen3"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        struct session whole;
+        open_split(&whole, models[m], ROWS, true);
+        double loss = steps_take(&whole, 0), worst = 0;
+        for (int64_t micro = ROWS / 2; micro >= 1; micro /= 2) {
+            struct session s;
+            open_split(&s, models[m], micro, true);
+            double split = steps_take(&s, 0), off = worst_gradient(&whole, &s, models[m]);
+            if (!(off <= 2e-6) || !(fabs(split - loss) <= 1e-6 * loss))
+                fail_msg("%s, micro-batches of %lld: gradient off by %.2e, loss by %.2e", models[m],
+                         (long long)micro, off, fabs(split - loss) / loss);
+            worst = fmax(worst, off);
+            session_close(&s);
+        }
+        print_message("%s: worst gradient %.1e\n", models[m], worst);
+        session_close(&whole);
+    }
+}
+
+static void test_losses(void **state) {
+    (void)state;
+    static const char *const models[] = {"gpt2-odd", "qwen3"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        double losses[STEPS], worst = 0;
+        for (int64_t micro = ROWS; micro >= 1; micro /= 2) {
+            struct session s;
+            open_split(&s, models[m], micro, false);
+            for (int i = 0; i < STEPS; i++) {
+                double loss = steps_take(&s, i);
+                if (micro == ROWS)
+                    losses[i] = loss;
+                double off = fabs(loss - losses[i]) / losses[i];
+                if (!(off <= 1e-6))
+                    fail_msg("%s, micro-batches of %lld, step %d: %.9g and %.9g", models[m],
+                             (long long)micro, i, loss, losses[i]);
+                worst = fmax(worst, off);
+            }
+            session_close(&s);
+        }
+        print_message("%s: worst of %d losses %.1e\n", models[m], STEPS, worst);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_losses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
