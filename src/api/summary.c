@@ -40,8 +40,8 @@ static void print_loss(const struct summary *s, FILE *f) {
     if (r->steps_run > 0 || r->eval.batches > 0)
         fprintf(f, "\n");
     if (r->state.skipped_steps > 0)
-        fprintf(f, "skipped   %" PRId64 " steps whose gradients were not finite\n",
-                r->state.skipped_steps);
+        fprintf(f, "skipped   %" PRId64 " steps whose gradients were not finite; loss scale %g\n",
+                r->state.skipped_steps, r->state.scale.value);
 }
 
 static void print_speed(const struct summary *s, FILE *f) {
@@ -132,6 +132,7 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_member_i64(w, "steps", s->knobs->steps);
     json_member_i64(w, "warmup_steps", r->warmup_steps);
     json_member_i64(w, "skipped_steps", r->state.skipped_steps);
+    json_member_double(w, "loss_scale", r->state.scale.value);
     json_member_i64(w, "trained_tokens", (int64_t)r->state.trained_tokens);
     json_member_double(w, "validation_loss", r->eval.batches > 0 ? r->eval.loss : NAN);
     json_member_double(w, "wall_s", 1e-9 * (double)r->wall_ns);

@@ -178,6 +178,8 @@ static int put_idle_step(struct jsonl *jsonl, const struct train_step *s, struct
     json_member_double(j, "data_wait_ms", 1e-6 * (double)s->data_wait_ns);
     if (s->skipped)
         json_member_bool(j, "skipped", true);
+    if (s->skipped && s->loss_scale != 1)
+        json_member_double(j, "loss_scale", s->loss_scale);
     if (s->empty)
         json_member_bool(j, "empty", true);
     json_member_double(j, "time", clock_wall_s());

@@ -496,6 +496,10 @@ const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_optim_decay_all:
         return k->optim_decay == 0 ? "optim.decay is 0" : NULL;
+    case KNOB_scale_start:
+    case KNOB_scale_growth:
+    case KNOB_scale_floor:
+        return k->precision != PRECISION_FP16 ? "only precision=fp16 scales the loss" : NULL;
     case KNOB_recompute_every:
         return k->recompute_mode != RECOMPUTE_MODE_FULL ? "recompute.mode is not full" : NULL;
     case KNOB_recompute_ratio:

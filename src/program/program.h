@@ -222,7 +222,8 @@ enum hyper {
     HYPER_CLIP,
     HYPER_BIAS1,
     HYPER_BIAS2,
-    HYPER_LOSS_FACTOR, // 1 / trained tokens of the whole step (x loss scale)
+    HYPER_LOSS_FACTOR, // loss scale / trained tokens of the whole step
+    HYPER_SCALE,       // the loss scale, which CLIP divides by; 0 means 1
     HYPER_COUNT
 };
 enum result { RESULT_LOSS_SUM, RESULT_TOKENS, RESULT_COUNT };

@@ -19,5 +19,7 @@ void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[H
     out[HYPER_CLIP] = k->optim_clip;
     out[HYPER_BIAS1] = bias_correction(k->optim_beta1, at->update);
     out[HYPER_BIAS2] = bias_correction(k->optim_beta2, at->update);
-    out[HYPER_LOSS_FACTOR] = at->trained_tokens > 0 ? 1.0 / (double)at->trained_tokens : 0;
+    out[HYPER_LOSS_FACTOR] =
+        at->trained_tokens > 0 ? at->loss_scale / (double)at->trained_tokens : 0;
+    out[HYPER_SCALE] = at->loss_scale;
 }

@@ -15,9 +15,10 @@ struct hyper_step {
     int64_t update;         // counted from 1: updates applied before, and this one. Steps that were
                             // skipped left the moments alone, so they do not count.
     int64_t trained_tokens; // of the whole step, over all micro-batches and replicas
+    double loss_scale;      // scale.h
 };
 
-// HYPER_LOSS_FACTOR is 1 / trained_tokens, and 0 when there are none: such a step has no gradient
+// HYPER_LOSS_FACTOR is loss_scale / trained_tokens, and 0 when there are none: such a step has no gradient
 // and must not be run (trainer.c skips it), but nothing is divided by zero either.
 void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[HYPER_COUNT]);
 

@@ -69,6 +69,8 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
     json_member_i64(w, "trained_tokens", (int64_t)m->state.trained_tokens);
     json_member_i64(w, "skipped_steps", m->state.skipped_steps);
     json_member_i64(w, "empty_steps", m->state.empty_steps);
+    json_member_double(w, "loss_scale", m->state.scale.value);
+    json_member_i64(w, "scale_steps", m->state.scale.good_steps);
     json_member_string(w, "dataset", m->state.dataset);
     json_member_i64(w, "seed", m->seed);
     json_member_string(w, "math", m->math);
@@ -251,6 +253,8 @@ enum member {
     HAS_TRAINED,
     HAS_SKIPPED,
     HAS_EMPTY,
+    HAS_SCALE,
+    HAS_SCALE_STEPS,
     HAS_DATASET,
     HAS_SEED,
     HAS_MATH,
@@ -261,9 +265,10 @@ enum member {
     MEMBERS
 };
 static const char *const member_names[MEMBERS] = {
-    "hash",   "format",         "version",       "tool",        "step",    "position",
-    "tokens", "trained_tokens", "skipped_steps", "empty_steps", "dataset", "seed",
-    "math",   "identity",       "model",         "files",       "knobs"};
+    "hash",       "format",      "version",        "tool",          "step",
+    "position",   "tokens",      "trained_tokens", "skipped_steps", "empty_steps",
+    "loss_scale", "scale_steps", "dataset",        "seed",          "math",
+    "identity",   "model",       "files",          "knobs"};
 
 static int read_member(struct json_reader *r, struct manifest *m, enum member which) {
     char checked[HASH_TEXT_BYTES];
@@ -288,6 +293,10 @@ static int read_member(struct json_reader *r, struct manifest *m, enum member wh
         return read_count(r, STEPS_MOST, &m->state.skipped_steps);
     case HAS_EMPTY:
         return read_count(r, STEPS_MOST, &m->state.empty_steps);
+    case HAS_SCALE:
+        return json_read_double(r, &m->state.scale.value);
+    case HAS_SCALE_STEPS:
+        return read_count(r, STEPS_MOST, &m->state.scale.good_steps);
     case HAS_DATASET:
         return read_hash(r, m->state.dataset);
     case HAS_SEED:

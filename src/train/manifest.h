@@ -13,10 +13,12 @@
 #include "base/region.h"
 #include "knob/knob.h"
 
+#include "train/scale.h"
+
 #include <stdint.h>
 
 #define MANIFEST_NAME "manifest.json"
-enum { MANIFEST_VERSION = 1, MANIFEST_MAX_BYTES = 1 << 20, MANIFEST_MODEL_BYTES = 256 };
+enum { MANIFEST_VERSION = 2, MANIFEST_MAX_BYTES = 1 << 20, MANIFEST_MODEL_BYTES = 256 };
 
 // The files of a checkpoint: enum, name.
 #define MANIFEST_FILE_LIST(X)                                                                      \
@@ -45,6 +47,7 @@ struct train_state {
     uint64_t trained_tokens;       // of these, with a target
     int64_t skipped_steps;         // gradients were not finite
     int64_t empty_steps;           // had nothing to train on
+    struct loss_scale scale;       // of the next step
     char dataset[HASH_TEXT_BYTES]; // fingerprint of the data
 };
 

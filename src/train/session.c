@@ -16,7 +16,9 @@
 static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate"};
 
 enum dtype session_real_type(const struct session *s) {
-    return s->knobs.precision == PRECISION_BF16 ? DTYPE_BF16 : s->options.real;
+    return s->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
+           : s->knobs.precision == PRECISION_FP16 ? DTYPE_F16
+                                                  : s->options.real;
 }
 
 static const enum recompute_kind recompute_kinds[] = {
@@ -282,11 +284,12 @@ static int open_backend(struct session *s, struct err *e) {
 }
 
 static int check_precision(const struct session *s, struct err *e) {
-    static const enum dtype types[] = {[PRECISION_FP32] = DTYPE_F32, [PRECISION_BF16] = DTYPE_BF16};
+    static const enum dtype types[] = {
+        [PRECISION_FP32] = DTYPE_F32, [PRECISION_BF16] = DTYPE_BF16, [PRECISION_FP16] = DTYPE_F16};
     if (s->backend->types >> types[s->knobs.precision] & 1)
         return 0;
     char accepted[64] = "";
-    for (int i = 0; i <= PRECISION_BF16; i++)
+    for (int i = 0; i <= PRECISION_FP16; i++)
         if (s->backend->types >> types[i] & 1)
             snprintf(accepted + strlen(accepted), sizeof accepted - strlen(accepted), "%s%s",
                      *accepted ? ", " : "", knob_choice(KNOB_precision, i));

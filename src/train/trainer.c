@@ -165,6 +165,7 @@ static int open_data(struct trainer *t, struct err *e) {
                        "the data has token ids up to %d; the model %s has a vocabulary of %" PRId64,
                        dataset_vocab(t->data) - 1, t->s->shape.name, t->s->shape.vocab);
     memcpy(t->state.dataset, dataset_fingerprint(t->data), sizeof t->state.dataset);
+    loss_scale_start(&t->state.scale, &t->s->knobs);
     return 0;
 }
 
@@ -251,6 +252,8 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
         struct train_state state = t->state;
         TRY(checkpoint_load_newest(t->checkpoints, s, t->state.dataset, &state, resumed_from, e));
         memcpy(state.dataset, t->state.dataset, sizeof state.dataset); // of the data in use now
+        if (!loss_scale_valid(&state.scale, &s->knobs))                // saved in another precision
+            loss_scale_start(&state.scale, &s->knobs);
         t->state = state;
     }
     if (resumed_from[0] != '\0')
@@ -289,7 +292,8 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     const struct train_state *st = &t->state;
     const struct hyper_step at = {.step = st->step,
                                   .update = st->step - st->skipped_steps - st->empty_steps + 1,
-                                  .trained_tokens = b->step_trained_tokens};
+                                  .trained_tokens = b->step_trained_tokens,
+                                  .loss_scale = st->scale.value};
     struct batch_feed source = {b};
     hyper_fill(&t->s->knobs, &at, hyper);
     info->lr = hyper[HYPER_LR];
@@ -305,6 +309,7 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
                        results[RESULT_TOKENS], b->trained_tokens);
     info->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     info->grad_norm = clip[CLIP_NORM];
+    info->loss_scale = st->scale.value;
     info->skipped = clip[CLIP_SKIP] != 0;
     return 0;
 }
@@ -317,8 +322,10 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
     st->trained_tokens += (uint64_t)b->step_trained_tokens;
     st->skipped_steps += info->skipped;
     st->empty_steps += info->empty;
+    // Where the loss is scaled, gradients that are not finite are the scale's business (check_finite).
+    bool scaled = t->s->knobs.precision == PRECISION_FP16;
     if (!info->empty)
-        t->not_finite = info->skipped || !isfinite(info->loss) ? t->not_finite + 1 : 0;
+        t->not_finite = (info->skipped && !scaled) || !isfinite(info->loss) ? t->not_finite + 1 : 0;
     t->r.steps_run++;
     if (isnan(t->loss_first))
         t->loss_first = info->loss;
@@ -451,7 +458,9 @@ static int evaluate(struct trainer *t, struct err *e) {
     return ob->on_eval != NULL ? heed(t, ob->on_eval(ob->arg, v, e), e) : 0;
 }
 
-static int check_finite(const struct trainer *t, struct err *e) {
+static int check_finite(struct trainer *t, const struct train_step *info, struct err *e) {
+    if (!info->empty)
+        TRY(loss_scale_update(&t->state.scale, &t->s->knobs, !info->skipped, t->state.step, e));
     if (t->not_finite < NOT_FINITE_MOST)
         return 0;
     return err_set(
@@ -468,7 +477,7 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
     if (ob->on_step != NULL)
         TRY(heed(t, ob->on_step(ob->arg, info, e), e));
     end_warmup(t);
-    TRY(check_finite(t, e));
+    TRY(check_finite(t, info, e));
     if (k->save_every > 0 && t->state.step % k->save_every == 0)
         TRY(save(t, e));
     if (t->evaluator != NULL && t->state.step % k->eval_every == 0 && !stop_asked(t))

@@ -46,6 +46,7 @@ struct train_step {
     double loss;         // mean over the step's trained tokens; NaN when there are none
     double lr;
     double grad_norm;                            // before clipping
+    double loss_scale;                           // of this step; 1 where the type needs none
     bool skipped;                                // not finite: nothing was updated
     bool empty;                                  // no trained token: nothing was computed
     bool warmup;                                 // left out of percentiles

@@ -40,6 +40,14 @@ static const struct verify_limits limits[] = {
                         .greedy = 0.1,
                         .small = 2e-4,
                         .noise = 2e-5},
+    [PRECISION_FP16] = {.loss = 5e-5,
+                        .logits = 4e-3,
+                        .grad = 1e-2,
+                        .norm = 5e-4,
+                        .steps = 2.5e-3,
+                        .greedy = 0.03,
+                        .small = 2e-5,
+                        .noise = 2e-6},
 };
 
 const struct verify_limits *verify_limits(enum precision p) {
@@ -49,6 +57,7 @@ const struct verify_limits *verify_limits(enum precision p) {
 struct verifier {
     struct verify_result *out;
     const struct verify_limits *limits;
+    double scale; // of the loss, and so of the gradients
     struct session s;
     struct safetensors *ref;
     struct reference json;
@@ -78,10 +87,11 @@ static int add_figure(struct verifier *v, const char *name, double value, double
     return 0;
 }
 
-static void norms(const float *ours, const float *ref, int64_t n, double *diff, double *norm) {
+static void norms(const float *ours, double scale, const float *ref, int64_t n, double *diff,
+                  double *norm) {
     double d = 0, s = 0;
     for (int64_t i = 0; i < n; i++) {
-        double x = (double)ours[i] - ref[i];
+        double x = (double)ours[i] / scale - ref[i];
         d += x * x;
         s += (double)ref[i] * ref[i];
     }
@@ -258,13 +268,14 @@ static int set_hyper(struct verifier *v, int step) {
                              [HYPER_CLIP] = j->clip,
                              [HYPER_BIAS1] = 1.0 - pow(j->beta1, step + 1),
                              [HYPER_BIAS2] = 1.0 - pow(j->beta2, step + 1),
-                             [HYPER_LOSS_FACTOR] = 1.0 / (double)(v->B * v->T)};
+                             [HYPER_LOSS_FACTOR] = v->scale / (double)(v->B * v->T),
+                             [HYPER_SCALE] = v->scale};
     return session_set_hyper(&v->s, h, v->e);
 }
 
 // Compares a tensor of ours with one of the reference, read in one piece each.
-static int compare(struct verifier *v, enum session_program in, const char *ours, const char *ref,
-                   double *diff, double *norm) {
+static int compare(struct verifier *v, enum session_program in, const char *ours, double scale,
+                   const char *ref, double *diff, double *norm) {
     int t = session_find(&v->s, in, ours);
     const struct safetensors_entry *r = safetensors_find(v->ref, ref);
     if (t < 0)
@@ -283,7 +294,7 @@ static int compare(struct verifier *v, enum session_program in, const char *ours
     if (rc == 0)
         rc = safetensors_read(v->ref, r, 0, n, b, DTYPE_F32, v->e);
     if (rc == 0)
-        norms(a, b, n, diff, norm);
+        norms(a, scale, b, n, diff, norm);
     free(a);
     free(b);
     return rc;
@@ -298,7 +309,7 @@ static int check_forward(struct verifier *v) {
     TRY(add_figure(v, "loss", fabs(loss - v->json.loss) / fabs(v->json.loss), v->limits->loss));
     if (!safetensors_find(v->ref, "logits"))
         return 0;
-    TRY(compare(v, SESSION_EVAL, NAME_LOGITS, "logits", &diff, &norm));
+    TRY(compare(v, SESSION_EVAL, NAME_LOGITS, 1, "logits", &diff, &norm));
     return add_figure(v, "logits", diff / norm, v->limits->logits);
 }
 
@@ -347,7 +358,7 @@ static int check_gradients(struct verifier *v) {
         snprintf(ref, sizeof ref, "grad.%s", p.name);
         if (!safetensors_find(v->ref, ref))
             return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s'", v->out->dir, ref);
-        TRY(compare(v, SESSION_TRAIN, ours, ref, &diff, &norm));
+        TRY(compare(v, SESSION_TRAIN, ours, v->scale, ref, &diff, &norm));
         bool noise = v->json.has_grad_norm && norm < v->limits->small * global;
         snprintf(label, sizeof label, "grad %.120s%s", p.name,
                  noise ? " (noise: against the global norm)" : "");
@@ -412,7 +423,10 @@ int verify_folder(const char *dir, const struct knobs *k, bool reference, struct
     snprintf(out->dir, sizeof out->dir, "%s", dir);
     out->ok = true;
     out->precision = k->precision;
-    struct verifier v = {.out = out, .limits = &limits[k->precision], .e = e};
+    struct verifier v = {.out = out,
+                         .limits = &limits[k->precision],
+                         .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1,
+                         .e = e};
     int rc = verify(&v, k, reference);
     session_close(&v.s);
     if (v.ref)

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { VERIFY_PROMPT = 16, VERIFY_MAX_LOSSES = 1024 };
+enum { VERIFY_PROMPT = 16, VERIFY_MAX_LOSSES = 1024, VERIFY_FP16_SCALE = 4096 };
 
 // What is tolerated, by precision; docs/numerics.md says why.
 struct verify_limits {

@@ -173,8 +173,8 @@ static void test_lies(void **state) {
     // Another version is not damage; a knob of another version is nothing.
     struct manifest m;
     struct err e = {0};
-    put_forged(path, text, "\"version\": 1", "\"version\": 2");
-    assert_failed(manifest_read(&m, path, &e), ERR_UNSUPPORTED, &e, "version 2|reads version 1");
+    put_forged(path, text, "\"version\": 2", "\"version\": 3");
+    assert_failed(manifest_read(&m, path, &e), ERR_UNSUPPORTED, &e, "version 3|reads version 2");
     manifest_free(&m);
     err_clear(&e);
     put_forged(path, text, "\"knobs\": {", "\"knobs\": {\"warp.drive\": \"9\", ");

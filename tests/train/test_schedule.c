@@ -115,7 +115,9 @@ static void test_hyper(void **state) {
     k.optim_beta2 = 0.95;
     k.optim_lr = 1e-3;
     k.sched_warmup = 0;
-    hyper_fill(&k, &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 512}, h);
+    hyper_fill(&k,
+               &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 512, .loss_scale = 1},
+               h);
     assert_true(h[HYPER_LR] == 1e-3);
     assert_true(fabs(h[HYPER_BIAS1] - 0.1) < 1e-16);
     assert_true(fabs(h[HYPER_BIAS2] - 0.05) < 1e-16);
@@ -123,10 +125,14 @@ static void test_hyper(void **state) {
     assert_true(h[HYPER_BETA1] == 0.9 && h[HYPER_BETA2] == 0.95 && h[HYPER_EPS] == 1e-8);
     assert_true(h[HYPER_DECAY] == 0.1 && h[HYPER_CLIP] == 1.0);
     // Steps that were skipped do not count as updates.
-    hyper_fill(&k, &(struct hyper_step){.step = 9, .update = 2, .trained_tokens = 3}, h);
+    hyper_fill(
+        &k, &(struct hyper_step){.step = 9, .update = 2, .trained_tokens = 3, .loss_scale = 1}, h);
     assert_true(fabs(h[HYPER_BIAS1] - (1 - 0.81)) < 1e-15);
     assert_true(h[HYPER_LOSS_FACTOR] == 1.0 / 3);
-    hyper_fill(&k, &(struct hyper_step){.step = 1, .update = 1000000000, .trained_tokens = 1}, h);
+    hyper_fill(
+        &k,
+        &(struct hyper_step){.step = 1, .update = 1000000000, .trained_tokens = 1, .loss_scale = 1},
+        h);
     assert_true(h[HYPER_BIAS1] == 1 && h[HYPER_BIAS2] == 1);
 }
 
@@ -137,7 +143,8 @@ static void test_hyper_edges(void **state) {
     knobs_init(&k);
     k.optim_beta1 = 0;         // no memory: the first and every correction is 1
     k.optim_beta2 = 0.9999999; // 1 - beta2^1 = 1e-7, to all digits of beta2
-    hyper_fill(&k, &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 0}, h);
+    hyper_fill(
+        &k, &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 0, .loss_scale = 1}, h);
     assert_true(h[HYPER_BIAS1] == 1);
     assert_true(fabs(h[HYPER_BIAS2] / (1 - 0.9999999) - 1) < 1e-14);
     assert_true(h[HYPER_LOSS_FACTOR] == 0); // not 1/0

@@ -21,6 +21,11 @@ static void test_reference_backend_bf16(void **state) {
     sweep_with(PRECISION_BF16, true);
 }
 
+static void test_reference_backend_fp16(void **state) {
+    (void)state;
+    sweep_with(PRECISION_FP16, true);
+}
+
 static void test_fast_backend(void **state) {
     (void)state;
     sweep_with(PRECISION_FP32, false);
@@ -30,6 +35,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_backend),
         cmocka_unit_test(test_reference_backend_bf16),
+        cmocka_unit_test(test_reference_backend_fp16),
         cmocka_unit_test(test_fast_backend),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,17 +72,18 @@ int plain_cast(const struct op_call *c, struct err *e) {
 }
 
 // As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
-// clipping.
+// clipping. Gradients come times the loss scale; the norm is without it, and the factor takes it away.
 int plain_clip(const struct op_call *c) {
     const double *sq = c->in[0].data, *hyper = c->in[1].data;
     double *out = c->out[0].data, sum = 0;
     for (int64_t i = 0; i < c->op->n; i++)
         sum += sq[i];
-    double norm = sqrt(sum), clip = hyper[HYPER_CLIP];
+    double scale = hyper[HYPER_SCALE] > 0 ? hyper[HYPER_SCALE] : 1;
+    double norm = sqrt(sum) / scale, clip = hyper[HYPER_CLIP];
     bool skip = !isfinite(norm);
     double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
     out[CLIP_NORM] = norm;
     out[CLIP_SKIP] = skip;
-    out[CLIP_FACTOR] = skip ? 0 : factor < 1 ? factor : 1;
+    out[CLIP_FACTOR] = skip ? 0 : (factor < 1 ? factor : 1) / scale;
     return 0;
 }

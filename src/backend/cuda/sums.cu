@@ -207,17 +207,18 @@ static int sum(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
 }
 
 // As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
-// clipping.
+// clipping. Gradients come times the loss scale; the norm is without it, and the factor takes it away.
 static __global__ void clip_kernel(double *out, const double *sq, const double *hyper, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += sq[i];
-    double norm = sqrt(sum), clip = hyper[HYPER_CLIP];
+    double scale = hyper[HYPER_SCALE] > 0 ? hyper[HYPER_SCALE] : 1;
+    double norm = sqrt(sum) / scale, clip = hyper[HYPER_CLIP];
     bool skip = !isfinite(norm);
     double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
     out[CLIP_NORM] = norm;
     out[CLIP_SKIP] = skip;
-    out[CLIP_FACTOR] = skip ? 0 : factor < 1 ? factor : 1;
+    out[CLIP_FACTOR] = skip ? 0 : (factor < 1 ? factor : 1) / scale;
 }
 
 static int clip(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
