@@ -47,6 +47,7 @@ try "$here/test_train_cuda"
 for model in "$here"/hf/*/; do
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda precision=bf16
+    [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda precision=fp16
 done
 try "$here/haggle" train model=tiny device=cuda steps=60 eval.every=30 generate.tokens=32 save.last=false resume=false \
     run.dir="${TMPDIR:-/tmp}/haggle-check"

@@ -51,6 +51,11 @@ static void test_verify_bf16_graphs(void **state) {
     verify_all(PRECISION_BF16, true);
 }
 
+static void test_verify_fp16(void **state) {
+    (void)state;
+    verify_all(PRECISION_FP16, true);
+}
+
 // ---------------------------------------------------------------- a few steps
 
 enum { STEPS = 5, MICRO = 3, BATCH = 2, SEQ = 48 };
@@ -260,6 +265,7 @@ int main(void) {
         cmocka_unit_test(test_verify_graphs),
         cmocka_unit_test(test_verify_bf16),
         cmocka_unit_test(test_verify_bf16_graphs),
+        cmocka_unit_test(test_verify_fp16),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_steps_bf16),
         cmocka_unit_test(test_too_large),

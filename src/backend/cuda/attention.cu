@@ -215,3 +215,4 @@ template <typename T> void cuda_add_attention(struct cuda_table *t) {
 }
 template void cuda_add_attention<float>(struct cuda_table *);
 template void cuda_add_attention<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_attention<__half>(struct cuda_table *);

@@ -208,3 +208,4 @@ template <typename T> void cuda_add_attention_bwd(struct cuda_table *t) {
 }
 template void cuda_add_attention_bwd<float>(struct cuda_table *);
 template void cuda_add_attention_bwd<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_attention_bwd<__half>(struct cuda_table *);

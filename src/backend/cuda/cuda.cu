@@ -438,7 +438,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->close = close_backend;
     b->describe = describe;
     b->memory = memory;
-    b->types = 1u << DTYPE_F32 | 1u << DTYPE_BF16;
+    b->types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     b->accepts = accepts;
     b->prepare = prepare;
     b->record = record;

@@ -3,7 +3,7 @@
 //
 // Rules of the folder: everything is enqueued on the op's stream and nothing waits for the device
 // inside an op, so any run of ops can be captured as a graph. No atomics on floats: results do not
-// depend on timing. Kernels are templates over the activations' type T (float, __nv_bfloat16);
+// depend on timing. Kernels are templates over the activations' type T (float, __nv_bfloat16, __half);
 // whatever is summed or kept for later (statistics, lse, gradients of weights) is float, and hyper,
 // results, clip and norms are double, as on the CPU. Row i of an operand starts at i * ld.
 #ifndef HAGGLE_BACKEND_CUDA_CUH
@@ -13,6 +13,7 @@
 
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 enum {
@@ -77,12 +78,18 @@ static inline __device__ float value(float x) {
 static inline __device__ float value(__nv_bfloat16 x) {
     return __bfloat162float(x);
 }
+static inline __device__ float value(__half x) {
+    return __half2float(x);
+}
 template <typename T> static inline __device__ T rounded(float x);
 template <> inline __device__ float rounded<float>(float x) {
     return x;
 }
 template <> inline __device__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) {
     return __float2bfloat16_rn(x);
+}
+template <> inline __device__ __half rounded<__half>(float x) {
+    return __float2half_rn(x);
 }
 // Stores x, or adds it to what is there.
 template <typename T> static inline __device__ void put(T *at, float x, bool accumulate) {

@@ -1,5 +1,5 @@
 // matmul.cu - the three matrix products, by cuBLAS: fp32 in fp32 arithmetic (no TF32 unless asked
-// for), bf16 with sums in fp32.
+// for), bf16 and fp16 with sums in fp32.
 //
 // cuBLAS counts in columns: a row-major [rows, columns] matrix is its transpose there, with the
 // same leading dimension. Each product below is therefore written for the transposed result.
@@ -11,6 +11,9 @@ template <> cudaDataType_t type_of<float>(void) {
 }
 template <> cudaDataType_t type_of<__nv_bfloat16>(void) {
     return CUDA_R_16BF;
+}
+template <> cudaDataType_t type_of<__half>(void) {
+    return CUDA_R_16F;
 }
 
 struct matrix {
@@ -115,3 +118,4 @@ template <typename T> void cuda_add_matmul(struct cuda_table *t) {
 }
 template void cuda_add_matmul<float>(struct cuda_table *);
 template void cuda_add_matmul<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_matmul<__half>(struct cuda_table *);

@@ -63,6 +63,10 @@ static int copy(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
         add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
             (__nv_bfloat16 *)c->out[0].data, c->out[0].ld, (const __nv_bfloat16 *)c->in[0].data,
             c->in[0].ld, x.m, x.n);
+    else if (type == DTYPE_F16)
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+            (__half *)c->out[0].data, c->out[0].ld, (const __half *)c->in[0].data, c->in[0].ld, x.m,
+            x.n);
     else if (type == DTYPE_F64)
         add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
             (double *)c->out[0].data, c->out[0].ld, (const double *)c->in[0].data, c->in[0].ld, x.m,
@@ -161,6 +165,8 @@ void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaSt
 template void cuda_add_bias<float>(float *, int64_t, const float *, int64_t, int64_t,
                                    cudaStream_t);
 template void cuda_add_bias<__nv_bfloat16>(__nv_bfloat16 *, int64_t, const __nv_bfloat16 *,
+                                           int64_t, int64_t, cudaStream_t);
+template void cuda_add_bias<__half>(__half *, int64_t, const __half *,
                                            int64_t, int64_t, cudaStream_t);
 
 // ---------------------------------------------------------------- activations
@@ -341,3 +347,4 @@ template <typename T> void cuda_add_plain(struct cuda_table *t) {
 }
 template void cuda_add_plain<float>(struct cuda_table *);
 template void cuda_add_plain<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_plain<__half>(struct cuda_table *);

@@ -284,3 +284,4 @@ template <typename T> void cuda_add_rows(struct cuda_table *t) {
 }
 template void cuda_add_rows<float>(struct cuda_table *);
 template void cuda_add_rows<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_rows<__half>(struct cuda_table *);

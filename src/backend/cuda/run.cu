@@ -16,6 +16,7 @@ template <typename T> static struct cuda_table make_table(void) {
 // Written once, when the shared object is loaded; constant from then on.
 static const struct cuda_table table_f32 = make_table<float>();
 static const struct cuda_table table_bf16 = make_table<__nv_bfloat16>();
+static const struct cuda_table table_f16 = make_table<__half>();
 
 bool cuda_has(enum op_kind kind) {
     return table_f32.fn[kind] != NULL;
@@ -26,10 +27,12 @@ int cuda_run(struct backend *b, const struct op_call *call, struct err *e) {
     enum op_kind kind = call->op->kind;
     enum dtype type;
     TRY(s->host.check_call(call, &type, e));
-    if (type != DTYPE_F32 && type != DTYPE_BF16 && type != DTYPE_COUNT)
+    if (type != DTYPE_COUNT && !(b->types >> type & 1))
         return s->host.err_set(e, ERR_UNSUPPORTED,
-                               "%s: the cuda backend computes in fp32 and bf16, not %s",
+                               "%s: the cuda backend computes in fp32, bf16 and fp16, not %s",
                                s->host.op_name(kind), s->host.dtype_text(type));
-    const struct cuda_table *t = type == DTYPE_BF16 ? &table_bf16 : &table_f32;
+    const struct cuda_table *t = type == DTYPE_BF16  ? &table_bf16
+                                 : type == DTYPE_F16 ? &table_f16
+                                                     : &table_f32;
     return t->fn[kind](s, call, s->stream[call->op->stream], e);
 }

@@ -281,3 +281,4 @@ template <typename T> void cuda_add_sums(struct cuda_table *t) {
 }
 template void cuda_add_sums<float>(struct cuda_table *);
 template void cuda_add_sums<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_sums<__half>(struct cuda_table *);
