@@ -1,0 +1,276 @@
+// tokenizer_bpe.c - one piece of text to ids: byte-pair encoding.
+//
+// Place: the last stage of encoding; pieces come from tokenizer_encode.c.
+//
+// The rule: among all neighbours that the file merges, the pair with the lowest rank is merged, the
+// leftmost first, until none is left. Short pieces (nearly all) look for the lowest rank anew each
+// time; long ones keep a heap, so that a megabyte without a break takes n log n. Pieces seen before
+// come from a cache: text repeats its words.
+#include "model/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SHORT_MOST = 32, // symbols, merged by looking at all of them
+    CACHE_LINES = 1 << 15,
+    CACHE_KEY_MOST = 22,
+    CACHE_IDS_MOST = 10,
+};
+
+// One cache line: direct-mapped, a newcomer takes the place.
+struct cached {
+    uint8_t key_bytes, n; // key_bytes 0: free
+    uint8_t key[CACHE_KEY_MOST];
+    int32_t ids[CACHE_IDS_MOST];
+};
+_Static_assert(sizeof(struct cached) == 64, "one line of the processor's cache");
+
+struct symbol {
+    int32_t id;
+    int32_t before, after; // neighbours; -1: none
+};
+
+struct bpe {
+    const struct tokenizer *t;
+    struct cached *cache;
+    // Long pieces: symbols in a list, pairs in a heap of rank << 32 | place of the left one.
+    struct symbol *symbols;
+    size_t symbols_capacity;
+    uint64_t *heap;
+    size_t heap_n, heap_capacity;
+};
+
+int bpe_open(struct bpe **out, const struct tokenizer *t, struct err *e) {
+    struct bpe *b = calloc(1, sizeof *b);
+    struct cached *cache = aligned_alloc(64, CACHE_LINES * sizeof *cache);
+    if (!b || !cache) {
+        free(b);
+        free(cache);
+        return err_set(e, ERR_MEMORY, "no memory for an encoder");
+    }
+    memset(cache, 0, CACHE_LINES * sizeof *cache);
+    b->t = t;
+    b->cache = cache;
+    *out = b;
+    return 0;
+}
+
+void bpe_close(struct bpe *b) {
+    if (!b)
+        return;
+    free(b->cache);
+    free(b->symbols);
+    free(b->heap);
+    free(b);
+}
+
+static const struct merge *merge_find(const struct merge_table *m, int32_t left, int32_t right) {
+    if (m->n == 0)
+        return NULL;
+    for (uint32_t i = merge_hash(left, right) & m->mask; m->slots[i].result >= 0;
+         i = (i + 1) & m->mask)
+        if (m->slots[i].left == left && m->slots[i].right == right)
+            return &m->slots[i];
+    return NULL;
+}
+
+// Bytes to first symbols. A byte without a token is the unknown token, where the file has one; runs of
+// it are one when the file says so.
+static int first_symbols(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *ids,
+                         size_t stride, size_t *count, struct err *e) {
+    const struct tokenizer *t = b->t;
+    size_t m = 0;
+    bool unknown_before = false;
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = t->byte_id[piece[i]];
+        if (id < 0 && t->unk_id < 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: the text has a byte 0x%02x, for which the vocabulary has no token "
+                           "(and there is no unk_token)",
+                           t->name, piece[i]);
+        bool unknown = id < 0;
+        if (unknown && unknown_before && t->fuse_unk)
+            continue;
+        unknown_before = unknown;
+        ids[stride * m++] = unknown ? t->unk_id : id;
+    }
+    *count = m;
+    return 0;
+}
+
+static int encode_short(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                        struct err *e) {
+    int32_t ids[SHORT_MOST], results[SHORT_MOST];
+    uint32_t ranks[SHORT_MOST];
+    const struct merge_table *m = &b->t->merges;
+    TRY(first_symbols(b, piece, n, ids, 1, &n, e));
+    for (size_t i = 0; i + 1 < n; i++) {
+        const struct merge *found = merge_find(m, ids[i], ids[i + 1]);
+        ranks[i] = found ? (uint32_t)found->rank : UINT32_MAX;
+        results[i] = found ? found->result : -1;
+    }
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (ranks[i] < ranks[best])
+                best = i;
+        if (ranks[best] == UINT32_MAX)
+            break;
+        ids[best] = results[best];
+        size_t tail = n - best - 2; // symbols behind the one that is swallowed
+        memmove(ids + best + 1, ids + best + 2, tail * sizeof *ids);
+        if (tail > 0) {
+            memmove(ranks + best, ranks + best + 1, tail * sizeof *ranks);
+            memmove(results + best, results + best + 1, tail * sizeof *results);
+        }
+        n--;
+        for (size_t i = best > 0 ? best - 1 : 0; i <= best && i + 1 < n; i++) {
+            const struct merge *found = merge_find(m, ids[i], ids[i + 1]);
+            ranks[i] = found ? (uint32_t)found->rank : UINT32_MAX;
+            results[i] = found ? found->result : -1;
+        }
+    }
+    memcpy(out->ids + out->n, ids, n * sizeof *ids);
+    out->n += n;
+    return 0;
+}
+
+static int heap_push(struct bpe *b, uint64_t x, struct err *e) {
+    if (b->heap_n == b->heap_capacity) {
+        size_t capacity = b->heap_capacity ? b->heap_capacity * 2 : 1024;
+        uint64_t *heap = realloc(b->heap, capacity * sizeof *heap);
+        if (!heap)
+            return err_set(e, ERR_MEMORY, "no memory for a piece of text without a break");
+        b->heap = heap;
+        b->heap_capacity = capacity;
+    }
+    size_t i = b->heap_n++;
+    while (i > 0 && b->heap[(i - 1) / 4] > x) {
+        b->heap[i] = b->heap[(i - 1) / 4];
+        i = (i - 1) / 4;
+    }
+    b->heap[i] = x;
+    return 0;
+}
+
+static uint64_t heap_pop(struct bpe *b) {
+    uint64_t *h = b->heap, top = h[0], x = h[--b->heap_n];
+    size_t n = b->heap_n, i = 0;
+    for (;;) {
+        size_t first = 4 * i + 1, least = first;
+        if (first >= n)
+            break;
+        for (size_t j = first + 1; j < n && j < first + 4; j++)
+            if (h[j] < h[least])
+                least = j;
+        if (h[least] >= x)
+            break;
+        h[i] = h[least];
+        i = least;
+    }
+    if (n > 0)
+        h[i] = x;
+    return top;
+}
+
+// The pair whose left symbol is at `place`, when the file merges it.
+static int push_pair(struct bpe *b, int32_t place, struct err *e) {
+    const struct symbol *s = b->symbols;
+    if (place < 0 || s[place].after < 0)
+        return 0;
+    const struct merge *m = merge_find(&b->t->merges, s[place].id, s[s[place].after].id);
+    return m ? heap_push(b, (uint64_t)m->rank << 32 | (uint32_t)place, e) : 0;
+}
+
+static int merge_long(struct bpe *b, struct err *e) {
+    struct symbol *s = b->symbols;
+    while (b->heap_n > 0) {
+        uint64_t top = heap_pop(b);
+        int32_t place = (int32_t)(uint32_t)top, after = s[place].after;
+        if (s[place].id < 0 || after < 0)
+            continue; // swallowed since, or the last one now
+        const struct merge *m = merge_find(&b->t->merges, s[place].id, s[after].id);
+        if (!m || (uint32_t)m->rank != top >> 32)
+            continue; // another pair stands there now, with an entry of its own
+        s[place].id = m->result;
+        s[place].after = s[after].after;
+        s[after].id = -1;
+        if (s[place].after >= 0)
+            s[s[place].after].before = place;
+        TRY(push_pair(b, s[place].before, e));
+        TRY(push_pair(b, place, e));
+    }
+    return 0;
+}
+
+static int encode_long(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                       struct err *e) {
+    if (n > INT32_MAX / 2)
+        return err_set(e, ERR_USAGE, "a text has %zu bytes without a break; accepted: at most %d",
+                       n, INT32_MAX / 2);
+    if (n > b->symbols_capacity) {
+        struct symbol *wider = realloc(b->symbols, n * sizeof *wider);
+        if (!wider)
+            return err_set(e, ERR_MEMORY, "no memory for %zu bytes without a break", n);
+        b->symbols = wider;
+        b->symbols_capacity = n;
+    }
+    struct symbol *s = b->symbols;
+    TRY(first_symbols(b, piece, n, &s->id, sizeof *s / sizeof s->id, &n, e));
+    for (size_t i = 0; i < n; i++) {
+        s[i].before = (int32_t)i - 1;
+        s[i].after = i + 1 < n ? (int32_t)i + 1 : -1;
+    }
+    b->heap_n = 0;
+    for (size_t i = 0; i + 1 < n; i++)
+        TRY(push_pair(b, (int32_t)i, e));
+    TRY(merge_long(b, e));
+    for (int32_t i = n > 0 ? 0 : -1; i >= 0; i = s[i].after)
+        out->ids[out->n++] = s[i].id;
+    return 0;
+}
+
+static int encode_uncached(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                           struct err *e) {
+    TRY(token_list_reserve(out, n, e));
+    if (b->t->ignore_merges) {
+        int32_t id = token_index_find(b->t, &b->t->by_bytes, (const char *)piece, n);
+        if (id >= 0) {
+            out->ids[out->n++] = id;
+            return 0;
+        }
+    }
+    if (b->t->merges.n == 0) {
+        TRY(first_symbols(b, piece, n, out->ids + out->n, 1, &n, e));
+        out->n += n;
+        return 0;
+    }
+    return n <= SHORT_MOST ? encode_short(b, piece, n, out, e) : encode_long(b, piece, n, out, e);
+}
+
+int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+               struct err *e) {
+    if (n == 0)
+        return 0;
+    if (n > CACHE_KEY_MOST)
+        return encode_uncached(b, piece, n, out, e);
+    struct cached *c = &b->cache[hash_u64(piece, n) & (CACHE_LINES - 1)];
+    if (c->key_bytes == n && memcmp(c->key, piece, n) == 0) {
+        if (out->capacity - out->n < CACHE_IDS_MOST)
+            TRY(token_list_reserve(out, CACHE_IDS_MOST, e));
+        memcpy(out->ids + out->n, c->ids, sizeof c->ids); // whole: faster than a counted copy
+        out->n += c->n;
+        return 0;
+    }
+    size_t before = out->n;
+    TRY(encode_uncached(b, piece, n, out, e));
+    size_t count = out->n - before;
+    if (count <= CACHE_IDS_MOST) {
+        c->key_bytes = (uint8_t)n;
+        c->n = (uint8_t)count;
+        memcpy(c->key, piece, n);
+        memcpy(c->ids, out->ids + before, count * sizeof *c->ids);
+    }
+    return 0;
+}

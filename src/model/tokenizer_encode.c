@@ -1,0 +1,262 @@
+// tokenizer_encode.c - text to pieces: added tokens first, then the normalizer, then the steps of the
+// pre-tokenizer; each piece goes to tokenizer_bpe.c.
+//
+// Place: behind tokenizer_encode of tokenizer.h.
+//
+// The order of work is Hugging Face's, since ids must agree: (1) added tokens that are matched as they
+// stand are cut out of the text; (2) what lies between is normalized, and the added tokens that
+// are matched in normalized text are cut out of that; (3) what is left is split by each step in
+// turn. Nothing is collected: a span goes through all steps as soon as it is found, so memory does not
+// grow with the number of pieces.
+#include "model/tokenizer_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tokenizer_encoder {
+    const struct tokenizer *t;
+    struct bpe *bpe;
+    struct unicode_buffer normal, spare, prefixed;
+    unsigned flags;         // of the call in work
+    struct token_list *out; // its list
+};
+
+int tokenizer_encoder_open(struct tokenizer_encoder **out, const struct tokenizer *t,
+                           struct err *e) {
+    *out = NULL;
+    struct tokenizer_encoder *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ERR_MEMORY, "no memory for an encoder");
+    c->t = t;
+    int rc = bpe_open(&c->bpe, t, e);
+    if (rc != 0) {
+        free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void tokenizer_encoder_close(struct tokenizer_encoder *c) {
+    if (!c)
+        return;
+    bpe_close(c->bpe);
+    free(c->normal.data);
+    free(c->spare.data);
+    free(c->prefixed.data);
+    free(c);
+}
+
+// ---------------------------------------------------------------- steps
+
+static int run_steps(struct tokenizer_encoder *c, int step, const uint8_t *p, size_t n,
+                     struct err *e);
+
+// Turns the spans of a step, matches and what lies between, into the spans it hands on.
+struct joiner {
+    struct tokenizer_encoder *c;
+    const struct split_step *s;
+    int next; // the step after this one
+    const uint8_t *text;
+    size_t begin, end; // held back, because the next span may join it
+    bool held, held_match;
+};
+
+static int joiner_flush(struct joiner *j, struct err *e) {
+    if (!j->held)
+        return 0;
+    j->held = false;
+    return run_steps(j->c, j->next, j->text + j->begin, j->end - j->begin, e);
+}
+
+static int joiner_put(struct joiner *j, size_t begin, size_t end, bool match, struct err *e) {
+    match ^= j->s->invert;
+    bool join = false;
+    switch (j->s->behavior) {
+    case SPLIT_REMOVED:
+        return match ? 0 : run_steps(j->c, j->next, j->text + begin, end - begin, e);
+    case SPLIT_ISOLATED:
+        return run_steps(j->c, j->next, j->text + begin, end - begin, e);
+    case SPLIT_WITH_PREVIOUS: // a match joins what is no match
+        join = match && !j->held_match;
+        break;
+    case SPLIT_WITH_NEXT:
+        join = !match && j->held_match;
+        break;
+    case SPLIT_CONTIGUOUS:
+        join = match == j->held_match;
+        break;
+    }
+    if (j->held && join) {
+        j->end = end;
+    } else {
+        TRY(joiner_flush(j, e));
+        j->begin = begin;
+        j->end = end;
+        j->held = true;
+    }
+    j->held_match = match;
+    return 0;
+}
+
+static int split_pattern(struct joiner *j, size_t n, struct err *e) {
+    struct pattern_scan scan;
+    pattern_scan_begin(&scan, j->s->pattern, j->text, n, j->s->mapped);
+    size_t from = 0, begin, end;
+    int rc = 0;
+    while (rc == 0 && pattern_scan_next(&scan, &begin, &end)) {
+        if (from < begin)
+            rc = joiner_put(j, from, begin, false, e);
+        if (rc == 0)
+            rc = joiner_put(j, begin, end, true, e);
+        from = end;
+    }
+    int ended = pattern_scan_end(&scan, rc == 0 ? e : NULL);
+    if (rc == 0)
+        rc = ended;
+    return rc == 0 && from < n ? joiner_put(j, from, n, false, e) : rc;
+}
+
+static bool char_matches(enum step_kind kind, uint32_t c) {
+    return kind == STEP_DIGITS        ? unicode_is_numeric(c)
+           : kind == STEP_PUNCTUATION ? unicode_is_punctuation(c)
+                                      : unicode_is_space(c);
+}
+
+// Every matching character is a match of its own.
+static int split_chars(struct joiner *j, size_t n, struct err *e) {
+    size_t from = 0;
+    for (size_t i = 0; i < n;) {
+        unsigned bytes = 1;
+        uint32_t c = j->s->mapped ? tokenizer_byte_char(j->text[i])
+                                  : unicode_decode(j->text + i, j->text + n, &bytes);
+        if (char_matches(j->s->kind, c)) {
+            if (from < i)
+                TRY(joiner_put(j, from, i, false, e));
+            TRY(joiner_put(j, i, i + bytes, true, e));
+            from = i + bytes;
+        }
+        i += bytes;
+    }
+    return from < n ? joiner_put(j, from, n, false, e) : 0;
+}
+
+static int run_steps(struct tokenizer_encoder *c, int step, const uint8_t *p, size_t n,
+                     struct err *e) {
+    if (n == 0)
+        return 0;
+    if (step == c->t->n_steps)
+        return bpe_encode(c->bpe, p, n, c->out, e);
+    const struct split_step *s = &c->t->steps[step];
+    if (s->kind == STEP_PREFIX) {
+        if (*p == ' ')
+            return run_steps(c, step + 1, p, n, e);
+        c->prefixed.n = 0;
+        TRY(unicode_buffer_add(&c->prefixed, " ", 1, e));
+        TRY(unicode_buffer_add(&c->prefixed, p, n, e));
+        return run_steps(c, step + 1, c->prefixed.data, c->prefixed.n, e);
+    }
+    struct joiner j = {.c = c, .s = s, .next = step + 1, .text = p};
+    TRY(s->kind == STEP_PATTERN ? split_pattern(&j, n, e) : split_chars(&j, n, e));
+    return joiner_flush(&j, e);
+}
+
+// ---------------------------------------------------------------- added tokens
+
+// The longest added token at p; its bytes, 0 when there is none.
+static size_t trie_longest(const struct trie *r, const uint8_t *p, const uint8_t *end,
+                           int32_t *id) {
+    size_t longest = 0;
+    int32_t at = r->root[*p];
+    for (size_t i = 0; at;) {
+        i++;
+        if (r->nodes[at].id >= 0) {
+            *id = r->nodes[at].id;
+            longest = i;
+        }
+        if (p + i == end)
+            break;
+        int32_t next = r->nodes[at].child;
+        while (next && r->nodes[next].byte != p[i])
+            next = r->nodes[next].sibling;
+        at = next;
+    }
+    return longest;
+}
+
+// As Rust's \w: with the two joiners.
+static bool is_word(uint32_t c) {
+    return unicode_is_alphanumeric(c) || c == 0x200C || c == 0x200D;
+}
+
+static bool stands_alone(const uint8_t *text, const uint8_t *end, const uint8_t *from,
+                         const uint8_t *to) {
+    unsigned bytes;
+    return (from == text || !is_word(unicode_decode_back(text, from, &bytes))) &&
+           (to == end || !is_word(unicode_decode(to, end, &bytes)));
+}
+
+static int plain_text(struct tokenizer_encoder *c, const uint8_t *p, size_t n, struct err *e) {
+    return run_steps(c, 0, p, n, e);
+}
+
+typedef int text_fn(struct tokenizer_encoder *c, const uint8_t *p, size_t n, struct err *e);
+
+// Cuts added tokens out of a text: the leftmost, and of those the longest. `between` gets the rest.
+static int cut_added(struct tokenizer_encoder *c, const struct trie *r, const uint8_t *text,
+                     size_t n, text_fn *between, struct err *e) {
+    const uint8_t *end = text + n, *from = text, *spaces_end = text;
+    unsigned bytes;
+    for (const uint8_t *p = text; p < end;) {
+        int32_t id = -1;
+        size_t length = r->root[*p] ? trie_longest(r, p, end, &id) : 0;
+        if (length == 0) {
+            p++;
+            continue;
+        }
+        const uint8_t *start = p, *stop = p + length;
+        unsigned flags = c->t->tokens[id].flags;
+        p = stop;
+        if ((flags & TOKEN_IS_SPECIAL) && !(c->flags & TOKENIZER_SPECIAL))
+            continue;
+        if ((flags & TOKEN_SINGLE_WORD) && !stands_alone(text, end, start, stop))
+            continue;
+        while ((flags & TOKEN_LSTRIP) && start > from &&
+               unicode_is_space(unicode_decode_back(from, start, &bytes)))
+            start -= bytes;
+        // A run of spaces is walked once, however many tokens inside it take what follows them.
+        if ((flags & TOKEN_RSTRIP) && stop < spaces_end)
+            stop = spaces_end;
+        while ((flags & TOKEN_RSTRIP) && stop < end &&
+               unicode_is_space(unicode_decode(stop, end, &bytes)))
+            spaces_end = stop += bytes;
+        if (from < start)
+            TRY(between(c, from, (size_t)(start - from), e));
+        TRY(token_list_reserve(c->out, 1, e));
+        c->out->ids[c->out->n++] = id;
+        from = stop;
+    }
+    return from < end ? between(c, from, (size_t)(end - from), e) : 0;
+}
+
+static int normalized_text(struct tokenizer_encoder *c, const uint8_t *p, size_t n, struct err *e) {
+    if (c->t->n_normal > 0 && !tokenizer_is_normal(c->t, p, n)) {
+        TRY(tokenizer_normalize(c->t, p, n, &c->normal, &c->spare, e));
+        p = c->normal.data;
+        n = c->normal.n;
+    }
+    return n == 0 ? 0 : cut_added(c, &c->t->normalized, p, n, plain_text, e);
+}
+
+int tokenizer_encode(struct tokenizer_encoder *c, const char *text, size_t bytes, unsigned flags,
+                     struct token_list *out, struct err *e) {
+    if (bytes == 0)
+        return 0;
+    size_t before = out->n;
+    c->flags = flags;
+    c->out = out;
+    int rc = cut_added(c, &c->t->as_is, (const uint8_t *)text, bytes, normalized_text, e);
+    if (rc != 0)
+        out->n = before;
+    return rc;
+}

@@ -1,0 +1,153 @@
+// tokenizer_impl.h - the tables behind tokenizer.h, shared by the files that fill and read them.
+//
+// Place: tokenizer_read.c fills them from a tokenizer.json, tokenizer.c owns them, tokenizer_encode.c
+// cuts text into pieces, tokenizer_bpe.c turns a piece into ids.
+//
+// Invariants: nothing here changes once the tokenizer is open; everything lives in its region. A piece
+// of text is always raw bytes: the printable alphabet that byte-level files spell bytes with
+// exists in the file only (and in the properties that a step after ByteLevel looks at).
+#ifndef HAGGLE_MODEL_TOKENIZER_IMPL_H
+#define HAGGLE_MODEL_TOKENIZER_IMPL_H
+
+#include "base/region.h"
+#include "model/pattern.h"
+#include "model/tokenizer.h"
+#include "model/unicode.h"
+
+enum {
+    TOKENIZER_IDS_MOST = 1 << 22,
+    TOKENIZER_STEPS_MOST = 16,
+    TOKENIZER_ADDED_BYTES_MOST = 256, // of one added token: bounds the work per byte of text
+};
+
+enum token_flag {
+    TOKEN_THERE = 1 << 0,
+    TOKEN_ADDED = 1 << 1,
+    TOKEN_IS_SPECIAL = 1 << 2,
+    TOKEN_SINGLE_WORD = 1 << 3,
+    TOKEN_LSTRIP = 1 << 4,
+    TOKEN_RSTRIP = 1 << 5,
+    TOKEN_NORMALIZED = 1 << 6,
+    TOKEN_MODEL = 1 << 7, // in the model's vocabulary
+};
+
+struct token {
+    const char *spelled; // as in the file
+    const char *raw;     // the bytes it stands for
+    uint32_t spelled_bytes, raw_bytes;
+    uint8_t flags;
+};
+
+// Strings to ids: open addressing, a power of two of slots. The strings are the tokens' own.
+struct token_index {
+    int32_t *slots; // -1: free
+    uint32_t mask;
+    bool raw; // which of a token's two strings
+};
+
+// (left, right) to (rank, result). Open addressing; a free slot has result -1.
+struct merge {
+    int32_t left, right, rank, result;
+};
+struct merge_table {
+    struct merge *slots;
+    uint32_t mask;
+    int32_t n;
+};
+
+// A trie over bytes. Node 0 is the root; children are a list.
+struct trie_node {
+    int32_t child, sibling; // 0: none
+    int32_t id;             // of the token that ends here; -1: none
+    uint8_t byte;
+};
+struct trie {
+    struct trie_node *nodes;
+    int32_t n;
+    int32_t root[256]; // child of the root by byte; 0: none
+};
+
+enum step_kind {
+    STEP_PATTERN,     // Split, Whitespace, ByteLevel's own pattern
+    STEP_DIGITS,      // every numeric character is a match
+    STEP_PUNCTUATION, // every punctuation character is a match
+    STEP_SPACE,       // every white-space character is a match
+    STEP_PREFIX,      // ByteLevel's add_prefix_space: a space in front where there is none
+};
+enum step_behavior {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_WITH_PREVIOUS,
+    SPLIT_WITH_NEXT,
+    SPLIT_CONTIGUOUS,
+};
+struct split_step {
+    enum step_kind kind;
+    enum step_behavior behavior;
+    bool invert;
+    bool mapped; // after ByteLevel: each byte is a character of the printable alphabet
+    const struct pattern *pattern;
+};
+
+enum normal_kind { NORMAL_FORM, NORMAL_LOWERCASE, NORMAL_REPLACE, NORMAL_PREPEND, NORMAL_STRIP };
+struct normal_step {
+    enum normal_kind kind;
+    enum unicode_form form;
+    bool left, right;              // of NORMAL_STRIP
+    const struct pattern *pattern; // of NORMAL_REPLACE
+    const char *text;              // what replaces, or is put in front
+    size_t text_bytes;
+};
+
+struct tokenizer {
+    struct region region;
+    struct token *tokens; // by id
+    int32_t size, n_added;
+    struct token_index by_spelling, by_bytes;
+    struct merge_table merges;
+    int32_t byte_id[256]; // -1: no token
+    int32_t unk_id;       // -1: none
+    bool fuse_unk, ignore_merges;
+    bool byte_level;               // a ByteLevel pre-tokenizer has been read
+    struct trie as_is, normalized; // added tokens, by where they are looked for
+    struct normal_step normal[TOKENIZER_STEPS_MOST];
+    struct split_step steps[TOKENIZER_STEPS_MOST];
+    int n_normal, n_steps;
+    struct pattern *patterns[2 * TOKENIZER_STEPS_MOST]; // owned
+    int n_patterns;
+    const char *name; // of the file, for messages
+    char fingerprint[HASH_TEXT_BYTES], describe[64];
+};
+
+// tokenizer.c
+uint32_t tokenizer_byte_char(uint8_t byte); // the printable character byte-level files use
+int tokenizer_char_byte(uint32_t c);        // and back; -1: none
+int32_t token_index_find(const struct tokenizer *t, const struct token_index *x, const char *s,
+                         size_t bytes);
+int token_index_build(struct tokenizer *t, struct token_index *x, bool raw, struct err *e);
+int tokenizer_build_added(struct tokenizer *t, struct err *e); // the tries; needs the normalizer
+int tokenizer_describe_self(struct tokenizer *t, const char *data, size_t bytes, struct err *e);
+
+// tokenizer_read.c
+int tokenizer_read(struct tokenizer *t, const char *text, size_t bytes, struct err *e);
+
+// tokenizer_normal.c: appends the normalized text. tokenizer_is_normal: nothing would change.
+bool tokenizer_is_normal(const struct tokenizer *t, const uint8_t *text, size_t n);
+int tokenizer_normalize(const struct tokenizer *t, const uint8_t *text, size_t n,
+                        struct unicode_buffer *out, struct unicode_buffer *spare, struct err *e);
+
+// tokenizer_bpe.c: one piece at a time, with the memory it needs.
+struct bpe;
+int bpe_open(struct bpe **out, const struct tokenizer *t, struct err *e);
+void bpe_close(struct bpe *b);
+int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+               struct err *e);
+
+int token_list_reserve(struct token_list *l, size_t more, struct err *e);
+
+static inline uint32_t merge_hash(int32_t left, int32_t right) {
+    uint64_t x = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)(x >> 32) ^ (uint32_t)(x >> 15);
+}
+
+#endif

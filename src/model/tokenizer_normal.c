@@ -1,0 +1,99 @@
+// tokenizer_normal.c - the normalizers of a tokenizer.json, applied to text between added tokens.
+//
+// Place: tokenizer_encode.c calls it for every run of text between added tokens that are matched as
+// they stand; tokenizer.c for the added tokens that are matched after it.
+#include "model/tokenizer_impl.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+bool tokenizer_is_normal(const struct tokenizer *t, const uint8_t *text, size_t n) {
+    for (int i = 0; i < t->n_normal; i++)
+        if (t->normal[i].kind != NORMAL_FORM || !unicode_is_normal(text, n, t->normal[i].form))
+            return false;
+    return true;
+}
+
+// Character by character, as the reference does it: no context for the final sigma. U+0130 is the one
+// whose lower case is two characters.
+static int lowercase(struct unicode_buffer *out, const uint8_t *text, size_t n, struct err *e) {
+    const uint8_t *end = text + n;
+    while (text < end) {
+        unsigned bytes;
+        uint32_t c = unicode_decode(text, end, &bytes);
+        uint8_t lower[4];
+        if (c == UNICODE_BAD) {
+            TRY(unicode_buffer_add(out, text, 1, e));
+        } else if (c == 0x130) {
+            TRY(unicode_buffer_add(out, "i\xCC\x87", 3, e));
+        } else {
+            c = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+            TRY(unicode_buffer_add(out, lower, unicode_encode(c, lower), e));
+        }
+        text += bytes;
+    }
+    return 0;
+}
+
+static int replace(const struct normal_step *s, struct unicode_buffer *out, const uint8_t *text,
+                   size_t n, struct err *e) {
+    struct pattern_scan scan;
+    pattern_scan_begin(&scan, s->pattern, text, n, false);
+    size_t from = 0, begin, end;
+    int rc = 0;
+    while (rc == 0 && pattern_scan_next(&scan, &begin, &end)) {
+        rc = unicode_buffer_add(out, text + from, begin - from, e);
+        if (rc == 0)
+            rc = unicode_buffer_add(out, s->text, s->text_bytes, e);
+        from = end;
+    }
+    int ended = pattern_scan_end(&scan, rc == 0 ? e : NULL);
+    TRY(rc != 0 ? rc : ended);
+    return unicode_buffer_add(out, text + from, n - from, e);
+}
+
+static int strip(const struct normal_step *s, struct unicode_buffer *out, const uint8_t *text,
+                 size_t n, struct err *e) {
+    const uint8_t *end = text + n;
+    unsigned bytes;
+    while (s->left && text < end && unicode_is_space(unicode_decode(text, end, &bytes)))
+        text += bytes;
+    while (s->right && text < end && unicode_is_space(unicode_decode_back(text, end, &bytes)))
+        end -= bytes;
+    return unicode_buffer_add(out, text, (size_t)(end - text), e);
+}
+
+static int apply(const struct normal_step *s, struct unicode_buffer *out, const uint8_t *text,
+                 size_t n, struct err *e) {
+    switch (s->kind) {
+    case NORMAL_FORM:
+        return unicode_normalize(out, text, n, s->form, e);
+    case NORMAL_LOWERCASE:
+        return lowercase(out, text, n, e);
+    case NORMAL_REPLACE:
+        return replace(s, out, text, n, e);
+    case NORMAL_PREPEND:
+        if (n > 0)
+            TRY(unicode_buffer_add(out, s->text, s->text_bytes, e));
+        return unicode_buffer_add(out, text, n, e);
+    case NORMAL_STRIP:
+        return strip(s, out, text, n, e);
+    }
+    return 0;
+}
+
+int tokenizer_normalize(const struct tokenizer *t, const uint8_t *text, size_t n,
+                        struct unicode_buffer *out, struct unicode_buffer *spare, struct err *e) {
+    out->n = 0;
+    if (t->n_normal == 0)
+        return unicode_buffer_add(out, text, n, e);
+    for (int i = 0; i < t->n_normal; i++) {
+        // The last step writes `out`, each reads what the one before it wrote.
+        struct unicode_buffer *to = (t->n_normal - i) % 2 ? out : spare;
+        to->n = 0;
+        TRY(apply(&t->normal[i], to, text, n, e));
+        text = to->data ? to->data : (const uint8_t *)"";
+        n = to->n;
+    }
+    return 0;
+}
