@@ -11,7 +11,7 @@ GENERATOR  := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 # Configures a folder once; after that CMake sees for itself when it has to do so again.
 configure = test -f $(1)/CMakeCache.txt || cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS)
 
-.PHONY: all cuda demo test test-long deps asan release-build asan-build bench docs format install clean help
+.PHONY: all cuda demo test test-long deps asan fuzz coverage release-build asan-build bench docs format install clean help
 
 # Prerequisites are steps, in order; CMake runs the build itself in parallel.
 .NOTPARALLEL:
@@ -34,6 +34,12 @@ deps: ## install the packages that are missing (as root), or print the one line 
 
 asan: asan-build ## build with ASan and UBSan and run the unit tests
 	@ctest --test-dir $(BUILD_ASAN) --output-on-failure -j $(JOBS) -L unit
+
+fuzz: ## fuzz every parser for SECONDS (60) each; needs clang
+	@JOBS=$(JOBS) scripts/fuzz.sh all $(or $(SECONDS),60)
+
+coverage: ## line coverage of the parsers, from their tests and the fuzz seeds
+	@JOBS=$(JOBS) scripts/coverage.sh
 
 release-build:
 	@$(call configure,$(BUILD),-DCMAKE_BUILD_TYPE=Release)
@@ -73,7 +79,7 @@ install: release-build ## install into PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean: ## remove the build folders
-	rm -rf $(BUILD) $(BUILD_ASAN)
+	rm -rf $(BUILD) $(BUILD_ASAN) build-fuzz build-coverage
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'

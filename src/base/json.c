@@ -49,7 +49,8 @@ static int fail_at(struct json_reader *r, const char *where, int code, const cha
     char sentence[ERR_TEXT_BYTES / 2];
     if (vsnprintf(sentence, sizeof sentence, format, args) < 0)
         sentence[0] = '\0';
-    return err_set(r->e, code, "%s: line %zu, column %zu (byte %zu): %s", r->name, line, column,
+    // A path of any length must not push the reason out of the message.
+    return err_set(r->e, code, "%.400s: line %zu, column %zu (byte %zu): %s", r->name, line, column,
                    (size_t)(where - r->text), sentence);
 }
 

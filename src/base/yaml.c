@@ -27,10 +27,18 @@ struct walk {
     char key[KEY_MAX_BYTES];    // dotted path so far
     size_t ends[DEPTH_MAX + 1]; // length of the path of each open mapping
     int depth;
+    bool flow;       // the outermost mapping is written { ... }: it cannot be cut unseen
+    bool last_empty; // the last setting read has nothing behind its colon
 };
 
 static int line_of(yaml_mark_t mark) {
     return mark.line < 1000000000 ? (int)mark.line + 1 : 0;
+}
+
+// C0, DEL and C1 (two bytes in UTF-8): what would act on a terminal instead of being shown.
+static bool is_control(const char *p) {
+    unsigned char c = (unsigned char)p[0], next = (unsigned char)p[c != '\0'];
+    return c < 0x20 || c == 0x7F || (c == 0xC2 && next >= 0x80 && next <= 0x9F);
 }
 
 static int fail_event(struct walk *w, const yaml_event_t *event, const char *format, ...)
@@ -43,12 +51,18 @@ static int fail_event(struct walk *w, const yaml_event_t *event, const char *for
     if (vsnprintf(sentence, sizeof sentence, format, args) < 0)
         sentence[0] = '\0';
     va_end(args);
-    return err_set(w->e, ERR_FORMAT, "%s: line %d: %s", w->name, line_of(event->start_mark),
+    for (char *p = sentence; *p; p++) // it may quote the file: a tag, a key
+        if (is_control(p)) {
+            if ((unsigned char)*p == 0xC2)
+                p[1] = '?';
+            *p = '?';
+        }
+    return err_set(w->e, ERR_FORMAT, "%.400s: line %d: %s", w->name, line_of(event->start_mark),
                    sentence);
 }
 
 static int fail_memory(struct walk *w) {
-    return err_set(w->e, ERR_MEMORY, "%s: no memory for its settings", w->name);
+    return err_set(w->e, ERR_MEMORY, "%.400s: no memory for its settings", w->name);
 }
 
 // The next event; the caller deletes it. On failure there is none to delete.
@@ -60,8 +74,9 @@ static int next_event(struct walk *w, yaml_event_t *event) {
         return fail_memory(w);
     const char *problem = p->problem ? p->problem : "the text is not YAML";
     if (p->error == YAML_READER_ERROR)
-        return err_set(w->e, ERR_FORMAT, "%s: byte %zu: %s", w->name, p->problem_offset, problem);
-    return err_set(w->e, ERR_FORMAT, "%s: line %d, column %zu: %s%s%s", w->name,
+        return err_set(w->e, ERR_FORMAT, "%.400s: byte %zu: %s", w->name, p->problem_offset,
+                       problem);
+    return err_set(w->e, ERR_FORMAT, "%.400s: line %d, column %zu: %s%s%s", w->name,
                    line_of(p->problem_mark), p->problem_mark.column + 1, problem,
                    p->context ? " " : "", p->context ? p->context : "");
 }
@@ -95,6 +110,16 @@ static int check_plain(struct walk *w, const yaml_event_t *event) {
     return 0;
 }
 
+// A value that a cut at the end of a line would shorten without a trace.
+static int check_whole(struct walk *w, const yaml_event_t *event) {
+    yaml_scalar_style_t style = event->data.scalar.style;
+    if (style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE)
+        return fail_event(w, event, "a block of text (| or >) is not accepted: write it in quotes");
+    if (style == YAML_PLAIN_SCALAR_STYLE && event->start_mark.line != event->end_mark.line)
+        return fail_event(w, event, "a value goes on in the next line: write it in quotes");
+    return 0;
+}
+
 static int add_entry(struct walk *w, const yaml_event_t *key_event, const char *value) {
     for (size_t i = 0; i < w->count; i++)
         if (strcmp(w->entries[i].key, w->key) == 0)
@@ -122,8 +147,12 @@ static int join_item(struct walk *w, const yaml_event_t *event, struct joined *j
     TRY(check_plain(w, event));
     if (event->type != YAML_SCALAR_EVENT)
         return fail_event(w, event, "'%s' may list plain values only", w->key);
+    TRY(check_whole(w, event));
     const yaml_char_t *item = event->data.scalar.value;
     size_t n = event->data.scalar.length;
+    // Its value may stand on the next line, so what was cut off there would look like an empty item.
+    if (n == 0 && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
+        return fail_event(w, event, "an item of '%s' has no value; '' is an empty one", w->key);
     // The list becomes one comma-separated value: the comma would look like two items.
     if (memchr(item, ',', n))
         return fail_event(w, event, "an item of '%s' contains a comma", w->key);
@@ -170,6 +199,9 @@ static int set_key(struct walk *w, const yaml_event_t *event) {
     size_t n = event->data.scalar.length, at = w->ends[w->depth];
     if (n == 0)
         return fail_event(w, event, "a key is empty");
+    for (size_t i = 0; i < n; i++)
+        if (is_control(part + i))
+            return fail_event(w, event, "the key '%.40s' has a control character", part);
     if (at + n + 2 > KEY_MAX_BYTES)
         return fail_event(w, event, "the key '%.40s...' is longer than %d characters", part,
                           KEY_MAX_BYTES - 2);
@@ -202,8 +234,13 @@ static int read_mappings(struct walk *w) {
             return rc;
         }
         rc = check_plain(w, &value);
+        w->last_empty = false;
         if (rc == 0 && value.type == YAML_SCALAR_EVENT) {
-            rc = add_entry(w, &key, (const char *)value.data.scalar.value);
+            w->last_empty =
+                value.data.scalar.style == YAML_PLAIN_SCALAR_STYLE && value.data.scalar.length == 0;
+            rc = check_whole(w, &value);
+            if (rc == 0)
+                rc = add_entry(w, &key, (const char *)value.data.scalar.value);
         } else if (rc == 0 && value.type == YAML_SEQUENCE_START_EVENT) {
             rc = read_sequence(w, &key);
         } else if (rc == 0 && w->depth == DEPTH_MAX) {
@@ -231,6 +268,8 @@ static int read_stream(struct walk *w) {
         else if (rc == 0 && (type == YAML_SEQUENCE_START_EVENT ||
                              (type == YAML_SCALAR_EVENT && event.data.scalar.length > 0)))
             rc = fail_event(w, &event, "expected settings of the form 'key: value'");
+        if (type == YAML_MAPPING_START_EVENT)
+            w->flow = event.data.mapping_start.style == YAML_FLOW_MAPPING_STYLE;
         yaml_event_delete(&event);
         TRY(rc);
         if (type == YAML_STREAM_END_EVENT)
@@ -243,6 +282,26 @@ static int read_stream(struct walk *w) {
             TRY(read_mappings(w));
         }
     }
+}
+
+// What reads well but may be the beginning of something longer is refused: a run with half its
+// settings is worse than none.
+static int check_end(const struct walk *w, const char *text, size_t bytes) {
+    if (w->count == 0)
+        return 0;
+    const struct yaml_entry *last = &w->entries[w->count - 1];
+    if (w->last_empty)
+        return err_set(
+            w->e, ERR_FORMAT,
+            "%.400s: line %d: the text ends after '%s:', as if cut off; write \"\" for an "
+            "empty value",
+            w->name, last->line, last->key);
+    if (!w->flow && text[bytes - 1] != '\n' && text[bytes - 1] != '\r')
+        return err_set(w->e, ERR_FORMAT,
+                       "%.400s: byte %zu: the last line ('%s') does not end with a newline, as if "
+                       "cut off: add one",
+                       w->name, bytes, last->key);
+    return 0;
 }
 
 int yaml_read_text(const char *name, const char *text, size_t bytes, struct region *r,
@@ -260,6 +319,8 @@ int yaml_read_text(const char *name, const char *text, size_t bytes, struct regi
     yaml_parser_set_input_string(&parser, (const unsigned char *)(bytes ? text : ""), bytes);
     int rc = read_stream(&w);
     yaml_parser_delete(&parser);
+    if (rc == 0)
+        rc = check_end(&w, text, bytes);
     if (rc)
         return rc;
     *entries = w.entries;

@@ -106,9 +106,9 @@ static int read_array(struct json_reader *r, struct value *v) {
         const char *text = NULL;
         if (type == JSON_NUMBER && first) {
             TRY(json_read_double(r, &v->number));
-        } else if (type == JSON_STRING) {
+        } else if (type == JSON_STRING && v->text == NULL) { // later ones would only take memory
             TRY(json_read_string(r, &text, NULL));
-            if (v->text == NULL && strcmp(text, "full_attention") != 0)
+            if (strcmp(text, "full_attention") != 0)
                 v->text = text;
         } else {
             TRY(json_skip(r));

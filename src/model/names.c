@@ -35,9 +35,8 @@ static int collide(struct err *e) {
         PROBE_LIMIT);
 }
 
-static int grow(struct names *t, struct err *e) {
-    struct names bigger = {.capacity = t->capacity != 0 ? t->capacity * 2 : FIRST_CAPACITY,
-                           .count = t->count};
+static int grow(struct names *t, size_t capacity, struct err *e) {
+    struct names bigger = {.capacity = capacity, .count = t->count};
     bigger.slots = calloc(bigger.capacity, sizeof *bigger.slots);
     if (bigger.slots == NULL)
         return err_set(e, ERR_MEMORY, "no memory for a table of %zu names", bigger.capacity);
@@ -58,9 +57,16 @@ static int grow(struct names *t, struct err *e) {
     return 0;
 }
 
+int names_reserve(struct names *t, size_t count, struct err *e) {
+    size_t capacity = FIRST_CAPACITY;
+    while (capacity / 2 <= count)
+        capacity *= 2;
+    return capacity > t->capacity ? grow(t, capacity, e) : 0;
+}
+
 int names_put(struct names *t, const char *name, uint32_t value, bool *fresh, struct err *e) {
     if (t->count * 2 >= t->capacity)
-        TRY(grow(t, e));
+        TRY(grow(t, t->capacity != 0 ? t->capacity * 2 : FIRST_CAPACITY, e));
     uint64_t hash = hash_u64(name, strlen(name));
     struct names_slot *slot = slot_of(t, name, hash);
     if (slot == NULL)

@@ -28,6 +28,9 @@ struct names {
 // Adds name -> value, or leaves the table as it is and sets *fresh to false when the name is
 // already there.
 int names_put(struct names *t, const char *name, uint32_t value, bool *fresh, struct err *e);
+// Room for `count` names in an empty table, taken at once: growing by doubling would hold the old and
+// the new table together, and what a file can make us take is bounded.
+int names_reserve(struct names *t, size_t count, struct err *e);
 bool names_find(const struct names *t, const char *name, uint32_t *value);
 void names_free(struct names *t);
 

@@ -4,7 +4,9 @@
 // After safetensors_open returns 0 the ranges of all tensors tile the data exactly (sorted, from 0
 // to the end, no hole, no overlap), each range has the size its shape and type say, and names are
 // unique: reading needs no further check of the file's claims. Memory is bounded by the header,
-// which is itself bounded by the file: nothing is allocated by a number the file only claims.
+// which is itself bounded by the file: nothing is allocated by a number the file only claims, and
+// all that is held at once stays below 16 MiB and four times the header. For that the header's text
+// is given back before the names are indexed.
 #include "model/safetensors.h"
 #include "model/names.h"
 
@@ -28,6 +30,7 @@ enum {
     HEADER_MAX_BYTES = 100000000, // the format's own limit
     NAME_MAX_BYTES = 4096,
     TENSORS_MAX = 1000000, // the largest published models have about 100,000
+    TENSOR_MIN_BYTES = 50, // "a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}
     SCRATCH_BYTES = 1 << 20,
     CONVERT_BYTES = 64 << 10, // of the file's type, on the stack, per read
 };
@@ -187,6 +190,9 @@ static int add_entry(struct json_reader *r, struct safetensors *st,
         return json_fail(r, ERR_FORMAT, "the file has more than %d tensors", TENSORS_MAX);
     if (st->count == st->capacity) {
         size_t wider = st->capacity + st->capacity / 2 + 16;
+        size_t most = st->count + 1 + (size_t)(r->end - r->at) / TENSOR_MIN_BYTES;
+        if (wider > most) // the rest of the header cannot describe more
+            wider = most;
         void *p = realloc(st->entries, wider * sizeof *st->entries);
         if (p == NULL)
             return json_fail(r, ERR_MEMORY, "no memory for %zu tensor descriptions", wider);
@@ -286,18 +292,17 @@ static int check_tiling(const struct safetensors *st, struct err *e) {
 
 static int index_names(struct safetensors *st, struct err *e) {
     char quoted[NAMES_QUOTE_BYTES];
-    for (size_t i = 0; i < st->count; i++) {
+    int rc = names_reserve(&st->names, st->count, e);
+    for (size_t i = 0; rc == 0 && i < st->count; i++) {
         bool fresh;
-        int rc = names_put(&st->names, st->entries[i].name, (uint32_t)i, &fresh, e);
+        rc = names_put(&st->names, st->entries[i].name, (uint32_t)i, &fresh, e);
         if (rc == 0 && !fresh)
             rc = err_set(e, ERR_FORMAT, "tensor %s is there twice",
                          names_quote(quoted, st->entries[i].name));
-        if (rc != 0) {
-            err_context(e, "%s", st->path);
-            return rc;
-        }
     }
-    return 0;
+    if (rc != 0)
+        err_context(e, "%s", st->path);
+    return rc;
 }
 
 static int parse_header(struct safetensors *st, const char *text, size_t bytes, struct err *e) {
@@ -306,16 +311,18 @@ static int parse_header(struct safetensors *st, const char *text, size_t bytes, 
     json_reader_init(&r, st->path, text, bytes, &scratch, e);
     int rc = read_members(&r, st, &scratch);
     region_free(&scratch);
-    TRY(rc);
-    TRY(index_names(st,
-                    e)); // before sorting: a file with twice the same tensor should hear that, not
-                         // of an overlap
+    return rc;
+}
+
+static int check_together(struct safetensors *st, struct err *e) {
+    // Before sorting: a file with twice the same tensor should hear that, not of an overlap.
+    TRY(index_names(st, e));
     bool sorted = true;
     for (size_t i = 1; sorted && i < st->count; i++)
         sorted = by_begin(&st->entries[i - 1], &st->entries[i]) <= 0;
     if (!sorted) {
-        qsort(st->entries, st->count, sizeof *st->entries, by_begin);
         names_free(&st->names);
+        qsort(st->entries, st->count, sizeof *st->entries, by_begin);
         TRY(index_names(st, e));
     }
     return check_tiling(st, e);
@@ -346,7 +353,7 @@ static int read_at(const struct safetensors *st, void *out, size_t bytes, uint64
     return 0;
 }
 
-static int refuse_pickle(const char *path, struct err *e) {
+int safetensors_refuse_pickle(const char *path, struct err *e) {
     static const char *const endings[] = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot != NULL && i < sizeof endings / sizeof endings[0]; i++)
@@ -401,12 +408,12 @@ static int load_header(struct safetensors *st, struct err *e) {
     if (rc == 0)
         rc = parse_header(st, text, (size_t)n, e);
     free(text);
-    return rc;
+    return rc != 0 ? rc : check_together(st, e);
 }
 
 int safetensors_open(struct safetensors **out, const char *path, struct err *e) {
     *out = NULL;
-    TRY(refuse_pickle(path, e));
+    TRY(safetensors_refuse_pickle(path, e));
     struct safetensors *st = calloc(1, sizeof *st);
     if (st == NULL)
         return err_set(e, ERR_MEMORY, "no memory to open '%s'", path);

@@ -28,6 +28,10 @@ struct safetensors_entry {
 
 struct safetensors; // one open file
 
+// ERR_UNSUPPORTED, naming safetensors, when the path ends as pickle files do (.bin, .pt, ...);
+// whether there is such a file does not matter.
+int safetensors_refuse_pickle(const char *path, struct err *e);
+
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
 void safetensors_close(struct safetensors *st);
 size_t safetensors_count(const struct safetensors *st);

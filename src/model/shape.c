@@ -4,6 +4,7 @@
 // one of the four families.
 #include "model/shape.h"
 #include "model/family.h"
+#include "model/safetensors.h"
 
 #include "base/checked.h"
 #include "base/file.h"
@@ -192,6 +193,7 @@ int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_
     if (is_dir != NULL)
         *is_dir = dir;
     if (!dir) {
+        TRY(safetensors_refuse_pickle(name_or_dir, e));
         if (strchr(name_or_dir, '/') != NULL)
             return err_set(e, ERR_IO, "model folder '%.300s' does not exist or is not a folder",
                            name_or_dir);

@@ -4,7 +4,8 @@
 // model.safetensors.index.json names. The index is hostile: it chooses which files are opened, so
 // its values must be plain file names that resolve inside the folder, and what it says of each
 // tensor is compared with what the shards hold. After weights_open returns 0 every name belongs to
-// exactly one shard.
+// exactly one shard. Memory stays below 16 MiB and four times the index (besides what each shard
+// takes, see safetensors.c): the text is given back before names are compared.
 #include "model/names.h"
 #include "model/safetensors.h"
 
@@ -23,6 +24,8 @@ enum {
     INDEX_TENSORS_MAX = 1000000,
     SHARDS_MAX = 10000,
     FILE_NAME_MAX = 255,
+    LISTED_MIN_BYTES = 20, // "a":".safetensors",
+    SCRATCH_BYTES = 1 << 20,
 };
 
 static const char single_name[] = "model.safetensors";
@@ -45,8 +48,8 @@ struct weights {
 // What the index says, while it is being compared.
 struct index {
     char path[PATH_MAX];
-    struct region strings;
-    struct names files, tensors; // file -> shard, tensor -> position in listed
+    struct region strings; // tensor names; each file name is kept once, with the shards
+    struct names files;    // -> shard
     struct listed {
         const char *tensor;
         uint32_t shard;
@@ -87,7 +90,8 @@ struct found {
 };
 
 static int note_file(void *arg, const char *name) {
-    static const char *const pickles[] = {".bin", ".pt", ".pth", ".pkl", ".ckpt"};
+    static const char *const pickles[] = {".bin",    ".pt",   ".pth",           ".pkl",
+                                          ".pickle", ".ckpt", ".bin.index.json"};
     struct found *f = arg;
     if (f->tensors[0] == '\0' && ends_with(name, ".safetensors"))
         snprintf(f->tensors, sizeof f->tensors, "%s", name);
@@ -134,7 +138,6 @@ static int check_file_name(struct json_reader *r, const char *file) {
 
 static int add_listed(struct json_reader *r, struct weights *w, struct index *x, const char *tensor,
                       const char *file) {
-    char quoted[NAMES_QUOTE_BYTES];
     uint32_t shard = (uint32_t)w->shard_count;
     bool fresh;
     TRY(check_file_name(r, file));
@@ -147,37 +150,36 @@ static int add_listed(struct json_reader *r, struct weights *w, struct index *x,
     if (x->count == INDEX_TENSORS_MAX)
         return json_fail(r, ERR_FORMAT, "the index names more than %d tensors", INDEX_TENSORS_MAX);
     if (x->count == x->capacity) {
-        size_t wider = x->capacity * 2 + 64;
+        size_t wider = x->capacity + x->capacity / 2 + 64;
+        size_t most = x->count + 1 + (size_t)(r->end - r->at) / LISTED_MIN_BYTES;
+        if (wider > most) // the rest of the text cannot list more
+            wider = most;
         void *p = realloc(x->listed, wider * sizeof *x->listed);
         if (p == NULL)
             return json_fail(r, ERR_MEMORY, "no memory for %zu names", wider);
         x->listed = p;
         x->capacity = wider;
     }
-    TRY(r->rc = put_name(&x->tensors, tensor, (uint32_t)x->count, &fresh, x->path, r->e));
-    if (!fresh)
-        return json_fail(r, ERR_FORMAT, "tensor %s is listed twice", names_quote(quoted, tensor));
     x->listed[x->count++] = (struct listed){tensor, shard};
     return 0;
 }
 
 static int read_weight_map(struct json_reader *r, struct weights *w, struct index *x) {
     const char *tensor, *file;
-    struct region scratch = {0};
+    struct region *scratch = r->strings;
     int rc = json_enter_object(r);
     while (rc == 0) {
-        r->strings = &x->strings; // tensor names are kept, file names only once each
+        r->strings = &x->strings;
         if (!json_next_key(r, &tensor))
             break;
-        r->strings = &scratch;
+        r->strings = scratch;
         rc = json_read_string(r, &file, NULL);
         if (rc == 0)
             rc = add_listed(r, w, x, tensor, file);
-        if (scratch.bytes > 1 << 20)
-            region_free(&scratch);
+        if (scratch->bytes > SCRATCH_BYTES)
+            region_free(scratch);
     }
-    region_free(&scratch);
-    r->strings = &x->strings;
+    r->strings = scratch;
     return rc != 0 ? rc : r->rc;
 }
 
@@ -187,7 +189,10 @@ static int read_index_metadata(struct json_reader *r, struct index *x) {
         return json_skip(r);
     TRY(json_enter_object(r));
     while (json_next_key(r, &key)) {
-        if (strcmp(key, "total_size") != 0) {
+        bool total = strcmp(key, "total_size") == 0;
+        if (r->strings->bytes > SCRATCH_BYTES)
+            region_free(r->strings);
+        if (!total) {
             TRY(json_skip(r));
             continue;
         }
@@ -209,23 +214,42 @@ static int read_members(struct json_reader *r, struct weights *w, struct index *
             return json_fail(r, ERR_FORMAT, "\"%s\" is given twice", key);
         has_map = has_map || map;
         has_metadata = has_metadata || metadata;
+        if (r->strings->bytes > SCRATCH_BYTES)
+            region_free(r->strings);
         TRY(map ? read_weight_map(r, w, x) : metadata ? read_index_metadata(r, x) : json_skip(r));
     }
     TRY(json_finish(r));
     if (x->count == 0)
-        return err_set(r->e, ERR_FORMAT, "%s: \"weight_map\" is missing or empty", x->path);
+        return err_set(r->e, ERR_FORMAT, "%.400s: \"weight_map\" is missing or empty", x->path);
     return 0;
+}
+
+static int check_unique(const struct index *x, struct err *e) {
+    char quoted[NAMES_QUOTE_BYTES];
+    struct names tensors = {0};
+    int rc = names_reserve(&tensors, x->count, e);
+    for (size_t i = 0; rc == 0 && i < x->count; i++) {
+        bool fresh;
+        rc = put_name(&tensors, x->listed[i].tensor, (uint32_t)i, &fresh, x->path, e);
+        if (rc == 0 && !fresh)
+            rc = err_set(e, ERR_FORMAT, "%.400s: \"weight_map\" lists the tensor %s twice", x->path,
+                         names_quote(quoted, x->listed[i].tensor));
+    }
+    names_free(&tensors);
+    return rc;
 }
 
 static int read_index(struct weights *w, struct index *x, struct err *e) {
     char *text;
     size_t bytes;
     struct json_reader r;
+    struct region scratch = {0};
     TRY(file_read_all(x->path, INDEX_MAX_BYTES, &text, &bytes, e));
-    json_reader_init(&r, x->path, text, bytes, &x->strings, e);
+    json_reader_init(&r, x->path, text, bytes, &scratch, e);
     int rc = read_members(&r, w, x);
+    region_free(&scratch);
     free(text);
-    return rc;
+    return rc != 0 ? rc : check_unique(x, e);
 }
 
 // ---- opening what it names ----
@@ -304,7 +328,8 @@ static int check_listed(const struct weights *w, const struct index *x, struct e
         if (t == NULL)
             return err_set(e, ERR_FORMAT, "%.400s: tensor %s should be in %.64s, but is not",
                            x->path, names_quote(quoted, x->listed[i].tensor), s->file);
-        total += t->bytes; // cannot wrap: distinct ranges of files
+        if (!checked_add_u64(total, t->bytes, &total)) // sparse files can be that long
+            return err_set(e, ERR_FORMAT, "%.400s: the tensors have more than 2^64 bytes", x->path);
     }
     if (x->has_total && (x->total_bytes < 0 || (uint64_t)x->total_bytes != total))
         return err_set(e, ERR_FORMAT,
@@ -322,6 +347,7 @@ static int open_shards(struct weights *w, const struct index *x, struct err *e) 
         if (w->count > UINT32_MAX)
             return err_set(e, ERR_FORMAT, "%.400s: the shards hold too many tensors", x->path);
     }
+    TRY(names_reserve(&w->names, w->count, e));
     for (size_t i = 0; i < w->shard_count; i++)
         TRY(index_shard(w, &w->shards[i], e));
     return check_listed(w, x, e);
@@ -335,7 +361,6 @@ static int open_index(struct weights *w, struct err *e) {
     if (rc == 0)
         rc = open_shards(w, &x, e);
     names_free(&x.files);
-    names_free(&x.tensors);
     region_free(&x.strings);
     free(x.listed);
     return rc;

@@ -17,6 +17,9 @@
 static const size_t HASH_AT = sizeof OPENING - 1;          // where the digits begin
 static const size_t REST_AT = sizeof OPENING - 1 + 32 + 2; // after the digits and ",
 enum { HASH_DIGITS = HASH_TEXT_BYTES - 1, STEPS_MOST = 1000000000 };
+// Samples, tokens, bytes: more than any run reaches, and far enough from 2^63 that a run that goes on
+// from there can count on and be saved again.
+static const int64_t COUNT_MOST = INT64_C(1) << 60;
 
 static const char *const file_names[MANIFEST_FILES] = {
 #define X(id, name) [id] = name,
@@ -148,8 +151,17 @@ static int read_count(struct json_reader *r, int64_t most, int64_t *out) {
 
 static int read_u64(struct json_reader *r, uint64_t *out) {
     int64_t x = 0;
-    TRY(read_count(r, INT64_MAX, &x));
+    TRY(read_count(r, COUNT_MOST, &x));
     *out = (uint64_t)x;
+    return 0;
+}
+
+// Whether it suits the run is loss_scale_valid's to say; here, that it is one.
+static int read_scale(struct json_reader *r, double *out) {
+    TRY(json_read_double(r, out));
+    if (!(*out >= 0 && *out <= SCALE_MOST))
+        return json_fail(r, ERR_FORMAT, "a loss scale of %g is not accepted; 0 to %g are", *out,
+                         SCALE_MOST);
     return 0;
 }
 
@@ -171,9 +183,19 @@ static int read_format(struct json_reader *r) {
     return 0;
 }
 
+// Texts that are shown to people: a control character (C0, DEL, or C1, which is two bytes in UTF-8)
+// would act on their terminal.
+static int read_text(struct json_reader *r, const char **out) {
+    TRY(json_read_string(r, out, NULL));
+    for (const unsigned char *p = (const unsigned char *)*out; *p != '\0'; p++)
+        if (*p < 0x20 || *p == 0x7F || (*p == 0xC2 && p[1] < 0xA0))
+            return json_fail(r, ERR_FORMAT, "a text with a control character is not accepted");
+    return 0;
+}
+
 static int read_model(struct json_reader *r, struct manifest *m) {
     const char *text;
-    TRY(json_read_string(r, &text, NULL));
+    TRY(read_text(r, &text));
     if (strlen(text) >= sizeof m->model)
         return json_fail(r, ERR_FORMAT, "the model's description is longer than %zu bytes",
                          sizeof m->model - 1);
@@ -229,7 +251,7 @@ static int read_knobs(struct json_reader *r, struct manifest *m) {
     TRY(json_enter_object(r));
     while (json_next_key(r, &name)) {
         int id = knob_find(name);
-        TRY(json_read_string(r, &value, NULL));
+        TRY(read_text(r, &value));
         if (id < 0) // of another version of haggle
             continue;
         if (m->knobs[id] != NULL)
@@ -280,7 +302,7 @@ static int read_member(struct json_reader *r, struct manifest *m, enum member wh
     case HAS_VERSION:
         return read_version(r);
     case HAS_TOOL:
-        return json_read_string(r, &m->tool, NULL);
+        return read_text(r, &m->tool);
     case HAS_STEP:
         return read_count(r, STEPS_MOST, &m->state.step);
     case HAS_POSITION:
@@ -294,7 +316,7 @@ static int read_member(struct json_reader *r, struct manifest *m, enum member wh
     case HAS_EMPTY:
         return read_count(r, STEPS_MOST, &m->state.empty_steps);
     case HAS_SCALE:
-        return json_read_double(r, &m->state.scale.value);
+        return read_scale(r, &m->state.scale.value);
     case HAS_SCALE_STEPS:
         return read_count(r, STEPS_MOST, &m->state.scale.good_steps);
     case HAS_DATASET:
@@ -335,9 +357,9 @@ static int read_members(struct json_reader *r, struct manifest *m) {
     TRY(json_finish(r));
     for (int i = 0; i < MEMBERS; i++)
         if (!seen[i])
-            return err_set(r->e, ERR_FORMAT, "%s lacks \"%s\"", r->name, member_names[i]);
+            return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, member_names[i]);
     if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
-        return err_set(r->e, ERR_FORMAT, "%s counts more skipped steps than steps", r->name);
+        return err_set(r->e, ERR_FORMAT, "%.400s counts more skipped steps than steps", r->name);
     return 0;
 }
 

@@ -1,0 +1,119 @@
+// readers.c - see readers.h.
+#include "readers.h"
+
+#include "heap.h"
+#include "model/scratch.h"
+
+#include "base/hash.h"
+#include "knob/knob.h"
+#include "model/safetensors.h"
+#include "model/shape.h"
+#include "train/manifest.h"
+
+static int read_safetensors(const char *path, struct err *e) {
+    struct safetensors *st;
+    char out[256];
+    TRY(safetensors_open(&st, path, e));
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < safetensors_count(st); i++) {
+        const struct safetensors_entry *t = safetensors_at(st, i);
+        if (t->dtype != DTYPE_COUNT)
+            rc = safetensors_read(st, t, 0, t->elements < 32 ? t->elements : 32, out, t->dtype, e);
+    }
+    safetensors_close(st);
+    return rc;
+}
+
+static int read_index(const char *dir, struct err *e) {
+    struct weights *w;
+    TRY(weights_open(&w, dir, e));
+    weights_close(w);
+    return 0;
+}
+
+static int read_config(const char *path, struct err *e) {
+    struct model_shape s;
+    return model_shape_read_config(&s, path, e);
+}
+
+static int read_manifest(const char *path, struct err *e) {
+    struct manifest m;
+    int rc = manifest_read(&m, path, e);
+    manifest_free(&m);
+    return rc;
+}
+
+static int read_recipe(const char *path, struct err *e) {
+    struct knobs k;
+    knobs_init(&k);
+    return knobs_load_recipe(&k, path, e);
+}
+
+const struct reader readers[READERS] = {
+    [READ_SAFETENSORS] = {"safetensors", "t.safetensors", 0, read_safetensors},
+    [READ_INDEX] = {"index", "model.safetensors.index.json", 1, read_index},
+    [READ_CONFIG] = {"config", "config.json", 0, read_config},
+    [READ_MANIFEST] = {"manifest", "manifest.json", 0, read_manifest},
+    [READ_RECIPE] = {"recipe", "recipe.yaml", 0, read_recipe},
+};
+
+size_t reader_heap_limit(size_t file_bytes) {
+    return (16u << 20) + 4 * file_bytes;
+}
+
+int reader_run(const struct reader *r, const char *path, size_t file_bytes, struct err *e) {
+    err_clear(e);
+    heap_watch();
+    int rc = r->read(path, e);
+    size_t peak = heap_peak_bytes();
+    long blocks = heap_blocks();
+    if (peak > reader_heap_limit(file_bytes))
+        fail_msg("%s: %zu bytes on the heap for a file of %zu", r->name, peak, file_bytes);
+    if (blocks != 0)
+        fail_msg("%s: %ld blocks were not given back (%s)", r->name, blocks, e->text);
+    if (rc > 0 || (rc != 0 && (e->code != rc || e->text[0] == '\0')))
+        fail_msg("%s: refused with code %d (%d) and '%s'", r->name, rc, e->code, e->text);
+    for (const char *p = e->text; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            fail_msg("%s: the message has a control character: %s", r->name, e->text);
+    return rc;
+}
+
+size_t manifest_sample(const char *dir, char *out, size_t room) {
+    struct manifest m = {.state = {.step = 120,
+                                   .position = 960,
+                                   .tokens = 5,
+                                   .trained_tokens = 4,
+                                   .skipped_steps = 2,
+                                   .empty_steps = 1,
+                                   .scale = {.value = 1}},
+                         .seed = 1,
+                         .tool = "haggle",
+                         .model = "small \xc3\xa9"};
+    struct err e = {0};
+    char path[PATH_MAX], *text;
+    size_t bytes;
+    hash_of("data", 4, m.state.dataset);
+    hash_of("math", 4, m.math);
+    hash_of("model", 5, m.identity);
+    for (int i = 0; i < MANIFEST_FILES; i++) {
+        m.files[i].bytes = 10;
+        hash_of(&i, sizeof i, m.files[i].hash);
+    }
+    m.knobs[KNOB_seed] = "1";
+    snprintf(path, sizeof path, "%s/sample", dir);
+    assert_worked(manifest_write(&m, path, &e), &e);
+    assert_worked(file_read_all(path, room - 1, &text, &bytes, &e), &e);
+    memcpy(out, text, bytes + 1);
+    free(text);
+    return bytes;
+}
+
+void manifest_fix_hash(char *text, size_t bytes) {
+    enum { HASH_AT = sizeof "{\"hash\":\"" - 1, REST_AT = HASH_AT + 32 + 2 };
+    char hash[HASH_TEXT_BYTES];
+    if (bytes < REST_AT)
+        return;
+    hash_of(text + REST_AT, bytes - REST_AT, hash);
+    memcpy(text + HASH_AT, hash, HASH_TEXT_BYTES - 1);
+}

@@ -1,0 +1,122 @@
+// test_export_config.c - a config.json that goes out: every member kept, the two that must agree with
+// the weights set, nothing hostile copied.
+#include "model/export_config.h"
+
+#include "base/json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *edit(const char *text, enum model_family family, const char *dtype, bool floats) {
+    struct err e = {0};
+    char *out;
+    size_t bytes;
+    if (export_config_edit("config.json", text, strlen(text), family, dtype, floats, &out, &bytes,
+                           &e) != 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(strlen(out), bytes);
+    return out;
+}
+
+static void test_edits(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *dtype, *want;
+    } cases[] = {
+        // Nothing to change: the same bytes, odd spellings and all.
+        {"{ \"model_type\":\"llama\",\"rms_norm_eps\":1.0E-5, \"x\":[1,{\"dtype\":\"a\"}],\n"
+         "\"architectures\":[\"LlamaForCausalLM\"],\"torch_dtype\":\"bfloat16\"}\n",
+         "bfloat16",
+         "{ \"model_type\":\"llama\",\"rms_norm_eps\":1.0E-5, \"x\":[1,{\"dtype\":\"a\"}],\n"
+         "\"architectures\":[\"LlamaForCausalLM\"],\"torch_dtype\":\"bfloat16\"}\n"},
+        // Both spellings of the type; a member of the same name further inside is another.
+        {"{\"dtype\":\"float16\",\"torch_dtype\":null,\"architectures\":[\"LlamaForCausalLM\"],"
+         "\"x\":{\"dtype\":\"float16\"}}",
+         "float32",
+         "{\"dtype\":\"float32\",\"torch_dtype\":\"float32\",\"architectures\":["
+         "\"LlamaForCausalLM\"],\"x\":{\"dtype\":\"float16\"}}"},
+        // Left as it is when nothing was asked for.
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"dtype\":\"float16\"}", NULL,
+         "{\"architectures\":[\"LlamaForCausalLM\"],\"dtype\":\"float16\"}"},
+        // The base model's class, several, none: the weights are the causal model's.
+        {"{\"architectures\": [\"LlamaModel\"], \"a\": 1}", NULL,
+         "{\"architectures\": [\"LlamaForCausalLM\"], \"a\": 1}"},
+        {"{\"architectures\":[\"LlamaForCausalLM\",\"B\"],\"a\":1}", NULL,
+         "{\"architectures\":[\"LlamaForCausalLM\"],\"a\":1}"},
+        {"{\"architectures\":null,\"a\":1}", NULL,
+         "{\"architectures\":[\"LlamaForCausalLM\"],\"a\":1}"},
+        {"{\"a\": 1}", "bfloat16",
+         "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"torch_dtype\": \"bfloat16\",\"a\": "
+         "1}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *out = edit(cases[i].text, FAMILY_LLAMA, cases[i].dtype, false);
+        assert_string_equal(out, cases[i].want);
+        free(out);
+    }
+    char *out = edit("{\"architectures\":[\"GPT2Model\"]}", FAMILY_GPT2, NULL, false);
+    assert_string_equal(out, "{\"architectures\":[\"GPT2LMHeadModel\"]}");
+    free(out);
+}
+
+static void test_real_numbers(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":320,\"rope_theta\":10000,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":32,\"low_freq_factor\":1.5,"
+        "\"original_max_position_embeddings\":8192},\"attention_dropout\":0}";
+    char *out = edit(text, FAMILY_LLAMA, NULL, true);
+    assert_string_equal(
+        out, "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":320,\"rope_theta\":10000.0,"
+             "\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":32.0,\"low_freq_factor\":1.5,"
+             "\"original_max_position_embeddings\":8192},\"attention_dropout\":0.0}");
+    free(out);
+}
+
+static void test_generation(void **state) {
+    (void)state;
+    static const char text[] = "{\"model_type\":\"llama\",\"eos_token_id\":[128001, 128009],"
+                               "\"bos_token_id\":128000,\"pad_token_id\":null}";
+    struct err e = {0};
+    char *out;
+    size_t bytes;
+    assert_int_equal(export_config_generation("config.json", text, strlen(text), &out, &bytes, &e),
+                     0);
+    assert_string_equal(out, "{\n  \"_from_model_config\": true,\n  \"eos_token_id\": [128001, "
+                             "128009],\n  \"bos_token_id\": 128000\n}\n");
+    free(out);
+}
+
+static void test_every_prefix_is_refused(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"architectures\":[\"LlamaModel\"],\"dtype\":\"float16\",\"eos_token_id\":[1,2],\"x\":{"
+        "\"y\":[true,null,1e3,\"\\u00e9\"]}}";
+    for (size_t n = 0; n < strlen(text); n++) {
+        struct err e = {0};
+        char *out;
+        size_t bytes;
+        int rc = export_config_edit("config.json", text, n, FAMILY_LLAMA, "float32", true, &out,
+                                    &bytes, &e);
+        assert_int_equal(rc, ERR_FORMAT);
+        assert_null(out);
+        assert_non_null(strstr(e.text, "config.json"));
+        rc = export_config_generation("config.json", text, n, &out, &bytes, &e);
+        assert_int_equal(rc, ERR_FORMAT);
+        assert_null(out);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_real_numbers),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_every_prefix_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
