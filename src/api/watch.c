@@ -219,11 +219,14 @@ static int on_step(void *arg, const struct train_step *s, struct err *e) {
 static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     struct watch *w = arg;
     (void)e;
-    char took[TEXT_UNIT_BYTES];
+    char took[TEXT_UNIT_BYTES], p50[TEXT_UNIT_BYTES], p99[TEXT_UNIT_BYTES];
     if (w->validations++ == 0)
         w->validation_first = v->loss;
-    log_put(w->log, LOG_INFO, "step %lld  validation loss %.4g  (%lld batches, %s%s)",
+    log_put(w->log, LOG_INFO,
+            "step %lld  validation loss %.4g  (%lld batches, p50 %s, p99 %s, %s in all%s)",
             (long long)v->step, v->loss, (long long)v->batches,
+            text_duration(p50, 1e-9 * v->batch_p50.value),
+            text_duration(p99, 1e-9 * v->batch_p99.value),
             text_duration(took, 1e-9 * (double)v->total_ns), v->complete ? "" : ", cut short");
     struct err lost = {0};
     if (w->has_board && tensorboard_put(&w->board, "eval/loss", v->step, v->loss, &lost) != 0)
@@ -272,6 +275,21 @@ static void on_message(void *arg, enum log_level level, const char *text) {
     log_put(w->log, level, "%s", text);
 }
 
+void watch_show_progress(struct log *log, const struct shard_progress *p) {
+    char line[256], tokens[TEXT_UNIT_BYTES];
+    const char *name = strrchr(p->path, '/');
+    const double share = p->of_bytes > 0 ? 100 * (double)p->bytes / (double)p->of_bytes : 100;
+    snprintf(line, sizeof line, "tokenizing %.100s  %.0f %%  %s tokens  %.1f MB/s",
+             name != NULL ? name + 1 : p->path, share, text_count(tokens, (double)p->tokens),
+             p->seconds > 0 ? 1e-6 * (double)p->bytes / p->seconds : 0);
+    log_live(log, line);
+}
+
+static void on_progress(void *arg, const struct shard_progress *p) {
+    struct watch *w = arg;
+    watch_show_progress(w->log, p);
+}
+
 static void on_end(void *arg, const struct train_result *r) {
     struct watch *w = arg;
     if (r->steps_run > 0)
@@ -285,5 +303,6 @@ struct train_observer watch_observer(struct watch *w) {
                                    .on_eval = on_eval,
                                    .on_save = on_save,
                                    .on_message = on_message,
+                                   .on_progress = on_progress,
                                    .on_end = on_end};
 }

@@ -32,5 +32,7 @@ struct watch {
 void watch_init(struct watch *w, const struct knobs *k, struct log *log);
 struct train_observer watch_observer(struct watch *w);
 int watch_close(struct watch *w, struct err *e); // also after watch_init alone
+// The live line while data is tokenized (a terminal's only).
+void watch_show_progress(struct log *log, const struct shard_progress *p);
 
 #endif

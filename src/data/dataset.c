@@ -1,49 +1,30 @@
-// dataset.c - windows of tokens from documents: the arithmetic of samples, epochs and splits.
+// dataset.c - windows of tokens: the arithmetic of samples, epochs and pools, and the corpus.
 //
-// Both kinds of data are a stream  EOT d0 EOT d1 EOT d2 ...  of token ids. Because END_OF_TEXT both
+// The corpus in bytes is a stream  EOT d0 EOT d1 EOT d2 ...  of token ids. Because END_OF_TEXT both
 // opens a document and is the target of the last byte of the one before, targets are the stream one
-// later, and a document begins wherever END_OF_TEXT stands: window_finish needs nothing else.
-//
-// Text is one stream of known length; a window is found by division. The corpus' documents have
-// lengths that only making them tells, so its stream is cut in blocks of whole windows, each
-// starting with a document of its own: window i needs one block, which a reader keeps in its
-// scratch while it moves on. The last document of a block is cut short.
+// later, and a document begins wherever END_OF_TEXT stands. Its documents have lengths that only
+// making them tells, so the stream is cut in blocks of whole windows, each starting with a document
+// of its own: window i needs one block, which a reader keeps in its scratch while it moves on. The
+// last document of a block is cut short.
 #include "data/dataset.h"
+#include "data/dataset_impl.h"
 
 #include "base/rng.h"
-#include "base/text.h"
 #include "data/bytes.h"
 #include "data/corpus.h"
-#include "data/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint64_t SHUFFLE_STREAM = 0x73687566666c65;        // "shuffle"; the epoch is added
+static const uint64_t POOL_STREAMS = UINT64_C(1) << 57;         // and this for each pool
+static const uint64_t VALIDATION_STREAM = 0x76616c;             // "val"
 static const uint64_t VALIDATION_DOCUMENTS = UINT64_C(1) << 63; // corpus: first index of that split
 
 // 64 KiB of ids: stays in a core's L2, and the one cut document in it is a fraction of a percent.
 enum { BLOCK_TOKENS = 16384 };
 static const int64_t SEQ_MAX = 1 << 24;
-
-struct part { // of the text's stream
-    uint64_t begin, tokens, windows;
-};
-
-struct dataset {
-    bool synthetic;
-    uint64_t seed;
-    uint64_t seq;
-    // Text
-    struct text_files text;
-    uint64_t *starts; // [documents + 1]: place in the stream of each document's END_OF_TEXT
-    struct part parts[2];
-    // Corpus
-    uint64_t block_windows, block_documents;
-    char description[128];
-    char fingerprint[HASH_TEXT_BYTES];
-};
 
 struct scratch { // of a corpus reader
     uint64_t block;
@@ -52,47 +33,6 @@ struct scratch { // of a corpus reader
 };
 
 // ---------------------------------------------------------------- opening
-
-static uint64_t windows_of(uint64_t tokens, uint64_t seq) {
-    return (tokens + seq - 1) / seq;
-}
-
-static int open_text(struct dataset *d, const struct dataset_options *o, struct err *e) {
-    TRY(text_files_open(&d->text, o->paths, e));
-    const size_t n = d->text.count;
-    d->starts = malloc((n + 1) * sizeof *d->starts);
-    if (d->starts == NULL)
-        return err_set(e, ERR_MEMORY, "data: no memory for the index of %zu files", n);
-    d->starts[0] = 0;
-    for (size_t i = 0; i < n; i++)
-        d->starts[i + 1] = d->starts[i] + d->text.documents[i].bytes + 1;
-    const uint64_t total = d->starts[n];
-
-    // Validation is rounded up to one window: five percent of a short text would otherwise be too
-    // few.
-    uint64_t kept = 0;
-    if (o->validation_fraction > 0) {
-        kept = (uint64_t)(o->validation_fraction * (double)total);
-        kept = kept < d->seq ? d->seq : kept;
-    }
-    if (total < d->seq)
-        return err_set(e, ERR_USAGE,
-                       "%s: has %llu tokens, fewer than one window of seq=%llu; give more text or "
-                       "lower seq",
-                       o->paths, (unsigned long long)total, (unsigned long long)d->seq);
-    if (total - d->seq < kept)
-        return err_set(e, ERR_USAGE,
-                       "%s: has %llu tokens, too few for one training and one validation window of "
-                       "seq=%llu; give more text, lower seq or set data.val=0",
-                       o->paths, (unsigned long long)total, (unsigned long long)d->seq);
-    const uint64_t trained = total - kept;
-    d->parts[SPLIT_TRAIN] = (struct part){0, trained, windows_of(trained, d->seq)};
-    d->parts[SPLIT_VALIDATION] = (struct part){trained, kept, windows_of(kept, d->seq)};
-    char size[TEXT_UNIT_BYTES];
-    snprintf(d->description, sizeof d->description, "%zu document%s, %s", n, n == 1 ? "" : "s",
-             text_bytes(size, d->text.bytes));
-    return text_files_fingerprint(&d->text, d->fingerprint, e);
-}
 
 static void open_corpus(struct dataset *d) {
     d->block_windows = d->seq < BLOCK_TOKENS ? BLOCK_TOKENS / d->seq : 1;
@@ -105,6 +45,34 @@ static void open_corpus(struct dataset *d) {
     int n = snprintf(identity, sizeof identity, "haggle corpus %d seed %llu", CORPUS_VERSION,
                      (unsigned long long)d->seed);
     hash_of(identity, (size_t)n, d->fingerprint);
+}
+
+static int open_bytes(struct dataset *d, const struct dataset_options *o, struct err *e) {
+    TRY(tokenizer_open_bytes(&d->own_tokenizer, e));
+    const struct render_options r = {.tokenizer = d->own_tokenizer,
+                                     .chat_template = "auto",
+                                     .shape = o->shape,
+                                     .loss = RENDER_LOSS_COMPLETION,
+                                     .begin_with_end = true};
+    TRY(renderer_open(&d->own_renderer, &r, e));
+    d->tokenizer = d->own_tokenizer;
+    d->renderer = d->own_renderer;
+    return 0;
+}
+
+static int open_data(struct dataset *d, const struct dataset_options *o, struct err *e) {
+    const bool corpus =
+        o->paths == NULL || o->paths[0] == '\0' || strcmp(o->paths, DATASET_SYNTHETIC) == 0;
+    d->tokenizer = o->tokenizer;
+    d->renderer = o->renderer;
+    if (o->tokenizer == NULL && corpus) {
+        d->synthetic = true;
+        open_corpus(d);
+        return 0;
+    }
+    if (o->tokenizer == NULL)
+        TRY(open_bytes(d, o, e));
+    return dataset_open_files(d, o, corpus, e);
 }
 
 int dataset_open(struct dataset **out, const struct dataset_options *o, struct err *e) {
@@ -120,13 +88,7 @@ int dataset_open(struct dataset **out, const struct dataset_options *o, struct e
         return err_set(e, ERR_MEMORY, "data: no memory to open a dataset");
     d->seed = o->seed;
     d->seq = (uint64_t)o->seq;
-    d->synthetic =
-        o->paths == NULL || o->paths[0] == '\0' || strcmp(o->paths, DATASET_SYNTHETIC) == 0;
-    int rc = 0;
-    if (d->synthetic)
-        open_corpus(d);
-    else
-        rc = open_text(d, o, e);
+    int rc = open_data(d, o, e);
     if (rc != 0) {
         dataset_close(d);
         return rc;
@@ -138,8 +100,10 @@ int dataset_open(struct dataset **out, const struct dataset_options *o, struct e
 void dataset_close(struct dataset *d) {
     if (d == NULL)
         return;
-    text_files_close(&d->text);
-    free(d->starts);
+    dataset_close_files(d);
+    if (d->own_renderer != NULL)
+        renderer_close(d->own_renderer);
+    tokenizer_close(d->own_tokenizer);
     free(d);
 }
 
@@ -147,14 +111,13 @@ int64_t dataset_seq(const struct dataset *d) {
     return (int64_t)d->seq;
 }
 int32_t dataset_vocab(const struct dataset *d) {
-    (void)d;
-    return BYTES_VOCAB;
+    return d->synthetic ? BYTES_VOCAB : tokenizer_size(d->tokenizer);
 }
 uint64_t dataset_windows(const struct dataset *d, enum dataset_split split) {
-    return d->synthetic ? DATASET_ENDLESS : d->parts[split].windows;
+    return d->synthetic ? DATASET_ENDLESS : d->windows[split];
 }
 uint64_t dataset_tokens(const struct dataset *d, enum dataset_split split) {
-    return d->synthetic ? DATASET_ENDLESS : d->parts[split].tokens;
+    return d->synthetic ? DATASET_ENDLESS : dataset_stats(d, split).used_trained;
 }
 const char *dataset_describe(const struct dataset *d) {
     return d->description;
@@ -162,8 +125,91 @@ const char *dataset_describe(const struct dataset *d) {
 const char *dataset_fingerprint(const struct dataset *d) {
     return d->fingerprint;
 }
+const struct tokenizer *dataset_tokenizer(const struct dataset *d) {
+    return d->tokenizer;
+}
+const struct renderer *dataset_renderer(const struct dataset *d) {
+    return d->renderer;
+}
 
-// ---------------------------------------------------------------- windows
+// ---------------------------------------------------------------- windows of files
+
+struct place {
+    const struct pack *pack;
+    const struct pack_window *window;
+};
+
+static struct place find_training(const struct dataset *d, uint64_t sample) {
+    size_t pool;
+    uint64_t index;
+    mix_find(&d->mix, sample, &pool, &index);
+    const struct pack *p = &d->pools[pool].packs[SPLIT_TRAIN];
+    const uint64_t stream = SHUFFLE_STREAM + pool * POOL_STREAMS + index / p->n_windows;
+    uint64_t window = rng_permute(d->seed, stream, index % p->n_windows, p->n_windows);
+    return (struct place){p, &p->windows[window]};
+}
+
+// The same order in every validation. Packed windows come longest documents first: taken as they
+// are, a validation of a few batches would see nothing else.
+static struct place find_validation(const struct dataset *d, uint64_t sample) {
+    const uint64_t n = d->windows[SPLIT_VALIDATION];
+    uint64_t at = sample % n;
+    if (!d->ordered_validation)
+        at = rng_permute(d->seed, VALIDATION_STREAM, at, n);
+    for (size_t i = 0; i + 1 < d->n_pools; i++) {
+        const struct pack *p = &d->pools[i].packs[SPLIT_VALIDATION];
+        if (at < p->n_windows)
+            return (struct place){p, &p->windows[at]};
+        at -= p->n_windows;
+    }
+    const struct pack *last = &d->pools[d->n_pools - 1].packs[SPLIT_VALIDATION];
+    return (struct place){last, &last->windows[at]};
+}
+
+static struct place find(const struct dataset *d, enum dataset_split split, uint64_t sample) {
+    return split == SPLIT_TRAIN ? find_training(d, sample) : find_validation(d, sample);
+}
+
+static void put_piece(const struct shard *s, const struct pack_piece *piece, uint32_t column,
+                      const struct dataset_window *out) {
+    int32_t next = shard_id(s, piece->at);
+    for (uint32_t i = 0; i < piece->columns; i++) {
+        const uint64_t target = piece->at + i + 1; // a document has one token more than columns
+        const uint32_t t = column + i;
+        out->tokens[t] = next;
+        next = shard_id(s, target);
+        out->targets[t] = shard_is_trained(s, target) ? next : DATASET_NOT_TRAINED;
+        out->doc_start[t] = (int32_t)column;
+        out->positions[t] = (int32_t)i;
+    }
+}
+
+static int fetch_packed(const struct dataset *d, enum dataset_split split, uint64_t sample,
+                        const struct dataset_window *out, struct err *e) {
+    const struct place p = find(d, split, sample);
+    const struct shard *checked = NULL;
+    uint32_t column = 0;
+    for (uint64_t i = p.window->first; i < p.window[1].first; i++) {
+        const struct pack_piece *piece = &p.pack->pieces[i];
+        const struct shard *s = &d->sources[piece->shard].shard;
+        if (s != checked)
+            TRY(shard_check(s, e));
+        checked = s;
+        put_piece(s, piece, column, out);
+        column += piece->columns;
+    }
+    for (uint32_t t = 0; t < p.window->repeated; t++)
+        out->targets[t] = DATASET_NOT_TRAINED;
+    for (; column < d->seq; column++) {
+        out->tokens[column] = d->pad_id;
+        out->targets[column] = DATASET_NOT_TRAINED;
+        out->doc_start[column] = (int32_t)column;
+        out->positions[column] = 0;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- windows of the corpus
 
 // What follows from the ids: where documents begin, and positions in them.
 static void window_finish(const struct dataset_window *w, uint64_t seq) {
@@ -174,74 +220,6 @@ static void window_finish(const struct dataset_window *w, uint64_t seq) {
         w->doc_start[t] = start;
         w->positions[t] = t - start;
     }
-}
-
-struct place { // of a window in the text's stream
-    uint64_t begin;
-    uint64_t repeated; // leading columns that the window before has trained
-};
-
-static struct place place_of(const struct dataset *d, enum dataset_split split, uint64_t sample) {
-    const struct part *part = &d->parts[split];
-    uint64_t window = sample % part->windows;
-    if (split == SPLIT_TRAIN)
-        window =
-            rng_permute(d->seed, SHUFFLE_STREAM + sample / part->windows, window, part->windows);
-    uint64_t begin = window * d->seq, latest = part->tokens - d->seq;
-    struct place p = {.begin = part->begin + begin};
-    if (begin > latest) {
-        p.begin = part->begin + latest;
-        p.repeated = begin - latest;
-    }
-    return p;
-}
-
-static size_t document_at(const struct dataset *d, uint64_t at) {
-    size_t low = 0, high = d->text.count - 1; // starts[low] <= at < starts[high + 1]
-    while (low < high) {
-        size_t middle = low + (high - low + 1) / 2;
-        if (d->starts[middle] <= at)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
-static int fetch_text(const struct dataset *d, enum dataset_split split, uint64_t sample,
-                      const struct dataset_window *out, struct err *e) {
-    const struct place p = place_of(d, split, sample);
-    // tokens, and one id more that is only the last target.
-    uint64_t at = p.begin, done = 0;
-    int32_t next = BYTES_END_OF_TEXT; // after the last document
-    for (size_t doc = document_at(d, at); done <= d->seq && doc < d->text.count; doc++) {
-        const struct text_document *t = &d->text.documents[doc];
-        TRY(text_files_check(&d->text, doc, e));
-        if (at == d->starts[doc]) {
-            if (done == d->seq) {
-                next = BYTES_END_OF_TEXT;
-                break;
-            }
-            out->tokens[done++] = BYTES_END_OF_TEXT;
-            at++;
-        }
-        const unsigned char *bytes = t->data + (at - d->starts[doc] - 1);
-        uint64_t left = d->starts[doc + 1] - at, n = d->seq - done < left ? d->seq - done : left;
-        for (uint64_t i = 0; i < n; i++)
-            out->tokens[done + i] = bytes[i];
-        done += n;
-        at += n;
-        if (n < left) {
-            next = bytes[n];
-            break;
-        }
-    }
-    memcpy(out->targets, out->tokens + 1, (d->seq - 1) * sizeof(int32_t));
-    out->targets[d->seq - 1] = next;
-    for (uint64_t i = 0; i < p.repeated; i++)
-        out->targets[i] = DATASET_NOT_TRAINED;
-    window_finish(out, d->seq);
-    return 0;
 }
 
 static void make_block(const struct dataset *d, uint64_t block, enum dataset_split split,
@@ -274,6 +252,8 @@ static void fetch_corpus(const struct dataset *d, enum dataset_split split, uint
     window_finish(out, d->seq);
 }
 
+// ---------------------------------------------------------------- either
+
 size_t dataset_scratch_bytes(const struct dataset *d) {
     if (!d->synthetic)
         return sizeof(struct scratch);
@@ -293,15 +273,19 @@ int dataset_fetch(const struct dataset *d, enum dataset_split split, uint64_t sa
         fetch_corpus(d, split, sample, scratch, out);
         return 0;
     }
-    if (d->parts[split].windows == 0)
+    if (d->windows[split] == 0)
         return err_set(e, ERR_USAGE, "data: there is no validation split; set data.val above 0");
-    return fetch_text(d, split, sample, out, e);
+    return fetch_packed(d, split, sample, out, e);
 }
 
 int64_t dataset_trained(const struct dataset *d, enum dataset_split split, uint64_t sample) {
     if (d->synthetic)
         return (int64_t)d->seq;
-    if (d->parts[split].windows == 0)
-        return 0;
-    return (int64_t)(d->seq - place_of(d, split, sample).repeated);
+    return d->windows[split] == 0 ? 0 : (int64_t)find(d, split, sample).window->trained;
+}
+
+int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t sample) {
+    if (d->synthetic)
+        return (int64_t)d->seq;
+    return d->windows[split] == 0 ? 0 : (int64_t)find(d, split, sample).window->columns;
 }

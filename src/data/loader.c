@@ -95,7 +95,7 @@ static int make_batch(const struct loader *l, uint64_t step, struct slot *s, voi
     const uint64_t batch = (uint64_t)o->batch, micros = (uint64_t)o->micro_batches;
     const uint64_t replicas = (uint64_t)o->replicas, per_step = batch * micros * replicas;
     const uint64_t position = o->position + step * per_step;
-    int64_t trained = 0;
+    int64_t trained = 0, real = 0;
     for (uint64_t m = 0; m < micros; m++) {
         const uint64_t first = position + (m * replicas + (uint64_t)o->replica) * batch;
         for (uint64_t b = 0; b < batch; b++) {
@@ -104,6 +104,7 @@ static int make_batch(const struct loader *l, uint64_t step, struct slot *s, voi
                                              s->doc_start + at};
             TRY(dataset_fetch(o->dataset, o->split, first + b, scratch, &w, e));
             trained += dataset_trained(o->dataset, o->split, first + b);
+            real += dataset_real(o->dataset, o->split, first + b);
         }
     }
     int64_t step_trained = trained;
@@ -121,7 +122,7 @@ static int make_batch(const struct loader *l, uint64_t step, struct slot *s, voi
                                      .micro_batches = o->micro_batches,
                                      .position = position,
                                      .tokens_count = tokens,
-                                     .real_tokens = tokens, // windows hold no padding
+                                     .real_tokens = real,
                                      .trained_tokens = trained,
                                      .step_trained_tokens = step_trained};
     return 0;

@@ -1,53 +1,47 @@
-// text.h - text files as data: a plain file is one document, a line of a JSONL file is one.
+// text.h - which files the data is: paths, folders, weights.
 //
-// Place: dataset.c cuts the documents in windows. `paths` is a file, a folder (its *.txt and
-// *.jsonl, sorted by name, not its subfolders), or several of either separated by commas. A JSONL
-// line is an object whose "text" is the document; its other members are checked and ignored.
+// Place: dataset.c turns each file into a shard. `paths` is a file, a folder (its *.txt and *.jsonl,
+// sorted by name, not its subfolders), or several of either separated by commas, each with a weight
+// behind a colon if it should have one: "chat.jsonl:3,notes:1". A name that has a comma or a colon
+// in it and exists is meant as it stands.
 //
-// Invariants: plain files are mapped, never copied, and their bytes are taken as they are (any
-// encoding). A mapped file whose size changes during the run is an error of text_files_check, not a
-// crash of the mapping. No document is empty.
+// A pool is what is drawn from with one weight: an entry of the list when there are weights, else
+// everything together.
+//
+// Invariants: files are regular and not empty when listed; what this program cannot read as data
+// (archives, tables, pickles) is refused by name instead of being trained on as text.
 #ifndef HAGGLE_DATA_TEXT_H
 #define HAGGLE_DATA_TEXT_H
 
 #include "base/err.h"
-#include "base/file.h"
-#include "base/hash.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+// Weights are kept as whole millionths, so that a share is exact on every machine.
+enum { TEXT_WEIGHT_UNIT = 1000000, TEXT_MOST_WEIGHT = 1000000 };
+
 struct text_file {
     char *path;
-    uint64_t bytes;      // when it was opened
-    struct file_map map; // of a plain file; empty for JSONL, which is ...
-    char *decoded;       // ... unescaped into memory of its own
+    bool records;   // JSONL: a record per line; else one plain document
+    uint64_t bytes; // > 0
+    size_t pool;
 };
 
-struct text_document {
-    const unsigned char *data;
-    size_t bytes; // > 0
-    size_t file;
+struct text_list {
+    struct text_file *files; // by pool
+    size_t n, capacity;
+    uint64_t *weights; // [n_pools]
+    size_t n_pools, weight_capacity;
+    bool weighted;        // a weight was given
+    size_t skipped_empty; // empty files found in folders
 };
 
-struct text_files {
-    struct text_file *files;
-    size_t n_files, file_capacity;
-    struct text_document *documents;
-    size_t count, capacity;
-    uint64_t bytes;       // of all documents
-    size_t skipped_empty; // empty files found in folders, empty texts of JSONL
-};
-
-// ERR_IO for what cannot be read, ERR_USAGE for an empty file or a folder without text, ERR_FORMAT
-// for a bad JSONL line; names the path (and line).
-int text_files_open(struct text_files *t, const char *paths, struct err *e);
-void text_files_close(struct text_files *t);
-// ERR_MISMATCH when the document's file no longer has the size that was mapped.
-int text_files_check(const struct text_files *t, size_t document, struct err *e);
-// Identifies the contents: each file's size and documents, and of plain files the first and last
-// MiB, of JSONL all text, in order. Paths and times are left out, so a copy elsewhere is the same
-// data.
-int text_files_fingerprint(const struct text_files *t, char out[HASH_TEXT_BYTES], struct err *e);
+// shaped: records of a named shape are expected, so that only *.txt is a plain document. ERR_IO for
+// what is not there, ERR_USAGE for an empty file, a folder without data, a name or weight that is
+// not accepted; names the path. Call text_list_close either way.
+int text_list_open(struct text_list *t, const char *paths, bool shaped, struct err *e);
+void text_list_close(struct text_list *t);
 
 #endif

@@ -492,6 +492,10 @@ bool knobs_equal(const struct knobs *a, const struct knobs *b) {
     return true;
 }
 
+static bool has_validation(const struct knobs *k) {
+    return k->data_val > 0 || k->data_val_path[0];
+}
+
 const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_optim_decay_all:
@@ -511,13 +515,26 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->sched_kind != SCHED_WSD ? "only sched.kind=wsd decays at the end" : NULL;
     case KNOB_data_workers:
         return k->data_prefetch == 0 ? "data.prefetch is 0: nothing is prepared ahead" : NULL;
+    case KNOB_data_val:
+        return k->data_val_path[0] ? "data.val_path has data of its own to validate on" : NULL;
+    case KNOB_data_long:
+        return k->data_pack == DATA_PACK_STREAM ? "data.pack=stream cuts nothing off" : NULL;
+    case KNOB_data_val_path:
+    case KNOB_data_shape:
+    case KNOB_data_template:
+    case KNOB_data_keys:
+    case KNOB_data_system:
+    case KNOB_data_loss:
+    case KNOB_data_pack:
+        return !k->data_path[0] ? "data.path is empty: the built-in corpus is plain text" : NULL;
     case KNOB_eval_every:
-        return k->data_val == 0 && k->eval_every > 0 ? "data.val is 0: no data is kept to validate"
-                                                     : NULL;
+        return !has_validation(k) && k->eval_every > 0
+                   ? "data.val is 0: no data is kept to validate"
+                   : NULL;
     case KNOB_eval_batches:
-        return k->eval_every == 0 ? "eval.every is 0: nothing is validated"
-               : k->data_val == 0 ? "data.val is 0: no data is kept to validate"
-                                  : NULL;
+        return k->eval_every == 0   ? "eval.every is 0: nothing is validated"
+               : !has_validation(k) ? "data.val is 0: no data is kept to validate"
+                                    : NULL;
     case KNOB_cuda_graphs:
         return k->device == DEVICE_CPU ? "device is cpu" : NULL;
     case KNOB_cpu_blas:

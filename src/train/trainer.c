@@ -153,17 +153,17 @@ static int start_session(const struct trainer *t, struct err *e) {
     return rc;
 }
 
+static void tell_progress(void *arg, const struct shard_progress *p) {
+    const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
+    if (ob->on_progress != NULL)
+        ob->on_progress(ob->arg, p);
+}
+
 static int open_data(struct trainer *t, struct err *e) {
-    const struct knobs *k = &t->s->knobs;
-    const struct dataset_options o = {.paths = k->data_path,
-                                      .seed = (uint64_t)k->seed,
-                                      .seq = k->seq,
-                                      .validation_fraction = k->data_val};
-    TRY(dataset_open(&t->data, &o, e));
-    if (dataset_vocab(t->data) > t->s->shape.vocab)
-        return err_set(e, ERR_MISMATCH,
-                       "the data has token ids up to %d; the model %s has a vocabulary of %" PRId64,
-                       dataset_vocab(t->data) - 1, t->s->shape.name, t->s->shape.vocab);
+    const struct session *s = t->s;
+    const struct shard_listener listener = {.arg = t, .say = say, .progress = tell_progress};
+    TRY(dataset_open_knobs(&t->data, &s->knobs, s->from_folder ? s->knobs.model : NULL,
+                           s->shape.vocab, &listener, e));
     memcpy(t->state.dataset, dataset_fingerprint(t->data), sizeof t->state.dataset);
     loss_scale_start(&t->state.scale, &t->s->knobs);
     return 0;

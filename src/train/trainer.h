@@ -109,6 +109,8 @@ struct train_observer {
     int (*on_eval)(void *arg, const struct train_eval *eval, struct err *e);
     int (*on_save)(void *arg, const struct train_save *save, struct err *e);
     void (*on_message)(void *arg, enum log_level level, const char *text);
+    // While data is tokenized, in trainer_open; cannot fail.
+    void (*on_progress)(void *arg, const struct shard_progress *p);
     void (*on_end)(void *arg, const struct train_result *result);
 };
 

@@ -11,7 +11,6 @@
 #include "data/corpus.h"
 #include "data/dataset.h"
 #include "data/scratch.h"
-#include "data/text.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -42,7 +41,8 @@ static void buffer_free(struct buffer *b) {
 static struct dataset *open_ok(const char *paths, int64_t seq, double fraction, uint64_t seed) {
     struct dataset *d;
     struct err e = {0};
-    struct dataset_options o = {paths, seed, seq, fraction};
+    struct dataset_options o = {
+        .paths = paths, .seed = seed, .seq = seq, .validation_fraction = fraction};
     if (dataset_open(&d, &o, &e) != 0)
         fail_msg("%s", e.text);
     return d;
@@ -52,7 +52,8 @@ static void expect_error(const char *paths, int64_t seq, double fraction, int co
                          const char *contains) {
     struct dataset *d;
     struct err e = {0};
-    struct dataset_options o = {paths, 1, seq, fraction};
+    struct dataset_options o = {
+        .paths = paths, .seed = 1, .seq = seq, .validation_fraction = fraction};
     assert_int_equal(dataset_open(&d, &o, &e), code);
     assert_null(d);
     if (strstr(e.text, contains) == NULL)
@@ -292,20 +293,25 @@ static void test_text_edges(void **state) {
     dataset_close(open_ok(comma, 4, 0, 1));
 }
 
-static void test_text_changes_during_run(void **state) {
+// The tokenized data is what is read: when that is cut short, the run ends with a sentence. The text
+// itself may go its way.
+static void test_data_changes_during_run(void **state) {
     struct folder *f = *state;
     char text[9000];
     memset(text, 'z', sizeof text);
     const char *path = folder_file(f, "t.txt", text, sizeof text);
-    struct dataset *d = open_ok(path, 100, 0, 1);
+    struct dataset_options o = {
+        .paths = path, .seed = 1, .seq = 100, .cache = folder_path(f, "cache")};
+    struct dataset *d;
+    assert_int_equal(dataset_open(&d, &o, NULL), 0);
     struct buffer b = buffer_of(d);
     assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 0, b.scratch, &b.w, NULL), 0);
-    assert_int_equal(truncate(path, 10), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 0, b.scratch, &b.w, NULL), 0);
+    assert_int_equal(truncate(dataset_file_shard(d, 0)->path, 300), 0);
     struct err e = {0};
     assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 1, b.scratch, &b.w, &e), ERR_MISMATCH);
-    assert_non_null(strstr(e.text, "had 9000 bytes"));
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, 1, b.scratch, &b.w, &e), ERR_MISMATCH);
+    assert_non_null(strstr(e.text, "was changed since (300 bytes now)"));
     buffer_free(&b);
     dataset_close(d);
 }
@@ -314,7 +320,7 @@ static void test_jsonl(void **state) {
     struct folder *f = *state;
     static const char good[] =
         "\xef\xbb\xbf{\"text\": \"caf\\u00e9\\n\", \"id\": [1, {\"a\": null}]}\r\n\n"
-        "{\"id\": 2, \"text\": \"\"}\n{\"text\": \"two\"}";
+        "{\"text\": \"two\"}";
     struct dataset *d = open_ok(folder_file(f, "g.jsonl", good, sizeof good - 1), 11, 0, 1);
     struct buffer b = buffer_of(d);
     assert_int_equal(dataset_tokens(d, SPLIT_TRAIN), 1 + 6 + 1 + 3);
@@ -323,6 +329,7 @@ static void test_jsonl(void **state) {
     char text[16];
     assert_int_equal(bytes_decode(b.w.tokens, 11, text), 9);
     assert_memory_equal(text, "caf\xc3\xa9\ntwo", 9);
+    assert_int_equal(dataset_file_shard(d, 0)->shape, RENDER_TEXT);
     buffer_free(&b);
     dataset_close(d);
     static const struct {
@@ -330,17 +337,212 @@ static void test_jsonl(void **state) {
         int code;
     } bad[] = {
         {"{\"text\": \"a\"}\n[1]\n", "line 2", ERR_FORMAT},
-        {"{\"text\": \"a\"}\n{\"messages\": []}\n", "line 2: there is no \"text\"", ERR_FORMAT},
+        {"{\"text\": \"a\"}\n{\"messages\": []}\n", "line 2", ERR_FORMAT},
         {"{\"text\": 5}\n", "line 1", ERR_FORMAT},
-        {"{\"text\": \"a\", \"text\": \"b\"}\n", "twice", ERR_FORMAT},
+        {"{\"text\": \"a\", \"text\": \"b\"}\n", "line 1", ERR_FORMAT},
         {"{\"text\": \"a\"} x\n", "line 1", ERR_FORMAT},
         {"{\"text\": \"\\ud800\"}\n", "line 1", ERR_FORMAT},
         {"{\"text\": \"a\n", "line 1", ERR_FORMAT},
-        {"{\"text\": \"\"}\n\n", "no document", ERR_USAGE},
+        {"\n  \n\n", "no document", ERR_USAGE},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         expect_error(folder_file(f, "b.jsonl", bad[i].text, strlen(bad[i].text)), 1, 0, bad[i].code,
                      bad[i].contains);
+}
+
+// ---------------------------------------------------------------- records: pools, splits, packing
+
+// n records "prompt p<number>" -> a completion of a length that varies.
+static const char *make_records(struct folder *f, const char *name, char letter, int n) {
+    char *text = malloc((size_t)n * 400), *at = text;
+    assert_non_null(text);
+    for (int i = 0; i < n; i++) {
+        at += sprintf(at, "{\"prompt\": \"%c%04d\", \"completion\": \"", letter, i);
+        int length = 1 + (int)rng_below(3, (uint64_t)letter, (uint64_t)i, 60);
+        memset(at, letter, (size_t)length);
+        at += length;
+        at += sprintf(at, "\"}\n");
+    }
+    const char *path = folder_file(f, name, text, (size_t)(at - text));
+    free(text);
+    return path;
+}
+
+static struct dataset *open_options(const struct dataset_options *o) {
+    struct dataset *d;
+    struct err e = {0};
+    if (dataset_open(&d, o, &e) != 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+// Marks the numbers of the records that begin in a window; checks columns, padding and targets.
+static void read_window(const struct buffer *b, int *seen, int64_t *trained, int64_t *real) {
+    *trained = *real = 0;
+    for (int32_t t = 0; t < b->seq; t++) {
+        const int32_t start = b->w.doc_start[t];
+        *trained += b->w.targets[t] != DATASET_NOT_TRAINED;
+        assert_int_equal(b->w.positions[t], t - start);
+        if (start == t && b->w.tokens[t] == BYTES_END_OF_TEXT) {
+            bool padding = t + 1 == b->seq || b->w.doc_start[t + 1] == t + 1;
+            if (padding) {
+                assert_int_equal(b->w.targets[t], DATASET_NOT_TRAINED);
+                continue;
+            }
+            int number = 0;
+            for (int32_t i = t + 2; i < t + 6; i++)
+                number = 10 * number + b->w.tokens[i] - '0';
+            seen[number]++;
+        }
+        (*real)++;
+        // The prompt (END_OF_TEXT, a letter, four digits) is no target; everything after it is.
+        assert_int_equal(b->w.targets[t] != DATASET_NOT_TRAINED, t - start >= 5);
+    }
+}
+
+static void test_records_split_and_pack(void **state) {
+    struct folder *f = *state;
+    enum { N = 500 };
+    static const enum data_pack modes[] = {DATA_PACK_AUTO, DATA_PACK_BEST_FIT, DATA_PACK_NONE};
+    const char *path = make_records(f, "r.jsonl", 'q', N);
+    int validates[N] = {0};
+    for (size_t m = 0; m < 3; m++) {
+        struct dataset_options o = {
+            .paths = path, .seed = 7, .seq = 96, .validation_fraction = 0.1, .pack = modes[m]};
+        struct dataset *d = open_options(&o);
+        struct buffer b = buffer_of(d);
+        int seen[2][N] = {{0}};
+        for (int split = 0; split < SPLITS; split++) {
+            const enum dataset_split s = (enum dataset_split)split;
+            for (uint64_t i = 0; i < dataset_windows(d, s); i++) {
+                int64_t trained, real;
+                assert_int_equal(dataset_fetch(d, s, i, b.scratch, &b.w, NULL), 0);
+                read_window(&b, seen[split], &trained, &real);
+                assert_int_equal(trained, dataset_trained(d, s, i));
+                assert_int_equal(real, dataset_real(d, s, i));
+                assert_true(trained > 0);
+            }
+        }
+        int n_validation = 0;
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(seen[0][i] + seen[1][i], 1); // each in one split, once
+            n_validation += seen[1][i];
+            if (m == 0)
+                validates[i] = seen[1][i];
+            assert_int_equal(seen[1][i], validates[i]); // whatever the packing
+        }
+        assert_in_range(n_validation, 25, 80);
+        if (modes[m] == DATA_PACK_NONE)
+            assert_int_equal(dataset_windows(d, SPLIT_TRAIN), N - n_validation);
+        else
+            assert_true(dataset_windows(d, SPLIT_TRAIN) < (uint64_t)(N - n_validation) / 2);
+        buffer_free(&b);
+        dataset_close(d);
+    }
+}
+
+// Beside records a plain text still keeps its end, never all of it, whatever is drawn.
+static void test_text_beside_records(void **state) {
+    struct folder *f = *state;
+    char text[5000], paths[600];
+    char records[256];
+    memset(text, 'P', sizeof text);
+    strcpy(records, make_records(f, "r.jsonl", 'q', 50));
+    snprintf(paths, sizeof paths, "%s,%s", folder_file(f, "p.txt", text, sizeof text), records);
+    for (uint64_t seed = 1; seed < 30; seed++) {
+        struct dataset *d = open_ok(paths, 100, 0.1, seed);
+        struct buffer b = buffer_of(d);
+        uint64_t plain[2] = {0, 0};
+        for (int split = 0; split < SPLITS; split++)
+            for (uint64_t i = 0; i < dataset_windows(d, (enum dataset_split)split); i++) {
+                dataset_fetch(d, (enum dataset_split)split, i, b.scratch, &b.w, NULL);
+                for (int64_t t = 0; t < 100; t++)
+                    plain[split] += b.w.targets[t] == 'P';
+            }
+        assert_int_equal(plain[0] + plain[1], sizeof text);
+        assert_in_range(plain[1], 490, 510);
+        buffer_free(&b);
+        dataset_close(d);
+    }
+}
+
+static void test_weights(void **state) {
+    struct folder *f = *state;
+    char paths[600];
+    char a[256];
+    strcpy(a, make_records(f, "a.jsonl", 'a', 40));
+    const char *b_path = make_records(f, "b.jsonl", 'b', 200);
+    snprintf(paths, sizeof paths, "%s:3,%s:0.5", a, b_path);
+    struct dataset_options o = {.paths = paths, .seed = 7, .seq = 80, .pack = DATA_PACK_NONE};
+    struct dataset *d = open_options(&o);
+    struct buffer b = buffer_of(d);
+    int counts[2] = {0, 0}, seen[2][200] = {{0}};
+    assert_true(fabs(dataset_file_share(d, 0) - 6.0 / 7) < 1e-12);
+    for (uint64_t i = 0; i < 700; i++) { // a hundred rounds of 6 and 1
+        assert_int_equal(dataset_fetch(d, SPLIT_TRAIN, i, b.scratch, &b.w, NULL), 0);
+        const int which = b.w.tokens[1] - 'a';
+        int number = 0;
+        for (int k = 2; k < 6; k++)
+            number = 10 * number + b.w.tokens[k] - '0';
+        counts[which]++;
+        seen[which][number]++;
+        if (i % 7 == 6) // exact after every round
+            assert_int_equal(counts[0], 6 * counts[1]);
+    }
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(seen[0][i], 15); // 600 samples, 40 windows: each as often as any other
+    for (int i = 0; i < 200; i++)
+        assert_true(seen[1][i] <= 1); // the first epoch of the other is not over
+    buffer_free(&b);
+    dataset_close(d);
+    static const char *const refused[] = {":0", ":-1", ":1e9", ":nan0"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(paths, sizeof paths, "%s%s", a, refused[i]);
+        expect_error(paths, 8, 0, ERR_USAGE, "is not accepted; a number above 0");
+    }
+    snprintf(paths, sizeof paths, "%s%s", a, refused[3]); // no number: a name
+    expect_error(paths, 8, 0, ERR_IO, "there is no such file");
+}
+
+static void test_validation_paths(void **state) {
+    struct folder *f = *state;
+    char train[256];
+    strcpy(train, make_records(f, "t.jsonl", 't', 30));
+    struct dataset_options o = {.paths = train,
+                                .seed = 1,
+                                .seq = 64,
+                                .validation_fraction = 0.1,
+                                .validation_paths = make_records(f, "v.jsonl", 'v', 10)};
+    struct dataset *d = open_options(&o);
+    struct buffer b = buffer_of(d);
+    int seen[2][30] = {{0}};
+    for (int split = 0; split < SPLITS; split++)
+        for (uint64_t i = 0; i < dataset_windows(d, (enum dataset_split)split); i++) {
+            int64_t trained, real;
+            dataset_fetch(d, (enum dataset_split)split, i, b.scratch, &b.w, NULL);
+            assert_int_equal(b.w.tokens[1], split == SPLIT_TRAIN ? 't' : 'v');
+            read_window(&b, seen[split], &trained, &real);
+        }
+    for (int i = 0; i < 30; i++)
+        assert_true(seen[0][i] == 1 && seen[1][i] == (i < 10));
+    assert_true(dataset_file_validates(d, 1) && !dataset_file_validates(d, 0));
+    buffer_free(&b);
+    dataset_close(d);
+}
+
+static void test_small_and_foreign(void **state) {
+    struct folder *f = *state;
+    expect_error(make_records(f, "1.jsonl", 'x', 1), 64, 0.1, ERR_USAGE, "too few to keep one");
+    struct dataset *d = open_ok(make_records(f, "2.jsonl", 'x', 2), 64, 0.001, 1);
+    assert_int_equal(dataset_windows(d, SPLIT_TRAIN), 1);
+    assert_int_equal(dataset_windows(d, SPLIT_VALIDATION), 1);
+    dataset_close(d);
+    // The prompt alone fills the window: nothing of it is trained.
+    expect_error(make_records(f, "3.jsonl", 'x', 3), 4, 0, ERR_USAGE,
+                 "none of its 3 documents has a trained token in its first seq=4");
+    static const char *const names[] = {"a.json", "a.parquet", "a.gz", "a.pkl", "a.csv", "a.PT"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        expect_error(folder_file(f, names[i], "xxxx", 4), 2, 0, ERR_USAGE, "is not read as data");
 }
 
 static void test_fingerprint(void **state) {
@@ -376,10 +578,15 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_text_covers_once, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_text_shuffles_by_epoch, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_text_edges, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(test_text_changes_during_run, folder_setup,
+        cmocka_unit_test_setup_teardown(test_data_changes_during_run, folder_setup,
                                         folder_teardown),
         cmocka_unit_test_setup_teardown(test_jsonl, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_fingerprint, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_records_split_and_pack, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_text_beside_records, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_weights, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_validation_paths, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_small_and_foreign, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

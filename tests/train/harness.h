@@ -189,6 +189,8 @@ static inline void run_init(struct run *r, const struct scratch *s, const char *
     run_set(r, "eval.batches=3");
     run_set(r, "threads=1");
     run_set(r, "cpu.blas=builtin");
+    run_set(r, "tokenizer=bytes"); // the small model has no tokenizer.json
+    run_set(r, "data.cache=none");
 }
 
 static inline int run_on_start(void *arg, const struct train_start *start, struct err *e) {

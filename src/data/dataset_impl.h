@@ -1,0 +1,55 @@
+// dataset_impl.h - what dataset.c (windows) and dataset_files.c (opening files) share.
+#ifndef HAGGLE_DATA_DATASET_IMPL_H
+#define HAGGLE_DATA_DATASET_IMPL_H
+
+#include "data/dataset.h"
+#include "data/mix.h"
+#include "data/text.h"
+
+struct source { // a file
+    struct shard shard;
+    char *path;
+    bool records;
+    size_t pool;
+};
+
+struct pool {
+    size_t first, n;     // its files
+    bool plain;          // plain documents only: one stream, split at its end
+    bool own_validation; // is all validation
+    enum data_pack mode;
+    struct pack packs[SPLITS];
+};
+
+struct dataset {
+    bool synthetic; // the corpus in bytes, made on demand
+    uint64_t seed;
+    uint64_t seq;
+    double validation_fraction;
+    enum data_long long_;
+    // Files
+    struct source *sources;
+    size_t n_sources;
+    struct pool *pools;
+    size_t n_pools, n_trained_pools; // those that train come first
+    struct mix mix;                  // of those that train
+    uint64_t windows[SPLITS];
+    bool ordered_validation; // one text: its windows in their order
+    int32_t pad_id;
+    // Corpus
+    uint64_t block_windows, block_documents;
+
+    const struct tokenizer *tokenizer;
+    const struct renderer *renderer;
+    struct tokenizer *own_tokenizer; // NULL: the caller's
+    struct renderer *own_renderer;
+    char description[256];
+    char fingerprint[HASH_TEXT_BYTES];
+};
+
+// Opens, tokenizes, splits and packs the files of o; dataset_close frees what there is.
+int dataset_open_files(struct dataset *d, const struct dataset_options *o, bool corpus,
+                       struct err *e);
+void dataset_close_files(struct dataset *d);
+
+#endif

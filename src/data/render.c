@@ -1,0 +1,322 @@
+// render.c - opens a renderer, and renders a line of each shape.
+#include "data/render_impl.h"
+
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Raised when the same options begin to give other tokens: shards made before are not reused.
+enum { RENDER_VERSION = 1 };
+
+// A line's values may take some times its bytes, never without end. Work, likewise.
+enum { HEAP_LEAST_BYTES = 8 << 20, HEAP_FACTOR = 24, STEPS_LEAST = 200000, STEPS_FACTOR = 32 };
+
+// ---------------------------------------------------------------- special tokens of the model
+
+static int find_token(struct renderer *r, enum render_token which, int64_t id, const char *what,
+                      int32_t *out, struct err *e) {
+    const char *spelling = r->model.token[which];
+    *out = -1;
+    if (spelling != NULL && *spelling != '\0') {
+        *out = tokenizer_find(r->tokenizer, spelling);
+        if (*out < 0)
+            return err_set(e, ERR_USAGE,
+                           "the model's %s token is \"%.60s\", which the tokenizer does not have",
+                           what, spelling);
+    } else if (id >= 0) {
+        if (id >= tokenizer_size(r->tokenizer))
+            return err_set(e, ERR_USAGE,
+                           "the model's %s token is id %" PRId64 "; the tokenizer has ids below %d",
+                           what, id, (int)tokenizer_size(r->tokenizer));
+        *out = (int32_t)id;
+    }
+    return 0;
+}
+
+// Where nothing says which token ends a text: the usual spellings, when the tokenizer has just one.
+static int usual_end(struct renderer *r, struct err *e) {
+    static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        int32_t id = tokenizer_find(r->tokenizer, usual[i]);
+        if (id < 0 || !tokenizer_is_special(r->tokenizer, id))
+            continue;
+        if (r->eos >= 0)
+            return err_set(e, ERR_USAGE,
+                           "which token ends a text is not said, and the tokenizer has two that "
+                           "could: give the model a tokenizer_config.json with \"eos_token\"");
+        r->eos = id;
+    }
+    if (r->eos < 0)
+        return err_set(e, ERR_USAGE,
+                       "no token is known that ends a text: give the model a tokenizer_config.json "
+                       "with \"eos_token\"");
+    return 0;
+}
+
+// Templates name the tokens by their spelling, whichever way the folder did.
+static int spell_token(struct renderer *r, enum render_token which, int32_t id, struct err *e) {
+    if (r->model.token[which] != NULL || id < 0)
+        return 0;
+    char *text = NULL;
+    size_t bytes = 0, capacity = 0;
+    int rc = tokenizer_decode(r->tokenizer, &id, 1, TOKENIZER_SPECIAL, &text, &bytes, &capacity, e);
+    if (rc == 0 && bytes > 0) {
+        r->model.token[which] = region_printf(&r->region, "%.*s", (int)bytes, text);
+        if (r->model.token[which] == NULL)
+            rc = err_set(e, ERR_MEMORY, "no memory for a renderer");
+    }
+    free(text);
+    return rc;
+}
+
+static int find_tokens(struct renderer *r, struct err *e) {
+    int32_t bos;
+    TRY(find_token(r, RENDER_EOS, r->model.eos_id, "end-of-text", &r->eos, e));
+    TRY(find_token(r, RENDER_BOS, r->model.bos_id, "beginning-of-text", &bos, e));
+    if (r->eos < 0)
+        TRY(usual_end(r, e));
+    TRY(spell_token(r, RENDER_EOS, r->eos, e));
+    TRY(spell_token(r, RENDER_BOS, bos, e));
+    if (r->model.add_bos == 1 && bos < 0)
+        return err_set(e, ERR_USAGE,
+                       "the model's texts begin with a token that nothing names: \"bos_token\" is "
+                       "missing from tokenizer_config.json");
+    r->bos = r->model.add_bos == 1 ? bos : -1;
+    return 0;
+}
+
+// ---------------------------------------------------------------- open and close
+
+static void add_text(struct hash *h, const char *text) {
+    hash_add(h, text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
+}
+
+static int make_fingerprint(struct renderer *r, const struct render_options *o, struct err *e) {
+    struct hash *h = hash_new();
+    if (h == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for a renderer");
+    int32_t numbers[] = {RENDER_VERSION, (int32_t)r->loss, r->bos, r->eos};
+    hash_add(h, numbers, sizeof numbers);
+    add_text(h, tokenizer_fingerprint(r->tokenizer));
+    add_text(h, r->template_name);
+    add_text(h, r->model.chat_template);
+    for (int i = 0; i < RENDER_TOKENS_NAMED; i++)
+        add_text(h, r->model.token[i]);
+    add_text(h, o->keys);
+    add_text(h, r->system);
+    hash_text(h, r->fingerprint);
+    hash_free(h);
+    return 0;
+}
+
+static int open_renderer(struct renderer *r, const struct render_options *o, struct err *e) {
+    r->tokenizer = o->tokenizer;
+    r->loss = o->loss;
+    r->bos = r->eos = -1;
+    r->system = region_copy(&r->region, o->system != NULL ? o->system : "");
+    if (r->system == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for a renderer");
+    TRY(record_keys_parse(&r->keys, o->keys, &r->region, e));
+    TRY(render_model_read(&r->model, o->model_dir, &r->region, e));
+    TRY(find_tokens(r, e));
+    if (o->begin_with_end)
+        r->bos = r->eos;
+    TRY(render_specials_open(&r->specials, r->tokenizer, &r->region, e));
+    TRY(render_chat_open(r, o->chat_template != NULL ? o->chat_template : "auto", e));
+    return make_fingerprint(r, o, e);
+}
+
+int renderer_open(struct renderer **out, const struct render_options *o, struct err *e) {
+    *out = NULL;
+    struct renderer *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for a renderer");
+    int rc = open_renderer(r, o, e);
+    if (rc != 0) {
+        renderer_close(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+void renderer_close(struct renderer *r) {
+    if (r == NULL)
+        return;
+    template_close(r->chat);
+    region_free(&r->region);
+    free(r);
+}
+
+const char *renderer_template(const struct renderer *r) {
+    return r->template_name;
+}
+int32_t renderer_end_of_text(const struct renderer *r) {
+    return r->eos;
+}
+const char *renderer_fingerprint(const struct renderer *r) {
+    return r->fingerprint;
+}
+
+int render_context_open(struct render_context **out, const struct renderer *r, struct err *e) {
+    *out = NULL;
+    struct render_context *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for a renderer");
+    c->r = r;
+    int rc = tokenizer_encoder_open(&c->encoder, r->tokenizer, e);
+    if (rc != 0) {
+        free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void render_context_close(struct render_context *c) {
+    if (c == NULL)
+        return;
+    tokenizer_encoder_close(c->encoder);
+    region_free(&c->region);
+    free(c);
+}
+
+void rendered_free(struct rendered *d) {
+    token_list_free(&d->tokens);
+    free(d->trained);
+    *d = (struct rendered){0};
+}
+
+// ---------------------------------------------------------------- lines
+
+static void empty(struct rendered *out) {
+    out->tokens.n = 0;
+    out->trained_tokens = 0;
+    out->end_trained = false;
+}
+
+// The first token of a document has nothing before it to be predicted from.
+static void finish(struct rendered *out) {
+    if (out->tokens.n > 0)
+        out->trained[0] = 0;
+    for (size_t i = 0; i < out->tokens.n; i++)
+        out->trained_tokens += out->trained[i];
+    if (out->trained_tokens == 0)
+        out->end_trained = false;
+}
+
+static int put_document(struct render_context *c, const struct marked *prompt,
+                        const struct marked *text, bool prompt_trained, struct rendered *out,
+                        struct err *e) {
+    if (c->r->bos >= 0)
+        TRY(render_put_token(c->r->bos, prompt_trained, out, e));
+    if (prompt != NULL)
+        TRY(render_put_text(c->encoder, prompt->bytes, prompt->n, prompt_trained, out, e));
+    TRY(render_put_text(c->encoder, text->bytes, text->n, true, out, e));
+    TRY(render_put_token(c->r->eos, true, out, e));
+    out->end_trained = true;
+    return 0;
+}
+
+int render_text(struct render_context *c, const char *text, size_t bytes, struct rendered *out,
+                struct err *e) {
+    empty(out);
+    struct marked document = {.bytes = text, .n = bytes, .origin = ORIGIN_RECORD};
+    int rc = put_document(c, NULL, &document, true, out, e);
+    if (rc != 0) {
+        empty(out);
+        return rc;
+    }
+    finish(out);
+    return 0;
+}
+
+static int put_ids(struct render_context *c, const struct record *record, struct rendered *out,
+                   struct err *e) {
+    bool all = c->r->loss == RENDER_LOSS_ALL || record->labels == NULL;
+    int32_t size = tokenizer_size(c->r->tokenizer), last = -1;
+    for (size_t i = 0; i < record->n_ids; i++) {
+        int32_t id = record->ids[i];
+        if (id < 0 || id >= size)
+            return err_set(e, ERR_FORMAT,
+                           "input_ids[%zu] is %d; the tokenizer has ids from 0 to %d", i, (int)id,
+                           (int)size - 1);
+        bool trained = all || record->labels[i] != -100;
+        TRY(render_put_token(id, trained, out, e));
+        last = trained ? id : last;
+    }
+    out->end_trained =
+        last >= 0 && (last == c->r->eos || tokenizer_is_special(c->r->tokenizer, last));
+    return 0;
+}
+
+static int render_record(struct render_context *c, enum render_shape shape, struct value_heap *h,
+                         const char *text, size_t bytes, struct rendered *out) {
+    struct record record;
+    TRY(record_read(h, &c->r->keys, shape, c->r->system, text, bytes, &record));
+    if (record.chat)
+        return render_chat(c, h, &record, out);
+    if (shape == RENDER_TOKENS)
+        return put_ids(c, &record, out, h->e);
+    if (record.completion.type != VALUE_STRING)
+        return put_document(c, NULL, record.text.s, true, out, h->e);
+    return put_document(c, record.text.s, record.completion.s, c->r->loss == RENDER_LOSS_ALL, out,
+                        h->e);
+}
+
+static struct value_heap heap_for(struct render_context *c, size_t bytes, struct err *e) {
+    region_free(&c->region);
+    return (struct value_heap){.region = &c->region,
+                               .limit_bytes = HEAP_LEAST_BYTES + HEAP_FACTOR * bytes,
+                               .steps = STEPS_LEAST + STEPS_FACTOR * (int64_t)bytes,
+                               .e = e};
+}
+
+static int check_length(size_t bytes, struct err *e) {
+    enum { LINE_MAX_BYTES = 16 << 20 };
+    return bytes > LINE_MAX_BYTES ? err_set(e, ERR_FORMAT, "longer than %d bytes", LINE_MAX_BYTES)
+                                  : 0;
+}
+
+static bool is_blank(const char *text, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r' && text[i] != '\n')
+            return false;
+    return true;
+}
+
+int render_detect(struct render_context *c, const char *name, uint64_t line, const char *text,
+                  size_t bytes, enum render_shape *out, struct err *e) {
+    struct err own;
+    e = e != NULL ? e : &own;
+    *out = RENDER_AUTO;
+    struct value_heap h = heap_for(c, bytes, e);
+    int rc = check_length(bytes, e);
+    if (rc == 0)
+        rc = record_detect(&h, &c->r->keys, text, bytes, out);
+    region_free(&c->region);
+    return rc == 0 ? 0 : err_context(e, "%s: line %" PRIu64, name, line);
+}
+
+int render_line(struct render_context *c, enum render_shape shape, const char *name, uint64_t line,
+                const char *text, size_t bytes, struct rendered *out, struct err *e) {
+    struct err own; // context is put in front of a sentence: there has to be one
+    e = e != NULL ? e : &own;
+    empty(out);
+    if (is_blank(text, bytes))
+        return 0;
+    struct value_heap h = heap_for(c, bytes, e);
+    int rc = check_length(bytes, e);
+    if (rc == 0)
+        rc = render_record(c, shape, &h, text, bytes, out);
+    region_free(&c->region);
+    if (rc == 0) {
+        finish(out);
+        return 0;
+    }
+    empty(out);
+    return err_context(e, "%s: line %" PRIu64, name, line);
+}

@@ -1,0 +1,97 @@
+// render_impl.h - what the files of the renderer share. render.h is the contract.
+//
+//   render.c        opens a renderer; a line of each shape
+//   render_model.c  what a model's folder says: its chat template, its special tokens
+//   render_chat.c   a conversation through its template: text, and which of it is trained
+//   render_encode.c text with origins to token ids
+#ifndef HAGGLE_DATA_RENDER_IMPL_H
+#define HAGGLE_DATA_RENDER_IMPL_H
+
+#include "data/record.h"
+#include "data/render.h"
+#include "data/template.h"
+
+// ---- render_model.c
+
+enum render_token { RENDER_BOS, RENDER_EOS, RENDER_UNK, RENDER_PAD, RENDER_TOKENS_NAMED };
+
+struct render_model { // strings live in the region; NULL: the folder does not say
+    const char *token[RENDER_TOKENS_NAMED]; // spellings
+    int64_t eos_id, bos_id;                 // from config.json and its like; -1: not given
+    const char *chat_template;              // Jinja source
+    size_t chat_template_bytes;
+    const char *chat_template_file; // where it was, for messages
+    int add_bos;                    // 1, 0, or -1: not given
+};
+int render_model_read(struct render_model *out, const char *dir, struct region *r, struct err *e);
+
+// ---- render_encode.c
+
+// Special tokens by spelling, to find them in a template's own text.
+struct render_special {
+    const char *spelling;
+    size_t n;
+    int32_t id;
+    bool lstrip, rstrip; // takes the blanks before or behind it along
+};
+struct render_specials {
+    struct render_special *items; // by first byte; of one first byte the longest first
+    size_t n;
+    size_t first[257]; // items[first[b] .. first[b + 1]) begin with byte b
+};
+int render_specials_open(struct render_specials *s, const struct tokenizer *t, struct region *r,
+                         struct err *e);
+// The special token that lies at `at`, all its bytes the template's own; NULL: none.
+const struct render_special *render_special_at(const struct render_specials *s,
+                                               const struct marked *text, size_t at);
+
+struct render_range { // of bytes of a text
+    size_t begin, end;
+};
+// Appends the ids of a text. Special tokens are recognised in the template's own bytes only; no token
+// reaches across the edge of a range. What lies in a range is trained. Ranges ascend and do not
+// overlap.
+int render_encode(struct tokenizer_encoder *c, const struct render_specials *s,
+                  const struct marked *text, const struct render_range *trained, size_t n_trained,
+                  struct rendered *out, struct err *e);
+// Appends a text of a record (nothing in it is special), or one token.
+int render_put_text(struct tokenizer_encoder *c, const char *text, size_t bytes, bool trained,
+                    struct rendered *out, struct err *e);
+int render_put_token(int32_t id, bool trained, struct rendered *out, struct err *e);
+
+// ---- render_chat.c
+
+struct render_turns {   // how a template writes a turn of the assistant, found out at open
+    const char *prompt; // what it puts in front when it asks for one
+    size_t prompt_bytes;
+    int32_t end;      // the special token it puts behind; -1: none
+    const char *tail; // then: the text it puts behind, less blanks at its end
+    size_t tail_bytes;
+};
+struct renderer {
+    struct region region;
+    const struct tokenizer *tokenizer;
+    enum render_loss loss;
+    const char *system;
+    struct record_keys keys;
+    struct render_model model;
+    struct render_specials specials;
+    int32_t bos, eos; // bos -1: documents do not begin with one
+    struct template *chat;
+    const char *template_name;
+    struct err chat_error; // why there is no template, told to the first conversation
+    struct render_turns turns;
+    char fingerprint[HASH_TEXT_BYTES];
+};
+struct render_context {
+    const struct renderer *r;
+    struct tokenizer_encoder *encoder;
+    struct region region; // of one line
+};
+// Chooses and compiles the template. A name that is unknown is an error; a folder's template that
+// cannot be used is one only when a conversation comes.
+int render_chat_open(struct renderer *r, const char *name, struct err *e);
+int render_chat(struct render_context *c, struct value_heap *h, const struct record *record,
+                struct rendered *out);
+
+#endif

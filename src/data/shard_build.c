@@ -1,0 +1,498 @@
+// shard_build.c - a source file into a shard: read, tokenized by a team, written.
+//
+// The file is read in waves. A wave is a number of chunks (lines, or a stretch of plain text), which
+// the team renders, each chunk by one member, and which are then written in their order. Where chunks
+// end follows from the bytes alone, so the shard is the same for any number of threads.
+//
+// A plain document is encoded chunk by chunk, cut behind a line's end in front of something that is
+// not white space: patterns of published tokenizers begin a new piece there. It is one document all
+// the same.
+#include "data/shard_task.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/pool.h"
+#include "data/corpus.h"
+#include "data/lines.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    CHUNK_BYTES = 256 << 10,    // of lines; a member renders it in tens of milliseconds
+    STRETCH_BYTES = 1 << 20,    // of plain text
+    CHUNKS_PER_THREAD = 8,      // so that no member waits long for the slowest
+    NARROW_VOCAB = 1 << 16,     // the largest whose ids fit 16 bits
+    PROGRESS_NS = 100 * 1000000 // between two reports
+};
+
+struct line {
+    size_t at, bytes;
+    uint64_t number;
+};
+
+struct document {
+    size_t end; // in the chunk's tokens
+    bool end_trained;
+};
+
+struct chunk {
+    char *text;
+    size_t bytes, capacity;
+    struct line *lines;
+    size_t n_lines, line_capacity;
+    // What it became
+    int32_t *ids;
+    unsigned char *trained;
+    size_t n, id_capacity;
+    struct document *documents;
+    size_t n_documents, document_capacity;
+    int rc;
+    struct err e;
+};
+
+struct member {
+    struct render_context *context;
+    struct tokenizer_encoder *encoder; // of plain text
+    struct rendered rendered;
+    struct token_list list;
+};
+
+struct build {
+    struct shard_task *task;
+    enum render_shape shape;
+    int32_t vocab;
+    // Reading
+    struct lines *lines;
+    int fd; // of a plain document
+    char *carry;
+    size_t n_carry;
+    bool at_end;
+    uint64_t corpus_next;
+    // Rendering
+    struct pool *pool;
+    struct member *members;
+    struct chunk *chunks;
+    int n_threads, n_chunks, n_filled;
+    atomic_int next;
+    // Writing
+    struct shard_writer *writer;
+    bool writing;      // a failure now is the writer's
+    int32_t prefix[8]; // of a plain document: its beginning-of-text, when there is one
+    size_t n_prefix;
+    bool begun;
+};
+
+static int no_memory(const struct build *b, struct err *e) {
+    return err_set(e, ERR_MEMORY, "%s: no memory to tokenize it", b->task->name);
+}
+
+static bool reserve(void **array, size_t *capacity, size_t count, size_t element_bytes) {
+    if (count <= *capacity)
+        return true;
+    size_t wider = count + count / 2 + 16;
+    void *moved = wider <= SIZE_MAX / element_bytes ? realloc(*array, wider * element_bytes) : NULL;
+    if (moved == NULL)
+        return false;
+    *array = moved;
+    *capacity = wider;
+    return true;
+}
+
+// ---------------------------------------------------------------- progress
+
+int shard_task_tell(struct shard_task *t, struct err *e) {
+    const struct shard_listener *l = &t->o->listener;
+    const uint64_t now = clock_ns();
+    if (l->stop != NULL && l->stop(l->arg) != 0)
+        return err_set(e, ERR_STOPPED, "stopped on request while %s was tokenized", t->name);
+    if (l->progress == NULL || now - t->told_ns < PROGRESS_NS)
+        return 0;
+    t->told_ns = now;
+    l->progress(l->arg, &(struct shard_progress){.path = t->name,
+                                                 .bytes = t->read_bytes,
+                                                 .of_bytes = t->of_bytes,
+                                                 .tokens = t->tokens,
+                                                 .seconds = 1e-9 * (double)(now - t->begin_ns)});
+    return 0;
+}
+
+// ---------------------------------------------------------------- reading
+
+static bool add_text(struct chunk *c, const char *text, size_t bytes) {
+    void *wider = c->text;
+    if (!reserve(&wider, &c->capacity, c->bytes + bytes + 1, 1))
+        return false;
+    c->text = wider;
+    memcpy(c->text + c->bytes, text, bytes);
+    c->bytes += bytes;
+    c->text[c->bytes] = '\0';
+    return true;
+}
+
+static bool add_line(struct chunk *c, const char *text, size_t bytes, uint64_t number) {
+    void *lines = c->lines;
+    if (!reserve(&lines, &c->line_capacity, c->n_lines + 1, sizeof *c->lines))
+        return false;
+    c->lines = lines;
+    c->lines[c->n_lines++] = (struct line){c->bytes, bytes, number};
+    return add_text(c, text, bytes);
+}
+
+static bool is_blank(const char *text, size_t bytes) {
+    while (bytes > 0 && (*text == ' ' || *text == '\t' || *text == '\r'))
+        text++, bytes--;
+    return bytes == 0;
+}
+
+static int fill_lines(struct build *b, struct chunk *c, struct err *e) {
+    while (c->bytes < CHUNK_BYTES) {
+        const char *text;
+        size_t bytes;
+        uint64_t number;
+        TRY(lines_next(b->lines, &text, &bytes, &number, e));
+        b->task->read_bytes = lines_offset(b->lines);
+        b->at_end = text == NULL;
+        if (b->at_end)
+            return 0;
+        if (is_blank(text, bytes))
+            continue;
+        if (b->shape == RENDER_AUTO)
+            TRY(render_detect(b->members[0].context, b->task->name, number, text, bytes, &b->shape,
+                              e));
+        if (!add_line(c, text, bytes, number))
+            return no_memory(b, e);
+    }
+    return 0;
+}
+
+static int fill_corpus(struct build *b, struct chunk *c, struct err *e) {
+    char text[CORPUS_MAX_BYTES];
+    while (c->bytes < CHUNK_BYTES && b->corpus_next < b->task->source->corpus_documents) {
+        size_t bytes = corpus_write(b->task->source->corpus_seed, b->corpus_next++, text);
+        if (!add_line(c, text, bytes, b->corpus_next))
+            return no_memory(b, e);
+    }
+    b->at_end = b->corpus_next >= b->task->source->corpus_documents;
+    return 0;
+}
+
+int shard_task_read(const struct shard_task *t, int fd, char *to, size_t most, size_t *got,
+                    struct err *e) {
+    *got = 0;
+    while (*got < most) {
+        ssize_t n = read(fd, to + *got, most - *got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(e, ERR_IO, "%s: cannot be read: %s", t->name, strerror(errno));
+        if (n == 0)
+            break;
+        *got += (size_t)n;
+    }
+    return 0;
+}
+
+// Where a stretch of plain text ends: see above. Without such a place anywhere, at its last byte
+// that is no part of a character.
+static size_t stretch_end(const char *text, size_t bytes) {
+    for (size_t i = bytes - 1; i > 0; i--)
+        if (text[i - 1] == '\n' && !isspace((unsigned char)text[i]))
+            return i;
+    size_t end = bytes;
+    while (end > bytes - 4 && ((unsigned char)text[end - 1] & 0xc0) == 0x80)
+        end--;
+    return end > bytes - 4 && (unsigned char)text[end - 1] >= 0xc0 ? end - 1 : bytes;
+}
+
+static int fill_stretch(struct build *b, struct chunk *c, struct err *e) {
+    size_t got = 0, have, end;
+    void *text = c->text;
+    if (!reserve(&text, &c->capacity, STRETCH_BYTES + 1, 1))
+        return no_memory(b, e);
+    c->text = text;
+    memcpy(c->text, b->carry, b->n_carry);
+    TRY(shard_task_read(b->task, b->fd, c->text + b->n_carry, STRETCH_BYTES - b->n_carry, &got, e));
+    b->task->read_bytes += got;
+    have = b->n_carry + got;
+    b->at_end = have < STRETCH_BYTES;
+    end = b->at_end ? have : stretch_end(c->text, have);
+    b->n_carry = have - end;
+    memcpy(b->carry, c->text + end, b->n_carry);
+    c->bytes = end;
+    c->text[end] = '\0';
+    return 0;
+}
+
+static int fill_wave(struct build *b, struct err *e) {
+    b->n_filled = 0;
+    while (b->n_filled < b->n_chunks && !b->at_end) {
+        struct chunk *c = &b->chunks[b->n_filled];
+        c->bytes = c->n_lines = c->n = c->n_documents = 0;
+        c->rc = 0;
+        TRY(b->lines != NULL ? fill_lines(b, c, e)
+            : b->fd >= 0     ? fill_stretch(b, c, e)
+                             : fill_corpus(b, c, e));
+        b->n_filled += c->bytes > 0;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- rendering
+
+static int check_ids(const struct build *b, const struct chunk *c, size_t from, uint64_t number,
+                     struct err *e) {
+    for (size_t i = from; i < c->n; i++)
+        if (c->ids[i] < 0 || c->ids[i] >= b->vocab)
+            return err_set(e, ERR_FORMAT,
+                           "%s line %llu: token id %d is outside the tokenizer's 0 to %d",
+                           b->task->name, (unsigned long long)number, c->ids[i], b->vocab - 1);
+    return 0;
+}
+
+static bool add_tokens(struct chunk *c, const int32_t *ids, const unsigned char *trained,
+                       size_t n) {
+    size_t capacity = c->id_capacity;
+    void *wide = c->ids, *flags = c->trained;
+    if (c->n + n > capacity) {
+        size_t flag_capacity = capacity;
+        bool ok = reserve(&wide, &capacity, c->n + n, sizeof *c->ids);
+        c->ids = wide;
+        ok = ok && reserve(&flags, &flag_capacity, c->n + n, 1);
+        c->trained = flags;
+        if (!ok)
+            return false;
+        c->id_capacity = capacity;
+    }
+    memcpy(c->ids + c->n, ids, n * sizeof *ids);
+    if (trained != NULL)
+        memcpy(c->trained + c->n, trained, n);
+    else
+        memset(c->trained + c->n, 1, n);
+    c->n += n;
+    return true;
+}
+
+static int render_one(const struct build *b, struct member *m, struct chunk *c,
+                      const struct line *l) {
+    const char *text = c->text + l->at;
+    struct rendered *r = &m->rendered;
+    void *documents = c->documents;
+    size_t from = c->n;
+    if (b->task->source->path == NULL)
+        TRY(render_text(m->context, text, l->bytes, r, &c->e));
+    else
+        TRY(render_line(m->context, b->shape, b->task->name, l->number, text, l->bytes, r, &c->e));
+    if (r->tokens.n == 0)
+        return 0;
+    if (!add_tokens(c, r->tokens.ids, r->trained, r->tokens.n) ||
+        !reserve(&documents, &c->document_capacity, c->n_documents + 1, sizeof *c->documents))
+        return no_memory(b, &c->e);
+    c->trained[from] = 0; // nothing comes before it that could predict it
+    c->documents = documents;
+    c->documents[c->n_documents++] = (struct document){c->n, r->end_trained};
+    return check_ids(b, c, from, l->number, &c->e);
+}
+
+static int render_chunk(const struct build *b, struct member *m, struct chunk *c) {
+    if (b->fd >= 0) {
+        m->list.n = 0;
+        TRY(tokenizer_encode(m->encoder, c->text, c->bytes, 0, &m->list, &c->e));
+        return add_tokens(c, m->list.ids, NULL, m->list.n) ? 0 : no_memory(b, &c->e);
+    }
+    for (size_t i = 0; i < c->n_lines; i++)
+        TRY(render_one(b, m, c, &c->lines[i]));
+    return 0;
+}
+
+static void render_wave(void *arg, int thread, int threads) {
+    struct build *b = arg;
+    (void)threads;
+    for (;;) {
+        int i = atomic_fetch_add(&b->next, 1);
+        if (i >= b->n_filled)
+            return;
+        struct chunk *c = &b->chunks[i];
+        c->rc = render_chunk(b, &b->members[thread], c);
+    }
+}
+
+// ---------------------------------------------------------------- writing
+
+static int write_tokens(struct build *b, const int32_t *ids, const unsigned char *trained, size_t n,
+                        struct err *e) {
+    b->writing = true;
+    TRY(shard_writer_put(b->writer, ids, trained, n, b->vocab > NARROW_VOCAB, e));
+    b->writing = false;
+    b->task->tokens += n;
+    return 0;
+}
+
+static int end_document(struct build *b, bool end_trained, struct err *e) {
+    b->writing = true;
+    TRY(shard_writer_end_document(b->writer, end_trained, e));
+    b->writing = false;
+    return 0;
+}
+
+static int write_stretch(struct build *b, struct chunk *c, struct err *e) {
+    static const unsigned char untrained[8];
+    if (!b->begun) {
+        b->begun = true;
+        if (b->n_prefix > 0)
+            TRY(write_tokens(b, b->prefix, untrained, b->n_prefix, e));
+        else if (c->n > 0)
+            c->trained[0] = 0;
+    }
+    return write_tokens(b, c->ids, c->trained, c->n, e);
+}
+
+static int write_wave(struct build *b, struct err *e) {
+    for (int i = 0; i < b->n_filled; i++) {
+        struct chunk *c = &b->chunks[i];
+        if (c->rc != 0)
+            return err_set(e, c->rc, "%s", c->e.text);
+        if (b->fd >= 0) {
+            TRY(write_stretch(b, c, e));
+            continue;
+        }
+        size_t from = 0;
+        for (size_t k = 0; k < c->n_documents; k++) {
+            const struct document *d = &c->documents[k];
+            TRY(write_tokens(b, c->ids + from, c->trained + from, d->end - from, e));
+            TRY(end_document(b, d->end_trained, e));
+            from = d->end;
+        }
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- opening and closing
+
+// What render_text puts in front of a text, found by rendering one: the model's folder knows.
+static int find_prefix(struct build *b, struct err *e) {
+    struct member *m = &b->members[0];
+    m->list.n = 0;
+    TRY(render_text(m->context, "x", 1, &m->rendered, e));
+    TRY(tokenizer_encode(m->encoder, "x", 1, 0, &m->list, e));
+    const struct token_list *all = &m->rendered.tokens;
+    size_t n = all->n > m->list.n ? all->n - m->list.n - 1 : 0; // the end is one token
+    if (n > sizeof b->prefix / sizeof *b->prefix)
+        return err_set(e, ERR_INTERNAL, "%s: %zu tokens begin a text", b->task->name, n);
+    memcpy(b->prefix, all->ids, n * sizeof *all->ids);
+    b->n_prefix = n;
+    return 0;
+}
+
+static int open_members(struct build *b, struct err *e) {
+    const struct shard_options *o = b->task->o;
+    b->n_threads = o->threads > 0 ? o->threads : 1;
+    // A small file is not worth a team.
+    uint64_t worth = b->task->of_bytes / CHUNK_BYTES + 1;
+    if ((uint64_t)b->n_threads > worth)
+        b->n_threads = (int)worth;
+    b->n_chunks = b->n_threads * CHUNKS_PER_THREAD;
+    b->members = calloc((size_t)b->n_threads, sizeof *b->members);
+    b->chunks = calloc((size_t)b->n_chunks, sizeof *b->chunks);
+    b->carry = malloc(STRETCH_BYTES);
+    if (b->members == NULL || b->chunks == NULL || b->carry == NULL)
+        return no_memory(b, e);
+    TRY(pool_open(&b->pool, b->n_threads, 0, e));
+    for (int i = 0; i < b->n_threads; i++) {
+        TRY(render_context_open(&b->members[i].context, o->renderer, e));
+        TRY(tokenizer_encoder_open(&b->members[i].encoder, o->tokenizer, e));
+    }
+    return 0;
+}
+
+static int open_source(struct build *b, struct err *e) {
+    const struct shard_source *s = b->task->source;
+    if (s->path == NULL)
+        return 0;
+    if (s->records)
+        return lines_open(&b->lines, s->path, e);
+    do {
+        b->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    } while (b->fd < 0 && errno == EINTR);
+    if (b->fd < 0)
+        return err_set(e, ERR_IO, "%s: %s", s->path, strerror(errno));
+    return find_prefix(b, e);
+}
+
+static void close_build(struct build *b) {
+    lines_close(b->lines);
+    if (b->fd >= 0)
+        close(b->fd);
+    free(b->carry);
+    if (b->pool != NULL)
+        pool_close(b->pool);
+    for (int i = 0; b->members != NULL && i < b->n_threads; i++) {
+        render_context_close(b->members[i].context);
+        tokenizer_encoder_close(b->members[i].encoder);
+        rendered_free(&b->members[i].rendered);
+        token_list_free(&b->members[i].list);
+    }
+    free(b->members);
+    for (int i = 0; b->chunks != NULL && i < b->n_chunks; i++) {
+        free(b->chunks[i].text);
+        free(b->chunks[i].lines);
+        free(b->chunks[i].ids);
+        free(b->chunks[i].trained);
+        free(b->chunks[i].documents);
+    }
+    free(b->chunks);
+    shard_writer_abort(b->writer);
+}
+
+static int run_waves(struct build *b, struct err *e) {
+    while (!b->at_end) {
+        TRY(fill_wave(b, e));
+        atomic_store(&b->next, 0);
+        if (b->n_filled > 0)
+            pool_run(b->pool, render_wave, b);
+        TRY(write_wave(b, e));
+        TRY(shard_task_tell(b->task, e));
+    }
+    if (b->fd >= 0 && b->begun) {
+        const int32_t end = renderer_end_of_text(b->task->o->renderer);
+        TRY(write_tokens(b, &end, NULL, 1, e));
+        TRY(end_document(b, true, e));
+    }
+    return 0;
+}
+
+static int make(struct build *b, const char *path, const char *key, struct shard *out,
+                struct err *e) {
+    b->writing = true;
+    TRY(shard_writer_open(&b->writer, path, e));
+    b->writing = false;
+    TRY(open_members(b, e));
+    TRY(open_source(b, e));
+    TRY(run_waves(b, e));
+    const struct shard_header_info info = {
+        .key = key,
+        .shape = b->task->source->records && b->task->source->path != NULL ? b->shape : RENDER_AUTO,
+        .vocab = b->vocab,
+        .source_bytes = b->task->of_bytes};
+    struct shard_writer *w = b->writer;
+    b->writer = NULL;
+    b->writing = true;
+    return shard_writer_end(w, &info, out, e);
+}
+
+int shard_make(struct shard_task *t, const char *path, const char *key, struct shard *out,
+               bool *write_failed, struct err *e) {
+    struct build b = {
+        .task = t, .shape = t->o->shape, .vocab = tokenizer_size(t->o->tokenizer), .fd = -1};
+    t->read_bytes = t->tokens = 0;
+    int rc = make(&b, path, key, out, e);
+    *write_failed = rc == ERR_IO && b.writing;
+    close_build(&b);
+    return rc;
+}

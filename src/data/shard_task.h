@@ -1,0 +1,25 @@
+// shard_task.h - what shard_obtain.c (is it there?) and shard_build.c (make it) share.
+#ifndef HAGGLE_DATA_SHARD_TASK_H
+#define HAGGLE_DATA_SHARD_TASK_H
+
+#include "data/shard.h"
+
+struct shard_task {
+    const struct shard_source *source;
+    const struct shard_options *o;
+    const char *name; // for messages
+    uint64_t of_bytes, read_bytes, tokens;
+    uint64_t begin_ns, told_ns;
+};
+
+// Between two pieces of work: reports progress when it is time to. ERR_STOPPED on request.
+int shard_task_tell(struct shard_task *t, struct err *e);
+// Reads until `most` or the end of the file.
+int shard_task_read(const struct shard_task *t, int fd, char *to, size_t most, size_t *got,
+                    struct err *e);
+// Renders the source into a shard at `path` (NULL: in memory). *write_failed: the error is of the
+// place it was written to, not of the source.
+int shard_make(struct shard_task *t, const char *path, const char *key, struct shard *out,
+               bool *write_failed, struct err *e);
+
+#endif

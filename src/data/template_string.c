@@ -1,0 +1,335 @@
+// template_string.c - methods of strings, as Python has them, on strings that keep their origins.
+#include "data/template_ops.h"
+
+#include <string.h>
+
+// ---------------------------------------------------------------- characters
+
+static size_t character_bytes(unsigned char first) {
+    return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
+
+size_t ops_characters(const struct marked *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        n += ((unsigned char)s->bytes[i] & 0xC0) != 0x80;
+    return n;
+}
+
+size_t ops_byte_of_character(const struct marked *s, size_t character) {
+    size_t at = 0;
+    while (character > 0 && at < s->n) {
+        at += character_bytes((unsigned char)s->bytes[at]);
+        character--;
+    }
+    return at < s->n ? at : s->n;
+}
+
+// Bytes of the character at p when str.strip() takes it for a blank, else 0.
+static size_t python_space(const char *p, size_t left) {
+    const unsigned char *u = (const unsigned char *)p;
+    if (left == 0)
+        return 0;
+    if (u[0] == ' ' || (u[0] >= 9 && u[0] <= 13) || (u[0] >= 0x1C && u[0] <= 0x1F))
+        return 1;
+    if (u[0] == 0xC2 && left >= 2 && (u[1] == 0x85 || u[1] == 0xA0))
+        return 2;
+    if (left < 3 || u[0] < 0xE1 || u[0] > 0xE3)
+        return 0;
+    unsigned c = (unsigned)(u[0] & 15) << 12 | (unsigned)(u[1] & 63) << 6 | (u[2] & 63u);
+    bool space = c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+                 c == 0x202F || c == 0x205F || c == 0x3000;
+    return space ? 3 : 0;
+}
+
+// The same for a set of characters; NULL: blanks.
+static size_t in_set(const struct marked *set, const char *p, size_t left) {
+    if (set == NULL)
+        return python_space(p, left);
+    size_t n = left > 0 ? character_bytes((unsigned char)*p) : 0;
+    for (size_t i = 0; i < set->n && n > 0; i += character_bytes((unsigned char)set->bytes[i]))
+        if (character_bytes((unsigned char)set->bytes[i]) == n && n <= left &&
+            memcmp(set->bytes + i, p, n) == 0)
+            return n;
+    return 0;
+}
+
+// ---------------------------------------------------------------- arguments
+
+const struct value *ops_argument(const struct ops_arguments *a, size_t position, const char *name) {
+    if (position < a->n_positional)
+        return &a->items[position];
+    for (size_t i = a->n_positional; name != NULL && i < a->n; i++)
+        if (a->name_bytes[i] == strlen(name) && memcmp(a->names[i], name, a->name_bytes[i]) == 0)
+            return &a->items[i];
+    return NULL;
+}
+
+static int need_text(struct value_heap *h, const struct ops_arguments *a, size_t position,
+                     const struct marked **out) {
+    const struct value *v = ops_argument(a, position, NULL);
+    *out = NULL;
+    if (v == NULL || v->type != VALUE_STRING)
+        return err_set(h->e, ERR_FORMAT, "a string is expected as argument %zu", position + 1);
+    *out = v->s;
+    return 0;
+}
+
+// A string or nothing; None counts as nothing.
+static int optional_text(struct value_heap *h, const struct ops_arguments *a, size_t position,
+                         const char *name, const struct marked **out) {
+    const struct value *v = ops_argument(a, position, name);
+    *out = NULL;
+    if (v == NULL || v->type == VALUE_NONE)
+        return 0;
+    if (v->type != VALUE_STRING)
+        return err_set(h->e, ERR_FORMAT, "a string is expected, not %s", value_type_name(v));
+    *out = v->s;
+    return 0;
+}
+
+static int optional_count(struct value_heap *h, const struct ops_arguments *a, size_t position,
+                          const char *name, size_t *out) {
+    const struct value *v = ops_argument(a, position, name);
+    *out = SIZE_MAX;
+    if (v == NULL)
+        return 0;
+    if (v->type != VALUE_INT)
+        return err_set(h->e, ERR_FORMAT, "a number is expected, not %s", value_type_name(v));
+    if (v->i >= 0)
+        *out = (size_t)v->i;
+    return 0;
+}
+
+// ---------------------------------------------------------------- methods
+
+static int strip(struct value_heap *h, const struct marked *s, const struct marked *set, bool left,
+                 bool right, struct value *out) {
+    size_t begin = 0, end = s->n;
+    TRY(value_spend(h, 1 + (set != NULL ? set->n : 0) * s->n / 8));
+    for (size_t n; left && begin < end && (n = in_set(set, s->bytes + begin, end - begin)) > 0;)
+        begin += n;
+    while (right && end > begin) {
+        size_t last = end - 1;
+        while (last > begin && ((unsigned char)s->bytes[last] & 0xC0) == 0x80)
+            last--;
+        if (in_set(set, s->bytes + last, end - last) == 0)
+            break;
+        end = last;
+    }
+    return value_slice(h, s, begin, end, out);
+}
+
+static int add_slice(struct value_heap *h, struct value_list *l, const struct marked *s,
+                     size_t begin, size_t end) {
+    struct value piece;
+    TRY(value_spend(h, 1));
+    TRY(value_slice(h, s, begin, end, &piece));
+    return value_list_add(h, l, piece);
+}
+
+static int split_blanks(struct value_heap *h, const struct marked *s, size_t most,
+                        struct value_list *l) {
+    size_t at = 0, n;
+    for (;;) {
+        while (at < s->n && (n = python_space(s->bytes + at, s->n - at)) > 0)
+            at += n;
+        if (at == s->n)
+            return 0;
+        size_t begin = at;
+        if (most-- == 0) {
+            struct value rest;
+            TRY(value_slice(h, s, begin, s->n, &rest));
+            TRY(strip(h, rest.s, NULL, false, true, &rest));
+            return value_list_add(h, l, rest);
+        }
+        while (at < s->n && python_space(s->bytes + at, s->n - at) == 0)
+            at += character_bytes((unsigned char)s->bytes[at]);
+        TRY(add_slice(h, l, s, begin, at));
+    }
+}
+
+static int split(struct value_heap *h, const struct marked *s, const struct marked *separator,
+                 size_t most, struct value *out) {
+    TRY(value_list_new(h, out));
+    TRY(value_spend(h, 1 + s->n / 64));
+    if (separator == NULL)
+        return split_blanks(h, s, most, out->list);
+    if (separator->n == 0)
+        return err_set(h->e, ERR_FORMAT, "split at an empty string");
+    size_t at = 0;
+    while (most-- > 0) {
+        const char *found = memmem(s->bytes + at, s->n - at, separator->bytes, separator->n);
+        if (found == NULL)
+            break;
+        TRY(add_slice(h, out->list, s, at, (size_t)(found - s->bytes)));
+        at = (size_t)(found - s->bytes) + separator->n;
+    }
+    return add_slice(h, out->list, s, at, s->n);
+}
+
+static int split_lines(struct value_heap *h, const struct marked *s, struct value *out) {
+    TRY(value_list_new(h, out));
+    for (size_t begin = 0; begin < s->n;) {
+        size_t end = begin;
+        while (end < s->n && s->bytes[end] != '\n' && s->bytes[end] != '\r')
+            end++;
+        TRY(add_slice(h, out->list, s, begin, end));
+        bool pair = end + 1 < s->n && s->bytes[end] == '\r' && s->bytes[end + 1] == '\n';
+        begin = end + (pair ? 2 : 1);
+    }
+    return 0;
+}
+
+static int replace(struct value_heap *h, const struct marked *s, const struct marked *old,
+                   const struct marked *new, size_t most, struct value *out) {
+    struct marked_builder b = {0};
+    struct value piece;
+    size_t at = 0;
+    if (old->n == 0)
+        return err_set(h->e, ERR_FORMAT, "replaces an empty string");
+    while (most-- > 0) {
+        const char *found = memmem(s->bytes + at, s->n - at, old->bytes, old->n);
+        if (found == NULL)
+            break;
+        TRY(value_spend(h, 1));
+        TRY(value_slice(h, s, at, (size_t)(found - s->bytes), &piece));
+        TRY(marked_add(h, &b, piece.s));
+        TRY(marked_add(h, &b, new));
+        at = (size_t)(found - s->bytes) + old->n;
+    }
+    TRY(value_slice(h, s, at, s->n, &piece));
+    TRY(marked_add(h, &b, piece.s));
+    return marked_finish(h, &b, out);
+}
+
+// upper, lower, title, capitalize. Beyond ASCII the tables of Unicode would be needed: refused.
+static int change_case(struct value_heap *h, const struct marked *s, char how, struct value *out) {
+    struct marked_builder b = {0};
+    TRY(marked_add(h, &b, s));
+    bool inside = false;
+    for (size_t i = 0; i < b.n; i++) {
+        char c = b.bytes[i];
+        if ((unsigned char)c >= 0x80)
+            return err_set(h->e, ERR_FORMAT, "changes the case of text that is not ASCII");
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        bool raise = how == 'u' || (how == 't' && !inside) || (how == 'c' && i == 0);
+        if (letter)
+            b.bytes[i] = (char)(raise ? c & ~0x20 : c | 0x20);
+        inside = letter;
+    }
+    return marked_finish(h, &b, out);
+}
+
+static bool has_affix(const struct marked *s, const struct marked *affix, bool at_end) {
+    return affix->n <= s->n &&
+           memcmp(s->bytes + (at_end ? s->n - affix->n : 0), affix->bytes, affix->n) == 0;
+}
+
+static int affix(struct value_heap *h, const struct marked *s, const struct ops_arguments *args,
+                 bool at_end, struct value *out) {
+    const struct value *v = ops_argument(args, 0, NULL);
+    *out = value_bool(false);
+    if (v != NULL && v->type == VALUE_LIST) {
+        for (size_t i = 0; i < v->list->n; i++)
+            if (v->list->items[i].type == VALUE_STRING && has_affix(s, v->list->items[i].s, at_end))
+                *out = value_bool(true);
+        return 0;
+    }
+    const struct marked *text;
+    TRY(need_text(h, args, 0, &text));
+    *out = value_bool(has_affix(s, text, at_end));
+    return 0;
+}
+
+static int remove_affix(struct value_heap *h, const struct marked *s,
+                        const struct ops_arguments *args, bool at_end, struct value *out) {
+    const struct marked *text;
+    TRY(need_text(h, args, 0, &text));
+    size_t n = has_affix(s, text, at_end) ? text->n : 0;
+    return value_slice(h, s, at_end ? 0 : n, at_end ? s->n - n : s->n, out);
+}
+
+static int find(struct value_heap *h, const struct marked *s, const struct ops_arguments *args,
+                bool count, struct value *out) {
+    const struct marked *text;
+    TRY(need_text(h, args, 0, &text));
+    TRY(value_spend(h, 1 + s->n / 64));
+    if (text->n == 0)
+        return err_set(h->e, ERR_FORMAT, "looks for an empty string");
+    const char *at = s->bytes, *found, *end = s->bytes + s->n;
+    int64_t times = 0;
+    while ((found = memmem(at, (size_t)(end - at), text->bytes, text->n)) != NULL && count) {
+        times++;
+        at = found + text->n;
+    }
+    struct marked before = {.bytes = s->bytes, .n = found != NULL ? (size_t)(found - s->bytes) : 0};
+    *out = value_int(count ? times : found != NULL ? (int64_t)ops_characters(&before) : -1);
+    return 0;
+}
+
+static int join(struct value_heap *h, const struct marked *separator,
+                const struct ops_arguments *args, struct value *out) {
+    const struct value *given = ops_argument(args, 0, NULL);
+    struct marked_builder b = {0};
+    struct value list;
+    if (given == NULL)
+        return err_set(h->e, ERR_FORMAT, "join of nothing");
+    TRY(ops_elements(h, given, &list));
+    for (size_t i = 0; i < list.list->n; i++) {
+        if (i > 0)
+            TRY(marked_add(h, &b, separator));
+        TRY(value_write_text(h, &list.list->items[i], &b));
+    }
+    return marked_finish(h, &b, out);
+}
+
+static int is_kind(struct value_heap *h, const struct marked *s, bool digits, struct value *out) {
+    bool all = s->n > 0;
+    TRY(value_spend(h, 1 + s->n / 64));
+    for (size_t i = 0; i < s->n && all; i++)
+        all = digits ? s->bytes[i] >= '0' && s->bytes[i] <= '9'
+                     : python_space(s->bytes + i, s->n - i) > 0;
+    *out = value_bool(all);
+    return 0;
+}
+
+int ops_string_method(struct value_heap *h, const struct marked *s, const char *name, size_t n,
+                      const struct ops_arguments *args, struct value *out) {
+    const struct marked *text, *other;
+    size_t count;
+    struct marked method = {.bytes = name, .n = n};
+#define IS(spelling) marked_equals(&method, spelling)
+    if (IS("strip") || IS("lstrip") || IS("rstrip")) {
+        TRY(optional_text(h, args, 0, "chars", &text));
+        return strip(h, s, text, name[0] != 'r', name[0] != 'l', out);
+    }
+    if (IS("split")) {
+        TRY(optional_text(h, args, 0, "sep", &text));
+        TRY(optional_count(h, args, 1, "maxsplit", &count));
+        return split(h, s, text, count, out);
+    }
+    if (IS("replace")) {
+        TRY(need_text(h, args, 0, &text));
+        TRY(need_text(h, args, 1, &other));
+        TRY(optional_count(h, args, 2, "count", &count));
+        return replace(h, s, text, other, count, out);
+    }
+    if (IS("startswith") || IS("endswith"))
+        return affix(h, s, args, name[0] == 'e', out);
+    if (IS("removeprefix") || IS("removesuffix"))
+        return remove_affix(h, s, args, IS("removesuffix"), out);
+    if (IS("upper") || IS("lower") || IS("title") || IS("capitalize"))
+        return change_case(h, s, name[0], out);
+    if (IS("splitlines"))
+        return split_lines(h, s, out);
+    if (IS("find") || IS("count"))
+        return find(h, s, args, IS("count"), out);
+    if (IS("join"))
+        return join(h, s, args, out);
+    if (IS("isdigit") || IS("isspace"))
+        return is_kind(h, s, IS("isdigit"), out);
+#undef IS
+    return err_set(h->e, ERR_FORMAT, "the method %.*s of a string is not understood",
+                   (int)(n < 40 ? n : 40), name);
+}
