@@ -131,6 +131,18 @@ struct haggle_bench {
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
 
+struct haggle_data {
+    const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path
+    size_t n_files;
+    int64_t samples; // documents shown; negative: 2
+};
+
+// Shows data as the model will see it: each file's shape, documents, tokens, what is trained, what
+// seq cuts off, lengths, padding by way of packing, speed, and documents with their trained tokens
+// marked. Keeps what it tokenizes for training (data.cache).
+HAGGLE_API int haggle_data(const struct haggle_config *c, const struct haggle_data *d,
+                           const struct haggle_sink *sink, struct haggle_error *e);
+
 enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
 
 // Prints what a training step would be: model, programs, segments, bytes by class, predicted time.
@@ -154,8 +166,38 @@ struct haggle_prompt {
 };
 
 // Continues a prompt greedily with the model of the config (a Hugging Face folder or a checkpoint).
-// Text goes through the byte tokenizer; a model with a tokenizer of its own takes and gives ids.
+// Text goes through its tokenizer (of a checkpoint: of the folder the run began from; of a built-in
+// shape: bytes); ids give ids.
 HAGGLE_API int haggle_generate(const struct haggle_config *c, const struct haggle_prompt *p,
+                               const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_export {
+    const char *run_dir; // a run's folder (its newest intact checkpoint is taken) or a checkpoint's
+    const char *out_dir; // to write: new or empty; with check, the folder to look at
+    const char *source;  // the folder the run was fine-tuned from; NULL: as the run remembers it
+    const char *dtype;   // "fp32", "bf16", "fp16", "as-source"; NULL: as-source
+    const char *shard_bytes; // most bytes of tensors per file, "5GB"; NULL: 5GB
+    const char *probe;       // file for what the check computed, for other programs; NULL: none
+    bool check;              // write nothing: check a folder that was exported before
+};
+
+// Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a card)
+// and reads it back: hashes, every weight, loss and logits on fixed tokens, token ids of fixed
+// texts. The folder appears only when all agree. HAGGLE_ERR_NUMERIC when one does not.
+HAGGLE_API int haggle_export(const struct haggle_config *c, const struct haggle_export *x,
+                             const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_tokenize {
+    const char *tokenizer; // a tokenizer.json, a folder with one, or "bytes", the built-in one
+    bool decode;           // arrays of ids in, {"text": ...} out
+    bool plain;            // special tokens are text; with decode they are left out
+    int threads;           // 0: all CPUs
+};
+
+// Reads JSONL with a member "text" from `in` and writes one JSON array of ids per line to sink->out, in
+// order; decode goes back. Adds no tokens. A bad line is an error with its number; what comes before
+// it is written. Decoded bytes that are not UTF-8 become U+FFFD.
+HAGGLE_API int haggle_tokenize(const struct haggle_tokenize *t, FILE *in,
                                const struct haggle_sink *sink, struct haggle_error *e);
 
 // What this machine is, how fast it measures, which libraries were found, what is missing for what.

@@ -93,10 +93,8 @@ int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const 
 // ---------------------------------------------------------------- plan.c: a session in words
 
 // The programs of a run with these knobs: train, eval when there is validation, generate when a
-// sample is wanted and the byte tokenizer fits.
+// sample is wanted.
 int plan_session(struct session *s, const struct knobs *k, struct err *e);
-// True when text of this model is bytes: the vocabulary holds them, no other tokenizer is there.
-bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, bool from_folder);
 void plan_print_model(FILE *f, const struct session *s); // one line
 // trace_bytes are part of s->loader_bytes. own: with a column of what each class is in all.
 void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, bool own);

@@ -1,9 +1,7 @@
-// generate.c - haggle_generate: a prompt continued greedily, as text where text is bytes, else as
-// ids.
+// generate.c - haggle_generate: a prompt continued greedily, as text or as ids.
 #include "api/sample.h"
 
 #include "base/file.h"
-#include "data/bytes.h"
 #include "train/checkpoint.h"
 
 #include <stdlib.h>
@@ -33,97 +31,91 @@ static int resolve_model(struct call *c, struct knobs *k, struct err *e) {
     return 0;
 }
 
-// The prompt as ids, in memory of the caller's; text begins with END_OF_TEXT, as documents do.
-static int read_prompt(const struct haggle_prompt *p, bool bytes, const struct model_shape *shape,
-                       int32_t **out, size_t *count, struct err *e) {
-    if (p->text && !bytes)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s has a tokenizer of its own or fewer ids than bytes: its text cannot be "
-                       "read yet; give token ids instead",
-                       shape->name);
-    size_t text_bytes = p->text ? strlen(p->text) : 0;
-    size_t n = p->ids ? p->n_ids : text_bytes + 1;
-    int32_t first = shape->bos_id >= 0 ? (int32_t)shape->bos_id : 0;
-    if (p->ids && n == 0)
+// The prompt as ids, in memory of the caller's.
+static int read_prompt(const struct haggle_prompt *p, const struct speech *speech,
+                       const struct model_shape *shape, int32_t **out, size_t *count,
+                       struct err *e) {
+    if (!p->ids)
+        TRY(speech_prompt(speech, p->text, out, count, e));
+    if (p->ids && p->n_ids == 0)
         return err_set(e, ERR_USAGE, "the prompt has no ids; at least one is needed");
-    int32_t *ids = malloc(n * sizeof *ids);
-    if (!ids)
-        return err_set(e, ERR_MEMORY, "out of memory for a prompt of %zu tokens", n);
     if (p->ids) {
-        memcpy(ids, p->ids, n * sizeof *ids);
-    } else {
-        ids[0] = bytes ? BYTES_END_OF_TEXT : first;
-        if (text_bytes)
-            bytes_encode(p->text, text_bytes, ids + 1);
+        *count = p->n_ids;
+        *out = malloc(p->n_ids * sizeof **out);
+        if (!*out)
+            return err_set(e, ERR_MEMORY, "out of memory for a prompt of %zu tokens", p->n_ids);
+        memcpy(*out, p->ids, p->n_ids * sizeof **out);
     }
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= shape->vocab) {
-            int rc = err_set(e, ERR_USAGE, "id %d is not one of %s; accepted: 0 to %lld", ids[i],
-                             shape->name, (long long)shape->vocab - 1);
-            free(ids);
-            return rc;
-        }
-    *out = ids;
-    *count = n;
+    for (size_t i = 0; i < *count; i++)
+        if ((*out)[i] < 0 || (*out)[i] >= shape->vocab)
+            return err_set(e, ERR_USAGE, "id %d is not one of %s; accepted: 0 to %lld", (*out)[i],
+                           shape->name, (long long)shape->vocab - 1);
+    if ((int64_t)*count >= shape->max_positions)
+        return err_set(e, ERR_USAGE, "the prompt has %zu tokens; %s has %lld positions", *count,
+                       shape->name, (long long)shape->max_positions);
     return 0;
 }
 
-static int put_json(struct call *c, const struct session *s, const struct sample *sample,
-                    size_t prompt, bool bytes, struct err *e) {
+static void put_json(struct call *c, const struct session *s, const struct sample *sample) {
     struct json_writer *w = &c->json;
     call_json_begin(c, "generate", &s->knobs);
     plan_put_model_json(s, w);
-    json_member_i64(w, "prompt_tokens", (int64_t)prompt);
-    TRY(sample_put_json(sample, prompt, bytes, w, e));
+    json_member_i64(w, "prompt_tokens", sample->prompt);
+    sample_put_json(sample, w);
     json_member_string(w, "ended", sample->ended ? "end of text" : "length");
     json_member_double(w, "seconds", sample->seconds);
     json_member_double(w, "tokens_per_s",
-                       (double)(sample->length - (int64_t)prompt) / sample->seconds);
+                       (double)(sample->length - sample->prompt) / sample->seconds);
     json_put_object_end(w);
-    return 0;
 }
 
+static int start(struct session *s, struct knobs *k, const struct model_shape *shape, size_t prompt,
+                 int64_t tokens, struct err *e) {
+    int64_t length = (int64_t)prompt + tokens;
+    length = length < shape->max_positions ? length : shape->max_positions;
+    k->seq = length; // the recipe's is for training
+    struct session_options o = {
+        .knobs = k, .real = DTYPE_F32, .generate_batch = 1, .generate_seq = length};
+    o.has[SESSION_GENERATE] = true;
+    TRY(session_plan(s, &o, e));
+    return session_start(s, e);
+}
+
+// Ids in, ids out: a model whose tokenizer cannot be read still speaks.
 static int generate(struct call *c, const struct knobs *given, const struct haggle_prompt *p,
                     struct err *e) {
     struct knobs k = *given;
     struct model_shape shape;
     struct session s = {0};
     struct sample sample = {0};
-    int32_t *prompt = NULL;
+    struct speech speech = {0};
+    int32_t *prompt = NULL, end = -1;
     size_t n = 0;
     bool from_folder = false;
     TRY(resolve_model(c, &k, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
-    bool bytes = plan_speaks_bytes(&shape, &k, from_folder);
     int64_t tokens = p->tokens > 0 ? p->tokens : k.generate_tokens;
-    int rc = read_prompt(p, bytes, &shape, &prompt, &n, e);
-    if (rc == 0 && (int64_t)n >= shape.max_positions)
-        rc = err_set(e, ERR_USAGE, "the prompt has %zu tokens; %s has %lld positions", n,
-                     shape.name, (long long)shape.max_positions);
-    if (rc == 0) {
-        int64_t length = (int64_t)n + tokens;
-        length = length < shape.max_positions ? length : shape.max_positions;
-        k.seq = length; // the recipe's is for training
-        struct session_options o = {
-            .knobs = &k, .real = DTYPE_F32, .generate_batch = 1, .generate_seq = length};
-        o.has[SESSION_GENERATE] = true;
-        rc = session_plan(&s, &o, e);
-    }
+    int rc = p->ids ? 0 : speech_open(&speech, &k, e);
+    if (rc == 0)
+        rc = read_prompt(p, &speech, &shape, &prompt, &n, e);
     if (rc == 0 && !from_folder)
         log_put(&c->log, LOG_WARN, "%s is a shape, not a trained model: its weights are random",
                 k.model);
     if (rc == 0)
-        rc = session_start(&s, e);
+        rc = start(&s, &k, &shape, n, tokens, e);
+    if (speech.renderer)
+        end = renderer_end_of_text(speech.renderer);
     if (rc == 0)
-        rc = sample_make(&sample, &s, prompt, n, tokens, 0, e);
-    // Text shows prompt and continuation as one piece, without END_OF_TEXT; ids only what is new.
-    bool as_text = bytes && !p->ids;
+        rc = sample_make(&sample, &s, prompt, n, tokens, end, 0, e);
+    if (rc == 0 && speech.tokenizer) // prompt and continuation as one piece
+        rc = sample_spell(&sample, speech.tokenizer, 0, e);
     if (rc == 0 && c->out)
-        sample_print(&sample, as_text ? 1 : n, as_text, c->out);
+        sample_print(&sample, c->out);
     if (rc == 0 && c->wants_json)
-        rc = put_json(c, &s, &sample, n, as_text, e);
+        put_json(c, &s, &sample);
     sample_free(&sample);
     session_close(&s);
+    speech_close(&speech);
     free(prompt);
     return rc;
 }

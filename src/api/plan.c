@@ -3,24 +3,11 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "data/bytes.h"
 #include "predict/predict.h"
 #include "program/print.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-bool plan_speaks_bytes(const struct model_shape *shape, const struct knobs *k, bool from_folder) {
-    static const char *const tokenizers[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
-    if (shape->vocab < BYTES_VOCAB)
-        return false;
-    for (size_t i = 0; from_folder && i < sizeof tokenizers / sizeof *tokenizers; i++) {
-        char path[PATH_MAX];
-        if (file_join(path, sizeof path, k->model, tokenizers[i], NULL) == 0 && file_exists(path))
-            return false;
-    }
-    return true;
-}
 
 int plan_session(struct session *s, const struct knobs *k, struct err *e) {
     struct session_options o = {.knobs = k, .real = DTYPE_F32};
@@ -30,8 +17,8 @@ int plan_session(struct session *s, const struct knobs *k, struct err *e) {
     TRY(model_shape_open(&shape, k->model, &from_folder, e));
     o.has[SESSION_TRAIN] = true;
     o.has[SESSION_EVAL] = k->eval_every > 0;
-    if (k->generate_tokens > 0 && plan_speaks_bytes(&shape, k, from_folder)) {
-        // The sample begins with END_OF_TEXT and must leave room for it.
+    if (k->generate_tokens > 0) {
+        // The sample begins with one token, as documents do, and must leave room for it.
         int64_t length = k->generate_tokens + 1;
         o.has[SESSION_GENERATE] = true;
         o.generate_batch = 1;

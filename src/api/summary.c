@@ -21,6 +21,15 @@ static const char *end_name(enum train_end end) {
 
 // ---------------------------------------------------------------- for people
 
+// The last validation's batches, and the time of all of them.
+static void print_validation(const struct summary *s, FILE *f) {
+    const struct train_eval *v = &s->result.eval;
+    char p50[QUANTILE_TEXT_BYTES], p99[QUANTILE_TEXT_BYTES], all[TEXT_UNIT_BYTES];
+    fprintf(f, "validated %s per batch\n          %s; %d validation%s took %s\n",
+            quantile_text(p50, &v->batch_p50), quantile_text(p99, &v->batch_p99), s->validations,
+            s->validations == 1 ? "" : "s", text_duration(all, 1e-9 * (double)s->result.eval_ns));
+}
+
 static void print_loss(const struct summary *s, FILE *f) {
     const struct train_result *r = &s->result;
     const char *why = r->end == TRAIN_TIME      ? "; time is up, the same command goes on"
@@ -39,6 +48,8 @@ static void print_loss(const struct summary *s, FILE *f) {
         fprintf(f, " %.4f", r->eval.loss);
     if (r->steps_run > 0 || r->eval.batches > 0)
         fprintf(f, "\n");
+    if (r->eval.batches > 0)
+        print_validation(s, f);
     if (r->state.skipped_steps > 0)
         fprintf(f, "skipped   %" PRId64 " steps whose gradients were not finite; loss scale %g\n",
                 r->state.skipped_steps, r->state.scale.value);
@@ -109,16 +120,39 @@ void summary_print(const struct summary *s, FILE *f) {
     if (r->checkpoint[0])
         fprintf(f, "saved     %s\n", r->checkpoint);
     fprintf(f, "log       %s/log.jsonl\n", s->knobs->run_dir);
-    if (s->sample.length > 1) {
-        fprintf(f, "sample%s\n",
-                s->sample.length - 1 < s->knobs->generate_tokens && !s->sample.ended
-                    ? " (cut short)"
-                    : "");
-        sample_print(&s->sample, 1, true, f);
+    if (s->sample.length > s->sample.prompt) {
+        int64_t made = s->sample.length - s->sample.prompt;
+        bool whole = made >= s->knobs->generate_tokens || s->sample.ended;
+        fprintf(f, "sample%s\n", whole ? "" : " (cut short)");
+        sample_print(&s->sample, f);
     }
 }
 
 // ---------------------------------------------------------------- for programs
+
+static void put_validation(const struct summary *s, struct json_writer *w) {
+    const struct train_eval *v = &s->result.eval;
+    json_put_key(w, "validation");
+    if (v->batches == 0) {
+        json_put_null(w);
+        return;
+    }
+    json_put_object_begin(w);
+    json_member_double(w, "loss", v->loss);
+    json_member_double(w, "loss_first", s->validation_first);
+    json_member_i64(w, "step", v->step);
+    json_member_i64(w, "validations", s->validations);
+    json_member_i64(w, "batches", v->batches); // of the last one, as all up to trained_tokens
+    json_member_double(w, "batch_ms_p50", 1e-6 * v->batch_p50.value);
+    json_member_double(w, "batch_ms_p99", 1e-6 * v->batch_p99.value);
+    json_member_double(w, "batch_ms_p99_upper95", 1e-6 * v->batch_p99.upper95);
+    json_member_double(w, "seconds", 1e-9 * (double)v->total_ns);
+    json_member_double(w, "data_seconds", 1e-9 * (double)v->data_ns);
+    json_member_i64(w, "tokens", v->tokens);
+    json_member_i64(w, "trained_tokens", v->trained_tokens);
+    json_member_double(w, "all_seconds", 1e-9 * (double)s->result.eval_ns);
+    json_put_object_end(w);
+}
 
 static void put_run(const struct summary *s, struct json_writer *w) {
     const struct train_result *r = &s->result;
@@ -148,9 +182,10 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_put_object_end(w);
 }
 
-int summary_put_json(const struct summary *s, struct json_writer *w, struct err *e) {
+void summary_put_json(const struct summary *s, struct json_writer *w) {
     machine_put_json(&s->machine, w);
     put_run(s, w);
+    put_validation(s, w);
     metrics_put_members(&s->result.metrics, w);
     json_put_key(w, "verdict");
     json_put_object_begin(w);
@@ -158,12 +193,11 @@ int summary_put_json(const struct summary *s, struct json_writer *w, struct err 
     json_member_string(w, "knob", s->verdict.knob);
     json_put_object_end(w);
     json_put_key(w, "sample");
-    if (s->sample.length <= 1) {
+    if (s->sample.length <= s->sample.prompt) {
         json_put_null(w);
-        return 0;
+        return;
     }
     json_put_object_begin(w);
-    TRY(sample_put_json(&s->sample, 1, true, w, e));
+    sample_put_json(&s->sample, w);
     json_put_object_end(w);
-    return 0;
 }

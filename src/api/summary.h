@@ -21,6 +21,6 @@ struct summary {
 
 void summary_print(const struct summary *s, FILE *f);
 // Members: machine, rates, run, metrics, verdict, sample.
-int summary_put_json(const struct summary *s, struct json_writer *w, struct err *e);
+void summary_put_json(const struct summary *s, struct json_writer *w);
 
 #endif

@@ -8,13 +8,13 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "data/bytes.h"
 #include "report/perfetto.h"
 #include "train/checkpoint.h"
 #include "train/trial.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 // The sample after training is for looking at; a large model must not make the user wait for it.
@@ -87,18 +87,15 @@ static int prepare(struct train_call *t, struct err *e) {
     struct trainer_options o = {.observer = watch_observer(&t->watch),
                                 .stop = stop_flag(),
                                 .trace_events = k->log_trace[0] ? PLAN_TRACE_EVENTS : 0};
-    TRY(trainer_open(&t->trainer, &t->session, &o, e));
+    int rc = trainer_open(&t->trainer, &t->session, &o, e);
+    log_live_end(&t->call->log); // of the data's progress
+    TRY(rc);
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
     if (machine.has_rates)
         TRY(plan_predict(&t->session, &machine, &t->summary.predicted_step_s, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
-    if (t->session.from_folder && !plan_speaks_bytes(&t->session.shape, k, true))
-        log_put(
-            &t->call->log, LOG_WARN,
-            "%s has a tokenizer of its own, which is not read yet: the text is trained as bytes",
-            k->model);
     return trainer_check_memory(t->trainer, e);
 }
 
@@ -119,11 +116,22 @@ static int write_trace(const struct train_call *t, struct err *e) {
 }
 
 static int make_sample(struct train_call *t, struct err *e) {
-    static const int32_t begin[] = {BYTES_END_OF_TEXT};
+    struct sample *sample = &t->summary.sample;
+    struct speech speech;
+    int32_t *begin = NULL;
+    size_t n = 0;
     if (!t->session.programs[SESSION_GENERATE])
         return 0;
-    return sample_make(&t->summary.sample, &t->session, begin, 1, t->knobs.generate_tokens,
-                       SAMPLE_BUDGET_S, e);
+    TRY(speech_open(&speech, &t->knobs, e));
+    int rc = speech_prompt(&speech, NULL, &begin, &n, e);
+    if (rc == 0)
+        rc = sample_make(sample, &t->session, begin, n, t->knobs.generate_tokens,
+                         renderer_end_of_text(speech.renderer), SAMPLE_BUDGET_S, e);
+    if (rc == 0)
+        rc = sample_spell(sample, speech.tokenizer, n, e);
+    free(begin);
+    speech_close(&speech);
+    return rc;
 }
 
 // MFU and the verdict need this machine's rates. They are measured after the run's own memory has
@@ -149,19 +157,18 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
 }
 
 // outcome: how it ended; code 0: well.
-static int deliver(struct train_call *t, const struct err *outcome, struct err *e) {
+static void deliver(struct train_call *t, const struct err *outcome) {
     struct call *c = t->call;
     if (c->out)
         summary_print(&t->summary, c->out);
     if (c->wants_json) {
         call_json_begin(c, "train", &t->knobs);
         plan_put_model_json(&t->session, &c->json);
-        TRY(summary_put_json(&t->summary, &c->json, e));
+        summary_put_json(&t->summary, &c->json);
         if (outcome->code != 0)
             call_json_error(&c->json, outcome->code, outcome->text);
         json_put_object_end(&c->json);
     }
-    return 0;
 }
 
 // ---------------------------------------------------------------- the verb
@@ -194,7 +201,7 @@ static int run(struct train_call *t, struct err *e) {
     if (rc == 0)
         note(t, e, make_sample(t, &why), &why);
     note(t, e, read_machine(t, rc == 0, &why), &why);
-    note(t, e, deliver(t, e, &why), &why);
+    deliver(t, e);
     return e->code;
 }
 

@@ -1,0 +1,69 @@
+// source.c - see source.h.
+#include "train/source.h"
+
+#include "base/file.h"
+#include "model/shape.h"
+#include "train/manifest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CHAIN_MOST = 32 };
+
+static bool is_builtin(const char *name) {
+    for (size_t i = 0; i < model_shape_builtin_count(); i++)
+        if (strcmp(model_shape_builtin_name(i), name) == 0)
+            return true;
+    return false;
+}
+
+// The path of a checkpoint's manifest; false when the folder is no checkpoint.
+static bool manifest_of(const char *dir, char path[PATH_MAX]) {
+    return file_join(path, PATH_MAX, dir, MANIFEST_NAME, NULL) == 0 && file_exists(path);
+}
+
+int source_follow(const char *model, char dir[PATH_MAX], struct err *e) {
+    char path[PATH_MAX];
+    snprintf(dir, PATH_MAX, "%s", model);
+    for (int i = 0; i < CHAIN_MOST; i++) {
+        struct manifest m = {0};
+        if (is_builtin(dir)) { // a built-in name wins over a folder, as in model_shape_open
+            dir[0] = '\0';
+            return 0;
+        }
+        if (!file_is_dir(dir))
+            return err_set(e, ERR_IO,
+                           "the run was trained from '%.400s', which is not there from here", dir);
+        if (!manifest_of(dir, path))
+            return 0;
+        int rc = manifest_read(&m, path, e);
+        if (rc == 0 && m.knobs[KNOB_model] != NULL)
+            snprintf(dir, PATH_MAX, "%s", m.knobs[KNOB_model]);
+        manifest_free(&m);
+        TRY(rc);
+    }
+    return err_set(
+        e, ERR_FORMAT,
+        "'%.400s' was trained from a checkpoint that was trained from a checkpoint, more "
+        "than %d times over",
+        model, CHAIN_MOST);
+}
+
+int source_tokenizer(struct knobs *k, char dir[PATH_MAX], struct err *e) {
+    char path[PATH_MAX];
+    dir[0] = '\0';
+    if (is_builtin(k->model))
+        return 0;
+    snprintf(dir, PATH_MAX, "%s", k->model);
+    if (k->tokenizer[0] != '\0' || !manifest_of(k->model, path))
+        return 0;
+    struct manifest m = {0};
+    int rc = manifest_read(&m, path, e);
+    const char *given = rc == 0 ? m.knobs[KNOB_tokenizer] : NULL;
+    if (given != NULL && *given)
+        snprintf(k->tokenizer, sizeof k->tokenizer, "%s", given);
+    else if (rc == 0 && m.knobs[KNOB_model] != NULL)
+        rc = source_follow(m.knobs[KNOB_model], dir, e);
+    manifest_free(&m);
+    return rc;
+}
