@@ -107,10 +107,11 @@ struct haggle_sink {
 
 // ---------------------------------------------------------------- verbs
 
-// Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints. Goes on from the
-// newest checkpoint there unless resume=false. The memory plan is logged before memory is taken;
-// HAGGLE_ERR_MEMORY when it does not fit. HAGGLE_ERR_STOPPED after a stop request: the checkpoint is
-// written and the result delivered. Out of `time` is no error: the result says how far it came.
+// Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints and, at the end,
+// result.json (what sink->json gets). Goes on from the newest checkpoint there unless resume=false.
+// The memory plan is logged before memory is taken; HAGGLE_ERR_MEMORY when it does not fit.
+// HAGGLE_ERR_STOPPED after a stop request: the checkpoint is written and the result delivered. Out of
+// `time` is no error: the result says how far it came.
 HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_sink *sink,
                             struct haggle_error *e);
 

@@ -15,6 +15,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 // The sample after training is for looking at; a large model must not make the user wait for it.
@@ -149,19 +150,46 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
 }
 
 // outcome: how it ended; code 0: well.
+static int put_result(const struct train_call *t, const struct err *outcome, struct json_writer *w,
+                      struct err *e) {
+    call_put_head(w, "train", &t->knobs);
+    plan_put_model_json(&t->session, w);
+    TRY(summary_put_json(&t->summary, w, e));
+    if (outcome->code != 0)
+        call_json_error(w, outcome->code, outcome->text);
+    json_put_object_end(w);
+    return 0;
+}
+
+// result.json stays beside the log, for the report. A run that had nothing left to train keeps the
+// one that has figures.
+static int save_result(const struct train_call *t, const struct err *outcome, struct err *e) {
+    struct json_writer w;
+    char path[PATH_MAX];
+    TRY(file_join(path, sizeof path, t->knobs.run_dir, WATCH_RESULT, e));
+    if (t->summary.result.steps_run == 0 && file_exists(path))
+        return 0;
+    json_writer_to_buffer(&w, 2);
+    int rc = put_result(t, outcome, &w, e);
+    int whole = json_writer_finish(&w, rc == 0 ? e : NULL);
+    rc = rc != 0 ? rc : whole;
+    if (rc == 0) {
+        w.buffer[w.bytes] = '\n'; // in place of the NUL
+        rc = file_write_atomic(path, w.buffer, w.bytes + 1, e);
+    }
+    free(w.buffer);
+    return rc;
+}
+
 static int deliver(struct train_call *t, const struct err *outcome, struct err *e) {
     struct call *c = t->call;
+    struct err lost = {0};
     if (c->out)
         summary_print(&t->summary, c->out);
-    if (c->wants_json) {
-        call_json_begin(c, "train", &t->knobs);
-        plan_put_model_json(&t->session, &c->json);
-        TRY(summary_put_json(&t->summary, &c->json, e));
-        if (outcome->code != 0)
-            call_json_error(&c->json, outcome->code, outcome->text);
-        json_put_object_end(&c->json);
-    }
-    return 0;
+    // As with the log: a disk that is full is no reason to call a run failed.
+    if (save_result(t, outcome, &lost) != 0)
+        log_put(&c->log, LOG_WARN, "%s; the report of this run will lack its result", lost.text);
+    return c->wants_json ? put_result(t, outcome, &c->json, e) : 0;
 }
 
 // ---------------------------------------------------------------- the verb
