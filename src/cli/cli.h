@@ -84,6 +84,7 @@ struct verb {
 int cmd_train(struct cli *c);
 int cmd_bench(struct cli *c);
 int cmd_show(struct cli *c);
+int cmd_report(struct cli *c);
 int cmd_verify(struct cli *c);
 int cmd_generate(struct cli *c);
 int cmd_knobs(struct cli *c);
@@ -91,10 +92,10 @@ int cmd_doctor(struct cli *c);
 int cmd_docs(struct cli *c);
 int cmd_help(struct cli *c);
 int cmd_version(struct cli *c);
-extern const struct flag train_flags[], bench_flags[], show_flags[], verify_flags[],
+extern const struct flag train_flags[], bench_flags[], report_flags[], show_flags[], verify_flags[],
     generate_flags[], knobs_flags[], doctor_flags[], docs_flags[], help_flags[], version_flags[];
-extern const char train_help[], bench_help[], show_help[], verify_help[], generate_help[],
-    knobs_help[], doctor_help[], docs_help[], help_help[], version_help[];
+extern const char train_help[], bench_help[], report_help[], show_help[], verify_help[],
+    generate_help[], knobs_help[], doctor_help[], docs_help[], help_help[], version_help[];
 
 // main.c: all verbs; name NULL ends them.
 const struct verb *verb_list(void);

@@ -17,6 +17,8 @@ static const struct verb verbs[] = {
          "train [RECIPE.yaml] [knob=value ...]"),
     VERB(bench, "measure a grid of configurations: throughput, latency, memory",
          "bench [train] [RECIPE.yaml] [knob=value,value,... ...]"),
+    VERB(report, "one or several training runs as an HTML page: curves, latency, memory",
+         "report RUN_DIR [RUN_DIR ...] [--out FILE.html]"),
     VERB(show, "the plan of a run: programs, bytes by class, predicted time",
          "show [RECIPE.yaml] [knob=value ...]"),
     VERB(verify, "compare loss, gradients, steps and text with a reference",
