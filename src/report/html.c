@@ -7,10 +7,16 @@ static void put_pieces(FILE *f, const char *const *pieces) {
         fputs(*pieces, f);
 }
 
+// "a", "a and b", "a, b and c", "a, b and 3 more".
 static void put_title(struct html_page *p) {
-    html_put_text(p->f, p->runs[0].name);
-    if (p->n > 1)
-        fprintf(p->f, " and %zu more", p->n - 1);
+    size_t named = p->n <= 3 ? p->n : 2;
+    for (size_t i = 0; i < named; i++) {
+        if (i > 0)
+            fputs(i + 1 == p->n ? " and " : ", ", p->f);
+        html_put_text(p->f, p->runs[i].name);
+    }
+    if (named < p->n)
+        fprintf(p->f, " and %zu more", p->n - named);
 }
 
 // The policy is for what we may have overlooked: the page may load nothing and send nothing.

@@ -81,7 +81,7 @@ static const char *note_loss(char out[FIGURE_TEXT_BYTES], const struct run_read 
     const struct run_log *g = &r->log;
     if (isnan(g->loss_last))
         return "";
-    snprintf(out, FIGURE_TEXT_BYTES, "smoothed over %lld step%s; first %.4f, last %.4f",
+    snprintf(out, FIGURE_TEXT_BYTES, "smoothed over ±%lld step%s; first %.4f, last %.4f",
              (long long)g->smooth_steps, g->smooth_steps == 1 ? "" : "s", g->loss_first,
              g->loss_last);
     return out;
@@ -129,7 +129,7 @@ static const char *note_measured(char out[FIGURE_TEXT_BYTES], const struct run_r
     double more = r->result.memory_measured / r->result.memory_predicted - 1;
     if (!(fabs(more) < 1e6))
         return "";
-    snprintf(out, FIGURE_TEXT_BYTES, "%+.1f %% of the prediction%s", 100 * more,
+    snprintf(out, FIGURE_TEXT_BYTES, "%+.1f %% against the prediction%s", 100 * more,
              r->result.on_device ? "; on the device" : "");
     return out;
 }
@@ -221,6 +221,12 @@ const char *figure_compare(char out[RUN_SENTENCE_BYTES], const struct run_read *
                  "%.150s and %.150s: the median step times cannot be told apart; their 95 %% "
                  "intervals overlap.",
                  a->name, b->name);
+    else if (more > 1)
+        snprintf(
+            out, RUN_SENTENCE_BYTES,
+            "The median step of %.150s takes %.2f times that of %.150s; the 95 %% intervals of "
+            "the medians do not overlap.",
+            b->name, 1 + more, a->name);
     else
         snprintf(out, RUN_SENTENCE_BYTES,
                  "The median step of %.150s takes %.1f %% %s than that of %.150s; the 95 %% "

@@ -40,7 +40,7 @@ const char *const html_style[] = {
     ".figures{min-width:min(100%,30rem)}\n",
     "th,td{text-align:left;padding:.28em 1.1em .28em 0;vertical-align:baseline;border-bottom:1px solid var(--rule);overflow-wrap:anywhere}\n",
     "thead th{font-weight:600;border-bottom:2px solid var(--rule)}tbody th{font-weight:400;color:var(--dim);white-space:nowrap}\n",
-    "td small{display:block;line-height:1.25}.settings td small{display:inline}\n",
+    "td small{display:block;line-height:1.25}.settings td small,.one td small{display:inline;margin-left:.5em}\n",
     ".unknown{color:var(--dim)}.ratio{color:var(--dim);font-size:.82rem}\n",
     "figure{margin:1rem 0 0;min-width:0}figcaption{font-weight:600}figcaption small{font-weight:400}\n",
     ".pair{display:grid;gap:0 2rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr))}\n",
@@ -50,7 +50,7 @@ const char *const html_style[] = {
     ".key i.resume{width:0;height:.9em;border-left:2px dashed var(--dim)}.key i.skip{width:3px;height:.7em;background:var(--bad)}\n",
     ".key i.warm{height:.8em;background:var(--warm);outline:1px solid var(--rule)}.key i.none{display:none}\n",
     "h2 i,th i,.tip i{display:inline-block;width:.7em;height:.7em;border-radius:2px;margin-right:.4em;background:var(--k)}\n",
-    ".frame{display:grid;grid-template-columns:3.4em 1fr .8em;grid-template-rows:15em 1.3em auto}.frame.small{grid-template-rows:9em 1.3em auto}\n",
+    ".frame{display:grid;margin-top:.6em;grid-template-columns:3.4em 1fr .8em;grid-template-rows:15em 1.3em auto}.frame.low{grid-template-rows:9em 1.3em auto}\n",
     ".y{position:relative;grid-column:1}.y span{position:absolute;right:.5em;transform:translateY(-50%);white-space:nowrap;font-size:.78rem;color:var(--dim)}\n",
     ".area{position:relative;grid-column:2;border-left:1px solid var(--dim);border-bottom:1px solid var(--dim);cursor:crosshair;touch-action:pan-y}\n",
     ".area:focus-visible{outline:2px solid var(--c0);outline-offset:2px}\n",
@@ -77,8 +77,8 @@ const char *const html_style[] = {
     ".fg{--k:var(--fg)}\n",
     ".c0,.f0{--k:var(--c0)}.c1,.f1{--k:var(--c1)}.c2,.f2{--k:var(--c2)}.c3,.f3{--k:var(--c3)}.c4,.f4{--k:var(--c4)}.c5,.f5{--k:var(--c5)}.c6,.f6{--k:var(--c6)}.c7,.f7{--k:var(--c7)}\n",
     "footer{margin-top:2rem;font-size:.82rem;color:var(--dim)}\n",
-    "@media (max-width:560px){main{padding:.7rem .7rem 2rem}.row{grid-template-columns:1fr}.what:empty+.bar{grid-column:1}.frame{grid-template-rows:12em 1.3em auto}\n",
-    "th,td{padding-right:.7em}tbody th{white-space:normal}.x span:nth-child(even){visibility:hidden}}\n",
+    "@media (max-width:560px){.one td small{display:block;margin:0}main{padding:.7rem .7rem 2rem}.row{grid-template-columns:1fr}.what:empty+.bar{grid-column:1}.frame{grid-template-rows:12em 1.3em auto}\n",
+    "th,td{padding-right:.7em}tbody th{white-space:normal;overflow-wrap:normal;min-width:5.6em}.figures td{min-width:7.5em}.x.many span:nth-child(even){visibility:hidden}}\n",
     NULL,
 };
 

@@ -12,6 +12,8 @@
 
 // Above this ratio of greatest to least a linear axis shows little but the greatest.
 static const double LOG_RATIO = 50;
+// More dots than this touch each other: the line alone is clearer.
+enum { DOTS_MOST = 60 };
 
 // ---------------------------------------------------------------- curves from columns
 
@@ -199,7 +201,8 @@ static void put_loss_run(struct html_page *p, const struct svg_plot *plot, size_
         snprintf(css, sizeof css, "c1");
     snprintf(full, sizeof full, "%s eval", css);
     svg_line(p->f, plot, full, v->mid, v->n);
-    svg_dots(p->f, plot, css, v->mid, v->n);
+    if (v->n <= DOTS_MOST)
+        svg_dots(p->f, plot, css, v->mid, v->n);
 }
 
 static void put_loss_keys(struct html_page *p) {
@@ -209,12 +212,12 @@ static void put_loss_keys(struct html_page *p) {
     if (p->n == 1) {
         put_key(p, "c0 thin",
                 g->columns->width > 1 ? "least and greatest of each few steps" : "each step");
-        snprintf(text, sizeof text, "smoothed over %lld steps", (long long)g->smooth_steps);
+        snprintf(text, sizeof text, "smoothed over ±%lld steps", (long long)g->smooth_steps);
         put_key(p, "c0", text);
         if (g->evals > 0)
             put_key(p, "c1", "validation");
     } else {
-        put_key(p, "fg", "smoothed over a fiftieth of the run");
+        put_key(p, "fg", "smoothed over ±2 % of the run");
         put_key(p, "fg eval", "validation");
     }
     put_mark_keys(p);
@@ -223,9 +226,10 @@ static void put_loss_keys(struct html_page *p) {
 
 static void put_loss(struct html_page *p, const struct svg_scale *x, struct curve *v) {
     const struct run_log *g = &p->runs[0].log;
-    char text[160];
-    snprintf(text, sizeof text, "Loss over steps. The first run goes from %.4g to %.4g.",
-             g->loss_first, g->loss_last);
+    char text[160] = "Loss over steps.";
+    if (!isnan(g->loss_first))
+        snprintf(text, sizeof text, "Loss over steps, from %.4g to %.4g%s.", g->loss_first,
+                 g->loss_last, p->n > 1 ? " in the first run" : "");
     struct svg_plot plot = {.id = "loss",
                             .title = "Loss",
                             .unit = "nats per token",
@@ -260,7 +264,7 @@ static void put_rate(struct html_page *p, const struct svg_scale *x, struct curv
                             .describe = "Learning rate over steps.",
                             .x = *x,
                             .y = scale_of(r, true),
-                            .small = 1};
+                            .low = true};
     put_title(p, &plot);
     svg_begin(p->f, &plot);
     for (size_t i = 0; i < p->n; i++) {
@@ -287,7 +291,7 @@ static void put_norm(struct html_page *p, const struct svg_scale *x, struct curv
                             .describe = "Norm of the gradient over steps.",
                             .x = *x,
                             .y = scale_of(r, r.hi / r.lo <= LOG_RATIO),
-                            .small = 1};
+                            .low = true};
     put_title(p, &plot);
     svg_begin(p->f, &plot);
     put_marks(p, &plot);

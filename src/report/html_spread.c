@@ -13,7 +13,7 @@
 // a bar; how many lie beyond is said.
 static double upper_edge(const struct run_log *g) {
     double p95 = 1e-6 * g->p95.value, p99 = 1e-6 * g->p99.value, most = 1e-6 * g->spread.max;
-    return fmin(most, fmax(2 * p95, 1.1 * p99));
+    return fmin(most, fmax(1.5 * p95, 1.1 * p99));
 }
 
 struct svg_scale html_duration_scale(const struct html_page *p) {
@@ -136,17 +136,14 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
     const struct run_log *g = &p->runs[0].log;
     struct svg_plot plot = {.id = "histogram",
                             .title = "Step times",
-                            .unit = "share of steps, without warm-up",
+                            .unit = "share of steps",
                             .x_unit = "ms",
                             .describe = "Histogram of step times.",
                             .x = *x,
                             .y = svg_scale_round(0, highest_share(p, x), 4),
                             .percent = true};
-    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s", plot.id, plot.title, plot.unit);
-    if (p->n == 1)
-        fprintf(p->f, " (n=%zu, %llu warm-up step%s left out)", g->p50.n,
-                (unsigned long long)g->warmup, g->warmup == 1 ? "" : "s");
-    fputs("</small></figcaption>", p->f);
+    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", plot.id,
+            plot.title, plot.unit);
     html_put_legend(p);
     svg_begin(p->f, &plot);
     for (size_t i = 0; i < p->n; i++)
@@ -155,6 +152,11 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
     svg_labels(p->f);
     put_quantile_notes(p, &plot);
     svg_end(p->f, &plot);
+    if (p->n == 1)
+        fprintf(p->f, "<p class=\"small\">n=%zu; %llu warm-up step%s left out.</p>", g->p50.n,
+                (unsigned long long)g->warmup, g->warmup == 1 ? " is" : "s are");
+    else
+        fputs("<p class=\"small\">Warm-up steps are left out.</p>", p->f);
     put_beyond(p, x);
     fputs("</figure>\n", p->f);
 }

@@ -8,11 +8,12 @@
 #include <math.h>
 #include <string.h>
 
-static void put_name(struct html_page *p, size_t i) {
+// The head of a run's column. A single run is named by the title: here is room for what the column is.
+static void put_name(struct html_page *p, size_t i, const char *column) {
     char css[HTML_COLOUR_BYTES];
     if (p->n > 1)
         fprintf(p->f, "<i class=\"%s\"></i>", html_colour(css, i));
-    html_put_text(p->f, p->runs[i].name);
+    html_put_text(p->f, p->n > 1 ? p->runs[i].name : column);
 }
 
 // ---------------------------------------------------------------- heads
@@ -71,9 +72,12 @@ static void put_when(struct html_page *p, const struct run_read *r) {
 
 static void put_head(struct html_page *p, size_t i) {
     struct run_read *r = &p->runs[i];
-    fputs("<section class=\"run\"><h2>", p->f);
-    put_name(p, i);
-    fputs("</h2>\n", p->f);
+    fputs("<section class=\"run\">", p->f);
+    if (p->n > 1) {
+        fputs("<h2>", p->f);
+        put_name(p, i, "");
+        fputs("</h2>\n", p->f);
+    }
     if (r->result.verdict[0]) {
         fputs("<p class=\"verdict\">", p->f);
         html_put_text(p->f, r->result.verdict);
@@ -120,11 +124,13 @@ static void put_figure(struct html_page *p, const struct figure *g, size_t i) {
 }
 
 void html_put_figures(struct html_page *p) {
-    fputs("<div class=\"scroll\"><table class=\"figures\"><thead><tr><th scope=\"col\">figure</th>",
-          p->f);
+    fprintf(p->f,
+            "<div class=\"scroll\"><table class=\"figures%s\"><thead><tr>"
+            "<th scope=\"col\">figure</th>",
+            p->n == 1 ? " one" : "");
     for (size_t i = 0; i < p->n; i++) {
         fputs("<th scope=\"col\">", p->f);
-        put_name(p, i);
+        put_name(p, i, "value");
         fputs("</th>", p->f);
     }
     fputs("</tr></thead><tbody>\n", p->f);
@@ -202,7 +208,7 @@ static void put_parts_table(struct html_page *p, struct names *s, bool memory) {
     fputs("</th>", p->f);
     for (size_t i = 0; i < p->n; i++) {
         fputs("<th scope=\"col\">", p->f);
-        put_name(p, i);
+        put_name(p, i, memory ? "bytes" : "share");
         fputs("</th>", p->f);
     }
     fputs("</tr></thead><tbody>\n", p->f);
@@ -327,7 +333,9 @@ static void put_setting(struct html_page *p, const struct run_setting *s) {
     for (size_t i = 0; i < p->n; i++) {
         const struct run_setting *own = find_setting(&p->runs[i], s->name);
         fputs(own ? "<td>" : "<td class=\"unknown\">", p->f);
-        html_put_text(p->f, own ? (own->value[0] ? own->value : "(empty)") : "default");
+        html_put_text(p->f, own                       ? (own->value[0] ? own->value : "(empty)")
+                            : p->runs[i].has_settings ? "default"
+                                                      : "not known");
         if (own && own->by[0]) {
             fputs(" <small>", p->f);
             html_put_text(p->f, own->by);
@@ -345,7 +353,11 @@ void html_put_settings(struct html_page *p) {
     for (size_t i = 0; i < p->n; i++)
         all += p->runs[i].n_settings;
     if (all == 0) {
-        fputs("<p class=\"small\">Every setting known is at its default.</p>\n", p->f);
+        bool known = true;
+        for (size_t i = 0; i < p->n; i++)
+            known = known && p->runs[i].has_settings;
+        fputs(known ? "<p class=\"small\">None.</p>\n" : "<p class=\"small\">Not known.</p>\n",
+              p->f);
         return;
     }
     fputs(
@@ -353,7 +365,7 @@ void html_put_settings(struct html_page *p) {
         p->f);
     for (size_t i = 0; i < p->n; i++) {
         fputs("<th scope=\"col\">", p->f);
-        put_name(p, i);
+        put_name(p, i, "value");
         fputs("</th>", p->f);
     }
     fputs("<th scope=\"col\">default</th></tr></thead><tbody>\n", p->f);

@@ -127,8 +127,10 @@ int run_read_recipe(struct run_read *r, const char *path, struct err *e) {
     else if (file_read_all(path, RECIPE_BYTES, &text, &bytes, &why) != 0 ||
              yaml_read_text("recipe.yaml", text, bytes, &lines, &entries, &n, &why) != 0)
         run_problem(r, "The settings could not be read: %.400s.", why.text);
-    else
+    else {
         rc = compare(r, scratch, text, entries, n, e);
+        r->has_settings = true;
+    }
     free(text);
     free(scratch);
     region_free(&lines);

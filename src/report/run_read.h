@@ -84,7 +84,7 @@ struct run_log {
     double lr_last, tokens_per_s_last;
     double trained_tokens;
     double wait_ms, step_ms; // sums over all steps
-    int64_t smooth_steps;    // time constant of the smoothed loss
+    int64_t smooth_steps;    // to each side, of the smoothed loss
 
     struct samples step_ns; // without warm-up
     uint64_t warmup;        // steps left out of those
@@ -100,6 +100,7 @@ struct run_read {
     struct run_result result;
     struct run_setting *settings;
     size_t n_settings;
+    bool has_settings; // false: there is no recipe that could be read
     char problems[RUN_PROBLEMS_MOST][RUN_SENTENCE_BYTES];
     int n_problems;
     struct region region;

@@ -2,7 +2,7 @@
 #include "report/run_read_columns.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 // A sum of this many of the largest still fits a double.
 static const double VALUE_MOST = 1e100;
@@ -40,7 +40,6 @@ static void merge(struct column *a, const struct column *b) {
     for (int v = 0; v < COLUMN_VALUES; v++)
         merge_stat(&a->value[v], &b->value[v]);
     a->lr = isnan(b->lr) ? a->lr : b->lr;
-    a->smooth = isnan(b->smooth) ? a->smooth : b->smooth;
     if (b->eval_step > 0) {
         a->eval_step = b->eval_step;
         a->eval_loss = b->eval_loss;
@@ -91,4 +90,23 @@ void column_see(struct column *c, int64_t step) {
 
 double column_mean(const struct column_stat *s) {
     return s->n > 0 ? s->sum / (double)s->n : NAN;
+}
+
+double columns_smooth(struct columns *c, int64_t steps) {
+    double last = NAN, reach = fmax((double)steps, 1) / (double)c->width;
+    int most = (int)fmin(ceil(reach), COLUMNS_MOST);
+    for (int i = 0; i < c->n; i++) {
+        double sum = 0, weight = 0;
+        for (int k = i - most; k <= i + most; k++) {
+            if (k < 0 || k >= c->n || c->column[k].value[COLUMN_LOSS].n == 0)
+                continue;
+            double w = fmax(1 - abs(k - i) / fmax(reach, 1), 0);
+            sum += w * column_mean(&c->column[k].value[COLUMN_LOSS]);
+            weight += w;
+        }
+        c->column[i].smooth = c->column[i].value[COLUMN_LOSS].n > 0 ? sum / weight : NAN;
+        if (!isnan(c->column[i].smooth))
+            last = c->column[i].smooth;
+    }
+    return last;
 }

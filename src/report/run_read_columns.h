@@ -30,7 +30,8 @@ struct column {
     int64_t from, to; // first and last step seen
     uint64_t steps;   // seen; 0: the column is empty
     struct column_stat value[COLUMN_VALUES];
-    double lr, smooth;  // of the last step seen; NaN: none
+    double lr;          // of the last step seen; NaN: none
+    double smooth;      // loss, by columns_smooth; NaN: none
     int64_t eval_step;  // of the last validation; 0: none
     double eval_loss;   // its loss
     uint32_t skipped;   // steps that updated nothing
@@ -51,6 +52,9 @@ struct column *columns_at(struct columns *c, int64_t step);
 void column_add(struct column *c, enum column_value which, double value);
 // Counts the step itself: from, to, steps.
 void column_see(struct column *c, int64_t step);
+// Fills `smooth`: the mean loss around each column, weights falling evenly to 0 so many steps away to
+// both sides (to one at the ends). Returns the last; NaN: none.
+double columns_smooth(struct columns *c, int64_t steps);
 double column_mean(const struct column_stat *s); // NaN when n is 0
 
 #endif

@@ -19,7 +19,7 @@
 static const int64_t STEP_MOST = (int64_t)1 << 40;
 // Strings of lines are thrown away together, when there is this much of them.
 enum { STRINGS_BYTES = 1 << 18, BUFFER_BYTES = 1 << 18 };
-// The smoothed loss looks back over about a fiftieth of the run.
+// The smoothed loss looks a fiftieth of the run to each side.
 enum { SMOOTH_PARTS = 50 };
 
 // ---------------------------------------------------------------- lines of a file
@@ -204,7 +204,6 @@ struct reading {
     // The second pass.
     size_t part;         // processes seen so far
     int64_t warmup_left; // steps of this process still to come that are warm-up
-    double smooth, smooth_weight;
 };
 
 static int rewind_lines(struct reading *d, struct err *e) {
@@ -310,23 +309,13 @@ static void take_eval(struct reading *d, const struct record *v) {
     }
 }
 
-// An exponential mean whose weights are divided by their sum: right from the first step on.
-static void smooth(struct reading *d, double loss) {
-    double keep = exp(-1.0 / (double)d->run->log.smooth_steps);
-    d->smooth = keep * d->smooth + (1 - keep) * loss;
-    d->smooth_weight = keep * d->smooth_weight + (1 - keep);
-}
-
-static void take_loss(struct reading *d, struct column *c, const struct record *v) {
-    struct run_log *g = &d->run->log;
+static void take_loss(struct run_log *g, struct column *c, const struct record *v) {
     if (!(fabs(v->loss) < 1e100))
         return;
     if (isnan(g->loss_first))
         g->loss_first = v->loss;
     g->loss_last = v->loss;
     column_add(c, COLUMN_LOSS, v->loss);
-    smooth(d, v->loss);
-    c->smooth = g->smooth_last = d->smooth / d->smooth_weight;
 }
 
 static void take_times(struct reading *d, struct column *c, const struct record *v) {
@@ -361,7 +350,7 @@ static void take_step(struct reading *d, const struct record *v) {
         g->last_step = g->steps == 0 || v->step > g->last_step ? v->step : g->last_step;
         g->steps++;
         column_see(c, v->step);
-        take_loss(d, c, v);
+        take_loss(g, c, v);
         take_times(d, c, v);
         column_add(c, COLUMN_GRAD_NORM, v->grad_norm);
         if (fabs(v->lr) < 1e100)
@@ -437,6 +426,8 @@ static void sum_up(struct run_log *g) {
     g->p95 = q[1];
     g->p99 = q[2];
     samples_spread(&g->step_ns, 0, &g->spread);
+    g->smooth_steps = g->steps > SMOOTH_PARTS ? (int64_t)(g->steps / SMOOTH_PARTS) : 1;
+    g->smooth_last = columns_smooth(g->columns, g->smooth_steps);
 }
 
 static void say(struct run_read *r) {
@@ -484,7 +475,6 @@ int run_read_log(struct run_read *r, const char *path, struct err *e) {
     if (rc == 0) {
         void_steps(d);
         columns_init(g->columns, d->base >= 0 ? d->base : 0);
-        g->smooth_steps = g->lines > SMOOTH_PARTS ? (int64_t)(g->lines / SMOOTH_PARTS) : 1;
         rc = collect(d, e);
     }
     if (rc == 0) {

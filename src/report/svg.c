@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { X_TICKS = 6, Y_TICKS = 5 };
+// Two more than svg_scale_round was asked for: then its steps are these steps.
+enum { X_TICKS = 8, Y_TICKS = 7 };
 
 // In tenths of a unit: a tenth of a pixel at most, and a third of the bytes of %f.
 static void put_coordinate(FILE *f, double place) {
@@ -49,7 +50,7 @@ static void put_y_labels(FILE *f, const struct svg_plot *p) {
 
 void svg_begin(FILE *f, const struct svg_plot *p) {
     fprintf(f, "<div class=\"frame%s\"><div class=\"y\" aria-hidden=\"true\">",
-            p->small ? " small" : "");
+            p->low ? " low" : "");
     put_y_labels(f, p);
     fprintf(f,
             "</div><div class=\"area\" data-plot=\"%s\" tabindex=\"0\" role=\"img\" aria-label=\"",
@@ -155,7 +156,8 @@ void svg_note(FILE *f, const struct svg_plot *p, double x, double y, const char 
 void svg_end(FILE *f, const struct svg_plot *p) {
     double at[SVG_TICKS_MOST];
     int n = svg_ticks(&p->x, X_TICKS, at);
-    fputs("</div><div class=\"x\" aria-hidden=\"true\">", f);
+    // Where room is short every other of many is hidden.
+    fprintf(f, "</div><div class=\"x%s\" aria-hidden=\"true\">", n > 5 ? " many" : "");
     for (int i = 0; i < n; i++) {
         char text[SVG_NUMBER_BYTES];
         svg_number(text, at[i], p->x.log || n < 2 ? 0 : at[1] - at[0]);

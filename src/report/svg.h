@@ -28,7 +28,7 @@ struct svg_plot {
     const char *describe; // for those who cannot see it; escaped here
     struct svg_scale x, y;
     bool percent; // y is a share: labels in percent
-    int small;    // 1: half as high
+    bool low;     // about half as high
 };
 
 void svg_begin(FILE *f, const struct svg_plot *p); // the frame up to the drawing, with its grid
