@@ -1,6 +1,6 @@
 // haggle.h - the public API of libhaggle. The haggle program is an ordinary client of it.
 //
-// One noun and eight verbs. A haggle_config holds the settings of a run (knobs); a verb takes a
+// One noun and nine verbs. A haggle_config holds the settings of a run (knobs); a verb takes a
 // config and a sink, does its work and returns. Nothing else is visible: not tensors, not programs,
 // not files' formats.
 //
@@ -107,10 +107,11 @@ struct haggle_sink {
 
 // ---------------------------------------------------------------- verbs
 
-// Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints. Goes on from the
-// newest checkpoint there unless resume=false. The memory plan is logged before memory is taken;
-// HAGGLE_ERR_MEMORY when it does not fit. HAGGLE_ERR_STOPPED after a stop request: the checkpoint is
-// written and the result delivered. Out of `time` is no error: the result says how far it came.
+// Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints and, at the end,
+// result.json (what sink->json gets). Goes on from the newest checkpoint there unless resume=false.
+// The memory plan is logged before memory is taken; HAGGLE_ERR_MEMORY when it does not fit.
+// HAGGLE_ERR_STOPPED after a stop request: the checkpoint is written and the result delivered. Out of
+// `time` is no error: the result says how far it came.
 HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_sink *sink,
                             struct haggle_error *e);
 
@@ -142,6 +143,13 @@ struct haggle_data {
 // marked. Keeps what it tokenizes for training (data.cache).
 HAGGLE_API int haggle_data(const struct haggle_config *c, const struct haggle_data *d,
                            const struct haggle_sink *sink, struct haggle_error *e);
+
+// Reads training runs back from their folders (log.jsonl, recipe.yaml, result.json) and writes one
+// HTML page that loads nothing: figures, curves, distributions, memory, settings; several runs (16 at
+// most) side by side. out NULL: report.html in the folder of a single run, or in the current folder.
+// What is damaged or missing is said and left out; HAGGLE_ERR_IO for a folder without log.jsonl.
+HAGGLE_API int haggle_report(const char *const *run_dirs, size_t n, const char *out,
+                             const struct haggle_sink *sink, struct haggle_error *e);
 
 enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
 

@@ -40,6 +40,7 @@ struct call {
 void call_begin(struct call *c, const struct haggle_sink *sink);
 // Begins the JSON object with the members every result has: "haggle", "verb", "config".
 void call_json_begin(struct call *c, const char *verb, const struct knobs *k);
+void call_put_head(struct json_writer *w, const char *verb, const struct knobs *k); // elsewhere
 // Member "error": for a verb that failed and still has a result to deliver.
 void call_json_error(struct json_writer *w, int code, const char *text);
 // Delivers JSON (or {"error": ...} when the verb failed before it had any), flushes, converts.

@@ -49,14 +49,18 @@ void call_begin(struct call *c, const struct haggle_sink *sink) {
         json_writer_to_buffer(&c->json, 2);
 }
 
-void call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
-    json_put_object_begin(&c->json);
-    json_member_string(&c->json, "haggle", HAGGLE_VERSION);
-    json_member_string(&c->json, "verb", verb);
+void call_put_head(struct json_writer *w, const char *verb, const struct knobs *k) {
+    json_put_object_begin(w);
+    json_member_string(w, "haggle", HAGGLE_VERSION);
+    json_member_string(w, "verb", verb);
     if (k) {
-        json_put_key(&c->json, "config");
-        knobs_put_json(k, &c->json);
+        json_put_key(w, "config");
+        knobs_put_json(k, w);
     }
+}
+
+void call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
+    call_put_head(&c->json, verb, k);
 }
 
 void call_json_error(struct json_writer *w, int code, const char *text) {

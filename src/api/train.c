@@ -157,18 +157,45 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
 }
 
 // outcome: how it ended; code 0: well.
+static void put_result(const struct train_call *t, const struct err *outcome,
+                       struct json_writer *w) {
+    call_put_head(w, "train", &t->knobs);
+    plan_put_model_json(&t->session, w);
+    summary_put_json(&t->summary, w);
+    if (outcome->code != 0)
+        call_json_error(w, outcome->code, outcome->text);
+    json_put_object_end(w);
+}
+
+// result.json stays beside the log, for the report. A run that had nothing left to train keeps the
+// one that has figures.
+static int save_result(const struct train_call *t, const struct err *outcome, struct err *e) {
+    struct json_writer w;
+    char path[PATH_MAX];
+    TRY(file_join(path, sizeof path, t->knobs.run_dir, WATCH_RESULT, e));
+    if (t->summary.result.steps_run == 0 && file_exists(path))
+        return 0;
+    json_writer_to_buffer(&w, 2);
+    put_result(t, outcome, &w);
+    int rc = json_writer_finish(&w, e);
+    if (rc == 0) {
+        w.buffer[w.bytes] = '\n'; // in place of the NUL
+        rc = file_write_atomic(path, w.buffer, w.bytes + 1, e);
+    }
+    free(w.buffer);
+    return rc;
+}
+
 static void deliver(struct train_call *t, const struct err *outcome) {
     struct call *c = t->call;
+    struct err lost = {0};
     if (c->out)
         summary_print(&t->summary, c->out);
-    if (c->wants_json) {
-        call_json_begin(c, "train", &t->knobs);
-        plan_put_model_json(&t->session, &c->json);
-        summary_put_json(&t->summary, &c->json);
-        if (outcome->code != 0)
-            call_json_error(&c->json, outcome->code, outcome->text);
-        json_put_object_end(&c->json);
-    }
+    // As with the log: a disk that is full is no reason to call a run failed.
+    if (save_result(t, outcome, &lost) != 0)
+        log_put(&c->log, LOG_WARN, "%s; the report of this run will lack its result", lost.text);
+    if (c->wants_json)
+        put_result(t, outcome, &c->json);
 }
 
 // ---------------------------------------------------------------- the verb

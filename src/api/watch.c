@@ -6,8 +6,10 @@
 #include "base/file.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 // Percentiles of the live line are of the recent past: a person watching wants to know about now.
 enum { LIVE_SAMPLES = 256, MEMORY_EVERY = 16 };
@@ -96,11 +98,24 @@ static void end_line(struct watch *w) {
 
 // ---------------------------------------------------------------- what the trainer tells
 
+// A result left from before would speak of other steps should this process be killed.
+static int drop_result(const struct watch *w, const struct train_start *s, struct err *e) {
+    char path[PATH_MAX];
+    if (s->state.step >= s->steps)
+        return 0;
+    TRY(file_join(path, sizeof path, w->knobs->run_dir, WATCH_RESULT, e));
+    if (unlink(path) != 0 && errno != ENOENT)
+        return err_set(e, ERR_IO, "%s, of an earlier run, cannot be removed: %s", path,
+                       strerror(errno));
+    return 0;
+}
+
 static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct session *session = s->session;
     end_planning(w); // from here on a stop request leaves files whole
     TRY(open_files(w, e));
+    TRY(drop_result(w, s, e));
     const struct backend *b = session->backend;
     const char *isa = b->describe ? b->name : cpu_backend_isa(b);
     const char *blas = b->describe ? b->describe(b) : cpu_backend_blas(b);
@@ -122,6 +137,7 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     json_member_string(j, "blas", blas);
     json_member_i64(j, "step", s->state.step);
     json_member_i64(j, "steps", s->steps);
+    json_member_i64(j, "warmup_steps", s->warmup_steps); // of this process, not in percentiles
     if (s->resumed_from)
         json_member_string(j, "resumed_from", s->resumed_from);
     json_member_i64(j, "memory_predicted_bytes", (int64_t)session_predicted_bytes(session));

@@ -11,6 +11,9 @@
 #include "report/tensorboard.h"
 #include "train/trainer.h"
 
+// Written by train.c when all is done: the object that --json gives.
+#define WATCH_RESULT "result.json"
+
 struct watch {
     const struct knobs *knobs;
     struct log *log;
@@ -28,7 +31,8 @@ struct watch {
 // Files are opened when training starts, not here: by then the trainer holds the run's lock and has
 // refused what it would refuse, so a run that never begins leaves the folder of another one alone.
 // Then run.dir (whose name is in k) gets recipe.yaml, log.jsonl (an older one is moved aside with
-// resume=false) and, when asked for, TensorBoard files.
+// resume=false) and, when asked for, TensorBoard files; the result.json of an earlier process is
+// removed once there are steps to train that it would not know of.
 void watch_init(struct watch *w, const struct knobs *k, struct log *log);
 struct train_observer watch_observer(struct watch *w);
 int watch_close(struct watch *w, struct err *e); // also after watch_init alone

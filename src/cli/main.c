@@ -19,6 +19,8 @@ static const struct verb verbs[] = {
          "bench [train] [RECIPE.yaml] [knob=value,value,... ...]"),
     VERB(data, "what the model will see of your data: trained tokens, lengths, padding",
          "data FILE ... [knob=value ...]"),
+    VERB(report, "one or several training runs as an HTML page: curves, latency, memory",
+         "report RUN_DIR [RUN_DIR ...] [--out FILE.html]"),
     VERB(show, "the plan of a run: programs, bytes by class, predicted time",
          "show [RECIPE.yaml] [knob=value ...]"),
     VERB(verify, "compare loss, gradients, steps and text with a reference",

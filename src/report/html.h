@@ -1,0 +1,70 @@
+// html.h - the report of one run, or of several side by side, as one HTML page.
+//
+// Place: api/report.c reads the runs (run_read.h), calls html_report, writes the file.
+//
+//     html.c          the page from top to bottom
+//     html_table.c    heads, figures, settings, bars of time and memory
+//     html_plots.c    curves over steps
+//     html_spread.c   the distribution of step times
+//     html_data.c     the numbers behind the curves, for the script that shows them under the cursor
+//     html_page.c     style sheet and script
+//
+// Invariants: the page is one file that loads nothing, and says so to the browser (its policy allows
+// no source but itself); every string that is not a literal of ours goes through html_text.h; without
+// a script everything is there but the values under the cursor.
+#ifndef HAGGLE_REPORT_HTML_H
+#define HAGGLE_REPORT_HTML_H
+
+#include "report/run_read.h"
+#include "report/svg.h"
+
+#include <stdio.h>
+
+// More curves than this cannot be told apart.
+enum { HTML_RUNS_MOST = 16, HTML_COLOURS = 8, HTML_COLOUR_BYTES = 32 };
+
+struct html_page {
+    FILE *f;
+    struct run_read *runs; // their samples are sorted in their own scratch
+    size_t n;
+};
+
+// Sorting aside, the runs are only read. Whether f took it all is the caller's to ask.
+void html_report(FILE *f, struct run_read *runs, size_t n);
+
+// html_table.c
+void html_put_heads(struct html_page *p);
+void html_put_figures(struct html_page *p);
+void html_put_split(struct html_page *p);
+void html_put_memory(struct html_page *p);
+void html_put_settings(struct html_page *p);
+
+// html_plots.c, html_spread.c
+void html_put_curves(struct html_page *p);       // loss, learning rate, gradient norm
+void html_put_times(struct html_page *p);        // step time over steps
+void html_put_distribution(struct html_page *p); // histogram and CDF
+// With more than a few runs only smoothed curves are drawn.
+bool html_draws_raw(const struct html_page *p);
+// Names the classes of a run's colour; returns out.
+const char *html_colour(char out[HTML_COLOUR_BYTES], size_t run);
+void html_put_legend(struct html_page *p); // names of the runs, when there are several
+struct svg_scale html_step_scale(const struct html_page *p); // over all runs
+struct svg_scale html_duration_scale(const struct html_page *p);
+
+enum { HTML_BINS = 40, HTML_CDF_POINTS = 201 };
+struct html_bins { // of the steps after warm-up
+    double share[HTML_BINS];
+    double edge[HTML_BINS + 1]; // ms
+    uint64_t beyond;            // steps past the last edge
+    double most;                // the slowest, ms
+};
+void html_bins_fill(struct html_bins *b, const struct run_read *r, const struct svg_scale *x);
+void html_cdf_fill(struct svg_point out[HTML_CDF_POINTS], struct run_read *r);
+
+// html_data.c
+void html_put_data(struct html_page *p);
+
+// html_page.c
+extern const char *const html_style[], *const html_script[]; // pieces; NULL ends them
+
+#endif

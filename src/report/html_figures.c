@@ -1,0 +1,245 @@
+// html_figures.c - see html_figures.h.
+#include "report/html_figures.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+// ---------------------------------------------------------------- values
+
+static double steps_of(const struct run_read *r) {
+    return (double)r->log.steps;
+}
+static double loss_of(const struct run_read *r) {
+    return r->log.smooth_last;
+}
+static double eval_of(const struct run_read *r) {
+    return r->log.eval_last;
+}
+// Without a result the log's own running figure, which is the same rate.
+static double rate_of(const struct run_read *r) {
+    return r->result.is_there ? r->result.tokens_per_s : r->log.tokens_per_s_last;
+}
+static double trained_rate_of(const struct run_read *r) {
+    return r->result.trained_tokens_per_s;
+}
+static double sample_of(const struct run_read *r) {
+    return r->result.ms_per_sample;
+}
+static double p50_of(const struct run_read *r) {
+    return 1e-6 * r->log.p50.value;
+}
+static double p95_of(const struct run_read *r) {
+    return 1e-6 * r->log.p95.value;
+}
+static double p99_of(const struct run_read *r) {
+    return 1e-6 * r->log.p99.value;
+}
+static double predicted_of(const struct run_read *r) {
+    return r->result.predicted_step_ms;
+}
+static double utilization_of(const struct run_read *r) {
+    return r->result.utilization;
+}
+static double wait_of(const struct run_read *r) {
+    return r->log.step_ms > 0 ? r->log.wait_ms / r->log.step_ms : NAN;
+}
+static double mfu_of(const struct run_read *r) {
+    return r->result.mfu;
+}
+static double hfu_of(const struct run_read *r) {
+    return r->result.hfu;
+}
+static double memory_predicted_of(const struct run_read *r) {
+    return r->result.is_there ? r->result.memory_predicted : r->log.memory_predicted;
+}
+static double memory_measured_of(const struct run_read *r) {
+    return r->result.memory_measured;
+}
+static double skipped_of(const struct run_read *r) {
+    return (double)r->log.skipped.n;
+}
+static double wall_of(const struct run_read *r) {
+    return r->log.time_last - r->log.time_first;
+}
+
+// ---------------------------------------------------------------- notes
+
+static const char *note_steps(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    const struct run_log *g = &r->log;
+    if (g->steps == 0)
+        return "";
+    snprintf(out, FIGURE_TEXT_BYTES, "%lld to %lld of %lld%s", (long long)g->first_step,
+             (long long)g->last_step, (long long)g->steps_planned,
+             g->processes > 1 ? ", resumed" : "");
+    return out;
+}
+
+static const char *note_loss(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    const struct run_log *g = &r->log;
+    if (isnan(g->loss_last))
+        return "";
+    snprintf(out, FIGURE_TEXT_BYTES, "smoothed over ±%lld step%s; first %.4f, last %.4f",
+             (long long)g->smooth_steps, g->smooth_steps == 1 ? "" : "s", g->loss_first,
+             g->loss_last);
+    return out;
+}
+
+static const char *note_eval(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    const struct run_log *g = &r->log;
+    if (g->evals == 0)
+        return "";
+    snprintf(out, FIGURE_TEXT_BYTES, "the last of %llu; best %.4f at step %lld",
+             (unsigned long long)g->evals, g->eval_best, (long long)g->eval_best_step);
+    return out;
+}
+
+static const char *note_quantile(char out[FIGURE_TEXT_BYTES], const struct quantile *q) {
+    char bound[TEXT_UNIT_BYTES];
+    if (q->n == 0)
+        return "";
+    if (isnan(q->upper95))
+        snprintf(out, FIGURE_TEXT_BYTES, "n=%zu, no 95 %% bound; need %zu", q->n, q->n_needed);
+    else
+        snprintf(out, FIGURE_TEXT_BYTES, "n=%zu, at most %s with 95 %% confidence", q->n,
+                 text_duration(bound, 1e-9 * q->upper95));
+    return out;
+}
+static const char *note_p50(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    return note_quantile(out, &r->log.p50);
+}
+static const char *note_p95(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    return note_quantile(out, &r->log.p95);
+}
+static const char *note_p99(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    return note_quantile(out, &r->log.p99);
+}
+
+static const char *note_predicted(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    double ratio = 1e-6 * r->log.p50.value / r->result.predicted_step_ms;
+    if (!(ratio > 0 && ratio < 1e6))
+        return "";
+    snprintf(out, FIGURE_TEXT_BYTES, "by the roofline; the median is %.2f times that", ratio);
+    return out;
+}
+
+static const char *note_measured(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    double more = r->result.memory_measured / r->result.memory_predicted - 1;
+    if (!(fabs(more) < 1e6))
+        return "";
+    snprintf(out, FIGURE_TEXT_BYTES, "%+.1f %% against the prediction%s", 100 * more,
+             r->result.on_device ? "; on the device" : "");
+    return out;
+}
+
+// ---------------------------------------------------------------- the table
+
+static const struct figure figures[] = {
+    {"steps", "steps", FIGURE_COUNT, steps_of, note_steps, .brief = true},
+    {"loss", "training loss", FIGURE_LOSS, loss_of, note_loss, .brief = true},
+    {"validation_loss", "validation loss", FIGURE_LOSS, eval_of, note_eval, .brief = true},
+    {"tokens_per_s", "tokens/s", FIGURE_RATE, rate_of, NULL, .brief = true, .relative = true},
+    {"trained_tokens_per_s", "trained tokens/s", FIGURE_RATE, trained_rate_of, NULL,
+     .relative = true},
+    {"ms_per_sample", "ms/sample", FIGURE_MS, sample_of, NULL, .relative = true},
+    {"step_ms_p50", "step p50", FIGURE_MS, p50_of, note_p50, .brief = true, .relative = true},
+    {"step_ms_p95", "step p95", FIGURE_MS, p95_of, note_p95, .brief = true, .relative = true},
+    {"step_ms_p99", "step p99", FIGURE_MS, p99_of, note_p99, .brief = true, .relative = true},
+    {"predicted_step_ms", "step predicted", FIGURE_MS, predicted_of, note_predicted,
+     .relative = true},
+    {"utilization", "utilization", FIGURE_PERCENT, utilization_of, NULL, .brief = true},
+    {"data_wait", "data wait", FIGURE_PERCENT, wait_of, NULL, .brief = false},
+    {"mfu", "MFU", FIGURE_PERCENT, mfu_of, NULL, .brief = true},
+    {"hfu", "HFU", FIGURE_PERCENT, hfu_of, NULL, .brief = false},
+    {"memory_predicted_bytes", "memory predicted", FIGURE_BYTES, memory_predicted_of, NULL,
+     .brief = true, .relative = true},
+    {"memory_measured_bytes", "memory measured", FIGURE_BYTES, memory_measured_of, note_measured,
+     .brief = true, .relative = true},
+    {"skipped_steps", "skipped steps", FIGURE_COUNT, skipped_of, NULL, .brief = false},
+    {"wall_s", "from first to last record", FIGURE_SECONDS, wall_of, NULL, .brief = false},
+};
+
+size_t figure_count(void) {
+    return sizeof figures / sizeof *figures;
+}
+
+const struct figure *figure_at(size_t i) {
+    return &figures[i];
+}
+
+const char *figure_text(char out[FIGURE_TEXT_BYTES], const struct figure *g, double value) {
+    char unit[TEXT_UNIT_BYTES];
+    if (!(fabs(value) < 1e18)) {
+        snprintf(out, FIGURE_TEXT_BYTES, "not known");
+        return out;
+    }
+    switch (g->kind) {
+    case FIGURE_COUNT:
+    case FIGURE_RATE:
+        snprintf(out, FIGURE_TEXT_BYTES, "%.0f", value);
+        break;
+    case FIGURE_LOSS:
+        snprintf(out, FIGURE_TEXT_BYTES, fabs(value) < 1e4 ? "%.4f" : "%.4g", value);
+        break;
+    case FIGURE_MS:
+        snprintf(out, FIGURE_TEXT_BYTES, "%s", text_duration(unit, 1e-3 * value));
+        break;
+    case FIGURE_PERCENT:
+        snprintf(out, FIGURE_TEXT_BYTES, "%.1f %%", 100 * value);
+        break;
+    case FIGURE_BYTES:
+        snprintf(out, FIGURE_TEXT_BYTES, "%s", text_bytes(unit, (uint64_t)value));
+        break;
+    case FIGURE_SECONDS:
+        snprintf(out, FIGURE_TEXT_BYTES, "%s", text_duration(unit, value));
+        break;
+    }
+    return out;
+}
+
+const char *figure_ratio(char out[FIGURE_TEXT_BYTES], const struct figure *g, double value,
+                         double first) {
+    double more = value / first - 1;
+    out[0] = '\0';
+    if (g->relative && first > 0 && value >= 0 && more < 1e6)
+        snprintf(out, FIGURE_TEXT_BYTES, "%+.1f %%", 100 * more);
+    return out;
+}
+
+const char *figure_compare(char out[RUN_SENTENCE_BYTES], const struct run_read *a,
+                           const struct run_read *b) {
+    const struct spread *x = &a->log.spread, *y = &b->log.spread;
+    double more = y->median / x->median - 1;
+    enum comparison c = sample_compare(y, x);
+    if (c == COMPARE_UNKNOWN)
+        snprintf(out, RUN_SENTENCE_BYTES, "%.150s and %.150s: too few steps to compare step times.",
+                 a->name, b->name);
+    else if (c == COMPARE_SAME)
+        snprintf(out, RUN_SENTENCE_BYTES,
+                 "%.150s and %.150s: the median step times cannot be told apart; their 95 %% "
+                 "intervals overlap.",
+                 a->name, b->name);
+    else if (more > 1)
+        snprintf(
+            out, RUN_SENTENCE_BYTES,
+            "The median step of %.150s takes %.2f times that of %.150s; the 95 %% intervals of "
+            "the medians do not overlap.",
+            b->name, 1 + more, a->name);
+    else
+        snprintf(out, RUN_SENTENCE_BYTES,
+                 "The median step of %.150s takes %.1f %% %s than that of %.150s; the 95 %% "
+                 "intervals of the medians do not overlap.",
+                 b->name, 100 * fabs(more), c == COMPARE_LOWER ? "less" : "more", a->name);
+    return out;
+}
+
+const char *figure_time(char out[FIGURE_TEXT_BYTES], double seconds) {
+    struct tm tm;
+    time_t t = seconds > 0 && seconds < 1e11 ? (time_t)seconds : 0;
+    if (t == 0 || !gmtime_r(&t, &tm) ||
+        !strftime(out, FIGURE_TEXT_BYTES, "%Y-%m-%d %H:%M UTC", &tm))
+        snprintf(out, FIGURE_TEXT_BYTES, "not known");
+    return out;
+}

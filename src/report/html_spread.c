@@ -1,0 +1,211 @@
+// html_spread.c - how step times are distributed: a histogram, and below it the share of steps that
+// took at most so long, on the same axis; see html.h.
+#include "report/html.h"
+#include "report/html_figures.h"
+#include "report/html_text.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <string.h>
+
+// The axis ends where the slowest steps are rare, so that one stall does not squeeze all others into
+// a bar; how many lie beyond is said.
+static double upper_edge(const struct run_log *g) {
+    double p95 = 1e-6 * g->p95.value, p99 = 1e-6 * g->p99.value, most = 1e-6 * g->spread.max;
+    return fmin(most, fmax(1.5 * p95, 1.1 * p99));
+}
+
+struct svg_scale html_duration_scale(const struct html_page *p) {
+    double lo = INFINITY, hi = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct run_log *g = &p->runs[i].log;
+        if (g->p50.n == 0)
+            continue;
+        lo = fmin(lo, 1e-6 * g->spread.min);
+        hi = fmax(hi, upper_edge(g));
+    }
+    return hi > 0 ? svg_scale_round(lo, hi, 6) : svg_scale_exact(0, 1);
+}
+
+void html_bins_fill(struct html_bins *b, const struct run_read *r, const struct svg_scale *x) {
+    const struct samples *s = &r->log.step_ns;
+    size_t n = samples_count(s);
+    *b = (struct html_bins){.most = 0};
+    for (int i = 0; i <= HTML_BINS; i++)
+        b->edge[i] = x->lo + (x->hi - x->lo) * i / HTML_BINS;
+    for (size_t i = 0; i < n; i++) {
+        double ms = 1e-6 * s->values[i];
+        b->most = fmax(b->most, ms);
+        if (ms > x->hi) {
+            b->beyond++;
+            continue;
+        }
+        int bin = (int)(HTML_BINS * (ms - x->lo) / (x->hi - x->lo));
+        b->share[bin < 0 ? 0 : bin < HTML_BINS ? bin : HTML_BINS - 1] += 1.0 / (double)n;
+    }
+}
+
+// Even shares up to 90 %, then closer: the tail is what one looks at.
+void html_cdf_fill(struct svg_point out[HTML_CDF_POINTS], struct run_read *r) {
+    double p[HTML_CDF_POINTS];
+    struct quantile q[HTML_CDF_POINTS];
+    for (int i = 0; i < HTML_CDF_POINTS; i++)
+        p[i] = i <= 90 ? 0.01 * i : fmin(0.90 + 0.10 * (i - 90) / (HTML_CDF_POINTS - 91), 1);
+    samples_quantiles(&r->log.step_ns, 0, p, HTML_CDF_POINTS, q);
+    for (int i = 0; i < HTML_CDF_POINTS; i++)
+        out[i] = (struct svg_point){1e-6 * q[i].value, p[i]};
+}
+
+// ---------------------------------------------------------------- histogram
+
+static double highest_share(const struct html_page *p, const struct svg_scale *x) {
+    double most = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        struct html_bins b;
+        html_bins_fill(&b, &p->runs[i], x);
+        for (int k = 0; k < HTML_BINS; k++)
+            most = fmax(most, b.share[k]);
+    }
+    return most > 0 ? most : 1;
+}
+
+// Bars for one run; for several the outline of what would be bars.
+static void put_bins(struct html_page *p, const struct svg_plot *plot, size_t i) {
+    struct html_bins b;
+    struct svg_point v[2 * HTML_BINS + 2];
+    size_t n = 0;
+    char css[HTML_COLOUR_BYTES];
+    html_bins_fill(&b, &p->runs[i], &plot->x);
+    if (p->n == 1) {
+        for (int k = 0; k < HTML_BINS; k++)
+            if (b.share[k] > 0)
+                svg_bar(p->f, plot, "bin c0", b.edge[k], b.edge[k + 1], b.share[k]);
+        return;
+    }
+    v[n++] = (struct svg_point){b.edge[0], 0};
+    for (int k = 0; k < HTML_BINS; k++) {
+        v[n++] = (struct svg_point){b.edge[k], b.share[k]};
+        v[n++] = (struct svg_point){b.edge[k + 1], b.share[k]};
+    }
+    v[n++] = (struct svg_point){b.edge[HTML_BINS], 0};
+    svg_line(p->f, plot, html_colour(css, i), v, n);
+}
+
+static void put_quantile_lines(struct html_page *p, const struct svg_plot *plot) {
+    const struct run_log *g = &p->runs[0].log;
+    const struct quantile *q[3] = {&g->p50, &g->p95, &g->p99};
+    for (int k = 0; p->n == 1 && k < 3; k++)
+        if (q[k]->n > 0)
+            svg_vertical(p->f, plot, "quantile", 1e-6 * q[k]->value, 0, 1);
+}
+
+// Labels at three heights, because p95 and p99 are often close.
+static void put_quantile_notes(struct html_page *p, const struct svg_plot *plot) {
+    const struct run_log *g = &p->runs[0].log;
+    const struct quantile *q[3] = {&g->p50, &g->p95, &g->p99};
+    for (int k = 0; p->n == 1 && k < 3; k++) {
+        char text[64], ms[TEXT_UNIT_BYTES];
+        if (q[k]->n == 0)
+            continue;
+        snprintf(text, sizeof text, "p%.0f %s", 100 * q[k]->p,
+                 text_duration(ms, 1e-9 * q[k]->value));
+        svg_note(p->f, plot, 1e-6 * q[k]->value, plot->y.hi * (1 - 0.11 * k), text);
+    }
+}
+
+static void put_beyond(struct html_page *p, const struct svg_scale *x) {
+    for (size_t i = 0; i < p->n; i++) {
+        struct html_bins b;
+        char a[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES];
+        html_bins_fill(&b, &p->runs[i], x);
+        if (b.beyond == 0)
+            continue;
+        fputs("<p class=\"small\">", p->f);
+        if (p->n > 1) {
+            html_put_text(p->f, p->runs[i].name);
+            fputs(": ", p->f);
+        }
+        fprintf(p->f, "%llu step%s took longer than %s, the slowest %s.</p>",
+                (unsigned long long)b.beyond, b.beyond == 1 ? "" : "s",
+                text_duration(a, 1e-3 * x->hi), text_duration(c, 1e-3 * b.most));
+    }
+}
+
+static void put_histogram(struct html_page *p, const struct svg_scale *x) {
+    const struct run_log *g = &p->runs[0].log;
+    struct svg_plot plot = {.id = "histogram",
+                            .title = "Step times",
+                            .unit = "share of steps",
+                            .x_unit = "ms",
+                            .describe = "Histogram of step times.",
+                            .x = *x,
+                            .y = svg_scale_round(0, highest_share(p, x), 4),
+                            .percent = true};
+    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", plot.id,
+            plot.title, plot.unit);
+    html_put_legend(p);
+    svg_begin(p->f, &plot);
+    for (size_t i = 0; i < p->n; i++)
+        put_bins(p, &plot, i);
+    put_quantile_lines(p, &plot);
+    svg_labels(p->f);
+    put_quantile_notes(p, &plot);
+    svg_end(p->f, &plot);
+    if (p->n == 1)
+        fprintf(p->f, "<p class=\"small\">n=%zu; %llu warm-up step%s left out.</p>", g->p50.n,
+                (unsigned long long)g->warmup, g->warmup == 1 ? " is" : "s are");
+    else
+        fputs("<p class=\"small\">Warm-up steps are left out.</p>", p->f);
+    put_beyond(p, x);
+    fputs("</figure>\n", p->f);
+}
+
+// ---------------------------------------------------------------- CDF
+
+static void put_cdf(struct html_page *p, const struct svg_scale *x) {
+    char css[HTML_COLOUR_BYTES], full[48];
+    struct svg_plot plot = {.id = "cdf",
+                            .title = "Steps that took at most so long",
+                            .unit = "dots: p50, p95, p99",
+                            .x_unit = "ms",
+                            .describe = "Cumulative distribution of step times.",
+                            .x = *x,
+                            .y = svg_scale_exact(0, 1),
+                            .percent = true};
+    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", plot.id,
+            plot.title, plot.unit);
+    html_put_legend(p);
+    svg_begin(p->f, &plot);
+    for (size_t i = 0; i < p->n; i++) {
+        struct svg_point v[HTML_CDF_POINTS];
+        const struct run_log *g = &p->runs[i].log;
+        const struct svg_point dots[3] = {
+            {1e-6 * g->p50.value, 0.50}, {1e-6 * g->p95.value, 0.95}, {1e-6 * g->p99.value, 0.99}};
+        if (g->p50.n == 0)
+            continue;
+        html_cdf_fill(v, &p->runs[i]);
+        snprintf(full, sizeof full, "%s strong", html_colour(css, i));
+        svg_line(p->f, &plot, full, v, HTML_CDF_POINTS);
+        for (int k = 0; k < 3; k++)
+            if (dots[k].x <= x->hi)
+                svg_dots(p->f, &plot, css, &dots[k], 1);
+    }
+    svg_labels(p->f);
+    svg_end(p->f, &plot);
+    fputs("</figure>\n", p->f);
+}
+
+void html_put_distribution(struct html_page *p) {
+    struct svg_scale x = html_duration_scale(p);
+    char sentence[RUN_SENTENCE_BYTES];
+    fputs("<div class=\"pair\">", p->f);
+    put_histogram(p, &x);
+    put_cdf(p, &x);
+    fputs("</div>", p->f);
+    for (size_t i = 1; i < p->n; i++) {
+        fputs("<p class=\"small\">", p->f);
+        html_put_text(p->f, figure_compare(sentence, &p->runs[0], &p->runs[i]));
+        fputs("</p>", p->f);
+    }
+}

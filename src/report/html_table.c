@@ -1,0 +1,382 @@
+// html_table.c - what a report says in words, tables and bars; see html.h.
+#include "report/html.h"
+#include "report/html_figures.h"
+#include "report/html_text.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <string.h>
+
+// The head of a run's column. A single run is named by the title: here is room for what the column is.
+static void put_name(struct html_page *p, size_t i, const char *column) {
+    char css[HTML_COLOUR_BYTES];
+    if (p->n > 1)
+        fprintf(p->f, "<i class=\"%s\"></i>", html_colour(css, i));
+    html_put_text(p->f, p->n > 1 ? p->runs[i].name : column);
+}
+
+// ---------------------------------------------------------------- heads
+
+static void put_fact(struct html_page *p, const char *label, const char *value) {
+    if (!value[0])
+        return;
+    fprintf(p->f, "<dt>%s</dt><dd>", label);
+    html_put_text(p->f, value);
+    fputs("</dd>\n", p->f);
+}
+
+static void put_model(struct html_page *p, const struct run_log *g) {
+    char text[RUN_SENTENCE_BYTES + 64], count[TEXT_UNIT_BYTES];
+    snprintf(text, sizeof text, "%s%s%s%s", g->model, g->parameters > 0 ? ", " : "",
+             g->parameters > 0 ? text_count(count, (double)g->parameters) : "",
+             g->parameters > 0 ? " parameters" : "");
+    put_fact(p, "model", text);
+    put_fact(p, "data", g->data);
+}
+
+static void put_machine(struct html_page *p, const struct run_read *r) {
+    const struct run_log *g = &r->log;
+    char text[2 * RUN_TEXT_BYTES + 128];
+    snprintf(text, sizeof text, "%s%s%s%s%s", g->device, g->isa[0] ? ", " : "", g->isa,
+             g->blas[0] ? ", matrix products: " : "", g->blas);
+    put_fact(p, "computed on", text);
+    if (r->result.cpu[0]) {
+        snprintf(text, sizeof text, "%s, %lld CPUs%s%s", r->result.cpu,
+                 (long long)r->result.usable_cpus, r->result.kernel[0] ? ", Linux " : "",
+                 r->result.kernel);
+        put_fact(p, "machine", text);
+    }
+}
+
+static void put_when(struct html_page *p, const struct run_read *r) {
+    const struct run_log *g = &r->log;
+    char text[2 * FIGURE_TEXT_BYTES + 64], when[FIGURE_TEXT_BYTES], took[TEXT_UNIT_BYTES];
+    double seconds = g->time_last - g->time_first;
+    const char *end = r->result.end;
+    if (isnan(g->time_first))
+        return;
+    snprintf(text, sizeof text, "%s%s%s", figure_time(when, g->time_first),
+             seconds >= 0 ? ", over " : "", seconds >= 0 ? text_duration(took, seconds) : "");
+    put_fact(p, "when", text);
+    snprintf(text, sizeof text, "step %lld of %lld%s", (long long)g->last_step,
+             (long long)g->steps_planned,
+             !r->result.is_there           ? "; it did not say how it ended"
+             : strcmp(end, "done") == 0    ? "; done"
+             : strcmp(end, "time") == 0    ? "; its time was up"
+             : strcmp(end, "stopped") == 0 ? "; stopped on request"
+                                           : "; failed");
+    put_fact(p, "got to", text);
+    put_fact(p, "error", r->result.error);
+}
+
+static void put_head(struct html_page *p, size_t i) {
+    struct run_read *r = &p->runs[i];
+    fputs("<section class=\"run\">", p->f);
+    if (p->n > 1) {
+        fputs("<h2>", p->f);
+        put_name(p, i, "");
+        fputs("</h2>\n", p->f);
+    }
+    if (r->result.verdict[0]) {
+        fputs("<p class=\"verdict\">", p->f);
+        html_put_text(p->f, r->result.verdict);
+        fputs("</p>\n", p->f);
+    }
+    fputs("<dl>", p->f);
+    put_model(p, &r->log);
+    put_when(p, r);
+    put_machine(p, r);
+    put_fact(p, "folder", r->dir);
+    put_fact(p, "haggle", r->log.haggle);
+    fputs("</dl>\n", p->f);
+    for (int k = 0; k < r->n_problems; k++) {
+        fputs("<p class=\"problem\">", p->f);
+        html_put_text(p->f, r->problems[k]);
+        fputs("</p>\n", p->f);
+    }
+    fputs("</section>\n", p->f);
+}
+
+void html_put_heads(struct html_page *p) {
+    fputs("<div class=\"heads\">", p->f);
+    for (size_t i = 0; i < p->n; i++)
+        put_head(p, i);
+    fputs("</div>\n", p->f);
+}
+
+// ---------------------------------------------------------------- figures
+
+static void put_figure(struct html_page *p, const struct figure *g, size_t i) {
+    char text[FIGURE_TEXT_BYTES], note[FIGURE_TEXT_BYTES], ratio[FIGURE_TEXT_BYTES];
+    double value = g->value(&p->runs[i]);
+    fputs(isfinite(value) ? "<td>" : "<td class=\"unknown\">", p->f);
+    html_put_text(p->f, figure_text(text, g, value));
+    if (i > 0 && figure_ratio(ratio, g, value, g->value(&p->runs[0]))[0])
+        fprintf(p->f, " <span class=\"ratio\">%s</span>", ratio);
+    const char *beside = g->note ? g->note(note, &p->runs[i]) : "";
+    if (beside[0]) {
+        fputs(" <small>", p->f);
+        html_put_text(p->f, beside);
+        fputs("</small>", p->f);
+    }
+    fputs("</td>", p->f);
+}
+
+void html_put_figures(struct html_page *p) {
+    fprintf(p->f,
+            "<div class=\"scroll\"><table class=\"figures%s\"><thead><tr>"
+            "<th scope=\"col\">figure</th>",
+            p->n == 1 ? " one" : "");
+    for (size_t i = 0; i < p->n; i++) {
+        fputs("<th scope=\"col\">", p->f);
+        put_name(p, i, "value");
+        fputs("</th>", p->f);
+    }
+    fputs("</tr></thead><tbody>\n", p->f);
+    for (size_t k = 0; k < figure_count(); k++) {
+        const struct figure *g = figure_at(k);
+        fprintf(p->f, "<tr><th scope=\"row\">%s</th>", g->label);
+        for (size_t i = 0; i < p->n; i++)
+            put_figure(p, g, i);
+        fputs("</tr>\n", p->f);
+    }
+    fputs("</tbody></table></div>\n", p->f);
+    if (p->n > 1)
+        fputs("<p class=\"small\">Percentages beside a value are against the first run.</p>\n",
+              p->f);
+}
+
+// ---------------------------------------------------------------- bars
+
+static const char *part_name(const char *name) {
+    return strcmp(name, "data_wait") == 0 ? "data wait" : name;
+}
+
+// One bar: the parts as they come, each as long as its share of `whole`.
+static void put_bar(struct html_page *p, const char *label, const struct run_part *parts, int n,
+                    double whole, bool bytes) {
+    fputs("<div class=\"row\"><span class=\"what\">", p->f);
+    html_put_text(p->f, label);
+    fputs("</span><span class=\"bar\">", p->f);
+    for (int i = 0; i < n; i++) {
+        char amount[TEXT_UNIT_BYTES];
+        double share = whole > 0 ? fmin(parts[i].amount / whole, 1) : 0;
+        fprintf(p->f, "<i class=\"f%d\" style=\"width:%.3f%%\" title=\"", i % HTML_COLOURS,
+                100 * share);
+        html_put_text(p->f, part_name(parts[i].name));
+        if (bytes)
+            fprintf(p->f, ": %s\"></i>", text_bytes(amount, (uint64_t)parts[i].amount));
+        else
+            fprintf(p->f, ": %.1f %%\"></i>", 100 * parts[i].amount);
+    }
+    fputs("</span></div>\n", p->f);
+}
+
+// Parts of all runs by name, so that a colour means one thing in all bars.
+struct names {
+    char name[RUN_PARTS_MOST][48];
+    int n;
+};
+
+static int find_name(struct names *s, const char *name) {
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->name[i], name) == 0)
+            return i;
+    if (s->n == RUN_PARTS_MOST)
+        return -1;
+    run_copy(s->name[s->n], sizeof s->name[0], name);
+    return s->n++;
+}
+
+static void arrange(struct names *s, const struct run_part *parts, int n,
+                    struct run_part out[RUN_PARTS_MOST]) {
+    memset(out, 0, RUN_PARTS_MOST * sizeof *out);
+    for (int i = 0; i < n; i++) {
+        int at = find_name(s, parts[i].name);
+        if (at >= 0) {
+            memcpy(out[at].name, s->name[at], sizeof out[at].name);
+            out[at].amount = parts[i].amount;
+        }
+    }
+}
+
+// A table below the bars: the colours named, and every amount as a number.
+static void put_parts_table(struct html_page *p, struct names *s, bool memory) {
+    fputs("<div class=\"scroll\"><table class=\"parts\"><thead><tr><th scope=\"col\">", p->f);
+    fputs(memory ? "class" : "part", p->f);
+    fputs("</th>", p->f);
+    for (size_t i = 0; i < p->n; i++) {
+        fputs("<th scope=\"col\">", p->f);
+        put_name(p, i, memory ? "bytes" : "share");
+        fputs("</th>", p->f);
+    }
+    fputs("</tr></thead><tbody>\n", p->f);
+    for (int k = 0; k < s->n; k++) {
+        fprintf(p->f, "<tr><th scope=\"row\"><i class=\"f%d\"></i>", k % HTML_COLOURS);
+        html_put_text(p->f, part_name(s->name[k]));
+        fputs("</th>", p->f);
+        for (size_t i = 0; i < p->n; i++) {
+            const struct run_result *o = &p->runs[i].result;
+            struct run_part parts[RUN_PARTS_MOST];
+            char text[TEXT_UNIT_BYTES];
+            arrange(s, memory ? o->memory : o->split, memory ? o->n_memory : o->n_split, parts);
+            if (!o->is_there || (memory && parts[k].amount == 0))
+                fputs("<td></td>", p->f);
+            else if (memory)
+                fprintf(p->f, "<td>%s</td>", text_bytes(text, (uint64_t)parts[k].amount));
+            else
+                fprintf(p->f, "<td>%.1f %%</td>", 100 * parts[k].amount);
+        }
+        fputs("</tr>\n", p->f);
+    }
+    fputs("</tbody></table></div>\n", p->f);
+}
+
+static bool any_parts(const struct html_page *p, bool memory) {
+    for (size_t i = 0; i < p->n; i++)
+        if ((memory ? p->runs[i].result.n_memory : p->runs[i].result.n_split) > 0)
+            return true;
+    return false;
+}
+
+void html_put_split(struct html_page *p) {
+    struct names names = {.n = 0};
+    struct run_part parts[RUN_PARTS_MOST];
+    if (!any_parts(p, false)) {
+        fputs("<p class=\"small\">Where the time went is told by a run's result.json, which is not "
+              "there.</p>\n",
+              p->f);
+        return;
+    }
+    fputs("<figure id=\"split\"><figcaption>Where the time went <small>share of the steps' wall "
+          "time</small></figcaption>\n",
+          p->f);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct run_result *o = &p->runs[i].result;
+        arrange(&names, o->split, o->n_split, parts);
+        if (o->n_split > 0)
+            put_bar(p, p->n > 1 ? p->runs[i].name : "", parts, names.n, 1, false);
+    }
+    put_parts_table(p, &names, false);
+    fputs("</figure>\n", p->f);
+}
+
+static double sum_parts(const struct run_part *parts, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += parts[i].amount;
+    return sum;
+}
+
+static void put_memory_bars(struct html_page *p, struct names *names, size_t i, double whole) {
+    const struct run_result *o = &p->runs[i].result;
+    struct run_part parts[RUN_PARTS_MOST];
+    char label[RUN_TEXT_BYTES + 96], bytes[TEXT_UNIT_BYTES];
+    const char *name = p->n > 1 ? p->runs[i].name : "", *gap = p->n > 1 ? ": " : "";
+    arrange(names, o->memory, o->n_memory, parts);
+    if (o->memory_predicted > 0) {
+        snprintf(label, sizeof label, "%s%spredicted %s", name, gap,
+                 text_bytes(bytes, (uint64_t)o->memory_predicted));
+        put_bar(p, label, parts, names->n, whole, true);
+    }
+    if (o->memory_measured > 0) {
+        snprintf(label, sizeof label, "%s%smeasured %s%s", name, gap,
+                 text_bytes(bytes, (uint64_t)o->memory_measured),
+                 o->on_device ? " on the device" : "");
+        fputs("<div class=\"row\"><span class=\"what\">", p->f);
+        html_put_text(p->f, label);
+        fprintf(p->f,
+                "</span><span class=\"bar\"><i class=\"measured\" style=\"width:%.3f%%\"></i>"
+                "</span></div>\n",
+                100 * fmin(o->memory_measured / whole, 1));
+    }
+}
+
+void html_put_memory(struct html_page *p) {
+    struct names names = {.n = 0};
+    double whole = 0;
+    if (!any_parts(p, true)) {
+        fputs("<p class=\"small\">Memory by class is told by a run's result.json, which is not "
+              "there.</p>\n",
+              p->f);
+        return;
+    }
+    for (size_t i = 0; i < p->n; i++) {
+        const struct run_result *o = &p->runs[i].result;
+        whole = fmax(whole, fmax(sum_parts(o->memory, o->n_memory), o->memory_predicted));
+        whole = fmax(whole, o->memory_measured); // fmax passes a NaN over
+    }
+    fputs("<figure id=\"memory\"><figcaption>Memory <small>at the fullest moment: predicted by "
+          "class, "
+          "and measured</small></figcaption>\n",
+          p->f);
+    for (size_t i = 0; i < p->n; i++)
+        put_memory_bars(p, &names, i, whole);
+    put_parts_table(p, &names, true);
+    fputs("</figure>\n", p->f);
+}
+
+// ---------------------------------------------------------------- settings
+
+static const struct run_setting *find_setting(const struct run_read *r, const char *name) {
+    for (size_t i = 0; i < r->n_settings; i++)
+        if (strcmp(r->settings[i].name, name) == 0)
+            return &r->settings[i];
+    return NULL;
+}
+
+static void put_setting(struct html_page *p, const struct run_setting *s) {
+    fputs("<tr><th scope=\"row\">", p->f);
+    html_put_text(p->f, s->name);
+    fputs("</th>", p->f);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct run_setting *own = find_setting(&p->runs[i], s->name);
+        fputs(own ? "<td>" : "<td class=\"unknown\">", p->f);
+        html_put_text(p->f, own                       ? (own->value[0] ? own->value : "(empty)")
+                            : p->runs[i].has_settings ? "default"
+                                                      : "not known");
+        if (own && own->by[0]) {
+            fputs(" <small>", p->f);
+            html_put_text(p->f, own->by);
+            fputs("</small>", p->f);
+        }
+        fputs("</td>", p->f);
+    }
+    fputs("<td class=\"unknown\">", p->f);
+    html_put_text(p->f, s->initial[0] ? s->initial : "(empty)");
+    fputs("</td></tr>\n", p->f);
+}
+
+void html_put_settings(struct html_page *p) {
+    size_t all = 0;
+    for (size_t i = 0; i < p->n; i++)
+        all += p->runs[i].n_settings;
+    if (all == 0) {
+        bool known = true;
+        for (size_t i = 0; i < p->n; i++)
+            known = known && p->runs[i].has_settings;
+        fputs(known ? "<p class=\"small\">None.</p>\n" : "<p class=\"small\">Not known.</p>\n",
+              p->f);
+        return;
+    }
+    fputs(
+        "<div class=\"scroll\"><table class=\"settings\"><thead><tr><th scope=\"col\">setting</th>",
+        p->f);
+    for (size_t i = 0; i < p->n; i++) {
+        fputs("<th scope=\"col\">", p->f);
+        put_name(p, i, "value");
+        fputs("</th>", p->f);
+    }
+    fputs("<th scope=\"col\">default</th></tr></thead><tbody>\n", p->f);
+    for (size_t i = 0; i < p->n; i++)
+        for (size_t k = 0; k < p->runs[i].n_settings; k++) {
+            const struct run_setting *s = &p->runs[i].settings[k];
+            bool seen = false; // in a run before this one
+            for (size_t before = 0; before < i; before++)
+                seen = seen || find_setting(&p->runs[before], s->name);
+            if (!seen)
+                put_setting(p, s);
+        }
+    fputs("</tbody></table></div>\n", p->f);
+}

@@ -1,0 +1,167 @@
+// svg.c - see svg.h.
+#include "report/svg.h"
+
+#include "report/html_text.h"
+
+#include <math.h>
+#include <string.h>
+
+// Two more than svg_scale_round was asked for: then its steps are these steps.
+enum { X_TICKS = 8, Y_TICKS = 7 };
+
+// In tenths of a unit: a tenth of a pixel at most, and a third of the bytes of %f.
+static void put_coordinate(FILE *f, double place) {
+    long tenths = lround(10000 * place);
+    if (tenths % 10 == 0)
+        fprintf(f, "%ld", tenths / 10);
+    else
+        fprintf(f, "%ld.%ld", tenths / 10, tenths % 10);
+}
+
+static void put_point(FILE *f, const struct svg_plot *p, double x, double y) {
+    put_coordinate(f, svg_place(&p->x, x));
+    fputc(' ', f);
+    put_coordinate(f, 1 - svg_place(&p->y, y));
+}
+
+static void put_grid(FILE *f, const struct svg_plot *p) {
+    double at[SVG_TICKS_MOST];
+    int n = svg_ticks(&p->y, Y_TICKS, at);
+    fputs("<path class=\"grid\" d=\"", f);
+    for (int i = 0; i < n; i++) {
+        fputs("M0 ", f);
+        put_coordinate(f, 1 - svg_place(&p->y, at[i]));
+        fputs("H1000", f);
+    }
+    fputs("\"/>", f);
+}
+
+static void put_y_labels(FILE *f, const struct svg_plot *p) {
+    double at[SVG_TICKS_MOST];
+    int n = svg_ticks(&p->y, Y_TICKS, at);
+    for (int i = 0; i < n; i++) {
+        char text[SVG_NUMBER_BYTES];
+        double step = p->y.log || n < 2 ? 0 : at[1] - at[0];
+        svg_number(text, p->percent ? 100 * at[i] : at[i], p->percent ? 100 * step : step);
+        fprintf(f, "<span style=\"top:%.2f%%\">%s%s</span>", 100 * (1 - svg_place(&p->y, at[i])),
+                text, p->percent ? "\u2009%" : "");
+    }
+}
+
+void svg_begin(FILE *f, const struct svg_plot *p) {
+    fprintf(f, "<div class=\"frame%s\"><div class=\"y\" aria-hidden=\"true\">",
+            p->low ? " low" : "");
+    put_y_labels(f, p);
+    fprintf(f,
+            "</div><div class=\"area\" data-plot=\"%s\" tabindex=\"0\" role=\"img\" aria-label=\"",
+            p->id);
+    html_put_text(f, p->describe);
+    fputs("\"><svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
+          f);
+    put_grid(f, p);
+    fputc('\n', f);
+}
+
+void svg_line(FILE *f, const struct svg_plot *p, const char *css, const struct svg_point *v,
+              size_t n) {
+    bool down = false;
+    fprintf(f, "<path class=\"line %s\" d=\"", css);
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(v[i].y)) {
+            down = false;
+            continue;
+        }
+        fputc(down ? 'L' : 'M', f);
+        put_point(f, p, v[i].x, v[i].y);
+        // A point between two gaps is seen as a dot: round ends make one of a line without length.
+        if (!down && (i + 1 == n || isnan(v[i + 1].y)))
+            fputs("h0", f);
+        down = true;
+    }
+    fputs("\"/>\n", f);
+}
+
+void svg_band(FILE *f, const struct svg_plot *p, const char *css, const struct svg_point *lo,
+              const struct svg_point *hi, size_t n) {
+    fprintf(f, "<path class=\"band %s\" d=\"", css);
+    for (size_t i = 0; i < n;) {
+        size_t end = i;
+        while (end < n && !isnan(lo[end].y) && !isnan(hi[end].y))
+            end++;
+        for (size_t k = i; k < end; k++) {
+            fputc(k == i ? 'M' : 'L', f);
+            put_point(f, p, hi[k].x, hi[k].y);
+        }
+        for (size_t k = end; k-- > i;) {
+            fputc('L', f);
+            put_point(f, p, lo[k].x, lo[k].y);
+        }
+        if (end > i)
+            fputc('Z', f);
+        i = end + 1;
+    }
+    fputs("\"/>\n", f);
+}
+
+void svg_dots(FILE *f, const struct svg_plot *p, const char *css, const struct svg_point *v,
+              size_t n) {
+    fprintf(f, "<path class=\"dots %s\" d=\"", css);
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(v[i].y))
+            continue;
+        fputc('M', f);
+        put_point(f, p, v[i].x, v[i].y);
+        fputs("h0", f);
+    }
+    fputs("\"/>\n", f);
+}
+
+void svg_bar(FILE *f, const struct svg_plot *p, const char *css, double x, double x_end, double y) {
+    double left = svg_place(&p->x, x), right = svg_place(&p->x, x_end), top = svg_place(&p->y, y);
+    fprintf(f, "<rect class=\"%s\" x=\"", css);
+    put_coordinate(f, left);
+    fputs("\" y=\"", f);
+    put_coordinate(f, 1 - top);
+    fputs("\" width=\"", f);
+    put_coordinate(f, fmax(right - left, 0));
+    fputs("\" height=\"", f);
+    put_coordinate(f, top);
+    fputs("\"/>\n", f);
+}
+
+void svg_vertical(FILE *f, const struct svg_plot *p, const char *css, double x, double from,
+                  double to) {
+    fprintf(f, "<path class=\"line %s\" d=\"M", css);
+    put_coordinate(f, svg_place(&p->x, x));
+    fputc(' ', f);
+    put_coordinate(f, 1 - from);
+    fputc('V', f);
+    put_coordinate(f, 1 - to);
+    fputs("\"/>\n", f);
+}
+
+void svg_labels(FILE *f) {
+    fputs("</svg>", f);
+}
+
+void svg_note(FILE *f, const struct svg_plot *p, double x, double y, const char *text) {
+    double left = svg_place(&p->x, x);
+    // Near the right edge the text stands on the other side of its place.
+    fprintf(f, "<span class=\"note%s\" style=\"left:%.2f%%;top:%.2f%%\">",
+            left > 0.75 ? " before" : "", 100 * left, 100 * (1 - svg_place(&p->y, y)));
+    html_put_text(f, text);
+    fputs("</span>", f);
+}
+
+void svg_end(FILE *f, const struct svg_plot *p) {
+    double at[SVG_TICKS_MOST];
+    int n = svg_ticks(&p->x, X_TICKS, at);
+    // Where room is short every other of many is hidden.
+    fprintf(f, "</div><div class=\"x%s\" aria-hidden=\"true\">", n > 5 ? " many" : "");
+    for (int i = 0; i < n; i++) {
+        char text[SVG_NUMBER_BYTES];
+        svg_number(text, at[i], p->x.log || n < 2 ? 0 : at[1] - at[0]);
+        fprintf(f, "<span style=\"left:%.2f%%\">%s</span>", 100 * svg_place(&p->x, at[i]), text);
+    }
+    fprintf(f, "</div><div class=\"axis\">%s</div></div>\n", p->x_unit);
+}
