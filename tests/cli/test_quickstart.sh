@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# test_quickstart.sh - docs/quickstart.md, command by command: what a person would type, on a fresh folder.
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+page=$source_tree/docs/quickstart.md
+cities=(Paris Rome Oslo Lima Cairo Delhi Tokyo Quito)
+for i in $(seq 48); do
+    printf '{"messages": [{"role": "user", "content": "What is the capital of country number %d?"}, ' "$i"
+    printf '{"role": "assistant", "content": "It is %s."}]}\n' "${cities[i % 8]}"
+done >my-data.jsonl
+
+mkdir bin
+ln -s "$haggle" bin/haggle
+awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$page" >commands
+[ "$(wc -l <commands)" -ge 10 ] || fail "the page has $(wc -l <commands) commands; did its form change?"
+while read -r command; do
+    PATH=$PWD/bin:$PATH bash -c "$command" >out 2>err </dev/null || {
+        tail -5 err >&2
+        fail "quickstart: $command"
+    }
+    case $command in
+    "haggle data"*) says out "trained" "$command" ;;
+    "haggle show"*) says out "total" "$command" ;;
+    "haggle generate"*) says out "What is" "$command" ;;
+    "haggle export"*) says out "read back as it was trained" "$command" ;;
+    esac
+done <commands
+[ -s report.html ] || fail "no report"
+[ -f my-model-tuned/tokenizer.json ] || fail "the exported folder has no tokenizer"
+finish
