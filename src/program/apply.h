@@ -26,8 +26,8 @@ struct apply {
     int64_t logits_chunk; // rows of logits at a time; 0: all of a micro-batch
     struct recompute_rule recompute;
     enum state_type state; // of Adam's moments
-    int lora_rank;     // 0: all weights train
-    double lora_scale; // alpha / rank
+    int lora_rank;         // 0: all weights train
+    double lora_scale;     // alpha / rank
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.

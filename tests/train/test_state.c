@@ -220,15 +220,16 @@ static void test_resume(void **state) {
 static void test_repeats(void **state) {
     char wide[320];
     make_wide(*state, wide);
-    struct run r[2];
+    struct run a, b; // not an array: GCC 12 sees run_init's strings overlap in one
     for (int i = 0; i < 2; i++) {
-        run_init(&r[i], *state, i ? "again-b" : "again-a");
-        snprintf(r[i].knobs.model, sizeof r[i].knobs.model, "%s", wide);
-        run_set(&r[i], "optim.state=int8");
-        run_go(&r[i]);
-        assert_ran(&r[i]);
+        struct run *r = i ? &b : &a;
+        run_init(r, *state, i ? "again-b" : "again-a");
+        snprintf(r->knobs.model, sizeof r->knobs.model, "%s", wide);
+        run_set(r, "optim.state=int8");
+        run_go(r);
+        assert_ran(r);
     }
-    assert_same_tensors(r[0].dir, r[1].dir, 6);
+    assert_same_tensors(a.dir, b.dir, 6);
 }
 
 int main(void) {

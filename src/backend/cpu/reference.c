@@ -61,10 +61,12 @@ static int run_widened(const struct op_call *call, ref_fn *fn, struct err *e) {
     struct widened list[OP_MAX_IN + OP_MAX_OUT];
     int n = 0, rc = 0;
     for (int i = 0; rc >= 0 && i < call->op->n_in; i++)
-        if (narrow(&wide.in[i], info->types_in[i]) && (rc = widen(list, n, &wide.in[i], false, e)) >= 0)
+        if (narrow(&wide.in[i], info->types_in[i]) &&
+            (rc = widen(list, n, &wide.in[i], false, e)) >= 0)
             n = rc;
     for (int i = 0; rc >= 0 && i < call->op->n_out; i++)
-        if (narrow(&wide.out[i], info->types_out[i]) && (rc = widen(list, n, &wide.out[i], true, e)) >= 0)
+        if (narrow(&wide.out[i], info->types_out[i]) &&
+            (rc = widen(list, n, &wide.out[i], true, e)) >= 0)
             n = rc;
     if (rc >= 0)
         rc = fn(&wide, e);
