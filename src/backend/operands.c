@@ -35,6 +35,15 @@ static int check_operand(const struct op_call *call, const struct operand *o, ch
     case 's':
         want = DTYPE_F32;
         break;
+    case 'b':
+        want = DTYPE_BF16;
+        break;
+    case 'c':
+        want = DTYPE_I8;
+        break;
+    case 'u':
+        want = DTYPE_U8;
+        break;
     case 'f':
         if (types->real == DTYPE_COUNT)
             types->real = o->dtype;

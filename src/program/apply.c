@@ -10,6 +10,7 @@
 //   ZeRO           weights and gradients become shards, gathered and scattered around their uses
 //   pipeline       keeps this rank's layers (their gathers included), sends and receives the rest
 //   update         for the weights (or shards) that are left
+//   state          element types of the optimizer's moments
 //   micro-batches  variants of the backward, order of everything
 //   lives, waits   who keeps which bytes how long; record and wait between streams
 //   check          proves the result before anyone uses it
@@ -62,6 +63,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     int begin = build_begin(p), update = build_update(p, world, e);
     if (update < 0)
         return update;
+    TRY(state_apply(p, update, a->state, e));
     TRY(micro_variants(p, &c, e));
     program_order(p, begin, 0, 0);
     if (r->stages > 1)

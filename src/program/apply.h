@@ -4,6 +4,7 @@
 
 #include "program/build.h"
 #include "program/recompute.h"
+#include "program/state.h"
 
 enum apply_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED };
 
@@ -24,8 +25,9 @@ struct apply {
     enum dtype precision; // a 16-bit type for weights and activations; any other: as built
     int64_t logits_chunk; // rows of logits at a time; 0: all of a micro-batch
     struct recompute_rule recompute;
-    int lora_rank;     // 0: all weights train
-    double lora_scale; // alpha / rank
+    enum state_type state; // of Adam's moments
+    int lora_rank;         // 0: all weights train
+    double lora_scale;     // alpha / rank
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.

@@ -85,6 +85,12 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_ADAMW:
         c.flops = 14 * cols;
         break;
+    case OP_ADAMW_BF16: // and a draw, two roundings
+        c.flops = 30 * cols;
+        break;
+    case OP_ADAMW_INT8: // and a draw, two decodings, two encodings with their roots
+        c.flops = 54 * cols;
+        break;
     case OP_SEND:
         c.comm_bytes = c.bytes;
         break;

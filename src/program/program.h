@@ -124,7 +124,8 @@ enum op_flag {
     OP_AGAIN = 1 << 7,      // issued again in the backward: no work of the model's own
 };
 
-enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_WAIT = 6 };
+enum { OP_MAX_IN = 8, OP_MAX_OUT = 5, OP_MAX_WAIT = 6 };
+enum { ADAMW_BLOCK = 256 }; // adamw_int8: elements that share a scale
 
 struct op {
     enum op_kind kind;
@@ -137,13 +138,14 @@ struct op {
     //   matmul*              m n k
     //   rope                 m rows, heads, head_dim
     //   attention*           batch seq heads kv_heads head_dim (decode: seq = the cache's capacity)
-    //   adamw, sqnorm, comm  n elements
+    //   adamw*, sqnorm, comm n elements
     //   the others           m rows, n columns; embed_dw: k rows of the table
     int64_t m, n, k;
     int64_t batch, seq, heads, kv_heads, head_dim;
     int64_t positions; // embed: rows of the position table; 0: none
     double scale;      // matmul, attention: factor; norm: epsilon
     int act;           // enum model_act
+    uint32_t salt;     // adamw_bf16, adamw_int8: keeps a tensor's random draws apart from others'
     // Communication: group index of the program; for send and recv the peer's rank, and a channel:
     // messages of one (sender, receiver, channel) match in order.
     int group, peer, channel;
@@ -224,6 +226,7 @@ enum hyper {
     HYPER_BIAS2,
     HYPER_LOSS_FACTOR, // loss scale / trained tokens of the whole step
     HYPER_SCALE,       // the loss scale, which CLIP divides by; 0 means 1
+    HYPER_DRAW,        // key of the step's random draws: a whole number below 2^53
     HYPER_COUNT
 };
 enum result { RESULT_LOSS_SUM, RESULT_TOKENS, RESULT_COUNT };

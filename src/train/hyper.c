@@ -2,7 +2,12 @@
 #include "train/hyper.h"
 #include "train/schedule.h"
 
+#include "base/rng.h"
+
 #include <math.h>
+
+// Of the draws that optimizer state is rounded with (base/rng.h): "optim" in ASCII.
+static const uint64_t STREAM_OPTIM = 0x6f7074696d;
 
 // 1 - beta^t. For beta near 1 the difference would keep only the digits in which beta^t is not 1;
 // expm1 keeps them all. beta 0 gives log 0 = -inf and so 1.
@@ -22,4 +27,5 @@ void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[H
     out[HYPER_LOSS_FACTOR] =
         at->trained_tokens > 0 ? at->loss_scale / (double)at->trained_tokens : 0;
     out[HYPER_SCALE] = at->loss_scale;
+    out[HYPER_DRAW] = (double)(rng_u64((uint64_t)k->seed, STREAM_OPTIM, (uint64_t)at->step) >> 11);
 }

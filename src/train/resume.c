@@ -223,6 +223,21 @@ static void compare_knobs(const struct checkpoint_dir *d, const struct manifest 
     }
 }
 
+// Moments are stored as the run keeps them, to the bit.
+static int compare_state(const struct manifest *m, const struct knobs *k, const char *path,
+                         struct err *e) {
+    char value[KNOB_VALUE_BYTES], usual[KNOB_VALUE_BYTES];
+    const int id = KNOB_optim_state;
+    if (is_same(m, k, id, true))
+        return 0;
+    return err_set(
+        e, ERR_MISMATCH,
+        "'%s' holds the optimizer's moments in %.40s and this run has optim.state=%s: set it "
+        "as it was, or choose another run.dir",
+        path, m->knobs[id] != NULL ? m->knobs[id] : knob_default(id, usual),
+        knobs_value(k, id, value));
+}
+
 static int compare(const struct checkpoint_dir *d, const struct manifest *m,
                    const struct session *s, const char *dataset, const char *path, struct err *e) {
     char identity[HASH_TEXT_BYTES], model[MANIFEST_MODEL_BYTES];
@@ -241,6 +256,7 @@ static int compare(const struct checkpoint_dir *d, const struct manifest *m,
                        " was trained on (fingerprint %s then, %s now): the run goes on with the "
                        "new data from the same position",
                        m->state.step, m->state.dataset, dataset);
+    TRY(compare_state(m, &s->knobs, path, e));
     compare_knobs(d, m, &s->knobs, same_data);
     return 0;
 }

@@ -27,6 +27,12 @@ static const enum recompute_kind recompute_kinds[] = {
     [RECOMPUTE_MODE_FULL] = RECOMPUTE_FULL,
 };
 
+static const enum state_type state_types[] = {
+    [OPTIM_STATE_FP32] = STATE_FP32,
+    [OPTIM_STATE_BF16] = STATE_BF16,
+    [OPTIM_STATE_INT8] = STATE_INT8,
+};
+
 static struct apply describe(const struct session *s, enum session_program which) {
     const struct knobs *k = &s->knobs;
     struct apply a = {.micro_batches = 1,
@@ -35,6 +41,7 @@ static struct apply describe(const struct session *s, enum session_program which
                       .recompute = {.kind = recompute_kinds[k->recompute_mode],
                                     .every = (int)k->recompute_every,
                                     .bytes_per_flop = k->recompute_ratio},
+                      .state = state_types[k->optim_state],
                       .build = {.shape = &s->shape,
                                 .batch = k->batch_micro,
                                 .seq = k->seq,

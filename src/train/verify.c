@@ -269,7 +269,8 @@ static int set_hyper(struct verifier *v, int step) {
                              [HYPER_BIAS1] = 1.0 - pow(j->beta1, step + 1),
                              [HYPER_BIAS2] = 1.0 - pow(j->beta2, step + 1),
                              [HYPER_LOSS_FACTOR] = v->scale / (double)(v->B * v->T),
-                             [HYPER_SCALE] = v->scale};
+                             [HYPER_SCALE] = v->scale,
+                             [HYPER_DRAW] = step};
     return session_set_hyper(&v->s, h, v->e);
 }
 

@@ -44,7 +44,7 @@ enum { CASE_PAD_COLUMNS = 5 };
 // shares an input's.
 struct case_operand {
     int64_t rows, columns, ld, first_column;
-    char type; // as in program/ops.def; b bf16, whatever the others are
+    char type; // as in program/ops.def
     int fill;  // enum of cases.c
     int64_t limit;
     int view_of; // operand of the same list whose memory this is a part of; -1: none

@@ -272,6 +272,66 @@ static void test_decode(void **state) {
     free_world(&w);
 }
 
+static int scales_of(const struct program *p, int rank, uint64_t *bytes) {
+    int n = 0;
+    *bytes = 0;
+    for (int i = 0; i < p->n_tensors; i++) {
+        const struct tensor *t = &p->tensors[i];
+        if (strncmp(t->name, "adam.scales.", 12) != 0)
+            continue;
+        assert_int_equal(t->dtype, DTYPE_F32);
+        assert_int_equal(t->shape[0], 4 * t->local[0]);
+        assert_int_equal(t->begin[0], rank * t->local[0]);
+        *bytes += t->bytes;
+        n++;
+    }
+    return n;
+}
+
+// Narrow moments of shards: each rank has whole blocks of its own, and draws of its own.
+static void test_narrow_state(void **state) {
+    (void)state;
+    struct model_shape s = even_shape(6);
+    struct apply a = training(&s, 2);
+    a.ranks = (struct apply_ranks){.world = 4, .shard_weights = true, .prefetch = 2};
+    struct world wide, w;
+    build_world(&wide, a);
+    uint64_t fp32 = class_bytes(wide.ranks[0], CLASS_OPTIMIZER);
+    a.state = STATE_BF16;
+    build_world(&w, a);
+    assert_int_equal(2 * class_bytes(w.ranks[0], CLASS_OPTIMIZER), fp32);
+    assert_true(count_ops(w.ranks[0], OP_ADAMW) == 0 && count_ops(w.ranks[0], OP_ADAMW_BF16) > 6);
+    free_world(&w);
+    a.state = STATE_INT8;
+    build_world(&w, a);
+    int adamw = count_ops(wide.ranks[0], OP_ADAMW), int8 = count_ops(w.ranks[0], OP_ADAMW_INT8);
+    assert_true(int8 >= 6 && int8 + count_ops(w.ranks[0], OP_ADAMW) == adamw);
+    uint32_t salts[4];
+    for (int r = 0; r < 4; r++) {
+        uint64_t scales = 0, large = 0, small = 0;
+        assert_int_equal(scales_of(w.ranks[r], r, &scales), int8);
+        const struct segment *u = NULL;
+        for (int i = 0; i < w.ranks[r]->n_segments; i++)
+            if (w.ranks[r]->segments[i].role == SEGMENT_UPDATE)
+                u = &w.ranks[r]->segments[i];
+        assert_non_null(u);
+        for (int i = 0; i < u->n_ops; i++) {
+            const struct op *op = &u->ops[i];
+            if (op->kind == OP_ADAMW_INT8)
+                large += (uint64_t)op->n, salts[r] = op->salt;
+            else if (op->kind == OP_ADAMW)
+                small += (uint64_t)op->n;
+        }
+        assert_int_equal(class_bytes(w.ranks[r], CLASS_OPTIMIZER), 2 * large + scales + 8 * small);
+        assert_true(scales >= large / 32 && scales < large / 32 + 8 * (uint64_t)int8);
+    }
+    assert_true(salts[0] != salts[1] && salts[1] != salts[2] && salts[2] != salts[3]);
+    assert_true(simulate(&w, &fast_link, NULL) <= simulate(&wide, &fast_link, NULL));
+    print_all(&w, "adamw_int8");
+    free_world(&w);
+    free_world(&wide);
+}
+
 static void test_lora(void **state) {
     (void)state;
     struct model_shape s = even_shape(4);
@@ -374,10 +434,11 @@ static void test_checks_catch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_many_micro_batches),
-        cmocka_unit_test(test_zero3),       cmocka_unit_test(test_1f1b),
-        cmocka_unit_test(test_interleaved), cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_lora),        cmocka_unit_test(test_checks_catch),
+        cmocka_unit_test(test_one_rank),     cmocka_unit_test(test_many_micro_batches),
+        cmocka_unit_test(test_zero3),        cmocka_unit_test(test_1f1b),
+        cmocka_unit_test(test_interleaved),  cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_narrow_state), cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_checks_catch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,8 @@ static inline double steps_take_at(struct session *s, int number, double lr) {
                                                     [HYPER_CLIP] = 1,
                                                     [HYPER_BIAS1] = 1 - pow(0.9, number + 1),
                                                     [HYPER_BIAS2] = 1 - pow(0.95, number + 1),
-                                                    [HYPER_LOSS_FACTOR] = 1.0 / (double)b.trained};
+                                                    [HYPER_LOSS_FACTOR] = 1.0 / (double)b.trained,
+                                                    [HYPER_DRAW] = 1e9 + number};
     assert_worked(session_set_hyper(s, h, &e), &e);
     assert_worked(session_run(s, SESSION_TRAIN, steps_feed, &b, NULL, &e), &e);
     assert_worked(session_get_results(s, results, NULL, &e), &e);

@@ -124,6 +124,16 @@ static void test_hyper(void **state) {
     assert_true(h[HYPER_LOSS_FACTOR] == 1.0 / 512);
     assert_true(h[HYPER_BETA1] == 0.9 && h[HYPER_BETA2] == 0.95 && h[HYPER_EPS] == 1e-8);
     assert_true(h[HYPER_DECAY] == 0.1 && h[HYPER_CLIP] == 1.0);
+    // The key of a step's draws: exact in a double, another in every step and for every seed.
+    double draw = h[HYPER_DRAW], again[HYPER_COUNT];
+    assert_true(draw >= 0 && draw < 0x1p53 && draw == floor(draw));
+    hyper_fill(&k, &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 1}, again);
+    assert_true(again[HYPER_DRAW] == draw);
+    hyper_fill(&k, &(struct hyper_step){.step = 1, .update = 1, .trained_tokens = 1}, again);
+    assert_true(again[HYPER_DRAW] != draw);
+    k.seed++;
+    hyper_fill(&k, &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 1}, again);
+    assert_true(again[HYPER_DRAW] != draw);
     // Steps that were skipped do not count as updates.
     hyper_fill(
         &k, &(struct hyper_step){.step = 9, .update = 2, .trained_tokens = 3, .loss_scale = 1}, h);

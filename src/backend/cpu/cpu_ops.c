@@ -466,12 +466,9 @@ static void adamw_share(void *arg, int thread, int threads) {
 
 // The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its
 // digits.
-int cpu_adamw(struct cpu *cpu, const struct op_call *c, struct err *e) {
-    (void)e;
+struct adamw_scalars cpu_adamw_scalars(const struct op_call *c) {
     const double *hyper = c->in[1].data, *clip = c->in[2].data;
-    if (clip && clip[CLIP_SKIP] != 0)
-        return 0;
-    struct adamw_scalars s = {
+    return (struct adamw_scalars){
         .factor = clip ? (float)clip[CLIP_FACTOR] : 1,
         .beta1 = (float)hyper[HYPER_BETA1],
         .one_minus_beta1 = (float)(1 - hyper[HYPER_BETA1]),
@@ -482,6 +479,14 @@ int cpu_adamw(struct cpu *cpu, const struct op_call *c, struct err *e) {
         .inv_root_bias2 = (float)(1 / sqrt(hyper[HYPER_BIAS2])),
         .eps = (float)hyper[HYPER_EPS],
     };
+}
+
+int cpu_adamw(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    const double *clip = c->in[2].data;
+    if (clip && clip[CLIP_SKIP] != 0)
+        return 0;
+    struct adamw_scalars s = cpu_adamw_scalars(c);
     struct task t = {.cpu = cpu, .c = c, .adamw = &s};
     cpu_run(cpu, adamw_share, &t, c->op->n);
     return 0;

@@ -47,7 +47,8 @@ void cpu_run(struct cpu *cpu, pool_fn *fn, void *arg, int64_t work);
 cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, cpu_norm,
     cpu_norm_dx, cpu_norm_dw, cpu_bias_db, cpu_rope_table, cpu_rope, cpu_act, cpu_act_bwd,
     cpu_swiglu, cpu_swiglu_bwd, cpu_add, cpu_loss, cpu_loss_sum, cpu_argmax, cpu_grad_sqnorm,
-    cpu_clip, cpu_adamw;
+    cpu_clip, cpu_adamw, cpu_adamw_bf16, cpu_adamw_int8;
+struct adamw_scalars cpu_adamw_scalars(const struct op_call *c);
 cpu_fn cpu_matmul, cpu_matmul_dx, cpu_matmul_dw;
 cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_decode;
 int cpu_check_head_dim(const struct op *op, struct err *e); // what attention's scratch has room for

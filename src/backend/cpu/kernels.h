@@ -8,6 +8,9 @@
 #ifndef HAGGLE_BACKEND_CPU_KERNELS_H
 #define HAGGLE_BACKEND_CPU_KERNELS_H
 
+#include "backend/moments.h"
+#include "program/program.h" // ADAMW_BLOCK
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,6 +19,12 @@ struct adamw_scalars {
         one_minus_beta2;             // factor: of the gradient (clipping)
     float keep;                      // 1 - lr decay, or 1
     float step, inv_root_bias2, eps; // step = lr / bias1
+};
+
+// Random draws of a span of narrow moments: element i of it is element first + i of the tensor.
+struct adamw_draws {
+    struct moments_key key;
+    uint32_t first;
 };
 
 // One product C = alpha A B (+ C) (+ bias), row-major; see gemm.h for the operands' meaning.
@@ -71,6 +80,11 @@ struct cpu_kernels {
                        const float *up, int64_t n);
     void (*adamw)(float *w, float *m, float *v, const float *g, int64_t n,
                   const struct adamw_scalars *s);
+    void (*adamw_bf16)(float *w, uint16_t *m, uint16_t *v, const float *g, int64_t n,
+                       const struct adamw_draws *d, const struct adamw_scalars *s);
+    // The span begins at a block; scales are its own, m and v of each block.
+    void (*adamw_int8)(float *w, int8_t *m, uint8_t *v, float *scales, const float *g, int64_t n,
+                       const struct adamw_draws *d, const struct adamw_scalars *s);
     double (*sum_squares)(const float *g, int64_t n);
 
     // One row of n columns.

@@ -49,19 +49,24 @@ static int widen(struct widened *list, int n, struct operand *o, bool output, st
     return n + 1;
 }
 
-static bool narrow(const struct operand *o) {
-    return o->data && op_wide_type(o->dtype) != o->dtype;
+// Only what has the type of weights and activations: an op that keeps bfloat16 in any case (letter b)
+// sees it as it is.
+static bool narrow(const struct operand *o, char letter) {
+    return o->data && (letter == 'f' || letter == 'F') && op_wide_type(o->dtype) != o->dtype;
 }
 
 static int run_widened(const struct op_call *call, ref_fn *fn, struct err *e) {
     struct op_call wide = *call;
+    const struct op_info *info = op_info(call->op->kind);
     struct widened list[OP_MAX_IN + OP_MAX_OUT];
     int n = 0, rc = 0;
     for (int i = 0; rc >= 0 && i < call->op->n_in; i++)
-        if (narrow(&wide.in[i]) && (rc = widen(list, n, &wide.in[i], false, e)) >= 0)
+        if (narrow(&wide.in[i], info->types_in[i]) &&
+            (rc = widen(list, n, &wide.in[i], false, e)) >= 0)
             n = rc;
     for (int i = 0; rc >= 0 && i < call->op->n_out; i++)
-        if (narrow(&wide.out[i]) && (rc = widen(list, n, &wide.out[i], true, e)) >= 0)
+        if (narrow(&wide.out[i], info->types_out[i]) &&
+            (rc = widen(list, n, &wide.out[i], true, e)) >= 0)
             n = rc;
     if (rc >= 0)
         rc = fn(&wide, e);

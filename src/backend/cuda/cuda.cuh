@@ -50,6 +50,7 @@ struct cuda_table {
 template <typename T> void cuda_add_plain(struct cuda_table *t);
 template <typename T> void cuda_add_rows(struct cuda_table *t);
 template <typename T> void cuda_add_sums(struct cuda_table *t);
+template <typename T> void cuda_add_optimizer(struct cuda_table *t);
 template <typename T> void cuda_add_matmul(struct cuda_table *t);
 template <typename T> void cuda_add_attention(struct cuda_table *t);
 template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);

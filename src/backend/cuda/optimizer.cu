@@ -1,0 +1,142 @@
+// optimizer.cu - AdamW with moments of 16 and 8 bits. The step itself is sums.cu's; what the narrow bytes mean
+// and the draws that round them are backend/moments.h's, as on the CPU.
+#include "backend/cuda/cuda.cuh"
+#include "backend/moments.h"
+
+// What comes from hyper, computed in double and used as float.
+struct step {
+    float factor, beta1, beta2, rest1, rest2, keep, size, root, eps;
+};
+
+static __device__ struct step step_of(const double *hyper, const double *clip, bool decay) {
+    struct step s;
+    s.factor = clip ? (float)clip[CLIP_FACTOR] : 1;
+    s.beta1 = (float)hyper[HYPER_BETA1], s.rest1 = (float)(1 - hyper[HYPER_BETA1]);
+    s.beta2 = (float)hyper[HYPER_BETA2], s.rest2 = (float)(1 - hyper[HYPER_BETA2]);
+    s.keep = decay ? (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]) : 1;
+    s.size = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]);
+    s.root = (float)(1 / sqrt(hyper[HYPER_BIAS2])), s.eps = (float)hyper[HYPER_EPS];
+    return s;
+}
+
+template <typename T>
+static __device__ void update(const struct step &s, float g, float *m, float *v, T *w,
+                              float *master, int64_t i) {
+    g *= s.factor;
+    *m = s.beta1 * *m + s.rest1 * g;
+    *v = s.beta2 * *v + s.rest2 * g * g;
+    float wi = master ? master[i] : value(w[i]);
+    wi = wi * s.keep - s.size * *m / (sqrtf(*v) * s.root + s.eps);
+    if (master)
+        master[i] = wi;
+    w[i] = rounded<T>(wi);
+}
+
+// ---------------------------------------------------------------- bf16
+
+template <typename T>
+__global__ void adamw_bf16_kernel(T *w, uint16_t *m, uint16_t *v, float *master, const float *grad,
+                                  const double *hyper, const double *clip, bool decay,
+                                  uint32_t salt, int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const struct step s = step_of(hyper, clip, decay);
+    const struct moments_key key = moments_key(hyper[HYPER_DRAW], salt);
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK) {
+        float mi = moments_from_bf16(m[i]), vi = moments_from_bf16(v[i]);
+        update(s, grad[i], &mi, &vi, w, master, i);
+        uint32_t bits = moments_bits(key, (uint32_t)i);
+        m[i] = moments_to_bf16(mi, bits & 0xffff);
+        v[i] = moments_to_bf16(vi, bits >> 16);
+    }
+}
+
+// ---------------------------------------------------------------- int8
+
+// The largest over the block, in all its threads; NaN is passed over.
+static __device__ float block_most(float x) {
+    __shared__ float part[WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    __syncthreads(); // part may still be read by the one before
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    float most = 0;
+    for (int i = 0; i < (int)(blockDim.x / WARP); i++)
+        most = fmaxf(most, part[i]);
+    return most;
+}
+
+// A block of threads per block of moments, a thread per element.
+template <typename T>
+__global__ void __launch_bounds__(ADAMW_BLOCK)
+    adamw_int8_kernel(T *w, int8_t *m, uint8_t *v, float *master, float *scales, const float *grad,
+                      const double *hyper, const double *clip, bool decay, uint32_t salt,
+                      int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const struct step s = step_of(hyper, clip, decay);
+    const struct moments_key key = moments_key(hyper[HYPER_DRAW], salt);
+    for (int64_t block = blockIdx.x; block * ADAMW_BLOCK < n; block += gridDim.x) {
+        int64_t i = block * ADAMW_BLOCK + threadIdx.x;
+        float mi = 0, vi = 0;
+        if (i < n) {
+            mi = moments_m(m[i], scales[2 * block]);
+            vi = moments_v(v[i], scales[2 * block + 1]);
+            update(s, grad[i], &mi, &vi, w, master, i);
+        }
+        // block_most waits for all threads, so everyone has read the old scales.
+        float m_scale = moments_scale(block_most(fabsf(mi)));
+        float v_scale = moments_scale(block_most(vi));
+        if (threadIdx.x == 0)
+            scales[2 * block] = m_scale, scales[2 * block + 1] = v_scale;
+        if (i < n) {
+            uint32_t bits = moments_bits(key, (uint32_t)i);
+            m[i] = moments_code_m(mi, moments_inverse(m_scale), bits & 0xffff);
+            v[i] = moments_code_v(vi, moments_inverse(v_scale), bits >> 16);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- launches
+
+static unsigned grid_for(const struct cuda *s, int64_t n, int64_t per_block) {
+    int64_t blocks = ceil_div(n, per_block), most = 16 * (int64_t)s->processors;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+template <typename T>
+static int adamw_bf16(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->n == 0)
+        return 0;
+    adamw_bf16_kernel<<<grid_for(s, op->n, BLOCK), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, (uint16_t *)c->out[1].data, (uint16_t *)c->out[2].data,
+        (float *)c->out[3].data, (const float *)c->in[0].data, (const double *)c->in[1].data,
+        (const double *)c->in[2].data, (op->flags & OP_DECAY) != 0, op->salt, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+static int adamw_int8(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->n == 0)
+        return 0;
+    adamw_int8_kernel<<<grid_for(s, op->n, ADAMW_BLOCK), ADAMW_BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, (int8_t *)c->out[1].data, (uint8_t *)c->out[2].data,
+        (float *)c->out[3].data, (float *)c->out[4].data, (const float *)c->in[0].data,
+        (const double *)c->in[1].data, (const double *)c->in[2].data, (op->flags & OP_DECAY) != 0,
+        op->salt, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T> void cuda_add_optimizer(struct cuda_table *t) {
+    t->fn[OP_ADAMW_BF16] = adamw_bf16<T>;
+    t->fn[OP_ADAMW_INT8] = adamw_int8<T>;
+}
+template void cuda_add_optimizer<float>(struct cuda_table *);
+template void cuda_add_optimizer<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_optimizer<__half>(struct cuda_table *);
