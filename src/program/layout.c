@@ -24,6 +24,7 @@ struct item { // one copy of one tensor
     const struct life *life; // its lives, in order of time
     int n_lives;
     uint64_t bytes, offset; // bytes aligned
+    uint64_t exact;         // bytes that are written: the last tensor's end is the arena's
 };
 
 static bool conflict(const struct item *a, const struct item *b) {
@@ -83,8 +84,8 @@ static uint64_t place(struct item **order, int n, struct hole *taken, uint64_t g
                 at = taken[j].end;
         }
         order[i]->offset = at;
-        if (at + order[i]->bytes > height)
-            height = at + order[i]->bytes;
+        if (at + order[i]->exact > height)
+            height = at + order[i]->exact;
         if (height >= give_up)
             return height;
     }
@@ -145,7 +146,8 @@ static int layout_transient(struct program *p, struct err *e) {
     for (int i = 0; i < l.n;) {
         struct item *it = &items[n];
         *it = (struct item){.tensor = l.life[i].tensor, .slot = l.life[i].slot, .life = &l.life[i]};
-        it->bytes = aligned(p->tensors[it->tensor].bytes);
+        it->exact = p->tensors[it->tensor].bytes;
+        it->bytes = aligned(it->exact);
         while (i < l.n && l.life[i].tensor == it->tensor && l.life[i].slot == it->slot)
             i++, it->n_lives++;
         n++;

@@ -87,7 +87,8 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
 }
 
 uint64_t session_predicted_bytes(const struct session *s) {
-    return s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
+    const uint64_t arenas = s->options.checking ? 2 : 1; // the observer's copy
+    return arenas * s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
 }
 
 uint64_t session_device_bytes(const struct session *s) {
@@ -316,7 +317,8 @@ int session_start(struct session *s, struct err *e) {
                              .n_programs = n,
                              .layout = &s->layout,
                              .backend = s->backend,
-                             .graphs = s->knobs.cuda_graphs};
+                             .graphs = s->knobs.cuda_graphs,
+                             .checking = s->options.checking};
     TRY(exec_open(&s->exec, &o, e));
     if (s->from_folder)
         TRY(weights_open(&files, s->knobs.model, e));

@@ -22,6 +22,7 @@ struct session_options {
     enum dtype real;  // DTYPE_F32; DTYPE_F64 with the reference backend
     bool reference;   // the plain backend instead of the fast one
     bool keep_gradients, keep_logits; // readable after a turn
+    bool checking; // an executor that observes every op: slow, twice the arena, the same bits
 };
 
 struct session {
