@@ -4,8 +4,9 @@
 // it filled with a pattern, with a copy beside it that holds what each byte was when it was last
 // looked at. After every op all bytes are compared with the copy: one that changed must belong to an
 // output of that op, and the highest that ever changed is how much of the arena is used. When a life
-// ends (program/walk.h) its bytes get the pattern again, so whoever reads them afterwards reads NaN,
-// and an output in which the pattern is left is an error by itself. Persistent tensors begin as zero,
+// ends (program/walk.h) its bytes get the pattern again, so whoever reads them afterwards reads NaN;
+// an output in which the pattern is left is an error by itself, and so is a life that begins where
+// the pattern is not. Persistent tensors begin as zero,
 // as the executor promises.
 //
 // Invariants: ops see the same operands' values as in exec.c, in the same order, so a turn that
@@ -23,21 +24,24 @@ static const uint16_t PATTERN = 0x7FF1;
 // A vector store past an end reaches 64 bytes; a row that is one too many, more.
 enum { GUARD_BYTES = 4096, LOOK_BYTES = 4096 };
 
-struct ending { // a copy of a tensor that is dead after a step
+struct copy { // of a tensor
     int tensor, slot;
 };
 
-struct endings { // of one program
-    struct ending *list;
+struct by_step { // copies whose life begins, or ends, at each step of a turn
+    struct copy *list;
     int *first; // [n_steps + 1]: those of step i are list[first[i]] to list[first[i + 1]]
-    int n_steps;
+};
+
+struct turn_lives {
+    struct by_step begin, end;
 };
 
 struct checking {
     unsigned char *block; // guard, arena, guard
     unsigned char *seen;  // what block was when it was last looked at
     uint64_t block_bytes, arena_bytes, persistent_bytes;
-    struct endings *programs;
+    struct turn_lives *programs;
     int n_programs;
     struct exec_check report;
 };
@@ -50,15 +54,27 @@ static void fill(unsigned char *at, uint64_t bytes) {
         at[i] = pattern[i & 1]; // tensors and guards begin at even addresses
 }
 
-static int compare_ints(const void *a, const void *b) {
-    return *(const int *)a - *(const int *)b;
+// Sorts lives by a step of theirs: counts, then places.
+static int sort_lives(struct by_step *out, const struct lives *l, int n_steps, bool ends) {
+    out->list = calloc((size_t)l->n + 1, sizeof *out->list);
+    out->first = calloc((size_t)n_steps + 2, sizeof *out->first);
+    if (!out->list || !out->first)
+        return ERR_MEMORY;
+    for (int i = 0; i < l->n; i++)
+        out->first[(ends ? l->life[i].last : l->life[i].first) + 2]++;
+    for (int i = 2; i <= n_steps + 1; i++)
+        out->first[i] += out->first[i - 1];
+    for (int i = 0; i < l->n; i++) { // first[step + 1] moves up to where step + 1 begins
+        int step = ends ? l->life[i].last : l->life[i].first;
+        out->list[out->first[step + 1]++] = (struct copy){l->life[i].tensor, l->life[i].slot};
+    }
+    return 0;
 }
 
-// Lives by the step they end at. The walk is whole: its steps are the executor's.
-static int list_endings(struct endings *out, const struct program *p, struct err *e) {
+// The walk is whole: its steps are the executor's.
+static int list_lives(struct turn_lives *out, const struct program *p, struct err *e) {
     struct walk w = {0};
     struct lives l = {0};
-    int(*by_step)[2] = NULL;
     int rc = walk_make(&w, p, true, e);
     if (rc == 0 && w.n_order != p->n_order)
         rc = err_set(e, ERR_UNSUPPORTED,
@@ -66,27 +82,9 @@ static int list_endings(struct endings *out, const struct program *p, struct err
                      p->name, WALK_MAX_STEPS);
     if (rc == 0)
         rc = lives_make(&l, p, &w, e);
-    if (rc == 0) {
-        out->list = calloc((size_t)l.n + 1, sizeof *out->list);
-        out->first = calloc((size_t)w.n_steps + 2, sizeof *out->first);
-        by_step = malloc(sizeof *by_step * ((size_t)l.n + 1));
-        if (!out->list || !out->first || !by_step)
-            rc = err_set(e, ERR_MEMORY, "out of memory for the lives of '%s'", p->name);
-    }
-    if (rc == 0) {
-        out->n_steps = w.n_steps;
-        for (int i = 0; i < l.n; i++) {
-            by_step[i][0] = l.life[i].last, by_step[i][1] = i;
-            out->first[l.life[i].last + 1]++;
-        }
-        qsort(by_step, (size_t)l.n, sizeof *by_step, compare_ints);
-        for (int i = 0; i < l.n; i++)
-            out->list[i] =
-                (struct ending){l.life[by_step[i][1]].tensor, l.life[by_step[i][1]].slot};
-        for (int i = 0; i < w.n_steps; i++)
-            out->first[i + 1] += out->first[i];
-    }
-    free(by_step);
+    if (rc == 0 && (sort_lives(&out->begin, &l, w.n_steps, false) != 0 ||
+                    sort_lives(&out->end, &l, w.n_steps, true) != 0))
+        rc = err_set(e, ERR_MEMORY, "out of memory for the lives of '%s'", p->name);
     lives_free(&l);
     walk_free(&w);
     return rc;
@@ -127,14 +125,19 @@ int checking_open(struct executor *x, const struct exec_options *o, struct err *
     if (!c->programs)
         return err_set(e, ERR_MEMORY, "out of memory for checking");
     for (; c->n_programs < o->n_programs; c->n_programs++)
-        TRY(list_endings(&c->programs[c->n_programs], o->programs[c->n_programs], e));
+        TRY(list_lives(&c->programs[c->n_programs], o->programs[c->n_programs], e));
     return 0;
+}
+
+static void free_lives(struct by_step *s) {
+    free(s->list);
+    free(s->first);
 }
 
 void checking_close(struct executor *x) {
     struct checking *c = x->checking;
     for (int i = 0; c->programs && i <= c->n_programs; i++) // one may be half made
-        free(c->programs[i].list), free(c->programs[i].first);
+        free_lives(&c->programs[i].begin), free_lives(&c->programs[i].end);
     free(c->programs);
     if (c->seen)
         x->backend->arena_give(x->backend, c->seen);
@@ -237,12 +240,28 @@ static int look_for_pattern(const struct program *p, const struct op_call *call,
     return 0;
 }
 
+// What begins to live must have its bytes to itself: all that lay there is dead, or was never written.
+static int begin_lives(const struct executor *x, int program, int step, struct err *e) {
+    const struct program *p = x->programs[program].p;
+    const struct by_step *lives = &x->checking->programs[program].begin;
+    for (int i = lives->first[step]; i < lives->first[step + 1]; i++) {
+        const struct tensor *t = &p->tensors[lives->list[i].tensor];
+        const unsigned char *at = x->arena + t->offset[lives->list[i].slot];
+        for (uint64_t k = 0; k < t->bytes; k++)
+            if (at[k] != (k & 1 ? PATTERN >> 8 : PATTERN & 0xFF))
+                return err_set(e, ERR_INTERNAL,
+                               "'%s' begins on bytes that are in use, from its byte %llu on",
+                               t->name, (unsigned long long)k);
+    }
+    return 0;
+}
+
 static void end_lives(struct executor *x, int program, int step) {
     struct checking *c = x->checking;
-    const struct endings *ends = &c->programs[program];
-    for (int i = ends->first[step]; i < ends->first[step + 1]; i++) {
-        const struct tensor *t = &x->programs[program].p->tensors[ends->list[i].tensor];
-        uint64_t at = t->offset[ends->list[i].slot];
+    const struct by_step *lives = &c->programs[program].end;
+    for (int i = lives->first[step]; i < lives->first[step + 1]; i++) {
+        const struct tensor *t = &x->programs[program].p->tensors[lives->list[i].tensor];
+        uint64_t at = t->offset[lives->list[i].slot];
         fill(x->arena + at, t->bytes);
         fill(c->seen + GUARD_BYTES + at, t->bytes);
         c->report.lives++;
@@ -251,15 +270,19 @@ static void end_lives(struct executor *x, int program, int step) {
 
 // ---------------------------------------------------------------- a turn
 
-static int run_op(struct executor *x, const struct program *p, const struct op_call *call,
-                  int micro, exec_feed_fn *feed, void *feed_arg, struct err *e) {
+static int run_op(struct executor *x, int program, int step, const struct op_call *call, int micro,
+                  exec_feed_fn *feed, void *feed_arg, struct err *e) {
+    const struct program *p = x->programs[program].p;
+    TRY(begin_lives(x, program, step, e));
     if (call->op->kind == OP_LOAD)
         TRY(host_load(x, call, micro, feed, feed_arg, e));
     else
         TRY(x->backend->run[call->op->kind](x->backend, call, e));
     x->checking->report.ops++;
     TRY(look(x->checking, p, call, e));
-    return look_for_pattern(p, call, e);
+    TRY(look_for_pattern(p, call, e));
+    end_lives(x, program, step);
+    return 0;
 }
 
 int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
@@ -273,16 +296,15 @@ int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed
         const struct order_entry *entry = &b->p->order[i];
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
         for (int k = 0; k < seg->n_calls; k++, step++) {
+            const struct op_call *call = &seg->calls[k];
             uint64_t start = trace ? clock_ns() : 0;
-            rc = run_op(x, b->p, &seg->calls[k], entry->micro, feed, feed_arg, e);
+            rc = run_op(x, program, step, call, entry->micro, feed, feed_arg, e);
             if (rc != 0)
                 return err_context(e, "%s, %s, micro-batch %d, op %d '%s'", b->p->name,
                                    b->p->segments[entry->segment].name, entry->micro, k,
-                                   op_info(seg->calls[k].op->kind)->name);
-            end_lives(x, program, step);
+                                   op_info(call->op->kind)->name);
             if (trace)
-                trace_add_op(trace, seg->calls[k].op, entry->segment, entry->micro, start,
-                             clock_ns());
+                trace_add_op(trace, call->op, entry->segment, entry->micro, start, clock_ns());
         }
     }
     return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
