@@ -51,15 +51,16 @@ static void draw_shape(struct draw *d, struct model_shape *s) {
 static int64_t most_of(int id, const struct model_shape *s) {
     switch (id) {
     case KNOB_seq:
-        return s->max_positions < 24 ? s->max_positions : 24;
+        return s->max_positions < 20 ? s->max_positions : 20;
     case KNOB_batch_accum:
-        return 5;
+        return 4;
     case KNOB_logits_chunk:
         return 60;
     case KNOB_batch_micro:
-    case KNOB_threads:
     case KNOB_data_workers:
         return 3;
+    case KNOB_threads:
+        return 2;
     default:
         return knob_info(id)->least_int + 8;
     }
@@ -120,10 +121,9 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     memset(out, 0, sizeof *out);
     out->number = number;
     knobs_init(k);
-    uint64_t which = below(&d, 10);
-    if (which < 5) {
+    if (below(&d, 3) == 0) {
         snprintf(k->model, sizeof k->model, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR,
-                 folders[which]);
+                 folders[below(&d, 5)]);
         assert_worked(model_shape_open(&shape, k->model, &is_dir, &e), &e);
     } else {
         snprintf(k->model, sizeof k->model, "%.200s/random", scratch->dir);
