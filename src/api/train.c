@@ -88,6 +88,9 @@ static int prepare(struct train_call *t, struct err *e) {
                                 .stop = stop_flag(),
                                 .trace_events = k->log_trace[0] ? PLAN_TRACE_EVENTS : 0};
     TRY(trainer_open(&t->trainer, &t->session, &o, e));
+    int fits = trainer_ready(t->trainer, e);
+    if (fits != 0 && fits != ERR_MEMORY)
+        return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
     if (machine.has_rates)
         TRY(plan_predict(&t->session, &machine, &t->summary.predicted_step_s, e));
@@ -99,7 +102,7 @@ static int prepare(struct train_call *t, struct err *e) {
             &t->call->log, LOG_WARN,
             "%s has a tokenizer of its own, which is not read yet: the text is trained as bytes",
             k->model);
-    return trainer_check_memory(t->trainer, e);
+    return fits;
 }
 
 // ---------------------------------------------------------------- after
