@@ -48,6 +48,29 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
     return 0;
 }
 
+// As bind_program takes them: calls once for each (segment, slot) that the order has.
+static uint64_t table_bytes(const struct program *p) {
+    int slots = 1;
+    for (int i = 0; i < p->n_order; i++)
+        slots = p->order[i].slot >= slots ? p->order[i].slot + 1 : slots;
+    uint64_t bytes = (uint64_t)p->n_segments * (uint64_t)slots * sizeof(struct bound_segment);
+    for (int s = 0; s < p->n_segments; s++)
+        for (int slot = 0; slot < slots; slot++)
+            for (int i = 0; i < p->n_order; i++)
+                if (p->order[i].segment == s && p->order[i].slot == slot) {
+                    bytes += (uint64_t)p->segments[s].n_ops * sizeof(struct op_call);
+                    break;
+                }
+    return bytes;
+}
+
+uint64_t exec_plan_bytes(struct program *const *programs, int n) {
+    uint64_t bytes = sizeof(struct executor) + (uint64_t)n * sizeof(struct bound_program);
+    for (int i = 0; i < n; i++)
+        bytes += table_bytes(programs[i]);
+    return bytes;
+}
+
 static int bind_program(struct executor *x, struct bound_program *b, const struct program *p,
                         struct err *e) {
     b->p = p;

@@ -35,6 +35,8 @@ struct exec_options {
 // ERR_UNSUPPORTED with its name.
 int exec_open(struct executor **out, const struct exec_options *o, struct err *e);
 void exec_close(struct executor *x);
+// Bytes of an executor's own tables for these programs, before it is opened.
+uint64_t exec_plan_bytes(struct program *const *programs, int n);
 
 // Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,

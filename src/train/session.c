@@ -298,6 +298,14 @@ static int check_precision(const struct session *s, struct err *e) {
                    accepted);
 }
 
+static int list_programs(const struct session *s, struct program *set[SESSION_PROGRAMS]) {
+    int n = 0;
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        if (s->programs[i])
+            set[n++] = s->programs[i];
+    return n;
+}
+
 int session_ready(struct session *s, struct err *e) {
     int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
     if (!s->mem)
@@ -307,7 +315,9 @@ int session_ready(struct session *s, struct err *e) {
     if (!s->backend) {
         TRY(open_backend(s, e));
         mem_process_page_in_code();
-        s->process_bytes = mem_process_rss_bytes() + mem_bytes(s->mem);
+        struct program *set[SESSION_PROGRAMS];
+        int n = list_programs(s, set);
+        s->process_bytes = mem_process_rss_bytes() + mem_bytes(s->mem) + exec_plan_bytes(set, n);
     }
     TRY(check_precision(s, e));
     return session_check_memory(s, e);
@@ -317,10 +327,7 @@ int session_start(struct session *s, struct err *e) {
     struct weights *files = NULL;
     TRY(session_ready(s, e));
     struct program *set[SESSION_PROGRAMS];
-    int n = 0;
-    for (int i = 0; i < SESSION_PROGRAMS; i++)
-        if (s->programs[i])
-            set[n++] = s->programs[i];
+    int n = list_programs(s, set);
     uint64_t total;
     if (s->backend->memory)
         TRY(s->backend->memory(s->backend, &s->device_free_bytes, &total, e));

@@ -208,6 +208,10 @@ const struct trace *trainer_trace(const struct trainer *t) {
     return &t->trace;
 }
 
+const struct session *trainer_session(const struct trainer *t) {
+    return t->s;
+}
+
 const struct dataset *trainer_dataset(const struct trainer *t) {
     return t->data;
 }

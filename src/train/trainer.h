@@ -149,5 +149,6 @@ void trainer_close(struct trainer *t);                 // before session_close; 
 
 const struct trace *trainer_trace(const struct trainer *t); // until trainer_close
 const struct dataset *trainer_dataset(const struct trainer *t);
+const struct session *trainer_session(const struct trainer *t);
 
 #endif
