@@ -564,6 +564,7 @@ static void measure(struct trainer *t) {
     for (int c = 0; c < CLASS_COUNT; c++)
         if (s->layout.by_class[c] > 0)
             metrics_add_class(m, tensor_class_name((enum tensor_class)c), s->layout.by_class[c]);
+    metrics_add_class(m, "slack", s->layout.slack_bytes);
     if (t->r.on_device)
         return;
     metrics_add_class(m, "loader", s->loader_bytes - trace);
