@@ -17,7 +17,7 @@
 
 // Of squeeze: its rounds, and pairs of items looked at in all of them, because a layout should not take
 // longer than the rest of a plan. A table of pairs is made for up to so many items (4 MB).
-enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 30000000, TABLE_ITEMS = 2048 };
+enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 2048 };
 
 static uint64_t aligned(uint64_t bytes) {
     return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;

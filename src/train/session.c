@@ -306,6 +306,41 @@ static int list_programs(const struct session *s, struct program *set[SESSION_PR
     return n;
 }
 
+// A library of matrix products takes its buffers when it is first used, one per thread: now, so that
+// they are counted. The product is as wide as the projection to the vocabulary, because buffers grow with
+// the width, up to a limit of each library (OpenBLAS: some 16,000 columns of a few hundred rows).
+enum { WARM_ROWS = 64, WARM_DEPTH = 512, WARM_COLUMNS = 16384 };
+
+static int warm_library(struct session *s, struct err *e) {
+    const int64_t m = WARM_ROWS, k = WARM_DEPTH,
+                  most = (int64_t)WARM_COLUMNS * pool_threads(s->pool);
+    const int64_t n = s->shape.vocab < most ? s->shape.vocab : most;
+    if (s->options.reference || s->backend->memory ||
+        strncmp(cpu_backend_blas(s->backend), "builtin", strlen("builtin")) == 0)
+        return 0;
+    float *x = calloc((size_t)(m * k + k * n + m * n), sizeof *x);
+    if (!x)
+        return err_set(e, ERR_MEMORY, "out of memory while the backend warms up");
+    const struct operand in = {x, k, DTYPE_F32, m, k}, w = {x + m * k, k, DTYPE_F32, n, k},
+                         out = {x + m * k + k * n, n, DTYPE_F32, m, n};
+    const struct {
+        enum op_kind kind;
+        struct operand in[2], out;
+    } products[] = {
+        {OP_MATMUL, {in, w}, out}, {OP_MATMUL_DX, {out, w}, in}, {OP_MATMUL_DW, {in, out}, w}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof products / sizeof *products; i++) {
+        struct op op = op_make(products[i].kind);
+        op.m = m, op.n = n, op.k = k;
+        op.scale = 1;
+        const struct op_call call = {
+            .op = &op, .in = {products[i].in[0], products[i].in[1]}, .out = {products[i].out}};
+        rc = s->backend->run[op.kind](s->backend, &call, e);
+    }
+    free(x);
+    return rc;
+}
+
 int session_ready(struct session *s, struct err *e) {
     int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
     if (!s->mem)
@@ -314,6 +349,7 @@ int session_ready(struct session *s, struct err *e) {
         TRY(pool_open(&s->pool, threads, s->knobs.cpu_pin, e));
     if (!s->backend) {
         TRY(open_backend(s, e));
+        TRY(warm_library(s, e));
         mem_process_page_in_code();
         struct program *set[SESSION_PROGRAMS];
         int n = list_programs(s, set);
