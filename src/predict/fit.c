@@ -102,6 +102,15 @@ static void add_whole_numbers(struct search *f, int id) {
     }
 }
 
+static void add_sizes(struct search *f, int id) {
+    const uint64_t now = *(const uint64_t *)((const char *)&f->s->knobs + knob_info(id)->offset);
+    char text[32];
+    for (int i = 1; i <= 5; i++) {
+        snprintf(text, sizeof text, "%" PRIu64, i < 5 ? now >> (2 * i) : 0);
+        add_value(f, id, text);
+    }
+}
+
 static void add_numbers(struct search *f, int id) {
     const double now = *(const double *)((const char *)&f->s->knobs + knob_info(id)->offset);
     char text[32];
@@ -138,6 +147,8 @@ static void list_moves(struct search *f) {
             continue;
         else if (info->type == KNOB_INT)
             add_whole_numbers(f, id);
+        else if (info->type == KNOB_BYTES)
+            add_sizes(f, id);
         else if (info->type == KNOB_FLOAT)
             add_numbers(f, id);
         else if (info->type == KNOB_BOOL)

@@ -68,12 +68,14 @@ static int64_t most_of(int id, const struct model_shape *s) {
 
 static void draw_knob(struct draw *d, struct knobs *k, int id, const struct model_shape *s) {
     static const double factors[] = {0, 0.01, 0.3, 1, 3, 100};
+    static const uint64_t sizes[] = {0, 4096, 1 << 16, 1 << 20};
     const struct knob_info *info = knob_info(id);
     void *field = (char *)k + info->offset;
     char text[64];
     struct err e = {0};
     int64_t most = info->type == KNOB_INT ? most_of(id, s) : 0;
     double value;
+    uint64_t size;
     switch (info->type) {
     case KNOB_INT:
         most = most < info->most_int ? most : info->most_int;
@@ -90,7 +92,13 @@ static void draw_knob(struct draw *d, struct knobs *k, int id, const struct mode
     case KNOB_CHOICE:
         snprintf(text, sizeof text, "%s", info->choices[below(d, (uint64_t)info->n_choices)]);
         break;
-    default: // texts, sizes and durations keep their default
+    case KNOB_BYTES:
+        size = sizes[below(d, 4)];
+        size = size < info->least_u64 ? info->least_u64 : size;
+        snprintf(text, sizeof text, "%llu",
+                 (unsigned long long)(size < info->most_u64 ? size : info->most_u64));
+        break;
+    default: // texts and durations keep their default
         return;
     }
     assert_worked(knobs_set_at(k, id, text, SET_BY_COMMAND_LINE, &e), &e);
@@ -366,7 +374,7 @@ static void test_every_memory_knob_is_drawn(void **state) {
     for (int id = 0; id < KNOB_COUNT; id++) {
         const struct knob_info *info = knob_info(id);
         bool can = info->type == KNOB_INT || info->type == KNOB_FLOAT || info->type == KNOB_BOOL ||
-                   info->type == KNOB_CHOICE;
+                   info->type == KNOB_CHOICE || info->type == KNOB_BYTES;
         if (is_drawn(id) && !can)
             fail_msg("%s changes memory and this test cannot draw a %s", info->name,
                      knob_type_name(info->type));
