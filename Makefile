@@ -65,6 +65,11 @@ bench-train: release-build ## compare training speed with other programs
 	@BUILD=$(BUILD) bench/train.sh
 endif
 
+.PHONY: bench-memory
+bench-memory: release-build ## planned against measured memory, a dozen settings of gpt2-124m (needs 4 GiB)
+	@cmake --build $(BUILD) --target bench_memory
+	@$(BUILD)/bench_memory
+
 docs: release-build ## generate the pages that come from tables in the code
 	@for page in knobs ops; do \
 	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \

@@ -160,11 +160,12 @@ HAGGLE_API int haggle_show(const struct haggle_config *c, enum haggle_detail det
                            const struct haggle_sink *sink, struct haggle_error *e);
 
 // Compares loss, logits, gradients, steps and generation with the reference stored in each folder
-// (ref.json, ref.safetensors beside a Hugging Face checkpoint). reference: with the plain backend
-// instead of the fast one. HAGGLE_ERR_NUMERIC when a figure is outside its tolerance.
+// (ref.json, ref.safetensors beside a Hugging Face checkpoint). HAGGLE_ERR_NUMERIC when a figure
+// is outside its tolerance. how: with the plain backend instead of the fast one; with every op
+// observed, which is slow: a write outside its outputs or a read of a dead tensor is an error.
+enum haggle_verify_how { HAGGLE_VERIFY_REFERENCE = 1, HAGGLE_VERIFY_CHECKING = 2 };
 HAGGLE_API int haggle_verify(const struct haggle_config *c, const char *const *folders, size_t n,
-                             bool reference, const struct haggle_sink *sink,
-                             struct haggle_error *e);
+                             unsigned how, const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_prompt {
     const char *text;   // UTF-8 or any bytes; NULL: begin a new document

@@ -87,9 +87,10 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, b
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     const char *gap = own ? "             " : ""; // the second column
     bool device = session_wants_device(&s->knobs);
-    uint64_t limit = s->knobs.memory ? s->knobs.memory : mem_machine_available_bytes();
     // The arena of a device is checked there, when it is open.
     uint64_t total = session_predicted_bytes(s) - (device ? s->layout.arena_bytes : 0);
+    uint64_t limit =
+        s->knobs.memory && !device ? s->knobs.memory : mem_machine_available_bytes() / 20 * 19;
     fprintf(f, "memory at the fullest moment of a step\n");
     if (own)
         print_classes_twice(f, s);
@@ -100,11 +101,15 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, b
     if (trace_bytes > 0)
         fprintf(f, "  %-14s %12s%s   events of log.trace\n", "trace", text_bytes(a, trace_bytes),
                 gap);
-    fprintf(f, "  %-14s %12s%s   this program itself, before libraries\n", "process",
-            text_bytes(a, s->process_bytes), gap);
+    if (s->saving_bytes > 0)
+        fprintf(f, "  %-14s %12s%s   a checkpoint's buffer\n", "saving",
+                text_bytes(a, s->saving_bytes), gap);
+    fprintf(f, "  %-14s %12s%s   this program itself, %s libraries%s\n", "process",
+            text_bytes(a, s->process_bytes), gap, s->backend ? "its" : "before",
+            s->backend ? " and what kernels work in" : "");
     fprintf(f, "  %-14s %12s%s   of %s%s%s%s\n", device ? "host" : "total", text_bytes(a, total),
-            gap, s->knobs.memory ? "the budget memory=" : "", text_bytes(b, limit),
-            s->knobs.memory ? "" : " available",
+            gap, s->knobs.memory && !device ? "the budget memory=" : "", text_bytes(b, limit),
+            s->knobs.memory && !device ? "" : " available (a twentieth left to others)",
             total > limit ? ": too much" : (device ? "; the arena is on the device" : ""));
 }
 

@@ -152,6 +152,7 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_put_object_end(w);
     json_member_i64(w, "loader_bytes", (int64_t)(s->loader_bytes - trace_bytes));
     json_member_i64(w, "trace_bytes", (int64_t)trace_bytes);
+    json_member_i64(w, "saving_bytes", (int64_t)s->saving_bytes);
     json_member_i64(w, "process_bytes", (int64_t)s->process_bytes);
     json_put_key(w, "predicted");
     json_put_object_begin(w);

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "predict/fit.h"
 #include "report/perfetto.h"
 #include "train/checkpoint.h"
 #include "train/trial.h"
@@ -30,6 +31,22 @@ struct train_call {
 };
 
 // ---------------------------------------------------------------- before
+
+// A refusal for memory says what would fit: with this machine's rates where they are known.
+static void add_advice(const struct train_call *t, struct err *e) {
+    const bool gpu = session_wants_device(&t->knobs);
+    struct hw_device device = fit_nominal_device(gpu);
+    struct machine machine;
+    struct fit fit;
+    char text[FIT_SENTENCE_BYTES];
+    if (machine_open(&machine, &t->knobs, MACHINE_KNOWN, NULL) == 0 &&
+        machine.device.matmul_flops > 0)
+        device = machine.device;
+    if (fit_find(t->trainer, &device, &fit, NULL) != 0)
+        return;
+    const size_t at = strlen(e->text);
+    snprintf(e->text + at, sizeof e->text - at, ". %s", fit_sentence(&fit, text));
+}
 
 static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
@@ -90,13 +107,18 @@ static int prepare(struct train_call *t, struct err *e) {
     int rc = trainer_open(&t->trainer, &t->session, &o, e);
     log_live_end(&t->call->log); // of the data's progress
     TRY(rc);
+    int fits = trainer_ready(t->trainer, e);
+    if (fits != 0 && fits != ERR_MEMORY)
+        return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
     if (machine.has_rates)
         TRY(plan_predict(&t->session, &machine, &t->summary.predicted_step_s, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
-    return trainer_check_memory(t->trainer, e);
+    if (fits == ERR_MEMORY && t->session.backend)
+        add_advice(t, e);
+    return fits;
 }
 
 // ---------------------------------------------------------------- after

@@ -3,10 +3,14 @@
 
 #include "train/verify.h"
 
+_Static_assert((int)HAGGLE_VERIFY_REFERENCE == (int)VERIFY_REFERENCE &&
+                   (int)HAGGLE_VERIFY_CHECKING == (int)VERIFY_CHECKING,
+               "haggle.h and train/verify.h mean the same");
+
 // One folder that is off does not keep the others from being looked at; one that cannot be compared
 // ends the call.
 static int verify(struct call *c, const struct knobs *k, const char *const *folders, size_t n,
-                  bool reference, struct err *e) {
+                  unsigned how, struct err *e) {
     size_t off = 0;
     if (c->wants_json) {
         call_json_begin(c, "verify", k);
@@ -15,7 +19,7 @@ static int verify(struct call *c, const struct knobs *k, const char *const *fold
     }
     for (size_t i = 0; i < n; i++) {
         struct verify_result r = {0};
-        int rc = verify_folder(folders[i], k, reference, &r, e);
+        int rc = verify_folder(folders[i], k, how, &r, e);
         if (rc == 0 || rc == ERR_NUMERIC) {
             off += rc != 0;
             if (c->out)
@@ -39,8 +43,8 @@ static int verify(struct call *c, const struct knobs *k, const char *const *fold
 }
 
 int haggle_verify(const struct haggle_config *config, const char *const *folders, size_t n,
-                  bool reference, const struct haggle_sink *sink, struct haggle_error *e) {
+                  unsigned how, const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
     call_begin(&c, sink);
-    return call_end(&c, verify(&c, &config->knobs, folders, n, reference, &c.err), e);
+    return call_end(&c, verify(&c, &config->knobs, folders, n, how, &c.err), e);
 }

@@ -33,8 +33,11 @@ size_t mem_lines(struct mem *m, struct mem_line *lines,
 
 uint64_t mem_process_rss_bytes(void);      // now, from /proc/self/statm; 0 when unknown
 uint64_t mem_process_peak_rss_bytes(void); // VmHWM
-int mem_process_reset_peak(void);          // writes 5 to /proc/self/clear_refs; 0 when that worked
-uint64_t mem_machine_total_bytes(void);    // MemTotal, or the cgroup limit where that is lower
+// Pages in the code of this program and of the mathematics library, which a step would page in
+// bit by bit: what is resident afterwards is what will be. Advice only.
+void mem_process_page_in_code(void);
+int mem_process_reset_peak(void);       // writes 5 to /proc/self/clear_refs; 0 when that worked
+uint64_t mem_machine_total_bytes(void); // MemTotal, or the cgroup limit where that is lower
 uint64_t mem_machine_available_bytes(void);
 
 #endif

@@ -1,5 +1,5 @@
 // exec.c - see exec.h. One rank. On the host ops complete in issue order, so waits need no action;
-// device.c has the turn of a backend with streams of its own.
+// device.c has the turn of a backend with streams of its own, checking.c the observed one.
 #include "exec/exec.h"
 #include "base/clock.h"
 #include "exec/executor.h"
@@ -48,6 +48,29 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
     return 0;
 }
 
+// As bind_program takes them: calls once for each (segment, slot) that the order has.
+static uint64_t table_bytes(const struct program *p) {
+    int slots = 1;
+    for (int i = 0; i < p->n_order; i++)
+        slots = p->order[i].slot >= slots ? p->order[i].slot + 1 : slots;
+    uint64_t bytes = (uint64_t)p->n_segments * (uint64_t)slots * sizeof(struct bound_segment);
+    for (int s = 0; s < p->n_segments; s++)
+        for (int slot = 0; slot < slots; slot++)
+            for (int i = 0; i < p->n_order; i++)
+                if (p->order[i].segment == s && p->order[i].slot == slot) {
+                    bytes += (uint64_t)p->segments[s].n_ops * sizeof(struct op_call);
+                    break;
+                }
+    return bytes;
+}
+
+uint64_t exec_plan_bytes(struct program *const *programs, int n) {
+    uint64_t bytes = sizeof(struct executor) + (uint64_t)n * sizeof(struct bound_program);
+    for (int i = 0; i < n; i++)
+        bytes += table_bytes(programs[i]);
+    return bytes;
+}
+
 static int bind_program(struct executor *x, struct bound_program *b, const struct program *p,
                         struct err *e) {
     b->p = p;
@@ -71,7 +94,9 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     x->backend = o->backend;
     x->programs = calloc((size_t)o->n_programs + 1, sizeof *x->programs);
     int rc = x->programs ? 0 : err_set(e, ERR_MEMORY, "out of memory while opening the executor");
-    if (rc == 0) {
+    if (rc == 0 && o->checking) {
+        rc = checking_open(x, o, e);
+    } else if (rc == 0) {
         void *arena;
         rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &arena, e);
         x->arena = rc == 0 ? arena : NULL;
@@ -100,7 +125,9 @@ void exec_close(struct executor *x) {
         free(b->segments);
     }
     free(x->programs);
-    if (x->arena)
+    if (x->checking)
+        checking_close(x);
+    else if (x->arena)
         x->backend->arena_give(x->backend, x->arena);
     free(x);
 }
@@ -112,8 +139,8 @@ static int copy_in(struct executor *x, void *to, const void *from, uint64_t byte
     return 0;
 }
 
-static int load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
-                void *arg, struct err *e) {
+int host_load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
+              void *arg, struct err *e) {
     struct exec_batch batch;
     if (!feed)
         return err_set(e, ERR_INTERNAL, "the program loads a batch but nothing feeds it");
@@ -130,6 +157,8 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
              struct trace *trace, struct err *e) {
     if (x->backend->prepare)
         return device_run(x, program, feed, feed_arg, trace, e);
+    if (x->checking)
+        return checking_run(x, program, feed, feed_arg, trace, e);
     const struct bound_program *b = &x->programs[program];
     uint64_t start = trace ? clock_ns() : 0;
     for (int i = 0; i < b->p->n_order; i++) {
@@ -138,7 +167,7 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
         for (int k = 0; k < seg->n_calls; k++) {
             const struct op_call *call = &seg->calls[k];
             int rc = call->op->kind == OP_LOAD
-                         ? load(x, call, entry->micro, feed, feed_arg, e)
+                         ? host_load(x, call, entry->micro, feed, feed_arg, e)
                          : x->backend->run[call->op->kind](x->backend, call, e);
             if (rc != 0)
                 return err_context(e, "%s, %s, op %d '%s'", b->p->name,
@@ -164,6 +193,8 @@ int exec_graphs(const struct executor *x) {
 
 int exec_run_category(struct executor *x, int program, enum op_category category, struct err *e) {
     const struct bound_program *b = &x->programs[program];
+    if (x->checking) // out of their turn, ops read what is dead
+        return err_set(e, ERR_UNSUPPORTED, "a checking executor runs whole turns only");
     for (int i = 0; i < b->p->n_order; i++) {
         const struct order_entry *entry = &b->p->order[i];
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];

@@ -27,12 +27,16 @@ struct exec_options {
     // where the backend can. All that changes from turn to turn is in input tensors, so a graph
     // stays right.
     bool graphs;
+    // Run under observation (checking.c): slow, twice the memory, the same bits. Host memory only.
+    bool checking;
 };
 
 // Takes the arena (zeroed) and binds every op. An op the backend has no function for is
 // ERR_UNSUPPORTED with its name.
 int exec_open(struct executor **out, const struct exec_options *o, struct err *e);
 void exec_close(struct executor *x);
+// Bytes of an executor's own tables for these programs, before it is opened.
+uint64_t exec_plan_bytes(struct program *const *programs, int n);
 
 // Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
@@ -43,6 +47,14 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
 uint64_t exec_busy_ns(const struct executor *x);
 // How many graphs have been captured so far.
 int exec_graphs(const struct executor *x);
+
+// What a checking executor has seen so far; NULL for any other. What it finds wrong ends the turn with
+// ERR_INTERNAL: a write outside the op's outputs, an output that is left poisoned.
+struct exec_check {
+    uint64_t used_bytes; // of the arena: the highest byte that anything wrote, plus one
+    uint64_t ops, lives; // ops looked at; lives that ended, and were poisoned
+};
+const struct exec_check *exec_checked(const struct executor *x);
 
 // Runs only the ops of one category, in order, on whatever the arena holds: a step's matrix
 // products by themselves are the floor its time is compared with. Weights keep their values as long

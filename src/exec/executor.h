@@ -47,9 +47,12 @@ struct device {
     int n_timed;
 };
 
+struct checking; // checking.c
+
 struct executor {
     struct backend *backend;
     unsigned char *arena;
+    struct checking *checking; // NULL: not observed; else it owns the arena
     struct bound_program *programs;
     int n_programs;
     struct device device; // when backend->prepare is not NULL
@@ -59,5 +62,15 @@ int device_open(struct executor *x, bool graphs, struct err *e);
 void device_close(struct executor *x); // also after a failed open
 int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
                struct trace *trace, struct err *e);
+
+// The host's LOAD.
+int host_load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
+              void *arg, struct err *e);
+
+// Takes the arena with room around it, before programs are bound.
+int checking_open(struct executor *x, const struct exec_options *o, struct err *e);
+void checking_close(struct executor *x); // also after a failed open
+int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
+                 struct trace *trace, struct err *e);
 
 #endif

@@ -3,15 +3,21 @@
 // Persistent tensors come first, by class, matched by name over the programs of the set. Transient
 // ones (per program) are placed by greedy interval packing: two copies may share bytes only if all
 // their lives are ordered by happens-before (walk.h). Items are placed one by one at the lowest
-// offset that fits between the placed items they conflict with. Three orders of placement are tried
+// offset that fits between the placed items they conflict with. Five orders of placement are tried
 // and the tightest kept, because none is always best; the largest sum of live bytes is the floor
-// all are measured against (program.live_bytes).
+// all are measured against (program.live_bytes). Where the best is not close to the floor, orders near
+// it are tried in which what reaches the top is placed earlier (squeeze).
 #include "program/layout.h"
 #include "base/hash.h"
+#include "base/rng.h"
 #include "program/walk.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+// Of squeeze: its rounds, and pairs of items looked at in all of them, because a layout should not take
+// longer than the rest of a plan. A table of pairs is made for up to so many items (4 MB).
+enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 2048 };
 
 static uint64_t aligned(uint64_t bytes) {
     return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
@@ -19,16 +25,40 @@ static uint64_t aligned(uint64_t bytes) {
 
 // ---------------------------------------------------------------- transient tensors of one program
 
-struct item { // one copy of one tensor
+struct item {  // one copy of one tensor
+    int index; // in packing.items
     int tensor, slot;
     const struct life *life; // its lives, in order of time
     int n_lives;
     uint64_t bytes, offset; // bytes aligned
+    uint64_t exact;         // bytes that are written: the last tensor's end is the arena's
+    bool peak;              // alive when the most is
 };
 
-static bool conflict(const struct item *a, const struct item *b) {
+struct hole {
+    uint64_t begin, end;
+};
+
+struct packing {
+    struct item *items, **order, **best_order;
+    struct hole *taken;
+    uint64_t *best; // offsets
+    bool *meet;     // [n * n]: which pairs conflict; NULL: asked each time
+    int n;
+    uint64_t height, target; // best so far; so good that no other order is tried
+    uint64_t enough;         // not worth squeezing
+    uint64_t peak_bytes;     // what is alive at the peak, aligned
+    uint64_t best_ceiling;
+};
+
+static bool ask_conflict(const struct item *a, const struct item *b) {
     int i, j;
     return lives_meet(a->life, a->n_lives, b->life, b->n_lives, &i, &j);
+}
+
+static bool conflict(const struct packing *k, const struct item *a, const struct item *b) {
+    return k->meet ? k->meet[(size_t)a->index * (size_t)k->n + (size_t)b->index]
+                   : ask_conflict(a, b);
 }
 
 static int span(const struct item *i) {
@@ -56,43 +86,85 @@ static int by_span(const void *pa, const void *pb) {
     return x != y ? y - x : by_bytes(pa, pb);
 }
 
-struct hole {
-    uint64_t begin, end;
-};
+// What the floor is made of first: it lies without a gap, and the others find room around it.
+static int by_peak(const void *pa, const void *pb) {
+    const struct item *a = *(const struct item *const *)pa, *b = *(const struct item *const *)pb;
+    return a->peak != b->peak ? (a->peak ? -1 : 1) : by_bytes(pa, pb);
+}
+
+// For a ceiling. What is alive at the peak lies in order of birth (gradients, as the backward makes
+// them); the others come last to die first and are placed from the top down, so room becomes free from
+// below as it is needed there.
+static int by_end(const void *pa, const void *pb) {
+    const struct item *a = *(const struct item *const *)pa, *b = *(const struct item *const *)pb;
+    if (a->peak != b->peak)
+        return a->peak ? -1 : 1;
+    if (a->peak && a->life->first != b->life->first)
+        return a->life->first - b->life->first;
+    int x = a->life[a->n_lives - 1].last, y = b->life[b->n_lives - 1].last;
+    return x != y ? y - x : by_bytes(pa, pb);
+}
 
 static int by_begin(const void *pa, const void *pb) {
     const struct hole *a = pa, *b = pb;
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-// Places items in the given order; returns the height reached. `taken` has room for n.
-static uint64_t place(struct item **order, int n, struct hole *taken, uint64_t give_up) {
-    uint64_t height = 0;
+// The lowest offset that fits between what is taken, in order of `begin`.
+static uint64_t lowest_fit(const struct hole *taken, int n, uint64_t bytes) {
+    uint64_t at = 0;
     for (int i = 0; i < n; i++) {
+        if (taken[i].begin >= at + bytes)
+            break;
+        if (taken[i].end > at)
+            at = taken[i].end;
+    }
+    return at;
+}
+
+// The highest offset that fits below the ceiling; UINT64_MAX: none.
+static uint64_t highest_fit(const struct hole *taken, int n, uint64_t bytes, uint64_t ceiling) {
+    uint64_t best = UINT64_MAX, at = 0;
+    for (int i = 0; i <= n; i++) {
+        uint64_t end = i < n && taken[i].begin < ceiling ? taken[i].begin : ceiling;
+        if (end >= at + bytes)
+            best = end - bytes;
+        if (i < n && taken[i].end > at)
+            at = taken[i].end;
+    }
+    return best;
+}
+
+// Places items in the packing's order; returns the height reached. Below a ceiling (0: there is none)
+// what is not alive at the peak goes as high as it can. A height above give_up is not gone on with.
+static uint64_t place(struct packing *k, uint64_t ceiling, uint64_t give_up) {
+    struct item **order = k->order;
+    struct hole *taken = k->taken;
+    uint64_t height = 0;
+    for (int i = 0; i < k->n; i++) {
         int n_taken = 0;
         for (int j = 0; j < i; j++)
-            if (order[j]->bytes && conflict(order[i], order[j]))
+            if (order[j]->bytes && conflict(k, order[i], order[j]))
                 taken[n_taken++] =
                     (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
         qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
-        uint64_t at = 0;
-        for (int j = 0; j < n_taken; j++) {
-            if (taken[j].begin >= at + order[i]->bytes)
-                break;
-            if (taken[j].end > at)
-                at = taken[j].end;
-        }
+        uint64_t at = UINT64_MAX;
+        if (ceiling && !order[i]->peak)
+            at = highest_fit(taken, n_taken, order[i]->bytes, ceiling);
+        if (at == UINT64_MAX)
+            at = lowest_fit(taken, n_taken, order[i]->bytes);
         order[i]->offset = at;
-        if (at + order[i]->bytes > height)
-            height = at + order[i]->bytes;
-        if (height >= give_up)
+        if (at + order[i]->exact > height)
+            height = at + order[i]->exact;
+        if (height > give_up)
             return height;
     }
     return height;
 }
 
 // Largest sum of live bytes over issue order, and what it is made of.
-static int find_peak(struct program *p, const struct lives *l, int n_steps, struct err *e) {
+static int find_peak(struct program *p, const struct lives *l, int n_steps, int *peak_step,
+                     struct err *e) {
     int64_t *change = calloc((size_t)n_steps + 2, sizeof *change);
     if (!change)
         return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
@@ -110,6 +182,7 @@ static int find_peak(struct program *p, const struct lives *l, int n_steps, stru
     }
     free(change);
     p->live_bytes = (uint64_t)peak;
+    *peak_step = at;
     memset(p->peak_by_class, 0, sizeof p->peak_by_class);
     for (int i = 0; i < l->n; i++)
         if (l->life[i].first <= at && at <= l->life[i].last) {
@@ -119,61 +192,126 @@ static int find_peak(struct program *p, const struct lives *l, int n_steps, stru
     return 0;
 }
 
+static void packing_free(struct packing *k) {
+    free(k->items);
+    free(k->order);
+    free(k->best_order);
+    free(k->taken);
+    free(k->best);
+    free(k->meet);
+}
+
+static int packing_make(struct packing *k, const struct program *p, const struct lives *l,
+                        int peak_step, struct err *e) {
+    size_t room = (size_t)l->n + 1;
+    k->items = calloc(room, sizeof *k->items);
+    k->order = calloc(room, sizeof *k->order);
+    k->best_order = calloc(room, sizeof *k->best_order);
+    k->taken = calloc(room, sizeof *k->taken);
+    k->best = calloc(room, sizeof *k->best);
+    if (!k->items || !k->order || !k->best_order || !k->taken || !k->best)
+        return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
+    for (int i = 0; i < l->n;) {
+        struct item *it = &k->items[k->n++];
+        *it = (struct item){.index = k->n - 1,
+                            .tensor = l->life[i].tensor,
+                            .slot = l->life[i].slot,
+                            .life = &l->life[i]};
+        it->exact = p->tensors[it->tensor].bytes;
+        it->bytes = aligned(it->exact);
+        for (; i < l->n && l->life[i].tensor == it->tensor && l->life[i].slot == it->slot; i++) {
+            it->n_lives++;
+            it->peak = it->peak || (l->life[i].first <= peak_step && peak_step <= l->life[i].last);
+        }
+    }
+    for (int i = 0; i < k->n; i++)
+        k->peak_bytes += k->items[i].peak ? k->items[i].bytes : 0;
+    k->height = UINT64_MAX;
+    k->target = k->peak_bytes + k->peak_bytes / 256;
+    k->enough = k->peak_bytes + k->peak_bytes / 64;
+    return 0;
+}
+
+static void attempt(struct packing *k, uint64_t ceiling) {
+    uint64_t height = place(k, ceiling, k->height);
+    if (height <= k->height) { // an equal one too: that is how squeeze gets away from where it is
+        k->height = height;
+        k->best_ceiling = ceiling;
+        for (int i = 0; i < k->n; i++)
+            k->best[i] = k->items[i].offset;
+        memcpy(k->best_order, k->order, sizeof *k->order * (size_t)k->n);
+    }
+}
+
+// Makes the table of pairs, where it is worth its memory.
+static void table_pairs(struct packing *k) {
+    size_t n = (size_t)k->n;
+    if (k->n > TABLE_ITEMS || !(k->meet = malloc(n * n + 1)))
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++)
+            k->meet[i * n + j] = k->meet[j * n + i] = ask_conflict(&k->items[i], &k->items[j]);
+}
+
+static void move_item(struct item **order, int from, int to) {
+    struct item *moved = order[from];
+    if (to < from)
+        memmove(&order[to + 1], &order[to], sizeof *order * (size_t)(from - to));
+    else
+        memmove(&order[from], &order[from + 1], sizeof *order * (size_t)(to - from));
+    order[to] = moved;
+}
+
+// Tries orders near the best: of what reaches the top one is placed earlier, and any one is moved. By
+// chance, but the same each time.
+static void squeeze(struct packing *k) {
+    const double pairs = (double)k->n * k->n;
+    const int rounds =
+        pairs * SQUEEZE_ROUNDS < SQUEEZE_PAIRS ? SQUEEZE_ROUNDS : (int)(SQUEEZE_PAIRS / pairs);
+    for (int r = 0; r < rounds && k->height > k->enough; r++) {
+        const uint64_t n = (uint64_t)k->n, round = (uint64_t)r;
+        int top = 0;
+        memcpy(k->order, k->best_order, sizeof *k->order * n);
+        while (top < k->n && k->best[k->order[top]->index] + k->order[top]->exact != k->height)
+            top++;
+        if (top == k->n)
+            return;
+        if (top > 0)
+            move_item(k->order, top, (int)rng_below(1, 1, round, (uint64_t)top));
+        move_item(k->order, (int)rng_below(1, 2, round, n), (int)rng_below(1, 3, round, n));
+        attempt(k, k->best_ceiling);
+    }
+}
+
 // Offsets relative to the start of the transient region; layout_set shifts them.
 static int layout_transient(struct program *p, struct err *e) {
+    int (*const orders[])(const void *, const void *) = {by_bytes, by_area, by_span, by_peak,
+                                                         by_end};
     struct walk w = {0};
     struct lives l = {0};
-    struct item *items = NULL, **order = NULL;
-    struct hole *taken = NULL;
-    uint64_t *best = NULL;
-    int n = 0, rc = walk_make(&w, p, false, e);
+    struct packing k = {0};
+    int peak_step = 0, rc = walk_make(&w, p, false, e);
     if (rc == 0)
         rc = lives_make(&l, p, &w, e);
     if (rc == 0)
-        rc = find_peak(p, &l, w.n_steps, e);
-    if (rc != 0)
-        goto done;
-    size_t room = (size_t)l.n + 1;
-    items = calloc(room, sizeof *items);
-    order = calloc(room, sizeof *order);
-    taken = calloc(room, sizeof *taken);
-    best = calloc(room, sizeof *best);
-    if (!items || !order || !taken || !best) {
-        rc = err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
-        goto done;
+        rc = find_peak(p, &l, w.n_steps, &peak_step, e);
+    if (rc == 0)
+        rc = packing_make(&k, p, &l, peak_step, e);
+    if (rc == 0)
+        table_pairs(&k);
+    for (size_t o = 0; rc == 0 && o < sizeof orders / sizeof *orders && k.height > k.target; o++) {
+        for (int i = 0; i < k.n; i++)
+            k.order[i] = &k.items[i];
+        qsort(k.order, (size_t)k.n, sizeof *k.order, orders[o]);
+        attempt(&k, orders[o] == by_end ? k.peak_bytes : 0);
     }
-    for (int i = 0; i < l.n;) {
-        struct item *it = &items[n];
-        *it = (struct item){.tensor = l.life[i].tensor, .slot = l.life[i].slot, .life = &l.life[i]};
-        it->bytes = aligned(p->tensors[it->tensor].bytes);
-        while (i < l.n && l.life[i].tensor == it->tensor && l.life[i].slot == it->slot)
-            i++, it->n_lives++;
-        n++;
+    if (rc == 0) {
+        squeeze(&k);
+        p->transient_bytes = k.n ? k.height : 0;
+        for (int i = 0; i < k.n; i++)
+            p->tensors[k.items[i].tensor].offset[k.items[i].slot] = k.best[i];
     }
-    int (*const orders[])(const void *, const void *) = {by_bytes, by_area, by_span};
-    p->transient_bytes = UINT64_MAX;
-    for (size_t k = 0; k < sizeof orders / sizeof *orders; k++) {
-        for (int i = 0; i < n; i++)
-            order[i] = &items[i];
-        qsort(order, (size_t)n, sizeof *order, orders[k]);
-        uint64_t height = place(order, n, taken, p->transient_bytes);
-        if (height >= p->transient_bytes)
-            continue;
-        p->transient_bytes = height;
-        for (int i = 0; i < n; i++)
-            best[i] = items[i].offset;
-        if (height <= p->live_bytes + p->live_bytes / 64)
-            break; // within alignment's reach of the floor
-    }
-    if (n == 0)
-        p->transient_bytes = 0;
-    for (int i = 0; i < n; i++)
-        p->tensors[items[i].tensor].offset[items[i].slot] = best[i];
-done:
-    free(best);
-    free(taken);
-    free(order);
-    free(items);
+    packing_free(&k);
     lives_free(&l);
     walk_free(&w);
     return rc;

@@ -5,7 +5,7 @@
 #include "program/program.h"
 
 struct layout {
-    uint64_t arena_bytes;      // persistent + transient
+    uint64_t arena_bytes;      // persistent + transient; the last byte is one that a turn writes
     uint64_t persistent_bytes; // weights, optimizer state, inputs: the same place in every program
                                // of the set
     uint64_t transient_bytes;  // one region as large as the neediest program's

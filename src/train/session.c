@@ -96,7 +96,8 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
 }
 
 uint64_t session_predicted_bytes(const struct session *s) {
-    return s->layout.arena_bytes + s->loader_bytes + s->process_bytes;
+    const uint64_t arenas = s->options.checking ? 2 : 1; // the observer's copy
+    return arenas * s->layout.arena_bytes + s->loader_bytes + s->saving_bytes + s->process_bytes;
 }
 
 uint64_t session_device_bytes(const struct session *s) {
@@ -112,24 +113,29 @@ bool session_wants_device(const struct knobs *k) {
 
 // On a device the arena is there, and what is left of its memory counts: known once the backend is
 // open. The data buffers and the process stay with the host and are small beside it.
-static int memory_left(const struct session *s, uint64_t *need, uint64_t *have, struct err *e) {
+int session_memory(const struct session *s, struct session_memory *out, struct err *e) {
+    const bool device = s->backend && s->backend->memory;
     uint64_t total;
-    *need = s->layout.arena_bytes;
-    if (s->backend && s->backend->memory)
-        return s->backend->memory(s->backend, have, &total, e);
-    *need = session_predicted_bytes(s);
+    out->need = device ? s->layout.arena_bytes : session_predicted_bytes(s);
     if (!s->backend && session_wants_device(&s->knobs))
-        *need -= s->layout.arena_bytes;
-    *have = mem_machine_available_bytes() / 20 * 19; // leave a twentieth to the rest of the machine
+        out->need -= s->layout.arena_bytes;
+    if (s->knobs.memory) {
+        out->have = s->knobs.memory;
+        out->have_is = "the budget (memory=)";
+    } else if (device) {
+        TRY(s->backend->memory(s->backend, &out->have, &total, e));
+        out->have_is = "what the device has left";
+    } else {
+        out->have = mem_machine_available_bytes() / 20 * 19;
+        out->have_is = "what the machine has left (less a twentieth, which is others')";
+    }
     return 0;
 }
 
 int session_check_memory(const struct session *s, struct err *e) {
-    uint64_t need, have;
-    TRY(memory_left(s, &need, &have, e));
-    if (s->knobs.memory)
-        have = s->knobs.memory;
-    if (need <= have)
+    struct session_memory m;
+    TRY(session_memory(s, &m, e));
+    if (m.need <= m.have)
         return 0;
     char text[640], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     int at = 0;
@@ -138,15 +144,8 @@ int session_check_memory(const struct session *s, struct err *e) {
             at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %s", at ? ", " : "",
                            tensor_class_name((enum tensor_class)c),
                            text_bytes(a, s->layout.by_class[c]));
-    return err_set(e, ERR_MEMORY,
-                   "the run needs %s but %s is %s: %s. Smaller: batch.micro (with more batch.accum "
-                   "for the same step), "
-                   "seq, or a smaller model",
-                   text_bytes(a, need),
-                   s->knobs.memory                    ? "the budget (memory=)"
-                   : s->backend && s->backend->memory ? "what the device has left"
-                                                      : "what the machine has left",
-                   text_bytes(b, have), text);
+    return err_set(e, ERR_MEMORY, "the run needs %s but %s is %s: %s", text_bytes(a, m.need),
+                   m.have_is, text_bytes(b, m.have), text);
 }
 
 // ---------------------------------------------------------------- start
@@ -290,14 +289,18 @@ static int open_backend(struct session *s, struct err *e) {
     return cpu_backend_open(&s->backend, s->mem, s->pool, &o, e);
 }
 
-static int check_precision(const struct session *s, struct err *e) {
+bool session_has_precision(const struct session *s, enum precision p) {
     static const enum dtype types[] = {
         [PRECISION_FP32] = DTYPE_F32, [PRECISION_BF16] = DTYPE_BF16, [PRECISION_FP16] = DTYPE_F16};
-    if (s->backend->types >> types[s->knobs.precision] & 1)
+    return s->backend->types >> types[p] & 1;
+}
+
+static int check_precision(const struct session *s, struct err *e) {
+    if (session_has_precision(s, s->knobs.precision))
         return 0;
     char accepted[64] = "";
     for (int i = 0; i <= PRECISION_FP16; i++)
-        if (s->backend->types >> types[i] & 1)
+        if (session_has_precision(s, (enum precision)i))
             snprintf(accepted + strlen(accepted), sizeof accepted - strlen(accepted), "%s%s",
                      *accepted ? ", " : "", knob_choice(KNOB_precision, i));
     return err_set(e, ERR_UNSUPPORTED, "precision=%s: the %s backend computes in %s",
@@ -305,20 +308,72 @@ static int check_precision(const struct session *s, struct err *e) {
                    accepted);
 }
 
-int session_start(struct session *s, struct err *e) {
-    int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
-    struct weights *files = NULL;
-    TRY(mem_open(&s->mem, e));
-    TRY(pool_open(&s->pool, threads, s->knobs.cpu_pin, e));
-    TRY(open_backend(s, e));
-    TRY(check_precision(s, e));
-    s->process_bytes = mem_process_rss_bytes();
-    TRY(session_check_memory(s, e));
-    struct program *set[SESSION_PROGRAMS];
+static int list_programs(const struct session *s, struct program *set[SESSION_PROGRAMS]) {
     int n = 0;
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i])
             set[n++] = s->programs[i];
+    return n;
+}
+
+// A library of matrix products takes its buffers when it is first used, one per thread: now, so that
+// they are counted. The product is as wide as the projection to the vocabulary, because buffers grow with
+// the width, up to a limit of each library (OpenBLAS: some 16,000 columns of a few hundred rows).
+enum { WARM_ROWS = 64, WARM_DEPTH = 512, WARM_COLUMNS = 16384 };
+
+static int warm_library(struct session *s, struct err *e) {
+    const int64_t m = WARM_ROWS, k = WARM_DEPTH,
+                  most = (int64_t)WARM_COLUMNS * pool_threads(s->pool);
+    const int64_t n = s->shape.vocab < most ? s->shape.vocab : most;
+    if (s->options.reference || s->backend->memory ||
+        strncmp(cpu_backend_blas(s->backend), "builtin", strlen("builtin")) == 0)
+        return 0;
+    float *x = calloc((size_t)(m * k + k * n + m * n), sizeof *x);
+    if (!x)
+        return err_set(e, ERR_MEMORY, "out of memory while the backend warms up");
+    const struct operand in = {x, k, DTYPE_F32, m, k}, w = {x + m * k, k, DTYPE_F32, n, k},
+                         out = {x + m * k + k * n, n, DTYPE_F32, m, n};
+    const struct {
+        enum op_kind kind;
+        struct operand in[2], out;
+    } products[] = {
+        {OP_MATMUL, {in, w}, out}, {OP_MATMUL_DX, {out, w}, in}, {OP_MATMUL_DW, {in, out}, w}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof products / sizeof *products; i++) {
+        struct op op = op_make(products[i].kind);
+        op.m = m, op.n = n, op.k = k;
+        op.scale = 1;
+        const struct op_call call = {
+            .op = &op, .in = {products[i].in[0], products[i].in[1]}, .out = {products[i].out}};
+        rc = s->backend->run[op.kind](s->backend, &call, e);
+    }
+    free(x);
+    return rc;
+}
+
+int session_ready(struct session *s, struct err *e) {
+    int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
+    if (!s->mem)
+        TRY(mem_open(&s->mem, e));
+    if (!s->pool)
+        TRY(pool_open(&s->pool, threads, s->knobs.cpu_pin, e));
+    if (!s->backend) {
+        TRY(open_backend(s, e));
+        TRY(warm_library(s, e));
+        mem_process_page_in_code();
+        struct program *set[SESSION_PROGRAMS];
+        int n = list_programs(s, set);
+        s->process_bytes = mem_process_rss_bytes() + mem_bytes(s->mem) + exec_plan_bytes(set, n);
+    }
+    TRY(check_precision(s, e));
+    return session_check_memory(s, e);
+}
+
+int session_start(struct session *s, struct err *e) {
+    struct weights *files = NULL;
+    TRY(session_ready(s, e));
+    struct program *set[SESSION_PROGRAMS];
+    int n = list_programs(s, set);
     uint64_t total;
     if (s->backend->memory)
         TRY(s->backend->memory(s->backend, &s->device_free_bytes, &total, e));
@@ -326,8 +381,12 @@ int session_start(struct session *s, struct err *e) {
                              .n_programs = n,
                              .layout = &s->layout,
                              .backend = s->backend,
-                             .graphs = s->knobs.cuda_graphs};
+                             .graphs = s->knobs.cuda_graphs,
+                             .checking = s->options.checking};
+    const uint64_t reserved = mem_bytes(s->mem); // by kernels; counted in full, they will touch it
     TRY(exec_open(&s->exec, &o, e));
+    if (!s->options.checking) // the executor's tables are there, the arena is not touched yet
+        s->process_bytes = mem_process_rss_bytes() + reserved;
     if (s->from_folder)
         TRY(weights_open(&files, s->knobs.model, e));
     int rc = load_weights(s, files, e);

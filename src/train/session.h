@@ -22,6 +22,7 @@ struct session_options {
     enum dtype real;  // DTYPE_F32; DTYPE_F64 with the reference backend
     bool reference;   // the plain backend instead of the fast one
     bool keep_gradients, keep_logits; // readable after a turn
+    bool checking; // an executor that observes every op: slow, twice the arena, the same bits
 };
 
 struct session {
@@ -38,11 +39,18 @@ struct session {
     struct backend *backend;
     struct executor *exec;
     uint64_t device_free_bytes; // of a device, before the arena was taken
-    uint64_t process_bytes;     // resident before the arena was touched: libraries, BLAS buffers
-    uint64_t loader_bytes;      // the caller's data buffers, for session_predicted_bytes
+    // For session_predicted_bytes. The process: what is resident before the arena is touched (code,
+    // libraries, the executor's tables) and what kernels have reserved to work in.
+    uint64_t process_bytes;
+    uint64_t loader_bytes; // the caller's data buffers
+    uint64_t saving_bytes; // the caller's buffer while it writes a checkpoint
 };
 
 int session_plan(struct session *s, const struct session_options *o, struct err *e);
+// The first half of session_start, for a caller that wants to know whether it will work before it
+// writes anything: threads, backend, precision, then session_check_memory. Takes none of what the plan
+// needs. May be called again.
+int session_ready(struct session *s, struct err *e);
 int session_start(struct session *s, struct err *e);
 void session_close(struct session *s); // also after a failed plan or start
 
@@ -56,6 +64,14 @@ uint64_t session_device_bytes(const struct session *s);
 
 // What the process will hold at its peak: arena, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
+struct session_memory {
+    uint64_t need, have; // of a device: its own memory, which holds the arena
+    const char *have_is; // "the budget (memory=)", ...
+};
+// A machine keeps a twentieth of what it has left for others.
+int session_memory(const struct session *s, struct session_memory *out, struct err *e);
+// Whether the backend, which must be open (session_ready), computes in this precision.
+bool session_has_precision(const struct session *s, enum precision p);
 // ERR_MEMORY with bytes by class when the plan does not fit `memory` (or, when that is 0, what the
 // machine has left).
 int session_check_memory(const struct session *s, struct err *e);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 // Of device memory, per piece: large enough that the transfer and not the call counts.
-enum { BUFFER_BYTES = 1 << 20 };
 // What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
 enum { ENTRY_BYTES = 224, HEADER_BYTES = 256 };
 
@@ -96,8 +95,8 @@ static int put_tensor(struct session *s, struct safetensors_writer *w, int index
     const void *address = exec_host_address(s->exec, x, index);
     if (address != NULL)
         return safetensors_writer_put(w, address, (size_t)all, e);
-    for (uint64_t at = 0; at < all; at += BUFFER_BYTES) {
-        uint64_t n = all - at < BUFFER_BYTES ? all - at : BUFFER_BYTES;
+    for (uint64_t at = 0; at < all; at += SNAPSHOT_BUFFER_BYTES) {
+        uint64_t n = all - at < SNAPSHOT_BUFFER_BYTES ? all - at : SNAPSHOT_BUFFER_BYTES;
         TRY(exec_read_part(s->exec, x, index, at, buffer, n, e));
         TRY(safetensors_writer_put(w, buffer, (size_t)n, e));
     }
@@ -130,7 +129,7 @@ static int get_tensor(struct session *s, struct safetensors *st,
                       struct err *e) {
     const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
     const int x = s->index[SESSION_TRAIN];
-    const int64_t step = (int64_t)(BUFFER_BYTES / dtype_bytes(t->dtype));
+    const int64_t step = (int64_t)(SNAPSHOT_BUFFER_BYTES / dtype_bytes(t->dtype));
     void *address = exec_host_address(s->exec, x, index);
     if (address != NULL)
         return safetensors_read(st, entry, 0, entry->elements, address, t->dtype, e);
@@ -185,7 +184,7 @@ static int each_file(struct session *s, const char *dir, struct manifest_file *o
     char path[PATH_MAX];
     TRY(list_tensors(s, &l, e));
     const int from[3] = {0, l.n_model, l.n};
-    void *buffer = malloc(BUFFER_BYTES);
+    void *buffer = malloc(SNAPSHOT_BUFFER_BYTES);
     int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");
     for (int i = 0; rc == 0 && i < 2; i++) {
         rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);

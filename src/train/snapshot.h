@@ -13,6 +13,9 @@
 #include "train/manifest.h"
 #include "train/session.h"
 
+// What writing or reading them takes of memory: tensors pass through a buffer.
+enum { SNAPSHOT_BUFFER_BYTES = 1 << 20 };
+
 // Upper bound of the two files together. After session_plan.
 uint64_t snapshot_bytes(const struct session *s);
 // Writes dir/model.safetensors and dir/optimizer.safetensors durably; files[MANIFEST_MODEL] and

@@ -11,6 +11,7 @@
 #include "train/evaluate.h"
 #include "train/hyper.h"
 #include "train/rundir.h"
+#include "train/snapshot.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,8 +63,7 @@ static void say(void *arg, enum log_level level, const char *text) {
 
 // ---------------------------------------------------------------- opening
 
-static struct loader_options loader_of(const struct trainer *t) {
-    const struct knobs *k = &t->s->knobs;
+static struct loader_options loader_of(const struct trainer *t, const struct knobs *k) {
     return (struct loader_options){.dataset = t->data,
                                    .split = SPLIT_TRAIN,
                                    .batch = k->batch_micro,
@@ -81,15 +81,15 @@ static size_t sample_capacity(const struct knobs *k) {
 
 // Events of the trace: what the whole run can make, as far as that is less than the limit. A power
 // of two, as trace_open would make it.
-static size_t trace_capacity(const struct trainer *t) {
-    const struct program *p = t->s->programs[SESSION_TRAIN];
+static size_t trace_capacity(const struct trainer *t, const struct session *s) {
+    const struct program *p = s->programs[SESSION_TRAIN];
     uint64_t per_step = SPAN_COUNT, events = 0;
     size_t size = 1;
     if (t->o.trace_events == 0)
         return 0;
     for (int i = 0; i < p->n_order; i++)
         per_step += (uint64_t)p->segments[p->order[i].segment].n_ops;
-    events = (uint64_t)t->s->knobs.steps * per_step;
+    events = (uint64_t)s->knobs.steps * per_step;
     if (events > t->o.trace_events)
         events = t->o.trace_events;
     while (size < events)
@@ -98,12 +98,11 @@ static size_t trace_capacity(const struct trainer *t) {
 }
 
 uint64_t trainer_trace_bytes(const struct trainer *t) {
-    return trace_capacity(t) * sizeof(struct trace_event);
+    return trace_capacity(t, t->s) * sizeof(struct trace_event);
 }
 
-static int plan_memory(const struct trainer *t, struct err *e) {
-    struct session *s = t->s;
-    const struct loader_options loader = loader_of(t);
+int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *e) {
+    const struct loader_options loader = loader_of(t, &s->knobs);
     uint64_t bytes = loader_plan_bytes(&loader);
     if (bytes > UINT64_MAX / 2)
         return err_set(e, ERR_MEMORY,
@@ -113,10 +112,11 @@ static int plan_memory(const struct trainer *t, struct err *e) {
     if (s->knobs.eval_every > 0)
         bytes += evaluator_plan_bytes(s, t->data);
     bytes += 2 * sample_capacity(&s->knobs) * sizeof(double);
-    s->loader_bytes = bytes + trainer_trace_bytes(t);
-    // Until session_start knows better, with its libraries open: a plan without this would promise
+    s->loader_bytes = bytes + trace_capacity(t, s) * sizeof(struct trace_event);
+    s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
+    // Until session_ready knows better, with its libraries open: a plan without this would promise
     // less than the run takes.
-    s->process_bytes = mem_process_rss_bytes();
+    s->process_bytes = t->s->process_bytes ? t->s->process_bytes : mem_process_rss_bytes();
     return 0;
 }
 
@@ -128,27 +128,20 @@ static bool on_device(const struct session *s) {
 static void name_the_rest(const struct trainer *t, struct err *e) {
     const struct session *s = t->s;
     const uint64_t trace = trainer_trace_bytes(t);
-    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES], d[TEXT_UNIT_BYTES];
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES], d[TEXT_UNIT_BYTES],
+        f[TEXT_UNIT_BYTES];
     if (e == NULL || on_device(s)) // a device holds the arena alone
         return;
     const size_t at = strlen(e->text);
     snprintf(e->text + at, sizeof e->text - at,
-             ". In the sum too: slack %s, loader %s, trace %s, process %s",
+             ", slack %s, loader %s, trace %s, saving %s, process %s",
              text_bytes(a, s->layout.slack_bytes), text_bytes(b, s->loader_bytes - trace),
-             text_bytes(c, trace), text_bytes(d, s->process_bytes));
+             text_bytes(c, trace), text_bytes(d, s->saving_bytes), text_bytes(f, s->process_bytes));
 }
 
-int trainer_check_memory(const struct trainer *t, struct err *e) {
-    const int rc = session_check_memory(t->s, e);
-    if (rc == ERR_MEMORY)
-        name_the_rest(t, e);
-    return rc;
-}
-
-// The session checks again when its backend is open and the process has its full size.
-static int start_session(const struct trainer *t, struct err *e) {
-    const int rc = session_start(t->s, e);
-    if (rc == ERR_MEMORY && t->s->exec == NULL && session_check_memory(t->s, NULL) == ERR_MEMORY)
+int trainer_ready(struct trainer *t, struct err *e) {
+    const int rc = session_ready(t->s, e);
+    if (rc == ERR_MEMORY && t->s->backend != NULL)
         name_the_rest(t, e);
     return rc;
 }
@@ -187,7 +180,7 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
     int rc = open_data(t, e);
     if (rc == 0)
-        rc = plan_memory(t, e);
+        rc = trainer_plan_memory(t, s, e);
     if (rc == 0)
         rc = samples_open(&t->step_ns, sample_capacity(&s->knobs), e);
     if (rc != 0) {
@@ -216,6 +209,10 @@ const struct trace *trainer_trace(const struct trainer *t) {
     return &t->trace;
 }
 
+const struct session *trainer_session(const struct trainer *t) {
+    return t->s;
+}
+
 const struct dataset *trainer_dataset(const struct trainer *t) {
     return t->data;
 }
@@ -227,11 +224,14 @@ static int64_t saves_ahead(const struct knobs *k) {
     return (k->save_every > 0 ? k->steps / k->save_every : 0) + 1;
 }
 
-// Everything that may refuse the run, cheapest first: the folder, the disk, memory, the checkpoint.
+// Everything that may refuse the run: memory, before anything is written or taken, the folder, the disk,
+// the checkpoint.
 static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e) {
     struct session *s = t->s;
     const struct knobs *k = &s->knobs;
     resumed_from[0] = '\0';
+    if (s->exec == NULL)
+        TRY(trainer_ready(t, e));
     // Also when nothing will be saved: observers write their logs there from on_start on. Not in
     // trainer_open, which only plans: a plan may be shown while a run is on.
     if (k->run_dir[0] != '\0')
@@ -247,7 +247,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
             TRY(checkpoint_check_space(t->checkpoints, s, saves_ahead(k), e));
     }
     if (s->exec == NULL)
-        TRY(start_session(t, e));
+        TRY(session_start(s, e));
     if (k->resume && t->checkpoints != NULL) {
         struct train_state state = t->state;
         TRY(checkpoint_load_newest(t->checkpoints, s, t->state.dataset, &state, resumed_from, e));
@@ -258,13 +258,13 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     }
     if (resumed_from[0] != '\0')
         t->saved_step = t->state.step;
-    const struct loader_options loader = loader_of(t);
+    const struct loader_options loader = loader_of(t, k);
     TRY(loader_open(&t->loader, &loader, s->mem, e));
     if (k->eval_every > 0)
         TRY(evaluator_open(&t->evaluator, s, t->data, e));
     if (k->eval_every > 0 && t->evaluator == NULL)
         say(t, LOG_WARN, "no validation: the data has no part for it (data.val=0)");
-    TRY(trace_open(&t->trace, s->mem, trace_capacity(t), e));
+    TRY(trace_open(&t->trace, s->mem, trace_capacity(t, s), e));
     t->traced = true;
     return 0;
 }
@@ -573,11 +573,14 @@ static void measure(struct trainer *t) {
     for (int c = 0; c < CLASS_COUNT; c++)
         if (s->layout.by_class[c] > 0)
             metrics_add_class(m, tensor_class_name((enum tensor_class)c), s->layout.by_class[c]);
+    metrics_add_class(m, "slack", s->layout.slack_bytes);
     if (t->r.on_device)
         return;
     metrics_add_class(m, "loader", s->loader_bytes - trace);
     if (trace > 0)
         metrics_add_class(m, "trace", trace);
+    if (s->saving_bytes > 0)
+        metrics_add_class(m, "saving", s->saving_bytes);
     metrics_add_class(m, "process", s->process_bytes);
 }
 

@@ -141,12 +141,17 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
 // done or out of time; ERR_STOPPED; ERR_NUMERIC; ERR_IO when the last save failed. *out (may be
 // NULL) is filled in every case.
 int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
-// session_check_memory, whose sentence then names all that the sum is made of.
-int trainer_check_memory(const struct trainer *t, struct err *e);
+// session_ready, whose sentence about memory then names all that the sum is made of. trainer_run begins
+// with it, before anything is written; a caller may ask before.
+int trainer_ready(struct trainer *t, struct err *e);
+// What a run with another plan on the same data would take besides its arena: fills its loader_bytes,
+// saving_bytes and process_bytes. `other` is planned, with the same seq.
+int trainer_plan_memory(const struct trainer *t, struct session *other, struct err *e);
 uint64_t trainer_trace_bytes(const struct trainer *t); // of the trace's events
 void trainer_close(struct trainer *t);                 // before session_close; NULL is accepted
 
 const struct trace *trainer_trace(const struct trainer *t); // until trainer_close
 const struct dataset *trainer_dataset(const struct trainer *t);
+const struct session *trainer_session(const struct trainer *t);
 
 #endif

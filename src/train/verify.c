@@ -209,7 +209,7 @@ static int find_sizes(struct verifier *v) {
 
 // ---------------------------------------------------------------- running
 
-static int start(struct verifier *v, const struct knobs *base, bool reference) {
+static int start(struct verifier *v, const struct knobs *base, unsigned how) {
     struct knobs k = *base;
     if (v->B > 65536 || v->T > 1048576)
         return err_set(v->e, ERR_FORMAT,
@@ -225,7 +225,8 @@ static int start(struct verifier *v, const struct knobs *base, bool reference) {
         .generate_batch = v->B,
         .generate_seq = greedy && greedy->rank == 2 ? VERIFY_PROMPT + greedy->dims[1] : 0,
         .real = DTYPE_F32,
-        .reference = reference,
+        .reference = how & VERIFY_REFERENCE,
+        .checking = how & VERIFY_CHECKING,
         .keep_gradients = true,
         .keep_logits = true};
     TRY(session_plan(&v->s, &o, v->e));
@@ -394,18 +395,22 @@ static int check_steps(struct verifier *v) {
     return v->json.n_losses ? add_figure(v, label, worst, v->limits->steps) : 0;
 }
 
-static int verify(struct verifier *v, const struct knobs *k, bool reference) {
+static int verify(struct verifier *v, const struct knobs *k, unsigned how) {
     char path[1024];
     TRY(file_join(path, sizeof path, v->out->dir, "ref.json", v->e));
     TRY(read_json(&v->json, path, v->e));
     TRY(file_join(path, sizeof path, v->out->dir, "ref.safetensors", v->e));
     TRY(safetensors_open(&v->ref, path, v->e));
     TRY(find_sizes(v));
-    TRY(start(v, k, reference));
+    TRY(start(v, k, how));
     TRY(split_tokens(v));
     TRY(check_forward(v));
     TRY(check_greedy(v));
     TRY(check_steps(v));
+    if (exec_checked(v->s.exec)) {
+        v->out->checked = *exec_checked(v->s.exec);
+        v->out->arena_bytes = v->s.layout.arena_bytes;
+    }
     if (v->out->ok)
         return 0;
     size_t off = 0;
@@ -415,7 +420,7 @@ static int verify(struct verifier *v, const struct knobs *k, bool reference) {
                    v->out->n_figures);
 }
 
-int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out,
+int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct verify_result *out,
                   struct err *e) {
     memset(out, 0, sizeof *out);
     if (strlen(dir) >= sizeof out->dir)
@@ -428,7 +433,7 @@ int verify_folder(const char *dir, const struct knobs *k, bool reference, struct
                          .limits = &limits[k->precision],
                          .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1,
                          .e = e};
-    int rc = verify(&v, k, reference);
+    int rc = verify(&v, k, how);
     session_close(&v.s);
     if (v.ref)
         safetensors_close(v.ref);
@@ -464,6 +469,12 @@ void verify_print(const struct verify_result *r, FILE *f, bool all) {
         fprintf(f, "  %zu gradients, the worst:\n", n);
         print_figure(f, worst);
     }
+    if (r->checked.ops > 0)
+        fprintf(f,
+                "  checked: %llu ops wrote nothing but their outputs, %llu lives ended; bytes "
+                "written: %llu of %llu\n",
+                (unsigned long long)r->checked.ops, (unsigned long long)r->checked.lives,
+                (unsigned long long)r->checked.used_bytes, (unsigned long long)r->arena_bytes);
     fprintf(f, "  %s\n", r->ok ? "all figures agree" : "NOT the same engine");
 }
 
@@ -473,6 +484,15 @@ void verify_put_json(const struct verify_result *r, struct json_writer *w) {
     json_member_bool(w, "ok", r->ok);
     json_member_i64(w, "batch", r->batch);
     json_member_i64(w, "seq", r->seq);
+    if (r->checked.ops > 0) {
+        json_put_key(w, "checked");
+        json_put_object_begin(w);
+        json_member_i64(w, "ops", (int64_t)r->checked.ops);
+        json_member_i64(w, "lives", (int64_t)r->checked.lives);
+        json_member_i64(w, "used_bytes", (int64_t)r->checked.used_bytes);
+        json_member_i64(w, "arena_bytes", (int64_t)r->arena_bytes);
+        json_put_object_end(w);
+    }
     json_put_key(w, "figures");
     json_put_array_begin(w);
     for (size_t i = 0; i < r->n_figures; i++) {

@@ -8,6 +8,7 @@
 #define HAGGLE_TRAIN_VERIFY_H
 
 #include "base/json.h"
+#include "exec/exec.h"
 #include "knob/knob.h"
 
 #include <stdbool.h>
@@ -44,11 +45,18 @@ struct verify_result {
     struct verify_figure *figures; // loss, logits, each gradient, gradient norm, steps, greedy
     size_t n_figures, capacity;
     bool ok;
+    // Of a checking run (exec.h), zero otherwise:
+    struct exec_check checked;
+    uint64_t arena_bytes;
 };
+
+// How: the plain backend instead of the fast one; every op observed (a rule that is broken is
+// ERR_INTERNAL).
+enum verify_how { VERIFY_REFERENCE = 1 << 0, VERIFY_CHECKING = 1 << 1 };
 
 // ERR_NUMERIC when any figure is off (the result is then complete); other codes when the comparison
 // could not be made.
-int verify_folder(const char *dir, const struct knobs *k, bool reference, struct verify_result *out,
+int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct verify_result *out,
                   struct err *e);
 void verify_free(struct verify_result *r);
 // One line per figure; with `all` unset, gradients are summed up by the worst one.

@@ -55,32 +55,23 @@ static inline void assert_failed(int rc, int code, const struct err *e, const ch
 
 // ---------------------------------------------------------------- folders
 
-// A Llama of 10,000 parameters; poison puts a NaN in its embedding.
-static inline void make_nano(const char *dir, int64_t width, bool poison) {
+// A checkpoint of a shape; poison puts a NaN in its embedding.
+static inline void write_model(const char *dir, const struct model_shape *s, bool poison) {
     struct err e = {0};
     char path[PATH_MAX];
-    struct model_shape s;
-    assert_worked(model_shape_builtin(&s, "tiny", &e), &e);
-    s.width = width;
-    s.layers = 2;
-    s.heads = 2;
-    s.kv_heads = 1;
-    s.head_dim = 8;
-    s.ffn = 32;
-    s.max_positions = 64;
     assert_worked(file_make_dirs(dir, &e), &e);
     snprintf(path, sizeof path, "%s/config.json", dir);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    assert_worked(model_shape_write_config(&s, f, &e), &e);
+    assert_worked(model_shape_write_config(s, f, &e), &e);
     assert_int_equal(fclose(f), 0);
     struct safetensors_writer *w;
     struct model_param p;
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     assert_worked(safetensors_writer_open(&w, path, &e), &e);
-    for (int64_t i = 0; model_param_at(&s, i, &p); i++)
+    for (int64_t i = 0; model_param_at(s, i, &p); i++)
         assert_worked(safetensors_writer_declare(w, p.name, DTYPE_F32, p.rank, p.dims, &e), &e);
-    for (int64_t i = 0; model_param_at(&s, i, &p); i++) {
+    for (int64_t i = 0; model_param_at(s, i, &p); i++) {
         int64_t n = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
         float *data = malloc((size_t)n * sizeof *data);
         assert_non_null(data);
@@ -91,6 +82,21 @@ static inline void make_nano(const char *dir, int64_t width, bool poison) {
         free(data);
     }
     assert_worked(safetensors_writer_close(w, NULL, NULL, &e), &e);
+}
+
+// A Llama of 10,000 parameters.
+static inline void make_nano(const char *dir, int64_t width, bool poison) {
+    struct err e = {0};
+    struct model_shape s;
+    assert_worked(model_shape_builtin(&s, "tiny", &e), &e);
+    s.width = width;
+    s.layers = 2;
+    s.heads = 2;
+    s.kv_heads = 1;
+    s.head_dim = 8;
+    s.ffn = 32;
+    s.max_positions = 64;
+    write_model(dir, &s, poison);
 }
 
 static inline int scratch_setup(void **state) {

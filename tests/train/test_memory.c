@@ -1,0 +1,390 @@
+// test_memory.c - memory to the byte, for random settings of every knob that changes a program or its
+// memory: what was planned is what an independent observer sees written (exec/checking.c), what the
+// accountant was asked for, and hardly more than the largest sum of tensors that live at once; and the
+// observed run trains the same bits as the plain one.
+//
+// Knobs come from knob.def itself: a new one with the effect MEMORY is drawn without a line here. A
+// setting that fails is printed; HAGGLE_MEMORY_SETTING=n runs number n alone.
+#include "harness.h"
+
+#include "base/rng.h"
+#include "program/walk.h"
+
+enum { SETTINGS = 120, SETTINGS_SANITIZED = 16, SETTINGS_LONG = 1500, LINES_MOST = 16 };
+enum { STEPS = 2, PROMPT = 3, GENERATED = 3, GENERATE_MOST = 64 };
+static const uint64_t SEED = 20;
+
+// ---------------------------------------------------------------- a random setting
+
+struct draw {
+    uint64_t number, at;
+};
+
+// [0, n)
+static uint64_t below(struct draw *d, uint64_t n) {
+    return rng_below(SEED, d->number, d->at++, n);
+}
+
+static int64_t between(struct draw *d, int64_t least, int64_t most) {
+    return least + (int64_t)below(d, (uint64_t)(most - least) + 1);
+}
+
+static void draw_shape(struct draw *d, struct model_shape *s) {
+    static const char *const names[] = {"gpt2-124m", "tiny", "qwen2-0.5b", "qwen3-0.6b"};
+    struct err e = {0};
+    assert_worked(model_shape_builtin(s, names[below(d, 4)], &e), &e);
+    s->vocab = between(d, 257, 400); // bytes are what is trained
+    s->layers = between(d, 1, 4);
+    s->heads = between(d, 1, 4);
+    s->kv_heads = s->family == FAMILY_GPT2 || below(d, 2) ? s->heads : 1;
+    s->head_dim = 2 * between(d, 2, 10);
+    s->width = s->family == FAMILY_GPT2 ? s->heads * s->head_dim : between(d, 10, 70);
+    s->ffn = between(d, 8, 120);
+    s->max_positions = between(d, 12, 80);
+    s->tied = s->family == FAMILY_GPT2 || below(d, 2);
+    s->bos_id = s->eos_id = 0;
+    assert_worked(model_shape_check(s, &e), &e);
+}
+
+// What a whole number may be here at most: the model is small, and two steps must not take long. A knob
+// that is not listed gets up to 8 beyond its least value.
+static int64_t most_of(int id, const struct model_shape *s) {
+    switch (id) {
+    case KNOB_seq:
+        return s->max_positions < 20 ? s->max_positions : 20;
+    case KNOB_batch_accum:
+        return 4;
+    case KNOB_logits_chunk:
+        return 60;
+    case KNOB_batch_micro:
+    case KNOB_data_workers:
+        return 3;
+    case KNOB_threads:
+        return 2;
+    default:
+        return knob_info(id)->least_int + 8;
+    }
+}
+
+static void draw_knob(struct draw *d, struct knobs *k, int id, const struct model_shape *s) {
+    static const double factors[] = {0, 0.01, 0.3, 1, 3, 100};
+    static const uint64_t sizes[] = {0, 4096, 1 << 16, 1 << 20};
+    const struct knob_info *info = knob_info(id);
+    void *field = (char *)k + info->offset;
+    char text[64];
+    struct err e = {0};
+    int64_t most = info->type == KNOB_INT ? most_of(id, s) : 0;
+    double value;
+    uint64_t size;
+    switch (info->type) {
+    case KNOB_INT:
+        most = most < info->most_int ? most : info->most_int;
+        snprintf(text, sizeof text, "%lld", (long long)between(d, info->least_int, most));
+        break;
+    case KNOB_FLOAT:
+        value = *(double *)field * factors[below(d, 6)];
+        value = fmin(fmax(value, info->least_float), info->most_float);
+        snprintf(text, sizeof text, "%.17g", value);
+        break;
+    case KNOB_BOOL:
+        snprintf(text, sizeof text, "%s", below(d, 2) ? "true" : "false");
+        break;
+    case KNOB_CHOICE:
+        snprintf(text, sizeof text, "%s", info->choices[below(d, (uint64_t)info->n_choices)]);
+        break;
+    case KNOB_BYTES:
+        size = sizes[below(d, 4)];
+        size = size < info->least_u64 ? info->least_u64 : size;
+        snprintf(text, sizeof text, "%llu",
+                 (unsigned long long)(size < info->most_u64 ? size : info->most_u64));
+        break;
+    default: // texts and durations keep their default
+        return;
+    }
+    assert_worked(knobs_set_at(k, id, text, SET_BY_COMMAND_LINE, &e), &e);
+}
+
+static bool is_drawn(int id) {
+    if (id == KNOB_model || id == KNOB_device)
+        return false;
+    return knob_info(id)->flags & (KNOB_MEMORY | KNOB_FACTOR) || id == KNOB_threads ||
+           id == KNOB_data_workers;
+}
+
+struct setting {
+    uint64_t number;
+    struct knobs knobs;
+    bool has_eval, has_generate, reference;
+    int64_t generate_batch, generate_seq;
+};
+
+static void draw_setting(struct setting *out, uint64_t number, const struct scratch *scratch) {
+    static const char *const folders[] = {"gpt2-odd", "llama-bias", "llama3-scaled", "qwen2",
+                                          "qwen3"};
+    struct draw d = {.number = number};
+    struct knobs *k = &out->knobs;
+    struct model_shape shape;
+    struct err e = {0};
+    bool is_dir;
+    memset(out, 0, sizeof *out);
+    out->number = number;
+    knobs_init(k);
+    if (below(&d, 3) == 0) {
+        snprintf(k->model, sizeof k->model, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR,
+                 folders[below(&d, 5)]);
+        assert_worked(model_shape_open(&shape, k->model, &is_dir, &e), &e);
+    } else {
+        snprintf(k->model, sizeof k->model, "%.200s/random", scratch->dir);
+        draw_shape(&d, &shape);
+        write_model(k->model, &shape, false);
+    }
+    for (int id = 0; id < KNOB_COUNT; id++)
+        if (is_drawn(id))
+            draw_knob(&d, k, id, &shape);
+    k->device = DEVICE_CPU;
+    k->steps = STEPS;
+    k->save_last = false;
+    k->eval_batches = 2;
+    out->has_eval = below(&d, 2);
+    k->eval_every = out->has_eval;
+    out->has_generate = below(&d, 2);
+    out->generate_batch = between(&d, 1, 3);
+    out->generate_seq = between(&d, PROMPT + GENERATED + 1, GENERATE_MOST);
+    if (out->generate_seq > shape.max_positions)
+        out->generate_seq = shape.max_positions;
+    out->reference = below(&d, 5) == 0;
+}
+
+static void print_setting(const struct setting *s) {
+    char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
+    print_message("setting %llu (HAGGLE_MEMORY_SETTING):", (unsigned long long)s->number);
+    for (int id = 0; id < KNOB_COUNT; id++)
+        if (strcmp(knobs_value(&s->knobs, id, value), knob_default(id, initial)) != 0)
+            print_message(" %s=%s", knob_info(id)->name, value);
+    print_message("%s", s->reference ? ", reference backend" : "");
+    if (s->has_generate)
+        print_message(", generate %lld x %lld", (long long)s->generate_batch,
+                      (long long)s->generate_seq);
+    print_message("\n");
+}
+
+// ---------------------------------------------------------------- a run of it
+
+struct outcome {
+    struct session session; // open until close_outcome
+    struct trainer *trainer;
+    int rc;
+    struct err e;
+    double losses[STEPS], eval_loss;
+    int32_t tokens[3 * GENERATE_MOST];
+};
+
+static int on_step(void *arg, const struct train_step *step, struct err *e) {
+    struct outcome *o = arg;
+    (void)e;
+    if (step->step <= STEPS)
+        o->losses[step->step - 1] = step->loss;
+    return 0;
+}
+
+static int on_eval(void *arg, const struct train_eval *eval, struct err *e) {
+    (void)e;
+    ((struct outcome *)arg)->eval_loss = eval->loss;
+    return 0;
+}
+
+static int generate(const struct setting *s, struct outcome *o, struct err *e) {
+    int64_t lengths[3], capacity = s->generate_seq;
+    for (int64_t b = 0; b < s->generate_batch; b++) {
+        lengths[b] = PROMPT;
+        for (int64_t i = 0; i < PROMPT; i++)
+            o->tokens[b * capacity + i] = (int32_t)(7 * b + i);
+    }
+    return session_generate(&o->session, o->tokens, capacity, lengths, s->generate_batch, GENERATED,
+                            e);
+}
+
+static void run_setting(const struct setting *s, bool checking, struct outcome *o) {
+    memset(o, 0, sizeof *o);
+    struct session_options so = {.knobs = &s->knobs,
+                                 .has = {true, s->has_eval, s->has_generate},
+                                 .generate_batch = s->generate_batch,
+                                 .generate_seq = s->generate_seq,
+                                 .real = DTYPE_F32,
+                                 .reference = s->reference,
+                                 .checking = checking};
+    struct trainer_options to = {.observer = {.arg = o, .on_step = on_step, .on_eval = on_eval}};
+    o->rc = session_plan(&o->session, &so, &o->e);
+    if (o->rc == 0)
+        o->rc = trainer_open(&o->trainer, &o->session, &to, &o->e);
+    if (o->rc == 0)
+        o->rc = trainer_run(o->trainer, NULL, &o->e);
+    if (o->rc == 0 && s->has_generate)
+        o->rc = generate(s, o, &o->e);
+}
+
+static void close_outcome(struct outcome *o) {
+    trainer_close(o->trainer);
+    session_close(&o->session);
+}
+
+// ---------------------------------------------------------------- what must hold
+
+static uint64_t aligned(uint64_t bytes) {
+    return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
+}
+
+// The largest sum of transient tensors alive at once, each rounded up to where the next may begin: by the
+// whole order, op by op.
+static uint64_t floor_of(const struct program *p) {
+    struct err e = {0};
+    struct walk w;
+    struct lives l;
+    assert_worked(walk_make(&w, p, true, &e), &e);
+    assert_worked(lives_make(&l, p, &w, &e), &e);
+    uint64_t most = 0;
+    for (int step = 0; step < w.n_steps; step++) {
+        uint64_t live = 0;
+        for (int i = 0; i < l.n; i++)
+            if (l.life[i].first <= step && step <= l.life[i].last)
+                live += aligned(p->tensors[l.life[i].tensor].bytes);
+        most = live > most ? live : most;
+    }
+    lives_free(&l);
+    walk_free(&w);
+    return most;
+}
+
+static void check_compact(const struct session *s) {
+    const struct layout *l = &s->layout;
+    uint64_t most = 0;
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        if (s->programs[i]) {
+            uint64_t least = floor_of(s->programs[i]);
+            most = least > most ? least : most;
+        }
+    if (l->transient_bytes > most + most / 20)
+        fail_msg("transient tensors take %llu bytes; %llu are alive at once",
+                 (unsigned long long)l->transient_bytes, (unsigned long long)most);
+}
+
+// The accountant's peaks: the arena, the data's buffers, the kernels' scratch, and nothing else.
+static void check_accountant(const struct outcome *o) {
+    const struct session *s = &o->session;
+    struct mem_line lines[LINES_MOST];
+    size_t n = mem_lines(s->mem, lines, LINES_MOST);
+    uint64_t samples = 2 * (STEPS + 1) * sizeof(double); // with malloc: not the accountant's
+    uint64_t arena = 0, data = 0, trace = 0, workspace = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t *at = strcmp(lines[i].class_name, "arena") == 0       ? &arena
+                       : strcmp(lines[i].class_name, "data") == 0      ? &data
+                       : strcmp(lines[i].class_name, "trace") == 0     ? &trace
+                       : strcmp(lines[i].class_name, "workspace") == 0 ? &workspace
+                                                                       : NULL;
+        if (!at)
+            fail_msg("memory of the class '%s' is in no plan", lines[i].class_name);
+        *at = lines[i].peak_bytes;
+    }
+    assert_int_equal(arena, s->layout.arena_bytes);
+    assert_int_equal(data + trace + samples, s->loader_bytes);
+    assert_int_equal(mem_peak_bytes(s->mem), arena + data + trace + workspace);
+}
+
+static void check_classes(const struct layout *l) {
+    uint64_t sum = l->slack_bytes;
+    for (int c = 0; c < CLASS_COUNT; c++)
+        sum += l->by_class[c];
+    assert_int_equal(sum, l->arena_bytes);
+}
+
+static void check_same(const struct outcome *a, const struct outcome *b) {
+    for (int i = 0; i < STEPS; i++)
+        if (!isfinite(a->losses[i]) || memcmp(&a->losses[i], &b->losses[i], sizeof(double)) != 0)
+            fail_msg("step %d: loss %.17g, observed %.17g", i, a->losses[i], b->losses[i]);
+    if (memcmp(&a->eval_loss, &b->eval_loss, sizeof(double)) != 0)
+        fail_msg("validation loss %.17g, observed %.17g", a->eval_loss, b->eval_loss);
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+    const struct program *p = a->session.programs[SESSION_TRAIN];
+    int x = a->session.index[SESSION_TRAIN];
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].life == LIFE_RUN && p->tensors[t].root < 0 &&
+            memcmp(exec_host_address(a->session.exec, x, t),
+                   exec_host_address(b->session.exec, x, t), p->tensors[t].bytes) != 0)
+            fail_msg("'%s' is not the same in the observed run", p->tensors[t].name);
+}
+
+// false: the setting is refused.
+static bool check_setting(struct setting *s) {
+    static struct outcome plain, checked; // large
+    run_setting(s, false, &plain);
+    if (plain.rc == ERR_UNSUPPORTED && !s->reference) { // a type the fast backend has not
+        close_outcome(&plain);
+        s->reference = true;
+        run_setting(s, false, &plain);
+    }
+    if (plain.rc == ERR_USAGE || plain.rc == ERR_UNSUPPORTED) {
+        print_message("refused: %s\n", plain.e.text);
+        close_outcome(&plain);
+        return false;
+    }
+    if (plain.rc != 0)
+        fail_msg("%s", plain.e.text);
+    run_setting(s, true, &checked);
+    if (checked.rc != 0)
+        fail_msg("%s", checked.e.text);
+    const struct layout *l = &checked.session.layout;
+    const struct exec_check *seen = exec_checked(checked.session.exec);
+    if (seen->used_bytes != l->arena_bytes || plain.session.layout.arena_bytes != l->arena_bytes)
+        fail_msg("the plan is %llu bytes, written were %llu", (unsigned long long)l->arena_bytes,
+                 (unsigned long long)seen->used_bytes);
+    check_same(&plain, &checked);
+    check_classes(l);
+    check_accountant(&plain);
+    check_compact(&plain.session);
+    close_outcome(&plain);
+    close_outcome(&checked);
+    return true;
+}
+
+// ---------------------------------------------------------------- tests
+
+static void test_random_settings(void **state) {
+    const char *only = getenv("HAGGLE_MEMORY_SETTING"), *longer = getenv("HAGGLE_TEST_LONG");
+    int wanted = UNDER_SANITIZER ? SETTINGS_SANITIZED : longer ? SETTINGS_LONG : SETTINGS;
+    uint64_t number = only ? strtoull(only, NULL, 10) : 0;
+    int valid = 0, refused = 0;
+    for (wanted = only ? 1 : wanted; valid < wanted; number++) {
+        struct setting s;
+        draw_setting(&s, number, *state);
+        print_setting(&s);
+        if (check_setting(&s))
+            valid++;
+        else
+            refused++;
+        if (refused > 10 + valid)
+            fail_msg("%d settings were refused, %d accepted: nothing is tested", refused, valid);
+    }
+    print_message("%d settings hold, %d were refused\n", valid, refused);
+}
+
+// Knobs that are drawn must be all there are: one whose effect is memory and whose type cannot be drawn
+// would be left out silently.
+static void test_every_memory_knob_is_drawn(void **state) {
+    (void)state;
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        const struct knob_info *info = knob_info(id);
+        bool can = info->type == KNOB_INT || info->type == KNOB_FLOAT || info->type == KNOB_BOOL ||
+                   info->type == KNOB_CHOICE || info->type == KNOB_BYTES;
+        if (is_drawn(id) && !can)
+            fail_msg("%s changes memory and this test cannot draw a %s", info->name,
+                     knob_type_name(info->type));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_settings),
+        cmocka_unit_test(test_every_memory_knob_is_drawn),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
