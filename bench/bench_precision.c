@@ -68,6 +68,7 @@ __attribute__((target("avx512f"))) static void spin_fma(void *arg, int thread, i
     (void)threads;
     uint64_t begin = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
     __m512 sum[SUMS], x = _mm512_set1_ps(1e-9f), y = _mm512_set1_ps(0.5f);
+#pragma GCC unroll 14
     for (int i = 0; i < SUMS; i++)
         sum[i] = x;
     for (int l = 0; l < PEAK_STEPS; l++)
@@ -84,6 +85,7 @@ __attribute__((target("avx512f,avx512bf16"))) static void spin_pairs(void *arg, 
     (void)threads;
     uint64_t begin = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
     __m512 sum[SUMS], x = _mm512_set1_ps(1e-9f), y = _mm512_set1_ps(0.5f);
+#pragma GCC unroll 14
     for (int i = 0; i < SUMS; i++)
         sum[i] = x;
     for (int l = 0; l < PEAK_STEPS; l++)
