@@ -121,6 +121,8 @@ static const struct backend_case all_cases[] = {
     ALL_ATTENTION(2, 64, 1, 1, 128),
     ALL_ATTENTION(3, 100, 4, 2, 5),
     ALL_ATTENTION(1, 70, 1, 1, 256),
+    ATTN(ATTENTION_BWD, CASE_PACKED | CASE_DOCS, 1, 200, 8, 1,
+         64), // more than a thread's sums hold
     ATTN(ATTENTION_DECODE, 0, 1, 1, 1, 1, 1),
     ATTN(ATTENTION_DECODE, CASE_PAD, 3, 31, 4, 2, 5),
     ATTN(ATTENTION_DECODE, 0, 2, 257, 3, 1, 64),

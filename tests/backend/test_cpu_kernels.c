@@ -126,7 +126,11 @@ static void check_isa(void **state, const char *isa, enum dtype type) {
             pool_close(pool[t]);
             skip();
         }
-        assert_string_equal(cpu_backend_isa(fast[t]), isa);
+        bool products = strcmp(isa, "avx512_bf16") == 0 || strcmp(isa, "amx") == 0;
+        assert_string_equal(cpu_backend_isa(fast[t]), products ? "avx512" : isa);
+        assert_true(strncmp(cpu_backend_products(fast[t], DTYPE_BF16), isa, strlen(isa)) == 0);
+        assert_int_equal(products, !strstr(cpu_backend_products(fast[t], DTYPE_BF16), "widened"));
+        assert_non_null(strstr(cpu_backend_products(fast[t], DTYPE_F16), "widened"));
     }
     for (size_t i = 0; i < case_count(); i++) {
         struct case_run run[TEAMS];

@@ -50,7 +50,6 @@ static cpu_fn *const functions[OP_COUNT] = {
 struct cpu_all {
     struct cpu of[KERNEL_TYPES];
     struct blas blas;
-    const char *isa;
 };
 
 // DTYPE_COUNT (the op has no type of its own) and what only moves bytes count as float32.
@@ -169,6 +168,14 @@ static void close_backend(struct backend *b) {
     free(b);
 }
 
+// Every thread touches its own scratch: the pages are near it, and exist before anyone asks how much
+// the process has.
+static void touch_scratch(void *arg, int thread, int threads) {
+    (void)threads;
+    memset((float *)arg + (int64_t)thread * CPU_SCRATCH_FLOATS, 0,
+           CPU_SCRATCH_FLOATS * sizeof(float));
+}
+
 static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
                       const struct cpu_options *options, struct err *e) {
     struct cpu base = {.mem = mem, .pool = pool, .threads = pool_threads(pool)};
@@ -180,6 +187,7 @@ static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
     size_t scratch = (size_t)base.threads * CPU_SCRATCH_FLOATS * sizeof(float);
     size_t partial = CPU_SQNORM_BLOCKS * sizeof(double);
     TRY(mem_take(mem, "workspace", "cpu kernels' scratch", scratch + partial, &block, e));
+    pool_run(pool, touch_scratch, block);
     base.scratch = block;
     base.partial = (double *)((char *)block + scratch);
     for (int type = 0; type < KERNEL_TYPES; type++) {
@@ -192,7 +200,6 @@ static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
     if (isa.bf16)
         all->of[KERNEL_BF16].gemm = isa.bf16;
     all->of[KERNEL_F32].blas = &all->blas;
-    all->isa = isa.name;
     return 0;
 }
 
@@ -233,7 +240,7 @@ const char *cpu_backend_blas(const struct backend *b) {
 }
 
 const char *cpu_backend_isa(const struct backend *b) {
-    return ((const struct cpu_all *)b->state)->isa;
+    return ((const struct cpu_all *)b->state)->of[KERNEL_F32].kernels->name;
 }
 
 const char *cpu_backend_products(const struct backend *b, enum dtype type) {

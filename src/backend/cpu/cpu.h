@@ -23,7 +23,7 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
                      const struct cpu_options *options, struct err *e);
 const char *cpu_backend_blas(
     const struct backend *b); // what was chosen: "openblas 0.3.21 (SkylakeX)", "builtin"
-// "avx512". The names with bf16 products of their own ("avx512_bf16", "amx") are avx512 otherwise.
+// Of all kernels but products of bf16: "avx512", also for the options "avx512_bf16" and "amx".
 const char *cpu_backend_isa(const struct backend *b);
 // How matrix products of an element type are computed: fp32 as cpu_backend_blas; bf16 and fp16
 // "avx512_bf16", "amx_bf16", or "avx512, widened to fp32". NULL: not at all.
