@@ -38,6 +38,17 @@ int engine_open(struct engine *g, const char *model, const char *blas, int64_t B
     return open_with(g, &k, e);
 }
 
+int engine_open_cpu(struct engine *g, const char *model, const char *precision, const char *isa,
+                    int64_t B, int64_t T, int threads, struct err *e) {
+    struct knobs k;
+    knobs_init(&k);
+    k.batch_micro = B, k.seq = T, k.threads = threads, k.device = DEVICE_CPU;
+    TRY(knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, e));
+    TRY(knobs_set(&k, "precision", precision, SET_BY_COMMAND_LINE, e));
+    TRY(knobs_set(&k, "cpu.isa", isa, SET_BY_COMMAND_LINE, e));
+    return open_with(g, &k, e);
+}
+
 int engine_open_cuda(struct engine *g, const char *model, const char *precision, int64_t B,
                      int64_t T, bool graphs, struct err *e) {
     struct knobs k;

@@ -15,6 +15,8 @@ struct engine {
 
 int engine_open(struct engine *g, const char *model, const char *blas, int64_t B, int64_t T,
                 int threads, struct err *e);
+int engine_open_cpu(struct engine *g, const char *model, const char *precision, const char *isa,
+                    int64_t B, int64_t T, int threads, struct err *e);
 int engine_open_cuda(struct engine *g, const char *model, const char *precision, int64_t B,
                      int64_t T, bool graphs, struct err *e);
 void engine_close(struct engine *g);

@@ -90,6 +90,9 @@ struct machine_blas {
 // Measures one choice of cpu.blas ("openblas", "builtin", ...). ERR_UNSUPPORTED when it is not here.
 int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const char *choice,
                          struct err *e);
+// Measures the builtin products of an element type; name says how they are computed.
+int machine_measure_products(struct machine_blas *out, const struct knobs *k, enum dtype type,
+                             struct err *e);
 
 // ---------------------------------------------------------------- plan.c: a session in words
 

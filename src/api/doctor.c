@@ -42,6 +42,17 @@ static void examine(struct candidate *c, const struct knobs *k) {
         snprintf(c->reason, sizeof c->reason, "%s", e.text);
 }
 
+// Products of 16-bit elements are always the builtin ones: which instructions they use is what
+// decides whether precision=bf16 saves time on this machine, or memory alone.
+static const enum dtype narrow_types[] = {DTYPE_BF16, DTYPE_F16};
+enum { N_NARROW = sizeof narrow_types / sizeof *narrow_types };
+
+static int examine_narrow(struct machine_blas out[N_NARROW], const struct knobs *k, struct err *e) {
+    for (int i = 0; i < N_NARROW; i++)
+        TRY(machine_measure_products(&out[i], k, narrow_types[i], e));
+    return 0;
+}
+
 // ---------------------------------------------------------------- what is missing for what
 
 struct gap {
@@ -143,8 +154,8 @@ static void print_origin(FILE *f, const struct machine *m, const struct knobs *k
 }
 
 static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
-                      const struct candidate *c, const struct plugin_report *cuda,
-                      const struct gaps *g) {
+                      const struct candidate *c, const struct machine_blas *narrow,
+                      const struct plugin_report *cuda, const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
@@ -155,6 +166,10 @@ static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
                     c[i].blas.name, c[i].blas.path[0] ? "  " : "", c[i].blas.path);
         else
             fprintf(f, "  %-9s not here: %s\n", c[i].choice, c[i].reason);
+    fprintf(f, "products of 16-bit types (precision), the same size and threads:\n");
+    for (int i = 0; i < N_NARROW; i++)
+        fprintf(f, "  %-9s %7.1f GFLOP/s  %s products: %s\n", dtype_text(narrow_types[i]),
+                1e-9 * narrow[i].flops_per_s, dtype_text(narrow_types[i]), narrow[i].name);
     print_plugin(f, cuda);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
@@ -167,9 +182,22 @@ static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
         fprintf(f, "all of them at once:\n  sudo apt install%s\n", packages);
 }
 
+static void put_narrow(struct json_writer *w, const struct machine_blas *narrow) {
+    json_put_key(w, "products");
+    json_put_array_begin(w);
+    for (int i = 0; i < N_NARROW; i++) {
+        json_put_object_begin(w);
+        json_member_string(w, "type", dtype_text(narrow_types[i]));
+        json_member_string(w, "name", narrow[i].name);
+        json_member_double(w, "flops_per_s", narrow[i].flops_per_s);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
 static void put_all(struct call *call, const struct knobs *k, const struct machine *m,
-                    const struct candidate *c, const struct plugin_report *cuda,
-                    const struct gaps *g) {
+                    const struct candidate *c, const struct machine_blas *narrow,
+                    const struct plugin_report *cuda, const struct gaps *g) {
     struct json_writer *w = &call->json;
     call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
@@ -192,6 +220,7 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
         json_put_object_end(w);
     }
     json_put_array_end(w);
+    put_narrow(w, narrow);
     json_put_key(w, "plugins");
     json_put_array_begin(w);
     json_put_object_begin(w);
@@ -224,6 +253,7 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     struct machine m;
     struct gaps gaps = {0};
     struct plugin_report cuda;
+    struct machine_blas narrow[N_NARROW];
     struct knobs cpu = *k; // what is measured here is the CPU, whatever computes
     cpu.device = DEVICE_CPU;
     struct candidate *list = malloc(sizeof candidates);
@@ -232,15 +262,17 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     memcpy(list, candidates, sizeof candidates);
     log_put(&c->log, LOG_INFO, "measuring; this takes a few seconds");
     int rc = machine_open(&m, &cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
+    if (rc == 0)
+        rc = examine_narrow(narrow, &cpu, e);
     if (rc == 0) {
         for (int i = 0; i < N_CANDIDATES; i++)
             examine(&list[i], &cpu);
         plugin_examine("cuda", &cuda);
         find_gaps(&gaps, &m, list, &cuda);
         if (c->out)
-            print_all(c->out, &m, &cpu, list, &cuda, &gaps);
+            print_all(c->out, &m, &cpu, list, narrow, &cuda, &gaps);
         if (c->wants_json)
-            put_all(c, k, &m, list, &cuda, &gaps);
+            put_all(c, k, &m, list, narrow, &cuda, &gaps);
     }
     free(list);
     return rc;

@@ -25,6 +25,7 @@ struct bench_device {
     struct mem *mem;
     struct pool *pool;
     struct backend *backend;
+    enum dtype type; // of the products that are timed
 };
 
 static void device_close(struct bench_device *d) {
@@ -39,7 +40,7 @@ static void device_close(struct bench_device *d) {
 
 static int device_open(struct bench_device *d, const struct knobs *k, const char *blas,
                        struct err *e) {
-    *d = (struct bench_device){0};
+    *d = (struct bench_device){.type = DTYPE_F32};
     struct cpu_options o = {.blas = blas, .isa = knob_choice(KNOB_cpu_isa, (int)k->cpu_isa)};
     TRY(mem_open(&d->mem, e));
     TRY(pool_open(&d->pool, machine_threads(k), k->cpu_pin, e));
@@ -52,16 +53,20 @@ static int time_matmul(void *arg, double *flops_per_s, struct err *e) {
     void *block;
     if (!d->backend->run[OP_MATMUL])
         return err_set(e, ERR_UNSUPPORTED, "the %s backend has no matmul", d->backend->name);
-    TRY(mem_take(d->mem, "measuring", "matmul", (size_t)(3 * n * n) * sizeof(float), &block, e));
-    float *x = block;
-    for (int64_t i = 0; i < 2 * n * n; i++) // no zeros and no denormals: some CPUs treat them apart
-        x[i] = (float)(i % 7) - 3.0f;
+    size_t bytes = (size_t)(n * n) * dtype_bytes(d->type);
+    TRY(mem_take(d->mem, "measuring", "matmul", 3 * bytes, &block, e));
+    char *x = block;
+    for (int64_t i = 0; i < 2 * n * n;
+         i++) { // no zeros and no denormals: some CPUs treat them apart
+        float value = (float)(i % 7) - 3.0f;
+        dtype_convert(x + (size_t)i * dtype_bytes(d->type), d->type, &value, DTYPE_F32, 1);
+    }
     struct op op = op_make(OP_MATMUL);
     op.m = op.n = op.k = n;
     op.scale = 1;
     struct op_call call = {.op = &op,
-                           .in = {{x, n, DTYPE_F32}, {x + n * n, n, DTYPE_F32}},
-                           .out = {{x + 2 * n * n, n, DTYPE_F32}}};
+                           .in = {{x, n, d->type}, {x + bytes, n, d->type}},
+                           .out = {{x + 2 * bytes, n, d->type}}};
     double best = 0;
     int rc = 0;
     uint64_t start = clock_ns();
@@ -110,6 +115,20 @@ int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const 
     if (rc == 0) {
         snprintf(out->name, sizeof out->name, "%s", cpu_backend_blas(d.backend));
         find_path(choice, out->path);
+        rc = time_matmul(&d, &out->flops_per_s, e);
+    }
+    device_close(&d);
+    return rc;
+}
+
+int machine_measure_products(struct machine_blas *out, const struct knobs *k, enum dtype type,
+                             struct err *e) {
+    struct bench_device d;
+    int rc = device_open(&d, k, "builtin", e);
+    if (rc == 0) {
+        d.type = type;
+        snprintf(out->name, sizeof out->name, "%s", cpu_backend_products(d.backend, type));
+        out->path[0] = '\0';
         rc = time_matmul(&d, &out->flops_per_s, e);
     }
     device_close(&d);

@@ -119,10 +119,15 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     const struct backend *b = session->backend;
     const char *isa = b->describe ? b->name : cpu_backend_isa(b);
     const char *blas = b->describe ? b->describe(b) : cpu_backend_blas(b);
+    enum dtype type = session_real_type(session);
+    const char *products = b->describe ? NULL : cpu_backend_products(b, type);
     if (b->describe)
         log_put(w->log, LOG_INFO, "computes on %s: %s", b->name, blas);
-    else
+    else if (products == blas)
         log_put(w->log, LOG_INFO, "kernels for %s, matrix products: %s", isa, blas);
+    else
+        log_put(w->log, LOG_INFO, "kernels for %s, %s products: %s", isa, dtype_text(type),
+                products);
     if (s->resumed_from)
         log_put(w->log, LOG_INFO, "goes on from %s: step %lld of %lld", s->resumed_from,
                 (long long)s->state.step, (long long)s->steps);
@@ -135,6 +140,9 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     json_member_string(j, "device", b->name);
     json_member_string(j, "isa", isa);
     json_member_string(j, "blas", blas);
+    json_member_string(j, "precision", dtype_text(type));
+    if (products)
+        json_member_string(j, "products", products);
     json_member_i64(j, "step", s->state.step);
     json_member_i64(j, "steps", s->steps);
     json_member_i64(j, "warmup_steps", s->warmup_steps); // of this process, not in percentiles

@@ -538,6 +538,9 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_cuda_graphs:
         return k->device == DEVICE_CPU ? "device is cpu" : NULL;
     case KNOB_cpu_blas:
+        if (k->precision != PRECISION_FP32 && k->device == DEVICE_CPU)
+            return "products of 16-bit types are the builtin ones";
+        return k->device == DEVICE_CUDA ? "device is cuda" : NULL;
     case KNOB_cpu_isa:
         return k->device == DEVICE_CUDA ? "device is cuda" : NULL;
     default:

@@ -77,8 +77,9 @@ static const struct backend_case all_cases[] = {
     ALL_MATMULS(16, 33, 2000),
     ALL_MATMULS(31, 257, 7),
     ALL_MATMULS(257, 31, 65),
-    ALL_MATMULS(33, 70, 650),  // several blocks of k
-    ALL_MATMULS(29, 1100, 40), // several blocks of n
+    ALL_MATMULS(33, 70, 650),                        // several blocks of k
+    ALL_MATMULS(29, 1100, 40),                       // several blocks of n
+    MNK(MATMUL, OP_IN_OUT, CASE_PAD, 540, 256, 770), // several blocks of rows, where sums wait
     ALL_MATMULS(0, 5, 3),
     ALL_MATMULS(5, 3, 0),
     ALL_NORMS(1, 1),
@@ -124,6 +125,8 @@ static const struct backend_case all_cases[] = {
     ALL_ATTENTION(2, 64, 1, 1, 128),
     ALL_ATTENTION(3, 100, 4, 2, 5),
     ALL_ATTENTION(1, 70, 1, 1, 256),
+    ATTN(ATTENTION_BWD, CASE_PACKED | CASE_DOCS, 1, 200, 8, 1,
+         64), // more than a thread's sums hold
     ATTN(ATTENTION_DECODE, 0, 1, 1, 1, 1, 1),
     ATTN(ATTENTION_DECODE, CASE_PAD, 3, 31, 4, 2, 5),
     ATTN(ATTENTION_DECODE, 0, 2, 257, 3, 1, 64),
@@ -474,6 +477,8 @@ static double get(const struct case_operand *o, const void *memory, int64_t row,
         return *(const int8_t *)at;
     case DTYPE_U8:
         return *(const uint8_t *)at;
+    case DTYPE_F16:
+        return (double)dtype_f16_to_f32(*(const uint16_t *)at);
     default:
         return *(const int32_t *)at;
     }
@@ -489,6 +494,8 @@ void case_set(struct case_operand *o, int64_t row, int64_t column, double value)
         *(float *)at = (float)value;
     else if (o->dtype == DTYPE_BF16)
         *(uint16_t *)at = dtype_f32_to_bf16((float)value);
+    else if (o->dtype == DTYPE_F16)
+        *(uint16_t *)at = dtype_f32_to_f16((float)value);
     else if (o->dtype == DTYPE_F64)
         *(double *)at = value;
     else if (o->dtype == DTYPE_I8)
@@ -564,14 +571,14 @@ static double value_of(const struct case_operand *o, const struct backend_case *
 
 static int take_memory(struct case_operand *o, enum dtype float_type, struct case_operand *list,
                        struct case_operand *inputs, struct err *e) {
-    o->dtype = o->type == 'i'                               ? DTYPE_I32
-               : o->type == 'd'                             ? DTYPE_F64
-               : o->type == 's'                             ? DTYPE_F32
-               : o->type == 'b'                             ? DTYPE_BF16
-               : o->type == 'c'                             ? DTYPE_I8
-               : o->type == 'u'                             ? DTYPE_U8
-               : o->type == 'r' && float_type == DTYPE_BF16 ? DTYPE_F32
-                                                            : float_type;
+    o->dtype = o->type == 'i'   ? DTYPE_I32
+               : o->type == 'd' ? DTYPE_F64
+               : o->type == 's' ? DTYPE_F32
+               : o->type == 'b' ? DTYPE_BF16
+               : o->type == 'c' ? DTYPE_I8
+               : o->type == 'u' ? DTYPE_U8
+               : o->type == 'r' ? op_wide_type(float_type)
+                                : float_type;
     if (o->absent)
         return 0;
     if (o->view_of >= 0 || o->same_as >= 0) {
@@ -660,6 +667,7 @@ static int prepare(struct case_run *r, const struct backend_case *c, enum dtype 
     bool norm = c->kind == OP_NORM || c->kind == OP_NORM_DX || c->kind == OP_NORM_DW;
     r->op.scale = norm ? 1e-5 : c->head_dim > 0 ? 1 / sqrt((double)c->head_dim) : 0.75;
     describe(r, c);
+    r->op.n_in = r->n_in, r->op.n_out = r->n_out;
     r->call.op = &r->op;
     for (int i = 0; i < r->n_in + r->n_out; i++) {
         struct case_operand *list = i < r->n_in ? r->in : r->out,
@@ -769,21 +777,49 @@ bool case_agree(const struct case_operand *got, const struct case_operand *want,
         }
     // bf16 has 8 bits: a rounding is an NMSE of 1.3e-6 on average and up to 2^-8 of an element, and a
     // product with a bias is rounded twice. Where both sides are bf16 the rounding is the same, but
-    // a boundary may flip one unit.
+    // a boundary may flip one unit. fp16 has three bits more.
     // Draws that round moments are the same everywhere: all but the few elements where a sum in another
     // order falls on the other side of the draw (2 in 100,000 are expected) must be equal.
-    bool coarse = got->dtype == DTYPE_BF16 || got->dtype == DTYPE_I8 || got->dtype == DTYPE_U8;
     if (got->dtype == want->dtype && strchr("bcu", got->type) &&
         differ > 1 + want->rows * want->columns / 1000) {
         snprintf(why, why_bytes, "%" PRId64 " elements were rounded another way", differ);
         return false;
     }
-    if (error > (coarse ? 4e-5 : NMSE_MAX) * power + 1e-30 ||
-        worst > (coarse ? 1e-2 : ERROR_MAX) * largest + 1e-15) {
+    double nmse_max = NMSE_MAX, error_max = ERROR_MAX;
+    if (got->dtype == DTYPE_BF16 || got->dtype == DTYPE_I8 || got->dtype == DTYPE_U8)
+        nmse_max = 4e-5, error_max = 1e-2;
+    else if (got->dtype == DTYPE_F16)
+        nmse_max = 1e-6, error_max = 1.3e-3;
+    if (error > nmse_max * power + 1e-30 || worst > error_max * largest + 1e-15) {
         snprintf(why, why_bytes, "NMSE %.2e, largest error %.2e of %.2e",
                  power > 0 ? error / power : error, worst, largest);
         return false;
     }
+    return true;
+}
+
+bool case_rounded_once(const struct case_operand *got, const struct case_operand *want, char *why,
+                       size_t why_bytes) {
+    if (strchr("bcu", got->type)) // rounded by a draw
+        return true;
+    double half = got->dtype == DTYPE_BF16  ? 0x1p-8
+                  : got->dtype == DTYPE_F16 ? 0x1p-11
+                                            : 0;          // half a unit in the last place, relative
+    double least = got->dtype == DTYPE_F16 ? 0x1p-25 : 0; // among subnormal numbers
+    double largest = 0;
+    for (int64_t i = 0; i < want->rows; i++)
+        for (int64_t j = 0; j < want->columns; j++)
+            largest = fmax(largest, fabs(case_get(want, i, j)));
+    for (int64_t i = 0; half > 0 && i < want->rows; i++)
+        for (int64_t j = 0; j < want->columns; j++) {
+            double a = case_get(got, i, j), b = case_get(want, i, j);
+            if (!(fabs(a - b) <= half * fabs(b) + least + ERROR_MAX * largest + 1e-15)) {
+                snprintf(why, why_bytes,
+                         "element %" PRId64 ",%" PRId64 " is %.9g: not one rounding from %.9g", i,
+                         j, a, b);
+                return false;
+            }
+        }
     return true;
 }
 

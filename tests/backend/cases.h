@@ -62,7 +62,7 @@ struct case_run {
     int n_in, n_out;
 };
 
-// Operands of the case in float_type (fp32, fp64 or bf16). Inputs that come from another op (statistics,
+// Operands of the case in float_type (fp32, fp64, bf16 or fp16). Inputs that come from another op (statistics,
 // lse, a rotary table) are made by `reference`, in float64.
 int case_open(struct case_run *r, const struct backend_case *c, enum dtype float_type,
               uint64_t seed, struct backend *reference, struct err *e);
@@ -77,6 +77,10 @@ void case_set(struct case_operand *o, int64_t row, int64_t column, double value)
 // False, with a reason, when an output is further from the truth than float32 sums explain.
 bool case_agree(const struct case_operand *got, const struct case_operand *want, char *why,
                 size_t why_bytes);
+// False, with a reason, when an element of a 16-bit output is further from the truth than one rounding
+// and what float32 sums explain.
+bool case_rounded_once(const struct case_operand *got, const struct case_operand *want, char *why,
+                       size_t why_bytes);
 // False, with a reason, when the run changed an input, a gap between rows, or a neighbour of a
 // view.
 bool case_check_bounds(const struct case_run *r, char *why, size_t why_bytes);

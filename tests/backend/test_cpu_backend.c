@@ -1,6 +1,7 @@
 // test_cpu_backend.c - what the case table cannot say: how backends open, what they refuse and in
 // which words, values that are not finite, and the accuracy of the vector functions in their tails.
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels.h"
 
 #include "model/shape.h"
 
@@ -88,7 +89,7 @@ static void test_open(void **state) {
     b->close(b);
     options.isa = "mmx";
     assert_error(cpu_backend_open(&b, w->mem, w->pool, &options, &e), ERR_USAGE, &e,
-                 "avx512, avx2, generic");
+                 "amx, avx512_bf16, avx512, avx2, generic");
     options.isa = "auto";
     options.blas = "mkl";
     assert_error(cpu_backend_open(&b, w->mem, w->pool, &options, &e), ERR_USAGE, &e, "'mkl'");
@@ -114,7 +115,7 @@ static void test_refusals(void **state) {
         assert_error(run(b, &loss, &c, &e), ERR_USAGE, &e, "target id 9 of row 1");
         assert_true(x[0] == 3); // nothing was overwritten
         struct op act = {.kind = OP_ACT, .m = 2, .n = 4};
-        enum dtype other = b->types >> DTYPE_BF16 & 1 ? DTYPE_I32 : DTYPE_BF16; // none of its own
+        const enum dtype other = DTYPE_I32; // none of its own
         c = (struct op_call){.in = {{x, 4, other}}, .out = {{y, 4, other}}};
         assert_error(run(b, &act, &c, &e), ERR_UNSUPPORTED, &e, "act");
         assert_non_null(strstr(e.text, dtype_text(other)));
@@ -277,11 +278,79 @@ static void test_accuracy(void **state) {
     free(y);
 }
 
+// ---------------------------------------------------------------- 16-bit elements
+
+static const struct cpu_kernels *kernels_of(const struct backend *b, int type) {
+    const char *isa = cpu_backend_isa(b);
+#if defined(__x86_64__)
+    if (strcmp(isa, "avx512") == 0)
+        return cpu_kernels_avx512[type];
+    if (strcmp(isa, "avx2") == 0)
+        return cpu_kernels_avx2[type];
+#endif
+    return strcmp(isa, "generic") == 0 ? cpu_kernels_generic[type] : NULL;
+}
+
+static bool same_float(float a, float b) {
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+// The bits of a 16-bit number that a float32 with `bits` rounds to; any NaN is 0x7fff.
+static unsigned rounded(int type, uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return isnan(x) ? 0x7fff : type == KERNEL_BF16 ? dtype_f32_to_bf16(x) : dtype_f32_to_f16(x);
+}
+
+static unsigned got_bits(int type, uint16_t y) {
+    return isnan(type == KERNEL_BF16 ? dtype_bf16_to_f32(y) : dtype_f16_to_f32(y)) ? 0x7fff : y;
+}
+
+// Every 16-bit number widened; around each of them the float32 numbers where rounding decides: the
+// number itself, half way to the next, and the float32 neighbours of both.
+static void test_conversions(void **state) {
+    struct world *w = *state;
+    enum { N = 1 << 16, NEAR = 6 };
+    uint16_t *narrow = malloc(N * NEAR * sizeof *narrow);
+    float *wide = malloc(N * NEAR * sizeof *wide);
+    uint32_t *bits = malloc(N * NEAR * sizeof *bits);
+    assert_true(narrow && wide && bits);
+    for (int i = 1; i < w->count; i++)
+        for (int type = KERNEL_BF16; type <= KERNEL_F16; type++) {
+            const struct cpu_kernels *k = kernels_of(w->backends[i], type);
+            assert_non_null(k);
+            for (int j = 0; j < N; j++)
+                narrow[j] = (uint16_t)j;
+            k->widen(wide, narrow, N);
+            uint32_t half = type == KERNEL_BF16 ? 0x8000 : 0x1000;
+            for (int j = 0; j < N; j++) {
+                float want = type == KERNEL_BF16 ? dtype_bf16_to_f32((uint16_t)j)
+                                                 : dtype_f16_to_f32((uint16_t)j);
+                if (!same_float(wide[j], want))
+                    fail_msg("%s: 0x%04x of type %d is %g, not %g", k->name, (unsigned)j, type,
+                             (double)wide[j], (double)want);
+                uint32_t at;
+                memcpy(&at, &want, sizeof at);
+                for (uint32_t n = 0; n < NEAR; n++)
+                    bits[j * NEAR + (int)n] = at + (n / 3) * half + n % 3 - 1;
+            }
+            memcpy(wide, bits, N * NEAR * sizeof *wide);
+            k->narrow(narrow, wide, N * NEAR - 3); // a tail too
+            for (int j = 0; j < N * NEAR - 3; j++)
+                if (got_bits(type, narrow[j]) != rounded(type, bits[j]))
+                    fail_msg("%s: type %d: float32 0x%08x becomes 0x%04x, not 0x%04x", k->name,
+                             type, (unsigned)bits[j], (unsigned)narrow[j], rounded(type, bits[j]));
+        }
+    free(narrow);
+    free(wide);
+    free(bits);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open),           cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_special_values), cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_accuracy),       cmocka_unit_test(test_conversions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,6 @@
-// test_cpu_kernels.c - the fast backend against the reference on every case: each instruction set
-// the machine has, 1, 2 and 3 threads (equal to the bit), and each BLAS that is installed.
+// test_cpu_kernels.c - the fast backend against the reference on every case, in every element type:
+// each instruction set the machine has, 1, 2 and 3 threads (equal to the bit), and each BLAS that is
+// installed.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -14,38 +15,58 @@
 struct world {
     struct mem *mem;
     struct backend *reference;
+    struct case_run *drawn; // every case in float64
     struct case_run *truth; // of every case, by the reference in float64
+    enum dtype type;        // what the truth is about: float64 of numbers this type holds
 };
 
 static int setup(void **state) {
     static struct world w;
     struct err e = {0};
     *state = &w;
+    w.drawn = calloc(case_count(), sizeof *w.drawn);
     w.truth = calloc(case_count(), sizeof *w.truth);
-    if (!w.truth || mem_open(&w.mem, &e) != 0 || cpu_reference_open(&w.reference, w.mem, &e) != 0)
+    w.type = DTYPE_COUNT;
+    if (!w.drawn || !w.truth || mem_open(&w.mem, &e) != 0 ||
+        cpu_reference_open(&w.reference, w.mem, &e) != 0)
         return -1;
-    for (size_t i = 0; i < case_count(); i++) {
-        char name[256];
-        case_name(case_at(i), name, sizeof name);
-        int rc = case_open(&w.truth[i], case_at(i), DTYPE_F64, i, w.reference, &e);
-        if (rc == 0)
-            rc = w.reference->run[case_at(i)->kind](w.reference, &w.truth[i].call, &e);
-        if (rc != 0) {
-            print_error("reference: %s: %s\n", name, e.text);
+    for (size_t i = 0; i < case_count(); i++)
+        if (case_open(&w.drawn[i], case_at(i), DTYPE_F64, i, w.reference, &e) != 0) {
+            print_error("%s\n", e.text);
             return -1;
         }
-    }
     return 0;
 }
 
 static int teardown(void **state) {
     struct world *w = *state;
-    for (size_t i = 0; i < case_count(); i++)
+    for (size_t i = 0; i < case_count(); i++) {
+        case_close(&w->drawn[i]);
         case_close(&w->truth[i]);
+    }
+    free(w->drawn);
     free(w->truth);
     w->reference->close(w->reference);
     mem_close(w->mem);
     return 0;
+}
+
+// The truth about inputs as `type` holds them. Tests of one type follow each other: it is made once.
+static void make_truth(struct world *w, enum dtype type) {
+    struct err e = {0};
+    for (size_t i = 0; i < case_count() && w->type != type; i++) {
+        const struct backend_case *c = case_at(i);
+        struct case_run held;
+        char name[256];
+        case_name(c, name, sizeof name);
+        case_close(&w->truth[i]);
+        if (case_open_like(&held, c, type, &w->drawn[i], &e) != 0 ||
+            case_open_like(&w->truth[i], c, DTYPE_F64, &held, &e) != 0 ||
+            w->reference->run[c->kind](w->reference, &w->truth[i].call, &e) != 0)
+            fail_msg("reference: %s: %s", name, e.text);
+        case_close(&held);
+    }
+    w->type = type;
 }
 
 static void compare(struct world *w, size_t index, struct backend *fast, const char *label,
@@ -56,26 +77,29 @@ static void compare(struct world *w, size_t index, struct backend *fast, const c
     struct err e = {0};
     char name[256], why[160];
     case_name(c, name, sizeof name);
-    assert_int_equal(case_open_like(&run, c, DTYPE_F32, truth, &e), 0);
+    assert_int_equal(case_open_like(&run, c, w->type, truth, &e), 0);
     int rc = fast->run[c->kind](fast, &run.call, &e);
     if (rc != 0)
         fail_msg("%s: %s: %s", label, name, e.text);
     if (!case_check_bounds(&run, why, sizeof why))
         fail_msg("%s: %s: %s", label, name, why);
     for (int i = 0; i < run.n_out; i++)
-        if (!run.out[i].absent && !case_agree(&run.out[i], &truth->out[i], why, sizeof why))
-            fail_msg("%s: %s: output %d: %s", label, name, i, why);
+        if (!run.out[i].absent &&
+            (!case_agree(&run.out[i], &truth->out[i], why, sizeof why) ||
+             !case_rounded_once(&run.out[i], &truth->out[i], why, sizeof why)))
+            fail_msg("%s: %s %s: output %d: %s", label, dtype_text(w->type), name, i, why);
     if (keep)
         *keep = run;
     else
         case_close(&run);
 }
 
-// The reference's own float32 is held to the same standard as the fast kernels.
-static void test_reference_f32(void **state) {
+// The reference's own float32 and 16-bit types are held to the same standard as the fast kernels.
+static void check_reference(void **state, enum dtype type) {
     struct world *w = *state;
+    make_truth(w, type);
     for (size_t i = 0; i < case_count(); i++)
-        compare(w, i, w->reference, "reference fp32", NULL);
+        compare(w, i, w->reference, "reference", NULL);
 }
 
 static void open_cpu(struct world *w, struct pool *pool, const char *isa, const char *blas,
@@ -87,8 +111,9 @@ static void open_cpu(struct world *w, struct pool *pool, const char *isa, const 
         fail_msg("%s, %s: %s", isa, blas, e.text);
 }
 
-static void check_isa(void **state, const char *isa) {
+static void check_isa(void **state, const char *isa, enum dtype type) {
     struct world *w = *state;
+    make_truth(w, type);
     enum { TEAMS = 3 };
     struct pool *pool[TEAMS];
     struct backend *fast[TEAMS];
@@ -101,7 +126,11 @@ static void check_isa(void **state, const char *isa) {
             pool_close(pool[t]);
             skip();
         }
-        assert_string_equal(cpu_backend_isa(fast[t]), isa);
+        bool products = strcmp(isa, "avx512_bf16") == 0 || strcmp(isa, "amx") == 0;
+        assert_string_equal(cpu_backend_isa(fast[t]), products ? "avx512" : isa);
+        assert_true(strncmp(cpu_backend_products(fast[t], DTYPE_BF16), isa, strlen(isa)) == 0);
+        assert_int_equal(products, !strstr(cpu_backend_products(fast[t], DTYPE_BF16), "widened"));
+        assert_non_null(strstr(cpu_backend_products(fast[t], DTYPE_F16), "widened"));
     }
     for (size_t i = 0; i < case_count(); i++) {
         struct case_run run[TEAMS];
@@ -129,23 +158,12 @@ static void check_isa(void **state, const char *isa) {
     }
 }
 
-static void test_generic(void **state) {
-    check_isa(state, "generic");
-}
-
-static void test_avx2(void **state) {
-    check_isa(state, "avx2");
-}
-
-static void test_avx512(void **state) {
-    check_isa(state, "avx512");
-}
-
 static void test_blas(void **state) {
     struct world *w = *state;
     static const char *const names[] = {"openblas", "onednn", "blis"};
     struct pool *pool;
     struct err e = {0};
+    make_truth(w, DTYPE_F32);
     assert_int_equal(pool_open(&pool, 2, 0, &e), 0);
     for (size_t b = 0; b < sizeof names / sizeof *names; b++) {
         struct backend *fast;
@@ -163,11 +181,42 @@ static void test_blas(void **state) {
     pool_close(pool);
 }
 
+#define TESTS(name, type)                                                                          \
+    static void test_reference_##name(void **state) {                                              \
+        check_reference(state, type);                                                              \
+    }                                                                                              \
+    static void test_generic_##name(void **state) {                                                \
+        check_isa(state, "generic", type);                                                         \
+    }                                                                                              \
+    static void test_avx2_##name(void **state) {                                                   \
+        check_isa(state, "avx2", type);                                                            \
+    }                                                                                              \
+    static void test_avx512_##name(void **state) {                                                 \
+        check_isa(state, "avx512", type);                                                          \
+    }
+#define ENTRIES(name)                                                                              \
+    cmocka_unit_test(test_reference_##name), cmocka_unit_test(test_generic_##name),                \
+        cmocka_unit_test(test_avx2_##name), cmocka_unit_test(test_avx512_##name)
+TESTS(f32, DTYPE_F32)
+TESTS(bf16, DTYPE_BF16)
+TESTS(f16, DTYPE_F16)
+
+static void test_pairs(void **state) {
+    check_isa(state, "avx512_bf16", DTYPE_BF16);
+}
+
+static void test_tiles(void **state) {
+    check_isa(state, "amx", DTYPE_BF16);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference_f32), cmocka_unit_test(test_generic),
-        cmocka_unit_test(test_avx2),          cmocka_unit_test(test_avx512),
+        ENTRIES(f32),
         cmocka_unit_test(test_blas),
+        ENTRIES(bf16),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_tiles),
+        ENTRIES(f16),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

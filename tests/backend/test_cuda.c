@@ -177,6 +177,10 @@ static void test_cases_bf16(void **state) {
     check_cases(*state, DTYPE_BF16);
 }
 
+static void test_cases_f16(void **state) {
+    check_cases(*state, DTYPE_F16);
+}
+
 // The same op on the same bytes gives the same bytes: uncaptured twice, then from a graph.
 static void test_repeats_and_graphs(void **state) {
     struct world *w = *state;
@@ -311,6 +315,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases_f32),
         cmocka_unit_test(test_cases_bf16),
+        cmocka_unit_test(test_cases_f16),
         cmocka_unit_test(test_repeats_and_graphs),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_bad_ids),

@@ -3,6 +3,7 @@
 #include "steps.h"
 
 #include "train/snapshot.h"
+#include "train/verify.h"
 
 static void open_session(struct session *s, const char *model, enum precision precision) {
     struct err e = {0};
@@ -125,15 +126,26 @@ static void test_checkpoint(void **state) {
     session_close(&wide);
 }
 
-static void test_refused_where_not_computed(void **state) {
+// The fast backend takes the steps the reference takes, within what verify allows.
+static void test_fast_backend(void **state) {
     struct scratch *x = *state;
-    struct session s;
-    struct err e = {0};
-    struct knobs k;
-    steps_knobs(&k, x->nano, 2, 1, 16);
-    k.precision = PRECISION_BF16;
-    assert_failed(steps_open(&s, &k, false, &e), ERR_UNSUPPORTED, &e, "precision=bf16|cpu|fp32");
-    session_close(&s);
+    static const enum precision precisions[] = {PRECISION_BF16, PRECISION_FP16};
+    for (int p = 0; p < 2; p++) {
+        struct session s[2];
+        struct err e = {0};
+        struct knobs k;
+        steps_knobs(&k, x->nano, 2, 2, 16);
+        k.precision = precisions[p];
+        for (int i = 0; i < 2; i++)
+            assert_worked(steps_open(&s[i], &k, i == 1, &e), &e);
+        for (int i = 0; i < 5; i++) {
+            double fast = steps_take(&s[0], i), plain = steps_take(&s[1], i);
+            if (!(fabs(fast - plain) <= verify_limits(precisions[p])->steps * plain))
+                fail_msg("precision %d, step %d: %.9g, the reference %.9g", p, i, fast, plain);
+        }
+        session_close(&s[0]);
+        session_close(&s[1]);
+    }
 }
 
 int main(void) {
@@ -142,7 +154,7 @@ int main(void) {
         cmocka_unit_test(test_every_weight_has_a_master),
         cmocka_unit_test(test_small_steps_add_up),
         cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_refused_where_not_computed),
+        cmocka_unit_test(test_fast_backend),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -1,5 +1,5 @@
-// test_verify.c - the engine against reference checkpoints: the plain backend in each precision, and
-// the fast one.
+// test_verify.c - the engine against reference checkpoints: the plain backend and the fast one, in each
+// precision.
 #include "references.h"
 
 static void sweep_with(enum precision precision, bool reference) {
@@ -31,12 +31,18 @@ static void test_fast_backend(void **state) {
     sweep_with(PRECISION_FP32, false);
 }
 
+static void test_fast_backend_bf16(void **state) {
+    (void)state;
+    sweep_with(PRECISION_BF16, false);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_backend),
         cmocka_unit_test(test_reference_backend_bf16),
         cmocka_unit_test(test_reference_backend_fp16),
         cmocka_unit_test(test_fast_backend),
+        cmocka_unit_test(test_fast_backend_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

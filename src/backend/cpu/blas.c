@@ -158,10 +158,12 @@ bool blas_gemm(const struct blas *b, const struct gemm_args *g) {
     if (!b->library || g->m < 2 || g->n < 2 || g->k < 1)
         return false;
     float beta = g->accumulate ? 1 : 0;
-    if (g->bias) { // every row of C begins with the bias, then the product is added to it
+    const float *bias = g->bias;
+    float *c = g->c;
+    if (bias) { // every row of C begins with the bias, then the product is added to it
         for (int64_t i = 0; i < g->m; i++)
             for (int64_t j = 0; j < g->n; j++)
-                g->c[i * g->ldc + j] = g->bias[j] + (g->accumulate ? g->c[i * g->ldc + j] : 0);
+                c[i * g->ldc + j] = bias[j] + (g->accumulate ? c[i * g->ldc + j] : 0);
         beta = 1;
     }
     if (b->dnnl_sgemm)

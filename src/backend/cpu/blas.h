@@ -28,7 +28,7 @@ struct blas {
 int blas_open(struct blas *out, const char *name, const struct cpu_kernels *kernels,
               struct pool *pool, struct err *e);
 void blas_close(struct blas *b);
-// One thread's product by the library; false when the library cannot take it (no library, sizes
+// One thread's product of float32 by the library; false when the library cannot take it (no library, sizes
 // beyond int, vectors).
 bool blas_gemm(const struct blas *b, const struct gemm_args *g);
 

@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 static cpu_fn *const functions[OP_COUNT] = {
     [OP_ZERO] = cpu_zero,
     [OP_COPY] = cpu_copy,
@@ -42,85 +48,160 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_ATTENTION_DECODE] = cpu_attention_decode,
 };
 
+// The whole backend: what ops of each element type see, and what they share.
+struct cpu_all {
+    struct cpu of[KERNEL_TYPES];
+    struct blas blas;
+};
+
+// DTYPE_COUNT (the op has no type of its own) and what only moves bytes count as float32.
+static int type_of(enum dtype type) {
+    switch (type) {
+    case DTYPE_BF16:
+        return KERNEL_BF16;
+    case DTYPE_F16:
+        return KERNEL_F16;
+    case DTYPE_F32:
+    case DTYPE_COUNT:
+        return KERNEL_F32;
+    default:
+        return -1;
+    }
+}
+
 static int run(struct backend *b, const struct op_call *call, struct err *e) {
     enum dtype type;
     TRY(backend_check_call(call, &type, e));
-    if (type != DTYPE_F32 && type != DTYPE_COUNT)
-        return err_set(e, ERR_UNSUPPORTED, "%s: the cpu backend computes in fp32, not %s",
+    if (call->op->kind == OP_COPY && type_of(call->in[0].dtype) >= 0)
+        type = call->in[0].dtype;
+    if (type_of(type) < 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: the cpu backend computes in fp32, bf16 and fp16, not %s",
                        op_info(call->op->kind)->name, dtype_text(type));
-    return functions[call->op->kind](b->state, call, e);
+    struct cpu_all *all = b->state;
+    return functions[call->op->kind](&all->of[type_of(type)], call, e);
 }
 
 // ---------------------------------------------------------------- instruction sets
 
 struct isa {
-    const struct cpu_kernels *kernels;
+    const char *name;
+    const struct cpu_kernels *const *kernels;
+    const struct cpu_gemm *bf16; // products of bf16; NULL: the kernels' own, which widen
     bool supported;
 };
 
+#if defined(__x86_64__)
+
+// Tiles are state that the operating system saves only for processes that asked (Linux: an
+// arch_prctl since 5.16; tile data is component 18 of the saved state).
+static bool tiles_allowed(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 }; // EDX of leaf 7
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
+        return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+#endif
+
 // Best first. Returns how many there are.
-static int list_isas(struct isa out[3]) {
+enum { MAX_ISAS = 5 };
+static int list_isas(struct isa out[MAX_ISAS]) {
     int n = 0;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    out[n++] = (struct isa){&cpu_kernels_avx512, __builtin_cpu_supports("avx512f") &&
-                                                     __builtin_cpu_supports("avx512bw") &&
-                                                     __builtin_cpu_supports("avx512dq") &&
-                                                     __builtin_cpu_supports("avx512vl") &&
-                                                     __builtin_cpu_supports("fma")};
-    out[n++] = (struct isa){&cpu_kernels_avx2,
-                            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")};
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+    out[n++] = (struct isa){"amx", cpu_kernels_avx512, &cpu_gemm_amx, bf16 && tiles_allowed()};
+    out[n++] = (struct isa){"avx512_bf16", cpu_kernels_avx512, &cpu_gemm_avx512bf16, bf16};
+    out[n++] = (struct isa){"avx512", cpu_kernels_avx512, NULL, avx512};
+    out[n++] = (struct isa){"avx2", cpu_kernels_avx2, NULL,
+                            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                                __builtin_cpu_supports("f16c")};
 #endif
-    out[n++] = (struct isa){&cpu_kernels_generic, true};
+    out[n++] = (struct isa){"generic", cpu_kernels_generic, NULL, true};
     return n;
 }
 
-static int choose_isa(const char *name, const struct cpu_kernels **out, struct err *e) {
-    struct isa isas[3];
+static int choose_isa(const char *name, struct isa *out, struct err *e) {
+    struct isa isas[MAX_ISAS];
     int n = list_isas(isas);
     bool automatic = !name || strcmp(name, "auto") == 0;
     for (int i = 0; i < n; i++) {
-        if (!automatic && strcmp(name, isas[i].kernels->name) != 0)
+        if (!automatic && strcmp(name, isas[i].name) != 0)
             continue;
         if (isas[i].supported) {
-            *out = isas[i].kernels;
+            *out = isas[i];
             return 0;
         }
         if (!automatic)
             return err_set(e, ERR_UNSUPPORTED, "this CPU has no %s", name);
     }
-    return err_set(e, ERR_USAGE, "instruction set '%s' is not one of auto, avx512, avx2, generic",
+    return err_set(e, ERR_USAGE,
+                   "instruction set '%s' is not one of auto, amx, avx512_bf16, avx512, avx2, "
+                   "generic",
                    name);
 }
 
 // ---------------------------------------------------------------- open and close
 
+static struct mem *mem_of(const struct backend *b) {
+    return ((struct cpu_all *)b->state)->of[KERNEL_F32].mem;
+}
+
 static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err *e) {
-    return mem_take(((struct cpu *)b->state)->mem, "arena", "cpu arena", (size_t)bytes, out, e);
+    return mem_take(mem_of(b), "arena", "cpu arena", (size_t)bytes, out, e);
 }
 
 static void arena_give(struct backend *b, void *arena) {
-    mem_give(((struct cpu *)b->state)->mem, arena);
+    mem_give(mem_of(b), arena);
 }
 
 static void close_backend(struct backend *b) {
-    struct cpu *cpu = b->state;
-    blas_close(&cpu->blas);
-    if (cpu->scratch)
-        mem_give(cpu->mem, cpu->scratch);
-    free(cpu);
+    struct cpu_all *all = b->state;
+    blas_close(&all->blas);
+    if (all->of[KERNEL_F32].scratch)
+        mem_give(mem_of(b), all->of[KERNEL_F32].scratch);
+    free(all);
     free(b);
 }
 
-static int open_state(struct cpu *cpu, const struct cpu_options *options, struct err *e) {
-    TRY(choose_isa(options ? options->isa : NULL, &cpu->kernels, e));
-    TRY(blas_open(&cpu->blas, options ? options->blas : NULL, cpu->kernels, cpu->pool, e));
-    size_t scratch = (size_t)cpu->threads * CPU_SCRATCH_FLOATS * sizeof(float);
-    size_t partial = CPU_SQNORM_BLOCKS * sizeof(double);
+// Every thread touches its own scratch: the pages are near it, and exist before anyone asks how much
+// the process has.
+static void touch_scratch(void *arg, int thread, int threads) {
+    (void)threads;
+    memset((float *)arg + (int64_t)thread * CPU_SCRATCH_FLOATS, 0,
+           CPU_SCRATCH_FLOATS * sizeof(float));
+}
+
+static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
+                      const struct cpu_options *options, struct err *e) {
+    struct cpu base = {.mem = mem, .pool = pool, .threads = pool_threads(pool)};
+    struct isa isa = {0};
     void *block;
-    TRY(mem_take(cpu->mem, "workspace", "cpu kernels' scratch", scratch + partial, &block, e));
-    cpu->scratch = block;
-    cpu->partial = (double *)((char *)block + scratch);
+    all->of[KERNEL_F32] = base; // what close needs
+    TRY(choose_isa(options ? options->isa : NULL, &isa, e));
+    TRY(blas_open(&all->blas, options ? options->blas : NULL, isa.kernels[KERNEL_F32], pool, e));
+    size_t scratch = (size_t)base.threads * CPU_SCRATCH_FLOATS * sizeof(float);
+    size_t partial = CPU_SQNORM_BLOCKS * sizeof(double);
+    TRY(mem_take(mem, "workspace", "cpu kernels' scratch", scratch + partial, &block, e));
+    pool_run(pool, touch_scratch, block);
+    base.scratch = block;
+    base.partial = (double *)((char *)block + scratch);
+    for (int type = 0; type < KERNEL_TYPES; type++) {
+        struct cpu *cpu = &all->of[type];
+        *cpu = base;
+        cpu->type = (enum kernel_type)type;
+        cpu->kernels = isa.kernels[type];
+        cpu->gemm = &cpu->kernels->gemm;
+    }
+    if (isa.bf16)
+        all->of[KERNEL_BF16].gemm = isa.bf16;
+    all->of[KERNEL_F32].blas = &all->blas;
     return 0;
 }
 
@@ -132,25 +213,22 @@ static int accepts(const struct backend *b, const struct op *op, struct err *e) 
 int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
                      const struct cpu_options *options, struct err *e) {
     struct backend *b = calloc(1, sizeof *b);
-    struct cpu *cpu = calloc(1, sizeof *cpu);
-    if (!b || !cpu) {
+    struct cpu_all *all = calloc(1, sizeof *all);
+    if (!b || !all) {
         free(b);
-        free(cpu);
+        free(all);
         return err_set(e, ERR_MEMORY, "no memory for the cpu backend");
     }
-    cpu->mem = mem;
-    cpu->pool = pool;
-    cpu->threads = pool_threads(pool);
     b->name = "cpu";
-    b->state = cpu;
+    b->state = all;
     b->arena_take = arena_take;
     b->arena_give = arena_give;
     b->close = close_backend;
     b->accepts = accepts;
-    b->types = 1u << DTYPE_F32;
+    b->types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     for (int kind = 0; kind < OP_COUNT; kind++)
         b->run[kind] = functions[kind] ? run : NULL;
-    int rc = open_state(cpu, options, e);
+    int rc = open_state(all, mem, pool, options, e);
     if (rc != 0) {
         close_backend(b);
         return rc;
@@ -160,9 +238,15 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
 }
 
 const char *cpu_backend_blas(const struct backend *b) {
-    return ((const struct cpu *)b->state)->blas.name;
+    return ((const struct cpu_all *)b->state)->blas.name;
 }
 
 const char *cpu_backend_isa(const struct backend *b) {
-    return ((const struct cpu *)b->state)->kernels->name;
+    return ((const struct cpu_all *)b->state)->of[KERNEL_F32].kernels->name;
+}
+
+const char *cpu_backend_products(const struct backend *b, enum dtype type) {
+    const struct cpu_all *all = b->state;
+    int t = type_of(type);
+    return t < 0 ? NULL : t == KERNEL_F32 ? all->blas.name : all->of[t].gemm->name;
 }

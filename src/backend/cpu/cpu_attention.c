@@ -131,6 +131,14 @@ static void backward_q_units(void *arg, int thread, int threads) {
     }
 }
 
+// One pass adds to gradients of queries from block to block, in float32: in place, or in scratch that
+// must have room for them.
+static bool sums_fit(const struct cpu *cpu, const struct op *op) {
+    int64_t width = cpu->kernels->width, whole = (op->head_dim + width - 1) / width * width;
+    return cpu->type == KERNEL_F32 ||
+           op->heads / op->kv_heads * op->seq * whole <= (int64_t)ATTN_SUM_FLOATS;
+}
+
 int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
     TRY(cpu_check_head_dim(op, e));
@@ -138,7 +146,8 @@ int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     // One pass keeps pairs / (rounds x threads) of the threads busy; two passes keep all, at 7/5 of
     // the work.
     int64_t rounds = (pairs + cpu->threads - 1) / cpu->threads;
-    if (cpu->threads == 1 || blocks == 1 || 7 * pairs >= 5 * rounds * cpu->threads) {
+    bool one_pass = cpu->threads == 1 || blocks == 1 || 7 * pairs >= 5 * rounds * cpu->threads;
+    if (one_pass && sums_fit(cpu, op)) {
         run_units(cpu, c, pairs, backward_units);
         return 0;
     }
@@ -162,7 +171,7 @@ int cpu_kv_append(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)cpu;
     const struct op *op = c->op;
     const int32_t *positions = c->in[2].data;
-    size_t bytes = (size_t)(op->kv_heads * op->head_dim) * sizeof(float);
+    size_t bytes = (size_t)(op->kv_heads * op->head_dim) * dtype_bytes(c->in[0].dtype);
     TRY(check_positions(op, positions, op->m, e));
     for (int64_t b = 0; b < op->m; b++) {
         memcpy(cpu_row(&c->out[0], b * op->seq + positions[b]), cpu_row(&c->in[0], b), bytes);
@@ -180,9 +189,9 @@ static void decode_units(void *arg, int thread, int threads) {
     int64_t D = op->head_dim, share = op->heads / op->kv_heads, unit;
     while (take(u, &unit)) {
         int64_t b = unit / op->heads, h = unit % op->heads;
-        u->cpu->kernels->attn_decode(cpu_row(&c->out[0], b) + h * D, cpu_row(&c->in[0], b) + h * D,
-                                     cpu_row(&c->in[1], b * op->seq) + h / share * D, c->in[1].ld,
-                                     cpu_row(&c->in[2], b * op->seq) + h / share * D, c->in[2].ld,
+        u->cpu->kernels->attn_decode(cpu_at(&c->out[0], b, h * D), cpu_at(&c->in[0], b, h * D),
+                                     cpu_at(&c->in[1], b * op->seq, h / share * D), c->in[1].ld,
+                                     cpu_at(&c->in[2], b * op->seq, h / share * D), c->in[2].ld,
                                      positions[b] + 1, D, (float)op->scale,
                                      cpu_scratch(u->cpu, thread));
     }

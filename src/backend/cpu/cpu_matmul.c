@@ -20,12 +20,12 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 
 // Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 (it
 // often comes from main memory), of A about 3 for each block of columns it is packed for.
-static double piece_cost(const struct gemm_args *g, const struct cpu_kernels *k, int rows,
+static double piece_cost(const struct gemm_args *g, const struct cpu_gemm *way, int rows,
                          int columns) {
     if (g->few_rows) // B is read once by those who share a column
         return (double)ceil_div(g->n, columns) * (double)(rows > 1 ? 2 : 1);
-    double m = (double)(ceil_div(ceil_div(g->m, k->gemm_mr), rows) * k->gemm_mr);
-    double n = (double)(ceil_div(ceil_div(g->n, k->gemm_nr), columns) * k->gemm_nr);
+    double m = (double)(ceil_div(ceil_div(g->m, way->mr), rows) * way->mr);
+    double n = (double)(ceil_div(ceil_div(g->n, way->nr), columns) * way->nr);
     return (m * n + 8 * n + 3 * m * ceil(n / 384)) * (double)g->k;
 }
 
@@ -33,7 +33,7 @@ static void choose_grid(struct product *p) {
     double best = INFINITY;
     int threads = p->cpu->threads;
     for (int rows = 1; rows <= threads; rows++) {
-        double cost = piece_cost(&p->g, p->cpu->kernels, rows, threads / rows);
+        double cost = piece_cost(&p->g, p->cpu->gemm, rows, threads / rows);
         if (cost < best) {
             best = cost;
             p->rows = rows;
@@ -44,24 +44,25 @@ static void choose_grid(struct product *p) {
 
 static void multiply_piece(void *arg, int thread, int threads) {
     const struct product *p = arg;
-    const struct cpu_kernels *kernels = p->cpu->kernels;
+    const struct cpu_gemm *way = p->cpu->gemm;
     int rows = threads == 1 ? 1 : p->rows, columns = threads == 1 ? 1 : p->columns;
     if (thread >= rows * columns)
         return;
     int64_t i0, i1, j0, j1;
-    pool_share(p->g.m, kernels->gemm_mr, thread / columns, rows, &i0, &i1);
-    pool_share(p->g.n, kernels->gemm_nr, thread % columns, columns, &j0, &j1);
+    pool_share(p->g.m, way->mr, thread / columns, rows, &i0, &i1);
+    pool_share(p->g.n, way->nr, thread % columns, columns, &j0, &j1);
     if (i0 >= i1 || j0 >= j1)
         return;
     struct gemm_args g = p->g;
     g.m = i1 - i0;
     g.n = j1 - j0;
-    g.a += g.ta ? i0 : i0 * g.lda;
-    g.b += g.tb ? j0 * g.ldb : j0;
-    g.c += i0 * g.ldc + j0;
-    g.bias = g.bias ? g.bias + j0 : NULL;
-    if (!blas_gemm(&p->cpu->blas, &g))
-        kernels->gemm(&g, cpu_scratch(p->cpu, thread));
+    int64_t size = p->cpu->type == KERNEL_F32 ? 4 : 2, c_size = g.wide ? 4 : size;
+    g.a = (const char *)g.a + (g.ta ? i0 : i0 * g.lda) * size;
+    g.b = (const char *)g.b + (g.tb ? j0 * g.ldb : j0) * size;
+    g.c = (char *)g.c + (i0 * g.ldc + j0) * c_size;
+    g.bias = g.bias ? (const char *)g.bias + j0 * size : NULL;
+    if (!p->cpu->blas || !blas_gemm(p->cpu->blas, &g))
+        way->run(&g, cpu_scratch(p->cpu, thread));
 }
 
 static int multiply(struct cpu *cpu, const struct gemm_args *g) {
@@ -122,6 +123,7 @@ int cpu_matmul_dw(struct cpu *cpu, const struct op_call *c, struct err *e) {
                                              .a = left->data,
                                              .lda = left->ld,
                                              .ta = true,
+                                             .wide = true,
                                              .b = right->data,
                                              .ldb = right->ld,
                                              .c = c->out[0].data,

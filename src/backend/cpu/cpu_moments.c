@@ -10,30 +10,42 @@ struct task {
     struct moments_key key;
 };
 
-enum { SHARE = 4 * ADAMW_BLOCK };
+enum { BLOCK = 4 * ADAMW_BLOCK };
 
+static void step(const struct task *t, float *w, int64_t at, int64_t n) {
+    const struct op_call *c = t->c;
+    const float *g = (const float *)c->in[0].data + at;
+    const struct adamw_draws draws = {t->key, (uint32_t)at};
+    if (c->op->kind == OP_ADAMW_BF16)
+        t->kernels->adamw_bf16(w, (uint16_t *)c->out[1].data + at, (uint16_t *)c->out[2].data + at,
+                               g, n, &draws, &t->scalars);
+    else
+        t->kernels->adamw_int8(w, (int8_t *)c->out[1].data + at, (uint8_t *)c->out[2].data + at,
+                               (float *)c->out[4].data + at / ADAMW_BLOCK * 2, g, n, &draws,
+                               &t->scalars);
+}
+
+// The step is taken on float32: the weight itself, its master, or the weight widened.
 static void share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;
+    float own[BLOCK], *master = c->out[3].data;
     int64_t begin, end;
-    pool_share(c->op->n, SHARE, thread, threads, &begin, &end);
-    if (begin >= end)
+    pool_share(c->op->n, BLOCK, thread, threads, &begin, &end);
+    if (!master && c->out[0].dtype == DTYPE_F32) {
+        if (begin < end)
+            step(t, (float *)c->out[0].data + begin, begin, end - begin);
         return;
-    int64_t n = end - begin;
-    struct operand weight = c->out[0], master = c->out[3].data ? c->out[3] : weight;
-    float *w = (float *)master.data + begin;
-    const float *g = (const float *)c->in[0].data + begin;
-    const struct adamw_draws draws = {t->key, (uint32_t)begin};
-    if (c->op->kind == OP_ADAMW_BF16)
-        t->kernels->adamw_bf16(w, (uint16_t *)c->out[1].data + begin,
-                               (uint16_t *)c->out[2].data + begin, g, n, &draws, &t->scalars);
-    else
-        t->kernels->adamw_int8(
-            w, (int8_t *)c->out[1].data + begin, (uint8_t *)c->out[2].data + begin,
-            (float *)c->out[4].data + begin / ADAMW_BLOCK * 2, g, n, &draws, &t->scalars);
-    if (master.data != weight.data)
-        dtype_convert((char *)weight.data + (size_t)begin * dtype_bytes(weight.dtype), weight.dtype,
-                      w, DTYPE_F32, (size_t)n);
+    }
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        int64_t n = end - i < BLOCK ? end - i : BLOCK;
+        void *weight = cpu_at(&c->out[0], 0, i);
+        float *w = master ? master + i : own;
+        if (!master)
+            t->kernels->widen(w, weight, n);
+        step(t, w, i, n);
+        t->kernels->narrow(weight, w, n);
+    }
 }
 
 static int update(struct cpu *cpu, const struct op_call *c) {

@@ -14,6 +14,12 @@
 #include <math.h>
 #include <string.h>
 
+static enum dtype cpu_dtype(const struct cpu *cpu) {
+    static const enum dtype types[KERNEL_TYPES] = {
+        [KERNEL_F32] = DTYPE_F32, [KERNEL_BF16] = DTYPE_BF16, [KERNEL_F16] = DTYPE_F16};
+    return types[cpu->type];
+}
+
 // Below this many elements a fork-join costs more than it saves.
 enum { WORK_TO_SHARE = 16384 };
 
@@ -71,49 +77,48 @@ static void for_spans(const struct task *t, int n_in, int n_out, int thread, int
 
 static void add_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    t->cpu->kernels->add(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column,
-                         cpu_row(&c->in[1], row) + column, n);
+    t->cpu->kernels->add(cpu_at(&c->out[0], row, column), cpu_at(&c->in[0], row, column),
+                         cpu_at(&c->in[1], row, column), n);
 }
 SPAN_OP(add, 2, 1)
 
 static void act_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    t->cpu->kernels->act(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column, n,
+    t->cpu->kernels->act(cpu_at(&c->out[0], row, column), cpu_at(&c->in[0], row, column), n,
                          c->op->act);
 }
 SPAN_OP(act, 1, 1)
 
 static void act_bwd_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    t->cpu->kernels->act_bwd(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column,
-                             cpu_row(&c->in[1], row) + column, n, c->op->act);
+    t->cpu->kernels->act_bwd(cpu_at(&c->out[0], row, column), cpu_at(&c->in[0], row, column),
+                             cpu_at(&c->in[1], row, column), n, c->op->act);
 }
 SPAN_OP(act_bwd, 2, 1)
 
 static void swiglu_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    t->cpu->kernels->swiglu(cpu_row(&c->out[0], row) + column, cpu_row(&c->in[0], row) + column,
-                            cpu_row(&c->in[1], row) + column, n);
+    t->cpu->kernels->swiglu(cpu_at(&c->out[0], row, column), cpu_at(&c->in[0], row, column),
+                            cpu_at(&c->in[1], row, column), n);
 }
 SPAN_OP(swiglu, 2, 1)
 
 static void swiglu_bwd_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    t->cpu->kernels->swiglu_bwd(cpu_row(&c->out[0], row) + column,
-                                cpu_row(&c->out[1], row) + column, cpu_row(&c->in[0], row) + column,
-                                cpu_row(&c->in[1], row) + column, cpu_row(&c->in[2], row) + column,
-                                n);
+    t->cpu->kernels->swiglu_bwd(cpu_at(&c->out[0], row, column), cpu_at(&c->out[1], row, column),
+                                cpu_at(&c->in[0], row, column), cpu_at(&c->in[1], row, column),
+                                cpu_at(&c->in[2], row, column), n);
 }
 SPAN_OP(swiglu_bwd, 3, 2)
 
 static void copy_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
-    float *y = cpu_row(&c->out[0], row) + column;
-    const float *x = cpu_row(&c->in[0], row) + column;
+    void *y = cpu_at(&c->out[0], row, column);
+    const void *x = cpu_at(&c->in[0], row, column);
     if (c->op->flags & OP_ACCUMULATE)
         t->cpu->kernels->add(y, y, x, n);
     else
-        memmove(y, x, (size_t)n * sizeof *y);
+        memmove(y, x, (size_t)n * dtype_bytes(c->in[0].dtype));
 }
 
 static void copy_share(void *arg, int thread, int threads) {
@@ -122,7 +127,7 @@ static void copy_share(void *arg, int thread, int threads) {
 
 int cpu_copy(struct cpu *cpu, const struct op_call *c, struct err *e) {
     struct task t = {.cpu = cpu, .c = c};
-    if (c->in[0].dtype != DTYPE_F32 || c->out[0].dtype != DTYPE_F32)
+    if (c->in[0].dtype != c->out[0].dtype || c->in[0].dtype != cpu_dtype(cpu))
         return plain_copy(c, e);
     cpu_run(cpu, copy_share, &t, c->op->m * c->op->n);
     return 0;
@@ -199,12 +204,12 @@ static void embed_share(void *arg, int thread, int threads) {
     int64_t begin, end, n = c->op->n;
     pool_share(c->op->m, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        const float *from = cpu_row(&c->in[1], ids[i]);
-        float *x = cpu_row(&c->out[0], i);
+        const void *from = cpu_row(&c->in[1], ids[i]);
+        void *x = cpu_row(&c->out[0], i);
         if (positions && c->in[3].data)
             t->cpu->kernels->add(x, from, cpu_row(&c->in[3], positions[i]), n);
         else
-            memcpy(x, from, (size_t)n * sizeof *x);
+            memcpy(x, from, (size_t)n * dtype_bytes(c->in[1].dtype));
     }
 }
 
@@ -234,12 +239,12 @@ static void embed_dw_share(void *arg, int thread, int threads) {
         return;
     if (!(op->flags & OP_ACCUMULATE))
         for (int64_t r = 0; r < op->k; r++)
-            memset(cpu_row(&c->out[0], r) + begin, 0, (size_t)(end - begin) * sizeof(float));
+            memset(cpu_at(&c->out[0], r, begin), 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t i = 0; i < op->m; i++) {
         if (ids[i] < 0 || ids[i] >= op->k)
             continue;
-        float *to = cpu_row(&c->out[0], ids[i]) + begin;
-        t->cpu->kernels->add(to, to, cpu_row(&c->in[1], i) + begin, end - begin);
+        t->cpu->kernels->add_wide(cpu_at(&c->out[0], ids[i], begin), cpu_at(&c->in[1], i, begin),
+                                  end - begin);
     }
 }
 
@@ -258,7 +263,7 @@ int cpu_gather_rows(struct cpu *cpu, const struct op_call *c, struct err *e) {
             return err_set(e, ERR_USAGE, "gather_rows: row %d does not exist", rows[i]);
     for (int64_t i = 0; i < c->op->m; i++)
         memcpy(cpu_row(&c->out[0], i), cpu_row(&c->in[0], rows[i]),
-               (size_t)c->op->n * sizeof(float));
+               (size_t)c->op->n * dtype_bytes(c->in[0].dtype));
     return 0;
 }
 
@@ -339,13 +344,13 @@ static void loss_share(void *arg, int thread, int threads) {
     int64_t begin, end, n = c->op->n;
     pool_share(c->op->m, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        float *x = cpu_row(&c->out[0], i);
+        void *x = cpu_row(&c->out[0], i);
         if (targets[i] >= 0)
             row_loss[i] = t->cpu->kernels->loss(x, n, targets[i], with_grad, factor);
         else {
             row_loss[i] = 0;
             if (with_grad)
-                memset(x, 0, (size_t)n * sizeof *x);
+                memset(x, 0, (size_t)n * dtype_bytes(c->out[0].dtype));
         }
     }
 }
@@ -396,7 +401,7 @@ static void bias_db_share(void *arg, int thread, int threads) {
     int64_t begin, end;
     pool_share(c->op->n, 64, thread, threads, &begin, &end);
     if (begin < end)
-        t->cpu->kernels->column_sum((float *)c->out[0].data + begin, (float *)c->in[0].data + begin,
+        t->cpu->kernels->column_sum((float *)c->out[0].data + begin, cpu_at(&c->in[0], 0, begin),
                                     c->in[0].ld, c->op->m, end - begin,
                                     c->op->flags & OP_ACCUMULATE);
 }
@@ -410,9 +415,9 @@ static void norm_dw_share(void *arg, int thread, int threads) {
     pool_share(c->op->n, 32, thread, threads, &begin, &end);
     if (begin < end)
         t->cpu->kernels->norm_dw((float *)c->out[0].data + begin, db ? db + begin : NULL,
-                                 (float *)c->in[0].data + begin, c->in[0].ld,
-                                 (float *)c->in[1].data + begin, c->in[1].ld, c->in[2].data,
-                                 c->op->m, end - begin, c->op->flags & OP_ACCUMULATE);
+                                 cpu_at(&c->in[0], 0, begin), c->in[0].ld,
+                                 cpu_at(&c->in[1], 0, begin), c->in[1].ld, c->in[2].data, c->op->m,
+                                 end - begin, c->op->flags & OP_ACCUMULATE);
 }
 ROW_OP(norm_dw, c->op->m * c->op->n)
 
@@ -449,19 +454,34 @@ int cpu_clip(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return plain_clip(c);
 }
 
+// On the master where there is one, else on the weight. A 16-bit weight is the master's rounding; it
+// is made block by block, while the master is in the first-level cache. Without a master it is
+// widened, stepped and rounded again.
 static void adamw_share(void *arg, int thread, int threads) {
+    enum { BLOCK = 1024 };
     const struct task *t = arg;
     const struct op_call *c = t->c;
+    const struct cpu_kernels *k = t->cpu->kernels;
+    float own[BLOCK], *master = c->out[3].data;
+    const float *grad = c->in[0].data;
     int64_t begin, end;
-    pool_share(c->op->n, 1024, thread, threads, &begin, &end);
-    if (begin >= end)
+    pool_share(c->op->n, BLOCK, thread, threads, &begin, &end);
+    if (!master && t->cpu->type == KERNEL_F32) {
+        if (begin < end)
+            k->adamw((float *)c->out[0].data + begin, (float *)c->out[1].data + begin,
+                     (float *)c->out[2].data + begin, grad + begin, end - begin, t->adamw);
         return;
-    float *weight = (float *)c->out[0].data + begin;
-    float *master = c->out[3].data ? (float *)c->out[3].data + begin : weight;
-    t->cpu->kernels->adamw(master, (float *)c->out[1].data + begin, (float *)c->out[2].data + begin,
-                           (float *)c->in[0].data + begin, end - begin, t->adamw);
-    if (master != weight)
-        memcpy(weight, master, (size_t)(end - begin) * sizeof *weight);
+    }
+    for (int64_t i = begin; i < end; i += BLOCK) {
+        int64_t n = end - i < BLOCK ? end - i : BLOCK;
+        void *weight = cpu_at(&c->out[0], 0, i);
+        float *w = master ? master + i : own;
+        if (!master)
+            k->widen(w, weight, n);
+        k->adamw(w, (float *)c->out[1].data + i, (float *)c->out[2].data + i, grad + i, n,
+                 t->adamw);
+        k->narrow(weight, w, n);
+    }
 }
 
 // The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its

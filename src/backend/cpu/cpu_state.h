@@ -15,19 +15,21 @@
 
 enum { CPU_SQNORM_BLOCKS = 4096 };
 // Of one thread; matrix products and attention use it in turn.
-enum {
-    CPU_SCRATCH_FLOATS = (int)GEMM_PACK_FLOATS > (int)ATTN_SCRATCH_FLOATS ? (int)GEMM_PACK_FLOATS
-                                                                          : (int)ATTN_SCRATCH_FLOATS
-};
+enum { CPU_SCRATCH_FLOATS = (int)GEMM_PACK_FLOATS + (int)GEMM_SUM_FLOATS };
+_Static_assert((int)ATTN_SCRATCH_FLOATS + (int)ATTN_SUM_FLOATS == (int)CPU_SCRATCH_FLOATS,
+               "attention has what products have");
 
+// The backend as ops of one element type see it.
 struct cpu {
     struct mem *mem;
     struct pool *pool;
     int threads;
+    enum kernel_type type;
     const struct cpu_kernels *kernels;
-    struct blas blas;
-    float *scratch;  // CPU_SCRATCH_FLOATS per thread
-    double *partial; // CPU_SQNORM_BLOCKS
+    const struct cpu_gemm *gemm; // the builtin product
+    const struct blas *blas;     // float32: the library, if any; NULL for 16-bit types
+    float *scratch;              // CPU_SCRATCH_FLOATS per thread
+    double *partial;             // CPU_SQNORM_BLOCKS
 };
 
 typedef int cpu_fn(struct cpu *cpu, const struct op_call *call, struct err *e);
@@ -36,8 +38,13 @@ static inline float *cpu_scratch(const struct cpu *cpu, int thread) {
     return cpu->scratch + (int64_t)thread * CPU_SCRATCH_FLOATS;
 }
 
-static inline float *cpu_row(const struct operand *o, int64_t row) {
-    return (float *)o->data + row * o->ld;
+// Element (row, column) of an operand, whatever its type.
+static inline void *cpu_at(const struct operand *o, int64_t row, int64_t column) {
+    return (char *)o->data + (row * o->ld + column) * (int64_t)dtype_bytes(o->dtype);
+}
+
+static inline void *cpu_row(const struct operand *o, int64_t row) {
+    return cpu_at(o, row, 0);
 }
 
 // Runs fn on the whole pool, or on the caller alone when the work (elements touched) is too little

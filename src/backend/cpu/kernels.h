@@ -1,10 +1,14 @@
-// kernels.h - the inner loops of the fast CPU backend: one table per instruction set, made from one
-// source.
+// kernels.h - the inner loops of the fast CPU backend: one table per instruction set and element type,
+// made from one source.
 //
 // kernels_generic.c, kernels_avx2.c and kernels_avx512.c include the same *.inc files and differ in
-// compiler flags only. Nothing in a table knows threads, ops or tensors: cpu_ops.c and its siblings
-// split the work and call these with rows and spans. A result depends on the arguments alone, never
-// on how the caller split the work into calls.
+// compiler flags only; in each of them the kernels are compiled once per element type. Nothing in a
+// table knows threads, ops or tensors: cpu_ops.c and its siblings split the work and call these with
+// rows and spans. A result depends on the arguments alone, never on how the caller split the work
+// into calls.
+//
+// `real` is an element of the table's type (weights and activations: fp32, bf16 or fp16); what is
+// float here is float32 in every table. Kernels compute in float32 and round once, when they store.
 #ifndef HAGGLE_BACKEND_CPU_KERNELS_H
 #define HAGGLE_BACKEND_CPU_KERNELS_H
 
@@ -13,6 +17,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+typedef void real;
+
+enum kernel_type { KERNEL_F32, KERNEL_BF16, KERNEL_F16, KERNEL_TYPES };
 
 struct adamw_scalars {
     float factor, beta1, one_minus_beta1, beta2,
@@ -27,16 +35,17 @@ struct adamw_draws {
     uint32_t first;
 };
 
-// One product C = alpha A B (+ C) (+ bias), row-major; see gemm.h for the operands' meaning.
+// One product C = alpha A B (+ C) (+ bias), row-major. Leading dimensions are in elements.
 struct gemm_args {
     int64_t m, n, k;
     float alpha;
-    const float *a, *b;
+    const real *a, *b;
     int64_t lda, ldb, ldc;
     bool ta, tb;     // A is stored [k,m]; B is stored [n,k]
     bool accumulate; // add to C
-    float *c;
-    const float *bias; // n values, or NULL
+    bool wide;       // C is float32 whatever A and B are
+    real *c;
+    const real *bias; // n values, or NULL
     // The product this is a piece of has few rows (and A is not transposed), which another method
     // suits better. The caller decides, so that all pieces of a product are computed alike, however
     // it was cut.
@@ -44,40 +53,54 @@ struct gemm_args {
 };
 
 enum { GEMM_FEW_ROWS = 8 };
-enum {
-    GEMM_PACK_FLOATS = 128 * 1024
-}; // per thread, for packed A and B: half of a second-level cache of 1 MiB
+// Per thread: packed A and B, half of a second-level cache of 1 MiB; and, for results of 16 bits,
+// sums in float32 of a block of C while they are not complete.
+enum { GEMM_PACK_FLOATS = 128 * 1024, GEMM_SUM_FLOATS = 128 * 1024 };
+
+// A way to compute products of one element type, in one thread. mr, nr: the sizes of a tile, the unit
+// in which callers should split m and n. scratch holds GEMM_PACK_FLOATS + GEMM_SUM_FLOATS, 64-byte
+// aligned.
+struct cpu_gemm {
+    const char *name;
+    void (*run)(const struct gemm_args *g, float *scratch);
+    int mr, nr;
+};
 
 // One sequence and its heads, for attention. Rows are the sequence's own; operands point at row 0,
 // head 0.
 struct attn_args {
     int64_t T, H, G, D;
     float scale;
-    const float *q, *k, *v, *o, *dout;
+    const real *q, *k, *v, *o, *dout;
     int64_t ldq, ldk, ldv, ldo, lddo;
     const int32_t *doc_start; // of this sequence, or NULL
     float *lse;               // [H][T]
-    float *out;               // o of forward
+    real *out;                // o of forward
     int64_t ldout;
-    float *dq, *dk, *dv;
+    real *dq, *dk, *dv;
     int64_t lddq, lddk, lddv;
 };
 
 // Attention works in square blocks of this many queries and keys.
 enum { ATTN_BLOCK = 64, ATTN_MAX_D = 256 };
 enum { ATTN_SCRATCH_FLOATS = 9 * ATTN_BLOCK * ATTN_MAX_D + 3 * ATTN_BLOCK * ATTN_BLOCK + 1024 };
+// Behind it, for 16-bit types: gradients to the queries of a kv head while they are not complete.
+enum { ATTN_SUM_FLOATS = GEMM_PACK_FLOATS + GEMM_SUM_FLOATS - ATTN_SCRATCH_FLOATS };
 
 struct cpu_kernels {
-    const char *name;
-    int width; // floats per vector
+    const char *name; // of the instruction set
+    int width;        // floats per vector
 
     // Spans of n elements. Outputs may be the inputs, but must not overlap them otherwise.
-    void (*add)(float *y, const float *a, const float *b, int64_t n);
-    void (*act)(float *y, const float *h, int64_t n, int kind);
-    void (*act_bwd)(float *dh, const float *dy, const float *h, int64_t n, int kind);
-    void (*swiglu)(float *y, const float *gate, const float *up, int64_t n);
-    void (*swiglu_bwd)(float *dgate, float *dup, const float *dy, const float *gate,
-                       const float *up, int64_t n);
+    void (*add)(real *y, const real *a, const real *b, int64_t n);
+    void (*act)(real *y, const real *h, int64_t n, int kind);
+    void (*act_bwd)(real *dh, const real *dy, const real *h, int64_t n, int kind);
+    void (*swiglu)(real *y, const real *gate, const real *up, int64_t n);
+    void (*swiglu_bwd)(real *dgate, real *dup, const real *dy, const real *gate, const real *up,
+                       int64_t n);
+    void (*widen)(float *y, const real *x, int64_t n);
+    void (*narrow)(real *y, const float *x, int64_t n);
+    void (*add_wide)(float *y, const real *x, int64_t n); // y += x
     void (*adamw)(float *w, float *m, float *v, const float *g, int64_t n,
                   const struct adamw_scalars *s);
     void (*adamw_bf16)(float *w, uint16_t *m, uint16_t *v, const float *g, int64_t n,
@@ -88,42 +111,46 @@ struct cpu_kernels {
     double (*sum_squares)(const float *g, int64_t n);
 
     // One row of n columns.
-    void (*norm)(float *y, float stats[2], const float *x, const float *w, const float *b,
-                 int64_t n, float eps, bool rms);
-    void (*norm_dx)(float *dx, const float *dy, const float *x, const float *w,
-                    const float stats[2], int64_t n, bool rms, bool accumulate);
-    void (*rope)(float *y, const float *x, const float *table, int64_t heads, int64_t D,
+    void (*norm)(real *y, float stats[2], const real *x, const real *w, const real *b, int64_t n,
+                 float eps, bool rms);
+    void (*norm_dx)(real *dx, const real *dy, const real *x, const real *w, const float stats[2],
+                    int64_t n, bool rms, bool accumulate);
+    void (*rope)(real *y, const real *x, const float *table, int64_t heads, int64_t D,
                  bool inverse);
     // Returns the loss; with_grad: x becomes (softmax - onehot) * factor.
-    float (*loss)(float *x, int64_t n, int64_t target, bool with_grad, float factor);
-    int64_t (*argmax)(const float *x, int64_t n);
+    float (*loss)(real *x, int64_t n, int64_t target, bool with_grad, float factor);
+    int64_t (*argmax)(const real *x, int64_t n);
 
     // Columns [0, n) over m rows.
-    void (*column_sum)(float *y, const float *x, int64_t ld, int64_t m, int64_t n, bool accumulate);
-    void (*norm_dw)(float *dw, float *db, const float *dy, int64_t lddy, const float *x,
-                    int64_t ldx, const float *stats, int64_t m, int64_t n, bool accumulate);
+    void (*column_sum)(float *y, const real *x, int64_t ld, int64_t m, int64_t n, bool accumulate);
+    void (*norm_dw)(float *dw, float *db, const real *dy, int64_t lddy, const real *x, int64_t ldx,
+                    const float *stats, int64_t m, int64_t n, bool accumulate);
 
-    // Matrix product in one thread; pack holds GEMM_PACK_FLOATS, 64-byte aligned. mr, nr: the sizes
-    // of a tile, the unit in which callers should split m and n.
-    void (*gemm)(const struct gemm_args *g, float *pack);
-    int gemm_mr, gemm_nr;
+    struct cpu_gemm gemm;
 
-    // Attention. scratch holds ATTN_SCRATCH_FLOATS, 64-byte aligned.
+    // Attention. scratch holds ATTN_SCRATCH_FLOATS, and for 16-bit types ATTN_SUM_FLOATS more,
+    // 64-byte aligned.
     void (*attn_fwd)(const struct attn_args *a, int64_t head, int64_t q_block, float *scratch);
     // Gradients to the keys and values of one block of one kv head, and with_dq to all queries'
-    // share of it.
+    // share of it. With_dq, blocks of a kv head must come in order, with the same scratch; for
+    // 16-bit types the gradients of its queries (H / G heads of T rows of whole vectors) must fit
+    // ATTN_SUM_FLOATS.
     void (*attn_bwd_kv)(const struct attn_args *a, int64_t kv_head, int64_t kv_block, bool with_dq,
                         float *scratch);
     void (*attn_bwd_q)(const struct attn_args *a, int64_t head, int64_t q_block, float *scratch);
     // One query row over keys [0, n).
-    void (*attn_decode)(float *o, const float *q, const float *k, int64_t ldk, const float *v,
+    void (*attn_decode)(real *o, const real *q, const real *k, int64_t ldk, const real *v,
                         int64_t ldv, int64_t n, int64_t D, float scale, float *scratch);
 };
 
-extern const struct cpu_kernels cpu_kernels_generic;
+// By enum kernel_type.
+extern const struct cpu_kernels *const cpu_kernels_generic[KERNEL_TYPES];
 #if defined(__x86_64__)
-extern const struct cpu_kernels cpu_kernels_avx2;
-extern const struct cpu_kernels cpu_kernels_avx512;
+extern const struct cpu_kernels *const cpu_kernels_avx2[KERNEL_TYPES];
+extern const struct cpu_kernels *const cpu_kernels_avx512[KERNEL_TYPES];
+// Products of bf16 by instructions made for it.
+extern const struct cpu_gemm cpu_gemm_avx512bf16;
+extern const struct cpu_gemm cpu_gemm_amx;
 #endif
 
 #endif
