@@ -313,12 +313,9 @@ static void test_staging(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases_f32),
-        cmocka_unit_test(test_cases_bf16),
-        cmocka_unit_test(test_cases_f16),
-        cmocka_unit_test(test_repeats_and_graphs),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_cases_f32), cmocka_unit_test(test_cases_bf16),
+        cmocka_unit_test(test_cases_f16), cmocka_unit_test(test_repeats_and_graphs),
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_staging),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
