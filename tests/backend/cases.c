@@ -807,7 +807,7 @@ bool case_rounded_once(const struct case_operand *got, const struct case_operand
                                             : 0;          // half a unit in the last place, relative
     double least = got->dtype == DTYPE_F16 ? 0x1p-25 : 0; // among subnormal numbers
     double largest = 0;
-    for (int64_t i = 0; i < want->rows; i++)
+    for (int64_t i = 0; half > 0 && i < want->rows; i++)
         for (int64_t j = 0; j < want->columns; j++)
             largest = fmax(largest, fabs(case_get(want, i, j)));
     for (int64_t i = 0; half > 0 && i < want->rows; i++)

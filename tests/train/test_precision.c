@@ -1,5 +1,5 @@
-// test_precision.c - 16-bit weights with float32 masters, on the reference backend: which tensors have
-// which type, what a checkpoint holds, and that a run goes on from it to the bit.
+// test_precision.c - 16-bit weights with float32 masters: which tensors have which type, what a checkpoint
+// holds, that a run goes on from it to the bit, and that the fast backend trains as the reference does.
 #include "steps.h"
 
 #include "train/snapshot.h"
@@ -143,6 +143,8 @@ static void test_fast_backend(void **state) {
             if (!(fabs(fast - plain) <= verify_limits(precisions[p])->steps * plain))
                 fail_msg("precision %d, step %d: %.9g, the reference %.9g", p, i, fast, plain);
         }
+        if (precisions[p] == PRECISION_BF16)
+            check_rounded(&s[0]);
         session_close(&s[0]);
         session_close(&s[1]);
     }
