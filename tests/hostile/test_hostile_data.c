@@ -16,10 +16,13 @@ struct work {
     struct tokenizer *tokenizer;
     char *source; // of a template
     size_t bytes;
+    const char *shown; // what is rendered
+    bool benign;       // some failures do no harm: the job itself checks what it made
 };
 typedef int job_fn(const struct work *w, struct err *e);
 
 static void fail_each(job_fn *job, const struct work *w, size_t at_least) {
+    size_t benign = 0;
     for (size_t n = 1;; n++) {
         struct err e = {0};
         heap_watch();
@@ -32,10 +35,13 @@ static void fail_each(job_fn *job, const struct work *w, size_t at_least) {
         if (!failed) {
             if (rc != 0)
                 fail_msg("%s", e.text);
-            print_message("%zu allocations failed one by one\n", n - 1);
+            print_message("%zu allocations failed one by one, %zu without harm\n", n - 1, benign);
             assert_true(n > at_least);
             return;
         }
+        benign += w->benign && rc == 0;
+        if (w->benign && rc == 0)
+            continue;
         if (rc != ERR_MEMORY || e.code != rc || strstr(e.text, "memory") == NULL)
             fail_msg("allocation %zu fails: code %d, '%s'", n, rc, e.text);
     }
@@ -107,10 +113,13 @@ static void test_template(void **state) {
 
 // ---------------------------------------------------------------- rendering
 
+// Of more tokens than a list begins with.
+#define ANSWER "0123456789012345678901234567890123456789012345678901234567890123456789"
+
 static int render(const struct work *w, struct err *e) {
     static const char line[] =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":"
-        "\"a long answer, of more tokens than a list begins with: one two three four five\"}]}";
+        "\"" ANSWER "\"}]}";
     struct render_options o = {
         .tokenizer = w->tokenizer, .model_dir = w->folder->path, .chat_template = "chatml"};
     struct renderer *r = NULL;
@@ -121,8 +130,11 @@ static int render(const struct work *w, struct err *e) {
         rc = render_context_open(&c, r, e);
     if (rc == 0)
         rc = render_line(c, RENDER_MESSAGES, "f", 1, line, strlen(line), &out, e);
+    char shown[1024] = "", *at = shown;
+    for (size_t i = 0; rc == 0 && i < out.tokens.n; i++)
+        at += sprintf(at, "%d%c", (int)out.tokens.ids[i], out.trained[i] ? '+' : ' ');
     if (rc == 0)
-        assert_true(out.tokens.n > 80 && out.trained_tokens > 70);
+        assert_string_equal(shown, w->shown);
     rendered_free(&out);
     render_context_close(c);
     renderer_close(r);
@@ -135,6 +147,18 @@ static void test_render(void **state) {
     folder_file(w.folder, "special_tokens_map.json", "{\"eos_token\":\"<|endoftext|>\"}", 29);
     if (tokenizer_open(&w.tokenizer, write_tokenizer(w.folder, true, "null"), &e) != 0)
         fail_msg("%s", e.text);
+    char shown[1024], *at = shown;
+    at += sprintf(at, "257 "); // <|im_start|>, each byte is its token
+    for (const char *p = "user\nHi"; *p != '\0'; p++)
+        at += sprintf(at, "%d ", *p);
+    at += sprintf(at, "258 257 ");
+    for (const char *p = "assistant\n"; *p != '\0'; p++)
+        at += sprintf(at, "%d ", *p);
+    for (const char *p = ANSWER; *p != '\0'; p++)
+        at += sprintf(at, "%d+", *p);
+    sprintf(at, "258+");
+    w.shown = shown;
+    w.benign = true; // whether a template is a known one matters to people only
     fail_each(render, &w, 20);
     tokenizer_close(w.tokenizer);
 }
