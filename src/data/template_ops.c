@@ -300,9 +300,9 @@ int ops_method(struct value_heap *h, const struct value *of, const char *name, s
     if (of->type == VALUE_STRING)
         return ops_string_method(h, of->s, name, n, args, out);
     if (of->type == VALUE_DICT) {
-        bool get = marked_equals(&method, "get"),
-             parts = marked_equals(&method, "items") || marked_equals(&method, "keys") ||
-                     marked_equals(&method, "values");
+        bool get = marked_equals(&method, "get"), parts = marked_equals(&method, "items") ||
+                                                          marked_equals(&method, "keys") ||
+                                                          marked_equals(&method, "values");
         if (get || parts)
             TRY(ops_check_arguments(h, name, n, args, get ? 2 : 0, ""));
         if (parts)
