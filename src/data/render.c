@@ -9,7 +9,7 @@
 #include <string.h>
 
 // Raised when the same options begin to give other tokens: shards made before are not reused.
-enum { RENDER_VERSION = 1 };
+enum { RENDER_VERSION = 2 };
 
 // A line's values may take some times its bytes, never without end. Work, likewise.
 enum { HEAP_LEAST_BYTES = 8 << 20, HEAP_FACTOR = 24, STEPS_LEAST = 200000, STEPS_FACTOR = 32 };

@@ -4,7 +4,6 @@
 // one's header and is made anew.
 #include "data/shard.h"
 
-#include "base/checked.h"
 #include "base/clock.h"
 #include "base/file.h"
 
@@ -31,18 +30,14 @@ struct sizes {
     uint64_t ids, trained, offsets, total;
 };
 
-// false when the sum does not fit 64 bits.
+// false when the sum might not fit 64 bits. id_bytes is 4 at most: below, no sum comes near 2^64.
 static bool sizes_of(uint64_t tokens, uint64_t documents, uint64_t id_bytes, struct sizes *s) {
-    uint64_t sum = HEADER_BYTES;
     if (tokens > UINT64_MAX / 16 || documents > UINT64_MAX / 16)
         return false;
     s->ids = (tokens * id_bytes + 7) / 8 * 8;
     s->trained = (tokens + 63) / 64 * 8;
     s->offsets = (documents + 1) * 8;
-    if (!checked_add_u64(sum, s->ids, &sum) || !checked_add_u64(sum, s->trained, &sum) ||
-        !checked_add_u64(sum, s->offsets, &sum))
-        return false;
-    s->total = sum;
+    s->total = HEADER_BYTES + s->ids + s->trained + s->offsets;
     return true;
 }
 
@@ -54,8 +49,6 @@ static int damaged(struct err *e, const struct shard *s, const char *what) {
 
 static int check_header(struct shard *s, const struct header *h, const char *key, struct err *e) {
     struct sizes sizes;
-    if (s->bytes < HEADER_BYTES)
-        return damaged(e, s, "is shorter than a header");
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
         return damaged(e, s, "is not a shard");
     if (h->version != SHARD_VERSION)
@@ -67,7 +60,8 @@ static int check_header(struct shard *s, const struct header *h, const char *key
     if (strncmp(h->key, key, sizeof h->key) != 0)
         return damaged(e, s, "is of other data");
     if ((h->id_bytes != 2 && h->id_bytes != 4) || h->vocab < 1 || h->vocab > INT32_MAX ||
-        h->shape >= RENDER_SHAPES || h->counts.documents > h->counts.tokens)
+        h->shape >= RENDER_SHAPES || h->counts.documents > h->counts.tokens ||
+        h->counts.untrained > h->counts.documents || h->counts.end_trained > h->counts.documents)
         return damaged(e, s, "has a header that makes no sense");
     if (!sizes_of(h->counts.tokens, h->counts.documents, h->id_bytes, &sizes) ||
         sizes.total != s->bytes)
@@ -124,7 +118,7 @@ static int check_contents(const struct shard *s, struct err *e) {
         return damaged(e, s, "it has ids outside its vocabulary");
     for (uint64_t i = 0; i < words; i++)
         trained += (uint64_t)__builtin_popcountll(s->trained[i]);
-    if (trained != s->counts.trained)
+    if (trained != s->counts.trained || (n % 64 != 0 && s->trained[words - 1] >> n % 64 != 0))
         return damaged(e, s, "its trained tokens are not as many as its header says");
     return 0;
 }

@@ -95,6 +95,7 @@ static int call_date(struct value_heap *h, const struct ops_arguments *a, struct
         return err_set(h->e, ERR_FORMAT, "strftime_now: a format is expected");
     for (size_t i = 0; i < v->s->n; i++) {
         char text[32] = {v->s->bytes[i], '\0'};
+        const uint32_t origin = marked_span_at(v->s, i).origin;
         char letter = i + 1 < v->s->n ? v->s->bytes[i + 1] : '\0';
         if (text[0] == '%') {
             i++;
@@ -109,7 +110,7 @@ static int call_date(struct value_heap *h, const struct ops_arguments *a, struct
             else
                 return err_set(h->e, ERR_FORMAT, "strftime_now: %%%c is not understood", letter);
         }
-        TRY(marked_add_bytes(h, &b, text, strlen(text), ORIGIN_TEMPLATE));
+        TRY(marked_add_bytes(h, &b, text, strlen(text), origin));
     }
     return marked_finish(h, &b, out);
 }

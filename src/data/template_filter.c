@@ -49,11 +49,18 @@ static enum test find_test(const char *name, size_t n) {
     return TEST_COUNT;
 }
 
+static bool takes_argument(enum test t) {
+    return t == TEST_SAME || t == TEST_EQUAL || t == TEST_EQ || t == TEST_SYMBOL || t == TEST_NE ||
+           t == TEST_IN || t == TEST_DIVISIBLE || t == TEST_COUNT;
+}
+
 static int test_number(struct value_heap *h, enum test t, const struct value *v,
                        const struct value *by, bool *out) {
-    int64_t divisor = t == TEST_DIVISIBLE && by != NULL && by->type == VALUE_INT ? by->i : 2;
-    if (v->type != VALUE_INT || divisor == 0)
+    if (v->type != VALUE_INT)
         return err_set(h->e, ERR_FORMAT, "%s is asked whether it is even", value_type_name(v));
+    if (t == TEST_DIVISIBLE && (by == NULL || by->type != VALUE_INT || by->i == 0))
+        return err_set(h->e, ERR_FORMAT, "divisibleby needs a whole number that is not 0");
+    int64_t divisor = t == TEST_DIVISIBLE ? by->i : 2;
     *out = divisor == -1 || (v->i % divisor == 0) == (t != TEST_ODD);
     return 0;
 }
@@ -63,6 +70,7 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
     const struct value *other = ops_argument(args, 0, NULL);
     enum test t = find_test(name, n);
     bool sized = v->type == VALUE_LIST || v->type == VALUE_DICT || v->type == VALUE_STRING;
+    TRY(ops_check_arguments(h, name, n, args, takes_argument(t) ? 1 : 0, ""));
     switch (t) {
     case TEST_DEFINED:
     case TEST_UNDEFINED:
@@ -78,8 +86,6 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
         *out = v->type == VALUE_DICT;
         return 0;
     case TEST_ITERABLE:
-        *out = sized || v->type == VALUE_UNDEFINED;
-        return 0;
     case TEST_SEQUENCE:
         *out = sized || v->type == VALUE_UNDEFINED;
         return 0;
@@ -111,6 +117,11 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
                        (int)(n < 40 ? n : 40), name, t == TEST_COUNT ? "" : " without an argument");
     if (t == TEST_IN)
         return ops_contains(h, other, v, out);
+    if (t == TEST_SAME && v->type == other->type &&
+        (v->type == VALUE_LIST || v->type == VALUE_DICT)) {
+        *out = v->type == VALUE_LIST ? v->list == other->list : v->dict == other->dict;
+        return 0;
+    }
     TRY(ops_equal(h, v, other, out));
     if (t == TEST_SAME) // of values that are one by nature: true, false, none, small numbers
         *out = *out && v->type == other->type;
@@ -157,7 +168,10 @@ static int filter_lower(struct value_heap *h, const struct value *v,
 }
 static int filter_title(struct value_heap *h, const struct value *v,
                         const struct ops_arguments *args, struct value *out) {
-    return string_filter(h, "title", v, args, out);
+    (void)args;
+    const struct marked *s;
+    TRY(as_text(h, v, &s));
+    return ops_change_case(h, s, 'T', out);
 }
 static int filter_capitalize(struct value_heap *h, const struct value *v,
                              const struct ops_arguments *args, struct value *out) {
@@ -185,20 +199,21 @@ static int filter_length(struct value_heap *h, const struct value *v,
     return 0;
 }
 
+// The arguments are those that transformers gives the filter, in its order; Jinja's own has others.
 static int filter_tojson(struct value_heap *h, const struct value *v,
                          const struct ops_arguments *args, struct value *out) {
-    const struct value *indent = ops_argument(args, 0, "indent");
+    static const char *const others[] = {"ensure_ascii", NULL, "separators", "sort_keys"};
     struct marked_builder b = {0};
-    for (size_t i = 0; i < args->n; i++) {
-        struct marked name = {.bytes = args->names[i], .n = args->name_bytes[i]};
-        bool known = args->names[i] == NULL || marked_equals(&name, "indent") ||
-                     ((marked_equals(&name, "ensure_ascii") || marked_equals(&name, "sort_keys")) &&
-                      !ops_truth(&args->items[i]));
-        if (!known)
-            return err_set(h->e, ERR_FORMAT, "tojson with %.*s is not understood", (int)name.n,
-                           name.bytes);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const struct value *given = others[i] != NULL ? ops_argument(args, i, others[i]) : NULL;
+        if (given != NULL && ops_truth(given))
+            return err_set(h->e, ERR_FORMAT, "tojson with %s is not understood", others[i]);
     }
-    bool given = indent != NULL && indent->type == VALUE_INT;
+    const struct value *indent = ops_argument(args, 1, "indent");
+    bool given = indent != NULL && indent->type != VALUE_NONE;
+    if (given && indent->type != VALUE_INT)
+        return err_set(h->e, ERR_FORMAT, "tojson with an indent that is %s",
+                       value_type_name(indent));
     if (given && (indent->i < 0 || indent->i > 16))
         return err_set(h->e, ERR_FORMAT, "tojson with an indent of %lld", (long long)indent->i);
     TRY(value_write_json(h, v, given ? (int)indent->i : -1, &b));
@@ -307,8 +322,8 @@ static int compare_names(const struct marked *a, const struct marked *b) {
 
 static int filter_dictsort(struct value_heap *h, const struct value *v,
                            const struct ops_arguments *args, struct value *out) {
-    if (args->n > 0 || v->type != VALUE_DICT)
-        return err_set(h->e, ERR_FORMAT, "dictsort with arguments, or of %s", value_type_name(v));
+    if (v->type != VALUE_DICT)
+        return err_set(h->e, ERR_FORMAT, "dictsort of %s", value_type_name(v));
     TRY(ops_method(h, v, "items", 5, args, out));
     struct value *items = out->list->items;
     for (size_t i = 1; i < out->list->n; i++) // few members: insertion keeps equal names in order
@@ -349,6 +364,25 @@ static int name_argument(struct value_heap *h, const struct value *v, const stru
     return 0;
 }
 
+// "a.b.0": the member a, of it b, of it the first element, as Jinja's filters read such names.
+static int attribute_path(struct value_heap *h, const struct value *of, const struct marked *path,
+                          struct value *out) {
+    *out = *of;
+    for (size_t at = 0, n; at <= path->n; at += n + 1) {
+        const char *part = path->bytes + at, *dot = memchr(part, '.', path->n - at);
+        n = dot != NULL ? (size_t)(dot - part) : path->n - at;
+        struct value from = *out, which = value_int(0);
+        size_t digits = 0;
+        for (; digits < n && part[digits] >= '0' && part[digits] <= '9'; digits++)
+            which.i = which.i < INT32_MAX ? 10 * which.i + (part[digits] - '0') : which.i;
+        if (n > 0 && digits == n)
+            TRY(ops_index(h, &from, &which, out));
+        else
+            TRY(ops_attribute(h, &from, part, n, out));
+    }
+    return 0;
+}
+
 // select, reject, selectattr, rejectattr: elements (whose attribute) pass a test, or are true.
 static int choose(struct value_heap *h, const struct value *v, const struct ops_arguments *args,
                   bool attribute, bool keep, struct value *out) {
@@ -367,7 +401,7 @@ static int choose(struct value_heap *h, const struct value *v, const struct ops_
         part = list.list->items[i];
         if (attribute) {
             TRY(name_argument(h, ops_argument(args, 0, NULL), &name));
-            TRY(ops_attribute(h, &part, name->bytes, name->n, &part));
+            TRY(attribute_path(h, &list.list->items[i], name, &part));
         }
         bool yes = ops_truth(&part);
         if (by != NULL) {
@@ -404,13 +438,11 @@ static int filter_map(struct value_heap *h, const struct value *v, const struct 
     struct value list, part;
     struct ops_arguments rest = {0};
     TRY(name_argument(h, attribute != NULL ? attribute : ops_argument(args, 0, NULL), &name));
-    if (args->n != 1)
-        return err_set(h->e, ERR_FORMAT, "map with these arguments is not understood");
     TRY(ops_elements(h, v, &list));
     TRY(value_list_new(h, out));
     for (size_t i = 0; i < list.list->n; i++) {
         if (attribute != NULL)
-            TRY(ops_attribute(h, &list.list->items[i], name->bytes, name->n, &part));
+            TRY(attribute_path(h, &list.list->items[i], name, &part));
         else if (marked_equals(name, "map"))
             return err_set(h->e, ERR_FORMAT, "map of map is not understood");
         else
@@ -420,53 +452,58 @@ static int filter_map(struct value_heap *h, const struct value *v, const struct 
     return 0;
 }
 
-static filter_fn *find_filter(const char *name, size_t n) {
-    static const struct {
-        const char *name;
-        filter_fn *fn;
-    } filters[] = {
-        {"trim", filter_trim},
-        {"upper", filter_upper},
-        {"lower", filter_lower},
-        {"title", filter_title},
-        {"capitalize", filter_capitalize},
-        {"replace", filter_replace},
-        {"string", filter_string},
-        {"length", filter_length},
-        {"count", filter_length},
-        {"tojson", filter_tojson},
-        {"default", filter_default},
-        {"d", filter_default},
-        {"list", filter_list},
-        {"first", filter_first},
-        {"last", filter_last},
-        {"reverse", filter_reverse},
-        {"join", filter_join},
-        {"items", filter_items},
-        {"int", filter_int},
-        {"float", filter_float},
-        {"dictsort", filter_dictsort},
-        {"abs", filter_abs},
-        {"safe", filter_same},
-        {"select", filter_select},
-        {"reject", filter_reject},
-        {"selectattr", filter_selectattr},
-        {"rejectattr", filter_rejectattr},
-        {"map", filter_map},
+struct filter {
+    const char *name;
+    filter_fn *fn;
+    size_t most; // arguments by position
+    const char *names;
+};
+
+static const struct filter *find_filter(const char *name, size_t n) {
+    static const struct filter filters[] = {
+        {"trim", filter_trim, 1, "chars"},
+        {"upper", filter_upper, 0, ""},
+        {"lower", filter_lower, 0, ""},
+        {"title", filter_title, 0, ""},
+        {"capitalize", filter_capitalize, 0, ""},
+        {"replace", filter_replace, 3, "old new count"},
+        {"string", filter_string, 0, ""},
+        {"length", filter_length, 0, ""},
+        {"count", filter_length, 0, ""},
+        {"tojson", filter_tojson, 4, "ensure_ascii indent separators sort_keys"},
+        {"default", filter_default, 2, "default_value boolean"},
+        {"d", filter_default, 2, "default_value boolean"},
+        {"list", filter_list, 0, ""},
+        {"first", filter_first, 0, ""},
+        {"last", filter_last, 0, ""},
+        {"reverse", filter_reverse, 0, ""},
+        {"join", filter_join, 2, "d attribute"},
+        {"items", filter_items, 0, ""},
+        {"int", filter_int, 2, "default base"}, // for what is no number
+        {"float", filter_float, 1, "default"},
+        {"dictsort", filter_dictsort, 0, ""},
+        {"abs", filter_abs, 0, ""},
+        {"safe", filter_same, 0, ""},
+        {"select", filter_select, 2, ""},
+        {"reject", filter_reject, 2, ""},
+        {"selectattr", filter_selectattr, 3, ""},
+        {"rejectattr", filter_rejectattr, 3, ""},
+        {"map", filter_map, 1, "attribute"},
     };
     struct marked wanted = {.bytes = name, .n = n};
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
         if (marked_equals(&wanted, filters[i].name))
-            return filters[i].fn;
+            return &filters[i];
     return NULL;
 }
 
 int ops_filter(struct value_heap *h, const char *name, size_t n, const struct value *v,
                const struct ops_arguments *args, struct value *out) {
-    filter_fn *fn = find_filter(name, n);
+    const struct filter *f = find_filter(name, n);
     TRY(value_spend(h, 1));
-    if (fn == NULL)
+    if (f == NULL)
         return err_set(h->e, ERR_FORMAT, "the filter %.*s is not understood",
                        (int)(n < 40 ? n : 40), name);
-    return fn(h, v, args, out);
+    TRY(ops_check_arguments(h, name, n, args, f->most, f->names));
+    return f->fn(h, v, args, out);
 }

@@ -94,6 +94,8 @@ int ops_order(struct value_heap *h, const struct value *a, const struct value *b
                        value_type_name(b));
     double x = number_of(a), y = number_of(b);
     *out = (x > y) - (x < y);
+    if (a->type == VALUE_INT && b->type == VALUE_INT) // doubles do not tell all of them apart
+        *out = (a->i > b->i) - (a->i < b->i);
     return 0;
 }
 
@@ -237,6 +239,8 @@ int ops_slice(struct value_heap *h, const struct value *of, const struct value *
     if (of->type != VALUE_LIST && of->type != VALUE_STRING)
         return err_set(h->e, ERR_FORMAT, "%s cannot be sliced", value_type_name(of));
     int64_t by = 1, begin, end;
+    if (step != NULL && step->type != VALUE_INT && step->type != VALUE_NONE)
+        return err_set(h->e, ERR_FORMAT, "a slice with steps of %s", value_type_name(step));
     if (step != NULL && step->type == VALUE_INT)
         by = step->i;
     if (by == 0 || by > INT32_MAX || by < -INT32_MAX)
@@ -296,13 +300,17 @@ int ops_method(struct value_heap *h, const struct value *of, const char *name, s
     if (of->type == VALUE_STRING)
         return ops_string_method(h, of->s, name, n, args, out);
     if (of->type == VALUE_DICT) {
-        if (marked_equals(&method, "items") || marked_equals(&method, "keys") ||
-            marked_equals(&method, "values"))
+        bool get = marked_equals(&method, "get"), parts = marked_equals(&method, "items") ||
+                                                          marked_equals(&method, "keys") ||
+                                                          marked_equals(&method, "values");
+        if (get || parts)
+            TRY(ops_check_arguments(h, name, n, args, get ? 2 : 0, ""));
+        if (parts)
             return pairs_of(h, of->dict, name[0] != 'v', name[0] != 'k', out);
         const struct value *key = ops_argument(args, 0, NULL), *otherwise;
-        if (marked_equals(&method, "get") && key != NULL && key->type == VALUE_STRING) {
+        if (get && key != NULL && key->type == VALUE_STRING) {
             const struct value *found = value_dict_get(of->dict, key->s->bytes, key->s->n);
-            otherwise = ops_argument(args, 1, "default");
+            otherwise = ops_argument(args, 1, NULL);
             *out = found != NULL ? *found : otherwise != NULL ? *otherwise : value_none();
             return value_spend(h, 1 + of->dict->n);
         }

@@ -17,6 +17,10 @@ struct ops_arguments {
 };
 // The argument at a position or of a name; NULL: not given.
 const struct value *ops_argument(const struct ops_arguments *a, size_t position, const char *name);
+// ERR_FORMAT for what would be ignored: more arguments than `most` by position, a name that is not among
+// `names` (in the order of positions, with one blank between two), an argument given both ways.
+int ops_check_arguments(struct value_heap *h, const char *what, size_t n,
+                        const struct ops_arguments *a, size_t most, const char *names);
 
 bool ops_truth(const struct value *v);
 int ops_equal(struct value_heap *h, const struct value *a, const struct value *b, bool *out);
@@ -40,6 +44,8 @@ int ops_method(struct value_heap *h, const struct value *of, const char *name, s
                const struct ops_arguments *args, struct value *out);
 int ops_string_method(struct value_heap *h, const struct marked *s, const char *name, size_t n,
                       const struct ops_arguments *args, struct value *out);
+// 'u'pper, 'l'ower, 'c'apitalize, 't'itle as Python has them, 'T': title as Jinja's filter has it.
+int ops_change_case(struct value_heap *h, const struct marked *s, char how, struct value *out);
 int ops_filter(struct value_heap *h, const char *name, size_t n, const struct value *v,
                const struct ops_arguments *args, struct value *out);
 int ops_test(struct value_heap *h, const char *name, size_t n, const struct value *v,

@@ -25,11 +25,9 @@ size_t ops_byte_of_character(const struct marked *s, size_t character) {
     return at < s->n ? at : s->n;
 }
 
-// Bytes of the character at p when str.strip() takes it for a blank, else 0.
+// Bytes of the character at p when str.strip() takes it for a blank, else 0. left > 0.
 static size_t python_space(const char *p, size_t left) {
     const unsigned char *u = (const unsigned char *)p;
-    if (left == 0)
-        return 0;
     if (u[0] == ' ' || (u[0] >= 9 && u[0] <= 13) || (u[0] >= 0x1C && u[0] <= 0x1F))
         return 1;
     if (u[0] == 0xC2 && left >= 2 && (u[1] == 0x85 || u[1] == 0xA0))
@@ -46,8 +44,8 @@ static size_t python_space(const char *p, size_t left) {
 static size_t in_set(const struct marked *set, const char *p, size_t left) {
     if (set == NULL)
         return python_space(p, left);
-    size_t n = left > 0 ? character_bytes((unsigned char)*p) : 0;
-    for (size_t i = 0; i < set->n && n > 0; i += character_bytes((unsigned char)set->bytes[i]))
+    size_t n = character_bytes((unsigned char)*p);
+    for (size_t i = 0; i < set->n; i += character_bytes((unsigned char)set->bytes[i]))
         if (character_bytes((unsigned char)set->bytes[i]) == n && n <= left &&
             memcmp(set->bytes + i, p, n) == 0)
             return n;
@@ -65,9 +63,32 @@ const struct value *ops_argument(const struct ops_arguments *a, size_t position,
     return NULL;
 }
 
+// Index of a name in a list with blanks between; SIZE_MAX when it is not there.
+static size_t name_index(const char *names, const char *name, size_t n) {
+    for (size_t i = 0; *names != '\0'; i++) {
+        size_t m = strcspn(names, " ");
+        if (m == n && memcmp(names, name, n) == 0)
+            return i;
+        names += m + (names[m] == ' ');
+    }
+    return SIZE_MAX;
+}
+
+int ops_check_arguments(struct value_heap *h, const char *what, size_t n,
+                        const struct ops_arguments *a, size_t most, const char *names) {
+    bool good = a->n_positional <= most;
+    for (size_t i = a->n_positional; i < a->n && good; i++) {
+        size_t position = name_index(names, a->names[i], a->name_bytes[i]);
+        good = position != SIZE_MAX && position >= a->n_positional;
+    }
+    return good ? 0
+                : err_set(h->e, ERR_FORMAT, "%.*s with these arguments is not understood",
+                          (int)(n < 40 ? n : 40), what);
+}
+
 static int need_text(struct value_heap *h, const struct ops_arguments *a, size_t position,
-                     const struct marked **out) {
-    const struct value *v = ops_argument(a, position, NULL);
+                     const char *name, const struct marked **out) {
+    const struct value *v = ops_argument(a, position, name);
     *out = NULL;
     if (v == NULL || v->type != VALUE_STRING)
         return err_set(h->e, ERR_FORMAT, "a string is expected as argument %zu", position + 1);
@@ -137,12 +158,8 @@ static int split_blanks(struct value_heap *h, const struct marked *s, size_t mos
         if (at == s->n)
             return 0;
         size_t begin = at;
-        if (most-- == 0) {
-            struct value rest;
-            TRY(value_slice(h, s, begin, s->n, &rest));
-            TRY(strip(h, rest.s, NULL, false, true, &rest));
-            return value_list_add(h, l, rest);
-        }
+        if (most-- == 0) // the rest is one piece, with the blanks at its end
+            return add_slice(h, l, s, begin, s->n);
         while (at < s->n && python_space(s->bytes + at, s->n - at) == 0)
             at += character_bytes((unsigned char)s->bytes[at]);
         TRY(add_slice(h, l, s, begin, at));
@@ -168,15 +185,28 @@ static int split(struct value_heap *h, const struct marked *s, const struct mark
     return add_slice(h, out->list, s, at, s->n);
 }
 
-static int split_lines(struct value_heap *h, const struct marked *s, struct value *out) {
+// Bytes of the line end at p, as str.splitlines() knows them: more than \n and \r. left > 0.
+static size_t line_end(const char *p, size_t left) {
+    const unsigned char *u = (const unsigned char *)p;
+    if (left >= 2 && u[0] == '\r' && u[1] == '\n')
+        return 2;
+    if ((u[0] >= '\n' && u[0] <= '\r') || (u[0] >= 0x1C && u[0] <= 0x1E))
+        return 1;
+    if (left >= 2 && u[0] == 0xC2 && u[1] == 0x85)
+        return 2;
+    return left >= 3 && u[0] == 0xE2 && u[1] == 0x80 && (u[2] == 0xA8 || u[2] == 0xA9) ? 3 : 0;
+}
+
+static int split_lines(struct value_heap *h, const struct marked *s, bool keep_ends,
+                       struct value *out) {
     TRY(value_list_new(h, out));
+    TRY(value_spend(h, 1 + s->n / 64));
     for (size_t begin = 0; begin < s->n;) {
-        size_t end = begin;
-        while (end < s->n && s->bytes[end] != '\n' && s->bytes[end] != '\r')
+        size_t end = begin, n = 0;
+        while (end < s->n && (n = line_end(s->bytes + end, s->n - end)) == 0)
             end++;
-        TRY(add_slice(h, out->list, s, begin, end));
-        bool pair = end + 1 < s->n && s->bytes[end] == '\r' && s->bytes[end + 1] == '\n';
-        begin = end + (pair ? 2 : 1);
+        TRY(add_slice(h, out->list, s, begin, keep_ends ? end + n : end));
+        begin = end + n;
     }
     return 0;
 }
@@ -203,8 +233,8 @@ static int replace(struct value_heap *h, const struct marked *s, const struct ma
     return marked_finish(h, &b, out);
 }
 
-// upper, lower, title, capitalize. Beyond ASCII the tables of Unicode would be needed: refused.
-static int change_case(struct value_heap *h, const struct marked *s, char how, struct value *out) {
+// Beyond ASCII the tables of Unicode would be needed: refused.
+int ops_change_case(struct value_heap *h, const struct marked *s, char how, struct value *out) {
     struct marked_builder b = {0};
     TRY(marked_add(h, &b, s));
     bool inside = false;
@@ -213,10 +243,13 @@ static int change_case(struct value_heap *h, const struct marked *s, char how, s
         if ((unsigned char)c >= 0x80)
             return err_set(h->e, ERR_FORMAT, "changes the case of text that is not ASCII");
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        bool raise = how == 'u' || (how == 't' && !inside) || (how == 'c' && i == 0);
+        bool raise =
+            how == 'u' || ((how == 't' || how == 'T') && !inside) || (how == 'c' && i == 0);
         if (letter)
             b.bytes[i] = (char)(raise ? c & ~0x20 : c | 0x20);
-        inside = letter;
+        // For Jinja a word begins behind a blank, a dash or a bracket; for Python behind any sign.
+        inside =
+            how == 'T' ? python_space(&c, 1) == 0 && (c == '\0' || !strchr("-({[<", c)) : letter;
     }
     return marked_finish(h, &b, out);
 }
@@ -237,7 +270,7 @@ static int affix(struct value_heap *h, const struct marked *s, const struct ops_
         return 0;
     }
     const struct marked *text;
-    TRY(need_text(h, args, 0, &text));
+    TRY(need_text(h, args, 0, NULL, &text));
     *out = value_bool(has_affix(s, text, at_end));
     return 0;
 }
@@ -245,7 +278,7 @@ static int affix(struct value_heap *h, const struct marked *s, const struct ops_
 static int remove_affix(struct value_heap *h, const struct marked *s,
                         const struct ops_arguments *args, bool at_end, struct value *out) {
     const struct marked *text;
-    TRY(need_text(h, args, 0, &text));
+    TRY(need_text(h, args, 0, NULL, &text));
     size_t n = has_affix(s, text, at_end) ? text->n : 0;
     return value_slice(h, s, at_end ? 0 : n, at_end ? s->n - n : s->n, out);
 }
@@ -253,7 +286,7 @@ static int remove_affix(struct value_heap *h, const struct marked *s,
 static int find(struct value_heap *h, const struct marked *s, const struct ops_arguments *args,
                 bool count, struct value *out) {
     const struct marked *text;
-    TRY(need_text(h, args, 0, &text));
+    TRY(need_text(h, args, 0, NULL, &text));
     TRY(value_spend(h, 1 + s->n / 64));
     if (text->n == 0)
         return err_set(h->e, ERR_FORMAT, "looks for an empty string");
@@ -285,13 +318,55 @@ static int join(struct value_heap *h, const struct marked *separator,
 }
 
 static int is_kind(struct value_heap *h, const struct marked *s, bool digits, struct value *out) {
-    bool all = s->n > 0;
+    bool all = s->n > 0, ascii = true;
     TRY(value_spend(h, 1 + s->n / 64));
-    for (size_t i = 0; i < s->n && all; i++)
-        all = digits ? s->bytes[i] >= '0' && s->bytes[i] <= '9'
-                     : python_space(s->bytes + i, s->n - i) > 0;
+    for (size_t i = 0, n; i < s->n && all; i += n) {
+        unsigned char c = (unsigned char)s->bytes[i];
+        n = character_bytes(c);
+        ascii = ascii && c < 0x80;
+        all =
+            digits ? c >= 0x80 || (c >= '0' && c <= '9') : python_space(s->bytes + i, s->n - i) > 0;
+    }
+    if (digits && all && !ascii) // other scripts have digits too, which only a table knows
+        return err_set(h->e, ERR_FORMAT, "isdigit of text that is not ASCII");
     *out = value_bool(all);
     return 0;
+}
+
+// What may be given to a method, by position and by name.
+static int check_method(struct value_heap *h, const struct marked *method,
+                        const struct ops_arguments *args) {
+    static const struct {
+        const char *name;
+        size_t most;
+        const char *names;
+    } known[] = {
+        {"strip", 1, "chars"},
+        {"lstrip", 1, "chars"},
+        {"rstrip", 1, "chars"},
+        {"split", 2, "sep maxsplit"},
+        {"replace", 3, "old new count"},
+        {"startswith", 1, ""},
+        {"endswith", 1, ""},
+        {"removeprefix", 1, ""},
+        {"removesuffix", 1, ""},
+        {"upper", 0, ""},
+        {"lower", 0, ""},
+        {"title", 0, ""},
+        {"capitalize", 0, ""},
+        {"splitlines", 1, "keepends"},
+        {"find", 1, ""},
+        {"count", 1, ""},
+        {"join", 1, ""},
+        {"isdigit", 0, ""},
+        {"isspace", 0, ""},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (marked_equals(method, known[i].name))
+            return ops_check_arguments(h, method->bytes, method->n, args, known[i].most,
+                                       known[i].names);
+    return err_set(h->e, ERR_FORMAT, "the method %.*s of a string is not understood",
+                   (int)(method->n < 40 ? method->n : 40), method->bytes);
 }
 
 int ops_string_method(struct value_heap *h, const struct marked *s, const char *name, size_t n,
@@ -299,6 +374,7 @@ int ops_string_method(struct value_heap *h, const struct marked *s, const char *
     const struct marked *text, *other;
     size_t count;
     struct marked method = {.bytes = name, .n = n};
+    TRY(check_method(h, &method, args));
 #define IS(spelling) marked_equals(&method, spelling)
     if (IS("strip") || IS("lstrip") || IS("rstrip")) {
         TRY(optional_text(h, args, 0, "chars", &text));
@@ -310,8 +386,8 @@ int ops_string_method(struct value_heap *h, const struct marked *s, const char *
         return split(h, s, text, count, out);
     }
     if (IS("replace")) {
-        TRY(need_text(h, args, 0, &text));
-        TRY(need_text(h, args, 1, &other));
+        TRY(need_text(h, args, 0, "old", &text));
+        TRY(need_text(h, args, 1, "new", &other));
         TRY(optional_count(h, args, 2, "count", &count));
         return replace(h, s, text, other, count, out);
     }
@@ -320,16 +396,15 @@ int ops_string_method(struct value_heap *h, const struct marked *s, const char *
     if (IS("removeprefix") || IS("removesuffix"))
         return remove_affix(h, s, args, IS("removesuffix"), out);
     if (IS("upper") || IS("lower") || IS("title") || IS("capitalize"))
-        return change_case(h, s, name[0], out);
-    if (IS("splitlines"))
-        return split_lines(h, s, out);
+        return ops_change_case(h, s, name[0], out);
+    if (IS("splitlines")) {
+        const struct value *keep = ops_argument(args, 0, "keepends");
+        return split_lines(h, s, keep != NULL && ops_truth(keep), out);
+    }
     if (IS("find") || IS("count"))
         return find(h, s, args, IS("count"), out);
     if (IS("join"))
         return join(h, s, args, out);
-    if (IS("isdigit") || IS("isspace"))
-        return is_kind(h, s, IS("isdigit"), out);
+    return is_kind(h, s, IS("isdigit"), out); // or isspace
 #undef IS
-    return err_set(h->e, ERR_FORMAT, "the method %.*s of a string is not understood",
-                   (int)(n < 40 ? n : 40), name);
 }

@@ -39,9 +39,7 @@ static int make_room(struct value_heap *h, void *array, size_t n, size_t *capaci
     if (n < *capacity)
         return 0;
     void **items = array;
-    size_t wider = *capacity ? 2 * *capacity : least;
-    if (wider > SIZE_MAX / element_bytes / 2)
-        return err_set(h->e, ERR_MEMORY, "no memory to render a record");
+    size_t wider = *capacity ? 2 * *capacity : least; // a region holds no more than SIZE_MAX / 2
     void *moved = value_alloc(h, wider * element_bytes);
     if (moved == NULL)
         return out_of_memory(h);
@@ -185,8 +183,7 @@ int value_slice(struct value_heap *h, const struct marked *s, size_t begin, size
 static int grow_bytes(struct value_heap *h, struct marked_builder *b, size_t more) {
     if (more <= b->capacity - b->n)
         return 0;
-    if (more > SIZE_MAX / 4 || b->n > SIZE_MAX / 4)
-        return err_set(h->e, ERR_MEMORY, "no memory to render a record");
+    // Both are in memory: their sum is far from SIZE_MAX.
     size_t wider = 2 * b->capacity > b->n + more ? 2 * b->capacity : b->n + more;
     char *moved = value_alloc(h, wider < 64 ? 64 : wider);
     if (moved == NULL)
@@ -428,8 +425,11 @@ static int write_json(struct value_heap *h, const struct value *v, int indent, i
         return put(h, out, "null");
     case VALUE_BOOL:
         return put(h, out, v->b ? "true" : "false");
-    case VALUE_INT:
     case VALUE_FLOAT:
+        if (!isfinite(v->f)) // as Python spells what JSON does not have
+            return put(h, out, isnan(v->f) ? "NaN" : v->f > 0 ? "Infinity" : "-Infinity");
+        return write_number(h, v, out);
+    case VALUE_INT:
         return write_number(h, v, out);
     case VALUE_STRING:
         return write_quoted(h, v->s, out);

@@ -298,6 +298,7 @@ static void test_workers_block_signals(void **state) {
     dataset_close(d);
 }
 
+// Shown, not judged: how fast a machine is says nothing about the code.
 static double speed(const char *paths, int prefetch, int workers) {
     struct dataset *d = dataset_of(paths, 256, 0);
     struct mem *m = mem_of();
@@ -317,6 +318,7 @@ static double speed(const char *paths, int prefetch, int workers) {
             tokens += (uint64_t)b.tokens_count;
             loader_release(l);
         }
+        assert_int_equal(tokens, 100 * 4 * 8 * 256); // every round is as much work as the others
         double rate = (double)tokens / 1e6 / (1e-9 * (double)(clock_ns() - begin));
         best = rate > best ? rate : best;
     }
@@ -335,9 +337,6 @@ static void test_speed(void **state) {
     double inside = speed(NULL, 0, 1), ahead = speed(NULL, 2, 1), files = speed(path, 0, 1);
     print_message("million tokens/s: corpus %.0f in one thread, %.0f through a worker; text %.0f\n",
                   inside, ahead, files);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    assert_true(inside > 20 && files > 20);
-#endif
 }
 
 int main(void) {

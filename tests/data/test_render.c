@@ -349,7 +349,32 @@ static void test_strips(void **state) {
     bench_open(&b, (struct render_options){.model_dir = b.folder->path, .chat_template = "chatml"});
     expect_line(&b, RENDER_MESSAGES, short_chat,
                 "[<|im_start|>]user\nHi[<|im_end|>][<|im_start|>]assistant\n{Hello![<|im_end|>]}");
+    // Every kind of blank on either side: the ids are those that the tokenizer itself gives the text.
+#define BETWEEN                                                                                    \
+    "<|im_end|> \xc2\xa0\xe2\x80\x83\xe3\x80\x80x \xe1\x9a\x80\xe2\x80\xa8\xe2\x81\x9f<|end|> "    \
+    "y\xc3\xa9 "                                                                                   \
+    "<|end|>\xe3\x81\x82<|user|>\xe2\x80\xaf\xc2\x85[MASK]z\xe3\x81\x82<|end|>  <|user|> \n "      \
+    "<|end|>"
+    static const char source[] =
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" BETWEEN "{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    static const char text[] =
+        "<|im_start|>user\nHi" BETWEEN "<|im_start|>assistant\nHello!" BETWEEN;
+    bench_open(&b, (struct render_options){.model_dir = b.folder->path,
+                                           .chat_template = folder_file(b.folder, "blanks.jinja",
+                                                                        source, strlen(source))});
+    if (bench_line(&b, RENDER_MESSAGES, short_chat) != 0)
+        fail_msg("%s", b.e.text);
+    struct tokenizer_encoder *c;
+    struct token_list own = {0};
+    assert_int_equal(tokenizer_encoder_open(&c, b.tokenizer, &b.e), 0);
+    assert_int_equal(tokenizer_encode(c, text, strlen(text), TOKENIZER_SPECIAL, &own, &b.e), 0);
+    assert_int_equal(b.out.tokens.n, own.n);
+    assert_memory_equal(b.out.tokens.ids, own.ids, own.n * sizeof *own.ids);
+    token_list_free(&own);
+    tokenizer_encoder_close(c);
     bench_end(&b);
+#undef BETWEEN
 }
 
 // ---------------------------------------------------------------- bad lines

@@ -31,7 +31,8 @@ static const char *const special_spellings[] = {"<|endoftext|>",
                                                 "</s>",
                                                 "<\xEF\xBD\x9CUser\xEF\xBD\x9C>",
                                                 "<\xEF\xBD\x9C"
-                                                "Assistant\xEF\xBD\x9C>"};
+                                                "Assistant\xEF\xBD\x9C>",
+                                                "[MASK]"};
 enum { SPECIALS = sizeof special_spellings / sizeof *special_spellings };
 
 static inline int put_utf8(char *out, unsigned c) {
@@ -41,16 +42,18 @@ static inline int put_utf8(char *out, unsigned c) {
 }
 
 // Byte b is token b, spelt as byte-level tokenizers spell it: itself where it prints, else a letter
-// from U+0100 on. `rstrip` gives <|im_end|> that property.
-static inline const char *write_tokenizer(struct folder *f, bool rstrip, const char *post) {
+// from U+0100 on. With `strips`
+// <|im_end|> takes the blanks behind it along, <|end|> those before it, <|user|> both.
+static inline const char *write_tokenizer(struct folder *f, bool strips, const char *post) {
     static char text[32768];
     int n = sprintf(text, "{\"version\":\"1.0\",\"added_tokens\":[");
     for (int i = 0; i < SPECIALS; i++)
         n += sprintf(text + n,
-                     "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
+                     "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":%s,"
                      "\"rstrip\":%s,\"normalized\":false,\"special\":true}",
                      i ? "," : "", 256 + i, special_spellings[i],
-                     rstrip && i == 2 ? "true" : "false");
+                     strips && (i == 7 || i == 9) ? "true" : "false",
+                     strips && (i == 2 || i == 7) ? "true" : "false");
     n += sprintf(text + n,
                  "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
                  "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"

@@ -1,57 +1,11 @@
 // test_render_template.c - the language of chat templates: what it means, what it refuses, where text
 // came from, and that a hostile template ends soon.
-#include "data/template.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-enum { LIMIT_BYTES = 32 << 20, LIMIT_STEPS = 2000000 };
-
-// Variables of every test, as JSON.
-static const char variables[] =
-    "{\"s\":\"  H\\u00e9llo w\\u00f6rld\\n "
-    "\",\"t\":\"a,b,,c\",\"n\":7,\"f\":2.5,\"l\":[1,2,3,\"x\"],"
-    "\"d\":{\"a\":1,\"b\":{\"c\":[1,2]},\"e\":\"\\\"q\\\"\\n\"},\"e\":\"\",\"z\":null,\"y\":true,"
-    "\"m\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":\"yo\","
-    "\"k\":1}]}";
-
-struct run {
-    struct region region;
-    struct template *t;
-    struct template_output out;
-    struct err e;
-};
-
-static int run(struct run *r, const char *source, size_t bytes) {
-    memset(r, 0, sizeof *r);
-    struct value_heap h = {
-        .region = &r->region, .limit_bytes = LIMIT_BYTES, .steps = LIMIT_STEPS, .e = &r->e};
-    struct json_reader j;
-    struct value all;
-    struct template_variable v[16];
-    json_reader_init(&j, "variables", variables, strlen(variables), &r->region, &r->e);
-    assert_int_equal(value_read_json(&h, &j, ORIGIN_RECORD, &all), 0);
-    for (size_t i = 0; i < all.dict->n; i++)
-        v[i] = (struct template_variable){all.dict->pairs[i].key->bytes, all.dict->pairs[i].value};
-    int rc = template_open(&r->t, "test", source, bytes, &r->e);
-    return rc != 0 ? rc : template_render(r->t, v, all.dict->n, &h, &r->out);
-}
-static void done(struct run *r) {
-    template_close(r->t);
-    region_free(&r->region);
-}
+#include "test_template_fixture.h"
 
 // What Jinja 3.1, set up as transformers sets it up, prints for the same.
 static void test_meaning(void **state) {
     (void)state;
-    static const struct {
-        const char *source, *expected;
-    } cases[] = {
+    static const struct template_case cases[] = {
         {"{{ s|trim }}|{{ s.strip() }}|{{ s|length }}",
          "H\xc3\xa9llo w\xc3\xb6rld|H\xc3\xa9llo w\xc3\xb6rld|15"},
         {"{{ t.split(',')|join('-') }}|{{ t.split(',', 1)|join('|') }}", "a-b--c|a|b,,c"},
@@ -155,23 +109,12 @@ static void test_meaning(void **state) {
         {"{{ strftime_now is defined }} {{ strftime_now('%d %B %Y, %Y-%m-%d %b') }}",
          "False 26 July 2024, 2024-07-26 Jul"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct run r;
-        if (run(&r, cases[i].source, strlen(cases[i].source)) != 0)
-            fail_msg("%s\n%s", cases[i].source, r.e.text);
-        size_t n = strlen(cases[i].expected);
-        if (r.out.text->n != n || memcmp(r.out.text->bytes, cases[i].expected, n) != 0)
-            fail_msg("%s\nexpected: %s\ngot: %.*s", cases[i].source, cases[i].expected,
-                     (int)r.out.text->n, r.out.text->bytes);
-        done(&r);
-    }
+    expect_texts(cases, sizeof cases / sizeof *cases);
 }
 
 static void test_refused(void **state) {
     (void)state;
-    static const struct {
-        const char *source, *says;
-    } cases[] = {
+    static const struct template_case cases[] = {
         {"{% include 'x' %}", "not understood at \"include\""},
         {"{% raw %}x{% endraw %}", "not understood at \"raw\""},
         {"{% for i in l recursive %}{% endfor %}", "recursive"},
@@ -228,21 +171,13 @@ static void test_refused(void **state) {
          "generation inside generation"},
         {"{{ strftime_now('%H') }}", "%H is not understood"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct run r;
-        int rc = run(&r, cases[i].source, strlen(cases[i].source));
-        if (rc >= 0 || strstr(r.e.text, cases[i].says) == NULL)
-            fail_msg("%s\nexpected: %s\ngot %d: %s", cases[i].source, cases[i].says, rc, r.e.text);
-        done(&r);
-    }
+    expect_refusals(cases, sizeof cases / sizeof *cases);
 }
 
 // Every byte of the record's text keeps its origin, and no other byte has it.
 static void test_origins(void **state) {
     (void)state;
-    static const struct {
-        const char *source, *marked; // text of the record in <>
-    } cases[] = {
+    static const struct template_case cases[] = {
         {"a{{ t }}b", "a<a,b,,c>b"},
         {"{{ 'x' + t + 'y' }}", "x<a,b,,c>y"},
         {"{{ ('x' ~ t ~ 'y')[1:3] }}", "<a,>"},
@@ -260,26 +195,7 @@ static void test_origins(void **state) {
         {"{{ t * 2 }}", "<a,b,,ca,b,,c>"},
         {"{{ 'b' if 'b' in t }}", "b"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct run r;
-        if (run(&r, cases[i].source, strlen(cases[i].source)) != 0)
-            fail_msg("%s\n%s", cases[i].source, r.e.text);
-        char shown[256];
-        size_t n = 0;
-        bool inside = false;
-        for (size_t k = 0; k <= r.out.text->n; k++) {
-            bool record =
-                k < r.out.text->n && marked_span_at(r.out.text, k).origin == ORIGIN_RECORD;
-            if (record != inside)
-                shown[n++] = record ? '<' : '>';
-            inside = record;
-            if (k < r.out.text->n)
-                shown[n++] = r.out.text->bytes[k];
-        }
-        shown[n] = '\0';
-        assert_string_equal(shown, cases[i].marked);
-        done(&r);
-    }
+    expect_origins(cases, sizeof cases / sizeof *cases);
 }
 
 static char *repeated(const char *head, const char *unit, size_t times, const char *tail,

@@ -11,6 +11,7 @@
 #include "data/shard.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -247,6 +248,8 @@ static void test_forged_header(void **state) {
         {24, UINT64_C(1) << 60},
         {32, UINT64_C(1) << 63},
         {16, 1},
+        {48, 41}, // end_trained, of 40 documents
+        {56, 41}, // untrained
     };
     for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
         char *copy = malloc(bytes);
@@ -263,6 +266,114 @@ static void test_forged_header(void **state) {
     }
     shard_close(&a);
     free(whole);
+}
+
+// Contents that no honest writer puts in, under a header that fits them in every hash.
+static void test_forged_contents(void **state) {
+    struct tools *t = *state;
+    static const int32_t ids[] = {1, 2, 3, 70000, 5, 6, 7};
+    static const unsigned char trained[] = {0, 1, 1, 0, 1, 1, 1};
+    char key[HASH_TEXT_BYTES] = "0123456789abcdef0123456789abcdef", *whole;
+    const char *file = folder_path(t->folder, "wide.shard");
+    const struct shard_header_info info = {.key = key, .shape = RENDER_TEXT, .vocab = 70001};
+    struct shard_writer *w;
+    struct shard s;
+    struct err e = {0};
+    assert_int_equal(shard_writer_open(&w, file, NULL), 0);
+    assert_int_equal(shard_writer_put(w, ids, trained, 4, true, NULL), 0);
+    assert_int_equal(shard_writer_end_document(w, true, NULL), 0);
+    assert_int_equal(shard_writer_put(w, ids + 4, trained + 4, 3, true, NULL), 0);
+    assert_int_equal(shard_writer_end_document(w, true, NULL), 0);
+    if (shard_writer_end(w, &info, &s, &e) != 0)
+        fail_msg("%s", e.text);
+    assert_true(s.wide && s.counts.trained == 5 && s.counts.documents == 2);
+    for (uint64_t i = 0; i < 7; i++) {
+        assert_int_equal(shard_id(&s, i), ids[i]);
+        assert_int_equal(shard_is_trained(&s, i), trained[i]);
+    }
+    shard_close(&s);
+    size_t bytes;
+    assert_int_equal(file_read_all(file, 1 << 20, &whole, &bytes, NULL), 0);
+    assert_int_equal(bytes, 256 + 32 + 8 + 24);
+    static const struct {
+        size_t at;
+        uint64_t value;
+        const char *says;
+    } forged[] = {
+        {296, 1, "its documents do not cover its tokens"},
+        {312, 6, "its documents do not cover its tokens"},
+        {304, 0, "its documents are not in order"},
+        {304, 7, "its documents are not in order"},
+        {304, UINT64_MAX, "its documents are not in order"},
+        {256, 70001, "it has ids outside its vocabulary"},
+        {256, UINT32_MAX, "it has ids outside its vocabulary"},
+        {288, 0x77, "its trained tokens are not as many as its header says"},
+        {288, 0xF4,
+         "its trained tokens are not as many as its header says"}, // 5, one behind the last
+    };
+    for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+        char *copy = malloc(bytes), text[HASH_TEXT_BYTES];
+        assert_non_null(copy);
+        memcpy(copy, whole, bytes);
+        memcpy(copy + forged[i].at, &forged[i].value, 8);
+        struct hash *hash = hash_new();
+        hash_add(hash, copy + 256, bytes - 256);
+        hash_text(hash, text);
+        hash_free(hash);
+        memcpy(copy + 112, text, 32);
+        uint64_t sum = hash_u64(copy, 152);
+        memcpy(copy + 152, &sum, 8);
+        assert_int_equal(file_write_atomic(file, copy, bytes, NULL), 0);
+        assert_int_equal(shard_open(&s, file, key, &e), ERR_FORMAT);
+        if (strstr(e.text, forged[i].says) == NULL)
+            fail_msg("expected: %s\ngot: %s", forged[i].says, e.text);
+        free(copy);
+    }
+    free(whole);
+}
+
+// Places where a shard cannot be, and what is left behind there: nothing.
+static void test_places(void **state) {
+    struct tools *t = *state;
+    static const int32_t ids[] = {1, 2};
+    char path[1100], key[HASH_TEXT_BYTES] = "0123456789abcdef0123456789abcdef";
+    const struct shard_header_info info = {.key = key, .shape = RENDER_TEXT, .vocab = 10};
+    struct shard_writer *w;
+    struct shard s;
+    struct err e = {0};
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    assert_int_equal(shard_open(&s, path, key, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "is too long"));
+    assert_int_equal(shard_writer_open(&w, path, &e), ERR_USAGE);
+    assert_null(w);
+    assert_non_null(strstr(e.text, "is too long"));
+    assert_int_equal(shard_open(&s, folder_path(t->folder, "none.shard"), key, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "none.shard: No such file"));
+    assert_int_equal(shard_open(&s, t->folder->path, key, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "no file"));
+    assert_int_equal(shard_writer_open(&w, folder_path(t->folder, "none/x.shard"), &e), ERR_IO);
+    assert_null(w);
+    // A folder has taken the shard's name meanwhile.
+    const char *taken = folder_path(t->folder, "taken");
+    assert_int_equal(mkdir(taken, 0777), 0);
+    assert_int_equal(shard_writer_open(&w, taken, &e), 0);
+    assert_int_equal(shard_writer_put(w, ids, NULL, 2, false, &e), 0);
+    assert_int_equal(shard_writer_end_document(w, true, &e), 0);
+    assert_int_equal(shard_writer_end(w, &info, &s, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "taken"));
+    assert_int_equal(s.fd, -1);
+    assert_int_equal(count_files(t->folder->path), 1);
+    // No descriptor is left for one in memory.
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int rc = shard_writer_open(&w, NULL, &e);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(rc, ERR_MEMORY);
+    assert_null(w);
+    assert_non_null(strstr(e.text, "no memory for tokenized data: Too many open files"));
 }
 
 static void test_bad_record(void **state) {
@@ -449,6 +560,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_plain_text, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_damage, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_forged_header, tools_setup, tools_teardown),
+        cmocka_unit_test_setup_teardown(test_forged_contents, tools_setup, tools_teardown),
+        cmocka_unit_test_setup_teardown(test_places, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_bad_record, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_source_changes, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_foreign_vocabulary, tools_setup, tools_teardown),
