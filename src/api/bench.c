@@ -152,6 +152,7 @@ static void compute(struct bench *b, struct bench_row *row) {
         .tokens = t->tokens,
         .real_tokens = t->real_tokens,
         .trained_tokens = t->trained_tokens,
+        .data = t->data,
         .batch_micro = k->batch_micro,
         .samples_per_step = k->batch_micro * k->batch_accum,
         .model_flops_per_step = flops,

@@ -102,6 +102,22 @@ int dataset_fetch(const struct dataset *d, enum dataset_split split, uint64_t sa
 int64_t dataset_trained(const struct dataset *d, enum dataset_split split, uint64_t sample);
 // Columns of that window that are not padding.
 int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t sample);
+// Which of the split's windows it is: below dataset_windows, or the sample itself of an endless one.
+uint64_t dataset_window_number(const struct dataset *d, enum dataset_split split, uint64_t sample);
+// Bytes that making it reads: its tokens, with the one behind each document that is a target only, at
+// their width in the shard (2 or 4 bytes); of the corpus in bytes one for each.
+uint64_t dataset_source_bytes(const struct dataset *d, enum dataset_split split, uint64_t sample);
+uint64_t dataset_seed(const struct dataset *d);
+
+// ---------------------------------------------------------------- windows kept in memory
+
+// A window in short: tokens and targets, at 2 bytes each where the vocabulary allows. Where documents
+// begin is known without reading them. Not for an endless split.
+size_t dataset_kept_bytes(const struct dataset *d);
+void dataset_keep(const struct dataset *d, const struct dataset_window *w, void *kept);
+// The same window again, for the sample it was made of or another with the same number.
+void dataset_fetch_kept(const struct dataset *d, enum dataset_split split, uint64_t sample,
+                        const void *kept, const struct dataset_window *out);
 
 // ---------------------------------------------------------------- looking at it
 

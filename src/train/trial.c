@@ -50,6 +50,7 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     out->tokens += (uint64_t)step->tokens;
     out->real_tokens += (uint64_t)step->real_tokens;
     out->trained_tokens += (uint64_t)step->trained_tokens;
+    data_use_add(&out->data, &step->data);
     out->loss_last = step->loss;
     return 0;
 }

@@ -10,6 +10,7 @@
 #define HAGGLE_TRAIN_TRIAL_H
 
 #include "knob/knob.h"
+#include "measure/metrics.h"
 #include "measure/trace.h"
 #include "program/program.h"
 #include "train/session.h"
@@ -32,6 +33,7 @@ struct trial_result {
     uint64_t tokens, real_tokens, trained_tokens;
     double loss_first, loss_last; // of the measured steps
     struct time_split split;
+    struct data_use data;
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];
     struct op_cost cost[CAT_COUNT]; // work of one step by kind
