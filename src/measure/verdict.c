@@ -94,7 +94,7 @@ static const struct rule {
     {TIME_DATA_WAIT, 0.05, source_rereads, "data.ram",
      "the source is too slow; sequences kept in memory cost it nothing in later epochs"},
     {TIME_DATA_WAIT, 0.05, source_slow, "data.source_rate",
-     "the source delivers no more than this, and nothing is read twice"},
+     "the source delivers no more than this, and only what is read again could come from memory"},
     {TIME_DATA_WAIT, 0.05, data_uneven, "data.prefetch",
      "the threads keep up on average; more batches ahead bridge the gaps"},
     {TIME_DATA_WAIT, 0.05, data_slow, "data.workers", "one more thread makes batches sooner"},
@@ -103,7 +103,8 @@ static const struct rule {
     {TIME_MATMUL, 0, threads_idle, "threads", "CPUs of this process are idle"},
     {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
     {TIME_MATMUL, 0, logits_whole, "logits.chunk",
-     "most of it is the projection to the vocabulary; in chunks the logits stay in the cache"},
+     "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
+     "time, for a larger batch.micro"},
     {TIME_MATMUL, 0, tiny_batch, "batch.micro",
      "so few tokens hardly reuse what is read; more of them cost little more"},
     {TIME_MATMUL, 0, small_batch, "batch.micro",
@@ -120,7 +121,8 @@ static const struct rule {
     {TIME_OTHER, 0, threads_idle, "threads", "CPUs of this process are idle"},
     {TIME_OTHER, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
     {TIME_OTHER, 0, logits_whole, "logits.chunk",
-     "most of it is the projection to the vocabulary; in chunks the logits stay in the cache"},
+     "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
+     "time, for a larger batch.micro"},
     {TIME_OTHER, 0, tiny_batch, "batch.micro",
      "so few tokens hardly reuse what is read; more of them cost little more"},
     {TIME_OTHER, 0, splits_batch, "batch.micro",
