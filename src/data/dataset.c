@@ -352,22 +352,21 @@ int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t
     return d->windows[split] == 0 ? 0 : (int64_t)find(d, split, sample).window->columns;
 }
 
-uint64_t dataset_window_number(const struct dataset *d, enum dataset_split split, uint64_t sample) {
-    return d->synthetic || d->windows[split] == 0 ? sample : find(d, split, sample).number;
-}
-
-uint64_t dataset_source_bytes(const struct dataset *d, enum dataset_split split, uint64_t sample) {
-    uint64_t bytes = 0;
+struct dataset_about dataset_about(const struct dataset *d, enum dataset_split split,
+                                   uint64_t sample) {
     if (d->synthetic)
-        return d->seq + 1;
+        return (struct dataset_about){sample, (int64_t)d->seq, (int64_t)d->seq, d->seq + 1};
     if (d->windows[split] == 0)
-        return 0;
+        return (struct dataset_about){.window = sample};
     const struct place p = find(d, split, sample);
+    struct dataset_about out = {
+        .window = p.number, .trained = p.window->trained, .real = p.window->columns};
     for (uint64_t i = p.window->first; i < p.window[1].first; i++) {
         const struct pack_piece *piece = &p.pack->pieces[i];
-        bytes += (piece->columns + UINT64_C(1)) * (d->sources[piece->shard].shard.wide ? 4 : 2);
+        out.source_bytes +=
+            (piece->columns + UINT64_C(1)) * (d->sources[piece->shard].shard.wide ? 4 : 2);
     }
-    return bytes;
+    return out;
 }
 
 uint64_t dataset_seed(const struct dataset *d) {

@@ -102,11 +102,17 @@ int dataset_fetch(const struct dataset *d, enum dataset_split split, uint64_t sa
 int64_t dataset_trained(const struct dataset *d, enum dataset_split split, uint64_t sample);
 // Columns of that window that are not padding.
 int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t sample);
-// Which of the split's windows it is: below dataset_windows, or the sample itself of an endless one.
-uint64_t dataset_window_number(const struct dataset *d, enum dataset_split split, uint64_t sample);
-// Bytes that making it reads: its tokens, with the one behind each document that is a target only, at
-// their width in the shard (2 or 4 bytes); of the corpus in bytes one for each.
-uint64_t dataset_source_bytes(const struct dataset *d, enum dataset_split split, uint64_t sample);
+
+// All that is known of a window without making it.
+struct dataset_about {
+    uint64_t window; // which of the split's: below dataset_windows; of an endless one the sample
+    int64_t trained, real;
+    // That making it reads: its tokens, with the one behind each document that is a target only, at
+    // their width in the shard (2 or 4 bytes); of the corpus in bytes one for each.
+    uint64_t source_bytes;
+};
+struct dataset_about dataset_about(const struct dataset *d, enum dataset_split split,
+                                   uint64_t sample);
 uint64_t dataset_seed(const struct dataset *d);
 
 // ---------------------------------------------------------------- windows kept in memory

@@ -27,6 +27,7 @@ struct slot {
     struct loader_batch batch;
     int32_t *tokens, *targets, *positions, *doc_start;
     struct data_use use; // as planned
+    int64_t trained, real;
     uint64_t arrival_ns; // when the source will have delivered it; 0: at once
     bool ready;
     int rc; // of making it, with the sentence
@@ -125,9 +126,14 @@ static void plan_step(struct loader *l, uint64_t step, struct slot *s) {
     const uint64_t windows = dataset_windows(o->dataset, o->split);
     s->use = (struct data_use){.windows = windows == DATASET_ENDLESS ? 0 : windows,
                                .cache_windows = l->reader.windows};
+    s->trained = s->real = 0;
     for (uint64_t m = 0; m < (uint64_t)o->micro_batches; m++)
-        for (uint64_t b = 0; b < (uint64_t)o->batch; b++)
-            reader_plan(&l->reader, sample_of(o, position, m, b), &s->use);
+        for (uint64_t b = 0; b < (uint64_t)o->batch; b++) {
+            const struct dataset_about about =
+                reader_plan(&l->reader, sample_of(o, position, m, b), &s->use);
+            s->trained += about.trained;
+            s->real += about.real;
+        }
     s->arrival_ns = reader_reserve(&l->reader, s->use.source_bytes);
     l->planned = step + 1;
 }
@@ -139,7 +145,6 @@ static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scr
     const uint64_t batch = (uint64_t)o->batch, micros = (uint64_t)o->micro_batches;
     const uint64_t replicas = (uint64_t)o->replicas, per_step = samples_per_step(o);
     const uint64_t position = o->position + step * per_step;
-    int64_t trained = 0, real = 0;
     TRY(reader_wait(&l->reader, s->arrival_ns, asked, e));
     const uint64_t arrived_ns = s->arrival_ns > 0 ? clock_ns() : begin_ns;
     for (uint64_t m = 0; m < micros; m++) {
@@ -148,11 +153,9 @@ static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scr
             const struct dataset_window w = {s->tokens + at, s->targets + at, s->positions + at,
                                              s->doc_start + at};
             TRY(reader_fetch(&l->reader, sample, scratch, &w, e));
-            trained += dataset_trained(o->dataset, o->split, sample);
-            real += dataset_real(o->dataset, o->split, sample);
         }
     }
-    int64_t step_trained = trained;
+    int64_t step_trained = s->trained;
     if (replicas > 1) {
         step_trained = 0;
         for (uint64_t i = 0; i < per_step; i++)
@@ -167,8 +170,8 @@ static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scr
                                      .micro_batches = o->micro_batches,
                                      .position = position,
                                      .tokens_count = tokens,
-                                     .real_tokens = real,
-                                     .trained_tokens = trained,
+                                     .real_tokens = s->real,
+                                     .trained_tokens = s->trained,
                                      .step_trained_tokens = step_trained,
                                      .use = s->use};
     s->batch.use.source_wait_ns = arrived_ns - begin_ns;

@@ -80,29 +80,30 @@ void reader_stop(struct reader *r) {
 
 // ---------------------------------------------------------------- planning
 
-// The place of a sample's window among those kept; NULL: it is not one of them. The permutation draws
-// the subset and numbers it at once, so nothing is stored.
-static struct kept *place_of(const struct reader *r, uint64_t sample, uint64_t *at) {
+// The place of a window among those kept; NULL: it is not one of them. The permutation draws the subset
+// and numbers it at once, so nothing is stored.
+static struct kept *place_of(const struct reader *r, uint64_t window, uint64_t *at) {
     const struct dataset *d = r->o.dataset;
+    const uint64_t all = dataset_windows(d, r->o.split);
     if (r->windows == 0)
         return NULL;
-    const uint64_t all = dataset_windows(d, r->o.split);
-    const uint64_t window = dataset_window_number(d, r->o.split, sample);
     *at = r->windows < all ? rng_permute(dataset_seed(d), RAM_STREAM, window, all) : window;
     return *at < r->windows ? &r->kept[*at] : NULL;
 }
 
-void reader_plan(struct reader *r, uint64_t sample, struct data_use *use) {
+struct dataset_about reader_plan(struct reader *r, uint64_t sample, struct data_use *use) {
+    const struct dataset_about about = dataset_about(r->o.dataset, r->o.split, sample);
     uint64_t at;
-    struct kept *k = place_of(r, sample, &at);
+    struct kept *k = place_of(r, about.window, &at);
     if (k != NULL && k->sample != NOBODY) {
         use->cache_hits++;
-        return;
+        return about;
     }
     if (k != NULL)
         k->sample = sample;
     use->cache_misses++;
-    use->source_bytes += dataset_source_bytes(r->o.dataset, r->o.split, sample);
+    use->source_bytes += about.source_bytes;
+    return about;
 }
 
 uint64_t reader_reserve(struct reader *r, uint64_t bytes) {
@@ -175,7 +176,9 @@ int reader_fetch(struct reader *r, uint64_t sample, void *scratch, const struct 
                  struct err *e) {
     const struct dataset *d = r->o.dataset;
     uint64_t at = 0;
-    struct kept *k = place_of(r, sample, &at);
+    struct kept *k = NULL;
+    if (r->windows > 0)
+        k = place_of(r, dataset_about(d, r->o.split, sample).window, &at);
     if (k == NULL)
         return dataset_fetch(d, r->o.split, sample, scratch, out, e);
     unsigned char *bytes = r->bytes + at * r->window_bytes;

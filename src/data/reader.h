@@ -58,8 +58,9 @@ int reader_open(struct reader *r, const struct reader_options *o, struct mem *m,
 void reader_close(struct reader *r); // also after a failed open
 void reader_stop(struct reader *r);  // wakes all who wait; they get ERR_STOPPED
 
-// Adds what reading this sample will take to *use. One caller at a time, in the order of steps.
-void reader_plan(struct reader *r, uint64_t sample, struct data_use *use);
+// Adds what reading this sample will take to *use, and says what it is. One caller at a time, in the
+// order of steps.
+struct dataset_about reader_plan(struct reader *r, uint64_t sample, struct data_use *use);
 // Takes the slot for that many bytes, after those planned before: the clock when they will be there,
 // 0 without a limit. As reader_plan, one caller at a time.
 uint64_t reader_reserve(struct reader *r, uint64_t bytes);

@@ -264,7 +264,7 @@ static void test_epochs(void **state) {
     const uint64_t entry = 16 + (dataset_kept_bytes(d) + 63) / 64 * 64;
     uint64_t first = 0;
     for (uint64_t w = 0; w < windows; w++)
-        first += dataset_source_bytes(d, SPLIT_TRAIN, w);
+        first += dataset_about(d, SPLIT_TRAIN, w).source_bytes;
     assert_true(first == windows * (SEQ + 1) * 2); // bytes of text are ids of 16 bits here
     for (uint64_t room = 0; room <= windows + 10; room += 13) {
         const struct reader_options o = {.dataset = d, .ram = room * entry + entry - 1};
@@ -305,7 +305,7 @@ static void test_subset_is_drawn(void **state) {
         for (uint64_t s = 0; s < 200; s++) {
             struct data_use use = {0};
             reader_plan(&r, s, &use);
-            kept[i][dataset_window_number(d, SPLIT_TRAIN, s)] |= use.cache_hits > 0;
+            kept[i][dataset_about(d, SPLIT_TRAIN, s).window] |= use.cache_hits > 0;
         }
         for (int w = 0; w < 100; w++)
             n += kept[i][w];
@@ -463,7 +463,38 @@ static void test_waits_end(void **state) {
     dataset_close(d);
 }
 
-// ---------------------------------------------------------------- what prefetch can do
+// ---------------------------------------------------------------- what workers and prefetch can do
+
+// Four workers have four batches in work at once, so the fourth is in work while the source delivers
+// the three before it; one worker begins it when the third is done.
+static void test_workers_side_by_side(void **state) {
+    (void)state;
+    struct dataset *d = dataset_of((struct dataset_options){0});
+    struct mem *m = mem_of();
+    const uint64_t beat_ns = 40000000;
+    uint64_t fourth_ns[2] = {0, UINT64_MAX};
+    for (int i = 0; i < 2; i++)
+        for (int round = 0; round < 2; round++) { // the one that was disturbed less
+            struct loader_options o = options_of(d);
+            struct loader_batch b;
+            o.workers = i == 0 ? 4 : 1;
+            o.prefetch = 4;
+            o.source_rate = (uint64_t)(1e9 * SAMPLES * (SEQ + 1) / (double)beat_ns);
+            struct loader *l = open_ok(&o, m);
+            for (int k = 0; k < 4; k++) {
+                assert_int_equal(loader_next(l, &b, NULL), 0);
+                loader_release(l);
+            }
+            const uint64_t ns = b.use.make_ns;
+            fourth_ns[i] = (i == 0) == (ns > fourth_ns[i]) ? ns : fourth_ns[i];
+            loader_close(l);
+        }
+    print_message("the fourth batch was in work for %.0f ms with 4 workers, %.0f ms with 1\n",
+                  1e-6 * (double)fourth_ns[0], 1e-6 * (double)fourth_ns[1]);
+    assert_true(fourth_ns[0] > 2 * beat_ns && fourth_ns[1] < 2 * beat_ns);
+    mem_close(m);
+    dataset_close(d);
+}
 
 enum { BURST = 4, ROUNDS = 4 };
 
@@ -540,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_slots_are_exact),
         cmocka_unit_test(test_rate_is_shared),
         cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_workers_side_by_side),
         cmocka_unit_test(test_prefetch_hides_jitter_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
