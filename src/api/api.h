@@ -15,6 +15,7 @@
 #include "measure/metrics.h"
 #include "measure/verdict.h"
 #include "train/session.h"
+#include "train/trial.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -114,6 +115,6 @@ int plan_predict(const struct session *s, const struct machine *m, double *secon
 
 // The sentence about where the time of `m` went, with the facts of this run and machine.
 void api_verdict(struct verdict *out, const struct run_metrics *m, const struct knobs *k,
-                 const struct op_cost by_category[CAT_COUNT], const struct machine *machine);
+                 const struct step_cost *cost, const struct machine *machine);
 
 #endif

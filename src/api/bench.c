@@ -81,7 +81,8 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     if (t->memory_measured_bytes > sum->memory_measured_bytes && !session_wants_device(&row->knobs))
         sum->memory_measured_bytes = t->memory_measured_bytes;
     memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
-    memcpy(sum->cost, t->cost, sizeof sum->cost);
+    sum->cost = t->cost;
+    data_use_add(&sum->data, &t->data);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
 }
@@ -144,7 +145,7 @@ static void compute(struct bench *b, struct bench_row *row) {
         return;
     }
     struct trace trace = {.total = t->split};
-    double flops = t->cost[CAT_MATMUL].flops + t->cost[CAT_ATTENTION].flops;
+    double flops = t->cost.all[CAT_MATMUL].flops + t->cost.all[CAT_ATTENTION].flops;
     struct metrics_input in = {
         .step_ns = &row->step_ns,
         .trace = &trace,
@@ -152,6 +153,7 @@ static void compute(struct bench *b, struct bench_row *row) {
         .tokens = t->tokens,
         .real_tokens = t->real_tokens,
         .trained_tokens = t->trained_tokens,
+        .data = t->data,
         .batch_micro = k->batch_micro,
         .samples_per_step = k->batch_micro * k->batch_accum,
         .model_flops_per_step = flops,
@@ -223,7 +225,7 @@ static void say_best(const struct bench *b, struct log *log) {
     }
     struct verdict v;
     const struct bench_row *row = &b->rows[best];
-    api_verdict(&v, &row->metrics, &row->knobs, row->sum.cost, &b->machine);
+    api_verdict(&v, &row->metrics, &row->knobs, &row->sum.cost, &b->machine);
     log_put(log, LOG_INFO, "%s", v.text);
 }
 

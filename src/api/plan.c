@@ -96,8 +96,9 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, b
         print_classes_twice(f, s);
     else
         program_print_layout(&s->layout, f);
-    fprintf(f, "  %-14s %12s%s   batches made ahead\n", "loader",
-            text_bytes(a, s->loader_bytes - trace_bytes), gap);
+    fprintf(f, "  %-14s %12s%s   batches made ahead%s\n", "loader",
+            text_bytes(a, s->loader_bytes - trace_bytes), gap,
+            s->knobs.data_ram > 0 ? ", sequences kept (data.ram)" : "");
     if (trace_bytes > 0)
         fprintf(f, "  %-14s %12s%s   events of log.trace\n", "trace", text_bytes(a, trace_bytes),
                 gap);
@@ -144,23 +145,38 @@ int plan_predict(const struct session *s, const struct machine *m, double *secon
     return 0;
 }
 
+static double share(double part, double of) {
+    return of > 0 ? part / of : 0;
+}
+
 void api_verdict(struct verdict *out, const struct run_metrics *m, const struct knobs *k,
-                 const struct op_cost by_category[CAT_COUNT], const struct machine *machine) {
-    struct verdict_facts facts = {.threads = machine_threads(k),
-                                  .cpus = machine->hw.usable_cpus,
-                                  .batch_micro = k->batch_micro,
-                                  .micro_batches = k->batch_accum,
-                                  .seq = k->seq,
-                                  .data_workers = (int)k->data_workers,
-                                  .data_prefetch = (int)k->data_prefetch,
-                                  .ranks = 1};
+                 const struct step_cost *cost, const struct machine *machine) {
+    const struct op_cost *matmul = &cost->all[CAT_MATMUL], *other = &cost->all[CAT_OTHER];
+    const double samples = (double)k->steps * (double)k->batch_micro * (double)k->batch_accum;
+    struct verdict_facts facts = {
+        .threads = machine_threads(k),
+        .cpus = machine->hw.usable_cpus,
+        .batch_micro = k->batch_micro,
+        .micro_batches = k->batch_accum,
+        .seq = k->seq,
+        .logits_of_matmul = share(cost->logits[CAT_MATMUL].flops, matmul->flops),
+        .logits_of_other = share(cost->logits[CAT_OTHER].bytes, other->bytes),
+        .logits_chunk = k->logits_chunk,
+        .data_workers = (int)k->data_workers,
+        .data_prefetch = (int)k->data_prefetch,
+        .data_make_ns = m->data.make_ns,
+        .data_source_wait_ns = m->data.source_wait_ns,
+        .data_repeats = m->data.windows > 0 && samples > (double)m->data.windows &&
+                        m->data.cache_windows < m->data.windows,
+        .ranks = 1};
     double steps = (double)m->split.steps;
     double matmul_s = 1e-9 * (double)m->split.ns[TIME_MATMUL];
     double other_s = 1e-9 * (double)m->split.ns[TIME_OTHER];
     if (matmul_s > 0)
-        facts.matmul_flops_per_s = by_category[CAT_MATMUL].flops * steps / matmul_s;
+        facts.matmul_flops_per_s = matmul->flops * steps / matmul_s;
     if (other_s > 0)
-        facts.other_bytes_per_s = by_category[CAT_OTHER].bytes * steps / other_s;
+        facts.other_bytes_per_s = other->bytes * steps / other_s;
+    facts.matmul_flops_per_byte = share(matmul->flops, matmul->bytes);
     // The predictor's stand-in for a rate that was not measured is none to judge by.
     facts.best_matmul_flops_per_s =
         machine->has_rates ? machine->rates.matmul_flops : machine->device.matmul_flops;

@@ -89,6 +89,23 @@ static void print_split(const struct summary *s, FILE *f) {
     fprintf(f, "\nverdict   %s\n", s->verdict.text);
 }
 
+// Only when somebody asked for more than the plain pipeline.
+static void print_data(const struct summary *s, FILE *f) {
+    const struct run_metrics *m = &s->result.metrics;
+    const struct data_use *d = &m->data;
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    if (s->knobs->data_ram == 0 && s->knobs->data_source_rate == 0)
+        return;
+    fprintf(f, "data      %s from the source", text_bytes(a, d->source_bytes));
+    if (m->wall_s > 0)
+        fprintf(f, " (%s/s)", text_bytes(b, (uint64_t)((double)d->source_bytes / m->wall_s)));
+    if (s->knobs->data_ram > 0)
+        fprintf(f,
+                "; %" PRIu64 " of %" PRIu64 " sequences from memory, which has room for %" PRIu64,
+                d->cache_hits, d->cache_hits + d->cache_misses, d->cache_windows);
+    fprintf(f, "\n");
+}
+
 static void print_memory(const struct summary *s, FILE *f) {
     const struct run_metrics *m = &s->result.metrics;
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
@@ -115,6 +132,7 @@ void summary_print(const struct summary *s, FILE *f) {
     if (r->metrics.steps > 0) {
         print_speed(s, f);
         print_split(s, f);
+        print_data(s, f);
         print_memory(s, f);
     }
     if (r->checkpoint[0])
@@ -168,6 +186,7 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_member_i64(w, "skipped_steps", r->state.skipped_steps);
     json_member_double(w, "loss_scale", r->state.scale.value);
     json_member_i64(w, "trained_tokens", (int64_t)r->state.trained_tokens);
+    json_member_i64(w, "source_bytes", (int64_t)r->data.source_bytes); // with the warm-up's
     json_member_double(w, "validation_loss", r->eval.batches > 0 ? r->eval.loss : NAN);
     json_member_double(w, "wall_s", 1e-9 * (double)r->wall_ns);
     json_member_double(w, "eval_s", 1e-9 * (double)r->eval_ns);
@@ -190,6 +209,7 @@ void summary_put_json(const struct summary *s, struct json_writer *w) {
     json_put_key(w, "verdict");
     json_put_object_begin(w);
     json_member_string(w, "text", s->verdict.text);
+    json_member_string(w, "bound", s->verdict.bound);
     json_member_string(w, "knob", s->verdict.knob);
     json_put_object_end(w);
     json_put_key(w, "sample");

@@ -14,9 +14,9 @@ struct summary {
     struct sample sample;    // length 0: none
     double predicted_step_s; // by the roofline; 0: not known
     struct step_flops step_flops;
-    struct op_cost cost[CAT_COUNT]; // of one step
-    double validation_first;        // of this process; NaN: none
-    int validations;                // of this process
+    struct step_cost cost;
+    double validation_first; // of this process; NaN: none
+    int validations;         // of this process
 };
 
 void summary_print(const struct summary *s, FILE *f);

@@ -174,7 +174,7 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     }
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
         TRY(plan_predict(&t->session, &s->machine, &s->predicted_step_s, e));
-    api_verdict(&s->verdict, m, &t->knobs, s->cost, &s->machine);
+    api_verdict(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
     return 0;
 }
 
@@ -236,7 +236,7 @@ static int run(struct train_call *t, struct err *e) {
     struct err why = {0};
     s->knobs = &t->knobs;
     s->step_flops = session_step_flops(&t->session);
-    trial_step_cost(&t->session, s->cost);
+    trial_step_cost(&t->session, &s->cost);
     int rc = trainer_run(t->trainer, &s->result, e);
     if (rc == 0)
         err_clear(e); // what follows tells by the code whether there is a failure already

@@ -137,6 +137,7 @@ const struct renderer *dataset_renderer(const struct dataset *d) {
 struct place {
     const struct pack *pack;
     const struct pack_window *window;
+    uint64_t number; // over all pools of the split
 };
 
 static struct place find_training(const struct dataset *d, uint64_t sample) {
@@ -146,7 +147,10 @@ static struct place find_training(const struct dataset *d, uint64_t sample) {
     const struct pack *p = &d->pools[pool].packs[SPLIT_TRAIN];
     const uint64_t stream = SHUFFLE_STREAM + pool * POOL_STREAMS + index / p->n_windows;
     uint64_t window = rng_permute(d->seed, stream, index % p->n_windows, p->n_windows);
-    return (struct place){p, &p->windows[window]};
+    uint64_t before = 0;
+    for (size_t i = 0; i < pool; i++)
+        before += d->pools[i].packs[SPLIT_TRAIN].n_windows;
+    return (struct place){p, &p->windows[window], before + window};
 }
 
 // The same order in every validation. Packed windows come longest documents first: taken as they
@@ -156,14 +160,15 @@ static struct place find_validation(const struct dataset *d, uint64_t sample) {
     uint64_t at = sample % n;
     if (!d->ordered_validation)
         at = rng_permute(d->seed, VALIDATION_STREAM, at, n);
+    const uint64_t number = at;
     for (size_t i = 0; i + 1 < d->n_pools; i++) {
         const struct pack *p = &d->pools[i].packs[SPLIT_VALIDATION];
         if (at < p->n_windows)
-            return (struct place){p, &p->windows[at]};
+            return (struct place){p, &p->windows[at], number};
         at -= p->n_windows;
     }
     const struct pack *last = &d->pools[d->n_pools - 1].packs[SPLIT_VALIDATION];
-    return (struct place){last, &last->windows[at]};
+    return (struct place){last, &last->windows[at], number};
 }
 
 static struct place find(const struct dataset *d, enum dataset_split split, uint64_t sample) {
@@ -207,6 +212,63 @@ static int fetch_packed(const struct dataset *d, enum dataset_split split, uint6
         out->positions[column] = 0;
     }
     return 0;
+}
+
+// ---------------------------------------------------------------- windows kept in memory
+
+enum { NARROW_NOT_TRAINED = UINT16_MAX };
+
+static bool is_narrow(const struct dataset *d) {
+    return dataset_vocab(d) <= NARROW_NOT_TRAINED;
+}
+
+size_t dataset_kept_bytes(const struct dataset *d) {
+    return 2 * (size_t)d->seq * (is_narrow(d) ? sizeof(uint16_t) : sizeof(int32_t));
+}
+
+void dataset_keep(const struct dataset *d, const struct dataset_window *w, void *kept) {
+    if (!is_narrow(d)) {
+        memcpy(kept, w->tokens, d->seq * sizeof *w->tokens);
+        memcpy((int32_t *)kept + d->seq, w->targets, d->seq * sizeof *w->targets);
+        return;
+    }
+    uint16_t *tokens = kept, *targets = tokens + d->seq;
+    for (uint64_t t = 0; t < d->seq; t++) {
+        tokens[t] = (uint16_t)w->tokens[t];
+        targets[t] = w->targets[t] < 0 ? NARROW_NOT_TRAINED : (uint16_t)w->targets[t];
+    }
+}
+
+static void widen(const struct dataset *d, const uint16_t *tokens,
+                  const struct dataset_window *out) {
+    const uint16_t *targets = tokens + d->seq;
+    for (uint64_t t = 0; t < d->seq; t++) {
+        out->tokens[t] = tokens[t];
+        out->targets[t] = targets[t] == NARROW_NOT_TRAINED ? DATASET_NOT_TRAINED : targets[t];
+    }
+}
+
+void dataset_fetch_kept(const struct dataset *d, enum dataset_split split, uint64_t sample,
+                        const void *kept, const struct dataset_window *out) {
+    const struct place p = find(d, split, sample);
+    uint32_t column = 0;
+    if (is_narrow(d)) {
+        widen(d, kept, out);
+    } else {
+        memcpy(out->tokens, kept, d->seq * sizeof *out->tokens);
+        memcpy(out->targets, (const int32_t *)kept + d->seq, d->seq * sizeof *out->targets);
+    }
+    for (uint64_t i = p.window->first; i < p.window[1].first; i++) {
+        const uint32_t begin = column, end = begin + p.pack->pieces[i].columns;
+        for (; column < end; column++) {
+            out->doc_start[column] = (int32_t)begin;
+            out->positions[column] = (int32_t)(column - begin);
+        }
+    }
+    for (; column < d->seq; column++) {
+        out->doc_start[column] = (int32_t)column;
+        out->positions[column] = 0;
+    }
 }
 
 // ---------------------------------------------------------------- windows of the corpus
@@ -288,4 +350,25 @@ int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t
     if (d->synthetic)
         return (int64_t)d->seq;
     return d->windows[split] == 0 ? 0 : (int64_t)find(d, split, sample).window->columns;
+}
+
+struct dataset_about dataset_about(const struct dataset *d, enum dataset_split split,
+                                   uint64_t sample) {
+    if (d->synthetic)
+        return (struct dataset_about){sample, (int64_t)d->seq, (int64_t)d->seq, d->seq + 1};
+    if (d->windows[split] == 0)
+        return (struct dataset_about){.window = sample};
+    const struct place p = find(d, split, sample);
+    struct dataset_about out = {
+        .window = p.number, .trained = p.window->trained, .real = p.window->columns};
+    for (uint64_t i = p.window->first; i < p.window[1].first; i++) {
+        const struct pack_piece *piece = &p.pack->pieces[i];
+        out.source_bytes +=
+            (piece->columns + UINT64_C(1)) * (d->sources[piece->shard].shard.wide ? 4 : 2);
+    }
+    return out;
+}
+
+uint64_t dataset_seed(const struct dataset *d) {
+    return d->seed;
 }

@@ -103,6 +103,28 @@ int64_t dataset_trained(const struct dataset *d, enum dataset_split split, uint6
 // Columns of that window that are not padding.
 int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t sample);
 
+// All that is known of a window without making it.
+struct dataset_about {
+    uint64_t window; // which of the split's: below dataset_windows; of an endless one the sample
+    int64_t trained, real;
+    // That making it reads: its tokens, with the one behind each document that is a target only, at
+    // their width in the shard (2 or 4 bytes); of the corpus in bytes one for each.
+    uint64_t source_bytes;
+};
+struct dataset_about dataset_about(const struct dataset *d, enum dataset_split split,
+                                   uint64_t sample);
+uint64_t dataset_seed(const struct dataset *d);
+
+// ---------------------------------------------------------------- windows kept in memory
+
+// A window in short: tokens and targets, at 2 bytes each where the vocabulary allows. Where documents
+// begin is known without reading them. Not for an endless split.
+size_t dataset_kept_bytes(const struct dataset *d);
+void dataset_keep(const struct dataset *d, const struct dataset_window *w, void *kept);
+// The same window again, for the sample it was made of or another with the same number.
+void dataset_fetch_kept(const struct dataset *d, enum dataset_split split, uint64_t sample,
+                        const void *kept, const struct dataset_window *out);
+
 // ---------------------------------------------------------------- looking at it
 
 size_t dataset_files(const struct dataset *d); // 0 for the corpus in bytes

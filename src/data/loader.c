@@ -5,10 +5,15 @@
 //   (loader_release),
 // every transition under the one mutex, which is never held while a batch is made. Steps are
 // claimed in order but may become ready out of order; loader_next waits for its own.
+//
+// What a step takes from the source is settled when it is claimed, one worker at a time (`claiming`),
+// so that it is the same whoever is faster. A worker that waits for a free slot holds `claiming`: the
+// others have nothing to claim either. Order of locks: claiming, then lock.
 #include "data/loader.h"
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "data/reader.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -16,10 +21,14 @@
 #include <string.h>
 
 enum { LINE_BYTES = 64 };
+static const uint64_t STOP_EVERY_NS = 50000000; // how soon a request to stop is seen
 
 struct slot {
     struct loader_batch batch;
     int32_t *tokens, *targets, *positions, *doc_start;
+    struct data_use use; // as planned
+    int64_t trained, real;
+    uint64_t arrival_ns; // when the source will have delivered it; 0: at once
     bool ready;
     int rc; // of making it, with the sentence
     struct err e;
@@ -40,13 +49,15 @@ struct loader {
     uint64_t n_slots;
     struct worker *workers;
     int n_workers, n_started; // scratches; threads
+    struct reader reader;
 
-    pthread_mutex_t lock;
+    pthread_mutex_t claiming, lock;
     pthread_cond_t free_cond, ready_cond;
     // Under the lock:
     uint64_t claimed, released; // steps
     int n_running;              // workers that have begun
     bool stop;
+    uint64_t planned; // steps; under `claiming`, or the consumer's own without prefetch
     // The consumer's own:
     uint64_t delivered;
     bool out;
@@ -82,32 +93,69 @@ static bool plan(const struct loader_options *o, struct sizes *s) {
            s->total_bytes <= SIZE_MAX / 2;
 }
 
+static struct reader_options reader_of(const struct loader_options *o) {
+    return (struct reader_options){
+        .dataset = o->dataset, .split = o->split, .source_rate = o->source_rate, .ram = o->ram};
+}
+
 uint64_t loader_plan_bytes(const struct loader_options *o) {
+    const struct reader_options reader = reader_of(o);
     struct sizes s;
-    return plan(o, &s) ? s.total_bytes : UINT64_MAX;
+    uint64_t bytes;
+    return plan(o, &s) && checked_add_u64(s.total_bytes, reader_plan_bytes(&reader), &bytes)
+               ? bytes
+               : UINT64_MAX;
 }
 
 // ---------------------------------------------------------------- making a batch
 
-static int make_batch(const struct loader *l, uint64_t step, struct slot *s, void *scratch,
-                      struct err *e) {
+static uint64_t samples_per_step(const struct loader_options *o) {
+    return (uint64_t)o->batch * (uint64_t)o->micro_batches * (uint64_t)o->replicas;
+}
+
+// Row b of micro-batch m in the step at `position`.
+static uint64_t sample_of(const struct loader_options *o, uint64_t position, uint64_t m,
+                          uint64_t b) {
+    return position + (m * (uint64_t)o->replicas + (uint64_t)o->replica) * (uint64_t)o->batch + b;
+}
+
+// In the order of steps, once for each.
+static void plan_step(struct loader *l, uint64_t step, struct slot *s) {
     const struct loader_options *o = &l->o;
+    const uint64_t position = o->position + step * samples_per_step(o);
+    const uint64_t windows = dataset_windows(o->dataset, o->split);
+    s->use = (struct data_use){.windows = windows == DATASET_ENDLESS ? 0 : windows,
+                               .cache_windows = l->reader.windows};
+    s->trained = s->real = 0;
+    for (uint64_t m = 0; m < (uint64_t)o->micro_batches; m++)
+        for (uint64_t b = 0; b < (uint64_t)o->batch; b++) {
+            const struct dataset_about about =
+                reader_plan(&l->reader, sample_of(o, position, m, b), &s->use);
+            s->trained += about.trained;
+            s->real += about.real;
+        }
+    s->arrival_ns = reader_reserve(&l->reader, s->use.source_bytes);
+    l->planned = step + 1;
+}
+
+static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scratch,
+                      const volatile sig_atomic_t *asked, struct err *e) {
+    const struct loader_options *o = &l->o;
+    const uint64_t begin_ns = clock_ns();
     const uint64_t batch = (uint64_t)o->batch, micros = (uint64_t)o->micro_batches;
-    const uint64_t replicas = (uint64_t)o->replicas, per_step = batch * micros * replicas;
+    const uint64_t replicas = (uint64_t)o->replicas, per_step = samples_per_step(o);
     const uint64_t position = o->position + step * per_step;
-    int64_t trained = 0, real = 0;
+    TRY(reader_wait(&l->reader, s->arrival_ns, asked, e));
+    const uint64_t arrived_ns = s->arrival_ns > 0 ? clock_ns() : begin_ns;
     for (uint64_t m = 0; m < micros; m++) {
-        const uint64_t first = position + (m * replicas + (uint64_t)o->replica) * batch;
         for (uint64_t b = 0; b < batch; b++) {
-            const uint64_t at = (m * batch + b) * l->seq;
+            const uint64_t at = (m * batch + b) * l->seq, sample = sample_of(o, position, m, b);
             const struct dataset_window w = {s->tokens + at, s->targets + at, s->positions + at,
                                              s->doc_start + at};
-            TRY(dataset_fetch(o->dataset, o->split, first + b, scratch, &w, e));
-            trained += dataset_trained(o->dataset, o->split, first + b);
-            real += dataset_real(o->dataset, o->split, first + b);
+            TRY(reader_fetch(&l->reader, sample, scratch, &w, e));
         }
     }
-    int64_t step_trained = trained;
+    int64_t step_trained = s->trained;
     if (replicas > 1) {
         step_trained = 0;
         for (uint64_t i = 0; i < per_step; i++)
@@ -122,38 +170,53 @@ static int make_batch(const struct loader *l, uint64_t step, struct slot *s, voi
                                      .micro_batches = o->micro_batches,
                                      .position = position,
                                      .tokens_count = tokens,
-                                     .real_tokens = real,
-                                     .trained_tokens = trained,
-                                     .step_trained_tokens = step_trained};
+                                     .real_tokens = s->real,
+                                     .trained_tokens = s->trained,
+                                     .step_trained_tokens = step_trained,
+                                     .use = s->use};
+    s->batch.use.source_wait_ns = arrived_ns - begin_ns;
+    s->batch.use.make_ns = clock_ns() - begin_ns;
     return 0;
+}
+
+// The next step for this worker, planned; false: the loader stops.
+static bool claim(struct loader *l, uint64_t *step) {
+    pthread_mutex_lock(&l->claiming);
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && l->claimed - l->released >= l->n_slots)
+        pthread_cond_wait(&l->free_cond, &l->lock);
+    const bool stop = l->stop;
+    if (!stop)
+        *step = l->claimed++;
+    pthread_mutex_unlock(&l->lock);
+    if (!stop)
+        plan_step(l, *step, &l->slots[*step % l->n_slots]);
+    pthread_mutex_unlock(&l->claiming);
+    return !stop;
 }
 
 static void *work(void *arg) {
     struct worker *w = arg;
     struct loader *l = w->loader;
+    uint64_t step;
     pthread_mutex_lock(&l->lock);
     l->n_running++;
     pthread_cond_signal(&l->ready_cond);
-    for (;;) {
-        while (!l->stop && l->claimed - l->released >= l->n_slots)
-            pthread_cond_wait(&l->free_cond, &l->lock);
-        if (l->stop)
-            break;
-        const uint64_t step = l->claimed++;
+    pthread_mutex_unlock(&l->lock);
+    while (claim(l, &step)) {
         struct slot *s = &l->slots[step % l->n_slots];
-        pthread_mutex_unlock(&l->lock);
-        s->rc = make_batch(l, step, s, w->scratch, &s->e);
+        s->rc = make_batch(l, step, s, w->scratch, NULL, &s->e);
         pthread_mutex_lock(&l->lock);
         s->ready = true;
         // Steps after a failed one are never delivered: no worker need claim any more. Those under
         // way, which may come before it, are finished by their own workers.
-        if (s->rc != 0)
+        if (s->rc != 0) {
             l->stop = true;
+            pthread_cond_signal(&l->free_cond);
+        }
         pthread_cond_signal(&l->ready_cond);
+        pthread_mutex_unlock(&l->lock);
     }
-    // A worker that leaves may have been the one signalled.
-    pthread_cond_broadcast(&l->free_cond);
-    pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
@@ -221,14 +284,16 @@ int loader_open(struct loader **out, const struct loader_options *o, struct mem 
     l->mem = m;
     l->n_slots = sizes.slots;
     l->n_workers = sizes.workers;
+    pthread_mutex_init(&l->claiming, NULL);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->free_cond, NULL);
-    pthread_cond_init(&l->ready_cond, NULL);
+    reader_cond_init(&l->ready_cond);
 
-    int rc = 0;
+    const struct reader_options reader = reader_of(o);
+    int rc = reader_open(&l->reader, &reader, m, e);
     l->slots = calloc(l->n_slots, sizeof *l->slots);
     l->workers = calloc((size_t)l->n_workers, sizeof *l->workers);
-    if (l->slots == NULL || l->workers == NULL)
+    if (rc == 0 && (l->slots == NULL || l->workers == NULL))
         rc = err_set(e, ERR_MEMORY, "loader: no memory for %llu slots and %d workers",
                      (unsigned long long)l->n_slots, l->n_workers);
     if (rc == 0)
@@ -264,11 +329,14 @@ void loader_close(struct loader *l) {
     l->stop = true;
     pthread_cond_broadcast(&l->free_cond);
     pthread_mutex_unlock(&l->lock);
+    reader_stop(&l->reader);
     for (int i = 0; i < l->n_started; i++)
         pthread_join(l->workers[i].thread, NULL);
+    reader_close(&l->reader);
     pthread_cond_destroy(&l->ready_cond);
     pthread_cond_destroy(&l->free_cond);
     pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(&l->claiming);
     if (l->block != NULL)
         mem_give(l->mem, l->block);
     free(l->slots);
@@ -278,21 +346,40 @@ void loader_close(struct loader *l) {
 
 // ---------------------------------------------------------------- the consumer's side
 
+// Made here and now. A request to stop leaves the step as it was planned, for another call.
+static int make_now(struct loader *l, struct slot *s, struct err *e) {
+    if (s->rc != 0)
+        return 0;
+    if (l->planned == l->delivered)
+        plan_step(l, l->delivered, s);
+    const int rc = make_batch(l, l->delivered, s, l->workers[0].scratch, l->o.stop, &s->e);
+    if (rc == ERR_STOPPED)
+        return err_set(e, rc, "%s", s->e.text);
+    s->rc = rc;
+    return 0;
+}
+
+static int await_ready(struct loader *l, const struct slot *s, struct err *e) {
+    const volatile sig_atomic_t *asked = l->o.stop;
+    bool stopped = false;
+    pthread_mutex_lock(&l->lock);
+    while (!s->ready && !stopped) {
+        if (asked == NULL)
+            pthread_cond_wait(&l->ready_cond, &l->lock);
+        else if (!(stopped = *asked != 0))
+            reader_sleep(&l->ready_cond, &l->lock, clock_ns() + STOP_EVERY_NS);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return stopped ? err_set(e, ERR_STOPPED, "stopped while waiting for data") : 0;
+}
+
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e) {
     if (l->out)
         return err_set(e, ERR_INTERNAL,
                        "loader: a batch was asked for before the last was released");
     const uint64_t begin_ns = clock_ns();
     struct slot *s = &l->slots[l->delivered % l->n_slots];
-    if (l->o.prefetch == 0) {
-        if (s->rc == 0)
-            s->rc = make_batch(l, l->delivered, s, l->workers[0].scratch, &s->e);
-    } else {
-        pthread_mutex_lock(&l->lock);
-        while (!s->ready)
-            pthread_cond_wait(&l->ready_cond, &l->lock);
-        pthread_mutex_unlock(&l->lock);
-    }
+    TRY(l->o.prefetch == 0 ? make_now(l, s, e) : await_ready(l, s, e));
     if (s->rc != 0) // stays ready: every later call finds the same error here
         return err_set(e, s->rc, "%s", s->e.text);
     *out = s->batch;
@@ -316,8 +403,11 @@ void loader_release(struct loader *l) {
 }
 
 uint64_t loader_position(const struct loader *l) {
-    return l->o.position + l->delivered * (uint64_t)l->o.batch * (uint64_t)l->o.micro_batches *
-                               (uint64_t)l->o.replicas;
+    return l->o.position + l->delivered * samples_per_step(&l->o);
+}
+
+uint64_t loader_cache_windows(const struct loader *l) {
+    return l->reader.windows;
 }
 
 int64_t loader_ready(struct loader *l) {

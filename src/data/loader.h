@@ -5,9 +5,9 @@
 //
 // Invariants:
 //   1. All memory is taken at open (mem.h, class "data"): prefetch + 1 batches, one scratch per
-//      worker.
-//   2. The batches and their order depend on the dataset, the options' shape and the position,
-//      never on workers, prefetch or timing.
+//      worker, and the windows kept (reader.h).
+//   2. The batches, their order and what they take from the source depend on the dataset, the
+//      options' shape, ram and the position, never on workers, prefetch, source_rate or timing.
 //   3. The position is a count of samples over all replicas; a loader opened at loader_position
 //      delivers what this one would have delivered next.
 //   4. One consumer, one batch out at a time. Workers block all signals; an error in a worker is
@@ -21,7 +21,9 @@
 
 #include "base/mem.h"
 #include "data/dataset.h"
+#include "measure/metrics.h"
 
+#include <signal.h>
 #include <stdint.h>
 
 enum { LOADER_MAX_PREFETCH = 1024, LOADER_MAX_WORKERS = 256 };
@@ -35,6 +37,11 @@ struct loader_options {
     int prefetch;          // steps ahead; 0: batches are made inside loader_next
     int workers;           // background threads, >= 1; without effect when prefetch is 0
     uint64_t position;     // samples consumed before
+    // What follows may stay zero.
+    uint64_t source_rate; // bytes per second that may be read; 0: no limit
+    uint64_t ram;         // bytes for windows that are kept; 0: none
+    // Not 0: a loader_next that waits returns ERR_STOPPED soon, and may be called again.
+    const volatile sig_atomic_t *stop;
 };
 
 struct loader_batch {
@@ -47,6 +54,7 @@ struct loader_batch {
     int64_t real_tokens;         // of these, not padding
     int64_t trained_tokens;      // of these, with a target
     int64_t step_trained_tokens; // over all replicas: the loss is a mean over these
+    struct data_use use;         // what making it took
     uint64_t wait_ns;            // the caller waited (or, without prefetch, worked) this long
 };
 
@@ -59,7 +67,8 @@ void loader_close(struct loader *l); // stops and joins the workers; a batch sti
 
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e);
 void loader_release(struct loader *l);
-uint64_t loader_position(const struct loader *l); // of the batch the next loader_next delivers
-int64_t loader_ready(struct loader *l);           // made and waiting; consumer's thread only
+uint64_t loader_position(const struct loader *l);      // of the batch the next loader_next delivers
+uint64_t loader_cache_windows(const struct loader *l); // that ram has room for
+int64_t loader_ready(struct loader *l);                // made and waiting; consumer's thread only
 
 #endif

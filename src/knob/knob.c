@@ -496,6 +496,13 @@ static bool has_validation(const struct knobs *k) {
     return k->data_val > 0 || k->data_val_path[0];
 }
 
+// For certain: without a tokenizer of its own the corpus is read in bytes too, but whether a model's
+// folder has one is not known here.
+static bool reads_endless_corpus(const struct knobs *k) {
+    return (!k->data_path[0] || strcmp(k->data_path, "synthetic") == 0) &&
+           strcmp(k->tokenizer, "bytes") == 0;
+}
+
 const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_optim_decay_all:
@@ -515,6 +522,8 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->sched_kind != SCHED_WSD ? "only sched.kind=wsd decays at the end" : NULL;
     case KNOB_data_workers:
         return k->data_prefetch == 0 ? "data.prefetch is 0: nothing is prepared ahead" : NULL;
+    case KNOB_data_ram:
+        return reads_endless_corpus(k) ? "the built-in corpus in bytes never repeats" : NULL;
     case KNOB_data_val:
         return k->data_val_path[0] ? "data.val_path has data of its own to validate on" : NULL;
     case KNOB_data_long:

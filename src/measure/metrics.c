@@ -20,6 +20,7 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
         .step_p50 = q[0],
         .step_p95 = q[1],
         .step_p99 = q[2],
+        .data = in->data,
         .loss_first = NAN,
         .loss_last = NAN,
         .mfu = NAN,
@@ -38,6 +39,16 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
         out->mfu = per(in->model_flops_per_step * (double)out->steps, peak_flops);
     if (in->hardware_flops_per_step > 0)
         out->hfu = per(in->hardware_flops_per_step * (double)out->steps, peak_flops);
+}
+
+void data_use_add(struct data_use *sum, const struct data_use *more) {
+    sum->source_bytes += more->source_bytes;
+    sum->cache_hits += more->cache_hits;
+    sum->cache_misses += more->cache_misses;
+    sum->make_ns += more->make_ns;
+    sum->source_wait_ns += more->source_wait_ns;
+    sum->windows = more->windows;
+    sum->cache_windows = more->cache_windows;
 }
 
 void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes) {
@@ -84,6 +95,25 @@ static void put_split(struct json_writer *w, const struct time_split *s) {
     json_put_object_end(w);
 }
 
+static void put_data(struct json_writer *w, const struct run_metrics *m) {
+    const struct data_use *d = &m->data;
+    json_put_key(w, "data"); // of the measured steps
+    json_put_object_begin(w);
+    json_member_i64(w, "source_bytes", (int64_t)d->source_bytes);
+    json_member_double(w, "source_bytes_per_s", per((double)d->source_bytes, m->wall_s));
+    json_member_i64(w, "cache_hits", (int64_t)d->cache_hits); // windows, as all that follow
+    json_member_i64(w, "cache_misses", (int64_t)d->cache_misses);
+    json_member_i64(w, "cache_windows", (int64_t)d->cache_windows);
+    json_put_key(w, "windows"); // of an epoch
+    if (d->windows == 0)
+        json_put_null(w);
+    else
+        json_put_i64(w, (int64_t)d->windows);
+    json_member_double(w, "make_ms", per((double)d->make_ns / 1e6, (double)m->steps)); // per step
+    json_member_double(w, "source_wait_ms", per((double)d->source_wait_ns / 1e6, (double)m->steps));
+    json_put_object_end(w);
+}
+
 void metrics_put_members(const struct run_metrics *m, struct json_writer *w) {
     json_member_i64(w, "steps", (int64_t)m->steps);
     json_member_double(w, "wall_s", m->wall_s);
@@ -98,6 +128,7 @@ void metrics_put_members(const struct run_metrics *m, struct json_writer *w) {
     json_member_double(w, "utilization", m->utilization);
     put_split(w, &m->split);
 
+    put_data(w, m);
     json_put_key(w, "memory");
     json_put_object_begin(w);
     member_bytes(w, "predicted_bytes", m->memory_predicted_bytes);

@@ -19,6 +19,16 @@ struct metrics_class {
     uint64_t bytes;
 };
 
+// What the batches of some steps took. windows and cache_windows are levels, the rest are sums.
+struct data_use {
+    uint64_t source_bytes;             // read from the source
+    uint64_t cache_hits, cache_misses; // windows that were in memory; that came from the source
+    uint64_t make_ns;                  // that threads took to make them, of which they
+    uint64_t source_wait_ns;           // waited for data.source_rate
+    uint64_t windows;                  // of an epoch; 0: endless
+    uint64_t cache_windows;            // that data.ram has room for
+};
+
 struct run_metrics {
     uint64_t steps, tokens, real_tokens, trained_tokens; // tokens: B*T of every micro-batch, padded
     double wall_s;
@@ -27,6 +37,7 @@ struct run_metrics {
     double ms_per_sample;                         // p50 step time x micro-batch / samples per step
     double utilization;                           // busy / wall of the steps
     struct time_split split;
+    struct data_use data;
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     struct metrics_class memory[METRICS_MAX_CLASSES];
     int n_memory;
@@ -39,6 +50,7 @@ struct metrics_input {
     const struct trace *trace;
     uint64_t wall_ns; // of the measured steps, first begin to last end
     uint64_t tokens, real_tokens, trained_tokens;
+    struct data_use data;
     int64_t batch_micro, samples_per_step;
     double model_flops_per_step;    // without recomputation; 0: not known
     double hardware_flops_per_step; // with it
@@ -47,9 +59,10 @@ struct metrics_input {
 
 // Fills all but memory and loss, which it sets to "not known"; the caller puts those.
 void metrics_compute(struct run_metrics *out, const struct metrics_input *in);
+void data_use_add(struct data_use *sum, const struct data_use *more);
 void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes);
 // Members of the object the caller has begun: tokens_per_s, trained_tokens_per_s, step_ms {p50 ...},
-// time_split {...}, memory {...} ...
+// time_split {...}, data {...}, memory {...} ...
 void metrics_put_members(const struct run_metrics *m, struct json_writer *w);
 
 #endif

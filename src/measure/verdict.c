@@ -9,10 +9,18 @@
 #include <string.h>
 
 static const double WORTH_ACTING = 0.10, NEAR_BEST = 0.80;
+// Of the time that batches take to be made: beyond, the source decides and not the threads. Workers
+// that are busy less than most of the time could make more: then only the timing is wrong.
+static const double MOSTLY = 0.50, BUSY = 0.75;
+// Rows of a matmul below which its weights are hardly reused; below FEW_ROWS that needs no measured
+// rate to be known.
+enum { MANY_ROWS = 1024, FEW_ROWS = 256 };
 
 struct view { // what a rule may look at
     const struct verdict_facts *f;
+    uint64_t wall_ns;
     double part[TIME_COUNT];              // fractions of wall
+    double logits;                        // of wall, as far as sizes tell
     double matmul_of_best, bytes_of_best; // 0: not known
 };
 
@@ -21,6 +29,22 @@ static bool data_sync(const struct view *v) {
 }
 static bool data_slow(const struct view *v) {
     return v->f->data_workers > 0;
+}
+static bool source_slow(const struct view *v) {
+    return (double)v->f->data_source_wait_ns > MOSTLY * (double)v->f->data_make_ns;
+}
+static bool source_rereads(const struct view *v) {
+    return source_slow(v) && v->f->data_repeats;
+}
+// On average the workers keep up, and still the step waits: batches come, or are taken, unevenly. The
+// same when there are more workers than batches to fill.
+static bool data_uneven(const struct view *v) {
+    const struct verdict_facts *f = v->f;
+    const int at_work =
+        f->data_workers <= f->data_prefetch ? f->data_workers : f->data_prefetch + 1;
+    return data_slow(v) && f->data_make_ns > 0 &&
+           (f->data_workers > f->data_prefetch + 1 ||
+            (double)f->data_make_ns < BUSY * (double)v->wall_ns * at_work);
 }
 static bool threads_idle(const struct view *v) {
     return v->f->threads > 0 && v->f->threads < v->f->cpus;
@@ -34,9 +58,17 @@ static bool matmul_slow(const struct view *v) {
 static bool matmul_unknown(const struct view *v) {
     return !(v->matmul_of_best > 0);
 }
+static int64_t rows(const struct view *v) {
+    return v->f->batch_micro * v->f->seq;
+}
 static bool small_batch(const struct view *v) {
-    // Fewer rows than this and a matmul does not reuse its weights enough to reach the best rate.
-    return matmul_slow(v) && v->f->batch_micro > 0 && v->f->batch_micro * v->f->seq < 1024;
+    return matmul_slow(v) && rows(v) > 0 && rows(v) < MANY_ROWS;
+}
+static bool tiny_batch(const struct view *v) {
+    return rows(v) > 0 && rows(v) < FEW_ROWS && v->matmul_of_best < NEAR_BEST;
+}
+static bool logits_whole(const struct view *v) {
+    return v->logits >= MOSTLY && (v->f->logits_chunk == 0 || v->f->logits_chunk >= rows(v));
 }
 static bool splits_batch(const struct view *v) {
     return v->f->micro_batches > 1;
@@ -59,11 +91,22 @@ static const struct rule {
 } rules[] = {
     {TIME_DATA_WAIT, 0.05, data_sync, "data.prefetch",
      "batches are made while the step waits; made ahead they cost nothing"},
+    {TIME_DATA_WAIT, 0.05, source_rereads, "data.ram",
+     "the source is too slow; sequences kept in memory cost it nothing in later epochs"},
+    {TIME_DATA_WAIT, 0.05, source_slow, "data.source_rate",
+     "the source delivers no more than this, and only what is read again could come from memory"},
+    {TIME_DATA_WAIT, 0.05, data_uneven, "data.prefetch",
+     "the threads keep up on average; more batches ahead bridge the gaps"},
     {TIME_DATA_WAIT, 0.05, data_slow, "data.workers", "one more thread makes batches sooner"},
     {TIME_COMM, 0.15, many_ranks, "batch.accum",
      "more micro-batches per step exchange gradients less often"},
     {TIME_MATMUL, 0, threads_idle, "threads", "CPUs of this process are idle"},
     {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
+    {TIME_MATMUL, 0, logits_whole, "logits.chunk",
+     "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
+     "time, for a larger batch.micro"},
+    {TIME_MATMUL, 0, tiny_batch, "batch.micro",
+     "so few tokens hardly reuse what is read; more of them cost little more"},
     {TIME_MATMUL, 0, small_batch, "batch.micro",
      "larger matrices reuse each weight more and run nearer the best rate"},
     {TIME_MATMUL, 0, matmul_slow, "cpu.blas",
@@ -77,10 +120,17 @@ static const struct rule {
      "attention grows with the square of the sequence (this changes what is trained)"},
     {TIME_OTHER, 0, threads_idle, "threads", "CPUs of this process are idle"},
     {TIME_OTHER, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
+    {TIME_OTHER, 0, logits_whole, "logits.chunk",
+     "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
+     "time, for a larger batch.micro"},
+    {TIME_OTHER, 0, tiny_batch, "batch.micro",
+     "so few tokens hardly reuse what is read; more of them cost little more"},
     {TIME_OTHER, 0, splits_batch, "batch.micro",
      "fewer, larger micro-batches pass over the weights' gradients less often"},
     {TIME_OTHER, 0, always, NULL,
      "element-wise work is bound by memory: only less work would be faster"},
+    {TIME_OPTIMIZER, 0, tiny_batch, "batch.micro",
+     "an update costs the same however few tokens it learns from (this changes what is trained)"},
     {TIME_OPTIMIZER, 0, always, "batch.accum",
      "more tokens per update make updates rarer (this changes what is trained)"},
     {TIME_HOST, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
@@ -139,15 +189,41 @@ static double share(double rate, double best) {
     return rate < best ? rate / best : 1;
 }
 
+// The roofline decides about matmuls, where it is known: products that do less per byte than the machine
+// could wait for memory.
+static const char *bound_of(enum time_part dominant, const struct verdict_facts *f) {
+    switch (dominant) {
+    case TIME_MATMUL:
+        return f->best_bytes_per_s > 0 && f->matmul_flops_per_byte > 0 &&
+                       f->matmul_flops_per_byte * f->best_bytes_per_s < f->best_matmul_flops_per_s
+                   ? "memory bandwidth"
+                   : "compute";
+    case TIME_ATTENTION:
+        return "compute";
+    case TIME_OTHER:
+        return "memory bandwidth";
+    case TIME_OPTIMIZER:
+        return "optimizer";
+    case TIME_COMM:
+        return "communication";
+    case TIME_DATA_WAIT:
+        return "data";
+    case TIME_HOST:
+    case TIME_COUNT:
+        break;
+    }
+    return "host";
+}
+
 void verdict_of(struct verdict *out, const struct time_split *split,
                 const struct verdict_facts *facts) {
-    *out = (struct verdict){.dominant = TIME_HOST};
+    *out = (struct verdict){.dominant = TIME_HOST, .bound = ""};
     struct writer w = {out->text, sizeof out->text, 0};
     if (split->steps == 0 || split->wall_ns == 0) {
         put(&w, "nothing was measured: no step has completed");
         return;
     }
-    struct view v = {.f = facts};
+    struct view v = {.f = facts, .wall_ns = split->wall_ns};
     enum time_part order[TIME_COUNT];
     for (int i = 0; i < TIME_COUNT; i++) {
         v.part[i] = (double)split->ns[i] / (double)split->wall_ns;
@@ -161,8 +237,12 @@ void verdict_of(struct verdict *out, const struct time_split *split,
     if (facts->best_bytes_per_s > 0)
         v.bytes_of_best = share(facts->other_bytes_per_s, facts->best_bytes_per_s);
 
+    v.logits =
+        v.part[TIME_MATMUL] * facts->logits_of_matmul + v.part[TIME_OTHER] * facts->logits_of_other;
     out->dominant = order[0];
     out->fraction = v.part[order[0]];
+    out->bound = bound_of(order[0], facts);
+    put(&w, "bound by %s: ", out->bound);
     put_parts(&w, &v, order);
     const struct rule *r = choose(&v, out->dominant);
     if (r != NULL) {

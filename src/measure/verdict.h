@@ -9,15 +9,23 @@
 
 #include "measure/trace.h"
 
+#include <stdbool.h>
+
 // What the rules look at besides the split. 0 or NULL = not known: rules that need it do not apply.
 struct verdict_facts {
     double matmul_flops_per_s;      // measured, over the matmul part
     double best_matmul_flops_per_s; // of a large matmul with all the CPUs
     double other_bytes_per_s;       // measured, over the other part (fewest bytes / time)
     double best_bytes_per_s;        // of a stream copy
+    double matmul_flops_per_byte;   // of the matmul part, fewest bytes
     int threads, cpus;              // used; usable
     int64_t batch_micro, micro_batches, seq;
+    double logits_of_matmul, logits_of_other; // shares of their FLOPs and bytes in the logits
+    int64_t logits_chunk;
     int data_workers, data_prefetch; // prefetch counts only when workers is not 0
+    uint64_t data_make_ns;           // that workers took to make the batches; of that they
+    uint64_t data_source_wait_ns;    // waited for data.source_rate
+    bool data_repeats;               // windows that data.ram does not hold are used more than once
     int ranks;
 };
 
@@ -25,7 +33,10 @@ enum { VERDICT_TEXT_BYTES = 512 };
 
 struct verdict {
     enum time_part dominant;
-    double fraction;  // of wall time that went to it
+    const char
+        *bound;      // what that means: "compute", "memory bandwidth", "data", "optimizer", "host",
+                     // "communication"; "" when nothing was measured
+    double fraction; // of wall time that went to it
     const char *knob; // first to try: "batch.micro"; NULL when none would help
     const char *why;  // what that knob is expected to do
     char text[VERDICT_TEXT_BYTES];

@@ -29,6 +29,7 @@ struct pace { // since the beginning, or since the end of warm-up
     uint64_t begin_ns, end_ns;
     uint64_t paused_ns, pause_ns; // validation and saving: before end_ns; after it
     uint64_t steps, tokens, real_tokens, trained_tokens;
+    struct data_use data;
 };
 
 struct trainer {
@@ -71,7 +72,10 @@ static struct loader_options loader_of(const struct trainer *t, const struct kno
                                    .replicas = 1,
                                    .prefetch = (int)k->data_prefetch,
                                    .workers = (int)k->data_workers,
-                                   .position = t->state.position};
+                                   .position = t->state.position,
+                                   .source_rate = k->data_source_rate,
+                                   .ram = k->data_ram,
+                                   .stop = t->o.stop};
 }
 
 // One sample per step, as far as there is a limit worth having.
@@ -260,6 +264,12 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
         t->saved_step = t->state.step;
     const struct loader_options loader = loader_of(t, k);
     TRY(loader_open(&t->loader, &loader, s->mem, e));
+    if (k->data_ram > 0 && loader_cache_windows(t->loader) == 0 &&
+        knobs_idle(k, KNOB_data_ram) == NULL)
+        say(t, LOG_WARN,
+            dataset_windows(t->data, SPLIT_TRAIN) == DATASET_ENDLESS
+                ? "data.ram has no effect here: the built-in corpus in bytes never repeats"
+                : "data.ram has no effect here: it is less than one sequence takes");
     if (k->eval_every > 0)
         TRY(evaluator_open(&t->evaluator, s, t->data, e));
     if (k->eval_every > 0 && t->evaluator == NULL)
@@ -336,6 +346,8 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
     p->tokens += (uint64_t)b->tokens_count;
     p->real_tokens += (uint64_t)b->real_tokens;
     p->trained_tokens += (uint64_t)b->trained_tokens;
+    data_use_add(&p->data, &b->use);
+    data_use_add(&t->r.data, &b->use);
     p->paused_ns += p->pause_ns;
     p->pause_ns = 0;
     p->end_ns = info->begin_ns + info->step_ns;
@@ -360,6 +372,7 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     info->all_trained_tokens = t->state.trained_tokens;
     info->epoch = windows == DATASET_ENDLESS ? NAN : (double)t->state.position / (double)windows;
     info->data_wait_ns = b->wait_ns;
+    info->data = b->use;
     info->elapsed_ns = clock_ns() - t->begin_ns;
     double s_per_step = 1e-9 * (double)pace_ns(p) / (double)p->steps;
     info->tokens_per_s = (double)p->tokens / (1e-9 * (double)pace_ns(p));
@@ -499,7 +512,13 @@ static int loop(struct trainer *t, struct err *e) {
             t->r.end = TRAIN_TIME;
             return 0;
         }
-        TRY(run_step(t, &info, e));
+        const int rc = run_step(t, &info, e);
+        if (rc == ERR_STOPPED && stop_asked(t)) { // while it waited for data: the step is not begun
+            err_clear(e);
+            t->r.end = TRAIN_STOPPED;
+            return 0;
+        }
+        TRY(rc);
         TRY(after_step(t, &info, e));
     }
     t->r.end = TRAIN_DONE;
@@ -557,6 +576,7 @@ static void measure(struct trainer *t) {
                                      .tokens = p->tokens,
                                      .real_tokens = p->real_tokens,
                                      .trained_tokens = p->trained_tokens,
+                                     .data = p->data,
                                      .batch_micro = k->batch_micro,
                                      .samples_per_step = k->batch_micro * k->batch_accum,
                                      .model_flops_per_step = flops.model,

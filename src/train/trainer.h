@@ -54,6 +54,7 @@ struct train_step {
     uint64_t all_trained_tokens;                 // of the run so far
     double epoch;                                // passes over the data; NaN: it is endless
     uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes the wait
+    struct data_use data;                        // what its batch took
     uint64_t elapsed_ns;                         // since trainer_run began
     double tokens_per_s;             // since the warm-up (or the beginning of it), without
                                      // validation and saving
@@ -88,6 +89,7 @@ struct train_result {
     int64_t warmup_steps;   // of them left out of metrics
     struct train_eval eval; // the last one; batches 0 and loss NaN: none
     int saves, failed_saves;
+    struct data_use data;               // of all steps run, warm-up included
     uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
     struct run_metrics metrics; // of the steps after warm-up; wall time without validation and
                                 // saving

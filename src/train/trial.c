@@ -50,21 +50,46 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     out->tokens += (uint64_t)step->tokens;
     out->real_tokens += (uint64_t)step->real_tokens;
     out->trained_tokens += (uint64_t)step->trained_tokens;
+    data_use_add(&out->data, &step->data);
     out->loss_last = step->loss;
     return 0;
 }
 
-void trial_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]) {
+static bool is_logits(const struct program *p, int tensor) {
+    if (tensor < 0)
+        return false;
+    const struct tensor *t = &p->tensors[tensor];
+    return strcmp((t->root < 0 ? t : &p->tensors[t->root])->name, NAME_LOGITS) == 0;
+}
+
+static bool touches_logits(const struct program *p, const struct op *op) {
+    for (int i = 0; i < op->n_in; i++)
+        if (is_logits(p, op->in[i]))
+            return true;
+    for (int i = 0; i < op->n_out; i++)
+        if (is_logits(p, op->out[i]))
+            return true;
+    return false;
+}
+
+static void add_cost(struct op_cost *sum, const struct op_cost *c) {
+    sum->flops += c->flops;
+    sum->bytes += c->bytes;
+    sum->comm_bytes += c->comm_bytes;
+}
+
+void trial_step_cost(const struct session *s, struct step_cost *out) {
     const struct program *p = s->programs[SESSION_TRAIN];
-    memset(by_category, 0, CAT_COUNT * sizeof *by_category);
+    *out = (struct step_cost){0};
     for (int i = 0; p && i < p->n_order; i++) {
         const struct segment *seg = &p->segments[p->order[i].segment];
         for (int k = 0; k < seg->n_ops; k++) {
-            struct op_cost c = op_cost_of(p, &seg->ops[k]);
-            struct op_cost *sum = &by_category[op_info(seg->ops[k].kind)->category];
-            sum->flops += c.flops;
-            sum->bytes += c.bytes;
-            sum->comm_bytes += c.comm_bytes;
+            const struct op *op = &seg->ops[k];
+            const struct op_cost c = op_cost_of(p, op);
+            const enum op_category kind = op_info(op->kind)->category;
+            add_cost(&out->all[kind], &c);
+            if (touches_logits(p, op))
+                add_cost(&out->logits[kind], &c);
         }
     }
 }
@@ -96,7 +121,7 @@ static int measure(const struct knobs *k, const struct trial_options *o, struct 
     int rc = session_plan(&s, &so, e);
     if (rc == 0) {
         memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
-        trial_step_cost(&s, out->cost);
+        trial_step_cost(&s, &out->cost);
         rc = trainer_open(&t, &s, &to, e);
     }
     if (rc == 0) {

@@ -10,6 +10,7 @@
 #define HAGGLE_TRAIN_TRIAL_H
 
 #include "knob/knob.h"
+#include "measure/metrics.h"
 #include "measure/trace.h"
 #include "program/program.h"
 #include "train/session.h"
@@ -23,6 +24,11 @@ struct trial_options {
     const volatile sig_atomic_t *stop; // not 0: the trial is ended, ERR_STOPPED; may be NULL
 };
 
+// Work of one training step by kind of op; of that, what reads or writes the logits.
+struct step_cost {
+    struct op_cost all[CAT_COUNT], logits[CAT_COUNT];
+};
+
 struct trial_result {
     int rc;                      // 0: measured; else why not, in words:
     char reason[ERR_TEXT_BYTES]; // "" when measured
@@ -32,9 +38,10 @@ struct trial_result {
     uint64_t tokens, real_tokens, trained_tokens;
     double loss_first, loss_last; // of the measured steps
     struct time_split split;
+    struct data_use data;
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];
-    struct op_cost cost[CAT_COUNT]; // work of one step by kind
+    struct step_cost cost;
 };
 
 // 0 also when the configuration was refused or its process died: see out->rc. Fails when no process
@@ -42,7 +49,7 @@ struct trial_result {
 int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
               struct err *e);
 void trial_free(struct trial_result *r);
-// Work of one training step by kind, from the plan alone.
-void trial_step_cost(const struct session *s, struct op_cost by_category[CAT_COUNT]);
+// From the plan alone.
+void trial_step_cost(const struct session *s, struct step_cost *out);
 
 #endif

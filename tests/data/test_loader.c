@@ -335,8 +335,10 @@ static void test_speed(void **state) {
     const char *path = folder_file(*state, "t.txt", text, 4 << 20);
     free(text);
     double inside = speed(NULL, 0, 1), ahead = speed(NULL, 2, 1), files = speed(path, 0, 1);
-    print_message("million tokens/s: corpus %.0f in one thread, %.0f through a worker; text %.0f\n",
-                  inside, ahead, files);
+    print_message(
+        "million tokens/s: corpus %.0f in one thread, %.0f through a worker, %.0f through "
+        "two; text %.0f\n",
+        inside, ahead, speed(NULL, 4, 2), files);
 }
 
 int main(void) {

@@ -266,6 +266,11 @@ static void test_idle(void **state) {
     assert_non_null(knobs_idle(&k, KNOB_sched_decay));
     assert_null(knobs_idle(&k, KNOB_eval_batches));
     assert_null(knobs_idle(&k, KNOB_data_workers));
+    assert_null(knobs_idle(&k, KNOB_data_ram));
+    set(&k, "tokenizer=bytes");
+    assert_non_null(knobs_idle(&k, KNOB_data_ram));
+    set(&k, "data.path=notes.txt");
+    assert_null(knobs_idle(&k, KNOB_data_ram));
     set(&k, "sched.kind=wsd");
     assert_null(knobs_idle(&k, KNOB_sched_decay));
     set(&k, "sched.kind=constant");

@@ -118,6 +118,18 @@ struct setting {
     int64_t generate_batch, generate_seq;
 };
 
+// Read in bytes, as the built-in corpus: every model here has ids for these.
+static void use_text(struct knobs *k, const struct scratch *scratch) {
+    char text[3000], path[300];
+    struct err e = {0};
+    memset(text, 't', sizeof text);
+    snprintf(path, sizeof path, "%.250s/text.txt", scratch->dir);
+    assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
+    snprintf(k->data_path, sizeof k->data_path, "%s", path);
+    snprintf(k->data_cache, sizeof k->data_cache, "none");
+    snprintf(k->tokenizer, sizeof k->tokenizer, "bytes");
+}
+
 static void draw_setting(struct setting *out, uint64_t number, const struct scratch *scratch) {
     static const char *const folders[] = {"gpt2-odd", "llama-bias", "llama3-scaled", "qwen2",
                                           "qwen3"};
@@ -141,6 +153,8 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     for (int id = 0; id < KNOB_COUNT; id++)
         if (is_drawn(id))
             draw_knob(&d, k, id, &shape);
+    if (below(&d, 2)) // data that repeats: windows of it can be kept
+        use_text(k, scratch);
     k->device = DEVICE_CPU;
     k->steps = STEPS;
     k->save_last = false;

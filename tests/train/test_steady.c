@@ -142,6 +142,24 @@ static void test_without_prefetch(void **state) {
     check_steady(&r, 1);
 }
 
+// With windows kept, and a source that is waited for.
+static void test_kept_windows(void **state) {
+    const struct scratch *s = *state;
+    char text[1000], path[300];
+    struct run r;
+    struct err e = {0};
+    run_init(&r, s, "steady-kept");
+    memset(text, 'k', sizeof text);
+    snprintf(path, sizeof path, "%s/text.txt", s->dir);
+    assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
+    snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", path);
+    run_set(&r, "steps=80"); // more than two epochs
+    run_set(&r, "data.ram=3000");
+    run_set(&r, "data.source_rate=20kB");
+    run_set(&r, "data.workers=2");
+    check_steady(&r, 1);
+}
+
 static void test_reference(void **state) {
     struct run r;
     run_init(&r, *state, "steady-reference");
@@ -171,9 +189,13 @@ static void test_tiny(void **state) {
 int main(void) {
     take_over();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts_at_all),       cmocka_unit_test(test_builtin),
-        cmocka_unit_test(test_without_prefetch),    cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_blas_of_the_machine), cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_counts_at_all),
+        cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_without_prefetch),
+        cmocka_unit_test(test_kept_windows),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_blas_of_the_machine),
+        cmocka_unit_test(test_tiny),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
