@@ -7,16 +7,21 @@
 // and the tightest kept, because none is always best; the largest sum of live bytes is the floor
 // all are measured against (program.live_bytes). Where the best is not close to the floor, orders near
 // it are tried in which what reaches the top is placed earlier (squeeze).
+//
+// A few items are compared pair by pair. Many are placed through taken.h, which knows time only as issue
+// order; where streams run side by side a life then lasts until every stream knows that it has ended.
 #include "program/layout.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "program/taken.h"
 #include "program/walk.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 // Of squeeze: its rounds, and pairs of items looked at in all of them, because a layout should not take
-// longer than the rest of a plan. A table of pairs is made for up to so many items (4 MB).
+// longer than the rest of a plan. Pairs are looked at for up to so many items (a table of 4 MB); beyond
+// that two placements take longer than the table and its pairs save (docs/speed-log.md).
 enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 2048 };
 
 static uint64_t aligned(uint64_t bytes) {
@@ -43,7 +48,10 @@ struct packing {
     struct item *items, **order, **best_order;
     struct hole *taken;
     uint64_t *best; // offsets
-    bool *meet;     // [n * n]: which pairs conflict; NULL: asked each time
+    bool *meet;     // [n * n]: which pairs conflict; NULL: too many items, and so:
+    struct taken when;
+    const struct life *life; // the first of all, which spans[0] belongs to
+    struct span *spans;      // per life: when it lasts, in moments
     int n;
     uint64_t height, target; // best so far; so good that no other order is tried
     uint64_t enough;         // not worth squeezing
@@ -57,8 +65,7 @@ static bool ask_conflict(const struct item *a, const struct item *b) {
 }
 
 static bool conflict(const struct packing *k, const struct item *a, const struct item *b) {
-    return k->meet ? k->meet[(size_t)a->index * (size_t)k->n + (size_t)b->index]
-                   : ask_conflict(a, b);
+    return k->meet[(size_t)a->index * (size_t)k->n + (size_t)b->index];
 }
 
 static int span(const struct item *i) {
@@ -135,31 +142,50 @@ static uint64_t highest_fit(const struct hole *taken, int n, uint64_t bytes, uin
     return best;
 }
 
-// Places items in the packing's order; returns the height reached. Below a ceiling (0: there is none)
-// what is not alive at the peak goes as high as it can. A height above give_up is not gone on with.
-static uint64_t place(struct packing *k, uint64_t ceiling, uint64_t give_up) {
+// Where an item goes: below a ceiling (0: there is none) what is not alive at the peak goes as high as
+// it can, all else as low. By pairs, with what was placed before it ...
+static uint64_t fit_by_pairs(const struct packing *k, int i, uint64_t ceiling) {
     struct item **order = k->order;
     struct hole *taken = k->taken;
-    uint64_t height = 0;
-    for (int i = 0; i < k->n; i++) {
-        int n_taken = 0;
-        for (int j = 0; j < i; j++)
-            if (order[j]->bytes && conflict(k, order[i], order[j]))
-                taken[n_taken++] =
-                    (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
-        qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
-        uint64_t at = UINT64_MAX;
-        if (ceiling && !order[i]->peak)
-            at = highest_fit(taken, n_taken, order[i]->bytes, ceiling);
-        if (at == UINT64_MAX)
-            at = lowest_fit(taken, n_taken, order[i]->bytes);
-        order[i]->offset = at;
-        if (at + order[i]->exact > height)
-            height = at + order[i]->exact;
-        if (height > give_up)
-            return height;
+    uint64_t at = UINT64_MAX;
+    int n_taken = 0;
+    for (int j = 0; j < i; j++)
+        if (order[j]->bytes && conflict(k, order[i], order[j]))
+            taken[n_taken++] = (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
+    qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
+    if (ceiling && !order[i]->peak)
+        at = highest_fit(taken, n_taken, order[i]->bytes, ceiling);
+    return at != UINT64_MAX ? at : lowest_fit(taken, n_taken, order[i]->bytes);
+}
+
+// ... or by time.
+static int fit_by_time(struct packing *k, struct item *it, uint64_t ceiling, struct err *e) {
+    const struct span *spans = &k->spans[it->life - k->life];
+    uint64_t at = UINT64_MAX;
+    if (ceiling && !it->peak)
+        at = taken_highest(&k->when, spans, it->n_lives, it->bytes, ceiling);
+    if (at == UINT64_MAX)
+        at = taken_lowest(&k->when, spans, it->n_lives, it->bytes);
+    it->offset = at;
+    return taken_add(&k->when, spans, it->n_lives, (struct run){at, at + it->bytes}, e);
+}
+
+// Places items in the packing's order and says which height they reach. A height above the best is not
+// gone on with.
+static int place(struct packing *k, uint64_t ceiling, uint64_t *height, struct err *e) {
+    if (!k->meet)
+        taken_clear(&k->when);
+    *height = 0;
+    for (int i = 0; i < k->n && *height <= k->height; i++) {
+        struct item *it = k->order[i];
+        if (k->meet)
+            it->offset = fit_by_pairs(k, i, ceiling);
+        else
+            TRY(fit_by_time(k, it, ceiling, e));
+        if (it->offset + it->exact > *height)
+            *height = it->offset + it->exact;
     }
-    return height;
+    return 0;
 }
 
 // Largest sum of live bytes over issue order, and what it is made of.
@@ -199,6 +225,8 @@ static void packing_free(struct packing *k) {
     free(k->taken);
     free(k->best);
     free(k->meet);
+    free(k->spans);
+    taken_free(&k->when);
 }
 
 static int packing_make(struct packing *k, const struct program *p, const struct lives *l,
@@ -232,8 +260,9 @@ static int packing_make(struct packing *k, const struct program *p, const struct
     return 0;
 }
 
-static void attempt(struct packing *k, uint64_t ceiling) {
-    uint64_t height = place(k, ceiling, k->height);
+static int attempt(struct packing *k, uint64_t ceiling, struct err *e) {
+    uint64_t height;
+    TRY(place(k, ceiling, &height, e));
     if (height <= k->height) { // an equal one too: that is how squeeze gets away from where it is
         k->height = height;
         k->best_ceiling = ceiling;
@@ -241,16 +270,46 @@ static void attempt(struct packing *k, uint64_t ceiling) {
             k->best[i] = k->items[i].offset;
         memcpy(k->best_order, k->order, sizeof *k->order * (size_t)k->n);
     }
+    return 0;
 }
 
-// Makes the table of pairs, where it is worth its memory.
-static void table_pairs(struct packing *k) {
+static int table_pairs(struct packing *k, struct err *e) {
     size_t n = (size_t)k->n;
-    if (k->n > TABLE_ITEMS || !(k->meet = malloc(n * n + 1)))
-        return;
+    if (!(k->meet = malloc(n * n + 1)))
+        return err_set(e, ERR_MEMORY, "out of memory while laying out %d tensors", k->n);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j <= i; j++)
             k->meet[i * n + j] = k->meet[j * n + i] = ask_conflict(&k->items[i], &k->items[j]);
+    return 0;
+}
+
+// Spans of all lives. Two lives can meet only where one of them begins, so the moments are the steps
+// where any does: a third of all.
+static int table_spans(struct packing *k, const struct program *p, const struct walk *w,
+                       const struct lives *l, struct err *e) {
+    int moments = 0, most = 1;
+    int *moment = calloc((size_t)w->n_steps + 1, sizeof *moment); // that a step belongs to
+    int *end = lives_ends(l, p, w);
+    k->life = l->life;
+    k->spans = malloc(sizeof *k->spans * ((size_t)l->n + 1));
+    int rc = 0;
+    if (!moment || !end || !k->spans)
+        rc = err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
+    for (int i = 0; rc == 0 && i < l->n; i++)
+        moment[l->life[i].first] = 1;
+    for (int i = 0; rc == 0 && i < w->n_steps; i++) {
+        moments += moment[i];
+        moment[i] = moments - 1;
+    }
+    for (int i = 0; rc == 0 && i < l->n; i++)
+        k->spans[i] = (struct span){moment[l->life[i].first], moment[end[i]]};
+    for (int i = 0; i < k->n; i++)
+        most = k->items[i].n_lives > most ? k->items[i].n_lives : most;
+    if (rc == 0)
+        rc = taken_make(&k->when, moments, most, e);
+    free(moment);
+    free(end);
+    return rc;
 }
 
 static void move_item(struct item **order, int from, int to) {
@@ -264,7 +323,7 @@ static void move_item(struct item **order, int from, int to) {
 
 // Tries orders near the best: of what reaches the top one is placed earlier, and any one is moved. By
 // chance, but the same each time.
-static void squeeze(struct packing *k) {
+static int squeeze(struct packing *k, struct err *e) {
     const double pairs = (double)k->n * k->n;
     const int rounds =
         pairs * SQUEEZE_ROUNDS < SQUEEZE_PAIRS ? SQUEEZE_ROUNDS : (int)(SQUEEZE_PAIRS / pairs);
@@ -275,12 +334,13 @@ static void squeeze(struct packing *k) {
         while (top < k->n && k->best[k->order[top]->index] + k->order[top]->exact != k->height)
             top++;
         if (top == k->n)
-            return;
+            return 0;
         if (top > 0)
             move_item(k->order, top, (int)rng_below(1, 1, round, (uint64_t)top));
         move_item(k->order, (int)rng_below(1, 2, round, n), (int)rng_below(1, 3, round, n));
-        attempt(k, k->best_ceiling);
+        TRY(attempt(k, k->best_ceiling, e));
     }
+    return 0;
 }
 
 // Offsets relative to the start of the transient region; layout_set shifts them.
@@ -298,15 +358,16 @@ static int layout_transient(struct program *p, struct err *e) {
     if (rc == 0)
         rc = packing_make(&k, p, &l, peak_step, e);
     if (rc == 0)
-        table_pairs(&k);
+        rc = k.n <= TABLE_ITEMS ? table_pairs(&k, e) : table_spans(&k, p, &w, &l, e);
     for (size_t o = 0; rc == 0 && o < sizeof orders / sizeof *orders && k.height > k.target; o++) {
         for (int i = 0; i < k.n; i++)
             k.order[i] = &k.items[i];
         qsort(k.order, (size_t)k.n, sizeof *k.order, orders[o]);
-        attempt(&k, orders[o] == by_end ? k.peak_bytes : 0);
+        rc = attempt(&k, orders[o] == by_end ? k.peak_bytes : 0, e);
     }
+    if (rc == 0)
+        rc = squeeze(&k, e);
     if (rc == 0) {
-        squeeze(&k);
         p->transient_bytes = k.n ? k.height : 0;
         for (int i = 0; i < k.n; i++)
             p->tensors[k.items[i].tensor].offset[k.items[i].slot] = k.best[i];

@@ -56,6 +56,9 @@ void lives_free(struct lives *l);
 // Whether any life of one copy may overlap any life of another; *at_a and *at_b are the first such
 // pair. Lives of one copy follow one another (check_layout proves it), so one pass suffices.
 bool lives_meet(const struct life *a, int n_a, const struct life *b, int n_b, int *at_a, int *at_b);
+// Per life (to be freed; NULL: out of memory) the last step that may run before everything that touches
+// it has finished: no life that begins later meets it. With one stream that is its own last step.
+int *lives_ends(const struct lives *l, const struct program *p, const struct walk *w);
 // Everything that touches a has finished before anything that touches b starts.
 static inline bool life_before(const struct life *a, const struct life *b) {
     for (int s = 0; s < STREAM_COUNT; s++)
