@@ -8,8 +8,8 @@
 // all are measured against (program.live_bytes). Where the best is not close to the floor, orders near
 // it are tried in which what reaches the top is placed earlier (squeeze).
 //
-// A few items are compared pair by pair. Many are placed through taken.h, which knows time only as issue
-// order; where streams run side by side a life then lasts until every stream knows that it has ended.
+// A few items are compared pair by pair. Many are placed through taken.h, one time per stream (struct
+// lane); the offsets are the same.
 #include "program/layout.h"
 #include "base/hash.h"
 #include "base/rng.h"
@@ -44,14 +44,26 @@ struct hole {
     uint64_t begin, end;
 };
 
+// One stream's ops as time. Lives a and b meet when some stream has ops that touch b while a lasts or the
+// other way round; that stream sees a last from the first op that a's first ops do not wait for to the
+// last op that does not wait for a's end, whether a is touched there or not. So a lane knows of each life
+// when it is touched there and when it lasts there, and a question asks who touches while this one lasts,
+// and who lasts while this one is touched. A stream alone needs no difference: there they are the same.
+struct lane {
+    struct taken touched, lasting; // touched: only beside other lanes
+    struct span *touch, *last;     // per life
+    int moments;
+};
+
 struct packing {
     struct item *items, **order, **best_order;
     struct hole *taken;
     uint64_t *best; // offsets
     bool *meet;     // [n * n]: which pairs conflict; NULL: too many items, and so:
-    struct taken when;
-    const struct life *life; // the first of all, which spans[0] belongs to
-    struct span *spans;      // per life: when it lasts, in moments
+    struct lane lanes[STREAM_COUNT];
+    int n_lanes;             // streams that have ops
+    const struct life *life; // the first of all, which spans[0] of a lane belongs to
+    struct question question;
     int n;
     uint64_t height, target; // best so far; so good that no other order is tried
     uint64_t enough;         // not worth squeezing
@@ -160,21 +172,38 @@ static uint64_t fit_by_pairs(const struct packing *k, int i, uint64_t ceiling) {
 
 // ... or by time.
 static int fit_by_time(struct packing *k, struct item *it, uint64_t ceiling, struct err *e) {
-    const struct span *spans = &k->spans[it->life - k->life];
+    const ptrdiff_t first = it->life - k->life, past = first + it->n_lives;
     uint64_t at = UINT64_MAX;
+    k->question.n = 0;
+    for (int i = 0; i < k->n_lanes; i++)
+        for (ptrdiff_t l = first; l < past; l++) {
+            question_add(&k->question, &k->lanes[i].lasting, k->lanes[i].touch[l]);
+            if (k->n_lanes > 1)
+                question_add(&k->question, &k->lanes[i].touched, k->lanes[i].last[l]);
+        }
     if (ceiling && !it->peak)
-        at = taken_highest(&k->when, spans, it->n_lives, it->bytes, ceiling);
+        at = question_highest(&k->question, it->bytes, ceiling);
     if (at == UINT64_MAX)
-        at = taken_lowest(&k->when, spans, it->n_lives, it->bytes);
+        at = question_lowest(&k->question, it->bytes);
     it->offset = at;
-    return taken_add(&k->when, spans, it->n_lives, (struct run){at, at + it->bytes}, e);
+    const struct run r = {at, at + it->bytes};
+    for (int i = 0; i < k->n_lanes; i++)
+        for (ptrdiff_t l = first; l < past; l++) {
+            TRY(taken_add(&k->lanes[i].lasting, k->lanes[i].last[l], r, e));
+            if (k->n_lanes > 1)
+                TRY(taken_add(&k->lanes[i].touched, k->lanes[i].touch[l], r, e));
+        }
+    return 0;
 }
 
 // Places items in the packing's order and says which height they reach. A height above the best is not
 // gone on with.
 static int place(struct packing *k, uint64_t ceiling, uint64_t *height, struct err *e) {
-    if (!k->meet)
-        taken_clear(&k->when);
+    for (int i = 0; i < k->n_lanes; i++) {
+        taken_clear(&k->lanes[i].lasting);
+        if (k->n_lanes > 1)
+            taken_clear(&k->lanes[i].touched);
+    }
     *height = 0;
     for (int i = 0; i < k->n && *height <= k->height; i++) {
         struct item *it = k->order[i];
@@ -225,8 +254,13 @@ static void packing_free(struct packing *k) {
     free(k->taken);
     free(k->best);
     free(k->meet);
-    free(k->spans);
-    taken_free(&k->when);
+    question_free(&k->question);
+    for (int i = 0; i < k->n_lanes; i++) {
+        taken_free(&k->lanes[i].touched);
+        taken_free(&k->lanes[i].lasting);
+        free(k->lanes[i].touch);
+        free(k->lanes[i].last);
+    }
 }
 
 static int packing_make(struct packing *k, const struct program *p, const struct lives *l,
@@ -283,33 +317,58 @@ static int table_pairs(struct packing *k, struct err *e) {
     return 0;
 }
 
-// Spans of all lives. Two lives can meet only where one of them begins, so the moments are the steps
-// where any does: a third of all.
-static int table_spans(struct packing *k, const struct program *p, const struct walk *w,
-                       const struct lives *l, struct err *e) {
-    int moments = 0, most = 1;
-    int *moment = calloc((size_t)w->n_steps + 1, sizeof *moment); // that a step belongs to
-    int *end = lives_ends(l, p, w);
-    k->life = l->life;
-    k->spans = malloc(sizeof *k->spans * ((size_t)l->n + 1));
-    int rc = 0;
-    if (!moment || !end || !k->spans)
-        rc = err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
-    for (int i = 0; rc == 0 && i < l->n; i++)
-        moment[l->life[i].first] = 1;
-    for (int i = 0; rc == 0 && i < w->n_steps; i++) {
-        moments += moment[i];
-        moment[i] = moments - 1;
+// Of a stream's n steps those that may run before a life has ended.
+static int count_unaware(const struct life *a, const struct walk *w, const int *steps, int n) {
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (life_ended(a, &w->steps[steps[mid]]))
+            high = mid;
+        else
+            low = mid + 1;
     }
-    for (int i = 0; rc == 0 && i < l->n; i++)
-        k->spans[i] = (struct span){moment[l->life[i].first], moment[end[i]]};
+    return low;
+}
+
+// Adds the lane of a stream, if it has ops. Moments are its ops' indices, from 0.
+static int add_lane(struct packing *k, int stream, const struct program *p, const struct walk *w,
+                    const struct lives *l, int *steps, struct err *e) {
+    int n = 0;
+    for (int i = 0; i < w->n_steps; i++)
+        if ((int)walk_op(p, &w->steps[i])->stream == stream)
+            steps[n++] = i;
+    if (n == 0)
+        return 0;
+    struct lane *lane = &k->lanes[k->n_lanes++];
+    lane->touch = malloc(sizeof *lane->touch * ((size_t)l->n + 1));
+    lane->last = malloc(sizeof *lane->last * ((size_t)l->n + 1));
+    if (!lane->touch || !lane->last)
+        return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
+    for (int i = 0; i < l->n; i++) {
+        const struct life *a = &l->life[i];
+        const int touches = a->first_index[stream]; // 0 none: then the span 0 .. -1 is none too
+        lane->touch[i] = (struct span){touches ? touches - 1 : 0, a->last_index[stream] - 1};
+        lane->last[i] = (struct span){a->before[stream], count_unaware(a, w, steps, n) - 1};
+    }
+    lane->moments = n;
+    return taken_make(&lane->lasting, n, e);
+}
+
+static int make_lanes(struct packing *k, const struct program *p, const struct walk *w,
+                      const struct lives *l, struct err *e) {
+    int rc = 0, most = 1;
+    int *steps = malloc(sizeof *steps * ((size_t)w->n_steps + 1));
+    if (!steps)
+        return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
+    k->life = l->life;
+    for (int s = 0; s < STREAM_COUNT && rc == 0; s++)
+        rc = add_lane(k, s, p, w, l, steps, e);
+    free(steps);
+    for (int i = 0; i < k->n_lanes && k->n_lanes > 1 && rc == 0; i++)
+        rc = taken_make(&k->lanes[i].touched, k->lanes[i].moments, e);
     for (int i = 0; i < k->n; i++)
         most = k->items[i].n_lives > most ? k->items[i].n_lives : most;
-    if (rc == 0)
-        rc = taken_make(&k->when, moments, most, e);
-    free(moment);
-    free(end);
-    return rc;
+    return rc != 0 ? rc : question_make(&k->question, 2 * STREAM_COUNT * most, e);
 }
 
 static void move_item(struct item **order, int from, int to) {
@@ -358,7 +417,7 @@ static int layout_transient(struct program *p, struct err *e) {
     if (rc == 0)
         rc = packing_make(&k, p, &l, peak_step, e);
     if (rc == 0)
-        rc = k.n <= TABLE_ITEMS ? table_pairs(&k, e) : table_spans(&k, p, &w, &l, e);
+        rc = k.n <= TABLE_ITEMS ? table_pairs(&k, e) : make_lanes(&k, p, &w, &l, e);
     for (size_t o = 0; rc == 0 && o < sizeof orders / sizeof *orders && k.height > k.target; o++) {
         for (int i = 0; i < k.n; i++)
             k.order[i] = &k.items[i];

@@ -15,14 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct run_cursor { // a set that a question is about, and how far it was read
-    const struct run *run;
-    int n, at;
-};
-
 enum { NODES_PER_LEVEL = 4, LEVELS = 32 }; // of one span: two whole, two in part
 
-int taken_make(struct taken *t, int moments, int max_spans, struct err *e) {
+int taken_make(struct taken *t, int moments, struct err *e) {
     memset(t, 0, sizeof *t);
     t->leaves = 1;
     while (t->leaves < moments)
@@ -30,8 +25,7 @@ int taken_make(struct taken *t, int moments, int max_spans, struct err *e) {
     size_t nodes = 2 * (size_t)t->leaves;
     t->over = calloc(nodes, sizeof *t->over);
     t->some = calloc(nodes, sizeof *t->some);
-    t->cursors = malloc(sizeof *t->cursors * NODES_PER_LEVEL * LEVELS * ((size_t)max_spans + 1));
-    if (t->over && t->some && t->cursors)
+    if (t->over && t->some)
         return 0;
     taken_free(t);
     return err_set(e, ERR_MEMORY, "out of memory while placing tensors over %d moments", moments);
@@ -47,7 +41,6 @@ void taken_clear(struct taken *t) {
 void taken_free(struct taken *t) {
     free(t->over);
     free(t->some);
-    free(t->cursors);
     region_free(&t->region);
     memset(t, 0, sizeof *t);
 }
@@ -112,48 +105,59 @@ static int add(struct taken *t, int node, int first, int last, struct span s, st
     return s.last > middle ? add(t, 2 * node + 1, middle + 1, last, s, r) : 0;
 }
 
-int taken_add(struct taken *t, const struct span *spans, int n, struct run r, struct err *e) {
-    for (int i = 0; i < n && r.begin < r.end; i++)
-        if (add(t, 1, 0, t->leaves - 1, spans[i], r) != 0)
-            return err_set(e, ERR_MEMORY, "out of memory while placing tensors");
-    return 0;
+int taken_add(struct taken *t, struct span s, struct run r, struct err *e) {
+    if (s.last < s.first || r.begin == r.end)
+        return 0;
+    return add(t, 1, 0, t->leaves - 1, s, r) == 0
+               ? 0
+               : err_set(e, ERR_MEMORY, "out of memory while placing tensors");
 }
 
 // ---------------------------------------------------------------- asking
 
-static void take_cursor(struct taken *t, const struct run_set *set) {
-    if (set->n)
-        t->cursors[t->n_cursors++] = (struct run_cursor){set->run, set->n, 0};
+int question_make(struct question *q, int max_spans, struct err *e) {
+    q->n = 0;
+    q->cursors = malloc(sizeof *q->cursors * NODES_PER_LEVEL * LEVELS * ((size_t)max_spans + 1));
+    return q->cursors ? 0 : err_set(e, ERR_MEMORY, "out of memory while placing tensors");
 }
 
-static void gather(struct taken *t, int node, int first, int last, struct span s) {
+void question_free(struct question *q) {
+    free(q->cursors);
+    q->cursors = NULL;
+}
+
+static void take_cursor(struct question *q, const struct run_set *set) {
+    if (set->n)
+        q->cursors[q->n++] = (struct run_cursor){set->run, set->n, 0};
+}
+
+static void gather(struct question *q, const struct taken *t, int node, int first, int last,
+                   struct span s) {
     if (!t->some[node].n)
         return; // nothing below either
     if (s.first <= first && last <= s.last) {
-        take_cursor(t, &t->some[node]);
+        take_cursor(q, &t->some[node]);
         return;
     }
-    take_cursor(t, &t->over[node]);
+    take_cursor(q, &t->over[node]);
     int middle = first + (last - first) / 2;
     if (s.first <= middle)
-        gather(t, 2 * node, first, middle, s);
+        gather(q, t, 2 * node, first, middle, s);
     if (s.last > middle)
-        gather(t, 2 * node + 1, middle + 1, last, s);
+        gather(q, t, 2 * node + 1, middle + 1, last, s);
 }
 
-static void ask(struct taken *t, const struct span *spans, int n) {
-    t->n_cursors = 0;
-    for (int i = 0; i < n; i++)
-        gather(t, 1, 0, t->leaves - 1, spans[i]);
+void question_add(struct question *q, const struct taken *t, struct span s) {
+    if (s.last >= s.first)
+        gather(q, t, 1, 0, t->leaves - 1, s);
 }
 
 // Round and round: each set moves the offset past what is in the way, until none objects. Cursors go
 // one way only.
-uint64_t taken_lowest(struct taken *t, const struct span *spans, int n, uint64_t bytes) {
-    ask(t, spans, n);
+uint64_t question_lowest(struct question *q, uint64_t bytes) {
     uint64_t at = 0;
-    for (int i = 0, agreed = 0; agreed < t->n_cursors; i = i + 1 < t->n_cursors ? i + 1 : 0) {
-        struct run_cursor *c = &t->cursors[i];
+    for (int i = 0, agreed = 0; agreed < q->n; i = i + 1 < q->n ? i + 1 : 0) {
+        struct run_cursor *c = &q->cursors[i];
         const uint64_t before = at;
         if (c->at < c->n && c->run[c->at].end <= at)
             c->at = first_ending(c->run, c->at + 1, c->n, at + 1);
@@ -164,16 +168,14 @@ uint64_t taken_lowest(struct taken *t, const struct span *spans, int n, uint64_t
     return at;
 }
 
-uint64_t taken_highest(struct taken *t, const struct span *spans, int n, uint64_t bytes,
-                       uint64_t ceiling) {
+uint64_t question_highest(struct question *q, uint64_t bytes, uint64_t ceiling) {
     if (bytes > ceiling)
         return UINT64_MAX;
-    ask(t, spans, n);
-    for (int i = 0; i < t->n_cursors; i++)
-        t->cursors[i].at = t->cursors[i].n - 1;
+    for (int i = 0; i < q->n; i++)
+        q->cursors[i].at = q->cursors[i].n - 1;
     uint64_t at = ceiling - bytes;
-    for (int i = 0, agreed = 0; agreed < t->n_cursors; i = i + 1 < t->n_cursors ? i + 1 : 0) {
-        struct run_cursor *c = &t->cursors[i];
+    for (int i = 0, agreed = 0; agreed < q->n; i = i + 1 < q->n ? i + 1 : 0) {
+        struct run_cursor *c = &q->cursors[i];
         const uint64_t before = at;
         int past = first_ending(c->run, 0, c->at + 1, at + bytes); // which may itself begin below
         if (past < c->at)

@@ -1,7 +1,8 @@
 // taken.h - which bytes are taken when: what layout.c asks where a tensor fits.
 //
-// Time is cut into moments 0 .. n-1. What is added takes a range of bytes over some spans of
-// moments; a question names spans too and is about all bytes that were added to any moment of them.
+// Time is cut into moments 0 .. n-1. What is added takes a range of bytes over a span of moments. A
+// question gathers the bytes that were added to any moment of some spans, of one time or of several, and
+// then says where other bytes fit.
 #ifndef HAGGLE_PROGRAM_TAKEN_H
 #define HAGGLE_PROGRAM_TAKEN_H
 
@@ -11,7 +12,7 @@
 #include <stdint.h>
 
 struct span {
-    int first, last; // moments, both within
+    int first, last; // moments, both within; last < first: none
 };
 
 struct run { // of bytes
@@ -23,24 +24,32 @@ struct run_set { // sorted; apart from one another
     int n, capacity;
 };
 
-struct run_cursor;
 struct taken {
     int leaves;                  // moments, rounded up to a power of two
     struct run_set *over, *some; // [2 * leaves], see taken.c
-    struct run_cursor *cursors;
-    int n_cursors;
-    struct region region; // the runs
+    struct region region;        // the runs
 };
 
-// For questions of up to max_spans spans.
-int taken_make(struct taken *t, int moments, int max_spans, struct err *e);
+int taken_make(struct taken *t, int moments, struct err *e);
 void taken_clear(struct taken *t);
 void taken_free(struct taken *t);
-int taken_add(struct taken *t, const struct span *spans, int n, struct run r, struct err *e);
-// The lowest offset at which so many bytes are free during all spans.
-uint64_t taken_lowest(struct taken *t, const struct span *spans, int n, uint64_t bytes);
+int taken_add(struct taken *t, struct span s, struct run r, struct err *e);
+
+struct run_cursor { // a set that a question is about, and how far it was read
+    const struct run *run;
+    int n, at;
+};
+
+struct question {
+    struct run_cursor *cursors;
+    int n;
+};
+int question_make(struct question *q, int max_spans, struct err *e);
+void question_free(struct question *q);
+void question_add(struct question *q, const struct taken *t, struct span s); // n = 0 starts anew
+// The lowest offset at which so many bytes are free.
+uint64_t question_lowest(struct question *q, uint64_t bytes);
 // The highest such offset below the ceiling; UINT64_MAX: none.
-uint64_t taken_highest(struct taken *t, const struct span *spans, int n, uint64_t bytes,
-                       uint64_t ceiling);
+uint64_t question_highest(struct question *q, uint64_t bytes, uint64_t ceiling);
 
 #endif

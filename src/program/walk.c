@@ -190,6 +190,8 @@ int lives_make(struct lives *l, const struct program *p, const struct walk *w, s
             struct life *life = &l->life[o->life];
             life->last = i;
             life->last_index[op->stream] = step->index;
+            if (!life->first_index[op->stream])
+                life->first_index[op->stream] = step->index;
             for (int s = 0; s < STREAM_COUNT; s++)
                 if (step->before[s] < life->before[s])
                     life->before[s] = step->before[s];
@@ -203,50 +205,6 @@ no_memory:
     free(open);
     lives_free(l);
     return out_of_memory(p, e);
-}
-
-static bool finished(const struct life *a, const struct walk_step *s) {
-    for (int i = 0; i < STREAM_COUNT; i++)
-        if (a->last_index[i] > s->before[i])
-            return false;
-    return true;
-}
-
-// A stream's clock only advances, so of its steps those that know of a life's end are the last ones.
-static int last_unaware(const struct life *a, const struct walk *w, const int *steps, int n) {
-    int low = 0, high = n;
-    while (low < high) {
-        int mid = low + (high - low) / 2;
-        if (finished(a, &w->steps[steps[mid]]))
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return low ? steps[low - 1] : -1;
-}
-
-int *lives_ends(const struct lives *l, const struct program *p, const struct walk *w) {
-    int *end = malloc(sizeof *end * ((size_t)l->n + 1));
-    int *steps = malloc(sizeof *steps * ((size_t)w->n_steps + 1));
-    if (!end || !steps) {
-        free(end);
-        free(steps);
-        return NULL;
-    }
-    for (int i = 0; i < l->n; i++)
-        end[i] = l->life[i].last;
-    for (int s = 0; s < STREAM_COUNT; s++) {
-        int n = 0;
-        for (int i = 0; i < w->n_steps; i++)
-            if ((int)walk_op(p, &w->steps[i])->stream == s)
-                steps[n++] = i;
-        for (int i = 0; n > 0 && i < l->n; i++) {
-            int last = last_unaware(&l->life[i], w, steps, n);
-            end[i] = last > end[i] ? last : end[i];
-        }
-    }
-    free(steps);
-    return end;
 }
 
 bool lives_meet(const struct life *a, int n_a, const struct life *b, int n_b, int *at_a,
