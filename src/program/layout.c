@@ -19,10 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of squeeze: its rounds, and pairs of items looked at in all of them, because a layout should not take
-// longer than the rest of a plan. Pairs are looked at for up to so many items (a table of 4 MB); beyond
-// that two placements take longer than the table and its pairs save (docs/speed-log.md).
-enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 2048 };
+// Of squeeze: its rounds, and pairs of items that all of them may be about, because a layout should not
+// take longer than the rest of a plan. A table of pairs is made for up to so many items (1 MB); for more
+// time is quicker, for fewer pairs often are (docs/speed-log.md).
+enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 1024 };
 
 static uint64_t aligned(uint64_t bytes) {
     return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;

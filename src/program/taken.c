@@ -97,8 +97,8 @@ static int join(struct taken *t, struct run_set *set, struct run r) {
 // Of the tree, not of calls: depth is the logarithm of the moments.
 static int add(struct taken *t, int node, int first, int last, struct span s, struct run r) {
     TRY(join(t, &t->some[node], r));
-    if (s.first <= first && last <= s.last)
-        return join(t, &t->over[node], r);
+    if (s.first <= first && last <= s.last) // a single moment is never covered in part
+        return first < last ? join(t, &t->over[node], r) : 0;
     int middle = first + (last - first) / 2;
     if (s.first <= middle)
         TRY(add(t, 2 * node, first, middle, s, r));
