@@ -159,10 +159,9 @@ int check_program(const struct program *p, struct err *e) {
 
 // ---------------------------------------------------------------- bytes
 
-struct range { // bytes of one copy, with its lives
+struct range { // bytes of a persistent tensor
     uint64_t begin, end;
-    const struct life *life;
-    int n_lives;
+    int tensor;
 };
 
 static int by_begin(const void *pa, const void *pb) {
@@ -170,28 +169,19 @@ static int by_begin(const void *pa, const void *pb) {
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-static int check_pair(const struct program *p, const struct range *a, const struct range *b,
-                      struct err *e) {
-    int i, j;
-    if (!lives_meet(a->life, a->n_lives, b->life, b->n_lives, &i, &j))
-        return 0;
-    return err_set(e, ERR_INTERNAL,
-                   "'%s' (slot %d) and '%s' (slot %d) share bytes while both are alive",
-                   p->tensors[a->life[i].tensor].name, a->life[i].slot,
-                   p->tensors[b->life[j].tensor].name, b->life[j].slot);
-}
-
 // Lives of one copy follow one another: what lives_meet rests on.
-static int check_succession(const struct program *p, const struct range *r, struct err *e) {
-    for (int i = 1; i < r->n_lives; i++)
-        if (!life_before(&r->life[i - 1], &r->life[i]))
+static int check_succession(const struct program *p, const struct lives *l, struct err *e) {
+    for (int i = 1; i < l->n; i++) {
+        const struct life *a = &l->life[i - 1], *b = &l->life[i];
+        if (a->tensor == b->tensor && a->slot == b->slot && !life_before(a, b))
             return err_set(e, ERR_INTERNAL, "'%s' (slot %d) is used again before it was free",
-                           p->tensors[r->life[i].tensor].name, r->life[i].slot);
+                           p->tensors[b->tensor].name, b->slot);
+    }
     return 0;
 }
 
-static int check_persistent(const struct program *p, uint64_t arena_bytes, struct range *ranges,
-                            struct err *e) {
+static int check_ranges(const struct program *p, uint64_t arena_bytes, struct range *ranges,
+                        struct err *e) {
     int n = 0;
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
@@ -201,14 +191,14 @@ static int check_persistent(const struct program *p, uint64_t arena_bytes, struc
             if (t->offset[s] + t->bytes > arena_bytes)
                 return err_set(e, ERR_INTERNAL, "'%s' reaches outside the arena", t->name);
         if (t->life == LIFE_RUN && t->bytes)
-            ranges[n++] = (struct range){t->offset[0], t->offset[0] + t->bytes, NULL, i};
+            ranges[n++] = (struct range){t->offset[0], t->offset[0] + t->bytes, i};
     }
     qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
     for (int i = 1; i < n; i++)
         if (ranges[i].begin < ranges[i - 1].end)
             return err_set(e, ERR_INTERNAL, "persistent tensors '%s' and '%s' share bytes",
-                           p->tensors[ranges[i - 1].n_lives].name,
-                           p->tensors[ranges[i].n_lives].name);
+                           p->tensors[ranges[i - 1].tensor].name,
+                           p->tensors[ranges[i].tensor].name);
     uint64_t persistent_end = n ? ranges[n - 1].end : 0;
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
@@ -219,34 +209,171 @@ static int check_persistent(const struct program *p, uint64_t arena_bytes, struc
     return 0;
 }
 
+static int check_persistent(const struct program *p, uint64_t arena_bytes, struct err *e) {
+    struct range *ranges = calloc((size_t)p->n_tensors + 1, sizeof *ranges);
+    int rc = ranges ? check_ranges(p, arena_bytes, ranges, e)
+                    : err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
+    free(ranges);
+    return rc;
+}
+
+// Whose bytes are whose, as lives begin one after the other in issue order: each takes its bytes over,
+// and all it takes them from must have ended. That is enough. Of three lives that have a byte one after
+// the other the first has ended before the third begins, because happens-before is transitive; and none
+// can have ended before another that is issued earlier.
+//
+// Bytes are numbered by the ends of ranges (`edge`, sorted), between which nothing changes; a stretch of
+// them has one owner, noted where it begins, and `begins` knows where stretches begin.
+struct ownership {
+    uint64_t *edge;
+    const struct life **owner; // per edge; NULL: nobody's
+    uint64_t *begins[8];       // level 0: a bit per edge; level i: a bit per word of the one below
+    size_t n;                  // edges
+    int levels;
+};
+
+static int by_value(const void *pa, const void *pb) {
+    const uint64_t *a = pa, *b = pb;
+    return *a < *b ? -1 : *a > *b;
+}
+
+static int by_first(const void *pa, const void *pb) {
+    const struct life *a = *(const struct life *const *)pa, *b = *(const struct life *const *)pb;
+    return a->first < b->first ? -1 : a->first > b->first;
+}
+
+static size_t edge_of(const struct ownership *o, uint64_t byte) {
+    size_t low = 0, high = o->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (o->edge[mid] < byte)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void set_begin(struct ownership *o, size_t i) {
+    for (int level = 0; level < o->levels; level++, i /= 64)
+        o->begins[level][i / 64] |= (uint64_t)1 << i % 64;
+}
+
+static void clear_begin(struct ownership *o, size_t i) {
+    for (int level = 0; level < o->levels; level++, i /= 64) {
+        o->begins[level][i / 64] &= ~((uint64_t)1 << i % 64);
+        if (o->begins[level][i / 64])
+            return;
+    }
+}
+
+// The stretch that holds edge i: the nearest beginning at or below it. Edge 0 is always one.
+static size_t stretch_of(const struct ownership *o, size_t i) {
+    int level = 0;
+    for (; level < o->levels; level++, i = i / 64 - 1) {
+        uint64_t at_or_below = o->begins[level][i / 64] & (~(uint64_t)0 >> (63 - i % 64));
+        if (at_or_below) {
+            i = i / 64 * 64 + 63 - (size_t)__builtin_clzll(at_or_below);
+            break;
+        }
+    }
+    for (; level > 0; level--)
+        i = i * 64 + 63 - (size_t)__builtin_clzll(o->begins[level - 1][i]);
+    return i;
+}
+
+static void ownership_free(struct ownership *o) {
+    free(o->edge);
+    free(o->owner);
+    for (int i = 0; i < o->levels; i++)
+        free(o->begins[i]);
+}
+
+static int ownership_make(struct ownership *o, const struct program *p, struct err *e) {
+    size_t n = 1, bits;
+    for (int i = 0; i < p->n_tensors; i++)
+        n += 2 * (size_t)p->tensors[i].slots;
+    o->edge = calloc(n, sizeof *o->edge);
+    o->owner = calloc(n, sizeof *o->owner);
+    bool made = o->edge && o->owner;
+    for (bits = n; made && (o->levels == 0 || bits > 1); bits = bits / 64 + 1, o->levels++)
+        made = (o->begins[o->levels] = calloc(bits / 64 + 1, sizeof(uint64_t))) != NULL;
+    if (!made)
+        return err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
+    n = 1; // byte 0
+    for (int i = 0; i < p->n_tensors; i++) {
+        const struct tensor *t = &p->tensors[i];
+        for (int s = 0; t->root < 0 && t->life != LIFE_RUN && s < t->slots; s++) {
+            o->edge[n++] = t->offset[s];
+            o->edge[n++] = t->offset[s] + t->bytes;
+        }
+    }
+    qsort(o->edge, n, sizeof *o->edge, by_value);
+    o->n = 1;
+    for (size_t i = 1; i < n; i++)
+        if (o->edge[i] != o->edge[o->n - 1])
+            o->edge[o->n++] = o->edge[i];
+    set_begin(o, 0);
+    return 0;
+}
+
+// A beginning at edge i: the stretch around it becomes two of the same owner.
+static void cut(struct ownership *o, size_t i) {
+    size_t around = stretch_of(o, i);
+    o->owner[i] = o->owner[around];
+    set_begin(o, i);
+}
+
+static int take_over(struct ownership *o, const struct program *p, const struct life *b,
+                     struct err *e) {
+    const struct tensor *t = &p->tensors[b->tensor];
+    if (!t->bytes)
+        return 0;
+    size_t first = edge_of(o, t->offset[b->slot]), past = edge_of(o, t->offset[b->slot] + t->bytes);
+    cut(o, first);
+    cut(o, past);
+    for (size_t i = stretch_of(o, past - 1);; i = stretch_of(o, i - 1)) {
+        const struct life *a = o->owner[i];
+        if (a && !life_before(a, b))
+            return err_set(e, ERR_INTERNAL,
+                           "'%s' (slot %d) and '%s' (slot %d) share bytes while both are alive",
+                           p->tensors[a->tensor].name, a->slot, t->name, b->slot);
+        if (i == first)
+            break;
+        clear_begin(o, i);
+    }
+    o->owner[first] = b;
+    return 0;
+}
+
+static int check_sharing(const struct program *p, const struct lives *l, struct err *e) {
+    struct ownership o = {0};
+    int rc = ownership_make(&o, p, e);
+    const struct life **order = malloc(sizeof *order * ((size_t)l->n + 1));
+    if (rc == 0 && !order)
+        rc = err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
+    for (int i = 0; rc == 0 && i < l->n; i++)
+        order[i] = &l->life[i];
+    if (rc == 0)
+        qsort(order, (size_t)l->n, sizeof *order, by_first);
+    for (int i = 0; rc == 0 && i < l->n; i++)
+        rc = take_over(&o, p, order[i], e);
+    free(order);
+    ownership_free(&o);
+    return rc;
+}
+
 int check_layout(const struct program *p, uint64_t arena_bytes, struct err *e) {
     struct walk w = {0};
     struct lives l = {0};
-    int rc = walk_make(&w, p, true, e), n = 0;
+    TRY(check_persistent(p, arena_bytes, e));
+    int rc = walk_make(&w, p, true, e);
     if (rc == 0)
         rc = lives_make(&l, p, &w, e);
-    struct range *ranges = calloc((size_t)l.n + (size_t)p->n_tensors + 1, sizeof *ranges);
-    if (rc == 0 && !ranges)
-        rc = err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
     if (rc == 0)
-        rc = check_persistent(p, arena_bytes, ranges, e);
-    for (int i = 0; rc == 0 && i < l.n;) {
-        const struct tensor *t = &p->tensors[l.life[i].tensor];
-        int first = i, slot = l.life[i].slot;
-        while (i < l.n && l.life[i].tensor == l.life[first].tensor && l.life[i].slot == slot)
-            i++;
-        ranges[n++] =
-            (struct range){t->offset[slot], t->offset[slot] + t->bytes, &l.life[first], i - first};
-    }
+        rc = check_succession(p, &l, e);
     if (rc == 0)
-        qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
-    for (int i = 0; rc == 0 && i < n; i++)
-        rc = check_succession(p, &ranges[i], e);
-    for (int i = 0; rc == 0 && i < n; i++)
-        for (int j = i + 1; rc == 0 && j < n && ranges[j].begin < ranges[i].end; j++)
-            if (ranges[j].end > ranges[j].begin)
-                rc = check_pair(p, &ranges[i], &ranges[j], e);
-    free(ranges);
+        rc = check_sharing(p, &l, e);
     lives_free(&l);
     walk_free(&w);
     return rc;

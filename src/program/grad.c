@@ -25,6 +25,7 @@ struct deriver {
     int *producer;        // per root: index of the last forward op that writes it, -1 none
     unsigned char *needs; // per root: some trainable weight feeds it
     unsigned char *has;   // per forward tensor: a contribution was emitted
+    int *owner;           // per forward tensor: the next that shares its gradient, in a ring
     int n, at;            // tensors before this pass; index of the forward op being derived
     struct err *e;
 };
@@ -81,14 +82,22 @@ static void emit(struct deriver *d, struct op *op, const struct op *forward) {
 }
 
 // Is it safe to add into t's gradient now? Not while another owner of the same tensor still has to
-// read it unchanged.
+// read it unchanged. Owners whose producer was derived leave the ring: one tensor serves the whole
+// residual stream, and going through all of its owners for each would be quadratic in layers.
 static int check_sole_reader(struct deriver *d, int t) {
-    for (int o = 0; o < d->n; o++)
-        if (o != t && d->grad[o] == d->grad[t] && d->producer[program_root(d->p, o)] < d->at &&
-            d->producer[program_root(d->p, o)] >= 0)
+    for (int last = t, o = d->owner[t]; o != t; o = d->owner[last]) {
+        int producer = d->producer[program_root(d->p, o)];
+        if (producer >= 0 && producer < d->at)
             return err_set(d->e, ERR_INTERNAL,
                            "gradient of '%s' is still needed by '%s' when it would be added to",
                            d->p->tensors[t].name, d->p->tensors[o].name);
+        if (producer == d->at) { // its own inputs may join it yet
+            last = o;
+            continue;
+        }
+        d->owner[last] = d->owner[o];
+        d->owner[o] = o;
+    }
     return 0;
 }
 
@@ -214,6 +223,8 @@ static int derive_add(struct deriver *d, const struct op *f) {
         if (!d->has[t] && d->p->tensors[t].root < 0) {
             d->grad[t] = gradient(d, y);
             d->has[t] = 1;
+            d->owner[t] = d->owner[y];
+            d->owner[y] = t;
             continue;
         }
         struct op op = like(f, OP_COPY);
@@ -320,11 +331,14 @@ int grad_derive(struct program *p, int forward, const struct build *b, struct er
     d.producer = region_alloc(&p->region, n * sizeof(int));
     d.needs = region_alloc(&p->region, n);
     d.has = region_alloc(&p->region, n);
-    if (!d.grad || !d.producer || !d.needs || !d.has)
+    d.owner = region_alloc(&p->region, n * sizeof(int));
+    if (!d.grad || !d.producer || !d.needs || !d.has || !d.owner)
         p->failed = ERR_MEMORY;
     TRY(program_finish(p, e));
     memset(d.grad, -1, n * sizeof(int));
     memset(d.producer, -1, n * sizeof(int));
+    for (int t = 0; t < d.n; t++)
+        d.owner[t] = t;
     find_needs(&d, &p->segments[forward]);
     for (d.at = p->segments[forward].n_ops - 1; d.at >= 0 && !p->failed; d.at--) {
         struct op f = p->segments[forward].ops[d.at];

@@ -7,17 +7,22 @@
 // and the tightest kept, because none is always best; the largest sum of live bytes is the floor
 // all are measured against (program.live_bytes). Where the best is not close to the floor, orders near
 // it are tried in which what reaches the top is placed earlier (squeeze).
+//
+// A few items are compared pair by pair. Many are placed through taken.h, one time per stream (struct
+// lane); the offsets are the same.
 #include "program/layout.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "program/taken.h"
 #include "program/walk.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Of squeeze: its rounds, and pairs of items looked at in all of them, because a layout should not take
-// longer than the rest of a plan. A table of pairs is made for up to so many items (4 MB).
-enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 2048 };
+// Of squeeze: its rounds, and pairs of items that all of them may be about, because a layout should not
+// take longer than the rest of a plan. A table of pairs is made for up to so many items (1 MB); for more
+// time is quicker, for fewer pairs often are (docs/speed-log.md).
+enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 1024 };
 
 static uint64_t aligned(uint64_t bytes) {
     return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
@@ -39,11 +44,26 @@ struct hole {
     uint64_t begin, end;
 };
 
+// One stream's ops as time. Lives a and b meet when some stream has ops that touch b while a lasts or the
+// other way round; that stream sees a last from the first op that a's first ops do not wait for to the
+// last op that does not wait for a's end, whether a is touched there or not. So a lane knows of each life
+// when it is touched there and when it lasts there, and a question asks who touches while this one lasts,
+// and who lasts while this one is touched. A stream alone needs no difference: there they are the same.
+struct lane {
+    struct taken touched, lasting; // touched: only beside other lanes
+    struct span *touch, *last;     // per life
+    int moments;
+};
+
 struct packing {
     struct item *items, **order, **best_order;
     struct hole *taken;
     uint64_t *best; // offsets
-    bool *meet;     // [n * n]: which pairs conflict; NULL: asked each time
+    bool *meet;     // [n * n]: which pairs conflict; NULL: too many items, and so:
+    struct lane lanes[STREAM_COUNT];
+    int n_lanes;             // streams that have ops
+    const struct life *life; // the first of all, which spans[0] of a lane belongs to
+    struct question question;
     int n;
     uint64_t height, target; // best so far; so good that no other order is tried
     uint64_t enough;         // not worth squeezing
@@ -57,8 +77,7 @@ static bool ask_conflict(const struct item *a, const struct item *b) {
 }
 
 static bool conflict(const struct packing *k, const struct item *a, const struct item *b) {
-    return k->meet ? k->meet[(size_t)a->index * (size_t)k->n + (size_t)b->index]
-                   : ask_conflict(a, b);
+    return k->meet[(size_t)a->index * (size_t)k->n + (size_t)b->index];
 }
 
 static int span(const struct item *i) {
@@ -135,31 +154,67 @@ static uint64_t highest_fit(const struct hole *taken, int n, uint64_t bytes, uin
     return best;
 }
 
-// Places items in the packing's order; returns the height reached. Below a ceiling (0: there is none)
-// what is not alive at the peak goes as high as it can. A height above give_up is not gone on with.
-static uint64_t place(struct packing *k, uint64_t ceiling, uint64_t give_up) {
+// Where an item goes: below a ceiling (0: there is none) what is not alive at the peak goes as high as
+// it can, all else as low. By pairs, with what was placed before it ...
+static uint64_t fit_by_pairs(const struct packing *k, int i, uint64_t ceiling) {
     struct item **order = k->order;
     struct hole *taken = k->taken;
-    uint64_t height = 0;
-    for (int i = 0; i < k->n; i++) {
-        int n_taken = 0;
-        for (int j = 0; j < i; j++)
-            if (order[j]->bytes && conflict(k, order[i], order[j]))
-                taken[n_taken++] =
-                    (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
-        qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
-        uint64_t at = UINT64_MAX;
-        if (ceiling && !order[i]->peak)
-            at = highest_fit(taken, n_taken, order[i]->bytes, ceiling);
-        if (at == UINT64_MAX)
-            at = lowest_fit(taken, n_taken, order[i]->bytes);
-        order[i]->offset = at;
-        if (at + order[i]->exact > height)
-            height = at + order[i]->exact;
-        if (height > give_up)
-            return height;
+    uint64_t at = UINT64_MAX;
+    int n_taken = 0;
+    for (int j = 0; j < i; j++)
+        if (order[j]->bytes && conflict(k, order[i], order[j]))
+            taken[n_taken++] = (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
+    qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
+    if (ceiling && !order[i]->peak)
+        at = highest_fit(taken, n_taken, order[i]->bytes, ceiling);
+    return at != UINT64_MAX ? at : lowest_fit(taken, n_taken, order[i]->bytes);
+}
+
+// ... or by time.
+static int fit_by_time(struct packing *k, struct item *it, uint64_t ceiling, struct err *e) {
+    const ptrdiff_t first = it->life - k->life, past = first + it->n_lives;
+    uint64_t at = UINT64_MAX;
+    k->question.n = 0;
+    for (int i = 0; i < k->n_lanes; i++)
+        for (ptrdiff_t l = first; l < past; l++) {
+            question_add(&k->question, &k->lanes[i].lasting, k->lanes[i].touch[l]);
+            if (k->n_lanes > 1)
+                question_add(&k->question, &k->lanes[i].touched, k->lanes[i].last[l]);
+        }
+    if (ceiling && !it->peak)
+        at = question_highest(&k->question, it->bytes, ceiling);
+    if (at == UINT64_MAX)
+        at = question_lowest(&k->question, it->bytes);
+    it->offset = at;
+    const struct run r = {at, at + it->bytes};
+    for (int i = 0; i < k->n_lanes; i++)
+        for (ptrdiff_t l = first; l < past; l++) {
+            TRY(taken_add(&k->lanes[i].lasting, k->lanes[i].last[l], r, e));
+            if (k->n_lanes > 1)
+                TRY(taken_add(&k->lanes[i].touched, k->lanes[i].touch[l], r, e));
+        }
+    return 0;
+}
+
+// Places items in the packing's order and says which height they reach. A height above the best is not
+// gone on with.
+static int place(struct packing *k, uint64_t ceiling, uint64_t *height, struct err *e) {
+    for (int i = 0; i < k->n_lanes; i++) {
+        taken_clear(&k->lanes[i].lasting);
+        if (k->n_lanes > 1)
+            taken_clear(&k->lanes[i].touched);
     }
-    return height;
+    *height = 0;
+    for (int i = 0; i < k->n && *height <= k->height; i++) {
+        struct item *it = k->order[i];
+        if (k->meet)
+            it->offset = fit_by_pairs(k, i, ceiling);
+        else
+            TRY(fit_by_time(k, it, ceiling, e));
+        if (it->offset + it->exact > *height)
+            *height = it->offset + it->exact;
+    }
+    return 0;
 }
 
 // Largest sum of live bytes over issue order, and what it is made of.
@@ -199,6 +254,13 @@ static void packing_free(struct packing *k) {
     free(k->taken);
     free(k->best);
     free(k->meet);
+    question_free(&k->question);
+    for (int i = 0; i < k->n_lanes; i++) {
+        taken_free(&k->lanes[i].touched);
+        taken_free(&k->lanes[i].lasting);
+        free(k->lanes[i].touch);
+        free(k->lanes[i].last);
+    }
 }
 
 static int packing_make(struct packing *k, const struct program *p, const struct lives *l,
@@ -232,8 +294,9 @@ static int packing_make(struct packing *k, const struct program *p, const struct
     return 0;
 }
 
-static void attempt(struct packing *k, uint64_t ceiling) {
-    uint64_t height = place(k, ceiling, k->height);
+static int attempt(struct packing *k, uint64_t ceiling, struct err *e) {
+    uint64_t height;
+    TRY(place(k, ceiling, &height, e));
     if (height <= k->height) { // an equal one too: that is how squeeze gets away from where it is
         k->height = height;
         k->best_ceiling = ceiling;
@@ -241,16 +304,71 @@ static void attempt(struct packing *k, uint64_t ceiling) {
             k->best[i] = k->items[i].offset;
         memcpy(k->best_order, k->order, sizeof *k->order * (size_t)k->n);
     }
+    return 0;
 }
 
-// Makes the table of pairs, where it is worth its memory.
-static void table_pairs(struct packing *k) {
+static int table_pairs(struct packing *k, struct err *e) {
     size_t n = (size_t)k->n;
-    if (k->n > TABLE_ITEMS || !(k->meet = malloc(n * n + 1)))
-        return;
+    if (!(k->meet = malloc(n * n + 1)))
+        return err_set(e, ERR_MEMORY, "out of memory while laying out %d tensors", k->n);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j <= i; j++)
             k->meet[i * n + j] = k->meet[j * n + i] = ask_conflict(&k->items[i], &k->items[j]);
+    return 0;
+}
+
+// Of a stream's n steps those that may run before a life has ended.
+static int count_unaware(const struct life *a, const struct walk *w, const int *steps, int n) {
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (life_ended(a, &w->steps[steps[mid]]))
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
+// Adds the lane of a stream, if it has ops. Moments are its ops' indices, from 0.
+static int add_lane(struct packing *k, int stream, const struct program *p, const struct walk *w,
+                    const struct lives *l, int *steps, struct err *e) {
+    int n = 0;
+    for (int i = 0; i < w->n_steps; i++)
+        if ((int)walk_op(p, &w->steps[i])->stream == stream)
+            steps[n++] = i;
+    if (n == 0)
+        return 0;
+    struct lane *lane = &k->lanes[k->n_lanes++];
+    lane->touch = malloc(sizeof *lane->touch * ((size_t)l->n + 1));
+    lane->last = malloc(sizeof *lane->last * ((size_t)l->n + 1));
+    if (!lane->touch || !lane->last)
+        return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
+    for (int i = 0; i < l->n; i++) {
+        const struct life *a = &l->life[i];
+        const int touches = a->first_index[stream]; // 0 none: then the span 0 .. -1 is none too
+        lane->touch[i] = (struct span){touches ? touches - 1 : 0, a->last_index[stream] - 1};
+        lane->last[i] = (struct span){a->before[stream], count_unaware(a, w, steps, n) - 1};
+    }
+    lane->moments = n;
+    return taken_make(&lane->lasting, n, e);
+}
+
+static int make_lanes(struct packing *k, const struct program *p, const struct walk *w,
+                      const struct lives *l, struct err *e) {
+    int rc = 0, most = 1;
+    int *steps = malloc(sizeof *steps * ((size_t)w->n_steps + 1));
+    if (!steps)
+        return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
+    k->life = l->life;
+    for (int s = 0; s < STREAM_COUNT && rc == 0; s++)
+        rc = add_lane(k, s, p, w, l, steps, e);
+    free(steps);
+    for (int i = 0; i < k->n_lanes && k->n_lanes > 1 && rc == 0; i++)
+        rc = taken_make(&k->lanes[i].touched, k->lanes[i].moments, e);
+    for (int i = 0; i < k->n; i++)
+        most = k->items[i].n_lives > most ? k->items[i].n_lives : most;
+    return rc != 0 ? rc : question_make(&k->question, 2 * STREAM_COUNT * most, e);
 }
 
 static void move_item(struct item **order, int from, int to) {
@@ -264,7 +382,7 @@ static void move_item(struct item **order, int from, int to) {
 
 // Tries orders near the best: of what reaches the top one is placed earlier, and any one is moved. By
 // chance, but the same each time.
-static void squeeze(struct packing *k) {
+static int squeeze(struct packing *k, struct err *e) {
     const double pairs = (double)k->n * k->n;
     const int rounds =
         pairs * SQUEEZE_ROUNDS < SQUEEZE_PAIRS ? SQUEEZE_ROUNDS : (int)(SQUEEZE_PAIRS / pairs);
@@ -275,12 +393,13 @@ static void squeeze(struct packing *k) {
         while (top < k->n && k->best[k->order[top]->index] + k->order[top]->exact != k->height)
             top++;
         if (top == k->n)
-            return;
+            return 0;
         if (top > 0)
             move_item(k->order, top, (int)rng_below(1, 1, round, (uint64_t)top));
         move_item(k->order, (int)rng_below(1, 2, round, n), (int)rng_below(1, 3, round, n));
-        attempt(k, k->best_ceiling);
+        TRY(attempt(k, k->best_ceiling, e));
     }
+    return 0;
 }
 
 // Offsets relative to the start of the transient region; layout_set shifts them.
@@ -298,15 +417,16 @@ static int layout_transient(struct program *p, struct err *e) {
     if (rc == 0)
         rc = packing_make(&k, p, &l, peak_step, e);
     if (rc == 0)
-        table_pairs(&k);
+        rc = k.n <= TABLE_ITEMS ? table_pairs(&k, e) : make_lanes(&k, p, &w, &l, e);
     for (size_t o = 0; rc == 0 && o < sizeof orders / sizeof *orders && k.height > k.target; o++) {
         for (int i = 0; i < k.n; i++)
             k.order[i] = &k.items[i];
         qsort(k.order, (size_t)k.n, sizeof *k.order, orders[o]);
-        attempt(&k, orders[o] == by_end ? k.peak_bytes : 0);
+        rc = attempt(&k, orders[o] == by_end ? k.peak_bytes : 0, e);
     }
+    if (rc == 0)
+        rc = squeeze(&k, e);
     if (rc == 0) {
-        squeeze(&k);
         p->transient_bytes = k.n ? k.height : 0;
         for (int i = 0; i < k.n; i++)
             p->tensors[k.items[i].tensor].offset[k.items[i].slot] = k.best[i];

@@ -5,6 +5,7 @@
 // harmless, and program_finish reports it once. So the builders read like the mathematics they
 // describe.
 #include "program/program.h"
+#include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,19 +73,57 @@ int program_finish(struct program *p, struct err *e) {
     return 0;
 }
 
+// Where the name's first tensor is noted, or would be.
+static int *name_slot(const struct program *p, const char *name) {
+    const size_t mask = p->by_name_size - 1;
+    size_t i = hash_u64(name, strlen(name)) & mask;
+    while (p->by_name[i] && strcmp(p->tensors[p->by_name[i] - 1].name, name) != 0)
+        i = (i + 1) & mask;
+    return &p->by_name[i];
+}
+
+static void note_name(struct program *p, int tensor) {
+    int *slot = name_slot(p, p->tensors[tensor].name);
+    if (!*slot)
+        *slot = tensor + 1;
+}
+
+static void note_names(struct program *p) {
+    memset(p->by_name, 0, sizeof *p->by_name * p->by_name_size);
+    for (int i = 0; i < p->n_tensors; i++)
+        note_name(p, i);
+}
+
+// Room for one more name. Builders look names up as often as they make them, so a search through all
+// tensors would make deep models quadratic.
+static int grow_names(struct program *p) {
+    enum { FIRST_SIZE = 256 };
+    if (p->by_name && 2 * ((size_t)p->n_tensors + 1) <= p->by_name_size)
+        return 0;
+    size_t size = p->by_name ? 2 * p->by_name_size : FIRST_SIZE;
+    int *grown = region_alloc(&p->region, sizeof *grown * size);
+    if (!grown)
+        return ERR_MEMORY;
+    p->by_name = grown;
+    p->by_name_size = size;
+    note_names(p);
+    return 0;
+}
+
 static int add_tensor(struct program *p, const struct tensor *t) {
     if (p->failed)
         return -1;
     struct tensor *grown = region_grow(&p->region, p->tensors, (size_t)p->n_tensors,
                                        &p->tensor_capacity, sizeof *grown);
     char *name = region_copy(&p->region, t->name);
-    if (!grown || !name) {
+    if (!grown || !name || grow_names(p) != 0) {
         p->failed = ERR_MEMORY;
         return -1;
     }
     p->tensors = grown;
     p->tensors[p->n_tensors] = *t;
     p->tensors[p->n_tensors].name = name;
+    note_name(p, p->n_tensors);
     return p->n_tensors++;
 }
 
@@ -166,10 +205,7 @@ int program_view_flat(struct program *p, const char *name, int of, int64_t offse
 }
 
 int program_find(const struct program *p, const char *name) {
-    for (int i = 0; i < p->n_tensors; i++)
-        if (strcmp(p->tensors[i].name, name) == 0)
-            return i;
-    return -1;
+    return p->by_name ? *name_slot(p, name) - 1 : -1;
 }
 
 int program_segment(struct program *p, const char *name, enum segment_role role) {
@@ -324,6 +360,8 @@ int program_sweep(struct program *p, struct err *e) {
         p->tensors[renumber[i]] = t; // renumber[i] <= i: moving down in place is safe
     }
     p->n_tensors = kept;
+    if (p->by_name)
+        note_names(p);
     for (int s = 0; s < p->n_segments; s++)
         for (int i = 0; i < p->segments[s].n_ops; i++) {
             struct op *op = &p->segments[s].ops[i];

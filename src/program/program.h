@@ -183,6 +183,8 @@ struct program {
     struct tensor *tensors;
     int n_tensors;
     size_t tensor_capacity;
+    int *by_name;        // open addressing by the name's hash: a tensor's index + 1; 0 free
+    size_t by_name_size; // a power of two, at least twice the names
     struct segment *segments;
     int n_segments;
     size_t segment_capacity;
@@ -253,9 +255,10 @@ int program_tensor_2d(struct program *p, const char *name, enum dtype dtype, enu
 int program_view_columns(struct program *p, const char *name, int of, int64_t first, int64_t cols);
 int program_view_flat(struct program *p, const char *name, int of, int64_t offset, int rank,
                       const int64_t *shape);
-int program_root(const struct program *p, int tensor);       // the tensor that owns the bytes
-int64_t tensor_elements(const struct tensor *t);             // of this rank's slice
-int program_find(const struct program *p, const char *name); // -1: none
+int program_root(const struct program *p, int tensor); // the tensor that owns the bytes
+int64_t tensor_elements(const struct tensor *t);       // of this rank's slice
+// The first tensor of that name; -1: none.
+int program_find(const struct program *p, const char *name);
 
 // Returns the new segment's index.
 int program_segment(struct program *p, const char *name, enum segment_role role);

@@ -190,6 +190,8 @@ int lives_make(struct lives *l, const struct program *p, const struct walk *w, s
             struct life *life = &l->life[o->life];
             life->last = i;
             life->last_index[op->stream] = step->index;
+            if (!life->first_index[op->stream])
+                life->first_index[op->stream] = step->index;
             for (int s = 0; s < STREAM_COUNT; s++)
                 if (step->before[s] < life->before[s])
                     life->before[s] = step->before[s];

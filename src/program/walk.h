@@ -40,9 +40,10 @@ static inline const struct op *walk_op(const struct program *p, const struct wal
 // A life: one span over which a copy of a tensor must keep its bytes. Lives of the same copy are in
 // order of time.
 struct life {
-    int tensor, slot;             // a root, transient
-    int first, last;              // steps
-    int last_index[STREAM_COUNT]; // last op on each stream that touches it, 0 none
+    int tensor, slot;              // a root, transient
+    int first, last;               // steps
+    int first_index[STREAM_COUNT]; // first op on each stream that touches it, 0 none
+    int last_index[STREAM_COUNT];  // last op on each stream that touches it, 0 none
     int before[STREAM_COUNT]; // ops of each stream finished before any op that touches it starts
 };
 
@@ -56,6 +57,14 @@ void lives_free(struct lives *l);
 // Whether any life of one copy may overlap any life of another; *at_a and *at_b are the first such
 // pair. Lives of one copy follow one another (check_layout proves it), so one pass suffices.
 bool lives_meet(const struct life *a, int n_a, const struct life *b, int n_b, int *at_a, int *at_b);
+// Whether all that touches a life has finished when a step starts. A stream's clock only advances: its
+// steps that know of an end are its last ones.
+static inline bool life_ended(const struct life *a, const struct walk_step *s) {
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (a->last_index[i] > s->before[i])
+            return false;
+    return true;
+}
 // Everything that touches a has finished before anything that touches b starts.
 static inline bool life_before(const struct life *a, const struct life *b) {
     for (int s = 0; s < STREAM_COUNT; s++)
