@@ -112,6 +112,21 @@ static inline void steps_assert_same_weights(const struct session *a, const stru
     }
 }
 
+// L2 of the difference of a parameter's gradients (kept: keep_gradients), and of a's own.
+static inline void steps_compare_gradient(const struct session *a, const struct session *b,
+                                          const char *parameter, double *diff, double *norm) {
+    char name[200];
+    const struct tensor *t;
+    double d = 0, n = 0;
+    snprintf(name, sizeof name, "d.%s", parameter);
+    const float *x = steps_tensor(a, name, &t), *y = steps_tensor(b, name, NULL);
+    for (int64_t k = 0; k < tensor_elements(t); k++) {
+        d += ((double)x[k] - y[k]) * ((double)x[k] - y[k]);
+        n += (double)x[k] * x[k];
+    }
+    *diff = sqrt(d), *norm = sqrt(n);
+}
+
 // Bytes that tensors of a class have in the training program, every copy counted.
 static inline uint64_t steps_class_bytes(const struct session *s, enum tensor_class cls) {
     const struct program *p = s->programs[SESSION_TRAIN];

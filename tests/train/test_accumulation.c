@@ -21,14 +21,10 @@ static void open_split(struct session *s, const char *model, int64_t micro, bool
 
 static double global_norm(const struct session *s) {
     struct model_param p;
-    double sum = 0;
+    double sum = 0, diff, norm;
     for (int64_t i = 0; model_param_at(&s->shape, i, &p); i++) {
-        char name[200];
-        const struct tensor *t;
-        snprintf(name, sizeof name, "d.%s", p.name);
-        const float *x = steps_tensor(s, name, &t);
-        for (int64_t k = 0; k < tensor_elements(t); k++)
-            sum += (double)x[k] * x[k];
+        steps_compare_gradient(s, s, p.name, &diff, &norm);
+        sum += norm * norm;
     }
     return sqrt(sum);
 }
@@ -36,23 +32,15 @@ static double global_norm(const struct session *s) {
 // The worst relative distance of a gradient; what is noise beside the others is listed.
 static double worst_gradient(const struct session *a, const struct session *b, const char *model) {
     struct model_param p;
-    double worst = 0, global = global_norm(a);
+    double worst = 0, global = global_norm(a), diff, norm;
     for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
-        char name[200];
-        const struct tensor *t;
-        snprintf(name, sizeof name, "d.%s", p.name);
-        const float *x = steps_tensor(a, name, &t), *y = steps_tensor(b, name, NULL);
-        double diff = 0, norm = 0;
-        for (int64_t k = 0; k < tensor_elements(t); k++) {
-            diff += ((double)x[k] - y[k]) * ((double)x[k] - y[k]);
-            norm += (double)x[k] * x[k];
-        }
-        if (sqrt(norm) < 1e-7 * global) {
+        steps_compare_gradient(a, b, p.name, &diff, &norm);
+        if (norm < 1e-7 * global) {
             print_message("%s: %s is %.1e of the global norm: excepted\n", model, p.name,
-                          sqrt(norm) / global);
+                          norm / global);
             continue;
         }
-        worst = fmax(worst, sqrt(diff / norm));
+        worst = fmax(worst, diff / norm);
     }
     return worst;
 }
