@@ -84,11 +84,13 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     if (op->m < 0 || op->n < 0 || op->k < 0 || op->batch < 0 || op->seq < 0 || op->heads < 0 ||
         op->kv_heads < 0 || op->head_dim < 0)
         return err_set(e, ERR_INTERNAL, "%s: a size is negative", op_info(op->kind)->name);
-    const unsigned adds = 1u << OP_COPY | 1u << OP_MATMUL | 1u << OP_LOSS_SUM | 1u << OP_EMBED_DW |
-                          1u << OP_NORM_DX | 1u << OP_NORM_DW | 1u << OP_MATMUL_DX |
-                          1u << OP_MATMUL_DW | 1u << OP_BIAS_DB | 1u << OP_GRAD_SQNORM;
-    _Static_assert(OP_GRAD_SQNORM < 32, "the set of ops that add is a 32-bit mask");
-    if (op->flags & OP_ACCUMULATE && !(op->kind < 32 && adds >> op->kind & 1))
+    static const enum op_kind adds[] = {OP_COPY,    OP_MATMUL,     OP_LOSS_SUM,  OP_EMBED_DW,
+                                        OP_NORM_DX, OP_NORM_DW,    OP_MATMUL_DX, OP_MATMUL_DW,
+                                        OP_BIAS_DB, OP_GRAD_SQNORM};
+    bool can_add = !(op->flags & OP_ACCUMULATE);
+    for (size_t i = 0; i < sizeof adds / sizeof *adds && !can_add; i++)
+        can_add = adds[i] == op->kind;
+    if (!can_add)
         return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output", op_info(op->kind)->name);
     bool attends =
         op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
@@ -98,9 +100,9 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     if ((op->kind == OP_ROPE || op->kind == OP_ROPE_TABLE) && op->head_dim % 2 != 0)
         return err_set(e, ERR_USAGE, "%s: head dimension %lld is odd, rotary embedding needs pairs",
                        op_info(op->kind)->name, (long long)op->head_dim);
-    if ((op->kind == OP_ACT || op->kind == OP_ACT_BWD) && op->act != ACT_GELU_TANH &&
-        op->act != ACT_GELU_ERF && op->act != ACT_RELU)
-        return err_set(e, ERR_INTERNAL, "%s: activation %d is not one of a single matrix",
-                       op_info(op->kind)->name, op->act);
+    bool acts = op->kind == OP_ACT || op->kind == OP_ACT_BWD || op->kind == OP_MATMUL_ACT;
+    if (acts && (op->act < 0 || op->act > ACT_SWIGLU))
+        return err_set(e, ERR_INTERNAL, "%s: activation %d is not known", op_info(op->kind)->name,
+                       op->act);
     return 0;
 }

@@ -516,6 +516,9 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_recompute_ratio:
         return k->recompute_mode != RECOMPUTE_MODE_SELECTIVE ? "recompute.mode is not selective"
                                                              : NULL;
+    case KNOB_fuse_optim:
+        return k->optim_state != OPTIM_STATE_FP32 ? "only optim.state=fp32 has an update in passes"
+                                                  : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never goes down" : NULL;
     case KNOB_sched_decay:

@@ -32,7 +32,8 @@ enum model_family {
 };
 
 enum model_norm { NORM_LAYER, NORM_RMS };
-// Plain activations act on one matrix; ACT_SWIGLU multiplies silu(gate) with up.
+// Plain activations act on one matrix; ACT_SWIGLU multiplies silu(gate) with up. (As the activation of
+// an op on one matrix it is silu.)
 enum model_act { ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_SWIGLU };
 
 struct model_rope {

@@ -11,6 +11,8 @@
 //   pipeline       keeps this rank's layers (their gathers included), sends and receives the rest
 //   update         for the weights (or shards) that are left
 //   state          element types of the optimizer's moments
+//   fusion         neighbours become one op, or fused ops several: on what is left, so that recompute
+//                  chose among plain ops and neighbours are those of this rank
 //   micro-batches  variants of the backward, order of everything
 //   lives, waits   who keeps which bytes how long; record and wait between streams
 //   check          proves the result before anyone uses it
@@ -44,6 +46,12 @@ static int narrow(struct program *p, const struct apply *a, struct err *e) {
     return wide ? 0 : precision_apply(p, a->build.real, a->precision, e);
 }
 
+static int fuse(struct program *p, const struct apply *a, struct err *e) {
+    struct fuse_rule rule = a->fuse;
+    rule.optim |= a->state != STATE_FP32;
+    return fuse_apply(p, &rule, e);
+}
+
 static int training(struct program *p, const struct apply *a, int forward, struct err *e) {
     const struct apply_ranks *r = &a->ranks;
     int world = world_group(p, r);
@@ -64,6 +72,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     if (update < 0)
         return update;
     TRY(state_apply(p, update, a->state, e));
+    TRY(fuse(p, a, e));
     TRY(micro_variants(p, &c, e));
     program_order(p, begin, 0, 0);
     if (r->stages > 1)
@@ -80,6 +89,7 @@ static int inference(struct program *p, const struct apply *a, int forward, stru
     if (loss && !a->build.keep_logits)
         TRY(logits_apply(p, forward, -1, a->logits_chunk, e));
     TRY(narrow(p, a, e));
+    TRY(fuse(p, a, e));
     if (loss)
         program_order(p, build_begin(p), 0, 0);
     for (int m = 0; m < p->micro_batches; m++)

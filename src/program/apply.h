@@ -18,6 +18,14 @@ struct apply_ranks {
     int prefetch;       // layers whose weights are gathered ahead of use
 };
 
+// Which groups of ops run as one; false: as the ops they are made of, each a pass over memory.
+struct fuse_rule {
+    bool norm;  // residual + norm
+    bool act;   // bias + activation
+    bool loss;  // softmax + cross-entropy + their gradient in place
+    bool optim; // AdamW with the clip's factor
+};
+
 struct apply {
     struct build build;
     int micro_batches;
@@ -26,6 +34,7 @@ struct apply {
     int64_t logits_chunk; // rows of logits at a time; 0: all of a micro-batch
     struct recompute_rule recompute;
     enum state_type state; // of Adam's moments
+    struct fuse_rule fuse; // other moments than fp32 have the fused update only
     int lora_rank;         // 0: all weights train
     double lora_scale;     // alpha / rank
 };
@@ -63,6 +72,9 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
 // Emits the schedule's order of (chunk, micro-batch) between begin and update.
 int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
                    struct err *e);
+
+// fuse.c: every segment; runs of ops become one, or fused ops become runs.
+int fuse_apply(struct program *p, const struct fuse_rule *rule, struct err *e);
 
 // micro.c: variants of each backward, and the plain order of one rank alone.
 int micro_variants(struct program *p, struct apply_chunks *c, struct err *e);

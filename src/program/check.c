@@ -133,12 +133,15 @@ static int check_masters(const struct program *p, struct err *e) {
     for (int s = 0; s < p->n_segments; s++)
         for (int k = 0; k < p->segments[s].n_ops; k++) {
             const struct op *op = &p->segments[s].ops[k];
-            if (op->kind != OP_ADAMW && op->kind != OP_ADAMW_BF16 && op->kind != OP_ADAMW_INT8)
+            bool step =
+                op->kind == OP_ADAM_STEP; // the last of the passes that AdamW was split into
+            if (!step && op->kind != OP_ADAMW && op->kind != OP_ADAMW_BF16 &&
+                op->kind != OP_ADAMW_INT8)
                 continue;
             const struct tensor *w = &p->tensors[op->out[0]];
-            bool narrow = op_wide_type(w->dtype) != w->dtype,
-                 has = op->n_out > 3 && op->out[3] >= 0;
-            if (narrow != has || (has && w->master != op->out[3]))
+            int at = step ? 1 : 3, master = op->n_out > at ? op->out[at] : -1;
+            bool narrow = op_wide_type(w->dtype) != w->dtype, has = master >= 0;
+            if (narrow != has || (has && w->master != master))
                 return err_set(e, ERR_INTERNAL, "the weight '%s' (%s) is updated %s a master",
                                w->name, dtype_text(w->dtype), has ? "with" : "without");
         }

@@ -14,6 +14,8 @@ static double touched(const struct program *p, const struct op *op) {
             // A lookup reads the rows it needs, not the table.
             if (op->kind == OP_EMBED && (i == 1 || i == 3))
                 n = (double)op->m * (double)op->n * (double)dtype_bytes(t->dtype);
+            if (op->kind == OP_NLL && i == 0) // one element of each row
+                n = (double)op->m * (double)dtype_bytes(t->dtype);
             bytes += n;
         }
     for (int i = 0; i < op->n_out; i++)
@@ -46,6 +48,9 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_MATMUL_DW:
         c.flops = 2 * rows * cols * (double)op->k;
         break;
+    case OP_MATMUL_ACT:
+        c.flops = 2 * rows * cols * (double)op->k + 16 * rows * cols;
+        break;
     case OP_ATTENTION: // q k' and p v
         c.flops = 4 * pairs * (double)op->head_dim;
         break;
@@ -62,6 +67,13 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_LOSS:
         c.flops = 8 * rows * cols;
         break;
+    case OP_ADD_NORM:
+        c.flops = 9 * rows * cols;
+        break;
+    case OP_LOG_SOFTMAX:
+    case OP_LOG_SOFTMAX_BWD:
+        c.flops = 4 * rows * cols;
+        break;
     case OP_ACT:
     case OP_ACT_BWD:
     case OP_SWIGLU:
@@ -69,6 +81,8 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
         c.flops = 16 * rows * cols;
         break;
     case OP_ADD:
+    case OP_ADD_BIAS:
+    case OP_MUL:
     case OP_COPY:
     case OP_EMBED:
     case OP_EMBED_DW:
@@ -84,6 +98,19 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
         break;
     case OP_ADAMW:
         c.flops = 14 * cols;
+        break;
+    case OP_GRAD_SCALE:
+    case OP_ADAM_DECAY:
+        c.flops = cols;
+        break;
+    case OP_ADAM_M:
+        c.flops = 3 * cols;
+        break;
+    case OP_ADAM_V:
+        c.flops = 4 * cols;
+        break;
+    case OP_ADAM_STEP:
+        c.flops = 6 * cols;
         break;
     case OP_ADAMW_BF16: // and a draw, two roundings
         c.flops = 30 * cols;

@@ -4,6 +4,9 @@
 // packs its own B, so few rows of wide pieces are cheapest until the columns run out. With the
 // builtin kernels an element of C is the same however C is cut; with a library it may differ in the
 // last bit between thread counts.
+//
+// With an activation the builtin product of many rows applies it to each finished tile; after a library
+// or a product of few rows it is a pass over the thread's own piece.
 #include "backend/cpu/cpu_state.h"
 
 #include <math.h>
@@ -61,8 +64,14 @@ static void multiply_piece(void *arg, int thread, int threads) {
     g.b = (const char *)g.b + (g.tb ? j0 * g.ldb : j0) * size;
     g.c = (char *)g.c + (i0 * g.ldc + j0) * c_size;
     g.bias = g.bias ? (const char *)g.bias + j0 * size : NULL;
-    if (!p->cpu->blas || !blas_gemm(p->cpu->blas, &g))
+    g.act_out = g.act ? (char *)g.act_out + (i0 * g.ld_act + j0) * size : NULL;
+    bool library = p->cpu->blas && blas_gemm(p->cpu->blas, &g);
+    if (!library)
         way->run(&g, cpu_scratch(p->cpu, thread));
+    if (g.act && (library || g.few_rows || g.k == 0))
+        for (int64_t i = 0; i < g.m; i++)
+            g.act((char *)g.act_out + i * g.ld_act * size, (char *)g.c + i * g.ldc * size, g.n,
+                  g.act_kind);
 }
 
 static int multiply(struct cpu *cpu, const struct gemm_args *g) {
@@ -75,22 +84,37 @@ static int multiply(struct cpu *cpu, const struct gemm_args *g) {
     return 0;
 }
 
+static struct gemm_args forward_of(const struct op_call *c) {
+    const struct op *op = c->op;
+    return (struct gemm_args){.m = op->m,
+                              .n = op->n,
+                              .k = op->k,
+                              .alpha = (float)op->scale,
+                              .a = c->in[0].data,
+                              .lda = c->in[0].ld,
+                              .b = c->in[1].data,
+                              .ldb = c->in[1].ld,
+                              .tb = !(op->flags & OP_IN_OUT),
+                              .bias = c->in[2].data,
+                              .c = c->out[0].data,
+                              .ldc = c->out[0].ld,
+                              .accumulate = op->flags & OP_ACCUMULATE};
+}
+
 int cpu_matmul(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)e;
-    const struct op *op = c->op;
-    return multiply(cpu, &(struct gemm_args){.m = op->m,
-                                             .n = op->n,
-                                             .k = op->k,
-                                             .alpha = (float)op->scale,
-                                             .a = c->in[0].data,
-                                             .lda = c->in[0].ld,
-                                             .b = c->in[1].data,
-                                             .ldb = c->in[1].ld,
-                                             .tb = !(op->flags & OP_IN_OUT),
-                                             .bias = c->in[2].data,
-                                             .c = c->out[0].data,
-                                             .ldc = c->out[0].ld,
-                                             .accumulate = op->flags & OP_ACCUMULATE});
+    struct gemm_args g = forward_of(c);
+    return multiply(cpu, &g);
+}
+
+int cpu_matmul_act(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    struct gemm_args g = forward_of(c);
+    g.act = cpu->kernels->act;
+    g.act_kind = c->op->act;
+    g.act_out = c->out[1].data;
+    g.ld_act = c->out[1].ld;
+    return multiply(cpu, &g);
 }
 
 int cpu_matmul_dx(struct cpu *cpu, const struct op_call *c, struct err *e) {

@@ -82,6 +82,13 @@ static void add_span(const struct task *t, int64_t row, int64_t column, int64_t 
 }
 SPAN_OP(add, 2, 1)
 
+static void mul_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
+    const struct op_call *c = t->c;
+    t->cpu->kernels->mul(cpu_at(&c->out[0], row, column), cpu_at(&c->in[0], row, column),
+                         cpu_at(&c->in[1], row, column), n);
+}
+SPAN_OP(mul, 2, 1)
+
 static void act_span(const struct task *t, int64_t row, int64_t column, int64_t n) {
     const struct op_call *c = t->c;
     t->cpu->kernels->act(cpu_at(&c->out[0], row, column), cpu_at(&c->in[0], row, column), n,

@@ -56,7 +56,9 @@ cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, c
     cpu_swiglu, cpu_swiglu_bwd, cpu_add, cpu_loss, cpu_loss_sum, cpu_argmax, cpu_grad_sqnorm,
     cpu_clip, cpu_adamw, cpu_adamw_bf16, cpu_adamw_int8;
 struct adamw_scalars cpu_adamw_scalars(const struct op_call *c);
-cpu_fn cpu_matmul, cpu_matmul_dx, cpu_matmul_dw;
+cpu_fn cpu_matmul, cpu_matmul_act, cpu_matmul_dx, cpu_matmul_dw;
+cpu_fn cpu_add_norm, cpu_add_bias, cpu_mul, cpu_log_softmax, cpu_nll, cpu_nll_bwd,
+    cpu_log_softmax_bwd, cpu_grad_scale, cpu_adam_decay, cpu_adam_m, cpu_adam_v, cpu_adam_step;
 cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_decode;
 int cpu_check_head_dim(const struct op *op, struct err *e); // what attention's scratch has room for
 

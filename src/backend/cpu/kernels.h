@@ -46,6 +46,12 @@ struct gemm_args {
     bool wide;       // C is float32 whatever A and B are
     real *c;
     const real *bias; // n values, or NULL
+    // An activation of the finished C, as it was stored, into a matrix of its own; NULL: none. Applied
+    // tile by tile, while C is in the cache, by products of many rows; the caller's job for few_rows.
+    void (*act)(real *y, const real *h, int64_t n, int kind);
+    int act_kind;
+    real *act_out;
+    int64_t ld_act;
     // The product this is a piece of has few rows (and A is not transposed), which another method
     // suits better. The caller decides, so that all pieces of a product are computed alike, however
     // it was cut.
@@ -93,6 +99,7 @@ struct cpu_kernels {
 
     // Spans of n elements. Outputs may be the inputs, but must not overlap them otherwise.
     void (*add)(real *y, const real *a, const real *b, int64_t n);
+    void (*mul)(real *y, const real *a, const real *b, int64_t n);
     void (*act)(real *y, const real *h, int64_t n, int kind);
     void (*act_bwd)(real *dh, const real *dy, const real *h, int64_t n, int kind);
     void (*swiglu)(real *y, const real *gate, const real *up, int64_t n);
@@ -108,6 +115,12 @@ struct cpu_kernels {
     // The span begins at a block; scales are its own, m and v of each block.
     void (*adamw_int8)(float *w, int8_t *m, uint8_t *v, float *scales, const float *g, int64_t n,
                        const struct adamw_draws *d, const struct adamw_scalars *s);
+    // AdamW one pass at a time: y = factor x, the two moments, the step from them.
+    void (*scale)(float *y, const float *x, float factor, int64_t n);
+    void (*adam_m)(float *m, const float *g, int64_t n, const struct adamw_scalars *s);
+    void (*adam_v)(float *v, const float *g, int64_t n, const struct adamw_scalars *s);
+    void (*adam_step)(float *w, const float *m, const float *v, int64_t n,
+                      const struct adamw_scalars *s);
     double (*sum_squares)(const float *g, int64_t n);
 
     // One row of n columns.
@@ -119,6 +132,8 @@ struct cpu_kernels {
                  bool inverse);
     // Returns the loss; with_grad: x becomes (softmax - onehot) * factor.
     float (*loss)(real *x, int64_t n, int64_t target, bool with_grad, float factor);
+    void (*log_softmax)(float *y, const real *x, int64_t n);
+    void (*log_softmax_bwd)(real *dx, const float *dy, const float *y, int64_t n);
     int64_t (*argmax)(const real *x, int64_t n);
 
     // Columns [0, n) over m rows.

@@ -79,10 +79,7 @@ static int run_widened(const struct op_call *call, ref_fn *fn, struct err *e) {
     return rc;
 }
 
-static int run(struct backend *b, const struct op_call *call, struct err *e) {
-    (void)b;
-    enum dtype type;
-    TRY(backend_check_call(call, &type, e));
+static int run_plain(const struct op_call *call, enum dtype type, struct err *e) {
     enum op_kind kind = call->op->kind;
     if (kind == OP_ZERO)
         return plain_zero(call);
@@ -106,6 +103,38 @@ static int run(struct backend *b, const struct op_call *call, struct err *e) {
                        "%s: the reference backend computes in fp32, fp64, bf16 and fp16, not %s",
                        op_info(kind)->name, dtype_text(type));
     return fn(call, e);
+}
+
+static struct op piece(const struct op *op, enum op_kind kind, unsigned flags, int n_in,
+                       int n_out) {
+    struct op o = *op;
+    o.kind = kind;
+    o.flags = op->flags & flags;
+    o.n_in = n_in, o.n_out = n_out;
+    return o;
+}
+
+// Two ops in one mean the two, one after the other: the second reads what the first has stored.
+static int run_joined(const struct op_call *c, enum dtype type, struct err *e) {
+    bool norm = c->op->kind == OP_ADD_NORM;
+    struct op one = norm ? piece(c->op, OP_ADD, 0, 2, 1) : piece(c->op, OP_MATMUL, OP_IN_OUT, 3, 1);
+    struct op two = norm ? piece(c->op, OP_NORM, OP_RMS, 3, 2) : piece(c->op, OP_ACT, 0, 1, 1);
+    struct op_call first = {.op = &one, .in = {c->in[0], c->in[1]}, .out = {c->out[0]}};
+    struct op_call second = {.op = &two, .in = {c->out[0]}, .out = {c->out[1]}};
+    if (norm)
+        second.in[1] = c->in[2], second.in[2] = c->in[3], second.out[1] = c->out[2];
+    else
+        first.in[2] = c->in[2];
+    TRY(run_plain(&first, type, e));
+    return run_plain(&second, type, e);
+}
+
+static int run(struct backend *b, const struct op_call *call, struct err *e) {
+    (void)b;
+    enum dtype type;
+    TRY(backend_check_call(call, &type, e));
+    bool joined = call->op->kind == OP_ADD_NORM || call->op->kind == OP_MATMUL_ACT;
+    return joined ? run_joined(call, type, e) : run_plain(call, type, e);
 }
 
 static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err *e) {
@@ -134,6 +163,7 @@ int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e) {
         if (ref_table_f32[kind])
             b->run[kind] = run;
     b->run[OP_ZERO] = b->run[OP_COPY] = b->run[OP_CAST] = b->run[OP_CLIP] = run;
+    b->run[OP_ADD_NORM] = b->run[OP_MATMUL_ACT] = run;
     *out = b;
     return 0;
 }
