@@ -16,6 +16,8 @@
     { .kind = OP_##op, .flags = (f), .options = (o), .m = (M), .n = (N_), .k = (K) }
 #define MN(op, f, o, M, N_)                                                                        \
     { .kind = OP_##op, .flags = (f), .options = (o), .m = (M), .n = (N_) }
+#define MNKA(op, a, f, o, M, N_, K)                                                                \
+    { .kind = OP_##op, .flags = (f), .options = (o), .m = (M), .n = (N_), .k = (K), .act = (a) }
 #define ACTS(op, a, o, M, N_)                                                                      \
     { .kind = OP_##op, .options = (o), .m = (M), .n = (N_), .act = (a) }
 #define ATTN(op, o, B, T, H, G, D)                                                                 \
@@ -33,8 +35,15 @@
         MNK(op, OP_IN_OUT | OP_ACCUMULATE, CASE_BARE, M, N_, K)
 #define ALL_MATMULS(M, N_, K)                                                                      \
     MATMULS(MATMUL, M, N_, K), MATMULS(MATMUL_DX, M, N_, K), MATMULS(MATMUL_DW, M, N_, K)
+// With and without bias, both layouts; the activations in turn.
+#define MATMUL_ACTS(M, N_, K)                                                                      \
+    MNKA(MATMUL_ACT, ACT_GELU_TANH, 0, 0, M, N_, K),                                               \
+        MNKA(MATMUL_ACT, ACT_GELU_ERF, OP_IN_OUT, CASE_PAD, M, N_, K),                             \
+        MNKA(MATMUL_ACT, ACT_RELU, OP_IN_OUT, CASE_BARE, M, N_, K),                                \
+        MNKA(MATMUL_ACT, ACT_SWIGLU, 0, CASE_PAD | CASE_BARE, M, N_, K)
 #define ALL_NORMS(M, N_)                                                                           \
     MN(NORM, 0, 0, M, N_), MN(NORM, OP_RMS, CASE_PAD | CASE_BARE, M, N_),                          \
+        MN(ADD_NORM, 0, CASE_PAD, M, N_), MN(ADD_NORM, OP_RMS, CASE_BARE, M, N_),                  \
         MN(NORM_DX, 0, CASE_PAD, M, N_), MN(NORM_DX, OP_RMS | OP_ACCUMULATE, 0, M, N_),            \
         MN(NORM_DW, 0, 0, M, N_), MN(NORM_DW, OP_ACCUMULATE, CASE_PAD, M, N_),                     \
         MN(NORM_DW, OP_RMS, CASE_BARE | CASE_PAD, M, N_)
@@ -42,7 +51,10 @@
     ACTS(ACT, ACT_GELU_TANH, 0, M, N_), ACTS(ACT, ACT_GELU_ERF, CASE_PAD, M, N_),                  \
         ACTS(ACT, ACT_RELU, CASE_IN_PLACE, M, N_), ACTS(ACT_BWD, ACT_GELU_TANH, CASE_PAD, M, N_),  \
         ACTS(ACT_BWD, ACT_GELU_ERF, CASE_IN_PLACE, M, N_), ACTS(ACT_BWD, ACT_RELU, 0, M, N_),      \
-        MN(SWIGLU, 0, 0, M, N_), MN(SWIGLU, 0, CASE_PAD, M, N_), MN(SWIGLU_BWD, 0, 0, M, N_),      \
+        ACTS(ACT, ACT_SWIGLU, CASE_PAD, M, N_), ACTS(ACT_BWD, ACT_SWIGLU, 0, M, N_),               \
+        MN(MUL, 0, 0, M, N_), MN(MUL, 0, CASE_PAD, M, N_), MN(ADD_BIAS, 0, CASE_PAD, M, N_),       \
+        MN(ADD_BIAS, 0, CASE_IN_PLACE, M, N_), MN(SWIGLU, 0, 0, M, N_),                            \
+        MN(SWIGLU, 0, CASE_PAD, M, N_), MN(SWIGLU_BWD, 0, 0, M, N_),                               \
         MN(SWIGLU_BWD, 0, CASE_PAD, M, N_)
 #define ALL_ATTENTION(B, T, H, G, D)                                                               \
     ATTN(ATTENTION, 0, B, T, H, G, D), ATTN(ATTENTION, CASE_PACKED | CASE_DOCS, B, T, H, G, D),    \
@@ -54,7 +66,11 @@
         MN(ZERO, 0, CASE_PAD, M, N_), MN(CAST, 0, CASE_PAD, M, N_),                                \
         MN(BIAS_DB, 0, CASE_PAD, M, N_), MN(BIAS_DB, OP_ACCUMULATE, 0, M, N_),                     \
         MN(ARGMAX, 0, CASE_PAD, M, N_), MN(LOSS, 0, CASE_PAD, M, N_),                              \
-        MN(LOSS, OP_WITH_GRAD, CASE_UNTRAINED, M, N_), MN(LOSS, OP_WITH_GRAD, CASE_PAD, M, N_)
+        MN(LOSS, OP_WITH_GRAD, CASE_UNTRAINED, M, N_), MN(LOSS, OP_WITH_GRAD, CASE_PAD, M, N_),    \
+        MN(LOG_SOFTMAX, 0, 0, M, N_), MN(LOG_SOFTMAX, 0, CASE_PAD, M, N_),                         \
+        MN(NLL, 0, CASE_UNTRAINED, M, N_), MN(NLL, 0, CASE_PAD, M, N_),                            \
+        MN(NLL_BWD, 0, CASE_UNTRAINED | CASE_PAD, M, N_), MN(LOG_SOFTMAX_BWD, 0, 0, M, N_),        \
+        MN(LOG_SOFTMAX_BWD, 0, CASE_PAD, M, N_)
 #define TABLES(M, N_, K)                                                                           \
     MNK(EMBED, 0, CASE_PAD, M, N_, K), MNK(EMBED, 0, CASE_BARE, M, N_, K),                         \
         MNK(EMBED_DW, 0, CASE_PAD | CASE_UNTRAINED, M, N_, K),                                     \
@@ -65,7 +81,14 @@
         MN(ADAMW_BF16, 0, 0, 0, N_), MN(ADAMW_BF16, OP_DECAY, CASE_MASTER, 0, N_),                 \
         MN(ADAMW_BF16, OP_DECAY, CASE_NOT_FINITE, 0, N_), MN(ADAMW_INT8, OP_DECAY, 0, 0, N_),      \
         MN(ADAMW_INT8, 0, CASE_MASTER, 0, N_), MN(ADAMW_INT8, 0, CASE_NOT_FINITE, 0, N_),          \
-        MN(ZERO, 0, 0, 0, N_), MN(CAST, 0, 0, 0, N_)
+        MN(GRAD_SCALE, 0, 0, 0, N_), MN(GRAD_SCALE, 0, CASE_IN_PLACE, 0, N_),                      \
+        MN(GRAD_SCALE, 0, CASE_NOT_FINITE, 0, N_), MN(ADAM_DECAY, OP_DECAY, 0, 0, N_),             \
+        MN(ADAM_DECAY, OP_DECAY, CASE_NOT_FINITE, 0, N_), MN(ADAM_M, 0, 0, 0, N_),                 \
+        MN(ADAM_M, 0, CASE_NOT_FINITE, 0, N_), MN(ADAM_V, 0, 0, 0, N_),                            \
+        MN(ADAM_V, 0, CASE_NOT_FINITE, 0, N_), MN(ADAM_STEP, 0, 0, 0, N_),                         \
+        MN(ADAM_STEP, 0, CASE_MASTER, 0, N_),                                                      \
+        MN(ADAM_STEP, 0, CASE_NOT_FINITE | CASE_MASTER, 0, N_), MN(ZERO, 0, 0, 0, N_),             \
+        MN(CAST, 0, 0, 0, N_)
 
 static const struct backend_case all_cases[] = {
     ALL_MATMULS(1, 1, 1),
@@ -82,6 +105,13 @@ static const struct backend_case all_cases[] = {
     MNK(MATMUL, OP_IN_OUT, CASE_PAD, 540, 256, 770), // several blocks of rows, where sums wait
     ALL_MATMULS(0, 5, 3),
     ALL_MATMULS(5, 3, 0),
+    MATMUL_ACTS(1, 1, 1),
+    MATMUL_ACTS(5, 257, 40), // few rows
+    MATMUL_ACTS(33, 70, 650),
+    MATMUL_ACTS(29, 1100, 40),
+    MNKA(MATMUL_ACT, ACT_GELU_TANH, OP_IN_OUT, CASE_PAD, 540, 256, 770),
+    MATMUL_ACTS(0, 5, 3),
+    MATMUL_ACTS(5, 3, 0),
     ALL_NORMS(1, 1),
     ALL_NORMS(7, 31),
     ALL_NORMS(257, 64),
@@ -190,11 +220,13 @@ static int output_fill(const struct backend_case *c) {
 static void describe_matmul(struct case_run *r, const struct backend_case *c) {
     bool in_out = c->flags & OP_IN_OUT;
     int64_t w_rows = in_out ? c->k : c->n, w_columns = in_out ? c->n : c->k;
-    if (c->kind == OP_MATMUL) {
+    if (c->kind == OP_MATMUL || c->kind == OP_MATMUL_ACT) {
         IN('f', c->m, c->k, FILL_NORMAL);
         IN('f', w_rows, w_columns, FILL_NORMAL);
         IN('f', 1, c->n, FILL_NORMAL)->absent = c->options & CASE_BARE;
         OUT('f', c->m, c->n, output_fill(c));
+        if (c->kind == OP_MATMUL_ACT)
+            OUT('f', c->m, c->n, FILL_POISON);
     } else if (c->kind == OP_MATMUL_DX) {
         IN('f', c->m, c->n, FILL_NORMAL);
         IN('f', w_rows, w_columns, FILL_NORMAL);
@@ -208,7 +240,11 @@ static void describe_matmul(struct case_run *r, const struct backend_case *c) {
 
 static void describe_norm(struct case_run *r, const struct backend_case *c) {
     IN('f', c->m, c->n, FILL_NORMAL); // x, or dy
-    if (c->kind == OP_NORM) {
+    if (c->kind == OP_ADD_NORM) {
+        IN('f', c->m, c->n, FILL_NORMAL);
+        OUT('f', c->m, c->n, FILL_POISON);
+    }
+    if (c->kind == OP_NORM || c->kind == OP_ADD_NORM) {
         IN('f', 1, c->n, FILL_NEAR_1);
         IN('f', 1, c->n, FILL_NORMAL)->absent = c->options & CASE_BARE;
         OUT('f', c->m, c->n, FILL_POISON);
@@ -302,11 +338,34 @@ static void describe_tables(struct case_run *r, const struct backend_case *c) {
     }
 }
 
+static void describe_loss_step(struct case_run *r, const struct backend_case *c) {
+    if (c->kind == OP_LOG_SOFTMAX) {
+        IN('f', c->m, c->n, FILL_WIDE);
+        OUT('r', c->m, c->n, FILL_POISON);
+    } else if (c->kind == OP_NLL) {
+        IN('r', c->m, c->n, FILL_NORMAL);
+        IN('i', 1, c->m, FILL_TARGETS)->limit = c->n;
+        OUT('r', 1, c->m, FILL_POISON);
+    } else if (c->kind == OP_NLL_BWD) {
+        IN('i', 1, c->m, FILL_TARGETS)->limit = c->n;
+        IN('d', 1, HYPER_COUNT, FILL_HYPER);
+        OUT('r', c->m, c->n, FILL_POISON);
+    } else {
+        IN('r', c->m, c->n, FILL_NORMAL);
+        IN('r', c->m, c->n, FILL_LATER);
+        OUT('f', c->m, c->n, FILL_POISON);
+    }
+}
+
 static void describe_loss(struct case_run *r, const struct backend_case *c) {
     if (c->kind == OP_LOSS_SUM) {
         IN('r', 1, c->m, FILL_SQUARE);
         IN('i', 1, c->m, FILL_TARGETS)->limit = 9;
         OUT('d', 1, RESULT_COUNT, FILL_NORMAL);
+        return;
+    }
+    if (c->kind != OP_LOSS) {
+        describe_loss_step(r, c);
         return;
     }
     IN('f', c->m, c->n, FILL_WIDE);
@@ -341,6 +400,29 @@ static void describe_adamw(struct case_run *r, const struct backend_case *c) {
     r->op.salt = (uint32_t)c->n;
 }
 
+// One of the passes of AdamW; the gradient, weight or first moment is there.
+static void describe_adam_pass(struct case_run *r, const struct backend_case *c) {
+    if (c->kind != OP_GRAD_SCALE)
+        IN('d', 1, HYPER_COUNT, FILL_HYPER);
+    IN('d', 1, CLIP_COUNT, FILL_CLIP);
+    if (c->kind == OP_GRAD_SCALE) {
+        OUT('r', 1, c->n, FILL_POISON)->same_as = c->options & CASE_IN_PLACE ? 0 : -1;
+    } else if (c->kind == OP_ADAM_DECAY) {
+        OUT('r', 1, c->n, FILL_NORMAL)->same_as = 0;
+    } else if (c->kind != OP_ADAM_STEP) {
+        IN('r', 1, c->n, c->kind == OP_ADAM_M ? FILL_SMALL : FILL_SQUARE);
+        OUT('r', 1, c->n, FILL_NORMAL)->same_as = 3;
+    } else {
+        IN('r', 1, c->n, FILL_SQUARE);
+        IN('f', 1, c->n, FILL_NORMAL);
+        OUT('f', 1, c->n, FILL_NORMAL)->same_as = 4;
+        if (c->options & CASE_MASTER) {
+            IN('r', 1, c->n, FILL_NORMAL);
+            OUT('r', 1, c->n, FILL_NORMAL)->same_as = 5;
+        }
+    }
+}
+
 static void describe_update(struct case_run *r, const struct backend_case *c) {
     if (c->kind == OP_CLIP) {
         IN('d', 1, c->n, FILL_SQUARE);
@@ -348,12 +430,15 @@ static void describe_update(struct case_run *r, const struct backend_case *c) {
         OUT('d', 1, CLIP_COUNT, FILL_POISON);
         return;
     }
-    IN('r', 1, c->n, FILL_NORMAL);
-    if (c->kind == OP_GRAD_SQNORM) {
+    bool step = c->kind == OP_ADAM_STEP;
+    IN('r', 1, c->n, step ? FILL_SMALL : FILL_NORMAL);
+    if (c->kind == OP_GRAD_SQNORM)
         OUT('d', 1, 1, output_fill(c));
-        return;
-    }
-    describe_adamw(r, c);
+    else if (c->kind == OP_GRAD_SCALE || step || c->kind == OP_ADAM_DECAY || c->kind == OP_ADAM_M ||
+             c->kind == OP_ADAM_V)
+        describe_adam_pass(r, c);
+    else
+        describe_adamw(r, c);
 }
 
 static void describe_rest(struct case_run *r, const struct backend_case *c) {
@@ -370,7 +455,13 @@ static void describe_rest(struct case_run *r, const struct backend_case *c) {
         IN('f', rows, c->n, FILL_NORMAL);
         OUT('b', rows, c->n, FILL_POISON);
         break;
+    case OP_ADD_BIAS:
+        IN('f', c->m, c->n, FILL_WIDE);
+        IN('f', 1, c->n, FILL_NORMAL);
+        OUT('f', c->m, c->n, FILL_POISON)->same_as = c->options & CASE_IN_PLACE ? 0 : -1;
+        break;
     case OP_ADD:
+    case OP_MUL:
     case OP_SWIGLU:
         IN('f', c->m, c->n, FILL_WIDE);
         IN('f', c->m, c->n, FILL_NORMAL);
@@ -420,9 +511,11 @@ static void describe(struct case_run *r, const struct backend_case *c) {
     case OP_MATMUL:
     case OP_MATMUL_DX:
     case OP_MATMUL_DW:
+    case OP_MATMUL_ACT:
         describe_matmul(r, c);
         break;
     case OP_NORM:
+    case OP_ADD_NORM:
     case OP_NORM_DX:
     case OP_NORM_DW:
         describe_norm(r, c);
@@ -442,10 +535,19 @@ static void describe(struct case_run *r, const struct backend_case *c) {
         break;
     case OP_LOSS:
     case OP_LOSS_SUM:
+    case OP_LOG_SOFTMAX:
+    case OP_LOG_SOFTMAX_BWD:
+    case OP_NLL:
+    case OP_NLL_BWD:
         describe_loss(r, c);
         break;
     case OP_GRAD_SQNORM:
+    case OP_GRAD_SCALE:
     case OP_CLIP:
+    case OP_ADAM_DECAY:
+    case OP_ADAM_M:
+    case OP_ADAM_V:
+    case OP_ADAM_STEP:
     case OP_ADAMW:
     case OP_ADAMW_BF16:
     case OP_ADAMW_INT8:
@@ -627,6 +729,8 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
         other.kind = OP_ATTENTION;
     else if (c->kind == OP_ROPE)
         other.kind = OP_ROPE_TABLE;
+    else if (c->kind == OP_LOG_SOFTMAX_BWD)
+        other.kind = OP_LOG_SOFTMAX;
     else
         return 0;
     TRY(case_open(&run, &other, DTYPE_F64, seed, reference, e));
@@ -634,14 +738,14 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
         for (int i = 0; i < 3; i++)
             copy_values(&run.in[i], &r->in[1 + i]);
         copy_values(&run.in[3], &r->in[6]);
-    } else if (c->kind != OP_ROPE) {
+    } else if (c->kind != OP_ROPE && c->kind != OP_LOG_SOFTMAX_BWD) {
         copy_values(&run.in[0], &r->in[1]);
     }
     int rc = reference->run[other.kind](reference, &run.call, e);
     if (rc == 0 && c->kind == OP_ATTENTION_BWD) {
         copy_values(&r->in[4], &run.out[0]);
         copy_values(&r->in[5], &run.out[1]);
-    } else if (rc == 0 && c->kind == OP_ROPE) {
+    } else if (rc == 0 && (c->kind == OP_ROPE || c->kind == OP_LOG_SOFTMAX_BWD)) {
         copy_values(&r->in[1], &run.out[0]);
     } else if (rc == 0) {
         copy_values(&r->in[c->kind == OP_NORM_DX ? 3 : 2], &run.out[1]);
@@ -664,7 +768,8 @@ static int prepare(struct case_run *r, const struct backend_case *c, enum dtype 
         .kind = c->kind, .flags = c->flags, .m = c->m, .n = c->n, .k = c->k, .act = c->act};
     r->op.batch = c->batch, r->op.seq = c->seq;
     r->op.heads = c->heads, r->op.kv_heads = c->kv_heads, r->op.head_dim = c->head_dim;
-    bool norm = c->kind == OP_NORM || c->kind == OP_NORM_DX || c->kind == OP_NORM_DW;
+    bool norm = c->kind == OP_NORM || c->kind == OP_NORM_DX || c->kind == OP_NORM_DW ||
+                c->kind == OP_ADD_NORM;
     r->op.scale = norm ? 1e-5 : c->head_dim > 0 ? 1 / sqrt((double)c->head_dim) : 0.75;
     describe(r, c);
     r->op.n_in = r->n_in, r->op.n_out = r->n_out;
@@ -733,6 +838,31 @@ int case_open_like(struct case_run *r, const struct backend_case *c, enum dtype 
         copy_before(&r->in[i], &like->in[i], like->in);
     for (int i = 0; i < r->n_out; i++)
         copy_before(&r->out[i], &like->out[i], like->out);
+    return remember(r);
+}
+
+bool case_is_joined(enum op_kind kind) {
+    return kind == OP_ADD_NORM || kind == OP_MATMUL_ACT;
+}
+
+int case_open_second(struct case_run *r, const struct backend_case *c, const struct case_run *got,
+                     struct err *e) {
+    bool norm = c->kind == OP_ADD_NORM;
+    struct backend_case second = {.kind = norm ? OP_NORM : OP_ACT,
+                                  .flags = c->flags & OP_RMS,
+                                  .options = c->options & CASE_BARE,
+                                  .m = c->m,
+                                  .n = c->n,
+                                  .act = c->act};
+    int rc = prepare(r, &second, DTYPE_F64, e);
+    if (rc != 0) {
+        case_close(r);
+        return rc;
+    }
+    copy_values(&r->in[0], &got->out[0]);
+    for (int i = 1; norm && i < 3; i++)
+        if (!r->in[i].absent)
+            copy_values(&r->in[i], &got->in[1 + i]);
     return remember(r);
 }
 

@@ -123,7 +123,7 @@ static void test_refusals(void **state) {
         assert_error(run(b, &act, &c, &e), ERR_MISMATCH, &e, "output 0 is fp32 where");
         c = (struct op_call){.in = {f32(x, 4)}};
         assert_error(run(b, &act, &c, &e), ERR_INTERNAL, &e, "output 0 is missing");
-        act.act = ACT_SWIGLU;
+        act.act = ACT_SWIGLU + 1;
         c = (struct op_call){.in = {f32(x, 4)}, .out = {f32(y, 4)}};
         assert_error(run(b, &act, &c, &e), ERR_INTERNAL, &e, "activation");
         act.act = ACT_RELU;

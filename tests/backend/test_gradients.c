@@ -233,11 +233,92 @@ static void test_loss_gradient(void **state) {
     case_close(&f);
 }
 
+static void test_log_softmax_bwd(void **state) {
+    struct world *w = *state;
+    struct backend_case c = {.kind = OP_LOG_SOFTMAX_BWD, .m = 7, .n = 13}, fc = c;
+    struct case_run b, f;
+    struct err e = {0};
+    fc.kind = OP_LOG_SOFTMAX;
+    assert_int_equal(case_open(&b, &c, DTYPE_F64, 1, w->reference, &e), 0);
+    assert_int_equal(case_open(&f, &fc, DTYPE_F64, 2, w->reference, &e), 0);
+    assert_int_equal(w->reference->run[OP_LOG_SOFTMAX](w->reference, &f.call, &e), 0);
+    copy_values(&b.in[1], &f.out[0]);
+    assert_int_equal(w->reference->run[OP_LOG_SOFTMAX_BWD](w->reference, &b.call, &e), 0);
+    check_elements(w, &f, &f.in[0], &b.out[0], &b.in[0], NULL, 1, "log_softmax_bwd");
+    case_close(&b);
+    case_close(&f);
+}
+
+// The loss in steps is the loss: rows' losses and the gradient, masked rows included.
+static void test_loss_in_steps(void **state) {
+    struct world *w = *state;
+    static const enum op_kind kinds[] = {OP_LOSS, OP_LOG_SOFTMAX, OP_NLL, OP_NLL_BWD,
+                                         OP_LOG_SOFTMAX_BWD};
+    struct case_run r[5];
+    struct err e = {0};
+    char why[160];
+    for (int i = 0; i < 5; i++) {
+        struct backend_case c = {.kind = kinds[i], .options = CASE_UNTRAINED, .m = 11, .n = 13};
+        c.flags = i == 0 ? OP_WITH_GRAD : 0;
+        assert_int_equal(case_open(&r[i], &c, DTYPE_F64, 3, w->reference, &e), 0);
+    }
+    copy_values(&r[1].in[0], &r[0].in[0]); // logits
+    copy_values(&r[2].in[1], &r[0].in[1]); // targets
+    copy_values(&r[3].in[0], &r[0].in[1]);
+    for (int i = 0; i < 5; i++) {
+        if (i == 2)
+            copy_values(&r[2].in[0], &r[1].out[0]);
+        if (i == 4)
+            copy_values(&r[4].in[0], &r[3].out[0]), copy_values(&r[4].in[1], &r[1].out[0]);
+        assert_int_equal(w->reference->run[kinds[i]](w->reference, &r[i].call, &e), 0);
+    }
+    if (!case_agree(&r[2].out[0], &r[0].out[1], why, sizeof why) ||
+        !case_agree(&r[4].out[0], &r[0].out[0], why, sizeof why))
+        fail_msg("the loss in steps is another one: %s", why);
+    for (int i = 0; i < 5; i++)
+        case_close(&r[i]);
+}
+
+// AdamW in passes is AdamW.
+static void test_adamw_in_passes(void **state) {
+    struct world *w = *state;
+    static const enum op_kind kinds[] = {OP_ADAMW,  OP_GRAD_SCALE, OP_ADAM_DECAY,
+                                         OP_ADAM_M, OP_ADAM_V,     OP_ADAM_STEP};
+    struct case_run r[6];
+    struct err e = {0};
+    char why[160];
+    for (int i = 0; i < 6; i++) {
+        struct backend_case c = {.kind = kinds[i], .flags = OP_DECAY, .n = 31};
+        assert_int_equal(case_open(&r[i], &c, DTYPE_F64, 3, w->reference, &e), 0);
+    }
+    copy_values(&r[1].in[0], &r[0].in[0]); // g
+    copy_values(&r[2].in[0], &r[0].in[3]); // w
+    copy_values(&r[3].in[3], &r[0].in[4]); // m
+    copy_values(&r[4].in[3], &r[0].in[5]); // v
+    for (int i = 0; i < 6; i++) {
+        if (i == 3 || i == 4)
+            copy_values(&r[i].in[0], &r[1].out[0]);
+        if (i == 5) {
+            copy_values(&r[5].in[0], &r[3].out[0]);
+            copy_values(&r[5].in[3], &r[4].out[0]);
+            copy_values(&r[5].in[4], &r[2].out[0]);
+        }
+        assert_int_equal(w->reference->run[kinds[i]](w->reference, &r[i].call, &e), 0);
+    }
+    if (!case_agree(&r[5].out[0], &r[0].out[0], why, sizeof why) ||
+        !case_agree(&r[3].out[0], &r[0].out[1], why, sizeof why) ||
+        !case_agree(&r[4].out[0], &r[0].out[2], why, sizeof why))
+        fail_msg("AdamW in passes is another one: %s", why);
+    for (int i = 0; i < 6; i++)
+        case_close(&r[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backward_ops),  cmocka_unit_test(test_bias_db),
         cmocka_unit_test(test_embed_dw),      cmocka_unit_test(test_rope_inverse),
-        cmocka_unit_test(test_loss_gradient),
+        cmocka_unit_test(test_loss_gradient), cmocka_unit_test(test_log_softmax_bwd),
+        cmocka_unit_test(test_loss_in_steps), cmocka_unit_test(test_adamw_in_passes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -313,7 +313,8 @@ static void train(struct outcome *out, struct backend *b, bool graphs) {
                                 .batch = BATCH,
                                 .seq = SEQ,
                                 .real = DTYPE_F32},
-                      .micro_batches = MICRO};
+                      .micro_batches = MICRO,
+                      .fuse = {.norm = true, .act = true, .loss = true, .optim = true}};
     *out = (struct outcome){0};
     if (apply_program(&p, "train", &a, &e) != 0 || layout_set(&p, 1, &layout, &e) != 0 ||
         exec_open(

@@ -60,7 +60,7 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
 }
 
 static void open_model(struct model *m, struct model_shape shape, int64_t batch, int64_t seq,
-                       int micro, int lora) {
+                       int micro, int lora, bool fused) {
     struct err e = {0};
     *m = (struct model){.shape = shape, .rows = batch * seq, .micro = micro};
     struct apply a = {.build = {.kind = BUILD_TRAIN,
@@ -70,6 +70,7 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
                                 .real = DTYPE_F64,
                                 .keep_gradients = true},
                       .micro_batches = micro,
+                      .fuse = {fused, fused, fused, fused},
                       .lora_rank = lora,
                       .lora_scale = 0.7};
     if (model_shape_check(&m->shape, &e) != 0 || apply_program(&m->p, "train", &a, &e) != 0 ||
@@ -148,20 +149,26 @@ static void check_tensor(struct model *m, int t, double *worst) {
     free(kept);
 }
 
-static void check_model(struct model_shape shape, int64_t batch, int64_t seq, int micro, int lora) {
+static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq, int micro,
+                            int lora, bool fused) {
     struct model m;
     double worst = 0;
     int checked = 0;
-    open_model(&m, shape, batch, seq, micro, lora);
+    open_model(&m, shape, batch, seq, micro, lora, fused);
     for (int t = 0; t < m.p->n_tensors; t++)
         if (m.p->tensors[t].cls == CLASS_WEIGHT && m.p->tensors[t].grad >= 0) {
             check_tensor(&m, t, &worst);
             checked++;
         }
-    print_message("%-12s %d x %d x %d%s: %d tensors, worst %.1e\n", shape.name, (int)batch,
-                  (int)seq, micro, lora ? " LoRA" : "", checked, worst);
+    print_message("%-12s %d x %d x %d%s%s: %d tensors, worst %.1e\n", shape.name, (int)batch,
+                  (int)seq, micro, lora ? " LoRA" : "", fused ? "" : " unfused", checked, worst);
     assert_true(checked > 0);
     close_model(&m);
+}
+
+static void check_model(struct model_shape shape, int64_t batch, int64_t seq, int micro, int lora) {
+    check_gradients(shape, batch, seq, micro, lora, true);
+    check_gradients(shape, batch, seq, micro, lora, false);
 }
 
 static struct model_shape gpt2(void) {
@@ -262,8 +269,8 @@ static void test_lora(void **state) {
 static void test_accumulation(void **state) {
     (void)state;
     struct model whole, split;
-    open_model(&whole, llama(), 4, 6, 1, 0);
-    open_model(&split, llama(), 1, 6, 4, 0);
+    open_model(&whole, llama(), 4, 6, 1, 0, true);
+    open_model(&split, llama(), 1, 6, 4, 0, true);
     double a = loss_of(&whole), b = loss_of(&split);
     assert_true(fabs(a - b) <= 1e-14 * fabs(a));
     for (int t = 0; t < whole.p->n_tensors; t++) {

@@ -20,7 +20,8 @@ static struct apply training(struct model_shape *s, int64_t layers, int micro_ba
     s->tied = true;
     return (struct apply){
         .build = {.kind = BUILD_TRAIN, .shape = s, .batch = 2, .seq = 64, .real = DTYPE_F32},
-        .micro_batches = micro_batches};
+        .micro_batches = micro_batches,
+        .fuse = {.norm = true, .act = true, .loss = true, .optim = true}};
 }
 
 static struct program *lay_out(const struct apply *a, struct layout *l) {
