@@ -70,11 +70,11 @@ int case_open(struct case_run *r, const struct backend_case *c, enum dtype float
 // more than most ops.
 int case_open_like(struct case_run *r, const struct backend_case *c, enum dtype float_type,
                    const struct case_run *like, struct err *e);
-// Ops that join two. What the second of them starts from is what the first has stored: its case in
-// float64, with the first output of `got` (and its weights) as inputs.
+// Ops that join two. The second of them starts from what the first has stored: its result in float64,
+// from the first output of `got` (and its weights). The case is the caller's to close.
 bool case_is_joined(enum op_kind kind);
-int case_open_second(struct case_run *r, const struct backend_case *c, const struct case_run *got,
-                     struct err *e);
+int case_run_second(struct case_run *r, const struct backend_case *c, const struct case_run *got,
+                    struct backend *reference, struct err *e);
 void case_close(struct case_run *r);
 // Element (row, column) of an operand, as double.
 double case_get(const struct case_operand *o, int64_t row, int64_t column);

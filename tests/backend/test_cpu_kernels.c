@@ -92,8 +92,7 @@ static void judge(struct world *w, size_t index, const struct case_run *run, con
     struct err e = {0};
     char name[256], why[160];
     case_name(case_at(index), name, sizeof name);
-    if (joined && (case_open_second(&second, case_at(index), run, &e) != 0 ||
-                   w->reference->run[second.op.kind](w->reference, &second.call, &e) != 0))
+    if (joined && case_run_second(&second, case_at(index), run, w->reference, &e) != 0)
         fail_msg("%s: %s", name, e.text);
     for (int i = 0; i < run->n_out; i++) {
         const struct case_operand *want = joined && i > 0 ? &second.out[i - 1] : &truth->out[i];

@@ -49,6 +49,7 @@ struct cuda_table {
 // Each file adds its kernels for T to a table (NULL stays: not supported).
 template <typename T> void cuda_add_plain(struct cuda_table *t);
 template <typename T> void cuda_add_rows(struct cuda_table *t);
+template <typename T> void cuda_add_loss(struct cuda_table *t);
 template <typename T> void cuda_add_sums(struct cuda_table *t);
 template <typename T> void cuda_add_optimizer(struct cuda_table *t);
 template <typename T> void cuda_add_matmul(struct cuda_table *t);
@@ -70,6 +71,11 @@ int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err
 // Adds bias[j] to every row of y (matmul.cu needs it, plain.cu has it).
 template <typename T>
 void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream);
+
+// a = act(h) with h += bias (NULL: none) stored first, in one pass (the same two files).
+template <typename T>
+void cuda_add_bias_act(T *h, int64_t ldh, T *a, int64_t lda, const T *bias, int kind, int64_t m,
+                       int64_t n, cudaStream_t stream);
 
 // ---------------------------------------------------------------- elements
 
@@ -123,6 +129,13 @@ static inline struct extent extent_of(const struct op *op, int64_t ld0, int64_t 
         return (struct extent){1, op->m * op->n};
     return (struct extent){op->m, op->n};
 }
+
+// Ops where a block takes a row. Blocks per grid: rows beyond it are taken in turns.
+static inline unsigned rows_grid(int64_t m) {
+    return (unsigned)(m < (1 << 30) ? m : 1 << 30);
+}
+#define EACH_ROW(i, m) for (int64_t i = blockIdx.x; i < (m); i += gridDim.x)
+#define EACH_COLUMN(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
 
 // ---------------------------------------------------------------- sums over a block
 

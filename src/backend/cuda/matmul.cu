@@ -59,24 +59,42 @@ static int empty_product(struct cuda *s, const struct op_call *c, int64_t rows, 
                       s->host.op_name(c->op->kind), e);
 }
 
-// y[m,n] = scale x[m,k] W + b
+// y[m,n] = scale x[m,k] W, of an op with a product to compute
+template <typename T>
+static int product(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    struct matrix w = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N
+                                                                         : CUBLAS_OP_T};
+    struct matrix x = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
+    if (op->k == 0)
+        return empty_product(s, c, op->m, op->n, sizeof(T), stream, e);
+    return gemm(s, c, op->n, op->m, op->k, w, x, type_of<T>(), c->out[0].data, c->out[0].ld,
+                type_of<T>(), stream, e);
+}
+
+// y = product + b
 template <typename T>
 static int matmul(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
     if (op->m == 0 || op->n == 0)
         return 0;
-    struct matrix w = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N
-                                                                         : CUBLAS_OP_T};
-    struct matrix x = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
-    if (op->k == 0)
-        TRY(empty_product(s, c, op->m, op->n, sizeof(T), stream, e));
-    else
-        TRY(gemm(s, c, op->n, op->m, op->k, w, x, type_of<T>(), c->out[0].data, c->out[0].ld,
-                 type_of<T>(), stream, e));
+    TRY(product<T>(s, c, stream, e));
     if (!c->in[2].data)
         return 0;
     cuda_add_bias((T *)c->out[0].data, c->out[0].ld, (const T *)c->in[2].data, op->m, op->n,
                   stream);
+    return cuda_launched(s, c, e);
+}
+
+// h = product + b, a = act(h): bias and activation in one kernel behind the product
+template <typename T>
+static int matmul_act(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0 || op->n == 0)
+        return 0;
+    TRY(product<T>(s, c, stream, e));
+    cuda_add_bias_act((T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
+                      (const T *)c->in[2].data, op->act, op->m, op->n, stream);
     return cuda_launched(s, c, e);
 }
 
@@ -113,6 +131,7 @@ static int matmul_dw(struct cuda *s, const struct op_call *c, cudaStream_t strea
 
 template <typename T> void cuda_add_matmul(struct cuda_table *t) {
     t->fn[OP_MATMUL] = matmul<T>;
+    t->fn[OP_MATMUL_ACT] = matmul_act<T>;
     t->fn[OP_MATMUL_DX] = matmul_dx<T>;
     t->fn[OP_MATMUL_DW] = matmul_dw<T>;
 }

@@ -1,5 +1,5 @@
-// optimizer.cu - AdamW with moments of 16 and 8 bits. The step itself is sums.cu's; what the narrow bytes mean
-// and the draws that round them are backend/moments.h's, as on the CPU.
+// optimizer.cu - AdamW with moments of 16 and 8 bits, and AdamW of float moments one pass at a time. (The whole one
+// is sums.cu's.) What the narrow bytes mean and the draws that round them are backend/moments.h's, as on the CPU.
 #include "backend/cuda/cuda.cuh"
 #include "backend/moments.h"
 
@@ -101,6 +101,62 @@ __global__ void __launch_bounds__(ADAMW_BLOCK)
     }
 }
 
+// ---------------------------------------------------------------- one pass at a time
+
+#define EACH(i, n)                                                                                 \
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < (n);                           \
+         i += (int64_t)gridDim.x * BLOCK)
+
+// y may be g; 0 instead of 0 times what is not finite.
+static __global__ void grad_scale_kernel(float *y, const float *g, const double *clip, int64_t n) {
+    const bool skip = clip[CLIP_SKIP] != 0;
+    const float factor = (float)clip[CLIP_FACTOR];
+    EACH(i, n)
+        y[i] = skip ? 0 : g[i] * factor;
+}
+
+static __global__ void adam_decay_kernel(float *w, const double *hyper, const double *clip,
+                                         bool decay, int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const struct step s = step_of(hyper, clip, decay);
+    EACH(i, n)
+        w[i] *= s.keep;
+}
+
+static __global__ void adam_m_kernel(float *m, const float *g, const double *hyper,
+                                     const double *clip, int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const struct step s = step_of(hyper, clip, false);
+    EACH(i, n)
+        m[i] = s.beta1 * m[i] + s.rest1 * g[i];
+}
+
+static __global__ void adam_v_kernel(float *v, const float *g, const double *hyper,
+                                     const double *clip, int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const struct step s = step_of(hyper, clip, false);
+    EACH(i, n)
+        v[i] = s.beta2 * v[i] + s.rest2 * g[i] * g[i];
+}
+
+template <typename T>
+__global__ void adam_step_kernel(T *w, float *master, const float *m, const float *v,
+                                 const double *hyper, const double *clip, int64_t n) {
+    if (clip && clip[CLIP_SKIP] != 0)
+        return;
+    const struct step s = step_of(hyper, clip, false);
+    EACH(i, n) {
+        float wi = master ? master[i] : value(w[i]);
+        wi -= s.size * m[i] / (sqrtf(v[i]) * s.root + s.eps);
+        if (master)
+            master[i] = wi;
+        w[i] = rounded<T>(wi);
+    }
+}
+
 // ---------------------------------------------------------------- launches
 
 static unsigned grid_for(const struct cuda *s, int64_t n, int64_t per_block) {
@@ -133,7 +189,49 @@ static int adamw_int8(struct cuda *s, const struct op_call *c, cudaStream_t stre
     return cuda_launched(s, c, e);
 }
 
+static int grad_scale(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->n == 0)
+        return 0;
+    grad_scale_kernel<<<grid_for(s, c->op->n, BLOCK), BLOCK, 0, stream>>>(
+        (float *)c->out[0].data, (const float *)c->in[0].data, (const double *)c->in[1].data,
+        c->op->n);
+    return cuda_launched(s, c, e);
+}
+
+// Decay and the two moments.
+static int adam_pass(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    float *y = (float *)c->out[0].data;
+    const float *g = (const float *)c->in[0].data;
+    const double *hyper = (const double *)c->in[1].data, *clip = (const double *)c->in[2].data;
+    unsigned grid = grid_for(s, op->n, BLOCK);
+    if (op->n == 0)
+        return 0;
+    if (op->kind == OP_ADAM_DECAY)
+        adam_decay_kernel<<<grid, BLOCK, 0, stream>>>(y, hyper, clip, (op->flags & OP_DECAY) != 0,
+                                                      op->n);
+    else if (op->kind == OP_ADAM_M)
+        adam_m_kernel<<<grid, BLOCK, 0, stream>>>(y, g, hyper, clip, op->n);
+    else
+        adam_v_kernel<<<grid, BLOCK, 0, stream>>>(y, g, hyper, clip, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+static int adam_step(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->n == 0)
+        return 0;
+    adam_step_kernel<<<grid_for(s, c->op->n, BLOCK), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, (float *)c->out[1].data, (const float *)c->in[0].data,
+        (const float *)c->in[3].data, (const double *)c->in[1].data, (const double *)c->in[2].data,
+        c->op->n);
+    return cuda_launched(s, c, e);
+}
+
 template <typename T> void cuda_add_optimizer(struct cuda_table *t) {
+    t->fn[OP_GRAD_SCALE] = grad_scale;
+    t->fn[OP_ADAM_DECAY] = t->fn[OP_ADAM_M] = t->fn[OP_ADAM_V] = adam_pass;
+    t->fn[OP_ADAM_STEP] = adam_step<T>;
     t->fn[OP_ADAMW_BF16] = adamw_bf16<T>;
     t->fn[OP_ADAMW_INT8] = adamw_int8<T>;
 }

@@ -1,5 +1,5 @@
-// plain.cu - ops that look at one element (or one pair) at a time: zero, copy, cast, add,
-// activations, rotary embedding, and the addition of a bias.
+// plain.cu - ops that look at one element (or one pair) at a time: zero, copy, cast, add, mul,
+// activations, rotary embedding, and the addition of a bias, with an activation or without.
 #include "backend/cuda/cuda.cuh"
 #include "model/shape.h"
 
@@ -153,14 +153,44 @@ static int add(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
 }
 
 template <typename T>
-__global__ void bias_kernel(T *y, int64_t ld, const T *bias, int64_t m, int64_t n) {
+__global__ void mul_kernel(T *y, int64_t ldy, const T *a, int64_t lda, const T *b, int64_t ldb,
+                           int64_t m, int64_t n) {
     EACH_ELEMENT(i, j, m, n)
-        y[i * ld + j] = rounded<T>(value(y[i * ld + j]) + value(bias[j]));
+        y[i * ldy + j] = rounded<T>(value(a[i * lda + j]) * value(b[i * ldb + j]));
+}
+
+template <typename T>
+static int mul(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    struct extent x = extent_of(c->op, c->in[0].ld, c->in[1].ld, c->out[0].ld);
+    mul_kernel<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const T *)c->in[1].data, c->in[1].ld, x.m, x.n);
+    return cuda_launched(s, c, e);
+}
+
+// y may be x.
+template <typename T>
+__global__ void bias_kernel(T *y, int64_t ldy, const T *x, int64_t ldx, const T *bias, int64_t m,
+                            int64_t n) {
+    EACH_ELEMENT(i, j, m, n)
+        y[i * ldy + j] = rounded<T>(value(x[i * ldx + j]) + value(bias[j]));
+}
+
+template <typename T>
+static int add_bias(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    if (c->op->m == 0 || c->op->n == 0)
+        return 0;
+    bias_kernel<<<grid_of(c->op->m, c->op->n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const T *)c->in[1].data, c->op->m, c->op->n);
+    return cuda_launched(s, c, e);
 }
 
 template <typename T>
 void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream) {
-    bias_kernel<<<grid_of(m, n), BLOCK, 0, stream>>>(y, ld, bias, m, n);
+    bias_kernel<<<grid_of(m, n), BLOCK, 0, stream>>>(y, ld, (const T *)y, ld, bias, m, n);
 }
 template void cuda_add_bias<float>(float *, int64_t, const float *, int64_t, int64_t,
                                    cudaStream_t);
@@ -184,6 +214,8 @@ static __device__ float sigmoid(float x) {
 static __device__ float act_value(float h, int kind) {
     if (kind == ACT_RELU)
         return h > 0 || isnan(h) ? h : 0;
+    if (kind == ACT_SWIGLU) // of its gate: silu
+        return h * sigmoid(h);
     if (kind == ACT_GELU_ERF)
         return 0.5f * h * erfcf(-h * 0.70710678118654752440f);
     return h * sigmoid(2 * gelu_u(h));
@@ -192,6 +224,10 @@ static __device__ float act_value(float h, int kind) {
 static __device__ float act_slope(float h, int kind) {
     if (kind == ACT_RELU)
         return h > 0 ? 1 : 0;
+    if (kind == ACT_SWIGLU) {
+        float p = sigmoid(h);
+        return p * (1 + h * (1 - p));
+    }
     // Far out the slope is 0 or 1 to the last digit, and h^3 would overflow on the way to saying
     // so.
     if (fabsf(h) > 30)
@@ -220,6 +256,33 @@ static int act(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
                                                         c->op->act, x.m, x.n);
     return cuda_launched(s, c, e);
 }
+
+// The activation is of h as it is stored.
+template <typename T>
+__global__ void bias_act_kernel(T *h, int64_t ldh, T *a, int64_t lda, const T *bias, int kind,
+                                int64_t m, int64_t n) {
+    EACH_ELEMENT(i, j, m, n) {
+        T stored = h[i * ldh + j];
+        if (bias) {
+            stored = rounded<T>(value(stored) + value(bias[j]));
+            h[i * ldh + j] = stored;
+        }
+        a[i * lda + j] = rounded<T>(act_value(value(stored), kind));
+    }
+}
+
+template <typename T>
+void cuda_add_bias_act(T *h, int64_t ldh, T *a, int64_t lda, const T *bias, int kind, int64_t m,
+                       int64_t n, cudaStream_t stream) {
+    bias_act_kernel<<<grid_of(m, n), BLOCK, 0, stream>>>(h, ldh, a, lda, bias, kind, m, n);
+}
+template void cuda_add_bias_act<float>(float *, int64_t, float *, int64_t, const float *, int,
+                                       int64_t, int64_t, cudaStream_t);
+template void cuda_add_bias_act<__nv_bfloat16>(__nv_bfloat16 *, int64_t, __nv_bfloat16 *, int64_t,
+                                               const __nv_bfloat16 *, int, int64_t, int64_t,
+                                               cudaStream_t);
+template void cuda_add_bias_act<__half>(__half *, int64_t, __half *, int64_t, const __half *, int,
+                                        int64_t, int64_t, cudaStream_t);
 
 template <typename T>
 __global__ void act_bwd_kernel(T *dh, int64_t ldd, const T *dy, int64_t ldy, const T *h,
@@ -338,6 +401,8 @@ template <typename T> void cuda_add_plain(struct cuda_table *t) {
     t->fn[OP_COPY] = copy;
     t->fn[OP_CAST] = cast;
     t->fn[OP_ADD] = add<T>;
+    t->fn[OP_MUL] = mul<T>;
+    t->fn[OP_ADD_BIAS] = add_bias<T>;
     t->fn[OP_ACT] = act<T>;
     t->fn[OP_ACT_BWD] = act_bwd<T>;
     t->fn[OP_SWIGLU] = swiglu<T>;

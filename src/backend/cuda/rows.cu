@@ -1,47 +1,58 @@
-// rows.cu - ops where a block takes a row: norms, the loss, argmax, and rows fetched by index.
+// rows.cu - ops where a block takes a row: norms, argmax, and rows fetched by index. (loss.cu has the
+// loss.)
 //
-// Ids come from the host and cannot be refused here without waiting for the device. A token or
-// target that is out of range makes its row NaN instead: the loss is then not finite, CLIP skips
-// the update, and the run says so.
+// Ids come from the host and cannot be refused here without waiting for the device. A token that is
+// out of range makes its row NaN instead: the loss is then not finite, CLIP skips the update, and the
+// run says so.
 #include "backend/cuda/cuda.cuh"
 
 #include <math_constants.h>
 
-// Blocks per grid: rows beyond it are taken in turns.
-static unsigned rows_grid(int64_t m) {
-    return (unsigned)(m < (1 << 30) ? m : 1 << 30);
-}
-#define EACH_ROW(i, m) for (int64_t i = blockIdx.x; i < (m); i += gridDim.x)
-#define EACH_COLUMN(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
-
 // ---------------------------------------------------------------- norm
 
-// stats[row] = {mean, 1 / standard deviation}; the mean of an RMS norm is 0 by definition.
+// The norm of one row by its block. stats = {mean, 1 / standard deviation}; the mean of an RMS norm is
+// 0 by definition.
+template <typename T>
+static __device__ void norm_row(T *y, float *stats, const T *row, const T *w, const T *b, float eps,
+                                bool rms, int64_t n) {
+    float mean = 0, sum = 0;
+    if (!rms) {
+        EACH_COLUMN(j, n)
+            sum += value(row[j]);
+        mean = block_sum(sum) / (float)n;
+        sum = 0;
+    }
+    EACH_COLUMN(j, n) {
+        float d = value(row[j]) - mean;
+        sum += d * d;
+    }
+    float rstd = 1 / sqrtf(block_sum(sum) / (float)n + eps);
+    if (threadIdx.x == 0) {
+        stats[0] = mean;
+        stats[1] = rstd;
+    }
+    EACH_COLUMN(j, n) {
+        float xhat = (value(row[j]) - mean) * rstd;
+        y[j] = rounded<T>(xhat * (w ? value(w[j]) : 1) + (b ? value(b[j]) : 0));
+    }
+}
+
 template <typename T>
 __global__ void norm_kernel(T *y, int64_t ldy, float *stats, const T *x, int64_t ldx, const T *w,
                             const T *b, float eps, bool rms, int64_t m, int64_t n) {
+    EACH_ROW(i, m)
+        norm_row(y + i * ldy, stats + 2 * i, x + i * ldx, w, b, eps, rms, n);
+}
+
+// A thread reads back only what it has written itself: nobody has to wait.
+template <typename T>
+__global__ void add_norm_kernel(T *y, int64_t ldy, T *z, int64_t ldz, float *stats, const T *a,
+                                int64_t lda, const T *b, int64_t ldb, const T *w, const T *bias,
+                                float eps, bool rms, int64_t m, int64_t n) {
     EACH_ROW(i, m) {
-        const T *row = x + i * ldx;
-        float mean = 0, sum = 0;
-        if (!rms) {
-            EACH_COLUMN(j, n)
-                sum += value(row[j]);
-            mean = block_sum(sum) / (float)n;
-            sum = 0;
-        }
-        EACH_COLUMN(j, n) {
-            float d = value(row[j]) - mean;
-            sum += d * d;
-        }
-        float rstd = 1 / sqrtf(block_sum(sum) / (float)n + eps);
-        if (threadIdx.x == 0) {
-            stats[2 * i] = mean;
-            stats[2 * i + 1] = rstd;
-        }
-        EACH_COLUMN(j, n) {
-            float xhat = (value(row[j]) - mean) * rstd;
-            y[i * ldy + j] = rounded<T>(xhat * (w ? value(w[j]) : 1) + (b ? value(b[j]) : 0));
-        }
+        EACH_COLUMN(j, n)
+            y[i * ldy + j] = rounded<T>(value(a[i * lda + j]) + value(b[i * ldb + j]));
+        norm_row(z + i * ldz, stats + 2 * i, (const T *)(y + i * ldy), w, bias, eps, rms, n);
     }
 }
 
@@ -53,6 +64,19 @@ static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
     norm_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const T *)c->in[0].data,
         c->in[0].ld, (const T *)c->in[1].data, (const T *)c->in[2].data, (float)op->scale,
+        (op->flags & OP_RMS) != 0, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+static int add_norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    add_norm_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
+        (float *)c->out[2].data, (const T *)c->in[0].data, c->in[0].ld, (const T *)c->in[1].data,
+        c->in[1].ld, (const T *)c->in[2].data, (const T *)c->in[3].data, (float)op->scale,
         (op->flags & OP_RMS) != 0, op->m, op->n);
     return cuda_launched(s, c, e);
 }
@@ -99,83 +123,7 @@ static int norm_dx(struct cuda *s, const struct op_call *c, cudaStream_t stream,
     return cuda_launched(s, c, e);
 }
 
-// ---------------------------------------------------------------- loss
-
-// The larger of two, or NaN when either is: a NaN logit must reach the loss.
-static __device__ float larger(float a, float b) {
-    return a > b || isnan(a) ? a : b;
-}
-
-static __device__ float block_max(float x) {
-    __shared__ float part[WARP];
-    for (int offset = WARP / 2; offset > 0; offset /= 2)
-        x = larger(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    __syncthreads();
-    if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = x;
-    __syncthreads();
-    float max = part[0];
-    for (int i = 1; i < (int)blockDim.x / WARP; i++)
-        max = larger(max, part[i]);
-    return max;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(1024)
-    loss_kernel(T *logits, int64_t ld, float *row_loss, const int32_t *targets,
-                const double *hyper, bool with_grad, int64_t m, int64_t n) {
-    EACH_ROW(i, m) {
-        T *x = logits + i * ld;
-        int64_t target = targets[i];
-        if (target < 0) { // not trained
-            if (threadIdx.x == 0)
-                row_loss[i] = 0;
-            if (with_grad)
-                EACH_COLUMN(j, n)
-                    x[j] = rounded<T>(0);
-            continue;
-        }
-        if (target >= n) {
-            if (threadIdx.x == 0)
-                row_loss[i] = CUDART_NAN_F;
-            if (with_grad)
-                EACH_COLUMN(j, n)
-                    x[j] = rounded<T>(CUDART_NAN_F);
-            continue;
-        }
-        float max = -CUDART_INF_F, sum = 0;
-        EACH_COLUMN(j, n)
-            max = larger(value(x[j]), max);
-        max = block_max(max);
-        EACH_COLUMN(j, n)
-            sum += expf(value(x[j]) - max);
-        sum = block_sum(sum);
-        if (threadIdx.x == 0)
-            row_loss[i] = logf(sum) + (max - value(x[target]));
-        if (!with_grad)
-            continue;
-        __syncthreads(); // thread 0 has read the target's logit
-        float factor = (float)hyper[HYPER_LOSS_FACTOR];
-        EACH_COLUMN(j, n) {
-            float p = expf(value(x[j]) - max) / sum;
-            x[j] = rounded<T>((p - (j == target ? 1.0f : 0.0f)) * factor);
-        }
-    }
-}
-
-template <typename T>
-static int loss(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
-    const struct op *op = c->op;
-    bool with_grad = op->flags & OP_WITH_GRAD;
-    if (with_grad && !c->in[2].data)
-        return s->host.err_set(e, ERR_INTERNAL, "loss: WITH_GRAD needs hyper");
-    if (op->m == 0)
-        return 0;
-    loss_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
-        (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const int32_t *)c->in[1].data,
-        (const double *)c->in[2].data, with_grad, op->m, op->n);
-    return cuda_launched(s, c, e);
-}
+// ---------------------------------------------------------------- argmax
 
 // The first of equals; NaN never wins; 0 when all are NaN.
 template <typename T>
@@ -276,8 +224,8 @@ static int gather_rows(struct cuda *s, const struct op_call *c, cudaStream_t str
 
 template <typename T> void cuda_add_rows(struct cuda_table *t) {
     t->fn[OP_NORM] = norm<T>;
+    t->fn[OP_ADD_NORM] = add_norm<T>;
     t->fn[OP_NORM_DX] = norm_dx<T>;
-    t->fn[OP_LOSS] = loss<T>;
     t->fn[OP_ARGMAX] = argmax<T>;
     t->fn[OP_EMBED] = embed<T>;
     t->fn[OP_GATHER_ROWS] = gather_rows<T>;

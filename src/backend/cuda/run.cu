@@ -6,6 +6,7 @@ template <typename T> static struct cuda_table make_table(void) {
     struct cuda_table t = {};
     cuda_add_plain<T>(&t);
     cuda_add_rows<T>(&t);
+    cuda_add_loss<T>(&t);
     cuda_add_sums<T>(&t);
     cuda_add_optimizer<T>(&t);
     cuda_add_matmul<T>(&t);

@@ -1,0 +1,193 @@
+// loss.cu - cross-entropy and its gradient, a block per row: in one pass, and step by step.
+//
+// A target that is out of range makes its row NaN: the loss is then not finite, CLIP skips the update,
+// and the run says so.
+#include "backend/cuda/cuda.cuh"
+
+#include <math_constants.h>
+
+// ---------------------------------------------------------------- in one pass
+
+// The larger of two, or NaN when either is: a NaN logit must reach the loss.
+static __device__ float larger(float a, float b) {
+    return a > b || isnan(a) ? a : b;
+}
+
+static __device__ float block_max(float x) {
+    __shared__ float part[WARP];
+    for (int offset = WARP / 2; offset > 0; offset /= 2)
+        x = larger(x, __shfl_xor_sync(0xffffffffu, x, offset));
+    __syncthreads();
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float max = part[0];
+    for (int i = 1; i < (int)blockDim.x / WARP; i++)
+        max = larger(max, part[i]);
+    return max;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    loss_kernel(T *logits, int64_t ld, float *row_loss, const int32_t *targets,
+                const double *hyper, bool with_grad, int64_t m, int64_t n) {
+    EACH_ROW(i, m) {
+        T *x = logits + i * ld;
+        int64_t target = targets[i];
+        if (target < 0) { // not trained
+            if (threadIdx.x == 0)
+                row_loss[i] = 0;
+            if (with_grad)
+                EACH_COLUMN(j, n)
+                    x[j] = rounded<T>(0);
+            continue;
+        }
+        if (target >= n) {
+            if (threadIdx.x == 0)
+                row_loss[i] = CUDART_NAN_F;
+            if (with_grad)
+                EACH_COLUMN(j, n)
+                    x[j] = rounded<T>(CUDART_NAN_F);
+            continue;
+        }
+        float max = -CUDART_INF_F, sum = 0;
+        EACH_COLUMN(j, n)
+            max = larger(value(x[j]), max);
+        max = block_max(max);
+        EACH_COLUMN(j, n)
+            sum += expf(value(x[j]) - max);
+        sum = block_sum(sum);
+        if (threadIdx.x == 0)
+            row_loss[i] = logf(sum) + (max - value(x[target]));
+        if (!with_grad)
+            continue;
+        __syncthreads(); // thread 0 has read the target's logit
+        float factor = (float)hyper[HYPER_LOSS_FACTOR];
+        EACH_COLUMN(j, n) {
+            float p = expf(value(x[j]) - max) / sum;
+            x[j] = rounded<T>((p - (j == target ? 1.0f : 0.0f)) * factor);
+        }
+    }
+}
+
+template <typename T>
+static int loss(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    bool with_grad = op->flags & OP_WITH_GRAD;
+    if (with_grad && !c->in[2].data)
+        return s->host.err_set(e, ERR_INTERNAL, "loss: WITH_GRAD needs hyper");
+    if (op->m == 0)
+        return 0;
+    loss_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const int32_t *)c->in[1].data,
+        (const double *)c->in[2].data, with_grad, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+// ---------------------------------------------------------------- step by step
+
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    log_softmax_kernel(float *logp, int64_t ldp, const T *logits, int64_t ldx, int64_t m,
+                       int64_t n) {
+    EACH_ROW(i, m) {
+        const T *x = logits + i * ldx;
+        float max = -CUDART_INF_F, sum = 0;
+        EACH_COLUMN(j, n)
+            max = larger(value(x[j]), max);
+        max = block_max(max);
+        EACH_COLUMN(j, n)
+            sum += expf(value(x[j]) - max);
+        float lse = logf(block_sum(sum));
+        EACH_COLUMN(j, n)
+            logp[i * ldp + j] = (value(x[j]) - max) - lse;
+    }
+}
+
+template <typename T>
+static int log_softmax(struct cuda *s, const struct op_call *c, cudaStream_t stream,
+                       struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    log_softmax_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
+        (float *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+static __global__ void nll_kernel(float *row_loss, const float *logp, int64_t ld,
+                                  const int32_t *targets, int64_t m, int64_t n) {
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < m;
+         i += (int64_t)gridDim.x * BLOCK) {
+        int64_t target = targets[i];
+        row_loss[i] = target < 0 ? 0 : target >= n ? CUDART_NAN_F : -logp[i * ld + target];
+    }
+}
+
+static int nll(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    nll_kernel<<<rows_grid(ceil_div(op->m, BLOCK)), BLOCK, 0, stream>>>(
+        (float *)c->out[0].data, (const float *)c->in[0].data, c->in[0].ld,
+        (const int32_t *)c->in[1].data, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+static __global__ void nll_bwd_kernel(float *dlogp, int64_t ld, const int32_t *targets,
+                                      const double *hyper, int64_t m, int64_t n) {
+    const float factor = (float)hyper[HYPER_LOSS_FACTOR];
+    EACH_ROW(i, m) {
+        int64_t target = targets[i];
+        float rest = target >= n ? CUDART_NAN_F : 0;
+        EACH_COLUMN(j, n)
+            dlogp[i * ld + j] = j == target ? -factor : rest;
+    }
+}
+
+static int nll_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    nll_bwd_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
+        (float *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data,
+        (const double *)c->in[1].data, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    log_softmax_bwd_kernel(T *dx, int64_t ldx, const float *dlogp, int64_t ldd, const float *logp,
+                           int64_t ldp, int64_t m, int64_t n) {
+    EACH_ROW(i, m) {
+        float sum = 0;
+        EACH_COLUMN(j, n)
+            sum += dlogp[i * ldd + j];
+        sum = block_sum(sum);
+        EACH_COLUMN(j, n)
+            dx[i * ldx + j] = rounded<T>(dlogp[i * ldd + j] - expf(logp[i * ldp + j]) * sum);
+    }
+}
+
+template <typename T>
+static int log_softmax_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stream,
+                           struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    log_softmax_bwd_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const float *)c->in[0].data, c->in[0].ld,
+        (const float *)c->in[1].data, c->in[1].ld, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T> void cuda_add_loss(struct cuda_table *t) {
+    t->fn[OP_LOSS] = loss<T>;
+    t->fn[OP_LOG_SOFTMAX] = log_softmax<T>;
+    t->fn[OP_LOG_SOFTMAX_BWD] = log_softmax_bwd<T>;
+    t->fn[OP_NLL] = nll;
+    t->fn[OP_NLL_BWD] = nll_bwd;
+}
+template void cuda_add_loss<float>(struct cuda_table *);
+template void cuda_add_loss<__nv_bfloat16>(struct cuda_table *);
+template void cuda_add_loss<__half>(struct cuda_table *);
