@@ -42,6 +42,7 @@ static struct apply describe(const struct session *s, enum session_program which
                                     .every = (int)k->recompute_every,
                                     .bytes_per_flop = k->recompute_ratio},
                       .state = state_types[k->optim_state],
+                      .fuse_qkv = k->fuse_qkv,
                       .build = {.shape = &s->shape,
                                 .batch = k->batch_micro,
                                 .seq = k->seq,
