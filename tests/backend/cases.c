@@ -96,7 +96,7 @@ static const struct backend_case all_cases[] = {
     ALL_NORMS(31, 257),
     ALL_NORMS(130, 768),
     ALL_NORMS(0, 9),
-    HEAD_NORMS(1, 2, 1),
+    HEAD_NORMS(1, 2, 3),
     HEAD_NORMS(7, 3, 31),
     HEAD_NORMS(65, 4, 128),
     HEAD_NORMS(257, 1, 64),

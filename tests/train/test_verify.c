@@ -2,13 +2,19 @@
 // precision.
 #include "references.h"
 
-static void sweep_with(enum precision precision, bool reference) {
+static void sweep_fused(enum precision precision, bool reference, bool fused) {
     struct knobs k;
     knobs_init(&k);
     k.threads = 2;
     k.device = DEVICE_CPU;
     k.precision = precision;
+    k.fuse_qkv = fused;
     verify_references(&k, reference);
+}
+
+static void sweep_with(enum precision precision, bool reference) {
+    sweep_fused(precision, reference, true);
+    sweep_fused(precision, reference, false);
 }
 
 static void test_reference_backend(void **state) {
