@@ -24,6 +24,7 @@ static void open_model(struct session *s, const char *model, bool fused, enum pr
     snprintf(path, sizeof path, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR, model);
     steps_knobs(&k, path, 2, 2, 12);
     k.fuse_qkv = fused, k.precision = precision, k.optim_state = state;
+    k.cpu_blas = CPU_BLAS_BUILTIN; // a library may sum otherwise for other widths
     struct session_options o = {.knobs = &k,
                                 .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
                                 .real = DTYPE_F32,
