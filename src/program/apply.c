@@ -3,6 +3,7 @@
 //
 //   forward        the model on one device
 //   LoRA           edits the forward, so that what follows sees only trainable pairs
+//   qkv            the projections of attention as one product or three, in any program of a set
 //   derivative     the backward, for what is trainable
 //   logits         the head and the loss in chunks of rows
 //   precision      element types of what there is so far; sums and gradients of weights stay wide
@@ -57,6 +58,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     int world = world_group(p, r);
     if (a->lora_rank > 0)
         TRY(lora_apply(p, forward, a->lora_rank, a->lora_scale, e));
+    TRY(qkv_apply(p, forward, a->fuse_qkv, e));
     int backward = grad_derive(p, forward, &a->build, e);
     if (backward < 0)
         return backward;
@@ -86,6 +88,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
 
 static int inference(struct program *p, const struct apply *a, int forward, struct err *e) {
     bool loss = a->build.kind == BUILD_EVAL;
+    TRY(qkv_apply(p, forward, a->fuse_qkv, e));
     if (loss && !a->build.keep_logits)
         TRY(logits_apply(p, forward, -1, a->logits_chunk, e));
     TRY(narrow(p, a, e));

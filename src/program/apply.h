@@ -35,6 +35,7 @@ struct apply {
     struct recompute_rule recompute;
     enum state_type state; // of Adam's moments
     struct fuse_rule fuse; // other moments than fp32 have the fused update only
+    bool fuse_qkv;         // one product for queries, keys and values
     int lora_rank;         // 0: all weights train
     double lora_scale;     // alpha / rank
 };
@@ -47,6 +48,8 @@ int apply_program(struct program **out, const char *name, const struct apply *a,
 // lora.c: freezes every weight and adds a trainable pair beside each matrix of a layer: y += scale
 // (x A') B'.
 int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e);
+// qkv.c: the projections to queries, keys and values become one product (on) or three.
+int qkv_apply(struct program *p, int forward, bool on, struct err *e);
 // logits.c: the head and the loss run in chunks of rows. backward: -1 when there is none.
 int logits_apply(struct program *p, int forward, int backward, int64_t chunk, struct err *e);
 // precision.c: tensors that are float type `from` become `to`, where an op's letters allow it.

@@ -78,19 +78,19 @@ static int matmul(struct builder *w, const char *what, int x, enum model_role we
     return y;
 }
 
-// rows x cols may regroup the same elements: QK norm sees every head as a row.
+// heads: a row holds that many rows of cols, each with its own statistics.
 static int norm(struct builder *w, const char *what, int x, enum model_role weight_role,
-                enum model_role bias_role, int64_t rows, int64_t cols, bool rms) {
+                enum model_role bias_role, int64_t rows, int64_t cols, int64_t heads, bool rms) {
     char name[64];
     struct op op = op_make(OP_NORM);
-    int y = act(w, what, rows, cols);
+    int y = act(w, what, rows, cols * heads);
     snprintf(name, sizeof name, "%s.stats", what);
     op_in(&op, x);
     op_in(&op, weight(w, weight_role));
     op_in(&op, bias_role == ROLE_COUNT ? -1 : weight(w, bias_role));
     op_out(&op, y);
-    op_out(&op, act(w, name, rows, 2));
-    op.m = rows, op.n = cols;
+    op_out(&op, act(w, name, rows * heads, 2));
+    op.m = rows, op.n = cols, op.heads = heads;
     op.scale = (double)w->s->norm_eps;
     op.flags = rms ? OP_RMS : 0;
     emit(w, &op);
@@ -100,7 +100,7 @@ static int norm(struct builder *w, const char *what, int x, enum model_role weig
 static int residual_norm(struct builder *w, const char *what, int x, enum model_role weight_role,
                          enum model_role bias_role, int64_t rows) {
     bool rms = w->s->norm == NORM_RMS;
-    return norm(w, what, x, weight_role, rms ? ROLE_COUNT : bias_role, rows, w->s->width, rms);
+    return norm(w, what, x, weight_role, rms ? ROLE_COUNT : bias_role, rows, w->s->width, 1, rms);
 }
 
 static int add(struct builder *w, const char *what, int a, int b, int64_t rows) {
@@ -114,16 +114,10 @@ static int add(struct builder *w, const char *what, int a, int b, int64_t rows) 
     return y;
 }
 
-// Per-head RMS norm (Qwen3): the same elements seen as one row per head.
+// Per-head RMS norm (Qwen3).
 static int head_norm(struct builder *w, const char *what, int x, enum model_role role,
                      int64_t heads) {
-    int64_t D = w->s->head_dim, per_head[2] = {w->M * heads, D}, flat[2] = {w->M, heads * D};
-    char name[64], view[64];
-    snprintf(name, sizeof name, "h.%d.%s.by_head", w->layer, what);
-    snprintf(view, sizeof view, "h.%d.%s.rows", w->layer, what);
-    int rows = program_view_flat(w->p, name, x, 0, 2, per_head);
-    int y = norm(w, what, rows, role, ROLE_COUNT, per_head[0], D, true);
-    return program_view_flat(w->p, view, y, 0, 2, flat);
+    return norm(w, what, x, role, ROLE_COUNT, w->M, w->s->head_dim, heads, true);
 }
 
 static int rope(struct builder *w, const char *what, int x, int64_t heads) {

@@ -64,6 +64,8 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_NORM:
     case OP_NORM_DX:
     case OP_NORM_DW:
+        c.flops = 8 * rows * cols * (double)op_norm_heads(op);
+        break;
     case OP_LOSS:
         c.flops = 8 * rows * cols;
         break;

@@ -95,8 +95,10 @@ static int follower(const struct fuser *f, const struct segment *s, int i, enum 
 // The index of the op that op i is to be joined with, or -1.
 static int partner(const struct fuser *f, const struct segment *s, int i) {
     const struct op *op = &s->ops[i];
-    if (f->rule->norm && op->kind == OP_ADD)
-        return follower(f, s, i, OP_NORM);
+    if (f->rule->norm && op->kind == OP_ADD) {
+        int norm = follower(f, s, i, OP_NORM); // of whole rows
+        return norm >= 0 && op_norm_heads(&s->ops[norm]) == 1 ? norm : -1;
+    }
     if (f->rule->act && op->kind == OP_MATMUL && !(op->flags & OP_ACCUMULATE))
         return follower(f, s, i, OP_ACT);
     return -1;

@@ -51,6 +51,17 @@ static void find_needs(struct deriver *d, const struct segment *f) {
     }
 }
 
+// The same part of g that a view is of its root.
+static int same_view(struct deriver *d, int view, int g) {
+    struct tensor v = d->p->tensors[view];
+    char name[200];
+    snprintf(name, sizeof name, "d.%s", v.name);
+    int t = program_view_flat(d->p, name, g, v.root_offset, v.rank, v.local);
+    if (t >= 0)
+        d->p->tensors[t].ld = v.ld;
+    return t;
+}
+
 // The tensor that holds t's gradient, made on first use.
 static int gradient(struct deriver *d, int t) {
     if (d->grad[t] >= 0)
@@ -65,14 +76,8 @@ static int gradient(struct deriver *d, int t) {
         if (d->grad[root] >= 0)
             d->p->tensors[d->grad[root]].layer = r.layer;
     }
-    if (t != root) {
-        struct tensor v = d->p->tensors[t];
-        snprintf(name, sizeof name, "d.%s", v.name);
-        int g = program_view_flat(d->p, name, d->grad[root], v.root_offset, v.rank, v.local);
-        if (g >= 0)
-            d->p->tensors[g].ld = v.ld;
-        d->grad[t] = g;
-    }
+    if (t != root)
+        d->grad[t] = same_view(d, t, d->grad[root]);
     return d->grad[t];
 }
 
@@ -134,10 +139,11 @@ static int contribute(struct deriver *d, struct op *op, int t, bool adds,
     return 0;
 }
 
-// The gradient tensor of a trainable weight, and whether this contribution is the micro-batch's
-// first.
+// The gradient tensor of a trainable weight, or of a view of one, and whether this contribution is the
+// micro-batch's first.
 static int weight_gradient(struct deriver *d, int w, struct op *op) {
-    struct tensor t = d->p->tensors[w];
+    int root = program_root(d->p, w);
+    struct tensor t = d->p->tensors[root];
     if (t.grad < 0) {
         char name[160];
         snprintf(name, sizeof name, "d.%s", t.name);
@@ -146,11 +152,26 @@ static int weight_gradient(struct deriver *d, int w, struct op *op) {
         if (g < 0)
             return -1;
         d->p->tensors[g].layer = t.layer;
-        d->p->tensors[w].grad = g;
+        d->p->tensors[root].grad = g;
     }
     op->flags |= d->has[w] ? OP_ACCUMULATE : OP_FIRST_GRAD;
     d->has[w] = 1;
-    return d->p->tensors[w].grad;
+    if (w == root)
+        return d->p->tensors[root].grad;
+    if (d->grad[w] < 0)
+        d->grad[w] = same_view(d, w, d->p->tensors[root].grad);
+    return d->grad[w];
+}
+
+// Weights that are parts of a root have their gradients as parts of its gradient.
+static void give_parts(struct deriver *d) {
+    for (int t = 0; t < d->n; t++) {
+        int root = d->p->tensors[t].root, g = -1;
+        if (root >= 0 && d->p->tensors[root].parts && d->p->tensors[root].grad >= 0)
+            g = same_view(d, t, d->p->tensors[root].grad);
+        if (g >= 0) // not in one expression: a new view may move the tensors
+            d->p->tensors[t].grad = g;
+    }
 }
 
 static bool trains(const struct deriver *d, int w) {
@@ -315,6 +336,11 @@ static int derive(struct deriver *d, const struct op *f) {
         op.flags = OP_INVERSE;
         op_in(&op, gradient(d, f->out[0]));
         op_in(&op, f->in[1]);
+        if (f->in[0] == f->out[0]) { // in place, and so is the way back
+            op_out(&op, gradient(d, f->out[0]));
+            emit(d, &op, f);
+            return 0;
+        }
         return contribute(d, &op, f->in[0], false, f);
     default:
         return err_set(d->e, ERR_INTERNAL,
@@ -344,6 +370,7 @@ int grad_derive(struct program *p, int forward, const struct build *b, struct er
         struct op f = p->segments[forward].ops[d.at];
         TRY(derive(&d, &f));
     }
+    give_parts(&d);
     TRY(program_finish(p, e));
     return d.segment;
 }

@@ -258,11 +258,12 @@ static void forget_other_stages(struct program *p, const struct apply_chunks *c,
         if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].grad < 0)
             continue;
         bool written = false;
+        int gradient = program_root(p, p->tensors[w].grad); // weights may share one
         for (int k = 0; k < c->n && !written; k++) {
             const struct segment *s = &p->segments[c->backward[k]];
             for (int i = 0; i < s->n_ops && !written; i++)
                 for (int a = 0; a < s->ops[i].n_out; a++)
-                    written |= s->ops[i].out[a] == p->tensors[w].grad;
+                    written |= program_root(p, s->ops[i].out[a]) == gradient;
         }
         if (!written)
             p->tensors[w].grad = -1;

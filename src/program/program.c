@@ -171,6 +171,11 @@ int program_root(const struct program *p, int tensor) {
     return root < 0 ? tensor : root;
 }
 
+bool program_logical(const struct program *p, int tensor) {
+    const struct tensor *t = &p->tensors[tensor];
+    return t->root < 0 ? !t->parts : p->tensors[t->root].parts;
+}
+
 // A view inherits everything but its name, shape and place. Views of views are views of the root.
 static int add_view(struct program *p, const char *name, int of, int64_t offset, int rank,
                     const int64_t *shape, int64_t ld) {
@@ -186,6 +191,7 @@ static int add_view(struct program *p, const char *name, int of, int64_t offset,
         t.shape[i] = t.local[i] = shape[i];
     t.ld = ld;
     t.grad = t.master = -1;
+    t.parts = false;
     t.bytes = 0;
     t.offset = NULL;
     return add_tensor(p, &t);
@@ -329,8 +335,8 @@ void program_settle_lives(struct program *p, const int *slots) {
 
 int program_sweep(struct program *p, struct err *e) {
     TRY(program_finish(p, e));
-    // A tensor stays when an op touches it or a view of it, or when the host knows it by name
-    // (inputs and results).
+    // A tensor stays when an op touches it or a view of it; a weight also when an op touches the root
+    // it is a part of.
     int *renumber = region_alloc(&p->region, sizeof *renumber * (size_t)(p->n_tensors + 1));
     if (!renumber)
         return err_set(e, ERR_MEMORY, "out of memory while building the program '%s'", p->name);
@@ -344,6 +350,9 @@ int program_sweep(struct program *p, struct err *e) {
                 if (op->out[a] >= 0)
                     renumber[op->out[a]] = renumber[program_root(p, op->out[a])] = 1;
         }
+    for (int i = 0; i < p->n_tensors; i++) // the weights a root consists of
+        if (p->tensors[i].root >= 0 && p->tensors[p->tensors[i].root].parts)
+            renumber[i] |= renumber[p->tensors[i].root];
     int kept = 0;
     for (int i = 0; i < p->n_tensors; i++)
         renumber[i] = renumber[i] ? kept++ : -1;

@@ -72,6 +72,7 @@ struct tensor {
     bool trainable;      // of weights
     bool decay;          // of weights: weight decay applies
     bool replica;        // of weights: another rank counts its gradient in the global norm
+    bool parts;          // of weights: not one itself, its views are the weights (qkv.c)
     int grad;            // of weights: the gradient's tensor, -1 none
     int master;          // of 16-bit weights that train: the tensor of full precision, -1 none
     uint64_t bytes;      // of one copy, unpadded (roots)
@@ -137,6 +138,7 @@ struct op {
     // Sizes. Which fields an op uses:
     //   matmul*              m n k
     //   rope                 m rows, heads, head_dim
+    //   norm*                m rows, n columns; heads: a row is that many rows of n (0: one)
     //   attention*           batch seq heads kv_heads head_dim (decode: seq = the cache's capacity)
     //   adamw*, sqnorm, comm n elements
     //   the others           m rows, n columns; embed_dw: k rows of the table
@@ -256,7 +258,9 @@ int program_view_columns(struct program *p, const char *name, int of, int64_t fi
 int program_view_flat(struct program *p, const char *name, int of, int64_t offset, int rank,
                       const int64_t *shape);
 int program_root(const struct program *p, int tensor); // the tensor that owns the bytes
-int64_t tensor_elements(const struct tensor *t);       // of this rank's slice
+// What checkpoints, the optimizer and a person know by its name: a root, or a part of a root of parts.
+bool program_logical(const struct program *p, int tensor);
+int64_t tensor_elements(const struct tensor *t); // of this rank's slice
 // The first tensor of that name; -1: none.
 int program_find(const struct program *p, const char *name);
 
@@ -265,7 +269,11 @@ int program_segment(struct program *p, const char *name, enum segment_role role)
 // Appends an op (a copy) and returns its address until the next append to that segment; NULL when
 // out of memory.
 struct op *program_op(struct program *p, int segment, const struct op *op);
-struct op op_make(enum op_kind kind);  // zeroed, no tensors, record -1
+struct op op_make(enum op_kind kind); // zeroed, no tensors, record -1
+// Of norms: rows of n columns that lie side by side in each of the m rows.
+static inline int64_t op_norm_heads(const struct op *op) {
+    return op->heads > 1 ? op->heads : 1;
+}
 void op_in(struct op *op, int tensor); // appends to in[]; -1 stands for an absent optional input
 void op_out(struct op *op, int tensor);
 void program_order(struct program *p, int segment, int micro, int slot);

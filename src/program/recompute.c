@@ -65,32 +65,67 @@ static bool repeatable(const struct recompute *r, int index) {
     return true;
 }
 
-// Bytes that are no longer kept when an op is dropped, less those of inputs that would be kept for it
-// alone; 0 when its inputs cannot be had.
-static double bytes_saved(const struct recompute *r, int index) {
+static bool writes(const struct recompute *r, int index, int root) {
     const struct op *op = &r->forward->ops[index];
-    double saved = 0;
+    for (int i = 0; i < op->n_out; i++)
+        if (program_root(r->p, op->out[i]) == root)
+            return true;
+    return false;
+}
+
+struct saving {
+    double bytes, flops;
+};
+
+// Adds what dropping an op saves: bytes that are no longer kept, less those of inputs that would be kept
+// for it alone. False: it cannot run again by itself. `shared`: what it writes as one of several, -1 none.
+static bool add_saving(const struct recompute *r, int index, int shared, struct saving *s) {
+    const struct op *op = &r->forward->ops[index];
+    if (!repeatable(r, index))
+        return false;
     for (int i = 0; i < op->n_out; i++) {
         int t = program_root(r->p, op->out[i]);
+        if (t == shared)
+            continue;
         if (r->writers[t] != 1 || r->crosses[t])
-            return 0;
+            return false;
         if (r->read[t])
-            saved += (double)r->p->tensors[t].bytes;
+            s->bytes += (double)r->p->tensors[t].bytes;
     }
     for (int i = 0; i < op->n_in; i++) {
         int t = program_root(r->p, op->in[i]);
-        if (t >= 0 && !lasting(&r->p->tensors[t]) && !r->read[t])
-            saved -= (double)r->p->tensors[t].bytes;
+        if (t >= 0 && t != shared && !lasting(&r->p->tensors[t]) && !r->read[t])
+            s->bytes -= (double)r->p->tensors[t].bytes;
     }
-    return saved;
+    s->flops += op_cost_of(r->p, op).flops;
+    return true;
+}
+
+// Ops that write one tensor (its columns, or in place) run again together: the first decides for all.
+static bool worth(const struct recompute *r, int index, double least) {
+    struct saving s = {0};
+    int shared = -1;
+    for (int i = 0; i < r->forward->ops[index].n_out; i++) {
+        int t = program_root(r->p, r->forward->ops[index].out[i]);
+        shared = r->writers[t] > 1 ? t : shared;
+    }
+    if (shared < 0)
+        return add_saving(r, index, -1, &s) && s.bytes > 0 && s.bytes >= least * s.flops;
+    if (r->writer[shared] != index || r->crosses[shared])
+        return false;
+    s.bytes = r->read[shared] ? (double)r->p->tensors[shared].bytes : 0;
+    for (int i = index, left = r->writers[shared]; left > 0; i++)
+        if (writes(r, i, shared)) {
+            if (!add_saving(r, i, shared, &s))
+                return false;
+            left--;
+        }
+    return s.bytes > 0 && s.bytes >= least * s.flops;
 }
 
 static void choose_selective(struct recompute *r, double least) {
-    for (int i = 0; i < r->forward->n_ops; i++) {
-        double flops = op_cost_of(r->p, &r->forward->ops[i]).flops;
-        double saved = repeatable(r, i) ? bytes_saved(r, i) : 0;
-        r->drop[i] = saved > 0 && saved >= least * flops;
-    }
+    for (int i = 0; i < r->forward->n_ops; i++)
+        r->drop[i] = worth(r, i, least);
 }
 
 // What leaves the block stays: it is the next one's input.
@@ -128,15 +163,21 @@ static int make_twin(struct recompute *r, int t) {
     return r->twin[t];
 }
 
+static int twin_of(struct recompute *r, int t) {
+    return r->twin[t] >= 0 ? r->twin[t] : make_twin(r, t);
+}
+
 static void issue(struct recompute *r, int index) {
     if (r->issued[index])
         return;
     r->issued[index] = 1;
     struct op op = r->forward->ops[index];
-    for (int i = 0; i < op.n_in; i++)
-        op.in[i] = map_tensor(r, op.in[i]);
+    for (int i = 0; i < op.n_in; i++) // what it changes in place holds what was written before it
+        op.in[i] = op.in[i] >= 0 && writes(r, index, program_root(r->p, op.in[i]))
+                       ? twin_of(r, op.in[i])
+                       : map_tensor(r, op.in[i]);
     for (int i = 0; i < op.n_out; i++)
-        op.out[i] = r->twin[op.out[i]] >= 0 ? r->twin[op.out[i]] : make_twin(r, op.out[i]);
+        op.out[i] = twin_of(r, op.out[i]);
     op.flags |= OP_AGAIN;
     program_op(r->p, r->backward, &op);
 }
@@ -148,16 +189,12 @@ static int map_tensor(struct recompute *r, int t) {
     int root = program_root(r->p, t), first = r->writer[root];
     if (first < 0 || !r->drop[first])
         return t;
-    for (int i = first, left = r->writers[root]; left > 0; i++) {
-        struct op_access access[OP_MAX_IN + OP_MAX_OUT];
-        int n = op_accesses(r->p, &r->forward->ops[i], access);
-        for (int a = 0; a < n; a++)
-            if (access[a].tensor == root && access[a].how & OP_WRITE) {
-                issue(r, i);
-                left--;
-            }
-    }
-    return r->twin[t] >= 0 ? r->twin[t] : make_twin(r, t);
+    for (int i = first, left = r->writers[root]; left > 0; i++)
+        if (writes(r, i, root)) {
+            issue(r, i);
+            left--;
+        }
+    return twin_of(r, t);
 }
 
 static int allocate(struct recompute *r) {

@@ -24,8 +24,8 @@ static int state(struct program *p, const char *kind, int weight) {
     return t;
 }
 
-static bool updated(const struct tensor *t) {
-    return t->cls == CLASS_WEIGHT && t->root < 0 && t->grad >= 0;
+static bool updated(const struct program *p, int t) {
+    return p->tensors[t].cls == CLASS_WEIGHT && p->tensors[t].grad >= 0 && program_logical(p, t);
 }
 
 static int sum_over_ranks(struct program *p, int segment, int squares, int n, int group) {
@@ -48,7 +48,7 @@ static int sum_over_ranks(struct program *p, int segment, int squares, int n, in
 int build_update(struct program *p, int world_group, struct err *e) {
     int segment = program_segment(p, "update", SEGMENT_UPDATE), n_weights = p->n_tensors, n = 0;
     for (int w = 0; w < n_weights; w++)
-        n += updated(&p->tensors[w]) && !p->tensors[w].replica;
+        n += updated(p, w) && !p->tensors[w].replica;
     int squares =
         program_tensor_1d(p, "grad.squares", DTYPE_F64, CLASS_WORKSPACE, LIFE_SEGMENT, n ? n : 1);
     int clip = program_tensor_1d(p, NAME_CLIP, DTYPE_F64, CLASS_INPUT, LIFE_RUN, CLIP_COUNT);
@@ -56,7 +56,7 @@ int build_update(struct program *p, int world_group, struct err *e) {
     int64_t one = 1;
     for (int w = 0, i = 0; w < n_weights; w++) {
         int g = p->tensors[w].grad;
-        if (!updated(&p->tensors[w]) || p->tensors[w].replica)
+        if (!updated(p, w) || p->tensors[w].replica)
             continue;
         struct op op = op_make(OP_GRAD_SQNORM);
         char name[32];
@@ -79,7 +79,7 @@ int build_update(struct program *p, int world_group, struct err *e) {
     program_op(p, segment, &op);
     for (int w = 0; w < n_weights; w++) {
         int g = p->tensors[w].grad;
-        if (!updated(&p->tensors[w]))
+        if (!updated(p, w))
             continue;
         int m = state(p, "adam.m", w), v = state(p, "adam.v", w), master = -1;
         if (op_wide_type(p->tensors[w].dtype) != p->tensors[w].dtype)

@@ -31,8 +31,8 @@ struct zero {
     const struct apply_ranks *r;
     struct group *groups;
     int n_groups;
-    int *group_of;         // per weight; -1 not a weight
-    int64_t *offset_of;    // per weight: element inside its group
+    int *group_of;         // per tensor that is a weight or a view of one; -1 others
+    int64_t *offset_of;    // of those: element inside its group
     int n_weights;         // tensors before this pass
     int64_t layer_room[2]; // largest layer group, by decay
 };
@@ -66,6 +66,13 @@ static int make_groups(struct zero *z, struct err *e) {
         z->group_of[t] = g;
         z->offset_of[t] = z->groups[g].elements;
         z->groups[g].elements += tensor_elements(&p->tensors[t]);
+    }
+    for (int t = 0; t < z->n_weights; t++) {
+        int root = p->tensors[t].root;
+        if (root < 0 || z->group_of[root] < 0)
+            continue;
+        z->group_of[t] = z->group_of[root];
+        z->offset_of[t] = z->offset_of[root] + p->tensors[t].root_offset;
     }
     for (int i = 0; i < z->n_groups; i++) {
         struct group *g = &z->groups[i];
@@ -132,14 +139,18 @@ static int window(struct zero *z, const char *kind, int group, int run, int coun
                              g->layer >= 0 ? z->layer_room[g->decay] : g->padded);
 }
 
-static int view_of(struct zero *z, int window_tensor, int weight, const char *prefix) {
-    struct tensor w = z->p->tensors[weight];
+// A weight or gradient, or a view of one, where it lies in a window.
+static int view_of(struct zero *z, int window_tensor, int of, int64_t offset) {
+    struct tensor w = z->p->tensors[of];
     char name[200];
-    snprintf(name, sizeof name, "%s@%s%s", z->p->tensors[window_tensor].name, prefix, w.name);
+    snprintf(name, sizeof name, "%s@%s", z->p->tensors[window_tensor].name, w.name);
     int found = program_find(z->p, name);
     if (found >= 0)
         return found;
-    return program_view_flat(z->p, name, window_tensor, z->offset_of[weight], w.rank, w.local);
+    int t = program_view_flat(z->p, name, window_tensor, offset, w.rank, w.local);
+    if (t >= 0)
+        z->p->tensors[t].ld = w.ld;
+    return t;
 }
 
 // A view of the window's first `padded` elements: what a collective moves.
@@ -174,15 +185,21 @@ static void emit_gathers(struct zero *z, int segment, const struct segment *old,
         }
 }
 
+// The weight, a root, whose gradient t is or is a view of.
+static int weight_of_gradient(const struct zero *z, int t) {
+    int root = program_root(z->p, t);
+    for (int w = 0; root >= 0 && w < z->n_weights; w++)
+        if (z->group_of[w] >= 0 && z->p->tensors[w].grad == root)
+            return w;
+    return -1;
+}
+
 static void emit_scatters(struct zero *z, int segment, const struct segment *old,
                           const struct run *run, int index) {
     bool done[MAX_GROUPS] = {false};
     for (int i = run->first; i <= run->last; i++)
         for (int a = 0; a < old->ops[i].n_out; a++) {
-            int t = old->ops[i].out[a], g = -1;
-            for (int w = 0; w < z->n_weights && g < 0; w++)
-                if (z->group_of[w] >= 0 && z->p->tensors[w].grad == t)
-                    g = z->group_of[w];
+            int w = weight_of_gradient(z, old->ops[i].out[a]), g = w >= 0 ? z->group_of[w] : -1;
             if (g < 0 || done[g])
                 continue;
             done[g] = true;
@@ -198,33 +215,28 @@ static void emit_scatters(struct zero *z, int segment, const struct segment *old
         }
 }
 
-static int weight_of_gradient(const struct zero *z, int t) {
-    for (int w = 0; t >= 0 && w < z->n_weights; w++)
-        if (z->group_of[w] >= 0 && z->p->tensors[w].grad == t)
-            return w;
-    return -1;
-}
-
 // Points an op at windows instead of weights and weight gradients.
 static void redirect(struct zero *z, struct op *op, int index, const char *kind, int windows,
                      bool *touched) {
     for (int a = 0; a < op->n_in; a++) {
         int t = op->in[a];
         if (t >= 0 && t < z->n_weights && z->group_of[t] >= 0)
-            op->in[a] =
-                view_of(z, window(z, kind, z->group_of[t], index, windows, CLASS_COMM), t, "");
+            op->in[a] = view_of(z, window(z, kind, z->group_of[t], index, windows, CLASS_COMM), t,
+                                z->offset_of[t]);
     }
     for (int a = 0; a < op->n_out; a++) {
-        int w = weight_of_gradient(z, op->out[a]);
+        int g = op->out[a], w = weight_of_gradient(z, g);
         if (w < 0)
             continue;
         // Inside a run the first contribution overwrites the window; sums over runs and
         // micro-batches are the scatter's.
         op->flags &= ~(unsigned)OP_FIRST_GRAD;
-        op->flags = touched[w] ? op->flags | OP_ACCUMULATE : op->flags & ~(unsigned)OP_ACCUMULATE;
-        touched[w] = true;
-        op->out[a] = view_of(
-            z, window(z, "dw", z->group_of[w], index, GRAD_WINDOWS, CLASS_GRADIENT), w, "d.");
+        op->flags = touched[g] ? op->flags | OP_ACCUMULATE : op->flags & ~(unsigned)OP_ACCUMULATE;
+        touched[g] = true;
+        int64_t inside = z->p->tensors[g].root < 0 ? 0 : z->p->tensors[g].root_offset;
+        op->out[a] =
+            view_of(z, window(z, "dw", z->group_of[w], index, GRAD_WINDOWS, CLASS_GRADIENT), g,
+                    z->offset_of[w] + inside);
     }
 }
 

@@ -46,6 +46,7 @@ static struct apply describe(const struct session *s, enum session_program which
                                .act = k->fuse_act,
                                .loss = k->fuse_loss,
                                .optim = k->fuse_optim},
+                      .fuse_qkv = k->fuse_qkv,
                       .build = {.shape = &s->shape,
                                 .batch = k->batch_micro,
                                 .seq = k->seq,

@@ -24,8 +24,9 @@ struct list {
 };
 
 // What a run cannot do without. A weight with a master is the master's rounding.
-static bool belongs(const struct tensor *t) {
-    return t->life == LIFE_RUN && t->root < 0 && t->master < 0 &&
+static bool belongs(const struct program *p, int index) {
+    const struct tensor *t = &p->tensors[index];
+    return t->life == LIFE_RUN && program_logical(p, index) && t->master < 0 &&
            (t->cls == CLASS_WEIGHT || t->cls == CLASS_OPTIMIZER);
 }
 
@@ -43,7 +44,7 @@ static int list_tensors(const struct session *s, struct list *l, struct err *e) 
         int named = session_find(s, SESSION_TRAIN, param.name);
         int t =
             named >= 0 && l->p->tensors[named].master >= 0 ? l->p->tensors[named].master : named;
-        if (t < 0 || !belongs(&l->p->tensors[t]) || taken[t]) {
+        if (t < 0 || !belongs(l->p, t) || taken[t]) {
             rc = err_set(e, ERR_INTERNAL, "the training program has no weight '%s'", param.name);
             break;
         }
@@ -52,8 +53,7 @@ static int list_tensors(const struct session *s, struct list *l, struct err *e) 
     }
     l->n_model = l->n;
     for (int t = 0; rc == 0 && t < l->p->n_tensors; t++) {
-        const struct tensor *tensor = &l->p->tensors[t];
-        if (!belongs(tensor) || taken[t])
+        if (!belongs(l->p, t) || taken[t])
             continue;
         l->items[l->n++] = (struct item){t, t};
     }
@@ -80,7 +80,7 @@ uint64_t snapshot_bytes(const struct session *s) {
     const struct program *p = s->programs[SESSION_TRAIN];
     uint64_t bytes = (uint64_t)2 * HEADER_BYTES;
     for (int i = 0; p != NULL && i < p->n_tensors; i++)
-        if (belongs(&p->tensors[i]))
+        if (belongs(p, i))
             bytes += bytes_of(&p->tensors[i]) + strlen(p->tensors[i].name) + ENTRY_BYTES;
     return bytes;
 }

@@ -47,6 +47,14 @@
         MN(NORM_DX, 0, CASE_PAD, M, N_), MN(NORM_DX, OP_RMS | OP_ACCUMULATE, 0, M, N_),            \
         MN(NORM_DW, 0, 0, M, N_), MN(NORM_DW, OP_ACCUMULATE, CASE_PAD, M, N_),                     \
         MN(NORM_DW, OP_RMS, CASE_BARE | CASE_PAD, M, N_)
+// H rows of N_ columns side by side in each of M.
+#define HEADS(op, f, o, M, H, N_)                                                                  \
+    { .kind = OP_##op, .flags = (f), .options = (o), .m = (M), .n = (N_), .heads = (H) }
+#define HEAD_NORMS(M, H, N_)                                                                       \
+    HEADS(NORM, OP_RMS, CASE_BARE, M, H, N_), HEADS(NORM, 0, CASE_PAD, M, H, N_),                  \
+        HEADS(NORM_DX, OP_RMS, CASE_PAD, M, H, N_), HEADS(NORM_DX, OP_ACCUMULATE, 0, M, H, N_),    \
+        HEADS(NORM_DW, OP_RMS, CASE_BARE, M, H, N_),                                               \
+        HEADS(NORM_DW, OP_ACCUMULATE, CASE_PAD, M, H, N_)
 #define ALL_ACTS(M, N_)                                                                            \
     ACTS(ACT, ACT_GELU_TANH, 0, M, N_), ACTS(ACT, ACT_GELU_ERF, CASE_PAD, M, N_),                  \
         ACTS(ACT, ACT_RELU, CASE_IN_PLACE, M, N_), ACTS(ACT_BWD, ACT_GELU_TANH, CASE_PAD, M, N_),  \
@@ -118,6 +126,10 @@ static const struct backend_case all_cases[] = {
     ALL_NORMS(31, 257),
     ALL_NORMS(130, 768),
     ALL_NORMS(0, 9),
+    HEAD_NORMS(1, 2, 3),
+    HEAD_NORMS(7, 3, 31),
+    HEAD_NORMS(65, 4, 128),
+    HEAD_NORMS(257, 1, 64),
     ALL_ACTS(1, 1),
     ALL_ACTS(7, 31),
     ALL_ACTS(65, 257),
@@ -239,25 +251,26 @@ static void describe_matmul(struct case_run *r, const struct backend_case *c) {
 }
 
 static void describe_norm(struct case_run *r, const struct backend_case *c) {
-    IN('f', c->m, c->n, FILL_NORMAL); // x, or dy
+    int64_t heads = c->heads > 1 ? c->heads : 1, columns = c->n * heads, rows = c->m * heads;
+    IN('f', c->m, columns, FILL_NORMAL); // x, or dy
     if (c->kind == OP_ADD_NORM) {
-        IN('f', c->m, c->n, FILL_NORMAL);
-        OUT('f', c->m, c->n, FILL_POISON);
+        IN('f', c->m, columns, FILL_NORMAL);
+        OUT('f', c->m, columns, FILL_POISON);
     }
     if (c->kind == OP_NORM || c->kind == OP_ADD_NORM) {
         IN('f', 1, c->n, FILL_NEAR_1);
         IN('f', 1, c->n, FILL_NORMAL)->absent = c->options & CASE_BARE;
-        OUT('f', c->m, c->n, FILL_POISON);
-        OUT('r', c->m, 2, FILL_POISON);
+        OUT('f', c->m, columns, FILL_POISON);
+        OUT('r', rows, 2, FILL_POISON);
         return;
     }
-    IN('f', c->m, c->n, FILL_NORMAL); // x
+    IN('f', c->m, columns, FILL_NORMAL); // x
     if (c->kind == OP_NORM_DX) {
         IN('f', 1, c->n, FILL_NEAR_1);
-        IN('r', c->m, 2, FILL_LATER);
-        OUT('f', c->m, c->n, output_fill(c));
+        IN('r', rows, 2, FILL_LATER);
+        OUT('f', c->m, columns, output_fill(c));
     } else {
-        IN('r', c->m, 2, FILL_LATER);
+        IN('r', rows, 2, FILL_LATER);
         OUT('r', 1, c->n, output_fill(c));
         OUT('r', 1, c->n, output_fill(c))->absent = c->options & CASE_BARE;
     }

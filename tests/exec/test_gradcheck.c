@@ -71,6 +71,7 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
                                 .keep_gradients = true},
                       .micro_batches = micro,
                       .fuse = {fused, fused, fused, fused},
+                      .fuse_qkv = fused,
                       .lora_rank = lora,
                       .lora_scale = 0.7};
     if (model_shape_check(&m->shape, &e) != 0 || apply_program(&m->p, "train", &a, &e) != 0 ||
@@ -88,7 +89,8 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
         double *at = exec_host_address(m->x, 0, t);
         // Larger than a real init, and nothing at 0 or 1: every term of every gradient should
         // matter.
-        for (int64_t i = 0; w->cls == CLASS_WEIGHT && i < tensor_elements(w); i++)
+        bool fill = w->cls == CLASS_WEIGHT && program_logical(m->p, t);
+        for (int64_t i = 0; fill && i < tensor_elements(w); i++)
             at[i] = 0.3 * rng_normal(7, (uint64_t)t, (uint64_t)i) + (w->rank == 1 ? 0.8 : 0.0);
     }
     int freq = program_find(m->p, NAME_INV_FREQ);
@@ -156,7 +158,8 @@ static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq
     int checked = 0;
     open_model(&m, shape, batch, seq, micro, lora, fused);
     for (int t = 0; t < m.p->n_tensors; t++)
-        if (m.p->tensors[t].cls == CLASS_WEIGHT && m.p->tensors[t].grad >= 0) {
+        if (m.p->tensors[t].cls == CLASS_WEIGHT && m.p->tensors[t].grad >= 0 &&
+            program_logical(m.p, t)) {
             check_tensor(&m, t, &worst);
             checked++;
         }

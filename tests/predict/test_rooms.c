@@ -115,11 +115,15 @@ static int count_ops(const struct program *p, enum op_kind kind) {
     return n;
 }
 
+// What can be fused is: every test runs with and without.
+static bool fused;
+
 static struct apply training(const struct model_shape *s, int micro_batches) {
     return (struct apply){
         .build = {.kind = BUILD_TRAIN, .shape = s, .batch = 2, .seq = 64, .real = DTYPE_F32},
         .micro_batches = micro_batches,
-        .fuse = {.norm = true, .act = true, .loss = true, .optim = true}};
+        .fuse = {.norm = true, .act = true, .loss = true, .optim = true},
+        .fuse_qkv = fused};
 }
 
 // ---------------------------------------------------------------- one rank
@@ -245,13 +249,60 @@ static void test_interleaved(void **state) {
     free_world(&w);
 }
 
+// Weights that are views of others, both ways (three of one root, or columns of one): shards, stages and
+// adapters know them all.
+static void test_shared_roots(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpt2-124m", "qwen2-0.5b", "qwen3-0.6b"};
+    const struct apply_ranks ranks[] = {
+        {.world = 4, .shard_weights = true, .prefetch = 2},
+        {.world = 4, .stages = 4, .schedule = SCHEDULE_1F1B},
+        {.world = 4, .stages = 4, .chunks = 2, .schedule = SCHEDULE_INTERLEAVED}};
+    for (int i = 0; i < 9; i++) {
+        struct model_shape s;
+        struct err e = {0};
+        struct world w;
+        assert_int_equal(model_shape_builtin(&s, names[i / 3], &e), 0);
+        s.layers = 8, s.vocab = 64;
+        struct apply a = training(&s, 4);
+        a.ranks = ranks[i % 3];
+        a.precision = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+        build_world(&w, a);
+        int products = 0, updates = 0, adding = 0;
+        uint64_t weights = 0;
+        for (int r = 0; r < w.n; r++) {
+            products += count_ops(w.ranks[r], OP_MATMUL);
+            updates += count_ops(w.ranks[r], OP_ADAMW);
+            weights += class_bytes(w.ranks[r], CLASS_WEIGHT);
+            for (int k = 0; k < w.ranks[r]->n_segments; k++)
+                for (int n = 0; n < w.ranks[r]->segments[k].n_ops; n++) {
+                    const struct op *op = &w.ranks[r]->segments[k].ops[n];
+                    adding += op->kind == OP_MATMUL_DW && op->flags & OP_ACCUMULATE;
+                }
+        }
+        int others = s.act == ACT_SWIGLU ? 4 : 3, copies = i % 3 == 0 ? 4 : 1; // of the work
+        assert_int_equal(products, 4 * copies * (8 * (others + (fused ? 1 : 3)) + 1));
+        uint64_t all = (uint64_t)model_total_elements(&s) * (i % 2 ? 2 : 4);
+        if (i % 3 == 0) { // windows are written once, sums are the scatter's; the rest is padding
+            assert_int_equal(adding, 0);
+            assert_true(weights >= all && weights < all + 4096 * 8);
+        } else { // a tied embedding is on two stages
+            assert_true(updates == model_param_count(&s) + s.tied);
+            assert_true(weights ==
+                        all + (s.tied ? (uint64_t)(s.vocab * s.width) * (i % 2 ? 2 : 4) : 0));
+        }
+        free_world(&w);
+    }
+}
+
 static void test_decode(void **state) {
     (void)state;
     struct model_shape s;
     struct err e = {0};
     assert_int_equal(model_shape_builtin(&s, "llama-1b", &e), 0);
     struct apply a = {
-        .build = {.kind = BUILD_DECODE, .shape = &s, .batch = 8, .seq = 2048, .real = DTYPE_F32}};
+        .build = {.kind = BUILD_DECODE, .shape = &s, .batch = 8, .seq = 2048, .real = DTYPE_F32},
+        .fuse_qkv = fused};
     struct world w;
     build_world(&w, a);
     uint64_t kv =
@@ -467,7 +518,7 @@ static void test_checks_catch(void **state) {
     a.ranks = (struct apply_ranks){0}; // two live tensors on the same bytes
     build_world(&w, a);
     struct program *q = w.ranks[0];
-    int x = program_find(q, "h.0.norm1"), y = program_find(q, "h.0.q");
+    int x = program_find(q, "h.0.norm1"), y = program_root(q, program_find(q, "h.0.q"));
     assert_true(x >= 0 && y >= 0);
     q->tensors[y].offset[0] = q->tensors[x].offset[0];
     assert_int_equal(check_layout(q, w.layouts[0].arena_bytes, &e), ERR_INTERNAL);
@@ -495,7 +546,10 @@ int main(void) {
         cmocka_unit_test(test_zero3),        cmocka_unit_test(test_1f1b),
         cmocka_unit_test(test_interleaved),  cmocka_unit_test(test_decode),
         cmocka_unit_test(test_narrow_state), cmocka_unit_test(test_lora),
-        cmocka_unit_test(test_fusion),       cmocka_unit_test(test_checks_catch),
+        cmocka_unit_test(test_fusion),       cmocka_unit_test(test_shared_roots),
+        cmocka_unit_test(test_checks_catch),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("apart", tests, NULL, NULL);
+    fused = true;
+    return failed + cmocka_run_group_tests_name("fused", tests, NULL, NULL);
 }

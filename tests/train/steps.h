@@ -107,7 +107,7 @@ static inline void steps_assert_same_weights(const struct session *a, const stru
     for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
         const struct tensor *t;
         const void *x = steps_tensor(a, p.name, &t), *y = steps_tensor(b, p.name, NULL);
-        if (memcmp(x, y, t->bytes) != 0)
+        if (memcmp(x, y, (size_t)tensor_elements(t) * dtype_bytes(t->dtype)) != 0)
             fail_msg("%s differs", p.name);
     }
 }

@@ -113,7 +113,8 @@ static void read_gradients(struct packed *p, struct gradients *g) {
         snprintf(g->name[g->n], sizeof g->name[0], "d.%.150s", param.name);
         int t = session_find(&p->s, SESSION_TRAIN, g->name[g->n]);
         assert_true(t >= 0);
-        g->bytes[g->n] = p->s.programs[SESSION_TRAIN]->tensors[t].bytes;
+        const struct tensor *tensor = &p->s.programs[SESSION_TRAIN]->tensors[t];
+        g->bytes[g->n] = (uint64_t)tensor_elements(tensor) * dtype_bytes(tensor->dtype);
         g->data[g->n] = malloc(g->bytes[g->n]);
         assert_non_null(g->data[g->n]);
         assert_worked(

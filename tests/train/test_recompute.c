@@ -14,29 +14,29 @@ static const struct mode modes[] = {{RECOMPUTE_MODE_SELECTIVE, 1, 0.05},
                                     {RECOMPUTE_MODE_FULL, 1, 0},
                                     {RECOMPUTE_MODE_FULL, 2, 0}};
 
-static void open_mode(struct session *s, const char *model, enum precision precision,
+static void open_mode(struct session *s, const char *model, enum precision precision, bool fused,
                       const struct mode *m) {
     struct err e = {0};
     struct knobs k;
     char path[512];
     snprintf(path, sizeof path, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR, model);
     steps_knobs(&k, path, 2, 2, 12);
-    k.precision = precision;
+    k.precision = precision, k.fuse_qkv = fused;
     if (m)
         k.recompute_mode = m->mode, k.recompute_every = m->every, k.recompute_ratio = m->ratio;
     assert_worked(steps_open(s, &k, precision != PRECISION_FP32, &e), &e);
 }
 
-static void compare(const char *model, enum precision precision, int steps) {
+static void compare(const char *model, enum precision precision, bool fused, int steps) {
     struct session plain;
     double losses[8];
-    open_mode(&plain, model, precision, NULL);
+    open_mode(&plain, model, precision, fused, NULL);
     for (int i = 0; i < steps; i++)
         losses[i] = steps_take(&plain, i);
     uint64_t kept = steps_class_bytes(&plain, CLASS_ACTIVATION);
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
         struct session s;
-        open_mode(&s, model, precision, &modes[m]);
+        open_mode(&s, model, precision, fused, &modes[m]);
         for (int i = 0; i < steps; i++) {
             double loss = steps_take(&s, i);
             if (memcmp(&loss, &losses[i], sizeof loss) != 0)
@@ -57,22 +57,25 @@ static void compare(const char *model, enum precision precision, int steps) {
 static void test_same_bits(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        compare(models[i], PRECISION_FP32, 3);
+        for (int fused = 0; fused < 2; fused++)
+            compare(models[i], PRECISION_FP32, fused, 3);
 }
 
 static void test_same_bits_bf16(void **state) {
     (void)state;
-    compare("gpt2-odd", PRECISION_BF16, 2);
-    compare("qwen3", PRECISION_BF16, 2);
+    compare("gpt2-odd", PRECISION_BF16, true, 2);
+    compare("gpt2-odd", PRECISION_BF16, false, 2);
+    compare("qwen2", PRECISION_BF16, true, 2);
+    compare("qwen3", PRECISION_BF16, true, 2);
 }
 
 // Full keeps only what enters a block, of every second one half of the blocks' own.
 static void test_how_much_is_kept(void **state) {
     (void)state;
     struct session s[3];
-    open_mode(&s[0], "llama-bias", PRECISION_FP32, NULL);
-    open_mode(&s[1], "llama-bias", PRECISION_FP32, &modes[3]);
-    open_mode(&s[2], "llama-bias", PRECISION_FP32, &modes[2]);
+    open_mode(&s[0], "llama-bias", PRECISION_FP32, true, NULL);
+    open_mode(&s[1], "llama-bias", PRECISION_FP32, true, &modes[3]);
+    open_mode(&s[2], "llama-bias", PRECISION_FP32, true, &modes[2]);
     uint64_t kept[3], rows = 2 * 12;
     for (int i = 0; i < 3; i++)
         kept[i] = steps_class_bytes(&s[i], CLASS_ACTIVATION);

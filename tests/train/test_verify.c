@@ -2,13 +2,18 @@
 // precision.
 #include "references.h"
 
-static void sweep_with(enum precision precision, bool reference) {
+static void sweep_fused(enum precision precision, bool reference, bool fused) {
     struct knobs k;
     knobs_init(&k);
     k.threads = 2;
     k.device = DEVICE_CPU;
     k.precision = precision;
+    k.fuse_qkv = fused;
     verify_references(&k, reference);
+}
+
+static void sweep_with(enum precision precision, bool reference) {
+    sweep_fused(precision, reference, true);
 }
 
 static void test_reference_backend(void **state) {
@@ -36,6 +41,13 @@ static void test_fast_backend_bf16(void **state) {
     sweep_with(PRECISION_BF16, false);
 }
 
+// As the checkpoints have their weights, or the other way.
+static void test_qkv_apart(void **state) {
+    (void)state;
+    sweep_fused(PRECISION_FP32, false, false);
+    sweep_fused(PRECISION_BF16, false, false);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_backend),
@@ -43,6 +55,7 @@ int main(void) {
         cmocka_unit_test(test_reference_backend_fp16),
         cmocka_unit_test(test_fast_backend),
         cmocka_unit_test(test_fast_backend_bf16),
+        cmocka_unit_test(test_qkv_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

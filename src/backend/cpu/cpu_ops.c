@@ -284,31 +284,35 @@ int cpu_gather_rows(struct cpu *cpu, const struct op_call *c, struct err *e) {
         return 0;                                                                                  \
     }
 
+// With heads a row holds several of n columns, and statistics of each.
 static void norm_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;
     float *stats = c->out[1].data;
-    int64_t begin, end;
+    int64_t begin, end, heads = op_norm_heads(c->op), n = c->op->n;
     pool_share(c->op->m, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        t->cpu->kernels->norm(cpu_row(&c->out[0], i), stats + 2 * i, cpu_row(&c->in[0], i),
-                              c->in[1].data, c->in[2].data, c->op->n, (float)c->op->scale,
-                              c->op->flags & OP_RMS);
+        for (int64_t h = 0; h < heads; h++)
+            t->cpu->kernels->norm(cpu_at(&c->out[0], i, h * n), stats + 2 * (i * heads + h),
+                                  cpu_at(&c->in[0], i, h * n), c->in[1].data, c->in[2].data, n,
+                                  (float)c->op->scale, c->op->flags & OP_RMS);
 }
-ROW_OP(norm, c->op->m * c->op->n)
+ROW_OP(norm, op_norm_heads(c->op) * c->op->m * c->op->n)
 
 static void norm_dx_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;
     const float *stats = c->in[3].data;
-    int64_t begin, end;
+    int64_t begin, end, heads = op_norm_heads(c->op), n = c->op->n;
     pool_share(c->op->m, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        t->cpu->kernels->norm_dx(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i),
-                                 cpu_row(&c->in[1], i), c->in[2].data, stats + 2 * i, c->op->n,
-                                 c->op->flags & OP_RMS, c->op->flags & OP_ACCUMULATE);
+        for (int64_t h = 0; h < heads; h++)
+            t->cpu->kernels->norm_dx(cpu_at(&c->out[0], i, h * n), cpu_at(&c->in[0], i, h * n),
+                                     cpu_at(&c->in[1], i, h * n), c->in[2].data,
+                                     stats + 2 * (i * heads + h), n, c->op->flags & OP_RMS,
+                                     c->op->flags & OP_ACCUMULATE);
 }
-ROW_OP(norm_dx, c->op->m * c->op->n)
+ROW_OP(norm_dx, op_norm_heads(c->op) * c->op->m * c->op->n)
 
 // libm per element: a table is made once per micro-batch.
 static void rope_table_share(void *arg, int thread, int threads) {
@@ -422,11 +426,16 @@ static void norm_dw_share(void *arg, int thread, int threads) {
     pool_share(c->op->n, 32, thread, threads, &begin, &end);
     if (begin < end)
         t->cpu->kernels->norm_dw((float *)c->out[0].data + begin, db ? db + begin : NULL,
-                                 cpu_at(&c->in[0], 0, begin), c->in[0].ld,
-                                 cpu_at(&c->in[1], 0, begin), c->in[1].ld, c->in[2].data, c->op->m,
+                                 cpu_at(&c->in[0], 0, begin), cpu_at(&c->in[1], 0, begin),
+                                 c->in[2].data,
+                                 &(struct norm_rows){.m = c->op->m,
+                                                     .heads = op_norm_heads(c->op),
+                                                     .apart = c->op->n,
+                                                     .lddy = c->in[0].ld,
+                                                     .ldx = c->in[1].ld},
                                  end - begin, c->op->flags & OP_ACCUMULATE);
 }
-ROW_OP(norm_dw, c->op->m * c->op->n)
+ROW_OP(norm_dw, op_norm_heads(c->op) * c->op->m * c->op->n)
 
 // ---------------------------------------------------------------- update
 

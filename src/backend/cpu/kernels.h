@@ -93,6 +93,12 @@ enum { ATTN_SCRATCH_FLOATS = 9 * ATTN_BLOCK * ATTN_MAX_D + 3 * ATTN_BLOCK * ATTN
 // Behind it, for 16-bit types: gradients to the queries of a kv head while they are not complete.
 enum { ATTN_SUM_FLOATS = GEMM_PACK_FLOATS + GEMM_SUM_FLOATS - ATTN_SCRATCH_FLOATS };
 
+// Where norm_dw finds its rows: in each of m there are `heads`, each `apart` elements after the one
+// before.
+struct norm_rows {
+    int64_t m, heads, apart, lddy, ldx;
+};
+
 struct cpu_kernels {
     const char *name; // of the instruction set
     int width;        // floats per vector
@@ -138,8 +144,8 @@ struct cpu_kernels {
 
     // Columns [0, n) over m rows.
     void (*column_sum)(float *y, const real *x, int64_t ld, int64_t m, int64_t n, bool accumulate);
-    void (*norm_dw)(float *dw, float *db, const real *dy, int64_t lddy, const real *x, int64_t ldx,
-                    const float *stats, int64_t m, int64_t n, bool accumulate);
+    void (*norm_dw)(float *dw, float *db, const real *dy, const real *x, const float *stats,
+                    const struct norm_rows *rows, int64_t n, bool accumulate);
 
     struct cpu_gemm gemm;
 

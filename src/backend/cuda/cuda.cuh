@@ -103,6 +103,11 @@ template <typename T> static inline __device__ void put(T *at, float x, bool acc
     *at = rounded<T>(accumulate ? value(*at) + x : x);
 }
 
+// Where row i of n columns begins when each row of an operand holds `heads` of them side by side.
+static inline __device__ int64_t head_at(int64_t i, int64_t heads, int64_t ld, int64_t n) {
+    return heads == 1 ? i * ld : i / heads * ld + i % heads * n;
+}
+
 // ---------------------------------------------------------------- grids
 
 enum { BLOCK = 256, WARP = 32 };

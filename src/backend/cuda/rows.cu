@@ -11,7 +11,8 @@
 // ---------------------------------------------------------------- norm
 
 // The norm of one row by its block. stats = {mean, 1 / standard deviation}; the mean of an RMS norm is
-// 0 by definition.
+// 0 by definition. Here and below m counts rows of n columns, of which each row of the operands holds
+// `heads`.
 template <typename T>
 static __device__ void norm_row(T *y, float *stats, const T *row, const T *w, const T *b, float eps,
                                 bool rms, int64_t n) {
@@ -39,9 +40,10 @@ static __device__ void norm_row(T *y, float *stats, const T *row, const T *w, co
 
 template <typename T>
 __global__ void norm_kernel(T *y, int64_t ldy, float *stats, const T *x, int64_t ldx, const T *w,
-                            const T *b, float eps, bool rms, int64_t m, int64_t n) {
+                            const T *b, float eps, bool rms, int64_t heads, int64_t m, int64_t n) {
     EACH_ROW(i, m)
-        norm_row(y + i * ldy, stats + 2 * i, x + i * ldx, w, b, eps, rms, n);
+        norm_row(y + head_at(i, heads, ldy, n), stats + 2 * i, x + head_at(i, heads, ldx, n), w, b,
+                 eps, rms, n);
 }
 
 // A thread reads back only what it has written itself: nobody has to wait.
@@ -59,12 +61,13 @@ __global__ void add_norm_kernel(T *y, int64_t ldy, T *z, int64_t ldz, float *sta
 template <typename T>
 static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
+    const int64_t heads = op_norm_heads(op), rows = op->m * heads;
     if (op->m == 0)
         return 0;
-    norm_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
+    norm_kernel<<<rows_grid(rows), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const T *)c->in[0].data,
         c->in[0].ld, (const T *)c->in[1].data, (const T *)c->in[2].data, (float)op->scale,
-        (op->flags & OP_RMS) != 0, op->m, op->n);
+        (op->flags & OP_RMS) != 0, heads, rows, op->n);
     return cuda_launched(s, c, e);
 }
 
@@ -92,20 +95,22 @@ template <typename T> static __device__ float scaled(T dy, const T *w, int64_t j
 template <typename T>
 __global__ void norm_dx_kernel(T *dx, int64_t ldd, const T *dy, int64_t ldy, const T *x,
                                int64_t ldx, const T *w, const float *stats, bool rms,
-                               bool accumulate, int64_t m, int64_t n) {
+                               bool accumulate, int64_t heads, int64_t m, int64_t n) {
     EACH_ROW(i, m) {
         float mean = stats[2 * i], rstd = stats[2 * i + 1], sum_g = 0, sum_gx = 0;
+        const T *dy_row = dy + head_at(i, heads, ldy, n), *x_row = x + head_at(i, heads, ldx, n);
+        T *dx_row = dx + head_at(i, heads, ldd, n);
         EACH_COLUMN(j, n) {
-            float g = scaled(dy[i * ldy + j], w, j);
+            float g = scaled(dy_row[j], w, j);
             sum_g += g;
-            sum_gx += g * (value(x[i * ldx + j]) - mean) * rstd;
+            sum_gx += g * (value(x_row[j]) - mean) * rstd;
         }
         sum_g = rms ? 0 : block_sum(sum_g) / (float)n;
         sum_gx = block_sum(sum_gx) / (float)n;
         EACH_COLUMN(j, n) {
-            float g = scaled(dy[i * ldy + j], w, j);
-            float xhat = (value(x[i * ldx + j]) - mean) * rstd;
-            put(&dx[i * ldd + j], rstd * (g - sum_g - xhat * sum_gx), accumulate);
+            float g = scaled(dy_row[j], w, j);
+            float xhat = (value(x_row[j]) - mean) * rstd;
+            put(&dx_row[j], rstd * (g - sum_g - xhat * sum_gx), accumulate);
         }
     }
 }
@@ -113,13 +118,14 @@ __global__ void norm_dx_kernel(T *dx, int64_t ldd, const T *dy, int64_t ldy, con
 template <typename T>
 static int norm_dx(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
+    const int64_t heads = op_norm_heads(op), rows = op->m * heads;
     if (op->m == 0)
         return 0;
-    norm_dx_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
+    norm_dx_kernel<<<rows_grid(rows), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
         (const T *)c->in[1].data, c->in[1].ld, (const T *)c->in[2].data,
         (const float *)c->in[3].data, (op->flags & OP_RMS) != 0,
-        (op->flags & OP_ACCUMULATE) != 0, op->m, op->n);
+        (op->flags & OP_ACCUMULATE) != 0, heads, rows, op->n);
     return cuda_launched(s, c, e);
 }
 

@@ -14,16 +14,18 @@ enum { COLUMNS = 32, LANES = 8, SPLITS = 64 };
 // part[split][2][n]: sums of dy xhat (when x is given) and of dy.
 template <typename T>
 __global__ void column_sums(float *part, const T *dy, int64_t ldy, const T *x, int64_t ldx,
-                            const float *stats, int64_t m, int64_t n, int64_t rows_per_split) {
+                            const float *stats, int64_t heads, int64_t m, int64_t n,
+                            int64_t rows_per_split) {
     __shared__ float sums[2][LANES][COLUMNS];
     int column = threadIdx.x % COLUMNS, lane = threadIdx.x / COLUMNS;
     int64_t j = (int64_t)blockIdx.x * COLUMNS + column;
     int64_t begin = blockIdx.y * rows_per_split, end = begin + rows_per_split;
     float sum_w = 0, sum_b = 0;
     for (int64_t i = begin + lane; j < n && i < end && i < m; i += LANES) {
-        float d = value(dy[i * ldy + j]);
+        float d = value(dy[head_at(i, heads, ldy, n) + j]);
         if (x)
-            sum_w += d * (value(x[i * ldx + j]) - stats[2 * i]) * stats[2 * i + 1];
+            sum_w += d * (value(x[head_at(i, heads, ldx, n) + j]) - stats[2 * i]) *
+                     stats[2 * i + 1];
         sum_b += d;
     }
     sums[0][lane][column] = sum_w;
@@ -60,7 +62,8 @@ static int sum_columns(struct cuda *s, const struct op_call *c, const T *x, int6
     const struct op *op = c->op;
     if (op->n == 0)
         return 0;
-    int64_t splits = ceil_div(op->m, LANES), room = CUDA_SCRATCH_FLOATS / (2 * op->n);
+    const int64_t heads = x ? op_norm_heads(op) : 1, rows = op->m * heads; // of n columns
+    int64_t splits = ceil_div(rows, LANES), room = CUDA_SCRATCH_FLOATS / (2 * op->n);
     splits = splits < SPLITS ? splits : (int64_t)SPLITS;
     splits = splits < room ? splits : room;
     splits = splits > 1 ? splits : 1;
@@ -73,8 +76,8 @@ static int sum_columns(struct cuda *s, const struct op_call *c, const T *x, int6
                                s->host.op_name(op->kind));
     dim3 grid((unsigned)ceil_div(op->n, COLUMNS), (unsigned)splits);
     column_sums<<<grid, COLUMNS * LANES, 0, stream>>>(
-        s->scratch, (const T *)c->in[0].data, c->in[0].ld, x, ldx, stats, op->m, op->n,
-        ceil_div(op->m, splits));
+        s->scratch, (const T *)c->in[0].data, c->in[0].ld, x, ldx, stats, heads, rows, op->n,
+        ceil_div(rows, splits));
     TRY(cuda_launched(s, c, e));
     add_parts<<<(unsigned)ceil_div(op->n, BLOCK), BLOCK, 0, stream>>>(
         dw, db, s->scratch, (int)splits, (op->flags & OP_ACCUMULATE) != 0, op->n);

@@ -1,0 +1,259 @@
+// test_qkv.c - one product for queries, keys and values, or three: the same training but for the order
+// of one sum, and files that do not know which it was.
+#include "steps.h"
+
+#include "train/snapshot.h"
+
+static const char *const models[] = {"gpt2-odd", "llama-bias", "llama3-scaled", "qwen2", "qwen3"};
+enum { MODELS = sizeof models / sizeof *models, STEPS = 5 };
+
+// The gradient of the projections' input is summed over all columns of q, k and v at once, or over each
+// and then added up: rounded in another order (fp32) or once instead of three times (bf16). Measured on
+// these models: see docs/numerics.md.
+struct limits {
+    double gradient, loss;
+};
+static const struct limits limits[] = {
+    [PRECISION_FP32] = {2e-6, 1e-6}, [PRECISION_BF16] = {3e-2, 5e-4}};
+
+static void open_model(struct session *s, const char *model, bool fused, enum precision precision,
+                       enum optim_state state, bool reference) {
+    struct err e = {0};
+    struct knobs k;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR, model);
+    steps_knobs(&k, path, 2, 2, 12);
+    k.fuse_qkv = fused, k.precision = precision, k.optim_state = state;
+    k.cpu_blas = CPU_BLAS_BUILTIN; // a library may sum otherwise for other widths
+    struct session_options o = {.knobs = &k,
+                                .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
+                                .real = DTYPE_F32,
+                                .keep_gradients = true,
+                                .reference = reference};
+    assert_worked(session_plan(s, &o, &e), &e);
+    assert_worked(session_start(s, &e), &e);
+}
+
+static int count_ops(const struct session *s, enum op_kind kind) {
+    const struct program *p = s->programs[SESSION_TRAIN];
+    int n = 0;
+    for (int i = 0; i < p->n_segments; i++)
+        for (int k = 0; k < p->segments[i].n_ops; k++)
+            n += p->segments[i].ops[k].kind == kind;
+    return n;
+}
+
+// Each layer has two products less, in the forward and (twice: the first micro-batch has a variant of its
+// own) in the backward; the optimizer's ops are the same ones.
+static void check_ops(const struct session *on, const struct session *off) {
+    const int layers = (int)on->shape.layers, bias = on->shape.qkv_bias;
+    assert_int_equal(count_ops(off, OP_MATMUL) - count_ops(on, OP_MATMUL), 2 * layers);
+    assert_int_equal(count_ops(off, OP_MATMUL_DX) - count_ops(on, OP_MATMUL_DX), 4 * layers);
+    assert_int_equal(count_ops(off, OP_MATMUL_DW) - count_ops(on, OP_MATMUL_DW), 4 * layers);
+    assert_int_equal(count_ops(off, OP_BIAS_DB) - count_ops(on, OP_BIAS_DB), 4 * layers * bias);
+    assert_int_equal(count_ops(off, OP_ADAMW), count_ops(on, OP_ADAMW));
+    assert_int_equal(count_ops(on, OP_ADAMW), model_param_count(&on->shape));
+    assert_int_equal(count_ops(on, OP_GRAD_SQNORM), model_param_count(&on->shape));
+    assert_true(session_step_flops(on).model == session_step_flops(off).model);
+    assert_int_equal(steps_class_bytes(on, CLASS_WEIGHT), steps_class_bytes(off, CLASS_WEIGHT));
+    assert_int_equal(steps_class_bytes(on, CLASS_GRADIENT), steps_class_bytes(off, CLASS_GRADIENT));
+    // Rotated in place: nothing is kept that was not kept before.
+    assert_int_equal(steps_class_bytes(on, CLASS_ACTIVATION),
+                     steps_class_bytes(off, CLASS_ACTIVATION));
+}
+
+// Gradients against the global norm where a tensor's own is lost in rounding (a key bias without
+// rotation has none in exact arithmetic).
+static double worst_gradient(const struct session *a, const struct session *b) {
+    struct model_param p;
+    double worst = 0, total = 0, diff, norm;
+    for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
+        steps_compare_gradient(a, b, p.name, &diff, &norm);
+        total += norm * norm;
+    }
+    for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
+        steps_compare_gradient(a, b, p.name, &diff, &norm);
+        worst = fmax(worst, diff / fmax(norm, 1e-2 * sqrt(total)));
+    }
+    return worst;
+}
+
+static void compare(const char *model, enum precision precision, bool reference) {
+    struct session on, off;
+    double gradient = 0, loss = 0;
+    open_model(&on, model, true, precision, OPTIM_STATE_FP32, reference);
+    open_model(&off, model, false, precision, OPTIM_STATE_FP32, reference);
+    check_ops(&on, &off);
+    for (int i = 0; i < STEPS; i++) {
+        double a = steps_take(&on, i), b = steps_take(&off, i);
+        if (i == 0) { // the forward has the same sums; of later steps the weights differ
+            assert_memory_equal(&a, &b, sizeof a);
+            gradient = worst_gradient(&on, &off);
+        }
+        loss = fmax(loss, fabs(a / b - 1));
+    }
+    print_message("%s %s%s: gradients within %.1e, losses of %d steps within %.1e\n", model,
+                  knob_choice(KNOB_precision, (int)precision), reference ? " reference" : "",
+                  gradient, STEPS, loss);
+    assert_true(gradient <= limits[precision].gradient);
+    assert_true(loss <= limits[precision].loss);
+    session_close(&on);
+    session_close(&off);
+}
+
+static void test_fp32(void **state) {
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        compare(models[i], PRECISION_FP32, false);
+        compare(models[i], PRECISION_FP32, true);
+    }
+}
+
+static void test_bf16(void **state) {
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        compare(models[i], PRECISION_BF16, false);
+        compare(models[i], PRECISION_BF16, true);
+    }
+}
+
+// ---------------------------------------------------------------- the optimizer
+
+// One step that is not clipped: whatever has the same gradient to the bit has the same update to the bit,
+// with the same random draws, and of the last layer that is everything but what precedes its products.
+static void take_unclipped(struct session *s) {
+    struct err e = {0};
+    struct steps_batch b = steps_make_batch(s, 0);
+    const double h[HYPER_COUNT] = {
+        [HYPER_LR] = 1e-2,   [HYPER_BETA1] = 0.9,   [HYPER_BETA2] = 0.95,
+        [HYPER_EPS] = 1e-8,  [HYPER_BIAS1] = 0.1,   [HYPER_BIAS2] = 0.05,
+        [HYPER_DECAY] = 0.1, [HYPER_DRAW] = 123456, [HYPER_LOSS_FACTOR] = 1.0 / (double)b.trained};
+    assert_worked(session_set_hyper(s, h, &e), &e);
+    assert_worked(session_run(s, SESSION_TRAIN, steps_feed, &b, NULL, &e), &e);
+    free(b.tokens);
+}
+
+static bool same_bits(const struct session *a, const struct session *b, const char *prefix,
+                      const char *name) {
+    char full[200];
+    const struct tensor *t, *u;
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    const void *x = steps_tensor(a, full, &t), *y = steps_tensor(b, full, &u);
+    assert_int_equal(tensor_elements(t), tensor_elements(u));
+    return memcmp(x, y, (size_t)tensor_elements(t) * dtype_bytes(t->dtype)) == 0;
+}
+
+static void check_update(const char *model, enum precision precision, enum optim_state state) {
+    struct session on, off;
+    struct model_param p;
+    int same = 0;
+    open_model(&on, model, true, precision, state, precision != PRECISION_FP32);
+    open_model(&off, model, false, precision, state, precision != PRECISION_FP32);
+    take_unclipped(&on);
+    take_unclipped(&off);
+    for (int64_t i = 0; model_param_at(&on.shape, i, &p); i++) {
+        if (!same_bits(&on, &off, "d.", p.name))
+            continue;
+        same++;
+        if (!same_bits(&on, &off, "", p.name) || !same_bits(&on, &off, "adam.m.", p.name) ||
+            !same_bits(&on, &off, "adam.v.", p.name) ||
+            (precision != PRECISION_FP32 && !same_bits(&on, &off, "master.", p.name)))
+            fail_msg("%s: '%s' has the same gradient and another update", model, p.name);
+    }
+    // Of the last layer q, k, v, their biases, the output and the MLP at least.
+    int layer = 0;
+    for (enum model_role r = ROLE_QKV_W; r <= ROLE_V_B; r++)
+        if (model_param_get(&on.shape, r, (int)on.shape.layers - 1, &p)) {
+            assert_true(same_bits(&on, &off, "d.", p.name));
+            layer++;
+        }
+    assert_true(layer > 0 && same > layer);
+    session_close(&on);
+    session_close(&off);
+}
+
+static void test_update(void **state) {
+    (void)state;
+    static const enum optim_state states[] = {OPTIM_STATE_FP32, OPTIM_STATE_BF16, OPTIM_STATE_INT8};
+    for (int i = 0; i < MODELS; i++)
+        for (int k = 0; k < 3; k++) {
+            check_update(models[i], PRECISION_FP32, states[k]);
+            check_update(models[i], PRECISION_BF16, states[k]);
+        }
+}
+
+// ---------------------------------------------------------------- files
+
+static void cross(const struct scratch *x, const char *model, enum precision precision,
+                  enum optim_state state, bool from) {
+    static int number;
+    struct session a, b;
+    struct err e = {0};
+    struct manifest_file written[MANIFEST_FILES], again[MANIFEST_FILES];
+    char dir[2][400];
+    for (int i = 0; i < 2; i++) {
+        snprintf(dir[i], sizeof dir[i], "%s/cross-%d-%d", x->dir, number, i);
+        assert_worked(file_make_dirs(dir[i], &e), &e);
+    }
+    number++;
+    open_model(&a, model, from, precision, state, precision != PRECISION_FP32);
+    open_model(&b, model, !from, precision, state, precision != PRECISION_FP32);
+    steps_take(&a, 0);
+    steps_take(&a, 1);
+    assert_worked(snapshot_write(&a, dir[0], written, &e), &e);
+    assert_worked(snapshot_read(&b, dir[0], &e), &e);
+    steps_assert_same_weights(&a, &b);
+    const struct program *p = a.programs[SESSION_TRAIN];
+    int checked = 0;
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].cls == CLASS_OPTIMIZER) {
+            if (!same_bits(&a, &b, "", p->tensors[t].name))
+                fail_msg("%s differs", p->tensors[t].name);
+            checked++;
+        }
+    assert_true(checked >= 2 * (int)model_param_count(&a.shape));
+    // What it writes in turn is the same files.
+    assert_worked(snapshot_write(&b, dir[1], again, &e), &e);
+    static const int files[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(written[files[i]].bytes, again[files[i]].bytes);
+        assert_string_equal(written[files[i]].hash, again[files[i]].hash);
+    }
+    double on = steps_take(&a, 2), other = steps_take(&b, 2);
+    assert_memory_equal(&on, &other, sizeof on);
+    session_close(&a);
+    session_close(&b);
+}
+
+static void test_checkpoints(void **state) {
+    for (int i = 0; i < MODELS; i++)
+        for (int from = 0; from < 2; from++) {
+            cross(*state, models[i], PRECISION_FP32, OPTIM_STATE_FP32, from);
+            cross(*state, models[i], PRECISION_BF16, OPTIM_STATE_INT8, from);
+        }
+}
+
+// As a user would: stopped, the knob turned, resumed.
+static void test_resume(void **state) {
+    for (int from = 0; from < 2; from++) {
+        struct run r;
+        run_init(&r, *state, from ? "turned-off" : "turned-on");
+        run_set(&r, from ? "fuse.qkv=true" : "fuse.qkv=false");
+        r.stop_at = 3;
+        run_go(&r);
+        assert_int_equal(r.rc, ERR_STOPPED);
+        run_set(&r, from ? "fuse.qkv=false" : "fuse.qkv=true");
+        run_again(&r);
+        assert_ran(&r);
+        assert_int_equal(r.first, 3);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fp32),   cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_update), cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_resume),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
