@@ -82,6 +82,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
         sum->memory_measured_bytes = t->memory_measured_bytes;
     memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
     sum->cost = t->cost;
+    sum->flops = t->flops;
     data_use_add(&sum->data, &t->data);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
@@ -145,7 +146,7 @@ static void compute(struct bench *b, struct bench_row *row) {
         return;
     }
     struct trace trace = {.total = t->split};
-    double flops = t->cost.all[CAT_MATMUL].flops + t->cost.all[CAT_ATTENTION].flops;
+    const char *peak_is;
     struct metrics_input in = {
         .step_ns = &row->step_ns,
         .trace = &trace,
@@ -156,9 +157,9 @@ static void compute(struct bench *b, struct bench_row *row) {
         .data = t->data,
         .batch_micro = k->batch_micro,
         .samples_per_step = k->batch_micro * k->batch_accum,
-        .model_flops_per_step = flops,
-        .hardware_flops_per_step = flops,
-        .peak_flops_per_s = b->machine.has_rates ? b->machine.rates.vector_flops : 0,
+        .model_flops_per_step = t->flops.model,
+        .hardware_flops_per_step = t->flops.hardware,
+        .peak_flops_per_s = machine_peak(&b->machine, k->precision, &peak_is),
     };
     metrics_compute(&row->metrics, &in);
     row->metrics.memory_predicted_bytes = t->memory_predicted_bytes;

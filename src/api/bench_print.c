@@ -75,6 +75,12 @@ static void put_loss(const struct bench_row *r, bool raw, char out[CELL_BYTES]) 
 static void put_busy(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
     put_number(out, raw, "%.0f %%", raw ? r->utilization : 100 * r->utilization);
 }
+static void put_mfu(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
+    put_number(out, raw, "%.2f", r->metrics.mfu);
+}
+static void put_hfu(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
+    put_number(out, raw, "%.2f", r->metrics.hfu);
+}
 static void put_spread(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
     put_number(out, raw, "%.1f %%", raw ? r->spread : 100 * r->spread);
 }
@@ -91,6 +97,8 @@ static const struct column columns[] = {
     {"measured", "memory_measured_bytes", put_measured},
     {"loss", "loss", put_loss},
     {"busy", "utilization", put_busy},
+    {NULL, "mfu", put_mfu},
+    {NULL, "hfu", put_hfu},
     {"spread", "spread", put_spread},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
