@@ -5,7 +5,7 @@
 
 // clang-format off
 #define TEXT "data.path={dir}/text.txt tokenizer=bytes"
-#define CHAT "data.path={dir}/chat.jsonl data.template=chatml tokenizer=bytes"
+#define CHAT "data.path={dir}/chat.jsonl data.template=chatml tokenizer={dir}/tokenizer.json seq=96"
 
 static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_model] = {.a = "tiny", .b = "gpt2-124m",
@@ -13,7 +13,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_steps] = {.unmeasured = "a trial has its own number of steps"},
     [KNOB_tokenizer] = {.with = "data.path={dir}/text.txt", .a = "bytes", .b = "{dir}/tokenizer.json"},
     [KNOB_time] = {.a = "0", .b = "1ns"},
-    [KNOB_recompute_every] = {.with = "recompute.mode=full"},
+    [KNOB_recompute_every] = {.with = "recompute.mode=full seq=128 batch.micro=8"},
     [KNOB_recompute_ratio] = {.with = "recompute.mode=selective", .a = "0.05", .b = "1000"},
     [KNOB_logits_chunk] = {.a = "0", .b = "16"},
     [KNOB_optim_eps] = {.a = "1e-8", .b = "1e-3"},
@@ -29,7 +29,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
         .unmeasured = "trials of steps do not validate"},
     [KNOB_data_val] = {.with = TEXT, .a = "0.05", .b = "0.25"},
     [KNOB_data_shape] = {.with = "data.path={dir}/mixed.jsonl tokenizer=bytes", .a = "text", .b = "completion"},
-    [KNOB_data_template] = {.with = "data.path={dir}/chat.jsonl tokenizer=bytes", .a = "chatml", .b = "plain"},
+    [KNOB_data_template] = {.with = "data.path={dir}/chat.jsonl tokenizer={dir}/tokenizer.json", .a = "chatml", .b = "plain"},
     [KNOB_data_keys] = {.with = "data.path={dir}/named.jsonl data.shape=completion tokenizer=bytes",
         .a = "prompt=question,completion=answer", .b = "prompt=answer,completion=question"},
     [KNOB_data_system] = {.with = CHAT, .a = "", .b = "Be brief."},
