@@ -21,7 +21,7 @@
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
 //   4. A config belongs to one thread at a time; different configs are independent. The library has
 //      no other state than the stop request (haggle_request_stop).
-//   5. haggle_bench_train measures in forked processes: call it while the calling process has no
+//   5. haggle_bench_train, haggle_bench_tradeoffs and haggle_knobs_check measure in forked processes: call it while the calling process has no
 //      other threads.
 //   6. Keys of JSON results, codes and values of enums are only ever added to.
 #ifndef HAGGLE_H
@@ -131,6 +131,12 @@ struct haggle_bench {
 // is refused or fails is a row with its reason. Fails only when no row could be measured.
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
+
+// The same for a list of strategies, each against the config as it is: ratios of tokens/s, latency,
+// memory, difference in loss, beside the usual rule of thumb and whether it holds here. b->grid is not
+// used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
+HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
+                                      const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_data {
     const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path

@@ -15,8 +15,8 @@
 static const struct verb verbs[] = {
     VERB(train, "fine-tune a model, or train one from a shape; resumes by itself",
          "train [RECIPE.yaml] [knob=value ...]"),
-    VERB(bench, "measure a grid of configurations: throughput, latency, memory",
-         "bench [train] [RECIPE.yaml] [knob=value,value,... ...]"),
+    VERB(bench, "measure a grid of configurations, or what each strategy trades",
+         "bench [train|tradeoffs] [RECIPE.yaml] [knob=value,value,... ...]"),
     VERB(data, "what the model will see of your data: trained tokens, lengths, padding",
          "data FILE ... [knob=value ...]"),
     VERB(report, "one or several training runs as an HTML page: curves, latency, memory",
