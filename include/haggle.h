@@ -224,6 +224,19 @@ HAGGLE_API int haggle_doctor(const struct haggle_config *c, bool fresh,
 HAGGLE_API int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                                  const struct haggle_sink *sink, struct haggle_error *e);
 
+struct haggle_check {
+    const char *const *knobs; // names, or groups of them; none: all
+    size_t n_knobs;
+    int rounds;    // interleaved, for each knob's values; 0: 3
+    int64_t steps; // measured per round and value; 0: 8
+};
+
+// Is every knob real here? Measures each value against its neighbour on the config's model (with short
+// sequences and small batches unless they are set) and looks whether two values differ where the knob
+// says that it shows. Sample data is written to a temporary folder and removed.
+HAGGLE_API int haggle_knobs_check(const struct haggle_config *c, const struct haggle_check *k,
+                                  const struct haggle_sink *sink, struct haggle_error *e);
+
 // Generated documentation in Markdown: "knobs", "ops".
 HAGGLE_API int haggle_docs(const char *kind, FILE *f, struct haggle_error *e);
 

@@ -32,7 +32,7 @@ static const struct verb verbs[] = {
     VERB(tokenize, "text to token ids and back, as a tokenizer.json says",
          "tokenize --tokenizer FILE [--decode] < LINES.jsonl"),
     VERB(knobs, "every setting: value, who set it, what is accepted, what it changes",
-         "knobs [RECIPE.yaml] [knob=value ...]"),
+         "knobs [--check [KNOB ...]] [RECIPE.yaml] [knob=value ...]"),
     VERB(doctor, "this machine: what it is, how fast, what is missing for what", "doctor"),
     VERB(help, "this text, or that of a verb", "help [VERB]"),
     VERB(version, "the version", "version"),

@@ -40,7 +40,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
         .unmeasured = "what is kept saves tokenizing before the first step, which trials leave out"},
     [KNOB_data_workers] = {.with = "data.prefetch=2"},
     [KNOB_data_ram] = {.with = TEXT, .a = "0", .b = "64KiB"},
-    [KNOB_data_source_rate] = {.with = "data.prefetch=0", .a = "0", .b = "64KiB"},
+    [KNOB_data_source_rate] = {.with = "data.prefetch=0", .a = "0", .b = "2KiB"},
     [KNOB_eval_every] = {.a = "0", .b = "2", .unmeasured = "trials of steps do not validate"},
     [KNOB_eval_batches] = {.with = "eval.every=2", .a = "1", .b = "2",
         .unmeasured = "trials of steps do not validate"},
