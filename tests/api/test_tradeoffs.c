@@ -117,6 +117,9 @@ static void test_judging(void **state) {
     assert_int_equal(judge(-1, 0, mixed, 1000000, quiet).agreement, RULE_UNSEEN);
     assert_int_equal(judge(0, 0, slow, 1000000, quiet).agreement, RULE_DIFFERS);
     assert_int_equal(judge(-1, -1, slow, 700000, quiet).agreement, RULE_HOLDS);
+    // The same speed: said by a quiet machine, not by a loud one.
+    assert_int_equal(judge(0, 0, quiet, 1000000, quiet).agreement, RULE_HOLDS);
+    assert_int_equal(judge(0, 0, quiet, 1000000, loud).agreement, RULE_UNSEEN);
     f = judge(-1, -1, slow, 1200000, quiet);
     assert_int_equal(f.agreement, RULE_DIFFERS);
     assert_non_null(strstr(f.text, "more memory here (1.20x), not less memory"));
