@@ -70,11 +70,16 @@ bench-memory: release-build ## planned against measured memory, a dozen settings
 	@cmake --build $(BUILD) --target bench_memory
 	@$(BUILD)/bench_memory
 
+.PHONY: bench-tradeoffs
+bench-tradeoffs: release-build ## measure what each strategy trades on this machine, into docs/tradeoffs.md (some minutes, quiet)
+	@HAGGLE=$(BUILD)/haggle scripts/tradeoffs.sh > docs/tradeoffs.md.new && mv docs/tradeoffs.md.new docs/tradeoffs.md
+
 docs: release-build ## generate the pages that come from tables in the code
 	@for page in knobs ops; do \
 	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \
 	        { rm -f docs/$$page.md.new; exit 1; }; \
 	done
+	@$(BUILD)/tests/test_support --print > docs/support.md
 
 format: ## clang-format every C file
 	@scripts/deps.sh --check format

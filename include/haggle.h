@@ -21,7 +21,7 @@
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
 //   4. A config belongs to one thread at a time; different configs are independent. The library has
 //      no other state than the stop request (haggle_request_stop).
-//   5. haggle_bench_train measures in forked processes: call it while the calling process has no
+//   5. haggle_bench_train, haggle_bench_tradeoffs and haggle_knobs_check measure in forked processes: call it while the calling process has no
 //      other threads.
 //   6. Keys of JSON results, codes and values of enums are only ever added to.
 #ifndef HAGGLE_H
@@ -132,6 +132,12 @@ struct haggle_bench {
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
 
+// The same for a list of strategies, each against the config as it is: ratios of tokens/s, latency,
+// memory, difference in loss, beside the usual rule of thumb and whether it holds here. b->grid is not
+// used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
+HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
+                                      const struct haggle_sink *sink, struct haggle_error *e);
+
 struct haggle_data {
     const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path
     size_t n_files;
@@ -217,6 +223,19 @@ HAGGLE_API int haggle_doctor(const struct haggle_config *c, bool fresh,
 // The table of knobs with the values of the config. only_changed: without those at their default.
 HAGGLE_API int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                                  const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_check {
+    const char *const *knobs; // names, or groups of them; none: all
+    size_t n_knobs;
+    int rounds;    // interleaved, for each knob's values; 0: 3
+    int64_t steps; // measured per round and value; 0: 8
+};
+
+// Is every knob real here? Measures each value against its neighbour on the config's model (with short
+// sequences and small batches unless they are set) and looks whether two values differ where the knob
+// says that it shows. Sample data is written to a temporary folder and removed.
+HAGGLE_API int haggle_knobs_check(const struct haggle_config *c, const struct haggle_check *k,
+                                  const struct haggle_sink *sink, struct haggle_error *e);
 
 // Generated documentation in Markdown: "knobs", "ops".
 HAGGLE_API int haggle_docs(const char *kind, FILE *f, struct haggle_error *e);

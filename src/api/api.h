@@ -78,6 +78,9 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
 // The same for a device that is open: a large matrix product and a copy, through its own ops, in the
 // element type of the run. What does not fit beside the run's memory stays unknown.
 int machine_measure_device(struct machine *m, struct backend *b, enum dtype type, struct err *e);
+// What MFU is a share of in a precision: the vector units' fp32 rate, or a measured product of bf16
+// where the CPU has instructions for those and they are faster. 0: not known.
+double machine_peak(const struct machine *m, enum precision p, const char **is);
 int machine_threads(const struct knobs *k); // `threads`, with 0 resolved
 void machine_put_json(const struct machine *m, struct json_writer *w);
 // Square products of this size are what a layer of a small model has (2 GFLOP each): large enough

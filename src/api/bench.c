@@ -12,13 +12,14 @@
 #include <string.h>
 
 enum { ROUNDS_DEFAULT = 3, STEPS_DEFAULT = 20, WARMUP_DEFAULT = 2 };
+enum { ROUNDS_COMPARED = 1000, ROUNDS_TO_JUDGE = 3 };
 
-static void refuse(struct bench_row *row, int rc, const char *reason) {
+void bench_refuse(struct bench_row *row, int rc, const char *reason) {
     row->rc = rc;
     snprintf(row->reason, sizeof row->reason, "%s", reason);
 }
 
-static int open_rows(struct bench *b, const struct knobs *base, struct err *e) {
+int bench_open(struct bench *b, const struct knobs *base, struct err *e) {
     b->rows = calloc(b->grid->n, sizeof *b->rows);
     if (!b->rows)
         return err_set(e, ERR_MEMORY, "out of memory for %zu configurations", b->grid->n);
@@ -27,7 +28,7 @@ static int open_rows(struct bench *b, const struct knobs *base, struct err *e) {
         struct err why = {0};
         int rc = grid_knobs(b->grid, i, base, &row->knobs, &why);
         if (rc != 0) {
-            refuse(row, rc, why.text);
+            bench_refuse(row, rc, why.text);
             continue;
         }
         TRY(samples_open(&row->step_ns, (size_t)b->steps * (size_t)b->rounds, e));
@@ -38,7 +39,7 @@ static int open_rows(struct bench *b, const struct knobs *base, struct err *e) {
     return 0;
 }
 
-static void close_rows(struct bench *b) {
+void bench_close(struct bench *b) {
     for (size_t i = 0; b->rows && i < b->grid->n; i++) {
         samples_close(&b->rows[i].step_ns);
         free(b->rows[i].rounds);
@@ -82,6 +83,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
         sum->memory_measured_bytes = t->memory_measured_bytes;
     memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
     sum->cost = t->cost;
+    sum->flops = t->flops;
     data_use_add(&sum->data, &t->data);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
@@ -97,7 +99,7 @@ static int visit(struct bench *b, size_t i, int round, struct call *c, struct er
     bool live = log_live(&c->log, text) != 0;
     int rc = trial_run(&row->knobs, &o, &t, e);
     if (rc == 0 && t.rc != 0)
-        refuse(row, t.rc, t.reason);
+        bench_refuse(row, t.rc, t.reason);
     else if (rc == 0)
         add_trial(row, &t);
     if (rc == 0)
@@ -111,12 +113,15 @@ static int visit(struct bench *b, size_t i, int round, struct call *c, struct er
     return rc;
 }
 
-static int measure(struct bench *b, struct call *c, struct err *e) {
+int bench_measure(struct bench *b, struct call *c, struct err *e) {
     int rc = 0;
     for (int round = 0; round < b->rounds && rc == 0; round++)
-        for (size_t i = 0; i < b->grid->n && rc == 0; i++)
+        for (size_t at = 0; at < b->grid->n && rc == 0; at++) {
+            bool back = b->there_and_back && round % 2 == 1;
+            size_t i = back ? b->grid->n - 1 - at : at;
             if (b->rows[i].rc == 0) // one that was refused would be refused again
                 rc = visit(b, i, round, c, e);
+        }
     if (c->log.live)
         log_live_end(&c->log);
     return rc;
@@ -141,11 +146,11 @@ static void compute(struct bench *b, struct bench_row *row) {
     const struct knobs *k = &row->knobs;
     if (row->n_rounds == 0) {
         if (row->rc == 0)
-            refuse(row, ERR_STOPPED, "stopped before it was measured");
+            bench_refuse(row, ERR_STOPPED, "stopped before it was measured");
         return;
     }
     struct trace trace = {.total = t->split};
-    double flops = t->cost.all[CAT_MATMUL].flops + t->cost.all[CAT_ATTENTION].flops;
+    const char *peak_is;
     struct metrics_input in = {
         .step_ns = &row->step_ns,
         .trace = &trace,
@@ -156,9 +161,9 @@ static void compute(struct bench *b, struct bench_row *row) {
         .data = t->data,
         .batch_micro = k->batch_micro,
         .samples_per_step = k->batch_micro * k->batch_accum,
-        .model_flops_per_step = flops,
-        .hardware_flops_per_step = flops,
-        .peak_flops_per_s = b->machine.has_rates ? b->machine.rates.vector_flops : 0,
+        .model_flops_per_step = t->flops.model,
+        .hardware_flops_per_step = t->flops.hardware,
+        .peak_flops_per_s = machine_peak(&b->machine, k->precision, &peak_is),
     };
     metrics_compute(&row->metrics, &in);
     row->metrics.memory_predicted_bytes = t->memory_predicted_bytes;
@@ -169,6 +174,55 @@ static void compute(struct bench *b, struct bench_row *row) {
     row->metrics.loss_last = row->loss_last;
     row->utilization = row->metrics.utilization;
     row->spread = rounds_spread(row);
+}
+
+int bench_finish(struct bench *b, const struct knobs *base, double seconds, struct err *e) {
+    TRY(machine_open(&b->machine, base, machine_how_after(seconds), e));
+    for (size_t i = 0; i < b->grid->n; i++)
+        compute(b, &b->rows[i]);
+    return 0;
+}
+
+size_t bench_measured(const struct bench *b) {
+    size_t n = 0;
+    for (size_t i = 0; i < b->grid->n; i++)
+        n += b->rows[i].n_rounds > 0;
+    return n;
+}
+
+// ---------------------------------------------------------------- one row beside another
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to, bool latency) {
+    double r[ROUNDS_COMPARED];
+    int n = 0;
+    for (int i = 0; i < row->n_rounds && i < to->n_rounds && n < ROUNDS_COMPARED; i++)
+        r[n++] = latency ? row->rounds[i].step_p50_ms / to->rounds[i].step_p50_ms
+                         : row->rounds[i].tokens_per_s / to->rounds[i].tokens_per_s;
+    if (n == 0)
+        return (struct ratio){NAN, NAN, NAN};
+    qsort(r, (size_t)n, sizeof *r, by_value);
+    double median = n % 2 ? r[n / 2] : 0.5 * (r[n / 2 - 1] + r[n / 2]);
+    return (struct ratio){median, r[0], r[n - 1]};
+}
+
+double ratio_noise(const struct ratio *r) {
+    return fmax(fabs(r->low - 1), fabs(r->high - 1));
+}
+
+int ratio_direction(const struct ratio *r, int rounds, double noise) {
+    if (rounds < ROUNDS_TO_JUDGE || !(fabs(r->median - 1) > noise))
+        return 0;
+    return r->low > 1 ? 1 : r->high < 1 ? -1 : 0;
+}
+
+double bench_memory(const struct bench_row *row) {
+    uint64_t seen = row->sum.memory_measured_bytes;
+    return (double)(seen ? seen : row->sum.memory_predicted_bytes);
 }
 
 // ---------------------------------------------------------------- the sentence at the end
@@ -233,12 +287,7 @@ static void say_best(const struct bench *b, struct log *log) {
 
 static int report(struct bench *b, const struct knobs *base, enum haggle_format format,
                   double seconds, struct call *c, struct err *e) {
-    size_t measured = 0;
-    TRY(machine_open(&b->machine, base, machine_how_after(seconds), e));
-    for (size_t i = 0; i < b->grid->n; i++) {
-        compute(b, &b->rows[i]);
-        measured += b->rows[i].n_rounds > 0;
-    }
+    TRY(bench_finish(b, base, seconds, e));
     if (c->out)
         TRY(bench_print(b, format, c->out, e));
     if (c->wants_json) {
@@ -252,7 +301,7 @@ static int report(struct bench *b, const struct knobs *base, enum haggle_format 
         json_put_object_end(&c->json);
     }
     say_best(b, &c->log);
-    if (measured > 0)
+    if (bench_measured(b) > 0)
         return 0;
     return err_set(e, b->rows[0].rc, "nothing could be measured: %s", b->rows[0].reason);
 }
@@ -267,7 +316,7 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
     uint64_t begin_ns = clock_ns();
     int rc = grid_read(&grid, o->grid, o->n_grid, e);
     if (rc == 0)
-        rc = open_rows(&b, base, e);
+        rc = bench_open(&b, base, e);
     if (rc == 0) {
         char name[GRID_NAME_BYTES];
         log_put(&c->log, LOG_INFO,
@@ -275,7 +324,7 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
                 grid.n == 1 ? "" : "s", b.rounds, b.rounds == 1 ? "" : "s", (long long)b.steps,
                 (long long)b.warmup, grid.n == 1 ? ": " : "",
                 grid.n == 1 ? grid_name(&grid, 0, name) : "");
-        rc = measure(&b, c, e);
+        rc = bench_measure(&b, c, e);
     }
     // What was measured before a stop request is a result too.
     if (rc == 0 || rc == ERR_STOPPED) {
@@ -288,7 +337,7 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
                 *e = late;
         }
     }
-    close_rows(&b);
+    bench_close(&b);
     grid_free(&grid);
     return rc;
 }

@@ -75,6 +75,12 @@ static void put_loss(const struct bench_row *r, bool raw, char out[CELL_BYTES]) 
 static void put_busy(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
     put_number(out, raw, "%.0f %%", raw ? r->utilization : 100 * r->utilization);
 }
+static void put_mfu(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
+    put_number(out, raw, "%.2f", r->metrics.mfu);
+}
+static void put_hfu(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
+    put_number(out, raw, "%.2f", r->metrics.hfu);
+}
 static void put_spread(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
     put_number(out, raw, "%.1f %%", raw ? r->spread : 100 * r->spread);
 }
@@ -91,6 +97,8 @@ static const struct column columns[] = {
     {"measured", "memory_measured_bytes", put_measured},
     {"loss", "loss", put_loss},
     {"busy", "utilization", put_busy},
+    {NULL, "mfu", put_mfu},
+    {NULL, "hfu", put_hfu},
     {"spread", "spread", put_spread},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
@@ -100,7 +108,7 @@ static bool varies(const struct grid *g, int axis) {
 }
 
 // Markdown cannot hold a bar or a line break inside a cell.
-static void put_reason(const char *reason, FILE *f) {
+void bench_put_markdown(const char *reason, FILE *f) {
     for (; *reason; reason++)
         fputc(*reason == '|' || *reason == '\n' ? ' ' : *reason, f);
 }
@@ -150,7 +158,7 @@ static void print_markdown(const struct bench *b, FILE *f) {
                 fprintf(f, "| %*s ", axis_width[a], grid_value(g, i, a));
         if (b->rows[i].n_rounds == 0) {
             fprintf(f, "| not measured: ");
-            put_reason(b->rows[i].reason, f);
+            bench_put_markdown(b->rows[i].reason, f);
             fprintf(f, " |\n");
             continue;
         }
@@ -173,7 +181,7 @@ static void print_markdown(const struct bench *b, FILE *f) {
 
 // ---------------------------------------------------------------- CSV
 
-static void put_csv(const char *text, FILE *f) {
+void bench_put_csv(const char *text, FILE *f) {
     if (!strpbrk(text, ",\"\n")) {
         fputs(text, f);
         return;
@@ -196,17 +204,17 @@ static void print_csv(const struct bench *b, FILE *f) {
     fprintf(f, "reason\n");
     for (size_t i = 0; i < g->n; i++) {
         for (int a = 0; a < g->n_axes; a++) {
-            put_csv(grid_value(g, i, a), f);
+            bench_put_csv(grid_value(g, i, a), f);
             fputc(',', f);
         }
         for (int c = 0; c < N_COLUMNS; c++) {
             char text[CELL_BYTES] = "";
             if (b->rows[i].n_rounds > 0)
                 columns[c].put(&b->rows[i], true, text);
-            put_csv(text, f);
+            bench_put_csv(text, f);
             fputc(',', f);
         }
-        put_csv(b->rows[i].reason, f);
+        bench_put_csv(b->rows[i].reason, f);
         fputc('\n', f);
     }
 }
@@ -221,6 +229,11 @@ static void put_row(const struct bench *b, size_t i, struct json_writer *w) {
     for (int a = 0; a < b->grid->n_axes; a++)
         json_member_string(w, knob_info(b->grid->axes[a].knob)->name, grid_value(b->grid, i, a));
     json_put_object_end(w);
+    bench_put_members(row, w);
+    json_put_object_end(w);
+}
+
+void bench_put_members(const struct bench_row *row, struct json_writer *w) {
     json_member_bool(w, "measured", row->n_rounds > 0);
     if (row->rc != 0) {
         json_member_string(w, "code", err_name(row->rc));
@@ -239,7 +252,6 @@ static void put_row(const struct bench *b, size_t i, struct json_writer *w) {
         }
         json_put_array_end(w);
     }
-    json_put_object_end(w);
 }
 
 void bench_put_json(const struct bench *b, struct json_writer *w) {

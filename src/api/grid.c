@@ -112,6 +112,47 @@ int grid_read(struct grid *g, const char *const *assignments, size_t n, struct e
     return 0;
 }
 
+void grid_from_list(struct grid *g, const struct grid_setting *list, size_t n) {
+    *g = (struct grid){.list = list, .n = n};
+}
+
+static int scale_knob(struct knobs *k, int id, bool divide, long long factor, struct err *e) {
+    const struct knob_info *info = knob_info(id);
+    char value[32];
+    if (info->type != KNOB_INT || factor < 1)
+        return err_set(e, ERR_USAGE, "%s cannot be scaled; whole numbers can, by 1 or more",
+                       info->name);
+    long long x = *(const int64_t *)(const void *)((const char *)k + info->offset);
+    if (divide && x % factor != 0)
+        return err_set(e, ERR_USAGE, "%s=%lld cannot be divided by %lld", info->name, x, factor);
+    if (!divide && __builtin_mul_overflow(x, factor, &x))
+        return err_set(e, ERR_USAGE, "%s x %lld is too large", info->name, factor);
+    snprintf(value, sizeof value, "%lld", divide ? x / factor : x);
+    return knobs_set_at(k, id, value, SET_BY_PLANNER, e);
+}
+
+int grid_change(struct knobs *k, const char *settings, struct err *e) {
+    for (const char *at = settings; *at;) {
+        char text[KNOB_VALUE_BYTES + 64], name[64];
+        size_t n = strcspn(at, " "), sign;
+        if (n >= sizeof text)
+            return err_set(e, ERR_USAGE, "'%.40s...' is too long for a setting", at);
+        snprintf(text, sizeof text, "%.*s", (int)n, at);
+        at += n + (at[n] == ' ');
+        sign = strcspn(text, "=*/");
+        if (text[sign] == '=') {
+            TRY(knobs_set_assignment(k, text, SET_BY_PLANNER, e));
+            continue;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)sign, text);
+        int id = knob_find_or_suggest(name, e);
+        if (id < 0)
+            return id;
+        TRY(scale_knob(k, id, text[sign] == '/', text[sign] ? atoll(text + sign + 1) : 0, e));
+    }
+    return 0;
+}
+
 void grid_free(struct grid *g) {
     region_free(&g->region);
     *g = (struct grid){0};
@@ -126,6 +167,8 @@ const char *grid_value(const struct grid *g, size_t i, int axis) {
 int grid_knobs(const struct grid *g, size_t i, const struct knobs *base, struct knobs *out,
                struct err *e) {
     *out = *base;
+    if (g->list)
+        return grid_change(out, g->list[i].settings, e);
     for (int a = 0; a < g->n_axes; a++)
         TRY(knobs_set_at(out, g->axes[a].knob, grid_value(g, i, a), SET_BY_COMMAND_LINE, e));
     return 0;
@@ -135,6 +178,10 @@ const char *grid_name(const struct grid *g, size_t i, char out[GRID_NAME_BYTES])
     size_t at = 0;
     bool varies = false;
     out[0] = '\0';
+    if (g->list) {
+        snprintf(out, GRID_NAME_BYTES, "%s", g->list[i].name);
+        return out;
+    }
     for (int a = 0; a < g->n_axes; a++)
         varies = varies || g->axes[a].n > 1;
     for (int a = 0; a < g->n_axes && at < GRID_NAME_BYTES; a++)

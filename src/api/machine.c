@@ -25,7 +25,6 @@ struct bench_device {
     struct mem *mem;
     struct pool *pool;
     struct backend *backend;
-    enum dtype type; // of the products that are timed
 };
 
 static void device_close(struct bench_device *d) {
@@ -40,33 +39,32 @@ static void device_close(struct bench_device *d) {
 
 static int device_open(struct bench_device *d, const struct knobs *k, const char *blas,
                        struct err *e) {
-    *d = (struct bench_device){.type = DTYPE_F32};
+    *d = (struct bench_device){0};
     struct cpu_options o = {.blas = blas, .isa = knob_choice(KNOB_cpu_isa, (int)k->cpu_isa)};
     TRY(mem_open(&d->mem, e));
     TRY(pool_open(&d->pool, machine_threads(k), k->cpu_pin, e));
     return cpu_backend_open(&d->backend, d->mem, d->pool, &o, e);
 }
 
-static int time_matmul(void *arg, double *flops_per_s, struct err *e) {
+static int time_matmul(void *arg, enum dtype type, double *flops_per_s, struct err *e) {
     const struct bench_device *d = arg;
     const int64_t n = MACHINE_MATMUL_SIZE;
     void *block;
     if (!d->backend->run[OP_MATMUL])
         return err_set(e, ERR_UNSUPPORTED, "the %s backend has no matmul", d->backend->name);
-    size_t bytes = (size_t)(n * n) * dtype_bytes(d->type);
+    size_t bytes = (size_t)(n * n) * dtype_bytes(type);
     TRY(mem_take(d->mem, "measuring", "matmul", 3 * bytes, &block, e));
     char *x = block;
     for (int64_t i = 0; i < 2 * n * n;
          i++) { // no zeros and no denormals: some CPUs treat them apart
         float value = (float)(i % 7) - 3.0f;
-        dtype_convert(x + (size_t)i * dtype_bytes(d->type), d->type, &value, DTYPE_F32, 1);
+        dtype_convert(x + (size_t)i * dtype_bytes(type), type, &value, DTYPE_F32, 1);
     }
     struct op op = op_make(OP_MATMUL);
     op.m = op.n = op.k = n;
     op.scale = 1;
-    struct op_call call = {.op = &op,
-                           .in = {{x, n, d->type}, {x + bytes, n, d->type}},
-                           .out = {{x + 2 * bytes, n, d->type}}};
+    struct op_call call = {
+        .op = &op, .in = {{x, n, type}, {x + bytes, n, type}}, .out = {{x + 2 * bytes, n, type}}};
     double best = 0;
     int rc = 0;
     uint64_t start = clock_ns();
@@ -115,7 +113,7 @@ int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const 
     if (rc == 0) {
         snprintf(out->name, sizeof out->name, "%s", cpu_backend_blas(d.backend));
         find_path(choice, out->path);
-        rc = time_matmul(&d, &out->flops_per_s, e);
+        rc = time_matmul(&d, DTYPE_F32, &out->flops_per_s, e);
     }
     device_close(&d);
     return rc;
@@ -126,10 +124,9 @@ int machine_measure_products(struct machine_blas *out, const struct knobs *k, en
     struct bench_device d;
     int rc = device_open(&d, k, "builtin", e);
     if (rc == 0) {
-        d.type = type;
         snprintf(out->name, sizeof out->name, "%s", cpu_backend_products(d.backend, type));
         out->path[0] = '\0';
-        rc = time_matmul(&d, &out->flops_per_s, e);
+        rc = time_matmul(&d, type, &out->flops_per_s, e);
     }
     device_close(&d);
     return rc;
@@ -149,6 +146,20 @@ static bool load_known(struct machine *m, const struct knobs *k) {
     char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
     hw_fingerprint(&m->hw, machine_threads(k), key);
     return hw_rates_path(path, NULL) == 0 && hw_rates_load(&m->rates, path, key, NULL) == 0;
+}
+
+double machine_peak(const struct machine *m, enum precision p, const char **is) {
+    static const char product[] = "that a large product of bf16 reaches here";
+    const struct hw_isa *isa = &m->hw.isa;
+    if (!m->has_rates) {
+        *is = m->peak_is;
+        return m->peak_flops;
+    }
+    // Where bf16 has instructions of its own, fp32 in registers is no roof for it.
+    bool own = p == PRECISION_BF16 && (isa->avx512_bf16 || isa->amx_bf16);
+    bool higher = own && m->rates.matmul_bf16_flops > m->rates.vector_flops;
+    *is = higher ? product : "measured in registers";
+    return higher ? m->rates.matmul_bf16_flops : m->rates.vector_flops;
 }
 
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e) {
@@ -174,8 +185,7 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
     }
     if (m->has_rates) {
         hw_device_from_rates(&m->device, &m->hw, &m->rates);
-        m->peak_flops = m->rates.vector_flops;
-        m->peak_is = "measured in registers";
+        m->peak_flops = machine_peak(m, k->precision, &m->peak_is);
     }
     return 0;
 }

@@ -179,7 +179,11 @@ void api_verdict(struct verdict *out, const struct run_metrics *m, const struct 
     facts.matmul_flops_per_byte = share(matmul->flops, matmul->bytes);
     // The predictor's stand-in for a rate that was not measured is none to judge by.
     facts.best_matmul_flops_per_s =
-        machine->has_rates ? machine->rates.matmul_flops : machine->device.matmul_flops;
+        machine->has_rates
+            ? hw_rates_products(&machine->rates, k->precision == PRECISION_BF16   ? DTYPE_BF16
+                                                 : k->precision == PRECISION_FP16 ? DTYPE_F16
+                                                                                  : DTYPE_F32)
+            : machine->device.matmul_flops;
     facts.best_bytes_per_s = machine->device.memory_bytes_per_s;
     verdict_of(out, &m->split, &facts);
 }

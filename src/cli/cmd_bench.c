@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 const struct flag bench_flags[] = {
-    {"repeat", 'r', "N", "rounds over all configurations, interleaved (3)"},
-    {"steps", 'n', "N", "steps measured per round (20)"},
+    {"repeat", 'r', "N", "rounds over all configurations, interleaved (3; tradeoffs: 5)"},
+    {"steps", 'n', "N", "steps measured per round (20; tradeoffs: 10)"},
     {"warmup", 'w', "N", "steps before those, not counted (2)"},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
     {0},
@@ -23,8 +23,13 @@ const char bench_help[] =
     "A configuration that is refused or fails is a row with its reason. p99 needs 299 steps for a\n"
     "95 % bound: --steps 100 --repeat 3 has them.\n"
     "\n"
+    "bench tradeoffs measures a list of strategies (micro-batch, accumulation, checkpointing,\n"
+    "precision, optimizer state, loading, threads) against the recipe as given: ratios with their\n"
+    "spread, beside what the usual rule of thumb says. Here knob=value changes the baseline.\n"
+    "\n"
     "Examples\n"
     "  haggle bench train batch.micro=1,2,4,8\n"
+    "  haggle bench tradeoffs recipes/demo.yaml batch.accum=2\n"
     "  haggle bench train recipes/demo.yaml batch.micro=1-16*2 seq=64,256 --repeat 5 -o csv\n"
     "  haggle bench train model=tiny threads=1-4+1 --json bench.json\n";
 
@@ -41,15 +46,25 @@ static int read_format(const char *text, enum haggle_format *out, struct haggle_
     return cli_usage(e, "--output=%s is not accepted; accepted: md, csv, json, jsonl", text);
 }
 
-// The words are "train", which may be left out while nothing else can be measured, and perhaps a
-// recipe; left is the recipe alone, as other verbs have it.
-static int take_subject(struct args *a, struct haggle_error *e) {
-    if (a->n_words > 0 && strcmp(a->words[0], "train") == 0) {
-        a->n_words--;
-        memmove(a->words, a->words + 1, a->n_words * sizeof *a->words);
-    } else if (a->n_words > 0 && !strpbrk(a->words[0], "./") && access(a->words[0], F_OK) != 0) {
-        return cli_usage(e, "'%s' cannot be measured; accepted: haggle bench train", a->words[0]);
-    }
+enum subject { TRAIN, TRADEOFFS };
+
+// The words are what to measure ("train" may be left out) and perhaps a recipe; left is the recipe
+// alone, as other verbs have it.
+static int take_subject(struct args *a, enum subject *out, struct haggle_error *e) {
+    static const char *const names[] = {"train", "tradeoffs"};
+    *out = TRAIN;
+    for (int i = 0; i < 2; i++)
+        if (a->n_words > 0 && strcmp(a->words[0], names[i]) == 0) {
+            *out = (enum subject)i;
+            a->n_words--;
+            memmove(a->words, a->words + 1, a->n_words * sizeof *a->words);
+            return args_words(a, 1, "one recipe, then knob=value,value", e);
+        }
+    if (a->n_words > 0 && !strpbrk(a->words[0], "./") && access(a->words[0], F_OK) != 0)
+        return cli_usage(e,
+                         "'%s' cannot be measured; accepted: haggle bench train, haggle bench "
+                         "tradeoffs",
+                         a->words[0]);
     return args_words(a, 1, "one recipe, then knob=value,value", e);
 }
 
@@ -104,24 +119,36 @@ static int measure(struct cli *c, struct haggle_bench *b, struct haggle_error *e
     return rc;
 }
 
+static int measure_tradeoffs(struct cli *c, struct haggle_bench *b, struct haggle_error *e) {
+    struct haggle_config *config = NULL;
+    int rc = cli_config(c, &config, e);
+    if (rc == 0) {
+        cli_catch_signals();
+        rc = haggle_bench_tradeoffs(config, b, &c->sink, e);
+    }
+    haggle_config_free(config);
+    return rc;
+}
+
 int cmd_bench(struct cli *c) {
     struct haggle_error e = {0};
     struct haggle_bench b = {0};
+    enum subject subject;
     int64_t rounds = 0;
-    int rc = take_subject(&c->args, &e);
+    int rc = take_subject(&c->args, &subject, &e);
     if (rc == 0) {
         take_steps(&c->args);
-        rc = args_number(&c->args, "repeat", 1, 1000, 3, &rounds, &e);
+        rc = args_number(&c->args, "repeat", 1, 1000, 0, &rounds, &e);
     }
     if (rc == 0)
-        rc = args_number(&c->args, "steps", 1, 100000, 20, &b.steps, &e);
+        rc = args_number(&c->args, "steps", 1, 100000, 0, &b.steps, &e);
     if (rc == 0)
-        rc = args_number(&c->args, "warmup", 0, 100000, 2, &b.warmup, &e);
+        rc = args_number(&c->args, "warmup", 0, 100000, -1, &b.warmup, &e);
     if (rc == 0)
         rc = read_format(args_get(&c->args, "output"), &b.format, &e);
     if (rc == 0) {
         b.rounds = (int)rounds;
-        rc = measure(c, &b, &e);
+        rc = subject == TRAIN ? measure(c, &b, &e) : measure_tradeoffs(c, &b, &e);
     }
     return rc == 0 ? EXIT_OK : cli_fail(c, &e);
 }

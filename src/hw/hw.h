@@ -9,6 +9,7 @@
 #ifndef HAGGLE_HW_HW_H
 #define HAGGLE_HW_HW_H
 
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -22,7 +23,9 @@
 
 struct hw_device {
     char name[64];
-    double matmul_flops;       // per second, matrix products of training size
+    double matmul_flops;      // per second, matrix products of training size
+    double matmul_bf16_flops; // the same of 16-bit types; 0: as matmul_flops
+    double matmul_fp16_flops;
     double memory_bytes_per_s; // streaming
     double op_overhead_s;      // that an op costs however small it is: launch, or fork and join
     uint64_t memory_bytes;
@@ -115,17 +118,18 @@ struct hw_rates {
     double copy_bytes_per_s; // a = s*b: bytes read plus bytes written, arrays far beyond the caches
     double memory_bytes_per_s; // a = b + s*c, counted the same way
     double fork_join_ns;       // an empty task on the pool
-    double matmul_flops;       // 0: nobody has measured
+    double matmul_flops;       // fp32; 0: nobody has measured
     double cpu_share;   // CPU time had / asked for meanwhile: below 1 others were working too
     double measured_at; // wall seconds
+    double matmul_bf16_flops, matmul_fp16_flops; // 0: the backend has none, or nobody has measured
 };
 
 // Rates measured with less than this share of the CPUs are used but not kept: they are too low.
 #define HW_CPU_SHARE_MIN 0.9
 
-// Measures a matrix product of training size with the caller's backend. Returns 0 and fills
-// *flops_per_s, or an error.
-typedef int hw_matmul_fn(void *arg, double *flops_per_s, struct err *e);
+// Measures a matrix product of training size in an element type with the caller's backend. Returns 0
+// and fills *flops_per_s, or an error; ERR_UNSUPPORTED for a 16-bit type leaves that rate unknown.
+typedef int hw_matmul_fn(void *arg, enum dtype type, double *flops_per_s, struct err *e);
 
 // Takes about half a second, most of it on bandwidth. Scratch memory comes from `mem` and is given
 // back. matmul may be NULL.
@@ -137,6 +141,10 @@ int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool
 // case.
 int hw_rates_get(struct hw_rates *r, const struct hw_machine *m, struct pool *pool, struct mem *mem,
                  bool fresh, hw_matmul_fn *matmul, void *arg, bool *stored, struct err *e);
+// All three products: what hw_rates_measure does last.
+int hw_rates_measure_products(struct hw_rates *r, hw_matmul_fn *matmul, void *arg, struct err *e);
+// Of products in a type; what is unknown of a 16-bit type is 0.
+double hw_rates_products(const struct hw_rates *r, enum dtype type);
 // This machine as the predictor sees it. Before matmul_flops is measured, half the vector peak
 // stands in: what a good library reaches on middling sizes.
 void hw_device_from_rates(struct hw_device *d, const struct hw_machine *m,

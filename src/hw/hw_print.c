@@ -44,6 +44,9 @@ void hw_print(FILE *f, const struct hw_machine *m, const struct hw_rates *r) {
     if (r->matmul_flops > 0)
         fprintf(f, "  matrix products  %.1f GFLOP/s fp32 (%.0f%% of that)\n",
                 1e-9 * r->matmul_flops, 100 * r->matmul_flops / r->vector_flops);
+    if (r->matmul_bf16_flops > 0 || r->matmul_fp16_flops > 0)
+        fprintf(f, "  of 16-bit types  %.1f GFLOP/s bf16, %.1f GFLOP/s fp16\n",
+                1e-9 * r->matmul_bf16_flops, 1e-9 * r->matmul_fp16_flops);
     fprintf(f, "  memory  %.1f GB/s (a = b + s*c), %.1f GB/s (a = s*b)\n",
             1e-9 * r->memory_bytes_per_s, 1e-9 * r->copy_bytes_per_s);
     fprintf(f, "  fork and join  %s\n", text_duration(a, 1e-9 * r->fork_join_ns));

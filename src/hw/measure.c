@@ -181,6 +181,27 @@ static double measure_fork_join_ns(struct pool *pool) {
     return best;
 }
 
+// ---------------------------------------------------------------- products
+
+static int measure_narrow(double *flops_per_s, hw_matmul_fn *matmul, void *arg, enum dtype type,
+                          struct err *e) {
+    *flops_per_s = 0;
+    int rc = matmul(arg, type, flops_per_s, e);
+    return rc == ERR_UNSUPPORTED ? 0 : rc;
+}
+
+int hw_rates_measure_products(struct hw_rates *r, hw_matmul_fn *matmul, void *arg, struct err *e) {
+    TRY(matmul(arg, DTYPE_F32, &r->matmul_flops, e));
+    TRY(measure_narrow(&r->matmul_bf16_flops, matmul, arg, DTYPE_BF16, e));
+    return measure_narrow(&r->matmul_fp16_flops, matmul, arg, DTYPE_F16, e);
+}
+
+double hw_rates_products(const struct hw_rates *r, enum dtype type) {
+    return type == DTYPE_BF16  ? r->matmul_bf16_flops
+           : type == DTYPE_F16 ? r->matmul_fp16_flops
+                               : r->matmul_flops;
+}
+
 // ---------------------------------------------------------------- all
 
 int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool *pool,
@@ -193,7 +214,7 @@ int hw_rates_measure(struct hw_rates *r, const struct hw_machine *m, struct pool
     TRY(measure_stream(&out, m, kernels, &watch, mem, e));
     out.cpu_share = fmin(1, watch.cpu_ns / (watch.wall_ns * out.threads));
     if (matmul)
-        TRY(matmul(arg, &out.matmul_flops, e));
+        TRY(hw_rates_measure_products(&out, matmul, arg, e));
     out.measured_at = clock_wall_s();
     *r = out;
     return 0;
@@ -204,6 +225,8 @@ void hw_device_from_rates(struct hw_device *d, const struct hw_machine *m,
     *d = (struct hw_device){0};
     snprintf(d->name, sizeof d->name, "%.63s", m->cpu);
     d->matmul_flops = r->matmul_flops > 0 ? r->matmul_flops : 0.5 * r->vector_flops;
+    d->matmul_bf16_flops = r->matmul_bf16_flops;
+    d->matmul_fp16_flops = r->matmul_fp16_flops;
     d->memory_bytes_per_s = r->memory_bytes_per_s;
     d->op_overhead_s = 1e-9 * r->fork_join_ns;
     d->memory_bytes = m->memory_available_bytes;

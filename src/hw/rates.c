@@ -1,5 +1,5 @@
 // rates.c - measured rates kept between runs, in one JSON file:
-//     {"format": 1, "machines": {"<fingerprint>": {...}, ...}}
+//     {"format": 2, "machines": {"<fingerprint>": {...}, ...}}
 //
 // One file may serve several machines (a home folder on a network) and several thread counts, so
 // storing keeps the other entries, the newest ENTRIES_MAX of them. The file is a cache: whatever is
@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMAT = 1, ENTRIES_MAX = 64, FILE_MAX_BYTES = 1 << 20 };
+// Format 2 has products of 16-bit types too: a file of format 1 is measured again.
+enum { FORMAT = 2, ENTRIES_MAX = 64, FILE_MAX_BYTES = 1 << 20 };
 
 struct entry {
     char key[HW_FINGERPRINT_BYTES];
@@ -67,9 +68,19 @@ static bool plausible(const struct hw_rates *r) {
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
         if (!(rates[i] > 0 && rates[i] < 1e18))
             return false;
-    return r->cpu_share >= 0 && r->cpu_share <= 1 && r->matmul_flops >= 0 &&
-           r->matmul_flops < 1e18 && r->threads >= 1 && r->threads <= 1 << 20 &&
+    const double products[] = {r->matmul_flops, r->matmul_bf16_flops, r->matmul_fp16_flops};
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (!(products[i] >= 0 && products[i] < 1e18)) // 0: not known
+            return false;
+    return r->cpu_share >= 0 && r->cpu_share <= 1 && r->threads >= 1 && r->threads <= 1 << 20 &&
            r->measured_at >= 0;
+}
+
+static void read_known(struct json_reader *r, double *out) {
+    if (json_peek(r) == JSON_NULL)
+        json_read_null(r);
+    else
+        json_read_double(r, out);
 }
 
 static void read_entry(struct json_reader *r, struct entry *out) {
@@ -96,10 +107,11 @@ static void read_entry(struct json_reader *r, struct entry *out) {
         } else if (strcmp(key, "fork_join_ns") == 0) {
             json_read_double(r, &rates->fork_join_ns);
         } else if (strcmp(key, "matmul_flops") == 0) {
-            if (json_peek(r) == JSON_NULL)
-                json_read_null(r);
-            else
-                json_read_double(r, &rates->matmul_flops);
+            read_known(r, &rates->matmul_flops);
+        } else if (strcmp(key, "matmul_bf16_flops") == 0) {
+            read_known(r, &rates->matmul_bf16_flops);
+        } else if (strcmp(key, "matmul_fp16_flops") == 0) {
+            read_known(r, &rates->matmul_fp16_flops);
         } else if (strcmp(key, "cpu_share") == 0) {
             json_read_double(r, &rates->cpu_share);
         } else if (strcmp(key, "measured_at") == 0) {
@@ -160,6 +172,14 @@ int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint,
 
 // ---------------------------------------------------------------- writing
 
+static void put_known(struct json_writer *w, const char *key, double x) {
+    json_put_key(w, key);
+    if (x > 0)
+        json_put_double(w, x);
+    else
+        json_put_null(w);
+}
+
 void hw_rates_put_json(const struct hw_rates *r, struct json_writer *w) {
     json_put_object_begin(w);
     json_member_i64(w, "threads", r->threads);
@@ -168,11 +188,9 @@ void hw_rates_put_json(const struct hw_rates *r, struct json_writer *w) {
     json_member_double(w, "copy_bytes_per_s", r->copy_bytes_per_s);
     json_member_double(w, "memory_bytes_per_s", r->memory_bytes_per_s);
     json_member_double(w, "fork_join_ns", r->fork_join_ns);
-    json_put_key(w, "matmul_flops");
-    if (r->matmul_flops > 0)
-        json_put_double(w, r->matmul_flops);
-    else
-        json_put_null(w);
+    put_known(w, "matmul_flops", r->matmul_flops);
+    put_known(w, "matmul_bf16_flops", r->matmul_bf16_flops);
+    put_known(w, "matmul_fp16_flops", r->matmul_fp16_flops);
     json_member_double(w, "cpu_share", r->cpu_share);
     json_member_double(w, "measured_at", r->measured_at);
     json_put_object_end(w);
@@ -239,7 +257,7 @@ int hw_rates_get(struct hw_rates *r, const struct hw_machine *m, struct pool *po
         TRY(hw_rates_measure(&out, m, pool, mem, matmul, arg, e));
         changed = true;
     } else if (matmul && out.matmul_flops <= 0) { // measured before there was a backend
-        TRY(matmul(arg, &out.matmul_flops, e));
+        TRY(hw_rates_measure_products(&out, matmul, arg, e));
         changed = true;
     }
     bool ok = have_path && out.cpu_share >= HW_CPU_SHARE_MIN &&

@@ -287,21 +287,40 @@ const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]) {
     return out;
 }
 
-const char *knob_effect(int id, char out[KNOB_EFFECT_BYTES]) {
-    static const struct {
-        unsigned flag;
-        const char *name;
-    } effects[] = {{KNOB_SPEED, "speed"},
-                   {KNOB_MEMORY, "memory"},
-                   {KNOB_MATH, "math"},
-                   {KNOB_OUTPUT, "output"}};
+struct flag_name {
+    unsigned flag;
+    const char *name;
+};
+static const struct flag_name EFFECTS[] = {
+    {KNOB_SPEED, "speed"}, {KNOB_MEMORY, "memory"}, {KNOB_MATH, "math"}, {KNOB_OUTPUT, "output"}};
+static const struct flag_name PLACES[] = {
+    {KNOB_IN_PROGRAM, "program"}, {KNOB_IN_BYTES, "bytes"}, {KNOB_IN_LOADER, "loader"},
+    {KNOB_IN_NUMBERS, "numbers"}, {KNOB_IN_HOST, "host"},   {KNOB_IN_OUTPUT, "output"}};
+
+static const char *list_flags(const struct flag_name *names, size_t n, unsigned flags,
+                              char out[KNOB_EFFECT_BYTES]) {
     size_t used = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < COUNT(effects); i++)
-        if (knob_info(id)->flags & effects[i].flag)
+    for (size_t i = 0; i < n; i++)
+        if (flags & names[i].flag)
             used += (size_t)snprintf(out + used, KNOB_EFFECT_BYTES - used, "%s%s", used ? ", " : "",
-                                     effects[i].name);
+                                     names[i].name);
     return out;
+}
+
+const char *knob_effect(int id, char out[KNOB_EFFECT_BYTES]) {
+    return list_flags(EFFECTS, COUNT(EFFECTS), knob_info(id)->flags, out);
+}
+
+const char *knob_places(int id, char out[KNOB_EFFECT_BYTES]) {
+    return list_flags(PLACES, COUNT(PLACES), knob_info(id)->flags, out);
+}
+
+const char *knob_place_name(unsigned place) {
+    for (size_t i = 0; i < COUNT(PLACES); i++)
+        if (PLACES[i].flag == place)
+            return PLACES[i].name;
+    return "";
 }
 
 // ---------------------------------------------------------------- setting

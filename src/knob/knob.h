@@ -40,6 +40,14 @@ enum knob_flag {
     KNOB_MATH = 1 << 4,
     KNOB_OUTPUT = 1 << 5,
     KNOB_EFFECTS = KNOB_SPEED | KNOB_MEMORY | KNOB_MATH | KNOB_OUTPUT,
+    KNOB_IN_PROGRAM = 1 << 6, // places: where the effect shows (knob.def)
+    KNOB_IN_BYTES = 1 << 7,
+    KNOB_IN_LOADER = 1 << 8,
+    KNOB_IN_NUMBERS = 1 << 9,
+    KNOB_IN_HOST = 1 << 10,
+    KNOB_IN_OUTPUT = 1 << 11,
+    KNOB_PLACES = KNOB_IN_PROGRAM | KNOB_IN_BYTES | KNOB_IN_LOADER | KNOB_IN_NUMBERS |
+                  KNOB_IN_HOST | KNOB_IN_OUTPUT,
 };
 
 // Who set a value. Later calls replace earlier values whoever made them: the caller's order is the
@@ -126,6 +134,9 @@ enum { KNOB_ACCEPTED_BYTES = 256, KNOB_EFFECT_BYTES = 64 };
 const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]);
 // "speed, memory"; returns out.
 const char *knob_effect(int id, char out[KNOB_EFFECT_BYTES]);
+// "program, bytes": where that shows; returns out.
+const char *knob_places(int id, char out[KNOB_EFFECT_BYTES]);
+const char *knob_place_name(unsigned place); // of one place: "program"
 // The value as text that knobs_set reads back to the same value; returns out.
 const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES]);
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);

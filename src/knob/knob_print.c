@@ -72,12 +72,12 @@ int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e
     for (int i = 0; i < KNOB_COUNT; i++) {
         if (only_changed && k->by[i] == SET_BY_DEFAULT)
             continue;
-        char effect[KNOB_EFFECT_BYTES];
+        char effect[KNOB_EFFECT_BYTES], places[KNOB_EFFECT_BYTES];
         const char *idle = knobs_idle(k, i);
         fill_row(&r, k, i);
         print_row(f, r.cell, width);
-        fprintf(f, "    %s [%s%s]\n", knob_info(i)->help, knob_effect(i, effect),
-                knob_info(i)->flags & KNOB_TUNABLE ? "; tunable" : "");
+        fprintf(f, "    %s [%s; shows in %s%s]\n", knob_info(i)->help, knob_effect(i, effect),
+                knob_places(i, places), knob_info(i)->flags & KNOB_TUNABLE ? "; tunable" : "");
         if (idle)
             fprintf(f, "    no effect now: %s\n", idle);
     }
@@ -87,29 +87,37 @@ int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e
 // ---------------------------------------------------------------- documentation
 
 int knobs_write_markdown(FILE *f, struct err *e) {
-    fputs("# Knobs\n\n"
-          "Generated from `src/knob/knob.def` by `haggle docs knobs`: edit that file, not this "
-          "one.\n\n"
-          "Set a knob in a recipe (`batch: {micro: 4}` or `batch.micro: 4`) or on the command line "
-          "(`batch.micro=4`); the\n"
-          "command line wins. `haggle knobs` shows the values in force and who set them. The "
-          "effect says what a change can\n"
-          "alter: *speed* (time per step), *memory* (bytes), *math* (the numbers trained), "
-          "*output* (what is written or\n"
-          "said). The tuner moves only what is tunable; where that is also *math* it keeps the "
-          "product of such knobs, and so\n"
-          "the tokens per step. Sizes are written `6GiB` or `500MB`, durations `80ms`, `90s` or "
-          "`3m`.\n\n"
-          "| knob | default | accepted | effect | tunable | what it does |\n"
-          "|---|---|---|---|---|---|\n",
-          f);
+    fputs(
+        "# Knobs\n\n"
+        "Generated from `src/knob/knob.def` by `haggle docs knobs`: edit that file, not this "
+        "one.\n\n"
+        "Set a knob in a recipe (`batch: {micro: 4}` or `batch.micro: 4`) or on the command line "
+        "(`batch.micro=4`); the\n"
+        "command line wins. `haggle knobs` shows the values in force and who set them. The "
+        "effect says what a change can\n"
+        "alter: *speed* (time per step), *memory* (bytes), *math* (the numbers trained), "
+        "*output* (what is written or\n"
+        "said). *Shows in* names where two values can be seen to differ: the *program* (`haggle "
+        "show`), planned *bytes*, the\n"
+        "*loader* (batches, and how they are made), the *numbers* trained, the *host* (kernels, "
+        "libraries, threads), the *output*;\n"
+        "a test looks there for every knob, and `haggle knobs --check` looks and measures on your "
+        "machine. The tuner moves only what is tunable; where that is also *math* it keeps the "
+        "product of such knobs, and so\n"
+        "the tokens per step. Sizes are written `6GiB` or `500MB`, durations `80ms`, `90s` or "
+        "`3m`.\n\n"
+        "| knob | default | accepted | effect | shows in | tunable | what it does |\n"
+        "|---|---|---|---|---|---|---|\n",
+        f);
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
-        char initial[KNOB_VALUE_BYTES], accepted[KNOB_ACCEPTED_BYTES], effect[KNOB_EFFECT_BYTES];
+        char initial[KNOB_VALUE_BYTES], accepted[KNOB_ACCEPTED_BYTES], effect[KNOB_EFFECT_BYTES],
+            places[KNOB_EFFECT_BYTES];
         knob_default(i, initial);
-        fprintf(f, "| `%s` | %s%s%s | %s | %s | %s | %s |\n", info->name, *initial ? "`" : "",
+        fprintf(f, "| `%s` | %s%s%s | %s | %s | %s | %s | %s |\n", info->name, *initial ? "`" : "",
                 *initial ? initial : "(empty)", *initial ? "`" : "", knob_accepted(i, accepted),
-                knob_effect(i, effect), info->flags & KNOB_TUNABLE ? "yes" : "", info->help);
+                knob_effect(i, effect), knob_places(i, places),
+                info->flags & KNOB_TUNABLE ? "yes" : "", info->help);
     }
     return finish(f, e);
 }
@@ -169,6 +177,7 @@ void knobs_put_json_table(const struct knobs *k, struct json_writer *w) {
         json_member_string(w, "type", knob_type_name(info->type));
         json_member_string(w, "accepted", knob_accepted(i, text));
         json_member_string(w, "effect", knob_effect(i, text));
+        json_member_string(w, "shows_in", knob_places(i, text));
         json_member_bool(w, "tunable", (info->flags & KNOB_TUNABLE) != 0);
         json_put_key(w, "no_effect_because");
         if (idle)

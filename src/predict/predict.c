@@ -42,6 +42,17 @@ struct simulation {
     struct err *e;
 };
 
+// Products run at the rate of their operands' type.
+static double flops_rate(const struct program *p, const struct op *op, const struct hw_device *d) {
+    if (op_info(op->kind)->category != CAT_MATMUL || op->n_in == 0 || op->in[0] < 0)
+        return d->matmul_flops;
+    enum dtype type = p->tensors[op->in[0]].dtype;
+    double rate = type == DTYPE_BF16  ? d->matmul_bf16_flops
+                  : type == DTYPE_F16 ? d->matmul_fp16_flops
+                                      : 0;
+    return rate > 0 ? rate : d->matmul_flops;
+}
+
 double predict_op(const struct program *p, const struct op *op, const struct hw_device *d,
                   const struct hw_link *l) {
     struct op_cost c = op_cost_of(p, op);
@@ -51,7 +62,7 @@ double predict_op(const struct program *p, const struct op *op, const struct hw_
             hops *= 2;
         return hops * l->latency_s + c.comm_bytes / l->bytes_per_s;
     }
-    double compute = c.flops / d->matmul_flops, memory = c.bytes / d->memory_bytes_per_s;
+    double compute = c.flops / flops_rate(p, op, d), memory = c.bytes / d->memory_bytes_per_s;
     return d->op_overhead_s + (compute > memory ? compute : memory);
 }
 

@@ -387,8 +387,10 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     struct loader_batch b;
     *info = (struct train_step){
         .begin_ns = clock_ns(), .step_ns_samples = &t->step_ns, .trace = &t->trace};
-    if (t->pace.steps == 0)
+    if (t->pace.steps == 0) {
         t->pace.begin_ns = info->begin_ns;
+        t->pace.pause_ns = 0; // of the last warm-up step: before the beginning
+    }
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
     TRY(loader_next(t->loader, &b, e));
     trace_add_span(&t->trace, SPAN_DATA_WAIT, info->begin_ns, clock_ns());

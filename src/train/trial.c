@@ -122,6 +122,7 @@ static int measure(const struct knobs *k, const struct trial_options *o, struct 
     if (rc == 0) {
         memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
         trial_step_cost(&s, &out->cost);
+        out->flops = session_step_flops(&s);
         rc = trainer_open(&t, &s, &to, e);
     }
     if (rc == 0) {

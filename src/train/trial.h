@@ -42,6 +42,7 @@ struct trial_result {
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];
     struct step_cost cost;
+    struct step_flops flops;
 };
 
 // 0 also when the configuration was refused or its process died: see out->rc. Fails when no process

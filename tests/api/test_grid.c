@@ -105,11 +105,42 @@ static void test_refused(void **state) {
     grid_free(&g);
 }
 
+static void test_list(void **state) {
+    (void)state;
+    static const struct grid_setting list[] = {
+        {"as it is", ""}, {"split", "batch.micro/2 batch.accum*2 seq=32"}, {"odd", "seq/3"}};
+    struct grid g;
+    struct knobs base, k;
+    struct err e = {0};
+    char name[GRID_NAME_BYTES];
+    knobs_init(&base);
+    base.batch_micro = 6;
+    grid_from_list(&g, list, 3);
+    assert_int_equal(g.n, 3);
+    assert_int_equal(grid_knobs(&g, 0, &base, &k, &e), 0);
+    assert_true(knobs_equal(&base, &k));
+    assert_int_equal(grid_knobs(&g, 1, &base, &k, &e), 0);
+    assert_true(k.batch_micro == 3 && k.batch_accum == 2 && k.seq == 32);
+    assert_string_equal(grid_name(&g, 1, name), "split");
+    assert_int_equal(grid_knobs(&g, 2, &base, &k, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "seq=128 cannot be divided by 3"));
+    grid_free(&g);
+    // What cannot be a change.
+    static const char *const bad[] = {"optim.lr*2",    "batch.micro*0",     "batch.micro",
+                                      "batch.micor*2", "batch.micro*65536", "seq=0",
+                                      "batch.micro*-1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        k = base;
+        assert_int_equal(grid_change(&k, bad[i], &e), ERR_USAGE);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_product),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

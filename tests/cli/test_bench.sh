@@ -42,6 +42,33 @@ base="seq=16 --steps 3 --warmup 1"
     printf 'model: tiny\nseq: 16\n' >mine.yaml
     run 0 "a recipe" bench train mine.yaml batch.micro=1 --steps 2 --repeat 1
 
+    # Recomputation costs the hardware what the model does not need: hfu is above mfu there, and equal without.
+    run 0 "rates" doctor --quiet
+    run 0 "mfu and hfu" bench seq=16 recompute.mode=none,full --steps 2 --repeat 1 -o jsonl --quiet
+    head -1 out >plain.json
+    tail -1 out >again.json
+    # A machine too busy to be measured well keeps no rates: then there is nothing to compare.
+    if ! grep -q '"mfu":null' plain.json; then
+        json plain.json 'd["hfu"] == d["mfu"] > 0' "hfu without recomputation"
+        json again.json 'd["hfu"] > 1.1 * d["mfu"] > 0' "hfu with recomputation"
+    fi
+
+    # Strategies against the recipe as given.
+    run 0 "tradeoffs" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 --json trade.json
+    says out "rule of thumb" "tradeoffs: the table"
+    says out "not measured: batch.accum=1 cannot be divided by 2" "tradeoffs: a strategy that is not there to be had"
+    says out "| recompute full |" "tradeoffs: rows"
+    json trade.json 'd["rows"][0]["strategy"] == "baseline" and d["rows"][-1]["strategy"] == "baseline again"' \
+        "tradeoffs: the baseline comes first and last"
+    json trade.json 'all(r["loss_difference"] == 0 for r in d["rows"] if r["strategy"].startswith("recompute"))' \
+        "tradeoffs: recomputation changes no bit"
+    json trade.json 'all(r["agreement"] in ("", "holds", "not measurable") or r["ratios"]["memory"] != 1 for r in d["rows"])' \
+        "tradeoffs: one round is too few to call a speed different"
+    run 0 "tradeoffs as CSV" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 -o csv --quiet
+    says out "recompute selective,recompute.mode=selective,baseline," "tradeoffs as CSV"
+    run 2 "a subject that is none" bench everything
+    says err "haggle bench tradeoffs" "a subject that is none"
+
     # A process that dies is a row with a reason, and the others are measured all the same.
     "$haggle" bench seq=16 batch.micro=1,2 --steps 300 --repeat 1 -o jsonl >out 2>err &
     pid=$!

@@ -29,6 +29,20 @@ if [ -d "$fixtures" ]; then
     json verify.json 'not d["ok"]' "verify, a wrong loss"
 fi
 
+# knobs --check: measured, seen, or why not
+export TMPDIR=$here
+run 0 "knobs --check" knobs --check recompute.every optim.lr log.every data.loss seq=16 --steps 1 --repeat 1 --json check.json
+says out "with recompute.mode=full" "knobs --check: what a knob needs beside it"
+says out "it changes what is written or said" "knobs --check: output is looked at, not timed"
+says out "shows in: loader" "knobs --check: places"
+json check.json '[k["name"] for k in d["knobs"]] == ["recompute.every", "optim.lr", "data.loss", "log.every"]' "knobs --check: names"
+json check.json 'all(p["differs"] for k in d["knobs"] for p in k["places"])' "knobs --check: every knob shows"
+json check.json 'd["knobs"][1]["pairs"][0]["loss_difference"] != 0 and d["knobs"][0]["pairs"][0]["loss_difference"] == 0' \
+    "knobs --check: mathematics and memory"
+run 2 "knobs --check with a slip" knobs --check recomput.mode
+says err "did you mean 'recompute.mode'" "knobs --check with a slip"
+ls "$here"/haggle-check-* >/dev/null 2>&1 && fail "knobs --check leaves its sample files behind"
+
 # knobs and docs
 run 0 "knobs" knobs --json knobs.json
 says out "batch.micro" "knobs"

@@ -177,15 +177,17 @@ static void test_odd_machines(void **state) {
     assert_int_equal(file_remove_tree(root, NULL), 0);
 }
 
-static int fake_matmul(void *arg, double *flops, struct err *e) {
-    (void)e;
-    ++*(int *)arg;
-    *flops = 42e9;
+// fp32 and bf16, which is twice as fast; no fp16.
+static int fake_matmul(void *arg, enum dtype type, double *flops, struct err *e) {
+    if (type == DTYPE_F16)
+        return err_set(e, ERR_UNSUPPORTED, "no fp16");
+    *(int *)arg += type == DTYPE_F32;
+    *flops = type == DTYPE_F32 ? 42e9 : 84e9;
     return 0;
 }
 
-static int broken_matmul(void *arg, double *flops, struct err *e) {
-    (void)arg, (void)flops;
+static int broken_matmul(void *arg, enum dtype type, double *flops, struct err *e) {
+    (void)arg, (void)flops, (void)type;
     return err_set(e, ERR_UNSUPPORTED, "no backend");
 }
 
@@ -234,7 +236,7 @@ static void test_measure(void **state) {
 }
 
 static struct hw_rates some_rates(double measured_at) {
-    return (struct hw_rates){2, HW_AVX2, 1e11, 2e10, 3e10, 900, 0, 0.95, measured_at};
+    return (struct hw_rates){2, HW_AVX2, 1e11, 2e10, 3e10, 900, 0, 0.95, measured_at, 0, 0};
 }
 
 static void test_get_uses_the_cache(void **state) {
@@ -270,6 +272,8 @@ static void test_get_uses_the_cache(void **state) {
     assert_true(stored && calls == 1 && b.matmul_flops == 42e9 && b.measured_at == 7);
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, false, fake_matmul, &calls, NULL, &e), 0);
     assert_int_equal(calls, 1);
+    assert_true(hw_rates_products(&b, DTYPE_BF16) == 84e9);
+    assert_true(hw_rates_products(&b, DTYPE_F16) == 0 && hw_rates_products(&b, DTYPE_F32) == 42e9);
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, true, fake_matmul, &calls, NULL, &e), 0);
     assert_true(calls == 2 && b.measured_at > 7);
     // Nowhere to write: measured all the same.
@@ -345,16 +349,17 @@ static void test_damaged_cache(void **state) {
         "",
         "{",
         "[]",
-        "{\"format\": 2, \"machines\": {\"k\": {}}}",
+        "{\"format\": 3, \"machines\": {\"k\": {}}}",
         "{\"format\": 1, \"machines\": {\"k\": {}}}",
-        "{\"format\": 1, \"machines\": {\"k\": {\"threads\": -1}}}",
-        "{\"format\": 1, \"machines\": {\"k\": {\"threads\": 1, \"vector_flops\": 1e99}}}",
-        "{\"format\": 1, \"machines\": {\"k\": {\"threads\": 2, \"isa\": \"avx2\", "
+        "{\"format\": 2, \"machines\": {\"k\": {}}}",
+        "{\"format\": 2, \"machines\": {\"k\": {\"threads\": -1}}}",
+        "{\"format\": 2, \"machines\": {\"k\": {\"threads\": 1, \"vector_flops\": 1e99}}}",
+        "{\"format\": 2, \"machines\": {\"k\": {\"threads\": 2, \"isa\": \"avx2\", "
         "\"vector_flops\": -1, "
         "\"copy_bytes_per_s\": 1, \"memory_bytes_per_s\": 1, \"fork_join_ns\": 1}}}",
-        "{\"format\": 1, \"machines\": {\"k\": {\"threads\": \"two\"}}}",
-        "{\"format\": 1, \"machines\": 3}",
-        "{\"format\": 1} x",
+        "{\"format\": 2, \"machines\": {\"k\": {\"threads\": \"two\"}}}",
+        "{\"format\": 2, \"machines\": 3}",
+        "{\"format\": 2} x",
     };
     char dir[DIR_BYTES], path[512];
     make_dir(dir);

@@ -29,7 +29,8 @@ static struct model_shape even_shape(int64_t layers) {
     return s;
 }
 
-static const struct hw_device device = {"test", 1e12, 1e11, 0, 1u << 30};
+static const struct hw_device device = {
+    .name = "test", .matmul_flops = 1e12, .memory_bytes_per_s = 1e11, .memory_bytes = 1u << 30};
 static const struct hw_link fast_link = {"fast", 1e15, 0}, slow_link = {"slow", 1e10, 1e-5};
 
 struct world {
@@ -540,6 +541,34 @@ static void test_checks_catch(void **state) {
     program_free(set[1]);
 }
 
+// Products run at the rate that was measured in their own type.
+static void test_rates_by_type(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    struct hw_device known = device;
+    known.matmul_bf16_flops = 4e12; // fp16: not known, so as fp32
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct model_shape shape = even_shape(2);
+        struct apply a = training(&shape, 1);
+        struct world w;
+        a.precision = types[i];
+        build_world(&w, a);
+        const struct program *p = w.ranks[0];
+        int faster = 0;
+        for (int s = 0; s < p->n_segments; s++)
+            for (int k = 0; k < p->segments[s].n_ops; k++) {
+                const struct op *op = &p->segments[s].ops[k];
+                double plain = predict_op(p, op, &device, &fast_link);
+                double own = predict_op(p, op, &known, &fast_link);
+                assert_true(own == plain || op_info(op->kind)->category == CAT_MATMUL);
+                assert_true(own <= plain);
+                faster += own < plain;
+            }
+        assert_int_equal(faster > 0, types[i] == DTYPE_BF16);
+        free_world(&w);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_rank),     cmocka_unit_test(test_many_micro_batches),
@@ -547,7 +576,7 @@ int main(void) {
         cmocka_unit_test(test_interleaved),  cmocka_unit_test(test_decode),
         cmocka_unit_test(test_narrow_state), cmocka_unit_test(test_lora),
         cmocka_unit_test(test_fusion),       cmocka_unit_test(test_shared_roots),
-        cmocka_unit_test(test_checks_catch),
+        cmocka_unit_test(test_checks_catch), cmocka_unit_test(test_rates_by_type),
     };
     int failed = cmocka_run_group_tests_name("apart", tests, NULL, NULL);
     fused = true;

@@ -336,6 +336,19 @@ static void test_text_data(void **state) {
     assert_non_null(strstr(r.said, "W no validation"));
 }
 
+// Validation and saving before the first step that counts are no part of what is counted.
+static void test_pauses_are_not_counted(void **state) {
+    struct run r;
+    run_init(&r, *state, "pauses");
+    run_set(&r, "eval.every=1");
+    run_set(&r, "save.every=1");
+    run_go(&r);
+    assert_ran(&r);
+    const struct run_metrics *m = &r.result.metrics;
+    assert_true(m->steps > 0 && m->wall_s > 0 && m->wall_s <= 1e-9 * (double)r.result.wall_ns);
+    assert_true(m->tokens_per_s > 1);
+}
+
 static void test_refusals(void **state) {
     const struct scratch *s = *state;
     struct run r;
@@ -371,6 +384,7 @@ int main(void) {
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_observer_ends_the_run),
         cmocka_unit_test(test_text_data),
+        cmocka_unit_test(test_pauses_are_not_counted),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);

@@ -1,0 +1,168 @@
+// pair.c - see pair.h.
+#include "knob/pair.h"
+
+#include <string.h>
+
+// clang-format off
+#define TEXT "data.path={dir}/text.txt tokenizer=bytes"
+#define CHAT "data.path={dir}/chat.jsonl data.template=chatml tokenizer={dir}/tokenizer.json seq=96"
+
+static const struct knob_pair PAIRS[KNOB_COUNT] = {
+    [KNOB_model] = {.a = "tiny", .b = "gpt2-124m",
+        .unmeasured = "a model has no neighbour; haggle bench train model=a,b compares two"},
+    [KNOB_steps] = {.unmeasured = "a trial has its own number of steps"},
+    [KNOB_tokenizer] = {.with = "data.path={dir}/text.txt", .a = "bytes", .b = "{dir}/tokenizer.json"},
+    [KNOB_time] = {.a = "0", .b = "1ns"},
+    [KNOB_recompute_every] = {.with = "recompute.mode=full seq=128 batch.micro=8"},
+    [KNOB_recompute_ratio] = {.with = "recompute.mode=selective", .a = "0.05", .b = "1000"},
+    [KNOB_logits_chunk] = {.a = "0", .b = "16"},
+    [KNOB_optim_eps] = {.a = "1e-8", .b = "1e-3"},
+    [KNOB_optim_clip] = {.a = "1", .b = "0.01"},
+    [KNOB_scale_start] = {.with = "precision=fp16"},
+    [KNOB_scale_growth] = {.with = "precision=fp16", .a = "1000", .b = "1"},
+    // The first step's gradients are not finite at this scale: only a lower floor lets the run go on.
+    [KNOB_scale_floor] = {.with = "precision=fp16 scale.start=16777216", .a = "1", .b = "16777216"},
+    [KNOB_sched_min] = {.with = "sched.kind=cosine"},
+    [KNOB_sched_decay] = {.with = "sched.kind=wsd", .a = "0.25", .b = "0.75"},
+    [KNOB_data_path] = {.with = "tokenizer=bytes", .a = "{dir}/text.txt", .b = "{dir}/other.txt"},
+    [KNOB_data_val_path] = {.with = TEXT, .a = "", .b = "{dir}/other.txt",
+        .unmeasured = "trials of steps do not validate"},
+    [KNOB_data_val] = {.with = TEXT, .a = "0.05", .b = "0.25"},
+    [KNOB_data_shape] = {.with = "data.path={dir}/mixed.jsonl tokenizer=bytes", .a = "text", .b = "completion"},
+    [KNOB_data_template] = {.with = "data.path={dir}/chat.jsonl tokenizer={dir}/tokenizer.json", .a = "chatml", .b = "plain"},
+    [KNOB_data_keys] = {.with = "data.path={dir}/named.jsonl data.shape=completion tokenizer=bytes",
+        .a = "prompt=question,completion=answer", .b = "prompt=answer,completion=question"},
+    [KNOB_data_system] = {.with = CHAT, .a = "", .b = "Be brief."},
+    [KNOB_data_loss] = {.with = CHAT, .a = "completion", .b = "all"},
+    [KNOB_data_pack] = {.with = CHAT, .a = "best_fit", .b = "stream"},
+    [KNOB_data_long] = {.with = CHAT " data.pack=best_fit", .a = "truncate", .b = "split"},
+    [KNOB_data_cache] = {.with = TEXT, .a = "none", .b = "{dir}/out/shards",
+        .unmeasured = "what is kept saves tokenizing before the first step, which trials leave out"},
+    [KNOB_data_workers] = {.with = "data.prefetch=2"},
+    [KNOB_data_ram] = {.with = TEXT, .a = "0", .b = "64KiB"},
+    [KNOB_data_source_rate] = {.with = "data.prefetch=0", .a = "0", .b = "2KiB"},
+    [KNOB_eval_every] = {.a = "0", .b = "2", .unmeasured = "trials of steps do not validate"},
+    [KNOB_eval_batches] = {.with = "eval.every=2", .a = "1", .b = "2",
+        .unmeasured = "trials of steps do not validate"},
+    [KNOB_run_dir] = {.a = "{dir}/out/one", .b = "{dir}/out/two"},
+    [KNOB_save_every] = {.a = "0", .b = "2", .unmeasured = "trials of steps do not save"},
+    [KNOB_save_keep] = {.with = "save.every=1", .a = "2", .b = "1"},
+    [KNOB_resume] = {.with = "save.last=true"},
+    [KNOB_device] = {.a = "cpu", .b = "cuda"},
+    [KNOB_cuda_graphs] = {.with = "device=cuda"},
+    [KNOB_threads] = {.a = "1", .b = "2"},
+    [KNOB_memory] = {.a = "0", .b = "1MiB"},
+    [KNOB_cpu_blas] = {.with = "device=cpu precision=fp32", .a = "builtin", .b = "openblas"},
+    [KNOB_cpu_isa] = {.with = "device=cpu", .a = "generic", .b = "auto"},
+    [KNOB_log_every] = {.a = "1", .b = "2"},
+    [KNOB_log_trace] = {.a = "", .b = "{dir}/out/trace.json",
+        .unmeasured = "a trial writes no trace; what recording one costs is in docs/speed-log.md"},
+    [KNOB_generate_tokens] = {.a = "4", .b = "8"},
+};
+// clang-format on
+
+const struct knob_pair *knob_pair_of(int id) {
+    return &PAIRS[id >= 0 && id < KNOB_COUNT ? id : 0];
+}
+
+// ---------------------------------------------------------------- settings as text
+
+static int put_part(char *out, size_t bytes, size_t *used, const char *text, size_t n,
+                    struct err *e) {
+    if (*used + n >= bytes)
+        return err_set(e, ERR_USAGE, "'%.60s...' is longer than a knob's value may be", out);
+    memcpy(out + *used, text, n);
+    *used += n;
+    out[*used] = '\0';
+    return 0;
+}
+
+// `text` (n bytes) with each {dir} replaced.
+static int fill_dir(char *out, size_t bytes, const char *text, size_t n, const char *dir,
+                    struct err *e) {
+    static const char mark[] = "{dir}";
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *end = text + n; text < end;) {
+        if ((size_t)(end - text) >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0) {
+            TRY(put_part(out, bytes, &used, dir, strlen(dir), e));
+            text += sizeof mark - 1;
+        } else {
+            TRY(put_part(out, bytes, &used, text++, 1, e));
+        }
+    }
+    return 0;
+}
+
+int knobs_set_list(struct knobs *k, const char *settings, const char *dir, bool unless_set,
+                   enum set_by by, struct err *e) {
+    for (const char *at = settings; at && *at;) {
+        char text[KNOB_VALUE_BYTES + 64], name[64];
+        size_t n = strcspn(at, " ");
+        TRY(fill_dir(text, sizeof text, at, n, dir, e));
+        at += n + (at[n] == ' ');
+        if (n == 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
+        int id = knob_find(name);
+        if (!(unless_set && id >= 0 && k->by[id] != SET_BY_DEFAULT))
+            TRY(knobs_set_assignment(k, text, by, e));
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- neighbours
+
+static bool accepts(const struct knobs *k, int id, const char *value) {
+    struct knobs copy = *k;
+    return knobs_set_at(&copy, id, value, SET_BY_DEFAULT, NULL) == 0 && !knobs_same(k, &copy, id);
+}
+
+int knob_neighbour(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES], struct err *e) {
+    const struct knob_info *info = knob_info(id);
+    const void *field = (const char *)k + info->offset;
+    static const double factors[] = {2, 0.5};
+    int choice;
+    switch (info->type) {
+    case KNOB_BOOL:
+        snprintf(out, KNOB_VALUE_BYTES, "%s", *(const bool *)field ? "false" : "true");
+        return 0;
+    case KNOB_CHOICE:
+        memcpy(&choice, field, sizeof choice);
+        snprintf(out, KNOB_VALUE_BYTES, "%s", info->choices[(choice + 1) % info->n_choices]);
+        return 0;
+    case KNOB_INT:
+    case KNOB_FLOAT:
+    case KNOB_BYTES:
+    case KNOB_DURATION:
+        for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
+            double x = info->type == KNOB_INT     ? (double)*(const int64_t *)field
+                       : info->type == KNOB_FLOAT ? *(const double *)field
+                                                  : (double)*(const uint64_t *)field;
+            x = x == 0 ? 1 : x * factors[i]; // the double of nothing is nothing
+            if (info->type == KNOB_FLOAT)
+                snprintf(out, KNOB_VALUE_BYTES, "%.9g", x);
+            else
+                snprintf(out, KNOB_VALUE_BYTES, "%.0f%s", x,
+                         info->type == KNOB_DURATION ? "ns" : "");
+            if (accepts(k, id, out))
+                return 0;
+        }
+        break;
+    default:
+        break;
+    }
+    return err_set(e, ERR_UNSUPPORTED, "%s: a %s has no neighbour; give it a line in knob/pair.c",
+                   info->name, knob_type_name(info->type));
+}
+
+int knob_pair_values(const struct knobs *k, int id, const char *dir, char a[KNOB_VALUE_BYTES],
+                     char b[KNOB_VALUE_BYTES], struct err *e) {
+    const struct knob_pair *p = knob_pair_of(id);
+    if (p->a && p->b) {
+        TRY(fill_dir(a, KNOB_VALUE_BYTES, p->a, strlen(p->a), dir, e));
+        return fill_dir(b, KNOB_VALUE_BYTES, p->b, strlen(p->b), dir, e);
+    }
+    knobs_value(k, id, a);
+    return knob_neighbour(k, id, b, e);
+}
