@@ -126,6 +126,11 @@ static void print_memory(const struct summary *s, FILE *f) {
     fprintf(f, "\n");
 }
 
+static void print_energy(const struct summary *s, FILE *f) {
+    char text[METRICS_ENERGY_BYTES];
+    fprintf(f, "energy    %s\n", metrics_energy_text(text, &s->result.metrics));
+}
+
 void summary_print(const struct summary *s, FILE *f) {
     const struct train_result *r = &s->result;
     print_loss(s, f);
@@ -134,6 +139,7 @@ void summary_print(const struct summary *s, FILE *f) {
         print_split(s, f);
         print_data(s, f);
         print_memory(s, f);
+        print_energy(s, f);
     }
     if (r->checkpoint[0])
         fprintf(f, "saved     %s\n", r->checkpoint);

@@ -129,8 +129,8 @@ static bool rapl_open(struct energy_meter *m, const char *root) {
     if (!whole)
         close_packages(m);
     else if (m->n_packages == 0)
-        return no_meter(m, "no RAPL: " POWERCAP " has no packages (a virtual machine, or the "
-                           "kernel's module intel_rapl_msr is not loaded)");
+        return no_meter(m, POWERCAP " has no RAPL packages (a virtual machine, or the "
+                                    "kernel's module intel_rapl_msr is not loaded)");
     return whole;
 }
 

@@ -43,6 +43,8 @@ struct trainer {
     struct samples step_ns;
     struct trace trace;
     bool traced;
+    struct energy_meter energy;
+    struct energy_lap lap; // over the steps of `pace`, without validation and saving
 
     struct train_state state;
     bool saving;
@@ -202,6 +204,7 @@ void trainer_close(struct trainer *t) {
     loader_close(t->loader);
     if (t->traced)
         trace_close(&t->trace);
+    energy_close(&t->energy);
     samples_close(&t->step_ns);
     checkpoint_dir_close(t->checkpoints);
     rundir_unlock(&t->lock);
@@ -276,6 +279,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
         say(t, LOG_WARN, "no validation: the data has no part for it (data.val=0)");
     TRY(trace_open(&t->trace, s->mem, trace_capacity(t, s), e));
     t->traced = true;
+    energy_open(&t->energy, &(struct energy_options){.device = on_device(s)});
     return 0;
 }
 
@@ -385,8 +389,10 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
 
 static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     struct loader_batch b;
-    *info = (struct train_step){
-        .begin_ns = clock_ns(), .step_ns_samples = &t->step_ns, .trace = &t->trace};
+    *info = (struct train_step){.begin_ns = clock_ns(),
+                                .step_ns_samples = &t->step_ns,
+                                .trace = &t->trace,
+                                .energy = &t->energy};
     if (t->pace.steps == 0)
         t->pace.begin_ns = info->begin_ns;
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
@@ -414,6 +420,7 @@ static void end_warmup(struct trainer *t) {
     samples_clear(&t->step_ns);
     trace_clear(&t->trace);
     t->pace = (struct pace){0};
+    t->lap = (struct energy_lap){0};
     t->r.warmup_steps = t->warmup;
 }
 
@@ -437,6 +444,7 @@ static int save(struct trainer *t, struct err *e) {
     struct checkpoint_saved saved;
     char text[ERR_TEXT_BYTES + 64];
     const uint64_t begin_ns = clock_ns();
+    energy_lap_end(&t->lap, &t->energy);
     err_clear(&t->save_error);
     int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &saved, &t->save_error);
     const uint64_t ns = clock_ns() - begin_ns;
@@ -464,6 +472,7 @@ static int save(struct trainer *t, struct err *e) {
 static int evaluate(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct train_eval *v = &t->r.eval;
+    energy_lap_end(&t->lap, &t->energy);
     TRY(evaluator_run(t->evaluator, t->state.step, t->o.stop, v, e));
     t->r.eval_ns += v->total_ns;
     t->pace.pause_ns += v->total_ns;
@@ -512,7 +521,9 @@ static int loop(struct trainer *t, struct err *e) {
             t->r.end = TRAIN_TIME;
             return 0;
         }
+        energy_lap_begin(&t->lap, &t->energy); // after a pause or the warm-up; else it is running
         const int rc = run_step(t, &info, e);
+        energy_poll(&t->energy, clock_ns());
         if (rc == ERR_STOPPED && stop_asked(t)) { // while it waited for data: the step is not begun
             err_clear(e);
             t->r.end = TRAIN_STOPPED;
@@ -570,6 +581,8 @@ static void measure(struct trainer *t) {
     const struct pace *p = &t->pace;
     struct run_metrics *m = &t->r.metrics;
     const struct step_flops flops = session_step_flops(s);
+    struct energy_use energy;
+    energy_use_of(&energy, &t->energy, t->lap.joules);
     const struct metrics_input in = {.step_ns = &t->step_ns,
                                      .trace = t->traced ? &t->trace : NULL,
                                      .wall_ns = p->steps > 0 ? pace_ns(p) : 0,
@@ -581,7 +594,8 @@ static void measure(struct trainer *t) {
                                      .samples_per_step = k->batch_micro * k->batch_accum,
                                      .model_flops_per_step = flops.model,
                                      .hardware_flops_per_step = flops.hardware,
-                                     .peak_flops_per_s = t->o.peak_flops_per_s};
+                                     .peak_flops_per_s = t->o.peak_flops_per_s,
+                                     .energy = energy};
     metrics_compute(m, &in);
     m->loss_first = t->loss_first;
     m->loss_last = t->loss_last;
@@ -618,7 +632,8 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .warmup_steps = t->warmup,
                                      .resumed_from = resumed_from[0] != '\0' ? resumed_from : NULL,
                                      .checkpoint_bytes =
-                                         t->saving ? checkpoint_estimate_bytes(t->s) : 0};
+                                         t->saving ? checkpoint_estimate_bytes(t->s) : 0,
+                                     .energy = &t->energy};
     if (ob->on_start != NULL)
         TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
     if (ahead == 0 && k->steps > 0) {
@@ -642,6 +657,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         rc = start(t, resumed_from, e);
     if (rc == 0)
         rc = loop(t, e);
+    energy_lap_end(&t->lap, &t->energy); // steps alone
     if (rc == 0)
         rc = wind_up(t, e);
     if (rc != 0)

@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "data/dataset.h"
+#include "measure/energy.h"
 #include "measure/metrics.h"
 #include "measure/sample.h"
 #include "measure/trace.h"
@@ -34,11 +35,12 @@
 struct train_start {
     const struct session *session;
     const struct dataset *dataset;
-    struct train_state state;  // where the run begins
-    int64_t steps;             // where it ends
-    int64_t warmup_steps;      // first steps of this process that percentiles leave out
-    const char *resumed_from;  // path; NULL: from the beginning
-    uint64_t checkpoint_bytes; // of one checkpoint; 0: none will be saved
+    struct train_state state;    // where the run begins
+    int64_t steps;               // where it ends
+    int64_t warmup_steps;        // first steps of this process that percentiles leave out
+    const char *resumed_from;    // path; NULL: from the beginning
+    uint64_t checkpoint_bytes;   // of one checkpoint; 0: none will be saved
+    struct energy_meter *energy; // open; may be read whenever an observer is called
 };
 
 struct train_step {
@@ -61,6 +63,7 @@ struct train_step {
     double eta_s;                    // at that pace; NaN: not known yet
     struct samples *step_ns_samples; // for quantiles; not to be changed
     const struct trace *trace;       // trace_last: this step's split
+    struct energy_meter *energy;     // to be read, by those who want to know
 };
 
 struct train_eval {

@@ -39,6 +39,7 @@ struct trial_result {
     double loss_first, loss_last; // of the measured steps
     struct time_split split;
     struct data_use data;
+    struct energy_use energy;                               // of the measured steps
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];
     struct step_cost cost;

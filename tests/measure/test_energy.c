@@ -123,9 +123,9 @@ static void test_counter_starts_over(void **state) {
 
 static void test_no_meter(void **state) {
     (void)state;
-    expect_none("no RAPL"); // no folder
+    expect_none("no RAPL packages"); // no folder
     put("intel-rapl:0", "name", "psys\n");
-    expect_none("no RAPL"); // nothing that is a package
+    expect_none("no RAPL packages"); // nothing that is a package
     put("intel-rapl:0", "name", "package-0\n");
     expect_none("intel-rapl:0/energy_uj"); // no counter
     put("intel-rapl:0", "energy_uj", "");
