@@ -53,6 +53,7 @@ struct trainer {
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
     double loss_first, loss_last;
+    struct noise_scale noise;
     struct pace pace;
     struct train_result r;
     struct err save_error; // of the last save; code 0: it worked
@@ -88,7 +89,8 @@ static size_t sample_capacity(const struct knobs *k) {
 // Events of the trace: what the whole run can make, as far as that is less than the limit. A power
 // of two, as trace_open would make it.
 static size_t trace_capacity(const struct trainer *t, const struct session *s) {
-    const struct program *p = s->programs[SESSION_TRAIN];
+    const struct program *p =
+        s->programs[s->programs[SESSION_NOISE] ? SESSION_NOISE : SESSION_TRAIN];
     uint64_t per_step = SPAN_COUNT, events = 0;
     size_t size = 1;
     if (t->o.trace_events == 0)
@@ -184,6 +186,7 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
     t->saving = s->knobs.save_every > 0 || s->knobs.save_last;
     t->saved_step = t->eval_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
+    noise_estimate_of(&t->noise, &t->r.noise); // of nothing: not determined
     int rc = open_data(t, e);
     if (rc == 0)
         rc = trainer_plan_memory(t, s, e);
@@ -300,6 +303,33 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
+static bool measures_noise(const struct trainer *t) {
+    return t->s->programs[SESSION_NOISE] != NULL && t->state.step % t->s->knobs.noise_every == 0;
+}
+
+// The first micro-batch's gradients are of its share of the step's loss, a sum over the trained tokens of the
+// whole step; its own mean is over its own.
+static int add_noise(struct trainer *t, const struct loader_batch *b, struct train_step *info,
+                     struct err *e) {
+    const double all = (double)b->step_trained_tokens;
+    double norm, small = 0;
+    TRY(session_get_noise(t->s, &norm, e));
+    for (int64_t i = 0; i < b->rows; i++)
+        small += b->targets[i] >= 0;
+    const double own = small > 0 ? norm * all / small : NAN;
+    const struct noise_sample x = {.small_square = own * own,
+                                   .all_square = info->grad_norm * info->grad_norm,
+                                   .small_tokens = small,
+                                   .all_tokens = all,
+                                   .sequences =
+                                       (double)(b->micro_batches * t->s->knobs.batch_micro)};
+    if (!noise_add(&t->noise, &x))
+        return 0;
+    noise_estimate_of(&t->noise, &t->r.noise);
+    info->noise = &t->r.noise;
+    return 0;
+}
+
 static int compute(struct trainer *t, const struct loader_batch *b, struct train_step *info,
                    struct err *e) {
     double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
@@ -316,7 +346,8 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     if (info->empty) // no gradient: running it would still decay weights and moments
         return 0;
     TRY(session_set_hyper(t->s, hyper, e));
-    TRY(session_run(t->s, SESSION_TRAIN, feed, &source, &t->trace, e));
+    const bool noise = measures_noise(t);
+    TRY(session_run(t->s, noise ? SESSION_NOISE : SESSION_TRAIN, feed, &source, &t->trace, e));
     TRY(session_get_results(t->s, results, clip, e));
     if (results[RESULT_TOKENS] != (double)b->trained_tokens)
         return err_set(e, ERR_INTERNAL, "the step trained %g tokens; its batch has %" PRId64,
@@ -325,6 +356,8 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     info->grad_norm = clip[CLIP_NORM];
     info->loss_scale = st->scale.value;
     info->skipped = clip[CLIP_SKIP] != 0;
+    if (noise && !info->skipped)
+        TRY(add_noise(t, b, info, e));
     return 0;
 }
 

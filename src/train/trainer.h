@@ -25,6 +25,7 @@
 #include "measure/sample.h"
 #include "measure/trace.h"
 #include "train/manifest.h"
+#include "train/noise.h"
 #include "train/session.h"
 
 #include <limits.h>
@@ -57,6 +58,7 @@ struct train_step {
     double epoch;                                // passes over the data; NaN: it is endless
     uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes the wait
     struct data_use data;                        // what its batch took
+    const struct noise_estimate *noise;          // so far; NULL: this step did not measure it
     uint64_t elapsed_ns;                         // since trainer_run began
     double tokens_per_s;             // since the warm-up (or the beginning of it), without
                                      // validation and saving
@@ -92,6 +94,7 @@ struct train_result {
     int64_t warmup_steps;   // of them left out of metrics
     struct train_eval eval; // the last one; batches 0 and loss NaN: none
     int saves, failed_saves;
+    struct noise_estimate noise;        // of all steps run that measured it; n 0: none
     struct data_use data;               // of all steps run, warm-up included
     uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
     struct run_metrics metrics; // of the steps after warm-up; wall time without validation and

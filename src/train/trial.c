@@ -47,6 +47,8 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     struct recorder *r = arg;
     struct trial_result *out = r->out;
     (void)e;
+    if (step->noise != NULL)
+        out->noise = *step->noise;
     const bool last_warmup = r->seen + 1 == r->options->warmup;
     if (last_warmup)
         r->begin_joules = energy_read(step->energy);
