@@ -103,10 +103,10 @@ const char *noise_text(char out[NOISE_TEXT_BYTES], const struct noise_estimate *
         snprintf(between, sizeof between, ", 95 %% above %s, no upper bound yet",
                  text_count(low, x->tokens_low));
     if (isnan(x->tokens))
-        snprintf(out, NOISE_TEXT_BYTES,
-                 "not determined by %lld measurement%s of %s tokens each%s: the noise hides the "
-                 "gradient",
-                 (long long)x->n, x->n == 1 ? "" : "s", batch, between);
+        snprintf(out, NOISE_TEXT_BYTES, "not determined by %lld measurement%s of %s tokens%s: %s",
+                 (long long)x->n, x->n == 1 ? "" : "s", batch, between,
+                 x->gradient_square > 0 ? "too little noise to be seen"
+                                        : "the noise hides the gradient");
     else
         snprintf(out, NOISE_TEXT_BYTES,
                  "%s tokens (%.3g sequences)%s, %lld measurement%s; a step trains %s%s",
