@@ -83,6 +83,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
     sum->cost = t->cost;
     data_use_add(&sum->data, &t->data);
+    energy_use_add(&sum->energy, &t->energy);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
 }
@@ -159,6 +160,7 @@ static void compute(struct bench *b, struct bench_row *row) {
         .model_flops_per_step = flops,
         .hardware_flops_per_step = flops,
         .peak_flops_per_s = b->machine.has_rates ? b->machine.rates.vector_flops : 0,
+        .energy = t->energy,
     };
     metrics_compute(&row->metrics, &in);
     row->metrics.memory_predicted_bytes = t->memory_predicted_bytes;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,8 +95,62 @@ static bool python_has(const char *module) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// ---------------------------------------------------------------- meters of energy
+
+// What a run on the CPU and one on the GPU would be measured with.
+struct meters {
+    struct energy_use cpu, gpu;
+    const char *fix; // of the CPU's
+    bool has_gpu;
+};
+
+static void examine_meters(struct meters *out, const struct plugin_report *cuda) {
+    struct energy_meter m;
+    *out = (struct meters){.has_gpu = cuda->usable};
+    energy_open(&m, &(struct energy_options){0});
+    energy_use_of(&out->cpu, &m, NAN);
+    out->fix = m.fix;
+    energy_close(&m);
+    if (!cuda->usable)
+        return;
+    energy_open(&m, &(struct energy_options){.device = true});
+    energy_use_of(&out->gpu, &m, NAN);
+    energy_close(&m);
+}
+
+static void print_meter(FILE *f, const char *what, const struct energy_use *u) {
+    fprintf(f, "  %-9s %s%s%s\n", what, u->meter[0] ? u->meter : "no meter",
+            u->why[0] ? (u->meter[0] ? "; " : ": ") : "", u->why);
+}
+
+static void print_meters(FILE *f, const struct meters *m) {
+    fprintf(f, "energy per token, measured with:\n");
+    print_meter(f, "cpu", &m->cpu);
+    if (m->has_gpu)
+        print_meter(f, "cuda", &m->gpu);
+}
+
+static void put_meter(struct json_writer *w, const char *device, const struct energy_use *u) {
+    json_put_object_begin(w);
+    json_member_string(w, "device", device);
+    json_member_string(w, "meter", u->meter[0] ? u->meter : NULL);
+    json_member_string(w, "why", u->why[0] ? u->why : NULL);
+    json_put_object_end(w);
+}
+
+static void put_meters(struct json_writer *w, const struct meters *m) {
+    json_put_key(w, "energy_meters");
+    json_put_array_begin(w);
+    put_meter(w, "cpu", &m->cpu);
+    if (m->has_gpu)
+        put_meter(w, "cuda", &m->gpu);
+    json_put_array_end(w);
+}
+
+// ---------------------------------------------------------------- the list of gaps
+
 static void find_gaps(struct gaps *g, const struct machine *m, const struct candidate *c,
-                      const struct plugin_report *cuda) {
+                      const struct plugin_report *cuda, const struct meters *meters) {
     bool library = false;
     for (int i = 0; i < N_CANDIDATES; i++)
         library = library || (c[i].found && c[i].package);
@@ -113,11 +168,10 @@ static void find_gaps(struct gaps *g, const struct machine *m, const struct cand
                 "make cuda (with nvcc installed)", NULL);
     else if (!cuda->usable)
         add_gap(g, "no GPU", "training on one (device=cuda)", "", NULL);
-    if (access("/sys/class/powercap/intel-rapl:0/energy_uj", F_OK) != 0)
-        add_gap(g, "no RAPL", "energy per token; it is reported as unknown", "", NULL);
-    else if (access("/sys/class/powercap/intel-rapl:0/energy_uj", R_OK) != 0)
-        add_gap(g, "RAPL may not be read", "energy per token; it is reported as unknown",
-                "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj", NULL);
+    if (!meters->cpu.meter[0])
+        add_gap(g, meters->fix ? "RAPL may not be read" : "no RAPL that can be read",
+                "energy per token; it is reported as unknown", meters->fix ? meters->fix : "",
+                NULL);
     if (!python_has("torch"))
         add_gap(g, "no python3-torch", "only the comparison with PyTorch (make bench-train)",
                 "sudo apt install python3-torch", "python3-torch");
@@ -155,7 +209,8 @@ static void print_origin(FILE *f, const struct machine *m, const struct knobs *k
 
 static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
                       const struct candidate *c, const struct machine_blas *narrow,
-                      const struct plugin_report *cuda, const struct gaps *g) {
+                      const struct plugin_report *cuda, const struct meters *meters,
+                      const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
@@ -171,6 +226,7 @@ static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
         fprintf(f, "  %-9s %7.1f GFLOP/s  %s products: %s\n", dtype_text(narrow_types[i]),
                 1e-9 * narrow[i].flops_per_s, dtype_text(narrow_types[i]), narrow[i].name);
     print_plugin(f, cuda);
+    print_meters(f, meters);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
         const struct gap *gap = &g->list[i];
@@ -197,7 +253,8 @@ static void put_narrow(struct json_writer *w, const struct machine_blas *narrow)
 
 static void put_all(struct call *call, const struct knobs *k, const struct machine *m,
                     const struct candidate *c, const struct machine_blas *narrow,
-                    const struct plugin_report *cuda, const struct gaps *g) {
+                    const struct plugin_report *cuda, const struct meters *meters,
+                    const struct gaps *g) {
     struct json_writer *w = &call->json;
     call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
@@ -236,6 +293,7 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
     }
     json_put_object_end(w);
     json_put_array_end(w);
+    put_meters(w, meters);
     json_put_key(w, "missing");
     json_put_array_begin(w);
     for (int i = 0; i < g->n; i++) {
@@ -253,6 +311,7 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     struct machine m;
     struct gaps gaps = {0};
     struct plugin_report cuda;
+    struct meters meters;
     struct machine_blas narrow[N_NARROW];
     struct knobs cpu = *k; // what is measured here is the CPU, whatever computes
     cpu.device = DEVICE_CPU;
@@ -268,11 +327,12 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
         for (int i = 0; i < N_CANDIDATES; i++)
             examine(&list[i], &cpu);
         plugin_examine("cuda", &cuda);
-        find_gaps(&gaps, &m, list, &cuda);
+        examine_meters(&meters, &cuda);
+        find_gaps(&gaps, &m, list, &cuda, &meters);
         if (c->out)
-            print_all(c->out, &m, &cpu, list, narrow, &cuda, &gaps);
+            print_all(c->out, &m, &cpu, list, narrow, &cuda, &meters, &gaps);
         if (c->wants_json)
-            put_all(c, k, &m, list, narrow, &cuda, &gaps);
+            put_all(c, k, &m, list, narrow, &cuda, &meters, &gaps);
     }
     free(list);
     return rc;

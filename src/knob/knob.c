@@ -516,6 +516,8 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_recompute_ratio:
         return k->recompute_mode != RECOMPUTE_MODE_SELECTIVE ? "recompute.mode is not selective"
                                                              : NULL;
+    case KNOB_noise_every:
+        return k->batch_accum < 2 ? "batch.accum is 1: it is measured between micro-batches" : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never goes down" : NULL;
     case KNOB_sched_decay:

@@ -26,6 +26,7 @@ struct apply {
     int64_t logits_chunk; // rows of logits at a time; 0: all of a micro-batch
     struct recompute_rule recompute;
     enum state_type state; // of Adam's moments
+    bool noise;            // measure the first micro-batch's gradients; needs two, on one rank
     int lora_rank;         // 0: all weights train
     double lora_scale;     // alpha / rank
 };
@@ -64,9 +65,13 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
 int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
                    struct err *e);
 
+// noise.c: a segment with the norm of the gradients as they are, in NAME_NOISE; returns its index.
+int noise_apply(struct program *p, int update, struct err *e);
+
 // micro.c: variants of each backward, and the plain order of one rank alone.
 int micro_variants(struct program *p, struct apply_chunks *c, struct err *e);
-void micro_order(struct program *p, const struct apply_chunks *c);
+// after_first: a segment between the first micro-batch's backward and the second; -1: none.
+void micro_order(struct program *p, const struct apply_chunks *c, int after_first);
 // Appends one run of a chunk's forward or backward; the backward's variant follows from the
 // micro-batch.
 void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro,

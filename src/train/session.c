@@ -13,7 +13,8 @@
 
 // ---------------------------------------------------------------- plan
 
-static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate"};
+static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate",
+                                                            "train with noise scale"};
 
 enum dtype session_real_type(const struct session *s) {
     return s->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
@@ -51,6 +52,8 @@ static struct apply describe(const struct session *s, enum session_program which
                                 .keep_logits = s->options.keep_logits && which == SESSION_EVAL}};
     switch (which) {
     case SESSION_TRAIN:
+    case SESSION_NOISE:
+        a.noise = which == SESSION_NOISE;
         a.build.kind = BUILD_TRAIN;
         a.micro_batches = (int)k->batch_accum;
         break;
@@ -79,10 +82,12 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
                        "seq=%lld is more than the %lld positions of %s; accepted: 1 to %lld",
                        (long long)s->knobs.seq, (long long)s->shape.max_positions, s->shape.name,
                        (long long)s->shape.max_positions);
+    s->options.has[SESSION_NOISE] =
+        o->has[SESSION_TRAIN] && s->knobs.noise_every > 0 && s->knobs.batch_accum > 1;
     struct program *set[SESSION_PROGRAMS];
     int n = 0;
     for (int i = 0; i < SESSION_PROGRAMS; i++) {
-        if (!o->has[i])
+        if (!s->options.has[i])
             continue;
         struct apply a = describe(s, (enum session_program)i);
         TRY(apply_program(&s->programs[i], program_names[i], &a, e));
@@ -431,6 +436,14 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
         return 0;
     return exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_CLIP),
                      clip, CLIP_COUNT * sizeof *clip, e);
+}
+
+int session_get_noise(struct session *s, double *norm, struct err *e) {
+    double clip[CLIP_COUNT];
+    TRY(exec_read(s->exec, s->index[SESSION_NOISE], session_find(s, SESSION_NOISE, NAME_NOISE),
+                  clip, sizeof clip, e));
+    *norm = clip[CLIP_NORM];
+    return 0;
 }
 
 struct step_flops session_step_flops(const struct session *s) {

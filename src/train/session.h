@@ -12,7 +12,15 @@
 #include "model/shape.h"
 #include "program/layout.h"
 
-enum session_program { SESSION_TRAIN, SESSION_EVAL, SESSION_GENERATE, SESSION_PROGRAMS };
+// SESSION_NOISE is a training step that also measures the gradient noise scale (program/noise.c): part of
+// the set whenever SESSION_TRAIN is and the knobs ask for it.
+enum session_program {
+    SESSION_TRAIN,
+    SESSION_EVAL,
+    SESSION_GENERATE,
+    SESSION_NOISE,
+    SESSION_PROGRAMS
+};
 
 struct session_options {
     const struct knobs *knobs;  // copied
@@ -80,6 +88,9 @@ int session_check_memory(const struct session *s, struct err *e);
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e);
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
                         struct err *e);
+// After a turn of SESSION_NOISE: the norm of the first micro-batch's gradients, which are of its share of
+// the step's loss.
+int session_get_noise(struct session *s, double *norm, struct err *e);
 int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
                 struct trace *trace, struct err *e);
 

@@ -21,6 +21,7 @@ struct recorder {
     struct trial_result *out;
     uint64_t begin_ns;
     int64_t seen; // steps of any kind
+    double begin_joules;
 };
 
 static void add_split(struct time_split *sum, const struct time_split *last) {
@@ -32,10 +33,25 @@ static void add_split(struct time_split *sum, const struct time_split *last) {
     sum->steps += last->steps;
 }
 
+static int on_start(void *arg, const struct train_start *start, struct err *e) {
+    struct recorder *r = arg;
+    (void)e;
+    r->begin_joules = energy_read(start->energy);
+    energy_use_of(&r->out->energy, start->energy, NAN);
+    return 0;
+}
+
+// The meter is read where the measured steps begin and end, not at every step: reading may take as long as
+// a small step does.
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
     struct recorder *r = arg;
     struct trial_result *out = r->out;
     (void)e;
+    if (step->noise != NULL)
+        out->noise = *step->noise;
+    const bool last_warmup = r->seen + 1 == r->options->warmup;
+    if (last_warmup)
+        r->begin_joules = energy_read(step->energy);
     if (r->seen++ < r->options->warmup || out->steps >= r->options->steps)
         return 0;
     if (out->steps == 0) {
@@ -52,6 +68,8 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     out->trained_tokens += (uint64_t)step->trained_tokens;
     data_use_add(&out->data, &step->data);
     out->loss_last = step->loss;
+    if (out->steps == r->options->steps)
+        energy_use_of(&out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
     return 0;
 }
 
@@ -115,7 +133,8 @@ static int measure(const struct knobs *k, const struct trial_options *o, struct 
     struct session_options so = {.knobs = &bare, .real = DTYPE_F32};
     so.has[SESSION_TRAIN] = true;
     struct recorder recorder = {.options = o, .out = out};
-    struct trainer_options to = {.observer = {.arg = &recorder, .on_step = on_step}};
+    struct trainer_options to = {
+        .observer = {.arg = &recorder, .on_start = on_start, .on_step = on_step}};
     struct session s;
     struct trainer *t = NULL;
     int rc = session_plan(&s, &so, e);
@@ -238,7 +257,7 @@ static int collect(pid_t child, int fd, const struct trial_options *o, struct tr
 
 int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
               struct err *e) {
-    *out = (struct trial_result){.loss_first = NAN, .loss_last = NAN};
+    *out = (struct trial_result){.loss_first = NAN, .loss_last = NAN, .energy.joules = NAN};
     if (o->steps < 1 || o->steps > TRIAL_MOST_STEPS || o->warmup < 0)
         return err_set(e, ERR_USAGE, "%lld steps after %lld; accepted: 1 to %d steps",
                        (long long)o->steps, (long long)o->warmup, TRIAL_MOST_STEPS);

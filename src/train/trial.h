@@ -13,6 +13,7 @@
 #include "measure/metrics.h"
 #include "measure/trace.h"
 #include "program/program.h"
+#include "train/noise.h"
 #include "train/session.h"
 
 #include <signal.h>
@@ -39,6 +40,8 @@ struct trial_result {
     double loss_first, loss_last; // of the measured steps
     struct time_split split;
     struct data_use data;
+    struct energy_use energy;    // of the measured steps
+    struct noise_estimate noise; // of all steps, with noise.every; n 0: not measured
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];
     struct step_cost cost;
