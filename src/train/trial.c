@@ -23,6 +23,7 @@ struct recorder {
     struct trial_result *out;
     uint64_t begin_ns;
     int64_t seen; // steps of any kind
+    bool sound;   // the last of them left weights that can be trained further
 };
 
 static void add_split(struct time_split *sum, const struct time_split *last) {
@@ -56,6 +57,7 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     struct recorder *r = arg;
     const struct trial_observer *ob = &r->options->observer;
     const bool warmup = r->seen++ < r->options->warmup;
+    r->sound = isfinite(step->loss) && !step->skipped;
     if (!warmup && r->out->steps < r->options->steps)
         record(r, step);
     if (!ob->on_step)
@@ -162,8 +164,8 @@ int trial_measure(const struct knobs *k, const struct trial_options *o, struct k
         err_clear(e);
         rc = 0;
     }
-    // Weights that gave a loss which is not finite would give the next trial another.
-    if (rc == 0 && kept && isfinite(out->loss_last))
+    // Weights whose gradients are not finite would give the next trial others like them.
+    if (rc == 0 && kept && recorder.sound)
         kept_state_sound(kept);
     trainer_close(t);
     session_close(&s);

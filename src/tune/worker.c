@@ -269,8 +269,8 @@ static int listen_to(struct trial *t, struct err *e) {
     return 0;
 }
 
-int worker_run(struct worker *w, const struct worker_job *job, struct trial_result *out,
-               struct err *e) {
+static int run_once(struct worker *w, const struct worker_job *job, struct trial_result *out,
+                    struct err *e) {
     const struct trial_options o = {.warmup = job->warmup, .steps = job->steps};
     struct trial t = {.w = w, .job = job, .out = out};
     TRY(trial_open(out, &o, e));
@@ -283,4 +283,14 @@ int worker_run(struct worker *w, const struct worker_job *job, struct trial_resu
             return err_set(e, ERR_IO, "a worker that was just started takes no job");
     }
     return listen_to(&t, e);
+}
+
+int worker_run(struct worker *w, const struct worker_job *job, struct trial_result *out,
+               struct err *e) {
+    TRY(run_once(w, job, out, e));
+    if (out->rc != ERR_NUMERIC || !out->kept_weights)
+        return 0;
+    // The weights may have been to blame, and they are others'. They are gone now: from the beginning.
+    trial_free(out);
+    return run_once(w, job, out, e);
 }
