@@ -96,6 +96,9 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     int rc = x->programs ? 0 : err_set(e, ERR_MEMORY, "out of memory while opening the executor");
     if (rc == 0 && o->checking) {
         rc = checking_open(x, o, e);
+    } else if (rc == 0 && o->arena) {
+        x->arena = o->arena;
+        x->lent = true;
     } else if (rc == 0) {
         void *arena;
         rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &arena, e);
@@ -127,7 +130,7 @@ void exec_close(struct executor *x) {
     free(x->programs);
     if (x->checking)
         checking_close(x);
-    else if (x->arena)
+    else if (x->arena && !x->lent)
         x->backend->arena_give(x->backend, x->arena);
     free(x);
 }

@@ -12,6 +12,8 @@
 #include "model/shape.h"
 #include "program/layout.h"
 
+struct kept;
+
 // SESSION_NOISE is a training step that also measures the gradient noise scale (program/noise.c): part of
 // the set whenever SESSION_TRAIN is and the knobs ask for it.
 enum session_program {
@@ -30,7 +32,8 @@ struct session_options {
     enum dtype real;  // DTYPE_F32; DTYPE_F64 with the reference backend
     bool reference;   // the plain backend instead of the fast one
     bool keep_gradients, keep_logits; // readable after a turn
-    bool checking; // an executor that observes every op: slow, twice the arena, the same bits
+    bool checking;     // an executor that observes every op: slow, twice the arena, the same bits
+    struct kept *kept; // of a process that runs many sessions (kept.h); NULL: nothing is kept
 };
 
 struct session {
@@ -47,6 +50,8 @@ struct session {
     struct backend *backend;
     struct executor *exec;
     uint64_t device_free_bytes; // of a device, before the arena was taken
+    bool kept_weights;          // weights and moments are what a former session left
+    uint64_t tail_bytes;        // resident, but of former sessions with larger arenas
     // For session_predicted_bytes. The process: what is resident before the arena is touched (code,
     // libraries, the executor's tables) and what kernels have reserved to work in.
     uint64_t process_bytes;
@@ -72,6 +77,10 @@ uint64_t session_device_bytes(const struct session *s);
 
 // What the process will hold at its peak: arena, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
+// What is resident now, before the arena is there: without what is kept of former ones.
+uint64_t session_resident_bytes(const struct session *s);
+// What it has held at its peak since mem_process_reset_peak, without what is former sessions'.
+uint64_t session_process_peak_bytes(const struct session *s);
 struct session_memory {
     uint64_t need, have; // of a device: its own memory, which holds the arena
     const char *have_is; // "the budget (memory=)", ...

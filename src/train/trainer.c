@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/hyper.h"
+#include "train/kept.h"
 #include "train/rundir.h"
 #include "train/snapshot.h"
 
@@ -124,7 +125,7 @@ int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *
     s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
     // Until session_ready knows better, with its libraries open: a plan without this would promise
     // less than the run takes.
-    s->process_bytes = t->s->process_bytes ? t->s->process_bytes : mem_process_rss_bytes();
+    s->process_bytes = t->s->process_bytes ? t->s->process_bytes : session_resident_bytes(s);
     return 0;
 }
 
@@ -163,8 +164,11 @@ static void tell_progress(void *arg, const struct shard_progress *p) {
 static int open_data(struct trainer *t, struct err *e) {
     const struct session *s = t->s;
     const struct shard_listener listener = {.arg = t, .say = say, .progress = tell_progress};
-    TRY(dataset_open_knobs(&t->data, &s->knobs, s->from_folder ? s->knobs.model : NULL,
-                           s->shape.vocab, &listener, e));
+    if (s->options.kept)
+        TRY(kept_dataset(s->options.kept, s, &listener, &t->data, e));
+    else
+        TRY(dataset_open_knobs(&t->data, &s->knobs, s->from_folder ? s->knobs.model : NULL,
+                               s->shape.vocab, &listener, e));
     memcpy(t->state.dataset, dataset_fingerprint(t->data), sizeof t->state.dataset);
     loss_scale_start(&t->state.scale, &t->s->knobs);
     return 0;
@@ -211,7 +215,8 @@ void trainer_close(struct trainer *t) {
     samples_close(&t->step_ns);
     checkpoint_dir_close(t->checkpoints);
     rundir_unlock(&t->lock);
-    dataset_close(t->data);
+    if (!t->s->options.kept)
+        dataset_close(t->data);
     free(t);
 }
 
@@ -634,7 +639,7 @@ static void measure(struct trainer *t) {
     m->loss_last = t->loss_last;
     const uint64_t trace = trainer_trace_bytes(t);
     t->r.on_device = on_device(s);
-    t->r.process_peak_bytes = mem_process_peak_rss_bytes();
+    t->r.process_peak_bytes = session_process_peak_bytes(s);
     m->memory_predicted_bytes = t->r.on_device ? s->layout.arena_bytes : session_predicted_bytes(s);
     m->memory_measured_bytes = t->r.on_device ? session_device_bytes(s) : t->r.process_peak_bytes;
     for (int c = 0; c < CLASS_COUNT; c++)
