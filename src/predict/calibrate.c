@@ -214,8 +214,9 @@ static int work_run(struct work *w, struct costs *c, struct calibrated *out, str
     TRY(session_ready(&w->s, e));
     const bool device = w->s.backend->prepare != NULL;
     w->layers = w->s.shape.layers;
-    if (!device && w->layers > LAYERS_KEPT && turn_flops(p) > FLOPS_WHOLE)
-        w->layers = LAYERS_KEPT;
+    int64_t most = w->o->layers > 0 ? w->o->layers : turn_flops(p) > FLOPS_WHOLE ? LAYERS_KEPT : 0;
+    if (!device && most > 0 && most < w->layers)
+        w->layers = most;
     out->layers = w->layers;
     TRY(make_batch(w, e));
     TRY(trace_open(&w->trace, w->s.mem, turn_ops(p) + 16, e));

@@ -16,13 +16,14 @@ enum { TABLES_MOST = 64, KEY_TEXT_BYTES = 2048, BUILD_BYTES = 41 };
 static const double SHARE_LEAST = 0.002;
 // What no table knows: turbo, other programs, pages. Seen between trials of the same setting.
 static const double SPREAD_STEP = 0.03;
+// Of a trial: the middle half of its steps over the median one.
+static const double NOISE_MOST = 0.3;
 
 struct table {
     char key[HASH_TEXT_BYTES];
     char about[160];
     struct costs costs;
     bool changed;
-    int64_t steps;
 };
 
 struct predictor {
@@ -224,6 +225,14 @@ int predictor_store(struct predictor *p, struct err *e) {
     return 0;
 }
 
+int predictor_costs(struct predictor *p, const struct knobs *k, struct costs **out, struct err *e) {
+    struct table *t;
+    TRY(table_of(p, k, &t, e));
+    t->changed = true;
+    *out = &t->costs;
+    return 0;
+}
+
 int predictor_known(struct predictor *p, const struct knobs *k, struct predictor_known *out,
                     struct err *e) {
     struct table *t;
@@ -352,17 +361,19 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-// A median step over the mean one: what a few slow steps added to all sums.
+// A median step over the mean one: what a few slow steps added to all sums. 0: the middle half of the
+// steps is spread too far for a median to mean anything.
 static double typical(const struct trial_result *r) {
-    double *sorted = malloc(sizeof *sorted * (size_t)r->steps), out = 1, sum = 0;
+    double *sorted = malloc(sizeof *sorted * (size_t)r->steps), out = 0, sum = 0;
     if (!sorted)
-        return 1;
+        return 0;
     memcpy(sorted, r->step_ns, sizeof *sorted * (size_t)r->steps);
     qsort(sorted, (size_t)r->steps, sizeof *sorted, by_value);
     for (int64_t i = 0; i < r->steps; i++)
         sum += sorted[i];
-    if (sum > 0)
-        out = sorted[r->steps / 2] * (double)r->steps / sum;
+    const double middle = sorted[r->steps / 2];
+    if (sum > 0 && sorted[3 * r->steps / 4] - sorted[r->steps / 4] <= NOISE_MOST * middle)
+        out = middle * (double)r->steps / sum;
     free(sorted);
     return out;
 }
@@ -391,6 +402,8 @@ int predictor_observe(struct predictor *p, const struct session *planned,
     TRY(sum_ops(&t->costs, planned->programs[SESSION_TRAIN], &sums, e));
     const struct time_split *split = &seen->split;
     const double per_step = 1e-9 * typical(seen) / (double)split->steps;
+    if (per_step <= 0)
+        return 0;
     const double least = SHARE_LEAST * (double)split->wall_ns * per_step;
     for (int part = 0; part < TIME_COUNT; part++) {
         double raw = 0;
@@ -402,7 +415,8 @@ int predictor_observe(struct predictor *p, const struct session *planned,
                     raw += sums.raw_s[k][d];
             }
         // Graphs are timed as a whole and divided by part: then all of a part's kinds learn alike.
-        bool by_kind = timed > split->ns[part] / 2;
+        // Waiting for data is no op, but shares its part with the op that copies it in.
+        bool by_kind = timed > split->ns[part] / 2 || part == TIME_DATA_WAIT;
         for (int k = 0; k < OP_COUNT; k++) {
             if (time_part_of(op_info((enum op_kind)k)->category) != (enum time_part)part)
                 continue;

@@ -45,9 +45,14 @@ int predictor_calibrate(struct predictor *p, const struct knobs *k,
 int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t least,
                              int64_t most, struct calibrated *out, struct err *e);
 
-// What a trial of this setting showed. Kinds of ops that took next to nothing teach nothing.
+// What a trial of this setting showed. Kinds of ops that took next to nothing teach nothing, nor do trials
+// whose steps differ so much that others must have been at work.
 int predictor_observe(struct predictor *p, const struct session *planned,
                       const struct trial_result *seen, struct err *e);
+
+// The table of these knobs' machine and device, for whoever timed ops by other means (collection_store).
+// predictor_store will write it.
+int predictor_costs(struct predictor *p, const struct knobs *k, struct costs **out, struct err *e);
 
 // For doctor and show: what is known for these knobs' machine and device.
 struct predictor_known {
