@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLES_MOST = 64, KEY_TEXT_BYTES = 2048, BUILD_BYTES = 41 };
+enum { TABLES_MOST = 64, KEY_TEXT_BYTES = 2048, BUILD_BYTES = 41, GPUS_BYTES = 1000 };
 // Of a step: kinds that took less are noise.
 static const double SHARE_LEAST = 0.002;
 // What no table knows: turbo, other programs, pages. Seen between trials of the same setting.
@@ -30,6 +30,7 @@ struct predictor {
     struct hw_machine machine;
     char dir[HW_PATH_BYTES]; // "": nowhere
     char build[BUILD_BYTES];
+    char gpus[GPUS_BYTES]; // and their driver; "": none
     struct table *tables[TABLES_MOST];
     int n_tables;
 };
@@ -88,13 +89,13 @@ static int add_gpu(void *arg, const char *name) {
     if (file_read_all(path, 1 << 16, &text, &bytes, NULL) != 0)
         return 0;
     const char *model = strstr(text, "Model:");
-    if (model && used < 900)
-        snprintf(to + used, 1000 - used, "%.*s;", (int)strcspn(model, "\n"), model);
+    if (model && used < GPUS_BYTES)
+        snprintf(to + used, GPUS_BYTES - used, "%.*s;", (int)strcspn(model, "\n"), model);
     free(text);
     return 0;
 }
 
-static void describe_gpus(char out[1000]) {
+static void describe_gpus(char out[GPUS_BYTES]) {
     char *version = NULL;
     size_t bytes = 0;
     out[0] = '\0';
@@ -105,21 +106,20 @@ static void describe_gpus(char out[1000]) {
 }
 
 static void describe_table(const struct predictor *p, const struct knobs *k, struct table *t) {
-    char text[KEY_TEXT_BYTES], machine[HW_FINGERPRINT_BYTES], gpus[1000];
+    char text[KEY_TEXT_BYTES], machine[HW_FINGERPRINT_BYTES];
     const int threads = k->threads > 0 ? (int)k->threads : pool_machine_cpus();
-    if (session_wants_device(k)) {
+    const bool device = session_wants_device(k);
+    if (device) {
         hw_fingerprint(&p->machine, 0, machine);
-        describe_gpus(gpus);
         snprintf(t->about, sizeof t->about, "cuda, graphs %s", k->cuda_graphs ? "on" : "off");
     } else {
         hw_fingerprint(&p->machine, threads, machine);
-        gpus[0] = '\0';
         snprintf(t->about, sizeof t->about, "%.80s, %d threads%s, cpu.isa=%s, cpu.blas=%s",
                  p->machine.cpu, threads, k->cpu_pin ? " pinned" : "",
                  knob_choice(KNOB_cpu_isa, (int)k->cpu_isa),
                  knob_choice(KNOB_cpu_blas, (int)k->cpu_blas));
     }
-    snprintf(text, sizeof text, "%s|%s|%s|%s", p->build, machine, t->about, gpus);
+    snprintf(text, sizeof text, "%s|%s|%s|%s", p->build, machine, t->about, device ? p->gpus : "");
     hash_of(text, strlen(text), t->key);
 }
 
@@ -195,6 +195,7 @@ int predictor_open(struct predictor **out, const char *dir, struct err *e) {
         return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
     hw_machine_read(&p->machine, "");
     read_build(p->build);
+    describe_gpus(p->gpus);
     if (dir)
         snprintf(p->dir, sizeof p->dir, "%s", dir);
     else
