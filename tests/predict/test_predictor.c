@@ -194,7 +194,7 @@ static void trial_of(const struct program *p, const double *factor, uint64_t at,
             for (int k = 0; k < seg->n_ops; k++) {
                 const struct op *op = &seg->ops[k];
                 double s = true_s(p, op, factor) * slow;
-                s *= 1 + 0.1 * (rng_uniform(2, at, (uint64_t)step) - 0.5);
+                s *= 1 + 0.02 * (rng_uniform(2, at, (uint64_t)step) - 0.5);
                 if (step == 4) // something else ran
                     s *= 3;
                 r->split.kind_ns[op->kind] += (uint64_t)(1e9 * s);
@@ -271,7 +271,7 @@ static void test_parts_correct(void **state) {
         trial_free(&r);
     }
     session_close(&s);
-    assert_true(error_of(p, &k, factor, &out) < 0.03);
+    assert_true(error_of(p, &k, factor, &out) < 0.01);
     predictor_close(p);
 }
 
