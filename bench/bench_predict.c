@@ -10,6 +10,7 @@
 //        without --model: tiny, then gpt2-124m. --tokens: of a step, at most. --least: the least step
 //        stands for a trial instead of the median one, for machines that others use too.
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "predict/predictor.h"
 
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { LIST_MOST = 8, SETTINGS_MOST = 400 };
 
@@ -69,6 +72,7 @@ struct setting {
 struct bench {
     struct grid grid;
     struct predictor *predictor;
+    char dir[64]; // of its tables
     struct setting *settings;
     int n;
     bool verbose, cuda, least;
@@ -122,10 +126,8 @@ static int draw_settings(struct bench *b, uint64_t seed, struct err *e) {
 
 // ---------------------------------------------------------------- calibration
 
-static int calibrate(struct bench *b, struct err *e) {
+static int calibrate_here(struct bench *b, struct err *e) {
     const struct grid *g = &b->grid;
-    const uint64_t begin = clock_ns();
-    int points = 0;
     for (int p = 0; p < g->precision.n; p++)
         for (int t = 0; t < g->threads.n; t++)
             for (int s = 0; s < g->seq.n; s++)
@@ -140,11 +142,36 @@ static int calibrate(struct bench *b, struct err *e) {
                     // Another optimizer state changes the update alone: one micro-batch tells it.
                     int64_t most = o == 0 ? g->micro.of[g->micro.n - 1] : 1;
                     TRY(predictor_calibrate_span(b->predictor, &k, 1, most, &c, e));
-                    points += c.signatures;
+                    if (b->verbose)
+                        printf("  seq %lld %s: %lld layers, %d turns, %.2f s\n", (long long)k.seq,
+                               knob_choice(KNOB_precision, (int)k.precision), (long long)c.layers,
+                               c.turns, c.seconds);
                 }
+    return predictor_store(b->predictor, e);
+}
+
+// In a process of its own, which leaves the tables in b->dir: a GPU that was opened here could not be
+// opened again in the processes of the trials.
+static int calibrate(struct bench *b, struct err *e) {
+    const uint64_t begin = clock_ns();
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct err why = {0};
+        int rc = predictor_open(&b->predictor, b->dir, &why);
+        if (rc == 0)
+            rc = calibrate_here(b, &why);
+        if (rc != 0)
+            fprintf(stderr, "bench_predict: %s\n", why.text);
+        fflush(stdout);
+        _exit(rc != 0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) < 0 || status != 0)
+        return err_set(e, ERR_INTERNAL, "the machine could not be calibrated");
     b->calibrated_s = 1e-9 * (double)(clock_ns() - begin);
-    printf("calibrated %d ops in %.1f s\n", points, b->calibrated_s);
-    return 0;
+    printf("calibrated in %.1f s\n", b->calibrated_s);
+    return predictor_open(&b->predictor, b->dir, e);
 }
 
 // ---------------------------------------------------------------- predicting and measuring
@@ -282,7 +309,9 @@ static void print_parts(const struct bench *b) {
 
 static int run(struct bench *b, uint64_t seed, struct err *e) {
     double predicted[SETTINGS_MOST], measured[SETTINGS_MOST];
-    TRY(predictor_open(&b->predictor, "", e));
+    snprintf(b->dir, sizeof b->dir, "/tmp/bench_predict.XXXXXX");
+    if (!mkdtemp(b->dir))
+        return err_set(e, ERR_IO, "no folder for the tables in /tmp");
     b->settings = calloc(SETTINGS_MOST, sizeof *b->settings);
     if (!b->settings)
         return err_set(e, ERR_MEMORY, "out of memory");
@@ -331,6 +360,8 @@ static int bench(const struct grid *g, const struct bench *like, uint64_t seed, 
     for (int i = 0; b.settings && i < b.n; i++)
         trial_free(&b.settings[i].trial);
     free(b.settings);
+    if (b.dir[0])
+        file_remove_tree(b.dir, NULL);
     predictor_close(b.predictor);
     return rc;
 }

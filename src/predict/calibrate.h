@@ -12,7 +12,8 @@
 #include "train/session.h"
 
 struct calibrate_options {
-    double seconds; // to spend on turns, about; 0: a quarter of a second, or three turns
+    double
+        seconds; // to spend on turns, about; 0: a quarter of a second, or three turns; fewer of long ones
     int64_t layers; // to run; 0: all, or two where a step takes long
     // Batches; NULL: made up, with a document per sequence.
     exec_feed_fn *feed;

@@ -37,7 +37,8 @@ int predictor_step(struct predictor *p, const struct session *planned, struct pr
 double predictor_op(struct predictor *p, const struct session *planned,
                     const struct program *program, const struct op *op);
 
-// Times the ops of one setting now (calibrate.h). o and out may be NULL.
+// Times the ops of one setting now (calibrate.h). o and out may be NULL. With a GPU this opens it: a process
+// that forks trials afterwards calibrates in a process of its own, and shares the tables by dir.
 int predictor_calibrate(struct predictor *p, const struct knobs *k,
                         const struct calibrate_options *o, struct calibrated *out, struct err *e);
 // The same for the settings between two micro-batches: the least, the most, and every fourth doubling
