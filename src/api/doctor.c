@@ -177,6 +177,54 @@ static void find_gaps(struct gaps *g, const struct machine *m, const struct cand
                 "sudo apt install python3-torch", "python3-torch");
 }
 
+// ---------------------------------------------------------------- times of ops
+
+// What predictions rest on; for the device, threads and kernels that these knobs would train with.
+struct timed_ops {
+    struct predictor_known known;
+    bool now;                    // timed by this call
+    char reason[ERR_TEXT_BYTES]; // why they could not be; ""
+};
+
+// fresh: times the ops of the knobs' own model, for micro-batches up to batch.micro.
+static int examine_ops(struct timed_ops *out, const struct knobs *k, bool fresh, struct err *e) {
+    struct predictor *p;
+    struct err why = {0};
+    memset(out, 0, sizeof *out);
+    int rc = predictor_open(&p, NULL, e);
+    if (rc == 0 && fresh) {
+        out->now = predictor_calibrate_span(p, k, 1, k->batch_micro, NULL, &why) == 0 &&
+                   predictor_store(p, &why) == 0;
+        snprintf(out->reason, sizeof out->reason, "%s", why.text);
+    }
+    if (rc == 0)
+        rc = predictor_known(p, k, &out->known, e);
+    predictor_close(p);
+    return rc;
+}
+
+static void print_ops(FILE *f, const struct timed_ops *o) {
+    fprintf(f, "times of ops, for predictions (show, tune):\n  ");
+    if (o->known.signatures == 0 && !o->reason[0])
+        fprintf(f, "none yet, a roofline stands in: --fresh times those of this model\n");
+    else if (o->reason[0])
+        fprintf(f, "could not be taken: %s\n", o->reason);
+    else
+        fprintf(f, "%d ops timed%s, corrected by %lld trial%s  %s\n", o->known.signatures,
+                o->now ? " (this model's now)" : "", (long long)o->known.steps,
+                o->known.steps == 1 ? "" : "s", o->known.path);
+}
+
+static void put_ops(struct json_writer *w, const struct timed_ops *o) {
+    json_put_key(w, "ops");
+    json_put_object_begin(w);
+    json_member_i64(w, "timed", o->known.signatures);
+    json_member_i64(w, "trials", o->known.steps);
+    json_member_string(w, "path", o->known.path);
+    json_member_string(w, "reason", o->reason);
+    json_put_object_end(w);
+}
+
 // ---------------------------------------------------------------- output
 
 static void print_plugin(FILE *f, const struct plugin_report *r) {
@@ -209,8 +257,8 @@ static void print_origin(FILE *f, const struct machine *m, const struct knobs *k
 
 static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
                       const struct candidate *c, const struct machine_blas *narrow,
-                      const struct plugin_report *cuda, const struct meters *meters,
-                      const struct gaps *g) {
+                      const struct timed_ops *ops, const struct plugin_report *cuda,
+                      const struct meters *meters, const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
@@ -227,6 +275,7 @@ static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
                 1e-9 * narrow[i].flops_per_s, dtype_text(narrow_types[i]), narrow[i].name);
     print_plugin(f, cuda);
     print_meters(f, meters);
+    print_ops(f, ops);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
         const struct gap *gap = &g->list[i];
@@ -253,8 +302,8 @@ static void put_narrow(struct json_writer *w, const struct machine_blas *narrow)
 
 static void put_all(struct call *call, const struct knobs *k, const struct machine *m,
                     const struct candidate *c, const struct machine_blas *narrow,
-                    const struct plugin_report *cuda, const struct meters *meters,
-                    const struct gaps *g) {
+                    const struct timed_ops *ops, const struct plugin_report *cuda,
+                    const struct meters *meters, const struct gaps *g) {
     struct json_writer *w = &call->json;
     call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
@@ -278,6 +327,7 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
     }
     json_put_array_end(w);
     put_narrow(w, narrow);
+    put_ops(w, ops);
     json_put_key(w, "plugins");
     json_put_array_begin(w);
     json_put_object_begin(w);
@@ -313,6 +363,7 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     struct plugin_report cuda;
     struct meters meters;
     struct machine_blas narrow[N_NARROW];
+    struct timed_ops ops;
     struct knobs cpu = *k; // what is measured here is the CPU, whatever computes
     cpu.device = DEVICE_CPU;
     struct candidate *list = malloc(sizeof candidates);
@@ -323,6 +374,8 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     int rc = machine_open(&m, &cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
     if (rc == 0)
         rc = examine_narrow(narrow, &cpu, e);
+    if (rc == 0)
+        rc = examine_ops(&ops, k, fresh, e);
     if (rc == 0) {
         for (int i = 0; i < N_CANDIDATES; i++)
             examine(&list[i], &cpu);
@@ -330,9 +383,9 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
         examine_meters(&meters, &cuda);
         find_gaps(&gaps, &m, list, &cuda, &meters);
         if (c->out)
-            print_all(c->out, &m, &cpu, list, narrow, &cuda, &meters, &gaps);
+            print_all(c->out, &m, &cpu, list, narrow, &ops, &cuda, &meters, &gaps);
         if (c->wants_json)
-            put_all(c, k, &m, list, narrow, &cuda, &meters, &gaps);
+            put_all(c, k, &m, list, narrow, &ops, &cuda, &meters, &gaps);
     }
     free(list);
     return rc;

@@ -45,6 +45,12 @@ uint64_t exec_plan_bytes(struct program *const *programs, int n);
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
              struct trace *trace, struct err *e);
 
+// Runs the ops of a turn that `keep` says to, in order, on whatever the arena holds; each is timed as in
+// exec_run. On the host, not under observation.
+typedef bool exec_keep_fn(void *arg, const struct op *op);
+int exec_run_kept(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
+                  exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
+
 // Time the device was at work in the last turn, from its first op to its last; 0 when the backend
 // does not say.
 uint64_t exec_busy_ns(const struct executor *x);

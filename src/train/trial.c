@@ -31,6 +31,8 @@ static void add_split(struct time_split *sum, const struct time_split *last) {
     sum->wall_ns += last->wall_ns;
     for (int i = 0; i < TIME_COUNT; i++)
         sum->ns[i] += last->ns[i];
+    for (int i = 0; i < OP_COUNT; i++)
+        sum->kind_ns[i] += last->kind_ns[i];
     sum->busy_ns += last->busy_ns;
     sum->overlapped_comm_ns += last->overlapped_comm_ns;
     sum->steps += last->steps;
