@@ -111,15 +111,8 @@ int store_knobs_text(const struct knobs *k, char **out, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory for the knobs of a trial");
     for (int i = 0; i < KNOB_COUNT; i++) {
         knobs_value(k, i, value);
-        if (strcmp(value, knob_default(i, initial)) == 0)
-            continue;
-        fprintf(f, "%s=", knob_info(i)->name);
-        for (const char *c = value; *c; c++)
-            if (*c == '\\' || *c == '\n')
-                fputs(*c == '\n' ? "\\n" : "\\\\", f);
-            else
-                fputc(*c, f);
-        fputc('\n', f);
+        if (strcmp(value, knob_default(i, initial)) != 0)
+            fprintf(f, "%s=%s\n", knob_info(i)->name, value);
     }
     if (fclose(f) == 0)
         return 0;

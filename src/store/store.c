@@ -43,7 +43,7 @@ int store_default_path(char out[STORE_PATH_BYTES], struct err *e) {
 // ---------------------------------------------------------------- before SQLite sees it
 
 static int64_t big_endian(const unsigned char *p) {
-    return (int64_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
+    return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
 }
 
 static bool has_journal(const struct store *s) {

@@ -219,8 +219,8 @@ void store_build_id(char out[STORE_BUILD_BYTES]);
 // What distinguishes one trial from another under a key: the knobs that speed or memory depend on,
 // without those that are idle beside the others and without `model`, which is in the key as a shape.
 int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *e);
-// All knobs that are not at their default, a line name=value each; a backslash and a line break in a
-// value are \\ and \n. malloc'd.
+// All knobs that are not at their default, a line name=value each (values have no line breaks).
+// malloc'd.
 int store_knobs_text(const struct knobs *k, char **out, struct err *e);
 
 #endif
