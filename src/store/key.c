@@ -105,6 +105,7 @@ int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *
 int store_knobs_text(const struct knobs *k, char **out, struct err *e) {
     char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
     size_t bytes = 0;
+    int n = 0;
     *out = NULL;
     FILE *f = open_memstream(out, &bytes);
     if (!f)
@@ -112,7 +113,7 @@ int store_knobs_text(const struct knobs *k, char **out, struct err *e) {
     for (int i = 0; i < KNOB_COUNT; i++) {
         knobs_value(k, i, value);
         if (strcmp(value, knob_default(i, initial)) != 0)
-            fprintf(f, "%s=%s\n", knob_info(i)->name, value);
+            fprintf(f, "%s%s=%s", n++ ? "\n" : "", knob_info(i)->name, value);
     }
     if (fclose(f) == 0)
         return 0;

@@ -11,7 +11,7 @@
 
 struct store {
     sqlite3 *db;
-    char path[PATH_MAX];
+    char path[PATH_MAX]; // as it was given
     bool writable;
     int lock_fd; // of the tunings that are ours; -1: none yet
 };
@@ -35,6 +35,7 @@ int bind_int(sqlite3_stmt *st, int i, const int64_t *x);
 int bind_opt(sqlite3_stmt *st, int i, const int64_t *x);
 int bind_real(sqlite3_stmt *st, int i, const double *x);
 int bind_text(sqlite3_stmt *st, int i, const char *const *x);
+#define bind_lines bind_text
 
 // Reading: the first column that is not what it should be fails the row, by name.
 struct sql_row {
@@ -49,5 +50,6 @@ void read_int(struct sql_row *r, int i, int64_t *out);
 void read_opt(struct sql_row *r, int i, int64_t *out);
 void read_real(struct sql_row *r, int i, double *out);
 void read_text(struct sql_row *r, int i, const char **out);
+#define read_lines read_text
 
 #endif

@@ -137,11 +137,14 @@ static int check_pages(struct store *s, struct err *e) {
 }
 
 // Also for reading the file is opened for writing where that is allowed: what a killed process left
-// half done has to be undone first.
+// half done has to be undone first. SQLite gives ":memory:" and the like a meaning of their own, which
+// "./:memory:" does not have.
 static int open_database(struct store *s, enum store_mode mode, struct err *e) {
+    char name[PATH_MAX + 2];
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX |
                 (mode == STORE_WRITE ? SQLITE_OPEN_CREATE : 0);
-    int rc = sqlite3_open_v2(s->path, &s->db, flags, NULL);
+    snprintf(name, sizeof name, "%s%s", s->path[0] == '/' ? "" : "./", s->path);
+    int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
     if (rc != SQLITE_OK)
         return sql_fail(s, rc, e);
     TRY(configure(s, mode, e));
@@ -150,13 +153,12 @@ static int open_database(struct store *s, enum store_mode mode, struct err *e) {
     return schema_check(s, &schema_current, e);
 }
 
-// SQLite gives "" and ":memory:" a meaning of their own, which "./:memory:" does not have.
 static int set_path(struct store *s, const char *path, struct err *e) {
     if (!path[0])
         return err_set(e, ERR_USAGE, "a store of trials needs a name");
-    int n = snprintf(s->path, sizeof s->path, "%s%s", strchr(path, '/') ? "" : "./", path);
-    if (n < 0 || (size_t)n >= sizeof s->path - sizeof "-journal")
+    if (strlen(path) >= sizeof s->path - sizeof "./-journal")
         return err_set(e, ERR_USAGE, "the path '%.80s...' is too long", path);
+    strcpy(s->path, path);
     return 0;
 }
 
@@ -193,4 +195,8 @@ void store_close(struct store *s) {
 
 const char *store_path(const struct store *s) {
     return s->path;
+}
+
+const char *store_sqlite_version(void) {
+    return sqlite3_libversion();
 }

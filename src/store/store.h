@@ -37,7 +37,8 @@ enum store_mode {
 
 int store_open(struct store **out, const char *path, enum store_mode mode, struct err *e);
 void store_close(struct store *s); // NULL is fine; a tuning that is not finished can be continued
-const char *store_path(const struct store *s);
+const char *store_path(const struct store *s); // as it was given
+const char *store_sqlite_version(void);        // "3.40.1"
 
 enum { STORE_PATH_BYTES = 1024 };
 // $XDG_DATA_HOME/haggle/trials.db, else ~/.local/share/haggle/trials.db; ERR_UNSUPPORTED without
@@ -73,7 +74,7 @@ struct store_classes { // of the arena
 };
 
 // The columns of a trial: kind, C type, name. Kinds: int; opt (0 is NULL); real (NaN is NULL); text
-// (never NULL; a pointer that is valid while the row is looked at); outcome; split and classes (JSON
+// (never NULL; a pointer that is valid while the row is looked at); lines (such a text); outcome; split and classes (JSON
 // objects). Struct, INSERT and SELECT come from this list; the table is in schema.c, which says how
 // to add a column.
 #define STORE_TRIAL_COLUMNS(X)                                                                     \
@@ -82,7 +83,7 @@ struct store_classes { // of the arena
     X(text, const char *, origin)  /* the verb: "bench", "tune" */                                 \
     X(text, const char *, key)     /* store_key: what must be the same for reuse */                \
     X(text, const char *, setting) /* store_setting: what was tried */                             \
-    X(text, const char *, knobs)   /* name=value lines: all that is not at its default */          \
+    X(lines, const char *, knobs)  /* name=value lines: all that is not at its default */          \
     X(text, const char *, model)                                                                   \
     X(text, const char *, stage) /* of the tuning; "": none */                                     \
     X(outcome, enum store_outcome, outcome)                                                        \
@@ -130,6 +131,8 @@ int store_trial_add(struct store *s, const struct store_trial *t, const double *
                     int64_t *id, struct err *e);
 
 enum { STORE_OUTSIDE = -1 };
+// For reuse: key and setting. What was measured holds; a refusal holds for its budget (memory=) alone,
+// which is no part of a setting.
 struct store_filter {    // zeroed: all trials
     int64_t id;          // 0: any
     int64_t tuning;      // 0: any; STORE_OUTSIDE: of none
@@ -219,8 +222,7 @@ void store_build_id(char out[STORE_BUILD_BYTES]);
 // What distinguishes one trial from another under a key: the knobs that speed or memory depend on,
 // without those that are idle beside the others and without `model`, which is in the key as a shape.
 int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *e);
-// All knobs that are not at their default, a line name=value each (values have no line breaks).
-// malloc'd.
+// All knobs that are not at their default, name=value with line breaks between; malloc'd.
 int store_knobs_text(const struct knobs *k, char **out, struct err *e);
 
 #endif

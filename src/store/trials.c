@@ -31,6 +31,7 @@ int store_outcome_find(const char *name) {
 #define INIT_opt(x)     (*(x) = 0)
 #define INIT_real(x)    (*(x) = NAN)
 #define INIT_text(x)    (*(x) = "")
+#define INIT_lines(x)   (*(x) = "")
 #define INIT_outcome(x) (*(x) = OUTCOME_FAILED)
 #define INIT_split(x)   init_split(x)
 #define INIT_classes(x) (*(x) = (struct store_classes){{0}})
