@@ -125,10 +125,12 @@ static void print_field(const char *text, FILE *f) {
     bool quoted = strpbrk(text, ",\"") != NULL;
     if (quoted)
         fputc('"', f);
-    for (; *text; text++) {
+    while (*text) {
+        int skip = control(text); // line breaks too: a row is one line
         if (*text == '"')
             fputc('"', f);
-        fputc(control(text) ? ' ' : *text, f); // a row is one line
+        fputc(skip > 0 ? ' ' : *text, f);
+        text += skip > 0 ? skip : 1;
     }
     if (quoted)
         fputc('"', f);

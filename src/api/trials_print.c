@@ -263,7 +263,7 @@ static int knob_of(const char *line, size_t bytes) {
 // where others set one and it does not; then lines that this version has no knob for.
 static char *own_lines(const char *knobs, const char *common, const bool varies[KNOB_COUNT]) {
     char *out = NULL, value[KNOB_VALUE_BYTES];
-    const char *lines[KNOB_COUNT] = {NULL};
+    const char *lines[KNOB_COUNT] = {NULL}, *rest;
     size_t n;
     FILE *f = open_memstream(&out, &n);
     if (!f)
@@ -275,7 +275,7 @@ static char *own_lines(const char *knobs, const char *common, const bool varies[
     }
     for (int i = 0; i < KNOB_COUNT; i++)
         if (varies[i] && lines[i])
-            fprintf(f, " %.*s", (int)line_at(lines[i], &(const char *){NULL}), lines[i]);
+            fprintf(f, " %.*s", (int)line_at(lines[i], &rest), lines[i]);
         else if (varies[i])
             fprintf(f, " %s=%s", knob_info(i)->name, knob_default(i, value));
     for (const char *at = knobs, *next; *at; at = next) {
