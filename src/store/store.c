@@ -1,7 +1,7 @@
 // store.c - opening a store: which file it is, how SQLite is set up, what is refused.
 //
 // The order matters. A file that is not ours is recognised from its first hundred bytes, before
-// SQLite sees it: SQLite would roll back a journal beside it, or make files for a write-ahead log.
+// SQLite looks inside: it would make files for a write-ahead log beside it.
 #include "store/store.h"
 
 #include "base/file.h"
@@ -9,7 +9,6 @@
 #include "store/sql.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +18,9 @@ enum {
     BUSY_MS = 30000,            // that one process waits for another
     VALUE_BYTES_MOST = 1 << 25, // of a text or blob: four times STORE_SAMPLES_MOST
     HEADER_BYTES = 100,         // of a SQLite file; offsets below are of its documented format
+    HEADER_PAGE_BYTES = 16,
     HEADER_WRITE_VERSION = 18,
+    HEADER_PAGES = 28,
     HEADER_USER_VERSION = 60,
     HEADER_APPLICATION_ID = 68,
 };
@@ -40,7 +41,7 @@ int store_default_path(char out[STORE_PATH_BYTES], struct err *e) {
     return 0;
 }
 
-// ---------------------------------------------------------------- before SQLite sees it
+// ---------------------------------------------------------------- before SQLite looks inside
 
 static int64_t big_endian(const unsigned char *p) {
     return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
@@ -52,10 +53,9 @@ static bool has_journal(const struct store *s) {
     return file_exists(journal);
 }
 
-static int examine_header(const struct store *s, const unsigned char *header, ssize_t n,
-                          struct err *e) {
+static int examine_header(const struct store *s, const unsigned char *header, struct err *e) {
     static const char magic[] = "SQLite format 3"; // with its NUL
-    if (n < HEADER_BYTES || memcmp(header, magic, sizeof magic) != 0)
+    if (memcmp(header, magic, sizeof magic) != 0)
         return sql_fail(s, SQLITE_NOTADB, e);
     TRY(schema_accepts(s, &schema_current, big_endian(header + HEADER_APPLICATION_ID),
                        big_endian(header + HEADER_USER_VERSION), e));
@@ -67,27 +67,56 @@ static int examine_header(const struct store *s, const unsigned char *header, ss
     return 0;
 }
 
-static int examine(const struct store *s, enum store_mode mode, struct err *e) {
-    struct stat st;
-    unsigned char header[HEADER_BYTES];
-    if (stat(s->path, &st) != 0) {
-        if (errno != ENOENT)
-            return err_set(e, ERR_IO, "'%s' cannot be opened: %s", s->path, strerror(errno));
-        return mode == STORE_WRITE
-                   ? 0
-                   : err_set(e, ERR_IO, "'%s' is not there: no trial was recorded in it", s->path);
-    }
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_USAGE, "'%s' is no regular file; a store of trials is one", s->path);
-    // With a journal the file may be half written, which SQLite undoes; empty, it is new.
-    if (st.st_size == 0 || has_journal(s))
+static bool is_shorter(sqlite3_file *f, int64_t bytes) {
+    sqlite3_int64 size;
+    return f->pMethods->xFileSize(f, &size) == SQLITE_OK && size < bytes;
+}
+
+// A copy that broke off, a disk that was full. SQLite takes a last page that is half there for whole.
+// Another process may be writing: page 1 comes first, and the journal goes when all pages are there,
+// so a file that is short, has no journal and is still short is short for good.
+static int examine_length(const struct store *s, const unsigned char *header, sqlite3_file *f,
+                          struct err *e) {
+    int64_t page = header[HEADER_PAGE_BYTES] << 8 | header[HEADER_PAGE_BYTES + 1];
+    int64_t bytes = (uint32_t)big_endian(header + HEADER_PAGES) * (page == 1 ? 65536 : page);
+    if (!is_shorter(f, bytes) || has_journal(s) || !is_shorter(f, bytes))
         return 0;
-    int fd = open(s->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    return err_set(e, ERR_FORMAT,
+                   "'%s' is damaged: it is cut off, and should have %lld bytes; it was left as it "
+                   "is: move it away, or name another file",
+                   s->path, (long long)bytes);
+}
+
+// Through SQLite's own handle: closing another one would give up the locks that this process holds
+// on the file (POSIX has it so).
+static int examine(const struct store *s, struct err *e) {
+    unsigned char header[HEADER_BYTES] = {0};
+    sqlite3_file *f = NULL;
+    int rc = sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &f);
+    if (rc != SQLITE_OK || !f || !f->pMethods)
+        return sql_fail(s, SQLITE_CANTOPEN, e);
+    // With a journal the file may be half written, which SQLite undoes; empty, it is new.
+    if (is_shorter(f, 1) || has_journal(s))
+        return 0;
+    rc = f->pMethods->xRead(f, header, sizeof header, 0);
+    if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ) // short: the rest is zeros
+        return sql_fail(s, rc, e);
+    TRY(examine_header(s, header, e));
+    return examine_length(s, header, f, e);
+}
+
+static int check_place(const struct store *s, enum store_mode mode, struct err *e) {
+    struct stat st;
+    if (stat(s->path, &st) == 0)
+        return S_ISREG(st.st_mode)
+                   ? 0
+                   : err_set(e, ERR_USAGE, "'%s' is no regular file; a store of trials is one",
+                             s->path);
+    if (errno != ENOENT)
         return err_set(e, ERR_IO, "'%s' cannot be opened: %s", s->path, strerror(errno));
-    ssize_t n = read(fd, header, sizeof header);
-    close(fd);
-    return examine_header(s, header, n, e);
+    if (mode == STORE_READ)
+        return err_set(e, ERR_IO, "'%s' is not there: no trial was recorded in it", s->path);
+    return 0;
 }
 
 static int make_folder(const struct store *s, struct err *e) {
@@ -120,10 +149,10 @@ static int configure(struct store *s, enum store_mode mode, struct err *e) {
     return mode == STORE_READ ? sql_exec(s, "PRAGMA query_only = ON", e) : 0;
 }
 
-static int check_pages(struct store *s, struct err *e) {
+static int check_table(struct store *s, const char *sql, struct err *e) {
     sqlite3_stmt *st;
     bool row = false;
-    int rc = sql_prepare(s, "PRAGMA quick_check(1)", &st, e);
+    int rc = sql_prepare(s, sql, &st, e);
     if (rc == 0)
         rc = sql_step(s, st, &row, e);
     const char *text = row ? (const char *)sqlite3_column_text(st, 0) : NULL;
@@ -134,6 +163,13 @@ static int check_pages(struct store *s, struct err *e) {
                      s->path, text ? text : "no answer");
     sqlite3_finalize(st);
     return rc;
+}
+
+// Not of the step times, which are most of the file: their pages are checked when they are read.
+static int check_pages(struct store *s, struct err *e) {
+    TRY(check_table(s, "PRAGMA quick_check(tuning)", e));
+    TRY(check_table(s, "PRAGMA quick_check(stage)", e));
+    return check_table(s, "PRAGMA quick_check(trial)", e);
 }
 
 // Also for reading the file is opened for writing where that is allowed: what a killed process left
@@ -147,10 +183,11 @@ static int open_database(struct store *s, enum store_mode mode, struct err *e) {
     int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
     if (rc != SQLITE_OK)
         return sql_fail(s, rc, e);
+    TRY(examine(s, e));
     TRY(configure(s, mode, e));
     TRY(schema_bring(s, &schema_current, e));
-    TRY(check_pages(s, e));
-    return schema_check(s, &schema_current, e);
+    TRY(schema_check(s, &schema_current, e));
+    return check_pages(s, e);
 }
 
 static int set_path(struct store *s, const char *path, struct err *e) {
@@ -171,7 +208,7 @@ int store_open(struct store **out, const char *path, enum store_mode mode, struc
     s->writable = mode == STORE_WRITE;
     int rc = set_path(s, path, e);
     if (rc == 0)
-        rc = examine(s, mode, e);
+        rc = check_place(s, mode, e);
     if (rc == 0 && s->writable)
         rc = make_folder(s, e);
     if (rc == 0)
