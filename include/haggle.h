@@ -125,12 +125,27 @@ struct haggle_bench {
     int64_t steps;             // measured per round and configuration; 0: 20
     int64_t warmup;            // steps before those, not counted; negative: 2
     enum haggle_format format; // of sink->out
+    const char *store;         // file to record every trial in as it ends; NULL: none
 };
 
 // Measures training steps of each configuration of the grid, each in a process of its own. One that
 // is refused or fails is a row with its reason. Fails only when no row could be measured.
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_trials {
+    const char *store; // the file; NULL: haggle/trials.db in the user's data folder
+    const char
+        *tuning; // "12": its trials; "all": every trial; "none": those of no tuning; NULL: the
+                 // list of tunings (with an outcome: every trial)
+    const char *model, *outcome; // only these; NULL: any
+    enum haggle_format format;   // of sink->out
+};
+
+// Reads the store of trials: tunings, newest first, or trials, oldest first, each with its figures or
+// the reason why it has none. A file that is no store, damaged or newer is refused and left as it is.
+HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_sink *sink,
+                             struct haggle_error *e);
 
 struct haggle_data {
     const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/grid.h"
+#include "store/store.h"
 #include "train/trial.h"
 
 struct bench_round { // one visit to a configuration
@@ -30,6 +31,10 @@ struct bench {
     int64_t steps, warmup;
     int rounds;
     struct machine machine;
+    // Every trial goes there as it ends, where a store was named. What kept one from being recorded
+    // is said at the end: it is no reason to stop measuring.
+    struct store *store;
+    struct err unrecorded;
 };
 
 int bench_print(const struct bench *b, enum haggle_format format, FILE *f, struct err *e);

@@ -5,6 +5,7 @@
 
 #include "backend/plugin.h"
 #include "base/text.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -255,6 +256,14 @@ static void print_origin(FILE *f, const struct machine *m, const struct knobs *k
             MACHINE_MATMUL_SIZE);
 }
 
+static void print_store(FILE *f) {
+    char path[STORE_PATH_BYTES];
+    struct err e = {0};
+    bool has = store_default_path(path, &e) == 0;
+    fprintf(f, "store of trials (haggle trials): %s, SQLite %s\n", has ? path : e.text,
+            store_sqlite_version());
+}
+
 static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
                       const struct candidate *c, const struct machine_blas *narrow,
                       const struct timed_ops *ops, const struct plugin_report *cuda,
@@ -276,6 +285,7 @@ static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
     print_plugin(f, cuda);
     print_meters(f, meters);
     print_ops(f, ops);
+    print_store(f);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
         const struct gap *gap = &g->list[i];
@@ -344,6 +354,12 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
     json_put_object_end(w);
     json_put_array_end(w);
     put_meters(w, meters);
+    char path[STORE_PATH_BYTES];
+    json_put_key(w, "store");
+    json_put_object_begin(w);
+    json_member_string(w, "path", store_default_path(path, NULL) == 0 ? path : NULL);
+    json_member_string(w, "sqlite", store_sqlite_version());
+    json_put_object_end(w);
     json_put_key(w, "missing");
     json_put_array_begin(w);
     for (int i = 0; i < g->n; i++) {
