@@ -147,6 +147,27 @@ struct haggle_trials {
 HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_sink *sink,
                              struct haggle_error *e);
 
+// What haggle tune is asked. Texts are as on the command line; NULL: not given.
+struct haggle_tune {
+    const char *goal;           // "bulk" (most tokens/s) or "interactive" (least time per sample)
+    const char *p50, *p95, *p99; // most that a step may take: "80ms"
+    const char *time;           // for the search: "3m"
+    const char *allow;          // beyond the tunable knobs: "precision,state,batch"
+    const char *energy;         // most joules per token
+    int64_t tokens_per_step;    // 0: the recipe's
+    const char *store;          // file of trials; NULL: the user's; "none": nothing is kept
+    const char *recipe;         // file for the choice; NULL: none
+    enum haggle_format format;  // of sink->out
+};
+
+// Searches the settings of the tunable knobs for the best under the budgets (memory is the knob of that
+// name), by predicting all and measuring what is plausible, in processes of its own. The result is the
+// choice, the frontier, and every setting with its figures or the reason why it has none.
+// HAGGLE_ERR_MEMORY when nothing can be chosen; HAGGLE_ERR_STOPPED keeps what there is, and the next
+// call goes on. As haggle_bench_train it forks: no other threads.
+HAGGLE_API int haggle_tune(const struct haggle_config *c, const struct haggle_tune *t,
+                           const struct haggle_sink *sink, struct haggle_error *e);
+
 struct haggle_data {
     const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path
     size_t n_files;

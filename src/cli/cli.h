@@ -83,6 +83,7 @@ struct verb {
 
 int cmd_train(struct cli *c);
 int cmd_bench(struct cli *c);
+int cmd_tune(struct cli *c);
 int cmd_data(struct cli *c);
 int cmd_trials(struct cli *c);
 int cmd_show(struct cli *c);
@@ -96,12 +97,12 @@ int cmd_doctor(struct cli *c);
 int cmd_docs(struct cli *c);
 int cmd_help(struct cli *c);
 int cmd_version(struct cli *c);
-extern const struct flag train_flags[], bench_flags[], data_flags[], report_flags[], trials_flags[],
-    show_flags[], verify_flags[], generate_flags[], export_flags[], tokenize_flags[], knobs_flags[],
-    doctor_flags[], docs_flags[], help_flags[], version_flags[];
-extern const char train_help[], bench_help[], data_help[], report_help[], trials_help[],
-    show_help[], verify_help[], generate_help[], export_help[], tokenize_help[], knobs_help[],
-    doctor_help[], docs_help[], help_help[], version_help[];
+extern const struct flag train_flags[], bench_flags[], tune_flags[], data_flags[], report_flags[],
+    trials_flags[], show_flags[], verify_flags[], generate_flags[], export_flags[],
+    tokenize_flags[], knobs_flags[], doctor_flags[], docs_flags[], help_flags[], version_flags[];
+extern const char train_help[], bench_help[], tune_help[], data_help[], report_help[],
+    trials_help[], show_help[], verify_help[], generate_help[], export_help[], tokenize_help[],
+    knobs_help[], doctor_help[], docs_help[], help_help[], version_help[];
 
 // main.c: all verbs; name NULL ends them.
 const struct verb *verb_list(void);

@@ -17,6 +17,8 @@ static const struct verb verbs[] = {
          "train [RECIPE.yaml] [knob=value ...]"),
     VERB(bench, "measure a grid of configurations: throughput, latency, memory",
          "bench [train] [RECIPE.yaml] [knob=value,value,... ...]"),
+    VERB(tune, "find the best settings under budgets for memory and latency, and say why",
+         "tune [--goal GOAL] [--p99 TIME] [RECIPE.yaml] [knob=value ...]"),
     VERB(data, "what the model will see of your data: trained tokens, lengths, padding",
          "data FILE ... [knob=value ...]"),
     VERB(report, "one or several training runs as an HTML page: curves, latency, memory",

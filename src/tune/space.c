@@ -28,6 +28,10 @@ enum tune_stage space_stage(int id, const struct tune_request *r) {
         return allows(r, ALLOW_STATE) ? STAGE_SPLIT : STAGE_COUNT;
     if (!(flags & KNOB_TUNABLE))
         return STAGE_COUNT;
+    // knobs_idle sees what device= says, not what auto found.
+    bool of_device = in_group(id, "cuda"), of_cpu = in_group(id, "cpu") || id == KNOB_threads;
+    if (r->on_device ? of_cpu : of_device)
+        return STAGE_COUNT;
     if (in_group(id, "fuse"))
         return STAGE_FUSION;
     if (in_group(id, "data") || !(flags & (KNOB_MEMORY | KNOB_FACTOR)))
@@ -64,7 +68,8 @@ static void whole_numbers(const struct knobs *k, int id, const struct tune_reque
         int64_t all = r->cpus > 0 ? r->cpus : 1;
         for (int64_t n = 1; n < all; n *= 2)
             put_number(out, n, least, most);
-        put_number(out, all, least, most);
+        if (now != 0) // threads=0 is all of them
+            put_number(out, all, least, most);
     } else if (id == KNOB_logits_chunk) { // a chunk of all rows is no chunk
         int64_t rows = k->batch_micro * k->seq;
         put_number(out, 0, least, most);

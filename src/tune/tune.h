@@ -55,6 +55,7 @@ struct tune_request {
     uint64_t time_ns;                    // for the whole search
     unsigned allow;                      // bits 1 << enum tune_allow
     int cpus;                            // this process may use
+    bool on_device;                      // a GPU computes: its knobs have an effect, the CPU's none
     double critical_samples; // sequences per step beyond which data is wasted; 0: not known
 };
 
@@ -63,7 +64,7 @@ struct tune_request {
 struct tune_plan {
     int rc; // 0: can be run; else why not
     char reason[TUNE_TEXT_BYTES];
-    uint64_t need_bytes, have_bytes; // head-room counted in need
+    uint64_t need_bytes, have_bytes; // head-room is taken off what there is
     double step_s;                   // predicted; NaN: not known
 };
 
@@ -86,6 +87,7 @@ typedef enum tune_go tune_judge_fn(void *arg, const double *step_ns, size_t n);
 struct tune_order {
     int64_t warmup, steps; // at most
     double step_s;         // predicted: how long to wait for one before giving up; NaN: not known
+    bool fresh;            // a finalist: what earlier searches measured will not do
     tune_judge_fn *judge;
     void *judge_arg;
 };

@@ -152,6 +152,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     struct tune_order o = {.warmup = s->n > 0 ? 1 : WARM_STEPS,
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,
+                           .fresh = v->long_run,
                            .judge = judge,
                            .judge_arg = &state};
     struct tune_measured m = {.joules = NAN};
