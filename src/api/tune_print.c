@@ -92,8 +92,8 @@ static void print_markdown(const struct tuning *t, FILE *f) {
     table_print_markdown(&table, f);
     table_free(&table);
     fprintf(f,
-            "\n%d more settings were planned and not measured, %d of them refused; memory is what "
-            "a setting needs with head-room; ? = n does not bound it\n",
+            "\n%d more settings were planned and not measured, %d of them refused; ? = too few "
+            "steps to bound it\n",
             planned, refused);
 }
 
