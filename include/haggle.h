@@ -125,6 +125,7 @@ struct haggle_bench {
     int64_t steps;             // measured per round and configuration; 0: 20
     int64_t warmup;            // steps before those, not counted; negative: 2
     enum haggle_format format; // of sink->out
+    const char *store;         // file to record every trial in as it ends; NULL: none
 };
 
 // Measures training steps of each configuration of the grid, each in a process of its own. One that
@@ -137,6 +138,41 @@ HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct ha
 // used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
 HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
                                       const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_trials {
+    const char *store; // the file; NULL: haggle/trials.db in the user's data folder
+    const char
+        *tuning; // "12": its trials; "all": every trial; "none": those of no tuning; NULL: the
+                 // list of tunings (with an outcome: every trial)
+    const char *model, *outcome; // only these; NULL: any
+    enum haggle_format format;   // of sink->out
+};
+
+// Reads the store of trials: tunings, newest first, or trials, oldest first, each with its figures or
+// the reason why it has none. A file that is no store, damaged or newer is refused and left as it is.
+HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_sink *sink,
+                             struct haggle_error *e);
+
+// What haggle tune is asked. Texts are as on the command line; NULL: not given.
+struct haggle_tune {
+    const char *goal;           // "bulk" (most tokens/s) or "interactive" (least time per sample)
+    const char *p50, *p95, *p99; // most that a step may take: "80ms"
+    const char *time;           // for the search: "3m"
+    const char *allow;          // beyond the tunable knobs: "precision,state,batch"
+    const char *energy;         // most joules per token
+    int64_t tokens_per_step;    // 0: the recipe's
+    const char *store;          // file of trials; NULL: the user's; "none": nothing is kept
+    const char *recipe;         // file for the choice; NULL: none
+    enum haggle_format format;  // of sink->out
+};
+
+// Searches the settings of the tunable knobs for the best under the budgets (memory is the knob of that
+// name), by predicting all and measuring what is plausible, in processes of its own. The result is the
+// choice, the frontier, and every setting with its figures or the reason why it has none.
+// HAGGLE_ERR_MEMORY when nothing can be chosen; HAGGLE_ERR_STOPPED keeps what there is, and the next
+// call goes on. As haggle_bench_train it forks: no other threads.
+HAGGLE_API int haggle_tune(const struct haggle_config *c, const struct haggle_tune *t,
+                           const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_data {
     const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path

@@ -24,6 +24,7 @@ build  | pkg-config          | cmd:pkg-config       | finds the libraries below
 build  | libyaml-dev         | pc:yaml-0.1          | recipes
 build  | libxxhash-dev       | pc:libxxhash         | fingerprints
 build  | libutf8proc-dev     | pc:libutf8proc       | tokenizers: categories and normal forms of Unicode
+build  | libsqlite3-dev      | pc:sqlite3           | the store of trials
 test   | libcmocka-dev       | pc:cmocka            | unit tests
 run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | matrix products where the CPU lacks AVX2 (cpu.blas=openblas)
 bench  | libopenblas0-openmp | file:/usr/lib/*/openblas-openmp/libopenblas.so.0 | what PyTorch is fastest with

@@ -14,6 +14,7 @@
 #include "knob/knob.h"
 #include "measure/metrics.h"
 #include "measure/verdict.h"
+#include "predict/predictor.h"
 #include "train/session.h"
 #include "train/trial.h"
 
@@ -111,8 +112,10 @@ void plan_own_bytes(const struct session *s, uint64_t by_class[CLASS_COUNT]);
 // Op events log.trace keeps at most: the newest few thousand steps of a small model, 32 bytes each.
 enum { PLAN_TRACE_EVENTS = 1 << 20 };
 void plan_put_model_json(const struct session *s, struct json_writer *w);
-// Seconds of a training step on a device, by the roofline.
-int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e);
+// A training step: from ops that were timed on this machine where there are such (out->calibrated), else
+// by the roofline of m; seconds 0 when neither is known. p may be NULL: one is opened for the call.
+int plan_predict(const struct session *s, const struct machine *m, struct predictor *p,
+                 struct predicted *out, struct err *e);
 
 // ---------------------------------------------------------------- verdict for train and bench
 

@@ -6,6 +6,7 @@
 #include "api/bench.h"
 
 #include "base/clock.h"
+#include "train/record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -85,8 +86,27 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     sum->cost = t->cost;
     sum->flops = t->flops;
     data_use_add(&sum->data, &t->data);
+    energy_use_add(&sum->energy, &t->energy);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
+}
+
+static void record(struct bench *b, const struct bench_row *row, const struct trial_result *t,
+                   double started_at) {
+    char key[HASH_TEXT_BYTES];
+    if (!b->store || b->unrecorded.code != 0)
+        return;
+    struct record r = {
+        .origin = "bench",
+        .key = record_key(&row->knobs, key, NULL) == 0 ? key : NULL,
+        .outcome = record_outcome(t),
+        .started_at = started_at,
+        .warmup = b->warmup,
+        .predicted_step_s = NAN,
+        .joules_per_token = NAN,
+        .peak_flops_per_s = b->machine.has_rates ? b->machine.rates.vector_flops : 0,
+    };
+    record_trial(b->store, &r, &row->knobs, t, NULL, &b->unrecorded);
 }
 
 static int visit(struct bench *b, size_t i, int round, struct call *c, struct err *e) {
@@ -97,7 +117,10 @@ static int visit(struct bench *b, size_t i, int round, struct call *c, struct er
     snprintf(text, sizeof text, "round %d of %d: %s", round + 1, b->rounds,
              grid_name(b->grid, i, name));
     bool live = log_live(&c->log, text) != 0;
+    double started_at = clock_wall_s();
     int rc = trial_run(&row->knobs, &o, &t, e);
+    if (rc == 0)
+        record(b, row, &t, started_at);
     if (rc == 0 && t.rc != 0)
         bench_refuse(row, t.rc, t.reason);
     else if (rc == 0)
@@ -164,6 +187,7 @@ static void compute(struct bench *b, struct bench_row *row) {
         .model_flops_per_step = t->flops.model,
         .hardware_flops_per_step = t->flops.hardware,
         .peak_flops_per_s = machine_peak(&b->machine, k->precision, &peak_is),
+        .energy = t->energy,
     };
     metrics_compute(&row->metrics, &in);
     row->metrics.memory_predicted_bytes = t->memory_predicted_bytes;
@@ -306,6 +330,12 @@ static int report(struct bench *b, const struct knobs *base, enum haggle_format 
     return err_set(e, b->rows[0].rc, "nothing could be measured: %s", b->rows[0].reason);
 }
 
+// Rates as they are known: measuring them starts threads, and forks come first.
+static int open_store(struct bench *b, const struct knobs *base, const char *path, struct err *e) {
+    TRY(machine_open(&b->machine, base, MACHINE_KNOWN, e));
+    return store_open(&b->store, path, STORE_WRITE, e);
+}
+
 static int bench_train(struct call *c, const struct knobs *base, const struct haggle_bench *o,
                        struct err *e) {
     struct grid grid;
@@ -317,6 +347,8 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
     int rc = grid_read(&grid, o->grid, o->n_grid, e);
     if (rc == 0)
         rc = bench_open(&b, base, e);
+    if (rc == 0 && o->store)
+        rc = open_store(&b, base, o->store, e);
     if (rc == 0) {
         char name[GRID_NAME_BYTES];
         log_put(&c->log, LOG_INFO,
@@ -337,6 +369,12 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
                 *e = late;
         }
     }
+    if (rc == 0 && b.unrecorded.code != 0) {
+        rc = b.unrecorded.code;
+        if (e)
+            *e = b.unrecorded;
+    }
+    store_close(b.store);
     bench_close(&b);
     grid_free(&grid);
     return rc;

@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "api/grid.h"
+#include "store/store.h"
 #include "train/trial.h"
 
 struct bench_round { // one visit to a configuration
@@ -31,6 +32,10 @@ struct bench {
     int rounds;
     bool there_and_back; // every second round runs backwards: a steady drift cancels out
     struct machine machine;
+    // Every trial goes there as it ends, where a store was named. What kept one from being recorded
+    // is said at the end: it is no reason to stop measuring.
+    struct store *store;
+    struct err unrecorded;
 };
 
 // In this order; bench_close in every case. The caller fills all but rows and machine first.

@@ -85,6 +85,13 @@ static void put_spread(const struct bench_row *r, bool raw, char out[CELL_BYTES]
     put_number(out, raw, "%.1f %%", raw ? r->spread : 100 * r->spread);
 }
 
+static void put_joules(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
+    if (isnan(r->metrics.joules_per_token) && !raw)
+        snprintf(out, CELL_BYTES, "no meter");
+    else
+        put_number(out, raw, "%.3g", r->metrics.joules_per_token);
+}
+
 static const struct column columns[] = {
     {"tokens/s", "tokens_per_s", put_speed},
     {NULL, "trained_tokens_per_s", put_trained},
@@ -100,6 +107,7 @@ static const struct column columns[] = {
     {NULL, "mfu", put_mfu},
     {NULL, "hfu", put_hfu},
     {"spread", "spread", put_spread},
+    {"J/token", "joules_per_token", put_joules},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 

@@ -5,9 +5,11 @@
 
 #include "backend/plugin.h"
 #include "base/text.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,8 +96,62 @@ static bool python_has(const char *module) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// ---------------------------------------------------------------- meters of energy
+
+// What a run on the CPU and one on the GPU would be measured with.
+struct meters {
+    struct energy_use cpu, gpu;
+    const char *fix; // of the CPU's
+    bool has_gpu;
+};
+
+static void examine_meters(struct meters *out, const struct plugin_report *cuda) {
+    struct energy_meter m;
+    *out = (struct meters){.has_gpu = cuda->usable};
+    energy_open(&m, &(struct energy_options){0});
+    energy_use_of(&out->cpu, &m, NAN);
+    out->fix = m.fix;
+    energy_close(&m);
+    if (!cuda->usable)
+        return;
+    energy_open(&m, &(struct energy_options){.device = true});
+    energy_use_of(&out->gpu, &m, NAN);
+    energy_close(&m);
+}
+
+static void print_meter(FILE *f, const char *what, const struct energy_use *u) {
+    fprintf(f, "  %-9s %s%s%s\n", what, u->meter[0] ? u->meter : "no meter",
+            u->why[0] ? (u->meter[0] ? "; " : ": ") : "", u->why);
+}
+
+static void print_meters(FILE *f, const struct meters *m) {
+    fprintf(f, "energy per token, measured with:\n");
+    print_meter(f, "cpu", &m->cpu);
+    if (m->has_gpu)
+        print_meter(f, "cuda", &m->gpu);
+}
+
+static void put_meter(struct json_writer *w, const char *device, const struct energy_use *u) {
+    json_put_object_begin(w);
+    json_member_string(w, "device", device);
+    json_member_string(w, "meter", u->meter[0] ? u->meter : NULL);
+    json_member_string(w, "why", u->why[0] ? u->why : NULL);
+    json_put_object_end(w);
+}
+
+static void put_meters(struct json_writer *w, const struct meters *m) {
+    json_put_key(w, "energy_meters");
+    json_put_array_begin(w);
+    put_meter(w, "cpu", &m->cpu);
+    if (m->has_gpu)
+        put_meter(w, "cuda", &m->gpu);
+    json_put_array_end(w);
+}
+
+// ---------------------------------------------------------------- the list of gaps
+
 static void find_gaps(struct gaps *g, const struct machine *m, const struct candidate *c,
-                      const struct plugin_report *cuda) {
+                      const struct plugin_report *cuda, const struct meters *meters) {
     bool library = false;
     for (int i = 0; i < N_CANDIDATES; i++)
         library = library || (c[i].found && c[i].package);
@@ -113,14 +169,61 @@ static void find_gaps(struct gaps *g, const struct machine *m, const struct cand
                 "make cuda (with nvcc installed)", NULL);
     else if (!cuda->usable)
         add_gap(g, "no GPU", "training on one (device=cuda)", "", NULL);
-    if (access("/sys/class/powercap/intel-rapl:0/energy_uj", F_OK) != 0)
-        add_gap(g, "no RAPL", "energy per token; it is reported as unknown", "", NULL);
-    else if (access("/sys/class/powercap/intel-rapl:0/energy_uj", R_OK) != 0)
-        add_gap(g, "RAPL may not be read", "energy per token; it is reported as unknown",
-                "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj", NULL);
+    if (!meters->cpu.meter[0])
+        add_gap(g, meters->fix ? "RAPL may not be read" : "no RAPL that can be read",
+                "energy per token; it is reported as unknown", meters->fix ? meters->fix : "",
+                NULL);
     if (!python_has("torch"))
         add_gap(g, "no python3-torch", "only the comparison with PyTorch (make bench-train)",
                 "sudo apt install python3-torch", "python3-torch");
+}
+
+// ---------------------------------------------------------------- times of ops
+
+// What predictions rest on; for the device, threads and kernels that these knobs would train with.
+struct timed_ops {
+    struct predictor_known known;
+    bool now;                    // timed by this call
+    char reason[ERR_TEXT_BYTES]; // why they could not be; ""
+};
+
+// fresh: times the ops of the knobs' own model, for micro-batches up to batch.micro.
+static int examine_ops(struct timed_ops *out, const struct knobs *k, bool fresh, struct err *e) {
+    struct predictor *p;
+    struct err why = {0};
+    memset(out, 0, sizeof *out);
+    int rc = predictor_open(&p, NULL, e);
+    if (rc == 0 && fresh) {
+        out->now = predictor_calibrate_span(p, k, 1, k->batch_micro, NULL, &why) == 0 &&
+                   predictor_store(p, &why) == 0;
+        snprintf(out->reason, sizeof out->reason, "%s", why.text);
+    }
+    if (rc == 0)
+        rc = predictor_known(p, k, &out->known, e);
+    predictor_close(p);
+    return rc;
+}
+
+static void print_ops(FILE *f, const struct timed_ops *o) {
+    fprintf(f, "times of ops, for predictions (show, tune):\n  ");
+    if (o->known.signatures == 0 && !o->reason[0])
+        fprintf(f, "none yet, a roofline stands in: --fresh times those of this model\n");
+    else if (o->reason[0])
+        fprintf(f, "could not be taken: %s\n", o->reason);
+    else
+        fprintf(f, "%d ops timed%s, corrected by %lld trial%s  %s\n", o->known.signatures,
+                o->now ? " (this model's now)" : "", (long long)o->known.steps,
+                o->known.steps == 1 ? "" : "s", o->known.path);
+}
+
+static void put_ops(struct json_writer *w, const struct timed_ops *o) {
+    json_put_key(w, "ops");
+    json_put_object_begin(w);
+    json_member_i64(w, "timed", o->known.signatures);
+    json_member_i64(w, "trials", o->known.steps);
+    json_member_string(w, "path", o->known.path);
+    json_member_string(w, "reason", o->reason);
+    json_put_object_end(w);
 }
 
 // ---------------------------------------------------------------- output
@@ -153,9 +256,18 @@ static void print_origin(FILE *f, const struct machine *m, const struct knobs *k
             MACHINE_MATMUL_SIZE);
 }
 
+static void print_store(FILE *f) {
+    char path[STORE_PATH_BYTES];
+    struct err e = {0};
+    bool has = store_default_path(path, &e) == 0;
+    fprintf(f, "store of trials (haggle trials): %s, SQLite %s\n", has ? path : e.text,
+            store_sqlite_version());
+}
+
 static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
                       const struct candidate *c, const struct machine_blas *narrow,
-                      const struct plugin_report *cuda, const struct gaps *g) {
+                      const struct timed_ops *ops, const struct plugin_report *cuda,
+                      const struct meters *meters, const struct gaps *g) {
     char packages[512] = "";
     size_t at = 0;
     hw_print(f, &m->hw, &m->rates);
@@ -171,6 +283,9 @@ static void print_all(FILE *f, const struct machine *m, const struct knobs *k,
         fprintf(f, "  %-9s %7.1f GFLOP/s  %s products: %s\n", dtype_text(narrow_types[i]),
                 1e-9 * narrow[i].flops_per_s, dtype_text(narrow_types[i]), narrow[i].name);
     print_plugin(f, cuda);
+    print_meters(f, meters);
+    print_ops(f, ops);
+    print_store(f);
     fprintf(f, "missing:%s\n", g->n ? "" : " nothing");
     for (int i = 0; i < g->n; i++) {
         const struct gap *gap = &g->list[i];
@@ -197,7 +312,8 @@ static void put_narrow(struct json_writer *w, const struct machine_blas *narrow)
 
 static void put_all(struct call *call, const struct knobs *k, const struct machine *m,
                     const struct candidate *c, const struct machine_blas *narrow,
-                    const struct plugin_report *cuda, const struct gaps *g) {
+                    const struct timed_ops *ops, const struct plugin_report *cuda,
+                    const struct meters *meters, const struct gaps *g) {
     struct json_writer *w = &call->json;
     call_json_begin(call, "doctor", k);
     machine_put_json(m, w);
@@ -221,6 +337,7 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
     }
     json_put_array_end(w);
     put_narrow(w, narrow);
+    put_ops(w, ops);
     json_put_key(w, "plugins");
     json_put_array_begin(w);
     json_put_object_begin(w);
@@ -236,6 +353,13 @@ static void put_all(struct call *call, const struct knobs *k, const struct machi
     }
     json_put_object_end(w);
     json_put_array_end(w);
+    put_meters(w, meters);
+    char path[STORE_PATH_BYTES];
+    json_put_key(w, "store");
+    json_put_object_begin(w);
+    json_member_string(w, "path", store_default_path(path, NULL) == 0 ? path : NULL);
+    json_member_string(w, "sqlite", store_sqlite_version());
+    json_put_object_end(w);
     json_put_key(w, "missing");
     json_put_array_begin(w);
     for (int i = 0; i < g->n; i++) {
@@ -253,7 +377,9 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     struct machine m;
     struct gaps gaps = {0};
     struct plugin_report cuda;
+    struct meters meters;
     struct machine_blas narrow[N_NARROW];
+    struct timed_ops ops;
     struct knobs cpu = *k; // what is measured here is the CPU, whatever computes
     cpu.device = DEVICE_CPU;
     struct candidate *list = malloc(sizeof candidates);
@@ -264,15 +390,18 @@ static int doctor(struct call *c, const struct knobs *k, bool fresh, struct err 
     int rc = machine_open(&m, &cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e);
     if (rc == 0)
         rc = examine_narrow(narrow, &cpu, e);
+    if (rc == 0)
+        rc = examine_ops(&ops, k, fresh, e);
     if (rc == 0) {
         for (int i = 0; i < N_CANDIDATES; i++)
             examine(&list[i], &cpu);
         plugin_examine("cuda", &cuda);
-        find_gaps(&gaps, &m, list, &cuda);
+        examine_meters(&meters, &cuda);
+        find_gaps(&gaps, &m, list, &cuda, &meters);
         if (c->out)
-            print_all(c->out, &m, &cpu, list, narrow, &cuda, &gaps);
+            print_all(c->out, &m, &cpu, list, narrow, &ops, &cuda, &meters, &gaps);
         if (c->wants_json)
-            put_all(c, k, &m, list, narrow, &cuda, &gaps);
+            put_all(c, k, &m, list, narrow, &ops, &cuda, &meters, &gaps);
     }
     free(list);
     return rc;

@@ -136,13 +136,31 @@ void plan_put_model_json(const struct session *s, struct json_writer *w) {
 
 // ---------------------------------------------------------------- figures
 
-int plan_predict(const struct session *s, const struct machine *m, double *seconds, struct err *e) {
+static int predict_roofline(const struct session *s, const struct machine *m, struct predicted *out,
+                            struct err *e) {
     struct prediction p = {0};
     struct hw_link none = {.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6}; // one rank
+    memset(out, 0, sizeof *out);
+    if (!(m->device.matmul_flops > 0))
+        return 0;
     TRY(predict_programs(&s->programs[SESSION_TRAIN], 1, &m->device, &none, &p, e));
-    *seconds = p.seconds;
+    out->seconds = p.seconds;
+    for (int c = 0; c < CAT_COUNT; c++)
+        out->part_s[time_part_of((enum op_category)c)] += p.ranks[0].category_s[c];
+    out->share[COST_ROOFLINE] = 1;
     prediction_free(&p);
     return 0;
+}
+
+int plan_predict(const struct session *s, const struct machine *m, struct predictor *p,
+                 struct predicted *out, struct err *e) {
+    struct predictor *own = NULL;
+    int rc = p ? 0 : predictor_open(&own, NULL, e);
+    if (rc == 0)
+        rc = predictor_step(p ? p : own, s, out, e);
+    predictor_close(own);
+    TRY(rc);
+    return out->calibrated ? 0 : predict_roofline(s, m, out, e);
 }
 
 static double share(double part, double of) {

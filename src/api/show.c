@@ -7,6 +7,7 @@
 #include "train/trainer.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 // One rank alone: nothing crosses a link, but the predictor wants one.
@@ -14,27 +15,43 @@ static struct hw_link no_link(void) {
     return (struct hw_link){.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6};
 }
 
-static int print_prediction(const struct session *s, const struct machine *m, FILE *f,
-                            struct err *e) {
-    struct prediction p = {0};
-    struct hw_link none = no_link();
+// What is known of times: from ops that were timed here, or by the roofline.
+struct outlook {
+    const struct machine *machine;
+    struct predictor *predictor;
+    struct predicted step;
+};
+
+static void print_prediction(const struct session *s, const struct outlook *o, FILE *f) {
     const struct program *train = s->programs[SESSION_TRAIN];
-    TRY(predict_programs(&s->programs[SESSION_TRAIN], 1, &m->device, &none, &p, e));
+    const struct hw_device *d = &o->machine->device;
+    const struct predicted *p = &o->step;
     char step[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES];
     double tokens = (double)(train->batch * train->seq) * train->micro_batches;
-    fprintf(f,
-            "predicted step %s, %s tokens/s (roofline of this machine: %.0f GFLOP/s, %.0f GB/s, "
-            "%.1f us per op)\n ",
-            text_duration(step, p.seconds), text_count(speed, tokens / p.seconds),
-            1e-9 * m->device.matmul_flops, 1e-9 * m->device.memory_bytes_per_s,
-            1e6 * m->device.op_overhead_s);
-    for (int c = 0; c < CAT_COUNT; c++)
-        if (p.ranks[0].category_s[c] > 0)
-            fprintf(f, " %s %.0f %%", op_category_name((enum op_category)c),
-                    100 * p.ranks[0].category_s[c] / p.seconds);
+    fprintf(f, "predicted step %s, %s tokens/s ", text_duration(step, p->seconds),
+            text_count(speed, tokens / p->seconds));
+    if (p->calibrated)
+        fprintf(f,
+                "(calibrated: %.0f %% of it from ops timed on this machine, %.0f %% from similar "
+                "ones; within about %.0f %%)\n ",
+                100 * p->share[COST_MEASURED], 100 * (1 - p->share[COST_MEASURED]),
+                100 * p->spread);
+    else
+        fprintf(f, "(roofline of this machine: %.0f GFLOP/s, %.0f GB/s, %.1f us per op)\n ",
+                1e-9 * d->matmul_flops, 1e-9 * d->memory_bytes_per_s, 1e6 * d->op_overhead_s);
+    for (int i = 0; i < TIME_COUNT; i++)
+        if (p->part_s[i] > 0)
+            fprintf(f, " %s %.0f %%",
+                    i == TIME_DATA_WAIT ? "data" : time_part_name((enum time_part)i),
+                    100 * p->part_s[i] / p->seconds);
     fprintf(f, "\n");
-    prediction_free(&p);
-    return 0;
+}
+
+static double op_seconds(const struct session *s, const struct outlook *o, const struct program *p,
+                         const struct op *op) {
+    struct hw_link none = no_link();
+    return o->step.calibrated ? predictor_op(o->predictor, s, p, op)
+                              : predict_op(p, op, &o->machine->device, &none);
 }
 
 // ---------------------------------------------------------------- a program, summed up by kind
@@ -56,14 +73,14 @@ static void print_kind(FILE *f, const char *indent, const char *name, const stru
 }
 
 // Adds up a segment by kind of op; returns the sum of all.
-static struct kind_sum sum_segment(const struct program *p, const struct segment *s,
-                                   const struct machine *m, struct kind_sum kinds[OP_COUNT]) {
-    struct hw_link none = no_link();
+static struct kind_sum sum_segment(const struct session *session, const struct program *p,
+                                   const struct segment *s, const struct outlook *o,
+                                   struct kind_sum kinds[OP_COUNT]) {
     struct kind_sum all = {0};
     memset(kinds, 0, OP_COUNT * sizeof *kinds);
     for (int i = 0; i < s->n_ops; i++) {
         struct op_cost c = op_cost_of(p, &s->ops[i]);
-        double seconds = predict_op(p, &s->ops[i], &m->device, &none);
+        double seconds = op_seconds(session, o, p, &s->ops[i]);
         struct kind_sum *to[2] = {&kinds[s->ops[i].kind], &all};
         for (int t = 0; t < 2; t++) {
             to[t]->n++;
@@ -76,7 +93,8 @@ static struct kind_sum sum_segment(const struct program *p, const struct segment
     return all;
 }
 
-static void print_brief(const struct program *p, const struct machine *m, bool by_kind, FILE *f) {
+static void print_brief(const struct session *s, const struct program *p, const struct outlook *o,
+                        bool by_kind, FILE *f) {
     fprintf(f, "program %s: %" PRId64 " x %" PRId64 " tokens x %d micro-batch%s\n", p->name,
             p->batch, p->seq, p->micro_batches, p->micro_batches > 1 ? "es" : "");
     fprintf(f, "  %-20s %5s %10s %12s %10s\n", "", "ops", "FLOP", "bytes moved", "predicted");
@@ -91,7 +109,7 @@ static void print_brief(const struct program *p, const struct machine *m, bool b
         if (seen || p->segments[segment].n_ops == 0)
             continue;
         struct kind_sum kinds[OP_COUNT];
-        struct kind_sum all = sum_segment(p, &p->segments[segment], m, kinds);
+        struct kind_sum all = sum_segment(s, p, &p->segments[segment], o, kinds);
         char name[64];
         snprintf(name, sizeof name, "%d x %s", runs, p->segments[segment].name);
         print_kind(f, "  ", name, &all);
@@ -103,7 +121,7 @@ static void print_brief(const struct program *p, const struct machine *m, bool b
 
 // ---------------------------------------------------------------- the whole plan
 
-static int print_plan(const struct session *s, const struct machine *m, FILE *f,
+static int print_plan(const struct session *s, const struct outlook *look, FILE *f,
                       uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
     const struct knobs *k = &s->knobs;
     struct print_options o = {.full = detail == HAGGLE_FULL, .tensors = detail == HAGGLE_FULL};
@@ -118,7 +136,7 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
         if (s->programs[i]) {
             fprintf(f, "\n");
             if (detail == HAGGLE_BRIEF)
-                print_brief(s->programs[i], m, i == SESSION_TRAIN, f);
+                print_brief(s, s->programs[i], look, i == SESSION_TRAIN, f);
             else
                 TRY(program_print(s->programs[i], f, &o, e));
         }
@@ -126,11 +144,12 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
     fprintf(f, "\n");
     plan_print_memory(f, s, trace_bytes, true);
     fprintf(f, "\n");
-    return print_prediction(s, m, f, e);
+    print_prediction(s, look, f);
+    return 0;
 }
 
-static void put_plan(struct call *c, const struct session *s, const struct machine *m,
-                     uint64_t trace_bytes, double seconds) {
+static void put_plan(struct call *c, const struct session *s, const struct outlook *look,
+                     uint64_t trace_bytes) {
     struct json_writer *w = &c->json;
     const struct knobs *k = &s->knobs;
     double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
@@ -138,7 +157,7 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     plan_own_bytes(s, own);
     call_json_begin(c, "show", k);
     plan_put_model_json(s, w);
-    machine_put_json(m, w);
+    machine_put_json(look->machine, w);
     json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
     json_member_double(w, "step_flops", session_step_flops(s).model);
     json_put_key(w, "layout");
@@ -156,8 +175,10 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_member_i64(w, "process_bytes", (int64_t)s->process_bytes);
     json_put_key(w, "predicted");
     json_put_object_begin(w);
-    json_member_double(w, "step_ms", 1e3 * seconds);
-    json_member_double(w, "tokens_per_s", tokens / seconds);
+    json_member_double(w, "step_ms", 1e3 * look->step.seconds);
+    json_member_double(w, "tokens_per_s", tokens / look->step.seconds);
+    json_member_bool(w, "calibrated", look->step.calibrated);
+    json_member_double(w, "spread", look->step.calibrated ? look->step.spread : NAN);
     json_put_object_end(w);
     json_put_key(w, "programs");
     json_put_array_begin(w);
@@ -188,7 +209,7 @@ static uint64_t count_loader(struct call *c, struct session *s) {
 static int show(struct call *c, const struct knobs *k, enum haggle_detail detail, struct err *e) {
     struct session s;
     struct machine m;
-    double seconds = 0;
+    struct outlook look = {.machine = &m};
     uint64_t trace_bytes = 0;
     int rc = plan_session(&s, k, e);
     if (rc == 0) {
@@ -196,11 +217,14 @@ static int show(struct call *c, const struct knobs *k, enum haggle_detail detail
         rc = machine_open(&m, k, MACHINE_MEASURE, e);
     }
     if (rc == 0)
-        rc = plan_predict(&s, &m, &seconds, e);
+        rc = predictor_open(&look.predictor, NULL, e);
+    if (rc == 0)
+        rc = plan_predict(&s, &m, look.predictor, &look.step, e);
     if (rc == 0 && c->out)
-        rc = print_plan(&s, &m, c->out, trace_bytes, detail, e);
+        rc = print_plan(&s, &look, c->out, trace_bytes, detail, e);
     if (rc == 0 && c->wants_json)
-        put_plan(c, &s, &m, trace_bytes, seconds);
+        put_plan(c, &s, &look, trace_bytes);
+    predictor_close(look.predictor);
     session_close(&s);
     return rc;
 }

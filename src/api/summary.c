@@ -126,6 +126,17 @@ static void print_memory(const struct summary *s, FILE *f) {
     fprintf(f, "\n");
 }
 
+static void print_energy(const struct summary *s, FILE *f) {
+    char text[METRICS_ENERGY_BYTES];
+    fprintf(f, "energy    %s\n", metrics_energy_text(text, &s->result.metrics));
+}
+
+static void print_noise(const struct summary *s, FILE *f) {
+    char text[NOISE_TEXT_BYTES];
+    if (s->result.noise.n > 0)
+        fprintf(f, "noise     gradient noise scale %s\n", noise_text(text, &s->result.noise));
+}
+
 void summary_print(const struct summary *s, FILE *f) {
     const struct train_result *r = &s->result;
     print_loss(s, f);
@@ -134,6 +145,8 @@ void summary_print(const struct summary *s, FILE *f) {
         print_split(s, f);
         print_data(s, f);
         print_memory(s, f);
+        print_energy(s, f);
+        print_noise(s, f);
     }
     if (r->checkpoint[0])
         fprintf(f, "saved     %s\n", r->checkpoint);
@@ -201,11 +214,23 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_put_object_end(w);
 }
 
+static void put_noise(const struct summary *s, struct json_writer *w) {
+    json_put_key(w, "noise_scale");
+    if (s->result.noise.n == 0) {
+        json_put_null(w);
+        return;
+    }
+    json_put_object_begin(w);
+    noise_put_members(&s->result.noise, w);
+    json_put_object_end(w);
+}
+
 void summary_put_json(const struct summary *s, struct json_writer *w) {
     machine_put_json(&s->machine, w);
     put_run(s, w);
     put_validation(s, w);
     metrics_put_members(&s->result.metrics, w);
+    put_noise(s, w);
     json_put_key(w, "verdict");
     json_put_object_begin(w);
     json_member_string(w, "text", s->verdict.text);

@@ -12,7 +12,8 @@ struct summary {
     struct machine machine;
     struct verdict verdict;
     struct sample sample;    // length 0: none
-    double predicted_step_s; // by the roofline; 0: not known
+    double predicted_step_s; // 0: not known
+    bool calibrated;         // from ops timed here; else by the roofline
     struct step_flops step_flops;
     struct step_cost cost;
     double validation_first; // of this process; NaN: none

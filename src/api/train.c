@@ -60,8 +60,9 @@ static void print_plan(const struct train_call *t, FILE *f) {
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
             text_count(flops, session_step_flops(s).model), k->steps);
     if (t->summary.predicted_step_s > 0)
-        fprintf(f, "predict  %s per step by the roofline of this machine\n",
-                text_duration(step, t->summary.predicted_step_s));
+        fprintf(f, "predict  %s per step %s\n", text_duration(step, t->summary.predicted_step_s),
+                t->summary.calibrated ? "by ops timed on this machine"
+                                      : "by the roofline of this machine");
     fprintf(f, "run      %s, %d thread%s", k->run_dir, machine_threads(k),
             machine_threads(k) == 1 ? "" : "s");
     if (k->save_every > 0 || k->save_last)
@@ -95,6 +96,14 @@ static int check_trace(const struct knobs *k, struct err *e) {
     return 0;
 }
 
+static int predict_step(struct train_call *t, const struct machine *m, struct err *e) {
+    struct predicted p;
+    TRY(plan_predict(&t->session, m, NULL, &p, e));
+    t->summary.predicted_step_s = p.seconds;
+    t->summary.calibrated = p.calibrated;
+    return 0;
+}
+
 static int prepare(struct train_call *t, struct err *e) {
     struct knobs *k = &t->knobs;
     struct machine machine;
@@ -111,8 +120,7 @@ static int prepare(struct train_call *t, struct err *e) {
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
-    if (machine.has_rates)
-        TRY(plan_predict(&t->session, &machine, &t->summary.predicted_step_s, e));
+    TRY(predict_step(t, &machine, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
@@ -173,7 +181,7 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
         m->hfu = s->step_flops.hardware * per_flop;
     }
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
-        TRY(plan_predict(&t->session, &s->machine, &s->predicted_step_s, e));
+        TRY(predict_step(t, &s->machine, e));
     api_verdict(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
     return 0;
 }

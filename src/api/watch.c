@@ -157,6 +157,8 @@ static int put_board(struct tensorboard *b, const struct train_step *s, struct e
     TRY(tensorboard_put(b, "train/loss", s->step, s->loss, e));
     TRY(tensorboard_put(b, "train/lr", s->step, s->lr, e));
     TRY(tensorboard_put(b, "train/grad_norm", s->step, s->grad_norm, e));
+    if (s->noise != NULL && isfinite(s->noise->tokens))
+        TRY(tensorboard_put(b, "train/noise_scale_tokens", s->step, s->noise->tokens, e));
     TRY(tensorboard_put(b, "perf/tokens_per_s", s->step, s->tokens_per_s, e));
     TRY(tensorboard_put(b, "perf/step_ms", s->step, 1e-6 * (double)s->step_ns, e));
     return tensorboard_put(b, "perf/data_wait_ms", s->step, 1e-6 * (double)s->data_wait_ns, e);
@@ -224,6 +226,9 @@ static int put_step(struct jsonl *jsonl, const struct train_step *s, struct err 
         .data_wait_ms = 1e-6 * (double)s->data_wait_ns,
         .time = clock_wall_s(),
         .validation_loss = NAN,
+        .has_noise = s->noise != NULL,
+        .noise_tokens = s->noise ? s->noise->tokens : NAN,
+        .noise_sequences = s->noise ? s->noise->sequences : NAN,
     };
     return jsonl_put(jsonl, &r, e);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = PLUGIN_PATH_BYTES };
 
 static const char *op_name(enum op_kind kind) {
     return op_info(kind)->name;
@@ -45,7 +45,7 @@ static bool readable(char out[PATH_BYTES], const char *folder, const char *below
 }
 
 // The first place that has the file; else its bare name, for the system's own search.
-static void find(const char *name, char out[PATH_BYTES]) {
+void plugin_find(const char *name, char out[PATH_BYTES]) {
     char file[128], folder[PATH_BYTES];
     const char *chosen = getenv("HAGGLE_PLUGINS");
     snprintf(file, sizeof file, "libhaggle_%s.so", name);
@@ -99,7 +99,7 @@ int plugin_open(const char *name, const struct plugin_options *o, struct backend
                 struct err *e) {
     char path[PATH_BYTES];
     *out = NULL;
-    find(name, path);
+    plugin_find(name, path);
     return open_at(name, path, o, out, e);
 }
 
@@ -108,7 +108,7 @@ void plugin_examine(const char *name, struct plugin_report *out) {
     struct backend *b;
     const struct plugin_options o = {0};
     *out = (struct plugin_report){0};
-    find(name, out->path);
+    plugin_find(name, out->path);
     int rc = open_at(name, out->path, &o, &b, &e);
     if (rc == 0) {
         out->usable = true;

@@ -13,7 +13,12 @@
 #include <stdint.h>
 
 // Raised whenever a struct or the meaning of a member changes that a plug-in can see.
-enum { PLUGIN_ABI = 2, PLUGIN_MAX_DEVICES = 16, PLUGIN_TEXT_BYTES = 256 };
+enum {
+    PLUGIN_ABI = 2,
+    PLUGIN_MAX_DEVICES = 16,
+    PLUGIN_TEXT_BYTES = 256,
+    PLUGIN_PATH_BYTES = 1024,
+};
 #define PLUGIN_SYMBOL "haggle_backend_open"
 
 struct plugin_host {
@@ -44,6 +49,9 @@ typedef int plugin_open_fn(uint32_t abi, const struct plugin_host *host,
 int plugin_open(const char *name, const struct plugin_options *o, struct backend **out,
                 struct err *e);
 
+// The file that plugin_open would try first, which may not be there; opens nothing.
+void plugin_find(const char *name, char out[PLUGIN_PATH_BYTES]);
+
 // Whether this machine looks as if it had a device for the plug-in: device files only, nothing is
 // loaded. What is chosen automatically must not cost machines without a device the loading of a
 // library.
@@ -51,7 +59,7 @@ bool plugin_device_present(const char *name);
 
 // For `haggle doctor`: where the plug-in is, what it says of its device, or why it cannot be used.
 struct plugin_report {
-    char path[1024]; // "": not found
+    char path[PLUGIN_PATH_BYTES]; // "": not found
     char device[PLUGIN_TEXT_BYTES];
     uint64_t free_bytes, total_bytes;
     bool usable;

@@ -83,7 +83,9 @@ struct verb {
 
 int cmd_train(struct cli *c);
 int cmd_bench(struct cli *c);
+int cmd_tune(struct cli *c);
 int cmd_data(struct cli *c);
+int cmd_trials(struct cli *c);
 int cmd_show(struct cli *c);
 int cmd_report(struct cli *c);
 int cmd_verify(struct cli *c);
@@ -95,12 +97,12 @@ int cmd_doctor(struct cli *c);
 int cmd_docs(struct cli *c);
 int cmd_help(struct cli *c);
 int cmd_version(struct cli *c);
-extern const struct flag train_flags[], bench_flags[], data_flags[], report_flags[], show_flags[],
-    verify_flags[], generate_flags[], export_flags[], tokenize_flags[], knobs_flags[],
-    doctor_flags[], docs_flags[], help_flags[], version_flags[];
-extern const char train_help[], bench_help[], data_help[], report_help[], show_help[],
-    verify_help[], generate_help[], export_help[], tokenize_help[], knobs_help[], doctor_help[],
-    docs_help[], help_help[], version_help[];
+extern const struct flag train_flags[], bench_flags[], tune_flags[], data_flags[], report_flags[],
+    trials_flags[], show_flags[], verify_flags[], generate_flags[], export_flags[],
+    tokenize_flags[], knobs_flags[], doctor_flags[], docs_flags[], help_flags[], version_flags[];
+extern const char train_help[], bench_help[], tune_help[], data_help[], report_help[],
+    trials_help[], show_help[], verify_help[], generate_help[], export_help[], tokenize_help[],
+    knobs_help[], doctor_help[], docs_help[], help_help[], version_help[];
 
 // main.c: all verbs; name NULL ends them.
 const struct verb *verb_list(void);
@@ -120,6 +122,8 @@ int cli_fail(struct cli *c, const struct haggle_error *e);
 int cli_status(int code);
 int cli_usage(struct haggle_error *e, const char *format, ...)
     __attribute__((format(printf, 2, 3))); // fills *e, returns HAGGLE_ERR_USAGE
+// --output of a verb that has it; Markdown when it is not given.
+int cli_format(const struct args *a, enum haggle_format *out, struct haggle_error *e);
 // A config from the recipe (the first word, when there is one) and all knob=value over it.
 int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e);
 

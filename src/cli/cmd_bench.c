@@ -11,6 +11,7 @@ const struct flag bench_flags[] = {
     {"steps", 'n', "N", "steps measured per round (20; tradeoffs: 10)"},
     {"warmup", 'w', "N", "steps before those, not counted (2)"},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
+    {"store", 's', "FILE", "record every trial there as it ends (haggle trials reads it)"},
     {0},
 };
 
@@ -32,19 +33,6 @@ const char bench_help[] =
     "  haggle bench tradeoffs recipes/demo.yaml batch.accum=2\n"
     "  haggle bench train recipes/demo.yaml batch.micro=1-16*2 seq=64,256 --repeat 5 -o csv\n"
     "  haggle bench train model=tiny threads=1-4+1 --json bench.json\n";
-
-static int read_format(const char *text, enum haggle_format *out, struct haggle_error *e) {
-    static const char *const names[] = {"md", "csv", "json", "jsonl"};
-    *out = HAGGLE_MARKDOWN;
-    if (!text)
-        return 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *out = (enum haggle_format)i;
-            return 0;
-        }
-    return cli_usage(e, "--output=%s is not accepted; accepted: md, csv, json, jsonl", text);
-}
 
 enum subject { TRAIN, TRADEOFFS };
 
@@ -132,7 +120,7 @@ static int measure_tradeoffs(struct cli *c, struct haggle_bench *b, struct haggl
 
 int cmd_bench(struct cli *c) {
     struct haggle_error e = {0};
-    struct haggle_bench b = {0};
+    struct haggle_bench b = {.store = args_get(&c->args, "store")};
     enum subject subject;
     int64_t rounds = 0;
     int rc = take_subject(&c->args, &subject, &e);
@@ -145,7 +133,7 @@ int cmd_bench(struct cli *c) {
     if (rc == 0)
         rc = args_number(&c->args, "warmup", 0, 100000, -1, &b.warmup, &e);
     if (rc == 0)
-        rc = read_format(args_get(&c->args, "output"), &b.format, &e);
+        rc = cli_format(&c->args, &b.format, &e);
     if (rc == 0) {
         b.rounds = (int)rounds;
         rc = subject == TRAIN ? measure(c, &b, &e) : measure_tradeoffs(c, &b, &e);

@@ -82,6 +82,20 @@ int cli_fail(struct cli *c, const struct haggle_error *e) {
     return cli_status(e->code);
 }
 
+int cli_format(const struct args *a, enum haggle_format *out, struct haggle_error *e) {
+    static const char *const names[] = {"md", "csv", "json", "jsonl"};
+    const char *text = args_get(a, "output");
+    *out = HAGGLE_MARKDOWN;
+    if (!text)
+        return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *out = (enum haggle_format)i;
+            return 0;
+        }
+    return cli_usage(e, "--output=%s is not accepted; accepted: md, csv, json, jsonl", text);
+}
+
 int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e) {
     int rc = haggle_config_new(out, e);
     if (rc == 0 && c->args.n_words > 0)

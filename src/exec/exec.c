@@ -96,6 +96,9 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     int rc = x->programs ? 0 : err_set(e, ERR_MEMORY, "out of memory while opening the executor");
     if (rc == 0 && o->checking) {
         rc = checking_open(x, o, e);
+    } else if (rc == 0 && o->arena) {
+        x->arena = o->arena;
+        x->lent = true;
     } else if (rc == 0) {
         void *arena;
         rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &arena, e);
@@ -127,7 +130,7 @@ void exec_close(struct executor *x) {
     free(x->programs);
     if (x->checking)
         checking_close(x);
-    else if (x->arena)
+    else if (x->arena && !x->lent)
         x->backend->arena_give(x->backend, x->arena);
     free(x);
 }
@@ -153,12 +156,8 @@ int host_load(struct executor *x, const struct op_call *call, int micro, exec_fe
     return 0;
 }
 
-int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
-             struct trace *trace, struct err *e) {
-    if (x->backend->prepare)
-        return device_run(x, program, feed, feed_arg, trace, e);
-    if (x->checking)
-        return checking_run(x, program, feed, feed_arg, trace, e);
+static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
+                    exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
     const struct bound_program *b = &x->programs[program];
     uint64_t start = trace ? clock_ns() : 0;
     for (int i = 0; i < b->p->n_order; i++) {
@@ -166,6 +165,8 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
         for (int k = 0; k < seg->n_calls; k++) {
             const struct op_call *call = &seg->calls[k];
+            if (keep && !keep(keep_arg, call->op))
+                continue;
             int rc = call->op->kind == OP_LOAD
                          ? host_load(x, call, entry->micro, feed, feed_arg, e)
                          : x->backend->run[call->op->kind](x->backend, call, e);
@@ -181,6 +182,22 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
         }
     }
     return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+}
+
+int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
+             struct trace *trace, struct err *e) {
+    if (x->backend->prepare)
+        return device_run(x, program, feed, feed_arg, trace, e);
+    if (x->checking)
+        return checking_run(x, program, feed, feed_arg, trace, e);
+    return host_run(x, program, NULL, NULL, feed, feed_arg, trace, e);
+}
+
+int exec_run_kept(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
+                  exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
+    if (x->backend->prepare || x->checking)
+        return err_set(e, ERR_UNSUPPORTED, "a device or a checking executor runs whole turns only");
+    return host_run(x, program, keep, keep_arg, feed, feed_arg, trace, e);
 }
 
 uint64_t exec_busy_ns(const struct executor *x) {

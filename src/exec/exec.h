@@ -23,6 +23,9 @@ struct exec_options {
     int n_programs;
     const struct layout *layout;
     struct backend *backend; // outlives the executor
+    // The caller's memory for it, of the backend and layout->arena_bytes or more; what persists in it is
+    // as the caller wants it. NULL: the executor takes an arena of its own. Not with `checking`.
+    void *arena;
     // Capture each (segment, slot) as a graph the first time it runs and replay it from then on,
     // where the backend can. All that changes from turn to turn is in input tensors, so a graph
     // stays right.
@@ -31,7 +34,7 @@ struct exec_options {
     bool checking;
 };
 
-// Takes the arena (zeroed) and binds every op. An op the backend has no function for is
+// Takes the arena (zeroed), unless it is given one, and binds every op. An op the backend has no function for is
 // ERR_UNSUPPORTED with its name.
 int exec_open(struct executor **out, const struct exec_options *o, struct err *e);
 void exec_close(struct executor *x);
@@ -41,6 +44,12 @@ uint64_t exec_plan_bytes(struct program *const *programs, int n);
 // Runs one turn of a program. feed may be NULL when the program loads nothing; trace may be NULL.
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
              struct trace *trace, struct err *e);
+
+// Runs the ops of a turn that `keep` says to, in order, on whatever the arena holds; each is timed as in
+// exec_run. On the host, not under observation.
+typedef bool exec_keep_fn(void *arg, const struct op *op);
+int exec_run_kept(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
+                  exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
 
 // Time the device was at work in the last turn, from its first op to its last; 0 when the backend
 // does not say.

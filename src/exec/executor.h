@@ -52,6 +52,7 @@ struct checking; // checking.c
 struct executor {
     struct backend *backend;
     unsigned char *arena;
+    bool lent;                 // the arena is the caller's
     struct checking *checking; // NULL: not observed; else it owns the arena
     struct bound_program *programs;
     int n_programs;

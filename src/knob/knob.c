@@ -538,6 +538,8 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_fuse_optim:
         return k->optim_state != OPTIM_STATE_FP32 ? "only optim.state=fp32 has an update in passes"
                                                   : NULL;
+    case KNOB_noise_every:
+        return k->batch_accum < 2 ? "batch.accum is 1: it is measured between micro-batches" : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never goes down" : NULL;
     case KNOB_sched_decay:

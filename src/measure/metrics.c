@@ -2,6 +2,7 @@
 #include "measure/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static double per(double amount, double of) {
     return of > 0 ? amount / of : NAN;
@@ -21,6 +22,7 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
         .step_p95 = q[1],
         .step_p99 = q[2],
         .data = in->data,
+        .energy = in->energy,
         .loss_first = NAN,
         .loss_last = NAN,
         .mfu = NAN,
@@ -29,6 +31,9 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
     out->tokens_per_s = per((double)in->tokens, out->wall_s);
     out->real_tokens_per_s = per((double)in->real_tokens, out->wall_s);
     out->trained_tokens_per_s = per((double)in->trained_tokens, out->wall_s);
+    out->joules_per_token = per(in->energy.joules, (double)in->tokens);
+    out->joules_per_trained_token = per(in->energy.joules, (double)in->trained_tokens);
+    out->watts = per(in->energy.joules, out->wall_s);
     out->ms_per_sample =
         per(q[0].value / 1e6 * (double)in->batch_micro, (double)in->samples_per_step);
     if (in->trace != NULL)
@@ -39,6 +44,17 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
         out->mfu = per(in->model_flops_per_step * (double)out->steps, peak_flops);
     if (in->hardware_flops_per_step > 0)
         out->hfu = per(in->hardware_flops_per_step * (double)out->steps, peak_flops);
+}
+
+const char *metrics_energy_text(char out[METRICS_ENERGY_BYTES], const struct run_metrics *m) {
+    const struct energy_use *e = &m->energy;
+    if (isnan(m->joules_per_token))
+        snprintf(out, METRICS_ENERGY_BYTES, "no meter: %s", e->why);
+    else
+        snprintf(out, METRICS_ENERGY_BYTES,
+                 "%.4g J/token, %.4g per trained token, %.4g W by %s%s%s", m->joules_per_token,
+                 m->joules_per_trained_token, m->watts, e->meter, e->why[0] ? "; " : "", e->why);
+    return out;
 }
 
 void data_use_add(struct data_use *sum, const struct data_use *more) {
@@ -114,6 +130,20 @@ static void put_data(struct json_writer *w, const struct run_metrics *m) {
     json_put_object_end(w);
 }
 
+// Unknown is null, and `why` says why (or what the meter does not see).
+static void put_energy(struct json_writer *w, const struct run_metrics *m) {
+    const struct energy_use *e = &m->energy;
+    json_put_key(w, "energy"); // of the measured steps
+    json_put_object_begin(w);
+    json_member_string(w, "meter", e->meter[0] ? e->meter : NULL);
+    json_member_string(w, "why", e->why[0] ? e->why : NULL);
+    json_member_double(w, "joules", e->joules);
+    json_member_double(w, "joules_per_token", m->joules_per_token);
+    json_member_double(w, "joules_per_trained_token", m->joules_per_trained_token);
+    json_member_double(w, "watts", m->watts);
+    json_put_object_end(w);
+}
+
 void metrics_put_members(const struct run_metrics *m, struct json_writer *w) {
     json_member_i64(w, "steps", (int64_t)m->steps);
     json_member_double(w, "wall_s", m->wall_s);
@@ -150,4 +180,5 @@ void metrics_put_members(const struct run_metrics *m, struct json_writer *w) {
     json_member_string(w, "mfu_formula",
                        "model FLOPs per step (forward + backward, no recompute; hfu: with it) x "
                        "steps / wall time / peak");
+    put_energy(w, m);
 }

@@ -9,6 +9,7 @@
 #define HAGGLE_MEASURE_METRICS_H
 
 #include "base/json.h"
+#include "measure/energy.h"
 #include "measure/sample.h"
 #include "measure/trace.h"
 
@@ -43,6 +44,8 @@ struct run_metrics {
     int n_memory;
     double loss_first, loss_last;
     double mfu, hfu; // model (hardware) FLOPs per step / step time / peak
+    struct energy_use energy;
+    double joules_per_token, joules_per_trained_token, watts; // NaN: no meter
 };
 
 struct metrics_input {
@@ -55,14 +58,18 @@ struct metrics_input {
     double model_flops_per_step;    // without recomputation; 0: not known
     double hardware_flops_per_step; // with it
     double peak_flops_per_s;        // of the device, as measured or stated; 0: not known
+    struct energy_use energy;       // of the same steps
 };
 
 // Fills all but memory and loss, which it sets to "not known"; the caller puts those.
 void metrics_compute(struct run_metrics *out, const struct metrics_input *in);
 void data_use_add(struct data_use *sum, const struct data_use *more);
+// "0.012 J/token, 35 W (RAPL (1 package))", or "no meter: ..." with the reason. Returns out.
+enum { METRICS_ENERGY_BYTES = ENERGY_NAME_BYTES + ENERGY_WHY_BYTES + 128 };
+const char *metrics_energy_text(char out[METRICS_ENERGY_BYTES], const struct run_metrics *m);
 void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes);
 // Members of the object the caller has begun: tokens_per_s, trained_tokens_per_s, step_ms {p50 ...},
-// time_split {...}, data {...}, memory {...} ...
+// time_split {...}, data {...}, memory {...}, energy {...} ...
 void metrics_put_members(const struct run_metrics *m, struct json_writer *w);
 
 #endif

@@ -1,11 +1,12 @@
 // sample.c - quantiles, their distribution-free bounds, and comparison of two sets of samples.
 //
-// The bounds are order statistics: with n independent samples, the number that fall below the true
-// quantile q_p is Bin(n, p), whatever the distribution, so the k-th smallest sample exceeds q_p
+// The bounds are order statistics (bound.c): with n independent samples, the number that fall below the
+// true quantile q_p is Bin(n, p), whatever the distribution, so the k-th smallest sample exceeds q_p
 // with probability P(Bin(n, p) < k).
 #include "measure/sample.h"
 
 #include "base/text.h"
+#include "measure/bound.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static void sift_down(double *heap, size_t root, size_t n) {
     }
 }
 
-static void sort_values(double *values, size_t n) {
+void sample_sort(double *values, size_t n) {
     for (size_t i = n / 2; i-- > 0;)
         sift_down(values, i, n);
     while (n > 1) {
@@ -78,43 +79,12 @@ static void sort_values(double *values, size_t n) {
     }
 }
 
-// The binomial's weights relative to its mode's, walked outwards until they no longer matter: no
-// factorials, nothing underflows, and about sqrt(n) steps for any n.
 size_t sample_bound_rank(size_t n, double p) {
-    if (n == 0 || !(p > 0 && p < 1) || n < sample_bound_needs(p))
-        return 0;
-    const double odds = p / (1 - p), negligible = 1e-18;
-    size_t mode = (size_t)(((double)n + 1) * p);
-    if (mode > n)
-        mode = n;
-    double below = 0, above = 0; // sums of weights for j < mode and j >= mode
-    double w = 1;
-    for (size_t j = mode; j > 0 && w > negligible; j--) {
-        w *= (double)j / ((double)(n - j + 1) * odds);
-        below += w;
-    }
-    w = 1;
-    for (size_t j = mode; j <= n && w > negligible; j++) {
-        above += w;
-        w *= (double)(n - j) * odds / (double)(j + 1);
-    }
-    // Smallest k with P(Bin >= k) <= 0.05. It lies above the mode: P(Bin >= mode) is about a half.
-    const double allowed = (1 - CONFIDENCE) * (below + above);
-    double tail = above;
-    w = 1;
-    size_t k = mode;
-    while (k <= n && tail > allowed) {
-        tail -= w;
-        w *= (double)(n - k) * odds / (double)(k + 1);
-        k++;
-    }
-    return k <= n ? k : 0;
+    return sample_upper_rank(n, p, CONFIDENCE);
 }
 
 size_t sample_bound_needs(double p) {
-    if (!(p > 0 && p < 1))
-        return SIZE_MAX;
-    return (size_t)ceil(log(1 - CONFIDENCE) / log(p));
+    return sample_upper_needs(p, CONFIDENCE);
 }
 
 // Nearest rank: the smallest value that at least p of the samples do not exceed.
@@ -130,7 +100,7 @@ static double nearest_rank(const double *sorted, size_t n, double p) {
 void samples_quantiles(struct samples *s, size_t last, const double *p, size_t count,
                        struct quantile *out) {
     size_t n = samples_copy(s, last, s->sorted);
-    sort_values(s->sorted, n);
+    sample_sort(s->sorted, n);
     for (size_t i = 0; i < count; i++) {
         size_t k = sample_bound_rank(n, p[i]);
         out[i] = (struct quantile){
@@ -192,7 +162,7 @@ void sample_spread_of(double *values, size_t n, struct spread *out) {
                            .max = NAN};
     if (n == 0)
         return;
-    sort_values(values, n);
+    sample_sort(values, n);
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += values[i];
@@ -210,7 +180,7 @@ void sample_spread_of(double *values, size_t n, struct spread *out) {
     // Last: deviations overwrite the values.
     for (size_t i = 0; i < n; i++)
         values[i] = fabs(values[i] - out->median);
-    sort_values(values, n);
+    sample_sort(values, n);
     out->mad = median_of_sorted(values, n);
 }
 
@@ -247,8 +217,8 @@ bool samples_stable(struct samples *s, size_t window, double tolerance) {
     if (window == 0 || samples_count(s) < 2 * window)
         return false;
     samples_copy(s, 2 * window, s->sorted);
-    sort_values(s->sorted, window);
-    sort_values(s->sorted + window, window);
+    sample_sort(s->sorted, window);
+    sample_sort(s->sorted + window, window);
     double before = median_of_sorted(s->sorted, window);
     double after = median_of_sorted(s->sorted + window, window);
     return fabs(after - before) <= tolerance * fabs(before);

@@ -73,6 +73,7 @@ void trace_clear(struct trace *t) {
     t->added = 0;
     t->last = t->total = (struct time_split){0};
     memset(t->part_ns, 0, sizeof t->part_ns);
+    memset(t->kind_ns, 0, sizeof t->kind_ns);
     t->overlapped_comm_ns = 0;
 }
 
@@ -80,6 +81,7 @@ void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns) {
     t->step = step;
     t->step_start_ns = now_ns;
     memset(t->part_ns, 0, sizeof t->part_ns);
+    memset(t->kind_ns, 0, sizeof t->kind_ns);
     t->overlapped_comm_ns = 0;
 }
 
@@ -99,6 +101,7 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
     s.ns[TIME_HOST] = s.wall_ns - covered;
     s.busy_ns = s.ns[TIME_MATMUL] + s.ns[TIME_ATTENTION] + s.ns[TIME_OTHER] + s.ns[TIME_OPTIMIZER];
 
+    memcpy(s.kind_ns, t->kind_ns, sizeof s.kind_ns);
     t->last = s;
     struct time_split *sum = &t->total;
     sum->wall_ns += s.wall_ns;
@@ -107,6 +110,8 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
     sum->steps++;
     for (int i = 0; i < TIME_COUNT; i++)
         sum->ns[i] += s.ns[i];
+    for (int i = 0; i < OP_COUNT; i++)
+        sum->kind_ns[i] += s.kind_ns[i];
 
     if (t->events != NULL)
         t->events[t->added++ & t->mask] =

@@ -44,6 +44,8 @@ struct time_split {
     uint64_t busy_ns;            // device at work: matmul + attention + other + optimizer
     uint64_t overlapped_comm_ns; // communication hidden behind work
     uint64_t steps;              // that the split covers
+    // The same time by op, where ops were timed one by one (graphs are not).
+    uint64_t kind_ns[OP_COUNT];
 };
 
 // What an event was: an op kind, or OP_COUNT + one of these.
@@ -68,6 +70,7 @@ struct trace {
     uint32_t step;
     uint64_t step_start_ns;
     uint64_t part_ns[TIME_COUNT]; // of the step under way
+    uint64_t kind_ns[OP_COUNT];
     uint64_t overlapped_comm_ns;
     struct time_split last, total; // the last whole step; all since trace_clear
     struct mem *mem;
@@ -85,6 +88,8 @@ void trace_end_step(struct trace *t, uint64_t now_ns);
 // Records an event that nothing else covers: its time counts in the split. `step` is filled in.
 static inline void trace_add(struct trace *t, struct trace_event ev) {
     t->part_ns[ev.part] += ev.duration_ns;
+    if (ev.what < OP_COUNT)
+        t->kind_ns[ev.what] += ev.duration_ns;
     if (t->events != NULL) {
         ev.step = t->step;
         t->events[t->added++ & t->mask] = ev;

@@ -37,9 +37,14 @@ struct simulation {
     int n_channels, channel_capacity;
     struct meeting *meetings;
     int n_meetings, meeting_capacity;
+    predict_op_fn *op_s;
+    void *op_arg;
+    struct err *e;
+};
+
+struct roofline {
     const struct hw_device *device;
     const struct hw_link *link;
-    struct err *e;
 };
 
 // Products run at the rate of their operands' type.
@@ -221,7 +226,7 @@ static int time_ops(struct simulation *s, struct walker *w) {
         if (!w->op_s[i])
             return no_memory(s);
         for (int k = 0; k < seg->n_ops; k++)
-            w->op_s[i][k] = predict_op(w->p, &seg->ops[k], s->device, s->link);
+            w->op_s[i][k] = s->op_s(s->op_arg, w->p, &seg->ops[k]);
     }
     return 0;
 }
@@ -233,13 +238,13 @@ static void forget(struct walker *w) {
     free(w->event_s);
 }
 
-int predict_programs(struct program *const *ranks, int n, const struct hw_device *device,
-                     const struct hw_link *link, struct prediction *out, struct err *e) {
+int predict_programs_with(struct program *const *ranks, int n, predict_op_fn *op_s, void *arg,
+                          struct prediction *out, struct err *e) {
     memset(out, 0, sizeof *out);
     if (n < 1 || n > PREDICT_MAX_RANKS)
         return err_set(e, ERR_USAGE, "%d ranks to predict; accepted: 1 to %d", n,
                        PREDICT_MAX_RANKS);
-    struct simulation s = {.n = n, .device = device, .link = link, .e = e};
+    struct simulation s = {.n = n, .op_s = op_s, .op_arg = arg, .e = e};
     s.walkers = calloc((size_t)n, sizeof *s.walkers);
     out->ranks = calloc((size_t)n, sizeof *out->ranks);
     out->n_ranks = n;
@@ -272,6 +277,17 @@ int predict_programs(struct program *const *ranks, int n, const struct hw_device
     if (rc != 0)
         prediction_free(out);
     return rc;
+}
+
+static double by_roofline(void *arg, const struct program *p, const struct op *op) {
+    const struct roofline *r = arg;
+    return predict_op(p, op, r->device, r->link);
+}
+
+int predict_programs(struct program *const *ranks, int n, const struct hw_device *device,
+                     const struct hw_link *link, struct prediction *out, struct err *e) {
+    struct roofline r = {device, link};
+    return predict_programs_with(ranks, n, by_roofline, &r, out, e);
 }
 
 void prediction_free(struct prediction *p) {

@@ -32,6 +32,10 @@ double predict_op(const struct program *p, const struct op *op, const struct hw_
 // program). A program set that would wait for ever is ERR_INTERNAL, naming the rank and the op.
 int predict_programs(struct program *const *ranks, int n, const struct hw_device *device,
                      const struct hw_link *link, struct prediction *out, struct err *e);
+// The same with other times of ops. Never negative.
+typedef double predict_op_fn(void *arg, const struct program *p, const struct op *op);
+int predict_programs_with(struct program *const *ranks, int n, predict_op_fn *op_s, void *arg,
+                          struct prediction *out, struct err *e);
 void prediction_free(struct prediction *p);
 
 #endif

@@ -14,6 +14,7 @@
 //   state          element types of the optimizer's moments
 //   fusion         neighbours become one op, or fused ops several: on what is left, so that recompute
 //                  chose among plain ops and neighbours are those of this rank
+//   noise          the first micro-batch's squares, in a step that measures the gradient noise scale
 //   micro-batches  variants of the backward, order of everything
 //   lives, waits   who keeps which bytes how long; record and wait between streams
 //   check          proves the result before anyone uses it
@@ -75,12 +76,15 @@ static int training(struct program *p, const struct apply *a, int forward, struc
         return update;
     TRY(state_apply(p, update, a->state, e));
     TRY(fuse(p, a, e));
+    int noise = a->noise ? noise_apply(p, update, e) : -1;
+    if (a->noise && noise < 0)
+        return noise;
     TRY(micro_variants(p, &c, e));
     program_order(p, begin, 0, 0);
     if (r->stages > 1)
         TRY(pipeline_order(p, r, &c, e));
     else
-        micro_order(p, &c);
+        micro_order(p, &c, noise);
     program_order(p, update, 0, 0);
     program_settle_lives(p, c.slots);
     return 0;

@@ -36,6 +36,7 @@ struct apply {
     enum state_type state; // of Adam's moments
     struct fuse_rule fuse; // other moments than fp32 have the fused update only
     bool fuse_qkv;         // one product for queries, keys and values
+    bool noise;            // measure the first micro-batch's gradients; needs two, on one rank
     int lora_rank;         // 0: all weights train
     double lora_scale;     // alpha / rank
 };
@@ -78,10 +79,13 @@ int pipeline_order(struct program *p, const struct apply_ranks *r, const struct 
 
 // fuse.c: every segment; runs of ops become one, or fused ops become runs.
 int fuse_apply(struct program *p, const struct fuse_rule *rule, struct err *e);
+// noise.c: a segment with the norm of the gradients as they are, in NAME_NOISE; returns its index.
+int noise_apply(struct program *p, int update, struct err *e);
 
 // micro.c: variants of each backward, and the plain order of one rank alone.
 int micro_variants(struct program *p, struct apply_chunks *c, struct err *e);
-void micro_order(struct program *p, const struct apply_chunks *c);
+// after_first: a segment between the first micro-batch's backward and the second; -1: none.
+void micro_order(struct program *p, const struct apply_chunks *c, int after_first);
 // Appends one run of a chunk's forward or backward; the backward's variant follows from the
 // micro-batch.
 void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro,

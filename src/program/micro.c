@@ -44,9 +44,11 @@ void micro_order_backward(struct program *p, const struct apply_chunks *c, int c
     program_order(p, micro == 0 ? c->first[chunk] : c->more[chunk], micro, slot);
 }
 
-void micro_order(struct program *p, const struct apply_chunks *c) {
+void micro_order(struct program *p, const struct apply_chunks *c, int after_first) {
     for (int m = 0; m < p->micro_batches; m++) {
         micro_order_forward(p, c, 0, m, 0);
         micro_order_backward(p, c, 0, m, 0);
+        if (m == 0 && after_first >= 0)
+            program_order(p, after_first, 0, 0);
     }
 }

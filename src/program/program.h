@@ -206,15 +206,16 @@ struct program {
 };
 
 // Well-known tensors every program has under these names (program_find):
-#define NAME_TOKENS    "in.tokens"      // [B*T] int32
-#define NAME_TARGETS   "in.targets"     // [B*T] int32; negative: not trained
-#define NAME_POSITIONS "in.positions"   // [B*T] int32
-#define NAME_DOC_START "in.doc_start"   // [B*T] int32: first column of the row's own document
-#define NAME_HYPER     "in.hyper"       // [HYPER_COUNT] float64
-#define NAME_RESULTS   "out.results"    // [RESULT_COUNT] float64
-#define NAME_CLIP      "out.clip"       // [CLIP_COUNT] float64
-#define NAME_ROWS      "in.rows"        // [B] int32: row of each sequence that generation reads
-#define NAME_IDS       "out.ids"        // [B] int32: generated
+#define NAME_TOKENS    "in.tokens"    // [B*T] int32
+#define NAME_TARGETS   "in.targets"   // [B*T] int32; negative: not trained
+#define NAME_POSITIONS "in.positions" // [B*T] int32
+#define NAME_DOC_START "in.doc_start" // [B*T] int32: first column of the row's own document
+#define NAME_HYPER     "in.hyper"     // [HYPER_COUNT] float64
+#define NAME_RESULTS   "out.results"  // [RESULT_COUNT] float64
+#define NAME_CLIP      "out.clip"     // [CLIP_COUNT] float64
+#define NAME_NOISE     "out.noise" // [CLIP_COUNT] float64: the same of the first micro-batch alone
+#define NAME_ROWS      "in.rows"   // [B] int32: row of each sequence that generation reads
+#define NAME_IDS       "out.ids"   // [B] int32: generated
 #define NAME_INV_FREQ  "const.inv_freq" // [D/2] float32
 #define NAME_LOGITS    "logits"
 

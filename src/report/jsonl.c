@@ -139,6 +139,10 @@ int jsonl_put(struct jsonl *j, const struct jsonl_record *r, struct err *e) {
     json_member_double(w, "data_wait_ms", r->data_wait_ms);
     if (!isnan(r->validation_loss))
         json_member_double(w, "validation_loss", r->validation_loss);
+    if (r->has_noise) {
+        json_member_double(w, "noise_scale", r->noise_tokens);
+        json_member_double(w, "noise_scale_sequences", r->noise_sequences);
+    }
     json_member_double(w, "time", r->time);
     return jsonl_end(j, e);
 }

@@ -20,6 +20,8 @@ struct jsonl_record { // NaN: not measured, written as null
     double tokens_per_s, step_ms, data_wait_ms;
     double time;            // wall seconds since the epoch
     double validation_loss; // left out when NaN
+    bool has_noise;         // the two that follow are written, null when not determined
+    double noise_tokens, noise_sequences;
 };
 
 struct jsonl {

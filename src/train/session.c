@@ -6,6 +6,7 @@
 #include "model/load.h"
 #include "program/apply.h"
 #include "program/check.h"
+#include "train/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 // ---------------------------------------------------------------- plan
 
-static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate"};
+static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate",
+                                                            "train with noise scale"};
 
 enum dtype session_real_type(const struct session *s) {
     return s->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
@@ -56,6 +58,8 @@ static struct apply describe(const struct session *s, enum session_program which
                                 .keep_logits = s->options.keep_logits && which == SESSION_EVAL}};
     switch (which) {
     case SESSION_TRAIN:
+    case SESSION_NOISE:
+        a.noise = which == SESSION_NOISE;
         a.build.kind = BUILD_TRAIN;
         a.micro_batches = (int)k->batch_accum;
         break;
@@ -84,10 +88,12 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
                        "seq=%lld is more than the %lld positions of %s; accepted: 1 to %lld",
                        (long long)s->knobs.seq, (long long)s->shape.max_positions, s->shape.name,
                        (long long)s->shape.max_positions);
+    s->options.has[SESSION_NOISE] =
+        o->has[SESSION_TRAIN] && s->knobs.noise_every > 0 && s->knobs.batch_accum > 1;
     struct program *set[SESSION_PROGRAMS];
     int n = 0;
     for (int i = 0; i < SESSION_PROGRAMS; i++) {
-        if (!o->has[i])
+        if (!s->options.has[i])
             continue;
         struct apply a = describe(s, (enum session_program)i);
         TRY(apply_program(&s->programs[i], program_names[i], &a, e));
@@ -109,7 +115,25 @@ uint64_t session_device_bytes(const struct session *s) {
     uint64_t left, total;
     if (!s->device_free_bytes || s->backend->memory(s->backend, &left, &total, NULL) != 0)
         return 0;
+    const uint64_t kept = s->options.kept ? kept_device_bytes(s->options.kept) : 0;
+    if (kept > s->layout.arena_bytes)
+        left += kept - s->layout.arena_bytes;
     return s->device_free_bytes > left ? s->device_free_bytes - left : 0;
+}
+
+uint64_t session_process_peak_bytes(const struct session *s) {
+    const uint64_t peak = mem_process_peak_rss_bytes();
+    return peak > s->tail_bytes ? peak - s->tail_bytes : 0;
+}
+
+// Pages that this session's arena will use again, or that are given back before it takes others.
+static uint64_t kept_bytes(const struct session *s) {
+    return s->options.kept ? kept_resident_bytes(s->options.kept) : 0;
+}
+
+uint64_t session_resident_bytes(const struct session *s) {
+    const uint64_t all = mem_process_rss_bytes(), kept = kept_bytes(s);
+    return all > kept ? all - kept : 0;
 }
 
 bool session_wants_device(const struct knobs *k) {
@@ -129,9 +153,10 @@ int session_memory(const struct session *s, struct session_memory *out, struct e
         out->have_is = "the budget (memory=)";
     } else if (device) {
         TRY(s->backend->memory(s->backend, &out->have, &total, e));
+        out->have += s->options.kept ? kept_device_bytes(s->options.kept) : 0;
         out->have_is = "what the device has left";
     } else {
-        out->have = mem_machine_available_bytes() / 20 * 19;
+        out->have = mem_machine_available_bytes() / 20 * 19 + kept_bytes(s);
         out->have_is = "what the machine has left (less a twentieth, which is others')";
     }
     return 0;
@@ -356,8 +381,11 @@ static int warm_library(struct session *s, struct err *e) {
     return rc;
 }
 
-int session_ready(struct session *s, struct err *e) {
+// Threads and backend: what is kept, or new.
+static int open_machine(struct session *s, struct err *e) {
     int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
+    if (s->options.kept)
+        kept_lend(s->options.kept, s);
     if (!s->mem)
         TRY(mem_open(&s->mem, e));
     if (!s->pool)
@@ -366,9 +394,18 @@ int session_ready(struct session *s, struct err *e) {
         TRY(open_backend(s, e));
         TRY(warm_library(s, e));
         mem_process_page_in_code();
+    }
+    if (s->options.kept)
+        kept_adopt(s->options.kept, s);
+    return 0;
+}
+
+int session_ready(struct session *s, struct err *e) {
+    if (!s->backend) {
+        TRY(open_machine(s, e));
         struct program *set[SESSION_PROGRAMS];
         int n = list_programs(s, set);
-        s->process_bytes = mem_process_rss_bytes() + mem_bytes(s->mem) + exec_plan_bytes(set, n);
+        s->process_bytes = session_resident_bytes(s) + mem_bytes(s->mem) + exec_plan_bytes(set, n);
     }
     TRY(check_precision(s, e));
     return session_check_memory(s, e);
@@ -380,18 +417,27 @@ int session_start(struct session *s, struct err *e) {
     struct program *set[SESSION_PROGRAMS];
     int n = list_programs(s, set);
     uint64_t total;
+    void *arena = NULL;
     if (s->backend->memory)
         TRY(s->backend->memory(s->backend, &s->device_free_bytes, &total, e));
+    if (s->options.kept) {
+        s->device_free_bytes += kept_device_bytes(s->options.kept);
+        TRY(kept_arena(s->options.kept, s, &arena, e));
+        s->tail_bytes = kept_tail_bytes(s->options.kept, s->layout.arena_bytes);
+    }
     struct exec_options o = {.programs = set,
                              .n_programs = n,
                              .layout = &s->layout,
                              .backend = s->backend,
+                             .arena = arena,
                              .graphs = s->knobs.cuda_graphs,
                              .checking = s->options.checking};
     const uint64_t reserved = mem_bytes(s->mem); // by kernels; counted in full, they will touch it
     TRY(exec_open(&s->exec, &o, e));
     if (!s->options.checking) // the executor's tables are there, the arena is not touched yet
-        s->process_bytes = mem_process_rss_bytes() + reserved;
+        s->process_bytes = session_resident_bytes(s) + reserved;
+    if (s->kept_weights)
+        return write_constants(s, e);
     if (s->from_folder)
         TRY(weights_open(&files, s->knobs.model, e));
     int rc = load_weights(s, files, e);
@@ -403,6 +449,8 @@ int session_start(struct session *s, struct err *e) {
 
 void session_close(struct session *s) {
     exec_close(s->exec);
+    if (s->options.kept)
+        kept_return(s->options.kept, s);
     if (s->backend)
         s->backend->close(s->backend);
     if (s->pool)
@@ -436,6 +484,14 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
         return 0;
     return exec_read(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_CLIP),
                      clip, CLIP_COUNT * sizeof *clip, e);
+}
+
+int session_get_noise(struct session *s, double *norm, struct err *e) {
+    double clip[CLIP_COUNT];
+    TRY(exec_read(s->exec, s->index[SESSION_NOISE], session_find(s, SESSION_NOISE, NAME_NOISE),
+                  clip, sizeof clip, e));
+    *norm = clip[CLIP_NORM];
+    return 0;
 }
 
 struct step_flops session_step_flops(const struct session *s) {

@@ -12,7 +12,17 @@
 #include "model/shape.h"
 #include "program/layout.h"
 
-enum session_program { SESSION_TRAIN, SESSION_EVAL, SESSION_GENERATE, SESSION_PROGRAMS };
+struct kept;
+
+// SESSION_NOISE is a training step that also measures the gradient noise scale (program/noise.c): part of
+// the set whenever SESSION_TRAIN is and the knobs ask for it.
+enum session_program {
+    SESSION_TRAIN,
+    SESSION_EVAL,
+    SESSION_GENERATE,
+    SESSION_NOISE,
+    SESSION_PROGRAMS
+};
 
 struct session_options {
     const struct knobs *knobs;  // copied
@@ -22,7 +32,8 @@ struct session_options {
     enum dtype real;  // DTYPE_F32; DTYPE_F64 with the reference backend
     bool reference;   // the plain backend instead of the fast one
     bool keep_gradients, keep_logits; // readable after a turn
-    bool checking; // an executor that observes every op: slow, twice the arena, the same bits
+    bool checking;     // an executor that observes every op: slow, twice the arena, the same bits
+    struct kept *kept; // of a process that runs many sessions (kept.h); NULL: nothing is kept
 };
 
 struct session {
@@ -39,6 +50,8 @@ struct session {
     struct backend *backend;
     struct executor *exec;
     uint64_t device_free_bytes; // of a device, before the arena was taken
+    bool kept_weights;          // weights and moments are what a former session left
+    uint64_t tail_bytes;        // resident, but of former sessions with larger arenas
     // For session_predicted_bytes. The process: what is resident before the arena is touched (code,
     // libraries, the executor's tables) and what kernels have reserved to work in.
     uint64_t process_bytes;
@@ -64,6 +77,10 @@ uint64_t session_device_bytes(const struct session *s);
 
 // What the process will hold at its peak: arena, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
+// What is resident now, before the arena is there: without what is kept of former ones.
+uint64_t session_resident_bytes(const struct session *s);
+// What it has held at its peak since mem_process_reset_peak, without what is former sessions'.
+uint64_t session_process_peak_bytes(const struct session *s);
 struct session_memory {
     uint64_t need, have; // of a device: its own memory, which holds the arena
     const char *have_is; // "the budget (memory=)", ...
@@ -80,6 +97,9 @@ int session_check_memory(const struct session *s, struct err *e);
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e);
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
                         struct err *e);
+// After a turn of SESSION_NOISE: the norm of the first micro-batch's gradients, which are of its share of
+// the step's loss.
+int session_get_noise(struct session *s, double *norm, struct err *e);
 int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
                 struct trace *trace, struct err *e);
 

@@ -10,6 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/hyper.h"
+#include "train/kept.h"
 #include "train/rundir.h"
 #include "train/snapshot.h"
 
@@ -43,6 +44,8 @@ struct trainer {
     struct samples step_ns;
     struct trace trace;
     bool traced;
+    struct energy_meter energy;
+    struct energy_lap lap; // over the steps of `pace`, without validation and saving
 
     struct train_state state;
     bool saving;
@@ -51,6 +54,7 @@ struct trainer {
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
     double loss_first, loss_last;
+    struct noise_scale noise;
     struct pace pace;
     struct train_result r;
     struct err save_error; // of the last save; code 0: it worked
@@ -86,7 +90,8 @@ static size_t sample_capacity(const struct knobs *k) {
 // Events of the trace: what the whole run can make, as far as that is less than the limit. A power
 // of two, as trace_open would make it.
 static size_t trace_capacity(const struct trainer *t, const struct session *s) {
-    const struct program *p = s->programs[SESSION_TRAIN];
+    const struct program *p =
+        s->programs[s->programs[SESSION_NOISE] ? SESSION_NOISE : SESSION_TRAIN];
     uint64_t per_step = SPAN_COUNT, events = 0;
     size_t size = 1;
     if (t->o.trace_events == 0)
@@ -120,7 +125,7 @@ int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *
     s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
     // Until session_ready knows better, with its libraries open: a plan without this would promise
     // less than the run takes.
-    s->process_bytes = t->s->process_bytes ? t->s->process_bytes : mem_process_rss_bytes();
+    s->process_bytes = t->s->process_bytes ? t->s->process_bytes : session_resident_bytes(s);
     return 0;
 }
 
@@ -159,8 +164,11 @@ static void tell_progress(void *arg, const struct shard_progress *p) {
 static int open_data(struct trainer *t, struct err *e) {
     const struct session *s = t->s;
     const struct shard_listener listener = {.arg = t, .say = say, .progress = tell_progress};
-    TRY(dataset_open_knobs(&t->data, &s->knobs, s->from_folder ? s->knobs.model : NULL,
-                           s->shape.vocab, &listener, e));
+    if (s->options.kept)
+        TRY(kept_dataset(s->options.kept, s, &listener, &t->data, e));
+    else
+        TRY(dataset_open_knobs(&t->data, &s->knobs, s->from_folder ? s->knobs.model : NULL,
+                               s->shape.vocab, &listener, e));
     memcpy(t->state.dataset, dataset_fingerprint(t->data), sizeof t->state.dataset);
     loss_scale_start(&t->state.scale, &t->s->knobs);
     return 0;
@@ -182,6 +190,7 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
     t->saving = s->knobs.save_every > 0 || s->knobs.save_last;
     t->saved_step = t->eval_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
+    noise_estimate_of(&t->noise, &t->r.noise); // of nothing: not determined
     int rc = open_data(t, e);
     if (rc == 0)
         rc = trainer_plan_memory(t, s, e);
@@ -202,10 +211,12 @@ void trainer_close(struct trainer *t) {
     loader_close(t->loader);
     if (t->traced)
         trace_close(&t->trace);
+    energy_close(&t->energy);
     samples_close(&t->step_ns);
     checkpoint_dir_close(t->checkpoints);
     rundir_unlock(&t->lock);
-    dataset_close(t->data);
+    if (!t->s->options.kept)
+        dataset_close(t->data);
     free(t);
 }
 
@@ -276,6 +287,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
         say(t, LOG_WARN, "no validation: the data has no part for it (data.val=0)");
     TRY(trace_open(&t->trace, s->mem, trace_capacity(t, s), e));
     t->traced = true;
+    energy_open(&t->energy, &(struct energy_options){.device = on_device(s)});
     return 0;
 }
 
@@ -296,6 +308,33 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
+static bool measures_noise(const struct trainer *t) {
+    return t->s->programs[SESSION_NOISE] != NULL && t->state.step % t->s->knobs.noise_every == 0;
+}
+
+// The first micro-batch's gradients are of its share of the step's loss, a sum over the trained tokens of the
+// whole step; its own mean is over its own.
+static int add_noise(struct trainer *t, const struct loader_batch *b, struct train_step *info,
+                     struct err *e) {
+    const double all = (double)b->step_trained_tokens;
+    double norm, small = 0;
+    TRY(session_get_noise(t->s, &norm, e));
+    for (int64_t i = 0; i < b->rows; i++)
+        small += b->targets[i] >= 0;
+    const double own = small > 0 ? norm * all / small : NAN;
+    const struct noise_sample x = {.small_square = own * own,
+                                   .all_square = info->grad_norm * info->grad_norm,
+                                   .small_tokens = small,
+                                   .all_tokens = all,
+                                   .sequences =
+                                       (double)(b->micro_batches * t->s->knobs.batch_micro)};
+    if (!noise_add(&t->noise, &x))
+        return 0;
+    noise_estimate_of(&t->noise, &t->r.noise);
+    info->noise = &t->r.noise;
+    return 0;
+}
+
 static int compute(struct trainer *t, const struct loader_batch *b, struct train_step *info,
                    struct err *e) {
     double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
@@ -312,7 +351,8 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     if (info->empty) // no gradient: running it would still decay weights and moments
         return 0;
     TRY(session_set_hyper(t->s, hyper, e));
-    TRY(session_run(t->s, SESSION_TRAIN, feed, &source, &t->trace, e));
+    const bool noise = measures_noise(t);
+    TRY(session_run(t->s, noise ? SESSION_NOISE : SESSION_TRAIN, feed, &source, &t->trace, e));
     TRY(session_get_results(t->s, results, clip, e));
     if (results[RESULT_TOKENS] != (double)b->trained_tokens)
         return err_set(e, ERR_INTERNAL, "the step trained %g tokens; its batch has %" PRId64,
@@ -321,6 +361,8 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     info->grad_norm = clip[CLIP_NORM];
     info->loss_scale = st->scale.value;
     info->skipped = clip[CLIP_SKIP] != 0;
+    if (noise && !info->skipped)
+        TRY(add_noise(t, b, info, e));
     return 0;
 }
 
@@ -385,8 +427,10 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
 
 static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     struct loader_batch b;
-    *info = (struct train_step){
-        .begin_ns = clock_ns(), .step_ns_samples = &t->step_ns, .trace = &t->trace};
+    *info = (struct train_step){.begin_ns = clock_ns(),
+                                .step_ns_samples = &t->step_ns,
+                                .trace = &t->trace,
+                                .energy = &t->energy};
     if (t->pace.steps == 0) {
         t->pace.begin_ns = info->begin_ns;
         t->pace.pause_ns = 0; // of the last warm-up step: before the beginning
@@ -416,6 +460,7 @@ static void end_warmup(struct trainer *t) {
     samples_clear(&t->step_ns);
     trace_clear(&t->trace);
     t->pace = (struct pace){0};
+    t->lap = (struct energy_lap){0};
     t->r.warmup_steps = t->warmup;
 }
 
@@ -439,6 +484,7 @@ static int save(struct trainer *t, struct err *e) {
     struct checkpoint_saved saved;
     char text[ERR_TEXT_BYTES + 64];
     const uint64_t begin_ns = clock_ns();
+    energy_lap_end(&t->lap, &t->energy);
     err_clear(&t->save_error);
     int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &saved, &t->save_error);
     const uint64_t ns = clock_ns() - begin_ns;
@@ -466,6 +512,7 @@ static int save(struct trainer *t, struct err *e) {
 static int evaluate(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct train_eval *v = &t->r.eval;
+    energy_lap_end(&t->lap, &t->energy);
     TRY(evaluator_run(t->evaluator, t->state.step, t->o.stop, v, e));
     t->r.eval_ns += v->total_ns;
     t->pace.pause_ns += v->total_ns;
@@ -514,7 +561,9 @@ static int loop(struct trainer *t, struct err *e) {
             t->r.end = TRAIN_TIME;
             return 0;
         }
+        energy_lap_begin(&t->lap, &t->energy); // after a pause or the warm-up; else it is running
         const int rc = run_step(t, &info, e);
+        energy_poll(&t->energy, clock_ns());
         if (rc == ERR_STOPPED && stop_asked(t)) { // while it waited for data: the step is not begun
             err_clear(e);
             t->r.end = TRAIN_STOPPED;
@@ -572,6 +621,8 @@ static void measure(struct trainer *t) {
     const struct pace *p = &t->pace;
     struct run_metrics *m = &t->r.metrics;
     const struct step_flops flops = session_step_flops(s);
+    struct energy_use energy;
+    energy_use_of(&energy, &t->energy, t->lap.joules);
     const struct metrics_input in = {.step_ns = &t->step_ns,
                                      .trace = t->traced ? &t->trace : NULL,
                                      .wall_ns = p->steps > 0 ? pace_ns(p) : 0,
@@ -583,13 +634,14 @@ static void measure(struct trainer *t) {
                                      .samples_per_step = k->batch_micro * k->batch_accum,
                                      .model_flops_per_step = flops.model,
                                      .hardware_flops_per_step = flops.hardware,
-                                     .peak_flops_per_s = t->o.peak_flops_per_s};
+                                     .peak_flops_per_s = t->o.peak_flops_per_s,
+                                     .energy = energy};
     metrics_compute(m, &in);
     m->loss_first = t->loss_first;
     m->loss_last = t->loss_last;
     const uint64_t trace = trainer_trace_bytes(t);
     t->r.on_device = on_device(s);
-    t->r.process_peak_bytes = mem_process_peak_rss_bytes();
+    t->r.process_peak_bytes = session_process_peak_bytes(s);
     m->memory_predicted_bytes = t->r.on_device ? s->layout.arena_bytes : session_predicted_bytes(s);
     m->memory_measured_bytes = t->r.on_device ? session_device_bytes(s) : t->r.process_peak_bytes;
     for (int c = 0; c < CLASS_COUNT; c++)
@@ -620,7 +672,8 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .warmup_steps = t->warmup,
                                      .resumed_from = resumed_from[0] != '\0' ? resumed_from : NULL,
                                      .checkpoint_bytes =
-                                         t->saving ? checkpoint_estimate_bytes(t->s) : 0};
+                                         t->saving ? checkpoint_estimate_bytes(t->s) : 0,
+                                     .energy = &t->energy};
     if (ob->on_start != NULL)
         TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
     if (ahead == 0 && k->steps > 0) {
@@ -644,6 +697,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         rc = start(t, resumed_from, e);
     if (rc == 0)
         rc = loop(t, e);
+    energy_lap_end(&t->lap, &t->energy); // steps alone
     if (rc == 0)
         rc = wind_up(t, e);
     if (rc != 0)

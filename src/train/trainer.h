@@ -20,10 +20,12 @@
 
 #include "base/log.h"
 #include "data/dataset.h"
+#include "measure/energy.h"
 #include "measure/metrics.h"
 #include "measure/sample.h"
 #include "measure/trace.h"
 #include "train/manifest.h"
+#include "train/noise.h"
 #include "train/session.h"
 
 #include <limits.h>
@@ -34,11 +36,12 @@
 struct train_start {
     const struct session *session;
     const struct dataset *dataset;
-    struct train_state state;  // where the run begins
-    int64_t steps;             // where it ends
-    int64_t warmup_steps;      // first steps of this process that percentiles leave out
-    const char *resumed_from;  // path; NULL: from the beginning
-    uint64_t checkpoint_bytes; // of one checkpoint; 0: none will be saved
+    struct train_state state;    // where the run begins
+    int64_t steps;               // where it ends
+    int64_t warmup_steps;        // first steps of this process that percentiles leave out
+    const char *resumed_from;    // path; NULL: from the beginning
+    uint64_t checkpoint_bytes;   // of one checkpoint; 0: none will be saved
+    struct energy_meter *energy; // open; may be read whenever an observer is called
 };
 
 struct train_step {
@@ -55,12 +58,14 @@ struct train_step {
     double epoch;                                // passes over the data; NaN: it is endless
     uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes the wait
     struct data_use data;                        // what its batch took
+    const struct noise_estimate *noise;          // so far; NULL: this step did not measure it
     uint64_t elapsed_ns;                         // since trainer_run began
     double tokens_per_s;             // since the warm-up (or the beginning of it), without
                                      // validation and saving
     double eta_s;                    // at that pace; NaN: not known yet
     struct samples *step_ns_samples; // for quantiles; not to be changed
     const struct trace *trace;       // trace_last: this step's split
+    struct energy_meter *energy;     // to be read, by those who want to know
 };
 
 struct train_eval {
@@ -89,6 +94,7 @@ struct train_result {
     int64_t warmup_steps;   // of them left out of metrics
     struct train_eval eval; // the last one; batches 0 and loss NaN: none
     int saves, failed_saves;
+    struct noise_estimate noise;        // of all steps run that measured it; n 0: none
     struct data_use data;               // of all steps run, warm-up included
     uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
     struct run_metrics metrics; // of the steps after warm-up; wall time without validation and

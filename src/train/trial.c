@@ -1,8 +1,10 @@
-// trial.c - see trial.h. The child trains with the ordinary trainer and an observer that keeps what
-// is asked for; results come back through a pipe as the bytes of the struct, then of the samples.
+// trial.c - see trial.h. A trial trains with the ordinary trainer and an observer that keeps what is
+// asked for. From a child, results come back through a pipe as the bytes of the struct, then of the
+// samples.
 #include "train/trial.h"
 
 #include "base/mem.h"
+#include "train/kept.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -14,30 +16,38 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// ---------------------------------------------------------------- in the child
+// ---------------------------------------------------------------- measuring
 
 struct recorder {
     const struct trial_options *options;
     struct trial_result *out;
     uint64_t begin_ns;
     int64_t seen; // steps of any kind
+    bool sound;   // the last of them left weights that can be trained further
+    double begin_joules;
 };
 
 static void add_split(struct time_split *sum, const struct time_split *last) {
     sum->wall_ns += last->wall_ns;
     for (int i = 0; i < TIME_COUNT; i++)
         sum->ns[i] += last->ns[i];
+    for (int i = 0; i < OP_COUNT; i++)
+        sum->kind_ns[i] += last->kind_ns[i];
     sum->busy_ns += last->busy_ns;
     sum->overlapped_comm_ns += last->overlapped_comm_ns;
     sum->steps += last->steps;
 }
 
-static int on_step(void *arg, const struct train_step *step, struct err *e) {
+static int on_start(void *arg, const struct train_start *start, struct err *e) {
     struct recorder *r = arg;
-    struct trial_result *out = r->out;
     (void)e;
-    if (r->seen++ < r->options->warmup || out->steps >= r->options->steps)
-        return 0;
+    r->begin_joules = energy_read(start->energy);
+    energy_use_of(&r->out->energy, start->energy, NAN);
+    return 0;
+}
+
+static void record(struct recorder *r, const struct train_step *step) {
+    struct trial_result *out = r->out;
     if (out->steps == 0) {
         r->begin_ns = step->begin_ns;
         out->loss_first = step->loss;
@@ -52,7 +62,48 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     out->trained_tokens += (uint64_t)step->trained_tokens;
     data_use_add(&out->data, &step->data);
     out->loss_last = step->loss;
-    return 0;
+}
+
+// The meter is read where the measured steps begin and end, not at every step: reading may take as long as
+// a small step does.
+static void read_meter(struct recorder *r, const struct train_step *step) {
+    struct trial_result *out = r->out;
+    energy_use_of(&out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
+}
+
+static int on_step(void *arg, const struct train_step *step, struct err *e) {
+    struct recorder *r = arg;
+    const struct trial_observer *ob = &r->options->observer;
+    const bool warmup = r->seen++ < r->options->warmup;
+    r->sound = isfinite(step->loss) && !step->skipped;
+    if (step->noise != NULL)
+        r->out->noise = *step->noise;
+    if (warmup && r->seen == r->options->warmup)
+        r->begin_joules = energy_read(step->energy);
+    if (!warmup && r->out->steps < r->options->steps) {
+        record(r, step);
+        if (r->out->steps == r->options->steps)
+            read_meter(r, step);
+    }
+    if (!ob->on_step)
+        return 0;
+    const struct trial_sample sample = {.begin_ns = step->begin_ns,
+                                        .step_ns = step->step_ns,
+                                        .data_wait_ns = step->data_wait_ns,
+                                        .loss = step->loss,
+                                        .warmup = warmup};
+    int rc = ob->on_step(ob->arg, &sample, e);
+    r->out->ended_early = rc == ERR_STOPPED;
+    if (r->out->ended_early && r->out->steps > 0)
+        read_meter(r, step);
+    return rc;
+}
+
+static void on_progress(void *arg, const struct shard_progress *p) {
+    const struct trial_observer *ob = &((const struct recorder *)arg)->options->observer;
+    (void)p;
+    if (ob->on_progress)
+        ob->on_progress(ob->arg);
 }
 
 static bool is_logits(const struct program *p, int tensor) {
@@ -109,13 +160,19 @@ static struct knobs bare_knobs(const struct knobs *k, const struct trial_options
     return bare;
 }
 
-static int measure(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
-                   struct err *e) {
+int trial_measure(const struct knobs *k, const struct trial_options *o, struct kept *kept,
+                  struct trial_result *out, struct err *e) {
     struct knobs bare = bare_knobs(k, o);
-    struct session_options so = {.knobs = &bare, .real = DTYPE_F32};
+    struct session_options so = {.knobs = &bare, .real = DTYPE_F32, .kept = kept};
     so.has[SESSION_TRAIN] = true;
     struct recorder recorder = {.options = o, .out = out};
-    struct trainer_options to = {.observer = {.arg = &recorder, .on_step = on_step}};
+    struct trainer_options to = {
+        .observer = {.arg = &recorder,
+                     .on_start = on_start,
+                     .on_step = on_step,
+                     .on_progress = on_progress},
+        .stop = o->stop};
+    const bool peak_is_ours = mem_process_reset_peak() == 0;
     struct session s;
     struct trainer *t = NULL;
     int rc = session_plan(&s, &so, e);
@@ -127,17 +184,28 @@ static int measure(const struct knobs *k, const struct trial_options *o, struct 
     }
     if (rc == 0) {
         rc = trainer_run(t, NULL, e);
-        out->memory_predicted_bytes = session_predicted_bytes(&s);
-        out->memory_measured_bytes = mem_process_peak_rss_bytes();
-    } else {
-        out->memory_predicted_bytes = session_predicted_bytes(&s);
+        out->kept_weights = s.kept_weights;
+        out->started = s.exec != NULL;
+        // A process with a past has a peak from then; one without may not need to reset it.
+        if (peak_is_ours || !kept)
+            out->memory_measured_bytes = session_process_peak_bytes(&s);
     }
+    out->memory_predicted_bytes = session_predicted_bytes(&s);
+    if (rc == ERR_STOPPED && out->ended_early) { // as the observer wished
+        err_clear(e);
+        rc = 0;
+    }
+    // Weights whose gradients are not finite would give the next trial others like them.
+    if (rc == 0 && kept && recorder.sound)
+        kept_state_sound(kept);
     trainer_close(t);
     session_close(&s);
-    if (rc == 0 && out->steps == 0)
+    if (rc == 0 && out->steps == 0 && !out->ended_early)
         rc = err_set(e, ERR_INTERNAL, "no step was measured");
     return rc;
 }
+
+// ---------------------------------------------------------------- in the child
 
 static bool send_all(int fd, const void *data, size_t bytes) {
     const char *at = data;
@@ -157,13 +225,13 @@ static bool send_all(int fd, const void *data, size_t bytes) {
 _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial_options *o,
                                struct trial_result *out) {
     struct err e = {0};
+    const struct trial_options alone = {.warmup = o->warmup, .steps = o->steps};
     signal(SIGINT, SIG_IGN); // the parent hears it too, and ends this process
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL); // a trial without a parent is of no use to anyone
-    mem_process_reset_peak();
-    out->rc = measure(k, o, out, &e);
+    out->rc = trial_measure(k, &alone, NULL, out, &e);
     if (out->rc != 0)
         snprintf(out->reason, sizeof out->reason, "%s", e.text[0] ? e.text : err_phrase(out->rc));
     bool sent = send_all(fd, out, sizeof *out) &&
@@ -197,9 +265,8 @@ static size_t receive(int fd, void *data, size_t bytes, const struct trial_optio
 }
 
 // A child that sent nothing whole: what the kernel says about its end.
-static void explain(struct trial_result *out, int status) {
+void trial_explain(struct trial_result *out, int status) {
     out->rc = ERR_INTERNAL;
-    out->steps = 0;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
         out->rc = ERR_MEMORY;
         snprintf(out->reason, sizeof out->reason,
@@ -232,20 +299,27 @@ static int collect(pid_t child, int fd, const struct trial_options *o, struct tr
         continue;
     if (stopped)
         return err_set(e, ERR_STOPPED, "stopped on request");
-    if (!whole)
-        explain(out, status);
+    if (!whole) {
+        trial_explain(out, status);
+        out->steps = 0;
+    }
     return 0;
 }
 
-int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
-              struct err *e) {
-    *out = (struct trial_result){.loss_first = NAN, .loss_last = NAN};
+int trial_open(struct trial_result *out, const struct trial_options *o, struct err *e) {
+    *out = (struct trial_result){.loss_first = NAN, .loss_last = NAN, .energy.joules = NAN};
     if (o->steps < 1 || o->steps > TRIAL_MOST_STEPS || o->warmup < 0)
         return err_set(e, ERR_USAGE, "%lld steps after %lld; accepted: 1 to %d steps",
                        (long long)o->steps, (long long)o->warmup, TRIAL_MOST_STEPS);
     out->step_ns = malloc((size_t)o->steps * sizeof *out->step_ns);
     if (!out->step_ns)
         return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
+    return 0;
+}
+
+int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
+              struct err *e) {
+    TRY(trial_open(out, o, e));
     int ends[2];
     if (pipe(ends) != 0)
         return err_set(e, ERR_IO, "no pipe for a trial: %s", strerror(errno));

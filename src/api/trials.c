@@ -1,0 +1,238 @@
+// trials.c - haggle_trials: what the store holds, as a list of tunings or of trials.
+#include "api/trials.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// What the caller asked for, understood.
+struct wish {
+    bool tunings; // else trials
+    struct store_filter filter;
+};
+
+static int understand(struct wish *w, const struct haggle_trials *o, struct err *e) {
+    *w = (struct wish){.filter = {.model = o->model, .outcome = o->outcome}};
+    if (o->outcome && store_outcome_find(o->outcome) < 0) {
+        char names[256] = "";
+        for (int i = 0; i < OUTCOME_COUNT; i++) {
+            size_t at = strlen(names);
+            snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                     store_outcome_name((enum store_outcome)i));
+        }
+        return err_set(e, ERR_USAGE, "outcome '%s' is not accepted; accepted: %s", o->outcome,
+                       names);
+    }
+    if (!o->tuning) {
+        w->tunings = !o->outcome; // tunings have none: all trials are meant
+        return 0;
+    }
+    if (strcmp(o->tuning, "all") == 0)
+        return 0;
+    if (strcmp(o->tuning, "none") == 0) {
+        w->filter.tuning = STORE_OUTSIDE;
+        return 0;
+    }
+    char *end;
+    long long id = strtoll(o->tuning, &end, 10);
+    if (*end || end == o->tuning || id < 1)
+        return err_set(e, ERR_USAGE,
+                       "tuning '%s' is not accepted; accepted: its number, 'all', or 'none' for "
+                       "trials outside any",
+                       o->tuning);
+    w->filter.tuning = id;
+    return 0;
+}
+
+// ---------------------------------------------------------------- one tuning
+
+struct head {
+    struct call *call;
+    bool people; // print it
+    bool found;
+};
+
+static int show_tuning(void *arg, const struct store_tuning *t) {
+    struct head *h = arg;
+    h->found = true;
+    if (h->people) {
+        char time[TRIALS_TIME_BYTES];
+        FILE *f = h->call->out;
+        fprintf(f, "tuning    %lld: ", (long long)t->id);
+        table_print_text(t->goal, f);
+        fputs(" of ", f);
+        table_print_text(t->model, f);
+        fputs(", budgets ", f);
+        table_print_text(t->budgets, f);
+        fprintf(f, ", %s, begun %s\n", store_state_name(t->state),
+                trials_time(time, t->started_at));
+        if (t->chosen)
+            fprintf(f, "chosen    trial %lld\n", (long long)t->chosen);
+        if (t->verdict[0]) {
+            fputs("verdict   ", f);
+            table_print_text(t->verdict, f);
+            fputc('\n', f);
+        }
+    }
+    if (h->call->wants_json)
+        trials_put_tuning(&h->call->json, t);
+    return 0;
+}
+
+static int show_stage(void *arg, const struct store_stage *s) {
+    struct head *h = arg;
+    if (h->people) {
+        fprintf(h->call->out, "stage     %lld ", (long long)s->ordinal + 1);
+        table_print_text(s->name, h->call->out);
+        fputs(": ", h->call->out);
+        table_print_text(s->decision, h->call->out);
+        fputc('\n', h->call->out);
+    }
+    if (h->call->wants_json) {
+        struct json_writer *w = &h->call->json;
+        json_put_object_begin(w);
+        json_member_i64(w, "ordinal", s->ordinal);
+        json_member_string(w, "name", s->name);
+        json_member_string(w, "decision", s->decision);
+        json_member_double(w, "started_at", s->started_at);
+        json_member_double(w, "ended_at", s->ended_at);
+        json_put_object_end(w);
+    }
+    return 0;
+}
+
+// What is said of a tuning before its trials; for programs a member "tuning".
+static int head(struct call *c, struct store *s, int64_t id, bool people, struct err *e) {
+    struct head h = {.call = c, .people = people && c->out};
+    if (c->wants_json) {
+        json_put_key(&c->json, "tuning");
+        json_put_object_begin(&c->json);
+    }
+    TRY(store_tunings(s, id, NULL, show_tuning, &h, e));
+    if (!h.found)
+        return err_set(e, ERR_USAGE, "'%s' has no tuning %lld; 'haggle trials' lists them",
+                       store_path(s), (long long)id);
+    if (c->wants_json) {
+        json_put_key(&c->json, "stages");
+        json_put_array_begin(&c->json);
+    }
+    TRY(store_stages(s, id, show_stage, &h, e));
+    if (c->wants_json) {
+        json_put_array_end(&c->json);
+        json_put_object_end(&c->json);
+    }
+    if (h.people)
+        fputc('\n', c->out);
+    return 0;
+}
+
+// ---------------------------------------------------------------- rows
+
+static int read_rows(struct store *s, const struct wish *w, struct trials_rows *r, struct err *e) {
+    int rc = w->tunings ? store_tunings(s, 0, w->filter.model, trials_add_tuning, r, e)
+                        : store_trials(s, &w->filter, trials_add_trial, r, e);
+    return r->failed ? err_set(e, ERR_MEMORY, "no memory for %zu rows", r->n) : rc;
+}
+
+// The rows as sink->out wants them.
+static int print_rows(struct call *c, struct store *s, const struct wish *w,
+                      enum haggle_format format, struct trials_rows *r, struct err *e) {
+    struct json_writer json;
+    bool table = format == HAGGLE_MARKDOWN || format == HAGGLE_CSV;
+    trials_rows_init(r, w->tunings ? TRIALS_TUNINGS : TRIALS_TRIALS, table, format == HAGGLE_CSV);
+    if (format == HAGGLE_JSON) {
+        json_writer_to_file(&json, c->out, 2);
+        json_put_array_begin(&json);
+        r->json = &json;
+    }
+    r->lines = format == HAGGLE_JSONL ? c->out : NULL;
+    TRY(read_rows(s, w, r, e));
+    if (format == HAGGLE_JSON) {
+        json_put_array_end(&json);
+        TRY(json_writer_finish(&json, e));
+        fputc('\n', c->out);
+    } else if (r->n > 0 || r->raw) {
+        trials_print(r, c->out);
+    }
+    return 0;
+}
+
+static int put_rows(struct call *c, struct store *s, const struct wish *w, struct err *e) {
+    struct trials_rows r;
+    trials_rows_init(&r, w->tunings ? TRIALS_TUNINGS : TRIALS_TRIALS, false, false);
+    r.json = &c->json;
+    json_put_key(&c->json, w->tunings ? "tunings" : "trials");
+    json_put_array_begin(&c->json);
+    int rc = read_rows(s, w, &r, e);
+    if (rc == 0)
+        json_put_array_end(&c->json);
+    trials_rows_free(&r);
+    return rc;
+}
+
+static int count_trial(void *arg, const struct store_trial *t) {
+    (void)t;
+    ++*(size_t *)arg;
+    return 0;
+}
+
+// What the list does not show is said, so that nobody takes it for lost.
+static int say_others(struct call *c, struct store *s, const struct wish *w, size_t rows,
+                      struct err *e) {
+    size_t n = 0;
+    if (rows == 0)
+        log_put(&c->log, LOG_INFO, "'%s' has no %s%s", store_path(s),
+                w->tunings ? "tuning" : "trial",
+                w->filter.model || w->filter.outcome || w->filter.tuning ? " of that kind" : "");
+    if (!w->tunings)
+        return 0;
+    struct store_filter outside = {.tuning = STORE_OUTSIDE, .model = w->filter.model};
+    TRY(store_trials(s, &outside, count_trial, &n, e));
+    if (n > 0)
+        log_put(&c->log, LOG_INFO, "%zu trial%s outside any tuning: haggle trials none", n,
+                n == 1 ? "" : "s");
+    return 0;
+}
+
+// ---------------------------------------------------------------- the verb
+
+static int show(struct call *c, struct store *s, const struct wish *w, enum haggle_format format,
+                struct err *e) {
+    struct trials_rows rows = {0};
+    int rc = 0;
+    if (c->wants_json) {
+        call_json_begin(c, "trials", NULL);
+        json_member_string(&c->json, "store", store_path(s));
+    }
+    if (w->filter.tuning > 0)
+        rc = head(c, s, w->filter.tuning, format == HAGGLE_MARKDOWN, e);
+    if (rc == 0 && c->wants_json)
+        rc = put_rows(c, s, w, e);
+    if (rc == 0 && c->wants_json)
+        json_put_object_end(&c->json);
+    if (rc == 0 && c->out)
+        rc = print_rows(c, s, w, format, &rows, e);
+    if (rc == 0 && c->out)
+        rc = say_others(c, s, w, rows.n, e);
+    trials_rows_free(&rows);
+    return rc;
+}
+
+static int trials(struct call *c, const struct haggle_trials *o, struct err *e) {
+    char path[STORE_PATH_BYTES];
+    struct wish wish;
+    struct store *s;
+    TRY(understand(&wish, o, e));
+    if (!o->store)
+        TRY(store_default_path(path, e));
+    TRY(store_open(&s, o->store ? o->store : path, STORE_READ, e));
+    int rc = show(c, s, &wish, o->format, e);
+    store_close(s);
+    return rc;
+}
+
+int haggle_trials(const struct haggle_trials *options, const struct haggle_sink *sink,
+                  struct haggle_error *e) {
+    struct call c;
+    call_begin(&c, sink);
+    return call_end(&c, trials(&c, options, &c.err), e);
+}

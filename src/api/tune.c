@@ -1,0 +1,234 @@
+// tune.c - haggle_tune: the request in words becomes a search, the search a recipe.
+#include "api/tune.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- the request
+
+static int read_limit(const char *flag, const char *text, uint64_t *out, struct err *e) {
+    if (!text)
+        return 0;
+    TRY(text_parse_duration_ns(text, out, e) != 0 ? err_context(e, "--%s", flag) : 0);
+    return *out > 0
+               ? 0
+               : err_set(e, ERR_USAGE, "--%s=%s; accepted: a time above 0, as 80ms", flag, text);
+}
+
+static int read_goal(const char *text, enum tune_goal *out, struct err *e) {
+    for (int g = 0; g < TUNE_GOALS; g++)
+        if (!text || strcmp(text, tune_goal_name((enum tune_goal)g)) == 0) {
+            *out = (enum tune_goal)g;
+            return 0;
+        }
+    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive", text);
+}
+
+static int allow_one(unsigned *allow, const char *word, size_t n, struct err *e) {
+    char known[128] = "";
+    size_t used = 0;
+    for (int a = 0; a < ALLOW_COUNT; a++) {
+        const char *name = tune_allow_name((enum tune_allow)a);
+        if (strlen(name) == n && strncmp(name, word, n) == 0) {
+            *allow |= 1u << a;
+            return 0;
+        }
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", a ? ", " : "", name);
+    }
+    return err_set(e, ERR_USAGE, "--allow=%.*s; this build can move: %s", (int)n, word, known);
+}
+
+static int read_allow(const char *text, unsigned *out, struct err *e) {
+    for (const char *at = text; at && *at;) {
+        size_t n = strcspn(at, ",");
+        TRY(allow_one(out, at, n, e));
+        at += n + (at[n] == ',');
+    }
+    return 0;
+}
+
+// Another number of tokens per step changes the batch before the search begins.
+static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
+    if (tokens == 0)
+        return 0;
+    if (tokens < k->seq || tokens % k->seq != 0)
+        return err_set(
+            e, ERR_USAGE, "--tokens-per-step=%lld; accepted: a multiple of seq (%lld), as %lld",
+            (long long)tokens, (long long)k->seq, (long long)((tokens / k->seq + 1) * k->seq));
+    int64_t samples = tokens / k->seq, micro = k->batch_micro;
+    while (micro > 1 && samples % micro != 0)
+        micro--;
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)micro);
+    TRY(knobs_set_at(k, KNOB_batch_micro, text, SET_BY_COMMAND_LINE, e));
+    snprintf(text, sizeof text, "%lld", (long long)(samples / micro));
+    return knobs_set_at(k, KNOB_batch_accum, text, SET_BY_COMMAND_LINE, e);
+}
+
+static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
+    struct tune_request *r = &t->request;
+    r->time_ns = 180000000000;
+    TRY(read_goal(o->goal, &r->goal, e));
+    TRY(read_limit("p50", o->p50, &r->limit_ns[TUNE_P50], e));
+    TRY(read_limit("p95", o->p95, &r->limit_ns[TUNE_P95], e));
+    TRY(read_limit("p99", o->p99, &r->limit_ns[TUNE_P99], e));
+    TRY(read_limit("time", o->time, &r->time_ns, e));
+    TRY(read_allow(o->allow, &r->allow, e));
+    if (o->energy)
+        TRY(text_parse_double(o->energy, &r->joules_per_token, e) != 0 ? err_context(e, "--energy")
+                                                                       : 0);
+    if (o->energy && !(r->joules_per_token > 0))
+        return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
+    return set_tokens_per_step(&t->base, o->tokens_per_step, e);
+}
+
+// ---------------------------------------------------------------- the laboratory, and a record of it
+
+static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
+    struct tuning *t = arg;
+    return t->inner.plan(t->inner.arg, k, out, e);
+}
+
+static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
+                   struct tune_measured *out, struct err *e) {
+    struct tuning *t = arg;
+    TRY(tune_store_recall(t, k, o->fresh, out, e));
+    return out->n > 0 ? 0 : t->inner.measure(t->inner.arg, k, o, out, e);
+}
+
+static uint64_t now_ns(void *arg) {
+    struct tuning *t = arg;
+    return t->inner.clock_ns(t->inner.arg);
+}
+
+static void on_result(void *arg, const struct knobs *k, const struct trial_result *r) {
+    tune_store_trial(arg, k, r);
+}
+
+static void on_trial(void *arg, const struct tune *tune, const struct tune_setting *s,
+                     const struct tune_measured *m) {
+    struct tuning *t = arg;
+    char text[TUNE_NAME_BYTES + 96];
+    t->stage = s->stage;
+    if (m->rc != 0)
+        snprintf(text, sizeof text, "trial %d: %s: %.60s", tune->trials, s->name, m->reason);
+    else
+        snprintf(text, sizeof text, "trial %d: %s: %.0f tokens/s, %zu steps%s", tune->trials,
+                 s->name, tune_tokens_per_s(s), s->n, m->reused ? " (from before)" : "");
+    log_live(&t->call->log, text);
+}
+
+static void on_stage(void *arg, const struct tune *tune, int stage) {
+    struct tuning *t = arg;
+    const struct tune_decision *d = &tune->stages[stage];
+    if (t->call->log.live)
+        log_live_end(&t->call->log);
+    log_put(&t->call->log, LOG_INFO, "%-32s %s", tune_stage_name((enum tune_stage)stage), d->text);
+    tune_store_stage(t, stage);
+}
+
+// ---------------------------------------------------------------- the verb
+
+static int open_lab(struct tuning *t, struct err *e) {
+    struct session s;
+    int rc = plan_session(&s, &t->base, e); // for its options: which programs a run has
+    struct session_options plan_options = s.options;
+    session_close(&s);
+    TRY(rc);
+    plan_options.knobs = &t->base;
+    struct lab_options o = {.session = &plan_options,
+                            .stop = stop_flag(),
+                            .on_result = on_result,
+                            .on_result_arg = t,
+                            .calibrate = true,
+                            .calibrate_s = 0.01e-9 * (double)t->request.time_ns};
+    TRY(lab_open(&t->lab, &o, e));
+    t->inner = lab_table(t->lab);
+    char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
+    log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",
+            tune_goal_name(t->request.goal), text_duration(time, 1e-9 * (double)t->request.time_ns),
+            lab_have_is(t->lab), text_bytes(room, lab_headroom_bytes(t->lab)));
+    return 0;
+}
+
+static int save_choice(struct tuning *t, const char *path, struct err *e) {
+    struct knobs k = t->tune.settings[t->tune.chosen].knobs;
+    TRY(knobs_save_recipe(&k, path, e));
+    t->recipe_path = path;
+    return 0;
+}
+
+static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) {
+    const struct tune_lab lab = {.arg = t,
+                                 .plan = plan,
+                                 .measure = measure,
+                                 .clock_ns = now_ns,
+                                 .on_trial = on_trial,
+                                 .on_stage = on_stage};
+    TRY(open_lab(t, e));
+    TRY(tune_store_open(t, o->store, e));
+    int rc = tune_run(&t->tune, &t->base, &t->request, &lab, e);
+    if (t->call->log.live)
+        log_live_end(&t->call->log);
+    if (t->tune.chosen >= 0)
+        tune_verdict(t);
+    tune_store_finish(t, rc == ERR_STOPPED);
+    if (rc == 0 && t->tune.chosen >= 0 && o->recipe)
+        rc = save_choice(t, o->recipe, e);
+    return rc;
+}
+
+static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct err *e) {
+    struct call *c = t->call;
+    if (c->out && t->tune.n > 0)
+        tune_print(t, o->format, c->out);
+    if (c->wants_json) {
+        call_json_begin(c, "tune", &t->base);
+        tune_put_json(t, &c->json);
+        if (rc != 0)
+            call_json_error(&c->json, rc, e->text);
+        json_put_object_end(&c->json);
+    }
+    if (t->unrecorded.code != 0)
+        log_put(&c->log, LOG_WARN, "trials were not recorded: %s", t->unrecorded.text);
+    if (rc == 0 && t->tune.chosen < 0)
+        return err_set(e, ERR_MEMORY, "nothing was chosen: %s", t->tune.why_none);
+    return rc;
+}
+
+static int tune(struct call *c, const struct haggle_config *config, const struct haggle_tune *o,
+                struct err *e) {
+    struct tuning *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_MEMORY, "out of memory for a search");
+    t->call = c;
+    t->base = config->knobs;
+    int rc = knobs_name_run(&t->base, config->recipe[0] ? config->recipe : NULL, e);
+    if (rc == 0)
+        rc = machine_open(&t->machine, &t->base, MACHINE_KNOWN, e);
+    t->request.cpus = t->machine.hw.usable_cpus;
+    t->request.on_device = session_wants_device(&t->base);
+    if (rc == 0)
+        rc = read_request(t, o, e);
+    if (rc == 0)
+        rc = search(t, o, e);
+    rc = t->lab ? deliver(t, o, rc, e) : rc;
+    lab_close(t->lab);
+    store_close(t->store);
+    tune_free(&t->tune);
+    free(t->used);
+    free(t);
+    return rc;
+}
+
+int haggle_tune(const struct haggle_config *config, const struct haggle_tune *options,
+                const struct haggle_sink *sink, struct haggle_error *e) {
+    struct call c;
+    call_begin(&c, sink);
+    return call_end(&c, tune(&c, config, options, &c.err), e);
+}

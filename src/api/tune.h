@@ -1,0 +1,47 @@
+// tune.h - a search as api/ runs it: laboratory, store, what is printed.
+#ifndef HAGGLE_API_TUNE_H
+#define HAGGLE_API_TUNE_H
+
+#include "api/api.h"
+#include "store/store.h"
+#include "tune/lab.h"
+
+struct tuning {
+    struct call *call;
+    struct knobs base;
+    struct tune_request request;
+    struct lab *lab;
+    struct tune_lab inner; // the laboratory, behind the one that also records
+    struct tune tune;
+    struct machine machine;
+    struct verdict verdict; // of the chosen setting; "" when there is none
+    char words[4 * TUNE_TEXT_BYTES];
+    // The store: every trial as it ends, and what earlier searches measured.
+    struct store *store;
+    char key[HASH_TEXT_BYTES];
+    int64_t id;
+    int64_t chosen_trial;
+    struct err unrecorded; // code 0: all is recorded
+    double stage_began_at;
+    enum tune_stage stage;
+    int64_t *used; // trials of the store that were taken again
+    size_t n_used, used_capacity;
+    const char *recipe_path; // of the choice, as written; NULL: none
+};
+
+// tune_print.c
+void tune_print(const struct tuning *t, enum haggle_format format, FILE *f);
+void tune_put_json(const struct tuning *t, struct json_writer *w); // members
+// Sentences about the choice: what it is bound by, where growth ends, what other settings would cost.
+void tune_verdict(struct tuning *t);
+
+// tune_store.c
+int tune_store_open(struct tuning *t, const char *path, struct err *e);
+// Measurements of the same setting from before, once each; out->n is 0 when there is none.
+int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
+                      struct tune_measured *out, struct err *e);
+void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r);
+void tune_store_stage(struct tuning *t, int stage);
+void tune_store_finish(struct tuning *t, bool stopped);
+
+#endif

@@ -1,0 +1,212 @@
+// tune_store.c - a search and its store: trials are written as they end, so that one that is killed goes
+// on where it was, and later ones need not measure the same again.
+#include "api/tune.h"
+
+#include "base/clock.h"
+#include "train/record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double wall_now(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void put_budgets(struct json_writer *w, const struct tune_request *r,
+                        const struct knobs *k) {
+    static const char *const names[TUNE_PERCENTILES] = {"p50_ms", "p95_ms", "p99_ms"};
+    json_put_object_begin(w);
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (r->limit_ns[p] > 0)
+            json_member_double(w, names[p], 1e-6 * (double)r->limit_ns[p]);
+    if (k->memory > 0)
+        json_member_i64(w, "memory_bytes", (int64_t)k->memory);
+    if (r->joules_per_token > 0)
+        json_member_double(w, "joules_per_token", r->joules_per_token);
+    for (int a = 0; a < ALLOW_COUNT; a++)
+        if (r->allow >> a & 1)
+            json_member_bool(w, tune_allow_name((enum tune_allow)a), true);
+    json_put_object_end(w);
+}
+
+static char *recipe_text(const struct knobs *k) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
+        return NULL;
+    int rc = knobs_write_recipe(k, f, NULL);
+    if (fclose(f) != 0 || rc != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int begin(struct tuning *t, struct err *e) {
+    struct json_writer w;
+    json_writer_to_buffer(&w, 0);
+    put_budgets(&w, &t->request, &t->base);
+    char *recipe = recipe_text(&t->base);
+    const char *budgets = w.buffer;
+    int rc = json_writer_finish(&w, e);
+    if (rc == 0 && !recipe)
+        rc = err_set(e, ERR_MEMORY, "out of memory for a search's record");
+    if (rc == 0)
+        rc = store_tuning_find_unfinished(t->store, t->key, tune_goal_name(t->request.goal),
+                                          budgets, &t->id, e);
+    struct store_tuning row = {.started_at = wall_now(),
+                               .goal = tune_goal_name(t->request.goal),
+                               .budgets = budgets,
+                               .key = t->key,
+                               .model = t->base.model,
+                               .recipe = recipe};
+    if (rc == 0 && t->id > 0)
+        log_put(&t->call->log, LOG_INFO, "search %lld was not finished: going on with its trials",
+                (long long)t->id);
+    else if (rc == 0)
+        rc = store_tuning_begin(t->store, &row, &t->id, e);
+    free(recipe);
+    free(w.buffer);
+    return rc;
+}
+
+int tune_store_open(struct tuning *t, const char *path, struct err *e) {
+    char fallback[STORE_PATH_BYTES];
+    if (path && strcmp(path, "none") == 0)
+        return 0;
+    if (!path) {
+        TRY(store_default_path(fallback, e));
+        path = fallback;
+    }
+    TRY(record_key(&t->base, t->key, e));
+    TRY(store_open(&t->store, path, STORE_WRITE, e));
+    t->stage_began_at = wall_now();
+    return begin(t, e);
+}
+
+// ---------------------------------------------------------------- what was measured before
+
+struct recalled {
+    struct tuning *t;
+    struct store_trial row;
+    bool found;
+};
+
+static bool was_used(const struct tuning *t, int64_t id) {
+    for (size_t i = 0; i < t->n_used; i++)
+        if (t->used[i] == id)
+            return true;
+    return false;
+}
+
+static int look(void *arg, const struct store_trial *row) {
+    struct recalled *r = arg;
+    if (r->found || was_used(r->t, row->id) || row->steps < 1 ||
+        (row->outcome != OUTCOME_MEASURED && row->outcome != OUTCOME_DOMINATED &&
+         row->outcome != OUTCOME_OVER_BUDGET))
+        return 0;
+    r->row = *row;
+    r->found = true;
+    return 0;
+}
+
+static int remember(struct tuning *t, int64_t id, struct err *e) {
+    if (t->n_used == t->used_capacity) {
+        size_t capacity = t->used_capacity ? 2 * t->used_capacity : 64;
+        int64_t *more = realloc(t->used, capacity * sizeof *more);
+        if (!more)
+            return err_set(e, ERR_MEMORY, "out of memory for %zu trials", capacity);
+        t->used = more;
+        t->used_capacity = capacity;
+    }
+    t->used[t->n_used++] = id;
+    return 0;
+}
+
+// fresh: only of this very search (one that goes on after it was killed). Otherwise what any search of
+// the same key measured will do for a first look: what is chosen is measured anew in any case.
+int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
+                      struct tune_measured *out, struct err *e) {
+    char setting[HASH_TEXT_BYTES];
+    if (!t->store)
+        return 0;
+    TRY(store_setting(k, setting, e));
+    struct recalled r = {.t = t};
+    struct store_filter f = {.key = t->key, .setting = setting, .tuning = fresh ? t->id : 0};
+    TRY(store_trials(t->store, &f, look, &r, e));
+    if (!r.found)
+        return 0;
+    TRY(remember(t, r.row.id, e));
+    TRY(store_samples(t->store, r.row.id, &out->step_ns, &out->n, e));
+    if (out->n == 0)
+        return 0;
+    out->reused = true;
+    out->tokens = (uint64_t)r.row.tokens;
+    out->wall_ns = (uint64_t)(1e9 * r.row.wall_s);
+    out->memory_bytes = (uint64_t)r.row.memory_measured_bytes;
+    out->joules = r.row.joules_per_token * (double)r.row.tokens;
+    out->split.steps = (uint64_t)r.row.steps;
+    for (int i = 0; i < TIME_COUNT; i++)
+        if (r.row.split.ms[i] > 0)
+            out->split.ns[i] = (uint64_t)(1e6 * r.row.split.ms[i] * (double)r.row.steps);
+    for (int i = 0; i < TIME_COUNT; i++)
+        out->split.wall_ns += out->split.ns[i];
+    return 0;
+}
+
+// ---------------------------------------------------------------- what is measured now
+
+void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r) {
+    int64_t id = 0;
+    if (!t->store || t->unrecorded.code != 0)
+        return;
+    struct record record = {.origin = "tune",
+                            .key = t->key,
+                            .tuning = t->id,
+                            .stage = tune_stage_name(t->stage),
+                            .outcome = record_outcome(r),
+                            .started_at = wall_now() - 1e-9 * (double)r->wall_ns,
+                            .predicted_step_s = NAN,
+                            .joules_per_token =
+                                r->tokens > 0 ? r->energy.joules / (double)r->tokens : NAN,
+                            .peak_flops_per_s = t->machine.peak_flops};
+    if (record_trial(t->store, &record, k, r, &id, &t->unrecorded) == 0)
+        remember(t, id, &t->unrecorded);
+}
+
+void tune_store_stage(struct tuning *t, int stage) {
+    const struct tune_decision *d = &t->tune.stages[stage];
+    struct store_stage row = {.ordinal = stage,
+                              .name = tune_stage_name((enum tune_stage)stage),
+                              .decision = d->text,
+                              .started_at = t->stage_began_at,
+                              .ended_at = wall_now()};
+    t->stage_began_at = row.ended_at;
+    t->stage = stage + 1 < STAGE_COUNT ? (enum tune_stage)(stage + 1) : STAGE_FINALISTS;
+    if (t->store && t->unrecorded.code == 0)
+        store_stage_add(t->store, t->id, &row, &t->unrecorded);
+}
+
+static int newest(void *arg, const struct store_trial *row) {
+    *(int64_t *)arg = row->id;
+    return 0;
+}
+
+void tune_store_finish(struct tuning *t, bool stopped) {
+    char setting[HASH_TEXT_BYTES];
+    int64_t chosen = 0;
+    if (!t->store || t->unrecorded.code != 0)
+        return;
+    if (t->tune.chosen >= 0 &&
+        store_setting(&t->tune.settings[t->tune.chosen].knobs, setting, NULL) == 0) {
+        struct store_filter f = {.key = t->key, .setting = setting, .tuning = t->id};
+        store_trials(t->store, &f, newest, &chosen, &t->unrecorded);
+    }
+    store_tuning_finish(t->store, t->id, stopped ? TUNING_STOPPED : TUNING_DONE, chosen, t->words,
+                        &t->unrecorded);
+}

@@ -1,0 +1,270 @@
+// contest.c - blocks of steps, and rank tests between them. See contest.h.
+#include "measure/contest.h"
+
+#include "measure/sample.h"
+
+#include <math.h>
+
+// Batches of a run that are long enough to be nearly independent: 10 to 30 serve best (Schmeiser, 1982).
+enum { RUN_BLOCKS = 16, LEAST_BLOCKS = 8 };
+enum { MOST_PAIRS = CONTEST_MOST_BLOCKS * (CONTEST_MOST_BLOCKS + 1) / 2 };
+
+struct blocks {
+    double y[CONTEST_MOST_BLOCKS]; // logarithms of seconds per token
+    size_t n;
+};
+
+// ---------------------------------------------------------------- from steps to blocks
+
+static double block_of(const struct contest_side *s, size_t begin, size_t end,
+                       const struct contest_options *o) {
+    const double tokens = s->tokens_per_step > 0 ? s->tokens_per_step : 1;
+    double figure = 0;
+    if (o->figure == CONTEST_MEDIAN && o->scratch != NULL) {
+        struct spread spread;
+        for (size_t i = begin; i < end; i++)
+            o->scratch[i - begin] = s->step_ns[i];
+        sample_spread_of(o->scratch, end - begin, &spread);
+        figure = spread.median;
+    } else {
+        for (size_t i = begin; i < end; i++)
+            figure += s->step_ns[i];
+        figure /= (double)(end - begin);
+    }
+    return log(figure / tokens);
+}
+
+// `pieces` of equal length (to one), neighbours joined until there are at most `most` blocks.
+static void cut(struct blocks *out, const struct contest_side *s, size_t pieces, size_t most,
+                const struct contest_options *o) {
+    if (pieces > s->n)
+        pieces = s->n;
+    out->n = pieces < most ? pieces : most;
+    for (size_t i = 0; i < out->n; i++) {
+        const size_t first = i * pieces / out->n, last = (i + 1) * pieces / out->n;
+        out->y[i] = block_of(s, first * s->n / pieces, last * s->n / pieces, o);
+    }
+}
+
+static void halve(struct blocks *b) {
+    for (size_t i = 0; i < b->n / 2; i++)
+        b->y[i] = 0.5 * (b->y[2 * i] + b->y[2 * i + 1]);
+    b->n /= 2;
+}
+
+// Correlation of neighbours. Of independent blocks it is -1/n on average, which is taken back.
+static double likeness(const struct blocks *b) {
+    double mean = 0, square = 0, next = 0;
+    for (size_t i = 0; i < b->n; i++)
+        mean += b->y[i] / (double)b->n;
+    for (size_t i = 0; i < b->n; i++) {
+        const double d = b->y[i] - mean;
+        square += d * d;
+        next += i + 1 < b->n ? d * (b->y[i + 1] - mean) : 0;
+    }
+    return square > 0 ? next / square + 1 / (double)b->n : 0;
+}
+
+// More than chance gives to independent blocks (one-sided 5 %).
+static bool resemble(const struct blocks *b) {
+    return likeness(b) > 1.645 / sqrt((double)b->n);
+}
+
+// Total change over the run, by the median of all slopes, where Kendall's test (5 %, two-sided) sees a
+// trend; 0 where it does not.
+static double trend(const struct blocks *b) {
+    double slopes[MOST_PAIRS], score = 0;
+    size_t pairs = 0;
+    for (size_t i = 0; i < b->n; i++)
+        for (size_t j = i + 1; j < b->n; j++) {
+            const double d = b->y[j] - b->y[i];
+            score += (d > 0) - (d < 0);
+            slopes[pairs++] = d / (double)(j - i);
+        }
+    const double n = (double)b->n, deviation = sqrt(n * (n - 1) * (2 * n + 5) / 18);
+    if (b->n < LEAST_BLOCKS || fabs(score) - 1 < 1.96 * deviation)
+        return 0;
+    struct spread s;
+    sample_spread_of(slopes, pairs, &s);
+    return s.median * n;
+}
+
+// ---------------------------------------------------------------- rank tests
+
+// Largest c with P(statistic <= c - 1) <= tail, from probabilities of 0, 1, 2, ...: the c-th smallest
+// and c-th largest difference enclose the true one. 0: even the extremes are too likely.
+static size_t rank_of_tail(const double *probability, size_t count, double tail) {
+    double sum = 0;
+    size_t c = 0;
+    while (c < count && (sum += probability[c]) <= tail)
+        c++;
+    return c;
+}
+
+// Signed ranks: each of 1 .. n is in the sum with probability 1/2.
+static size_t signed_rank(size_t n, double tail) {
+    double p[MOST_PAIRS + 1] = {1};
+    for (size_t i = 1; i <= n; i++)
+        for (size_t s = i * (i + 1) / 2 + 1; s-- > 0;)
+            p[s] = 0.5 * (p[s] + (s >= i ? p[s - i] : 0));
+    return rank_of_tail(p, n * (n + 1) / 2 + 1, tail);
+}
+
+// Mann and Whitney's statistic of m and n values: its generating function is the product of
+// (1 - x^(m+i)) / (1 - x^i) for i = 1 .. n, over the number of ways.
+static size_t two_sample_rank(size_t m, size_t n, double tail) {
+    double p[RUN_BLOCKS * RUN_BLOCKS + 1] = {1}, ways = 1;
+    const size_t top = m * n;
+    for (size_t i = 1; i <= n; i++) {
+        for (size_t s = top + 1; s-- > m + i;)
+            p[s] -= p[s - m - i];
+        for (size_t s = i; s <= top; s++)
+            p[s] += p[s - i];
+        ways *= (double)(m + i) / (double)i;
+    }
+    for (size_t s = 0; s <= top; s++)
+        p[s] /= ways;
+    return rank_of_tail(p, top + 1, tail);
+}
+
+// Interval and middle of log(a's seconds / b's) from sorted differences.
+struct shift {
+    double low, middle, high;
+};
+
+static bool enclose(struct shift *out, double *differences, size_t count, size_t c) {
+    struct spread s;
+    if (c == 0 || count == 0)
+        return false;
+    sample_sort(differences, count);
+    out->low = differences[c - 1];
+    out->high = differences[count - c];
+    sample_spread_of(differences, count, &s);
+    out->middle = s.median;
+    return true;
+}
+
+static bool shift_paired(struct shift *out, const struct blocks *d, double tail) {
+    double averages[MOST_PAIRS];
+    size_t count = 0;
+    for (size_t i = 0; i < d->n; i++)
+        for (size_t j = i; j < d->n; j++)
+            averages[count++] = 0.5 * (d->y[i] + d->y[j]);
+    return enclose(out, averages, count, signed_rank(d->n, tail));
+}
+
+static bool shift_separate(struct shift *out, const struct blocks *a, const struct blocks *b,
+                           double tail) {
+    double differences[RUN_BLOCKS * RUN_BLOCKS];
+    size_t count = 0;
+    for (size_t i = 0; i < a->n; i++)
+        for (size_t j = 0; j < b->n; j++)
+            differences[count++] = a->y[i] - b->y[j];
+    return enclose(out, differences, count, two_sample_rank(a->n, b->n, tail));
+}
+
+// ---------------------------------------------------------------- the contest
+
+static const char TOO_FEW[] = "too few blocks for this confidence";
+static const char ALIKE[] = "steps resemble their neighbours for so long that there are too few "
+                            "independent blocks";
+
+static void decide(struct contest *out, const struct shift *s, double allowance, double tolerance) {
+    const double low = s->low - allowance, high = s->high + allowance, near = log1p(tolerance);
+    out->speed_ratio = exp(-s->middle);
+    out->low = exp(-high);
+    out->high = exp(-low);
+    if (high < 0)
+        out->state = CONTEST_FASTER;
+    else if (low > 0)
+        out->state = CONTEST_SLOWER;
+    else if (tolerance > 0 && low >= -near && high <= near)
+        out->state = CONTEST_EQUAL;
+    else
+        out->why = allowance > 0 && (s->high < 0 || s->low > 0)
+                       ? "the machine's speed has a trend as large as the difference: take turns"
+                       : "the difference is within the noise so far";
+}
+
+static void hold_paired(struct contest *out, const struct contest_side *a,
+                        const struct contest_side *b, const struct contest_options *o,
+                        double tail) {
+    const size_t rounds_a = a->rounds > 1 ? a->rounds : 1, rounds_b = b->rounds > 1 ? b->rounds : 1;
+    struct blocks x, y;
+    struct shift s;
+    cut(&x, a, rounds_a, CONTEST_MOST_BLOCKS, o);
+    cut(&y, b, rounds_b, CONTEST_MOST_BLOCKS, o);
+    if (rounds_a != rounds_b || x.n != y.n) {
+        out->why = "the sides do not have the same number of rounds";
+        return;
+    }
+    for (size_t i = 0; i < x.n; i++)
+        x.y[i] -= y.y[i];
+    while (x.n / 2 >= out->blocks_needed && resemble(&x))
+        halve(&x);
+    out->blocks = x.n;
+    if (shift_paired(&s, &x, tail))
+        decide(out, &s, 0, o->tolerance);
+    else
+        out->why = TOO_FEW;
+}
+
+// Likeness too small to be sure of still makes n blocks worth fewer: the interval grows as that of the mean
+// of an AR(1) process would.
+static void widen(struct shift *s, const struct blocks *a, const struct blocks *b) {
+    const double r = fmin(fmax(0.5 * (likeness(a) + likeness(b)), 0), 0.9);
+    const double factor = sqrt((1 + r) / (1 - r));
+    s->low = s->middle - factor * (s->middle - s->low);
+    s->high = s->middle + factor * (s->high - s->middle);
+}
+
+static void hold_separate(struct contest *out, const struct contest_side *a,
+                          const struct contest_side *b, const struct contest_options *o,
+                          double tail) {
+    struct blocks x, y;
+    struct shift s;
+    cut(&x, a, a->n, RUN_BLOCKS, o);
+    cut(&y, b, b->n, RUN_BLOCKS, o);
+    out->blocks = x.n < y.n ? x.n : y.n;
+    if (out->blocks < LEAST_BLOCKS) {
+        out->why = TOO_FEW;
+        return;
+    }
+    const double drift_a = trend(&x), drift_b = trend(&y);
+    out->drift = fabs(drift_a) > fabs(drift_b) ? expm1(drift_a) : expm1(drift_b);
+    // A trend makes neighbours alike as well, and is dealt with as a trend.
+    if (drift_a == 0 && drift_b == 0 && (resemble(&x) || resemble(&y))) {
+        halve(&x);
+        halve(&y);
+        out->blocks = x.n < y.n ? x.n : y.n;
+        if (out->blocks < LEAST_BLOCKS || resemble(&x) || resemble(&y)) {
+            out->why = ALIKE;
+            return;
+        }
+    }
+    if (!shift_separate(&s, &x, &y, tail)) {
+        out->why = TOO_FEW;
+        return;
+    }
+    if (drift_a == 0 && drift_b == 0)
+        widen(&s, &x, &y);
+    decide(out, &s, fmax(fabs(drift_a), fabs(drift_b)), o->tolerance);
+}
+
+void contest_hold(struct contest *out, const struct contest_side *a, const struct contest_side *b,
+                  const struct contest_options *o) {
+    *out = (struct contest){.speed_ratio = NAN, .low = NAN, .high = NAN, .why = ""};
+    if (!(o->confidence > 0 && o->confidence < 1)) {
+        out->why = "the confidence is not between 0 and 1";
+        return;
+    }
+    const double tail = 0.5 * (1 - o->confidence);
+    // All differences of one sign: 2^-n of paired rounds.
+    out->blocks_needed = o->paired ? (size_t)ceil(-log2(tail) - 1e-9) : LEAST_BLOCKS;
+    if (a->n == 0 || b->n == 0)
+        out->why = "one side has no samples";
+    else if (o->paired)
+        hold_paired(out, a, b, o, tail);
+    else
+        hold_separate(out, a, b, o, tail);
+}

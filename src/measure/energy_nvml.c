@@ -1,0 +1,152 @@
+// energy_nvml.c - the few functions of NVIDIA's management library that energy needs, opened at run time.
+//
+// Nothing of the library's header is used: the declarations below are its documented interface, which is
+// stable (functions that change get a new name with _v2, _v3).
+//
+// Which GPU: the first that CUDA sees. NVML counts all of them in the order of their buses; CUDA those that
+// CUDA_VISIBLE_DEVICES lists, by default the fastest first. Where GPUs differ and nothing says the
+// order, a guess might measure another one, so there is no meter.
+#include "measure/energy.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct nvmlDevice_st *nvml_device; // opaque
+
+#define NVML_LIST(X)                                                                               \
+    X(init, "nvmlInit_v2", int, (void))                                                            \
+    X(shutdown, "nvmlShutdown", int, (void))                                                       \
+    X(error, "nvmlErrorString", const char *, (int))                                               \
+    X(count, "nvmlDeviceGetCount_v2", int, (unsigned *))                                           \
+    X(by_index, "nvmlDeviceGetHandleByIndex_v2", int, (unsigned, nvml_device *))                   \
+    X(by_uuid, "nvmlDeviceGetHandleByUUID", int, (const char *, nvml_device *))                    \
+    X(name, "nvmlDeviceGetName", int, (nvml_device, char *, unsigned))                             \
+    X(power, "nvmlDeviceGetPowerUsage", int, (nvml_device, unsigned *))
+
+struct nvml {
+    void *library;
+#define X(member, symbol, type, args) type(*member) args;
+    NVML_LIST(X)
+#undef X
+    int (*energy)(nvml_device, unsigned long long *); // NULL: a driver too old to have it
+    nvml_device device;
+    bool started, counts;
+};
+
+static bool find_symbols(struct nvml *n, char why[ENERGY_WHY_BYTES]) {
+#define X(member, symbol, type, args)                                                              \
+    *(void **)&n->member = dlsym(n->library, symbol);                                              \
+    if (n->member == NULL) {                                                                       \
+        snprintf(why, ENERGY_WHY_BYTES, "NVML has no %s", symbol);                                 \
+        return false;                                                                              \
+    }
+    NVML_LIST(X)
+#undef X
+    *(void **)&n->energy = dlsym(n->library, "nvmlDeviceGetTotalEnergyConsumption");
+    return true;
+}
+
+static bool all_alike(const struct nvml *n, unsigned count) {
+    char first[96] = "", other[96];
+    nvml_device d;
+    for (unsigned i = 0; i < count; i++) {
+        if (n->by_index(i, &d) != 0 || n->name(d, i ? other : first, sizeof other) != 0)
+            return false;
+        if (i > 0 && strcmp(first, other) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool by_order(struct nvml *n, unsigned index, char why[ENERGY_WHY_BYTES]) {
+    const char *order = getenv("CUDA_DEVICE_ORDER");
+    unsigned count = 0;
+    int rc = n->count(&count);
+    if (rc == 0 && index < count && !all_alike(n, count) &&
+        (order == NULL || strcmp(order, "PCI_BUS_ID") != 0)) {
+        snprintf(why, ENERGY_WHY_BYTES,
+                 "the GPUs differ, and which of them is CUDA's first is not known; set "
+                 "CUDA_DEVICE_ORDER=PCI_BUS_ID");
+        return false;
+    }
+    if (rc == 0)
+        rc = n->by_index(index, &n->device);
+    if (rc != 0)
+        snprintf(why, ENERGY_WHY_BYTES, "NVML has no GPU %u: %s", index, n->error(rc));
+    return rc == 0;
+}
+
+static bool find_device(struct nvml *n, char why[ENERGY_WHY_BYTES]) {
+    char first[96];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible == NULL)
+        return by_order(n, 0, why);
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(visible, ","), visible);
+    if (first[0] && strspn(first, "0123456789") == strlen(first) && strlen(first) < 6)
+        return by_order(n, (unsigned)atoi(first), why);
+    const int rc = n->by_uuid(first, &n->device);
+    if (rc != 0)
+        snprintf(why, ENERGY_WHY_BYTES, "NVML does not know CUDA_VISIBLE_DEVICES=%.96s: %s",
+                 visible, n->error(rc));
+    return rc == 0;
+}
+
+struct nvml *nvml_open(const char *library, char name[ENERGY_NAME_BYTES],
+                       char why[ENERGY_WHY_BYTES]) {
+    struct nvml *n = calloc(1, sizeof *n);
+    unsigned long long mj;
+    if (n == NULL) {
+        snprintf(why, ENERGY_WHY_BYTES, "no memory for NVML");
+        return NULL;
+    }
+    n->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (n->library == NULL)
+        snprintf(why, ENERGY_WHY_BYTES, "no NVML: %s cannot be opened", library);
+    bool found = n->library != NULL && find_symbols(n, why);
+    if (found) {
+        const int rc = n->init();
+        n->started = found = rc == 0;
+        if (!found)
+            snprintf(why, ENERGY_WHY_BYTES, "NVML does not start: %s", n->error(rc));
+    }
+    if (!found || !find_device(n, why)) {
+        nvml_close(n);
+        return NULL;
+    }
+    if (n->name(n->device, name, ENERGY_NAME_BYTES) != 0)
+        snprintf(name, ENERGY_NAME_BYTES, "a GPU");
+    n->counts = n->energy != NULL && n->energy(n->device, &mj) == 0; // Volta and later
+    return n;
+}
+
+void nvml_close(struct nvml *n) {
+    if (n->started)
+        n->shutdown();
+    if (n->library != NULL)
+        dlclose(n->library);
+    free(n);
+}
+
+bool nvml_counts(const struct nvml *n) {
+    return n->counts;
+}
+
+int nvml_energy_mj(const struct nvml *n, uint64_t *out) {
+    unsigned long long mj = 0;
+    const int rc = n->energy(n->device, &mj);
+    *out = mj;
+    return rc;
+}
+
+int nvml_watts(const struct nvml *n, double *out) {
+    unsigned milliwatts = 0;
+    const int rc = n->power(n->device, &milliwatts);
+    *out = 1e-3 * milliwatts;
+    return rc;
+}
+
+const char *nvml_error(const struct nvml *n, int code) {
+    return n->error(code);
+}

@@ -1,0 +1,258 @@
+// calibrate.c - see calibrate.h.
+#include "predict/calibrate.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MICRO_BATCHES = 2, // the second one adds to gradients
+    LAYERS_KEPT = 2,   // of a model whose step takes long
+    TURNS_LEAST = 3,
+    TURNS_MOST = 24,
+    GRAPH_TURNS = 6,
+    FILL_BLOCK = 1 << 16,
+};
+static const double SECONDS = 0.25;
+// Ops of long turns are long themselves, and vary less: beyond these seconds a turn, two are timed; one.
+static const double LONG_TURN = 0.3, VERY_LONG_TURN = 1;
+// Arithmetic of a turn beyond which layers are left out: about a second on two cores.
+static const double FLOPS_WHOLE = 1e11;
+
+struct work {
+    struct session s;
+    struct trace trace;
+    struct collection *collection;
+    const struct calibrate_options *o;
+    int64_t layers; // that are run
+    int32_t *batch; // made up: tokens (and targets), positions, documents
+};
+
+// ---------------------------------------------------------------- batches
+
+static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    const struct work *w = arg;
+    const int64_t rows = w->s.knobs.batch_micro * w->s.knobs.seq;
+    (void)micro, (void)e;
+    *out =
+        (struct exec_batch){w->batch, w->batch + 1, w->batch + rows + 1, w->batch + 2 * rows + 1};
+    return 0;
+}
+
+static int make_batch(struct work *w, struct err *e) {
+    const int64_t rows = w->s.knobs.batch_micro * w->s.knobs.seq;
+    w->batch = calloc((size_t)(3 * rows + 1), sizeof *w->batch);
+    if (!w->batch)
+        return err_set(e, ERR_MEMORY, "out of memory for a batch");
+    for (int64_t i = 0; i <= rows; i++)
+        w->batch[i] =
+            (int32_t)((uint64_t)i * 2654435761u % 4294967291u % (uint64_t)w->s.shape.vocab);
+    for (int64_t i = 0; i < rows; i++)
+        w->batch[rows + 1 + i] = (int32_t)(i % w->s.knobs.seq);
+    return 0;
+}
+
+// ---------------------------------------------------------------- weights
+
+static bool is_real(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
+}
+
+static int fill_tensor(struct work *w, int tensor, const float *values, void *typed,
+                       struct err *e) {
+    const struct tensor *t = &w->s.programs[SESSION_TRAIN]->tensors[tensor];
+    const uint64_t width = dtype_bytes(t->dtype);
+    const int64_t all = tensor_elements(t);
+    dtype_convert(typed, t->dtype, values, DTYPE_F32, FILL_BLOCK);
+    for (int64_t i = 0; i < all; i += FILL_BLOCK) {
+        uint64_t n = (uint64_t)(all - i < FILL_BLOCK ? all - i : FILL_BLOCK);
+        TRY(exec_write_part(w->s.exec, w->s.index[SESSION_TRAIN], tensor, (uint64_t)i * width,
+                            typed, n * width, e));
+    }
+    return 0;
+}
+
+static bool layer_runs(const struct work *w, int layer) {
+    return layer < w->layers || layer >= w->s.shape.layers;
+}
+
+// Small numbers of both signs: nothing overflows, nothing is denormal, and a GPU does not save the power
+// that zeros save it. Weights of layers that are not run stay untouched, and take no memory.
+static int fill_weights(struct work *w, struct err *e) {
+    const struct program *p = w->s.programs[SESSION_TRAIN];
+    float *values = malloc(FILL_BLOCK * sizeof *values);
+    void *typed = malloc(FILL_BLOCK * dtype_bytes(DTYPE_F64));
+    int rc = values && typed ? 0 : err_set(e, ERR_MEMORY, "out of memory for weights");
+    for (int i = 0; rc == 0 && i < FILL_BLOCK; i++)
+        values[i] = 2e-5f * ((float)((uint32_t)i * 2654435761u % 2001u) - 1000.0f);
+    for (int i = 0; rc == 0 && i < p->n_tensors; i++) {
+        const struct tensor *t = &p->tensors[i];
+        if (t->cls != CLASS_WEIGHT || t->life != LIFE_RUN || t->root >= 0 || !is_real(t->dtype) ||
+            !layer_runs(w, t->layer))
+            continue;
+        rc = fill_tensor(w, i, values, typed, e);
+        if (rc == 0 && t->master >= 0)
+            rc = fill_tensor(w, t->master, values, typed, e);
+    }
+    free(values);
+    free(typed);
+    return rc;
+}
+
+// A learning rate of 0: the update does all of its work and moves nothing.
+static int write_hyper(struct work *w, struct err *e) {
+    const struct knobs *k = &w->s.knobs;
+    const double hyper[HYPER_COUNT] = {
+        [HYPER_BETA1] = k->optim_beta1,
+        [HYPER_BETA2] = k->optim_beta2,
+        [HYPER_EPS] = k->optim_eps,
+        [HYPER_DECAY] = k->optim_decay,
+        [HYPER_CLIP] = k->optim_clip,
+        [HYPER_BIAS1] = 1 - k->optim_beta1,
+        [HYPER_BIAS2] = 1 - k->optim_beta2,
+        [HYPER_LOSS_FACTOR] = 1.0 / (double)(k->batch_micro * k->seq * MICRO_BATCHES),
+        [HYPER_SCALE] = 1,
+        [HYPER_DRAW] = 1,
+    };
+    return session_set_hyper(&w->s, hyper, e);
+}
+
+// ---------------------------------------------------------------- turns
+
+static double turn_flops(const struct program *p) {
+    double sum = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *s = &p->segments[p->order[i].segment];
+        for (int k = 0; k < s->n_ops; k++)
+            sum += op_cost_of(p, &s->ops[k]).flops;
+    }
+    return sum;
+}
+
+static size_t turn_ops(const struct program *p) {
+    size_t n = 0;
+    for (int i = 0; i < p->n_order; i++)
+        n += (size_t)p->segments[p->order[i].segment].n_ops;
+    return n;
+}
+
+static bool keep(void *arg, const struct op *op) {
+    return layer_runs(arg, op->layer);
+}
+
+static int run_turn(struct work *w, struct err *e) {
+    exec_feed_fn *source = w->o->feed ? w->o->feed : feed;
+    void *arg = w->o->feed ? w->o->feed_arg : w;
+    const int x = w->s.index[SESSION_TRAIN];
+    trace_clear(&w->trace);
+    if (w->layers == w->s.shape.layers)
+        return exec_run(w->s.exec, x, source, arg, &w->trace, e);
+    return exec_run_kept(w->s.exec, x, keep, w, source, arg, &w->trace, e);
+}
+
+static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
+    const double most = w->o->seconds > 0 ? w->o->seconds : SECONDS;
+    const uint64_t start = clock_ns();
+    TRY(run_turn(w, e)); // touches memory for the first time
+    const uint64_t begin = clock_ns();
+    const double turn = 1e-9 * (double)(begin - start);
+    const int least = turn > VERY_LONG_TURN ? 1 : turn > LONG_TURN ? 2 : TURNS_LEAST;
+    while (out->turns < TURNS_MOST) {
+        TRY(run_turn(w, e));
+        TRY(collection_add(w->collection, &w->trace, e));
+        out->turns++;
+        if (out->turns >= least && 1e-9 * (double)(clock_ns() - begin) > most)
+            break;
+    }
+    return 0;
+}
+
+static int open_exec(struct work *w, bool graphs, struct err *e) {
+    struct program *set[] = {w->s.programs[SESSION_TRAIN]};
+    const struct exec_options o = {.programs = set,
+                                   .n_programs = 1,
+                                   .layout = &w->s.layout,
+                                   .backend = w->s.backend,
+                                   .graphs = graphs};
+    exec_close(w->s.exec);
+    w->s.exec = NULL;
+    TRY(exec_open(&w->s.exec, &o, e));
+    TRY(fill_weights(w, e));
+    return write_hyper(w, e);
+}
+
+// Inside a graph ops follow one another sooner than when each is timed, all alike as far as can be
+// seen: one ratio, of a turn with graphs to the sum of its ops.
+static int observe_graphs(struct work *w, struct costs *c, struct err *e) {
+    const struct program *p = w->s.programs[SESSION_TRAIN];
+    double busy = INFINITY, sum = 0;
+    TRY(open_exec(w, true, e));
+    for (int i = 0; i < GRAPH_TURNS; i++) {
+        TRY(run_turn(w, e));
+        if (i >= 2) // before, ops ran one by one
+            busy = fmin(busy, 1e-9 * (double)exec_busy_ns(w->s.exec));
+    }
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *s = &p->segments[p->order[i].segment];
+        for (int k = 0; k < s->n_ops; k++)
+            if (s->ops[k].stream == STREAM_COMPUTE)
+                sum += costs_estimate_raw(c, p, &s->ops[k]).seconds;
+    }
+    struct op_signature sig;
+    bool seen[OP_COUNT][DTYPE_COUNT + 1] = {{false}};
+    for (int i = 0; i < p->n_segments; i++)
+        for (int k = 0; k < p->segments[i].n_ops; k++) {
+            const struct op *op = &p->segments[i].ops[k];
+            signature_of(p, op, &sig);
+            bool *once = &seen[op->kind][signature_real(&sig)];
+            if (!*once && op->stream == STREAM_COMPUTE)
+                costs_observe(c, op->kind, signature_real(&sig), busy, sum);
+            *once = true;
+        }
+    return 0;
+}
+
+static int work_run(struct work *w, struct costs *c, struct calibrated *out, struct err *e) {
+    const struct program *p = w->s.programs[SESSION_TRAIN];
+    TRY(session_ready(&w->s, e));
+    const bool device = w->s.backend->prepare != NULL;
+    w->layers = w->s.shape.layers;
+    int64_t most = w->o->layers > 0 ? w->o->layers : turn_flops(p) > FLOPS_WHOLE ? LAYERS_KEPT : 0;
+    if (!device && most > 0 && most < w->layers)
+        w->layers = most;
+    out->layers = w->layers;
+    TRY(make_batch(w, e));
+    TRY(trace_open(&w->trace, w->s.mem, turn_ops(p) + 16, e));
+    TRY(collection_open(&w->collection, p, e));
+    TRY(open_exec(w, false, e));
+    TRY(run_turns(w, out, e));
+    TRY(collection_store(w->collection, c, &out->signatures, e));
+    return device && w->s.knobs.cuda_graphs ? observe_graphs(w, c, e) : 0;
+}
+
+int calibrate_run(const struct knobs *k, const struct calibrate_options *o, struct costs *c,
+                  struct calibrated *out, struct err *e) {
+    const struct calibrate_options none = {0};
+    const uint64_t begin = clock_ns();
+    struct knobs two = *k;
+    struct work *w = calloc(1, sizeof *w);
+    memset(out, 0, sizeof *out);
+    if (!w)
+        return err_set(e, ERR_MEMORY, "out of memory while measuring ops");
+    two.batch_accum = MICRO_BATCHES;
+    w->o = o ? o : &none;
+    const struct session_options so = {
+        .knobs = &two, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    int rc = session_plan(&w->s, &so, e);
+    if (rc == 0)
+        rc = work_run(w, c, out, e);
+    collection_close(w->collection);
+    trace_close(&w->trace);
+    free(w->batch);
+    session_close(&w->s);
+    free(w);
+    out->seconds = 1e-9 * (double)(clock_ns() - begin);
+    return rc;
+}

@@ -1,0 +1,144 @@
+// collect.c - times of a program's ops, from the traces of its turns: see calibrate.h.
+//
+// An event does not name its op, only kind, segment, layer and micro-batch; but events come in issue
+// order, so walking the order beside them finds each event's op, and passes by those that were not
+// run or not timed.
+#include "predict/calibrate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TURNS_MOST = 32 };
+
+struct collection {
+    const struct program *p;
+    const struct op **ops; // of the first turn's events
+    int n;
+    double *s[TURNS_MOST]; // seconds per event
+    int turns;
+};
+
+int collection_open(struct collection **out, const struct program *p, struct err *e) {
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    (*out)->p = p;
+    return 0;
+}
+
+void collection_close(struct collection *l) {
+    if (!l)
+        return;
+    for (int i = 0; i < l->turns; i++)
+        free(l->s[i]);
+    free(l->ops);
+    free(l);
+}
+
+static bool fits(const struct trace_event *ev, const struct op *op, const struct order_entry *at) {
+    return ev->what == op->kind && ev->segment == at->segment && ev->micro == at->micro &&
+           ev->layer == op->layer;
+}
+
+// Walks order and events together; returns how many events have found their op.
+static int match(const struct program *p, const struct trace *t, const struct op **ops, double *s) {
+    const size_t events = trace_count(t);
+    size_t next = 0;
+    int n = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            while (next < events && trace_at(t, next)->what >= OP_COUNT) // spans
+                next++;
+            if (next == events)
+                return n;
+            if (!fits(trace_at(t, next), &seg->ops[k], &p->order[i]))
+                continue;
+            ops[n] = &seg->ops[k];
+            s[n++] = 1e-9 * (double)trace_at(t, next++)->duration_ns;
+        }
+    }
+    return n;
+}
+
+int collection_add(struct collection *l, const struct trace *t, struct err *e) {
+    const size_t most = trace_count(t) + 1;
+    if (l->turns == TURNS_MOST)
+        return 0;
+    const struct op **ops = calloc(most, sizeof *ops);
+    double *s = calloc(most, sizeof *s);
+    int n = ops && s ? match(l->p, t, ops, s) : 0;
+    bool first = l->turns == 0;
+    bool same = first || (n == l->n && memcmp(ops, l->ops, sizeof *ops * (size_t)n) == 0);
+    int rc = ops && s ? 0 : err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    if (rc == 0 && n > 0 && same) {
+        l->s[l->turns++] = s;
+        s = NULL;
+        if (first) {
+            l->ops = ops;
+            l->n = n;
+            ops = NULL;
+        }
+    }
+    free(ops);
+    free(s);
+    return rc;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+struct group { // ops of one signature
+    struct cost_point point;
+    double sum_s, sum_spread;
+    int ops;
+};
+
+// Adds the median over the turns of one event.
+static void add_event(const struct collection *l, int event, struct group *g) {
+    double turns[TURNS_MOST];
+    for (int t = 0; t < l->turns; t++)
+        turns[t] = l->s[t][event];
+    qsort(turns, (size_t)l->turns, sizeof *turns, by_value);
+    double median =
+        l->turns % 2 ? turns[l->turns / 2] : (turns[l->turns / 2 - 1] + turns[l->turns / 2]) / 2;
+    g->sum_s += median;
+    g->sum_spread += turns[3 * l->turns / 4] - turns[l->turns / 4];
+    g->ops++;
+}
+
+static struct group *group_of(struct group *groups, int *n, const struct program *p,
+                              const struct op *op) {
+    struct op_signature s;
+    signature_of(p, op, &s);
+    for (int i = *n - 1; i >= 0; i--)
+        if (signature_same(&groups[i].point.signature, &s))
+            return &groups[i];
+    struct op_cost cost = op_cost_of(p, op);
+    groups[*n] = (struct group){
+        .point = {.signature = s, .flops = cost.flops, .bytes = cost.bytes, .count = 1}};
+    return &groups[(*n)++];
+}
+
+int collection_store(const struct collection *l, struct costs *c, int *signatures, struct err *e) {
+    struct group *groups = calloc((size_t)l->n + 1, sizeof *groups);
+    int n = 0, rc = 0;
+    if (!groups)
+        return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    for (int i = 0; i < l->n; i++)
+        add_event(l, i, group_of(groups, &n, l->p, l->ops[i]));
+    for (int i = 0; rc == 0 && i < n; i++) {
+        struct group *g = &groups[i];
+        g->point.seconds = fmax(g->sum_s / g->ops, 1e-9); // a clock's tick
+        g->point.spread = fmin(g->sum_spread / (2 * fmax(g->sum_s, 1e-9)), 10);
+        g->point.count = (int64_t)g->ops * l->turns;
+        rc = costs_add(c, &g->point, e);
+    }
+    if (signatures)
+        *signatures = n;
+    free(groups);
+    return rc;
+}

@@ -1,0 +1,268 @@
+// costs.c - see costs.h.
+#include "predict/costs.h"
+
+#include "predict/costs_fit.h"
+#include "predict/predict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// How far off estimates were, of ops of tiny and gpt2-124m left out of their tables (docs/numerics.md).
+static const double SPREAD_LEAST = 0.02, SPREAD_ONE = 0.4, SPREAD_ROOFLINE = 0.7;
+// No kernel is this much faster or slower inside a step than alone: beyond it something else was
+// measured.
+static const double RATIO_MOST = 8;
+
+enum { MEMO_SIZE = 4096 };
+struct costs_memo {
+    int n;
+    struct {
+        struct op_signature signature;
+        struct cost_estimate estimate;
+        bool used;
+    } of[MEMO_SIZE];
+};
+
+const char *cost_how_name(enum cost_how how) {
+    static const char *const names[COST_HOWS] = {"measured", "between", "fitted", "roofline"};
+    return (unsigned)how < COST_HOWS ? names[how] : "unknown";
+}
+
+void costs_init(struct costs *c, const struct hw_device *device) {
+    memset(c, 0, sizeof *c);
+    c->device = *device;
+}
+
+void costs_free(struct costs *c) {
+    free(c->points);
+    free(c->index);
+    free(c->memo);
+    memset(c, 0, sizeof *c);
+}
+
+// ---------------------------------------------------------------- points
+
+bool cost_point_plausible(const struct cost_point *p) {
+    if (!(p->seconds > 0 && p->seconds < 1e6 && p->flops >= 0 && p->flops < 1e24 && p->bytes >= 0 &&
+          p->bytes < 1e18 && p->spread >= 0 && p->spread < 100 && p->count >= 1))
+        return false;
+    if (p->signature.kind < 0 || p->signature.kind >= OP_COUNT)
+        return false;
+    for (size_t i = 0; i < sizeof p->signature.types; i++)
+        if (p->signature.types[i] > DTYPE_COUNT)
+            return false;
+    for (int i = 0; i < SIZE_COUNT; i++)
+        if (p->signature.sizes[i] < 0 || p->signature.sizes[i] > (int64_t)1 << 48)
+            return false;
+    return true;
+}
+
+// The place of a signature, or of the free slot where it would go.
+static size_t slot_of(const struct costs *c, const struct op_signature *s) {
+    size_t at = signature_hash(s) & (c->index_size - 1);
+    while (c->index[at] && !signature_same(&c->points[c->index[at] - 1].signature, s))
+        at = (at + 1) & (c->index_size - 1);
+    return at;
+}
+
+const struct cost_point *costs_find(const struct costs *c, const struct op_signature *s) {
+    int at = c->index_size ? c->index[slot_of(c, s)] : 0;
+    return at ? &c->points[at - 1] : NULL;
+}
+
+static int build_index(struct costs *c, size_t size) {
+    int *index = calloc(size, sizeof *index);
+    if (!index)
+        return ERR_MEMORY;
+    free(c->index);
+    c->index = index;
+    c->index_size = size;
+    for (int i = 0; i < c->n; i++)
+        c->index[slot_of(c, &c->points[i].signature)] = i + 1;
+    return 0;
+}
+
+// Room for one more point: a full table forgets its oldest quarter.
+static int make_room(struct costs *c) {
+    if (c->n == COSTS_MOST_POINTS) {
+        const int drop = COSTS_MOST_POINTS / 4;
+        c->n -= drop;
+        memmove(c->points, c->points + drop, sizeof *c->points * (size_t)c->n);
+        return build_index(c, c->index_size);
+    }
+    if (c->n == c->capacity) {
+        int capacity = c->capacity ? 2 * c->capacity : 128;
+        struct cost_point *grown = realloc(c->points, sizeof *grown * (size_t)capacity);
+        if (!grown)
+            return ERR_MEMORY;
+        c->points = grown;
+        c->capacity = capacity;
+    }
+    return 2 * (size_t)(c->n + 1) > c->index_size
+               ? build_index(c, c->index_size ? 2 * c->index_size : 256)
+               : 0;
+}
+
+static void forget_estimates(struct costs *c) {
+    free(c->memo);
+    c->memo = NULL;
+}
+
+int costs_add(struct costs *c, const struct cost_point *p, struct err *e) {
+    if (!cost_point_plausible(p))
+        return err_set(e, ERR_NUMERIC, "an op's measured time of %g s is not plausible",
+                       p->seconds);
+    forget_estimates(c);
+    c->device.matmul_flops = fmax(c->device.matmul_flops, p->flops / p->seconds);
+    c->device.op_overhead_s = fmin(c->device.op_overhead_s, p->seconds);
+    struct cost_point *old = (struct cost_point *)costs_find(c, &p->signature);
+    if (old) {
+        *old = *p;
+        return 0;
+    }
+    if (make_room(c) != 0)
+        return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    c->points[c->n] = *p;
+    c->index[slot_of(c, &p->signature)] = c->n + 1;
+    c->n++;
+    return 0;
+}
+
+// ---------------------------------------------------------------- estimates
+
+static double roofline(const struct costs *c, double flops, double bytes) {
+    double compute = flops / c->device.matmul_flops, memory = bytes / c->device.memory_bytes_per_s;
+    return c->device.op_overhead_s + fmax(compute, memory);
+}
+
+// Times of the same op by rows, in rising order.
+static int list_family(const struct costs *c, const struct op_signature *s,
+                       struct fit_knot knots[FIT_MOST_KNOTS]) {
+    const enum signature_size rows = signature_rows(s);
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        const struct cost_point *p = &c->points[i];
+        if (!signature_same_family(s, &p->signature))
+            continue;
+        if (n == FIT_MOST_KNOTS)
+            break;
+        int at = n++;
+        for (; at > 0 && knots[at - 1].rows > (double)p->signature.sizes[rows]; at--)
+            knots[at] = knots[at - 1];
+        knots[at] = (struct fit_knot){(double)p->signature.sizes[rows], p->seconds,
+                                      roofline(c, p->flops, p->bytes)};
+    }
+    return n;
+}
+
+static int list_class(const struct costs *c, const struct op_signature *s,
+                      struct fit_row rows[FIT_MOST_ROWS]) {
+    int n = 0;
+    for (int i = c->n - 1; i >= 0 && n < FIT_MOST_ROWS; i--)
+        if (signature_same_class(s, &c->points[i].signature))
+            rows[n++] =
+                (struct fit_row){c->points[i].flops, c->points[i].bytes, c->points[i].seconds};
+    return n;
+}
+
+static struct cost_estimate estimate(const struct costs *c, const struct op_signature *s,
+                                     const struct op_cost *cost) {
+    const struct cost_point *exact = costs_find(c, s);
+    if (exact)
+        return (struct cost_estimate){exact->seconds, fmax(SPREAD_LEAST, exact->spread),
+                                      COST_MEASURED};
+    const double roof = roofline(c, cost->flops, cost->bytes);
+    struct fit_knot knots[FIT_MOST_KNOTS];
+    struct cost_estimate out = {0, 0, COST_BETWEEN};
+    int n = list_family(c, s, knots);
+    if (n > 0) {
+        out.seconds = fit_between(knots, n, (double)s->sizes[signature_rows(s)], roof, &out.spread);
+        return out;
+    }
+    struct fit_row rows[FIT_MOST_ROWS];
+    struct fit_plane plane;
+    out.how = COST_FITTED;
+    n = list_class(c, s, rows);
+    if (n == 1) // says how far from the roofline its kind is, and no more
+        return (struct cost_estimate){roof * rows[0].seconds /
+                                          roofline(c, rows[0].flops, rows[0].bytes),
+                                      SPREAD_ONE, COST_FITTED};
+    if (fit_plane_of(rows, n, &plane)) {
+        out.seconds =
+            plane.constant_s + plane.per_flop_s * cost->flops + plane.per_byte_s * cost->bytes;
+        out.spread = plane.spread;
+        if (out.seconds > 0)
+            return out;
+    }
+    return (struct cost_estimate){fmax(roof, 1e-12), SPREAD_ROOFLINE, COST_ROOFLINE};
+}
+
+struct cost_estimate costs_estimate_raw(struct costs *c, const struct program *p,
+                                        const struct op *op) {
+    struct op_signature s;
+    signature_of(p, op, &s);
+    if (!c->memo)
+        c->memo = calloc(1, sizeof *c->memo); // without one it is only slower
+    size_t at = signature_hash(&s) & (MEMO_SIZE - 1);
+    while (c->memo && c->memo->of[at].used) {
+        if (signature_same(&c->memo->of[at].signature, &s))
+            return c->memo->of[at].estimate;
+        at = (at + 1) & (MEMO_SIZE - 1);
+    }
+    struct op_cost cost = op_cost_of(p, op);
+    struct cost_estimate out = estimate(c, &s, &cost);
+    if (c->memo && c->memo->n < MEMO_SIZE / 2) {
+        c->memo->of[at].signature = s;
+        c->memo->of[at].estimate = out;
+        c->memo->of[at].used = true;
+        c->memo->n++;
+    }
+    return out;
+}
+
+struct cost_estimate costs_estimate(struct costs *c, const struct program *p, const struct op *op) {
+    struct op_signature s;
+    signature_of(p, op, &s);
+    struct cost_estimate out = costs_estimate_raw(c, p, op);
+    out.seconds *= costs_correction(c, op->kind, signature_real(&s));
+    return out;
+}
+
+// ---------------------------------------------------------------- what steps showed
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median_of(const double *values, int64_t count) {
+    double sorted[COSTS_RATIOS];
+    int n = count < COSTS_RATIOS ? (int)count : (int)COSTS_RATIOS;
+    memcpy(sorted, values, sizeof *sorted * (size_t)n);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return n == 0 ? 0 : n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+void costs_observe(struct costs *c, enum op_kind kind, enum dtype real, double observed,
+                   double raw) {
+    double ratio = observed / raw;
+    if (!(observed > 0 && raw > 0 && ratio < RATIO_MOST && ratio > 1 / RATIO_MOST))
+        return;
+    struct cost_ratios *r = &c->ratios[kind][real];
+    r->log[r->count++ % COSTS_RATIOS] = log(ratio);
+}
+
+double costs_correction(const struct costs *c, enum op_kind kind, enum dtype real) {
+    const struct cost_ratios *r = &c->ratios[kind][real];
+    return exp(median_of(r->log, r->count));
+}
+
+void costs_observe_outside(struct costs *c, double seconds) {
+    if (seconds >= 0 && seconds < 1e6)
+        c->outside_s[c->outside_count++ % COSTS_RATIOS] = seconds;
+}
+
+double costs_outside(const struct costs *c) {
+    return median_of(c->outside_s, c->outside_count);
+}

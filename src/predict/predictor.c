@@ -1,0 +1,437 @@
+// predictor.c - see predictor.h.
+#include "predict/predictor.h"
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "predict/fit.h"
+#include "predict/predict.h"
+
+#include <link.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TABLES_MOST = 64, KEY_TEXT_BYTES = 2048, BUILD_BYTES = 41, GPUS_BYTES = 1000 };
+// Of a step: kinds that took less are noise.
+static const double SHARE_LEAST = 0.002;
+// What no table knows: turbo, other programs, pages. Seen between trials of the same setting.
+static const double SPREAD_STEP = 0.03;
+// Of a trial: the middle half of its steps over the median one.
+static const double NOISE_MOST = 0.3;
+
+struct table {
+    char key[HASH_TEXT_BYTES];
+    char about[160];
+    struct costs costs;
+    bool changed;
+};
+
+struct predictor {
+    struct hw_machine machine;
+    char dir[HW_PATH_BYTES]; // "": nowhere
+    char build[BUILD_BYTES];
+    char gpus[GPUS_BYTES]; // and their driver; "": none
+    struct table *tables[TABLES_MOST];
+    int n_tables;
+};
+
+// ---------------------------------------------------------------- which table
+
+// Kernels are part of what is measured: another build is another machine. The linker's build id of the
+// object this function is in; the version where there is none.
+struct build_search {
+    uintptr_t here;
+    char *out;
+};
+
+static int find_build(struct dl_phdr_info *info, size_t bytes, void *arg) {
+    struct build_search *b = arg;
+    bool mine = false;
+    (void)bytes;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + h->p_vaddr;
+        mine = mine || (h->p_type == PT_LOAD && b->here >= begin && b->here < begin + h->p_memsz);
+    }
+    for (int i = 0; mine && i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        const unsigned char *at = (const unsigned char *)info->dlpi_addr + h->p_vaddr;
+        const unsigned char *end = at + h->p_memsz;
+        while (h->p_type == PT_NOTE && (size_t)(end - at) > sizeof(ElfW(Nhdr))) {
+            ElfW(Nhdr) note;
+            memcpy(&note, at, sizeof note);
+            const unsigned char *id = at + sizeof note + ((note.n_namesz + 3u) & ~3u);
+            if (note.n_type == NT_GNU_BUILD_ID && note.n_descsz <= 20 &&
+                id + note.n_descsz <= end) {
+                for (unsigned k = 0; k < note.n_descsz; k++)
+                    snprintf(b->out + 2 * k, 3, "%02x", id[k]);
+                return 1;
+            }
+            at = id + ((note.n_descsz + 3u) & ~3u);
+            if (at > end)
+                break;
+        }
+    }
+    return mine;
+}
+
+static void read_build(char out[BUILD_BYTES]) {
+    struct build_search b = {(uintptr_t)&predictor_open, out};
+    snprintf(out, BUILD_BYTES, "%s", HAGGLE_VERSION);
+    dl_iterate_phdr(find_build, &b);
+}
+
+// Which GPUs and driver are here, without opening them.
+static int add_gpu(void *arg, const char *name) {
+    char path[512], *text = NULL, *to = arg;
+    size_t bytes = 0, used = strlen(to);
+    snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/%.200s/information", name);
+    if (file_read_all(path, 1 << 16, &text, &bytes, NULL) != 0)
+        return 0;
+    const char *model = strstr(text, "Model:");
+    if (model && used < GPUS_BYTES)
+        snprintf(to + used, GPUS_BYTES - used, "%.*s;", (int)strcspn(model, "\n"), model);
+    free(text);
+    return 0;
+}
+
+static void describe_gpus(char out[GPUS_BYTES]) {
+    char *version = NULL;
+    size_t bytes = 0;
+    out[0] = '\0';
+    if (file_read_all("/proc/driver/nvidia/version", 1 << 16, &version, &bytes, NULL) == 0)
+        snprintf(out, 300, "%.*s;", (int)strcspn(version, "\n"), version);
+    free(version);
+    file_list_dir("/proc/driver/nvidia/gpus", add_gpu, out, NULL);
+}
+
+static void describe_table(const struct predictor *p, const struct knobs *k, struct table *t) {
+    char text[KEY_TEXT_BYTES], machine[HW_FINGERPRINT_BYTES];
+    const int threads = k->threads > 0 ? (int)k->threads : pool_machine_cpus();
+    const bool device = session_wants_device(k);
+    if (device) {
+        hw_fingerprint(&p->machine, 0, machine);
+        snprintf(t->about, sizeof t->about, "cuda, graphs %s", k->cuda_graphs ? "on" : "off");
+    } else {
+        hw_fingerprint(&p->machine, threads, machine);
+        snprintf(t->about, sizeof t->about, "%.80s, %d threads%s, cpu.isa=%s, cpu.blas=%s",
+                 p->machine.cpu, threads, k->cpu_pin ? " pinned" : "",
+                 knob_choice(KNOB_cpu_isa, (int)k->cpu_isa),
+                 knob_choice(KNOB_cpu_blas, (int)k->cpu_blas));
+    }
+    snprintf(text, sizeof text, "%s|%s|%s|%s", p->build, machine, t->about, device ? p->gpus : "");
+    hash_of(text, strlen(text), t->key);
+}
+
+static bool table_path(const struct predictor *p, const struct table *t, char out[HW_PATH_BYTES]) {
+    char name[HASH_TEXT_BYTES + 8];
+    out[0] = '\0';
+    snprintf(name, sizeof name, "%s.json", t->key);
+    return p->dir[0] && file_join(out, HW_PATH_BYTES, p->dir, name, NULL) == 0;
+}
+
+static struct hw_device device_of(const struct predictor *p, const struct knobs *k) {
+    char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
+    struct hw_rates rates;
+    struct hw_device d;
+    if (session_wants_device(k))
+        return fit_nominal_device(true);
+    hw_fingerprint(&p->machine, k->threads > 0 ? (int)k->threads : pool_machine_cpus(), key);
+    if (hw_rates_path(path, NULL) != 0 || hw_rates_load(&rates, path, key, NULL) != 0)
+        return fit_nominal_device(false);
+    hw_device_from_rates(&d, &p->machine, &rates);
+    return d;
+}
+
+static int64_t most_observed(const struct costs *c) {
+    int64_t n = 0;
+    for (int k = 0; k < OP_COUNT; k++)
+        for (int t = 0; t <= DTYPE_COUNT; t++)
+            n = c->ratios[k][t].count > n ? c->ratios[k][t].count : n;
+    return n;
+}
+
+static int table_of(struct predictor *p, const struct knobs *k, struct table **out, struct err *e) {
+    struct table found;
+    char path[HW_PATH_BYTES];
+    describe_table(p, k, &found);
+    for (int i = 0; i < p->n_tables; i++)
+        if (strcmp(p->tables[i]->key, found.key) == 0) {
+            *out = p->tables[i];
+            return 0;
+        }
+    if (p->n_tables == TABLES_MOST)
+        return err_set(e, ERR_USAGE, "times for more than %d kinds of devices and threads",
+                       TABLES_MOST);
+    struct table *t = calloc(1, sizeof *t);
+    if (!t)
+        return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    memcpy(t->key, found.key, sizeof t->key);
+    memcpy(t->about, found.about, sizeof t->about);
+    const struct hw_device device = device_of(p, k);
+    costs_init(&t->costs, &device);
+    if (table_path(p, t, path))
+        (void)costs_load(&t->costs, path, t->key, NULL);
+    *out = p->tables[p->n_tables++] = t;
+    return 0;
+}
+
+// ---------------------------------------------------------------- open, close, store
+
+static void default_dir(char out[HW_PATH_BYTES]) {
+    out[0] = '\0';
+    if (hw_rates_path(out, NULL) != 0)
+        return;
+    char *slash = strrchr(out, '/');
+    if (slash && (size_t)(slash - out) + sizeof "/ops" <= HW_PATH_BYTES)
+        snprintf(slash, sizeof "/ops", "/ops");
+    else
+        out[0] = '\0';
+}
+
+int predictor_open(struct predictor **out, const char *dir, struct err *e) {
+    struct predictor *p = *out = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    hw_machine_read(&p->machine, "");
+    read_build(p->build);
+    describe_gpus(p->gpus);
+    if (dir)
+        snprintf(p->dir, sizeof p->dir, "%s", dir);
+    else
+        default_dir(p->dir);
+    return 0;
+}
+
+void predictor_close(struct predictor *p) {
+    if (!p)
+        return;
+    for (int i = 0; i < p->n_tables; i++) {
+        costs_free(&p->tables[i]->costs);
+        free(p->tables[i]);
+    }
+    free(p);
+}
+
+int predictor_store(struct predictor *p, struct err *e) {
+    char path[HW_PATH_BYTES];
+    for (int i = 0; i < p->n_tables; i++) {
+        struct table *t = p->tables[i];
+        if (!t->changed || !table_path(p, t, path))
+            continue;
+        TRY(file_make_dirs(p->dir, e));
+        TRY(costs_store(&t->costs, path, t->key, t->about, e));
+        t->changed = false;
+    }
+    return 0;
+}
+
+int predictor_costs(struct predictor *p, const struct knobs *k, struct costs **out, struct err *e) {
+    struct table *t;
+    TRY(table_of(p, k, &t, e));
+    t->changed = true;
+    *out = &t->costs;
+    return 0;
+}
+
+int predictor_known(struct predictor *p, const struct knobs *k, struct predictor_known *out,
+                    struct err *e) {
+    struct table *t;
+    TRY(table_of(p, k, &t, e));
+    *out = (struct predictor_known){.signatures = t->costs.n, .steps = most_observed(&t->costs)};
+    table_path(p, t, out->path);
+    return 0;
+}
+
+// ---------------------------------------------------------------- predicting
+
+static int check_session(const struct session *s, struct err *e) {
+    return s->programs[SESSION_TRAIN]
+               ? 0
+               : err_set(e, ERR_USAGE, "the session to predict has no training program");
+}
+
+static void count_runs(const struct program *p, int *runs) {
+    memset(runs, 0, sizeof *runs * (size_t)p->n_segments);
+    for (int i = 0; i < p->n_order; i++)
+        runs[p->order[i].segment]++;
+}
+
+struct sums {
+    double category_s[CAT_COUNT], how_s[COST_HOWS], spread_s, all_s;
+    double raw_s[OP_COUNT][DTYPE_COUNT + 1]; // without corrections
+};
+
+static int sum_ops(struct costs *c, const struct program *p, struct sums *sums, struct err *e) {
+    int *runs = malloc(sizeof *runs * (size_t)(p->n_segments + 1));
+    if (!runs)
+        return err_set(e, ERR_MEMORY, "out of memory while predicting");
+    memset(sums, 0, sizeof *sums);
+    count_runs(p, runs);
+    for (int i = 0; i < p->n_segments; i++)
+        for (int k = 0; runs[i] > 0 && k < p->segments[i].n_ops; k++) {
+            const struct op *op = &p->segments[i].ops[k];
+            struct op_signature sig;
+            signature_of(p, op, &sig);
+            const enum dtype real = signature_real(&sig);
+            const struct cost_estimate raw = costs_estimate_raw(c, p, op);
+            const double s = runs[i] * raw.seconds * costs_correction(c, op->kind, real);
+            sums->raw_s[op->kind][real] += runs[i] * raw.seconds;
+            sums->category_s[op_info(op->kind)->category] += s;
+            sums->how_s[raw.how] += s;
+            sums->spread_s += s * raw.spread;
+            sums->all_s += s;
+        }
+    free(runs);
+    return 0;
+}
+
+static double corrected(void *arg, const struct program *p, const struct op *op) {
+    return costs_estimate(arg, p, op).seconds;
+}
+
+int predictor_step(struct predictor *p, const struct session *planned, struct predicted *out,
+                   struct err *e) {
+    struct table *t;
+    struct sums sums;
+    memset(out, 0, sizeof *out);
+    TRY(check_session(planned, e));
+    TRY(table_of(p, &planned->knobs, &t, e));
+    const struct program *program = planned->programs[SESSION_TRAIN];
+    TRY(sum_ops(&t->costs, program, &sums, e));
+    double ops_s = sums.all_s;
+    if (session_wants_device(&planned->knobs)) { // streams of its own
+        struct prediction turn;
+        TRY(predict_programs_with(&planned->programs[SESSION_TRAIN], 1, corrected, &t->costs, &turn,
+                                  e));
+        ops_s = turn.seconds;
+        prediction_free(&turn);
+    }
+    for (int i = 0; i < CAT_COUNT; i++)
+        out->part_s[time_part_of((enum op_category)i)] += sums.category_s[i];
+    out->part_s[TIME_HOST] += costs_outside(&t->costs);
+    out->seconds = ops_s + costs_outside(&t->costs);
+    for (int i = 0; sums.all_s > 0 && i < COST_HOWS; i++)
+        out->share[i] = sums.how_s[i] / sums.all_s;
+    out->spread = SPREAD_STEP + (sums.all_s > 0 ? sums.spread_s / sums.all_s : 0);
+    out->calibrated = out->share[COST_ROOFLINE] < 0.5;
+    return 0;
+}
+
+double predictor_op(struct predictor *p, const struct session *planned,
+                    const struct program *program, const struct op *op) {
+    struct table *t;
+    if (table_of(p, &planned->knobs, &t, NULL) != 0)
+        return -1;
+    return costs_estimate(&t->costs, program, op).seconds;
+}
+
+// ---------------------------------------------------------------- learning
+
+int predictor_calibrate(struct predictor *p, const struct knobs *k,
+                        const struct calibrate_options *o, struct calibrated *out, struct err *e) {
+    struct table *t;
+    struct calibrated none;
+    TRY(table_of(p, k, &t, e));
+    t->changed = true;
+    return calibrate_run(k, o, &t->costs, out ? out : &none, e);
+}
+
+int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t least,
+                             int64_t most, struct calibrated *out, struct err *e) {
+    struct calibrated sum = {0}, one;
+    for (int64_t micro = least;;) {
+        struct knobs at = *k;
+        at.batch_micro = micro;
+        TRY(predictor_calibrate(p, &at, NULL, &one, e));
+        sum.signatures += one.signatures;
+        sum.turns += one.turns;
+        sum.layers = one.layers;
+        sum.seconds += one.seconds;
+        if (micro >= most)
+            break;
+        micro = micro < most / 4 ? micro * 4 : most;
+    }
+    if (out)
+        *out = sum;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// A median step over the mean one: what a few slow steps added to all sums. 0: the middle half of the
+// steps is spread too far for a median to mean anything.
+static double typical(const struct trial_result *r) {
+    double *sorted = malloc(sizeof *sorted * (size_t)r->steps), out = 0, sum = 0;
+    if (!sorted)
+        return 0;
+    memcpy(sorted, r->step_ns, sizeof *sorted * (size_t)r->steps);
+    qsort(sorted, (size_t)r->steps, sizeof *sorted, by_value);
+    for (int64_t i = 0; i < r->steps; i++)
+        sum += sorted[i];
+    const double middle = sorted[r->steps / 2];
+    if (sum > 0 && sorted[3 * r->steps / 4] - sorted[r->steps / 4] <= NOISE_MOST * middle)
+        out = middle * (double)r->steps / sum;
+    free(sorted);
+    return out;
+}
+
+// Observed seconds of a kind, by its parts of other types in the shares they were estimated at.
+static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *sums, double seen,
+                         double least) {
+    double raw = 0;
+    for (int t = 0; t <= DTYPE_COUNT; t++)
+        raw += sums->raw_s[kind][t];
+    if (raw < least && seen < least)
+        return;
+    for (int t = 0; t <= DTYPE_COUNT; t++)
+        if (sums->raw_s[kind][t] > 0)
+            costs_observe(c, kind, (enum dtype)t, seen, raw);
+}
+
+int predictor_observe(struct predictor *p, const struct session *planned,
+                      const struct trial_result *seen, struct err *e) {
+    struct table *t;
+    struct sums sums;
+    if (seen->rc != 0 || seen->steps < 1 || seen->split.steps < 1)
+        return 0;
+    TRY(check_session(planned, e));
+    TRY(table_of(p, &planned->knobs, &t, e));
+    TRY(sum_ops(&t->costs, planned->programs[SESSION_TRAIN], &sums, e));
+    const struct time_split *split = &seen->split;
+    const double per_step = 1e-9 * typical(seen) / (double)split->steps;
+    if (per_step <= 0)
+        return 0;
+    const double least = SHARE_LEAST * (double)split->wall_ns * per_step;
+    for (int part = 0; part < TIME_COUNT; part++) {
+        double raw = 0;
+        uint64_t timed = 0;
+        for (int k = 0; k < OP_COUNT; k++)
+            if (time_part_of(op_info((enum op_kind)k)->category) == (enum time_part)part) {
+                timed += split->kind_ns[k];
+                for (int d = 0; d <= DTYPE_COUNT; d++)
+                    raw += sums.raw_s[k][d];
+            }
+        // Graphs are timed as a whole and divided by part: then all of a part's kinds learn alike.
+        // Waiting for data is no op, but shares its part with the op that copies it in.
+        bool by_kind = timed > split->ns[part] / 2 || part == TIME_DATA_WAIT;
+        for (int k = 0; k < OP_COUNT; k++) {
+            if (time_part_of(op_info((enum op_kind)k)->category) != (enum time_part)part)
+                continue;
+            double kind = 0;
+            for (int d = 0; d <= DTYPE_COUNT; d++)
+                kind += sums.raw_s[k][d];
+            double share = raw > 0 ? kind / raw : 0;
+            observe_kind(
+                &t->costs, (enum op_kind)k, &sums,
+                per_step * (by_kind ? (double)split->kind_ns[k] : share * (double)split->ns[part]),
+                least);
+        }
+    }
+    costs_observe_outside(&t->costs, per_step * (double)split->ns[TIME_HOST]);
+    t->changed = true;
+    return 0;
+}

@@ -1,0 +1,53 @@
+// signature.h - what the time of an op depends on, as a value: its kind, sizes, element types and the
+// flags that change its work.
+//
+// Place: costs.h keeps times by signature; the layers of a model repeat a few dozen of them, and so do
+// settings that differ in accumulation or recomputation.
+//
+// Invariants: two ops of equal signature do the same work on other data. There is no padding, so that
+// signatures can be compared and hashed as memory.
+#ifndef HAGGLE_PREDICT_SIGNATURE_H
+#define HAGGLE_PREDICT_SIGNATURE_H
+
+#include "program/program.h"
+
+// Sizes of an op in the order in which files hold them.
+enum signature_size {
+    SIZE_M,
+    SIZE_N,
+    SIZE_K,
+    SIZE_BATCH,
+    SIZE_SEQ,
+    SIZE_HEADS,
+    SIZE_KV_HEADS,
+    SIZE_HEAD_DIM,
+    SIZE_POSITIONS,
+    SIZE_COUNT
+};
+
+// Room for every operand, and a size without padding behind it.
+enum { SIGNATURE_OPERANDS = 20 };
+_Static_assert((int)SIGNATURE_OPERANDS >= (int)OP_MAX_IN + (int)OP_MAX_OUT, "operands have room");
+
+struct op_signature {
+    int64_t sizes[SIZE_COUNT];
+    int32_t kind;
+    uint32_t flags;
+    int32_t act;
+    uint8_t types[SIGNATURE_OPERANDS]; // enum dtype + 1 of each operand; 0: absent
+};
+_Static_assert(sizeof(struct op_signature) == 8 * SIZE_COUNT + 12 + SIGNATURE_OPERANDS,
+               "a signature has no padding");
+
+void signature_of(const struct program *p, const struct op *op, struct op_signature *out);
+uint64_t signature_hash(const struct op_signature *s);
+bool signature_same(const struct op_signature *a, const struct op_signature *b);
+// The size that grows with the tokens of a micro-batch: rows, or sequences where there are such.
+enum signature_size signature_rows(const struct op_signature *s);
+// The same but for sizes; and but for the rows alone.
+bool signature_same_class(const struct op_signature *a, const struct op_signature *b);
+bool signature_same_family(const struct op_signature *a, const struct op_signature *b);
+// The element type an op computes in: its first floating-point operand's; DTYPE_COUNT: none.
+enum dtype signature_real(const struct op_signature *s);
+
+#endif

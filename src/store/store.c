@@ -1,0 +1,239 @@
+// store.c - opening a store: which file it is, how SQLite is set up, what is refused.
+//
+// The order matters. A file that is not ours is recognised from its first hundred bytes, before
+// SQLite looks inside: it would make files for a write-ahead log beside it.
+#include "store/store.h"
+
+#include "base/file.h"
+#include "store/schema.h"
+#include "store/sql.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    BUSY_MS = 30000,            // that one process waits for another
+    VALUE_BYTES_MOST = 1 << 25, // of a text or blob: four times STORE_SAMPLES_MOST
+    HEADER_BYTES = 100,         // of a SQLite file; offsets below are of its documented format
+    HEADER_PAGE_BYTES = 16,
+    HEADER_WRITE_VERSION = 18,
+    HEADER_PAGES = 28,
+    HEADER_USER_VERSION = 60,
+    HEADER_APPLICATION_ID = 68,
+};
+
+int store_default_path(char out[STORE_PATH_BYTES], struct err *e) {
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    int n;
+    if (data && data[0] == '/') // the XDG specification: relative paths are to be ignored
+        n = snprintf(out, STORE_PATH_BYTES, "%s/haggle/trials.db", data);
+    else if (home && home[0] == '/')
+        n = snprintf(out, STORE_PATH_BYTES, "%s/.local/share/haggle/trials.db", home);
+    else
+        return err_set(e, ERR_UNSUPPORTED,
+                       "no place for the store of trials: set XDG_DATA_HOME or HOME, or name a "
+                       "file");
+    if (n < 0 || n >= STORE_PATH_BYTES)
+        return err_set(e, ERR_UNSUPPORTED, "the path of the store of trials is too long");
+    return 0;
+}
+
+// ---------------------------------------------------------------- before SQLite looks inside
+
+static int64_t big_endian(const unsigned char *p) {
+    return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
+}
+
+static bool has_journal(const struct store *s) {
+    char journal[PATH_MAX + 16];
+    snprintf(journal, sizeof journal, "%s-journal", s->path);
+    return file_exists(journal);
+}
+
+static int examine_header(const struct store *s, const unsigned char *header, struct err *e) {
+    static const char magic[] = "SQLite format 3"; // with its NUL
+    if (memcmp(header, magic, sizeof magic) != 0)
+        return sql_fail(s, SQLITE_NOTADB, e);
+    TRY(schema_accepts(s, &schema_current, big_endian(header + HEADER_APPLICATION_ID),
+                       big_endian(header + HEADER_USER_VERSION), e));
+    if (header[HEADER_WRITE_VERSION] != 1)
+        return err_set(e, ERR_FORMAT,
+                       "'%s' has been given a write-ahead log, which a store of trials has not; "
+                       "undo it with: sqlite3 FILE 'PRAGMA journal_mode=DELETE'",
+                       s->path);
+    return 0;
+}
+
+static bool is_shorter(sqlite3_file *f, int64_t bytes) {
+    sqlite3_int64 size;
+    return f->pMethods->xFileSize(f, &size) == SQLITE_OK && size < bytes;
+}
+
+// A copy that broke off, a disk that was full. SQLite takes a last page that is half there for whole.
+// Another process may be writing: page 1 comes first, and the journal goes when all pages are there,
+// so a file that is short, has no journal and is still short is short for good.
+static int examine_length(const struct store *s, const unsigned char *header, sqlite3_file *f,
+                          struct err *e) {
+    int64_t page = header[HEADER_PAGE_BYTES] << 8 | header[HEADER_PAGE_BYTES + 1];
+    int64_t bytes = (uint32_t)big_endian(header + HEADER_PAGES) * (page == 1 ? 65536 : page);
+    if (!is_shorter(f, bytes) || has_journal(s) || !is_shorter(f, bytes))
+        return 0;
+    return err_set(e, ERR_FORMAT,
+                   "'%s' is damaged: it is cut off, and should have %lld bytes; it was left as it "
+                   "is: move it away, or name another file",
+                   s->path, (long long)bytes);
+}
+
+// Through SQLite's own handle: closing another one would give up the locks that this process holds
+// on the file (POSIX has it so).
+static int examine(const struct store *s, struct err *e) {
+    unsigned char header[HEADER_BYTES] = {0};
+    sqlite3_file *f = NULL;
+    int rc = sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &f);
+    if (rc != SQLITE_OK || !f || !f->pMethods)
+        return sql_fail(s, SQLITE_CANTOPEN, e);
+    // With a journal the file may be half written, which SQLite undoes; empty, it is new.
+    if (is_shorter(f, 1) || has_journal(s))
+        return 0;
+    rc = f->pMethods->xRead(f, header, sizeof header, 0);
+    if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ) // short: the rest is zeros
+        return sql_fail(s, rc, e);
+    TRY(examine_header(s, header, e));
+    return examine_length(s, header, f, e);
+}
+
+static int check_place(const struct store *s, enum store_mode mode, struct err *e) {
+    struct stat st;
+    if (stat(s->path, &st) == 0)
+        return S_ISREG(st.st_mode)
+                   ? 0
+                   : err_set(e, ERR_USAGE, "'%s' is no regular file; a store of trials is one",
+                             s->path);
+    if (errno != ENOENT)
+        return err_set(e, ERR_IO, "'%s' cannot be opened: %s", s->path, strerror(errno));
+    if (mode == STORE_READ)
+        return err_set(e, ERR_IO, "'%s' is not there: no trial was recorded in it", s->path);
+    return 0;
+}
+
+static int make_folder(const struct store *s, struct err *e) {
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", s->path);
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder)
+        return 0;
+    *slash = '\0';
+    return file_make_dirs(folder, e);
+}
+
+// ---------------------------------------------------------------- SQLite
+
+// Nothing that a file's schema asks for is run but our own statements on our own tables. FULL: a
+// commit is on disk. DELETE: the rollback journal, because packaged versions of SQLite predate a
+// correction to the write-ahead log.
+static int configure(struct store *s, enum store_mode mode, struct err *e) {
+    sqlite3_busy_timeout(s->db, BUSY_MS);
+    sqlite3_extended_result_codes(s->db, 1);
+    sqlite3_limit(s->db, SQLITE_LIMIT_LENGTH, VALUE_BYTES_MOST);
+    sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+    TRY(sql_exec(s,
+                 "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA foreign_keys = ON;"
+                 "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL",
+                 e));
+    return mode == STORE_READ ? sql_exec(s, "PRAGMA query_only = ON", e) : 0;
+}
+
+static int check_table(struct store *s, const char *sql, struct err *e) {
+    sqlite3_stmt *st;
+    bool row = false;
+    int rc = sql_prepare(s, sql, &st, e);
+    if (rc == 0)
+        rc = sql_step(s, st, &row, e);
+    const char *text = row ? (const char *)sqlite3_column_text(st, 0) : NULL;
+    if (rc == 0 && (!text || strcmp(text, "ok") != 0))
+        rc = err_set(e, ERR_FORMAT,
+                     "'%s' is damaged (%.200s); it was left as it is: move it away, or name "
+                     "another file",
+                     s->path, text ? text : "no answer");
+    sqlite3_finalize(st);
+    return rc;
+}
+
+// Not of the step times, which are most of the file: their pages are checked when they are read.
+static int check_pages(struct store *s, struct err *e) {
+    TRY(check_table(s, "PRAGMA quick_check(tuning)", e));
+    TRY(check_table(s, "PRAGMA quick_check(stage)", e));
+    return check_table(s, "PRAGMA quick_check(trial)", e);
+}
+
+// Also for reading the file is opened for writing where that is allowed: what a killed process left
+// half done has to be undone first. SQLite gives ":memory:" and the like a meaning of their own, which
+// "./:memory:" does not have.
+static int open_database(struct store *s, enum store_mode mode, struct err *e) {
+    char name[PATH_MAX + 2];
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX |
+                (mode == STORE_WRITE ? SQLITE_OPEN_CREATE : 0);
+    snprintf(name, sizeof name, "%s%s", s->path[0] == '/' ? "" : "./", s->path);
+    int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
+    if (rc != SQLITE_OK)
+        return sql_fail(s, rc, e);
+    TRY(examine(s, e));
+    TRY(configure(s, mode, e));
+    TRY(schema_bring(s, &schema_current, e));
+    TRY(schema_check(s, &schema_current, e));
+    return check_pages(s, e);
+}
+
+static int set_path(struct store *s, const char *path, struct err *e) {
+    if (!path[0])
+        return err_set(e, ERR_USAGE, "a store of trials needs a name");
+    if (strlen(path) >= sizeof s->path - sizeof "./-journal")
+        return err_set(e, ERR_USAGE, "the path '%.80s...' is too long", path);
+    strcpy(s->path, path);
+    return 0;
+}
+
+int store_open(struct store **out, const char *path, enum store_mode mode, struct err *e) {
+    *out = NULL;
+    struct store *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_MEMORY, "no memory for a store of trials");
+    s->lock_fd = -1;
+    s->writable = mode == STORE_WRITE;
+    int rc = set_path(s, path, e);
+    if (rc == 0)
+        rc = check_place(s, mode, e);
+    if (rc == 0 && s->writable)
+        rc = make_folder(s, e);
+    if (rc == 0)
+        rc = open_database(s, mode, e);
+    if (rc != 0) {
+        store_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void store_close(struct store *s) {
+    if (!s)
+        return;
+    sqlite3_close(s->db);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    free(s);
+}
+
+const char *store_path(const struct store *s) {
+    return s->path;
+}
+
+const char *store_sqlite_version(void) {
+    return sqlite3_libversion();
+}

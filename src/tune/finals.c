@@ -1,0 +1,276 @@
+// finals.c - the few best settings, measured in turns until their order is certain, and the one that is
+// taken; then the frontier of all that was measured.
+//
+// In turns, because a machine's mood changes over minutes: round i of one is compared with round i of
+// the other. What is as good as the best (within EQUAL) is told apart by memory, then by closeness to
+// the recipe.
+#include "tune/tune_impl.h"
+
+#include "measure/bound.h"
+#include "measure/contest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FINALISTS_MOST = 4, ROUNDS_LEAST = 6, ROUNDS_MOST = 24 };
+static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
+                    ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0;
+
+struct finalist {
+    int at;
+    size_t first; // sample with which the rounds begin
+    bool out;
+};
+
+struct finals {
+    struct tune *t;
+    struct finalist f[FINALISTS_MOST];
+    int n, rounds;
+    int64_t steps[FINALISTS_MOST]; // of one visit
+};
+
+static double cost_at(const struct tune *t, int i) {
+    return tune_cost(t, &t->settings[i]);
+}
+
+static bool stands(const struct tune_setting *s) {
+    return s->n > 0 && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
+}
+
+static void enter(struct finals *f) {
+    struct tune *t = f->t;
+    int best = tune_best(t);
+    while (best >= 0 && f->n < FINALISTS_MOST) {
+        int next = -1;
+        for (int i = 0; i < t->n; i++) {
+            bool in = false;
+            for (int k = 0; k < f->n; k++)
+                in |= f->f[k].at == i;
+            if (!in && stands(&t->settings[i]) && cost_at(t, i) <= cost_at(t, best) * (1 + NEAR) &&
+                (next < 0 || cost_at(t, i) < cost_at(t, next)))
+                next = i;
+        }
+        if (next < 0)
+            return;
+        f->f[f->n] = (struct finalist){.at = next, .first = t->settings[next].n};
+        double step_s = 1e-9 * (double)t->settings[next].wall_ns / (double)t->settings[next].n;
+        double visit_s = fmax(ROUND_SHARE * 1e-9 * (double)t->request.time_ns, ROUND_LEAST_S);
+        f->steps[f->n] = (int64_t)fmax(2, ceil(visit_s / step_s));
+        f->n++;
+    }
+}
+
+static struct contest_side side(const struct finals *f, const struct finalist *x) {
+    const struct tune_setting *s = &f->t->settings[x->at];
+    return (struct contest_side){.step_ns = s->step_ns + x->first,
+                                 .n = s->n - x->first,
+                                 .rounds = (size_t)f->rounds,
+                                 .tokens_per_step = 1 / tune_predicted_cost(f->t, s, 1.0)};
+}
+
+static double mean_cost(const struct finals *f, const struct finalist *x) {
+    struct contest_side s = side(f, x);
+    double sum = 0;
+    for (size_t i = 0; i < s.n; i++)
+        sum += s.step_ns[i];
+    return s.n > 0 ? sum / (double)s.n / s.tokens_per_step : cost_at(f->t, x->at);
+}
+
+static int leader(const struct finals *f) {
+    int best = -1;
+    for (int i = 0; i < f->n; i++)
+        if (!f->f[i].out && (best < 0 || mean_cost(f, &f->f[i]) < mean_cost(f, &f->f[best])))
+            best = i;
+    return best;
+}
+
+static void lose(struct finals *f, int loser, const char *how, double percent) {
+    struct tune_setting *s = &f->t->settings[f->f[loser].at];
+    f->f[loser].out = true;
+    s->outcome = TUNE_SLOWER;
+    snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best, %s", percent, how);
+}
+
+// Drops who is surely slower than the leader; true when nobody is left whose place is open.
+static bool order_is_sure(struct finals *f) {
+    int best = leader(f);
+    bool open = false;
+    for (int i = 0; best >= 0 && i < f->n; i++) {
+        if (i == best || f->f[i].out)
+            continue;
+        struct contest_side a = side(f, &f->f[best]), b = side(f, &f->f[i]);
+        struct contest_options o = {
+            .confidence = sample_look_confidence(CONFIDENCE, f->rounds - ROUNDS_LEAST + 1),
+            .tolerance = EQUAL,
+            .figure = CONTEST_THROUGHPUT,
+            .paired = true};
+        struct contest c;
+        contest_hold(&c, &a, &b, &o);
+        if (c.state == CONTEST_FASTER)
+            lose(f, i, "in turns", 100 * (c.speed_ratio - 1));
+        else if (c.state != CONTEST_EQUAL)
+            open = true;
+    }
+    return !open;
+}
+
+static int run_rounds(struct finals *f, struct err *e) {
+    struct tune *t = f->t;
+    f->t->certain = f->n == 1;
+    while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_elapsed(t) < COMPARED_BY) {
+        for (int i = 0; i < f->n; i++) {
+            if (f->f[i].out)
+                continue;
+            struct visit v = {.steps = f->steps[i], .long_run = true};
+            size_t before = t->settings[f->f[i].at].n;
+            TRY(visit_setting(t, f->f[i].at, &v, e));
+            const struct tune_setting *s = &t->settings[f->f[i].at];
+            // A round that is not whole (over budget, lost) cannot be paired.
+            if (!stands(s) || s->n - before != (size_t)f->steps[i])
+                f->f[i].out = true;
+        }
+        f->rounds++;
+        if (f->rounds >= ROUNDS_LEAST && order_is_sure(f)) {
+            t->certain = true;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- the choice
+
+static int changes(const struct tune *t, int i) {
+    int n = 0;
+    for (int id = 0; id < KNOB_COUNT; id++)
+        n += !knobs_same(&t->settings[i].knobs, &t->settings[0].knobs, id);
+    return n;
+}
+
+// Among those as good as the leader: a tenth less memory, else fewer changes.
+static int choose(const struct finals *f) {
+    int best = leader(f);
+    if (best < 0)
+        return -1;
+    double limit = mean_cost(f, &f->f[best]) * (1 + EQUAL);
+    int chosen = best;
+    for (int i = 0; i < f->n; i++) {
+        if (f->f[i].out || i == chosen || mean_cost(f, &f->f[i]) > limit)
+            continue;
+        const struct tune_setting *a = &f->t->settings[f->f[i].at],
+                                  *b = &f->t->settings[f->f[chosen].at];
+        bool leaner = (double)a->need_bytes < 0.9 * (double)b->need_bytes;
+        bool fatter = (double)b->need_bytes < 0.9 * (double)a->need_bytes;
+        if (leaner || (!fatter && changes(f->t, f->f[i].at) < changes(f->t, f->f[chosen].at)))
+            chosen = i;
+    }
+    return f->f[chosen].at;
+}
+
+// Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
+static int prove(struct tune *t, int i, bool *kept, struct err *e) {
+    t->provisional = false;
+    *kept = true;
+    for (int p = 0; p < TUNE_PERCENTILES; p++) {
+        const double limit = (double)t->request.limit_ns[p];
+        const double of = tune_percentile_of((enum tune_percentile)p);
+        if (limit <= 0)
+            continue;
+        for (int look = 1;; look++) {
+            const struct tune_setting *s = &t->settings[i];
+            struct bound_verdict b = sample_bound_verdict(s->step_ns, s->n, of, limit,
+                                                          sample_look_confidence(CONFIDENCE, look));
+            if (b.state == BOUND_OVER || !stands(s)) {
+                *kept = false;
+                return 0;
+            }
+            size_t more = b.n_likely > s->n ? b.n_likely - s->n : 32;
+            double step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
+            double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
+            if (b.state == BOUND_UNDER)
+                break;
+            if (left_s < 2 * step_s || look > 8) {
+                t->provisional = true;
+                break;
+            }
+            if ((double)more * step_s > left_s)
+                more = (size_t)(left_s / step_s);
+            struct visit v = {.steps = (int64_t)(more < 2 ? 2 : more), .long_run = true};
+            TRY(visit_setting(t, i, &v, e));
+        }
+    }
+    return 0;
+}
+
+static void fill_bounds(struct tune *t) {
+    const struct tune_setting *s = &t->settings[t->chosen];
+    for (int p = 0; p < TUNE_PERCENTILES; p++) {
+        if (t->request.limit_ns[p] == 0)
+            continue;
+        struct tune_bound *b = &t->bounds[t->n_bounds++];
+        b->p = (enum tune_percentile)p;
+        b->limit_ns = t->request.limit_ns[p];
+        b->q = tune_quantile(s, tune_percentile_of(b->p));
+        b->proven = quantile_has_bound(&b->q) && b->q.upper95 <= (double)b->limit_ns;
+        t->provisional |= !b->proven;
+    }
+}
+
+int finals_run(struct tune *t, struct err *e) {
+    struct finals f = {.t = t};
+    enter(&f);
+    TRY(run_rounds(&f, e));
+    for (int at = choose(&f); at >= 0; at = choose(&f)) {
+        bool kept = true;
+        TRY(prove(t, at, &kept, e));
+        if (kept) {
+            t->chosen = at;
+            t->settings[at].outcome = TUNE_MEASURED;
+            t->settings[at].reason[0] = '\0';
+            fill_bounds(t);
+            return 0;
+        }
+        for (int i = 0; i < f.n; i++)
+            if (f.f[i].at == at)
+                f.f[i].out = true;
+        struct tune_setting *s = &t->settings[at];
+        char why[TUNE_TEXT_BYTES];
+        if (s->outcome != TUNE_FAILED) {
+            s->outcome = TUNE_OVER;
+            if (visit_breaks_limit(t, s, why))
+                snprintf(s->reason, sizeof s->reason, "%s", why);
+        }
+        if (leader(&f) < 0 && tune_best(t) >= 0 && tune_elapsed(t) < COMPARED_BY) {
+            f = (struct finals){.t = t}; // the next best, from the start
+            enter(&f);
+        }
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- the frontier
+
+static bool dominates(const struct tune_setting *a, const struct tune_setting *b, double p99_a,
+                      double p99_b) {
+    double speed_a = tune_tokens_per_s(a), speed_b = tune_tokens_per_s(b);
+    bool no_worse = speed_a >= speed_b && p99_a <= p99_b && a->need_bytes <= b->need_bytes;
+    bool better = speed_a > speed_b || p99_a < p99_b || a->need_bytes < b->need_bytes;
+    return no_worse && better;
+}
+
+void frontier_mark(struct tune *t) {
+    double *p99 = calloc((size_t)t->n, sizeof *p99);
+    for (int i = 0; p99 && i < t->n; i++)
+        p99[i] = t->settings[i].n > 0 ? tune_quantile(&t->settings[i], 0.99).value : NAN;
+    for (int i = 0; p99 && i < t->n; i++) {
+        struct tune_setting *s = &t->settings[i];
+        s->frontier = s->n > 0 && s->outcome != TUNE_FAILED;
+        for (int k = 0; k < t->n && s->frontier; k++)
+            if (k != i && t->settings[k].n > 0 && t->settings[k].outcome != TUNE_FAILED &&
+                dominates(&t->settings[k], s, p99[k], p99[i]))
+                s->frontier = false;
+    }
+    free(p99);
+}

@@ -1,0 +1,304 @@
+// lab.c - see lab.h.
+#include "tune/lab.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "predict/predictor.h"
+#include "train/trainer.h"
+#include "tune/worker.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { HAVE_TEXT_BYTES = 96 };
+// A step that takes this many times what was predicted, and so many seconds at least, hangs.
+static const double HANG_TIMES = 50, HANG_LEAST_S = 30, START_LIMIT_S = 300;
+// Head-room: a fiftieth of what there is, and what a process's libraries may differ by.
+static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
+
+struct lab {
+    struct lab_options options;
+    struct session_options plan; // with knobs of its own:
+    struct knobs base;
+    struct session session;
+    struct trainer *trainer;
+    struct predictor *predictor;
+    struct worker *worker;
+    uint64_t have_bytes;
+    char have_is[HAVE_TEXT_BYTES];
+};
+
+uint64_t lab_have_bytes(const struct lab *l) {
+    return l->have_bytes;
+}
+
+const char *lab_have_is(const struct lab *l) {
+    return l->have_is;
+}
+
+uint64_t lab_headroom_bytes(const struct lab *l) {
+    uint64_t part = l->have_bytes / HEADROOM_PARTS;
+    // Of a budget of a few MiB the fixed part would be all there is.
+    uint64_t least = HEADROOM_LEAST < l->have_bytes / 8 ? HEADROOM_LEAST : l->have_bytes / 8;
+    return part > least ? part : least;
+}
+
+// ---------------------------------------------------------------- work in a child
+
+// Runs fn in a process of its own and copies what it wrote into out; false when it died.
+static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *out, size_t bytes) {
+    int ends[2];
+    if (pipe(ends) != 0)
+        return false;
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        fn(l, out);
+        ssize_t n = write(ends[1], out, bytes);
+        _exit(n == (ssize_t)bytes ? 0 : 1);
+    }
+    close(ends[1]);
+    size_t got = 0;
+    while (child > 0 && got < bytes) {
+        ssize_t n = read(ends[0], (char *)out + got, bytes - got);
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+    }
+    close(ends[0]);
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0)
+        continue;
+    return child > 0 && got == bytes;
+}
+
+static void ask_device(struct lab *l, void *out) {
+    struct session_memory m;
+    *(uint64_t *)out =
+        session_ready(&l->session, NULL) == 0 && session_memory(&l->session, &m, NULL) == 0 ? m.have
+                                                                                            : 0;
+}
+
+static void find_memory(struct lab *l) {
+    char text[TEXT_UNIT_BYTES];
+    uint64_t device = 0;
+    if (session_wants_device(&l->base) && in_child(ask_device, l, &device, sizeof device) &&
+        device > 0) {
+        l->have_bytes = device;
+        snprintf(l->have_is, sizeof l->have_is, "%s on the device", text_bytes(text, device));
+    } else if (l->base.memory > 0) {
+        l->have_bytes = l->base.memory;
+        snprintf(l->have_is, sizeof l->have_is, "the budget of %s",
+                 text_bytes(text, l->base.memory));
+    } else {
+        l->have_bytes = mem_machine_available_bytes() / 20 * 19; // as session_memory
+        snprintf(l->have_is, sizeof l->have_is, "%s available", text_bytes(text, l->have_bytes));
+    }
+}
+
+static uint64_t need_of(const struct session *s) {
+    return session_wants_device(&s->knobs) ? s->layout.arena_bytes : session_predicted_bytes(s);
+}
+
+static void calibrate(struct lab *l, void *out) {
+    struct calibrate_options o = {.seconds = l->options.calibrate_s};
+    struct predictor *p = NULL;
+    *(int *)out = predictor_open(&p, NULL, NULL);
+    if (*(int *)out == 0)
+        *(int *)out = predictor_calibrate(p, &l->base, &o, NULL, NULL);
+    if (*(int *)out == 0)
+        *(int *)out = predictor_store(p, NULL);
+    predictor_close(p);
+}
+
+// The recipe may not fit: then nothing is timed, and the predictor is what it was.
+static void calibrate_once(struct lab *l) {
+    struct predicted p;
+    int rc = 0;
+    bool known = predictor_step(l->predictor, &l->session, &p, NULL) == 0 && p.calibrated;
+    if (known || !l->options.calibrate ||
+        need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
+        return;
+    if (in_child(calibrate, l, &rc, sizeof rc) && rc == 0) {
+        predictor_close(l->predictor);
+        l->predictor = NULL;
+        predictor_open(&l->predictor, NULL, NULL);
+    }
+}
+
+// ---------------------------------------------------------------- opening
+
+static int open_all(struct lab *l, struct err *e) {
+    const struct trainer_options none = {0};
+    const struct worker_options plain = {0};
+    TRY(worker_open(&l->worker, &plain,
+                    e)); // the first thing: nothing is open yet that it would copy
+    TRY(session_plan(&l->session, &l->plan, e));
+    TRY(trainer_open(&l->trainer, &l->session, &none, e));
+    TRY(predictor_open(&l->predictor, NULL, e));
+    find_memory(l);
+    calibrate_once(l);
+    return 0;
+}
+
+int lab_open(struct lab **out, const struct lab_options *o, struct err *e) {
+    struct lab *l = *out = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(e, ERR_MEMORY, "out of memory for a search");
+    l->options = *o;
+    l->plan = *o->session;
+    l->base = *o->session->knobs;
+    // A search writes no run: neither its folder nor its log.
+    l->base.run_dir[0] = l->base.log_trace[0] = '\0';
+    l->base.resume = false;
+    l->plan.knobs = &l->base;
+    int rc = open_all(l, e);
+    if (rc != 0) {
+        lab_close(l);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void lab_close(struct lab *l) {
+    if (!l)
+        return;
+    if (l->predictor)
+        predictor_store(l->predictor, NULL); // a cache: what cannot be kept is measured again
+    predictor_close(l->predictor);
+    trainer_close(l->trainer);
+    session_close(&l->session);
+    worker_close(l->worker);
+    free(l);
+}
+
+// ---------------------------------------------------------------- planning
+
+static int plan_session_of(struct lab *l, const struct knobs *k, struct session *s, struct err *e) {
+    struct session_options o = l->plan;
+    o.knobs = k;
+    TRY(session_plan(s, &o, e));
+    return trainer_plan_memory(l->trainer, s, e);
+}
+
+static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
+    struct lab *l = arg;
+    struct session s;
+    struct predicted p;
+    struct err why = {0};
+    char need[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
+    if (l->options.stop && *l->options.stop)
+        return err_set(e, ERR_STOPPED, "stopped on request");
+    out->step_s = NAN;
+    out->have_bytes = l->have_bytes - lab_headroom_bytes(l);
+    out->rc = plan_session_of(l, k, &s, &why);
+    if (out->rc != 0) {
+        snprintf(out->reason, sizeof out->reason, "%.500s", why.text);
+        session_close(&s);
+        return out->rc == ERR_MEMORY && why.text[0] == '\0'
+                   ? err_set(e, ERR_MEMORY, "out of memory")
+                   : 0;
+    }
+    out->need_bytes = need_of(&s);
+    if (predictor_step(l->predictor, &s, &p, NULL) == 0)
+        out->step_s = p.seconds;
+    if (out->need_bytes > out->have_bytes) {
+        out->rc = ERR_MEMORY;
+        snprintf(out->reason, sizeof out->reason, "needs %s; there are %s less %s of head-room",
+                 text_bytes(need, out->need_bytes), l->have_is,
+                 text_bytes(room, lab_headroom_bytes(l)));
+    }
+    session_close(&s);
+    return 0;
+}
+
+// ---------------------------------------------------------------- measuring
+
+struct trial_view {
+    const struct tune_order *order;
+    double *step_ns; // without the warm-up
+    size_t n;
+    int64_t seen;
+};
+
+static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
+                  char reason[WORKER_REASON_BYTES]) {
+    struct trial_view *v = arg;
+    for (; v->seen < n; v->seen++)
+        if (!samples[v->seen].warmup && (int64_t)v->n < v->order->steps)
+            v->step_ns[v->n++] = (double)samples[v->seen].step_ns;
+    if (!v->order->judge || v->n == 0)
+        return false;
+    enum tune_go go = v->order->judge(v->order->judge_arg, v->step_ns, v->n);
+    static const char *const why[] = {"", "another setting is surely better",
+                                      "a budget is surely broken", "precise enough"};
+    snprintf(reason, WORKER_REASON_BYTES, "%s", why[go]);
+    return go != TUNE_GO_ON;
+}
+
+static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
+    struct session s;
+    if (r->rc == 0 && plan_session_of(l, k, &s, NULL) == 0) {
+        predictor_observe(l->predictor, &s, r, NULL);
+        session_close(&s);
+    }
+}
+
+static int report(struct tune_measured *out, struct trial_result *r, struct err *e) {
+    out->rc = r->rc;
+    snprintf(out->reason, sizeof out->reason, "%.500s", r->rc != 0 ? r->reason : "");
+    out->n = (size_t)r->steps;
+    out->tokens = r->tokens;
+    out->wall_ns = r->wall_ns;
+    out->split = r->split;
+    out->memory_bytes = r->memory_measured_bytes;
+    out->joules = r->energy.joules;
+    out->step_ns = malloc((out->n + 1) * sizeof *out->step_ns);
+    if (!out->step_ns)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu samples", out->n);
+    memcpy(out->step_ns, r->step_ns, out->n * sizeof *out->step_ns);
+    return 0;
+}
+
+static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
+                   struct tune_measured *out, struct err *e) {
+    struct lab *l = arg;
+    struct trial_result r;
+    struct trial_view view = {.order = o, .step_ns = calloc((size_t)o->steps, sizeof(double))};
+    double hang_s =
+        isfinite(o->step_s) ? fmax(HANG_TIMES * o->step_s, HANG_LEAST_S) : START_LIMIT_S;
+    struct worker_job job = {.knobs = k,
+                             .warmup = o->warmup,
+                             .steps = o->steps,
+                             .stop = l->options.stop,
+                             .start_limit_ns = (uint64_t)(1e9 * (START_LIMIT_S + hang_s)),
+                             .step_limit_ns = (uint64_t)(1e9 * hang_s),
+                             .judge = judge,
+                             .judge_arg = &view};
+    if (!view.step_ns)
+        return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
+    int rc = worker_run(l->worker, &job, &r, e);
+    if (rc == 0)
+        rc = report(out, &r, e);
+    if (rc == 0) {
+        learn(l, k, &r);
+        if (l->options.on_result)
+            l->options.on_result(l->options.on_result_arg, k, &r);
+    }
+    trial_free(&r);
+    free(view.step_ns);
+    return rc;
+}
+
+static uint64_t lab_clock(void *arg) {
+    (void)arg;
+    return clock_ns();
+}
+
+struct tune_lab lab_table(struct lab *l) {
+    return (struct tune_lab){.arg = l, .plan = plan, .measure = measure, .clock_ns = lab_clock};
+}

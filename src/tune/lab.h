@@ -1,0 +1,36 @@
+// lab.h - the laboratory of tune.h on this machine: settings are planned here and timed by the
+// predictor, and measured in a worker's process.
+//
+// Invariants: the calling process starts no threads and opens no device, so that a worker can be forked
+// at any time; whatever computes does so in a child (calibration too).
+#ifndef HAGGLE_TUNE_LAB_H
+#define HAGGLE_TUNE_LAB_H
+
+#include "train/trial.h"
+#include "tune/tune.h"
+
+struct lab;
+
+struct lab_options {
+    const struct session_options *session; // the programs of a run, with the recipe's knobs
+    const volatile sig_atomic_t *stop;     // may be NULL
+    // What a trial came to, in full, after tune_lab.on_trial's figures; may be NULL.
+    void (*on_result)(void *arg, const struct knobs *k, const struct trial_result *r);
+    void *on_result_arg;
+    bool calibrate;     // time the ops of the recipe first, where that was not done before
+    double calibrate_s; // for about so long
+};
+
+// Reads the data (which may take a while the first time) and plans the recipe.
+int lab_open(struct lab **out, const struct lab_options *o, struct err *e);
+void lab_close(struct lab *l); // NULL is accepted
+struct tune_lab lab_table(struct lab *l);
+
+uint64_t lab_have_bytes(const struct lab *l); // that a setting may need
+// "of the budget memory=6GiB", "of 7.4 GiB available", ...
+const char *lab_have_is(const struct lab *l);
+// Kept free beside a plan: a process is not the same to the byte twice, and a setting that only just
+// fits does not fit tomorrow.
+uint64_t lab_headroom_bytes(const struct lab *l);
+
+#endif

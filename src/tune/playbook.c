@@ -1,0 +1,433 @@
+// playbook.c - the stages of a search, in the order a careful engineer takes them: profile what was
+// given, see what fits, look at the latency target, move the batch, trade what costs time for what
+// costs memory, then the loader, the threads and fusion, and let the best compete at last.
+//
+// Every stage ends with a sentence that says what it decided and why; a stage with nothing to do says
+// that. Time is shared out by shares of the whole, so that the finalists always get theirs.
+#include "tune/tune_impl.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Shares of the time by which a stage must be over, and what planning may take.
+static const double PLANNED_BY = 0.12, BATCH_BY = 0.35, SPLIT_BY = 0.55, DATA_BY = 0.65,
+                    FUSION_BY = 0.72;
+// Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
+// move the rest of the search; a setting predicted SLOWER is not worth its trial.
+static const double WORTH = 0.003, NOTICED = 0.02, SLOWER = 1.10, DATA_MATTERS = 0.01;
+// A percentile that is predicted this far above its limit is not measured.
+static const double HOPELESS = 1.15;
+
+struct stage_at {
+    enum tune_stage stage;
+    int trials;
+    uint64_t ns;
+};
+
+static struct stage_at begin(const struct tune *t, enum tune_stage stage) {
+    return (struct stage_at){stage, t->trials, t->lab.clock_ns(t->lab.arg)};
+}
+
+__attribute__((format(printf, 3, 4))) static void decide(struct tune *t, const struct stage_at *at,
+                                                         const char *format, ...) {
+    struct tune_decision *d = &t->stages[at->stage];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(d->text, sizeof d->text, format, args);
+    va_end(args);
+    d->trials = t->trials - at->trials;
+    d->ns = t->lab.clock_ns(t->lab.arg) - at->ns;
+    d->done = true;
+    if (t->lab.on_stage)
+        t->lab.on_stage(t->lab.arg, t, (int)at->stage);
+}
+
+// ---------------------------------------------------------------- exploring, best first
+
+typedef bool pick_fn(const struct tune *t, int i);
+
+static bool pick_same_batch(const struct tune *t, int i) {
+    return tune_samples_per_step(&t->settings[i].knobs) ==
+           tune_samples_per_step(&t->settings[0].knobs);
+}
+
+static bool pick_any(const struct tune *t, int i) {
+    (void)t;
+    (void)i;
+    return true;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// How far a percentile lies above the mean step, as seen so far: the median over settings.
+static double tail_of(const struct tune *t, double p) {
+    double ratios[64];
+    size_t n = 0;
+    for (int i = 0; i < t->n && n < 64; i++) {
+        const struct tune_setting *s = &t->settings[i];
+        if (s->n >= 5)
+            ratios[n++] = tune_quantile(s, p).value * (double)s->n / (double)s->wall_ns;
+    }
+    if (n == 0)
+        return 1;
+    qsort(ratios, n, sizeof *ratios, compare_doubles);
+    return fmax(ratios[n / 2], 0.5);
+}
+
+// Steps of a cost, the other way round.
+static double step_of_cost(const struct tune *t, const struct tune_setting *s, double cost) {
+    return cost / tune_predicted_cost(t, s, 1.0);
+}
+
+static bool hopeless(const struct tune *t, const struct tune_setting *s, double step_s,
+                     char why[TUNE_TEXT_BYTES]) {
+    for (int p = 0; p < TUNE_PERCENTILES; p++) {
+        const double limit_s = 1e-9 * (double)t->request.limit_ns[p];
+        const double of = tune_percentile_of((enum tune_percentile)p);
+        if (limit_s <= 0)
+            continue;
+        double at_least = step_s * tail_of(t, of);
+        if (!(at_least > limit_s * HOPELESS))
+            continue;
+        snprintf(why, TUNE_TEXT_BYTES, "p%.0f is predicted to be %.4g ms, the budget %.4g ms: %s",
+                 100 * of, 1e3 * at_least, 1e3 * limit_s, s->n > 0 ? "measured" : "not measured");
+        return true;
+    }
+    return false;
+}
+
+struct choice {
+    int at; // -1: nothing is worth a trial
+    double gain;
+};
+
+// Gain per second of trial would favour tiny steps; trials are about equally long, so gain alone.
+static struct choice next_to_measure(const struct tune *t, const struct belief *b, pick_fn *pick) {
+    struct choice c = {-1, 0};
+    char why[TUNE_TEXT_BYTES];
+    int best = tune_best(t);
+    double best_cost = best >= 0 ? tune_cost(t, &t->settings[best]) : NAN, least_s = INFINITY;
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_setting *s = &t->settings[i];
+        if (s->n > 0 || s->outcome != TUNE_PLANNED || !pick(t, i))
+            continue;
+        double step_s = step_of_cost(t, s, exp(b[i].mean));
+        if (best < 0 && step_s < least_s) { // nothing keeps the budgets yet: the quickest step
+            least_s = step_s;
+            c = (struct choice){i, 1};
+        }
+        if (best < 0 || hopeless(t, s, step_s, why))
+            continue;
+        double gain = belief_gain(&b[i], best_cost);
+        if (gain > c.gain)
+            c = (struct choice){i, gain};
+    }
+    return c;
+}
+
+static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
+    const struct visit v = {.judged = true};
+    int fruitless = 0;
+    while (tune_elapsed(t) < until) {
+        struct belief *b = calloc((size_t)t->n, sizeof *b);
+        if (!b)
+            return err_set(e, ERR_MEMORY, "out of memory for %d settings", t->n);
+        int rc = belief_update(t, b, e);
+        struct choice c = rc == 0 ? next_to_measure(t, b, pick) : (struct choice){-1, 0};
+        free(b);
+        if (rc != 0)
+            return rc;
+        if (c.at < 0 || c.gain < WORTH)
+            return 0;
+        int before = tune_best(t);
+        TRY(visit_setting(t, c.at, &v, e));
+        // Where no setting keeps the budgets, the quickest few were tried: no others will.
+        fruitless = tune_best(t) < 0 && before < 0 ? fruitless + 1 : 0;
+        if (fruitless >= 4)
+            return 0;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- the stages
+
+static int profile(struct tune *t, struct err *e) {
+    struct stage_at at = begin(t, STAGE_PROFILE);
+    const struct visit v = {0};
+    struct tune_setting *s = &t->settings[0];
+    if (s->outcome == TUNE_REFUSED) {
+        decide(t, &at, "the recipe as given cannot run: %.380s", s->reason);
+        return 0;
+    }
+    TRY(visit_setting(t, 0, &v, e));
+    s = &t->settings[0];
+    if (s->n == 0) {
+        decide(t, &at, "the recipe as given failed: %.380s", s->reason);
+        return 0;
+    }
+    int part = 0;
+    for (int i = 1; i < TIME_COUNT; i++)
+        if (s->split.ns[i] > s->split.ns[part])
+            part = i;
+    double share = s->split.wall_ns ? (double)s->split.ns[part] / (double)s->split.wall_ns : NAN;
+    decide(t, &at, "as given: %.0f tokens/s, step %.4g ms (n=%zu); %.0f %% of it %s%s%.200s",
+           tune_tokens_per_s(s), 1e-6 * tune_quantile(s, 0.5).value, s->n, 100 * share,
+           time_part_name((enum time_part)part), s->outcome == TUNE_OVER ? "; over budget: " : "",
+           s->outcome == TUNE_OVER ? s->reason : "");
+    return 0;
+}
+
+// Plans all that trades time for memory, and measures the leanest, which is one end of the frontier.
+static int memory(struct tune *t, struct err *e) {
+    struct stage_at at = begin(t, STAGE_MEMORY);
+    const struct visit v = {.judged = true};
+    char lean_text[TEXT_UNIT_BYTES], most_text[TEXT_UNIT_BYTES], have_text[TEXT_UNIT_BYTES];
+    TRY(space_core(t, PLANNED_BY, e));
+    int fit = 0, lean = -1, leanest = 0;
+    uint64_t most = 0;
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_setting *s = &t->settings[i];
+        if (s->need_bytes > 0 && (t->settings[leanest].need_bytes == 0 ||
+                                  s->need_bytes < t->settings[leanest].need_bytes))
+            leanest = i;
+        if (s->outcome == TUNE_REFUSED)
+            continue;
+        fit++;
+        most = s->need_bytes > most ? s->need_bytes : most;
+        if (lean < 0 || s->need_bytes < t->settings[lean].need_bytes)
+            lean = i;
+    }
+    const struct tune_setting *least = &t->settings[leanest];
+    if (lean < 0) {
+        snprintf(t->why_none, sizeof t->why_none,
+                 "nothing fits: of %d settings the leanest (%.120s) needs %s, there are %s; %.160s",
+                 t->n, least->name, text_bytes(lean_text, least->need_bytes),
+                 text_bytes(have_text, least->have_bytes), t->settings[0].reason);
+        decide(t, &at, "%s", t->why_none);
+        return 0;
+    }
+    if (t->settings[lean].n == 0)
+        TRY(visit_setting(t, lean, &v, e));
+    decide(t, &at, "%d settings planned, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
+           fit, text_bytes(have_text, t->settings[lean].have_bytes),
+           text_bytes(lean_text, t->settings[lean].need_bytes), text_bytes(most_text, most),
+           t->settings[lean].name);
+    return 0;
+}
+
+static int latency(struct tune *t, struct err *e) {
+    struct stage_at at = begin(t, STAGE_LATENCY);
+    char limits[TUNE_TEXT_BYTES] = "";
+    size_t used = 0;
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (t->request.limit_ns[p] > 0)
+            used += (size_t)snprintf(limits + used, sizeof limits - used, "%sp%.0f at most %.4g ms",
+                                     used ? ", " : "",
+                                     100 * tune_percentile_of((enum tune_percentile)p),
+                                     1e-6 * (double)t->request.limit_ns[p]);
+    if (used == 0) {
+        decide(t, &at, "no limit was asked for (--p99, --p95, --p50)");
+        return 0;
+    }
+    if (tune_best(t) < 0) // nothing measured keeps it yet
+        TRY(explore(t, pick_any, BATCH_BY, e));
+    int best = tune_best(t);
+    if (best >= 0)
+        decide(t, &at, "%s: kept by %.200s, as far as %zu steps can tell", limits,
+               t->settings[best].name, t->settings[best].n);
+    else
+        decide(t, &at, "%s: no setting measured so far keeps it", limits);
+    return 0;
+}
+
+static int batch(struct tune *t, struct err *e) {
+    struct stage_at at = begin(t, STAGE_BATCH);
+    const struct knobs *base = &t->settings[0].knobs;
+    long long samples = tune_samples_per_step(base), tokens = samples * base->seq;
+    if (!(t->request.allow >> ALLOW_BATCH & 1)) {
+        decide(t, &at,
+               "tokens per step stay at %lld (%lld sequences): --allow batch lets them move",
+               tokens, samples);
+        return 0;
+    }
+    TRY(explore(t, pick_any, BATCH_BY, e));
+    int best = tune_best(t);
+    if (best < 0) {
+        decide(t, &at, "nothing measured so far keeps the budgets");
+        return 0;
+    }
+    const struct knobs *k = &t->settings[best].knobs;
+    decide(t, &at, "from %lld to %lld sequences per step%s", samples,
+           (long long)tune_samples_per_step(k),
+           t->request.critical_samples > 0 ? "; larger ones pass the critical batch" : "");
+    return 0;
+}
+
+static int split(struct tune *t, struct err *e) {
+    struct stage_at at = begin(t, STAGE_SPLIT);
+    TRY(explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, SPLIT_BY, e));
+    int best = tune_best(t);
+    if (best < 0) {
+        decide(t, &at, "nothing measured keeps the budgets");
+        return 0;
+    }
+    const struct tune_setting *s = &t->settings[best];
+    double gain =
+        t->settings[0].n > 0 ? 100 * (tune_cost(t, &t->settings[0]) / tune_cost(t, s) - 1) : NAN;
+    decide(t, &at, "micro-batch %lld x %lld: %.200s, %.0f tokens/s (%+.1f %% against as given)",
+           (long long)s->knobs.batch_micro, (long long)s->knobs.batch_accum, s->name,
+           tune_tokens_per_s(s), gain);
+    return 0;
+}
+
+static int communication(struct tune *t) {
+    struct stage_at at = begin(t, STAGE_COMM);
+    decide(t, &at, "one rank: nothing is sent");
+    return 0;
+}
+
+// One knob at a time from the best so far; a value that is noticed moves the rest of the stage.
+static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, struct err *e) {
+    struct space_values values;
+    const struct visit v = {.judged = true};
+    space_values(&t->settings[*from].knobs, id, &t->request, &values);
+    for (int i = 0; i < values.n; i++) {
+        struct knobs k = t->settings[*from].knobs;
+        if (knobs_set_at(&k, id, values.text[i], SET_BY_TUNER, NULL) != 0 ||
+            knobs_same(&k, &t->settings[*from].knobs, id) || knobs_idle(&k, id))
+            continue;
+        int at = tune_add(t, &k, stage, e);
+        if (at < 0)
+            return at;
+        struct tune_setting *s = &t->settings[at];
+        double slower = s->predicted_s / t->settings[*from].predicted_s;
+        if (s->outcome != TUNE_PLANNED)
+            continue;
+        if (slower > SLOWER) {
+            snprintf(s->reason, sizeof s->reason, "predicted %.0f %% slower", 100 * (slower - 1));
+            continue;
+        }
+        TRY(visit_setting(t, at, &v, e));
+        s = &t->settings[at];
+        if (s->outcome == TUNE_MEASURED &&
+            tune_cost(t, s) < tune_cost(t, &t->settings[*from]) * (1 - NOTICED))
+            *from = at;
+    }
+    return 0;
+}
+
+static double data_share(const struct tune_setting *s) {
+    return s->split.wall_ns > 0 ? (double)s->split.ns[TIME_DATA_WAIT] / (double)s->split.wall_ns
+                                : 0;
+}
+
+static bool of_data(int id) {
+    return strncmp(knob_info(id)->name, "data.", 5) == 0;
+}
+
+static int flips(struct tune *t, enum tune_stage stage, double until, struct err *e) {
+    struct stage_at at = begin(t, stage);
+    int first = tune_best(t), from = first, skipped = 0, seen = 0;
+    if (first < 0) {
+        decide(t, &at, "nothing measured keeps the budgets");
+        return 0;
+    }
+    bool data = data_share(&t->settings[first]) >= DATA_MATTERS;
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        if (space_stage(id, &t->request) != stage)
+            continue;
+        seen++;
+        if ((of_data(id) && !data) || tune_elapsed(t) > until) {
+            skipped++;
+            continue;
+        }
+        TRY(flip_knob(t, stage, id, &from, e));
+    }
+    const char *waits = data ? "" : stage == STAGE_DATA ? "; nothing waits for data" : "";
+    if (seen == 0)
+        decide(t, &at, "no knob of this stage has an effect here");
+    else if (from == first)
+        decide(t, &at, "%d knob%s, %d left alone%s; none gains %.0f %%", seen, seen == 1 ? "" : "s",
+               skipped, waits, 100 * NOTICED);
+    else
+        decide(t, &at, "%.200s: %+.1f %%%s", t->settings[from].name,
+               100 * (tune_cost(t, &t->settings[first]) / tune_cost(t, &t->settings[from]) - 1),
+               waits);
+    return 0;
+}
+
+// What was never measured says why.
+static void explain_rest(struct tune *t) {
+    struct belief *b = calloc((size_t)t->n, sizeof *b);
+    int best = tune_best(t);
+    bool known = b && belief_update(t, b, NULL) == 0;
+    for (int i = 0; i < t->n; i++) {
+        struct tune_setting *s = &t->settings[i];
+        char why[TUNE_TEXT_BYTES];
+        if (s->outcome != TUNE_PLANNED || s->n > 0 || s->reason[0])
+            continue;
+        if (known && hopeless(t, s, step_of_cost(t, s, exp(b[i].mean)), why)) {
+            s->outcome = TUNE_OVER;
+            snprintf(s->reason, sizeof s->reason, "%s", why);
+        } else if (known && best >= 0) {
+            double more = exp(b[i].mean) / tune_cost(t, &t->settings[best]) - 1;
+            snprintf(s->reason, sizeof s->reason,
+                     "expected to be %.1f %% %s than the best: not measured", 100 * fabs(more),
+                     more > 0 ? "slower" : "faster");
+        }
+    }
+    free(b);
+}
+
+static int play(struct tune *t, struct err *e) {
+    TRY(profile(t, e));
+    TRY(memory(t, e));
+    if (t->why_none[0])
+        return 0;
+    TRY(latency(t, e));
+    TRY(batch(t, e));
+    TRY(split(t, e));
+    TRY(communication(t));
+    TRY(flips(t, STAGE_DATA, DATA_BY, e));
+    TRY(flips(t, STAGE_FUSION, FUSION_BY, e));
+    struct stage_at at = begin(t, STAGE_FINALISTS);
+    TRY(finals_run(t, e));
+    if (t->chosen < 0) {
+        if (!t->why_none[0])
+            snprintf(t->why_none, sizeof t->why_none,
+                     "no setting that was measured keeps the budgets");
+        decide(t, &at, "%s", t->why_none);
+    } else {
+        const struct tune_setting *s = &t->settings[t->chosen];
+        decide(t, &at, "%.200s: %.0f tokens/s over %zu steps%s%s", s->name, tune_tokens_per_s(s),
+               s->n, t->certain ? "" : "; the order of the best is not certain",
+               t->provisional ? "; provisional: a percentile is not bounded yet" : "");
+    }
+    return 0;
+}
+
+int tune_run(struct tune *out, const struct knobs *base, const struct tune_request *r,
+             const struct tune_lab *lab, struct err *e) {
+    memset(out, 0, sizeof *out);
+    out->request = *r;
+    out->lab = *lab;
+    out->chosen = -1;
+    out->begin_ns = lab->clock_ns(lab->arg);
+    int rc = tune_add(out, base, STAGE_PROFILE, e);
+    if (rc >= 0)
+        rc = play(out, e);
+    if (out->n > 0) {
+        explain_rest(out);
+        frontier_mark(out);
+    }
+    out->end_ns = lab->clock_ns(lab->arg);
+    return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,175 @@
+// tune.c - the settings of a search and their figures.
+#include "tune/tune_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- names
+
+const char *tune_goal_name(enum tune_goal g) {
+    return g == TUNE_BULK ? "bulk" : g == TUNE_INTERACTIVE ? "interactive" : "?";
+}
+
+const char *tune_allow_name(enum tune_allow a) {
+    static const char *const names[ALLOW_COUNT] = {
+#define X(name, text, what) text,
+        TUNE_ALLOW_LIST(X)
+#undef X
+    };
+    return (int)a >= 0 && a < ALLOW_COUNT ? names[a] : "?";
+}
+
+const char *tune_allow_what(enum tune_allow a) {
+    static const char *const names[ALLOW_COUNT] = {
+#define X(name, text, what) what,
+        TUNE_ALLOW_LIST(X)
+#undef X
+    };
+    return (int)a >= 0 && a < ALLOW_COUNT ? names[a] : "?";
+}
+
+const char *tune_stage_name(enum tune_stage s) {
+    static const char *const names[STAGE_COUNT] = {
+#define X(name, text) text,
+        TUNE_STAGE_LIST(X)
+#undef X
+    };
+    return (int)s >= 0 && s < STAGE_COUNT ? names[s] : "?";
+}
+
+const char *tune_outcome_name(enum tune_outcome o) {
+    static const char *const names[TUNE_OUTCOMES] = {"planned", "measured",    "refused",
+                                                     "slower",  "over budget", "failed"};
+    return (int)o >= 0 && o < TUNE_OUTCOMES ? names[o] : "?";
+}
+
+double tune_percentile_of(enum tune_percentile p) {
+    return p == TUNE_P50 ? 0.5 : p == TUNE_P95 ? 0.95 : 0.99;
+}
+
+bool tune_has_limits(const struct tune_request *r) {
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (r->limit_ns[p] > 0)
+            return true;
+    return false;
+}
+
+// ---------------------------------------------------------------- figures
+
+int64_t tune_samples_per_step(const struct knobs *k) {
+    return k->batch_micro * k->batch_accum;
+}
+
+double tune_tokens_per_s(const struct tune_setting *s) {
+    return s->wall_ns > 0 ? (double)s->tokens / (1e-9 * (double)s->wall_ns) : NAN;
+}
+
+struct quantile tune_quantile(const struct tune_setting *s, double p) {
+    struct quantile q = {.p = p, .value = NAN, .upper95 = NAN, .n_needed = sample_bound_needs(p)};
+    struct samples copy;
+    if (s->n == 0 || samples_open(&copy, s->n, NULL) != 0)
+        return q;
+    for (size_t i = 0; i < s->n; i++)
+        samples_add(&copy, s->step_ns[i]);
+    samples_quantiles(&copy, 0, &p, 1, &q);
+    samples_close(&copy);
+    return q;
+}
+
+double tune_ms_per_sample(const struct tune_setting *s) {
+    return 1e-6 * tune_quantile(s, 0.5).value / (double)s->knobs.batch_accum;
+}
+
+double tune_joules_per_token(const struct tune_setting *s) {
+    return s->tokens > 0 ? s->joules / (double)s->tokens : NAN;
+}
+
+// Without a latency budget an interactive user waits for one sample; with one, whatever keeps the
+// budget is fast enough, and more tokens are better.
+static bool by_sample(const struct tune_request *r) {
+    return r->goal == TUNE_INTERACTIVE && !tune_has_limits(r);
+}
+
+double tune_cost(const struct tune *t, const struct tune_setting *s) {
+    if (s->n == 0)
+        return NAN;
+    return by_sample(&t->request) ? 1e-3 * tune_ms_per_sample(s) : 1 / tune_tokens_per_s(s);
+}
+
+double tune_predicted_cost(const struct tune *t, const struct tune_setting *s, double step_s) {
+    const struct knobs *k = &s->knobs;
+    if (by_sample(&t->request))
+        return step_s / (double)k->batch_accum;
+    return step_s / (double)(tune_samples_per_step(k) * k->seq);
+}
+
+double tune_elapsed(const struct tune *t) {
+    double passed = (double)(t->lab.clock_ns(t->lab.arg) - t->begin_ns);
+    return t->request.time_ns > 0 ? passed / (double)t->request.time_ns : 0;
+}
+
+bool tune_feasible(const struct tune *t, int i) {
+    enum tune_outcome o = t->settings[i].outcome;
+    return o == TUNE_PLANNED || o == TUNE_MEASURED || o == TUNE_SLOWER;
+}
+
+// ---------------------------------------------------------------- settings
+
+static void name_setting(struct tune_setting *s, const struct knobs *base) {
+    char value[KNOB_VALUE_BYTES];
+    size_t used = 0;
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        if (knobs_same(&s->knobs, base, id))
+            continue;
+        int n = snprintf(s->name + used, sizeof s->name - used, "%s%s=%s", used ? " " : "",
+                         knob_info(id)->name, knobs_value(&s->knobs, id, value));
+        if (n < 0 || (size_t)n >= sizeof s->name - used)
+            break;
+        used += (size_t)n;
+    }
+    if (used == 0)
+        snprintf(s->name, sizeof s->name, "as given");
+}
+
+static int grow(struct tune *t, struct err *e) {
+    if (t->n < t->capacity)
+        return 0;
+    int capacity = t->capacity ? 2 * t->capacity : 64;
+    struct tune_setting *more = realloc(t->settings, sizeof *more * (size_t)capacity);
+    if (!more)
+        return err_set(e, ERR_MEMORY, "out of memory for %d settings", capacity);
+    t->settings = more;
+    t->capacity = capacity;
+    return 0;
+}
+
+int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e) {
+    for (int i = 0; i < t->n; i++)
+        if (knobs_equal(&t->settings[i].knobs, k))
+            return i;
+    TRY(grow(t, e));
+    struct tune_plan plan = {.step_s = NAN};
+    TRY(t->lab.plan(t->lab.arg, k, &plan, e));
+    struct tune_setting *s = &t->settings[t->n];
+    memset(s, 0, sizeof *s);
+    s->knobs = *k;
+    s->stage = stage;
+    s->predicted_s = plan.step_s;
+    s->need_bytes = plan.need_bytes;
+    s->have_bytes = plan.have_bytes;
+    s->joules = NAN;
+    s->outcome = plan.rc == 0 ? TUNE_PLANNED : TUNE_REFUSED;
+    snprintf(s->reason, sizeof s->reason, "%s", plan.rc == 0 ? "" : plan.reason);
+    name_setting(s, t->n > 0 ? &t->settings[0].knobs : k);
+    return t->n++;
+}
+
+void tune_free(struct tune *t) {
+    for (int i = 0; i < t->n; i++)
+        free(t->settings[i].step_ns);
+    free(t->settings);
+    t->settings = NULL;
+    t->n = t->capacity = 0;
+}

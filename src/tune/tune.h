@@ -1,0 +1,215 @@
+// tune.h - the bargain: under budgets for memory and latency, which settings of the knobs serve a goal
+// best, found by predicting first and measuring what is plausible.
+//
+// Place: api/tune.c gives a laboratory (how a setting is planned and measured here), a recipe, a goal
+// and budgets; what comes back is every setting that was looked at, with its figures or the reason why
+// it was not measured, the frontier, and the choice. This folder prints nothing and writes nothing: the
+// laboratory hears of every stage and every trial as it happens.
+//
+// Invariants:
+//   1. The mathematics stays: tokens per step, sequence length, optimizer and data are the recipe's.
+//      Only knobs marked tunable move; what else may move is in tune_request.allow.
+//   2. A setting is chosen only when it was measured, fits memory with head-room, and no budget is
+//      known to be broken. Where the samples cannot bound a percentile, the choice says so.
+//   3. Nothing here reads a clock or a random number: the laboratory's clock is the only one, so a
+//      search over a made-up machine repeats to the bit.
+#ifndef HAGGLE_TUNE_TUNE_H
+#define HAGGLE_TUNE_TUNE_H
+
+#include "knob/knob.h"
+#include "measure/sample.h"
+#include "measure/trace.h"
+
+enum { TUNE_TEXT_BYTES = 512, TUNE_NAME_BYTES = 256 };
+
+// ---------------------------------------------------------------- what is asked
+
+enum tune_goal {
+    TUNE_BULK,        // most tokens per second
+    TUNE_INTERACTIVE, // least time per sample; with a latency budget: most tokens/s under it
+    TUNE_GOALS
+};
+const char *tune_goal_name(enum tune_goal g);
+
+// What beyond the tunable knobs may move. enum, name on the command line, what it allows.
+#define TUNE_ALLOW_LIST(X)                                                                         \
+    X(ALLOW_PRECISION, "precision", "element types of weights and activations (precision)")        \
+    X(ALLOW_STATE, "state", "types of the optimizer's moments (optim.state)")                      \
+    X(ALLOW_BATCH, "batch", "tokens per step (batch.micro x batch.accum)")
+enum tune_allow {
+#define X(name, text, what) name,
+    TUNE_ALLOW_LIST(X)
+#undef X
+        ALLOW_COUNT
+};
+const char *tune_allow_name(enum tune_allow a);
+const char *tune_allow_what(enum tune_allow a);
+
+enum tune_percentile { TUNE_P50, TUNE_P95, TUNE_P99, TUNE_PERCENTILES };
+double tune_percentile_of(enum tune_percentile p); // 0.5, ...
+
+struct tune_request {
+    enum tune_goal goal;
+    uint64_t limit_ns[TUNE_PERCENTILES]; // of a step; 0: none
+    double joules_per_token;             // 0: no limit
+    uint64_t time_ns;                    // for the whole search
+    unsigned allow;                      // bits 1 << enum tune_allow
+    int cpus;                            // this process may use
+    bool on_device;                      // a GPU computes: its knobs have an effect, the CPU's none
+    double critical_samples; // sequences per step beyond which data is wasted; 0: not known
+};
+
+// ---------------------------------------------------------------- the laboratory
+
+struct tune_plan {
+    int rc; // 0: can be run; else why not
+    char reason[TUNE_TEXT_BYTES];
+    uint64_t need_bytes, have_bytes; // head-room is taken off what there is
+    double step_s;                   // predicted; NaN: not known
+};
+
+struct tune_measured {
+    int rc; // 0: steps were measured; else why not
+    char reason[TUNE_TEXT_BYTES];
+    bool reused;     // from an earlier search
+    double *step_ns; // malloc'd by the laboratory, freed by the search
+    size_t n;
+    uint64_t tokens, wall_ns; // of these steps, loader included
+    struct time_split split;
+    uint64_t memory_bytes; // measured peak; 0: not known
+    double joules;         // NaN: no meter
+};
+
+enum tune_go { TUNE_GO_ON, TUNE_DOMINATED, TUNE_OVER_BUDGET, TUNE_ENOUGH };
+// Asked after every measured step, with all samples of the trial so far.
+typedef enum tune_go tune_judge_fn(void *arg, const double *step_ns, size_t n);
+
+struct tune_order {
+    int64_t warmup, steps; // at most
+    double step_s;         // predicted: how long to wait for one before giving up; NaN: not known
+    bool fresh;            // a finalist: what earlier searches measured will not do
+    tune_judge_fn *judge;
+    void *judge_arg;
+};
+
+struct tune;
+struct tune_setting;
+
+struct tune_lab {
+    void *arg;
+    int (*plan)(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e);
+    // Fails only when nothing can be measured any more (stopped, no processes): a setting that
+    // fails is a result.
+    int (*measure)(void *arg, const struct knobs *k, const struct tune_order *o,
+                   struct tune_measured *out, struct err *e);
+    uint64_t (*clock_ns)(void *arg);
+    // Both may be NULL. A stage is heard of when it is over.
+    void (*on_trial)(void *arg, const struct tune *t, const struct tune_setting *s,
+                     const struct tune_measured *m);
+    void (*on_stage)(void *arg, const struct tune *t, int stage);
+};
+
+// ---------------------------------------------------------------- what comes back
+
+// The playbook. enum, name.
+#define TUNE_STAGE_LIST(X)                                                                         \
+    X(STAGE_PROFILE, "profile")                                                                    \
+    X(STAGE_MEMORY, "memory")                                                                      \
+    X(STAGE_LATENCY, "latency target")                                                             \
+    X(STAGE_BATCH, "grow the batch")                                                               \
+    X(STAGE_SPLIT, "micro-batch against accumulation")                                             \
+    X(STAGE_COMM, "communication")                                                                 \
+    X(STAGE_DATA, "data and threads")                                                              \
+    X(STAGE_FUSION, "fusion")                                                                      \
+    X(STAGE_FINALISTS, "finalists")
+enum tune_stage {
+#define X(name, text) name,
+    TUNE_STAGE_LIST(X)
+#undef X
+        STAGE_COUNT
+};
+const char *tune_stage_name(enum tune_stage s);
+
+enum tune_outcome {
+    TUNE_PLANNED,  // predicted, not measured: nothing spoke for it
+    TUNE_MEASURED, // on the way to the choice
+    TUNE_REFUSED,  // does not fit, or is not accepted here
+    TUNE_SLOWER,   // measured, and ended early: another is surely better
+    TUNE_OVER,     // a budget is broken, measured or predicted
+    TUNE_FAILED,   // its process died, hung or reported an error
+    TUNE_OUTCOMES
+};
+const char *tune_outcome_name(enum tune_outcome o);
+
+struct tune_block { // one visit
+    uint64_t tokens, wall_ns;
+    size_t first, n; // its samples
+};
+enum { TUNE_BLOCKS_MOST = 64 };
+
+struct tune_setting {
+    struct knobs knobs;
+    char name[TUNE_NAME_BYTES]; // what differs from the recipe; "as given"
+    enum tune_stage stage;      // that brought it in
+    enum tune_outcome outcome;
+    char reason[TUNE_TEXT_BYTES];
+    uint64_t need_bytes, have_bytes;
+    double predicted_s; // of a step; NaN
+    // Measured, over all visits:
+    double *step_ns;
+    size_t n, capacity;
+    struct tune_block blocks[TUNE_BLOCKS_MOST];
+    int n_blocks;
+    uint64_t tokens, wall_ns, memory_bytes;
+    double joules; // of those tokens; NaN
+    struct time_split split;
+    bool frontier;
+    int reused; // visits that came from an earlier search
+};
+
+struct tune_decision { // of a stage
+    char text[TUNE_TEXT_BYTES];
+    int trials;
+    uint64_t ns;
+    bool done;
+};
+
+struct tune_bound { // of a percentile of the choice
+    enum tune_percentile p;
+    uint64_t limit_ns;
+    struct quantile q;
+    bool proven; // its upper bound is under the limit
+};
+
+struct tune {
+    struct tune_request request;
+    struct tune_lab lab;
+    struct tune_setting *settings; // [0] is the recipe as given
+    int n, capacity;
+    struct tune_decision stages[STAGE_COUNT];
+    int chosen;                // -1: none
+    bool provisional, certain; // a bound is open; the order of the finalists is sure
+    struct tune_bound bounds[TUNE_PERCENTILES];
+    int n_bounds;
+    uint64_t begin_ns, end_ns; // of the laboratory's clock
+    int trials;
+    char why_none[TUNE_TEXT_BYTES];
+};
+
+// Runs the playbook. 0 also when nothing could be chosen (out->chosen < 0, out->why_none says why);
+// ERR_STOPPED keeps what there is. tune_free in every case.
+int tune_run(struct tune *out, const struct knobs *base, const struct tune_request *r,
+             const struct tune_lab *lab, struct err *e);
+void tune_free(struct tune *t);
+
+// ---------------------------------------------------------------- figures of a setting
+
+double tune_tokens_per_s(const struct tune_setting *s); // NaN: not measured
+double tune_ms_per_sample(const struct tune_setting *s);
+struct quantile tune_quantile(const struct tune_setting *s, double p);
+double tune_joules_per_token(const struct tune_setting *s);
+// What the goal makes small: seconds per token or per sample. NaN: not measured.
+double tune_cost(const struct tune *t, const struct tune_setting *s);
+bool tune_has_limits(const struct tune_request *r);
+
+#endif

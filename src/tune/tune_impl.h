@@ -1,0 +1,66 @@
+// tune_impl.h - what the files of this folder share.
+#ifndef HAGGLE_TUNE_TUNE_IMPL_H
+#define HAGGLE_TUNE_TUNE_IMPL_H
+
+#include "tune/tune.h"
+
+// ---------------------------------------------------------------- tune.c: settings
+
+enum { TUNE_SETTINGS_MOST = 4096 };
+// The setting with these knobs, planned when it is new; its index, or a negative code.
+int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
+bool tune_feasible(const struct tune *t, int i); // may be measured and chosen as far as is known
+double tune_elapsed(const struct tune *t);       // share of request.time_ns that has passed
+// What the goal makes small, as predicted from a step's time; NaN: not known.
+double tune_predicted_cost(const struct tune *t, const struct tune_setting *s, double step_s);
+int64_t tune_samples_per_step(const struct knobs *k);
+
+// ---------------------------------------------------------------- space.c: what could be tried
+
+// Which stage moves a knob: STAGE_SPLIT for what trades time for memory, STAGE_DATA, STAGE_FUSION;
+// STAGE_COUNT: none does.
+enum tune_stage space_stage(int id, const struct tune_request *r);
+enum { SPACE_VALUES_MOST = 12, SPACE_VALUE_BYTES = 32 };
+struct space_values {
+    char text[SPACE_VALUES_MOST][SPACE_VALUE_BYTES];
+    int n;
+};
+// Values worth trying for a knob of a setting, its own among them.
+void space_values(const struct knobs *k, int id, const struct tune_request *r,
+                  struct space_values *out);
+// Adds the product of all knobs of STAGE_SPLIT, fewest changes first, until `share` of the time is
+// spent on planning.
+int space_core(struct tune *t, double share, struct err *e);
+
+// ---------------------------------------------------------------- belief.c: what is expected
+
+// Of each setting, from what was measured: the logarithm of its cost, as a normal distribution.
+struct belief {
+    double mean, deviation;
+};
+// One per setting, into out[t->n]; NaN where nothing can be said. ERR_MEMORY.
+int belief_update(const struct tune *t, struct belief *out, struct err *e);
+// Expected improvement on `best`, as a share of it.
+double belief_gain(const struct belief *b, double best);
+
+// ---------------------------------------------------------------- visit.c: one trial
+
+struct visit {
+    int64_t steps; // at most; 0: as many as the figure needs
+    bool judged;   // may be ended early when another is surely better
+    bool long_run; // a finalist: no early end for being precise enough
+};
+int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
+int tune_best(
+    const struct tune *t); // of the measured that keep the budgets as far as known; -1: none
+// The budget that is broken for sure, in words; false when none is.
+bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
+                        char why[TUNE_TEXT_BYTES]);
+
+// ---------------------------------------------------------------- finals.c
+
+int finals_run(struct tune *t, struct err *e);
+// Pareto set over tokens/s, p99 and memory, among what was measured.
+void frontier_mark(struct tune *t);
+
+#endif

@@ -1,0 +1,184 @@
+// visit.c - one trial of one setting: how long, when to end it early, what it says.
+#include "tune/tune_impl.h"
+
+#include "measure/bound.h"
+#include "measure/contest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A first visit takes FIRST_SHARE of the time given, between the two limits: long enough to see past
+// single slow steps, short enough for some thirty settings.
+static const double FIRST_SHARE = 0.006, FIRST_LEAST_S = 0.25, FIRST_MOST_S = 20;
+enum { LEAST_STEPS = 3, MOST_STEPS = 400, WARM_STEPS = 2 };
+// Ended early: precise to PRECISE, or slower than the best by more than MARGIN beyond all doubt of this
+// trial. MARGIN is what a machine's mood can change between two visits.
+static const double PRECISE = 0.01, MARGIN = 0.04, CONFIDENCE = 0.95;
+
+struct trial_state {
+    const struct tune *t;
+    const struct visit *v;
+    const struct knobs *knobs;
+    double best_cost;    // NaN: none yet
+    double least_s;      // run at least this long
+    double sum, squares; // of the samples seen so far
+    size_t n, over[TUNE_PERCENTILES];
+};
+
+static double cost_of_step(const struct trial_state *j, double step_s) {
+    const struct tune_setting s = {.knobs = *j->knobs};
+    return tune_predicted_cost(j->t, &s, step_s);
+}
+
+static bool over_for_sure(const struct trial_state *j) {
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (j->t->request.limit_ns[p] > 0 &&
+            sample_bound_watch(j->n, j->over[p], tune_percentile_of((enum tune_percentile)p),
+                               CONFIDENCE)
+                    .state == BOUND_OVER)
+            return true;
+    return false;
+}
+
+static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
+    struct trial_state *j = arg;
+    for (; j->n < n; j->n++) {
+        double x = step_ns[j->n];
+        j->sum += x;
+        j->squares += x * x;
+        for (int p = 0; p < TUNE_PERCENTILES; p++)
+            j->over[p] += x > (double)j->t->request.limit_ns[p];
+    }
+    if (n < LEAST_STEPS)
+        return TUNE_GO_ON;
+    double mean = j->sum / (double)n, variance = j->squares / (double)n - mean * mean;
+    double error = 2 * sqrt((variance > 0 ? variance : 0) / (double)(n - 1));
+    if (over_for_sure(j))
+        return TUNE_OVER_BUDGET;
+    if (j->v->judged && cost_of_step(j, 1e-9 * (mean - error)) > j->best_cost * (1 + MARGIN))
+        return TUNE_DOMINATED;
+    bool long_enough = 1e-9 * j->sum >= j->least_s;
+    if (!j->v->long_run && long_enough &&
+        (error < PRECISE * mean || 1e-9 * j->sum > 4 * j->least_s))
+        return TUNE_ENOUGH;
+    return TUNE_GO_ON;
+}
+
+// ---------------------------------------------------------------- what came of it
+
+static int keep(struct tune_setting *s, const struct tune_measured *m, struct err *e) {
+    if (m->n == 0)
+        return 0;
+    if (s->n + m->n > s->capacity) {
+        size_t capacity = 2 * (s->n + m->n);
+        double *more = realloc(s->step_ns, capacity * sizeof *more);
+        if (!more)
+            return err_set(e, ERR_MEMORY, "out of memory for %zu samples", capacity);
+        s->step_ns = more;
+        s->capacity = capacity;
+    }
+    memcpy(s->step_ns + s->n, m->step_ns, m->n * sizeof *m->step_ns);
+    if (s->n_blocks < TUNE_BLOCKS_MOST)
+        s->blocks[s->n_blocks++] = (struct tune_block){m->tokens, m->wall_ns, s->n, m->n};
+    s->joules = s->n == 0 ? m->joules : s->joules + m->joules;
+    s->n += m->n;
+    s->tokens += m->tokens;
+    s->wall_ns += m->wall_ns;
+    s->reused += m->reused;
+    if (m->memory_bytes > s->memory_bytes)
+        s->memory_bytes = m->memory_bytes;
+    for (int i = 0; i < TIME_COUNT; i++)
+        s->split.ns[i] += m->split.ns[i];
+    s->split.wall_ns += m->split.wall_ns;
+    s->split.busy_ns += m->split.busy_ns;
+    s->split.overlapped_comm_ns += m->split.overlapped_comm_ns;
+    s->split.steps += m->split.steps;
+    return 0;
+}
+
+bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
+                        char why[TUNE_TEXT_BYTES]) {
+    for (int p = 0; p < TUNE_PERCENTILES; p++) {
+        const double of = tune_percentile_of((enum tune_percentile)p);
+        const double limit = (double)t->request.limit_ns[p];
+        if (limit <= 0 ||
+            sample_bound_verdict(s->step_ns, s->n, of, limit, CONFIDENCE).state != BOUND_OVER)
+            continue;
+        struct quantile q = tune_quantile(s, of);
+        snprintf(why, TUNE_TEXT_BYTES, "p%.0f is %.4g ms (n=%zu), the budget %.4g ms", 100 * of,
+                 1e-6 * q.value, q.n, 1e-6 * limit);
+        return true;
+    }
+    double joules = tune_joules_per_token(s);
+    if (t->request.joules_per_token > 0 && joules > t->request.joules_per_token) {
+        snprintf(why, TUNE_TEXT_BYTES, "%.3g J per token, the budget %.3g", joules,
+                 t->request.joules_per_token);
+        return true;
+    }
+    return false;
+}
+
+static void settle(struct tune *t, int i, const struct tune_measured *m, double best_cost) {
+    struct tune_setting *s = &t->settings[i];
+    char why[TUNE_TEXT_BYTES];
+    s->reason[0] = '\0';
+    if (m->rc != 0 && s->n == 0) {
+        s->outcome = m->rc == ERR_USAGE || m->rc == ERR_UNSUPPORTED ? TUNE_REFUSED : TUNE_FAILED;
+        snprintf(s->reason, sizeof s->reason, "%s", m->reason);
+    } else if (m->rc != 0) { // a finalist that died late is no choice either
+        s->outcome = TUNE_FAILED;
+        snprintf(s->reason, sizeof s->reason, "after %zu steps: %.400s", s->n, m->reason);
+    } else if (visit_breaks_limit(t, s, why)) {
+        s->outcome = TUNE_OVER;
+        snprintf(s->reason, sizeof s->reason, "%s", why);
+    } else if (tune_cost(t, s) > best_cost * (1 + MARGIN)) {
+        s->outcome = TUNE_SLOWER;
+        snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best so far",
+                 100 * (tune_cost(t, s) / best_cost - 1));
+    } else {
+        s->outcome = TUNE_MEASURED;
+    }
+}
+
+int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
+    struct tune_setting *s = &t->settings[i];
+    int best = tune_best(t);
+    double budget_s = 1e-9 * (double)t->request.time_ns;
+    struct trial_state state = {.t = t, .v = v, .knobs = &s->knobs};
+    state.best_cost = best >= 0 && best != i ? tune_cost(t, &t->settings[best]) : NAN;
+    state.least_s = fmin(fmax(FIRST_SHARE * budget_s, FIRST_LEAST_S), FIRST_MOST_S);
+    struct tune_order o = {.warmup = s->n > 0 ? 1 : WARM_STEPS,
+                           .steps = v->steps > 0 ? v->steps : MOST_STEPS,
+                           .step_s = s->predicted_s,
+                           .fresh = v->long_run,
+                           .judge = judge,
+                           .judge_arg = &state};
+    struct tune_measured m = {.joules = NAN};
+    int rc = t->lab.measure(t->lab.arg, &s->knobs, &o, &m, e);
+    if (rc == 0)
+        rc = keep(s, &m, e);
+    if (rc == 0) {
+        t->trials++;
+        settle(t, i, &m, state.best_cost);
+        if (t->lab.on_trial)
+            t->lab.on_trial(t->lab.arg, t, s, &m);
+    }
+    free(m.step_ns);
+    return rc;
+}
+
+// ---------------------------------------------------------------- comparing
+
+int tune_best(const struct tune *t) {
+    int best = -1;
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_setting *s = &t->settings[i];
+        if (s->n == 0 || (s->outcome != TUNE_MEASURED && s->outcome != TUNE_SLOWER))
+            continue;
+        if (best < 0 || tune_cost(t, s) < tune_cost(t, &t->settings[best]))
+            best = i;
+    }
+    return best;
+}

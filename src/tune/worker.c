@@ -1,0 +1,296 @@
+// worker.c - see worker.h. The owner's side: starts the process, sends jobs, listens, and says in words
+// how a process was lost. worker_serve.c is the other side, worker_wire.h what lies between.
+#include "tune/worker.h"
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "tune/worker_wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// How often a stop request is looked at; a signal wakes poll by itself.
+enum { LOOK_MS = 100 };
+
+struct worker {
+    struct worker_options o;
+    pid_t pid; // -1: none
+    int fd;
+    int64_t starts, jobs;
+    // Libraries, once opened, stay in a process with their buffers: a setting without them then needs
+    // a process that has never seen them, or its memory would not be its own.
+    bool used;
+    enum device device;
+    enum cpu_blas blas;
+    struct trial_sample *samples; // of the trial at work; room for all
+    int64_t room, n;
+};
+
+// ---------------------------------------------------------------- the process
+
+// Never returns.
+_Noreturn static void be_worker(int fd, pid_t owner, const struct worker_options *o) {
+    signal(SIGINT, SIG_IGN); // the owner hears it too, and ends this process
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    prctl(PR_SET_NAME, "haggle-worker");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != owner) // it died before we asked to hear of it
+        _exit(1);
+    worker_serve(fd, o);
+}
+
+static int start(struct worker *w, struct err *e) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return err_set(e, ERR_IO, "no sockets for a worker: %s", strerror(errno));
+    const pid_t owner = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) {
+        int why = errno;
+        close(ends[0]);
+        close(ends[1]);
+        return err_set(e, ERR_MEMORY, "no process for a worker: %s", strerror(why));
+    }
+    if (pid == 0) {
+        close(ends[0]);
+        be_worker(ends[1], owner, &w->o);
+    }
+    close(ends[1]);
+    w->fd = ends[0];
+    w->pid = pid;
+    w->used = false;
+    w->starts++;
+    return 0;
+}
+
+// The status of a process that has closed its end, which only ending does.
+static int bury(struct worker *w) {
+    int status = 0;
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    close(w->fd);
+    w->pid = -1;
+    w->fd = -1;
+    return status;
+}
+
+// At once: nothing of it needs saving.
+static void end(struct worker *w) {
+    if (w->pid < 0)
+        return;
+    kill(w->pid, SIGKILL);
+    bury(w);
+}
+
+int worker_open(struct worker **out, const struct worker_options *o, struct err *e) {
+    *out = NULL;
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(e, ERR_MEMORY, "no memory for a worker");
+    w->o = *o;
+    w->pid = w->fd = -1;
+    int rc = start(w, e);
+    if (rc != 0) {
+        worker_close(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+void worker_close(struct worker *w) {
+    if (!w)
+        return;
+    end(w);
+    free(w->samples);
+    free(w);
+}
+
+pid_t worker_pid(const struct worker *w) {
+    return w->pid;
+}
+
+int64_t worker_starts(const struct worker *w) {
+    return w->starts;
+}
+
+// A process for this setting: the one there is, or a new one.
+static int ready(struct worker *w, const struct knobs *k, struct err *e) {
+    const bool other = w->used && (w->device != k->device || w->blas != k->cpu_blas);
+    if (w->pid >= 0 && other)
+        end(w);
+    if (w->pid < 0)
+        TRY(start(w, e));
+    w->used = true;
+    w->device = k->device;
+    w->blas = k->cpu_blas;
+    return 0;
+}
+
+// ---------------------------------------------------------------- a trial
+
+struct trial {
+    struct worker *w;
+    const struct worker_job *job;
+    struct trial_result *out;
+    uint64_t heard_ns; // last sign of life
+    bool asked;        // to stop, by the judge
+    char why[WORKER_REASON_BYTES];
+};
+
+static int make_room(struct worker *w, int64_t n, struct err *e) {
+    w->n = 0;
+    if (n <= w->room)
+        return 0;
+    struct trial_sample *more = realloc(w->samples, (size_t)n * sizeof *more);
+    if (!more)
+        return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)n);
+    w->samples = more;
+    w->room = n;
+    return 0;
+}
+
+static bool send_job(struct worker *w, const struct worker_job *job) {
+    struct wire_job m = {.head = {.kind = WIRE_JOB, .job = ++w->jobs},
+                         .knobs = *job->knobs,
+                         .warmup = job->warmup,
+                         .steps = job->steps};
+    return wire_send(w->fd, &m, sizeof m);
+}
+
+static void take_steps(struct trial *t, const struct wire_steps *m) {
+    struct worker *w = t->w;
+    for (int64_t i = 0; i < m->n && w->n < w->room; i++) {
+        w->samples[w->n++] = m->samples[i];
+        if (!m->samples[i].warmup && t->out->steps < t->job->steps)
+            t->out->step_ns[t->out->steps++] = (double)m->samples[i].step_ns;
+    }
+    if (!t->job->judge || t->asked)
+        return;
+    t->asked = t->job->judge(t->job->judge_arg, w->samples, w->n, t->why);
+    const struct wire_head stop = {.kind = WIRE_STOP, .job = w->jobs};
+    if (t->asked)
+        wire_send(w->fd, &stop, sizeof stop); // a worker that is gone is noticed by its silence
+}
+
+static void take_result(struct trial *t, const struct wire_result *m) {
+    struct trial_result *out = t->out;
+    double *samples = out->step_ns; // the other process's pointer is of no use here
+    const int64_t steps = out->steps;
+    *out = m->result;
+    out->step_ns = samples;
+    out->steps = steps;
+    if (out->ended_early)
+        snprintf(out->reason, sizeof out->reason, "%s", t->why);
+}
+
+// One message; true when it was the result. *gone when there is nobody to hear from.
+static bool take_message(struct trial *t, bool *gone) {
+    union wire_message m;
+    if (wire_receive(t->w->fd, &m, true) <= 0) {
+        *gone = true;
+        return false;
+    }
+    t->heard_ns = clock_ns();
+    if (m.head.job != t->w->jobs)
+        return false;
+    if (m.head.kind == WIRE_STEPS)
+        take_steps(t, &m.steps);
+    if (m.head.kind == WIRE_RESULT)
+        take_result(t, &m.result);
+    return m.head.kind == WIRE_RESULT;
+}
+
+static uint64_t limit_of(const struct trial *t) {
+    return t->w->n > 0 ? t->job->step_limit_ns : t->job->start_limit_ns;
+}
+
+static bool is_hung(const struct trial *t) {
+    const uint64_t limit = limit_of(t);
+    return limit > 0 && clock_ns() - t->heard_ns > limit;
+}
+
+static int wait_ms(const struct trial *t) {
+    const uint64_t limit = limit_of(t), silent = clock_ns() - t->heard_ns;
+    if (limit == 0 || silent >= limit)
+        return limit == 0 ? LOOK_MS : 0;
+    const uint64_t ms = (limit - silent) / 1000000 + 1;
+    return ms < LOOK_MS ? (int)ms : LOOK_MS;
+}
+
+static void lose_hung(struct trial *t) {
+    char a[TEXT_UNIT_BYTES];
+    const int64_t step = t->w->n;
+    end(t->w);
+    t->out->rc = ERR_INTERNAL;
+    snprintf(t->out->reason, sizeof t->out->reason,
+             "its process hung: nothing was heard for %s %s, and it was ended",
+             text_duration(a, 1e-9 * (double)limit_of(t)),
+             step > 0 ? "after a step" : "before the first step");
+}
+
+// After failures that may have left the process unfit for the next trial (a device's errors stick, memory
+// that could not be had) a new one is cheaper than doubt.
+static bool is_doubtful(const struct trial_result *r) {
+    return r->rc == ERR_INTERNAL || (r->rc == ERR_MEMORY && r->started);
+}
+
+static int listen_to(struct trial *t, struct err *e) {
+    bool done = false, gone = false;
+    t->heard_ns = clock_ns();
+    while (!done && !gone) {
+        struct pollfd p = {.fd = t->w->fd, .events = POLLIN};
+        const int heard = poll(&p, 1, wait_ms(t));
+        if (t->job->stop && *t->job->stop) {
+            end(t->w);
+            return err_set(e, ERR_STOPPED, "stopped on request");
+        }
+        if (heard > 0) {
+            done = take_message(t, &gone);
+        } else if (is_hung(t)) {
+            lose_hung(t);
+            return 0;
+        }
+    }
+    if (gone)
+        trial_explain(t->out, bury(t->w));
+    else if (is_doubtful(t->out))
+        end(t->w);
+    return 0;
+}
+
+static int run_once(struct worker *w, const struct worker_job *job, struct trial_result *out,
+                    struct err *e) {
+    const struct trial_options o = {.warmup = job->warmup, .steps = job->steps};
+    struct trial t = {.w = w, .job = job, .out = out};
+    TRY(trial_open(out, &o, e));
+    TRY(make_room(w, job->warmup + job->steps, e));
+    TRY(ready(w, job->knobs, e));
+    if (!send_job(w, job)) { // it died between two trials: that is no fault of this one
+        end(w);
+        TRY(ready(w, job->knobs, e));
+        if (!send_job(w, job))
+            return err_set(e, ERR_IO, "a worker that was just started takes no job");
+    }
+    return listen_to(&t, e);
+}
+
+int worker_run(struct worker *w, const struct worker_job *job, struct trial_result *out,
+               struct err *e) {
+    TRY(run_once(w, job, out, e));
+    if (out->rc != ERR_NUMERIC || !out->kept_weights)
+        return 0;
+    // The weights may have been to blame, and they are others'. They are gone now: from the beginning.
+    trial_free(out);
+    return run_once(w, job, out, e);
+}

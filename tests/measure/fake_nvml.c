@@ -1,0 +1,67 @@
+// fake_nvml.c - a management library whose GPU tells what FAKE_NVML says, for test_energy.c.
+//
+// FAKE_NVML is a list of words: "down" does not start, "power" has no energy counter, "blind" has neither,
+// "two" has two GPUs that differ. FAKE_MJ and FAKE_MW are the counter and the power.
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static int said(const char *word) {
+    const char *text = getenv("FAKE_NVML");
+    return text != NULL && strstr(text, word) != NULL;
+}
+static unsigned long long number(const char *name) {
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+EXPORT int nvmlInit_v2(void);
+EXPORT int nvmlShutdown(void);
+EXPORT const char *nvmlErrorString(int code);
+EXPORT int nvmlDeviceGetCount_v2(unsigned *out);
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out);
+EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out);
+EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned bytes);
+EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *out);
+EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out);
+
+static int gpus[2];
+
+int nvmlInit_v2(void) {
+    return said("down") ? 9 : 0;
+}
+int nvmlShutdown(void) {
+    return 0;
+}
+const char *nvmlErrorString(int code) {
+    return code == 9 ? "Driver Not Loaded" : code == 3 ? "Not Supported" : "Not Found";
+}
+int nvmlDeviceGetCount_v2(unsigned *out) {
+    *out = said("two") ? 2 : 1;
+    return 0;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
+    if (index >= (said("two") ? 2u : 1u))
+        return 6;
+    *out = &gpus[index];
+    return 0;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
+    *out = &gpus[0];
+    return strcmp(uuid, "GPU-1234") == 0 ? 0 : 6;
+}
+int nvmlDeviceGetName(void *device, char *out, unsigned bytes) {
+    snprintf(out, bytes, "Fake %s", device == &gpus[1] ? "B" : "A");
+    return 0;
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned *out) {
+    (void)device;
+    *out = (unsigned)number("FAKE_MW");
+    return said("blind") ? 3 : 0;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out) {
+    *out = number("FAKE_MJ") + (device == &gpus[1] ? 500000 : 0);
+    return said("power") || said("blind") ? 3 : 0;
+}

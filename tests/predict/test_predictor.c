@@ -1,0 +1,523 @@
+// test_predictor.c - step time from ops that were timed: tables and their files, what lies between
+// measurements, and a machine whose ops take known times, which the predictor must find out.
+#include "base/file.h"
+#include "base/rng.h"
+#include "predict/costs_fit.h"
+#include "predict/predictor.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static const struct hw_device device = {"test", 1e11, 1e10, 1e-6, 1u << 30};
+
+static void knobs_of(struct knobs *k, int64_t micro, int64_t accum) {
+    struct err e = {0};
+    knobs_init(k);
+    k->device = DEVICE_CPU;
+    k->threads = 1;
+    k->seq = 32;
+    k->batch_micro = micro;
+    k->batch_accum = accum;
+    assert_int_equal(knobs_set(k, "model", "tiny", SET_BY_COMMAND_LINE, &e), 0);
+}
+
+static void plan(struct session *s, const struct knobs *k) {
+    struct err e = {0};
+    const struct session_options o = {
+        .knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    if (session_plan(s, &o, &e) != 0)
+        fail_msg("%s", e.text);
+}
+
+// ---------------------------------------------------------------- a machine with known times
+
+// Per kind a start-up, a rate of arithmetic and one of memory, all different: nothing a table could
+// know beforehand.
+static double true_s(const struct program *p, const struct op *op, const double *factor) {
+    struct op_cost c = op_cost_of(p, op);
+    const int k = (int)op->kind;
+    double s = 1e-6 * (1 + k % 5) + c.flops / (1e10 * (2 + k % 7)) + c.bytes / (1e9 * (4 + k % 3));
+    return factor ? s * factor[k] : s;
+}
+
+static double true_step_s(const struct program *p, const double *factor) {
+    double sum = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++)
+            sum += true_s(p, &seg->ops[k], factor);
+    }
+    return sum;
+}
+
+// One turn on that machine, as a trace. Noise: a relative deviation per op, now and then a large one.
+static void run_turn(const struct program *p, struct trace *t, int turn, double noise) {
+    uint64_t now = 0, at = 0;
+    trace_clear(t);
+    trace_add_span(t, SPAN_DATA_WAIT, 0, 10);
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            double u = rng_uniform(1, (uint64_t)turn, at++), s = true_s(p, &seg->ops[k], NULL);
+            s *= 1 + noise * (2 * u - 1) + (noise > 0 && u < 0.1 ? 5 : 0);
+            uint64_t end = now + (uint64_t)(1e9 * s + 0.5);
+            trace_add_op(t, &seg->ops[k], p->order[i].segment, p->order[i].micro, now, end);
+            now = end;
+        }
+    }
+}
+
+static void calibrate_by_traces(struct predictor *p, const struct knobs *k, int turns,
+                                double noise) {
+    struct session s;
+    struct mem *mem;
+    struct trace t;
+    struct collection *l;
+    struct costs *c;
+    struct err e = {0};
+    int signatures = 0;
+    plan(&s, k);
+    assert_int_equal(mem_open(&mem, &e), 0);
+    assert_int_equal(trace_open(&t, mem, 1 << 14, &e), 0);
+    assert_int_equal(collection_open(&l, s.programs[SESSION_TRAIN], &e), 0);
+    for (int i = 0; i < turns; i++) {
+        run_turn(s.programs[SESSION_TRAIN], &t, i, noise);
+        assert_int_equal(collection_add(l, &t, &e), 0);
+    }
+    assert_int_equal(predictor_costs(p, k, &c, &e), 0);
+    assert_int_equal(collection_store(l, c, &signatures, &e), 0);
+    assert_in_range(signatures, 20, 200);
+    collection_close(l);
+    trace_close(&t);
+    mem_close(mem);
+    session_close(&s);
+}
+
+static double error_of(struct predictor *p, const struct knobs *k, const double *factor,
+                       struct predicted *out) {
+    struct session s;
+    struct err e = {0};
+    plan(&s, k);
+    if (predictor_step(p, &s, out, &e) != 0)
+        fail_msg("%s", e.text);
+    double truth = true_step_s(s.programs[SESSION_TRAIN], factor);
+    session_close(&s);
+    return fabs(out->seconds / truth - 1);
+}
+
+static struct predictor *open_predictor(const char *dir) {
+    struct predictor *p;
+    struct err e = {0};
+    assert_int_equal(predictor_open(&p, dir, &e), 0);
+    return p;
+}
+
+static void test_measured_ops_add_up(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct knobs k;
+    (void)state;
+    knobs_of(&k, 2, 2);
+    error_of(p, &k, NULL, &out);
+    assert_false(out.calibrated); // nothing is known
+    assert_true(out.seconds > 0 && out.share[COST_ROOFLINE] > 0.99);
+    calibrate_by_traces(p, &k, 3, 0);
+    // The setting itself, and others made of the same ops.
+    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    assert_true(out.calibrated && out.share[COST_MEASURED] > 0.999);
+    k.batch_accum = 7;
+    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    k.recompute_mode = RECOMPUTE_MODE_FULL;
+    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    // Other threads are another table.
+    k.threads = 2;
+    error_of(p, &k, NULL, &out);
+    assert_false(out.calibrated);
+    predictor_close(p);
+}
+
+static void test_noise_and_outliers(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct knobs k;
+    (void)state;
+    knobs_of(&k, 1, 2);
+    calibrate_by_traces(p, &k, 15, 0.05);
+    assert_true(error_of(p, &k, NULL, &out) < 0.02);
+    predictor_close(p);
+}
+
+static void test_between_micro_batches(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct knobs k;
+    (void)state;
+    for (int64_t micro = 1; micro <= 16; micro *= 4) {
+        knobs_of(&k, micro, 2);
+        calibrate_by_traces(p, &k, 3, 0);
+    }
+    for (int64_t micro = 1; micro <= 24; micro++) {
+        knobs_of(&k, micro, 3);
+        assert_true(error_of(p, &k, NULL, &out) < 0.01);
+        assert_true(out.share[COST_ROOFLINE] == 0);
+    }
+    knobs_of(&k, 4, 2);
+    k.logits_chunk = 40;
+    assert_true(error_of(p, &k, NULL, &out) < 0.01);
+    // Another length: attention is fitted.
+    knobs_of(&k, 4, 2);
+    k.seq = 64;
+    calibrate_by_traces(p, &k, 3, 0);
+    k.seq = 48;
+    assert_true(error_of(p, &k, NULL, &out) < 0.05);
+    predictor_close(p);
+}
+
+// ---------------------------------------------------------------- trials
+
+static void trial_of(const struct program *p, const double *factor, uint64_t at, double slow,
+                     struct trial_result *r) {
+    *r = (struct trial_result){.steps = 9};
+    r->step_ns = calloc(9, sizeof *r->step_ns);
+    assert_non_null(r->step_ns);
+    for (int step = 0; step < 9; step++) {
+        double all = 0;
+        for (int i = 0; i < p->n_order; i++) {
+            const struct segment *seg = &p->segments[p->order[i].segment];
+            for (int k = 0; k < seg->n_ops; k++) {
+                const struct op *op = &seg->ops[k];
+                double s = true_s(p, op, factor) * slow;
+                s *= 1 + 0.02 * (rng_uniform(2, at, (uint64_t)step) - 0.5);
+                if (step == 4) // something else ran
+                    s *= 3;
+                r->split.kind_ns[op->kind] += (uint64_t)(1e9 * s);
+                r->split.ns[time_part_of(op_info(op->kind)->category)] += (uint64_t)(1e9 * s);
+                all += s;
+            }
+        }
+        r->step_ns[step] = 1e9 * all;
+        r->split.wall_ns += (uint64_t)(1e9 * all);
+        r->split.steps++;
+    }
+}
+
+static void observe(struct predictor *p, const struct knobs *k, const double *factor, uint64_t at,
+                    double slow) {
+    struct session s;
+    struct trial_result r;
+    struct err e = {0};
+    plan(&s, k);
+    trial_of(s.programs[SESSION_TRAIN], factor, at, slow, &r);
+    assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
+    trial_free(&r);
+    session_close(&s);
+}
+
+static void test_trials_correct(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct predictor_known known;
+    struct knobs k;
+    struct err e = {0};
+    double factor[OP_COUNT]; // inside a step ops take this much longer than they did alone
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        factor[i] = 0.7 + 0.15 * (i % 7);
+    knobs_of(&k, 2, 2);
+    calibrate_by_traces(p, &k, 3, 0);
+    double before = error_of(p, &k, factor, &out);
+    assert_true(before > 0.03);
+    // A third of the trials were on a busy machine.
+    for (uint64_t i = 0; i < 15; i++) {
+        k.batch_accum = 1 + (int64_t)(i % 3);
+        observe(p, &k, factor, i, i % 3 == 1 ? 2.0 : 1.0);
+    }
+    for (int64_t accum = 1; accum <= 6; accum++) {
+        k.batch_accum = accum;
+        assert_true(error_of(p, &k, factor, &out) < 0.01);
+    }
+    assert_int_equal(predictor_known(p, &k, &known, &e), 0);
+    assert_int_equal(known.steps, 15);
+    assert_string_equal(known.path, "");
+    predictor_close(p);
+}
+
+// Where ops are not timed one by one, their part's time corrects all of them alike.
+static void test_parts_correct(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct knobs k;
+    struct session s;
+    struct trial_result r;
+    struct err e = {0};
+    double factor[OP_COUNT];
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        factor[i] = 1.5;
+    knobs_of(&k, 1, 2);
+    calibrate_by_traces(p, &k, 3, 0);
+    plan(&s, &k);
+    for (uint64_t i = 0; i < 5; i++) {
+        trial_of(s.programs[SESSION_TRAIN], factor, i, 1, &r);
+        memset(r.split.kind_ns, 0, sizeof r.split.kind_ns);
+        assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
+        trial_free(&r);
+    }
+    session_close(&s);
+    assert_true(error_of(p, &k, factor, &out) < 0.01);
+    predictor_close(p);
+}
+
+static void test_noisy_and_failed_trials_teach_nothing(void **state) {
+    struct predictor *p = open_predictor("");
+    struct knobs k;
+    struct session s;
+    struct trial_result r;
+    struct predicted before, after;
+    struct err e = {0};
+    (void)state;
+    knobs_of(&k, 1, 1);
+    calibrate_by_traces(p, &k, 3, 0);
+    plan(&s, &k);
+    assert_int_equal(predictor_step(p, &s, &before, &e), 0);
+    trial_of(s.programs[SESSION_TRAIN], NULL, 1, 2, &r);
+    for (int i = 0; i < 9; i += 2)
+        r.step_ns[i] *= 2.5;
+    assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
+    r.rc = ERR_MEMORY;
+    assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
+    assert_int_equal(predictor_step(p, &s, &after, &e), 0);
+    assert_true(before.seconds == after.seconds);
+    trial_free(&r);
+    session_close(&s);
+    predictor_close(p);
+}
+
+// ---------------------------------------------------------------- arithmetic
+
+static void test_between_never_falls(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct fit_knot knots[FIT_MOST_KNOTS];
+        int n = 1 + (int)rng_below(seed, 0, 0, 8);
+        double rows = 1, spread;
+        for (int i = 0; i < n; i++) { // noise strong enough to make times fall
+            rows += 1 + (double)rng_below(seed, 1, (uint64_t)i, 100);
+            knots[i] = (struct fit_knot){
+                rows, 1e-5 * (rows + 300 * rng_uniform(seed, 2, (uint64_t)i)), 1e-6 * rows};
+        }
+        double last = 0;
+        for (double at = 1; at < 2 * rows; at += 0.5) {
+            struct fit_knot copy[FIT_MOST_KNOTS];
+            memcpy(copy, knots, sizeof copy);
+            double s = fit_between(copy, n, at, 1e-6 * at, &spread);
+            assert_true(isfinite(s) && s > 0 && spread > 0);
+            assert_true(s >= last * (1 - 1e-12));
+            last = s;
+        }
+    }
+}
+
+static void test_plane(void **state) {
+    struct fit_row rows[40] = {{0}};
+    struct fit_plane plane;
+    (void)state;
+    assert_false(fit_plane_of(rows, 0, &plane));
+    for (int i = 0; i < 40; i++) {
+        rows[i].flops = 1e6 * (1 + i * i);
+        rows[i].bytes = 1e5 * (1 + 7 * (i % 9));
+        rows[i].seconds = 3e-6 + 2e-11 * rows[i].flops + 1e-10 * rows[i].bytes;
+    }
+    assert_true(fit_plane_of(rows, 40, &plane));
+    assert_true(fabs(plane.constant_s / 3e-6 - 1) < 1e-6);
+    assert_true(fabs(plane.per_flop_s / 2e-11 - 1) < 1e-6);
+    assert_true(fabs(plane.per_byte_s / 1e-10 - 1) < 1e-6);
+    // Rows that a negative term would fit best: it is 0 instead, and more work is never less time.
+    for (int i = 0; i < 40; i++)
+        rows[i].seconds = 1e-3 - 1e-9 * rows[i].bytes;
+    assert_true(fit_plane_of(rows, 40, &plane));
+    assert_true(plane.constant_s >= 0 && plane.per_flop_s >= 0 && plane.per_byte_s >= 0);
+}
+
+// ---------------------------------------------------------------- files
+
+static void scratch_dir(char out[64]) {
+    snprintf(out, 64, "/tmp/test_predictor.XXXXXX");
+    assert_non_null(mkdtemp(out));
+}
+
+static void test_store_and_load(void **state) {
+    char dir[64];
+    struct err e = {0};
+    struct knobs k;
+    struct predicted a, b;
+    struct predictor_known known;
+    (void)state;
+    scratch_dir(dir);
+    struct predictor *p = open_predictor(dir);
+    knobs_of(&k, 2, 2);
+    calibrate_by_traces(p, &k, 3, 0.1);
+    double factor[OP_COUNT];
+    for (int i = 0; i < OP_COUNT; i++)
+        factor[i] = 1.2;
+    for (uint64_t i = 0; i < 20; i++)
+        observe(p, &k, factor, i, 1);
+    error_of(p, &k, NULL, &a);
+    assert_int_equal(predictor_store(p, &e), 0);
+    predictor_close(p);
+    p = open_predictor(dir);
+    error_of(p, &k, NULL, &b);
+    assert_true(fabs(a.seconds / b.seconds - 1) < 1e-12);
+    assert_true(b.calibrated && a.spread == b.spread);
+    assert_int_equal(predictor_known(p, &k, &known, &e), 0);
+    assert_true(known.signatures > 20 && known.steps == COSTS_RATIOS);
+    assert_true(file_exists(known.path));
+    // Damaged at any place: never a crash, never half a table.
+    char *text;
+    size_t bytes;
+    assert_int_equal(file_read_all(known.path, 1 << 24, &text, &bytes, &e), 0);
+    for (size_t cut = 0; cut < bytes; cut += 1 + bytes / 97) {
+        assert_int_equal(file_write_atomic(known.path, text, cut, &e), 0);
+        struct predictor *q = open_predictor(dir);
+        error_of(q, &k, NULL, &b);
+        assert_false(b.calibrated);
+        predictor_close(q);
+    }
+    free(text);
+    predictor_close(p);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
+}
+
+#define POINT(op, sizes, types, s)                                                                 \
+    "{\"op\":\"" op "\",\"flags\":0,\"act\":0,\"sizes\":" sizes ",\"types\":" types                \
+    ",\"flops\":1e6,\"bytes\":1e5,\"s\":" s ",\"spread\":0.1,\"count\":3}"
+
+static void test_hostile_file(void **state) {
+    static const struct {
+        const char *text;
+        int rc, points;
+    } files[] = {
+        {"{\"format\":1,\"key\":\"x\",\"ops\":[" POINT("add", "[4,4]", "[1,1]", "1e-3") "]}", 0, 1},
+        {"{\"format\":1,\"key\":\"y\",\"ops\":[" POINT("add", "[4,4]", "[1,1]", "1e-3") "]}",
+         ERR_FORMAT, 0},
+        {"{\"format\":2,\"key\":\"x\",\"ops\":[]}", ERR_FORMAT, 0},
+        {"{\"ops\":[" POINT("add", "[4,4]", "[1]", "1e-3") "],\"format\":1,\"key\":\"x\"}", 0, 0},
+        // Left out one by one.
+        {"{\"format\":1,\"key\":\"x\",\"ops\":[" POINT("add", "[4,4]", "[1]", "-1") "," POINT("add", "[4,4]", "[1]", "0") "," POINT(
+             "add", "[4,4]", "[1]",
+             "1e300") "," POINT("nothing", "[4,4]", "[1]",
+                                "1") "," POINT("add", "[-4,4]", "[1]",
+                                               "1") "," POINT("add", "[9000000000000000000]", "[1]",
+                                                              "1") "," POINT("add", "[4,4]", "[99]",
+                                                                             "1") "," POINT("add",
+                                                                                            "[4,4]",
+                                                                                            "[-1]",
+                                                                                            "1") "," POINT("add",
+                                                                                                           "[1,2,3,4,5,6,7,8,9,10,11,12]",
+                                                                                                           "[1]",
+                                                                                                           "1") ",{}]}",
+         0, 1},
+        {"{\"format\":1,\"key\":\"x\",\"ops\":[1]}", ERR_FORMAT, 0},
+        {"{\"format\":1,\"key\":\"x\",\"ops\":{}}", ERR_FORMAT, 0},
+        {"[]", ERR_FORMAT, 0},
+        {"", ERR_FORMAT, 0},
+        {"{\"format\":1,\"key\":\"x\",\"ratios\":[{\"op\":\"add\",\"type\":\"fp32\",\"log\":[50]},"
+         "{\"op\":\"add\",\"type\":\"what\",\"log\":[0.1]},{\"op\":\"add\",\"type\":\"fp32\","
+         "\"log\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}],\"outside\":[-1,1e300,2]}",
+         0, 0},
+    };
+    char dir[64], path[96];
+    struct err e = {0};
+    (void)state;
+    scratch_dir(dir);
+    snprintf(path, sizeof path, "%s/x.json", dir);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct costs c;
+        costs_init(&c, &device);
+        assert_int_equal(file_write_atomic(path, files[i].text, strlen(files[i].text), &e), 0);
+        if (costs_load(&c, path, "x", &e) != files[i].rc || c.n != files[i].points)
+            fail_msg("file %zu: %d points, %s", i, c.n, e.text);
+        assert_true(fabs(costs_correction(&c, OP_ADD, DTYPE_F32) - 1) < 1e-12);
+        err_clear(&e);
+        costs_free(&c);
+    }
+    assert_int_equal(file_remove_tree(dir, &e), 0);
+}
+
+static void test_full_table_forgets_the_oldest(void **state) {
+    struct costs c;
+    struct err e = {0};
+    struct cost_point p = {.flops = 1, .bytes = 1, .seconds = 1e-3, .count = 1};
+    (void)state;
+    costs_init(&c, &device);
+    p.signature.kind = OP_ADD;
+    for (int i = 1; i <= COSTS_MOST_POINTS + 1; i++) {
+        p.signature.sizes[SIZE_M] = i;
+        assert_int_equal(costs_add(&c, &p, &e), 0);
+    }
+    assert_in_range(c.n, 1, COSTS_MOST_POINTS);
+    assert_non_null(costs_find(&c, &p.signature));
+    p.signature.sizes[SIZE_M] = 1;
+    assert_null(costs_find(&c, &p.signature));
+    p.seconds = NAN;
+    assert_int_equal(costs_add(&c, &p, &e), ERR_NUMERIC);
+    costs_free(&c);
+}
+
+// ---------------------------------------------------------------- the real thing
+
+static void test_calibrates_this_machine(void **state) {
+    struct predictor *p = open_predictor("");
+    struct calibrated c;
+    struct predicted out;
+    struct knobs k;
+    struct err e = {0};
+    (void)state;
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++)
+        for (int layers = 0; layers <= 2; layers += 2) {
+            knobs_of(&k, 2, 1);
+            k.precision = (enum precision)precision;
+            const struct calibrate_options o = {.seconds = 0.01, .layers = layers};
+            if (predictor_calibrate(p, &k, &o, &c, &e) != 0)
+                fail_msg("%s", e.text);
+            assert_true(c.signatures > 20 && c.turns >= 3);
+            assert_int_equal(c.layers, layers ? layers : 4);
+            k.batch_accum = 3;
+            k.recompute_mode = RECOMPUTE_MODE_FULL;
+            error_of(p, &k, NULL, &out);
+            assert_true(out.share[COST_MEASURED] > 0.99);
+            k.batch_micro = 3, k.logits_chunk = 16;
+            error_of(p, &k, NULL, &out);
+            assert_true(out.calibrated && out.share[COST_ROOFLINE] == 0);
+        }
+    assert_int_equal(predictor_calibrate_span(p, &k, 1, 8, &c, &e), 0);
+    knobs_of(&k, 1, 1);
+    k.seq = 100000;
+    assert_int_not_equal(predictor_calibrate(p, &k, NULL, NULL, &e), 0);
+    predictor_close(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_measured_ops_add_up),
+        cmocka_unit_test(test_noise_and_outliers),
+        cmocka_unit_test(test_between_micro_batches),
+        cmocka_unit_test(test_trials_correct),
+        cmocka_unit_test(test_parts_correct),
+        cmocka_unit_test(test_noisy_and_failed_trials_teach_nothing),
+        cmocka_unit_test(test_between_never_falls),
+        cmocka_unit_test(test_plane),
+        cmocka_unit_test(test_store_and_load),
+        cmocka_unit_test(test_hostile_file),
+        cmocka_unit_test(test_full_table_forgets_the_oldest),
+        cmocka_unit_test(test_calibrates_this_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,336 @@
+// test_tune.c - the playbook over a made-up machine, whose step times are known: what it chooses, what
+// it refuses, how much it measures, and that a search repeats to the bit.
+#include "base/rng.h"
+#include "tune/tune.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct machine {
+    uint64_t seed, drawn;
+    uint64_t now_ns;
+    double noise, tail; // relative deviation of a step; share of steps that take half as long again
+    double bias;        // of the predictor, which also misjudges micro-batches by this much
+    uint64_t have_bytes;
+    int dies_at; // micro-batch whose process dies; 0: none
+    int measured, planned, stages;
+};
+
+// Small micro-batches waste time, large ones fall out of the cache; computing again costs a quarter.
+static double truth(const struct knobs *k) {
+    double rows = (double)(k->batch_micro * k->seq), per_row = 1e-6;
+    double s = (double)k->batch_accum * (2e-3 + rows * per_row);
+    if (k->batch_micro > 8)
+        s *= 1 + 0.06 * log2((double)k->batch_micro / 8);
+    if (k->recompute_mode == RECOMPUTE_MODE_FULL)
+        s *= 1 + 0.25 / (double)k->recompute_every;
+    if (k->recompute_mode == RECOMPUTE_MODE_SELECTIVE)
+        s *= 1.04;
+    if (k->logits_chunk > 0)
+        s *= 1.02;
+    if (k->threads == 1)
+        s *= 1.8;
+    if (k->cpu_pin)
+        s *= 0.96;
+    if (k->precision == PRECISION_BF16)
+        s *= 0.6;
+    return s + 1e-3;
+}
+
+static uint64_t bytes_of(const struct knobs *k) {
+    double kept = (double)(k->batch_micro * k->seq) * 4096;
+    if (k->recompute_mode == RECOMPUTE_MODE_FULL)
+        kept *= 1 - 0.8 / (double)k->recompute_every;
+    if (k->recompute_mode == RECOMPUTE_MODE_SELECTIVE)
+        kept *= 0.6;
+    double logits = 1024.0 * (double)(k->logits_chunk ? k->logits_chunk : k->batch_micro * k->seq);
+    return (uint64_t)(1e6 + kept + logits);
+}
+
+static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
+    struct machine *m = arg;
+    (void)e;
+    m->planned++;
+    m->now_ns += 1000000;
+    out->need_bytes = bytes_of(k);
+    out->have_bytes = m->have_bytes;
+    out->step_s = truth(k) * m->bias * (1 + 0.05 * sin((double)k->batch_micro));
+    if (out->need_bytes > m->have_bytes) {
+        out->rc = ERR_MEMORY;
+        snprintf(out->reason, sizeof out->reason, "needs more than there is");
+    }
+    return 0;
+}
+
+static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
+                   struct tune_measured *out, struct err *e) {
+    struct machine *m = arg;
+    m->measured++;
+    assert_true(bytes_of(k) <= m->have_bytes);
+    if (m->dies_at == k->batch_micro) {
+        m->now_ns += 100000000;
+        out->rc = ERR_MEMORY;
+        snprintf(out->reason, sizeof out->reason, "its process was killed by the kernel");
+        return 0;
+    }
+    out->step_ns = calloc((size_t)o->steps, sizeof *out->step_ns);
+    if (!out->step_ns)
+        return err_set(e, ERR_MEMORY, "out of memory");
+    for (int64_t i = -o->warmup; i < o->steps; i++) {
+        double ns = 1e9 * truth(k) * (1 + m->noise * rng_normal(m->seed, 0, m->drawn++));
+        if (rng_uniform(m->seed, 1, m->drawn++) < m->tail)
+            ns *= 1.5;
+        m->now_ns += (uint64_t)ns;
+        if (i < 0)
+            continue;
+        out->step_ns[out->n++] = ns;
+        out->wall_ns += (uint64_t)ns;
+        out->tokens += (uint64_t)(k->batch_micro * k->batch_accum * k->seq);
+        if (o->judge(o->judge_arg, out->step_ns, out->n) != TUNE_GO_ON)
+            break;
+    }
+    out->split.wall_ns = out->wall_ns;
+    out->split.ns[TIME_MATMUL] = out->wall_ns;
+    return 0;
+}
+
+static uint64_t now(void *arg) {
+    return ((struct machine *)arg)->now_ns;
+}
+
+static void on_stage(void *arg, const struct tune *t, int stage) {
+    struct machine *m = arg;
+    assert_true(t->stages[stage].done && t->stages[stage].text[0]);
+    m->stages |= 1 << stage;
+}
+
+static struct machine ordinary(uint64_t seed) {
+    return (struct machine){.seed = seed, .noise = 0.03, .bias = 1.3, .have_bytes = 1u << 30};
+}
+
+static struct tune_request request(enum tune_goal goal) {
+    return (struct tune_request){.goal = goal, .time_ns = 120000000000, .cpus = 2};
+}
+
+static struct knobs recipe(int64_t micro, int64_t accum) {
+    struct knobs k;
+    knobs_init(&k);
+    k.batch_micro = micro, k.batch_accum = accum, k.seq = 128;
+    return k;
+}
+
+static void run(struct tune *t, struct machine *m, const struct knobs *k,
+                const struct tune_request *r) {
+    const struct tune_lab lab = {
+        .arg = m, .plan = plan, .measure = measure, .clock_ns = now, .on_stage = on_stage};
+    struct err e = {0};
+    int rc = tune_run(t, k, r, &lab, &e);
+    if (rc != 0)
+        fail_msg("%s", e.text);
+}
+
+static double per_token(const struct knobs *k) {
+    return truth(k) / (double)(k->batch_micro * k->batch_accum * k->seq);
+}
+
+// The true best of all settings the search knew of, among those that fit.
+static double best_known(const struct tune *t) {
+    double best = INFINITY;
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].outcome != TUNE_REFUSED)
+            best = fmin(best, per_token(&t->settings[i].knobs));
+    return best;
+}
+
+static void test_bulk(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        struct machine m = ordinary(seed);
+        struct knobs k = recipe(1, 32);
+        struct tune_request r = request(TUNE_BULK);
+        struct tune t;
+        run(&t, &m, &k, &r);
+        assert_true(t.chosen >= 0);
+        const struct tune_setting *s = &t.settings[t.chosen];
+        assert_true(per_token(&s->knobs) <= 1.02 * best_known(&t));
+        assert_int_equal(s->knobs.batch_micro * s->knobs.batch_accum, 32); // the mathematics stays
+        assert_int_equal(s->knobs.precision, PRECISION_FP32);
+        assert_int_equal(m.stages, (1 << STAGE_COUNT) - 1);
+        assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
+        assert_true(m.planned > 20);
+        tune_free(&t);
+    }
+}
+
+static void test_allowed(void **state) {
+    (void)state;
+    struct machine m = ordinary(1);
+    struct knobs k = recipe(4, 8);
+    struct tune_request r = request(TUNE_BULK);
+    r.allow = 1 << ALLOW_PRECISION;
+    struct tune t;
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.settings[t.chosen].knobs.precision, PRECISION_BF16);
+    tune_free(&t);
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    struct machine m = ordinary(1);
+    struct knobs k = recipe(32, 1);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune t;
+    m.have_bytes = 3000000; // less than the recipe needs
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.settings[0].outcome, TUNE_REFUSED);
+    assert_true(t.chosen > 0);
+    assert_true(bytes_of(&t.settings[t.chosen].knobs) <= m.have_bytes);
+    assert_true(per_token(&t.settings[t.chosen].knobs) <= 1.02 * best_known(&t));
+    tune_free(&t);
+    m.have_bytes = 1000;
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.chosen, -1);
+    assert_non_null(strstr(t.why_none, "nothing fits"));
+    tune_free(&t);
+}
+
+static double true_p99(const struct knobs *k, const struct machine *m) {
+    return truth(k) * (1 + 2.33 * m->noise);
+}
+
+static void test_latency(void **state) {
+    (void)state;
+    struct machine m = ordinary(3);
+    struct knobs k = recipe(1, 32);
+    struct tune_request r = request(TUNE_INTERACTIVE);
+    struct tune t;
+    r.allow = 1 << ALLOW_BATCH; // or a step of so many tokens could not be that short
+    r.limit_ns[TUNE_P99] = 20000000;
+    run(&t, &m, &k, &r);
+    assert_true(t.chosen >= 0);
+    const struct tune_setting *s = &t.settings[t.chosen];
+    assert_true(true_p99(&s->knobs, &m) <= 0.020);
+    assert_int_equal(t.n_bounds, 1);
+    assert_true(t.bounds[0].proven && !t.provisional);
+    assert_true(t.bounds[0].q.n >= 299);
+    assert_int_equal(t.settings[0].outcome, TUNE_OVER);
+    double best = INFINITY; // among those with a margin: at the edge nothing can be proven
+    for (int i = 0; i < t.n; i++)
+        if (true_p99(&t.settings[i].knobs, &m) < 0.019)
+            best = fmin(best, per_token(&t.settings[i].knobs));
+    assert_true(per_token(&s->knobs) <= 1.03 * best);
+    tune_free(&t);
+    r.limit_ns[TUNE_P99] = 1000000; // shorter than any step
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.chosen, -1);
+    assert_true(t.why_none[0]);
+    tune_free(&t);
+}
+
+static void test_short_time_is_provisional(void **state) {
+    (void)state;
+    struct machine m = ordinary(4);
+    struct knobs k = recipe(4, 8);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune t;
+    r.time_ns = 6000000000;
+    r.limit_ns[TUNE_P99] = 200000000;
+    run(&t, &m, &k, &r);
+    assert_true(t.chosen >= 0);
+    assert_true(t.provisional);
+    assert_false(t.bounds[0].proven);
+    tune_free(&t);
+}
+
+static void test_a_death_costs_one_trial(void **state) {
+    (void)state;
+    struct machine m = ordinary(5);
+    struct knobs k = recipe(4, 8);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune t;
+    m.dies_at = 32; // the best of all
+    run(&t, &m, &k, &r);
+    assert_true(t.chosen >= 0);
+    assert_true(t.settings[t.chosen].knobs.batch_micro != 32);
+    int died = 0;
+    for (int i = 0; i < t.n; i++)
+        if (t.settings[i].outcome == TUNE_FAILED) {
+            died++;
+            assert_non_null(strstr(t.settings[i].reason, "killed"));
+        }
+    assert_true(died > 0);
+    tune_free(&t);
+}
+
+static void test_repeats(void **state) {
+    (void)state;
+    struct tune t[2];
+    for (int i = 0; i < 2; i++) {
+        struct machine m = ordinary(7);
+        struct knobs k = recipe(2, 16);
+        struct tune_request r = request(TUNE_BULK);
+        run(&t[i], &m, &k, &r);
+    }
+    assert_int_equal(t[0].chosen, t[1].chosen);
+    assert_int_equal(t[0].trials, t[1].trials);
+    assert_int_equal(t[0].end_ns, t[1].end_ns);
+    tune_free(&t[0]);
+    tune_free(&t[1]);
+}
+
+static void test_interactive_takes_one_sample(void **state) {
+    (void)state;
+    struct machine m = ordinary(8);
+    struct knobs k = recipe(8, 4);
+    struct tune_request r = request(TUNE_INTERACTIVE);
+    struct tune t;
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.settings[t.chosen].knobs.batch_micro, 1);
+    tune_free(&t);
+}
+
+static void test_frontier(void **state) {
+    (void)state;
+    struct machine m = ordinary(9);
+    struct knobs k = recipe(4, 8);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune t;
+    run(&t, &m, &k, &r);
+    int on = 0;
+    for (int i = 0; i < t.n; i++) {
+        const struct tune_setting *a = &t.settings[i];
+        on += a->frontier;
+        for (int j = 0; a->frontier && j < t.n; j++) {
+            const struct tune_setting *b = &t.settings[j];
+            assert_false(b->frontier && tune_tokens_per_s(b) > tune_tokens_per_s(a) &&
+                         b->need_bytes < a->need_bytes &&
+                         tune_quantile(b, 0.99).value < tune_quantile(a, 0.99).value);
+        }
+        if (a->outcome == TUNE_PLANNED || a->outcome == TUNE_SLOWER || a->outcome == TUNE_OVER)
+            assert_true(a->reason[0]); // nothing is left out without a reason
+    }
+    assert_true(on >= 2);
+    tune_free(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bulk),
+        cmocka_unit_test(test_allowed),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_latency),
+        cmocka_unit_test(test_short_time_is_provisional),
+        cmocka_unit_test(test_a_death_costs_one_trial),
+        cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_interactive_takes_one_sample),
+        cmocka_unit_test(test_frontier),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
