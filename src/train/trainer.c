@@ -622,7 +622,7 @@ static void measure(struct trainer *t) {
     struct run_metrics *m = &t->r.metrics;
     const struct step_flops flops = session_step_flops(s);
     struct energy_use energy;
-    energy_use_of(&energy, &t->energy, t->lap.joules);
+    energy_use_of(&energy, &t->energy, p->steps > 0 ? t->lap.joules : NAN);
     const struct metrics_input in = {.step_ns = &t->step_ns,
                                      .trace = t->traced ? &t->trace : NULL,
                                      .wall_ns = p->steps > 0 ? pace_ns(p) : 0,

@@ -8,7 +8,7 @@ base="seq=16 --steps 3 --warmup 1"
 {
     run 0 "a grid" bench train $base batch.micro=1,2 threads=1-2 --repeat 2 --json grid.json
     [ "$(grep -c '^| ' out)" -eq 5 ] || fail "a grid of four has not a head and four rows"
-    for word in "batch.micro" "threads" "tokens/s" "p99" "ms/sample" "predicted" "measured" "busy" "spread"; do
+    for word in "batch.micro" "threads" "tokens/s" "p99" "ms/sample" "predicted" "measured" "busy" "spread" "J/token"; do
         says out "$word" "the columns"
     done
     says out "p99 needs 299" "percentiles without a bound are marked"

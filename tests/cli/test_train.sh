@@ -28,6 +28,17 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     json result.json 'd["step_ms"]["p99_upper95"] is None' "a bound that n does not allow is null"
     json result.json 'len(d["sample"]["ids"]) == 8 and isinstance(d["sample"]["text"], str)' "sample"
 
+    says out "energy    " "the summary"
+    json result.json 'd["energy"]["joules"] > 0 and d["energy"]["joules_per_token"] > 0 if d["energy"]["meter"] else
+        d["energy"]["joules"] is None and d["energy"]["joules_per_token"] is None and d["energy"]["why"]' "no meter is not 0 J"
+    json result.json 'd["noise_scale"] is None' "what was not measured is null"
+    run 0 "the noise scale" train $tiny steps=7 batch.accum=2 noise.every=3 eval.every=0 run.dir=noise --json noise.json
+    says out "gradient noise scale" "the noise scale"
+    json noise.json 'd["noise_scale"]["measurements"] == 3 and d["noise_scale"]["batch_tokens"] == 128' "the noise scale"
+    [ "$(grep -c '"noise_scale"' noise/log.jsonl)" -eq 3 ] || fail "log.jsonl has the noise scale of other steps"
+    run 0 "no noise scale" train $tiny steps=1 noise.every=1 eval.every=0 run.dir=quiet
+    says err "noise.every=1 has no effect here: batch.accum is 1" "a knob without effect"
+
     # files of the run
     for file in log.jsonl recipe.yaml checkpoints/step-000000003/model.safetensors \
         checkpoints/step-000000003/config.json; do

@@ -127,7 +127,7 @@ static double true_quantile(double p) { // of the log-normal, by bisection on er
     return exp(low);
 }
 
-enum { RUNS = 1000 };
+enum { RUNS = 600 };
 
 // The budget lies a hair to the wrong side of the true percentile: every proof is an error.
 static void test_error_rates_of_one_look(void **state) {

@@ -129,6 +129,7 @@ static void test_builtin(void **state) {
     run_init(&r, *state, "steady");
     run_set(&r, "steps=40");
     run_set(&r, "batch.accum=2");
+    run_set(&r, "noise.every=3"); // two programs in turns
     run_set(&r, "data.workers=2");
     run_set(&r, "threads=2");
     check_steady(&r, 1); // from the second step on: the first is counted from its middle
