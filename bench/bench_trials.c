@@ -2,17 +2,21 @@
 // stays (tune/worker.h), the same settings in turns.
 //
 // A trial's steps are its measured ones as long as they took, and its warm-up at their median; the rest of
-// its wall time is what starting costs. Prints the median of that, trials per minute, and the two's step times, whose ratio
-// says whether a worker measures the same thing.
+// its wall time is what starting costs, pages that are touched for the first time included. CPU time of
+// whole trials says the same on a busy machine: steps are equal, so the difference is the start's. Step
+// times and memory are compared too: a worker must measure the same thing.
 //
 // usage: bench_trials [--rounds N] [--steps N] [MODEL [KNOB=VALUE ...]]
 #include "base/clock.h"
 #include "measure/sample.h"
 #include "tune/worker.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 
 enum { WARMUP = 2, MOST_ROUNDS = 100 };
 
@@ -27,7 +31,7 @@ enum { SETTINGS = sizeof settings / sizeof *settings, TRIALS = SETTINGS * MOST_R
 
 struct way {
     const char *name;
-    double rest_s[TRIALS], step_s[TRIALS], wall_s;
+    double rest_s[TRIALS], cpu_s[TRIALS], step_s[TRIALS], mib[TRIALS], wall_s;
     int n;
 };
 
@@ -39,6 +43,28 @@ static double median(double *x, int n) {
     return s.median;
 }
 
+static double bound(const double *x, int n, double (*choose)(double, double)) {
+    double y = x[0];
+    for (int i = 1; i < n; i++)
+        y = choose(y, x[i]);
+    return y;
+}
+
+static double children_cpu(void) { // those that have ended
+    struct rusage u;
+    getrusage(RUSAGE_CHILDREN, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static double process_cpu(pid_t pid) {
+    struct timespec t = {0};
+    clockid_t clock;
+    if (clock_getcpuclockid(pid, &clock) == 0)
+        clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static int note(struct way *y, struct trial_result *r, uint64_t begin_ns, struct err *e) {
     const double wall = 1e-9 * (double)(clock_ns() - begin_ns);
     struct spread s;
@@ -46,6 +72,7 @@ static int note(struct way *y, struct trial_result *r, uint64_t begin_ns, struct
         return err_set(e, r->rc, "%s", r->reason);
     sample_spread_of(r->step_ns, (size_t)r->steps, &s);
     y->step_s[y->n] = 1e-9 * s.median;
+    y->mib[y->n] = (double)r->memory_measured_bytes / (1 << 20);
     y->rest_s[y->n++] = wall - 1e-9 * ((double)r->wall_ns + WARMUP * s.median);
     y->wall_s += wall;
     return 0;
@@ -55,7 +82,9 @@ static int forked(struct way *y, const struct knobs *k, int64_t steps, struct er
     const struct trial_options o = {.warmup = WARMUP, .steps = steps};
     struct trial_result r;
     const uint64_t begin_ns = clock_ns();
+    const double cpu = children_cpu();
     int rc = trial_run(k, &o, &r, e);
+    y->cpu_s[y->n] = children_cpu() - cpu;
     if (rc == 0)
         rc = note(y, &r, begin_ns, e);
     trial_free(&r);
@@ -67,7 +96,9 @@ static int served(struct way *y, struct worker *w, const struct knobs *k, int64_
     const struct worker_job job = {.knobs = k, .warmup = WARMUP, .steps = steps};
     struct trial_result r;
     const uint64_t begin_ns = clock_ns();
+    const double cpu = process_cpu(worker_pid(w));
     int rc = worker_run(w, &job, &r, e);
+    y->cpu_s[y->n] = process_cpu(worker_pid(w)) - cpu;
     if (rc == 0)
         rc = note(y, &r, begin_ns, e);
     trial_free(&r);
@@ -75,15 +106,17 @@ static int served(struct way *y, struct worker *w, const struct knobs *k, int64_
 }
 
 static void print_way(struct way *y) {
-    printf("%-8s %5d trials  %8.1f a minute  %9.2f ms a trial beyond its steps\n", y->name, y->n,
-           60 * y->n / y->wall_s, 1e3 * median(y->rest_s, y->n));
+    printf("%-8s %5d trials  %8.1f a minute  %9.2f ms a trial beyond its steps  %9.2f ms of CPU "
+           "time a trial\n",
+           y->name, y->n, 60 * y->n / y->wall_s, 1e3 * median(y->rest_s, y->n),
+           1e3 * median(y->cpu_s, y->n));
 }
 
 static int bench(const struct knobs *base, int rounds, int64_t steps, struct err *e) {
     static struct way a = {.name = "forked"}, b = {.name = "worker"};
     const struct worker_options none = {0};
     struct worker *w;
-    double ratio[TRIALS];
+    double ratio[TRIALS], less[TRIALS], off = 0;
     TRY(worker_open(&w, &none, e));
     int rc = 0;
     for (int round = 0; rc == 0 && round < rounds; round++)
@@ -100,13 +133,19 @@ static int bench(const struct knobs *base, int rounds, int64_t steps, struct err
         }
     worker_close(w);
     TRY(rc);
-    for (int i = 0; i < b.n; i++)
+    for (int i = 0; i < b.n; i++) {
         ratio[i] = b.step_s[i] / a.step_s[i];
+        less[i] = a.cpu_s[i] - b.cpu_s[i];
+        off = fmax(off, fabs(b.mib[i] - a.mib[i]));
+    }
     printf("%s, %lld steps after %d of warm-up\n", base->model, (long long)steps, WARMUP);
     print_way(&a);
     print_way(&b);
     printf("first trial of the worker: %.2f ms beyond its steps\n", 1e3 * b.rest_s[0]);
     printf("step time, worker to forked: median %.3f of %d pairs\n", median(ratio, b.n), b.n);
+    printf("CPU time, forked less worker: median %.1f ms a trial\n", 1e3 * median(less, b.n));
+    printf("memory: %.1f to %.1f MiB, worker and forked at most %.1f MiB apart\n",
+           bound(a.mib, a.n, fmin), bound(a.mib, a.n, fmax), off);
     return 0;
 }
 

@@ -1,7 +1,9 @@
 // bench.c - haggle_bench_train: a grid of configurations, measured in interleaved rounds.
 //
 // A round visits every configuration once, so a slow minute of the machine falls on all of them
-// alike; figures are pooled over the rounds, and their spread between rounds is a column. The
+// alike; figures are pooled over the rounds, and their spread between rounds is a column. Each
+// visit is a process of its own (trial_run), not a worker that stays: a bench is asked about few settings,
+// and its losses and first steps are then those of a fresh run. The
 // machine's own rates are read at the end: measuring them starts threads, and forks come first.
 #include "api/bench.h"
 

@@ -9,8 +9,9 @@
 // are not those of a fresh model where result.kept_weights says so.
 //
 // Invariants:
-//   1. The caller has no other threads when a process is started (worker_open, and worker_run after one
-//      was lost): a fork copies only the calling one. Workers share nothing; any number may be open.
+//   1. The caller has no other threads, and has opened no device, when a process is started (worker_open,
+//      and worker_run after one was lost): a fork copies the calling thread only, and a device's
+//      context not at all. Workers share nothing; any number may be open.
 //   2. A worker's process never outlives its owner, and ends with worker_close. It writes no files but
 //      what a dataset caches.
 //   3. The process offers itself first to the kernel when memory runs out (oom_score_adj).

@@ -344,8 +344,9 @@ static void test_a_lost_process_costs_one_trial(void **state) {
         const struct worker_job job = {.knobs = &k,
                                        .warmup = WARMUP,
                                        .steps = STEPS,
-                                       .start_limit_ns = 60 * SECOND,
-                                       .step_limit_ns = SECOND};
+                                       .start_limit_ns = 300 * SECOND,
+                                       .step_limit_ns =
+                                           cases[i].fault == FAULT_HANG ? SECOND : 300 * SECOND};
         const pid_t pid = worker_pid(w);
         const uint64_t begin_ns = clock_ns();
         assert_worked(worker_run(w, &job, &r, &e), &e);
