@@ -70,6 +70,11 @@ bench-memory: release-build ## planned against measured memory, a dozen settings
 	@cmake --build $(BUILD) --target bench_memory
 	@$(BUILD)/bench_memory
 
+.PHONY: bench-predict
+bench-predict: release-build ## predicted against measured step time, 100 settings of tiny and 30 of gpt2-124m
+	@cmake --build $(BUILD) --target bench_predict
+	@$(BUILD)/bench_predict
+
 docs: release-build ## generate the pages that come from tables in the code
 	@for page in knobs ops; do \
 	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \
