@@ -74,6 +74,11 @@ bench-memory: release-build ## planned against measured memory, a dozen settings
 bench-tradeoffs: release-build ## measure what each strategy trades on this machine, into docs/tradeoffs.md (some minutes, quiet)
 	@HAGGLE=$(BUILD)/haggle scripts/tradeoffs.sh > docs/tradeoffs.md.new && mv docs/tradeoffs.md.new docs/tradeoffs.md
 
+.PHONY: bench-predict
+bench-predict: release-build ## predicted against measured step time, 100 settings of tiny and 30 of gpt2-124m
+	@cmake --build $(BUILD) --target bench_predict
+	@$(BUILD)/bench_predict
+
 docs: release-build ## generate the pages that come from tables in the code
 	@for page in knobs ops; do \
 	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \

@@ -38,8 +38,8 @@ struct grid {
 
 // The larger model has fewer and smaller settings: a step of it takes seconds on two cores.
 static const struct grid small = {.model = "tiny",
-                                  .settings = 120,
-                                  .trial_s = 0.6,
+                                  .settings = 100,
+                                  .trial_s = 0.5,
                                   .tokens_most = 8192,
                                   .micro = {5, {1, 2, 4, 8, 16}},
                                   .accum = {4, {1, 2, 4, 8}},

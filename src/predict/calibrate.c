@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +25,9 @@ struct work {
     struct trace trace;
     struct collection *collection;
     const struct calibrate_options *o;
-    int64_t layers; // that are run
-    int32_t *batch; // made up: tokens (and targets), positions, documents
+    int64_t layers;             // that are run
+    int32_t *batch;             // made up: tokens (and targets), positions, documents
+    double outside[TURNS_MOST]; // seconds of a turn that are no op's
 };
 
 // ---------------------------------------------------------------- batches
@@ -152,6 +152,34 @@ static int run_turn(struct work *w, struct err *e) {
     return exec_run_kept(w->s.exec, x, keep, w, source, arg, &w->trace, e);
 }
 
+// A turn as a step has it, with what the host writes before and reads after; returns the seconds that
+// no op accounts for.
+static int run_step(struct work *w, double *outside, struct err *e) {
+    double results[RESULT_COUNT], clip[CLIP_COUNT];
+    uint64_t busy = 0;
+    const uint64_t begin = clock_ns();
+    TRY(write_hyper(w, e));
+    TRY(run_turn(w, e));
+    TRY(session_get_results(&w->s, results, clip, e));
+    const uint64_t wall = clock_ns() - begin;
+    for (int i = 0; i < TIME_COUNT; i++)
+        busy += w->trace.part_ns[i];
+    if (exec_busy_ns(w->s.exec) > 0)
+        busy = exec_busy_ns(w->s.exec);
+    *outside = wall > busy ? 1e-9 * (double)(wall - busy) : 0;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *values, int n) {
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return values[n / 2];
+}
+
 static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
     const double most = w->o->seconds > 0 ? w->o->seconds : SECONDS;
     const uint64_t start = clock_ns();
@@ -160,7 +188,7 @@ static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
     const double turn = 1e-9 * (double)(begin - start);
     const int least = turn > VERY_LONG_TURN ? 1 : turn > LONG_TURN ? 2 : TURNS_LEAST;
     while (out->turns < TURNS_MOST) {
-        TRY(run_turn(w, e));
+        TRY(run_step(w, &w->outside[out->turns], e));
         TRY(collection_add(w->collection, &w->trace, e));
         out->turns++;
         if (out->turns >= least && 1e-9 * (double)(clock_ns() - begin) > most)
@@ -187,13 +215,14 @@ static int open_exec(struct work *w, bool graphs, struct err *e) {
 // seen: one ratio, of a turn with graphs to the sum of its ops.
 static int observe_graphs(struct work *w, struct costs *c, struct err *e) {
     const struct program *p = w->s.programs[SESSION_TRAIN];
-    double busy = INFINITY, sum = 0;
+    double busy[GRAPH_TURNS], outside[GRAPH_TURNS], sum = 0;
     TRY(open_exec(w, true, e));
-    for (int i = 0; i < GRAPH_TURNS; i++) {
-        TRY(run_turn(w, e));
-        if (i >= 2) // before, ops ran one by one
-            busy = fmin(busy, 1e-9 * (double)exec_busy_ns(w->s.exec));
+    for (int i = -2; i < GRAPH_TURNS; i++) { // the first two run ops one by one
+        TRY(run_step(w, &outside[i < 0 ? 0 : i], e));
+        busy[i < 0 ? 0 : i] = 1e-9 * (double)exec_busy_ns(w->s.exec);
     }
+    const double turn_s = median(busy, GRAPH_TURNS);
+    costs_observe_outside(c, median(outside, GRAPH_TURNS));
     for (int i = 0; i < p->n_order; i++) {
         const struct segment *s = &p->segments[p->order[i].segment];
         for (int k = 0; k < s->n_ops; k++)
@@ -208,7 +237,7 @@ static int observe_graphs(struct work *w, struct costs *c, struct err *e) {
             signature_of(p, op, &sig);
             bool *once = &seen[op->kind][signature_real(&sig)];
             if (!*once && op->stream == STREAM_COMPUTE)
-                costs_observe(c, op->kind, signature_real(&sig), busy, sum);
+                costs_observe(c, op->kind, signature_real(&sig), turn_s, sum);
             *once = true;
         }
     return 0;
@@ -229,7 +258,10 @@ static int work_run(struct work *w, struct costs *c, struct calibrated *out, str
     TRY(open_exec(w, false, e));
     TRY(run_turns(w, out, e));
     TRY(collection_store(w->collection, c, &out->signatures, e));
-    return device && w->s.knobs.cuda_graphs ? observe_graphs(w, c, e) : 0;
+    if (device && w->s.knobs.cuda_graphs)
+        return observe_graphs(w, c, e);
+    costs_observe_outside(c, median(w->outside, out->turns));
+    return 0;
 }
 
 int calibrate_run(const struct knobs *k, const struct calibrate_options *o, struct costs *c,

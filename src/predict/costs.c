@@ -13,6 +13,8 @@ static const double SPREAD_LEAST = 0.02, SPREAD_ONE = 0.4, SPREAD_ROOFLINE = 0.7
 // No kernel is this much faster or slower inside a step than alone: beyond it something else was
 // measured.
 static const double RATIO_MOST = 8;
+// An op timed again is another time beyond this (a logarithm): the machine was busy then, or is now.
+static const double ANOTHER_TIME = 0.15;
 
 enum { MEMO_SIZE = 4096 };
 struct costs_memo {
@@ -116,8 +118,12 @@ int costs_add(struct costs *c, const struct cost_point *p, struct err *e) {
     forget_estimates(c);
     c->device.matmul_flops = fmax(c->device.matmul_flops, p->flops / p->seconds);
     c->device.op_overhead_s = fmin(c->device.op_overhead_s, p->seconds);
-    struct cost_point *old = (struct cost_point *)costs_find(c, &p->signature);
-    if (old) {
+    const int known = c->index_size ? c->index[slot_of(c, &p->signature)] : 0;
+    if (known) {
+        struct cost_point *old = &c->points[known - 1];
+        // Corrections are of the times they were made for.
+        if (fabs(log(p->seconds / old->seconds)) > ANOTHER_TIME)
+            c->ratios[p->signature.kind][signature_real(&p->signature)].count = 0;
         *old = *p;
         return 0;
     }

@@ -10,8 +10,16 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { TABLES_MOST = 64, KEY_TEXT_BYTES = 2048, BUILD_BYTES = 41, GPUS_BYTES = 1000 };
+enum {
+    TABLES_MOST = 64,
+    FILES_MOST = 128,
+    KEY_TEXT_BYTES = 2048,
+    BUILD_BYTES = 41,
+    GPUS_BYTES = 1000
+};
 // Of a step: kinds that took less are noise.
 static const double SHARE_LEAST = 0.002;
 // What no table knows: turbo, other programs, pages. Seen between trials of the same setting.
@@ -213,6 +221,40 @@ void predictor_close(struct predictor *p) {
     free(p);
 }
 
+// Every build has tables of its own: beyond FILES_MOST the one that was written longest ago goes.
+struct oldest {
+    const char *dir;
+    char path[HW_PATH_BYTES];
+    struct timespec at;
+    int files;
+};
+
+static int look_at(void *arg, const char *name) {
+    struct oldest *o = arg;
+    struct stat st;
+    char path[HW_PATH_BYTES];
+    const size_t n = strlen(name);
+    if (n != HASH_TEXT_BYTES - 1 + strlen(".json") || strcmp(name + n - 5, ".json") != 0 ||
+        file_join(path, sizeof path, o->dir, name, NULL) != 0 || stat(path, &st) != 0)
+        return 0;
+    bool older = st.st_mtim.tv_sec < o->at.tv_sec ||
+                 (st.st_mtim.tv_sec == o->at.tv_sec && st.st_mtim.tv_nsec < o->at.tv_nsec);
+    if (o->files++ == 0 || older) {
+        memcpy(o->path, path, sizeof path);
+        o->at = st.st_mtim;
+    }
+    return 0;
+}
+
+static void forget_oldest(const struct predictor *p) {
+    for (;;) {
+        struct oldest o = {.dir = p->dir};
+        if (file_list_dir(p->dir, look_at, &o, NULL) != 0 || o.files <= FILES_MOST ||
+            unlink(o.path) != 0)
+            return;
+    }
+}
+
 int predictor_store(struct predictor *p, struct err *e) {
     char path[HW_PATH_BYTES];
     for (int i = 0; i < p->n_tables; i++) {
@@ -222,6 +264,7 @@ int predictor_store(struct predictor *p, struct err *e) {
         TRY(file_make_dirs(p->dir, e));
         TRY(costs_store(&t->costs, path, t->key, t->about, e));
         t->changed = false;
+        forget_oldest(p);
     }
     return 0;
 }
@@ -259,7 +302,8 @@ static void count_runs(const struct program *p, int *runs) {
 
 struct sums {
     double category_s[CAT_COUNT], how_s[COST_HOWS], spread_s, all_s;
-    double raw_s[OP_COUNT][DTYPE_COUNT + 1]; // without corrections
+    double raw_s[OP_COUNT][DTYPE_COUNT + 1];  // without corrections
+    double roof_s[OP_COUNT][DTYPE_COUNT + 1]; // of these, what a roofline says
 };
 
 static int sum_ops(struct costs *c, const struct program *p, struct sums *sums, struct err *e) {
@@ -277,6 +321,8 @@ static int sum_ops(struct costs *c, const struct program *p, struct sums *sums, 
             const struct cost_estimate raw = costs_estimate_raw(c, p, op);
             const double s = runs[i] * raw.seconds * costs_correction(c, op->kind, real);
             sums->raw_s[op->kind][real] += runs[i] * raw.seconds;
+            if (raw.how == COST_ROOFLINE)
+                sums->roof_s[op->kind][real] += runs[i] * raw.seconds;
             sums->category_s[op_info(op->kind)->category] += s;
             sums->how_s[raw.how] += s;
             sums->spread_s += s * raw.spread;
@@ -379,7 +425,8 @@ static double typical(const struct trial_result *r) {
     return out;
 }
 
-// Observed seconds of a kind, by its parts of other types in the shares they were estimated at.
+// Observed seconds of a kind, by its parts of other types in the shares they were estimated at. A
+// roofline is not corrected: its ratio would be wrong for the first op that is timed.
 static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *sums, double seen,
                          double least) {
     double raw = 0;
@@ -388,7 +435,7 @@ static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *
     if (raw < least && seen < least)
         return;
     for (int t = 0; t <= DTYPE_COUNT; t++)
-        if (sums->raw_s[kind][t] > 0)
+        if (sums->raw_s[kind][t] > 2 * sums->roof_s[kind][t])
             costs_observe(c, kind, (enum dtype)t, seen, raw);
 }
 

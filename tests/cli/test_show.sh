@@ -43,5 +43,20 @@ if [ -f cache/haggle/rates.json ]; then # not kept when the machine was busy
     json doctor.json 'd["rates_cached"]' "doctor again"
     says out "--fresh measures again" "doctor again"
 fi
+json doctor.json 'd["ops"]["timed"] > 20 and d["ops"]["path"].startswith("/") and d["ops"]["reason"] == ""' "doctor times ops"
+
+# predictions, from ops that were timed and without
+run 0 "show with timed ops" show --json show.json
+says out "(calibrated: 100 % of it from ops timed on this machine" "show with timed ops"
+json show.json 'd["predicted"]["calibrated"] and 0 < d["predicted"]["spread"] < 10' "show --json with timed ops"
+run 0 "show with other threads" show threads=1 --json show.json
+says out "(roofline of this machine" "show without timed ops"
+json show.json 'not d["predicted"]["calibrated"] and d["predicted"]["spread"] is None' "show --json without timed ops"
+for table in cache/haggle/ops/*.json; do echo '{"format":1,' >"$table"; done
+run 0 "show with a damaged table" show
+says out "(roofline of this machine" "show with a damaged table"
+run 0 "doctor with a damaged table" doctor --json doctor.json
+says out "none yet, a roofline stands in" "doctor without timed ops"
+json doctor.json 'd["ops"]["timed"] == 0' "doctor without timed ops"
 json doctor.json 'all(m["needed_for"] for m in d["missing"])' "doctor --json says what is missing for what"
 finish

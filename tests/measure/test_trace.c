@@ -67,10 +67,15 @@ static void test_split_adds_up(void **state) {
     assert_int_equal(s.ns[TIME_OPTIMIZER], 700);
     assert_int_equal(s.ns[TIME_HOST], 450);
     assert_int_equal(s.busy_ns, 3050);
+    assert_int_equal(s.kind_ns[OP_MATMUL], 2000);
+    assert_int_equal(s.kind_ns[OP_NORM], 50);
+    assert_int_equal(s.kind_ns[OP_ALL_REDUCE], 400); // what ran beside it is not in the split
+    assert_int_equal(s.kind_ns[OP_ADD], 0);
     trace_split(&t, &s);
     assert_int_equal(s.steps, 3);
     assert_int_equal(s.wall_ns, 12000);
     assert_int_equal(s.overlapped_comm_ns, 2700);
+    assert_int_equal(s.kind_ns[OP_MATMUL], 6000);
     uint64_t sum = 0;
     for (int i = 0; i < TIME_COUNT; i++)
         sum += s.ns[i];

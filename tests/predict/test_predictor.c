@@ -300,6 +300,34 @@ static void test_noisy_and_failed_trials_teach_nothing(void **state) {
     predictor_close(p);
 }
 
+// A ratio to a roofline, or to a time that no longer holds, must not be used on what is timed later.
+static void test_corrections_keep_to_their_times(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct costs *c;
+    struct knobs k;
+    struct err e = {0};
+    double factor[OP_COUNT];
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        factor[i] = 2;
+    knobs_of(&k, 1, 2);
+    observe(p, &k, factor, 1, 1); // nothing is timed yet
+    calibrate_by_traces(p, &k, 3, 0);
+    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    observe(p, &k, factor, 1, 1);
+    assert_true(error_of(p, &k, factor, &out) < 0.02);
+    calibrate_by_traces(p, &k, 3, 0); // the same times again: what was learned stays
+    assert_true(error_of(p, &k, factor, &out) < 0.02);
+    // It was busy then: ops take half the time now.
+    assert_int_equal(predictor_costs(p, &k, &c, &e), 0);
+    for (int i = 0; i < c->n; i++)
+        c->points[i].seconds *= 2;
+    calibrate_by_traces(p, &k, 3, 0);
+    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    predictor_close(p);
+}
+
 // ---------------------------------------------------------------- arithmetic
 
 static void test_between_never_falls(void **state) {
@@ -451,6 +479,39 @@ static void test_hostile_file(void **state) {
     assert_int_equal(file_remove_tree(dir, &e), 0);
 }
 
+static int count_file(void *arg, const char *name) {
+    (void)name;
+    ++*(int *)arg;
+    return 0;
+}
+
+static void test_old_tables_go(void **state) {
+    char dir[64], path[160];
+    struct knobs k;
+    struct err e = {0};
+    int files = 0;
+    (void)state;
+    scratch_dir(dir);
+    for (int i = 0; i < 150; i++) {
+        snprintf(path, sizeof path, "%s/%032d.json", dir, i);
+        assert_int_equal(file_write_atomic(path, "{}", 2, &e), 0);
+    }
+    snprintf(path, sizeof path, "%s/notes.json", dir); // someone else's
+    assert_int_equal(file_write_atomic(path, "{}", 2, &e), 0);
+    struct predictor *p = open_predictor(dir);
+    knobs_of(&k, 1, 1);
+    calibrate_by_traces(p, &k, 1, 0);
+    assert_int_equal(predictor_store(p, &e), 0);
+    assert_int_equal(file_list_dir(dir, count_file, &files, &e), 0);
+    assert_int_equal(files, 128 + 1);
+    assert_true(file_exists(path));
+    struct predictor_known known;
+    assert_int_equal(predictor_known(p, &k, &known, &e), 0);
+    assert_true(file_exists(known.path));
+    predictor_close(p);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
+}
+
 static void test_full_table_forgets_the_oldest(void **state) {
     struct costs c;
     struct err e = {0};
@@ -512,10 +573,12 @@ int main(void) {
         cmocka_unit_test(test_trials_correct),
         cmocka_unit_test(test_parts_correct),
         cmocka_unit_test(test_noisy_and_failed_trials_teach_nothing),
+        cmocka_unit_test(test_corrections_keep_to_their_times),
         cmocka_unit_test(test_between_never_falls),
         cmocka_unit_test(test_plane),
         cmocka_unit_test(test_store_and_load),
         cmocka_unit_test(test_hostile_file),
+        cmocka_unit_test(test_old_tables_go),
         cmocka_unit_test(test_full_table_forgets_the_oldest),
         cmocka_unit_test(test_calibrates_this_machine),
     };
