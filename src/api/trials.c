@@ -63,8 +63,7 @@ static int show_tuning(void *arg, const struct store_tuning *t) {
         table_print_text(t->model, f);
         fputs(", budgets ", f);
         table_print_text(t->budgets, f);
-        fprintf(f, ", %s, begun %s\n", store_state_name(t->state),
-                trials_time(time, t->started_at));
+        fprintf(f, ", %s, begun %s\n", trials_state(t), trials_time(time, t->started_at));
         if (t->chosen)
             fprintf(f, "chosen    trial %lld\n", (long long)t->chosen);
         if (t->verdict[0]) {

@@ -28,6 +28,8 @@ int trials_add_trial(void *rows, const struct store_trial *t);   // store_trial_
 void trials_print(struct trials_rows *r, FILE *f);
 
 void trials_put_tuning(struct json_writer *w, const struct store_tuning *t); // members
+// The state as people see it: one that says running and whose process died is "interrupted".
+const char *trials_state(const struct store_tuning *t);
 enum { TRIALS_TIME_BYTES = 32 };
 const char *trials_time(char out[TRIALS_TIME_BYTES], double at); // "2026-11-15 19:40"
 

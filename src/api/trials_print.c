@@ -21,6 +21,10 @@ const char *trials_time(char out[TRIALS_TIME_BYTES], double at) {
     return out;
 }
 
+const char *trials_state(const struct store_tuning *t) {
+    return t->state == TUNING_RUNNING && !t->held ? "interrupted" : store_state_name(t->state);
+}
+
 // ---------------------------------------------------------------- columns
 
 static const struct table_column tuning_columns[] = {
@@ -140,7 +144,7 @@ static void put_tuning_cells(struct trials_rows *r, const struct store_tuning *t
     if (r->raw)
         put(r, c++, t->key);
     put(r, c++, t->model);
-    put(r, c++, store_state_name(t->state));
+    put(r, c++, trials_state(t));
     put_i64(r, c++, t->trials);
     put_i64(r, c++, t->measured);
     put_opt(r, c++, t->chosen);
@@ -165,7 +169,7 @@ void trials_put_tuning(struct json_writer *w, const struct store_tuning *t) {
     json_member_string(w, "key", t->key);
     json_member_string(w, "model", t->model);
     json_member_string(w, "recipe", t->recipe);
-    json_member_string(w, "state", store_state_name(t->state));
+    json_member_string(w, "state", trials_state(t));
     json_member_i64(w, "trials", t->trials);
     json_member_i64(w, "measured", t->measured);
     member_opt(w, "chosen", t->chosen);

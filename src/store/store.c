@@ -67,19 +67,19 @@ static int examine_header(const struct store *s, const unsigned char *header, st
     return 0;
 }
 
-static bool is_shorter(sqlite3_file *f, int64_t bytes) {
-    sqlite3_int64 size;
-    return f->pMethods->xFileSize(f, &size) == SQLITE_OK && size < bytes;
+// SQLite itself says that a file of one byte is empty, and would write to it.
+static bool is_shorter(const struct store *s, int64_t bytes) {
+    struct stat st;
+    return stat(s->path, &st) == 0 && st.st_size < bytes;
 }
 
 // A copy that broke off, a disk that was full. SQLite takes a last page that is half there for whole.
 // Another process may be writing: page 1 comes first, and the journal goes when all pages are there,
 // so a file that is short, has no journal and is still short is short for good.
-static int examine_length(const struct store *s, const unsigned char *header, sqlite3_file *f,
-                          struct err *e) {
+static int examine_length(const struct store *s, const unsigned char *header, struct err *e) {
     int64_t page = header[HEADER_PAGE_BYTES] << 8 | header[HEADER_PAGE_BYTES + 1];
     int64_t bytes = (uint32_t)big_endian(header + HEADER_PAGES) * (page == 1 ? 65536 : page);
-    if (!is_shorter(f, bytes) || has_journal(s) || !is_shorter(f, bytes))
+    if (!is_shorter(s, bytes) || has_journal(s) || !is_shorter(s, bytes))
         return 0;
     return err_set(e, ERR_FORMAT,
                    "'%s' is damaged: it is cut off, and should have %lld bytes; it was left as it "
@@ -96,13 +96,13 @@ static int examine(const struct store *s, struct err *e) {
     if (rc != SQLITE_OK || !f || !f->pMethods)
         return sql_fail(s, SQLITE_CANTOPEN, e);
     // With a journal the file may be half written, which SQLite undoes; empty, it is new.
-    if (is_shorter(f, 1) || has_journal(s))
+    if (is_shorter(s, 1) || has_journal(s))
         return 0;
     rc = f->pMethods->xRead(f, header, sizeof header, 0);
     if (rc != SQLITE_OK && rc != SQLITE_IOERR_SHORT_READ) // short: the rest is zeros
         return sql_fail(s, rc, e);
     TRY(examine_header(s, header, e));
-    return examine_length(s, header, f, e);
+    return examine_length(s, header, e);
 }
 
 static int check_place(const struct store *s, enum store_mode mode, struct err *e) {

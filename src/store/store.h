@@ -151,7 +151,7 @@ int store_samples(struct store *s, int64_t trial, double **step_ns, size_t *n, s
 // ---------------------------------------------------------------- tunings
 
 #define STORE_STATE_LIST(X)                                                                        \
-    X(TUNING_RUNNING, "running") /* or its process died: see store_tuning_find_unfinished */       \
+    X(TUNING_RUNNING, "running") /* or its process died: see `held` */                             \
     X(TUNING_DONE, "done")                                                                         \
     X(TUNING_STOPPED, "stopped") /* on request */
 
@@ -174,6 +174,7 @@ struct store_tuning {
     enum store_state state;
     int64_t chosen; // trial; 0: none yet
     const char *verdict;
+    bool held;                // a process is at work on it; running and not held: it died
     int64_t trials, measured; // how many it has
 };
 

@@ -42,6 +42,19 @@ static bool set_lock(const struct store *s, int64_t tuning, short type) {
     return fcntl(s->lock_fd, F_OFD_SETLK, &l) == 0;
 }
 
+// Looked at through a handle of its own, which sees the locks of this store as well.
+static bool is_held(const struct store *s, int64_t tuning) {
+    char path[PATH_MAX + 16];
+    struct flock l = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)tuning, .l_len = 1};
+    snprintf(path, sizeof path, "%s.lock", s->path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool held = fd >= 0 && fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
 // ---------------------------------------------------------------- writing
 
 // Runs a statement whose parameters are bound; bound is what binding them gave.
@@ -208,6 +221,7 @@ static int read_tuning(const struct store *s, sqlite3_stmt *st, struct store_tun
     read_text(&r, 10, &t->verdict);
     read_int(&r, 11, &t->trials);
     read_int(&r, 12, &t->measured);
+    t->held = r.rc == 0 && t->state == TUNING_RUNNING && is_held(s, t->id);
     return r.rc;
 }
 

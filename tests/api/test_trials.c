@@ -97,6 +97,20 @@ static void tunings_are_listed(void **state) {
     says(log_text, "no tuning of that kind");
 }
 
+static void a_tuning_whose_process_is_gone_is_interrupted(void **state) {
+    (void)state;
+    struct store *s = scratch_store(STORE_WRITE);
+    struct store_tuning tuning = {.goal = "bulk", .budgets = "{}", .key = "k"};
+    struct err e = {0};
+    int64_t id;
+    assert_int_equal(store_tuning_begin(s, &tuning, &id, &e), 0);
+    assert_int_equal(show((struct haggle_trials){0}), 0);
+    says(shown, "| running |");
+    store_close(s);
+    assert_int_equal(show((struct haggle_trials){0}), 0);
+    says(shown, "| interrupted |");
+}
+
 static void trials_are_listed_with_their_reasons(void **state) {
     (void)state;
     make_store("too large");
@@ -174,6 +188,7 @@ static int forget(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(tunings_are_listed),
+        TEST(a_tuning_whose_process_is_gone_is_interrupted),
         TEST(trials_are_listed_with_their_reasons),
         TEST(wishes_that_are_not_understood),
         TEST(hostile_texts_do_no_harm),

@@ -210,11 +210,13 @@ static void a_tuning_from_beginning_to_end(void **state) {
     assert_int_equal(store_tunings(s, 0, NULL, see_tuning, &seen, &e), 0);
     assert_int_equal(seen.n, 1);
     assert_int_equal(seen.last.state, TUNING_RUNNING);
+    assert_true(seen.last.held);
     assert_true(isnan(seen.last.ended_at));
     assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, "it is fast", &e), 0);
     assert_int_equal(store_tunings(s, id, "tiny", see_tuning, &seen, &e), 0);
     assert_int_equal(seen.n, 2);
     assert_int_equal(seen.last.state, TUNING_DONE);
+    assert_false(seen.last.held);
     assert_int_equal(seen.last.chosen, chosen);
     assert_int_equal(seen.last.trials, 2);
     assert_int_equal(seen.last.measured, 1);
@@ -272,6 +274,7 @@ static void a_tuning_whose_process_was_killed_is_continued(void **state) {
     (void)state;
     struct store_tuning t = {.goal = "bulk", .budgets = "{}", .key = "k"};
     struct err e = {0};
+    struct seen seen = {0};
     int ends[2], status;
     int64_t id = 0;
     assert_int_equal(pipe(ends), 0);
@@ -292,7 +295,11 @@ static void a_tuning_whose_process_was_killed_is_continued(void **state) {
     assert_int_equal(unfinished(s, "{}"), 0);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
+    assert_int_equal(store_tunings(s, id, NULL, see_tuning, &seen, &e), 0);
+    assert_true(seen.last.state == TUNING_RUNNING && !seen.last.held);
     assert_int_equal(unfinished(s, "{}"), id);
+    assert_int_equal(store_tunings(s, id, NULL, see_tuning, &seen, &e), 0);
+    assert_true(seen.last.held);
     store_close(s);
 }
 

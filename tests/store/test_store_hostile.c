@@ -250,7 +250,7 @@ static void a_truncated_store_is_refused(void **state) {
 // is read without harm, and what is refused is refused with a sentence.
 static void changed_bytes_do_no_harm(void **state) {
     (void)state;
-    enum { ROUNDS = 400 };
+    enum { ROUNDS = 240 };
     size_t bytes;
     int found = 0;
     copy_store();
