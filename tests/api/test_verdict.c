@@ -80,8 +80,11 @@ static void test_slow_source(void **state) {
     const char *const once[] = {"seq", "16",    "batch.micro", "2", "data.source_rate",
                                 "700", "steps", "8",           NULL};
     check(s, once, "data", "data.source_rate");
-    const char *const again[] = {"seq",      "16", "batch.micro",      "32",    "data.path", path,
-                                 "data.val", "0",  "data.source_rate", "20000", "steps",     "8",
+    char few[300]; // 20 sequences, so that four of them eight times are more than an epoch
+    snprintf(few, sizeof few, "%s/few.txt", s->dir);
+    assert_worked(file_write_atomic(few, text, 320, &e), &e);
+    const char *const again[] = {"seq",      "16", "batch.micro",      "4",    "data.path", few,
+                                 "data.val", "0",  "data.source_rate", "1000", "steps",     "8",
                                  NULL};
     check(s, again, "data", "data.ram");
     // And with it the source is no longer the matter, once an epoch has passed.
