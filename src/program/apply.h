@@ -28,6 +28,7 @@ struct apply {
     enum state_type state; // of Adam's moments
     int lora_rank;         // 0: all weights train
     double lora_scale;     // alpha / rank
+    bool yields;           // between micro-batches, to guests of its set
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.
