@@ -1,5 +1,5 @@
 // show.c - haggle_show: the plan of a run, without running it.
-#include "api/api.h"
+#include "api/hybrid.h"
 
 #include "base/text.h"
 #include "predict/predict.h"
@@ -103,8 +103,8 @@ static void print_brief(const struct program *p, const struct machine *m, bool b
 
 // ---------------------------------------------------------------- the whole plan
 
-static int print_plan(const struct session *s, const struct machine *m, FILE *f,
-                      uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
+static int print_plan(const struct session *s, const struct hybrid *h, const struct machine *m,
+                      FILE *f, uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
     const struct knobs *k = &s->knobs;
     struct print_options o = {.full = detail == HAGGLE_FULL, .tensors = detail == HAGGLE_FULL};
     char flops[TEXT_UNIT_BYTES];
@@ -114,6 +114,7 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
             " = %" PRId64 " tokens, %sFLOP\n",
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
             text_count(flops, session_step_flops(s).model));
+    hybrid_print_plan(h, s, f);
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i]) {
             fprintf(f, "\n");
@@ -129,8 +130,8 @@ static int print_plan(const struct session *s, const struct machine *m, FILE *f,
     return print_prediction(s, m, f, e);
 }
 
-static void put_plan(struct call *c, const struct session *s, const struct machine *m,
-                     uint64_t trace_bytes, double seconds) {
+static void put_plan(struct call *c, const struct session *s, const struct hybrid *h,
+                     const struct machine *m, uint64_t trace_bytes, double seconds) {
     struct json_writer *w = &c->json;
     const struct knobs *k = &s->knobs;
     double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
@@ -153,7 +154,9 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
     json_member_i64(w, "loader_bytes", (int64_t)(s->loader_bytes - trace_bytes));
     json_member_i64(w, "trace_bytes", (int64_t)trace_bytes);
     json_member_i64(w, "saving_bytes", (int64_t)s->saving_bytes);
+    json_member_i64(w, "request_bytes", (int64_t)s->guest_bytes);
     json_member_i64(w, "process_bytes", (int64_t)s->process_bytes);
+    hybrid_put_plan_json(h, w);
     json_put_key(w, "predicted");
     json_put_object_begin(w);
     json_member_double(w, "step_ms", 1e3 * seconds);
@@ -170,11 +173,12 @@ static void put_plan(struct call *c, const struct session *s, const struct machi
 
 // The trainer knows what the data's buffers and the trace (returned) take. A plan can be shown
 // without the data, too.
-static uint64_t count_loader(struct call *c, struct session *s) {
+static uint64_t count_loader(struct call *c, struct session *s, const struct hybrid *h) {
     struct trainer_options o = {.trace_events = s->knobs.log_trace[0] ? PLAN_TRACE_EVENTS : 0};
     uint64_t trace_bytes = 0;
     struct trainer *t = NULL;
     struct err e = {0};
+    hybrid_set_options(h, &o);
     if (trainer_open(&t, s, &o, &e) != 0)
         log_put(&c->log, LOG_WARN, "the data's buffers are not counted: %s", e.text);
     else
@@ -190,17 +194,24 @@ static int show(struct call *c, const struct knobs *k, enum haggle_detail detail
     struct machine m;
     double seconds = 0;
     uint64_t trace_bytes = 0;
+    struct hybrid h = {0};
+    const struct shard_listener quiet = {0};
     int rc = plan_session(&s, k, e);
+    if (rc == 0)
+        rc = hybrid_open(&h, &s, NULL, NULL, &quiet, e);
     if (rc == 0) {
-        trace_bytes = count_loader(c, &s);
+        trace_bytes = count_loader(c, &s, &h);
         rc = machine_open(&m, k, MACHINE_MEASURE, e);
     }
     if (rc == 0)
         rc = plan_predict(&s, &m, &seconds, e);
+    if (rc == 0)
+        hybrid_predict(&h, &s, &m);
     if (rc == 0 && c->out)
-        rc = print_plan(&s, &m, c->out, trace_bytes, detail, e);
+        rc = print_plan(&s, &h, &m, c->out, trace_bytes, detail, e);
     if (rc == 0 && c->wants_json)
-        put_plan(c, &s, &m, trace_bytes, seconds);
+        put_plan(c, &s, &h, &m, trace_bytes, seconds);
+    hybrid_close(&h);
     session_close(&s);
     return rc;
 }

@@ -120,7 +120,7 @@ int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *
     bytes += 2 * sample_capacity(&s->knobs) * sizeof(double);
     s->loader_bytes = bytes + trace_capacity(t, s) * sizeof(struct trace_event);
     s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
-    s->guest_bytes = t->o.guests != NULL ? t->o.guest_bytes + guests_plan_bytes() : 0;
+    s->guest_bytes = t->o.guest_bytes > 0 ? t->o.guest_bytes + guests_plan_bytes() : 0;
     // Until session_ready knows better, with its libraries open: a plan without this would promise
     // less than the run takes.
     s->process_bytes = t->s->process_bytes ? t->s->process_bytes : mem_process_rss_bytes();
