@@ -26,7 +26,7 @@ enum { ERROR_BYTES = 512, ANSWER_BYTES = 4096 };
 // Samples of one client in the queue, so that its answers have room.
 enum { CLIENT_WAITING = 16, TEXT_BYTES = (CLIENT_WAITING + 2) * ANSWER_BYTES };
 // Standard input is a client too, the first.
-enum { ALL_CLIENTS = REQUESTS_CLIENTS + 1, STDIO = 0 };
+enum { ALL_CLIENTS = REQUESTS_CLIENTS + 1, STDIO = 0, FULL_ROUNDS = 4 };
 // How long the end of a run waits for whoever is slow to read its last answers.
 static const uint64_t FAREWELL_NS = 1000000000;
 static const char RUN_ENDED[] = "the run has ended before this request could be answered";
@@ -50,8 +50,9 @@ struct requests {
     struct client clients[ALL_CLIENTS];
     struct listener listener;
     struct json_writer answer;
-    char *texts; // of all clients: lines and answers
-    int first;   // client that is asked for a line first, in turns
+    char *texts;     // of all clients: lines and answers
+    int first;       // client that is asked for a line first, in turns
+    int full_rounds; // that somebody has waited for a place
     struct requests_counts counts;
 
     pthread_t thread;
@@ -336,12 +337,23 @@ static void vanish(struct requests *r, int number) {
     client_close(&r->clients[number]);
 }
 
-static void accept_clients(struct requests *r) {
+static int free_client(const struct requests *r) {
+    int i = STDIO + 1;
+    while (i < ALL_CLIENTS && r->clients[i].used)
+        i++;
+    return i;
+}
+
+// While no place is free whoever comes waits a few rounds: that others have gone may not be known yet.
+static void accept_clients(struct requests *r, bool now) {
     static const char busy[] = "{\"error\": \"too many clients are connected; try again later\"}\n";
-    for (int fd; (fd = listen_accept(&r->listener)) >= 0;) {
-        int i = STDIO + 1;
-        while (i < ALL_CLIENTS && r->clients[i].used)
-            i++;
+    const bool full = free_client(r) == ALL_CLIENTS;
+    r->full_rounds = full ? r->full_rounds + 1 : 0;
+    if (full && !now && r->full_rounds < FULL_ROUNDS)
+        return;
+    for (int fd; (full || now || free_client(r) < ALL_CLIENTS) &&
+                 (fd = listen_accept(&r->listener)) >= 0;) {
+        const int i = free_client(r);
         if (i < ALL_CLIENTS) {
             client_open(&r->clients[i], fd, fd, true);
             r->counts.clients++;
@@ -425,11 +437,11 @@ static void look(struct requests *r, struct watch *w, int timeout_ms) {
     if (w->polls[0].revents && read(r->wake, &count, sizeof count) < 0) {
         // Somebody else's wake-up; there is nothing to count.
     }
-    if (w->polls[1].revents)
-        accept_clients(r);
     for (int i = 0; i < ALL_CLIENTS; i++)
         if (w->in[i] >= 0 || w->out[i] >= 0)
             serve_client(r, i, told(w, w->in[i]), told(w, w->out[i]));
+    if (w->polls[1].revents)
+        accept_clients(r, false);
 }
 
 static void sweep(struct requests *r) {
@@ -486,7 +498,7 @@ static void say_farewell(struct requests *r, struct watch *w) {
     const uint64_t until_ns = clock_ns() + FAREWELL_NS;
     deliver(r);
     look(r, w, 0);
-    accept_clients(r);
+    accept_clients(r, true);
     look(r, w, 0);
     refuse_rest(r);
     while (has_text(r) && clock_ns() < until_ns) {
