@@ -377,7 +377,7 @@ static void check_same(const struct outcome *a, const struct outcome *b) {
     assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
     assert_int_equal(a->answers, b->answers);
     assert_true(a->answer_sum == b->answer_sum);
-    assert_true((a->answers >= STEPS) == (a->session.knobs.goal == GOAL_HYBRID));
+    assert_true((a->answers > 0) == (a->session.knobs.goal == GOAL_HYBRID));
     const struct program *p = a->session.programs[SESSION_TRAIN];
     int x = a->session.index[SESSION_TRAIN];
     for (int t = 0; t < p->n_tensors; t++)
