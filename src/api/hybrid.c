@@ -106,13 +106,16 @@ const char *hybrid_warning(const struct hybrid *h, const struct knobs *k,
     out[0] = '\0';
     if (h->requests == NULL || budget_s <= 0)
         return out;
-    if (h->evaluate_s > budget_s)
-        snprintf(
-            out, HYBRID_TEXT_BYTES,
-            "interactive.respond=%s: an evaluation may wait %s for the bulk's micro-batch; a "
-            "lower batch.micro (with a higher batch.accum the step stays the same) shortens that",
-            text_duration(a, budget_s), text_duration(b, h->evaluate_s));
-    else if (h->train_s > budget_s)
+    if (h->evaluate_s > budget_s) {
+        // The stretch grows with the micro-batch, the request's own turn does not: a first guess.
+        const double fits = (double)k->batch_micro * budget_s / h->evaluate_s;
+        snprintf(out, HYBRID_TEXT_BYTES,
+                 "interactive.respond=%s: an evaluation may wait %s for the bulk's micro-batch; "
+                 "batch.micro=%lld, with batch.accum raised so that the step stays the same, would "
+                 "come near it",
+                 text_duration(a, budget_s), text_duration(b, h->evaluate_s),
+                 fits > 1 ? (long long)fits : 1);
+    } else if (h->train_s > budget_s)
         snprintf(out, HYBRID_TEXT_BYTES,
                  "interactive.respond=%s: evaluations are predicted to keep it; a training sample "
                  "waits for the end of the step, up to %s: fewer tokens per step shorten that",
