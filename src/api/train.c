@@ -271,8 +271,11 @@ static int run(struct train_call *t, struct err *e) {
 int haggle_train(const struct haggle_config *config, const struct haggle_sink *sink,
                  struct haggle_error *e) {
     struct call c;
-    struct train_call t = {
-        .call = &c, .knobs = config->knobs, .in = sink->in, .answers = sink->answers};
+    struct train_call t = {.call = &c, .knobs = config->knobs};
+    if (sink) {
+        t.in = sink->in;
+        t.answers = sink->answers;
+    }
     call_begin(&c, sink);
     int rc = knobs_name_run(&t.knobs, config->recipe[0] ? config->recipe : NULL, &c.err);
     if (rc == 0)
