@@ -103,6 +103,9 @@ struct haggle_sink {
         *json; // the result, for programs: one JSON object. After a failure it has a member "error"
                // beside what there is of the result
     bool quiet; // of log only warnings and errors
+    // Requests of a hybrid run (haggle_train, goal=hybrid with interactive.stdin) and their answers, a
+    // JSON object per line. Both are used by descriptor while the run lasts.
+    FILE *in, *answers;
 };
 
 // ---------------------------------------------------------------- verbs

@@ -1,6 +1,8 @@
 // effects.c - see effects.h. One observer per place; each writes its text to a stream.
 #include "api/effects.h"
 
+#include "api/hybrid.h"
+
 #include "backend/cpu/cpu.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -43,13 +45,19 @@ static int see_bytes(FILE *f, const struct knobs *k, struct err *e) {
     struct session s;
     struct trainer *t = NULL;
     struct trainer_options to = {0};
+    struct hybrid h = {0};
+    const struct shard_listener quiet = {0};
     int rc = plan_session(&s, k, e);
+    if (rc == 0)
+        rc = hybrid_open(&h, &s, NULL, NULL, &quiet, e);
+    hybrid_set_options(&h, &to);
     if (rc == 0)
         rc = trainer_open(&t, &s, &to, e);
     if (rc == 0)
-        fprintf(f, "arena %" PRIu64 " loader %" PRIu64 " saving %" PRIu64 "\n",
-                s.layout.arena_bytes, s.loader_bytes, s.saving_bytes);
+        fprintf(f, "arena %" PRIu64 " loader %" PRIu64 " saving %" PRIu64 " requests %" PRIu64 "\n",
+                s.layout.arena_bytes, s.loader_bytes, s.saving_bytes, s.guest_bytes);
     trainer_close(t);
+    hybrid_close(&h);
     session_close(&s);
     return rc;
 }
@@ -271,6 +279,14 @@ static int count_lines(const char *text, const char *beginning) {
     return n;
 }
 
+// Where requests come from and their budget, without the predicted times between them.
+static void list_requests(FILE *f, const char *log) {
+    const char *line = strstr(log, "requests "), *budget = line ? strstr(line, "; budget") : NULL;
+    if (line)
+        fprintf(f, "%.*s%.*s\n", (int)strcspn(line, ";\n"), line,
+                budget ? (int)strcspn(budget, "\n") : 0, budget ? budget : "");
+}
+
 // One run as the program makes it, with what people see of it in memory.
 static int train_once(FILE *f, const struct knobs *k, struct err *e) {
     char *out = NULL, *log = NULL;
@@ -293,6 +309,7 @@ static int train_once(FILE *f, const struct knobs *k, struct err *e) {
         const char *sample = strstr(out, "\nsample");
         fprintf(f, "ended %s, lines of steps %d%s\n", haggle_code_name(ended),
                 count_lines(log, "step "), sample ? sample : "");
+        list_requests(f, log);
     }
     if (ended == ERR_UNSUPPORTED || ended == ERR_IO || ended == ERR_INTERNAL)
         rc = err_set(e, ended, "%s", why.text);

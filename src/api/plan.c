@@ -17,6 +17,7 @@ int plan_session(struct session *s, const struct knobs *k, struct err *e) {
     TRY(model_shape_open(&shape, k->model, &from_folder, e));
     o.has[SESSION_TRAIN] = true;
     o.has[SESSION_EVAL] = k->eval_every > 0;
+    o.has[SESSION_INTERACTIVE_EVAL] = o.has[SESSION_INTERACTIVE_TRAIN] = k->goal == GOAL_HYBRID;
     if (k->generate_tokens > 0) {
         // The sample begins with one token, as documents do, and must leave room for it.
         int64_t length = k->generate_tokens + 1;
@@ -57,7 +58,7 @@ void plan_own_bytes(const struct session *s, uint64_t by_class[CLASS_COUNT]) {
             p = s->programs[i];
     // Persistent tensors never share: only the transient ones are counted anew.
     for (int c = 0; p && c < CLASS_COUNT; c++)
-        by_class[c] -= p->peak_by_class[c];
+        by_class[c] -= p->peak_by_class[c] + (p->yields ? p->held_by_class[c] : 0);
     for (int i = 0; p && i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
         if (t->root < 0 && t->life != LIFE_RUN) // a view has no bytes of its own
@@ -81,6 +82,7 @@ static void print_classes_twice(FILE *f, const struct session *s) {
             "");
     fprintf(f, "  %-14s %12s %12s   (%" PRIu64 " bytes)\n", "arena", text_bytes(a, l->arena_bytes),
             "", l->arena_bytes);
+    program_print_held(l, f, "             ");
 }
 
 void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, bool own) {
@@ -105,6 +107,9 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, b
     if (s->saving_bytes > 0)
         fprintf(f, "  %-14s %12s%s   a checkpoint's buffer\n", "saving",
                 text_bytes(a, s->saving_bytes), gap);
+    if (s->guest_bytes > 0)
+        fprintf(f, "  %-14s %12s%s   requests that wait, and what they are read into\n", "requests",
+                text_bytes(a, s->guest_bytes), gap);
     fprintf(f, "  %-14s %12s%s   this program itself, %s libraries%s\n", "process",
             text_bytes(a, s->process_bytes), gap, s->backend ? "its" : "before",
             s->backend ? " and what kernels work in" : "");

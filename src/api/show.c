@@ -1,5 +1,5 @@
 // show.c - haggle_show: the plan of a run, without running it.
-#include "api/api.h"
+#include "api/hybrid.h"
 
 #include "base/text.h"
 #include "predict/predict.h"
@@ -121,8 +121,8 @@ static void print_brief(const struct session *s, const struct program *p, const 
 
 // ---------------------------------------------------------------- the whole plan
 
-static int print_plan(const struct session *s, const struct outlook *look, FILE *f,
-                      uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
+static int print_plan(const struct session *s, const struct hybrid *h, const struct outlook *look,
+                      FILE *f, uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
     const struct knobs *k = &s->knobs;
     struct print_options o = {.full = detail == HAGGLE_FULL, .tensors = detail == HAGGLE_FULL};
     char flops[TEXT_UNIT_BYTES];
@@ -132,6 +132,7 @@ static int print_plan(const struct session *s, const struct outlook *look, FILE 
             " = %" PRId64 " tokens, %sFLOP\n",
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
             text_count(flops, session_step_flops(s).model));
+    hybrid_print_plan(h, s, f);
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i]) {
             fprintf(f, "\n");
@@ -148,8 +149,8 @@ static int print_plan(const struct session *s, const struct outlook *look, FILE 
     return 0;
 }
 
-static void put_plan(struct call *c, const struct session *s, const struct outlook *look,
-                     uint64_t trace_bytes) {
+static void put_plan(struct call *c, const struct session *s, const struct hybrid *h,
+                     const struct outlook *look, uint64_t trace_bytes) {
     struct json_writer *w = &c->json;
     const struct knobs *k = &s->knobs;
     double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
@@ -172,7 +173,9 @@ static void put_plan(struct call *c, const struct session *s, const struct outlo
     json_member_i64(w, "loader_bytes", (int64_t)(s->loader_bytes - trace_bytes));
     json_member_i64(w, "trace_bytes", (int64_t)trace_bytes);
     json_member_i64(w, "saving_bytes", (int64_t)s->saving_bytes);
+    json_member_i64(w, "request_bytes", (int64_t)s->guest_bytes);
     json_member_i64(w, "process_bytes", (int64_t)s->process_bytes);
+    hybrid_put_plan_json(h, w);
     json_put_key(w, "predicted");
     json_put_object_begin(w);
     json_member_double(w, "step_ms", 1e3 * look->step.seconds);
@@ -191,11 +194,12 @@ static void put_plan(struct call *c, const struct session *s, const struct outlo
 
 // The trainer knows what the data's buffers and the trace (returned) take. A plan can be shown
 // without the data, too.
-static uint64_t count_loader(struct call *c, struct session *s) {
+static uint64_t count_loader(struct call *c, struct session *s, const struct hybrid *h) {
     struct trainer_options o = {.trace_events = s->knobs.log_trace[0] ? PLAN_TRACE_EVENTS : 0};
     uint64_t trace_bytes = 0;
     struct trainer *t = NULL;
     struct err e = {0};
+    hybrid_set_options(h, &o);
     if (trainer_open(&t, s, &o, &e) != 0)
         log_put(&c->log, LOG_WARN, "the data's buffers are not counted: %s", e.text);
     else
@@ -211,20 +215,27 @@ static int show(struct call *c, const struct knobs *k, enum haggle_detail detail
     struct machine m;
     struct outlook look = {.machine = &m};
     uint64_t trace_bytes = 0;
+    struct hybrid h = {0};
+    const struct shard_listener quiet = {0};
     int rc = plan_session(&s, k, e);
+    if (rc == 0)
+        rc = hybrid_open(&h, &s, NULL, NULL, &quiet, e);
     if (rc == 0) {
-        trace_bytes = count_loader(c, &s);
+        trace_bytes = count_loader(c, &s, &h);
         rc = machine_open(&m, k, MACHINE_MEASURE, e);
     }
     if (rc == 0)
         rc = predictor_open(&look.predictor, NULL, e);
     if (rc == 0)
         rc = plan_predict(&s, &m, look.predictor, &look.step, e);
+    if (rc == 0)
+        hybrid_predict(&h, &s, &m);
     if (rc == 0 && c->out)
-        rc = print_plan(&s, &look, c->out, trace_bytes, detail, e);
+        rc = print_plan(&s, &h, &look, c->out, trace_bytes, detail, e);
     if (rc == 0 && c->wants_json)
-        put_plan(c, &s, &look, trace_bytes);
+        put_plan(c, &s, &h, &look, trace_bytes);
     predictor_close(look.predictor);
+    hybrid_close(&h);
     session_close(&s);
     return rc;
 }

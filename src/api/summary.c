@@ -1,6 +1,8 @@
 // summary.c - see summary.h.
 #include "api/summary.h"
 
+#include "api/hybrid.h"
+
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -142,6 +144,7 @@ void summary_print(const struct summary *s, FILE *f) {
     print_loss(s, f);
     if (r->metrics.steps > 0) {
         print_speed(s, f);
+        hybrid_print_result(&r->guests, s->knobs, f);
         print_split(s, f);
         print_data(s, f);
         print_memory(s, f);

@@ -3,6 +3,7 @@
 // The order is what a person needs: everything that can refuse a run happens before anything is
 // written, the memory plan is on the screen before memory is taken, and the result is printed even
 // when the run was stopped.
+#include "api/hybrid.h"
 #include "api/summary.h"
 #include "api/watch.h"
 
@@ -24,7 +25,9 @@ static const double SAMPLE_BUDGET_S = 10;
 struct train_call {
     struct call *call;
     struct knobs knobs; // with run.dir filled in
+    FILE *in, *answers; // of a hybrid run
     struct session session;
+    struct hybrid hybrid;
     struct trainer *trainer;
     struct watch watch;
     struct summary summary;
@@ -63,6 +66,7 @@ static void print_plan(const struct train_call *t, FILE *f) {
         fprintf(f, "predict  %s per step %s\n", text_duration(step, t->summary.predicted_step_s),
                 t->summary.calibrated ? "by ops timed on this machine"
                                       : "by the roofline of this machine");
+    hybrid_print_plan(&t->hybrid, s, f);
     fprintf(f, "run      %s, %d thread%s", k->run_dir, machine_threads(k),
             machine_threads(k) == 1 ? "" : "s");
     if (k->save_every > 0 || k->save_last)
@@ -110,9 +114,14 @@ static int prepare(struct train_call *t, struct err *e) {
     watch_init(&t->watch, k, &t->call->log);
     TRY(check_trace(k, e));
     TRY(plan_session(&t->session, k, e));
-    struct trainer_options o = {.observer = watch_observer(&t->watch),
+    const struct train_observer observer = watch_observer(&t->watch);
+    const struct shard_listener listener = {
+        .arg = observer.arg, .say = observer.on_message, .progress = observer.on_progress};
+    TRY(hybrid_open(&t->hybrid, &t->session, t->in, t->answers, &listener, e));
+    struct trainer_options o = {.observer = observer,
                                 .stop = stop_flag(),
                                 .trace_events = k->log_trace[0] ? PLAN_TRACE_EVENTS : 0};
+    hybrid_set_options(&t->hybrid, &o);
     int rc = trainer_open(&t->trainer, &t->session, &o, e);
     log_live_end(&t->call->log); // of the data's progress
     TRY(rc);
@@ -121,9 +130,13 @@ static int prepare(struct train_call *t, struct err *e) {
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
     TRY(predict_step(t, &machine, e));
+    hybrid_predict(&t->hybrid, &t->session, &machine);
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
+    char warning[HYBRID_TEXT_BYTES];
+    if (hybrid_warning(&t->hybrid, k, warning)[0])
+        log_put(&t->call->log, LOG_WARN, "%s", warning);
     if (fits == ERR_MEMORY && t->session.backend)
         add_advice(t, e);
     return fits;
@@ -192,6 +205,7 @@ static void put_result(const struct train_call *t, const struct err *outcome,
     call_put_head(w, "train", &t->knobs);
     plan_put_model_json(&t->session, w);
     summary_put_json(&t->summary, w);
+    hybrid_put_result_json(&t->hybrid, &t->summary.result.guests, &t->knobs, w);
     if (outcome->code != 0)
         call_json_error(w, outcome->code, outcome->text);
     json_put_object_end(w);
@@ -266,6 +280,10 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
                  struct haggle_error *e) {
     struct call c;
     struct train_call t = {.call = &c, .knobs = config->knobs};
+    if (sink) {
+        t.in = sink->in;
+        t.answers = sink->answers;
+    }
     call_begin(&c, sink);
     int rc = knobs_name_run(&t.knobs, config->recipe[0] ? config->recipe : NULL, &c.err);
     if (rc == 0)
@@ -276,6 +294,7 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     rc = rc != 0 ? rc : closed;
     sample_free(&t.summary.sample);
     trainer_close(t.trainer);
+    hybrid_close(&t.hybrid);
     session_close(&t.session);
     return call_end(&c, rc, e);
 }

@@ -186,6 +186,8 @@ static void show(struct watch *w, const struct train_step *s) {
         .data_wait =
             total.wall_ns > 0 ? (double)total.ns[TIME_DATA_WAIT] / (double)total.wall_ns : NAN,
         .memory_bytes = memory,
+        .answered = s->answered,
+        .answer_p95_ms = 1e-6 * s->answer_p95_ns,
         .eta_s = s->step < s->steps ? s->eta_s : NAN,
     };
     live_show(&w->live, &w->numbers, s->begin_ns + s->step_ns);
@@ -299,6 +301,30 @@ static int on_save(void *arg, const struct train_save *s, struct err *e) {
     return 0;
 }
 
+// Both kinds, so that the order of updates can be read from the log: steps and training samples.
+static void on_guest(void *arg, const struct guest_sample *x, const struct guest_answer *a) {
+    struct watch *w = arg;
+    if (!w->has_jsonl)
+        return;
+    struct json_writer *j = jsonl_begin(&w->jsonl);
+    json_member_string(j, "event", "request");
+    json_member_string(j, "kind", guest_kind_name(x->kind));
+    json_member_i64(j, "step", a->step);
+    json_member_double(j, "loss", a->loss);
+    json_member_i64(j, "trained_tokens", x->trained_tokens);
+    json_member_double(j, "waited_ms", 1e-6 * (double)a->waited_ns);
+    json_member_double(j, "run_ms", 1e-6 * (double)a->run_ns);
+    if (x->kind == GUEST_TRAIN) {
+        json_member_double(j, "lr", a->lr);
+        json_member_double(j, "grad_norm", a->grad_norm);
+        json_member_bool(j, "skipped", a->skipped);
+    }
+    if (a->rc != 0)
+        json_member_string(j, "error", a->error);
+    json_member_double(j, "time", clock_wall_s());
+    end_line(w);
+}
+
 static void on_message(void *arg, enum log_level level, const char *text) {
     struct watch *w = arg;
     log_put(w->log, level, "%s", text);
@@ -333,5 +359,6 @@ struct train_observer watch_observer(struct watch *w) {
                                    .on_save = on_save,
                                    .on_message = on_message,
                                    .on_progress = on_progress,
+                                   .on_guest = on_guest,
                                    .on_end = on_end};
 }

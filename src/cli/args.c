@@ -12,7 +12,7 @@
 // Names people type for the knobs they use most.
 static const struct {
     const char *flag, *knob;
-} aliases[] = {{"data", "data.path"}, {"lr", "optim.lr"}};
+} aliases[] = {{"data", "data.path"}, {"lr", "optim.lr"}, {"respond", "interactive.respond"}};
 
 // "batch-micro" and "batch.micro" are one name.
 static bool same_name(const char *a, const char *b) {

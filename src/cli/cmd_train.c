@@ -1,6 +1,8 @@
 // cmd_train.c - haggle train.
 #include "cli.h"
 
+#include <string.h>
+
 const struct flag train_flags[] = {{0}};
 
 const char train_help[] =
@@ -19,12 +21,34 @@ const char train_help[] =
     "Without a recipe the model is 'tiny' and the data a generated corpus. Short for the usual\n"
     "knobs: --model M, --data PATH, --steps N, --seq N, --lr X, --memory 6GiB.\n"
     "\n"
+    "With --goal hybrid it also answers requests meanwhile, a JSON object per line on standard "
+    "input\n"
+    "(answers on standard output) or on a Unix socket (interactive.socket=PATH): {\"evaluate\": "
+    "RECORD}\n"
+    "and {\"train\": RECORD}; docs/hybrid.md. --respond 2s sets a budget from request to answer.\n"
+    "\n"
     "Examples\n"
     "  haggle train\n"
     "  haggle train recipes/demo.yaml steps=500\n"
     "  haggle train --model ./my-hf-folder --data notes.txt --lr 2e-5 --json result.json\n"
     "  haggle train model=gpt2-124m batch.micro=2 batch.accum=8 --memory 6GiB\n"
-    "  haggle train log.trace=trace.json log.tensorboard=true\n";
+    "  haggle train log.trace=trace.json log.tensorboard=true\n"
+    "  haggle train --goal hybrid --respond 2s batch.accum=8 interactive.socket=run.sock\n";
+
+// Where answers go to standard output, nothing else does: what is for people goes to the other stream.
+static int give_streams(struct cli *c, const struct haggle_config *config, struct haggle_error *e) {
+    char goal[HAGGLE_TEXT_BYTES], asks[HAGGLE_TEXT_BYTES];
+    int rc = haggle_config_get(config, "goal", goal, sizeof goal, e);
+    if (rc == 0)
+        rc = haggle_config_get(config, "interactive.stdin", asks, sizeof asks, e);
+    if (rc != 0 || strcmp(goal, "hybrid") != 0 || strcmp(asks, "true") != 0)
+        return rc;
+    c->sink.in = stdin;
+    c->sink.answers = stdout;
+    if (c->sink.out == stdout)
+        c->sink.out = stderr;
+    return 0;
+}
 
 int cmd_train(struct cli *c) {
     struct haggle_error e = {0};
@@ -32,6 +56,8 @@ int cmd_train(struct cli *c) {
     int rc = args_words(&c->args, 1, "one recipe, then knob=value", &e);
     if (rc == 0)
         rc = cli_config(c, &config, &e);
+    if (rc == 0)
+        rc = give_streams(c, config, &e);
     if (rc == 0) {
         cli_catch_signals();
         rc = haggle_train(config, &c->sink, &e);

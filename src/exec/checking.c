@@ -313,6 +313,7 @@ int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed
     for (int i = 0; i < b->p->n_order; i++) {
         const struct order_entry *entry = &b->p->order[i];
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
+        TRY(exec_yield(x, b->p, i, NULL, e));
         for (int k = 0; k < seg->n_calls; k++, step++) {
             const struct op_call *call = &seg->calls[k];
             uint64_t start = trace ? clock_ns() : 0;

@@ -66,7 +66,7 @@ int device_open(struct executor *x, bool graphs, struct err *e) {
             if (p->segments[s].calls)
                 TRY(open_segment(d, &p->segments[s], e));
     }
-    TRY(b->prepare(b, 2 * d->n_events + STAGING_BUFFERS, e));
+    TRY(b->prepare(b, 2 * d->n_events + STAGING_BUFFERS + YIELD_EVENTS, e));
     for (int i = 0; i < STAGING_BUFFERS && d->staging_bytes; i++) {
         void *staging;
         TRY(b->staging_take(b, d->staging_bytes, &staging, e));
@@ -135,6 +135,15 @@ static int note(struct executor *x, const struct op *op, struct piece *piece,
     return x->backend->mark(x->backend, d->n_timed++, e);
 }
 
+// What was since the last mark is not this turn's.
+static int note_gap(struct executor *x, struct err *e) {
+    struct device *d = &x->device;
+    if (d->n_timed >= x->backend->marks)
+        return 0;
+    d->timed[d->n_timed] = (struct timed){0};
+    return x->backend->mark(x->backend, d->n_timed++, e);
+}
+
 static void add_event(struct trace *trace, const struct timed *t, enum time_part part,
                       unsigned what, uint64_t start, uint64_t ns) {
     trace_add(trace, (struct trace_event){.start_ns = start,
@@ -176,7 +185,7 @@ static void trace_turn(struct executor *x, struct trace *trace, uint64_t start) 
             if (t->typical)
                 t->piece->part_ns[time_part_of(op_info(t->op->kind)->category)] += ns;
             trace_add_op(trace, t->op, t->segment, t->micro, start + last, start + last + ns);
-        } else {
+        } else if (t->piece) {
             divide(trace, t, start + last, ns);
         }
         last += ns;
@@ -291,25 +300,55 @@ static int run_segment(struct executor *x, const struct bound_segment *s,
     return 0;
 }
 
+// The host enqueues much faster than the device works: without a brake it would be past all yield points
+// of a turn when the first micro-batch ends, and a request would wait for the whole turn. So it stays one
+// micro-batch ahead, which keeps the device busy.
+static int yield_point(struct executor *x, const struct program *p, int at, bool timed,
+                       struct err *e) {
+    struct device *d = &x->device;
+    struct backend *b = x->backend;
+    const int first = 2 * d->n_events + STAGING_BUFFERS;
+    if (!x->yield || x->interrupted || !program_yields_at(p, p->order, at))
+        return 0;
+    TRY(b->record(b, STREAM_COMPUTE, first + d->n_yields % YIELD_EVENTS, e));
+    if (d->n_yields > 0)
+        TRY(b->arrive(b, first + (d->n_yields - 1) % YIELD_EVENTS, e));
+    d->n_yields++;
+    d->guests = 0;
+    TRY(exec_yield(x, p, at, NULL, e));
+    return timed && d->guests > 0 ? note_gap(x, e) : 0;
+}
+
+// A guest's turn inside another one: the clock and the marks are the other one's. Its batch would be
+// copied to bytes that the micro-batch under way may still use, so that is waited for.
+static int begin_turn(struct executor *x, struct err *e) {
+    struct backend *b = x->backend;
+    if (x->interrupted) {
+        x->device.guests++;
+        return b->sync(b, e);
+    }
+    x->device.n_timed = x->device.n_yields = 0;
+    return b->turn_begin ? b->turn_begin(b, e) : 0;
+}
+
 int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
                struct trace *trace, struct err *e) {
     const struct bound_program *p = &x->programs[program];
     struct backend *b = x->backend;
-    bool timed = trace && b->mark;
+    bool timed = trace && b->mark && !x->interrupted;
     uint64_t start = clock_ns();
-    x->device.n_timed = 0;
-    if (b->turn_begin)
-        TRY(b->turn_begin(b, e));
+    TRY(begin_turn(x, e));
     for (int i = 0; i < p->p->n_order; i++) {
         const struct order_entry *entry = &p->p->order[i];
         const struct bound_segment *s = &p->segments[entry->segment * p->slots + entry->slot];
         int at = 0;
+        TRY(yield_point(x, p->p, i, timed, e));
         if (run_segment(x, s, entry, feed, feed_arg, timed, &at, e) != 0)
             return err_context(e, "%s, %s, op %d '%s'", p->p->name,
                                p->p->segments[entry->segment].name, at,
                                at < s->n_calls ? op_info(s->calls[at].op->kind)->name : "?");
     }
-    if (b->turn_end)
+    if (b->turn_end && !x->interrupted)
         TRY(b->turn_end(b, e));
     if (b->sync(b, e) != 0)
         return err_context(e, "%s", p->p->name);

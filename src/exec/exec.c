@@ -156,6 +156,23 @@ int host_load(struct executor *x, const struct op_call *call, int micro, exec_fe
     return 0;
 }
 
+void exec_on_yield(struct executor *x, exec_yield_fn *fn, void *arg) {
+    x->yield = fn;
+    x->yield_arg = arg;
+}
+
+int exec_yield(struct executor *x, const struct program *p, int at, bool *yielded, struct err *e) {
+    const bool due = x->yield && !x->interrupted && program_yields_at(p, p->order, at);
+    if (yielded)
+        *yielded = due;
+    if (!due)
+        return 0;
+    x->interrupted = true;
+    const int rc = x->yield(x->yield_arg, e);
+    x->interrupted = false;
+    return rc;
+}
+
 static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
                     exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
     const struct bound_program *b = &x->programs[program];
@@ -163,6 +180,10 @@ static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *k
     for (int i = 0; i < b->p->n_order; i++) {
         const struct order_entry *entry = &b->p->order[i];
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
+        bool yielded;
+        TRY(exec_yield(x, b->p, i, &yielded, e));
+        if (yielded && trace) // a guest's time is not the next op's
+            start = clock_ns();
         for (int k = 0; k < seg->n_calls; k++) {
             const struct op_call *call = &seg->calls[k];
             if (keep && !keep(keep_arg, call->op))
@@ -186,6 +207,10 @@ static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *k
 
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
              struct trace *trace, struct err *e) {
+    if (x->interrupted && !x->programs[program].p->guest)
+        return err_set(e, ERR_INTERNAL,
+                       "'%s' is no guest: it cannot run while a turn is interrupted",
+                       x->programs[program].p->name);
     if (x->backend->prepare)
         return device_run(x, program, feed, feed_arg, trace, e);
     if (x->checking)

@@ -51,6 +51,13 @@ typedef bool exec_keep_fn(void *arg, const struct op *op);
 int exec_run_kept(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
                   exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
 
+// Called at each yield point of a program that yields (program.h), from the thread that runs the turn.
+// May run guests of the set, and nothing else of it; not 0 ends the turn. fn NULL: nobody.
+// On a device everything up to the micro-batch before the last is finished by then, so what a guest
+// waits for is at most one micro-batch, which is under way.
+typedef int exec_yield_fn(void *arg, struct err *e);
+void exec_on_yield(struct executor *x, exec_yield_fn *fn, void *arg);
+
 // Time the device was at work in the last turn, from its first op to its last; 0 when the backend
 // does not say.
 uint64_t exec_busy_ns(const struct executor *x);

@@ -28,9 +28,11 @@ struct bound_program {
 
 // Batches pass through two buffers of pinned memory, used in turns.
 enum { STAGING_BUFFERS = 2 };
+// Of the last two yield points, behind the buffers' events.
+enum { YIELD_EVENTS = 2 };
 
 struct timed {           // what ended at a mark
-    const struct op *op; // NULL: a whole piece
+    const struct op *op; // NULL: a whole piece; without a piece: something else
     struct piece *piece;
     bool typical; // not the first run, which loads kernels
     int segment, micro;
@@ -39,12 +41,15 @@ struct timed {           // what ended at a mark
 struct device {
     bool graphs;
     int n_graphs;
-    int n_events; // of the program with the most; as many again are for captures, then the buffers'
+    int n_events; // of the program with the most; as many again are for captures, then the
+                  // buffers', then the yield points'
     unsigned char *staging[STAGING_BUFFERS];
     uint64_t staging_bytes;
     int next_staging;
     struct timed *timed; // [backend->marks]
     int n_timed;
+    int n_yields; // yield points of this turn so far
+    int guests;   // turns of guests at the last one
 };
 
 struct checking; // checking.c
@@ -57,12 +62,18 @@ struct executor {
     struct bound_program *programs;
     int n_programs;
     struct device device; // when backend->prepare is not NULL
+    exec_yield_fn *yield; // NULL: nobody wants to know
+    void *yield_arg;
+    bool interrupted; // a turn is, and a guest's runs
 };
 
 int device_open(struct executor *x, bool graphs, struct err *e);
 void device_close(struct executor *x); // also after a failed open
 int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
                struct trace *trace, struct err *e);
+
+// Calls the hook where entry `at` of a turn's order is a yield point. *yielded (may be NULL): it was.
+int exec_yield(struct executor *x, const struct program *p, int at, bool *yielded, struct err *e);
 
 // The host's LOAD.
 int host_load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,

@@ -522,6 +522,12 @@ static bool reads_endless_corpus(const struct knobs *k) {
            strcmp(k->tokenizer, "bytes") == 0;
 }
 
+// Requests are records as data.path has them.
+static bool reads_requests(int id) {
+    return id == KNOB_data_shape || id == KNOB_data_template || id == KNOB_data_keys ||
+           id == KNOB_data_system || id == KNOB_data_loss;
+}
+
 const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_optim_decay_all:
@@ -530,6 +536,14 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_scale_growth:
     case KNOB_scale_floor:
         return k->precision != PRECISION_FP16 ? "only precision=fp16 scales the loss" : NULL;
+    case KNOB_interactive_micro:
+    case KNOB_interactive_seq:
+    case KNOB_interactive_stdin:
+    case KNOB_interactive_socket:
+    case KNOB_interactive_queue:
+    case KNOB_interactive_respond:
+    case KNOB_interactive_data:
+        return k->goal != GOAL_HYBRID ? "only goal=hybrid takes requests" : NULL;
     case KNOB_recompute_every:
         return k->recompute_mode != RECOMPUTE_MODE_FULL ? "recompute.mode is not full" : NULL;
     case KNOB_recompute_ratio:
@@ -559,7 +573,9 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_data_system:
     case KNOB_data_loss:
     case KNOB_data_pack:
-        return !k->data_path[0] ? "data.path is empty: the built-in corpus is plain text" : NULL;
+        return !k->data_path[0] && !(k->goal == GOAL_HYBRID && reads_requests(id))
+                   ? "data.path is empty: the built-in corpus is plain text"
+                   : NULL;
     case KNOB_eval_every:
         return !has_validation(k) && k->eval_every > 0
                    ? "data.val is 0: no data is kept to validate"

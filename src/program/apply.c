@@ -107,6 +107,7 @@ static int inference(struct program *p, const struct apply *a, int forward, stru
 
 static int assemble(struct program *p, const struct apply *a, struct err *e) {
     p->micro_batches = a->micro_batches > 0 ? a->micro_batches : 1;
+    p->yields = a->yields;
     int forward = build_forward(p, &a->build, e);
     if (forward < 0)
         return forward;

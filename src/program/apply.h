@@ -39,6 +39,7 @@ struct apply {
     bool noise;            // measure the first micro-batch's gradients; needs two, on one rank
     int lora_rank;         // 0: all weights train
     double lora_scale;     // alpha / rank
+    bool yields;           // between micro-batches, to guests of its set
 };
 
 // Builds, edits, orders, synchronises and checks. The program is the caller's to free.

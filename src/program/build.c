@@ -299,7 +299,10 @@ static int embed(struct builder *w) {
 }
 
 static int results(struct program *p) {
-    return program_tensor_1d(p, NAME_RESULTS, DTYPE_F64, CLASS_INPUT, LIFE_RUN, RESULT_COUNT);
+    const char *name = p->guest ? NAME_GUEST NAME_RESULTS : NAME_RESULTS;
+    int found = program_find(p, name);
+    return found >= 0 ? found
+                      : program_tensor_1d(p, name, DTYPE_F64, CLASS_INPUT, LIFE_RUN, RESULT_COUNT);
 }
 
 static void loss(struct builder *w, int logits) {
@@ -314,10 +317,9 @@ static void loss(struct builder *w, int logits) {
     op.flags = w->b->kind == BUILD_TRAIN ? OP_WITH_GRAD : 0;
     emit(w, &op);
     struct op sum = op_make(OP_LOSS_SUM);
-    int found = program_find(w->p, NAME_RESULTS);
     op_in(&sum, rows);
     op_in(&sum, w->targets);
-    op_out(&sum, found >= 0 ? found : results(w->p));
+    op_out(&sum, results(w->p));
     sum.m = w->M;
     sum.flags = OP_ACCUMULATE;
     emit(w, &sum);
@@ -353,6 +355,7 @@ int build_forward(struct program *p, const struct build *b, struct err *e) {
     w.M = decode ? b->batch : b->batch * b->seq;
     w.segment = program_segment(p, decode ? "decode" : "forward", SEGMENT_FORWARD);
     p->batch = b->batch, p->seq = b->seq;
+    p->guest = b->guest;
     inputs(&w);
     int x = embed(&w);
     for (w.layer = 0; w.layer < s->layers; w.layer++) {
@@ -383,8 +386,7 @@ int build_forward(struct program *p, const struct build *b, struct err *e) {
 int build_begin(struct program *p) {
     int segment = program_segment(p, "begin", SEGMENT_BEGIN);
     struct op op = op_make(OP_ZERO);
-    int found = program_find(p, NAME_RESULTS);
-    op_out(&op, found >= 0 ? found : results(p));
+    op_out(&op, results(p));
     op.n = RESULT_COUNT;
     program_op(p, segment, &op);
     return segment;

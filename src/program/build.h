@@ -24,6 +24,7 @@ struct build {
     bool decay_all;     // weight decay on norms and biases too
     bool keep_gradients,
         keep_logits; // readable after the turn (verification): they live for the whole run
+    bool guest;      // runs while another program's turn is interrupted (program.h)
 };
 
 // Creates weights and inputs and appends the forward ops to a new segment; returns its index

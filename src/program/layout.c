@@ -8,6 +8,9 @@
 // all are measured against (program.live_bytes). Where the best is not close to the floor, orders near
 // it are tried in which what reaches the top is placed earlier (squeeze).
 //
+// What lives across a yield point (program.h) is alive together at that moment and lies end to end, in
+// front of the packed ones: its program's and every guest's.
+//
 // A few items are compared pair by pair. Many are placed through taken.h, one time per stream (struct
 // lane); the offsets are the same.
 #include "program/layout.h"
@@ -402,7 +405,41 @@ static int squeeze(struct packing *k, struct err *e) {
     return 0;
 }
 
-// Offsets relative to the start of the transient region; layout_set shifts them.
+// Entries of the walked order that a life spans: crossing a yield point means one of them, after its
+// first, is one.
+static bool crosses_yield(const struct program *p, const struct walk *w, const struct life *a) {
+    for (int i = w->steps[a->first].entry + 1; i <= w->steps[a->last].entry; i++)
+        if (program_yields_at(p, w->order, i))
+            return true;
+    return false;
+}
+
+// Places copies of which a life crosses a yield point, and takes their lives off the list: what is left
+// is packed behind them.
+static void hold(struct program *p, const struct walk *w, struct lives *l) {
+    int kept = 0;
+    for (int i = 0, next; i < l->n; i = next) {
+        const struct life *a = &l->life[i];
+        bool held = false;
+        for (next = i;
+             next < l->n && l->life[next].tensor == a->tensor && l->life[next].slot == a->slot;
+             next++)
+            held = held || crosses_yield(p, w, &l->life[next]);
+        if (!held) {
+            memmove(&l->life[kept], a, sizeof *a * (size_t)(next - i));
+            kept += next - i;
+            continue;
+        }
+        struct tensor *t = &p->tensors[a->tensor];
+        t->offset[a->slot] = p->held_bytes;
+        p->held_bytes += aligned(t->bytes);
+        p->held_by_class[t->cls] += t->bytes;
+    }
+    l->n = kept;
+}
+
+// Offsets relative to the start of the transient region; layout_set shifts them. Packed ones begin
+// behind what is held.
 static int layout_transient(struct program *p, struct err *e) {
     int (*const orders[])(const void *, const void *) = {by_bytes, by_area, by_span, by_peak,
                                                          by_end};
@@ -412,6 +449,10 @@ static int layout_transient(struct program *p, struct err *e) {
     int peak_step = 0, rc = walk_make(&w, p, false, e);
     if (rc == 0)
         rc = lives_make(&l, p, &w, e);
+    p->held_bytes = 0;
+    memset(p->held_by_class, 0, sizeof p->held_by_class);
+    if (rc == 0 && p->yields)
+        hold(p, &w, &l);
     if (rc == 0)
         rc = find_peak(p, &l, w.n_steps, &peak_step, e);
     if (rc == 0)
@@ -429,7 +470,7 @@ static int layout_transient(struct program *p, struct err *e) {
     if (rc == 0) {
         p->transient_bytes = k.n ? k.height : 0;
         for (int i = 0; i < k.n; i++)
-            p->tensors[k.items[i].tensor].offset[k.items[i].slot] = k.best[i];
+            p->tensors[k.items[i].tensor].offset[k.items[i].slot] = p->held_bytes + k.best[i];
     }
     packing_free(&k);
     lives_free(&l);
@@ -528,25 +569,53 @@ static void shift_and_resolve(struct program *p, uint64_t base) {
     }
 }
 
+// Where a program's packed tensors end, from the beginning of the transient region on; `held` are the
+// bytes of the one that yields.
+static uint64_t extent(const struct program *p, uint64_t held) {
+    return (p->yields || p->guest ? held : 0) + p->transient_bytes;
+}
+
+static int find_held(struct program *const *programs, int n, struct layout *out,
+                     const struct program **who, struct err *e) {
+    *who = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!programs[i]->yields)
+            continue;
+        if (*who)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "'%s' and '%s' of one set both yield; at most one program does",
+                           (*who)->name, programs[i]->name);
+        *who = programs[i];
+        out->held_bytes = programs[i]->held_bytes;
+    }
+    return 0;
+}
+
 int layout_set(struct program *const *programs, int n, struct layout *out, struct err *e) {
+    const struct program *yields;
     memset(out, 0, sizeof *out);
     for (int i = 0; i < n; i++)
         TRY(take_offsets(programs[i], e));
     TRY(layout_persistent(programs, n, out, e));
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         TRY(layout_transient(programs[i], e));
-        if (programs[i]->transient_bytes > out->transient_bytes) {
-            out->transient_bytes = programs[i]->transient_bytes;
+    TRY(find_held(programs, n, out, &yields, e));
+    for (int i = 0; i < n; i++)
+        if (extent(programs[i], out->held_bytes) > out->transient_bytes) {
+            out->transient_bytes = extent(programs[i], out->held_bytes);
             out->neediest = i;
         }
-    }
-    for (int i = 0; i < n; i++)
-        shift_and_resolve(programs[i], out->persistent_bytes);
+    for (int i = 0; i < n; i++) // the one that yields has counted its own
+        shift_and_resolve(programs[i],
+                          out->persistent_bytes + (programs[i]->guest ? out->held_bytes : 0));
     out->arena_bytes = out->persistent_bytes + out->transient_bytes;
     uint64_t named = 0;
     for (int c = 0; c < CLASS_COUNT; c++) {
-        if (n > 0)
-            out->by_class[c] += programs[out->neediest]->peak_by_class[c];
+        const struct program *p = n > 0 ? programs[out->neediest] : NULL;
+        if (p)
+            out->by_class[c] += p->peak_by_class[c];
+        if (p && (p->yields || p->guest) && yields)
+            out->by_class[c] += yields->held_by_class[c];
         named += out->by_class[c];
     }
     out->slack_bytes = out->arena_bytes > named ? out->arena_bytes - named : 0;

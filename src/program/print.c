@@ -185,6 +185,15 @@ void program_print_layout(const struct layout *l, FILE *f) {
     fprintf(f, "  %-14s %12s   alignment and holes\n", "slack", text_bytes(b, l->slack_bytes));
     fprintf(f, "  %-14s %12s   (%" PRIu64 " bytes)\n", "arena", text_bytes(b, l->arena_bytes),
             l->arena_bytes);
+    program_print_held(l, f, "");
+}
+
+void program_print_held(const struct layout *l, FILE *f, const char *gap) {
+    char b[TEXT_UNIT_BYTES];
+    if (l->held_bytes)
+        fprintf(f,
+                "  %-14s %12s%s   of that, kept while a request is answered (%" PRIu64 " bytes)\n",
+                "held", text_bytes(b, l->held_bytes), gap, l->held_bytes);
 }
 
 void program_put_json(const struct program *p, struct json_writer *w) {
@@ -226,6 +235,7 @@ void program_put_layout_json(const struct layout *l, struct json_writer *w) {
     json_put_object_begin(w);
     json_member_i64(w, "arena_bytes", (int64_t)l->arena_bytes);
     json_member_i64(w, "persistent_bytes", (int64_t)l->persistent_bytes);
+    json_member_i64(w, "held_bytes", (int64_t)l->held_bytes);
     json_member_i64(w, "transient_bytes", (int64_t)l->transient_bytes);
     json_put_key(w, "by_class");
     json_put_object_begin(w);

@@ -14,6 +14,8 @@ struct print_options {
 
 int program_print(const struct program *p, FILE *f, const struct print_options *o, struct err *e);
 void program_print_layout(const struct layout *l, FILE *f); // bytes by class and the total
+// A line when programs of the set hold something across yield points; gap as wide as a second column.
+void program_print_held(const struct layout *l, FILE *f, const char *gap);
 void program_put_json(const struct program *p,
                       struct json_writer *w); // segments, ops, costs, order
 void program_put_layout_json(const struct layout *l, struct json_writer *w);

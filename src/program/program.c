@@ -272,6 +272,14 @@ void program_order(struct program *p, int segment, int micro, int slot) {
     p->order[p->n_order++] = (struct order_entry){segment, micro, slot};
 }
 
+bool program_yields_at(const struct program *p, const struct order_entry *order, int at) {
+    if (!p->yields || at == 0 || order[at - 1].micro == order[at].micro)
+        return false;
+    const enum segment_role before = p->segments[order[at - 1].segment].role,
+                            after = p->segments[order[at].segment].role;
+    return before == SEGMENT_BACKWARD && after == SEGMENT_FORWARD;
+}
+
 static int add_access(const struct program *p, struct op_access *out, int n, int tensor, int how) {
     int root = program_root(p, tensor);
     if (root < 0)

@@ -199,8 +199,13 @@ struct program {
     struct comm_group groups[PROGRAM_MAX_GROUPS];
     int n_groups;
     int failed; // first code of a constructor that ran out of memory; see program_finish
+    // A program that yields lets a guest of its set run between two of its micro-batches
+    // (program_yields_at): what is alive there is held, in bytes that no guest has.
+    bool yields, guest;
     // Set by layout:
-    uint64_t transient_bytes; // what the turn needs beyond the persistent tensors
+    uint64_t held_bytes; // of a program that yields: what lives across a yield point
+    uint64_t held_by_class[CLASS_COUNT]; // the same without alignment
+    uint64_t transient_bytes; // what the turn needs beyond the persistent tensors and the held ones
     uint64_t live_bytes; // largest sum of transient bytes alive at once: no layout can need less
     uint64_t peak_by_class[CLASS_COUNT]; // what that sum is made of
 };
@@ -212,7 +217,8 @@ struct program {
 #define NAME_DOC_START "in.doc_start" // [B*T] int32: first column of the row's own document
 #define NAME_HYPER     "in.hyper"     // [HYPER_COUNT] float64
 #define NAME_RESULTS   "out.results"  // [RESULT_COUNT] float64
-#define NAME_CLIP      "out.clip"     // [CLIP_COUNT] float64
+#define NAME_GUEST     "guest." // in front of NAME_RESULTS in a guest: a turn it interrupts has its own
+#define NAME_CLIP      "out.clip"  // [CLIP_COUNT] float64
 #define NAME_NOISE     "out.noise" // [CLIP_COUNT] float64: the same of the first micro-batch alone
 #define NAME_ROWS      "in.rows"   // [B] int32: row of each sequence that generation reads
 #define NAME_IDS       "out.ids"   // [B] int32: generated
@@ -278,6 +284,9 @@ static inline int64_t op_norm_heads(const struct op *op) {
 void op_in(struct op *op, int tensor); // appends to in[]; -1 stands for an absent optional input
 void op_out(struct op *op, int tensor);
 void program_order(struct program *p, int segment, int micro, int slot);
+// Whether another program may run before entry `at` of an order of this program (the whole one, or a
+// walk's): the entry before it and this one work on different micro-batches.
+bool program_yields_at(const struct program *p, const struct order_entry *order, int at);
 
 // Which tensors an op touches, views resolved to roots, each once: OP_READ | OP_WRITE bits.
 enum { OP_READ = 1, OP_WRITE = 2 };

@@ -15,10 +15,22 @@ enum { COLUMNS_UNKNOWN = 80, COLUMNS_MOST = 100, FIELD_BYTES = 48 };
 
 // The fields, in the order they are shown; `keep` is the order in which they are given up when the
 // line is too narrow: the lowest goes first.
-enum field { F_STEP, F_LOSS, F_LR, F_NORM, F_SPEED, F_TIMES, F_WAIT, F_MEMORY, F_ETA, F_COUNT };
+enum field {
+    F_STEP,
+    F_LOSS,
+    F_LR,
+    F_NORM,
+    F_SPEED,
+    F_TIMES,
+    F_ANSWERS,
+    F_WAIT,
+    F_MEMORY,
+    F_ETA,
+    F_COUNT
+};
 static const int keep[F_COUNT] = {
-    [F_STEP] = 9, [F_LOSS] = 8, [F_SPEED] = 7,  [F_ETA] = 6, [F_TIMES] = 5,
-    [F_WAIT] = 4, [F_LR] = 2,   [F_MEMORY] = 3, [F_NORM] = 1};
+    [F_STEP] = 10,   [F_LOSS] = 9, [F_SPEED] = 8, [F_ETA] = 6,    [F_TIMES] = 5,
+    [F_ANSWERS] = 7, [F_WAIT] = 4, [F_LR] = 2,    [F_MEMORY] = 3, [F_NORM] = 1};
 
 typedef char field_text[FIELD_BYTES];
 
@@ -59,6 +71,9 @@ static void make_fields(field_text f[F_COUNT], const struct live_numbers *n, boo
     if (!isnan(n->tokens_per_s))
         put(f[F_SPEED], "%s tok/s", text_count(unit, n->tokens_per_s));
     put_times(f[F_TIMES], n);
+    if (n->answered > 0)
+        put(f[F_ANSWERS], "answered %llu p95 %s", (unsigned long long)n->answered,
+            text_duration(unit, 1e-3 * n->answer_p95_ms));
     if (!isnan(n->data_wait))
         put(f[F_WAIT], "wait %.0f%%", 100 * n->data_wait);
     if (n->memory_bytes > 0)

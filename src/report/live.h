@@ -23,6 +23,8 @@ struct live_numbers {          // NaN: not known, left out
     double data_wait;      // fraction of wall time
     uint64_t memory_bytes; // 0: not known
     double eta_s;
+    uint64_t answered;    // requests; 0: none, left out
+    double answer_p95_ms; // of recent ones
 };
 
 enum { LIVE_TEXT_BYTES = 256 };

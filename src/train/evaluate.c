@@ -96,7 +96,8 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
 }
 
 int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t *stop,
-                  struct train_eval *out, struct err *e) {
+                  exec_yield_fn *between, void *between_arg, struct train_eval *out,
+                  struct err *e) {
     static const double P[2] = {0.50, 0.99};
     struct quantile q[2];
     double loss_sum = 0, trained = 0;
@@ -107,6 +108,10 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
         double results[RESULT_COUNT];
         if (stop != NULL && *stop)
             break;
+        if (between != NULL) {
+            TRY(between(between_arg, e));
+            now_ns = clock_ns();
+        }
         TRY(fill(v, out->batches, e));
         uint64_t filled_ns = clock_ns();
         TRY(session_run(v->s, SESSION_EVAL, feed, v, NULL, e));

@@ -19,7 +19,9 @@ int evaluator_open(struct evaluator **out, struct session *s, const struct datas
                    struct err *e);
 void evaluator_close(struct evaluator *v); // NULL is accepted
 // A stop request (stop may be NULL) ends it after the batch under way: out->complete is then false.
+// between (may be NULL) is called before each batch: nothing of the arena but persistent tensors is in
+// use then. Not 0 ends it.
 int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t *stop,
-                  struct train_eval *out, struct err *e);
+                  exec_yield_fn *between, void *between_arg, struct train_eval *out, struct err *e);
 
 #endif

@@ -8,11 +8,23 @@
 
 // Of the draws that optimizer state is rounded with (base/rng.h): "optim" in ASCII.
 static const uint64_t STREAM_OPTIM = 0x6f7074696d;
+static const uint64_t STREAM_GUEST = 0x6775657374; // "guest"
 
 // 1 - beta^t. For beta near 1 the difference would keep only the digits in which beta^t is not 1;
 // expm1 keeps them all. beta 0 gives log 0 = -inf and so 1.
 static double bias_correction(double beta, int64_t t) {
     return -expm1((double)(t > 1 ? t : 1) * log(beta));
+}
+
+int64_t hyper_updates(const struct train_state *st) {
+    return st->step - st->skipped_steps - st->empty_steps + st->guest_updates;
+}
+
+// Steps and requests draw from streams of their own, so a request changes no draw of a step.
+static uint64_t draw_key(const struct knobs *k, const struct hyper_step *at) {
+    const uint64_t seed = (uint64_t)k->seed;
+    return at->guest > 0 ? rng_u64(seed, STREAM_GUEST, (uint64_t)at->guest)
+                         : rng_u64(seed, STREAM_OPTIM, (uint64_t)at->step);
 }
 
 void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[HYPER_COUNT]) {
@@ -27,5 +39,5 @@ void hyper_fill(const struct knobs *k, const struct hyper_step *at, double out[H
     out[HYPER_LOSS_FACTOR] =
         at->trained_tokens > 0 ? at->loss_scale / (double)at->trained_tokens : 0;
     out[HYPER_SCALE] = at->loss_scale;
-    out[HYPER_DRAW] = (double)(rng_u64((uint64_t)k->seed, STREAM_OPTIM, (uint64_t)at->step) >> 11);
+    out[HYPER_DRAW] = (double)(draw_key(k, at) >> 11);
 }

@@ -7,6 +7,7 @@
 
 #include "knob/knob.h"
 #include "program/program.h"
+#include "train/manifest.h"
 
 #include <stdint.h>
 
@@ -16,7 +17,11 @@ struct hyper_step {
                             // skipped left the moments alone, so they do not count.
     int64_t trained_tokens; // of the whole step, over all micro-batches and replicas
     double loss_scale;      // scale.h
+    int64_t guest;          // 0: a step; n: the update of the n-th training request (guest.h)
 };
+
+// Updates applied so far, by steps and by requests.
+int64_t hyper_updates(const struct train_state *st);
 
 // HYPER_LOSS_FACTOR is loss_scale / trained_tokens, and 0 when there are none: such a step has no gradient
 // and must not be run (trainer.c skips it), but nothing is divided by zero either.

@@ -72,6 +72,8 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
     json_member_i64(w, "trained_tokens", (int64_t)m->state.trained_tokens);
     json_member_i64(w, "skipped_steps", m->state.skipped_steps);
     json_member_i64(w, "empty_steps", m->state.empty_steps);
+    if (m->state.guest_updates > 0) // other runs' checkpoints stay readable for older programs
+        json_member_i64(w, "guest_updates", m->state.guest_updates);
     json_member_double(w, "loss_scale", m->state.scale.value);
     json_member_i64(w, "scale_steps", m->state.scale.good_steps);
     json_member_string(w, "dataset", m->state.dataset);
@@ -275,6 +277,7 @@ enum member {
     HAS_TRAINED,
     HAS_SKIPPED,
     HAS_EMPTY,
+    HAS_GUESTS,
     HAS_SCALE,
     HAS_SCALE_STEPS,
     HAS_DATASET,
@@ -287,10 +290,10 @@ enum member {
     MEMBERS
 };
 static const char *const member_names[MEMBERS] = {
-    "hash",       "format",      "version",        "tool",          "step",
-    "position",   "tokens",      "trained_tokens", "skipped_steps", "empty_steps",
-    "loss_scale", "scale_steps", "dataset",        "seed",          "math",
-    "identity",   "model",       "files",          "knobs"};
+    "hash",          "format",     "version",        "tool",          "step",
+    "position",      "tokens",     "trained_tokens", "skipped_steps", "empty_steps",
+    "guest_updates", "loss_scale", "scale_steps",    "dataset",       "seed",
+    "math",          "identity",   "model",          "files",         "knobs"};
 
 static int read_member(struct json_reader *r, struct manifest *m, enum member which) {
     char checked[HASH_TEXT_BYTES];
@@ -315,6 +318,8 @@ static int read_member(struct json_reader *r, struct manifest *m, enum member wh
         return read_count(r, STEPS_MOST, &m->state.skipped_steps);
     case HAS_EMPTY:
         return read_count(r, STEPS_MOST, &m->state.empty_steps);
+    case HAS_GUESTS:
+        return read_count(r, STEPS_MOST, &m->state.guest_updates);
     case HAS_SCALE:
         return read_scale(r, &m->state.scale.value);
     case HAS_SCALE_STEPS:
@@ -356,7 +361,7 @@ static int read_members(struct json_reader *r, struct manifest *m) {
     }
     TRY(json_finish(r));
     for (int i = 0; i < MEMBERS; i++)
-        if (!seen[i])
+        if (!seen[i] && i != HAS_GUESTS)
             return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, member_names[i]);
     if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
         return err_set(r->e, ERR_FORMAT, "%.400s counts more skipped steps than steps", r->name);

@@ -47,6 +47,7 @@ struct train_state {
     uint64_t trained_tokens;       // of these, with a target
     int64_t skipped_steps;         // gradients were not finite
     int64_t empty_steps;           // had nothing to train on
+    int64_t guest_updates;         // by training requests (guest.h), beside the steps
     struct loss_scale scale;       // of the next step
     char dataset[HASH_TEXT_BYTES]; // fingerprint of the data
 };

@@ -14,8 +14,12 @@
 
 // ---------------------------------------------------------------- plan
 
-static const char *const program_names[SESSION_PROGRAMS] = {"train", "eval", "generate",
-                                                            "train with noise scale"};
+static const char *const program_names[SESSION_PROGRAMS] = {
+    "train", "eval", "generate", "train with noise scale", "interactive.eval", "interactive.train"};
+
+int64_t session_interactive_seq(const struct knobs *k) {
+    return k->interactive_seq > 0 ? k->interactive_seq : k->seq;
+}
 
 enum dtype session_real_type(const struct session *s) {
     return s->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
@@ -62,6 +66,14 @@ static struct apply describe(const struct session *s, enum session_program which
         a.noise = which == SESSION_NOISE;
         a.build.kind = BUILD_TRAIN;
         a.micro_batches = (int)k->batch_accum;
+        a.yields = s->options.has[SESSION_INTERACTIVE_EVAL];
+        break;
+    case SESSION_INTERACTIVE_EVAL:
+    case SESSION_INTERACTIVE_TRAIN:
+        a.build.kind = which == SESSION_INTERACTIVE_EVAL ? BUILD_EVAL : BUILD_TRAIN;
+        a.build.guest = which == SESSION_INTERACTIVE_EVAL;
+        a.build.batch = k->interactive_micro;
+        a.build.seq = session_interactive_seq(k);
         break;
     case SESSION_EVAL:
         a.build.kind = BUILD_EVAL;
@@ -90,6 +102,12 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
                        (long long)s->shape.max_positions);
     s->options.has[SESSION_NOISE] =
         o->has[SESSION_TRAIN] && s->knobs.noise_every > 0 && s->knobs.batch_accum > 1;
+    if (o->has[SESSION_INTERACTIVE_EVAL] && s->knobs.interactive_seq > s->shape.max_positions)
+        return err_set(
+            e, ERR_USAGE,
+            "interactive.seq=%lld is more than the %lld positions of %s; accepted: 0 to %lld",
+            (long long)s->knobs.interactive_seq, (long long)s->shape.max_positions, s->shape.name,
+            (long long)s->shape.max_positions);
     struct program *set[SESSION_PROGRAMS];
     int n = 0;
     for (int i = 0; i < SESSION_PROGRAMS; i++) {
@@ -103,12 +121,13 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
     TRY(layout_set(set, n, &s->layout, e));
     for (int i = 0; i < n; i++)
         TRY(check_layout(set[i], s->layout.arena_bytes, e));
-    return 0;
+    return check_guests(set, n, e);
 }
 
 uint64_t session_predicted_bytes(const struct session *s) {
     const uint64_t arenas = s->options.checking ? 2 : 1; // the observer's copy
-    return arenas * s->layout.arena_bytes + s->loader_bytes + s->saving_bytes + s->process_bytes;
+    return arenas * s->layout.arena_bytes + s->loader_bytes + s->saving_bytes + s->guest_bytes +
+           s->process_bytes;
 }
 
 uint64_t session_device_bytes(const struct session *s) {
@@ -473,6 +492,12 @@ int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct
     int in = s->programs[SESSION_TRAIN] ? SESSION_TRAIN : SESSION_EVAL;
     return exec_write(s->exec, s->index[in], session_find(s, (enum session_program)in, NAME_HYPER),
                       hyper, HYPER_COUNT * sizeof *hyper, e);
+}
+
+int session_get_results_of(struct session *s, enum session_program program,
+                           double results[RESULT_COUNT], struct err *e) {
+    return exec_read(s->exec, s->index[program], session_find(s, program, NAME_GUEST NAME_RESULTS),
+                     results, RESULT_COUNT * sizeof *results, e);
 }
 
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],

@@ -16,11 +16,16 @@ struct kept;
 
 // SESSION_NOISE is a training step that also measures the gradient noise scale (program/noise.c): part of
 // the set whenever SESSION_TRAIN is and the knobs ask for it.
+// The interactive ones are a hybrid run's: one sample beside the bulk configuration. Evaluation is a
+// guest (program.h) that may run between micro-batches of SESSION_TRAIN, which yields when the set holds
+// one; a training sample is a step of its own, between steps.
 enum session_program {
     SESSION_TRAIN,
     SESSION_EVAL,
     SESSION_GENERATE,
     SESSION_NOISE,
+    SESSION_INTERACTIVE_EVAL,
+    SESSION_INTERACTIVE_TRAIN,
     SESSION_PROGRAMS
 };
 
@@ -57,6 +62,7 @@ struct session {
     uint64_t process_bytes;
     uint64_t loader_bytes; // the caller's data buffers
     uint64_t saving_bytes; // the caller's buffer while it writes a checkpoint
+    uint64_t guest_bytes;  // the caller's buffers for requests
 };
 
 int session_plan(struct session *s, const struct session_options *o, struct err *e);
@@ -100,8 +106,14 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
 // After a turn of SESSION_NOISE: the norm of the first micro-batch's gradients, which are of its share of
 // the step's loss.
 int session_get_noise(struct session *s, double *norm, struct err *e);
+// The same of a program of its own results: SESSION_INTERACTIVE_EVAL.
+int session_get_results_of(struct session *s, enum session_program program,
+                           double results[RESULT_COUNT], struct err *e);
 int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
                 struct trace *trace, struct err *e);
+
+// The length of an interactive sample, in tokens.
+int64_t session_interactive_seq(const struct knobs *k);
 
 // Persistent tensors by logical name (weights, adam.m.*, adam.v.*, master.*): index in the program `in`, or
 // -1.

@@ -41,6 +41,8 @@ struct trainer {
     struct rundir_lock lock;            // of run.dir, until the trainer is closed
     struct checkpoint_dir *checkpoints; // NULL: neither saved nor resumed
     struct evaluator *evaluator;        // NULL: none
+    struct guests *guests;              // NULL: no requests
+    bool guests_begun;
     struct samples step_ns;
     struct trace trace;
     bool traced;
@@ -123,6 +125,7 @@ int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *
     bytes += 2 * sample_capacity(&s->knobs) * sizeof(double);
     s->loader_bytes = bytes + trace_capacity(t, s) * sizeof(struct trace_event);
     s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
+    s->guest_bytes = t->o.guest_bytes > 0 ? t->o.guest_bytes + guests_plan_bytes() : 0;
     // Until session_ready knows better, with its libraries open: a plan without this would promise
     // less than the run takes.
     s->process_bytes = t->s->process_bytes ? t->s->process_bytes : session_resident_bytes(s);
@@ -138,14 +141,15 @@ static void name_the_rest(const struct trainer *t, struct err *e) {
     const struct session *s = t->s;
     const uint64_t trace = trainer_trace_bytes(t);
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES], d[TEXT_UNIT_BYTES],
-        f[TEXT_UNIT_BYTES];
+        f[TEXT_UNIT_BYTES], g[TEXT_UNIT_BYTES];
     if (e == NULL || on_device(s)) // a device holds the arena alone
         return;
     const size_t at = strlen(e->text);
     snprintf(e->text + at, sizeof e->text - at,
-             ", slack %s, loader %s, trace %s, saving %s, process %s",
+             ", slack %s, loader %s, trace %s, saving %s, requests %s, process %s",
              text_bytes(a, s->layout.slack_bytes), text_bytes(b, s->loader_bytes - trace),
-             text_bytes(c, trace), text_bytes(d, s->saving_bytes), text_bytes(f, s->process_bytes));
+             text_bytes(c, trace), text_bytes(d, s->saving_bytes), text_bytes(g, s->guest_bytes),
+             text_bytes(f, s->process_bytes));
 }
 
 int trainer_ready(struct trainer *t, struct err *e) {
@@ -181,6 +185,9 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
         (s->knobs.eval_every > 0 && s->programs[SESSION_EVAL] == NULL))
         return err_set(e, ERR_INTERNAL, "training needs a session with programs to train%s",
                        s->knobs.eval_every > 0 ? " and to validate" : "");
+    if (o->guests != NULL && (s->programs[SESSION_INTERACTIVE_EVAL] == NULL ||
+                              s->programs[SESSION_INTERACTIVE_TRAIN] == NULL))
+        return err_set(e, ERR_INTERNAL, "requests need a session with the interactive programs");
     struct trainer *t = calloc(1, sizeof *t);
     if (t == NULL)
         return err_set(e, ERR_MEMORY, "no memory for the trainer");
@@ -208,6 +215,7 @@ void trainer_close(struct trainer *t) {
     if (t == NULL)
         return;
     evaluator_close(t->evaluator);
+    guests_close(t->guests);
     loader_close(t->loader);
     if (t->traced)
         trace_close(&t->trace);
@@ -238,6 +246,43 @@ const struct dataset *trainer_dataset(const struct trainer *t) {
 static int64_t saves_ahead(const struct knobs *k) {
     return (k->save_every > 0 ? k->steps / k->save_every : 0) + 1;
 }
+
+// ---------------------------------------------------------------- requests
+
+static void tell_guest(void *arg, const struct guest_sample *x, const struct guest_answer *a) {
+    const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
+    if (ob->on_guest != NULL)
+        ob->on_guest(ob->arg, x, a);
+}
+
+// At yield points and between validation batches: evaluations only.
+static int let_guests(void *arg, struct err *e) {
+    struct trainer *t = arg;
+    return guests_serve(t->guests, &t->state, false, e);
+}
+
+static int open_guests(struct trainer *t, struct err *e) {
+    TRY(guests_open(&t->guests, t->s, t->o.guests, tell_guest, t, e));
+    exec_on_yield(t->s->exec, let_guests, t);
+    return 0;
+}
+
+static int begin_guests(struct trainer *t, struct err *e) {
+    if (t->guests == NULL)
+        return 0;
+    t->guests_begun = true; // also when it fails half-way: end takes back what there is
+    return t->o.guests->begin(t->o.guests->arg, e);
+}
+
+static void end_guests(struct trainer *t) {
+    if (t->guests == NULL)
+        return;
+    if (t->guests_begun)
+        t->o.guests->end(t->o.guests->arg);
+    guests_report(t->guests, &t->r.guests);
+}
+
+// ---------------------------------------------------------------- what may refuse the run
 
 // Everything that may refuse the run: memory, before anything is written or taken, the folder, the disk,
 // the checkpoint.
@@ -288,7 +333,7 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     TRY(trace_open(&t->trace, s->mem, trace_capacity(t, s), e));
     t->traced = true;
     energy_open(&t->energy, &(struct energy_options){.device = on_device(s)});
-    return 0;
+    return t->o.guests != NULL ? open_guests(t, e) : 0;
 }
 
 // ---------------------------------------------------------------- one step
@@ -340,7 +385,7 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
     const struct train_state *st = &t->state;
     const struct hyper_step at = {.step = st->step,
-                                  .update = st->step - st->skipped_steps - st->empty_steps + 1,
+                                  .update = hyper_updates(st) + 1,
                                   .trained_tokens = b->step_trained_tokens,
                                   .loss_scale = st->scale.value};
     struct batch_feed source = {b};
@@ -416,6 +461,9 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     info->data_wait_ns = b->wait_ns;
     info->data = b->use;
     info->elapsed_ns = clock_ns() - t->begin_ns;
+    info->answer_p95_ns = NAN;
+    if (t->guests != NULL)
+        info->answered = guests_recent(t->guests, &info->answer_p95_ns);
     double s_per_step = 1e-9 * (double)pace_ns(p) / (double)p->steps;
     info->tokens_per_s = (double)p->tokens / (1e-9 * (double)pace_ns(p));
     info->eta_s = s_per_step * (double)(k->steps - t->state.step);
@@ -513,7 +561,8 @@ static int evaluate(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct train_eval *v = &t->r.eval;
     energy_lap_end(&t->lap, &t->energy);
-    TRY(evaluator_run(t->evaluator, t->state.step, t->o.stop, v, e));
+    TRY(evaluator_run(t->evaluator, t->state.step, t->o.stop, t->guests != NULL ? let_guests : NULL,
+                      t, v, e));
     t->r.eval_ns += v->total_ns;
     t->pace.pause_ns += v->total_ns;
     t->eval_step = t->state.step;
@@ -540,6 +589,9 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
         TRY(heed(t, ob->on_step(ob->arg, info, e), e));
     end_warmup(t);
     TRY(check_finite(t, info, e));
+    if (t->guests !=
+        NULL) // before the save, so that a checkpoint has all that came before the next step
+        TRY(guests_serve(t->guests, &t->state, true, e));
     if (k->save_every > 0 && t->state.step % k->save_every == 0)
         TRY(save(t, e));
     if (t->evaluator != NULL && t->state.step % k->eval_every == 0 && !stop_asked(t))
@@ -655,6 +707,8 @@ static void measure(struct trainer *t) {
         metrics_add_class(m, "trace", trace);
     if (s->saving_bytes > 0)
         metrics_add_class(m, "saving", s->saving_bytes);
+    if (s->guest_bytes > 0)
+        metrics_add_class(m, "requests", s->guest_bytes);
     metrics_add_class(m, "process", s->process_bytes);
 }
 
@@ -676,6 +730,7 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .energy = &t->energy};
     if (ob->on_start != NULL)
         TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
+    TRY(begin_guests(t, e));
     if (ahead == 0 && k->steps > 0) {
         snprintf(text, sizeof text,
                  "nothing to train: step %" PRId64 " of %" PRId64 " is done; raise steps to go on",
@@ -704,6 +759,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         t->r.end = TRAIN_FAILED;
     else
         rc = conclude(t, e);
+    end_guests(t);
     measure(t);
     t->r.state = t->state;
     t->r.wall_ns = clock_ns() - t->begin_ns;

@@ -24,6 +24,7 @@
 #include "measure/metrics.h"
 #include "measure/sample.h"
 #include "measure/trace.h"
+#include "train/guest.h"
 #include "train/manifest.h"
 #include "train/noise.h"
 #include "train/session.h"
@@ -66,6 +67,8 @@ struct train_step {
     struct samples *step_ns_samples; // for quantiles; not to be changed
     const struct trace *trace;       // trace_last: this step's split
     struct energy_meter *energy;     // to be read, by those who want to know
+    uint64_t answered;               // requests so far
+    double answer_p95_ns;            // of recent ones; NaN: none
 };
 
 struct train_eval {
@@ -102,14 +105,15 @@ struct train_result {
     // On a device metrics speak of its memory alone; the process is apart.
     bool on_device;
     uint64_t process_peak_bytes; // on the host; 0: not known
-    char checkpoint[PATH_MAX];   // newest one written; "" none
+    struct guest_report guests;
+    char checkpoint[PATH_MAX]; // newest one written; "" none
 };
 
 // Any member may be NULL. A non-zero return ends the run: ERR_STOPPED as a stop request would
 // (the step is complete, a checkpoint is written), any other at once and unsaved; it is what
 // trainer_run returns. on_message and on_end cannot fail. What a person should read, a failed save
 // included, comes through on_message; on_save is for records. All are called from trainer_run's thread,
-// between steps.
+// between steps; on_guest, which cannot fail, also inside them.
 struct train_observer {
     void *arg;
     int (*on_start)(void *arg, const struct train_start *start, struct err *e);
@@ -119,6 +123,7 @@ struct train_observer {
     void (*on_message)(void *arg, enum log_level level, const char *text);
     // While data is tokenized, in trainer_open; cannot fail.
     void (*on_progress)(void *arg, const struct shard_progress *p);
+    void (*on_guest)(void *arg, const struct guest_sample *s, const struct guest_answer *a);
     void (*on_end)(void *arg, const struct train_result *result);
 };
 
@@ -133,6 +138,9 @@ struct trainer_options {
     // totals only.
     size_t trace_events;
     double peak_flops_per_s; // of the device, for MFU; 0: not known
+    // Requests to answer meanwhile; NULL: none. The session then has the interactive programs.
+    const struct guest_source *guests;
+    uint64_t guest_bytes; // what the source takes
 };
 
 struct trainer;

@@ -302,27 +302,78 @@ static void collect(struct outcome *out, const void *data, size_t bytes) {
     out->n += bytes;
 }
 
-static void train(struct outcome *out, struct backend *b, bool graphs) {
+// At each yield point a guest of another length evaluates a batch of its own.
+struct guest {
+    struct executor *x;
+    const struct program *p;
+    struct source source;
+    struct outcome *out; // gets its results
+    int n;
+};
+
+static int feed_guest(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    struct guest *g = arg;
+    TRY(feed(&g->source, micro, out, e));
+    g->source.turn++;
+    return 0;
+}
+
+static int on_yield(void *arg, struct err *e) {
+    struct guest *g = arg;
+    double results[RESULT_COUNT];
+    if (g->n++ % 3 == 2) // nobody asks
+        return 0;
+    TRY(exec_run(g->x, 1, feed_guest, g, NULL, e));
+    TRY(exec_read(g->x, 1, program_find(g->p, NAME_GUEST NAME_RESULTS), results, sizeof results,
+                  e));
+    assert_int_equal((int)results[RESULT_TOKENS], ROWS / 2);
+    collect(g->out, results, sizeof results);
+    return 0;
+}
+
+// guests NULL: none.
+static void train(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests) {
     struct err e = {0};
     struct model_shape shape = small_shape();
-    struct program *p;
+    struct program *set[2], *p;
     struct layout layout;
     struct executor *x;
+    const int programs = guests ? 2 : 1;
     struct apply a = {.build = {.kind = BUILD_TRAIN,
                                 .shape = &shape,
                                 .batch = BATCH,
                                 .seq = SEQ,
                                 .real = DTYPE_F32},
                       .micro_batches = MICRO,
-                      .fuse = {.norm = true, .act = true, .loss = true, .optim = true}};
+                      .fuse = {.norm = true, .act = true, .loss = true, .optim = true},
+                      .yields = guests != NULL};
+    struct apply beside = {.build = {.kind = BUILD_EVAL,
+                                     .shape = &shape,
+                                     .batch = 1,
+                                     .seq = SEQ,
+                                     .real = DTYPE_F32,
+                                     .guest = true},
+                           .micro_batches = 1};
     *out = (struct outcome){0};
-    if (apply_program(&p, "train", &a, &e) != 0 || layout_set(&p, 1, &layout, &e) != 0 ||
-        exec_open(
-            &x,
-            &(struct exec_options){
-                .programs = &p, .n_programs = 1, .layout = &layout, .backend = b, .graphs = graphs},
-            &e) != 0)
+    if (apply_program(&set[0], "train", &a, &e) != 0 ||
+        (programs > 1 && apply_program(&set[1], "guest", &beside, &e) != 0) ||
+        layout_set(set, programs, &layout, &e) != 0 || check_guests(set, programs, &e) != 0 ||
+        exec_open(&x,
+                  &(struct exec_options){.programs = set,
+                                         .n_programs = programs,
+                                         .layout = &layout,
+                                         .backend = b,
+                                         .graphs = graphs},
+                  &e) != 0)
         fail_msg("%s", e.text);
+    p = set[0];
+    struct guest guest = {
+        .x = x, .p = programs > 1 ? set[1] : NULL, .source = {.vocab = shape.vocab}};
+    if (guests) {
+        *guests = (struct outcome){0};
+        guest.out = guests;
+        exec_on_yield(x, on_yield, &guest);
+    }
     float values[4096];
     for (int t = 0; t < p->n_tensors; t++) {
         int64_t n = tensor_elements(&p->tensors[t]);
@@ -361,7 +412,9 @@ static void train(struct outcome *out, struct backend *b, bool graphs) {
     }
     out->graphs = exec_graphs(x);
     exec_close(x);
-    program_free(p);
+    for (int i = 0; i < programs; i++)
+        program_free(set[i]);
+    assert_int_equal(guest.n, guests ? TURNS * (MICRO - 1) : 0);
 }
 
 static void test_lazy(void **state) {
@@ -372,14 +425,14 @@ static void test_lazy(void **state) {
     struct outcome truth, got;
     assert_int_equal(mem_open(&mem, &e), 0);
     assert_int_equal(cpu_reference_open(&reference, mem, &e), 0);
-    train(&truth, reference, true);
+    train(&truth, reference, true, NULL);
     assert_int_equal(truth.graphs, 0); // the host has none
     for (int policy = 0; policy < POLICIES; policy++)
         for (int graphs = 0; graphs < 2; graphs++) {
             struct backend b;
             struct lazy d;
             open_lazy(&b, &d, reference, (enum policy)policy);
-            train(&got, &b, graphs);
+            train(&got, &b, graphs, NULL);
             assert_int_equal(got.n, truth.n);
             if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
                 fail_msg("policy %d, %s: not what the host computes", policy,
@@ -399,7 +452,49 @@ static void test_lazy(void **state) {
     mem_close(mem);
 }
 
+// A guest between micro-batches sees the weights and its own batch, and leaves no trace: whatever the
+// device has not done yet when it is enqueued.
+static void test_guests(void **state) {
+    (void)state;
+    struct mem *mem;
+    struct backend *reference;
+    struct err e = {0};
+    struct outcome alone, truth, got, answers, heard;
+    assert_int_equal(mem_open(&mem, &e), 0);
+    assert_int_equal(cpu_reference_open(&reference, mem, &e), 0);
+    train(&alone, reference, true, NULL);
+    train(&truth, reference, true, &answers);
+    assert_int_equal(truth.n, alone.n);
+    assert_memory_equal(truth.bytes, alone.bytes, alone.n);
+    assert_int_equal(answers.n, TURNS * (MICRO - 1) * 2 / 3 * RESULT_COUNT * sizeof(double));
+    for (int policy = 0; policy < POLICIES; policy++)
+        for (int graphs = 0; graphs < 2; graphs++) {
+            struct backend b;
+            struct lazy d;
+            open_lazy(&b, &d, reference, (enum policy)policy);
+            train(&got, &b, graphs, &heard);
+            assert_int_equal(got.n, truth.n);
+            if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
+                fail_msg("policy %d, %s: guests changed what is trained", policy,
+                         graphs ? "graphs" : "no graphs");
+            assert_int_equal(heard.n, answers.n);
+            if (memcmp(heard.bytes, answers.bytes, answers.n) != 0)
+                fail_msg("policy %d, %s: guests got other answers", policy,
+                         graphs ? "graphs" : "no graphs");
+            assert_int_equal(got.graphs, graphs ? 7 : 0); // the guest's begin and forward, too
+            free(got.bytes);
+            free(heard.bytes);
+            for (int i = 0; i < STREAM_COUNT; i++)
+                free(d.queue[i].list);
+        }
+    free(alone.bytes);
+    free(truth.bytes);
+    free(answers.bytes);
+    reference->close(reference);
+    mem_close(mem);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy), cmocka_unit_test(test_guests)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,9 +158,11 @@ struct run {
     char dir[300];
     bool reference;
     volatile sig_atomic_t stop;
-    int64_t stop_at; // the observer asks after this step; 0: never
-    int64_t flag_at; // the flag is set after this step, as by a signal; 0: never
-    int save_pipe;   // > 0: each saved step is written there (int64_t)
+    int64_t stop_at;                   // the observer asks after this step; 0: never
+    int64_t flag_at;                   // the flag is set after this step, as by a signal; 0: never
+    int save_pipe;                     // > 0: each saved step is written there (int64_t)
+    const struct guest_source *guests; // NULL: none
+    bool checking;                     // every op is observed
     // Called after a step (save NULL), just before it is saved, and after each save.
     void (*hook)(struct run *r, const struct train_save *save);
     // What was seen:
@@ -262,11 +264,14 @@ static inline void run_on_end(void *arg, const struct train_result *result) {
 // Plans, trains, closes: r->rc, r->e, r->result and what the observer saw.
 static inline void run_go(struct run *r) {
     struct session s;
-    struct session_options so = {
-        .knobs = &r->knobs,
-        .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = r->knobs.eval_every > 0},
-        .real = DTYPE_F32,
-        .reference = r->reference};
+    struct session_options so = {.knobs = &r->knobs,
+                                 .has = {[SESSION_TRAIN] = true,
+                                         [SESSION_EVAL] = r->knobs.eval_every > 0,
+                                         [SESSION_INTERACTIVE_EVAL] = r->guests != NULL,
+                                         [SESSION_INTERACTIVE_TRAIN] = r->guests != NULL},
+                                 .real = DTYPE_F32,
+                                 .checking = r->checking,
+                                 .reference = r->reference};
     struct trainer_options to = {.observer = {.arg = r,
                                               .on_start = run_on_start,
                                               .on_step = run_on_step,
@@ -274,7 +279,8 @@ static inline void run_go(struct run *r) {
                                               .on_save = run_on_save,
                                               .on_message = run_on_message,
                                               .on_end = run_on_end},
-                                 .stop = &r->stop};
+                                 .stop = &r->stop,
+                                 .guests = r->guests};
     struct trainer *t = NULL;
     err_clear(&r->e);
     r->rc = session_plan(&s, &so, &r->e);
@@ -291,10 +297,12 @@ static inline void run_again(struct run *r) {
     struct knobs knobs = r->knobs;
     char dir[sizeof r->dir];
     bool reference = r->reference;
+    const struct guest_source *guests = r->guests;
     memcpy(dir, r->dir, sizeof dir);
     memset(r, 0, sizeof *r);
     r->knobs = knobs;
     r->reference = reference;
+    r->guests = guests;
     memcpy(r->dir, dir, sizeof dir);
     run_go(r);
 }

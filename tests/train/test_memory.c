@@ -11,7 +11,7 @@
 #include "program/walk.h"
 
 enum { SETTINGS = 120, SETTINGS_SANITIZED = 16, SETTINGS_LONG = 1500, LINES_MOST = 16 };
-enum { STEPS = 2, PROMPT = 3, GENERATED = 3, GENERATE_MOST = 64 };
+enum { STEPS = 2, PROMPT = 3, GENERATED = 3, GENERATE_MOST = 64, GUEST_SEQ = 24 };
 static const uint64_t SEED = 20;
 
 // ---------------------------------------------------------------- a random setting
@@ -56,7 +56,10 @@ static int64_t most_of(int id, const struct model_shape *s) {
         return 4;
     case KNOB_logits_chunk:
         return 60;
+    case KNOB_interactive_seq:
+        return s->max_positions < GUEST_SEQ ? s->max_positions : GUEST_SEQ;
     case KNOB_batch_micro:
+    case KNOB_interactive_micro:
     case KNOB_data_workers:
         return 3;
     case KNOB_threads:
@@ -105,7 +108,8 @@ static void draw_knob(struct draw *d, struct knobs *k, int id, const struct mode
 }
 
 static bool is_drawn(int id) {
-    if (id == KNOB_model || id == KNOB_device)
+    // Records of interactive.data are no tensors; tests/serve knows their bytes.
+    if (id == KNOB_model || id == KNOB_device || id == KNOB_interactive_data)
         return false;
     return knob_info(id)->flags & (KNOB_MEMORY | KNOB_FACTOR) || id == KNOB_threads ||
            id == KNOB_data_workers;
@@ -191,6 +195,12 @@ struct outcome {
     struct err e;
     double losses[STEPS], eval_loss;
     int32_t tokens[3 * GENERATE_MOST];
+    // Requests of a hybrid run: an evaluation wherever one may run, a training sample after each step.
+    struct guest_source source;
+    int32_t rows[4][3 * GUEST_SEQ];
+    bool asked, trained;
+    int64_t answers;
+    double answer_sum;
 };
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
@@ -207,6 +217,46 @@ static int on_eval(void *arg, const struct train_eval *eval, struct err *e) {
     return 0;
 }
 
+static int begin_requests(void *arg, struct err *e) {
+    struct outcome *o = arg;
+    (void)e;
+    const struct knobs *k = &o->session.knobs;
+    const int64_t seq = session_interactive_seq(k);
+    for (int64_t i = 0; i < k->interactive_micro * seq; i++) {
+        o->rows[0][i] = (int32_t)(i * 7 % 250);
+        o->rows[1][i] = (int32_t)((i + 1) * 7 % 250);
+        o->rows[2][i] = (int32_t)(i % seq);
+        o->rows[3][i] = 0;
+    }
+    return 0;
+}
+
+static bool next_request(void *arg, bool train, struct guest_sample *out) {
+    struct outcome *o = arg;
+    if (train ? o->trained : o->asked) {
+        o->trained = o->asked = false;
+        return false;
+    }
+    *(train ? &o->trained : &o->asked) = true;
+    const struct knobs *k = &o->session.knobs;
+    *out =
+        (struct guest_sample){.kind = train ? GUEST_TRAIN : GUEST_EVALUATE,
+                              .rows = {o->rows[0], o->rows[1], o->rows[2], o->rows[3]},
+                              .trained_tokens = k->interactive_micro * session_interactive_seq(k)};
+    return true;
+}
+
+static void hear_answer(void *arg, const struct guest_sample *x, const struct guest_answer *a) {
+    struct outcome *o = arg;
+    (void)x;
+    o->answers++;
+    o->answer_sum += a->loss;
+}
+
+static void end_requests(void *arg) {
+    (void)arg;
+}
+
 static int generate(const struct setting *s, struct outcome *o, struct err *e) {
     int64_t lengths[3], capacity = s->generate_seq;
     for (int64_t b = 0; b < s->generate_batch; b++) {
@@ -221,13 +271,18 @@ static int generate(const struct setting *s, struct outcome *o, struct err *e) {
 static void run_setting(const struct setting *s, bool checking, struct outcome *o) {
     memset(o, 0, sizeof *o);
     struct session_options so = {.knobs = &s->knobs,
-                                 .has = {true, s->has_eval, s->has_generate},
+                                 .has = {true, s->has_eval, s->has_generate,
+                                         s->knobs.goal == GOAL_HYBRID,
+                                         s->knobs.goal == GOAL_HYBRID},
                                  .generate_batch = s->generate_batch,
                                  .generate_seq = s->generate_seq,
                                  .real = DTYPE_F32,
                                  .reference = s->reference,
                                  .checking = checking};
     struct trainer_options to = {.observer = {.arg = o, .on_step = on_step, .on_eval = on_eval}};
+    o->source = (struct guest_source){o, begin_requests, next_request, hear_answer, end_requests};
+    if (s->knobs.goal == GOAL_HYBRID)
+        to.guests = &o->source;
     o->rc = session_plan(&o->session, &so, &o->e);
     if (o->rc == 0)
         o->rc = trainer_open(&o->trainer, &o->session, &to, &o->e);
@@ -275,6 +330,8 @@ static void check_compact(const struct session *s) {
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i]) {
             uint64_t least = floor_of(s->programs[i]);
+            if (s->programs[i]->guest) // runs while another one's are held
+                least += l->held_bytes;
             most = least > most ? least : most;
         }
     if (l->transient_bytes > most + most / 20)
@@ -318,6 +375,9 @@ static void check_same(const struct outcome *a, const struct outcome *b) {
     if (memcmp(&a->eval_loss, &b->eval_loss, sizeof(double)) != 0)
         fail_msg("validation loss %.17g, observed %.17g", a->eval_loss, b->eval_loss);
     assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+    assert_int_equal(a->answers, b->answers);
+    assert_true(a->answer_sum == b->answer_sum);
+    assert_true((a->answers > 0) == (a->session.knobs.goal == GOAL_HYBRID));
     const struct program *p = a->session.programs[SESSION_TRAIN];
     int x = a->session.index[SESSION_TRAIN];
     for (int t = 0; t < p->n_tensors; t++)

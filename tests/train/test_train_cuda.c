@@ -66,6 +66,8 @@ struct outcome {
     uint64_t bytes;
     int graphs;
     uint64_t busy_ns;
+    int guests;
+    double guest_loss[STEPS * MICRO];
 };
 
 struct tokens {
@@ -120,7 +122,25 @@ struct manner {
     enum device device;
     enum precision precision;
     bool graphs, traced, reference;
+    bool guests; // an evaluation at each yield point
 };
+
+// The evaluation reads the first sequence of a batch that never changes.
+struct guest {
+    struct session *s;
+    struct outcome *out;
+    struct tokens tokens;
+};
+
+static int on_yield(void *arg, struct err *e) {
+    struct guest *g = arg;
+    double results[RESULT_COUNT];
+    TRY(session_run(g->s, SESSION_INTERACTIVE_EVAL, feed, &g->tokens, NULL, e));
+    TRY(session_get_results_of(g->s, SESSION_INTERACTIVE_EVAL, results, e));
+    assert_int_equal((int)results[RESULT_TOKENS], SEQ);
+    g->out->guest_loss[g->out->guests++] = results[RESULT_LOSS_SUM] / SEQ;
+    return 0;
+}
 
 static void train(struct outcome *out, struct manner how) {
     struct err e = {0};
@@ -130,14 +150,22 @@ static void train(struct outcome *out, struct manner how) {
     knobs_init(&k);
     k.threads = 2, k.seq = SEQ, k.batch_micro = BATCH, k.batch_accum = MICRO;
     k.device = how.device, k.cuda_graphs = how.graphs, k.precision = how.precision;
-    struct session_options o = {.knobs = &k,
-                                .has = {[SESSION_TRAIN] = true},
-                                .real = DTYPE_F32,
-                                .reference = how.reference};
+    struct session_options o = {
+        .knobs = &k,
+        .has = {[SESSION_TRAIN] = true, [SESSION_INTERACTIVE_EVAL] = how.guests},
+        .real = DTYPE_F32,
+        .reference = how.reference};
+    static struct guest guest;
     memset(out, 0, sizeof *out);
+    guest.s = &s;
+    guest.out = out;
     int rc = session_plan(&s, &o, &e);
     if (rc == 0)
         rc = session_start(&s, &e);
+    if (rc == 0 && how.guests) {
+        draw(&guest.tokens, 99, s.shape.vocab);
+        exec_on_yield(s.exec, on_yield, &guest);
+    }
     if (rc == 0 && how.traced)
         rc = trace_open(&trace, s.mem, 0, &e);
     if (rc == 0)
@@ -215,6 +243,27 @@ static void test_steps_bf16(void **state) {
                   verify_limits(PRECISION_BF16)->norm, 0.25);
 }
 
+// Guests between micro-batches change no bit, launched one by one, as graphs and timed; and their own
+// answers are the same each time. (Without a device this is the CPU.)
+static void test_guests(void **state) {
+    (void)state;
+    struct outcome alone, got[3];
+    const enum device device = have_device() ? DEVICE_CUDA : DEVICE_CPU;
+    train(&alone, (struct manner){device, PRECISION_FP32, .graphs = true});
+    for (int i = 0; i < 3; i++) {
+        train(&got[i], (struct manner){device, PRECISION_FP32, .graphs = i > 0, .traced = i > 1,
+                                       .guests = true});
+        assert_same(&alone, &got[i]);
+        assert_int_equal(got[i].guests, STEPS * (MICRO - 1));
+        assert_memory_equal(got[i].guest_loss, got[0].guest_loss, sizeof got[0].guest_loss);
+        assert_true(got[i].guest_loss[0] > 0 && got[i].guest_loss[0] == got[i].guest_loss[1]);
+        assert_true(got[i].guest_loss[1] != got[i].guest_loss[2]); // another step's weights
+    }
+    free(alone.weight);
+    for (int i = 0; i < 3; i++)
+        free(got[i].weight);
+}
+
 // More than the device has is refused with numbers, and nothing crashes.
 static void test_too_large(void **state) {
     (void)state;
@@ -270,6 +319,7 @@ int main(void) {
         cmocka_unit_test(test_verify_fp16),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_steps_bf16),
+        cmocka_unit_test(test_guests),
         cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,122 @@
+// client.c - see client.h.
+#include "serve/client.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void client_open(struct client *c, int in, int out, bool socket) {
+    char *line = c->line, *text = c->text;
+    const size_t most = c->most, text_most = c->text_most;
+    *c = (struct client){.in = in,
+                         .out = out,
+                         .used = true,
+                         .socket = socket,
+                         .ended = in < 0,
+                         .line = line,
+                         .most = most,
+                         .text = text,
+                         .text_most = text_most};
+}
+
+void client_close(struct client *c) {
+    if (c->used && c->socket)
+        close(c->in >= 0 ? c->in : c->out);
+    c->used = false;
+    c->in = c->out = -1;
+    c->n = c->text_n = 0;
+}
+
+// ---------------------------------------------------------------- in
+
+bool client_wants_input(const struct client *c) {
+    return c->used && !c->ended && c->n < c->most;
+}
+
+static bool has_line(const struct client *c, size_t from) {
+    return memchr(c->line + from, '\n', c->n - from) != NULL;
+}
+
+bool client_read(struct client *c) {
+    const bool had = has_line(c, 0);
+    const size_t before = c->n;
+    const ssize_t n = c->socket ? recv(c->in, c->line + c->n, c->most - c->n, MSG_DONTWAIT)
+                                : read(c->in, c->line + c->n, c->most - c->n);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    if (n < 0 && c->socket)
+        return false;
+    if (n <= 0) { // EIO: a terminal whose foreground is somebody else's
+        client_end(c);
+        return true;
+    }
+    c->n += (size_t)n;
+    if (!had && has_line(c, before))
+        c->line_ns = clock_ns();
+    return true;
+}
+
+void client_end(struct client *c) {
+    c->ended = true;
+    if (!has_line(c, 0)) // what is left is one now
+        c->line_ns = clock_ns();
+}
+
+struct client_line client_line(struct client *c) {
+    struct client_line l = {0};
+    const char *end = memchr(c->line, '\n', c->n);
+    if (c->skipping) {
+        c->skipping = end == NULL && !c->ended;
+        l.taken = end != NULL ? (size_t)(end - c->line) + 1 : c->n;
+        client_took(c, &l);
+        end = memchr(c->line, '\n', c->n);
+        l.taken = 0;
+        if (c->skipping)
+            return l;
+    }
+    if (end != NULL) {
+        l.text = c->line;
+        l.bytes = (size_t)(end - c->line);
+        l.taken = l.bytes + 1;
+    } else if (c->n == c->most) {
+        l.too_long = c->skipping = true;
+        l.taken = c->n;
+    } else if (c->ended && c->n > 0) {
+        l.text = c->line;
+        l.bytes = l.taken = c->n;
+    }
+    if (l.text != NULL && l.bytes > 0 && l.text[l.bytes - 1] == '\r')
+        l.bytes--;
+    return l;
+}
+
+void client_took(struct client *c, const struct client_line *l) {
+    memmove(c->line, c->line + l->taken, c->n - l->taken);
+    c->n -= l->taken;
+}
+
+// ---------------------------------------------------------------- out
+
+void client_put(struct client *c, const char *text, size_t bytes) {
+    if (c->out < 0 || bytes > c->text_most - c->text_n)
+        return;
+    memcpy(c->text + c->text_n, text, bytes);
+    c->text_n += bytes;
+}
+
+bool client_write(struct client *c) {
+    size_t bytes = c->text_n;
+    if (!c->socket && bytes > PIPE_BUF)
+        bytes = PIPE_BUF;
+    const ssize_t n = c->socket ? send(c->out, c->text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                : write(c->out, c->text, bytes);
+    if (n < 0)
+        return errno == EINTR || errno == EAGAIN;
+    memmove(c->text, c->text + n, c->text_n - (size_t)n);
+    c->text_n -= (size_t)n;
+    return true;
+}

@@ -1,0 +1,162 @@
+// guest.c - see guest.h.
+#include "train/guest.h"
+
+#include "base/clock.h"
+#include "train/hyper.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// Newest answers that percentiles are of: many times the 299 that p99 needs.
+enum { KEPT = 8192, RECENT = 256, LISTS = GUEST_KINDS + 1 };
+
+struct guests {
+    struct session *s;
+    struct guest_source source;
+    void (*told)(void *arg, const struct guest_sample *s, const struct guest_answer *a);
+    void *told_arg;
+    struct samples ns[LISTS]; // by kind; all
+    struct guest_report report;
+};
+
+const char *guest_kind_name(enum guest_kind kind) {
+    return kind == GUEST_TRAIN ? "train" : "evaluate";
+}
+
+uint64_t guests_plan_bytes(void) {
+    return LISTS * 2 * (uint64_t)KEPT * sizeof(double);
+}
+
+int guests_open(struct guests **out, struct session *s, const struct guest_source *source,
+                void (*told)(void *arg, const struct guest_sample *s, const struct guest_answer *a),
+                void *told_arg, struct err *e) {
+    *out = NULL;
+    struct guests *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for requests");
+    *g = (struct guests){.s = s, .source = *source, .told = told, .told_arg = told_arg};
+    g->report.on = true;
+    g->report.all.worst_ns = NAN;
+    for (int i = 0; i < GUEST_KINDS; i++)
+        g->report.kinds[i].worst_ns = NAN;
+    for (int i = 0; i < LISTS; i++) {
+        int rc = samples_open(&g->ns[i], KEPT, e);
+        if (rc != 0) {
+            guests_close(g);
+            return rc;
+        }
+    }
+    *out = g;
+    return 0;
+}
+
+void guests_close(struct guests *g) {
+    if (g == NULL)
+        return;
+    for (int i = 0; i < LISTS; i++)
+        samples_close(&g->ns[i]);
+    free(g);
+}
+
+// ---------------------------------------------------------------- one sample
+
+static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    (void)micro;
+    (void)e;
+    *out = ((const struct guest_sample *)arg)->rows;
+    return 0;
+}
+
+static int evaluate(struct guests *g, struct guest_sample *x, struct guest_answer *a,
+                    struct err *e) {
+    double results[RESULT_COUNT];
+    TRY(session_run(g->s, SESSION_INTERACTIVE_EVAL, feed, x, NULL, e));
+    TRY(session_get_results_of(g->s, SESSION_INTERACTIVE_EVAL, results, e));
+    a->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
+    return 0;
+}
+
+static int train(struct guests *g, struct train_state *st, struct guest_sample *x,
+                 struct guest_answer *a, struct err *e) {
+    double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
+    const struct hyper_step at = {.step = st->step,
+                                  .update = hyper_updates(st) + 1,
+                                  .guest = st->guest_updates + 1,
+                                  .trained_tokens = x->trained_tokens,
+                                  .loss_scale = st->scale.value};
+    hyper_fill(&g->s->knobs, &at, hyper);
+    TRY(session_set_hyper(g->s, hyper, e));
+    TRY(session_run(g->s, SESSION_INTERACTIVE_TRAIN, feed, x, NULL, e));
+    TRY(session_get_results(g->s, results, clip, e));
+    a->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
+    a->lr = hyper[HYPER_LR];
+    a->grad_norm = clip[CLIP_NORM];
+    a->skipped = clip[CLIP_SKIP] != 0;
+    if (!a->skipped) {
+        st->guest_updates++;
+        g->report.updates++;
+    }
+    return 0;
+}
+
+static void note(struct guests *g, struct guest_figures *f, struct samples *list, uint64_t ns) {
+    const uint64_t budget_ns = g->s->knobs.interactive_respond;
+    samples_add(list, (double)ns);
+    f->answered++;
+    f->late += budget_ns > 0 && ns > budget_ns;
+    if (!((double)ns <= f->worst_ns))
+        f->worst_ns = (double)ns;
+}
+
+static int serve(struct guests *g, struct train_state *st, struct guest_sample *x, struct err *e) {
+    struct guest_answer a = {.loss = NAN, .lr = NAN, .grad_norm = NAN, .step = st->step};
+    const uint64_t begin_ns = clock_ns();
+    a.waited_ns = begin_ns > x->arrived_ns ? begin_ns - x->arrived_ns : 0;
+    a.rc = x->kind == GUEST_TRAIN ? train(g, st, x, &a, e) : evaluate(g, x, &a, e);
+    a.run_ns = clock_ns() - begin_ns;
+    a.error = a.rc != 0 && e != NULL ? e->text : "";
+    g->report.run_ns += a.run_ns;
+    if (a.rc == 0) {
+        note(g, &g->report.kinds[x->kind], &g->ns[x->kind], a.waited_ns + a.run_ns);
+        note(g, &g->report.all, &g->ns[GUEST_KINDS], a.waited_ns + a.run_ns);
+    }
+    g->source.answer(g->source.arg, x, &a);
+    if (g->told != NULL)
+        g->told(g->told_arg, x, &a);
+    return a.rc == 0 ? 0 : err_context(e, "a request to %s", guest_kind_name(x->kind));
+}
+
+int guests_serve(struct guests *g, struct train_state *st, bool train_too, struct err *e) {
+    struct guest_sample x;
+    for (int64_t i = 0; i < g->s->knobs.interactive_queue; i++) {
+        if (!g->source.next(g->source.arg, train_too, &x))
+            break;
+        TRY(serve(g, st, &x, e));
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- figures
+
+static void quantiles(struct guest_figures *f, struct samples *list) {
+    static const double p[3] = {0.50, 0.95, 0.99};
+    struct quantile q[3];
+    samples_quantiles(list, 0, p, 3, q);
+    f->p50 = q[0], f->p95 = q[1], f->p99 = q[2];
+}
+
+void guests_report(struct guests *g, struct guest_report *out) {
+    for (int i = 0; i < GUEST_KINDS; i++)
+        quantiles(&g->report.kinds[i], &g->ns[i]);
+    quantiles(&g->report.all, &g->ns[GUEST_KINDS]);
+    *out = g->report;
+}
+
+uint64_t guests_recent(struct guests *g, double *p95_ns) {
+    static const double p = 0.95;
+    struct quantile q;
+    samples_quantiles(&g->ns[GUEST_KINDS], RECENT, &p, 1, &q);
+    *p95_ns = q.value;
+    return g->report.all.answered;
+}

@@ -1,0 +1,386 @@
+// test_guest.c - requests beside a run: evaluations leave no trace, training samples are updates in
+// their order, and memory is proven to keep them apart.
+#include "harness.h"
+
+#include "program/check.h"
+#include "train/hyper.h"
+#include "train/schedule.h"
+
+enum { ROWS_MOST = 256, ANSWERS_MOST = 4096 };
+
+// A source in the same thread. Says when it has something, and remembers what it heard.
+struct host {
+    struct guest_source source;
+    int64_t rows;
+    int32_t tokens[ROWS_MOST], targets[ROWS_MOST], positions[ROWS_MOST], starts[ROWS_MOST];
+    int per_call;          // evaluations ready at each question
+    int64_t train_after;   // a training sample after every so many steps; 0: none
+    const struct run *run; // whose steps are counted
+    int64_t trained_at;    // the step after which the last one was given
+    int left;              // in this call
+    int n, begun, ended;   // answers; calls
+    int n_train, n_inside; // of the answers; given where only evaluations may run
+    struct guest_answer answers[ANSWERS_MOST];
+    enum guest_kind kinds[ANSWERS_MOST];
+};
+
+static int host_begin(void *arg, struct err *e) {
+    struct host *h = arg;
+    (void)e;
+    h->begun++;
+    return 0;
+}
+
+static bool host_next(void *arg, bool train, struct guest_sample *out) {
+    struct host *h = arg;
+    enum guest_kind kind = GUEST_EVALUATE;
+    assert_int_equal(h->begun, 1);
+    if (train && h->train_after > 0 && h->run->last % h->train_after == 0 &&
+        h->trained_at != h->run->last) {
+        kind = GUEST_TRAIN;
+        h->trained_at = h->run->last;
+    } else if (h->left-- <= 0) {
+        h->left = h->per_call;
+        return false;
+    }
+    h->n_inside += !train;
+    *out = (struct guest_sample){.kind = kind,
+                                 .arrived_ns = 1,
+                                 .rows = {h->tokens, h->targets, h->positions, h->starts},
+                                 .tokens = h->rows,
+                                 .trained_tokens = h->rows};
+    return true;
+}
+
+static void host_answer(void *arg, const struct guest_sample *s, const struct guest_answer *a) {
+    struct host *h = arg;
+    assert_true(h->n < ANSWERS_MOST);
+    h->n_train += s->kind == GUEST_TRAIN;
+    h->kinds[h->n] = s->kind;
+    h->answers[h->n++] = *a;
+}
+
+static void host_end(void *arg) {
+    ((struct host *)arg)->ended++;
+}
+
+// rows columns, each row of `seq` a document.
+static void host_init(struct host *h, int64_t rows, int64_t seq) {
+    *h = (struct host){
+        .source = {.begin = host_begin, .next = host_next, .answer = host_answer, .end = host_end},
+        .rows = rows,
+        .trained_at = -1};
+    h->source.arg = h;
+    assert_true(rows <= ROWS_MOST);
+    for (int64_t i = 0; i < rows; i++) {
+        h->tokens[i] = (int32_t)(i * 37 % 256);
+        h->targets[i] = (int32_t)((i + 1) * 37 % 256);
+        h->positions[i] = (int32_t)(i % seq);
+        h->starts[i] = 0;
+    }
+}
+
+static void hybrid_init(struct run *r, struct host *h, const struct scratch *s, const char *name) {
+    run_init(r, s, name);
+    run_set(r, "goal=hybrid");
+    run_set(r, "batch.accum=3");
+    run_set(r, "interactive.seq=24"); // longer than the bulk's
+    if (h == NULL)
+        return;
+    host_init(h, 24, 24);
+    h->run = r;
+    r->guests = &h->source;
+}
+
+static void assert_same_losses(const struct run *a, const struct run *b, int64_t steps) {
+    for (int64_t i = 0; i < steps; i++)
+        if (memcmp(&a->losses[i], &b->losses[i], sizeof(double)) != 0)
+            fail_msg("step %lld: %.17g and %.17g", (long long)i + 1, a->losses[i], b->losses[i]);
+}
+
+// ---------------------------------------------------------------- evaluations
+
+// With evaluations at every yield point the run is the run without them, to the bit; every op is
+// observed, so nothing that is alive is touched, and every byte of the plan is known.
+static void test_evaluations_leave_no_trace(void **state) {
+    static const char *const settings[] = {"precision=fp32", "precision=bf16",
+                                           "recompute.mode=full", "optim.state=int8",
+                                           "logits.chunk=8"};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        struct run plain, with;
+        static struct host host;
+        char name[32];
+        snprintf(name, sizeof name, "plain-%zu", i);
+        hybrid_init(&plain, NULL, *state, name);
+        snprintf(name, sizeof name, "with-%zu", i);
+        hybrid_init(&with, &host, *state, name);
+        host.per_call = host.left = 2;
+        run_set(&plain, settings[i]);
+        run_set(&with, settings[i]);
+        run_set(&plain, "eval.every=3");
+        run_set(&with, "eval.every=3");
+        with.checking = true;
+        run_go(&plain);
+        run_go(&with);
+        assert_ran(&plain);
+        assert_ran(&with);
+        assert_same_losses(&plain, &with, 6);
+        assert_same_tensors(plain.dir, with.dir, 6);
+        assert_true(plain.eval.loss == with.eval.loss);
+        // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, 6 ends of
+        // steps; 2 evaluations each.
+        assert_int_equal(host.n, 2 * (6 * 2 + 2 * 3 + 6));
+        assert_int_equal(host.n_inside, 2 * (6 * 2 + 2 * 3));
+        assert_int_equal(host.ended, 1);
+        const struct guest_report *g = &with.result.guests;
+        assert_true(g->on && g->updates == 0 && g->run_ns > 0);
+        assert_int_equal(g->all.answered, host.n);
+        assert_int_equal(g->kinds[GUEST_EVALUATE].p50.n, host.n);
+        assert_int_equal(g->kinds[GUEST_TRAIN].p50.n, 0);
+        // Within a step weights stay: all its evaluations have one loss. Another step, another loss.
+        assert_true(host.answers[0].loss == host.answers[3].loss);
+        assert_true(host.answers[0].loss != host.answers[6].loss);
+        assert_int_equal(host.answers[0].step, 0);
+        assert_int_equal(host.answers[4].step, 1); // between the steps
+    }
+}
+
+// The answer is what validation says about the same sequence.
+static int take_validation(struct host *h, const struct run *r) {
+    struct dataset *d;
+    struct err e = {0};
+    const struct shard_listener quiet = {0};
+    assert_worked(dataset_open_knobs(&d, &r->knobs, r->knobs.model, 0, &quiet, &e), &e);
+    void *scratch = malloc(dataset_scratch_bytes(d));
+    assert_non_null(scratch);
+    dataset_scratch_clear(d, scratch);
+    const int64_t T = r->knobs.seq;
+    for (int64_t b = 0; b < r->knobs.batch_micro; b++) {
+        const struct dataset_window w = {h->tokens + b * T, h->targets + b * T,
+                                         h->positions + b * T, h->starts + b * T};
+        assert_worked(dataset_fetch(d, SPLIT_VALIDATION, (uint64_t)b, scratch, &w, &e), &e);
+    }
+    free(scratch);
+    dataset_close(d);
+    return (int)(r->knobs.batch_micro * T);
+}
+
+static void test_answers_are_validations(void **state) {
+    struct run r;
+    static struct host host;
+    hybrid_init(&r, &host, *state, "answers");
+    run_set(&r, "interactive.seq=0"); // seq
+    run_set(&r, "interactive.micro=2");
+    run_set(&r, "steps=4");
+    run_set(&r, "eval.every=4");
+    run_set(&r, "eval.batches=1");
+    host.rows = take_validation(&host, &r);
+    host.per_call = host.left = 1;
+    run_go(&r);
+    assert_ran(&r);
+    const struct guest_answer *last = &host.answers[host.n - 1];
+    assert_int_equal(last->step, 4);
+    assert_true(last->loss == r.eval.loss);
+}
+
+// ---------------------------------------------------------------- training samples
+
+static void test_training_samples_are_updates(void **state) {
+    struct run plain, with, again;
+    static struct host host, same;
+    hybrid_init(&plain, NULL, *state, "bulk");
+    hybrid_init(&with, &host, *state, "mixed");
+    hybrid_init(&again, &same, *state, "mixed-again");
+    host.train_after = same.train_after = 2;
+    same.per_call = same.left = 1; // evaluations in between change nothing
+    run_go(&plain);
+    run_go(&with);
+    run_go(&again);
+    assert_ran(&plain);
+    assert_ran(&with);
+    assert_ran(&again);
+    assert_int_equal(host.n_train, 3);
+    assert_int_equal(host.n, 3);
+    assert_int_equal(with.result.state.guest_updates, 3);
+    assert_int_equal(with.result.guests.updates, 3);
+    // The first two steps are the bulk's own; then the sample has been learnt, too.
+    assert_same_losses(&plain, &with, 2);
+    assert_true(plain.losses[2] != with.losses[2]);
+    assert_same_losses(&with, &again, 6);
+    assert_same_tensors(with.dir, again.dir, 6);
+    assert_true(host.answers[2].loss < host.answers[0].loss);
+    for (int i = 0; i < 6; i++) // the schedule knows steps only
+        assert_true(with.lrs[i] == plain.lrs[i]);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(host.answers[i].step, 2 * (i + 1));
+        assert_true(host.answers[i].lr == schedule_lr(&with.knobs, 2 * (i + 1)));
+        assert_true(host.answers[i].grad_norm > 0 && !host.answers[i].skipped);
+    }
+}
+
+// Adam's bias correction counts samples with the steps, and a checkpoint knows how many there were.
+static void test_updates_are_counted(void **state) {
+    struct run r;
+    static struct host host;
+    struct manifest m = {0};
+    struct err e = {0};
+    hybrid_init(&r, &host, *state, "counted");
+    run_set(&r, "steps=3");
+    host.train_after = 1;
+    run_go(&r);
+    assert_ran(&r);
+    assert_int_equal(r.result.state.step, 3);
+    assert_int_equal(r.result.state.guest_updates, 3);
+    assert_int_equal(hyper_updates(&r.result.state), 6);
+    assert_worked(manifest_read(&m, step_file(r.dir, 3, MANIFEST_NAME), &e), &e);
+    assert_int_equal(m.state.guest_updates, 3);
+    manifest_free(&m);
+}
+
+// Stopped and resumed, with samples before and after, ends with the same bits.
+static void test_resumes_to_the_bit(void **state) {
+    struct run whole, part;
+    static struct host host, first, second;
+    hybrid_init(&whole, &host, *state, "whole");
+    hybrid_init(&part, &first, *state, "part");
+    run_set(&whole, "optim.state=bf16"); // whose rounding draws from the step and the sample
+    run_set(&part, "optim.state=bf16");
+    host.train_after = first.train_after = 1;
+    run_go(&whole);
+    assert_ran(&whole);
+    part.stop_at = 3;
+    run_go(&part);
+    assert_failed(part.rc, ERR_STOPPED, &part.e, "stopped on request after step 3");
+    assert_int_equal(part.result.state.guest_updates, 3);
+    host_init(&second, 24, 24);
+    second.run = &part;
+    second.train_after = 1;
+    part.guests = &second.source;
+    run_again(&part);
+    assert_ran(&part);
+    assert_int_equal(part.result.state.guest_updates, 6);
+    assert_same_tensors(whole.dir, part.dir, 6);
+}
+
+// ---------------------------------------------------------------- failures
+
+static int refuse_begin(void *arg, struct err *e) {
+    ((struct host *)arg)->begun++;
+    return err_set(e, ERR_IO, "no socket today");
+}
+
+static void test_a_source_that_fails(void **state) {
+    struct run r;
+    static struct host host;
+    hybrid_init(&r, &host, *state, "refused");
+    host.source.begin = refuse_begin;
+    run_go(&r);
+    assert_failed(r.rc, ERR_IO, &r.e, "no socket today");
+    assert_int_equal(host.ended, 1); // to take back what there is
+    assert_int_equal(r.steps, 0);
+}
+
+// A token outside the vocabulary is the source's fault: the run ends with a sentence, and the request
+// hears it too.
+static void test_a_turn_that_fails(void **state) {
+    struct run r;
+    static struct host host;
+    hybrid_init(&r, &host, *state, "bad-token");
+    host.tokens[3] = 1 << 20;
+    host.per_call = host.left = 1;
+    run_go(&r);
+    assert_int_not_equal(r.rc, 0);
+    assert_non_null(strstr(r.e.text, "a request to evaluate"));
+    assert_int_equal(host.n, 1);
+    assert_int_equal(host.answers[0].rc, r.rc);
+    assert_int_equal(host.ended, 1);
+}
+
+// ---------------------------------------------------------------- memory
+
+static void plan(struct session *s, const struct run *r, bool hybrid) {
+    struct err e = {0};
+    const struct session_options o = {.knobs = &r->knobs,
+                                      .has = {[SESSION_TRAIN] = true,
+                                              [SESSION_EVAL] = true,
+                                              [SESSION_INTERACTIVE_EVAL] = hybrid,
+                                              [SESSION_INTERACTIVE_TRAIN] = hybrid},
+                                      .real = DTYPE_F32};
+    assert_worked(session_plan(s, &o, &e), &e);
+}
+
+static void test_plan_holds_gradients(void **state) {
+    struct run r;
+    struct session s, bulk;
+    hybrid_init(&r, NULL, *state, "plan");
+    plan(&bulk, &r, false);
+    plan(&s, &r, true);
+    const struct program *p = s.programs[SESSION_TRAIN];
+    uint64_t gradients = 0, named = 0;
+    for (int i = 0; i < p->n_tensors; i++)
+        if (p->tensors[i].cls == CLASS_GRADIENT && p->tensors[i].root < 0)
+            gradients += p->tensors[i].bytes;
+    assert_int_equal(bulk.layout.held_bytes, 0);
+    assert_int_equal(p->held_by_class[CLASS_GRADIENT], gradients);
+    assert_true(s.layout.held_bytes >= gradients);
+    for (int c = 0; c < CLASS_COUNT; c++)
+        named += s.layout.by_class[c];
+    assert_int_equal(named + s.layout.slack_bytes, s.layout.arena_bytes);
+    // Holding costs next to nothing where the bulk program is the neediest: its gradients are alive
+    // when activations are, too.
+    assert_true((double)s.layout.arena_bytes <= 1.05 * (double)bulk.layout.arena_bytes);
+    session_close(&s);
+    session_close(&bulk);
+    // Without accumulation there is no yield point inside a step, and nothing is held.
+    run_set(&r, "batch.accum=1");
+    plan(&s, &r, true);
+    assert_int_equal(s.layout.held_bytes, 0);
+    session_close(&s);
+}
+
+// The proof can fail: a guest's tensor moved onto a gradient, and onto the sums of the step.
+static void test_proof_can_fail(void **state) {
+    struct run r;
+    struct session s;
+    hybrid_init(&r, NULL, *state, "proof");
+    plan(&s, &r, true);
+    struct program *set[2] = {s.programs[SESSION_TRAIN], s.programs[SESSION_INTERACTIVE_EVAL]};
+    struct program *train = set[0], *guest = set[1];
+    struct err e = {0};
+    assert_worked(check_guests(set, 2, &e), &e);
+    int gradient = -1, activation = -1;
+    for (int i = 0; i < train->n_tensors; i++)
+        if (train->tensors[i].cls == CLASS_GRADIENT && train->tensors[i].root < 0)
+            gradient = i;
+    for (int i = 0; i < guest->n_tensors; i++)
+        if (guest->tensors[i].life == LIFE_SEGMENT && guest->tensors[i].root < 0)
+            activation = i;
+    uint64_t *moved = &guest->tensors[activation].offset[0], was = *moved;
+    *moved = train->tensors[gradient].offset[0] + train->tensors[gradient].bytes - 1;
+    assert_failed(check_guests(set, 2, &e), ERR_INTERNAL, &e,
+                  "of the guest 'interactive.eval' shares bytes with|which 'train' needs");
+    *moved = was;
+    moved = &guest->tensors[program_find(guest, NAME_GUEST NAME_RESULTS)].offset[0];
+    was = *moved;
+    *moved = train->tensors[program_find(train, NAME_RESULTS)].offset[0];
+    assert_failed(check_guests(set, 2, &e), ERR_INTERNAL, &e, "'out.results'");
+    *moved = was;
+    err_clear(&e);
+    assert_worked(check_guests(set, 2, &e), &e);
+    session_close(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_evaluations_leave_no_trace),
+        cmocka_unit_test(test_answers_are_validations),
+        cmocka_unit_test(test_training_samples_are_updates),
+        cmocka_unit_test(test_updates_are_counted),
+        cmocka_unit_test(test_resumes_to_the_bit),
+        cmocka_unit_test(test_a_source_that_fails),
+        cmocka_unit_test(test_a_turn_that_fails),
+        cmocka_unit_test(test_plan_holds_gradients),
+        cmocka_unit_test(test_proof_can_fail),
+    };
+    return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
+}
