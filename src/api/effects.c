@@ -254,7 +254,7 @@ static int list_tree(FILE *f, const char *dir, const char *shown, struct err *e)
 // Of each line of the log what does not depend on time.
 static void list_log(FILE *f, const char *run_dir) {
     static const char *const keys[] = {
-        "\"event\":", "\"step\":", "\"loss\":", "\"validation_loss\":"};
+        "\"event\":", "\"step\":", "\"loss\":", "\"validation_loss\":", "\"noise_scale\":"};
     char path[PATH_MAX], *text = NULL, *rest;
     size_t bytes;
     if (file_join(path, sizeof path, run_dir, "log.jsonl", NULL) != 0 ||
