@@ -166,6 +166,7 @@ struct haggle_tune {
     int64_t tokens_per_step;    // 0: the recipe's
     const char *store;          // file of trials; NULL: the user's; "none": nothing is kept
     const char *recipe;         // file for the choice; NULL: none
+    const char *report;         // HTML page for the search; NULL: none
     enum haggle_format format;  // of sink->out
 };
 
@@ -195,6 +196,12 @@ HAGGLE_API int haggle_data(const struct haggle_config *c, const struct haggle_da
 // What is damaged or missing is said and left out; HAGGLE_ERR_IO for a folder without log.jsonl.
 HAGGLE_API int haggle_report(const char *const *run_dirs, size_t n, const char *out,
                              const struct haggle_sink *sink, struct haggle_error *e);
+
+// The page of a search (haggle_tune's `report`) made again from the store: tuning is its number, or
+// "last". store NULL: the user's; out NULL: tuning-N.html in the current folder. What the store does
+// not keep (settings that were not measured) is missing on the page, which says so.
+HAGGLE_API int haggle_report_tuning(const char *tuning, const char *store, const char *out,
+                                    const struct haggle_sink *sink, struct haggle_error *e);
 
 enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
 

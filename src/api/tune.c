@@ -183,8 +183,20 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
     return rc;
 }
 
+// What there is of a search that was stopped, or that chose nothing, is worth a page too.
+static void report(struct tuning *t, const struct haggle_tune *o) {
+    struct err e = {0};
+    if (!o->report || t->tune.n == 0)
+        return;
+    if (tune_report_write(t, o->report, &e) == 0)
+        t->report_path = o->report;
+    else
+        log_put(&t->call->log, LOG_WARN, "no report: %s", e.text);
+}
+
 static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct err *e) {
     struct call *c = t->call;
+    report(t, o);
     if (c->out && t->tune.n > 0)
         tune_print(t, o->format, c->out);
     if (c->wants_json) {

@@ -27,6 +27,7 @@ struct tuning {
     int64_t *used; // trials of the store that were taken again
     size_t n_used, used_capacity;
     const char *recipe_path; // of the choice, as written; NULL: none
+    const char *report_path; // likewise
 };
 
 // tune_print.c
@@ -34,6 +35,18 @@ void tune_print(const struct tuning *t, enum haggle_format format, FILE *f);
 void tune_put_json(const struct tuning *t, struct json_writer *w); // members
 // Sentences about the choice: what it is bound by, where growth ends, what other settings would cost.
 void tune_verdict(struct tuning *t);
+
+// tune_trade.c
+// As given against chosen, in a few rows.
+void tune_print_trade(const struct tuning *t, FILE *f);
+
+// tune_report.c
+int tune_report_write(struct tuning *t, const char *path, struct err *e);
+// Writes a page of a search; *bytes becomes its size.
+struct tune_facts;
+int tune_report_page(const char *path, const struct tune *t, const struct tune_facts *facts,
+                     uint64_t *bytes, struct err *e);
+char *tune_recipe_text(const struct knobs *k); // malloc'd; NULL: no memory
 
 // tune_store.c
 int tune_store_open(struct tuning *t, const char *path, struct err *e);

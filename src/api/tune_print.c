@@ -121,10 +121,13 @@ void tune_print(const struct tuning *t, enum haggle_format format, FILE *f) {
         return;
     }
     print_markdown(t, f);
+    tune_print_trade(t, f);
     if (t->words[0])
         fprintf(f, "\n%s\n", t->words);
     if (t->recipe_path)
         fprintf(f, "recipe    %s\n          haggle train %s\n", t->recipe_path, t->recipe_path);
+    if (t->report_path)
+        fprintf(f, "report    %s\n", t->report_path);
 }
 
 // ---------------------------------------------------------------- the choice, in words
@@ -339,6 +342,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_bool(w, "provisional", t->tune.provisional);
     json_member_string(w, "verdict", t->words[0] ? t->words : t->tune.why_none);
     json_member_string(w, "recipe", t->recipe_path);
+    json_member_string(w, "report", t->report_path);
     json_put_key(w, "stages");
     json_put_array_begin(w);
     for (int i = 0; i < STAGE_COUNT; i++) {

@@ -33,7 +33,7 @@ static void put_budgets(struct json_writer *w, const struct tune_request *r,
     json_put_object_end(w);
 }
 
-static char *recipe_text(const struct knobs *k) {
+char *tune_recipe_text(const struct knobs *k) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
@@ -51,7 +51,7 @@ static int begin(struct tuning *t, struct err *e) {
     struct json_writer w;
     json_writer_to_buffer(&w, 0);
     put_budgets(&w, &t->request, &t->base);
-    char *recipe = recipe_text(&t->base);
+    char *recipe = tune_recipe_text(&t->base);
     const char *budgets = w.buffer;
     int rc = json_writer_finish(&w, e);
     if (rc == 0 && !recipe)
@@ -161,6 +161,13 @@ int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
 
 // ---------------------------------------------------------------- what is measured now
 
+static double predicted(const struct tuning *t, const struct knobs *k) {
+    for (int i = 0; i < t->tune.n; i++)
+        if (knobs_equal(&t->tune.settings[i].knobs, k))
+            return t->tune.settings[i].predicted_s;
+    return NAN;
+}
+
 void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r) {
     int64_t id = 0;
     if (!t->store || t->unrecorded.code != 0)
@@ -171,7 +178,7 @@ void tune_store_trial(struct tuning *t, const struct knobs *k, const struct tria
                             .stage = tune_stage_name(t->stage),
                             .outcome = record_outcome(r),
                             .started_at = wall_now() - 1e-9 * (double)r->wall_ns,
-                            .predicted_step_s = NAN,
+                            .predicted_step_s = predicted(t, k),
                             .joules_per_token =
                                 r->tokens > 0 ? r->energy.joules / (double)r->tokens : NAN,
                             .peak_flops_per_s = t->machine.peak_flops};

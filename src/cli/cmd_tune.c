@@ -16,6 +16,8 @@ const struct flag tune_flags[] = {
     {"energy", 0, "J", "most joules per token, where the machine has a meter"},
     {"store", 0, "FILE", "where trials are kept (the user's store); none: nowhere"},
     {"save", 's', "FILE", "recipe of the choice (tuned.yaml)"},
+    {"report", 'r', "FILE",
+     "the search as an HTML page (beside the recipe: tuned.html); none: no page"},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
     {0},
 };
@@ -34,7 +36,8 @@ const char tune_help[] =
     "\n"
     "Every trial is in the store as it ends: interrupted, the same command goes on; 'haggle "
     "trials'\n"
-    "shows them. The choice is a complete recipe for 'haggle train'.\n"
+    "shows them. The choice is a complete recipe for 'haggle train'; a page that needs no network\n"
+    "shows the trade, the frontier and every setting with its reason.\n"
     "\n"
     "Examples\n"
     "  haggle tune model=tiny --time 1m\n"
@@ -42,7 +45,17 @@ const char tune_help[] =
     "  haggle tune --model gpt2-124m batch.micro=1 batch.accum=8 --allow precision --save "
     "fast.yaml\n";
 
-static int read_options(struct cli *c, struct haggle_tune *t, struct haggle_error *e) {
+// The recipe's path with .html instead of what its name ends with.
+static void name_report(const char *recipe, char *out, size_t bytes) {
+    const char *name = strrchr(recipe, '/'), *dot = strrchr(name ? name : recipe, '.');
+    size_t n = dot && dot > recipe ? (size_t)(dot - recipe) : strlen(recipe);
+    snprintf(out, bytes, "%.*s.html", (int)n, recipe);
+}
+
+enum { REPORT_BYTES = 4096 };
+
+static int read_options(struct cli *c, struct haggle_tune *t, char report[REPORT_BYTES],
+                        struct haggle_error *e) {
     const struct args *a = &c->args;
     t->goal = args_get(a, "goal");
     t->p50 = args_get(a, "p50");
@@ -53,6 +66,11 @@ static int read_options(struct cli *c, struct haggle_tune *t, struct haggle_erro
     t->energy = args_get(a, "energy");
     t->store = args_get(a, "store");
     t->recipe = args_get(a, "save") ? args_get(a, "save") : "tuned.yaml";
+    if (args_get(a, "report"))
+        snprintf(report, REPORT_BYTES, "%s", args_get(a, "report"));
+    else
+        name_report(t->recipe, report, REPORT_BYTES);
+    t->report = strcmp(report, "none") == 0 ? NULL : report;
     int rc = cli_format(a, &t->format, e);
     if (rc == 0)
         rc = args_number(a, "tokens-per-step", 1, 1LL << 40, 0, &t->tokens_per_step, e);
@@ -63,9 +81,10 @@ int cmd_tune(struct cli *c) {
     struct haggle_error e = {0};
     struct haggle_config *config = NULL;
     struct haggle_tune t = {0};
+    char report[REPORT_BYTES];
     int rc = args_words(&c->args, 1, "one recipe, then knob=value", &e);
     if (rc == 0)
-        rc = read_options(c, &t, &e);
+        rc = read_options(c, &t, report, &e);
     if (rc == 0)
         rc = cli_config(c, &config, &e);
     if (rc == 0) {

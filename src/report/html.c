@@ -2,7 +2,7 @@
 #include "report/html.h"
 #include "report/html_text.h"
 
-static void put_pieces(FILE *f, const char *const *pieces) {
+void html_put_pieces(FILE *f, const char *const *pieces) {
     for (; *pieces; pieces++)
         fputs(*pieces, f);
 }
@@ -20,16 +20,20 @@ static void put_title(struct html_page *p) {
 }
 
 // The policy is for what we may have overlooked: the page may load nothing and send nothing.
-static void put_begin(struct html_page *p) {
+void html_put_head(FILE *f) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
           "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
           "<meta name=\"generator\" content=\"haggle " HAGGLE_VERSION "\">\n<title>",
-          p->f);
+          f);
+}
+
+static void put_begin(struct html_page *p) {
+    html_put_head(p->f);
     put_title(p);
     fputs(" - haggle report</title>\n<style>\n", p->f);
-    put_pieces(p->f, html_style);
+    html_put_pieces(p->f, html_style);
     fputs("</style>\n</head>\n<body>\n<main>\n<h1>", p->f);
     put_title(p);
     fputs(p->n > 1 ? " <small>training runs compared</small></h1>\n"
@@ -75,6 +79,6 @@ void html_report(FILE *f, struct run_read *runs, size_t n) {
           f);
     html_put_data(p);
     fputs("<script>\n", f);
-    put_pieces(f, html_script);
+    html_put_pieces(f, html_script);
     fputs("</script>\n</body>\n</html>\n", f);
 }

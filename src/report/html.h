@@ -64,6 +64,11 @@ void html_cdf_fill(struct svg_point out[HTML_CDF_POINTS], struct run_read *r);
 // html_data.c
 void html_put_data(struct html_page *p);
 
+// html.c: for other pages too. From the first byte up to the text of <title>, with the policy that
+// lets the page load nothing.
+void html_put_head(FILE *f);
+void html_put_pieces(FILE *f, const char *const *pieces);
+
 // html_page.c
 extern const char *const html_style[], *const html_script[]; // pieces; NULL ends them
 

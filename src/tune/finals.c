@@ -204,7 +204,7 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
     return 0;
 }
 
-static void fill_bounds(struct tune *t) {
+void finals_bounds(struct tune *t) {
     const struct tune_setting *s = &t->settings[t->chosen];
     for (int p = 0; p < TUNE_PERCENTILES; p++) {
         if (t->request.limit_ns[p] == 0)
@@ -229,7 +229,7 @@ int finals_run(struct tune *t, struct err *e) {
             t->chosen = at;
             t->settings[at].outcome = TUNE_MEASURED;
             t->settings[at].reason[0] = '\0';
-            fill_bounds(t);
+            finals_bounds(t);
             return 0;
         }
         for (int i = 0; i < f.n; i++)

@@ -51,6 +51,8 @@ struct visit {
     bool long_run; // a finalist: no early end for being precise enough
 };
 int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
+// Adds what a trial measured to a setting.
+int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e);
 int tune_best(
     const struct tune *t); // of the measured that keep the budgets as far as known; -1: none
 // The budget that is broken for sure, in words; false when none is.
@@ -60,6 +62,8 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
 // ---------------------------------------------------------------- finals.c
 
 int finals_run(struct tune *t, struct err *e);
+// Of the choice: what its samples say of each percentile that has a limit.
+void finals_bounds(struct tune *t);
 // Pareto set over tokens/s, p99 and memory, among what was measured.
 void frontier_mark(struct tune *t);
 

@@ -68,7 +68,7 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
 
 // ---------------------------------------------------------------- what came of it
 
-static int keep(struct tune_setting *s, const struct tune_measured *m, struct err *e) {
+int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e) {
     if (m->n == 0)
         return 0;
     if (s->n + m->n > s->capacity) {
@@ -158,7 +158,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     struct tune_measured m = {.joules = NAN};
     int rc = t->lab.measure(t->lab.arg, &s->knobs, &o, &m, e);
     if (rc == 0)
-        rc = keep(s, &m, e);
+        rc = visit_keep(s, &m, e);
     if (rc == 0) {
         t->trials++;
         settle(t, i, &m, state.best_cost);

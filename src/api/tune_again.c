@@ -1,0 +1,333 @@
+// tune_again.c - haggle_report_tuning: a search put together again from the store, and its page.
+#include "api/tune.h"
+
+#include "base/text.h"
+#include "report/tune_page.h"
+#include "tune/again.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MISSING_BYTES = 1024 };
+
+struct stored_trial { // of the rows, what must be kept until the samples can be read
+    int64_t id;
+    int setting;
+    struct store_trial row; // its texts are gone
+    char reason[TUNE_TEXT_BYTES];
+};
+
+struct again {
+    struct call *call;
+    struct store *store;
+    int64_t id, chosen;
+    enum store_state state;
+    double seconds;
+    char *goal, *budgets, *model, *recipe, *verdict;
+    struct knobs base;
+    struct tune tune;
+    struct tune_facts facts;
+    char missing[MISSING_BYTES];
+    struct stored_trial *trials;
+    size_t n, capacity;
+    int unreadable; // trials whose knobs this build does not know
+    uint64_t memory_budget;
+    struct err err; // of a callback
+};
+
+static void say_missing(struct again *a, const char *format, ...) ERR_PRINTF(2, 3);
+static void say_missing(struct again *a, const char *format, ...) {
+    size_t used = strlen(a->missing);
+    va_list args;
+    if (used > 0 && used + 1 < sizeof a->missing) {
+        a->missing[used++] = '\n';
+        a->missing[used] = '\0';
+    }
+    va_start(args, format);
+    vsnprintf(a->missing + used, sizeof a->missing - used, format, args);
+    va_end(args);
+}
+
+// ---------------------------------------------------------------- the tuning's own row
+
+static int take_tuning(void *arg, const struct store_tuning *t) {
+    struct again *a = arg;
+    if (a->goal)
+        return 0; // the newest comes first
+    a->id = t->id;
+    a->chosen = t->chosen;
+    a->state = t->state;
+    a->seconds = t->ended_at - t->started_at;
+    a->goal = strdup(t->goal);
+    a->budgets = strdup(t->budgets);
+    a->model = strdup(t->model);
+    a->recipe = strdup(t->recipe);
+    a->verdict = strdup(t->verdict);
+    if (!a->goal || !a->budgets || !a->model || !a->recipe || !a->verdict)
+        return err_set(&a->err, ERR_MEMORY, "no memory for a tuning");
+    return 0;
+}
+
+static int read_budgets(struct again *a, struct tune_request *r, struct err *e) {
+    static const char *const names[TUNE_PERCENTILES] = {"p50_ms", "p95_ms", "p99_ms"};
+    struct json_reader j;
+    struct region region = {0};
+    const char *key;
+    json_reader_init(&j, "budgets", a->budgets, strlen(a->budgets), &region, e);
+    json_enter_object(&j);
+    while (json_next_key(&j, &key)) {
+        double x = 0;
+        if (json_peek(&j) != JSON_NUMBER) {
+            json_skip(&j);
+            continue;
+        }
+        json_read_double(&j, &x);
+        for (int p = 0; p < TUNE_PERCENTILES; p++)
+            if (strcmp(key, names[p]) == 0 && x > 0 && x < 1e12)
+                r->limit_ns[p] = (uint64_t)(1e6 * x);
+        if (strcmp(key, "joules_per_token") == 0)
+            r->joules_per_token = x;
+        if (strcmp(key, "memory_bytes") == 0 && x > 0 && x < 1e18)
+            a->memory_budget = (uint64_t)x;
+    }
+    int rc = json_finish(&j);
+    region_free(&region);
+    return rc;
+}
+
+static int begin(struct again *a, struct err *e) {
+    struct tune_request r = {.goal = TUNE_BULK};
+    if (strcmp(a->goal, tune_goal_name(TUNE_INTERACTIVE)) == 0)
+        r.goal = TUNE_INTERACTIVE;
+    TRY(read_budgets(a, &r, e));
+    knobs_init(&a->base);
+    TRY(knobs_load_recipe_text(&a->base, "the tuning's recipe", a->recipe, strlen(a->recipe), e));
+    r.on_device = session_wants_device(&a->base);
+    return tune_again_begin(&a->tune, &a->base, &r, e);
+}
+
+// ---------------------------------------------------------------- stages
+
+static int take_stage(void *arg, const struct store_stage *s) {
+    struct again *a = arg;
+    if (s->ordinal < 0 || s->ordinal >= STAGE_COUNT ||
+        strcmp(s->name, tune_stage_name((enum tune_stage)s->ordinal)) != 0)
+        return 0;
+    struct tune_decision *d = &a->tune.stages[s->ordinal];
+    double seconds = s->ended_at - s->started_at;
+    snprintf(d->text, sizeof d->text, "%s", s->decision);
+    d->ns = seconds > 0 && seconds < 1e9 ? (uint64_t)(1e9 * seconds) : 0;
+    d->done = true;
+    return 0;
+}
+
+static enum tune_stage stage_of(const char *name) {
+    for (int i = 0; i < STAGE_COUNT; i++)
+        if (strcmp(name, tune_stage_name((enum tune_stage)i)) == 0)
+            return (enum tune_stage)i;
+    return STAGE_PROFILE;
+}
+
+// ---------------------------------------------------------------- trials
+
+// A line a knob, all that are not at their default.
+static int read_knobs(struct knobs *k, const char *lines) {
+    char text[KNOB_VALUE_BYTES + 128];
+    knobs_init(k);
+    while (*lines) {
+        size_t n = strcspn(lines, "\n");
+        if (n >= sizeof text)
+            return ERR_FORMAT;
+        memcpy(text, lines, n);
+        text[n] = '\0';
+        if (n > 0)
+            TRY(knobs_set_assignment(k, text, SET_BY_RECIPE, NULL));
+        lines += n + (lines[n] == '\n');
+    }
+    return 0;
+}
+
+static int add_trial(struct again *a, const struct store_trial *row, int setting) {
+    if (a->n == a->capacity) {
+        size_t capacity = a->capacity ? 2 * a->capacity : 64;
+        struct stored_trial *more = realloc(a->trials, capacity * sizeof *more);
+        if (!more)
+            return err_set(&a->err, ERR_MEMORY, "no memory for %zu trials", capacity);
+        a->trials = more;
+        a->capacity = capacity;
+    }
+    struct stored_trial *s = &a->trials[a->n++];
+    s->id = row->id;
+    s->setting = setting;
+    s->row = *row;
+    snprintf(s->reason, sizeof s->reason, "%s", row->reason);
+    return 0;
+}
+
+static int take_trial(void *arg, const struct store_trial *row) {
+    struct again *a = arg;
+    struct knobs k;
+    if (read_knobs(&k, row->knobs) != 0) {
+        a->unreadable++;
+        return 0;
+    }
+    enum tune_stage stage = stage_of(row->stage);
+    int i = tune_again_add(&a->tune, &k, stage, &a->err);
+    if (i < 0)
+        return i;
+    struct tune_setting *s = &a->tune.settings[i];
+    if (row->memory_predicted_bytes > 0)
+        s->need_bytes = (uint64_t)row->memory_predicted_bytes;
+    if (isfinite(row->predicted_step_ms))
+        s->predicted_s = 1e-3 * row->predicted_step_ms;
+    struct tune_memory *m = i == 0                 ? &a->facts.given
+                            : row->id == a->chosen ? &a->facts.chosen
+                                                   : NULL;
+    if (m) {
+        m->known = true;
+        memcpy(m->by_class, row->by_class.bytes, sizeof m->by_class);
+    }
+    a->tune.stages[stage].trials++;
+    return add_trial(a, row, i);
+}
+
+static uint64_t whole(double x) { // of a figure in a file
+    return x > 0 && x < 1e18 ? (uint64_t)x : 0;
+}
+
+static int visit(struct again *a, const struct stored_trial *s, struct err *e) {
+    const struct store_trial *row = &s->row;
+    struct tune_measured m = {.joules = row->joules_per_token * (double)row->tokens};
+    bool good = row->outcome == OUTCOME_MEASURED || row->outcome == OUTCOME_DOMINATED ||
+                row->outcome == OUTCOME_OVER_BUDGET || row->outcome == OUTCOME_STOPPED;
+    m.rc = good ? 0 : ERR_INTERNAL;
+    snprintf(m.reason, sizeof m.reason, "%s", s->reason);
+    TRY(store_samples(a->store, s->id, &m.step_ns, &m.n, e));
+    m.tokens = row->tokens > 0 ? (uint64_t)row->tokens : 0;
+    m.wall_ns = whole(1e9 * row->wall_s);
+    m.memory_bytes = row->memory_measured_bytes > 0 ? (uint64_t)row->memory_measured_bytes : 0;
+    m.split.steps = m.n;
+    for (int i = 0; i < TIME_COUNT; i++) {
+        m.split.ns[i] = whole(1e6 * row->split.ms[i] * (double)m.n);
+        m.split.wall_ns += m.split.ns[i];
+    }
+    int rc = tune_again_visit(&a->tune, s->setting, &m, e);
+    free(m.step_ns);
+    return rc;
+}
+
+// ---------------------------------------------------------------- together
+
+static void say_why_none(struct again *a) {
+    const char *why = a->state == TUNING_STOPPED ? "The search was stopped before it chose."
+                      : a->state == TUNING_RUNNING
+                          ? "The search has not ended, or its process died."
+                          : "The search chose no setting.";
+    snprintf(a->tune.why_none, sizeof a->tune.why_none, "%s", why);
+}
+
+static void say_what_is_missing(struct again *a) {
+    say_missing(a, "This page was made from the store, which keeps trials: settings that were "
+                   "refused or only predicted, what was measured in earlier searches and used "
+                   "again, and the machine's name are not on it.");
+    if (a->unreadable > 0)
+        say_missing(a, "%d trials have knobs that this build does not know, and are left out.",
+                    a->unreadable);
+}
+
+static int put_together(struct again *a, struct err *e) {
+    int chosen = -1;
+    struct store_filter f = {.tuning = a->id};
+    TRY(begin(a, e));
+    TRY(store_stages(a->store, a->id, take_stage, a, e));
+    int rc = store_trials(a->store, &f, take_trial, a, e);
+    if (a->err.code != 0)
+        return err_set(e, a->err.code, "%s", a->err.text);
+    TRY(rc);
+    for (size_t i = 0; i < a->n; i++) {
+        TRY(visit(a, &a->trials[i], e));
+        if (a->trials[i].id == a->chosen)
+            chosen = a->trials[i].setting;
+    }
+    tune_again_end(&a->tune, chosen);
+    a->tune.end_ns = whole(1e9 * a->seconds);
+    if (a->tune.chosen < 0)
+        say_why_none(a);
+    say_what_is_missing(a);
+    return 0;
+}
+
+static int write_page(struct again *a, const char *out, struct err *e) {
+    char path[64], size[TEXT_UNIT_BYTES];
+    uint64_t bytes;
+    char *recipe = NULL;
+    struct call *c = a->call;
+    snprintf(path, sizeof path, "tuning-%lld.html", (long long)a->id);
+    out = out ? out : path;
+    a->facts.model = a->model;
+    a->facts.verdict = a->verdict;
+    a->facts.tuning = a->id;
+    a->facts.memory_budget = a->memory_budget;
+    a->facts.missing = a->missing;
+    if (a->tune.chosen >= 0)
+        a->facts.recipe = recipe = tune_recipe_text(&a->tune.settings[a->tune.chosen].knobs);
+    int rc = tune_report_page(out, &a->tune, &a->facts, &bytes, e);
+    free(recipe);
+    TRY(rc);
+    if (c->out)
+        fprintf(c->out, "report    %s (%s)\n", out, text_bytes(size, bytes));
+    if (c->wants_json) {
+        call_json_begin(c, "report", NULL);
+        json_member_string(&c->json, "file", out);
+        json_member_i64(&c->json, "bytes", (int64_t)bytes);
+        json_member_i64(&c->json, "tuning", a->id);
+        json_member_i64(&c->json, "trials", a->tune.trials);
+        json_put_object_end(&c->json);
+    }
+    return 0;
+}
+
+static int find(struct again *a, const char *tuning, const char *path, struct err *e) {
+    char own[STORE_PATH_BYTES], *end;
+    long long id = 0;
+    if (strcmp(tuning, "last") != 0) {
+        id = strtoll(tuning, &end, 10);
+        if (*end || end == tuning || id < 1)
+            return err_set(e, ERR_USAGE, "--tuning=%s; accepted: its number, or last", tuning);
+    }
+    if (!path)
+        TRY(store_default_path(own, e));
+    TRY(store_open(&a->store, path ? path : own, STORE_READ, e));
+    TRY(store_tunings(a->store, id, NULL, take_tuning, a, e));
+    if (a->err.code != 0)
+        return err_set(e, a->err.code, "%s", a->err.text);
+    if (!a->goal)
+        return err_set(e, ERR_USAGE, "'%s' has no tuning %s; 'haggle trials' lists them",
+                       store_path(a->store), id ? tuning : "at all");
+    return 0;
+}
+
+int haggle_report_tuning(const char *tuning, const char *store, const char *out,
+                         const struct haggle_sink *sink, struct haggle_error *e) {
+    struct call c;
+    call_begin(&c, sink);
+    struct again *a = calloc(1, sizeof *a);
+    int rc = a ? 0 : err_set(&c.err, ERR_MEMORY, "no memory for a tuning");
+    if (a) {
+        a->call = &c;
+        a->tune.chosen = -1;
+        rc = find(a, tuning, store, &c.err);
+        if (rc == 0)
+            rc = put_together(a, &c.err);
+        if (rc == 0)
+            rc = write_page(a, out, &c.err);
+        store_close(a->store);
+        tune_free(&a->tune);
+        free(a->trials);
+        free(a->goal), free(a->budgets), free(a->model), free(a->recipe), free(a->verdict);
+        free(a);
+    }
+    return call_end(&c, rc, e);
+}

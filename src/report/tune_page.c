@@ -1,0 +1,412 @@
+// tune_page.c - see tune_page.h.
+#include "report/tune_page.h"
+
+#include "base/text.h"
+#include "report/html.h"
+#include "report/html_text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- head
+
+static const char *goal_words(const struct tune_request *r) {
+    if (r->goal == TUNE_BULK)
+        return "most tokens per second";
+    return tune_has_limits(r) ? "most tokens per second within the latency budget"
+                              : "least time per sample";
+}
+
+static void put_budgets(const struct tune_view *v) {
+    const struct tune_request *r = &v->t->request;
+    char text[TEXT_UNIT_BYTES];
+    int n = 0;
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (r->limit_ns[p] > 0)
+            fprintf(v->f, "%sp%.0f of a step at most %s", n++ ? ", " : "",
+                    100 * tune_percentile_of((enum tune_percentile)p),
+                    text_duration(text, 1e-9 * (double)r->limit_ns[p]));
+    if (v->facts->memory_budget > 0)
+        fprintf(v->f, "%smemory at most %s", n++ ? ", " : "",
+                text_bytes(text, v->facts->memory_budget));
+    if (r->joules_per_token > 0)
+        fprintf(v->f, "%sat most %.3g J per token", n++ ? ", " : "", r->joules_per_token);
+    fputs(n ? "" : "none but the memory there is", v->f);
+}
+
+static void put_row(const struct tune_view *v, const char *term, const char *text) {
+    fprintf(v->f, "<dt>%s</dt><dd>", term);
+    html_put_text(v->f, text);
+    fputs("</dd>", v->f);
+}
+
+static void put_about(const struct tune_view *v) {
+    char text[256], time[TEXT_UNIT_BYTES];
+    const struct tune *t = v->t;
+    int measured = 0;
+    for (int i = 0; i < t->n; i++)
+        measured += t->settings[i].n > 0;
+    fputs("<dl class=\"about\">", v->f);
+    put_row(v, "goal", goal_words(&t->request));
+    fputs("<dt>budgets</dt><dd>", v->f);
+    put_budgets(v);
+    fputs("</dd>", v->f);
+    if (v->facts->machine)
+        put_row(v, "machine", v->facts->machine);
+    snprintf(text, sizeof text, "%d settings looked at, %d of them measured in %d trials, in %s",
+             t->n, measured, t->trials,
+             text_duration(time, 1e-9 * (double)(t->end_ns - t->begin_ns)));
+    put_row(v, "search", text);
+    if (v->facts->saved_as)
+        put_row(v, "recipe of the choice", v->facts->saved_as);
+    fputs("</dl>\n", v->f);
+}
+
+// Sentences with a separator between, each in an element of its own.
+static void put_sentences(const struct tune_view *v, const char *text, const char *between,
+                          const char *before, const char *after) {
+    char piece[2 * TUNE_TEXT_BYTES];
+    while (text && *text) {
+        const char *end = strstr(text, between);
+        size_t n = end ? (size_t)(end - text) : strlen(text);
+        snprintf(piece, sizeof piece, "%.*s", (int)(n < sizeof piece ? n : sizeof piece - 1), text);
+        fputs(before, v->f);
+        html_put_text(v->f, piece);
+        fputs(after, v->f);
+        text = end ? end + strlen(between) : NULL;
+    }
+}
+
+// ---------------------------------------------------------------- the choice in a sentence
+
+// Without a latency budget an interactive user waits for a sample; everybody else wants tokens.
+static bool by_sample(const struct tune_request *r) {
+    return r->goal == TUNE_INTERACTIVE && !tune_has_limits(r);
+}
+
+static void put_gain(const struct tune_view *v) {
+    const struct tune_figures *a = &v->figures[0], *b = &v->figures[v->t->chosen];
+    bool sample = by_sample(&v->t->request);
+    double more =
+        sample ? b->ms_per_sample / a->ms_per_sample - 1 : b->tokens_per_s / a->tokens_per_s - 1;
+    if (!isfinite(more))
+        fputs("<b>and it can be trained here:</b> as given it could not be measured.", v->f);
+    else
+        fprintf(v->f, "<b>and %s %.*f&thinsp;%% %s</b> than as given.",
+                sample ? "a sample takes" : "train", fabs(more) < 0.1 ? 1 : 0, 100 * fabs(more),
+                sample ? (more > 0 ? "longer" : "less time") : (more >= 0 ? "faster" : "slower"));
+}
+
+static void put_sentence(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    FILE *f = v->f;
+    if (t->chosen < 0) {
+        fputs("<p class=\"choice none\"><b>Nothing was chosen.</b> ", f);
+        html_put_text(f, t->why_none[0] ? t->why_none : "The search did not come to an end.");
+        fputs("</p>\n", f);
+        return;
+    }
+    const struct tune_setting *c = &t->settings[t->chosen];
+    fputs("<p class=\"choice\">", f);
+    if (t->chosen == 0) {
+        fputs("<b>Keep the recipe as it is:</b> nothing that was tried serves the goal better.", f);
+    } else {
+        fputs("<b>Set</b> <code>", f);
+        put_sentences(v, c->name, " ", "<span>", "</span> ");
+        fputs("</code>", f);
+        put_gain(v);
+    }
+    if (t->provisional)
+        fputs(" <span class=\"flag\">provisional: too few steps to prove a latency budget</span>",
+              f);
+    fputs("</p>\n", f);
+}
+
+static void put_tile(const struct tune_view *v, const char *name, const char *value,
+                     const char *note) {
+    fprintf(v->f, "<div class=\"tile\"><small>%s</small><b>", name);
+    html_put_text(v->f, value);
+    fputs("</b><small>", v->f);
+    html_put_text(v->f, note);
+    fputs("</small></div>\n", v->f);
+}
+
+static void put_latency_tile(const struct tune_view *v, int at) {
+    const struct tune_request *r = &v->t->request;
+    char name[32], value[TEXT_UNIT_BYTES], note[128], a[TEXT_UNIT_BYTES];
+    int p = r->limit_ns[TUNE_P99] || !tune_has_limits(r) ? TUNE_P99
+            : r->limit_ns[TUNE_P95]                      ? TUNE_P95
+                                                         : TUNE_P50;
+    const struct quantile *q = &v->figures[at].q[p];
+    snprintf(name, sizeof name, "p%.0f of a step",
+             100 * tune_percentile_of((enum tune_percentile)p));
+    if (r->limit_ns[p] > 0)
+        snprintf(note, sizeof note, "%s %s budget",
+                 q->value <= (double)r->limit_ns[p] ? "under the" : "over the",
+                 text_duration(a, 1e-9 * (double)r->limit_ns[p]));
+    else if (quantile_has_bound(q))
+        snprintf(note, sizeof note, "at most %s, 95 %% sure", text_duration(a, 1e-9 * q->upper95));
+    else
+        snprintf(note, sizeof note, "of %zu steps: no bound below %zu", q->n, q->n_needed);
+    put_tile(v, name, text_duration(value, 1e-9 * q->value), note);
+}
+
+static void put_tiles(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    char value[64], note[96], a[TEXT_UNIT_BYTES];
+    if (t->chosen < 0)
+        return;
+    const struct tune_setting *c = &t->settings[t->chosen];
+    const struct tune_figures *g = &v->figures[t->chosen];
+    fputs("<div class=\"tiles\">\n", v->f);
+    snprintf(value, sizeof value, "%.0f", g->tokens_per_s);
+    snprintf(note, sizeof note, "as given");
+    if (t->chosen > 0 && isfinite(v->figures[0].tokens_per_s))
+        snprintf(note, sizeof note, "as given %.0f", v->figures[0].tokens_per_s);
+    put_tile(v, "tokens per second", value, t->chosen == 0 || t->settings[0].n > 0 ? note : "");
+    put_latency_tile(v, t->chosen);
+    snprintf(value, sizeof value, "%.3g ms", g->ms_per_sample);
+    put_tile(v, "time per sample", value, "half of the samples took less");
+    snprintf(note, sizeof note, "of %s it may need", text_bytes(a, c->have_bytes));
+    put_tile(v, "memory", text_bytes(value, c->need_bytes), c->have_bytes > 0 ? note : "");
+    fputs("</div>\n", v->f);
+}
+
+// ---------------------------------------------------------------- as given against chosen
+
+struct compared { // a row
+    const char *label;
+    double value[2]; // as given, chosen; NaN: not known
+    char text[2][64], note[2][QUANTILE_TEXT_BYTES];
+};
+
+static void put_ratio(const struct tune_view *v, const struct compared *c) {
+    double ratio = c->value[1] / c->value[0];
+    if (!isfinite(ratio) || c->value[0] <= 0)
+        fputs("<td></td>", v->f);
+    else if (fabs(ratio - 1) < 0.0005)
+        fputs("<td class=\"unknown\">same</td>", v->f);
+    else if (ratio >= 3)
+        fprintf(v->f, "<td>%.1f times</td>", ratio);
+    else
+        fprintf(v->f, "<td>%+.1f&thinsp;%%</td>", 100 * (ratio - 1));
+}
+
+static void put_compared(const struct tune_view *v, const struct compared *c, int columns) {
+    fprintf(v->f, "<tr><th scope=\"row\">%s</th>", c->label);
+    for (int k = 0; k < columns; k++) {
+        bool known = isfinite(c->value[k]);
+        fputs(known ? "<td>" : "<td class=\"unknown\">", v->f);
+        html_put_text(v->f, known || c->text[k][0] ? c->text[k] : "not measured");
+        if (c->note[k][0]) {
+            fputs("<small>", v->f);
+            html_put_text(v->f, c->note[k]);
+            fputs("</small>", v->f);
+        }
+        fputs("</td>", v->f);
+    }
+    if (columns > 1)
+        put_ratio(v, c);
+    fputs("</tr>\n", v->f);
+}
+
+static void percentile_row(const struct tune_view *v, const int at[2], int columns, int p) {
+    char a[TEXT_UNIT_BYTES], label[32];
+    struct compared c = {.label = label, .value = {NAN, NAN}};
+    snprintf(label, sizeof label, "step time p%.0f",
+             100 * tune_percentile_of((enum tune_percentile)p));
+    for (int k = 0; k < columns; k++) {
+        const struct quantile *q = &v->figures[at[k]].q[p];
+        c.value[k] = q->value;
+        if (q->n == 0)
+            continue;
+        snprintf(c.text[k], sizeof c.text[k], "%s", text_duration(a, 1e-9 * q->value));
+        if (quantile_has_bound(q))
+            snprintf(c.note[k], sizeof c.note[k], "n=%zu, at most %s (95 %%)", q->n,
+                     text_duration(a, 1e-9 * q->upper95));
+        else
+            snprintf(c.note[k], sizeof c.note[k], "n=%zu, unbounded: needs %zu", q->n, q->n_needed);
+    }
+    put_compared(v, &c, columns);
+}
+
+// The fixed rows: what they show of a setting.
+enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_MEMORY, ROW_PEAK, ROW_JOULES, ROW_COUNT };
+
+static void plain_row(const struct tune_view *v, const int at[2], int columns,
+                      enum compared_row row) {
+    static const char *const labels[ROW_COUNT] = {"tokens per second", "time per sample",
+                                                  "memory planned", "memory measured",
+                                                  "energy per token"};
+    char a[TEXT_UNIT_BYTES];
+    struct compared c = {.label = labels[row], .value = {NAN, NAN}};
+    for (int k = 0; k < columns; k++) {
+        const struct tune_setting *s = &v->t->settings[at[k]];
+        const struct tune_figures *g = &v->figures[at[k]];
+        uint64_t bytes = row == ROW_MEMORY ? s->need_bytes : s->memory_bytes;
+        if (row == ROW_SPEED || row == ROW_SAMPLE || row == ROW_JOULES) {
+            c.value[k] = row == ROW_SPEED    ? g->tokens_per_s
+                         : row == ROW_SAMPLE ? g->ms_per_sample
+                                             : g->joules_per_token;
+            snprintf(c.text[k], sizeof c.text[k],
+                     row == ROW_SPEED    ? "%.0f"
+                     : row == ROW_SAMPLE ? "%.4g ms"
+                                         : "%.3g J",
+                     c.value[k]);
+            if (!isfinite(c.value[k]))
+                snprintf(c.text[k], sizeof c.text[k], "%s",
+                         row == ROW_JOULES && s->n > 0 ? "no meter" : "");
+        } else if (bytes > 0) {
+            c.value[k] = (double)bytes;
+            snprintf(c.text[k], sizeof c.text[k], "%s", text_bytes(a, bytes));
+        }
+    }
+    put_compared(v, &c, columns);
+}
+
+static void put_figures(const struct tune_view *v) {
+    const int at[2] = {0, v->t->chosen};
+    int columns = v->t->chosen > 0 ? 2 : 1;
+    if (v->t->n == 0)
+        return;
+    fputs("<div class=\"scroll\"><table class=\"figures against\"><thead><tr><th></th><th "
+          "scope=\"col\">as given",
+          v->f);
+    fputs(v->t->chosen == 0 ? " = chosen</th>" : "</th>", v->f);
+    fputs(columns > 1 ? "<th scope=\"col\">chosen</th><th scope=\"col\">difference</th>" : "",
+          v->f);
+    fputs("</tr></thead><tbody>\n", v->f);
+    plain_row(v, at, columns, ROW_SPEED);
+    plain_row(v, at, columns, ROW_SAMPLE);
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        percentile_row(v, at, columns, p);
+    plain_row(v, at, columns, ROW_MEMORY);
+    plain_row(v, at, columns, ROW_PEAK);
+    plain_row(v, at, columns, ROW_JOULES);
+    fputs("</tbody></table></div>\n", v->f);
+}
+
+static void put_changes(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    char value[KNOB_VALUE_BYTES];
+    if (t->chosen <= 0)
+        return;
+    fputs(
+        "<div class=\"scroll\"><table class=\"changes\"><thead><tr><th scope=\"col\">knob</th><th "
+        "scope=\"col\">as given</th><th scope=\"col\">chosen</th><th scope=\"col\">what it "
+        "is</th></tr></thead><tbody>\n",
+        v->f);
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        const struct knobs *a = &t->settings[0].knobs, *b = &t->settings[t->chosen].knobs;
+        if (knobs_same(a, b, id))
+            continue;
+        fputs("<tr><th scope=\"row\">", v->f);
+        html_put_text(v->f, knob_info(id)->name);
+        fputs("</th><td>", v->f);
+        html_put_text(v->f, knobs_value(a, id, value));
+        fputs("</td><td><b>", v->f);
+        html_put_text(v->f, knobs_value(b, id, value));
+        fputs("</b></td><td><small>", v->f);
+        html_put_text(v->f, knob_info(id)->help);
+        fputs("</small></td></tr>\n", v->f);
+    }
+    fputs("</tbody></table></div>\n", v->f);
+}
+
+// ---------------------------------------------------------------- the page
+
+static void put_recipe(const struct tune_view *v) {
+    if (!v->facts->recipe)
+        return;
+    fputs("<details><summary>The recipe of the choice, complete</summary><pre>", v->f);
+    for (const char *line = v->facts->recipe; *line;) {
+        char text[1024];
+        size_t n = strcspn(line, "\n");
+        snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text ? n : sizeof text - 1), line);
+        html_put_text(v->f, text); // which makes a blank of a line's end
+        fputc('\n', v->f);
+        line += n + (line[n] == '\n');
+    }
+    fputs("</pre></details>\n", v->f);
+}
+
+static void part(const struct tune_view *v, const char *title,
+                 void (*put)(const struct tune_view *)) {
+    fprintf(v->f, "<section class=\"part\"><h2>%s</h2>\n", title);
+    put(v);
+    fputs("</section>\n", v->f);
+}
+
+static void put_choice(const struct tune_view *v) {
+    put_figures(v);
+    put_changes(v);
+    if (v->facts->verdict && v->facts->verdict[0]) {
+        fputs("<ul class=\"verdict\">", v->f);
+        put_sentences(v, v->facts->verdict, "; ", "<li>", "</li>\n");
+        fputs("</ul>\n", v->f);
+    }
+    put_recipe(v);
+}
+
+static void put_step_time(const struct tune_view *v) {
+    tune_put_steps(v);
+    tune_put_split(v);
+}
+
+static void put_title(const struct tune_view *v) {
+    const char *model = v->facts->model && v->facts->model[0] ? v->facts->model : "a model";
+    html_put_text(v->f, model);
+}
+
+static void put_page(const struct tune_view *v) {
+    html_put_head(v->f);
+    put_title(v);
+    fputs(" - haggle tune</title>\n<style>\n", v->f);
+    html_put_pieces(v->f, html_style);
+    html_put_pieces(v->f, tune_style);
+    fputs("</style>\n</head>\n<body>\n<main>\n<h1>", v->f);
+    put_title(v);
+    fprintf(v->f, " <small>tuned: goal %s", tune_goal_name(v->t->request.goal));
+    if (v->facts->tuning > 0)
+        fprintf(v->f, ", tuning %lld", (long long)v->facts->tuning);
+    fputs("</small></h1>\n", v->f);
+    put_sentence(v);
+    put_tiles(v);
+    put_about(v);
+    put_sentences(v, v->facts->missing, "\n", "<p class=\"problem\">", "</p>\n");
+    part(v, "The trade", put_choice);
+    part(v, "The frontier", tune_put_frontier);
+    part(v, "Memory", tune_put_memory);
+    part(v, "Step time", put_step_time);
+    part(v, "Predicted against measured", tune_put_predicted);
+    part(v, "How it was found", tune_put_playbook);
+    part(v, "Every setting, and why", tune_put_settings);
+    fputs(
+        "<footer>Written by haggle " HAGGLE_VERSION
+        ". A percentile is a step that was measured; its bound holds for any distribution. Memory "
+        "planned is known before anything is allocated, to the byte of the arena.</footer>\n"
+        "</main>\n<div id=\"tip\" class=\"tip\" role=\"status\"></div>\n<script>\n",
+        v->f);
+    html_put_pieces(v->f, tune_script);
+    fputs("</script>\n</body>\n</html>\n", v->f);
+}
+
+int tune_page(FILE *f, const struct tune *t, const struct tune_facts *facts, struct err *e) {
+    struct tune_view v = {.f = f, .t = t, .facts = facts};
+    v.figures = calloc((size_t)t->n + 1, sizeof *v.figures);
+    if (!v.figures)
+        return err_set(e, ERR_MEMORY, "no memory for the figures of %d settings", t->n);
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_setting *s = &t->settings[i];
+        struct tune_figures *g = &v.figures[i];
+        for (int p = 0; p < TUNE_PERCENTILES; p++)
+            g->q[p] = tune_quantile(s, tune_percentile_of((enum tune_percentile)p));
+        g->tokens_per_s = tune_tokens_per_s(s);
+        g->ms_per_sample = s->n > 0 ? tune_ms_per_sample(s) : NAN;
+        g->joules_per_token = tune_joules_per_token(s);
+    }
+    put_page(&v);
+    free(v.figures);
+    return 0;
+}

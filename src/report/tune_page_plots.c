@@ -1,0 +1,378 @@
+// tune_page_plots.c - settings as marks: tokens/s against latency and against memory, and predicted
+// against measured step times; see tune_page.h.
+#include "report/html_text.h"
+#include "report/svg.h"
+#include "report/tune_page.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+// Beyond this many, settings that were not measured say nothing more in a plot; the tables have them.
+enum { REFUSED_DRAWN_MOST = 60 };
+
+// ---------------------------------------------------------------- marks
+
+// enum, CSS class, path in a square from -8 to 8, name. Filled or not is the style's.
+#define MARK_LIST(X)                                                                               \
+    X(MARK_CHOSEN, "chosen",                                                                       \
+      "M0-8 2-2.6 7.6-2.5 3.2.9 4.7 6.5 0 3.2-4.7 6.5-3.2.9-7.6-2.5-2-2.6Z", "chosen")             \
+    X(MARK_GIVEN, "given", "M-5-5H5V5H-5Z", "as given")                                            \
+    X(MARK_FRONTIER, "frontier", "M-5 0A5 5 0 1 1 5 0 5 5 0 1 1-5 0Z", "on the frontier")          \
+    X(MARK_MEASURED, "measured", "M-4 0A4 4 0 1 1 4 0 4 4 0 1 1-4 0Z", "another is better")        \
+    X(MARK_OVER, "over", "M-5-5 5 5M-5 5 5-5", "over budget")                                      \
+    X(MARK_REFUSED, "refused", "M0-5.5 5.5 4.5H-5.5Z", "refused or failed")                        \
+    X(MARK_PLANNED, "planned", "M-2 0H2", "predicted only")
+
+static const char *mark_css(enum tune_mark m) {
+    static const char *const css[MARK_COUNT] = {
+#define X(mark, css, path, text) css,
+        MARK_LIST(X)
+#undef X
+    };
+    return css[m];
+}
+
+const char *tune_mark_name(enum tune_mark m) {
+    static const char *const names[MARK_COUNT] = {
+#define X(mark, css, path, text) text,
+        MARK_LIST(X)
+#undef X
+    };
+    return names[m];
+}
+
+void tune_put_mark(FILE *f, enum tune_mark m) {
+    static const char *const paths[MARK_COUNT] = {
+#define X(mark, css, path, text) path,
+        MARK_LIST(X)
+#undef X
+    };
+    fprintf(
+        f,
+        "<svg class=\"m %s\" viewBox=\"-9 -9 18 18\" aria-hidden=\"true\"><path d=\"%s\"/></svg>",
+        mark_css(m), paths[m]);
+}
+
+enum tune_mark tune_mark_of(const struct tune *t, int i) {
+    const struct tune_setting *s = &t->settings[i];
+    if (i == t->chosen)
+        return MARK_CHOSEN;
+    if (i == 0)
+        return MARK_GIVEN;
+    if (s->outcome == TUNE_OVER)
+        return MARK_OVER;
+    if (s->outcome == TUNE_REFUSED || s->outcome == TUNE_FAILED)
+        return MARK_REFUSED;
+    return s->n == 0 ? MARK_PLANNED : s->frontier ? MARK_FRONTIER : MARK_MEASURED;
+}
+
+void tune_put_title(const struct tune_view *v, int i) {
+    const struct tune_setting *s = &v->t->settings[i];
+    const struct tune_figures *g = &v->figures[i];
+    char a[TEXT_UNIT_BYTES], q[QUANTILE_TEXT_BYTES];
+    enum tune_mark m = tune_mark_of(v->t, i);
+    FILE *f = v->f;
+    html_put_text(f, s->name);
+    if (m == MARK_CHOSEN)
+        fputs("&#10;the choice", f);
+    if (s->n > 0) {
+        fprintf(f, "&#10;%.0f tokens/s, %.4g ms per sample&#10;", g->tokens_per_s,
+                g->ms_per_sample);
+        html_put_text(f, quantile_text(q, &g->q[TUNE_P50]));
+        fputs("&#10;", f);
+        html_put_text(f, quantile_text(q, &g->q[TUNE_P99]));
+    }
+    if (isfinite(s->predicted_s))
+        fprintf(f, "&#10;predicted %s a step", text_duration(a, s->predicted_s));
+    if (s->need_bytes > 0)
+        fprintf(f, "&#10;needs %s", text_bytes(a, s->need_bytes));
+    if (s->reason[0] && m != MARK_CHOSEN) {
+        fprintf(f, "&#10;%s: ", tune_outcome_name(s->outcome));
+        html_put_text(f, s->reason);
+    }
+}
+
+static void put_at(const struct tune_view *v, const struct svg_plot *p, int i, double x, double y) {
+    enum tune_mark m = tune_mark_of(v->t, i);
+    if (!isfinite(x) || !isfinite(y))
+        return;
+    fprintf(v->f, "<span class=\"mark %s\" style=\"left:%.2f%%;top:%.2f%%\" title=\"", mark_css(m),
+            100 * svg_place(&p->x, x), 100 * (1 - svg_place(&p->y, y)));
+    tune_put_title(v, i);
+    fputs("\">", v->f);
+    tune_put_mark(v->f, m);
+    fputs("</span>\n", v->f);
+}
+
+static void put_key(const struct tune_view *v, const bool shown[MARK_COUNT]) {
+    fputs("<div class=\"key marks\">", v->f);
+    for (int m = 0; m < MARK_COUNT; m++)
+        if (shown[m]) {
+            fputs("<span>", v->f);
+            tune_put_mark(v->f, (enum tune_mark)m);
+            fprintf(v->f, "%s</span>", tune_mark_name((enum tune_mark)m));
+        }
+    fputs("</div>", v->f);
+}
+
+static void begin_figure(const struct tune_view *v, const struct svg_plot *p) {
+    fprintf(v->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", p->id,
+            p->title, p->unit);
+}
+
+// ---------------------------------------------------------------- extents
+
+struct extent {
+    double lo, hi;
+};
+
+static void extend(struct extent *e, double x) {
+    if (isfinite(x)) {
+        e->lo = fmin(e->lo, x);
+        e->hi = fmax(e->hi, x);
+    }
+}
+
+// With a margin, so that no mark lies on the edge; logarithmic when values are far apart.
+static struct svg_scale scale_of(const struct extent *e) {
+    if (!(e->hi >= e->lo))
+        return svg_scale_exact(0, 1);
+    double pad = e->hi > e->lo ? 0.06 * (e->hi - e->lo) : 0.1 * fabs(e->hi);
+    if (e->lo > 0 && e->hi / e->lo > 20)
+        return svg_scale_log(e->lo / 1.1, e->hi * 1.1);
+    return svg_scale_round(e->lo - pad > 0 ? e->lo - pad : 0, e->hi + pad, 5);
+}
+
+static const struct extent NOTHING = {INFINITY, -INFINITY};
+
+// ---------------------------------------------------------------- the frontier
+
+static double predicted_speed(const struct tune_setting *s) {
+    const struct knobs *k = &s->knobs;
+    return (double)(k->batch_micro * k->batch_accum * k->seq) / s->predicted_s;
+}
+
+// The percentile on the axis: p99, unless the only budget is of another.
+static int axis_percentile(const struct tune_request *r) {
+    if (r->limit_ns[TUNE_P99] || !tune_has_limits(r))
+        return TUNE_P99;
+    return r->limit_ns[TUNE_P95] ? TUNE_P95 : TUNE_P50;
+}
+
+static void put_limit(const struct tune_view *v, const struct svg_plot *p, double x) {
+    if (x > p->x.lo && x < p->x.hi)
+        svg_vertical(v->f, p, "limit", x, 0, 1);
+}
+
+static void note_limit(const struct tune_view *v, const struct svg_plot *p, double x,
+                       const char *text) {
+    if (x > p->x.lo && x < p->x.hi)
+        svg_note(v->f, p, x, p->y.lo + 0.08 * (p->y.hi - p->y.lo), text);
+}
+
+static void put_latency(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    int at = axis_percentile(&t->request);
+    double limit = 1e-6 * (double)t->request.limit_ns[at];
+    char unit[64], note[64], text[TEXT_UNIT_BYTES];
+    struct extent x = NOTHING, y = NOTHING;
+    bool shown[MARK_COUNT] = {false};
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].n > 0) {
+            extend(&x, 1e-6 * v->figures[i].q[at].value);
+            extend(&y, v->figures[i].tokens_per_s);
+            shown[tune_mark_of(t, i)] = true;
+        }
+    if (limit > 0 && limit < 2 * x.hi)
+        extend(&x, limit);
+    snprintf(unit, sizeof unit, "p%.0f of a step, ms", 100 * tune_percentile_of(at));
+    struct svg_plot p = {.id = "frontier",
+                         .title = "Speed against latency",
+                         .unit = "tokens/s; up and left is better",
+                         .x_unit = unit,
+                         .describe = "Each measured setting: tokens per second over step latency. "
+                                     "Arrow keys go from one to the next.",
+                         .x = scale_of(&x),
+                         .y = scale_of(&y)};
+    begin_figure(v, &p);
+    put_key(v, shown);
+    svg_begin(v->f, &p);
+    put_limit(v, &p, limit);
+    svg_labels(v->f);
+    snprintf(note, sizeof note, "budget %s", text_duration(text, 1e-3 * limit));
+    note_limit(v, &p, limit, note);
+    for (int order = MARK_COUNT - 1; order >= 0; order--) // the choice lies on top
+        for (int i = 0; i < t->n; i++)
+            if (t->settings[i].n > 0 && (int)tune_mark_of(t, i) == order)
+                put_at(v, &p, i, 1e-6 * v->figures[i].q[at].value, v->figures[i].tokens_per_s);
+    svg_end(v->f, &p);
+    if (limit > 0 && limit >= p.x.hi)
+        fprintf(v->f, "<p class=\"small\">The budget of %s lies to the right of the plot.</p>",
+                text_duration(text, 1e-3 * limit));
+    fputs("</figure>\n", v->f);
+}
+
+// Settings that do not fit have no speed but a predicted one: the least of them that need the least.
+static bool is_drawn(const struct tune_view *v, int i, double least_refused, int *drawn) {
+    const struct tune_setting *s = &v->t->settings[i];
+    if (s->n > 0)
+        return s->need_bytes > 0;
+    if (tune_mark_of(v->t, i) != MARK_REFUSED && tune_mark_of(v->t, i) != MARK_GIVEN)
+        return false;
+    if (s->need_bytes == 0 || !isfinite(s->predicted_s) ||
+        (double)s->need_bytes > 4 * least_refused)
+        return false;
+    return (*drawn)++ < REFUSED_DRAWN_MOST;
+}
+
+static double speed_or_predicted(const struct tune_view *v, int i) {
+    const struct tune_setting *s = &v->t->settings[i];
+    return s->n > 0 ? v->figures[i].tokens_per_s : predicted_speed(s);
+}
+
+static void put_memory_marks(const struct tune_view *v, const struct svg_plot *p, double unit,
+                             double least) {
+    for (int order = MARK_COUNT - 1; order >= 0; order--)
+        for (int i = 0, drawn = 0; i < v->t->n; i++)
+            if (is_drawn(v, i, least, &drawn) && (int)tune_mark_of(v->t, i) == order)
+                put_at(v, p, i, (double)v->t->settings[i].need_bytes / unit,
+                       speed_or_predicted(v, i));
+}
+
+static void put_memory_plot(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    struct extent x = NOTHING, y = NOTHING;
+    double least = INFINITY, have = t->n > 0 ? (double)t->settings[0].have_bytes : 0;
+    int drawn = 0;
+    bool shown[MARK_COUNT] = {false}, predicted = false;
+    char note[64], text[TEXT_UNIT_BYTES];
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].need_bytes > 0 && t->settings[i].outcome == TUNE_REFUSED)
+            least = fmin(least, (double)t->settings[i].need_bytes);
+    for (int i = 0; i < t->n; i++)
+        if (is_drawn(v, i, least, &drawn)) {
+            extend(&x, (double)t->settings[i].need_bytes);
+            extend(&y, speed_or_predicted(v, i));
+            shown[tune_mark_of(t, i)] = true;
+            predicted |= t->settings[i].n == 0;
+        }
+    if (have < 2.5 * x.hi)
+        extend(&x, have);
+    bool giga = x.hi >= 4.0 * (1 << 30);
+    double unit = giga ? (double)(1 << 30) : (double)(1 << 20);
+    x.lo /= unit, x.hi /= unit;
+    struct svg_plot p = {.id = "memory-plot",
+                         .title = "Speed against memory",
+                         .unit = predicted ? "tokens/s; triangles: predicted, would not fit"
+                                           : "tokens/s; up and left is better",
+                         .x_unit = giga ? "memory it needs, GiB" : "memory it needs, MiB",
+                         .describe = "Each measured setting: tokens per second over the memory it "
+                                     "needs. Arrow keys go from one to the next.",
+                         .x = scale_of(&x),
+                         .y = scale_of(&y)};
+    begin_figure(v, &p);
+    put_key(v, shown);
+    svg_begin(v->f, &p);
+    put_limit(v, &p, have / unit);
+    svg_labels(v->f);
+    snprintf(note, sizeof note, "may need %s", text_bytes(text, (uint64_t)have));
+    note_limit(v, &p, have / unit, note);
+    put_memory_marks(v, &p, unit, least);
+    svg_end(v->f, &p);
+    if (have > 0 && have / unit >= p.x.hi)
+        fprintf(v->f, "<p class=\"small\">What it may need, %s, lies to the right of the plot.</p>",
+                text_bytes(text, (uint64_t)have));
+    fputs("</figure>\n", v->f);
+}
+
+static bool any_measured(const struct tune *t) {
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].n > 0)
+            return true;
+    return false;
+}
+
+void tune_put_frontier(const struct tune_view *v) {
+    if (!any_measured(v->t)) {
+        fputs("<p class=\"small\">Nothing was measured.</p>\n", v->f);
+        return;
+    }
+    fputs("<p class=\"small\">A setting is on the frontier when no other is at least as fast, as "
+          "steady and as lean. Point at a mark, tap it, or use the arrow keys.</p>\n<div "
+          "class=\"pair\">",
+          v->f);
+    put_latency(v);
+    put_memory_plot(v);
+    fputs("</div>\n", v->f);
+}
+
+// ---------------------------------------------------------------- predicted against measured
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double measured_s(const struct tune_view *v, int i) {
+    return 1e-9 * v->figures[i].q[TUNE_P50].value;
+}
+
+// Median of |predicted / measured - 1|; NaN without any.
+static double median_error(const struct tune_view *v, int *n) {
+    double *errors = calloc((size_t)v->t->n + 1, sizeof *errors), median = NAN;
+    *n = 0;
+    for (int i = 0; errors && i < v->t->n; i++) {
+        double x = fabs(v->t->settings[i].predicted_s / measured_s(v, i) - 1);
+        if (isfinite(x))
+            errors[(*n)++] = x;
+    }
+    if (errors && *n > 0) {
+        qsort(errors, (size_t)*n, sizeof *errors, compare_doubles);
+        median = 0.5 * (errors[(*n - 1) / 2] + errors[*n / 2]);
+    }
+    free(errors);
+    return median;
+}
+
+void tune_put_predicted(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    struct extent both = NOTHING;
+    bool shown[MARK_COUNT] = {false};
+    int n;
+    double error = median_error(v, &n);
+    if (n == 0) {
+        fputs("<p class=\"small\">No setting has both figures.</p>\n", v->f);
+        return;
+    }
+    for (int i = 0; i < t->n; i++)
+        if (isfinite(t->settings[i].predicted_s / measured_s(v, i))) {
+            extend(&both, 1e3 * t->settings[i].predicted_s);
+            extend(&both, 1e3 * measured_s(v, i));
+            shown[tune_mark_of(t, i)] = true;
+        }
+    struct svg_plot p = {.id = "predicted",
+                         .title = "Step times",
+                         .unit = "measured p50, ms; on the line: as predicted",
+                         .x_unit = "predicted before anything was measured, ms",
+                         .describe = "Measured over predicted step time of each setting.",
+                         .x = scale_of(&both),
+                         .y = scale_of(&both)};
+    const struct svg_point diagonal[2] = {{p.x.lo, p.x.lo}, {p.x.hi, p.x.hi}};
+    fprintf(v->f,
+            "<p>Half of the predictions were off by less than <b>%.1f&thinsp;%%</b> <small>(median "
+            "error of %d settings)</small>.</p>\n",
+            100 * error, n);
+    fputs("<div class=\"pair\">", v->f);
+    begin_figure(v, &p);
+    put_key(v, shown);
+    svg_begin(v->f, &p);
+    svg_line(v->f, &p, "diagonal", diagonal, 2);
+    svg_labels(v->f);
+    for (int i = t->n - 1; i >= 0; i--)
+        if (t->settings[i].n > 0)
+            put_at(v, &p, i, 1e3 * t->settings[i].predicted_s, 1e3 * measured_s(v, i));
+    svg_end(v->f, &p);
+    fputs("</figure></div>\n", v->f);
+}

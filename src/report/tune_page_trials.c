@@ -1,0 +1,144 @@
+// tune_page_trials.c - how the choice was found: the playbook's steps, then every setting with its figures
+// and its reason; see tune_page.h.
+#include "report/html_text.h"
+#include "report/tune_page.h"
+
+#include "base/text.h"
+
+#include <math.h>
+
+// A table of more rows is no longer read, and makes the page heavy.
+enum { ROWS_MOST = 600 };
+
+void tune_put_playbook(const struct tune_view *v) {
+    fputs("<ol class=\"steps\">\n", v->f);
+    for (int i = 0; i < STAGE_COUNT; i++) {
+        const struct tune_decision *d = &v->t->stages[i];
+        char time[TEXT_UNIT_BYTES];
+        fprintf(v->f, "<li%s><b>%s</b> ", d->done ? "" : " class=\"unknown\"",
+                tune_stage_name((enum tune_stage)i));
+        if (d->done) {
+            fprintf(v->f, "<small>%d trial%s, %s</small><div>", d->trials,
+                    d->trials == 1 ? "" : "s", text_duration(time, 1e-9 * (double)d->ns));
+            html_put_text(v->f, d->text);
+            fputs("</div>", v->f);
+        } else {
+            fputs("<small>not reached</small>", v->f);
+        }
+        fputs("</li>\n", v->f);
+    }
+    fputs("</ol>\n", v->f);
+}
+
+// ---------------------------------------------------------------- tables
+
+static void put_number(FILE *f, const char *format, double x) {
+    if (!isfinite(x)) {
+        fputs("<td></td>", f);
+        return;
+    }
+    fprintf(f, "<td data-v=\"%.9g\">", x);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    fprintf(f, format, x);
+#pragma GCC diagnostic pop
+    fputs("</td>", f);
+}
+
+static void put_bytes(FILE *f, uint64_t bytes) {
+    char text[TEXT_UNIT_BYTES];
+    if (bytes > 0)
+        fprintf(f, "<td data-v=\"%llu\">%s</td>", (unsigned long long)bytes,
+                text_bytes(text, bytes));
+    else
+        fputs("<td></td>", f);
+}
+
+static void put_why(const struct tune_view *v, int i) {
+    const struct tune_setting *s = &v->t->settings[i];
+    enum tune_mark m = tune_mark_of(v->t, i);
+    fputs("<td class=\"why\">", v->f);
+    if (m == MARK_CHOSEN) {
+        fputs("the choice", v->f);
+    } else if (s->reason[0]) {
+        fprintf(v->f, "%s: ", tune_outcome_name(s->outcome));
+        html_put_text(v->f, s->reason);
+    } else if (s->n > 0) {
+        fputs(s->frontier ? "on the frontier" : "another is at least as good in everything", v->f);
+    } else {
+        fputs("planned: nothing spoke for measuring it", v->f);
+    }
+    if (s->reused > 0)
+        fprintf(v->f, " <small>(%d of %d visits from an earlier search)</small>", s->reused,
+                s->n_blocks);
+    fputs("</td>", v->f);
+}
+
+static void put_row(const struct tune_view *v, int i, bool measured) {
+    const struct tune_setting *s = &v->t->settings[i];
+    const struct tune_figures *g = &v->figures[i];
+    enum tune_mark m = tune_mark_of(v->t, i);
+    fprintf(v->f, "<tr><td data-v=\"%d\" title=\"%s\">", (int)m, tune_mark_name(m));
+    tune_put_mark(v->f, m);
+    fputs("</td><th scope=\"row\">", v->f);
+    html_put_text(v->f, s->name);
+    fputs("</th>", v->f);
+    if (measured) {
+        put_number(v->f, "%.0f", g->tokens_per_s);
+        put_number(v->f, "%.2f", 1e-6 * g->q[TUNE_P50].value);
+        put_number(v->f, quantile_has_bound(&g->q[TUNE_P99]) ? "%.2f" : "%.2f?",
+                   1e-6 * g->q[TUNE_P99].value);
+    }
+    put_number(v->f, "%.2f", 1e3 * s->predicted_s);
+    put_bytes(v->f, s->need_bytes);
+    if (measured)
+        put_number(v->f, "%.0f", (double)s->n);
+    put_why(v, i);
+    fputs("</tr>\n", v->f);
+}
+
+static void put_heads(FILE *f, bool measured) {
+    static const char *const all[] = {
+        "",       "setting", "tokens/s", "p50 ms", "p99 ms", "predicted ms",
+        "memory", "steps",   "why",      NULL};
+    static const char *const planned[] = {"", "setting", "predicted ms", "memory", "why", NULL};
+    fputs("<div class=\"scroll\"><table class=\"trials\"><thead><tr>", f);
+    for (const char *const *name = measured ? all : planned; *name; name++)
+        fprintf(f, "<th scope=\"col\">%s</th>", *name);
+    fputs("</tr></thead><tbody>\n", f);
+}
+
+static bool belongs(const struct tune_setting *s, bool measured) {
+    return (s->n > 0) == measured;
+}
+
+static void put_table(const struct tune_view *v, bool measured, const char *title) {
+    int n = 0, rows = 0;
+    for (int i = 0; i < v->t->n; i++)
+        n += belongs(&v->t->settings[i], measured);
+    if (n == 0)
+        return;
+    fprintf(v->f, "<details%s><summary>%s <small>%d</small></summary>\n", measured ? " open" : "",
+            title, n);
+    put_heads(v->f, measured);
+    for (int order = 0; order < MARK_COUNT; order++)
+        for (int i = 0; i < v->t->n; i++)
+            if (belongs(&v->t->settings[i], measured) && (int)tune_mark_of(v->t, i) == order &&
+                rows++ < ROWS_MOST)
+                put_row(v, i, measured);
+    fputs("</tbody></table></div>\n", v->f);
+    if (n > ROWS_MOST)
+        fprintf(v->f,
+                "<p class=\"small\">%d more are left out here; haggle tune --output csv has them "
+                "all.</p>\n",
+                n - ROWS_MOST);
+    fputs("</details>\n", v->f);
+}
+
+void tune_put_settings(const struct tune_view *v) {
+    put_table(v, true, "Measured");
+    put_table(v, false, "Not measured: refused, failed, or predicted to be worse");
+    fputs("<p class=\"small\">? = too few steps to bound it. With a script, a column's head sorts "
+          "by it.</p>\n",
+          v->f);
+}
