@@ -114,7 +114,6 @@ static void on_trial(void *arg, const struct tune *tune, const struct tune_setti
                      const struct tune_measured *m) {
     struct tuning *t = arg;
     char text[TUNE_NAME_BYTES + 96];
-    t->stage = s->stage;
     if (m->rc != 0)
         snprintf(text, sizeof text, "trial %d: %s: %.60s", tune->trials, s->name, m->reason);
     else

@@ -142,9 +142,10 @@ static void put_latency_tile(const struct tune_view *v, int at) {
     snprintf(name, sizeof name, "p%.0f of a step",
              100 * tune_percentile_of((enum tune_percentile)p));
     if (r->limit_ns[p] > 0)
-        snprintf(note, sizeof note, "%s %s budget",
-                 q->value <= (double)r->limit_ns[p] ? "under the" : "over the",
-                 text_duration(a, 1e-9 * (double)r->limit_ns[p]));
+        snprintf(note, sizeof note, "%s the %s budget%s",
+                 q->value <= (double)r->limit_ns[p] ? "under" : "over",
+                 text_duration(a, 1e-9 * (double)r->limit_ns[p]),
+                 q->upper95 <= (double)r->limit_ns[p] ? ", 95 % sure" : ", not proven");
     else if (quantile_has_bound(q))
         snprintf(note, sizeof note, "at most %s, 95 %% sure", text_duration(a, 1e-9 * q->upper95));
     else
@@ -160,7 +161,8 @@ static void put_tiles(const struct tune_view *v) {
     const struct tune_setting *c = &t->settings[t->chosen];
     const struct tune_figures *g = &v->figures[t->chosen];
     fputs("<div class=\"tiles\">\n", v->f);
-    snprintf(value, sizeof value, "%.0f", g->tokens_per_s);
+    snprintf(value, sizeof value, isfinite(g->tokens_per_s) ? "%.0f" : "not known",
+             g->tokens_per_s);
     snprintf(note, sizeof note, "as given");
     if (t->chosen > 0 && isfinite(v->figures[0].tokens_per_s))
         snprintf(note, sizeof note, "as given %.0f", v->figures[0].tokens_per_s);
@@ -274,8 +276,7 @@ static void put_figures(const struct tune_view *v) {
           "scope=\"col\">as given",
           v->f);
     fputs(v->t->chosen == 0 ? " = chosen</th>" : "</th>", v->f);
-    fputs(columns > 1 ? "<th scope=\"col\">chosen</th><th scope=\"col\">difference</th>" : "",
-          v->f);
+    fputs(columns > 1 ? "<th scope=\"col\">chosen</th><th scope=\"col\">change</th>" : "", v->f);
     fputs("</tr></thead><tbody>\n", v->f);
     plain_row(v, at, columns, ROW_SPEED);
     plain_row(v, at, columns, ROW_SAMPLE);
@@ -338,14 +339,17 @@ static void part(const struct tune_view *v, const char *title,
     fputs("</section>\n", v->f);
 }
 
+static void put_verdict(const struct tune_view *v) {
+    if (!v->facts->verdict || !v->facts->verdict[0])
+        return;
+    fputs("<ul class=\"verdict\">", v->f);
+    put_sentences(v, v->facts->verdict, "; ", "<li>", "</li>\n");
+    fputs("</ul>\n", v->f);
+}
+
 static void put_choice(const struct tune_view *v) {
     put_figures(v);
     put_changes(v);
-    if (v->facts->verdict && v->facts->verdict[0]) {
-        fputs("<ul class=\"verdict\">", v->f);
-        put_sentences(v, v->facts->verdict, "; ", "<li>", "</li>\n");
-        fputs("</ul>\n", v->f);
-    }
     put_recipe(v);
 }
 
@@ -374,9 +378,10 @@ static void put_page(const struct tune_view *v) {
     put_sentence(v);
     put_tiles(v);
     put_about(v);
+    put_verdict(v);
     put_sentences(v, v->facts->missing, "\n", "<p class=\"problem\">", "</p>\n");
-    part(v, "The trade", put_choice);
     part(v, "The frontier", tune_put_frontier);
+    part(v, "The trade: as given against chosen", put_choice);
     part(v, "Memory", tune_put_memory);
     part(v, "Step time", put_step_time);
     part(v, "Predicted against measured", tune_put_predicted);

@@ -71,6 +71,11 @@ void tune_put_mark(FILE *f, enum tune_mark m);
 // What the cursor shows of a setting, as the value of a title attribute.
 void tune_put_title(const struct tune_view *v, int i);
 
+// A label in a plot at x, `height` of the way up; on the side of x where there is more room.
+struct svg_plot;
+void tune_put_note(const struct tune_view *v, const struct svg_plot *p, double x, double height,
+                   const char *text);
+
 void tune_put_frontier(const struct tune_view *v);
 void tune_put_predicted(const struct tune_view *v);
 void tune_put_steps(const struct tune_view *v);

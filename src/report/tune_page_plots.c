@@ -77,9 +77,10 @@ void tune_put_title(const struct tune_view *v, int i) {
     html_put_text(f, s->name);
     if (m == MARK_CHOSEN)
         fputs("&#10;the choice", f);
+    if (isfinite(g->tokens_per_s))
+        fprintf(f, "&#10;%.0f tokens/s, %.4g ms per sample", g->tokens_per_s, g->ms_per_sample);
     if (s->n > 0) {
-        fprintf(f, "&#10;%.0f tokens/s, %.4g ms per sample&#10;", g->tokens_per_s,
-                g->ms_per_sample);
+        fputs("&#10;", f);
         html_put_text(f, quantile_text(q, &g->q[TUNE_P50]));
         fputs("&#10;", f);
         html_put_text(f, quantile_text(q, &g->q[TUNE_P99]));
@@ -161,6 +162,15 @@ static int axis_percentile(const struct tune_request *r) {
     return r->limit_ns[TUNE_P95] ? TUNE_P95 : TUNE_P50;
 }
 
+void tune_put_note(const struct tune_view *v, const struct svg_plot *p, double x, double height,
+                   const char *text) {
+    double left = svg_place(&p->x, x);
+    fprintf(v->f, "<span class=\"note%s\" style=\"left:%.2f%%;top:%.2f%%\">",
+            left > 0.5 ? " before" : "", 100 * left, 100 * (1 - height));
+    html_put_text(v->f, text);
+    fputs("</span>", v->f);
+}
+
 static void put_limit(const struct tune_view *v, const struct svg_plot *p, double x) {
     if (x > p->x.lo && x < p->x.hi)
         svg_vertical(v->f, p, "limit", x, 0, 1);
@@ -169,7 +179,7 @@ static void put_limit(const struct tune_view *v, const struct svg_plot *p, doubl
 static void note_limit(const struct tune_view *v, const struct svg_plot *p, double x,
                        const char *text) {
     if (x > p->x.lo && x < p->x.hi)
-        svg_note(v->f, p, x, p->y.lo + 0.08 * (p->y.hi - p->y.lo), text);
+        tune_put_note(v, p, x, 0.08, text);
 }
 
 static void put_latency(const struct tune_view *v) {
@@ -355,7 +365,7 @@ void tune_put_predicted(const struct tune_view *v) {
     struct svg_plot p = {.id = "predicted",
                          .title = "Step times",
                          .unit = "measured p50, ms; on the line: as predicted",
-                         .x_unit = "predicted before anything was measured, ms",
+                         .x_unit = "predicted when it was planned, ms",
                          .describe = "Measured over predicted step time of each setting.",
                          .x = scale_of(&both),
                          .y = scale_of(&both)};
@@ -370,9 +380,10 @@ void tune_put_predicted(const struct tune_view *v) {
     svg_begin(v->f, &p);
     svg_line(v->f, &p, "diagonal", diagonal, 2);
     svg_labels(v->f);
-    for (int i = t->n - 1; i >= 0; i--)
-        if (t->settings[i].n > 0)
-            put_at(v, &p, i, 1e3 * t->settings[i].predicted_s, 1e3 * measured_s(v, i));
+    for (int order = MARK_COUNT - 1; order >= 0; order--)
+        for (int i = 0; i < t->n; i++)
+            if (t->settings[i].n > 0 && (int)tune_mark_of(t, i) == order)
+                put_at(v, &p, i, 1e3 * t->settings[i].predicted_s, 1e3 * measured_s(v, i));
     svg_end(v->f, &p);
     fputs("</figure></div>\n", v->f);
 }

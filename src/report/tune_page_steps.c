@@ -98,7 +98,7 @@ static void put_limits(const struct tune_view *v, const struct svg_plot *p, bool
                  100 * tune_percentile_of((enum tune_percentile)k),
                  text_duration(ms, 1e-3 * limit));
         if (notes)
-            svg_note(v->f, p, limit, p->y.lo + (0.12 + 0.12 * k) * (p->y.hi - p->y.lo), text);
+            tune_put_note(v, p, limit, 0.12 + 0.12 * k, text);
         else
             svg_vertical(v->f, p, "limit", limit, 0, 1);
     }

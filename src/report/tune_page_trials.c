@@ -18,8 +18,12 @@ void tune_put_playbook(const struct tune_view *v) {
         fprintf(v->f, "<li%s><b>%s</b> ", d->done ? "" : " class=\"unknown\"",
                 tune_stage_name((enum tune_stage)i));
         if (d->done) {
-            fprintf(v->f, "<small>%d trial%s, %s</small><div>", d->trials,
-                    d->trials == 1 ? "" : "s", text_duration(time, 1e-9 * (double)d->ns));
+            if (d->trials > 0)
+                fprintf(v->f, "<small>%d trial%s, %s</small>", d->trials, d->trials == 1 ? "" : "s",
+                        text_duration(time, 1e-9 * (double)d->ns));
+            else
+                fputs("<small>no trial</small>", v->f);
+            fputs("<div>", v->f);
             html_put_text(v->f, d->text);
             fputs("</div>", v->f);
         } else {

@@ -1,0 +1,231 @@
+// test_tune_page.c - the page of a search: what it says of the choice, that nothing in it can break out of
+// its place, and that a search without a choice, or without anything, has a page too.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "report/tune_page.h"
+#include "tune/again.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *page_of(const struct tune *t, const struct tune_facts *facts) {
+    char *out = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&out, &bytes);
+    assert_non_null(f);
+    assert_int_equal(tune_page(f, t, facts, NULL), 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(strlen(out), bytes);
+    return out;
+}
+
+static int count(const char *text, const char *what) {
+    int n = 0;
+    for (const char *at = strstr(text, what); at; at = strstr(at + 1, what))
+        n++;
+    return n;
+}
+
+// Every element that is opened is closed, whatever was on the page.
+static void check_form(const char *page) {
+    static const char *const elements[] = {"main", "section", "figure", "table", "tbody", "tr",
+                                           "svg",  "details", "ol",     "ul",    "dl",    "script"};
+    for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+        char open[16], blank[16], close[16];
+        snprintf(open, sizeof open, "<%s>", elements[i]);
+        snprintf(blank, sizeof blank, "<%s ", elements[i]);
+        snprintf(close, sizeof close, "</%s>", elements[i]);
+        assert_int_equal(count(page, open) + count(page, blank), count(page, close));
+    }
+    assert_int_equal(count(page, "<script"), 1);
+    assert_non_null(strstr(page, "default-src 'none'"));
+    assert_null(strstr(page, "http://"));
+    assert_null(strstr(page, "https://"));
+    assert_null(strstr(page, "nan"));
+    assert_null(strstr(page, "inf "));
+}
+
+static void visit(struct tune *t, int i, double ms, size_t n) {
+    double *ns = calloc(n, sizeof *ns);
+    assert_non_null(ns);
+    const struct knobs *k = &t->settings[i].knobs;
+    struct tune_measured m = {.step_ns = ns, .n = n, .joules = NAN};
+    for (size_t s = 0; s < n; s++) {
+        ns[s] = 1e6 * ms * (1 + 0.01 * (double)(s % 7));
+        m.wall_ns += (uint64_t)ns[s];
+        m.tokens += (uint64_t)(k->batch_micro * k->batch_accum * k->seq);
+    }
+    m.split.ns[TIME_MATMUL] = m.split.wall_ns = m.wall_ns;
+    m.split.steps = n;
+    assert_int_equal(tune_again_visit(t, i, &m, NULL), 0);
+    t->settings[i].need_bytes = 1000000u * (uint64_t)k->batch_micro;
+    t->settings[i].predicted_s = 1.1e-3 * 1.03 * ms; // a tenth above the median
+    free(ns);
+}
+
+// Micro-batches of 1, 2, 4, ...: each twice as fast as the one before.
+static void search(struct tune *t, double limit_ms, int settings, size_t steps) {
+    struct knobs k;
+    knobs_init(&k);
+    k.batch_micro = 1, k.batch_accum = 16, k.seq = 64;
+    struct tune_request r = {.goal = TUNE_BULK, .time_ns = 1000000000, .cpus = 2};
+    r.limit_ns[TUNE_P99] = (uint64_t)(1e6 * limit_ms);
+    assert_int_equal(tune_again_begin(t, &k, &r, NULL), 0);
+    for (int i = 0; i < settings; i++, k.batch_micro *= 2, k.batch_accum /= 2) {
+        assert_int_equal(tune_again_add(t, &k, STAGE_SPLIT, NULL), i);
+        visit(t, i, 80 / (1 << i), steps);
+    }
+    t->end_ns = 5000000000;
+}
+
+static void test_choice(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny", .machine = "a CPU", .verdict = "one; two"};
+    search(&t, 50, 4, 320);
+    tune_again_end(&t, 3);
+    assert_int_equal(t.settings[0].outcome, TUNE_OVER);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "batch.micro=8"));
+    assert_non_null(strstr(page, "train 700&thinsp;% faster"));
+    assert_non_null(strstr(page, "8.0 times"));
+    assert_non_null(strstr(page, "<li>one</li>"));
+    assert_non_null(strstr(page, "<li>two</li>"));
+    assert_non_null(strstr(page, "no meter"));
+    assert_non_null(strstr(page, "n=320, at most")); // of p99: there are enough steps
+    assert_null(strstr(page, "provisional"));
+    assert_non_null(strstr(page, "<b>10.0&thinsp;%</b>"));
+    assert_non_null(strstr(page, "p99 budget 50.0 ms"));
+    assert_non_null(strstr(page, "the budget 50 ms")); // why as given is out
+    assert_int_equal(count(page, "<span class=\"mark chosen\""), 3);
+    free(page);
+    tune_free(&t);
+}
+
+static void test_too_few_steps(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny"};
+    search(&t, 100, 2, 20);
+    tune_again_end(&t, 1);
+    assert_true(t.provisional);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "provisional"));
+    assert_non_null(strstr(page, "n=20, unbounded: needs 299"));
+    assert_non_null(strstr(page, "not proven"));
+    assert_non_null(strstr(page, "Memory by class is not known"));
+    free(page);
+    tune_free(&t);
+}
+
+static void test_as_given_is_best(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny", .given = {.known = true}};
+    facts.given.by_class[CLASS_WEIGHT] = 600000;
+    search(&t, 100, 1, 20);
+    tune_again_end(&t, 0);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "Keep the recipe as it is"));
+    assert_non_null(strstr(page, "as given = chosen"));
+    assert_non_null(strstr(page, "program, loader, gaps"));
+    free(page);
+    tune_free(&t);
+}
+
+static void test_nothing(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {0};
+    search(&t, 1, 0, 0);
+    t.settings[0].outcome = TUNE_REFUSED;
+    snprintf(t.settings[0].reason, sizeof t.settings[0].reason, "needs 9 GiB");
+    snprintf(t.why_none, sizeof t.why_none, "nothing fits");
+    tune_again_end(&t, -1);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "Nothing was chosen.</b> nothing fits"));
+    assert_non_null(strstr(page, "Nothing was measured"));
+    assert_non_null(strstr(page, "needs 9 GiB"));
+    free(page);
+    tune_free(&t);
+    memset(&t, 0, sizeof t); // not even the recipe
+    t.chosen = -1;
+    page = page_of(&t, &facts);
+    check_form(page);
+    free(page);
+}
+
+static void test_hostile_text(void **state) {
+    (void)state;
+    static const char bad[] =
+        "\"><script>alert(1)</script>'<img src=x onerror=y>\n&#10;\xFF; </style>";
+    struct tune t;
+    struct tune_facts facts = {.model = bad,
+                               .machine = bad,
+                               .verdict = bad,
+                               .recipe = bad,
+                               .saved_as = bad,
+                               .missing = bad};
+    search(&t, 50, 3, 30);
+    for (int i = 0; i < t.n; i++) {
+        snprintf(t.settings[i].name, sizeof t.settings[i].name, "%s", bad);
+        snprintf(t.settings[i].reason, sizeof t.settings[i].reason, "%s", bad);
+    }
+    for (int i = 0; i < STAGE_COUNT; i++) {
+        snprintf(t.stages[i].text, sizeof t.stages[i].text, "%s", bad);
+        t.stages[i].done = true;
+    }
+    tune_again_end(&t, 2);
+    for (int chosen = -1; chosen < 3; chosen++) {
+        t.chosen = chosen;
+        snprintf(t.why_none, sizeof t.why_none, "%s", bad);
+        char *page = page_of(&t, &facts);
+        check_form(page);
+        assert_null(strstr(page, "<img"));
+        assert_null(strstr(page, "alert(1)<"));
+        assert_int_equal(count(page, "</style>"), 1);
+        free(page);
+    }
+    tune_free(&t);
+}
+
+// Figures at the ends of what there can be: a step of no time, one of an hour, one sample, NaN.
+static void test_odd_figures(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny", .memory_budget = UINT64_MAX};
+    search(&t, 1e-6, 4, 1);
+    t.settings[1].step_ns[0] = 0;
+    t.settings[1].wall_ns = 0;
+    t.settings[2].step_ns[0] = 3.6e12;
+    t.settings[2].predicted_s = NAN;
+    t.settings[3].need_bytes = UINT64_MAX;
+    t.settings[3].predicted_s = 0;
+    for (int chosen = -1; chosen < 4; chosen++) {
+        tune_again_end(&t, chosen);
+        t.n_bounds = 0;
+        char *page = page_of(&t, &facts);
+        check_form(page);
+        free(page);
+    }
+    tune_free(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice),           cmocka_unit_test(test_too_few_steps),
+        cmocka_unit_test(test_as_given_is_best), cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_hostile_text),     cmocka_unit_test(test_odd_figures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
