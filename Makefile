@@ -20,7 +20,7 @@ all: ## build haggle (default)
 	@scripts/deps.sh --check build || { echo "Run 'make deps' first." >&2; exit 1; }
 	@$(MAKE) --no-print-directory release-build
 
-demo: deps release-build ## set up, build, then show the whole trade on the built-in model and data
+demo: deps release-build ## set up, build, tune the built-in model under a budget, train with the choice
 	@HAGGLE=$(BUILD)/haggle scripts/demo.sh
 
 test: deps ## set up, build, run all tests, then the unit tests again under ASan and UBSan

@@ -310,8 +310,10 @@ void tune_put_frontier(const struct tune_view *v) {
         return;
     }
     fputs("<p class=\"small\">A setting is on the frontier when no other is at least as fast, as "
-          "steady and as lean. Point at a mark, tap it, or use the arrow keys.</p>\n<div "
-          "class=\"pair\">",
+          "steady and as lean. Point at a mark, tap it, or use the arrow keys. Settings were "
+          "measured "
+          "at different times, most of them briefly; the choice rests on the finalists, which ran "
+          "in turns.</p>\n<div class=\"pair\">",
           v->f);
     put_latency(v);
     put_memory_plot(v);
