@@ -26,7 +26,7 @@ static int read_goal(const char *text, enum tune_goal *out, struct err *e) {
             *out = (enum tune_goal)g;
             return 0;
         }
-    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive", text);
+    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive, hybrid", text);
 }
 
 static int allow_one(unsigned *allow, const char *word, size_t n, struct err *e) {
@@ -70,6 +70,14 @@ static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
     return knobs_set_at(k, KNOB_batch_accum, text, SET_BY_COMMAND_LINE, e);
 }
 
+// The recipe that comes out says what it is for; a hybrid one is planned with its second configuration.
+static int set_goal(struct tuning *t, const struct haggle_tune *o, struct err *e) {
+    TRY(knobs_set_at(&t->base, KNOB_goal, tune_goal_name(t->request.goal), SET_BY_COMMAND_LINE, e));
+    return o->respond ? knobs_set_at(&t->base, KNOB_interactive_respond, o->respond,
+                                     SET_BY_COMMAND_LINE, e)
+                      : 0;
+}
+
 static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
     struct tune_request *r = &t->request;
     r->time_ns = 180000000000;
@@ -78,12 +86,17 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
     TRY(read_limit("p95", o->p95, &r->limit_ns[TUNE_P95], e));
     TRY(read_limit("p99", o->p99, &r->limit_ns[TUNE_P99], e));
     TRY(read_limit("time", o->time, &r->time_ns, e));
+    TRY(read_limit("respond", o->respond, &r->respond_ns, e));
+    if (o->respond && r->goal != TUNE_HYBRID)
+        return err_set(e, ERR_USAGE,
+                       "--respond is for --goal hybrid; --p99, --p95 and --p50 limit steps");
     TRY(read_allow(o->allow, &r->allow, e));
     if (o->energy)
         TRY(text_parse_double(o->energy, &r->joules_per_token, e) != 0 ? err_context(e, "--energy")
                                                                        : 0);
     if (o->energy && !(r->joules_per_token > 0))
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
+    TRY(set_goal(t, o, e));
     return set_tokens_per_step(&t->base, o->tokens_per_step, e);
 }
 
