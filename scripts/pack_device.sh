@@ -61,6 +61,13 @@ for model in "$here"/hf/*/; do
 done
 try "$here/haggle" train model=tiny device=cuda steps=60 eval.every=30 generate.tokens=32 save.last=false resume=false \
     run.dir="${TMPDIR:-/tmp}/haggle-check"
+# One worker process measures one setting after another on the device: none may fail there.
+tuned() {
+    "$here/haggle" tune model=tiny device=cuda batch.micro=2 batch.accum=4 --allow precision --time 20s --store none \
+        --save "${TMPDIR:-/tmp}/haggle-tuned.yaml" --json "${TMPDIR:-/tmp}/haggle-tuned.json" &&
+        ! grep -A1 '"outcome": "failed"' "${TMPDIR:-/tmp}/haggle-tuned.json"
+}
+try tuned
 try "$here/haggle" doctor
 echo "failed: $failed"
 exit $((failed > 0))
