@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NOISE_STEPS = 40 }; // of a trial that measures the gradient noise scale
+
 // ---------------------------------------------------------------- the request
 
 static int read_limit(const char *flag, const char *text, uint64_t *out, struct err *e) {
@@ -169,6 +171,21 @@ static int open_lab(struct tuning *t, struct err *e) {
     return 0;
 }
 
+// Where the batch may move: beyond the noise scale more tokens per step hardly learn faster.
+static int find_critical_batch(struct tuning *t, struct err *e) {
+    struct noise_estimate *n = &t->noise;
+    char text[NOISE_TEXT_BYTES];
+    if (!(t->request.allow >> ALLOW_BATCH & 1))
+        return 0;
+    TRY(lab_noise(t->lab, NOISE_STEPS, n, e));
+    log_put(&t->call->log, LOG_INFO, "gradient noise scale: %s", noise_text(text, n));
+    // The upper end of what it may be: a batch is refused only when it is surely too large.
+    double most = isfinite(n->tokens_high) ? n->tokens_high : n->tokens;
+    if (n->n >= NOISE_LEAST && most > 0 && n->tokens > 0)
+        t->request.critical_samples = most / n->tokens * n->sequences;
+    return 0;
+}
+
 static int save_choice(struct tuning *t, const char *path, struct err *e) {
     struct knobs k = t->tune.settings[t->tune.chosen].knobs;
     TRY(knobs_save_recipe(&k, path, e));
@@ -185,6 +202,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
                                  .on_stage = on_stage};
     TRY(open_lab(t, e));
     TRY(tune_store_open(t, o->store, e));
+    TRY(find_critical_batch(t, e));
     int rc = tune_run(&t->tune, &t->base, &t->request, &lab, e);
     if (t->call->log.live)
         log_live_end(&t->call->log);
