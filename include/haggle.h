@@ -158,16 +158,17 @@ HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_
 
 // What haggle tune is asked. Texts are as on the command line; NULL: not given.
 struct haggle_tune {
-    const char *goal;           // "bulk" (most tokens/s) or "interactive" (least time per sample)
+    const char *goal; // "bulk" (most tokens/s), "interactive" (least time per sample), "hybrid"
     const char *p50, *p95, *p99; // most that a step may take: "80ms"
-    const char *time;           // for the search: "3m"
-    const char *allow;          // beyond the tunable knobs: "precision,state,batch"
-    const char *energy;         // most joules per token
-    int64_t tokens_per_step;    // 0: the recipe's
-    const char *store;          // file of trials; NULL: the user's; "none": nothing is kept
-    const char *recipe;         // file for the choice; NULL: none
-    const char *report;         // HTML page for the search; NULL: none
-    enum haggle_format format;  // of sink->out
+    const char *respond;         // hybrid: most that a request may wait for its answer
+    const char *time;            // for the search: "3m"
+    const char *allow;           // beyond the tunable knobs: "precision,state,batch"
+    const char *energy;          // most joules per token
+    int64_t tokens_per_step;     // 0: the recipe's
+    const char *store;           // file of trials; NULL: the user's; "none": nothing is kept
+    const char *recipe;          // file for the choice; NULL: none
+    const char *report;          // HTML page for the search; NULL: none
+    enum haggle_format format;   // of sink->out
 };
 
 // Searches the settings of the tunable knobs for the best under the budgets (memory is the knob of that

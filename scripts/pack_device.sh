@@ -6,7 +6,7 @@
 #   scripts/pack_device.sh FOLDER         BUILD=dir   build folder (build)
 #
 # There:  FOLDER/check.sh            tests, verification, doctor
-#         FOLDER/bench_cuda          step times next to their floor
+#         FOLDER/bench_cuda          step times next to their floor; bench_predict, bench_trials where they were built
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:?usage: scripts/pack_device.sh FOLDER}
@@ -16,16 +16,23 @@ build=${BUILD:-build}
     exit 1
 }
 mkdir -p "$out"
-cp "$build/haggle" "$build/libhaggle_cuda.so" "$build/tests/test_cuda" "$build/tests/test_cuda_plugin" "$build/tests/test_train_cuda" "$out/"
-[ ! -f "$build/bench_cuda" ] || cp "$build/bench_cuda" "$out/"
+cp "$build/haggle" "$build/libhaggle_cuda.so" "$out/"
+programs=(haggle)
+for test in test_cuda test_cuda_plugin test_train_cuda test_effects; do
+    cp "$build/tests/$test" "$out/"
+    programs+=("$test")
+done
+for bench in bench_cuda bench_predict bench_trials; do # where they were built
+    [ ! -f "$build/$bench" ] || { cp "$build/$bench" "$out/" && programs+=("$bench"); }
+done
 fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
 mkdir -p "$out/hf"
 cp -r tests/reference/*/ "$out/hf/"
 [ ! -d "$fixtures" ] || { cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
 
 # What the programs link beyond the C library; they look in their own folder first.
-for program in "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda; do
-    ldd "$program" | awk '$3 ~ /^\// { print $3 }'
+for program in "${programs[@]}"; do
+    ldd "$out/$program" | awk '$3 ~ /^\// { print $3 }'
 done | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' |
     while read -r library; do
         [ "$library" -ef "$out/${library##*/}" ] || cp -L "$library" "$out/"
@@ -44,18 +51,29 @@ try() {
 try "$here/test_cuda_plugin"
 try "$here/test_cuda"
 try "$here/test_train_cuda"
+try "$here/test_effects" # knobs of a device show only where there is one
 for model in "$here"/hf/*/; do
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda precision=bf16
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda precision=fp16
+    [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda fuse.norm=false fuse.act=false fuse.loss=false \
+        fuse.optim=false fuse.qkv=false
 done
 try "$here/haggle" train model=tiny device=cuda steps=60 eval.every=30 generate.tokens=32 save.last=false resume=false \
     run.dir="${TMPDIR:-/tmp}/haggle-check"
+# One worker process measures one setting after another on the device: none may fail there.
+tuned() {
+    "$here/haggle" tune model=tiny device=cuda batch.micro=2 batch.accum=4 --allow precision --time 20s --store none \
+        --save "${TMPDIR:-/tmp}/haggle-tuned.yaml" --json "${TMPDIR:-/tmp}/haggle-tuned.json" &&
+        ! grep -A1 '"outcome": "failed"' "${TMPDIR:-/tmp}/haggle-tuned.json"
+}
+try tuned
 try "$here/haggle" doctor
 echo "failed: $failed"
 exit $((failed > 0))
 CHECK
 chmod +x "$out/check.sh"
-strip --strip-debug "$out"/haggle "$out"/test_cuda "$out"/test_train_cuda 2>/dev/null || true
-[ ! -f "$out/bench_cuda" ] || strip --strip-debug "$out/bench_cuda" || true
+for program in "${programs[@]}"; do
+    strip --strip-debug "$out/$program" 2>/dev/null || true
+done
 du -sh "$out" | cut -f1

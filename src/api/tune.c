@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NOISE_STEPS = 40 }; // of a trial that measures the gradient noise scale
+
 // ---------------------------------------------------------------- the request
 
 static int read_limit(const char *flag, const char *text, uint64_t *out, struct err *e) {
@@ -26,7 +28,7 @@ static int read_goal(const char *text, enum tune_goal *out, struct err *e) {
             *out = (enum tune_goal)g;
             return 0;
         }
-    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive", text);
+    return err_set(e, ERR_USAGE, "--goal=%s; accepted: bulk, interactive, hybrid", text);
 }
 
 static int allow_one(unsigned *allow, const char *word, size_t n, struct err *e) {
@@ -70,6 +72,14 @@ static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
     return knobs_set_at(k, KNOB_batch_accum, text, SET_BY_COMMAND_LINE, e);
 }
 
+// The recipe that comes out says what it is for; a hybrid one is planned with its second configuration.
+static int set_goal(struct tuning *t, const struct haggle_tune *o, struct err *e) {
+    TRY(knobs_set_at(&t->base, KNOB_goal, tune_goal_name(t->request.goal), SET_BY_COMMAND_LINE, e));
+    return o->respond ? knobs_set_at(&t->base, KNOB_interactive_respond, o->respond,
+                                     SET_BY_COMMAND_LINE, e)
+                      : 0;
+}
+
 static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
     struct tune_request *r = &t->request;
     r->time_ns = 180000000000;
@@ -78,12 +88,17 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
     TRY(read_limit("p95", o->p95, &r->limit_ns[TUNE_P95], e));
     TRY(read_limit("p99", o->p99, &r->limit_ns[TUNE_P99], e));
     TRY(read_limit("time", o->time, &r->time_ns, e));
+    TRY(read_limit("respond", o->respond, &r->respond_ns, e));
+    if (o->respond && r->goal != TUNE_HYBRID)
+        return err_set(e, ERR_USAGE,
+                       "--respond is for --goal hybrid; --p99, --p95 and --p50 limit steps");
     TRY(read_allow(o->allow, &r->allow, e));
     if (o->energy)
         TRY(text_parse_double(o->energy, &r->joules_per_token, e) != 0 ? err_context(e, "--energy")
                                                                        : 0);
     if (o->energy && !(r->joules_per_token > 0))
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
+    TRY(set_goal(t, o, e));
     return set_tokens_per_step(&t->base, o->tokens_per_step, e);
 }
 
@@ -155,6 +170,21 @@ static int open_lab(struct tuning *t, struct err *e) {
     return 0;
 }
 
+// Where the batch may move: beyond the noise scale more tokens per step hardly learn faster.
+static int find_critical_batch(struct tuning *t, struct err *e) {
+    struct noise_estimate *n = &t->noise;
+    char text[NOISE_TEXT_BYTES];
+    if (!(t->request.allow >> ALLOW_BATCH & 1))
+        return 0;
+    TRY(lab_noise(t->lab, NOISE_STEPS, n, e));
+    log_put(&t->call->log, LOG_INFO, "gradient noise scale: %s", noise_text(text, n));
+    // The upper end of what it may be: a batch is refused only when it is surely too large.
+    double most = isfinite(n->tokens_high) ? n->tokens_high : n->tokens;
+    if (n->n >= NOISE_LEAST && most > 0 && n->tokens > 0)
+        t->request.critical_samples = most / n->tokens * n->sequences;
+    return 0;
+}
+
 static int save_choice(struct tuning *t, const char *path, struct err *e) {
     struct knobs k = t->tune.settings[t->tune.chosen].knobs;
     TRY(knobs_save_recipe(&k, path, e));
@@ -171,6 +201,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
                                  .on_stage = on_stage};
     TRY(open_lab(t, e));
     TRY(tune_store_open(t, o->store, e));
+    TRY(find_critical_batch(t, e));
     int rc = tune_run(&t->tune, &t->base, &t->request, &lab, e);
     if (t->call->log.live)
         log_live_end(&t->call->log);

@@ -14,7 +14,8 @@ struct tuning {
     struct tune_lab inner; // the laboratory, behind the one that also records
     struct tune tune;
     struct machine machine;
-    struct verdict verdict; // of the chosen setting; "" when there is none
+    struct noise_estimate noise; // measured where the batch may move; n is 0 otherwise
+    struct verdict verdict;      // of the chosen setting; "" when there is none
     char words[4 * TUNE_TEXT_BYTES];
     // The store: every trial as it ends, and what earlier searches measured.
     struct store *store;

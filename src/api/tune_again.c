@@ -87,6 +87,8 @@ static int read_budgets(struct again *a, struct tune_request *r, struct err *e) 
         for (int p = 0; p < TUNE_PERCENTILES; p++)
             if (strcmp(key, names[p]) == 0 && x > 0 && x < 1e12)
                 r->limit_ns[p] = (uint64_t)(1e6 * x);
+        if (strcmp(key, "respond_ms") == 0 && x > 0 && x < 1e12)
+            r->respond_ns = (uint64_t)(1e6 * x);
         if (strcmp(key, "joules_per_token") == 0)
             r->joules_per_token = x;
         if (strcmp(key, "memory_bytes") == 0 && x > 0 && x < 1e18)
@@ -99,8 +101,9 @@ static int read_budgets(struct again *a, struct tune_request *r, struct err *e) 
 
 static int begin(struct again *a, struct err *e) {
     struct tune_request r = {.goal = TUNE_BULK};
-    if (strcmp(a->goal, tune_goal_name(TUNE_INTERACTIVE)) == 0)
-        r.goal = TUNE_INTERACTIVE;
+    for (int g = 0; g < TUNE_GOALS; g++)
+        if (strcmp(a->goal, tune_goal_name((enum tune_goal)g)) == 0)
+            r.goal = (enum tune_goal)g;
     TRY(read_budgets(a, &r, e));
     knobs_init(&a->base);
     TRY(knobs_load_recipe_text(&a->base, "the tuning's recipe", a->recipe, strlen(a->recipe), e));

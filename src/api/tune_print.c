@@ -271,6 +271,14 @@ void tune_verdict(struct tuning *t) {
     say_growth(t);
     say_recompute(t);
     say_limits(t);
+    double samples = (double)(c->knobs.batch_micro * c->knobs.batch_accum);
+    if (t->request.critical_samples > 0 && samples > t->request.critical_samples) {
+        snprintf(text, sizeof text,
+                 "%.0f sequences per step are more than the critical batch of about %.0f: the rest "
+                 "hardly makes a step learn more",
+                 samples, t->request.critical_samples);
+        say(t, text);
+    }
     if (!t->tune.certain)
         say(t, "the finalists were too close to tell apart in the time given");
 }
@@ -343,6 +351,12 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_string(w, "verdict", t->words[0] ? t->words : t->tune.why_none);
     json_member_string(w, "recipe", t->recipe_path);
     json_member_string(w, "report", t->report_path);
+    if (t->noise.n > 0) {
+        json_put_key(w, "noise_scale");
+        json_put_object_begin(w);
+        noise_put_members(&t->noise, w);
+        json_put_object_end(w);
+    }
     json_put_key(w, "stages");
     json_put_array_begin(w);
     for (int i = 0; i < STAGE_COUNT; i++) {

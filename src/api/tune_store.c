@@ -23,6 +23,8 @@ static void put_budgets(struct json_writer *w, const struct tune_request *r,
     for (int p = 0; p < TUNE_PERCENTILES; p++)
         if (r->limit_ns[p] > 0)
             json_member_double(w, names[p], 1e-6 * (double)r->limit_ns[p]);
+    if (r->respond_ns > 0)
+        json_member_double(w, "respond_ms", 1e-6 * (double)r->respond_ns);
     if (k->memory > 0)
         json_member_i64(w, "memory_bytes", (int64_t)k->memory);
     if (r->joules_per_token > 0)

@@ -61,9 +61,9 @@ struct backend {
     const char *(*describe)(const struct backend *b);
     int (*memory)(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e);
 
-    // Order between streams: `prepare` makes events 0 .. n_events-1 (more than before: the old ones
-    // stay); a wait means an event's most recent record, and passes when there was none. `arrive`
-    // is a wait of the host.
+    // Order between streams: `prepare` makes events 0 .. n_events-1, none of them recorded (an executor
+    // does, before its first turn; those of an earlier one are gone); a wait means an event's most
+    // recent record, and passes when there was none. `arrive` is a wait of the host.
     int (*prepare)(struct backend *b, int n_events, struct err *e);
     int (*record)(struct backend *b, enum op_stream stream, int event, struct err *e);
     int (*wait)(struct backend *b, enum op_stream stream, int event, struct err *e);

@@ -27,7 +27,7 @@ struct flag {
     const char *help;
 };
 
-enum { FLAGS_MOST = 12 };
+enum { FLAGS_MOST = 16 };
 
 struct assignment {
     const char *name, *value;

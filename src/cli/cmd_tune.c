@@ -6,10 +6,11 @@
 
 const struct flag tune_flags[] = {
     {"goal", 'g', "GOAL",
-     "bulk (most tokens/s, the default) or interactive (least time per sample)"},
+     "bulk (most tokens/s, the default), interactive (least time per sample) or hybrid"},
     {"p99", 0, "TIME", "most that 99 of 100 steps may take, as 80ms; --p95 and --p50 likewise"},
     {"p95", 0, "TIME", "most that 95 of 100 steps may take"},
     {"p50", 0, "TIME", "most that half of the steps may take"},
+    {"respond", 0, "TIME", "hybrid: most that a request may wait for its answer"},
     {"time", 't', "TIME", "for the search (3m)"},
     {"tokens-per-step", 0, "N", "tokens of a step (the recipe's: batch.micro x batch.accum x seq)"},
     {"allow", 'a', "LIST", "what else may move: precision, state (of the optimizer), batch"},
@@ -61,6 +62,7 @@ static int read_options(struct cli *c, struct haggle_tune *t, char report[REPORT
     t->p50 = args_get(a, "p50");
     t->p95 = args_get(a, "p95");
     t->p99 = args_get(a, "p99");
+    t->respond = args_get(a, "respond");
     t->time = args_get(a, "time");
     t->allow = args_get(a, "allow");
     t->energy = args_get(a, "energy");

@@ -15,8 +15,8 @@ enum {
     FILL_BLOCK = 1 << 16,
 };
 static const double SECONDS = 0.25;
-// Ops of long turns are long themselves, and vary less: beyond these seconds a turn, two are timed; one.
-static const double LONG_TURN = 0.3, VERY_LONG_TURN = 1;
+// Ops of long turns are long themselves, and vary less: beyond these seconds a turn, two are timed.
+static const double LONG_TURN = 1;
 // Arithmetic of a turn beyond which layers are left out: about a second on two cores.
 static const double FLOPS_WHOLE = 1e11;
 
@@ -186,7 +186,7 @@ static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
     TRY(run_turn(w, e)); // touches memory for the first time
     const uint64_t begin = clock_ns();
     const double turn = 1e-9 * (double)(begin - start);
-    const int least = turn > VERY_LONG_TURN ? 1 : turn > LONG_TURN ? 2 : TURNS_LEAST;
+    const int least = turn > LONG_TURN ? 2 : TURNS_LEAST;
     while (out->turns < TURNS_MOST) {
         TRY(run_step(w, &w->outside[out->turns], e));
         TRY(collection_add(w->collection, &w->trace, e));

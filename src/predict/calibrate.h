@@ -13,7 +13,7 @@
 
 struct calibrate_options {
     double
-        seconds; // to spend on turns, about; 0: a quarter of a second, or three turns; fewer of long ones
+        seconds; // to spend on turns, about; 0: a quarter of a second, or three turns; two of long ones
     int64_t layers; // to run; 0: all, or two where a step takes long
     // Batches; NULL: made up, with a document per sequence.
     exec_feed_fn *feed;

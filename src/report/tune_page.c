@@ -14,6 +14,8 @@
 static const char *goal_words(const struct tune_request *r) {
     if (r->goal == TUNE_BULK)
         return "most tokens per second";
+    if (r->goal == TUNE_HYBRID)
+        return "most tokens per second while requests are answered between micro-batches";
     return tune_has_limits(r) ? "most tokens per second within the latency budget"
                               : "least time per sample";
 }
@@ -27,6 +29,9 @@ static void put_budgets(const struct tune_view *v) {
             fprintf(v->f, "%sp%.0f of a step at most %s", n++ ? ", " : "",
                     100 * tune_percentile_of((enum tune_percentile)p),
                     text_duration(text, 1e-9 * (double)r->limit_ns[p]));
+    if (r->respond_ns > 0)
+        fprintf(v->f, "%sa request answered within %s", n++ ? ", " : "",
+                text_duration(text, 1e-9 * (double)r->respond_ns));
     if (v->facts->memory_budget > 0)
         fprintf(v->f, "%smemory at most %s", n++ ? ", " : "",
                 text_bytes(text, v->facts->memory_budget));
@@ -234,27 +239,38 @@ static void percentile_row(const struct tune_view *v, const int at[2], int colum
 }
 
 // The fixed rows: what they show of a setting.
-enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_MEMORY, ROW_PEAK, ROW_JOULES, ROW_COUNT };
+enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_WAIT, ROW_JOULES, ROW_MEMORY, ROW_PEAK, ROW_COUNT };
+
+static double figure_of(const struct tune_view *v, int at, enum compared_row row) {
+    const struct tune_figures *g = &v->figures[at];
+    switch (row) {
+    case ROW_SPEED:
+        return g->tokens_per_s;
+    case ROW_SAMPLE:
+        return g->ms_per_sample;
+    case ROW_WAIT:
+        return 1e-6 * tune_wait(&v->t->settings[at].knobs, g->q[TUNE_P99].value);
+    default:
+        return g->joules_per_token;
+    }
+}
 
 static void plain_row(const struct tune_view *v, const int at[2], int columns,
                       enum compared_row row) {
-    static const char *const labels[ROW_COUNT] = {"tokens per second", "time per sample",
-                                                  "memory planned", "memory measured",
-                                                  "energy per token"};
+    static const char *const labels[ROW_COUNT] = {
+        "tokens per second", "time per sample", "a request waits, p99 step",
+        "energy per token",  "memory planned",  "memory measured"};
     char a[TEXT_UNIT_BYTES];
     struct compared c = {.label = labels[row], .value = {NAN, NAN}};
     for (int k = 0; k < columns; k++) {
         const struct tune_setting *s = &v->t->settings[at[k]];
-        const struct tune_figures *g = &v->figures[at[k]];
         uint64_t bytes = row == ROW_MEMORY ? s->need_bytes : s->memory_bytes;
-        if (row == ROW_SPEED || row == ROW_SAMPLE || row == ROW_JOULES) {
-            c.value[k] = row == ROW_SPEED    ? g->tokens_per_s
-                         : row == ROW_SAMPLE ? g->ms_per_sample
-                                             : g->joules_per_token;
+        if (row < ROW_MEMORY) {
+            c.value[k] = figure_of(v, at[k], row);
             snprintf(c.text[k], sizeof c.text[k],
                      row == ROW_SPEED    ? "%.0f"
-                     : row == ROW_SAMPLE ? "%.4g ms"
-                                         : "%.3g J",
+                     : row == ROW_JOULES ? "%.3g J"
+                                         : "%.4g ms",
                      c.value[k]);
             if (!isfinite(c.value[k]))
                 snprintf(c.text[k], sizeof c.text[k], "%s",
@@ -282,6 +298,8 @@ static void put_figures(const struct tune_view *v) {
     plain_row(v, at, columns, ROW_SAMPLE);
     for (int p = 0; p < TUNE_PERCENTILES; p++)
         percentile_row(v, at, columns, p);
+    if (v->t->request.goal == TUNE_HYBRID)
+        plain_row(v, at, columns, ROW_WAIT);
     plain_row(v, at, columns, ROW_MEMORY);
     plain_row(v, at, columns, ROW_PEAK);
     plain_row(v, at, columns, ROW_JOULES);

@@ -166,12 +166,11 @@ int trial_measure(const struct knobs *k, const struct trial_options *o, struct k
     struct session_options so = {.knobs = &bare, .real = DTYPE_F32, .kept = kept};
     so.has[SESSION_TRAIN] = true;
     struct recorder recorder = {.options = o, .out = out};
-    struct trainer_options to = {
-        .observer = {.arg = &recorder,
-                     .on_start = on_start,
-                     .on_step = on_step,
-                     .on_progress = on_progress},
-        .stop = o->stop};
+    struct trainer_options to = {.observer = {.arg = &recorder,
+                                              .on_start = on_start,
+                                              .on_step = on_step,
+                                              .on_progress = on_progress},
+                                 .stop = o->stop};
     const bool peak_is_ours = mem_process_reset_peak() == 0;
     struct session s;
     struct trainer *t = NULL;

@@ -294,6 +294,27 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     return rc;
 }
 
+int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e) {
+    struct knobs k = l->base;
+    struct trial_result r;
+    if (k.batch_accum < 2) { // the first micro-batch must be less than the step
+        k.batch_accum = 2;
+        k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
+    }
+    k.noise_every = 1;
+    struct worker_job job = {.knobs = &k,
+                             .steps = steps,
+                             .stop = l->options.stop,
+                             .start_limit_ns = (uint64_t)(2e9 * START_LIMIT_S),
+                             .step_limit_ns = (uint64_t)(1e9 * START_LIMIT_S)};
+    int rc = worker_run(l->worker, &job, &r, e);
+    *out = r.noise;
+    if (rc == 0 && r.rc != 0)
+        rc = err_set(e, r.rc, "the gradient noise scale: %.400s", r.reason);
+    trial_free(&r);
+    return rc;
+}
+
 static uint64_t lab_clock(void *arg) {
     (void)arg;
     return clock_ns();

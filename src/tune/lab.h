@@ -26,6 +26,10 @@ int lab_open(struct lab **out, const struct lab_options *o, struct err *e);
 void lab_close(struct lab *l); // NULL is accepted
 struct tune_lab lab_table(struct lab *l);
 
+// The gradient noise scale of the recipe, from `steps` of its training steps (from its initial weights, or
+// those of its folder; it grows as a model learns). Steps of one micro-batch are split for it.
+int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e);
+
 uint64_t lab_have_bytes(const struct lab *l); // that a setting may need
 // "of the budget memory=6GiB", "of 7.4 GiB available", ...
 const char *lab_have_is(const struct lab *l);

@@ -89,6 +89,14 @@ static double step_of_cost(const struct tune *t, const struct tune_setting *s, d
 
 static bool hopeless(const struct tune *t, const struct tune_setting *s, double step_s,
                      char why[TUNE_TEXT_BYTES]) {
+    const double wait_s = tune_wait(&s->knobs, step_s),
+                 respond_s = 1e-9 * (double)t->request.respond_ns;
+    if (respond_s > 0 && wait_s > respond_s * HOPELESS) {
+        snprintf(why, TUNE_TEXT_BYTES,
+                 "a request is predicted to wait %.4g ms, the budget %.4g ms: not measured",
+                 1e3 * wait_s, 1e3 * respond_s);
+        return true;
+    }
     for (int p = 0; p < TUNE_PERCENTILES; p++) {
         const double limit_s = 1e-9 * (double)t->request.limit_ns[p];
         const double of = tune_percentile_of((enum tune_percentile)p);
@@ -233,8 +241,12 @@ static int latency(struct tune *t, struct err *e) {
                                      used ? ", " : "",
                                      100 * tune_percentile_of((enum tune_percentile)p),
                                      1e-6 * (double)t->request.limit_ns[p]);
+    if (t->request.respond_ns > 0)
+        used += (size_t)snprintf(limits + used, sizeof limits - used,
+                                 "%srequests answered within %.4g ms", used ? ", " : "",
+                                 1e-6 * (double)t->request.respond_ns);
     if (used == 0) {
-        decide(t, &at, "no limit was asked for (--p99, --p95, --p50)");
+        decide(t, &at, "no limit was asked for (--p99, --p95, --p50, --respond)");
         return 0;
     }
     if (tune_best(t) < 0) // nothing measured keeps it yet

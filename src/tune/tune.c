@@ -9,7 +9,8 @@
 // ---------------------------------------------------------------- names
 
 const char *tune_goal_name(enum tune_goal g) {
-    return g == TUNE_BULK ? "bulk" : g == TUNE_INTERACTIVE ? "interactive" : "?";
+    static const char *const names[TUNE_GOALS] = {"bulk", "interactive", "hybrid"};
+    return (int)g >= 0 && g < TUNE_GOALS ? names[g] : "?";
 }
 
 const char *tune_allow_name(enum tune_allow a) {
@@ -84,6 +85,10 @@ double tune_ms_per_sample(const struct tune_setting *s) {
 
 double tune_joules_per_token(const struct tune_setting *s) {
     return s->tokens > 0 ? s->joules / (double)s->tokens : NAN;
+}
+
+double tune_wait(const struct knobs *k, double step) {
+    return step / (double)k->batch_accum + step / (double)tune_samples_per_step(k);
 }
 
 // Without a latency budget an interactive user waits for one sample; with one, whatever keeps the

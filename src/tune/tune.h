@@ -27,6 +27,7 @@ enum { TUNE_TEXT_BYTES = 512, TUNE_NAME_BYTES = 256 };
 enum tune_goal {
     TUNE_BULK,        // most tokens per second
     TUNE_INTERACTIVE, // least time per sample; with a latency budget: most tokens/s under it
+    TUNE_HYBRID,      // most tokens per second while requests are answered between micro-batches
     TUNE_GOALS
 };
 const char *tune_goal_name(enum tune_goal g);
@@ -51,6 +52,7 @@ double tune_percentile_of(enum tune_percentile p); // 0.5, ...
 struct tune_request {
     enum tune_goal goal;
     uint64_t limit_ns[TUNE_PERCENTILES]; // of a step; 0: none
+    uint64_t respond_ns;                 // from a request to its answer, of TUNE_HYBRID; 0: none
     double joules_per_token;             // 0: no limit
     uint64_t time_ns;                    // for the whole search
     unsigned allow;                      // bits 1 << enum tune_allow
@@ -208,6 +210,9 @@ double tune_tokens_per_s(const struct tune_setting *s); // NaN: not measured
 double tune_ms_per_sample(const struct tune_setting *s);
 struct quantile tune_quantile(const struct tune_setting *s, double p);
 double tune_joules_per_token(const struct tune_setting *s);
+// What a request may wait, at most, with steps of this length: the rest of a micro-batch, then its own
+// turn, which is one sample of it.
+double tune_wait(const struct knobs *k, double step);
 // What the goal makes small: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);
 bool tune_has_limits(const struct tune_request *r);

@@ -29,8 +29,8 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     json result.json 'len(d["sample"]["ids"]) == 8 and isinstance(d["sample"]["text"], str)' "sample"
 
     says out "energy    " "the summary"
-    json result.json 'd["energy"]["joules"] > 0 and d["energy"]["joules_per_token"] > 0 if d["energy"]["meter"] else
-        d["energy"]["joules"] is None and d["energy"]["joules_per_token"] is None and d["energy"]["why"]' "no meter is not 0 J"
+    json result.json '(d["energy"]["joules"] > 0 and d["energy"]["joules_per_token"] > 0 if d["energy"]["meter"] else
+        d["energy"]["joules"] is None and d["energy"]["joules_per_token"] is None and d["energy"]["why"])' "no meter is not 0 J"
     json result.json 'd["noise_scale"] is None' "what was not measured is null"
     run 0 "the noise scale" train $tiny steps=7 batch.accum=2 noise.every=3 eval.every=0 run.dir=noise --json noise.json
     says out "gradient noise scale" "the noise scale"

@@ -239,7 +239,7 @@ static void test_tables(void **state) {
         int n = 0;
         for (char *p = line; *p != '\n'; p++)
             n += *p == '|';
-        assert_int_equal(n, 7);
+        assert_int_equal(n, 8);
         bars++;
     }
     assert_int_equal(bars, KNOB_COUNT + 2);

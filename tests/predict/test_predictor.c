@@ -15,7 +15,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static const struct hw_device device = {"test", 1e11, 1e10, 1e-6, 1u << 30};
+static const struct hw_device device = {.name = "test",
+                                        .matmul_flops = 1e11,
+                                        .memory_bytes_per_s = 1e10,
+                                        .op_overhead_s = 1e-6,
+                                        .memory_bytes = 1u << 30};
 
 static void knobs_of(struct knobs *k, int64_t micro, int64_t accum) {
     struct err e = {0};

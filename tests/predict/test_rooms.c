@@ -272,7 +272,7 @@ static void test_shared_roots(void **state) {
         int products = 0, updates = 0, adding = 0;
         uint64_t weights = 0;
         for (int r = 0; r < w.n; r++) {
-            products += count_ops(w.ranks[r], OP_MATMUL);
+            products += count_ops(w.ranks[r], OP_MATMUL) + count_ops(w.ranks[r], OP_MATMUL_ACT);
             updates += count_ops(w.ranks[r], OP_ADAMW);
             weights += class_bytes(w.ranks[r], CLASS_WEIGHT);
             for (int k = 0; k < w.ranks[r]->n_segments; k++)

@@ -142,6 +142,22 @@ static void test_as_given_is_best(void **state) {
     tune_free(&t);
 }
 
+static void test_hybrid(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny"};
+    search(&t, 100, 2, 20);
+    t.request.goal = TUNE_HYBRID;
+    t.request.respond_ns = 2000000000;
+    tune_again_end(&t, 1);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "a request answered within 2.0 s"));
+    assert_non_null(strstr(page, "a request waits"));
+    free(page);
+    tune_free(&t);
+}
+
 static void test_nothing(void **state) {
     (void)state;
     struct tune t;
@@ -225,7 +241,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),           cmocka_unit_test(test_too_few_steps),
         cmocka_unit_test(test_as_given_is_best), cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_hostile_text),     cmocka_unit_test(test_odd_figures),
+        cmocka_unit_test(test_hybrid),           cmocka_unit_test(test_hostile_text),
+        cmocka_unit_test(test_odd_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

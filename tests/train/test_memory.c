@@ -270,15 +270,18 @@ static int generate(const struct setting *s, struct outcome *o, struct err *e) {
 
 static void run_setting(const struct setting *s, bool checking, struct outcome *o) {
     memset(o, 0, sizeof *o);
-    struct session_options so = {.knobs = &s->knobs,
-                                 .has = {true, s->has_eval, s->has_generate,
-                                         s->knobs.goal == GOAL_HYBRID,
-                                         s->knobs.goal == GOAL_HYBRID},
-                                 .generate_batch = s->generate_batch,
-                                 .generate_seq = s->generate_seq,
-                                 .real = DTYPE_F32,
-                                 .reference = s->reference,
-                                 .checking = checking};
+    struct session_options so = {
+        .knobs = &s->knobs,
+        .has = {[SESSION_TRAIN] = true,
+                [SESSION_EVAL] = s->has_eval,
+                [SESSION_GENERATE] = s->has_generate,
+                [SESSION_INTERACTIVE_EVAL] = s->knobs.goal == GOAL_HYBRID,
+                [SESSION_INTERACTIVE_TRAIN] = s->knobs.goal == GOAL_HYBRID},
+        .generate_batch = s->generate_batch,
+        .generate_seq = s->generate_seq,
+        .real = DTYPE_F32,
+        .reference = s->reference,
+        .checking = checking};
     struct trainer_options to = {.observer = {.arg = o, .on_step = on_step, .on_eval = on_eval}};
     o->source = (struct guest_source){o, begin_requests, next_request, hear_answer, end_requests};
     if (s->knobs.goal == GOAL_HYBRID)

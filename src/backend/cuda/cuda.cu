@@ -136,9 +136,13 @@ static int sync(struct backend *b, struct err *e) {
     return 0;
 }
 
+// Anew each time: an event that was recorded in a capture of an earlier executor can be waited for by
+// nobody outside of it.
 static int prepare(struct backend *b, int n_events, struct err *e) {
     struct cuda *s = state_of(b);
-    if (n_events <= s->n_events)
+    while (s->n_events > 0)
+        cudaEventDestroy(s->events[--s->n_events]);
+    if (n_events == 0)
         return 0;
     cudaEvent_t *grown = (cudaEvent_t *)realloc(s->events, (size_t)n_events * sizeof *grown);
     if (!grown)
