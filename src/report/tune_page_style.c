@@ -38,7 +38,7 @@ const char *const tune_style[] = {
     ".trials thead th{white-space:nowrap}.trials thead button{all:unset;cursor:pointer}.trials thead button:focus-visible{outline:2px solid var(--c0);outline-offset:2px}\n",
     ".trials thead th[aria-sort=ascending] button::after{content:\" \\2191\"}.trials thead th[aria-sort=descending] button::after{content:\" \\2193\"}\n",
     "@media (max-width:560px){p.choice{font-size:1rem}.tiles{grid-template-columns:1fr 1fr;gap:.5rem}.tile b{font-size:1.2rem}.against{font-size:.86rem}.against td,.against th{padding-right:.6em}table.against td{min-width:0}.against td:last-child{white-space:nowrap;padding:0}.against tbody th,.changes tbody th{min-width:4.4em}.changes td:last-child{min-width:0}.changes{font-size:.86rem}\n",
-    "dl.about{grid-template-columns:1fr}dl.about dd{margin-bottom:.4em}.frame{grid-template-columns:2.9em 1fr .8em}}\n",
+    ".tile small:last-child{font-size:.76rem}dl.about{grid-template-columns:1fr}dl.about dd{margin-bottom:.4em}.frame{grid-template-columns:2.9em 1fr .8em}}\n",
     NULL,
 };
 

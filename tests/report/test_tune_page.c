@@ -158,6 +158,24 @@ static void test_hybrid(void **state) {
     tune_free(&t);
 }
 
+// A machine that became slower: the page does not sell what looks like a loss.
+static void test_choice_that_looks_slower(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny"};
+    search(&t, 100, 3, 20);
+    for (size_t i = 0; i < t.settings[2].n; i++)
+        t.settings[2].step_ns[i] *= 8;
+    t.settings[2].wall_ns *= 8;
+    tune_again_end(&t, 2);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "As given was 100&thinsp;% faster when it was measured"));
+    assert_null(strstr(page, "<b>and train"));
+    free(page);
+    tune_free(&t);
+}
+
 static void test_nothing(void **state) {
     (void)state;
     struct tune t;
@@ -241,8 +259,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),           cmocka_unit_test(test_too_few_steps),
         cmocka_unit_test(test_as_given_is_best), cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_hybrid),           cmocka_unit_test(test_hostile_text),
-        cmocka_unit_test(test_odd_figures),
+        cmocka_unit_test(test_hybrid),           cmocka_unit_test(test_choice_that_looks_slower),
+        cmocka_unit_test(test_hostile_text),     cmocka_unit_test(test_odd_figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
