@@ -52,7 +52,7 @@ enum { NOISE_LEAST = 5 }; // fewer measurements have no interval worth the name
 bool noise_add(struct noise_scale *s, const struct noise_sample *x);
 void noise_estimate_of(const struct noise_scale *s, struct noise_estimate *out);
 
-enum { NOISE_TEXT_BYTES = 256 };
+enum { NOISE_TEXT_BYTES = 320 };
 // "12.3k tokens (96 sequences), 95 % between 9k and 17k, 40 measurements; ...". Returns out.
 const char *noise_text(char out[NOISE_TEXT_BYTES], const struct noise_estimate *x);
 // Members of an object; numbers that are not determined are null.
