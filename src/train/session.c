@@ -402,9 +402,10 @@ static int warm_library(struct session *s, struct err *e) {
 
 // Threads and backend: what is kept, or new.
 static int open_machine(struct session *s, struct err *e) {
-    int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
     if (s->options.kept)
         kept_lend(s->options.kept, s);
+    // After that: threads that were pinned and are not kept leave this thread its CPUs again.
+    int threads = s->knobs.threads ? (int)s->knobs.threads : pool_machine_cpus();
     if (!s->mem)
         TRY(mem_open(&s->mem, e));
     if (!s->pool)

@@ -16,7 +16,7 @@
 
 enum { FINALISTS_MOST = 4, ROUNDS_LEAST = 6, ROUNDS_MOST = 24 };
 static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
-                    ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0;
+                    ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8;
 
 struct finalist {
     int at;
@@ -26,6 +26,8 @@ struct finalist {
 
 struct finals {
     struct tune *t;
+    int64_t
+        given_steps; // of a visit to the recipe as given, where it is no finalist; 0: not visited
     struct finalist f[FINALISTS_MOST];
     int n, rounds;
     int64_t steps[FINALISTS_MOST]; // of one visit
@@ -37,6 +39,27 @@ static double cost_at(const struct tune *t, int i) {
 
 static bool stands(const struct tune_setting *s) {
     return s->n > 0 && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
+}
+
+static int64_t visit_steps(const struct tune *t, int i) {
+    const struct tune_setting *s = &t->settings[i];
+    double step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
+    double visit_s = fmax(ROUND_SHARE * 1e-9 * (double)t->request.time_ns, ROUND_LEAST_S);
+    return (int64_t)fmax(2, ceil(visit_s / step_s));
+}
+
+// What the choice is compared with must be of the same minutes; unless its steps are so long that they
+// would take the finalists' time.
+static void enter_given(struct finals *f) {
+    const struct tune *t = f->t;
+    int best = tune_best(t);
+    bool in = false;
+    for (int i = 0; i < f->n; i++)
+        in |= f->f[i].at == 0;
+    if (!in && best >= 0 && t->settings[0].n > 0 && t->settings[0].outcome != TUNE_FAILED &&
+        (double)t->settings[0].wall_ns / (double)t->settings[0].n <
+            GIVEN_MOST * (double)t->settings[best].wall_ns / (double)t->settings[best].n)
+        f->given_steps = visit_steps(t, 0);
 }
 
 static void enter(struct finals *f) {
@@ -55,9 +78,7 @@ static void enter(struct finals *f) {
         if (next < 0)
             return;
         f->f[f->n] = (struct finalist){.at = next, .first = t->settings[next].n};
-        double step_s = 1e-9 * (double)t->settings[next].wall_ns / (double)t->settings[next].n;
-        double visit_s = fmax(ROUND_SHARE * 1e-9 * (double)t->request.time_ns, ROUND_LEAST_S);
-        f->steps[f->n] = (int64_t)fmax(2, ceil(visit_s / step_s));
+        f->steps[f->n] = visit_steps(t, next);
         f->n++;
     }
 }
@@ -131,6 +152,10 @@ static int run_rounds(struct finals *f, struct err *e) {
             if (!stands(s) || s->n - before != (size_t)f->steps[i])
                 f->f[i].out = true;
         }
+        if (f->given_steps > 0) {
+            struct visit v = {.steps = f->given_steps, .long_run = true};
+            TRY(visit_setting(t, 0, &v, e));
+        }
         f->rounds++;
         if (f->rounds >= ROUNDS_LEAST && order_is_sure(f)) {
             t->certain = true;
@@ -172,6 +197,7 @@ static int choose(const struct finals *f) {
 // Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
 static int prove(struct tune *t, int i, bool *kept, struct err *e) {
     t->provisional = false;
+    t->open = 0;
     *kept = true;
     for (int p = 0; p < TUNE_PERCENTILES; p++) {
         const double limit = (double)t->request.limit_ns[p];
@@ -192,7 +218,7 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
             if (b.state == BOUND_UNDER)
                 break;
             if (left_s < 2 * step_s || look > 8) {
-                t->provisional = true;
+                t->open |= 1u << p;
                 break;
             }
             if ((double)more * step_s > left_s)
@@ -213,7 +239,9 @@ void finals_bounds(struct tune *t) {
         b->p = (enum tune_percentile)p;
         b->limit_ns = t->request.limit_ns[p];
         b->q = tune_quantile(s, tune_percentile_of(b->p));
-        b->proven = quantile_has_bound(&b->q) && b->q.upper95 <= (double)b->limit_ns;
+        // After several looks a bound of 95 % at the last one alone is not 95 % any more.
+        b->proven =
+            !(t->open >> p & 1) && quantile_has_bound(&b->q) && b->q.upper95 <= (double)b->limit_ns;
         t->provisional |= !b->proven;
     }
 }
@@ -221,6 +249,7 @@ void finals_bounds(struct tune *t) {
 int finals_run(struct tune *t, struct err *e) {
     struct finals f = {.t = t};
     enter(&f);
+    enter_given(&f);
     TRY(run_rounds(&f, e));
     for (int at = choose(&f); at >= 0; at = choose(&f)) {
         bool kept = true;

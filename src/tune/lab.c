@@ -29,6 +29,7 @@ struct lab {
     struct predictor *predictor;
     struct worker *worker;
     uint64_t have_bytes;
+    uint64_t process_bytes; // of a run, besides what is planned; 0: not known
     char have_is[HAVE_TEXT_BYTES];
 };
 
@@ -76,20 +77,29 @@ static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *
     return child > 0 && got == bytes;
 }
 
-static void ask_device(struct lab *l, void *out) {
+struct ready {
+    uint64_t have, process; // bytes; 0: not known
+};
+
+// What only an open backend knows: a device's memory, and what a process takes with its threads,
+// libraries and kernels. A recipe that does not fit says as much.
+static void ask_backend(struct lab *l, void *out) {
+    struct ready *r = out;
     struct session_memory m;
-    *(uint64_t *)out =
-        session_ready(&l->session, NULL) == 0 && session_memory(&l->session, &m, NULL) == 0 ? m.have
-                                                                                            : 0;
+    int rc = session_ready(&l->session, NULL);
+    r->process = rc == 0 || rc == ERR_MEMORY ? l->session.process_bytes : 0;
+    r->have = l->session.backend && session_memory(&l->session, &m, NULL) == 0 ? m.have : 0;
 }
 
 static void find_memory(struct lab *l) {
     char text[TEXT_UNIT_BYTES];
-    uint64_t device = 0;
-    if (session_wants_device(&l->base) && in_child(ask_device, l, &device, sizeof device) &&
-        device > 0) {
-        l->have_bytes = device;
-        snprintf(l->have_is, sizeof l->have_is, "%s on the device", text_bytes(text, device));
+    struct ready ready = {0};
+    if (!in_child(ask_backend, l, &ready, sizeof ready))
+        ready = (struct ready){0};
+    l->process_bytes = ready.process;
+    if (session_wants_device(&l->base) && ready.have > 0) {
+        l->have_bytes = ready.have;
+        snprintf(l->have_is, sizeof l->have_is, "%s on the device", text_bytes(text, ready.have));
     } else if (l->base.memory > 0) {
         l->have_bytes = l->base.memory;
         snprintf(l->have_is, sizeof l->have_is, "the budget of %s",
@@ -182,7 +192,10 @@ static int plan_session_of(struct lab *l, const struct knobs *k, struct session 
     struct session_options o = l->plan;
     o.knobs = k;
     TRY(session_plan(s, &o, e));
-    return trainer_plan_memory(l->trainer, s, e);
+    TRY(trainer_plan_memory(l->trainer, s, e));
+    if (l->process_bytes > s->process_bytes)
+        s->process_bytes = l->process_bytes;
+    return 0;
 }
 
 static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {

@@ -179,6 +179,28 @@ static void test_device_bytes_are_the_plans(void **state) {
 
 // ---------------------------------------------------------------- the host
 
+// A trial with pinned threads narrows the calling thread's CPUs while it is there, and no longer.
+static void test_pinned_threads_leave_no_trace(void **state) {
+    struct kept *kept;
+    struct err e = {0};
+    const char *const settings[] = {"threads=0 cpu.pin=true", "threads=0 cpu.pin=false"};
+    const int cpus = pool_machine_cpus();
+    (void)state;
+    assert_worked(kept_open(&kept, &e), &e);
+    for (int i = 0; i < 4; i++) {
+        struct session s;
+        struct knobs k = knobs_of(settings[i % 2]);
+        const struct session_options o = {
+            .knobs = &k, .has = {true}, .real = DTYPE_F32, .kept = kept};
+        assert_worked(session_plan(&s, &o, &e), &e);
+        assert_worked(session_start(&s, &e), &e);
+        assert_int_equal(pool_threads(s.pool), cpus);
+        session_close(&s);
+    }
+    kept_close(kept);
+    assert_int_equal(pool_machine_cpus(), cpus);
+}
+
 static void test_the_host_keeps(void **state) {
     struct kept *kept;
     struct err e = {0};
@@ -248,6 +270,7 @@ int main(void) {
         cmocka_unit_test(test_a_device_keeps_its_arena),
         cmocka_unit_test(test_a_device_that_is_nearly_full),
         cmocka_unit_test(test_device_bytes_are_the_plans),
+        cmocka_unit_test(test_pinned_threads_leave_no_trace),
         cmocka_unit_test(test_the_host_keeps),
         cmocka_unit_test(test_what_a_failure_leaves_is_not_used),
         cmocka_unit_test_setup_teardown(test_data_is_that_of_the_knobs, scratch_setup,
