@@ -49,7 +49,10 @@ if not value:
     sys.exit(1)
 PYTHON
     else
-        [ "$(head -c 1 "$1")" = '{' ] || fail "$3: no JSON object"
+        case $(head -c 1 "$1") in # an object or an array; more cannot be said without Python
+        '{' | '[') ;;
+        *) fail "$3: no JSON" ;;
+        esac
     fi
 }
 
