@@ -38,6 +38,6 @@ one machine, by `haggle bench tradeoffs`, which makes the table for yours (`make
 
 TEXT
 table "A small model" model=tiny seq=128 batch.micro=4 batch.accum=2 data.path=text.txt tokenizer=bytes \
-    --warmup 8 --steps 20 --repeat 7 "$@"
+    --warmup 8 --steps 20 --repeat 5 "$@"
 [ -n "${SMALL-}" ] || table "GPT-2 124M" model=gpt2-124m seq=128 batch.micro=2 batch.accum=2 data.path=text.txt tokenizer=bytes \
-    --warmup 1 --steps 4 --repeat 5 "$@"
+    --warmup 1 --steps 2 --repeat 3 "$@"
