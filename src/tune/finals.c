@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FINALISTS_MOST = 4, ROUNDS_LEAST = 6, ROUNDS_MOST = 24 };
+enum { FINALISTS_MOST = 4, ROUNDS_LEAST = 6, ROUNDS_MOST = 24, LOOKS_MOST = 64 };
 static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
                     ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8;
 
@@ -194,6 +194,13 @@ static int choose(const struct finals *f) {
     return f->f[chosen].at;
 }
 
+static size_t count_over(const struct tune_setting *s, double limit) {
+    size_t over = 0;
+    for (size_t i = 0; i < s->n; i++)
+        over += !(s->step_ns[i] <= limit);
+    return over;
+}
+
 // Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
 static int prove(struct tune *t, int i, bool *kept, struct err *e) {
     t->provisional = false;
@@ -206,18 +213,20 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
             continue;
         for (int look = 1;; look++) {
             const struct tune_setting *s = &t->settings[i];
-            struct bound_verdict b = sample_bound_verdict(s->step_ns, s->n, of, limit,
-                                                          sample_look_confidence(CONFIDENCE, look));
+            struct bound_verdict b =
+                sample_bound_counts(s->n, count_over(s, limit), of, CONFIDENCE);
+            size_t likely = b.n_likely;
+            b = sample_bound_watch(s->n, b.over, of, CONFIDENCE); // valid however often one looks
             if (b.state == BOUND_OVER || !stands(s)) {
                 *kept = false;
                 return 0;
             }
-            size_t more = b.n_likely > s->n ? b.n_likely - s->n : 32;
+            size_t more = likely > s->n ? likely - s->n : 48;
             double step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
             double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
             if (b.state == BOUND_UNDER)
                 break;
-            if (left_s < 2 * step_s || look > 8) {
+            if (left_s < 2 * step_s || look > LOOKS_MOST) {
                 t->open |= 1u << p;
                 break;
             }
@@ -239,7 +248,7 @@ void finals_bounds(struct tune *t) {
         b->p = (enum tune_percentile)p;
         b->limit_ns = t->request.limit_ns[p];
         b->q = tune_quantile(s, tune_percentile_of(b->p));
-        // After several looks a bound of 95 % at the last one alone is not 95 % any more.
+        // After several looks a bound of 95 % at the last one alone is not 95 % any more: see prove.
         b->proven =
             !(t->open >> p & 1) && quantile_has_bound(&b->q) && b->q.upper95 <= (double)b->limit_ns;
         t->provisional |= !b->proven;
