@@ -272,6 +272,11 @@ static void describe_adam_pass(struct case_run *r, const struct backend_case *c)
 }
 
 static void describe_update(struct case_run *r, const struct backend_case *c) {
+    if (c->kind == OP_SUM) {
+        IN('d', 1, c->n, FILL_SQUARE);
+        OUT('d', 1, 1, FILL_POISON);
+        return;
+    }
     if (c->kind == OP_CLIP) {
         IN('d', 1, c->n, FILL_SQUARE);
         IN('d', 1, HYPER_COUNT, FILL_HYPER);
@@ -392,6 +397,7 @@ static void describe(struct case_run *r, const struct backend_case *c) {
     case OP_GRAD_SQNORM:
     case OP_GRAD_SCALE:
     case OP_CLIP:
+    case OP_SUM:
     case OP_ADAM_DECAY:
     case OP_ADAM_M:
     case OP_ADAM_V:

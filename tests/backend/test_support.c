@@ -139,8 +139,8 @@ static void put_page(struct world *w, FILE *f) {
         "each instruction set the machine has; for CUDA the page says which kernels are compiled. "
         "A `-` is refused by name when\n"
         "a program that needs it is bound; an op without cases has been compared with nothing. "
-        "`load` is the executor's; `sum` and\n"
-        "the ops between ranks wait for ranks.\n\n"
+        "`load` is the executor's; the ops\n"
+        "between ranks wait for ranks.\n\n"
         "| op | cases | reference | cpu | cuda |\n|---|--:|---|---|---|\n",
         f);
     for (int k = 0; k < OP_COUNT; k++)

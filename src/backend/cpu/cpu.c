@@ -39,6 +39,7 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_SWIGLU_BWD] = cpu_swiglu_bwd,
     [OP_GRAD_SQNORM] = cpu_grad_sqnorm,
     [OP_CLIP] = cpu_clip,
+    [OP_SUM] = cpu_sum,
     [OP_ADAMW] = cpu_adamw,
     [OP_ADAMW_BF16] = cpu_adamw_bf16,
     [OP_ADAMW_INT8] = cpu_adamw_int8,

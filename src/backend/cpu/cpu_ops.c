@@ -470,6 +470,11 @@ int cpu_clip(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return plain_clip(c);
 }
 
+int cpu_sum(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)cpu, (void)e;
+    return plain_sum(c);
+}
+
 // On the master where there is one, else on the weight. A 16-bit weight is the master's rounding; it
 // is made block by block, while the master is in the first-level cache. Without a master it is
 // widened, stepped and rounded again.

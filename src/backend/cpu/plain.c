@@ -71,13 +71,23 @@ int plain_cast(const struct op_call *c, struct err *e) {
     return 0;
 }
 
+static double total(const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+
+int plain_sum(const struct op_call *c) {
+    *(double *)c->out[0].data = total(c->in[0].data, c->op->n);
+    return 0;
+}
+
 // As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
 // clipping. Gradients come times the loss scale; the norm is without it, and the factor takes it away.
 int plain_clip(const struct op_call *c) {
     const double *sq = c->in[0].data, *hyper = c->in[1].data;
-    double *out = c->out[0].data, sum = 0;
-    for (int64_t i = 0; i < c->op->n; i++)
-        sum += sq[i];
+    double *out = c->out[0].data, sum = total(sq, c->op->n);
     double scale = hyper[HYPER_SCALE] > 0 ? hyper[HYPER_SCALE] : 1;
     double norm = sqrt(sum) / scale, clip = hyper[HYPER_CLIP];
     bool skip = !isfinite(norm);

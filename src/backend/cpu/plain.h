@@ -9,5 +9,6 @@ int plain_copy(const struct op_call *call,
                struct err *e); // the same type on both sides; ACCUMULATE: fp32, fp64
 int plain_cast(const struct op_call *call, struct err *e); // between float types; rows as in zero
 int plain_clip(const struct op_call *call);
+int plain_sum(const struct op_call *call);
 
 #endif

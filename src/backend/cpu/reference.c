@@ -4,8 +4,8 @@
 // 16-bit types are defined by it: an op reads its operands widened to float32, computes in float32 and
 // rounds what it writes, once. It takes memory for that in every call, as no other backend may.
 //
-// Ops without a float type of their own (zero, copy, cast, clip) are here, once; the fast backend
-// shares clip.
+// Ops without a float type of their own (zero, copy, cast, clip, sum) are here, once; the fast backend
+// shares clip and sum.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/ref.h"
@@ -89,6 +89,8 @@ static int run_plain(const struct op_call *call, enum dtype type, struct err *e)
         return plain_cast(call, e);
     if (kind == OP_CLIP)
         return plain_clip(call);
+    if (kind == OP_SUM)
+        return plain_sum(call);
     ref_fn *fn = NULL;
     if ((type == DTYPE_BF16 || type == DTYPE_F16) && ref_table_f32[kind])
         return run_widened(call, ref_table_f32[kind], e);
@@ -162,7 +164,7 @@ int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e) {
     for (int kind = 0; kind < OP_COUNT; kind++)
         if (ref_table_f32[kind])
             b->run[kind] = run;
-    b->run[OP_ZERO] = b->run[OP_COPY] = b->run[OP_CAST] = b->run[OP_CLIP] = run;
+    b->run[OP_ZERO] = b->run[OP_COPY] = b->run[OP_CAST] = b->run[OP_CLIP] = b->run[OP_SUM] = run;
     b->run[OP_ADD_NORM] = b->run[OP_MATMUL_ACT] = run;
     *out = b;
     return 0;
