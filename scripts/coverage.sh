@@ -31,6 +31,7 @@ src/data/render*.c      | data/test_.*|fuzz/jsonl
 src/data/template*.c    | data/test_.*|fuzz/jsonl|fuzz/template
 src/data/shard.c        | data/test_.*|fuzz/shard
 src/train/manifest.c    | train/test_manifest|fuzz/manifest
+src/serve/request.c     | serve/test_request|fuzz/request
 TABLE
 }
 

@@ -90,7 +90,7 @@ void hybrid_print_plan(const struct hybrid *h, const struct session *s, FILE *f)
             k->interactive_socket[0] ? k->interactive_socket
             : !k->interactive_stdin  ? "from nowhere (interactive.stdin, interactive.socket)"
                                      : "",
-            k->interactive_micro, session_interactive_seq(k));
+            k->interactive_micro, knobs_interactive_seq(k));
     if (h->evaluate_s > 0)
         fprintf(f, "; answered after at most %s (evaluate), %s (train) by the roofline",
                 text_duration(a, h->evaluate_s), text_duration(b, h->train_s));

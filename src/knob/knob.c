@@ -511,6 +511,10 @@ bool knobs_equal(const struct knobs *a, const struct knobs *b) {
     return true;
 }
 
+int64_t knobs_interactive_seq(const struct knobs *k) {
+    return k->interactive_seq > 0 ? k->interactive_seq : k->seq;
+}
+
 static bool has_validation(const struct knobs *k) {
     return k->data_val > 0 || k->data_val_path[0];
 }

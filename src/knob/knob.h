@@ -142,6 +142,7 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id);
 bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values; not who set them
+int64_t knobs_interactive_seq(const struct knobs *k);           // tokens of an interactive sample
 // Why a knob has no effect beside the others' values, as half a sentence ("only sched.kind=wsd
 // decays"); NULL when it has.
 const char *knobs_idle(const struct knobs *k, int id);

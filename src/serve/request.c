@@ -31,7 +31,7 @@ struct request_reader {
 };
 
 int64_t request_columns(const struct knobs *k) {
-    return k->interactive_micro * session_interactive_seq(k);
+    return k->interactive_micro * knobs_interactive_seq(k);
 }
 
 size_t request_line_most(const struct knobs *k) {
@@ -164,7 +164,7 @@ static void pad_row(const struct request_reader *r, struct row w, int64_t from, 
 }
 
 static int check_document(const struct request_reader *r, const struct document *d, struct err *e) {
-    const int64_t seq = session_interactive_seq(r->knobs);
+    const int64_t seq = knobs_interactive_seq(r->knobs);
     if (d->n < 2 || d->n > (size_t)seq + 1)
         return err_set(e, ERR_USAGE,
                        "the record has %zu tokens; accepted: 2 to %" PRId64
@@ -180,7 +180,7 @@ static int check_document(const struct request_reader *r, const struct document 
 
 static int put_document(const struct request_reader *r, const struct document *d, int64_t number,
                         int32_t *const rows[REQUEST_ROWS], struct request *out, struct err *e) {
-    const int64_t seq = session_interactive_seq(r->knobs);
+    const int64_t seq = knobs_interactive_seq(r->knobs);
     const struct row w = row_at(rows, number * seq);
     int64_t trained = 0;
     TRY(check_document(r, d, e));
@@ -263,7 +263,7 @@ static int read_record(struct request_reader *r, const struct slice *record, int
 
 static int read_records(struct request_reader *r, const struct slice *value,
                         int32_t *const rows[REQUEST_ROWS], struct request *out, struct err *e) {
-    const int64_t micro = r->knobs->interactive_micro, seq = session_interactive_seq(r->knobs);
+    const int64_t micro = r->knobs->interactive_micro, seq = knobs_interactive_seq(r->knobs);
     int64_t n = 0;
     if (value->text[0] != '[') {
         TRY(read_record(r, value, n++, rows, out, e));
@@ -338,7 +338,7 @@ static int read_line(struct json_reader *j, struct request *out, struct slice *v
         return json_fail(j, ERR_USAGE, "a request needs \"train\" or \"evaluate\"");
     if (value->text[0] != '{' && value->text[0] != '[')
         return json_fail(j, ERR_USAGE, "\"%s\" must be a record or a list of records",
-                         guest_kind_name(out->kind));
+                         out->kind == GUEST_TRAIN ? "train" : "evaluate");
     return 0;
 }
 

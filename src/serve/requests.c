@@ -268,7 +268,7 @@ static void refuse_long(struct requests *r, struct client *c) {
              "the line is longer than %zu bytes, which %lld records of %lld tokens never need; it "
              "was left out",
              c->most, (long long)r->o.request.knobs->interactive_micro,
-             (long long)session_interactive_seq(r->o.request.knobs));
+             (long long)knobs_interactive_seq(r->o.request.knobs));
     r->counts.lines++;
     r->counts.refused++;
     put_error(r, c, &none, text);

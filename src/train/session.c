@@ -17,10 +17,6 @@
 static const char *const program_names[SESSION_PROGRAMS] = {
     "train", "eval", "generate", "train with noise scale", "interactive.eval", "interactive.train"};
 
-int64_t session_interactive_seq(const struct knobs *k) {
-    return k->interactive_seq > 0 ? k->interactive_seq : k->seq;
-}
-
 enum dtype session_real_type(const struct session *s) {
     return s->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
            : s->knobs.precision == PRECISION_FP16 ? DTYPE_F16
@@ -73,7 +69,7 @@ static struct apply describe(const struct session *s, enum session_program which
         a.build.kind = which == SESSION_INTERACTIVE_EVAL ? BUILD_EVAL : BUILD_TRAIN;
         a.build.guest = which == SESSION_INTERACTIVE_EVAL;
         a.build.batch = k->interactive_micro;
-        a.build.seq = session_interactive_seq(k);
+        a.build.seq = knobs_interactive_seq(k);
         break;
     case SESSION_EVAL:
         a.build.kind = BUILD_EVAL;

@@ -112,9 +112,6 @@ int session_get_results_of(struct session *s, enum session_program program,
 int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
                 struct trace *trace, struct err *e);
 
-// The length of an interactive sample, in tokens.
-int64_t session_interactive_seq(const struct knobs *k);
-
 // Persistent tensors by logical name (weights, adam.m.*, adam.v.*, master.*): index in the program `in`, or
 // -1.
 int session_find(const struct session *s, enum session_program in, const char *name);

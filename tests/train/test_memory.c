@@ -221,7 +221,7 @@ static int begin_requests(void *arg, struct err *e) {
     struct outcome *o = arg;
     (void)e;
     const struct knobs *k = &o->session.knobs;
-    const int64_t seq = session_interactive_seq(k);
+    const int64_t seq = knobs_interactive_seq(k);
     for (int64_t i = 0; i < k->interactive_micro * seq; i++) {
         o->rows[0][i] = (int32_t)(i * 7 % 250);
         o->rows[1][i] = (int32_t)((i + 1) * 7 % 250);
@@ -239,10 +239,9 @@ static bool next_request(void *arg, bool train, struct guest_sample *out) {
     }
     *(train ? &o->trained : &o->asked) = true;
     const struct knobs *k = &o->session.knobs;
-    *out =
-        (struct guest_sample){.kind = train ? GUEST_TRAIN : GUEST_EVALUATE,
-                              .rows = {o->rows[0], o->rows[1], o->rows[2], o->rows[3]},
-                              .trained_tokens = k->interactive_micro * session_interactive_seq(k)};
+    *out = (struct guest_sample){.kind = train ? GUEST_TRAIN : GUEST_EVALUATE,
+                                 .rows = {o->rows[0], o->rows[1], o->rows[2], o->rows[3]},
+                                 .trained_tokens = k->interactive_micro * knobs_interactive_seq(k)};
     return true;
 }
 
