@@ -174,6 +174,32 @@ static void test_refusals(void **state) {
     refused(f, deep, strlen(deep), "nested deeper");
 }
 
+// A model may know fewer ids than its tokenizer has: what it cannot read is refused, and padding is an id
+// that it can.
+static void test_fewer_ids_than_the_tokenizer(void **state) {
+    struct fixture *f = *state;
+    const struct request_options o = {.knobs = &f->knobs, .vocab = 'c'};
+    struct request_reader *all = f->reader;
+    struct err e = {0};
+    assert_int_equal(request_reader_open(&f->reader, &o, &e), 0);
+    refused(f, "{\"evaluate\": {\"text\": \"abc\"}}", 28, "the model has ids 0 to 98");
+    reads(f, "{\"evaluate\": {\"input_ids\": [97, 98]}}");
+    for (int t = 1; t < COLUMNS; t++)
+        assert_int_equal(f->rows[0][t], 0);
+    request_reader_close(f->reader);
+    request_reader_close(NULL);
+    f->reader = all;
+}
+
+static void test_room_of_a_line(void **state) {
+    struct fixture *f = *state;
+    assert_int_equal(request_columns(&f->knobs), COLUMNS);
+    const size_t least = request_line_most(&f->knobs);
+    set(f, "interactive.seq=8192");
+    assert_int_equal(request_columns(&f->knobs), 3 * 8192);
+    assert_true(request_line_most(&f->knobs) > least);
+}
+
 // Whose line it was is known as far as it could be read; a bad record does not lose the id.
 static void test_the_id_survives(void **state) {
     struct fixture *f = *state;
@@ -225,10 +251,15 @@ static void test_no_data_to_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_document_is_a_row), cmocka_unit_test(test_prompts_are_context),
-        cmocka_unit_test(test_several_records),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_the_id_survives),     cmocka_unit_test(test_damaged_lines),
+        cmocka_unit_test(test_a_document_is_a_row),
+        cmocka_unit_test(test_prompts_are_context),
+        cmocka_unit_test(test_several_records),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_the_id_survives),
+        cmocka_unit_test(test_damaged_lines),
         cmocka_unit_test(test_no_data_to_name),
+        cmocka_unit_test(test_fewer_ids_than_the_tokenizer),
+        cmocka_unit_test(test_room_of_a_line),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
