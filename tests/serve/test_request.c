@@ -182,7 +182,8 @@ static void test_fewer_ids_than_the_tokenizer(void **state) {
     struct request_reader *all = f->reader;
     struct err e = {0};
     assert_int_equal(request_reader_open(&f->reader, &o, &e), 0);
-    refused(f, "{\"evaluate\": {\"text\": \"abc\"}}", 28, "the model has ids 0 to 98");
+    static const char line[] = "{\"evaluate\": {\"text\": \"abc\"}}";
+    refused(f, line, sizeof line - 1, "the model has ids 0 to 98");
     reads(f, "{\"evaluate\": {\"input_ids\": [97, 98]}}");
     for (int t = 1; t < COLUMNS; t++)
         assert_int_equal(f->rows[0][t], 0);
