@@ -186,17 +186,6 @@ static int table_of(struct predictor *p, const struct knobs *k, struct table **o
 
 // ---------------------------------------------------------------- open, close, store
 
-static void default_dir(char out[HW_PATH_BYTES]) {
-    out[0] = '\0';
-    if (hw_rates_path(out, NULL) != 0)
-        return;
-    char *slash = strrchr(out, '/');
-    if (slash && (size_t)(slash - out) + sizeof "/ops" <= HW_PATH_BYTES)
-        snprintf(slash, sizeof "/ops", "/ops");
-    else
-        out[0] = '\0';
-}
-
 int predictor_open(struct predictor **out, const char *dir, struct err *e) {
     struct predictor *p = *out = calloc(1, sizeof *p);
     if (!p)
@@ -206,8 +195,8 @@ int predictor_open(struct predictor **out, const char *dir, struct err *e) {
     describe_gpus(p->gpus);
     if (dir)
         snprintf(p->dir, sizeof p->dir, "%s", dir);
-    else
-        default_dir(p->dir);
+    else if (file_user_path(p->dir, sizeof p->dir, FILE_CACHE, "ops", NULL) != 0)
+        p->dir[0] = '\0';
     return 0;
 }
 
