@@ -309,9 +309,7 @@ static void print_parts(const struct bench *b) {
 
 static int run(struct bench *b, uint64_t seed, struct err *e) {
     double predicted[SETTINGS_MOST], measured[SETTINGS_MOST];
-    snprintf(b->dir, sizeof b->dir, "/tmp/bench_predict.XXXXXX");
-    if (!mkdtemp(b->dir))
-        return err_set(e, ERR_IO, "no folder for the tables in /tmp");
+    TRY(file_make_temp_dir(b->dir, sizeof b->dir, "predict", e));
     b->settings = calloc(SETTINGS_MOST, sizeof *b->settings);
     if (!b->settings)
         return err_set(e, ERR_MEMORY, "out of memory");

@@ -127,7 +127,7 @@ static void keys_change_with_model_and_data(void **state) {
     (void)state;
     struct knobs k = small();
     struct err e = {0};
-    char key[7][HASH_TEXT_BYTES], again[HASH_TEXT_BYTES], path[96];
+    char key[7][HASH_TEXT_BYTES], again[HASH_TEXT_BYTES], path[512];
     int n = 0;
     assert_int_equal(record_key(&k, key[n++], &e), 0);
     set(&k, "batch.micro", "8"); // a setting, not a condition
