@@ -3,6 +3,7 @@
 // samples.
 #include "train/trial.h"
 
+#include "base/child.h"
 #include "base/mem.h"
 #include "train/kept.h"
 #include "train/trainer.h"
@@ -12,7 +13,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -225,11 +225,6 @@ _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial
                                struct trial_result *out) {
     struct err e = {0};
     const struct trial_options alone = {.warmup = o->warmup, .steps = o->steps};
-    signal(SIGINT, SIG_IGN); // the parent hears it too, and ends this process
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // a trial without a parent is of no use to anyone
     out->rc = trial_measure(k, &alone, NULL, out, &e);
     if (out->rc != 0)
         snprintf(out->reason, sizeof out->reason, "%s", e.text[0] ? e.text : err_phrase(out->rc));
@@ -293,9 +288,7 @@ static int collect(pid_t child, int fd, const struct trial_options *o, struct tr
     }
     if (stopped)
         kill(child, SIGKILL);
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
+    const int status = child_wait(child);
     if (stopped)
         return err_set(e, ERR_STOPPED, "stopped on request");
     if (!whole) {
@@ -322,7 +315,7 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
     int ends[2];
     if (pipe(ends) != 0)
         return err_set(e, ERR_IO, "no pipe for a trial: %s", strerror(errno));
-    pid_t child = fork();
+    const pid_t owner = getpid(), child = fork();
     if (child < 0) {
         int why = errno;
         close(ends[0]);
@@ -330,6 +323,7 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
         return err_set(e, ERR_MEMORY, "no process for a trial: %s", strerror(why));
     }
     if (child == 0) {
+        child_begin(owner);
         close(ends[0]);
         be_child(ends[1], k, o, out);
     }
