@@ -176,7 +176,6 @@ static int put_measured(struct store_trial *row, const struct record *r, const s
     TRY(samples_open(&samples, (size_t)t->steps, e));
     for (int64_t i = 0; i < t->steps; i++)
         samples_add(&samples, t->step_ns[i]);
-    double flops = t->cost.all[CAT_MATMUL].flops + t->cost.all[CAT_ATTENTION].flops;
     struct metrics_input in = {
         .step_ns = &samples,
         .trace = &trace,
@@ -187,9 +186,8 @@ static int put_measured(struct store_trial *row, const struct record *r, const s
         .data = t->data,
         .batch_micro = k->batch_micro,
         .samples_per_step = k->batch_micro * k->batch_accum,
-        // The cost is of what runs; only without recomputation is that the model's own.
-        .model_flops_per_step = k->recompute_mode == RECOMPUTE_MODE_NONE ? flops : 0,
-        .hardware_flops_per_step = flops,
+        .model_flops_per_step = t->flops.model,
+        .hardware_flops_per_step = t->flops.hardware,
         .peak_flops_per_s = r->peak_flops_per_s,
     };
     metrics_compute(&m, &in);
