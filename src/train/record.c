@@ -2,6 +2,7 @@
 #include "train/record.h"
 
 #include "backend/plugin.h"
+#include "base/build.h"
 #include "base/file.h"
 #include "data/text.h"
 #include "hw/hw.h"
@@ -109,9 +110,9 @@ static char *text_of(void (*put)(FILE *f, const struct knobs *k), const struct k
 int record_key(const struct knobs *k, char key[HASH_TEXT_BYTES], struct err *e) {
     struct model_shape shape;
     bool is_dir;
-    char build[STORE_BUILD_BYTES];
+    char build[BUILD_ID_BYTES];
     TRY(model_shape_open(&shape, k->model, &is_dir, e));
-    store_build_id(build);
+    build_id(build);
     char *data = text_of(put_data, k), *hardware = text_of(put_hardware, k);
     struct store_key_parts parts = {&shape, data, hardware, build};
     int rc = data && hardware ? store_key(&parts, key, e)

@@ -435,15 +435,6 @@ static void knobs_are_written_as_lines(void **state) {
     free(text);
 }
 
-static void a_build_has_an_id(void **state) {
-    (void)state;
-    char id[STORE_BUILD_BYTES], again[STORE_BUILD_BYTES];
-    store_build_id(id);
-    store_build_id(again);
-    assert_string_equal(id, again);
-    assert_true(strlen(id) > 8);
-}
-
 // ---------------------------------------------------------------- versions
 
 static void steps_run_in_order_and_all_or_none(void **state) {
@@ -495,7 +486,6 @@ int main(void) {
         TEST(keys_tell_apart_what_cannot_be_compared),
         TEST(settings_are_what_speed_depends_on),
         TEST(knobs_are_written_as_lines),
-        TEST(a_build_has_an_id),
         TEST(steps_run_in_order_and_all_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
