@@ -218,11 +218,6 @@ size_t bench_measured(const struct bench *b) {
 
 // ---------------------------------------------------------------- one row beside another
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to, bool latency) {
     double r[ROUNDS_COMPARED];
     int n = 0;
@@ -231,8 +226,7 @@ struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to
                          : row->rounds[i].tokens_per_s / to->rounds[i].tokens_per_s;
     if (n == 0)
         return (struct ratio){NAN, NAN, NAN};
-    qsort(r, (size_t)n, sizeof *r, by_value);
-    double median = n % 2 ? r[n / 2] : 0.5 * (r[n / 2 - 1] + r[n / 2]);
+    const double median = sample_median(r, (size_t)n);
     return (struct ratio){median, r[0], r[n - 1]};
 }
 

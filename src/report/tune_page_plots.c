@@ -322,11 +322,6 @@ void tune_put_frontier(const struct tune_view *v) {
 
 // ---------------------------------------------------------------- predicted against measured
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double measured_s(const struct tune_view *v, int i) {
     return 1e-9 * v->figures[i].q[TUNE_P50].value;
 }
@@ -340,10 +335,8 @@ static double median_error(const struct tune_view *v, int *n) {
         if (isfinite(x))
             errors[(*n)++] = x;
     }
-    if (errors && *n > 0) {
-        qsort(errors, (size_t)*n, sizeof *errors, compare_doubles);
-        median = 0.5 * (errors[(*n - 1) / 2] + errors[*n / 2]);
-    }
+    if (errors)
+        median = sample_median(errors, (size_t)*n);
     free(errors);
     return median;
 }
