@@ -209,7 +209,7 @@ int bench_finish(struct bench *b, const struct knobs *base, double seconds, stru
     return 0;
 }
 
-size_t bench_measured(const struct bench *b) {
+static size_t rows_measured(const struct bench *b) {
     size_t n = 0;
     for (size_t i = 0; i < b->grid->n; i++)
         n += b->rows[i].n_rounds > 0;
@@ -321,7 +321,7 @@ static int report(struct bench *b, const struct knobs *base, enum haggle_format 
         json_put_object_end(&c->json);
     }
     say_best(b, &c->log);
-    if (bench_measured(b) > 0)
+    if (rows_measured(b) > 0)
         return 0;
     return err_set(e, b->rows[0].rc, "nothing could be measured: %s", b->rows[0].reason);
 }

@@ -27,11 +27,6 @@ struct costs_memo {
     } of[MEMO_SIZE];
 };
 
-const char *cost_how_name(enum cost_how how) {
-    static const char *const names[COST_HOWS] = {"measured", "between", "fitted", "roofline"};
-    return (unsigned)how < COST_HOWS ? names[how] : "unknown";
-}
-
 void costs_init(struct costs *c, const struct hw_device *device) {
     memset(c, 0, sizeof *c);
     c->device = *device;

@@ -68,7 +68,8 @@ enum tune_mark tune_mark_of(const struct tune *t, int i) {
     return s->n == 0 ? MARK_PLANNED : s->frontier ? MARK_FRONTIER : MARK_MEASURED;
 }
 
-void tune_put_title(const struct tune_view *v, int i) {
+// What the cursor shows of a setting, as the value of a title attribute.
+static void put_title(const struct tune_view *v, int i) {
     const struct tune_setting *s = &v->t->settings[i];
     const struct tune_figures *g = &v->figures[i];
     char a[TEXT_UNIT_BYTES], q[QUANTILE_TEXT_BYTES];
@@ -101,7 +102,7 @@ static void put_at(const struct tune_view *v, const struct svg_plot *p, int i, d
         return;
     fprintf(v->f, "<span class=\"mark %s\" style=\"left:%.2f%%;top:%.2f%%\" title=\"", mark_css(m),
             100 * svg_place(&p->x, x), 100 * (1 - svg_place(&p->y, y)));
-    tune_put_title(v, i);
+    put_title(v, i);
     fputs("\">", v->f);
     tune_put_mark(v->f, m);
     fputs("</span>\n", v->f);

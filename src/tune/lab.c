@@ -34,10 +34,6 @@ struct lab {
     char have_is[HAVE_TEXT_BYTES];
 };
 
-uint64_t lab_have_bytes(const struct lab *l) {
-    return l->have_bytes;
-}
-
 const char *lab_have_is(const struct lab *l) {
     return l->have_is;
 }
