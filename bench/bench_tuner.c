@@ -2,17 +2,19 @@
 // that is measured exhaustively, and against other ways to search the same grid.
 //
 // In one run:
-//   1. Every setting of the grid is measured, in two rounds there and back (tuner_grid.c).
+//   1. Every setting of the grid is measured, in rounds there and back (tuner_grid.c).
 //   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
 //      and knowing nothing: calibrating its predictor counts. The grid's best few run in turns to find the
 //      best one; that and the tuner's choice then run in turns, and the median ratio is the regret.
 //   3. What was recorded is searched again without the machine, many times over with other draws of the
 //      same samples, by the tuner, at random, and by a Parzen estimator (tuner_search.c).
 //
-// usage: bench_tuner [--pairs N] [--seeds N] [--samples N] [--visit SECONDS] [--curves FILE]
+// usage: bench_tuner [--rounds N] [--visit SECONDS] [--pairs N] [--seeds N] [--samples N]
+//                    [--curves FILE] [--record FILE | --replay FILE]
 //                    [--goal bulk|interactive|hybrid]... [knob=value,value ...]
 // Without knobs: 240 settings of the built-in model. --samples: sequences of a step. A hybrid target is to
-// keep a request's wait below the median of the grid's.
+// keep a request's wait below the median of the grid's. --record keeps what was measured; with --replay only
+// the third part runs, on such a file.
 #include "base/clock.h"
 #include "tuner_search.h"
 
@@ -39,10 +41,10 @@ static const char *const AXES[] = {
 
 struct options {
     bool goals[TUNE_GOALS];
-    int pairs, seeds;
+    int pairs, seeds, rounds;
     int64_t samples;
     double visit_s;
-    const char *curves;
+    const char *curves, *record, *replay;
     const char *const *axes;
     size_t n_axes;
 };
@@ -169,25 +171,30 @@ static uint64_t median_wait_ns(const struct record *r) {
     return (uint64_t)wait;
 }
 
-static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_lab *lab,
-                      const struct options *o, FILE *curves, struct err *e) {
-    const struct target g = {.goal = goal,
-                             .respond_ns = goal == TUNE_HYBRID ? median_wait_ns(r) : 0};
+static int judge_choice(const struct record *r, const struct target *g, struct tune_lab *lab,
+                        int pairs, struct err *e) {
     char name[GRID_NAME_BYTES];
     int which[2]; // chosen, best
-    printf("\n%s", tune_goal_name(goal));
-    if (g.respond_ns > 0)
-        printf(", a request waits %.4g ms at most", 1e-6 * (double)g.respond_ns);
-    printf("\n");
-    TRY(tune_live(r, &g, &which[0], e));
-    TRY(record_confirm_best(r, &g, lab, &which[1], e));
+    TRY(tune_live(r, g, &which[0], e));
+    TRY(record_confirm_best(r, g, lab, &which[1], e));
     if (which[1] < 0)
         return err_set(e, ERR_USAGE, "no setting of the grid keeps this target");
     const struct point *best = &r->points[which[1]];
     printf("best     %s: %.4g ms per %s\n", grid_name(&r->axes, best->at, name),
-           1e3 * point_cost(&g, best), goal == TUNE_INTERACTIVE ? "sample" : "token");
-    if (which[0] >= 0)
-        TRY(regret(r, &g, lab, which, o->pairs, e));
+           1e3 * point_cost(g, best), g->goal == TUNE_INTERACTIVE ? "sample" : "token");
+    return which[0] < 0 ? 0 : regret(r, g, lab, which, pairs, e);
+}
+
+static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_lab *lab,
+                      const struct options *o, FILE *curves, struct err *e) {
+    const struct target g = {.goal = goal,
+                             .respond_ns = goal == TUNE_HYBRID ? median_wait_ns(r) : 0};
+    printf("\n%s", tune_goal_name(goal));
+    if (g.respond_ns > 0)
+        printf(", a request waits %.4g ms at most", 1e-6 * (double)g.respond_ns);
+    printf("\n");
+    if (!o->replay)
+        TRY(judge_choice(r, &g, lab, o->pairs, e));
     const int recorded = record_best(r, &g);
     const struct search_options so = {.target = &g,
                                       .best_cost = point_cost(&g, &r->points[recorded]),
@@ -199,21 +206,27 @@ static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_l
     return search_record(r, &so, e);
 }
 
+static int fill_record(struct record *r, struct place *p, const struct options *o, struct err *e) {
+    TRY(record_plan(r, o->axes, o->n_axes, o->samples, e));
+    if (o->replay)
+        return record_load(r, o->replay, e);
+    TRY(place_open(p, &r->points[0].knobs, e));
+    TRY(record_measure(r, &p->table, e));
+    return o->record ? record_save(r, o->record, e) : 0;
+}
+
 static int run(const struct options *o, struct err *e) {
-    struct record r = {.visit_s = o->visit_s};
+    struct record r = {.visit_s = o->visit_s, .rounds = o->rounds};
     struct place p = {0};
     FILE *curves = o->curves ? fopen(o->curves, "w") : NULL;
     if (o->curves && !curves)
         return err_set(e, ERR_IO, "%s: cannot be written", o->curves);
     if (curves)
         search_write_heading(curves);
-    int rc = record_plan(&r, o->axes, o->n_axes, o->samples, e);
+    int rc = fill_record(&r, &p, o, e);
     if (rc == 0)
-        rc = place_open(&p, &r.points[0].knobs, e);
-    if (rc == 0)
-        rc = record_measure(&r, &p.table, e);
-    if (rc == 0)
-        printf("%s: %d settings measured in %.1f s\n", r.points[0].knobs.model, r.n, r.seconds);
+        printf("%s: %d settings measured in %.1f s (%d rounds)\n", r.points[0].knobs.model, r.n,
+               r.seconds, r.rounds);
     for (int g = 0; rc == 0 && g < TUNE_GOALS; g++) {
         fflush(stdout);
         if (o->goals[g])
@@ -237,7 +250,7 @@ static int read_goal(struct options *o, const char *text, struct err *e) {
 
 static int read_options(struct options *o, int argc, char **argv, struct err *e) {
     bool any = false;
-    *o = (struct options){.pairs = 7, .seeds = 20, .samples = 16, .visit_s = 0.4};
+    *o = (struct options){.rounds = 4, .pairs = 9, .seeds = 20, .samples = 16, .visit_s = 0.3};
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
@@ -246,6 +259,12 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
             TRY(read_goal(o, next, e));
         } else if (strcmp(argv[i], "--pairs") == 0)
             o->pairs = atoi(next);
+        else if (strcmp(argv[i], "--rounds") == 0)
+            o->rounds = atoi(next) > 0 ? atoi(next) : 1;
+        else if (strcmp(argv[i], "--record") == 0)
+            o->record = next;
+        else if (strcmp(argv[i], "--replay") == 0)
+            o->replay = next;
         else if (strcmp(argv[i], "--seeds") == 0)
             o->seeds = atoi(next);
         else if (strcmp(argv[i], "--samples") == 0)

@@ -127,17 +127,61 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
         r->points[i].predicted_s = plan.step_s;
     }
     uint64_t begin = clock_ns();
-    for (int round = 0; round < 2; round++)
+    const size_t most = SAMPLES_MOST / (size_t)r->rounds;
+    for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
-            struct point *p = &r->points[round ? r->n - 1 - k : k];
+            struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
             size_t got = 0;
-            TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, SAMPLES_MOST / 2, &got,
-                             e));
+            TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, most, &got, e));
             p->n += got;
         }
     r->seconds = 1e-9 * (double)(clock_ns() - begin);
     return 0;
 }
+
+// ---------------------------------------------------------------- files
+
+int record_save(const struct record *r, const char *path, struct err *e) {
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return err_set(e, ERR_IO, "%s: cannot be written", path);
+    fprintf(f, "%d %d %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds);
+    for (int i = 0; i < r->n; i++) {
+        const struct point *p = &r->points[i];
+        fprintf(f, "%zu %zu %.9g", p->at, p->n, p->predicted_s);
+        for (size_t k = 0; k < p->n; k++)
+            fprintf(f, " %.0f", p->step_ns[k]);
+        fputc('\n', f);
+    }
+    return fclose(f) == 0 ? 0 : err_set(e, ERR_IO, "%s: cannot be written", path);
+}
+
+static bool load_points(struct record *r, FILE *f) {
+    int n;
+    if (fscanf(f, "%d %d %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds) != 4 || n != r->n)
+        return false;
+    for (int i = 0; i < n; i++) {
+        struct point *p = &r->points[i];
+        size_t at;
+        if (fscanf(f, "%zu %zu %lg", &at, &p->n, &p->predicted_s) != 3 || at != p->at ||
+            p->n > SAMPLES_MOST)
+            return false;
+        for (size_t k = 0; k < p->n; k++)
+            if (fscanf(f, "%lg", &p->step_ns[k]) != 1)
+                return false;
+    }
+    return true;
+}
+
+int record_load(struct record *r, const char *path, struct err *e) {
+    FILE *f = fopen(path, "r");
+    const bool good = f && load_points(r, f);
+    if (f)
+        fclose(f);
+    return good ? 0 : err_set(e, ERR_FORMAT, "%s: no record of these %d settings", path, r->n);
+}
+
+// ---------------------------------------------------------------- the best
 
 static int best_few(const struct record *r, const struct target *g, int few[CONFIRMED]) {
     int n = 0;

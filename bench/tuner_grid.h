@@ -6,14 +6,14 @@
 #include "api/grid.h"
 #include "tune/lab.h"
 
-enum { SAMPLES_MOST = 256 };
+enum { SAMPLES_MOST = 512 };
 
 struct point {
     struct knobs knobs;
-    size_t at;          // its configuration in the grid's axes
-    double predicted_s; // before anything was measured
-    double step_ns[SAMPLES_MOST];
-    size_t n; // 0: it does not run
+    size_t at;                    // its configuration in the grid's axes
+    double predicted_s;           // before anything was measured
+    double step_ns[SAMPLES_MOST]; // of all rounds, one after the other
+    size_t n;                     // 0: it does not run
 };
 
 struct record {
@@ -21,6 +21,7 @@ struct record {
     struct point *points;
     int n;
     double visit_s; // of measured steps
+    int rounds;
     double seconds; // that measuring all of it took
 };
 
@@ -34,8 +35,11 @@ struct target {
 int record_plan(struct record *r, const char *const *axes, size_t n, int64_t samples,
                 struct err *e);
 void record_free(struct record *r);
-// All of it, in two rounds there and back.
+// All of it, in rounds there and back.
 int record_measure(struct record *r, struct tune_lab *lab, struct err *e);
+// As a file, so that searches can be tried on it later, on any machine: the same axes read it again.
+int record_save(const struct record *r, const char *path, struct err *e);
+int record_load(struct record *r, const char *path, struct err *e);
 int record_find(const struct record *r, const struct knobs *k); // -1: not in it
 
 // Measured steps for `seconds`, three at least; *n is 0 when the setting failed.
