@@ -175,6 +175,7 @@ static double predicted(const struct tuning *t, const struct knobs *k) {
 
 void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r) {
     int64_t id = 0;
+    const char *peak_is;
     if (!t->store || t->unrecorded.code != 0)
         return;
     struct record record = {.origin = "tune",
@@ -186,7 +187,7 @@ void tune_store_trial(struct tuning *t, const struct knobs *k, const struct tria
                             .predicted_step_s = predicted(t, k),
                             .joules_per_token =
                                 r->tokens > 0 ? r->energy.joules / (double)r->tokens : NAN,
-                            .peak_flops_per_s = t->machine.peak_flops};
+                            .peak_flops_per_s = machine_peak(&t->machine, k->precision, &peak_is)};
     if (record_trial(t->store, &record, k, r, &id, &t->unrecorded) == 0)
         remember(t, id, &t->unrecorded);
 }

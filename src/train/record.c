@@ -177,20 +177,8 @@ static int put_measured(struct store_trial *row, const struct record *r, const s
     TRY(samples_open(&samples, (size_t)t->steps, e));
     for (int64_t i = 0; i < t->steps; i++)
         samples_add(&samples, t->step_ns[i]);
-    struct metrics_input in = {
-        .step_ns = &samples,
-        .trace = &trace,
-        .wall_ns = t->wall_ns,
-        .tokens = t->tokens,
-        .real_tokens = t->real_tokens,
-        .trained_tokens = t->trained_tokens,
-        .data = t->data,
-        .batch_micro = k->batch_micro,
-        .samples_per_step = k->batch_micro * k->batch_accum,
-        .model_flops_per_step = t->flops.model,
-        .hardware_flops_per_step = t->flops.hardware,
-        .peak_flops_per_s = r->peak_flops_per_s,
-    };
+    struct metrics_input in = trial_metrics_input(t, k, &samples, &trace);
+    in.peak_flops_per_s = r->peak_flops_per_s;
     metrics_compute(&m, &in);
     put_figures(row, &m);
     samples_close(&samples);

@@ -27,17 +27,6 @@ struct recorder {
     double begin_joules;
 };
 
-static void add_split(struct time_split *sum, const struct time_split *last) {
-    sum->wall_ns += last->wall_ns;
-    for (int i = 0; i < TIME_COUNT; i++)
-        sum->ns[i] += last->ns[i];
-    for (int i = 0; i < OP_COUNT; i++)
-        sum->kind_ns[i] += last->kind_ns[i];
-    sum->busy_ns += last->busy_ns;
-    sum->overlapped_comm_ns += last->overlapped_comm_ns;
-    sum->steps += last->steps;
-}
-
 static int on_start(void *arg, const struct train_start *start, struct err *e) {
     struct recorder *r = arg;
     (void)e;
@@ -54,7 +43,7 @@ static void record(struct recorder *r, const struct train_step *step) {
     }
     struct time_split last;
     trace_last(step->trace, &last);
-    add_split(&out->split, &last);
+    time_split_add(&out->split, &last);
     out->step_ns[out->steps++] = (double)step->step_ns;
     out->wall_ns = step->begin_ns + step->step_ns - r->begin_ns;
     out->tokens += (uint64_t)step->tokens;
@@ -331,6 +320,22 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
     int rc = collect(child, ends[0], o, out, e);
     close(ends[0]);
     return rc;
+}
+
+struct metrics_input trial_metrics_input(const struct trial_result *t, const struct knobs *k,
+                                         struct samples *step_ns, const struct trace *trace) {
+    return (struct metrics_input){.step_ns = step_ns,
+                                  .trace = trace,
+                                  .wall_ns = t->wall_ns,
+                                  .tokens = t->tokens,
+                                  .real_tokens = t->real_tokens,
+                                  .trained_tokens = t->trained_tokens,
+                                  .data = t->data,
+                                  .batch_micro = k->batch_micro,
+                                  .samples_per_step = k->batch_micro * k->batch_accum,
+                                  .model_flops_per_step = t->flops.model,
+                                  .hardware_flops_per_step = t->flops.hardware,
+                                  .energy = t->energy};
 }
 
 void trial_free(struct trial_result *r) {
