@@ -92,6 +92,7 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     if (!x)
         return err_set(e, ERR_MEMORY, "out of memory while opening the executor");
     x->backend = o->backend;
+    x->beside = o->beside;
     x->programs = calloc((size_t)o->n_programs + 1, sizeof *x->programs);
     int rc = x->programs ? 0 : err_set(e, ERR_MEMORY, "out of memory while opening the executor");
     if (rc == 0 && o->checking) {

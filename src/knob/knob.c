@@ -547,6 +547,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_interactive_queue:
     case KNOB_interactive_respond:
     case KNOB_interactive_data:
+    case KNOB_interactive_recipe:
         return k->goal != GOAL_HYBRID ? "only goal=hybrid takes requests" : NULL;
     case KNOB_recompute_every:
         return k->recompute_mode != RECOMPUTE_MODE_FULL ? "recompute.mode is not full" : NULL;
