@@ -177,6 +177,11 @@ static int open_lab(struct tuning *t, struct err *e) {
     log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",
             tune_goal_name(t->request.goal), text_duration(time, 1e-9 * (double)t->request.time_ns),
             lab_have_is(t->lab), text_bytes(room, lab_headroom_bytes(t->lab)));
+    if (t->request.answer_s > 0)
+        log_put(&t->call->log, LOG_INFO,
+                "requests go to a second model: %s of that memory, %s for a training sample",
+                text_bytes(room, lab_second_bytes(t->lab)),
+                text_duration(time, t->request.answer_s));
     return 0;
 }
 

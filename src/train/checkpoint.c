@@ -391,20 +391,27 @@ static int publish(const struct checkpoint_dir *d, const char *tmp, const char *
     return rc;
 }
 
-// Whether a folder looks whole without reading its tensors: enough to decide what may go.
-static bool looks_whole(const char *path) {
-    struct manifest m = {0};
+static bool files_look_whole(const char *path, struct manifest *m) {
     char file[PATH_MAX];
     uint64_t bytes;
     bool whole = file_join(file, sizeof file, path, MANIFEST_NAME, NULL) == 0 &&
-                 manifest_read(&m, file, NULL) == 0;
+                 manifest_read(m, file, NULL) == 0;
     for (int i = 0; whole && i < MANIFEST_FILES; i++)
         whole = file_join(file, sizeof file, path, manifest_file_name(i), NULL) == 0 &&
-                file_size(file, &bytes, NULL) == 0 && bytes == m.files[i].bytes;
-    if (whole && m.second[0] != '\0') // which has none of its own
-        whole =
-            file_join(file, sizeof file, path, CHECKPOINT_SECOND, NULL) == 0 && looks_whole(file);
+                file_size(file, &bytes, NULL) == 0 && bytes == m->files[i].bytes;
+    return whole;
+}
+
+// Whether a folder looks whole without reading its tensors: enough to decide what may go.
+static bool looks_whole(const char *path) {
+    struct manifest m = {0}, second = {0};
+    char dir[PATH_MAX];
+    bool whole = files_look_whole(path, &m);
+    if (whole && m.second[0] != '\0')
+        whole = file_join(dir, sizeof dir, path, CHECKPOINT_SECOND, NULL) == 0 &&
+                files_look_whole(dir, &second);
     manifest_free(&m);
+    manifest_free(&second);
     return whole;
 }
 
