@@ -152,6 +152,12 @@ static void on_stage(void *arg, const struct tune *tune, int stage) {
 
 // ---------------------------------------------------------------- the verb
 
+// Long enough to see past what disturbs a machine for a moment, where there is time for that.
+static double calibration_seconds(const struct tuning *t) {
+    const double all_s = 1e-9 * (double)t->request.time_ns;
+    return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
+}
+
 static int open_lab(struct tuning *t, struct err *e) {
     struct session s;
     int rc = plan_session(&s, &t->base, e); // for its options: which programs a run has
@@ -169,7 +175,7 @@ static int open_lab(struct tuning *t, struct err *e) {
                             .on_result = on_result,
                             .on_result_arg = t,
                             .calibrate = true,
-                            .calibrate_s = 0.01e-9 * (double)t->request.time_ns};
+                            .calibrate_s = calibration_seconds(t)};
     TRY(lab_open(&t->lab, &o, e));
     t->inner = lab_table(t->lab);
     t->request.answer_s = tune_answer_s(&t->base);

@@ -341,6 +341,26 @@ static void put_setting(struct json_writer *w, const struct tuning *t, int i) {
     json_put_object_end(w);
 }
 
+// Of the choice, for each latency budget that was asked for.
+static void put_budgets(struct json_writer *w, const struct tune *t) {
+    json_put_key(w, "budgets");
+    json_put_array_begin(w);
+    for (int i = 0; i < t->n_bounds; i++) {
+        const struct tune_bound *b = &t->bounds[i];
+        char name[8];
+        snprintf(name, sizeof name, "p%.0f", 100 * tune_percentile_of(b->p));
+        json_put_object_begin(w);
+        json_member_string(w, "percentile", name);
+        json_member_double(w, "limit_ms", 1e-6 * (double)b->limit_ns);
+        json_member_double(w, "value_ms", 1e-6 * b->q.value);
+        json_member_double(w, "upper95_ms", 1e-6 * b->q.upper95);
+        json_member_i64(w, "n", (int64_t)b->q.n);
+        json_member_bool(w, "proven", b->proven);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
 void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_string(w, "goal", tune_goal_name(t->request.goal));
     json_member_i64(w, "tuning", t->id);
@@ -378,6 +398,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
         json_put_object_end(w);
     }
     json_put_array_end(w);
+    put_budgets(w, &t->tune);
     json_put_key(w, "chosen");
     if (t->tune.chosen >= 0)
         put_setting(w, t, t->tune.chosen);
