@@ -255,7 +255,7 @@ static double figure_of(const struct tune_view *v, int at, enum compared_row row
         return g->ms_per_sample;
     case ROW_WAIT:
         return 1e3 *
-               tune_wait(&v->t->request, &v->t->settings[at].knobs, 1e-9 * g->q[TUNE_P99].value);
+               tune_wait_of(&v->t->request, &v->t->settings[at].knobs, 1e-9 * g->q[TUNE_P99].value);
     default:
         return g->joules_per_token;
     }

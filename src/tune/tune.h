@@ -215,8 +215,10 @@ double tune_ms_per_sample(const struct tune_setting *s);
 struct quantile tune_quantile(const struct tune_setting *s, double p);
 double tune_joules_per_token(const struct tune_setting *s);
 // What a request may wait, at most, with steps of this length: the rest of a micro-batch, then its own
-// turn, which is one sample of it, or the second model's.
-double tune_wait(const struct tune_request *r, const struct knobs *k, double step_s);
+// turn, which is one sample of it.
+double tune_wait(const struct knobs *k, double step);
+// The same, or with a second model's own turn where that answers.
+double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // What the goal makes small: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);
 bool tune_has_limits(const struct tune_request *r);

@@ -112,7 +112,7 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
         return true;
     }
     double p95_s = 1e-9 * tune_quantile(s, 0.95).value,
-           wait_s = tune_wait(&t->request, &s->knobs, p95_s);
+           wait_s = tune_wait_of(&t->request, &s->knobs, p95_s);
     if (t->request.respond_ns > 0 && 1e9 * wait_s > (double)t->request.respond_ns) {
         snprintf(why, TUNE_TEXT_BYTES, "a request may wait %.4g ms, the budget %.4g ms",
                  1e3 * wait_s, 1e-6 * (double)t->request.respond_ns);
