@@ -292,6 +292,10 @@ int exec_write(struct executor *x, int program, int tensor, const void *data, ui
     return exec_write_part(x, program, tensor, 0, data, bytes, e);
 }
 
+void *exec_host_arena(struct executor *x) {
+    return x->backend->copy_in ? NULL : x->arena;
+}
+
 void *exec_host_address(struct executor *x, int program, int tensor) {
     const struct tensor *t = &x->programs[program].p->tensors[tensor];
     return x->backend->copy_in ? NULL : x->arena + t->offset[0];

@@ -91,7 +91,8 @@ int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, voi
                    uint64_t bytes, struct err *e);
 int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data,
                     uint64_t bytes, struct err *e);
-// Address of a tensor when the host may touch the arena directly; NULL otherwise.
+// The arena, and the address of a tensor in it, when the host may touch it directly; NULL otherwise.
+void *exec_host_arena(struct executor *x);
 void *exec_host_address(struct executor *x, int program, int tensor);
 
 #endif

@@ -456,6 +456,28 @@ static int fill(struct session *s, struct err *e) {
     return write_constants(s, e);
 }
 
+struct touched {
+    unsigned char *arena;
+    int64_t bytes;
+};
+
+static void touch_task(void *arg, int thread, int threads) {
+    enum { PAGE = 4096 };
+    const struct touched *t = arg;
+    int64_t begin, end;
+    pool_share(t->bytes, PAGE, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i += PAGE)
+        ((volatile unsigned char *)t->arena)[i] = 0;
+}
+
+// The bulk's first step uses all of its arena, a second model's first request may come an hour later: its
+// pages are taken now, while they can be refused, and are in what is measured.
+static void touch(struct session *s) {
+    struct touched t = {exec_host_arena(s->exec), (int64_t)s->layout.arena_bytes};
+    if (t.arena && !s->options.checking)
+        pool_run(s->pool, touch_task, &t);
+}
+
 int session_start(struct session *s, struct err *e) {
     TRY(session_ready(s, e));
     struct session *beside = lend_second(s);
@@ -471,7 +493,10 @@ int session_start(struct session *s, struct err *e) {
     if (!s->options.checking) // the executors' tables are there, the arenas are not touched yet
         s->process_bytes = session_resident_bytes(s) + reserved;
     TRY(fill(s, e));
-    return beside ? fill(beside, e) : 0;
+    if (!beside)
+        return 0;
+    touch(beside);
+    return fill(beside, e);
 }
 
 static void close_session(struct session *s) {
