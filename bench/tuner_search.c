@@ -204,13 +204,21 @@ static int by_parzen(struct replay *p, struct err *e) {
 
 // ---------------------------------------------------------------- all of them
 
-// Measured seconds after which the best so far stays near; NaN: never.
+// Measured seconds after which the best so far stays near; infinity: never.
 static double seconds_to_near(const struct search_options *o, const struct curve *c) {
     const double limit = o->best_cost * (1 + o->near);
     for (int i = c->n; i > 0; i--)
         if (c->best[i - 1] > limit)
-            return i < c->n ? c->at_s[i] : NAN;
-    return c->n > 0 ? c->at_s[0] : NAN;
+            return i < c->n ? c->at_s[i] : INFINITY;
+    return c->n > 0 ? c->at_s[0] : INFINITY;
+}
+
+// What the best so far costs when the tuner's time is over, more than the grid's best.
+static double regret_in_time(const struct search_options *o, const struct curve *c) {
+    double cost = INFINITY;
+    for (int i = 0; i < c->n && c->at_s[i] <= o->time_s * 1.001; i++)
+        cost = c->best[i];
+    return cost / o->best_cost - 1;
 }
 
 void search_write_heading(FILE *curves) {
@@ -224,24 +232,29 @@ struct way {
 
 static int try_way(const struct record *r, const struct search_options *o, const struct way *w,
                    struct curve *c, struct err *e) {
-    double *at = calloc((size_t)o->seeds + 1, sizeof *at);
+    double *at = calloc(2 * (size_t)o->seeds + 1, sizeof *at), *regrets = at + o->seeds;
     int n = 0, rc = at ? 0 : err_set(e, ERR_MEMORY, "out of memory for %d draws", o->seeds);
     for (int s = 0; rc == 0 && s < o->seeds; s++) {
         struct replay p = {
             .r = r, .o = o, .seed = (uint64_t)s + 1, .curve = c, .seen = INFINITY, .best = -1};
         c->n = 0;
         rc = w->search(&p, e);
-        const double seconds = seconds_to_near(o, c);
-        if (!isnan(seconds))
-            at[n++] = seconds;
+        at[s] = seconds_to_near(o, c);
+        regrets[s] = regret_in_time(o, c);
+        n += isfinite(at[s]);
         for (int i = 0; o->curves && i < c->n; i++)
             fprintf(o->curves, "%s,%s,%d,%.4f,%.5f\n", o->label, w->name, s + 1, c->at_s[i],
                     c->best[i] / o->best_cost);
     }
     if (rc == 0) {
-        sample_sort(at, (size_t)n);
-        printf("  %-8s median %6.1f s, 90 %% within %6.1f s, never %d of %d\n", w->name,
-               n ? at[n / 2] : NAN, n ? at[(int)(0.9 * (n - 1))] : NAN, o->seeds - n, o->seeds);
+        const int half = o->seeds / 2, most = (int)(0.9 * (o->seeds - 1));
+        sample_sort(at, (size_t)o->seeds);
+        sample_sort(regrets, (size_t)o->seeds);
+        printf("  %-8s median %6.1f s, 90 %% within %6.1f s, never %2d of %d; after %.0f s %+.1f "
+               "%%, 90 "
+               "%% within %+.1f %%\n",
+               w->name, at[half], at[most], o->seeds - n, o->seeds, o->time_s, 100 * regrets[half],
+               100 * regrets[most]);
     }
     free(at);
     return rc;
