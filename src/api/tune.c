@@ -113,7 +113,11 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e) {
     struct tuning *t = arg;
     TRY(tune_store_recall(t, k, o->fresh, out, e));
-    return out->n > 0 ? 0 : t->inner.measure(t->inner.arg, k, o, out, e);
+    if (out->n == 0)
+        TRY(t->inner.measure(t->inner.arg, k, o, out, e));
+    if (out->memory_bytes > 0)
+        out->memory_bytes += lab_second_bytes(t->lab); // a run will have it
+    return 0;
 }
 
 static uint64_t now_ns(void *arg) {
@@ -158,6 +162,11 @@ static int open_lab(struct tuning *t, struct err *e) {
     struct session s;
     int rc = plan_session(&s, &t->base, e); // for its options: which programs a run has
     struct session_options plan_options = s.options;
+    struct knobs second = {0};
+    if (rc == 0 && plan_options.second) {
+        second = *plan_options.second;
+        plan_options.second = &second;
+    }
     session_close(&s);
     TRY(rc);
     plan_options.knobs = &t->base;
@@ -169,10 +178,16 @@ static int open_lab(struct tuning *t, struct err *e) {
                             .calibrate_s = calibration_seconds(t)};
     TRY(lab_open(&t->lab, &o, e));
     t->inner = lab_table(t->lab);
+    t->request.answer_s = tune_answer_s(&t->base);
     char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
     log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",
             tune_goal_name(t->request.goal), text_duration(time, 1e-9 * (double)t->request.time_ns),
             lab_have_is(t->lab), text_bytes(room, lab_headroom_bytes(t->lab)));
+    if (t->request.answer_s > 0)
+        log_put(&t->call->log, LOG_INFO,
+                "requests go to a second model: %s of that memory, %s for a training sample",
+                text_bytes(room, lab_second_bytes(t->lab)),
+                text_duration(time, t->request.answer_s));
     return 0;
 }
 
