@@ -121,8 +121,9 @@ static uint64_t now_ns(void *arg) {
     return t->inner.clock_ns(t->inner.arg);
 }
 
-static void on_result(void *arg, const struct knobs *k, const struct trial_result *r) {
-    tune_store_trial(arg, k, r);
+static void on_result(void *arg, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended) {
+    tune_store_trial(arg, k, r, ended);
 }
 
 static void on_trial(void *arg, const struct tune *tune, const struct tune_setting *s,

@@ -54,7 +54,8 @@ int tune_store_open(struct tuning *t, const char *path, struct err *e);
 // Measurements of the same setting from before, once each; out->n is 0 when there is none.
 int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
                       struct tune_measured *out, struct err *e);
-void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r);
+void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended);
 void tune_store_stage(struct tuning *t, int stage);
 void tune_store_finish(struct tuning *t, bool stopped);
 

@@ -170,7 +170,14 @@ static double predicted(const struct tuning *t, const struct knobs *k) {
     return NAN;
 }
 
-void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r) {
+static enum store_outcome outcome_of(const struct trial_result *r, enum tune_go ended) {
+    if (r->rc != 0 || (ended != TUNE_DOMINATED && ended != TUNE_OVER_BUDGET))
+        return record_outcome(r);
+    return ended == TUNE_DOMINATED ? OUTCOME_DOMINATED : OUTCOME_OVER_BUDGET;
+}
+
+void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended) {
     int64_t id = 0;
     if (!t->store || t->unrecorded.code != 0)
         return;
@@ -178,7 +185,7 @@ void tune_store_trial(struct tuning *t, const struct knobs *k, const struct tria
                             .key = t->key,
                             .tuning = t->id,
                             .stage = tune_stage_name(t->stage),
-                            .outcome = record_outcome(r),
+                            .outcome = outcome_of(r, ended),
                             .started_at = wall_now() - 1e-9 * (double)r->wall_ns,
                             .predicted_step_s = predicted(t, k),
                             .joules_per_token =

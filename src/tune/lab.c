@@ -236,6 +236,7 @@ struct trial_view {
     double *step_ns; // without the warm-up
     size_t n;
     int64_t seen;
+    enum tune_go go; // what the judge said last
 };
 
 static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
@@ -246,11 +247,11 @@ static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
             v->step_ns[v->n++] = (double)samples[v->seen].step_ns;
     if (!v->order->judge || v->n == 0)
         return false;
-    enum tune_go go = v->order->judge(v->order->judge_arg, v->step_ns, v->n);
+    v->go = v->order->judge(v->order->judge_arg, v->step_ns, v->n);
     static const char *const why[] = {"", "another setting is surely better",
                                       "a budget is surely broken", "precise enough"};
-    snprintf(reason, WORKER_REASON_BYTES, "%s", why[go]);
-    return go != TUNE_GO_ON;
+    snprintf(reason, WORKER_REASON_BYTES, "%s", why[v->go]);
+    return v->go != TUNE_GO_ON;
 }
 
 static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
@@ -300,7 +301,8 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     if (rc == 0) {
         learn(l, k, &r);
         if (l->options.on_result)
-            l->options.on_result(l->options.on_result_arg, k, &r);
+            l->options.on_result(l->options.on_result_arg, k, &r,
+                                 r.ended_early ? view.go : TUNE_GO_ON);
     }
     trial_free(&r);
     free(view.step_ns);

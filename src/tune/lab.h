@@ -14,8 +14,10 @@ struct lab;
 struct lab_options {
     const struct session_options *session; // the programs of a run, with the recipe's knobs
     const volatile sig_atomic_t *stop;     // may be NULL
-    // What a trial came to, in full, after tune_lab.on_trial's figures; may be NULL.
-    void (*on_result)(void *arg, const struct knobs *k, const struct trial_result *r);
+    // What a trial came to, in full; `ended` says what ended it early (TUNE_GO_ON: nothing did). May be
+    // NULL.
+    void (*on_result)(void *arg, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended);
     void *on_result_arg;
     bool calibrate;     // time the ops of the recipe first, where that was not done before
     double calibrate_s; // for about so long
