@@ -250,6 +250,8 @@ static int tune(struct call *c, const struct haggle_config *config, const struct
     if (!t)
         return err_set(e, ERR_MEMORY, "out of memory for a search");
     t->call = c;
+    t->tune.chosen =
+        -1; // also when the search does not begin: its results are delivered all the same
     t->base = config->knobs;
     int rc = knobs_name_run(&t->base, config->recipe[0] ? config->recipe : NULL, e);
     if (rc == 0)
