@@ -163,6 +163,10 @@ static int open_lab(struct tuning *t, struct err *e) {
                             .calibrate = true,
                             .calibrate_s = 0.01e-9 * (double)t->request.time_ns};
     TRY(lab_open(&t->lab, &o, e));
+    if (t->request.joules_per_token > 0 && lab_no_meter(t->lab)[0])
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--energy=%g needs a meter, and this machine has none: %s",
+                       t->request.joules_per_token, lab_no_meter(t->lab));
     t->inner = lab_table(t->lab);
     char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
     log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",

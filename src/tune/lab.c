@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "measure/energy.h"
 #include "predict/predictor.h"
 #include "train/trainer.h"
 #include "tune/worker.h"
@@ -20,6 +21,11 @@ static const double HANG_TIMES = 50, HANG_LEAST_S = 30, START_LIMIT_S = 300;
 // Head-room: a fiftieth of what there is, and what a process's libraries may differ by.
 static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 
+struct ready {              // what a child with an open backend found
+    uint64_t have, process; // bytes; 0: not known
+    char no_meter[ENERGY_WHY_BYTES];
+};
+
 struct lab {
     struct lab_options options;
     struct session_options plan; // with knobs of its own:
@@ -31,6 +37,7 @@ struct lab {
     uint64_t have_bytes;
     uint64_t process_bytes; // of a run, besides what is planned; 0: not known
     char have_is[HAVE_TEXT_BYTES];
+    char no_meter[ENERGY_WHY_BYTES];
 };
 
 uint64_t lab_have_bytes(const struct lab *l) {
@@ -39,6 +46,10 @@ uint64_t lab_have_bytes(const struct lab *l) {
 
 const char *lab_have_is(const struct lab *l) {
     return l->have_is;
+}
+
+const char *lab_no_meter(const struct lab *l) {
+    return l->no_meter;
 }
 
 uint64_t lab_headroom_bytes(const struct lab *l) {
@@ -77,15 +88,21 @@ static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *
     return child > 0 && got == bytes;
 }
 
-struct ready {
-    uint64_t have, process; // bytes; 0: not known
-};
+static void ask_meter(struct lab *l, struct ready *r) {
+    struct energy_meter meter;
+    energy_open(&meter, &(struct energy_options){.device = session_wants_device(&l->base)});
+    if (!meter.present)
+        snprintf(r->no_meter, sizeof r->no_meter, "%s",
+                 meter.why[0] ? meter.why : "none was found");
+    energy_close(&meter);
+}
 
 // What only an open backend knows: a device's memory, and what a process takes with its threads,
 // libraries and kernels. A recipe that does not fit says as much.
 static void ask_backend(struct lab *l, void *out) {
     struct ready *r = out;
     struct session_memory m;
+    ask_meter(l, r);
     int rc = session_ready(&l->session, NULL);
     r->process = rc == 0 || rc == ERR_MEMORY ? l->session.process_bytes : 0;
     r->have = l->session.backend && session_memory(&l->session, &m, NULL) == 0 ? m.have : 0;
@@ -95,7 +112,8 @@ static void find_memory(struct lab *l) {
     char text[TEXT_UNIT_BYTES];
     struct ready ready = {0};
     if (!in_child(ask_backend, l, &ready, sizeof ready))
-        ready = (struct ready){0};
+        ready = (struct ready){.no_meter = "it is not known whether there is one"};
+    snprintf(l->no_meter, sizeof l->no_meter, "%s", ready.no_meter);
     l->process_bytes = ready.process;
     if (session_wants_device(&l->base) && ready.have > 0) {
         l->have_bytes = ready.have;

@@ -38,5 +38,7 @@ const char *lab_have_is(const struct lab *l);
 // Kept free beside a plan: a process is not the same to the byte twice, and a setting that only just
 // fits does not fit tomorrow.
 uint64_t lab_headroom_bytes(const struct lab *l);
+// Why no energy is measured here; "" when it is.
+const char *lab_no_meter(const struct lab *l);
 
 #endif
