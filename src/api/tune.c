@@ -231,6 +231,8 @@ static void report(struct tuning *t, const struct haggle_tune *o) {
 
 static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct err *e) {
     struct call *c = t->call;
+    if (rc == 0 && t->tune.chosen < 0)
+        rc = err_set(e, ERR_MEMORY, "nothing was chosen: %s", t->tune.why_none);
     report(t, o);
     if (c->out && t->tune.n > 0)
         tune_print(t, o->format, c->out);
@@ -243,8 +245,6 @@ static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct
     }
     if (t->unrecorded.code != 0)
         log_put(&c->log, LOG_WARN, "trials were not recorded: %s", t->unrecorded.text);
-    if (rc == 0 && t->tune.chosen < 0)
-        return err_set(e, ERR_MEMORY, "nothing was chosen: %s", t->tune.why_none);
     return rc;
 }
 
