@@ -62,9 +62,21 @@ static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
         return err_set(
             e, ERR_USAGE, "--tokens-per-step=%lld; accepted: a multiple of seq (%lld), as %lld",
             (long long)tokens, (long long)k->seq, (long long)((tokens / k->seq + 1) * k->seq));
+    const int64_t most = knob_info(KNOB_batch_micro)->most_int,
+                  most_accum = knob_info(KNOB_batch_accum)->most_int;
     int64_t samples = tokens / k->seq, micro = k->batch_micro;
     while (micro > 1 && samples % micro != 0)
         micro--;
+    // Where that is too many micro-batches, the next larger ones.
+    while (micro <= most && (samples % micro != 0 || samples / micro > most_accum))
+        micro++;
+    if (micro > most)
+        return err_set(
+            e, ERR_USAGE,
+            "--tokens-per-step=%lld is %lld sequences of seq=%lld; accepted: at most %lld x "
+            "%lld of them (batch.micro x batch.accum), and a number that splits so",
+            (long long)tokens, (long long)samples, (long long)k->seq, (long long)most,
+            (long long)most_accum);
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)micro);
     TRY(knobs_set_at(k, KNOB_batch_micro, text, SET_BY_COMMAND_LINE, e));
