@@ -22,9 +22,11 @@ static int read_limit(const char *flag, const char *text, uint64_t *out, struct 
                : err_set(e, ERR_USAGE, "--%s=%s; accepted: a time above 0, as 80ms", flag, text);
 }
 
-static int read_goal(const char *text, enum tune_goal *out, struct err *e) {
+static int read_goal(const char *text, const struct knobs *k, enum tune_goal *out, struct err *e) {
+    char own[KNOB_VALUE_BYTES];
+    text = text ? text : knobs_value(k, KNOB_goal, own);
     for (int g = 0; g < TUNE_GOALS; g++)
-        if (!text || strcmp(text, tune_goal_name((enum tune_goal)g)) == 0) {
+        if (strcmp(text, tune_goal_name((enum tune_goal)g)) == 0) {
             *out = (enum tune_goal)g;
             return 0;
         }
@@ -86,7 +88,8 @@ static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
 
 // The recipe that comes out says what it is for; a hybrid one is planned with its second configuration.
 static int set_goal(struct tuning *t, const struct haggle_tune *o, struct err *e) {
-    TRY(knobs_set_at(&t->base, KNOB_goal, tune_goal_name(t->request.goal), SET_BY_COMMAND_LINE, e));
+    if (o->goal)
+        TRY(knobs_set_at(&t->base, KNOB_goal, o->goal, SET_BY_COMMAND_LINE, e));
     return o->respond ? knobs_set_at(&t->base, KNOB_interactive_respond, o->respond,
                                      SET_BY_COMMAND_LINE, e)
                       : 0;
@@ -95,7 +98,7 @@ static int set_goal(struct tuning *t, const struct haggle_tune *o, struct err *e
 static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
     struct tune_request *r = &t->request;
     r->time_ns = 180000000000;
-    TRY(read_goal(o->goal, &r->goal, e));
+    TRY(read_goal(o->goal, &t->base, &r->goal, e));
     TRY(read_limit("p50", o->p50, &r->limit_ns[TUNE_P50], e));
     TRY(read_limit("p95", o->p95, &r->limit_ns[TUNE_P95], e));
     TRY(read_limit("p99", o->p99, &r->limit_ns[TUNE_P99], e));
@@ -103,7 +106,11 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
     TRY(read_limit("respond", o->respond, &r->respond_ns, e));
     if (o->respond && r->goal != TUNE_HYBRID)
         return err_set(e, ERR_USAGE,
-                       "--respond is for --goal hybrid; --p99, --p95 and --p50 limit steps");
+                       "--respond=%s with goal %s; accepted: with --goal hybrid, which answers "
+                       "requests (--p99, --p95 and --p50 limit steps)",
+                       o->respond, tune_goal_name(r->goal));
+    if (!o->respond && r->goal == TUNE_HYBRID)
+        r->respond_ns = t->base.interactive_respond; // the recipe's
     TRY(read_allow(o->allow, &r->allow, e));
     if (o->energy)
         TRY(text_parse_double(o->energy, &r->joules_per_token, e) != 0 ? err_context(e, "--energy")
