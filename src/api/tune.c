@@ -211,6 +211,10 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
 
 static int save_choice(struct tuning *t, const char *path, struct err *e) {
     struct knobs k = t->tune.settings[t->tune.chosen].knobs;
+    // A run that nobody named is named after its recipe, which this is now: else training with the
+    // choice would go on with the run of the recipe as given.
+    if (k.by[KNOB_run_dir] == SET_BY_DEFAULT)
+        k.run_dir[0] = '\0';
     TRY(knobs_save_recipe(&k, path, e));
     t->recipe_path = path;
     return 0;
