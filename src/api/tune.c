@@ -5,9 +5,12 @@
 #include "base/file.h"
 #include "base/text.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NOISE_STEPS = 40 }; // of a trial that measures the gradient noise scale
 
@@ -95,6 +98,28 @@ static int set_goal(struct tuning *t, const struct haggle_tune *o, struct err *e
                       : 0;
 }
 
+// Before the search: minutes of measuring are not lost to a path.
+static int check_writable(const char *flag, const char *path, struct err *e) {
+    char dir[PATH_MAX];
+    if (!path)
+        return 0;
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    if (!path[0] || strlen(path) >= sizeof dir)
+        return err_set(e, ERR_USAGE, "--%s=%.80s; accepted: the path of a file", flag, path);
+    if (file_is_dir(path) || path[strlen(path) - 1] == '/')
+        return err_set(e, ERR_USAGE, "--%s=%s is a folder; accepted: the path of a file", flag,
+                       path);
+    memcpy(dir, slash ? path : ".", n);
+    dir[n] = '\0';
+    if (!file_is_dir(dir))
+        return err_set(e, ERR_IO, "--%s=%s: there is no folder '%s'", flag, path, dir);
+    if (access(dir, W_OK | X_OK) != 0)
+        return err_set(e, ERR_IO, "--%s=%s: nothing can be written in '%s': %s", flag, path, dir,
+                       strerror(errno));
+    return 0;
+}
+
 static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
     struct tune_request *r = &t->request;
     r->time_ns = 180000000000;
@@ -117,6 +142,8 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
                                                                        : 0);
     if (o->energy && !(r->joules_per_token > 0))
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
+    TRY(check_writable("save", o->recipe, e));
+    TRY(check_writable("report", o->report, e));
     TRY(set_goal(t, o, e));
     return set_tokens_per_step(&t->base, o->tokens_per_step, e);
 }
