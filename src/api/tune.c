@@ -254,6 +254,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
                                  .clock_ns = now_ns,
                                  .on_trial = on_trial,
                                  .on_stage = on_stage};
+    TRY(tune_store_check(o->store, e));
     TRY(open_lab(t, e));
     TRY(tune_store_open(t, o->store, e));
     TRY(find_critical_batch(t, e));

@@ -50,6 +50,8 @@ int tune_report_page(const char *path, const struct tune *t, const struct tune_f
 char *tune_recipe_text(const struct knobs *k); // malloc'd; NULL: no memory
 
 // tune_store.c
+// Refuses, before any work, a store that is there and cannot be used.
+int tune_store_check(const char *path, struct err *e);
 int tune_store_open(struct tuning *t, const char *path, struct err *e);
 // Measurements of the same setting from before, once each; out->n is 0 when there is none.
 int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,

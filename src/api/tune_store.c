@@ -5,10 +5,13 @@
 #include "base/clock.h"
 #include "train/record.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 static double wall_now(void) {
     struct timespec ts;
@@ -77,14 +80,38 @@ static int begin(struct tuning *t, struct err *e) {
     return rc;
 }
 
-int tune_store_open(struct tuning *t, const char *path, struct err *e) {
-    char fallback[STORE_PATH_BYTES];
-    if (path && strcmp(path, "none") == 0)
-        return 0;
-    if (!path) {
-        TRY(store_default_path(fallback, e));
-        path = fallback;
+// The path of the store, in `own` where it is the user's; NULL: none is wanted.
+static int find_path(const char **path, char own[STORE_PATH_BYTES], struct err *e) {
+    if (*path && strcmp(*path, "none") == 0)
+        *path = NULL;
+    else if (!*path) {
+        TRY(store_default_path(own, e));
+        *path = own;
     }
+    return 0;
+}
+
+// Nothing is made yet: a search whose data cannot be read leaves no store behind.
+int tune_store_check(const char *path, struct err *e) {
+    char own[STORE_PATH_BYTES];
+    struct store *s;
+    struct stat st;
+    TRY(find_path(&path, own, e));
+    if (!path || stat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0)) // or to be made
+        return 0;
+    TRY(store_open(&s, path, STORE_READ, e));
+    store_close(s);
+    if (access(path, W_OK) != 0)
+        return err_set(e, ERR_IO, "the store '%s' cannot be written: %s; --store names another",
+                       path, strerror(errno));
+    return 0;
+}
+
+int tune_store_open(struct tuning *t, const char *path, struct err *e) {
+    char own[STORE_PATH_BYTES];
+    TRY(find_path(&path, own, e));
+    if (!path)
+        return 0;
     TRY(record_key(&t->base, t->key, e));
     TRY(store_open(&t->store, path, STORE_WRITE, e));
     t->stage_began_at = wall_now();
