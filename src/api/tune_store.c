@@ -236,20 +236,29 @@ void tune_store_stage(struct tuning *t, int stage) {
 }
 
 static int newest(void *arg, const struct store_trial *row) {
-    *(int64_t *)arg = row->id;
+    if (row->steps > 0)
+        *(int64_t *)arg = row->id;
     return 0;
 }
 
-void tune_store_finish(struct tuning *t, bool stopped) {
+// The trial that stands for the choice: the newest of this search, else one that it took from before.
+static int64_t chosen_trial(struct tuning *t) {
     char setting[HASH_TEXT_BYTES];
-    int64_t chosen = 0;
+    int64_t id = 0;
+    if (t->tune.chosen < 0 ||
+        store_setting(&t->tune.settings[t->tune.chosen].knobs, setting, &t->unrecorded) != 0)
+        return 0;
+    struct store_filter f = {.key = t->key, .setting = setting, .tuning = t->id};
+    store_trials(t->store, &f, newest, &id, &t->unrecorded);
+    f.tuning = 0;
+    if (id == 0)
+        store_trials(t->store, &f, newest, &id, &t->unrecorded);
+    return id;
+}
+
+void tune_store_finish(struct tuning *t, bool stopped) {
     if (!t->store || t->unrecorded.code != 0)
         return;
-    if (t->tune.chosen >= 0 &&
-        store_setting(&t->tune.settings[t->tune.chosen].knobs, setting, NULL) == 0) {
-        struct store_filter f = {.key = t->key, .setting = setting, .tuning = t->id};
-        store_trials(t->store, &f, newest, &chosen, &t->unrecorded);
-    }
-    store_tuning_finish(t->store, t->id, stopped ? TUNING_STOPPED : TUNING_DONE, chosen, t->words,
-                        &t->unrecorded);
+    store_tuning_finish(t->store, t->id, stopped ? TUNING_STOPPED : TUNING_DONE, chosen_trial(t),
+                        t->words, &t->unrecorded);
 }
