@@ -54,7 +54,7 @@ char *tune_recipe_text(const struct knobs *k); // malloc'd; NULL: no memory
 int tune_store_check(const char *path, struct err *e);
 int tune_store_open(struct tuning *t, const char *path, struct err *e);
 // Measurements of the same setting from before, once each; out->n is 0 when there is none.
-int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
+int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune_order *o,
                       struct tune_measured *out, struct err *e);
 void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
                       enum tune_go ended);

@@ -123,6 +123,7 @@ int tune_store_open(struct tuning *t, const char *path, struct err *e) {
 struct recalled {
     struct tuning *t;
     struct store_trial row;
+    int64_t steps; // 0: any number
     bool found;
 };
 
@@ -136,6 +137,7 @@ static bool was_used(const struct tuning *t, int64_t id) {
 static int look(void *arg, const struct store_trial *row) {
     struct recalled *r = arg;
     if (r->found || was_used(r->t, row->id) || row->steps < 1 ||
+        (r->steps > 0 && row->steps != r->steps) ||
         (row->outcome != OUTCOME_MEASURED && row->outcome != OUTCOME_DOMINATED &&
          row->outcome != OUTCOME_OVER_BUDGET))
         return 0;
@@ -158,15 +160,16 @@ static int remember(struct tuning *t, int64_t id, struct err *e) {
 }
 
 // fresh: only of this very search (one that goes on after it was killed). Otherwise what any search of
-// the same key measured will do for a first look: what is chosen is measured anew in any case.
-int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
+// the same key measured will do for a first look. Rounds of finalists are compared one with one, so
+// a round of another length (--time was another) will not do.
+int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune_order *o,
                       struct tune_measured *out, struct err *e) {
     char setting[HASH_TEXT_BYTES];
     if (!t->store)
         return 0;
     TRY(store_setting(k, setting, e));
-    struct recalled r = {.t = t};
-    struct store_filter f = {.key = t->key, .setting = setting, .tuning = fresh ? t->id : 0};
+    struct recalled r = {.t = t, .steps = o->fresh ? o->steps : 0};
+    struct store_filter f = {.key = t->key, .setting = setting, .tuning = o->fresh ? t->id : 0};
     TRY(store_trials(t->store, &f, look, &r, e));
     if (!r.found)
         return 0;
