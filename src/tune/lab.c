@@ -9,9 +9,11 @@
 #include "tune/worker.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,8 +68,13 @@ static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *
     int ends[2];
     if (pipe(ends) != 0)
         return false;
+    const pid_t owner = getpid();
     pid_t child = fork();
     if (child == 0) {
+        signal(SIGINT, SIG_IGN); // the owner hears it too
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != owner) // it died before we asked to hear of it
+            _exit(1);
         close(ends[0]);
         fn(l, out);
         ssize_t n = write(ends[1], out, bytes);
