@@ -1,6 +1,8 @@
 // tune.c - haggle_tune: the request in words becomes a search, the search a recipe.
 #include "api/tune.h"
 
+#include "api/hybrid.h"
+
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -195,14 +197,32 @@ static void on_stage(void *arg, const struct tune *tune, int stage) {
 
 // ---------------------------------------------------------------- the verb
 
-static int open_lab(struct tuning *t, struct err *e) {
+// What a run is planned with: which programs it has, and what requests take.
+static int find_options(struct tuning *t, struct session_options *out, uint64_t *guest_bytes,
+                        struct err *e) {
     struct session s;
-    int rc = plan_session(&s, &t->base, e); // for its options: which programs a run has
-    struct session_options plan_options = s.options;
+    struct hybrid h = {0};
+    struct trainer_options o = {0};
+    const struct shard_listener quiet = {0};
+    int rc = plan_session(&s, &t->base, e);
+    if (rc == 0)
+        rc = hybrid_open(&h, &s, NULL, NULL, &quiet, e);
+    if (rc == 0)
+        hybrid_set_options(&h, &o);
+    *guest_bytes = o.guest_bytes;
+    *out = s.options;
+    out->knobs = &t->base;
+    hybrid_close(&h);
     session_close(&s);
-    TRY(rc);
-    plan_options.knobs = &t->base;
+    return rc;
+}
+
+static int open_lab(struct tuning *t, struct err *e) {
+    struct session_options plan_options;
+    uint64_t guest_bytes;
+    TRY(find_options(t, &plan_options, &guest_bytes, e));
     struct lab_options o = {.session = &plan_options,
+                            .guest_bytes = guest_bytes,
                             .stop = stop_flag(),
                             .on_result = on_result,
                             .on_result_arg = t,

@@ -168,12 +168,12 @@ static void calibrate_once(struct lab *l) {
 // ---------------------------------------------------------------- opening
 
 static int open_all(struct lab *l, struct err *e) {
-    const struct trainer_options none = {0};
+    const struct trainer_options o = {.guest_bytes = l->options.guest_bytes};
     const struct worker_options plain = {0};
     TRY(worker_open(&l->worker, &plain,
                     e)); // the first thing: nothing is open yet that it would copy
     TRY(session_plan(&l->session, &l->plan, e));
-    TRY(trainer_open(&l->trainer, &l->session, &none, e));
+    TRY(trainer_open(&l->trainer, &l->session, &o, e));
     TRY(predictor_open(&l->predictor, NULL, e));
     find_memory(l);
     calibrate_once(l);

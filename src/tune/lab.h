@@ -19,8 +19,9 @@ struct lab_options {
     void (*on_result)(void *arg, const struct knobs *k, const struct trial_result *r,
                       enum tune_go ended);
     void *on_result_arg;
-    bool calibrate;     // time the ops of the recipe first, where that was not done before
-    double calibrate_s; // for about so long
+    uint64_t guest_bytes; // that a hybrid run takes for requests; 0: it answers none
+    bool calibrate;       // time the ops of the recipe first, where that was not done before
+    double calibrate_s;   // for about so long
 };
 
 // Reads the data (which may take a while the first time) and plans the recipe.
