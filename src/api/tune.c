@@ -2,7 +2,6 @@
 #include "api/tune.h"
 
 #include "api/hybrid.h"
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
