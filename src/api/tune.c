@@ -246,7 +246,15 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
     char text[NOISE_TEXT_BYTES];
     if (!(t->request.allow >> ALLOW_BATCH & 1))
         return 0;
-    TRY(lab_noise(t->lab, NOISE_STEPS, n, e));
+    struct err why = {0};
+    int rc = lab_noise(t->lab, NOISE_STEPS, n, &why);
+    if (rc == ERR_STOPPED)
+        return err_set(e, rc, "%s", why.text);
+    if (rc != 0) { // a recipe that does not run as it is; others may
+        t->request.critical_samples = (double)(t->base.batch_micro * t->base.batch_accum);
+        log_put(&t->call->log, LOG_WARN, "%s: larger batches are not tried", why.text);
+        return 0;
+    }
     log_put(&t->call->log, LOG_INFO, "gradient noise scale: %s", noise_text(text, n));
     // The upper end of what it may be: a batch is refused only when it is surely too large.
     double most = isfinite(n->tokens_high) ? n->tokens_high : n->tokens;

@@ -334,15 +334,10 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     return rc;
 }
 
-int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e) {
-    struct knobs k = l->base;
+static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps,
+                         struct noise_estimate *out, struct err *e) {
     struct trial_result r;
-    if (k.batch_accum < 2) { // the first micro-batch must be less than the step
-        k.batch_accum = 2;
-        k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
-    }
-    k.noise_every = 1;
-    struct worker_job job = {.knobs = &k,
+    struct worker_job job = {.knobs = k,
                              .steps = steps,
                              .stop = l->options.stop,
                              .start_limit_ns = (uint64_t)(2e9 * START_LIMIT_S),
@@ -353,6 +348,24 @@ int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct e
         rc = err_set(e, r.rc, "the gradient noise scale: %.400s", r.reason);
     trial_free(&r);
     return rc;
+}
+
+int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e) {
+    struct knobs k = l->base;
+    if (k.batch_accum < 2) { // the first micro-batch must be less than the step
+        k.batch_accum = 2;
+        k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
+    }
+    k.noise_every = 1;
+    int rc = measure_noise(l, &k, steps, out, e);
+    if (rc != ERR_MEMORY)
+        return rc;
+    // The same gradients with less memory: the recipe may be one that needs tuning to run at all.
+    k.batch_accum *= k.batch_micro;
+    k.batch_micro = 1;
+    k.recompute_mode = RECOMPUTE_MODE_FULL;
+    k.recompute_every = 1;
+    return measure_noise(l, &k, steps, out, e);
 }
 
 static uint64_t lab_clock(void *arg) {
