@@ -196,6 +196,12 @@ static void on_stage(void *arg, const struct tune *tune, int stage) {
 
 // ---------------------------------------------------------------- the verb
 
+// Long enough to see past what disturbs a machine for a moment, where there is time for that.
+static double calibration_seconds(const struct tuning *t) {
+    const double all_s = 1e-9 * (double)t->request.time_ns;
+    return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
+}
+
 // What a run is planned with: which programs it has, and what requests take.
 static int find_options(struct tuning *t, struct session_options *out, uint64_t *guest_bytes,
                         struct err *e) {
@@ -226,7 +232,7 @@ static int open_lab(struct tuning *t, struct err *e) {
                             .on_result = on_result,
                             .on_result_arg = t,
                             .calibrate = true,
-                            .calibrate_s = 0.01e-9 * (double)t->request.time_ns};
+                            .calibrate_s = calibration_seconds(t)};
     TRY(lab_open(&t->lab, &o, e));
     if (t->request.joules_per_token > 0 && lab_no_meter(t->lab)[0])
         return err_set(e, ERR_UNSUPPORTED,

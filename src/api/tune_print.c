@@ -351,14 +351,16 @@ static void put_setting(struct json_writer *w, const struct tuning *t, int i) {
     json_put_object_end(w);
 }
 
-// What was asked of the choice's step times, and whether that is proven.
-static void put_bounds(struct json_writer *w, const struct tune *t) {
-    json_put_key(w, "bounds");
+// Of the choice, for each latency budget that was asked for.
+static void put_budgets(struct json_writer *w, const struct tune *t) {
+    json_put_key(w, "budgets");
     json_put_array_begin(w);
     for (int i = 0; i < t->n_bounds; i++) {
         const struct tune_bound *b = &t->bounds[i];
+        char name[8];
+        snprintf(name, sizeof name, "p%.0f", 100 * tune_percentile_of(b->p));
         json_put_object_begin(w);
-        json_member_double(w, "percentile", 100 * tune_percentile_of(b->p));
+        json_member_string(w, "percentile", name);
         json_member_double(w, "limit_ms", 1e-6 * (double)b->limit_ns);
         json_member_double(w, "value_ms", 1e-6 * b->q.value);
         json_member_double(w, "upper95_ms", 1e-6 * b->q.upper95);
@@ -377,7 +379,6 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_i64(w, "reused", count_reused(&t->tune));
     json_member_bool(w, "certain", t->tune.certain);
     json_member_bool(w, "provisional", t->tune.provisional);
-    put_bounds(w, &t->tune);
     json_member_string(w, "verdict", t->words[0] ? t->words : t->tune.why_none);
     json_member_string(w, "recipe", t->recipe_path);
     json_member_string(w, "report", t->report_path);
@@ -401,6 +402,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
         json_put_object_end(w);
     }
     json_put_array_end(w);
+    put_budgets(w, &t->tune);
     json_put_key(w, "chosen");
     if (t->tune.chosen >= 0)
         put_setting(w, t, t->tune.chosen);

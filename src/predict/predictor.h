@@ -7,7 +7,8 @@
 //
 // Invariants: a step is the sum of its ops on the host, and what streams and waits allow on a device,
 // plus what steps were seen to take outside of ops. Without any measurement it is a roofline and says
-// so. One thread.
+// so; but where another table of the same device has times (other threads, pinned or not), they stand in,
+// and `calibrated` is false. One thread.
 #ifndef HAGGLE_PREDICT_PREDICTOR_H
 #define HAGGLE_PREDICT_PREDICTOR_H
 

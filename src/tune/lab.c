@@ -242,8 +242,10 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
                    : 0;
     }
     out->need_bytes = need_of(&s);
-    if (predictor_step(l->predictor, &s, &p, NULL) == 0)
+    if (predictor_step(l->predictor, &s, &p, NULL) == 0) {
         out->step_s = p.seconds;
+        out->guessed = !p.calibrated;
+    }
     if (out->need_bytes > out->have_bytes) {
         out->rc = ERR_MEMORY;
         snprintf(out->reason, sizeof out->reason, "needs %s; there are %s less %s of head-room",

@@ -18,8 +18,10 @@
 static const double PLANNED_BY = 0.12, BATCH_BY = 0.35, SPLIT_BY = 0.55, DATA_BY = 0.65,
                     FUSION_BY = 0.72;
 // Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
-// move the rest of the search; a setting predicted SLOWER is not worth its trial.
-static const double WORTH = 0.003, NOTICED = 0.02, SLOWER = 1.10, DATA_MATTERS = 0.01;
+// move the rest of the search; a setting predicted SLOWER is not worth its trial, where the prediction is
+// a guess only one that is HOPELESSLY slower (fewer threads may well be faster where others are at work).
+static const double WORTH = 0.003, NOTICED = 0.02, SLOWER = 1.10, HOPELESSLY = 2,
+                    DATA_MATTERS = 0.01;
 // A percentile that is predicted this far above its limit is not measured.
 static const double HOPELESS = 1.15;
 
@@ -323,7 +325,7 @@ static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, s
         double slower = s->predicted_s / t->settings[*from].predicted_s;
         if (s->outcome != TUNE_PLANNED)
             continue;
-        if (slower > SLOWER) {
+        if (slower > (s->guessed ? HOPELESSLY : SLOWER)) {
             snprintf(s->reason, sizeof s->reason, "predicted %.0f %% slower", 100 * (slower - 1));
             continue;
         }

@@ -162,6 +162,7 @@ int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struc
     s->knobs = *k;
     s->stage = stage;
     s->predicted_s = plan.step_s;
+    s->guessed = plan.guessed;
     s->need_bytes = plan.need_bytes;
     s->have_bytes = plan.have_bytes;
     s->joules = NAN;

@@ -68,6 +68,7 @@ struct tune_plan {
     char reason[TUNE_TEXT_BYTES];
     uint64_t need_bytes, have_bytes; // head-room is taken off what there is
     double step_s;                   // predicted; NaN: not known
+    bool guessed;                    // from ops that were not timed with these threads and types
 };
 
 struct tune_measured {
@@ -157,6 +158,7 @@ struct tune_setting {
     char reason[TUNE_TEXT_BYTES];
     uint64_t need_bytes, have_bytes;
     double predicted_s; // of a step; NaN
+    bool guessed;       // as in tune_plan
     // Measured, over all visits:
     double *step_ns;
     size_t n, capacity;

@@ -213,20 +213,20 @@ memory() {
 # bound FILE PERCENTILE LEAST ENOUGH: proven under the budget with ENOUGH steps, never with fewer than LEAST.
 bound() {
     json "$1" "[(b['proven'] or b['n'] < $4) and (not b['proven'] or (b['n'] >= $3 and b['upper95_ms'] <= b['limit_ms']))
-               for b in d['bounds'] if b['percentile'] == $2] == [True]" "p$2"
+               for b in d['budgets'] if b['percentile'] == 'p$2'] == [True]" "p$2"
 }
 
 latency() {
     run 0 "too little time" tune r.yaml seq=64 batch.micro=4 --p99 100s --time 200ms --store none --save l.yaml --report none --json l.json
     grep -qE 'p99 unbounded, n=[0-9]+: the choice is provisional' out || fail "too little time: $(tail -3 out)"
     [ "$(field l.json provisional)" = true ] || fail "too little time: not provisional"
-    json l.json 'd["bounds"][0]["n"] < 299 and not d["bounds"][0]["proven"]' "too little time"
+    json l.json 'd["budgets"][0]["n"] < 299 and not d["budgets"][0]["proven"]' "too little time"
     run 0 "enough" tune r.yaml seq=8 batch.micro=1 batch.accum=1 --p50 9s --p95 9s --time 1500ms --store none --save l.yaml --report none --json l.json
     bound l.json 50 5 40
     bound l.json 95 59 200
-    json l.json 'd["provisional"] == any(not b["proven"] for b in d["bounds"])' "enough"
+    json l.json 'd["provisional"] == any(not b["proven"] for b in d["budgets"])' "enough"
     # shellcheck disable=SC2016 # an awk program
-    if [ "$(awk '/"percentile": 95/ { on = 1 } on && /"n":/ { print $2 + 0; exit }' l.json)" -ge 200 ]; then
+    if [ "$(awk '/"percentile": "p95"/ { on = 1 } on && /"n":/ { print $2 + 0; exit }' l.json)" -ge 200 ]; then
         [ "$(field l.json provisional)" = false ] || fail "enough: provisional"
         grep -qE 'p95 .* with 95 % confidence\): under the budget of 9000 ms' out || fail "enough: p95 is not proven"
     fi

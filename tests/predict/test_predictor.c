@@ -147,6 +147,34 @@ static void test_measured_ops_add_up(void **state) {
     predictor_close(p);
 }
 
+// Times with some threads stand in for those with others, as a guess, until these are timed themselves.
+static void test_a_relative_stands_in(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted two, one, pinned;
+    struct predictor_known known;
+    struct knobs k;
+    struct err e = {0};
+    (void)state;
+    knobs_of(&k, 2, 2);
+    k.threads = 2;
+    calibrate_by_traces(p, &k, 3, 0);
+    assert_true(error_of(p, &k, NULL, &two) < 0.001);
+    k.cpu_pin = true;
+    assert_true(error_of(p, &k, NULL, &pinned) < 0.001);
+    assert_false(pinned.calibrated);
+    k.cpu_pin = false;
+    k.threads = 1;
+    error_of(p, &k, NULL, &one);
+    assert_true(one.seconds > 1.3 * two.seconds && one.seconds < 2 * two.seconds);
+    assert_true(!one.calibrated && one.spread > two.spread);
+    assert_int_equal(predictor_known(p, &k, &known, &e), 0);
+    assert_int_equal(known.signatures, 0);
+    calibrate_by_traces(p, &k, 3, 0); // forgets what was borrowed
+    assert_true(error_of(p, &k, NULL, &one) < 0.001);
+    assert_true(one.calibrated);
+    predictor_close(p);
+}
+
 static void test_noise_and_outliers(void **state) {
     struct predictor *p = open_predictor("");
     struct predicted out;
@@ -572,6 +600,7 @@ static void test_calibrates_this_machine(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_measured_ops_add_up),
+        cmocka_unit_test(test_a_relative_stands_in),
         cmocka_unit_test(test_noise_and_outliers),
         cmocka_unit_test(test_between_micro_batches),
         cmocka_unit_test(test_trials_correct),

@@ -1,0 +1,223 @@
+// tuner_grid.c - see tuner_grid.h.
+#include "tuner_grid.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIRMED = 6, CONFIRM_ROUNDS = 5 };
+
+double median_of(double *x, size_t n) {
+    if (n == 0)
+        return NAN;
+    sample_sort(x, n);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+// ---------------------------------------------------------------- goals
+
+double target_cost(const struct target *g, const struct knobs *k, double step_s) {
+    return g->goal == TUNE_INTERACTIVE
+               ? step_s / (double)k->batch_accum
+               : step_s / (double)(k->batch_micro * k->batch_accum * k->seq);
+}
+
+static double median_step_s(const double *step_ns, size_t n) {
+    double copy[SAMPLES_MOST];
+    memcpy(copy, step_ns, n * sizeof *copy);
+    return 1e-9 * median_of(copy, n);
+}
+
+double point_cost(const struct target *g, const struct point *p) {
+    return target_cost(g, &p->knobs, median_step_s(p->step_ns, p->n));
+}
+
+bool point_keeps(const struct target *g, const struct point *p) {
+    double copy[SAMPLES_MOST];
+    if (g->respond_ns == 0 || p->n == 0)
+        return p->n > 0;
+    memcpy(copy, p->step_ns, p->n * sizeof *copy);
+    sample_sort(copy, p->n);
+    return tune_wait(&p->knobs, copy[(size_t)ceil(0.95 * (double)p->n) - 1]) <=
+           (double)g->respond_ns;
+}
+
+int record_best(const struct record *r, const struct target *g) {
+    int best = -1;
+    for (int i = 0; i < r->n; i++)
+        if (point_keeps(g, &r->points[i]) &&
+            (best < 0 || point_cost(g, &r->points[i]) < point_cost(g, &r->points[best])))
+            best = i;
+    return best;
+}
+
+// ---------------------------------------------------------------- the settings
+
+int record_plan(struct record *r, const char *const *axes, size_t n, int64_t samples,
+                struct err *e) {
+    struct knobs base;
+    knobs_init(&base);
+    base.eval_every = 0, base.generate_tokens = 0, base.save_last = false;
+    TRY(grid_read(&r->axes, axes, n, e));
+    r->points = calloc(r->axes.n, sizeof *r->points);
+    if (!r->points)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu settings", r->axes.n);
+    for (size_t i = 0; i < r->axes.n; i++) {
+        struct point *p = &r->points[r->n];
+        TRY(grid_knobs(&r->axes, i, &base, &p->knobs, e));
+        if (samples > 0 && samples % p->knobs.batch_micro != 0)
+            continue;
+        if (samples > 0)
+            p->knobs.batch_accum = samples / p->knobs.batch_micro;
+        p->at = i;
+        r->n++;
+    }
+    return r->n > 0 ? 0 : err_set(e, ERR_USAGE, "no micro-batch divides %lld", (long long)samples);
+}
+
+void record_free(struct record *r) {
+    grid_free(&r->axes);
+    free(r->points);
+}
+
+int record_find(const struct record *r, const struct knobs *k) {
+    for (int i = 0; i < r->n; i++)
+        if (knobs_equal(&r->points[i].knobs, k))
+            return i;
+    return -1;
+}
+
+// ---------------------------------------------------------------- measuring
+
+struct patience {
+    double least_s, sum_s;
+    size_t seen;
+};
+
+static enum tune_go enough(void *arg, const double *step_ns, size_t n) {
+    struct patience *b = arg;
+    for (; b->seen < n; b->seen++)
+        b->sum_s += 1e-9 * step_ns[b->seen];
+    return n >= 3 && b->sum_s > b->least_s ? TUNE_ENOUGH : TUNE_GO_ON;
+}
+
+int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
+                 double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct err *e) {
+    struct patience b = {.least_s = seconds};
+    struct tune_order o = {
+        .warmup = 2, .steps = (int64_t)most, .step_s = NAN, .judge = enough, .judge_arg = &b};
+    struct tune_measured m = {0};
+    int rc = lab->measure(lab->arg, k, &o, &m, e);
+    if (rc == 0 && m.rc != 0)
+        fprintf(stderr, "a setting failed: %s\n", m.reason);
+    *n = rc == 0 && m.rc == 0 ? m.n : 0;
+    for (size_t i = 0; i < *n; i++)
+        step_ns[i] = m.step_ns[i];
+    free(m.step_ns);
+    return rc;
+}
+
+int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
+    for (int i = 0; i < r->n; i++) { // predictions first: trials refine the predictor
+        struct tune_plan plan = {.step_s = NAN};
+        TRY(lab->plan(lab->arg, &r->points[i].knobs, &plan, e));
+        r->points[i].predicted_s = plan.step_s;
+    }
+    uint64_t begin = clock_ns();
+    const size_t most = SAMPLES_MOST / (size_t)r->rounds;
+    for (int round = 0; round < r->rounds; round++)
+        for (int k = 0; k < r->n; k++) {
+            struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
+            size_t got = 0;
+            TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, most, &got, e));
+            p->n += got;
+        }
+    r->seconds = 1e-9 * (double)(clock_ns() - begin);
+    return 0;
+}
+
+// ---------------------------------------------------------------- files
+
+int record_save(const struct record *r, const char *path, struct err *e) {
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return err_set(e, ERR_IO, "%s: cannot be written", path);
+    fprintf(f, "%d %d %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds);
+    for (int i = 0; i < r->n; i++) {
+        const struct point *p = &r->points[i];
+        fprintf(f, "%zu %zu %.9g", p->at, p->n, p->predicted_s);
+        for (size_t k = 0; k < p->n; k++)
+            fprintf(f, " %.0f", p->step_ns[k]);
+        fputc('\n', f);
+    }
+    return fclose(f) == 0 ? 0 : err_set(e, ERR_IO, "%s: cannot be written", path);
+}
+
+static bool load_points(struct record *r, FILE *f) {
+    int n;
+    if (fscanf(f, "%d %d %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds) != 4 || n != r->n)
+        return false;
+    for (int i = 0; i < n; i++) {
+        struct point *p = &r->points[i];
+        size_t at;
+        if (fscanf(f, "%zu %zu %lg", &at, &p->n, &p->predicted_s) != 3 || at != p->at ||
+            p->n > SAMPLES_MOST)
+            return false;
+        for (size_t k = 0; k < p->n; k++)
+            if (fscanf(f, "%lg", &p->step_ns[k]) != 1)
+                return false;
+    }
+    return true;
+}
+
+int record_load(struct record *r, const char *path, struct err *e) {
+    FILE *f = fopen(path, "r");
+    const bool good = f && load_points(r, f);
+    if (f)
+        fclose(f);
+    return good ? 0 : err_set(e, ERR_FORMAT, "%s: no record of these %d settings", path, r->n);
+}
+
+// ---------------------------------------------------------------- the best
+
+static int best_few(const struct record *r, const struct target *g, int few[CONFIRMED]) {
+    int n = 0;
+    while (n < CONFIRMED) {
+        int next = -1;
+        for (int i = 0; i < r->n; i++) {
+            bool in = !point_keeps(g, &r->points[i]);
+            for (int k = 0; k < n; k++)
+                in |= few[k] == i;
+            if (!in && (next < 0 || point_cost(g, &r->points[i]) < point_cost(g, &r->points[next])))
+                next = i;
+        }
+        if (next < 0)
+            break;
+        few[n++] = next;
+    }
+    return n;
+}
+
+int record_confirm_best(const struct record *r, const struct target *g, struct tune_lab *lab,
+                        int *best, struct err *e) {
+    int few[CONFIRMED];
+    const int n = best_few(r, g, few);
+    double costs[CONFIRMED][CONFIRM_ROUNDS], steps[SAMPLES_MOST], least = INFINITY;
+    size_t got = 0;
+    for (int round = 0; round < CONFIRM_ROUNDS; round++)
+        for (int i = 0; i < n; i++) {
+            const struct knobs *k = &r->points[few[i]].knobs;
+            TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, e));
+            costs[i][round] = target_cost(g, k, median_step_s(steps, got));
+        }
+    *best = -1;
+    for (int i = 0; i < n; i++) {
+        double cost = median_of(costs[i], CONFIRM_ROUNDS);
+        if (cost < least)
+            least = cost, *best = few[i];
+    }
+    return 0;
+}

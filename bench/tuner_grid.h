@@ -1,0 +1,61 @@
+// tuner_grid.h - settings that are all measured, so that what a search finds can be judged: the record
+// that bench_tuner.c compares with and tuner_search.c searches again.
+#ifndef HAGGLE_BENCH_TUNER_GRID_H
+#define HAGGLE_BENCH_TUNER_GRID_H
+
+#include "api/grid.h"
+#include "tune/lab.h"
+
+enum { SAMPLES_MOST = 512 };
+
+struct point {
+    struct knobs knobs;
+    size_t at;                    // its configuration in the grid's axes
+    double predicted_s;           // before anything was measured
+    double step_ns[SAMPLES_MOST]; // of all rounds, one after the other
+    size_t n;                     // 0: it does not run
+};
+
+struct record {
+    struct grid axes;
+    struct point *points;
+    int n;
+    double visit_s; // of measured steps
+    int rounds;
+    double seconds; // that measuring all of it took
+};
+
+// A goal, and what must be kept.
+struct target {
+    enum tune_goal goal;
+    uint64_t respond_ns; // 0: nothing
+};
+
+// The product of the axes; batch.accum follows from batch.micro where `samples` of a step are given.
+int record_plan(struct record *r, const char *const *axes, size_t n, int64_t samples,
+                struct err *e);
+void record_free(struct record *r);
+// All of it, in rounds there and back.
+int record_measure(struct record *r, struct tune_lab *lab, struct err *e);
+// As a file, so that searches can be tried on it later, on any machine: the same axes read it again.
+int record_save(const struct record *r, const char *path, struct err *e);
+int record_load(struct record *r, const char *path, struct err *e);
+int record_find(const struct record *r, const struct knobs *k); // -1: not in it
+
+// Measured steps for `seconds`, three at least; *n is 0 when the setting failed.
+int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
+                 double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct err *e);
+
+// What the goal makes small, as tune.h has it, for a step of so many seconds.
+double target_cost(const struct target *g, const struct knobs *k, double step_s);
+double point_cost(const struct target *g, const struct point *p); // of the median of its steps; NaN
+bool point_keeps(const struct target *g, const struct point *p);  // as far as the record shows
+// The best by the record alone: -1, none keeps the target.
+int record_best(const struct record *r, const struct target *g);
+// The few best by the record run in turns again: the luck of two visits out of hundreds is not the best.
+int record_confirm_best(const struct record *r, const struct target *g, struct tune_lab *lab,
+                        int *best, struct err *e);
+
+double median_of(double *x, size_t n); // sorts x; NaN without any
+
+#endif

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""tunings.py - does `haggle tune` choose the same thing again, and does its choice keep what was promised?
+
+Everything goes through the program as a user has it, nothing is kept from one search to the next:
+  1. the same search, --times over, each with an empty cache and no store;
+  2. the different choices in turns, --rounds of training runs: which lie within 2 % of the one chosen most often;
+  3. --fresh runs of --steps steps of the last choice: is the budget kept, and is the speed the reported one.
+
+  bench/tunings.py [--times N] [--rounds N] [--fresh N] [--steps N] [--haggle PROGRAM] -- FLAGS AND KNOBS OF haggle tune
+
+A run is a process of its own; its first steps, which haggle leaves out of its figures, are left out here too.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SAME = 0.02
+
+
+def call(haggle, arguments, folder):
+    environment = dict(os.environ, XDG_CACHE_HOME=os.path.join(folder, "cache"))
+    done = subprocess.run([haggle, *arguments, "-q"], cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"tunings.py: haggle {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def read(path):
+    with open(path) as f:
+        return json.load(f)
+
+
+def tune(haggle, arguments, folder, number):
+    subprocess.run(["rm", "-rf", os.path.join(folder, "cache")], check=True)
+    recipe, result = f"choice-{number}.yaml", f"tune-{number}.json"
+    call(haggle, ["tune", *arguments, "--store", "none", "--report", "none", "--save", recipe, "--json", result], folder)
+    found = read(os.path.join(folder, result))
+    return {"recipe": recipe, "found": found, "changes": json.dumps(found["chosen"]["changes"], sort_keys=True)}
+
+
+# A training run without validation, samples and checkpoints, from its first step.
+def train(haggle, recipe, steps, folder):
+    call(haggle, ["train", recipe, f"steps={steps}", "eval.every=0", "generate.tokens=0", "save.last=false", "resume=false",
+                  "--json", "run.json"], folder)
+    return read(os.path.join(folder, "run.json"))
+
+
+def compare(haggle, choices, rounds, folder):
+    by_changes = {}
+    for c in choices:
+        by_changes.setdefault(c["changes"], []).append(c)
+    usual = max(by_changes, key=lambda k: len(by_changes[k]))
+    times = {k: [] for k in by_changes}
+    if len(by_changes) > 1:
+        for i in range(rounds):
+            order = list(by_changes) if i % 2 == 0 else list(by_changes)[::-1]
+            for k in order:
+                run = train(haggle, by_changes[k][0]["recipe"], 120, folder)
+                times[k].append(1 / run["tokens_per_s"])
+    near = 0
+    for k, group in sorted(by_changes.items(), key=lambda x: -len(x[1])):
+        ratio = statistics.median(a / b for a, b in zip(times[k], times[usual])) if times[k] else 1.0
+        within = ratio <= 1 + SAME
+        near += len(group) if within else 0
+        print(f"  {len(group):2d} x {group[0]['found']['chosen']['name']}: {100 * (ratio - 1):+.1f} % time per token"
+              f"{'' if within else ' (further than 2 %)'}")
+    print(f"same or within 2 %: {near} of {len(choices)}")
+
+
+def fresh(haggle, choice, times, steps, folder, margin):
+    found = choice["found"]
+    reported = found["chosen"]["tokens_per_s"]
+    limits = [(b["percentile"], b["limit_ms"]) for b in found["budgets"]]
+    speeds, kept = [], 0
+    for i in range(times):
+        run = train(haggle, choice["recipe"], steps + margin, folder)
+        speeds.append(run["tokens_per_s"])
+        line, good = [], True
+        for p, limit in limits:
+            value = run["step_ms"][p]
+            good &= value <= limit
+            line.append(f"{p} {value:.1f} ms (budget {limit:.1f}, n={run['step_ms']['n']})")
+        kept += good
+        print(f"  run {i + 1}: {run['tokens_per_s']:.0f} tokens/s {', '.join(line)}{'' if good else ' BROKEN'}")
+    middle = statistics.median(speeds)
+    print(f"fresh: median {middle:.0f} tokens/s, reported {reported:.0f}: {100 * (middle / reported - 1):+.1f} %"
+          f" (runs {100 * (min(speeds) / reported - 1):+.1f} to {100 * (max(speeds) / reported - 1):+.1f} %)")
+    if limits:
+        print(f"budget kept in {kept} of {times} runs")
+
+
+def main():
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--fresh", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--haggle", default="build/haggle")
+    o = parser.parse_args(sys.argv[1:at])
+    haggle, arguments = os.path.abspath(o.haggle), sys.argv[at + 1:]
+    with tempfile.TemporaryDirectory() as folder:
+        choices = []
+        for i in range(o.times):
+            choices.append(tune(haggle, arguments, folder, i + 1))
+            found = choices[-1]["found"]
+            print(f"tuning {i + 1}: {found['seconds']:.0f} s, {found['trials']} trials, {found['chosen']['name']}, "
+                  f"{found['chosen']['tokens_per_s']:.0f} tokens/s"
+                  f"{', provisional' if found['provisional'] else ''}", flush=True)
+        compare(haggle, choices, o.rounds, folder)
+        if o.fresh > 0:
+            fresh(haggle, choices[-1], o.fresh, o.steps, folder, 10)
+
+
+main()
