@@ -189,7 +189,7 @@ static void say_growth(struct tuning *t) {
         if (!s)
             continue;
         const double cost = slower(t, s, &measured);
-        if (s->outcome != TUNE_REFUSED && !isfinite(cost))
+        if (s->outcome != TUNE_REFUSED && !(cost > 0)) // not known, or it does pay
             continue;
         if (s->outcome == TUNE_REFUSED)
             snprintf(text, sizeof text, "a micro-batch of %lld does not fit: %.200s", (long long)m,
