@@ -144,9 +144,9 @@ HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struc
 
 struct haggle_trials {
     const char *store; // the file; NULL: haggle/trials.db in the user's data folder
-    const char
-        *tuning; // "12": its trials; "all": every trial; "none": those of no tuning; NULL: the
-                 // list of tunings (with an outcome: every trial)
+    // "12": the trials of tuning 12; "last": of the newest; "all": every trial; "none": those of no
+    // tuning; NULL: the list of tunings (with an outcome: every trial).
+    const char *tuning;
     const char *model, *outcome; // only these; NULL: any
     enum haggle_format format;   // of sink->out
 };

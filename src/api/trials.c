@@ -7,6 +7,7 @@
 // What the caller asked for, understood.
 struct wish {
     bool tunings; // else trials
+    bool last;    // of the newest tuning
     struct store_filter filter;
 };
 
@@ -32,12 +33,16 @@ static int understand(struct wish *w, const struct haggle_trials *o, struct err 
         w->filter.tuning = STORE_OUTSIDE;
         return 0;
     }
+    if (strcmp(o->tuning, "last") == 0) {
+        w->last = true;
+        return 0;
+    }
     char *end;
     long long id = strtoll(o->tuning, &end, 10);
     if (*end || end == o->tuning || id < 1)
         return err_set(e, ERR_USAGE,
-                       "tuning '%s' is not accepted; accepted: its number, 'all', or 'none' for "
-                       "trials outside any",
+                       "tuning '%s' is not accepted; accepted: its number, 'last', 'all', or "
+                       "'none' for trials outside any",
                        o->tuning);
     w->filter.tuning = id;
     return 0;
@@ -216,6 +221,22 @@ static int show(struct call *c, struct store *s, const struct wish *w, enum hagg
     return rc;
 }
 
+static int take_first(void *arg, const struct store_tuning *t) { // they come newest first
+    int64_t *id = arg;
+    *id = *id ? *id : t->id;
+    return 0;
+}
+
+static int find_last(struct wish *w, struct store *s, struct err *e) {
+    if (!w->last)
+        return 0;
+    TRY(store_tunings(s, 0, w->filter.model, take_first, &w->filter.tuning, e));
+    return w->filter.tuning
+               ? 0
+               : err_set(e, ERR_USAGE, "'%s' has no tuning%s%s", store_path(s),
+                         w->filter.model ? " of " : "", w->filter.model ? w->filter.model : "");
+}
+
 static int trials(struct call *c, const struct haggle_trials *o, struct err *e) {
     char path[STORE_PATH_BYTES];
     struct wish wish;
@@ -224,7 +245,9 @@ static int trials(struct call *c, const struct haggle_trials *o, struct err *e) 
     if (!o->store)
         TRY(store_default_path(path, e));
     TRY(store_open(&s, o->store ? o->store : path, STORE_READ, e));
-    int rc = show(c, s, &wish, o->format, e);
+    int rc = find_last(&wish, s, e);
+    if (rc == 0)
+        rc = show(c, s, &wish, o->format, e);
     store_close(s);
     return rc;
 }

@@ -1,13 +1,17 @@
 // tune.c - haggle_tune: the request in words becomes a search, the search a recipe.
 #include "api/tune.h"
 
+#include "api/hybrid.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NOISE_STEPS = 40 }; // of a trial that measures the gradient noise scale
 
@@ -22,9 +26,11 @@ static int read_limit(const char *flag, const char *text, uint64_t *out, struct 
                : err_set(e, ERR_USAGE, "--%s=%s; accepted: a time above 0, as 80ms", flag, text);
 }
 
-static int read_goal(const char *text, enum tune_goal *out, struct err *e) {
+static int read_goal(const char *text, const struct knobs *k, enum tune_goal *out, struct err *e) {
+    char own[KNOB_VALUE_BYTES];
+    text = text ? text : knobs_value(k, KNOB_goal, own);
     for (int g = 0; g < TUNE_GOALS; g++)
-        if (!text || strcmp(text, tune_goal_name((enum tune_goal)g)) == 0) {
+        if (strcmp(text, tune_goal_name((enum tune_goal)g)) == 0) {
             *out = (enum tune_goal)g;
             return 0;
         }
@@ -62,9 +68,21 @@ static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
         return err_set(
             e, ERR_USAGE, "--tokens-per-step=%lld; accepted: a multiple of seq (%lld), as %lld",
             (long long)tokens, (long long)k->seq, (long long)((tokens / k->seq + 1) * k->seq));
+    const int64_t most = knob_info(KNOB_batch_micro)->most_int,
+                  most_accum = knob_info(KNOB_batch_accum)->most_int;
     int64_t samples = tokens / k->seq, micro = k->batch_micro;
     while (micro > 1 && samples % micro != 0)
         micro--;
+    // Where that is too many micro-batches, the next larger ones.
+    while (micro <= most && (samples % micro != 0 || samples / micro > most_accum))
+        micro++;
+    if (micro > most)
+        return err_set(
+            e, ERR_USAGE,
+            "--tokens-per-step=%lld is %lld sequences of seq=%lld; accepted: at most %lld x "
+            "%lld of them (batch.micro x batch.accum), and a number that splits so",
+            (long long)tokens, (long long)samples, (long long)k->seq, (long long)most,
+            (long long)most_accum);
     char text[32];
     snprintf(text, sizeof text, "%lld", (long long)micro);
     TRY(knobs_set_at(k, KNOB_batch_micro, text, SET_BY_COMMAND_LINE, e));
@@ -74,16 +92,39 @@ static int set_tokens_per_step(struct knobs *k, int64_t tokens, struct err *e) {
 
 // The recipe that comes out says what it is for; a hybrid one is planned with its second configuration.
 static int set_goal(struct tuning *t, const struct haggle_tune *o, struct err *e) {
-    TRY(knobs_set_at(&t->base, KNOB_goal, tune_goal_name(t->request.goal), SET_BY_COMMAND_LINE, e));
+    if (o->goal)
+        TRY(knobs_set_at(&t->base, KNOB_goal, o->goal, SET_BY_COMMAND_LINE, e));
     return o->respond ? knobs_set_at(&t->base, KNOB_interactive_respond, o->respond,
                                      SET_BY_COMMAND_LINE, e)
                       : 0;
 }
 
+// Before the search: minutes of measuring are not lost to a path.
+static int check_writable(const char *flag, const char *path, struct err *e) {
+    char dir[PATH_MAX];
+    if (!path)
+        return 0;
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    if (!path[0] || strlen(path) >= sizeof dir)
+        return err_set(e, ERR_USAGE, "--%s=%.80s; accepted: the path of a file", flag, path);
+    if (file_is_dir(path) || path[strlen(path) - 1] == '/')
+        return err_set(e, ERR_USAGE, "--%s=%s is a folder; accepted: the path of a file", flag,
+                       path);
+    memcpy(dir, slash ? path : ".", n);
+    dir[n] = '\0';
+    if (!file_is_dir(dir))
+        return err_set(e, ERR_IO, "--%s=%s: there is no folder '%s'", flag, path, dir);
+    if (access(dir, W_OK | X_OK) != 0)
+        return err_set(e, ERR_IO, "--%s=%s: nothing can be written in '%s': %s", flag, path, dir,
+                       strerror(errno));
+    return 0;
+}
+
 static int read_request(struct tuning *t, const struct haggle_tune *o, struct err *e) {
     struct tune_request *r = &t->request;
     r->time_ns = 180000000000;
-    TRY(read_goal(o->goal, &r->goal, e));
+    TRY(read_goal(o->goal, &t->base, &r->goal, e));
     TRY(read_limit("p50", o->p50, &r->limit_ns[TUNE_P50], e));
     TRY(read_limit("p95", o->p95, &r->limit_ns[TUNE_P95], e));
     TRY(read_limit("p99", o->p99, &r->limit_ns[TUNE_P99], e));
@@ -91,13 +132,19 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
     TRY(read_limit("respond", o->respond, &r->respond_ns, e));
     if (o->respond && r->goal != TUNE_HYBRID)
         return err_set(e, ERR_USAGE,
-                       "--respond is for --goal hybrid; --p99, --p95 and --p50 limit steps");
+                       "--respond=%s with goal %s; accepted: with --goal hybrid, which answers "
+                       "requests (--p99, --p95 and --p50 limit steps)",
+                       o->respond, tune_goal_name(r->goal));
+    if (!o->respond && r->goal == TUNE_HYBRID)
+        r->respond_ns = t->base.interactive_respond; // the recipe's
     TRY(read_allow(o->allow, &r->allow, e));
     if (o->energy)
         TRY(text_parse_double(o->energy, &r->joules_per_token, e) != 0 ? err_context(e, "--energy")
                                                                        : 0);
     if (o->energy && !(r->joules_per_token > 0))
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
+    TRY(check_writable("save", o->recipe, e));
+    TRY(check_writable("report", o->report, e));
     TRY(set_goal(t, o, e));
     return set_tokens_per_step(&t->base, o->tokens_per_step, e);
 }
@@ -112,7 +159,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
 static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e) {
     struct tuning *t = arg;
-    TRY(tune_store_recall(t, k, o->fresh, out, e));
+    TRY(tune_store_recall(t, k, o, out, e));
     if (out->n == 0)
         TRY(t->inner.measure(t->inner.arg, k, o, out, e));
     if (out->memory_bytes > 0)
@@ -125,8 +172,9 @@ static uint64_t now_ns(void *arg) {
     return t->inner.clock_ns(t->inner.arg);
 }
 
-static void on_result(void *arg, const struct knobs *k, const struct trial_result *r) {
-    tune_store_trial(arg, k, r);
+static void on_result(void *arg, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended) {
+    tune_store_trial(arg, k, r, ended);
 }
 
 static void on_trial(void *arg, const struct tune *tune, const struct tune_setting *s,
@@ -158,25 +206,48 @@ static double calibration_seconds(const struct tuning *t) {
     return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
 }
 
-static int open_lab(struct tuning *t, struct err *e) {
+// What a run is planned with: which programs it has, a second model where there is one, and what
+// requests take.
+static int find_options(struct tuning *t, struct session_options *out, struct knobs *second,
+                        uint64_t *guest_bytes, struct err *e) {
     struct session s;
-    int rc = plan_session(&s, &t->base, e); // for its options: which programs a run has
-    struct session_options plan_options = s.options;
-    struct knobs second = {0};
-    if (rc == 0 && plan_options.second) {
-        second = *plan_options.second;
-        plan_options.second = &second;
+    struct hybrid h = {0};
+    struct trainer_options o = {0};
+    const struct shard_listener quiet = {0};
+    int rc = plan_session(&s, &t->base, e);
+    if (rc == 0)
+        rc = hybrid_open(&h, &s, NULL, NULL, &quiet, e);
+    if (rc == 0)
+        hybrid_set_options(&h, &o);
+    *guest_bytes = o.guest_bytes;
+    *out = s.options;
+    out->knobs = &t->base;
+    if (rc == 0 && out->second) { // the session's own
+        *second = *out->second;
+        out->second = second;
     }
+    hybrid_close(&h);
     session_close(&s);
-    TRY(rc);
-    plan_options.knobs = &t->base;
+    return rc;
+}
+
+static int open_lab(struct tuning *t, struct err *e) {
+    struct session_options plan_options;
+    struct knobs second;
+    uint64_t guest_bytes;
+    TRY(find_options(t, &plan_options, &second, &guest_bytes, e));
     struct lab_options o = {.session = &plan_options,
+                            .guest_bytes = guest_bytes,
                             .stop = stop_flag(),
                             .on_result = on_result,
                             .on_result_arg = t,
                             .calibrate = true,
                             .calibrate_s = calibration_seconds(t)};
     TRY(lab_open(&t->lab, &o, e));
+    if (t->request.joules_per_token > 0 && lab_no_meter(t->lab)[0])
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--energy=%g needs a meter, and this machine has none: %s",
+                       t->request.joules_per_token, lab_no_meter(t->lab));
     t->inner = lab_table(t->lab);
     t->request.answer_s = tune_answer_s(&t->base);
     char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
@@ -197,7 +268,15 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
     char text[NOISE_TEXT_BYTES];
     if (!(t->request.allow >> ALLOW_BATCH & 1))
         return 0;
-    TRY(lab_noise(t->lab, NOISE_STEPS, n, e));
+    struct err why = {0};
+    int rc = lab_noise(t->lab, NOISE_STEPS, n, &why);
+    if (rc == ERR_STOPPED)
+        return err_set(e, rc, "%s", why.text);
+    if (rc != 0) { // a recipe that does not run as it is; others may
+        t->request.critical_samples = (double)(t->base.batch_micro * t->base.batch_accum);
+        log_put(&t->call->log, LOG_WARN, "%s: larger batches are not tried", why.text);
+        return 0;
+    }
     log_put(&t->call->log, LOG_INFO, "gradient noise scale: %s", noise_text(text, n));
     // The upper end of what it may be: a batch is refused only when it is surely too large.
     double most = isfinite(n->tokens_high) ? n->tokens_high : n->tokens;
@@ -208,6 +287,10 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
 
 static int save_choice(struct tuning *t, const char *path, struct err *e) {
     struct knobs k = t->tune.settings[t->tune.chosen].knobs;
+    // A run that nobody named is named after its recipe, which this is now: else training with the
+    // choice would go on with the run of the recipe as given.
+    if (k.by[KNOB_run_dir] == SET_BY_DEFAULT)
+        k.run_dir[0] = '\0';
     TRY(knobs_save_recipe(&k, path, e));
     t->recipe_path = path;
     return 0;
@@ -220,6 +303,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
                                  .clock_ns = now_ns,
                                  .on_trial = on_trial,
                                  .on_stage = on_stage};
+    TRY(tune_store_check(o->store, e));
     TRY(open_lab(t, e));
     TRY(tune_store_open(t, o->store, e));
     TRY(find_critical_batch(t, e));
@@ -228,7 +312,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
         log_live_end(&t->call->log);
     if (t->tune.chosen >= 0)
         tune_verdict(t);
-    tune_store_finish(t, rc);
+    tune_store_finish(t, rc == ERR_STOPPED);
     if (rc == 0 && t->tune.chosen >= 0 && o->recipe)
         rc = save_choice(t, o->recipe, e);
     return rc;
@@ -247,6 +331,8 @@ static void report(struct tuning *t, const struct haggle_tune *o) {
 
 static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct err *e) {
     struct call *c = t->call;
+    if (rc == 0 && t->tune.chosen < 0)
+        rc = err_set(e, ERR_MEMORY, "nothing was chosen: %s", t->tune.why_none);
     report(t, o);
     if (c->out && t->tune.n > 0)
         tune_print(t, o->format, c->out);
@@ -259,8 +345,6 @@ static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct
     }
     if (t->unrecorded.code != 0)
         log_put(&c->log, LOG_WARN, "trials were not recorded: %s", t->unrecorded.text);
-    if (rc == 0 && t->tune.chosen < 0)
-        return err_set(e, ERR_MEMORY, "nothing was chosen: %s", t->tune.why_none);
     return rc;
 }
 
@@ -270,6 +354,8 @@ static int tune(struct call *c, const struct haggle_config *config, const struct
     if (!t)
         return err_set(e, ERR_MEMORY, "out of memory for a search");
     t->call = c;
+    t->tune.chosen =
+        -1; // also when the search does not begin: its results are delivered all the same
     t->base = config->knobs;
     int rc = knobs_name_run(&t->base, config->recipe[0] ? config->recipe : NULL, e);
     if (rc == 0)

@@ -51,11 +51,14 @@ int tune_report_page(const char *path, const struct tune *t, const struct tune_f
 char *tune_recipe_text(const struct knobs *k); // malloc'd; NULL: no memory
 
 // tune_store.c
+// Refuses, before any work, a store that is there and cannot be used.
+int tune_store_check(const char *path, struct err *e);
 int tune_store_open(struct tuning *t, const char *path, struct err *e);
 // Measurements of the same setting from before, once each; out->n is 0 when there is none.
-int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
+int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune_order *o,
                       struct tune_measured *out, struct err *e);
-void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r);
+void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended);
 void tune_store_stage(struct tuning *t, int stage);
 // rc: of the search. One that failed can be continued, as one that was stopped.
 void tune_store_finish(struct tuning *t, int rc);

@@ -229,12 +229,21 @@ static void say_what_is_missing(struct again *a) {
                     a->unreadable);
 }
 
+static bool has_chosen(const struct again *a) {
+    for (size_t i = 0; i < a->n; i++)
+        if (a->trials[i].id == a->chosen)
+            return true;
+    return a->chosen == 0;
+}
+
 static int put_together(struct again *a, struct err *e) {
     int chosen = -1;
-    struct store_filter f = {.tuning = a->id};
+    struct store_filter own = {.tuning = a->id}, of_choice = {.id = a->chosen};
     TRY(begin(a, e));
     TRY(store_stages(a->store, a->id, take_stage, a, e));
-    int rc = store_trials(a->store, &f, take_trial, a, e);
+    int rc = store_trials(a->store, &own, take_trial, a, e);
+    if (rc == 0 && !has_chosen(a)) // an earlier search had measured it
+        rc = store_trials(a->store, &of_choice, take_trial, a, e);
     if (a->err.code != 0)
         return err_set(e, a->err.code, "%s", a->err.text);
     TRY(rc);

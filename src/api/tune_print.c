@@ -31,6 +31,13 @@ static const struct table_column columns[COL_COUNT] = {
     {"J/token", false}, {"", true},
 };
 
+// For programs every column has a name, and a number is a number.
+static const struct table_column csv_columns[COL_COUNT] = {
+    {"mark", true},     {"setting", true},    {"tokens/s", false}, {"p50 ms", false},
+    {"p99 ms", false},  {"ms/sample", false}, {"memory", false},   {"steps", false},
+    {"J/token", false}, {"why", true},
+};
+
 static void put_number(struct table *t, enum column c, const char *format, double x) {
     char cell[64];
     if (!isfinite(x))
@@ -42,7 +49,7 @@ static void put_number(struct table *t, enum column c, const char *format, doubl
     table_put(t, c, cell);
 }
 
-static void put_row(struct table *table, const struct tuning *t, int i) {
+static void put_row(struct table *table, const struct tuning *t, int i, bool people) {
     const struct tune_setting *s = &t->tune.settings[i];
     char bytes[TEXT_UNIT_BYTES], cell[TUNE_TEXT_BYTES];
     if (!table_add_row(table))
@@ -53,7 +60,8 @@ static void put_row(struct table *table, const struct tuning *t, int i) {
     if (s->n > 0) {
         struct quantile q = tune_quantile(s, 0.99);
         put_number(table, COL_P50, "%.2f", 1e-6 * tune_quantile(s, 0.5).value);
-        put_number(table, COL_P99, quantile_has_bound(&q) ? "%.2f" : "%.2f?", 1e-6 * q.value);
+        put_number(table, COL_P99, quantile_has_bound(&q) || !people ? "%.2f" : "%.2f?",
+                   1e-6 * q.value);
         put_number(table, COL_SAMPLE, "%.2f", tune_ms_per_sample(s));
         put_number(table, COL_STEPS, "%.0f", (double)s->n);
         put_number(table, COL_JOULES, "%.3g", tune_joules_per_token(s));
@@ -75,6 +83,13 @@ static int order_of(const struct tuning *t, const struct tune_setting *s) {
                                                                            : 4;
 }
 
+static int count_reused(const struct tune *t) {
+    int reused = 0;
+    for (int i = 0; i < t->n; i++)
+        reused += t->settings[i].reused;
+    return reused;
+}
+
 // For people: the choice, the frontier, what else was measured, what failed. What was only planned is
 // for programs: there may be thousands.
 static void print_markdown(const struct tuning *t, FILE *f) {
@@ -84,7 +99,7 @@ static void print_markdown(const struct tuning *t, FILE *f) {
     for (int order = 0; order <= 3; order++)
         for (int i = 0; i < t->tune.n; i++)
             if (order_of(t, &t->tune.settings[i]) == order)
-                put_row(&table, t, i);
+                put_row(&table, t, i, true);
     for (int i = 0; i < t->tune.n; i++) {
         planned += t->tune.settings[i].n == 0;
         refused += t->tune.settings[i].outcome == TUNE_REFUSED;
@@ -95,13 +110,16 @@ static void print_markdown(const struct tuning *t, FILE *f) {
             "\n%d more settings were planned and not measured, %d of them refused; ? = too few "
             "steps to bound it\n",
             planned, refused);
+    if (count_reused(&t->tune) > 0)
+        fprintf(f, "%d of %d trials were in the store from before, and were not run again\n",
+                count_reused(&t->tune), t->tune.trials);
 }
 
 static void print_csv(const struct tuning *t, FILE *f) {
     struct table table;
-    table_init(&table, columns, COL_COUNT);
+    table_init(&table, csv_columns, COL_COUNT);
     for (int i = 0; i < t->tune.n; i++)
-        put_row(&table, t, i);
+        put_row(&table, t, i, false);
     table_print_csv(&table, f);
     table_free(&table);
 }
@@ -369,6 +387,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_i64(w, "tuning", t->id);
     json_member_double(w, "seconds", 1e-9 * (double)(t->tune.end_ns - t->tune.begin_ns));
     json_member_i64(w, "trials", t->tune.trials);
+    json_member_i64(w, "reused", count_reused(&t->tune));
     json_member_bool(w, "certain", t->tune.certain);
     json_member_bool(w, "provisional", t->tune.provisional);
     json_member_string(w, "verdict", t->words[0] ? t->words : t->tune.why_none);

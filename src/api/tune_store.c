@@ -5,9 +5,12 @@
 #include "base/clock.h"
 #include "train/record.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void put_budgets(struct json_writer *w, const struct tune_request *r,
                         const struct knobs *k) {
@@ -70,14 +73,38 @@ static int begin(struct tuning *t, struct err *e) {
     return rc;
 }
 
-int tune_store_open(struct tuning *t, const char *path, struct err *e) {
-    char fallback[STORE_PATH_BYTES];
-    if (path && strcmp(path, "none") == 0)
-        return 0;
-    if (!path) {
-        TRY(store_default_path(fallback, e));
-        path = fallback;
+// The path of the store, in `own` where it is the user's; NULL: none is wanted.
+static int find_path(const char **path, char own[STORE_PATH_BYTES], struct err *e) {
+    if (*path && strcmp(*path, "none") == 0)
+        *path = NULL;
+    else if (!*path) {
+        TRY(store_default_path(own, e));
+        *path = own;
     }
+    return 0;
+}
+
+// Nothing is made yet: a search whose data cannot be read leaves no store behind.
+int tune_store_check(const char *path, struct err *e) {
+    char own[STORE_PATH_BYTES];
+    struct store *s;
+    struct stat st;
+    TRY(find_path(&path, own, e));
+    if (!path || stat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0)) // or to be made
+        return 0;
+    TRY(store_open(&s, path, STORE_READ, e));
+    store_close(s);
+    if (access(path, W_OK) != 0)
+        return err_set(e, ERR_IO, "the store '%s' cannot be written: %s; --store names another",
+                       path, strerror(errno));
+    return 0;
+}
+
+int tune_store_open(struct tuning *t, const char *path, struct err *e) {
+    char own[STORE_PATH_BYTES];
+    TRY(find_path(&path, own, e));
+    if (!path)
+        return 0;
     TRY(record_key(&t->base, t->key, e));
     TRY(store_open(&t->store, path, STORE_WRITE, e));
     t->stage_began_at = clock_wall_s();
@@ -89,6 +116,7 @@ int tune_store_open(struct tuning *t, const char *path, struct err *e) {
 struct recalled {
     struct tuning *t;
     struct store_trial row;
+    int64_t steps; // 0: any number
     bool found;
 };
 
@@ -120,7 +148,7 @@ void tune_store_figures(const struct store_trial *row, size_t steps, struct tune
 static int look(void *arg, const struct store_trial *row) {
     struct recalled *r = arg;
     if (r->found || was_used(r->t, row->id) || row->steps < 1 || row->tokens < 1 ||
-        whole(1e9 * row->wall_s) == 0 ||
+        whole(1e9 * row->wall_s) == 0 || (r->steps > 0 && row->steps != r->steps) ||
         (row->outcome != OUTCOME_MEASURED && row->outcome != OUTCOME_DOMINATED &&
          row->outcome != OUTCOME_OVER_BUDGET))
         return 0;
@@ -143,15 +171,16 @@ static int remember(struct tuning *t, int64_t id, struct err *e) {
 }
 
 // fresh: only of this very search (one that goes on after it was killed). Otherwise what any search of
-// the same key measured will do for a first look: what is chosen is measured anew in any case.
-int tune_store_recall(struct tuning *t, const struct knobs *k, bool fresh,
+// the same key measured will do for a first look. Rounds of finalists are compared one with one, so
+// a round of another length (--time was another) will not do.
+int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune_order *o,
                       struct tune_measured *out, struct err *e) {
     char setting[HASH_TEXT_BYTES];
     if (!t->store)
         return 0;
     TRY(store_setting(k, setting, e));
-    struct recalled r = {.t = t};
-    struct store_filter f = {.key = t->key, .setting = setting, .tuning = fresh ? t->id : 0};
+    struct recalled r = {.t = t, .steps = o->fresh ? o->steps : 0};
+    struct store_filter f = {.key = t->key, .setting = setting, .tuning = o->fresh ? t->id : 0};
     TRY(store_trials(t->store, &f, look, &r, e));
     if (!r.found)
         return 0;
@@ -173,7 +202,14 @@ static double predicted(const struct tuning *t, const struct knobs *k) {
     return NAN;
 }
 
-void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r) {
+static enum store_outcome outcome_of(const struct trial_result *r, enum tune_go ended) {
+    if (r->rc != 0 || (ended != TUNE_DOMINATED && ended != TUNE_OVER_BUDGET))
+        return record_outcome(r);
+    return ended == TUNE_DOMINATED ? OUTCOME_DOMINATED : OUTCOME_OVER_BUDGET;
+}
+
+void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended) {
     int64_t id = 0;
     const char *peak_is;
     if (!t->store || t->unrecorded.code != 0)
@@ -182,7 +218,7 @@ void tune_store_trial(struct tuning *t, const struct knobs *k, const struct tria
                             .key = t->key,
                             .tuning = t->id,
                             .stage = tune_stage_name(t->stage),
-                            .outcome = record_outcome(r),
+                            .outcome = outcome_of(r, ended),
                             .started_at = clock_wall_s() - 1e-9 * (double)r->wall_ns,
                             .predicted_step_s = predicted(t, k),
                             .joules_per_token =
@@ -206,20 +242,29 @@ void tune_store_stage(struct tuning *t, int stage) {
 }
 
 static int newest(void *arg, const struct store_trial *row) {
-    *(int64_t *)arg = row->id;
+    if (row->steps > 0)
+        *(int64_t *)arg = row->id;
     return 0;
 }
 
-void tune_store_finish(struct tuning *t, int rc) {
+// The trial that stands for the choice: the newest of this search, else one that it took from before.
+static int64_t chosen_trial(struct tuning *t) {
     char setting[HASH_TEXT_BYTES];
-    int64_t chosen = 0;
+    int64_t id = 0;
+    if (t->tune.chosen < 0 ||
+        store_setting(&t->tune.settings[t->tune.chosen].knobs, setting, &t->unrecorded) != 0)
+        return 0;
+    struct store_filter f = {.key = t->key, .setting = setting, .tuning = t->id};
+    store_trials(t->store, &f, newest, &id, &t->unrecorded);
+    f.tuning = 0;
+    if (id == 0)
+        store_trials(t->store, &f, newest, &id, &t->unrecorded);
+    return id;
+}
+
+void tune_store_finish(struct tuning *t, int rc) {
     if (!t->store || t->unrecorded.code != 0)
         return;
-    if (t->tune.chosen >= 0 &&
-        store_setting(&t->tune.settings[t->tune.chosen].knobs, setting, NULL) == 0) {
-        struct store_filter f = {.key = t->key, .setting = setting, .tuning = t->id};
-        store_trials(t->store, &f, newest, &chosen, &t->unrecorded);
-    }
-    store_tuning_finish(t->store, t->id, rc == 0 ? TUNING_DONE : TUNING_STOPPED, chosen, t->words,
-                        &t->unrecorded);
+    store_tuning_finish(t->store, t->id, rc == 0 ? TUNING_DONE : TUNING_STOPPED, chosen_trial(t),
+                        t->words, &t->unrecorded);
 }

@@ -3,7 +3,7 @@
 
 const struct flag trials_flags[] = {
     {"store", 's', "FILE", "the store; otherwise haggle/trials.db in the user's data folder"},
-    {"tuning", 't', "N", "the trials of this tuning, as the word N; all; none: of no tuning"},
+    {"tuning", 't', "N", "the trials of this tuning, as the word N; last; all; none: of no tuning"},
     {"model", 'm', "NAME", "only of this model, as it was given"},
     {"outcome", 0, "NAME", "only trials that were measured, refused, failed, dominated, ..."},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
@@ -22,7 +22,7 @@ const char trials_help[] =
     "\n"
     "Examples\n"
     "  haggle trials\n"
-    "  haggle trials 3\n"
+    "  haggle trials last\n"
     "  haggle trials 3 --outcome refused\n"
     "  haggle trials all --model tiny -o csv > trials.csv\n"
     "  haggle trials none --store bench.db\n";
@@ -33,7 +33,8 @@ int cmd_trials(struct cli *c) {
                               .tuning = args_get(&c->args, "tuning"),
                               .model = args_get(&c->args, "model"),
                               .outcome = args_get(&c->args, "outcome")};
-    int rc = args_words(&c->args, t.tuning ? 0 : 1, "one tuning: its number, all or none", &e);
+    int rc =
+        args_words(&c->args, t.tuning ? 0 : 1, "one tuning: its number, last, all or none", &e);
     if (rc == 0 && c->args.n_knobs > 0)
         rc = cli_usage(&e, "%s=%s has no meaning here; accepted: a tuning, --model, --outcome",
                        c->args.knobs[0].name, c->args.knobs[0].value);

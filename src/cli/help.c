@@ -35,8 +35,8 @@ void help_print_all(FILE *f) {
                "  haggle train model=tiny steps=200\n"
                "  haggle bench train batch.micro=1,2,4,8\n\n"
                "Results go to the standard output, everything else to the standard error.\n"
-               "Exit status: 0 done, 1 failed, 2 not understood, 3 does not fit the memory, 4 "
-               "verification failed,\n75 stopped on request and saved.\n");
+               "Exit status: 0 done, 1 failed, 2 not understood, 3 does not fit the memory or the "
+               "budgets,\n4 verification failed, 75 stopped on request and saved.\n");
 }
 
 static void print_flags(FILE *f, const struct flag *flags) {

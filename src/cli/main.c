@@ -24,7 +24,7 @@ static const struct verb verbs[] = {
     VERB(report, "one or several training runs as an HTML page: curves, latency, memory",
          "report RUN_DIR [RUN_DIR ...] [--out FILE.html]"),
     VERB(trials, "every trial that was recorded, with its figures or its reason",
-         "trials [TUNING|all|none] [--store FILE]"),
+         "trials [TUNING|last|all|none] [--store FILE]"),
     VERB(show, "the plan of a run: programs, bytes by class, predicted time",
          "show [RECIPE.yaml] [knob=value ...]"),
     VERB(verify, "compare loss, gradients, steps and text with a reference",

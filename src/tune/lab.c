@@ -4,6 +4,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "measure/energy.h"
 #include "predict/predictor.h"
 #include "train/second.h"
 #include "train/trainer.h"
@@ -22,6 +23,11 @@ static const double HANG_TIMES = 50, HANG_LEAST_S = 30, START_LIMIT_S = 300;
 // Head-room: a fiftieth of what there is, and what a process's libraries may differ by.
 static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 
+struct ready {              // what a child with an open backend found
+    uint64_t have, process; // bytes; 0: not known
+    char no_meter[ENERGY_WHY_BYTES];
+};
+
 struct lab {
     struct lab_options options;
     struct session_options plan; // with knobs of its own:
@@ -34,6 +40,7 @@ struct lab {
     uint64_t have_bytes;
     uint64_t process_bytes; // of a run, besides what is planned; 0: not known
     char have_is[HAVE_TEXT_BYTES];
+    char no_meter[ENERGY_WHY_BYTES];
 };
 
 uint64_t lab_second_bytes(const struct lab *l) {
@@ -42,6 +49,10 @@ uint64_t lab_second_bytes(const struct lab *l) {
 
 const char *lab_have_is(const struct lab *l) {
     return l->have_is;
+}
+
+const char *lab_no_meter(const struct lab *l) {
+    return l->no_meter;
 }
 
 uint64_t lab_headroom_bytes(const struct lab *l) {
@@ -88,15 +99,21 @@ static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *
     return whole;
 }
 
-struct ready {
-    uint64_t have, process; // bytes; 0: not known
-};
+static void ask_meter(struct lab *l, struct ready *r) {
+    struct energy_meter meter;
+    energy_open(&meter, &(struct energy_options){.device = session_wants_device(&l->base)});
+    if (!meter.present)
+        snprintf(r->no_meter, sizeof r->no_meter, "%s",
+                 meter.why[0] ? meter.why : "none was found");
+    energy_close(&meter);
+}
 
 // What only an open backend knows: a device's memory, and what a process takes with its threads,
 // libraries and kernels. A recipe that does not fit says as much.
 static void ask_backend(struct lab *l, void *out) {
     struct ready *r = out;
     struct session_memory m;
+    ask_meter(l, r);
     int rc = session_ready(&l->session, NULL);
     r->process = rc == 0 || rc == ERR_MEMORY ? l->session.process_bytes : 0;
     r->have = l->session.backend && session_memory(&l->session, &m, NULL) == 0 ? m.have : 0;
@@ -106,7 +123,8 @@ static void find_memory(struct lab *l) {
     char text[TEXT_UNIT_BYTES];
     struct ready ready = {0};
     if (!in_child(ask_backend, l, &ready, sizeof ready))
-        ready = (struct ready){0};
+        ready = (struct ready){.no_meter = "it is not known whether there is one"};
+    snprintf(l->no_meter, sizeof l->no_meter, "%s", ready.no_meter);
     l->process_bytes = ready.process;
     if (session_wants_device(&l->base) && ready.have > 0) {
         l->have_bytes = ready.have;
@@ -161,12 +179,12 @@ static void calibrate_once(struct lab *l, const struct session *s) {
 // ---------------------------------------------------------------- opening
 
 static int open_all(struct lab *l, struct err *e) {
-    const struct trainer_options none = {0};
+    const struct trainer_options o = {.guest_bytes = l->options.guest_bytes};
     const struct worker_options plain = {0};
     TRY(worker_open(&l->worker, &plain,
                     e)); // the first thing: nothing is open yet that it would copy
     TRY(session_plan(&l->session, &l->plan, e));
-    TRY(trainer_open(&l->trainer, &l->session, &none, e));
+    TRY(trainer_open(&l->trainer, &l->session, &o, e));
     TRY(predictor_open(&l->predictor, NULL, e));
     find_memory(l);
     calibrate_once(l, &l->session);
@@ -262,6 +280,7 @@ struct trial_view {
     double *step_ns; // without the warm-up
     size_t n;
     int64_t seen;
+    enum tune_go go; // what the judge said last
 };
 
 static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
@@ -272,11 +291,11 @@ static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
             v->step_ns[v->n++] = (double)samples[v->seen].step_ns;
     if (!v->order->judge || v->n == 0)
         return false;
-    enum tune_go go = v->order->judge(v->order->judge_arg, v->step_ns, v->n);
+    v->go = v->order->judge(v->order->judge_arg, v->step_ns, v->n);
     static const char *const why[] = {"", "another setting is surely better",
                                       "a budget is surely broken", "precise enough"};
-    snprintf(reason, WORKER_REASON_BYTES, "%s", why[go]);
-    return go != TUNE_GO_ON;
+    snprintf(reason, WORKER_REASON_BYTES, "%s", why[v->go]);
+    return v->go != TUNE_GO_ON;
 }
 
 static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
@@ -327,22 +346,18 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     if (rc == 0) {
         learn(l, k, &r);
         if (l->options.on_result)
-            l->options.on_result(l->options.on_result_arg, k, &r);
+            l->options.on_result(l->options.on_result_arg, k, &r,
+                                 r.ended_early ? view.go : TUNE_GO_ON);
     }
     trial_free(&r);
     free(view.step_ns);
     return rc;
 }
 
-int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e) {
-    struct knobs k = l->base;
+static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps,
+                         struct noise_estimate *out, struct err *e) {
     struct trial_result r;
-    if (k.batch_accum < 2) { // the first micro-batch must be less than the step
-        k.batch_accum = 2;
-        k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
-    }
-    k.noise_every = 1;
-    struct worker_job job = {.knobs = &k,
+    struct worker_job job = {.knobs = k,
                              .steps = steps,
                              .stop = l->options.stop,
                              .start_limit_ns = (uint64_t)(2e9 * START_LIMIT_S),
@@ -353,6 +368,24 @@ int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct e
         rc = err_set(e, r.rc, "the gradient noise scale: %.400s", r.reason);
     trial_free(&r);
     return rc;
+}
+
+int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e) {
+    struct knobs k = l->base;
+    if (k.batch_accum < 2) { // the first micro-batch must be less than the step
+        k.batch_accum = 2;
+        k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
+    }
+    k.noise_every = 1;
+    int rc = measure_noise(l, &k, steps, out, e);
+    if (rc != ERR_MEMORY)
+        return rc;
+    // The same gradients with less memory: the recipe may be one that needs tuning to run at all.
+    k.batch_accum *= k.batch_micro;
+    k.batch_micro = 1;
+    k.recompute_mode = RECOMPUTE_MODE_FULL;
+    k.recompute_every = 1;
+    return measure_noise(l, &k, steps, out, e);
 }
 
 static uint64_t lab_clock(void *arg) {

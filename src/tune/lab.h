@@ -14,11 +14,14 @@ struct lab;
 struct lab_options {
     const struct session_options *session; // the programs of a run, with the recipe's knobs
     const volatile sig_atomic_t *stop;     // may be NULL
-    // What a trial came to, in full, after tune_lab.on_trial's figures; may be NULL.
-    void (*on_result)(void *arg, const struct knobs *k, const struct trial_result *r);
+    // What a trial came to, in full; `ended` says what ended it early (TUNE_GO_ON: nothing did). May be
+    // NULL.
+    void (*on_result)(void *arg, const struct knobs *k, const struct trial_result *r,
+                      enum tune_go ended);
     void *on_result_arg;
-    bool calibrate;     // time the ops of the recipe first, where that was not done before
-    double calibrate_s; // for about so long
+    uint64_t guest_bytes; // that a hybrid run takes for requests; 0: it answers none
+    bool calibrate;       // time the ops of the recipe first, where that was not done before
+    double calibrate_s;   // for about so long
 };
 
 // Reads the data (which may take a while the first time) and plans the recipe.
@@ -36,5 +39,7 @@ const char *lab_have_is(const struct lab *l);
 // Kept free beside a plan: a process is not the same to the byte twice, and a setting that only just
 // fits does not fit tomorrow.
 uint64_t lab_headroom_bytes(const struct lab *l);
+// Why no energy is measured here; "" when it is.
+const char *lab_no_meter(const struct lab *l);
 
 #endif

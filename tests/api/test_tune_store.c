@@ -43,21 +43,22 @@ static void a_row_without_a_speed_is_left(void **state) {
         double wall_s;
         int64_t tokens;
     } bad[] = {{NAN, 64}, {INFINITY, 64}, {-1, 64}, {0, 64}, {1e300, 64}, {1, 0}, {1, -64}};
+    const struct tune_order any = {.steps = 1}; // a first look: of any length
     struct tuning *t = open_tuning();
     struct tune_measured m = {0};
     struct err e = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         add_row(t, &t->base, bad[i].wall_s, bad[i].tokens);
-    assert_int_equal(tune_store_recall(t, &t->base, false, &m, &e), 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &any, &m, &e), 0);
     assert_int_equal(m.n, 0);
     add_row(t, &t->base, 0.004, 96);
-    assert_int_equal(tune_store_recall(t, &t->base, false, &m, &e), 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &any, &m, &e), 0);
     assert_int_equal(m.n, 3);
     assert_true(m.reused && m.tokens == 96 && m.wall_ns == 4000000 && m.memory_bytes == 0);
     assert_int_equal(m.split.steps, 3);
     free(m.step_ns);
     m = (struct tune_measured){0};
-    assert_int_equal(tune_store_recall(t, &t->base, false, &m, &e), 0); // once each
+    assert_int_equal(tune_store_recall(t, &t->base, &any, &m, &e), 0); // once each
     assert_int_equal(m.n, 0);
     close_tuning(t);
 }
