@@ -55,7 +55,7 @@ static int see_bytes(FILE *f, const struct knobs *k, struct err *e) {
         rc = trainer_open(&t, &s, &to, e);
     if (rc == 0)
         fprintf(f, "arena %" PRIu64 " loader %" PRIu64 " saving %" PRIu64 " requests %" PRIu64 "\n",
-                s.layout.arena_bytes, s.loader_bytes, s.saving_bytes, s.guest_bytes);
+                session_arena_bytes(&s), s.loader_bytes, s.saving_bytes, s.guest_bytes);
     trainer_close(t);
     hybrid_close(&h);
     session_close(&s);

@@ -86,12 +86,17 @@ static void put_tokenizer(FILE *f) {
     fputs("}, \"merges\": []}}\n", f);
 }
 
+static void put_second(FILE *f) {
+    fputs("model: tiny\nseq: 64\n", f);
+}
+
 static const struct {
     const char *name;
     void (*put)(FILE *f);
 } files[] = {
-    {"text.txt", put_one_text}, {"other.txt", put_other_text}, {"chat.jsonl", put_chats},
-    {"mixed.jsonl", put_mixed}, {"named.jsonl", put_named},    {"tokenizer.json", put_tokenizer},
+    {"text.txt", put_one_text},  {"other.txt", put_other_text}, {"chat.jsonl", put_chats},
+    {"mixed.jsonl", put_mixed},  {"named.jsonl", put_named},    {"tokenizer.json", put_tokenizer},
+    {"second.yaml", put_second},
 };
 
 int effects_make_files(char dir[PATH_MAX], struct err *e) {

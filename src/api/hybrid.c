@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "predict/predict.h"
+#include "train/second.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,10 +15,11 @@ int hybrid_open(struct hybrid *h, const struct session *s, FILE *in, FILE *answe
     if (s->knobs.goal != GOAL_HYBRID)
         return 0;
     const bool streams = in != NULL && answers != NULL;
+    const struct session *who = s->second ? &s->second->session : s; // answers
     const struct requests_options o = {
-        .request = {.knobs = &s->knobs,
-                    .model_dir = s->from_folder ? s->knobs.model : NULL,
-                    .vocab = s->shape.vocab,
+        .request = {.knobs = &who->knobs,
+                    .model_dir = who->from_folder ? who->knobs.model : NULL,
+                    .vocab = who->shape.vocab,
                     .listener = *listener},
         .in = streams ? fileno(in) : -1,
         .out = streams ? fileno(answers) : -1};
@@ -75,6 +77,12 @@ void hybrid_predict(struct hybrid *h, const struct session *s, const struct mach
     if (h->requests == NULL || m->device.matmul_flops <= 0)
         return;
     const double step = turn_seconds(s->programs[SESSION_TRAIN], m, &stretch);
+    if (s->second) {
+        const struct session *who = &s->second->session;
+        h->evaluate_s = stretch + turn_seconds(who->programs[SESSION_EVAL], m, &own);
+        h->train_s = stretch + turn_seconds(who->programs[SESSION_TRAIN], m, &own);
+        return;
+    }
     h->evaluate_s = stretch + turn_seconds(s->programs[SESSION_INTERACTIVE_EVAL], m, &own);
     h->train_s = step + turn_seconds(s->programs[SESSION_INTERACTIVE_TRAIN], m, &own);
 }
@@ -90,7 +98,10 @@ void hybrid_print_plan(const struct hybrid *h, const struct session *s, FILE *f)
             k->interactive_socket[0] ? k->interactive_socket
             : !k->interactive_stdin  ? "from nowhere (interactive.stdin, interactive.socket)"
                                      : "",
-            k->interactive_micro, knobs_interactive_seq(k));
+            k->interactive_micro,
+            s->second ? s->second->session.knobs.seq : knobs_interactive_seq(k));
+    if (s->second)
+        fprintf(f, " to the second model (%s)", k->interactive_recipe);
     if (h->evaluate_s > 0)
         fprintf(f, "; answered after at most %s (evaluate), %s (train) by the roofline",
                 text_duration(a, h->evaluate_s), text_duration(b, h->train_s));
@@ -115,11 +126,18 @@ const char *hybrid_warning(const struct hybrid *h, const struct knobs *k,
                  "come near it",
                  text_duration(a, budget_s), text_duration(b, h->evaluate_s),
                  fits > 1 ? (long long)fits : 1);
-    } else if (h->train_s > budget_s)
+    } else if (h->train_s > budget_s && k->interactive_recipe[0]) {
+        snprintf(out, HYBRID_TEXT_BYTES,
+                 "interactive.respond=%s: evaluations are predicted to keep it; a training sample "
+                 "takes up to %s: a lower batch.micro, a lower interactive.seq or a smaller second "
+                 "model shorten that",
+                 text_duration(a, budget_s), text_duration(b, h->train_s));
+    } else if (h->train_s > budget_s) {
         snprintf(out, HYBRID_TEXT_BYTES,
                  "interactive.respond=%s: evaluations are predicted to keep it; a training sample "
                  "waits for the end of the step, up to %s: fewer tokens per step shorten that",
                  text_duration(a, budget_s), text_duration(b, h->train_s));
+    }
     return out;
 }
 

@@ -21,7 +21,7 @@ int hybrid_open(struct hybrid *h, const struct session *s, FILE *in, FILE *answe
 void hybrid_close(struct hybrid *h);
 void hybrid_set_options(const struct hybrid *h, struct trainer_options *o);
 // The longest wait of an evaluation is the longest stretch between two yield points, that of a training
-// sample a whole step; each with its own turn.
+// sample a whole step, or the same where a second model learns it; each with its own turn.
 void hybrid_predict(struct hybrid *h, const struct session *s, const struct machine *m);
 void hybrid_print_plan(const struct hybrid *h, const struct session *s, FILE *f);
 // A sentence where interactive.respond is less than what is predicted; "" where it is not.

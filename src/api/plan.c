@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "predict/predict.h"
 #include "program/print.h"
+#include "train/second.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -12,12 +13,18 @@
 int plan_session(struct session *s, const struct knobs *k, struct err *e) {
     struct session_options o = {.knobs = k, .real = DTYPE_F32};
     struct model_shape shape;
+    struct knobs second;
     bool from_folder = false;
     memset(s, 0, sizeof *s); // session_close is safe whatever happens here
     TRY(model_shape_open(&shape, k->model, &from_folder, e));
     o.has[SESSION_TRAIN] = true;
     o.has[SESSION_EVAL] = k->eval_every > 0;
-    o.has[SESSION_INTERACTIVE_EVAL] = o.has[SESSION_INTERACTIVE_TRAIN] = k->goal == GOAL_HYBRID;
+    if (second_wanted(k)) {
+        TRY(second_knobs(k, &second, e));
+        o.second = &second;
+    } else {
+        o.has[SESSION_INTERACTIVE_EVAL] = o.has[SESSION_INTERACTIVE_TRAIN] = k->goal == GOAL_HYBRID;
+    }
     if (k->generate_tokens > 0) {
         // The sample begins with one token, as documents do, and must leave room for it.
         int64_t length = k->generate_tokens + 1;
@@ -39,15 +46,21 @@ static const char *family_text(enum model_family f) {
     return (int)f >= 0 && f < FAMILY_COUNT ? names[f] : "unknown";
 }
 
-void plan_print_model(FILE *f, const struct session *s) {
+static void print_model(FILE *f, const char *head, const struct session *s) {
     const struct model_shape *m = &s->shape;
     char count[TEXT_UNIT_BYTES];
     fprintf(f,
-            "model    %s: %s parameters (%s), %" PRId64 " layers, width %" PRId64 ", %" PRId64
+            "%-8s %s: %s parameters (%s), %" PRId64 " layers, width %" PRId64 ", %" PRId64
             " heads, vocabulary %" PRId64 ", %s\n",
-            m->name, text_count(count, (double)model_total_elements(m)), family_text(m->family),
-            m->layers, m->width, m->heads, m->vocab,
+            head, m->name, text_count(count, (double)model_total_elements(m)),
+            family_text(m->family), m->layers, m->width, m->heads, m->vocab,
             s->from_folder ? "weights from its folder" : "random weights");
+}
+
+void plan_print_model(FILE *f, const struct session *s) {
+    print_model(f, "model", s);
+    if (s->second)
+        print_model(f, "second", &s->second->session);
 }
 
 void plan_own_bytes(const struct session *s, uint64_t by_class[CLASS_COUNT]) {
@@ -85,12 +98,30 @@ static void print_classes_twice(FILE *f, const struct session *s) {
     program_print_held(l, f, "             ");
 }
 
+// In one line: the arena of the second model, and what it is made of.
+static void print_second(FILE *f, const struct session *s, const char *gap) {
+    char a[TEXT_UNIT_BYTES];
+    if (!s->second)
+        return;
+    const struct layout *l = &s->second->session.layout;
+    const char *comma = "   ";
+    fprintf(f, "  %-14s %12s%s", "second model", text_bytes(a, l->arena_bytes), gap);
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (l->by_class[c]) {
+            fprintf(f, "%s%s %s", comma, tensor_class_name((enum tensor_class)c),
+                    text_bytes(a, l->by_class[c]));
+            comma = ", ";
+        }
+    fprintf(f, "%sslack %s (%" PRIu64 " bytes)\n", comma, text_bytes(a, l->slack_bytes),
+            l->arena_bytes);
+}
+
 void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, bool own) {
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     const char *gap = own ? "             " : ""; // the second column
     bool device = session_wants_device(&s->knobs);
-    // The arena of a device is checked there, when it is open.
-    uint64_t total = session_predicted_bytes(s) - (device ? s->layout.arena_bytes : 0);
+    // The arenas of a device are checked there, when it is open.
+    uint64_t total = session_predicted_bytes(s) - (device ? session_arena_bytes(s) : 0);
     uint64_t limit =
         s->knobs.memory && !device ? s->knobs.memory : mem_machine_available_bytes() / 20 * 19;
     fprintf(f, "memory at the fullest moment of a step\n");
@@ -98,6 +129,7 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, b
         print_classes_twice(f, s);
     else
         program_print_layout(&s->layout, f);
+    print_second(f, s, gap);
     fprintf(f, "  %-14s %12s%s   batches made ahead%s\n", "loader",
             text_bytes(a, s->loader_bytes - trace_bytes), gap,
             s->knobs.data_ram > 0 ? ", sequences kept (data.ram)" : "");
@@ -116,12 +148,15 @@ void plan_print_memory(FILE *f, const struct session *s, uint64_t trace_bytes, b
     fprintf(f, "  %-14s %12s%s   of %s%s%s%s\n", device ? "host" : "total", text_bytes(a, total),
             gap, s->knobs.memory && !device ? "the budget memory=" : "", text_bytes(b, limit),
             s->knobs.memory && !device ? "" : " available (a twentieth left to others)",
-            total > limit ? ": too much" : (device ? "; the arena is on the device" : ""));
+            total > limit ? ": too much"
+            : !device     ? ""
+            : s->second   ? "; the arenas are on the device"
+                          : "; the arena is on the device");
 }
 
-void plan_put_model_json(const struct session *s, struct json_writer *w) {
+static void put_model(const struct session *s, const char *key, struct json_writer *w) {
     const struct model_shape *m = &s->shape;
-    json_put_key(w, "model");
+    json_put_key(w, key);
     json_put_object_begin(w);
     json_member_string(w, "name", m->name);
     json_member_string(w, "family", family_text(m->family));
@@ -137,6 +172,12 @@ void plan_put_model_json(const struct session *s, struct json_writer *w) {
     json_member_i64(w, "max_positions", m->max_positions);
     json_member_bool(w, "tied", m->tied);
     json_put_object_end(w);
+}
+
+void plan_put_model_json(const struct session *s, struct json_writer *w) {
+    put_model(s, "model", w);
+    if (s->second)
+        put_model(&s->second->session, "second_model", w);
 }
 
 // ---------------------------------------------------------------- figures

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "predict/predict.h"
 #include "program/print.h"
+#include "train/second.h"
 #include "train/trainer.h"
 
 #include <inttypes.h>
@@ -121,10 +122,25 @@ static void print_brief(const struct session *s, const struct program *p, const 
 
 // ---------------------------------------------------------------- the whole plan
 
+static int print_programs(const struct session *s, const struct outlook *look,
+                          enum haggle_detail detail, FILE *f, struct err *e) {
+    const struct print_options o = {.full = detail == HAGGLE_FULL,
+                                    .tensors = detail == HAGGLE_FULL};
+    for (int i = 0; i < SESSION_PROGRAMS; i++) {
+        if (!s->programs[i])
+            continue;
+        fprintf(f, "\n");
+        if (detail == HAGGLE_BRIEF)
+            print_brief(s, s->programs[i], look, i == SESSION_TRAIN && !s->lent, f);
+        else
+            TRY(program_print(s->programs[i], f, &o, e));
+    }
+    return 0;
+}
+
 static int print_plan(const struct session *s, const struct hybrid *h, const struct outlook *look,
                       FILE *f, uint64_t trace_bytes, enum haggle_detail detail, struct err *e) {
     const struct knobs *k = &s->knobs;
-    struct print_options o = {.full = detail == HAGGLE_FULL, .tensors = detail == HAGGLE_FULL};
     char flops[TEXT_UNIT_BYTES];
     plan_print_model(f, s);
     fprintf(f,
@@ -133,14 +149,9 @@ static int print_plan(const struct session *s, const struct hybrid *h, const str
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
             text_count(flops, session_step_flops(s).model));
     hybrid_print_plan(h, s, f);
-    for (int i = 0; i < SESSION_PROGRAMS; i++)
-        if (s->programs[i]) {
-            fprintf(f, "\n");
-            if (detail == HAGGLE_BRIEF)
-                print_brief(s, s->programs[i], look, i == SESSION_TRAIN, f);
-            else
-                TRY(program_print(s->programs[i], f, &o, e));
-        }
+    TRY(print_programs(s, look, detail, f, e));
+    if (s->second)
+        TRY(print_programs(&s->second->session, look, detail, f, e));
     program_print_again(s->programs[SESSION_TRAIN], f);
     fprintf(f, "\n");
     plan_print_memory(f, s, trace_bytes, true);
@@ -174,6 +185,10 @@ static void put_plan(struct call *c, const struct session *s, const struct hybri
     json_member_i64(w, "trace_bytes", (int64_t)trace_bytes);
     json_member_i64(w, "saving_bytes", (int64_t)s->saving_bytes);
     json_member_i64(w, "request_bytes", (int64_t)s->guest_bytes);
+    if (s->second) {
+        json_put_key(w, "second_layout");
+        program_put_layout_json(&s->second->session.layout, w);
+    }
     json_member_i64(w, "process_bytes", (int64_t)s->process_bytes);
     hybrid_put_plan_json(h, w);
     json_put_key(w, "predicted");
@@ -188,6 +203,9 @@ static void put_plan(struct call *c, const struct session *s, const struct hybri
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         if (s->programs[i])
             program_put_json(s->programs[i], w);
+    for (int i = 0; s->second && i < SESSION_PROGRAMS; i++)
+        if (s->second->session.programs[i])
+            program_put_json(s->second->session.programs[i], w);
     json_put_array_end(w);
     json_put_object_end(w);
 }

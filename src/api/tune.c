@@ -160,7 +160,11 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e) {
     struct tuning *t = arg;
     TRY(tune_store_recall(t, k, o, out, e));
-    return out->n > 0 ? 0 : t->inner.measure(t->inner.arg, k, o, out, e);
+    if (out->n == 0)
+        TRY(t->inner.measure(t->inner.arg, k, o, out, e));
+    if (out->memory_bytes > 0)
+        out->memory_bytes += lab_second_bytes(t->lab); // a run will have it
+    return 0;
 }
 
 static uint64_t now_ns(void *arg) {
@@ -202,9 +206,10 @@ static double calibration_seconds(const struct tuning *t) {
     return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
 }
 
-// What a run is planned with: which programs it has, and what requests take.
-static int find_options(struct tuning *t, struct session_options *out, uint64_t *guest_bytes,
-                        struct err *e) {
+// What a run is planned with: which programs it has, a second model where there is one, and what
+// requests take.
+static int find_options(struct tuning *t, struct session_options *out, struct knobs *second,
+                        uint64_t *guest_bytes, struct err *e) {
     struct session s;
     struct hybrid h = {0};
     struct trainer_options o = {0};
@@ -217,6 +222,10 @@ static int find_options(struct tuning *t, struct session_options *out, uint64_t 
     *guest_bytes = o.guest_bytes;
     *out = s.options;
     out->knobs = &t->base;
+    if (rc == 0 && out->second) { // the session's own
+        *second = *out->second;
+        out->second = second;
+    }
     hybrid_close(&h);
     session_close(&s);
     return rc;
@@ -224,8 +233,9 @@ static int find_options(struct tuning *t, struct session_options *out, uint64_t 
 
 static int open_lab(struct tuning *t, struct err *e) {
     struct session_options plan_options;
+    struct knobs second;
     uint64_t guest_bytes;
-    TRY(find_options(t, &plan_options, &guest_bytes, e));
+    TRY(find_options(t, &plan_options, &second, &guest_bytes, e));
     struct lab_options o = {.session = &plan_options,
                             .guest_bytes = guest_bytes,
                             .stop = stop_flag(),
@@ -239,10 +249,16 @@ static int open_lab(struct tuning *t, struct err *e) {
                        "--energy=%g needs a meter, and this machine has none: %s",
                        t->request.joules_per_token, lab_no_meter(t->lab));
     t->inner = lab_table(t->lab);
+    t->request.answer_s = tune_answer_s(&t->base);
     char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
     log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",
             tune_goal_name(t->request.goal), text_duration(time, 1e-9 * (double)t->request.time_ns),
             lab_have_is(t->lab), text_bytes(room, lab_headroom_bytes(t->lab)));
+    if (t->request.answer_s > 0)
+        log_put(&t->call->log, LOG_INFO,
+                "requests go to a second model: %s of that memory, %s for a training sample",
+                text_bytes(room, lab_second_bytes(t->lab)),
+                text_duration(time, t->request.answer_s));
     return 0;
 }
 

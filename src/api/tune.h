@@ -42,6 +42,8 @@ void tune_verdict(struct tuning *t);
 void tune_print_trade(const struct tuning *t, FILE *f);
 
 // tune_report.c
+// How long a training sample takes the second model, by ops timed here or the roofline; 0: there is none.
+double tune_answer_s(const struct knobs *k);
 int tune_report_write(struct tuning *t, const char *path, struct err *e);
 // Writes a page of a search; *bytes becomes its size.
 struct tune_facts;

@@ -396,6 +396,13 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
         noise_put_members(&t->noise, w);
         json_put_object_end(w);
     }
+    if (t->request.answer_s > 0) {
+        json_put_key(w, "second_model");
+        json_put_object_begin(w);
+        json_member_i64(w, "bytes", (int64_t)lab_second_bytes(t->lab));
+        json_member_double(w, "answer_ms", 1e3 * t->request.answer_s);
+        json_put_object_end(w);
+    }
     json_put_key(w, "stages");
     json_put_array_begin(w);
     for (int i = 0; i < STAGE_COUNT; i++) {

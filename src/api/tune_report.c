@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "report/tune_page.h"
+#include "train/second.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,22 @@ static void fill_memory(struct tune_memory *out, const struct knobs *k) {
         memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
     }
     session_close(&s);
+}
+
+double tune_answer_s(const struct knobs *k) {
+    struct session s;
+    struct predictor *p = NULL;
+    struct predicted answer = {0};
+    if (!second_wanted(k))
+        return 0;
+    int rc = plan_session(&s, k, NULL);
+    if (rc == 0)
+        rc = predictor_open(&p, NULL, NULL);
+    if (rc == 0)
+        rc = predictor_step(p, &s.second->session, &answer, NULL);
+    predictor_close(p);
+    session_close(&s);
+    return rc == 0 ? answer.seconds : 0;
 }
 
 int tune_report_write(struct tuning *t, const char *path, struct err *e) {

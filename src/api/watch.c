@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "train/second.h"
 
 #include <errno.h>
 #include <math.h>
@@ -41,13 +42,25 @@ static void end_planning(struct watch *w) {
     w->planning = false;
 }
 
-static int open_files(struct watch *w, struct err *e) {
+// As it was given: requests and their knobs belong to the other recipe, which a later run may name it in.
+static int save_second(const struct watch *w, const struct session *s, struct err *e) {
+    char path[PATH_MAX];
+    struct knobs k;
+    if (!s->second)
+        return 0;
+    second_recipe(&s->second->session.knobs, &k);
+    TRY(file_join(path, sizeof path, w->knobs->run_dir, "interactive.yaml", e));
+    return knobs_save_recipe(&k, path, e);
+}
+
+static int open_files(struct watch *w, const struct session *s, struct err *e) {
     const struct knobs *k = w->knobs;
     char path[PATH_MAX];
     uint64_t torn = 0;
     TRY(file_make_dirs(k->run_dir, e));
     TRY(file_join(path, sizeof path, k->run_dir, "recipe.yaml", e));
     TRY(knobs_save_recipe(k, path, e));
+    TRY(save_second(w, s, e));
     TRY(file_join(path, sizeof path, k->run_dir, "log.jsonl", e));
     if (!k->resume && file_exists(path))
         TRY(move_aside(k->run_dir, path, e));
@@ -114,7 +127,7 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct session *session = s->session;
     end_planning(w); // from here on a stop request leaves files whole
-    TRY(open_files(w, e));
+    TRY(open_files(w, session, e));
     TRY(drop_result(w, s, e));
     const struct backend *b = session->backend;
     const char *isa = b->describe ? b->name : cpu_backend_isa(b);
@@ -310,6 +323,8 @@ static void on_guest(void *arg, const struct guest_sample *x, const struct guest
     json_member_string(j, "event", "request");
     json_member_string(j, "kind", guest_kind_name(x->kind));
     json_member_i64(j, "step", a->step);
+    if (a->own_step >= 0)
+        json_member_i64(j, "own_step", a->own_step);
     json_member_double(j, "loss", a->loss);
     json_member_i64(j, "trained_tokens", x->trained_tokens);
     json_member_double(j, "waited_ms", 1e-6 * (double)a->waited_ns);

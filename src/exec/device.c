@@ -54,6 +54,10 @@ static int open_segment(struct device *d, struct bound_segment *s, struct err *e
     return cut_pieces(s, e);
 }
 
+static int last_event(const struct device *d) {
+    return d->first_event + 2 * d->n_events + STAGING_BUFFERS + YIELD_EVENTS;
+}
+
 int device_open(struct executor *x, bool graphs, struct err *e) {
     struct device *d = &x->device;
     struct backend *b = x->backend;
@@ -66,7 +70,9 @@ int device_open(struct executor *x, bool graphs, struct err *e) {
             if (p->segments[s].calls)
                 TRY(open_segment(d, &p->segments[s], e));
     }
-    TRY(b->prepare(b, 2 * d->n_events + STAGING_BUFFERS + YIELD_EVENTS, e));
+    // Its own events: one that was recorded in another's capture can be waited for only there.
+    d->first_event = x->beside ? last_event(&x->beside->device) : 0;
+    TRY(b->prepare(b, last_event(d), e));
     for (int i = 0; i < STAGING_BUFFERS && d->staging_bytes; i++) {
         void *staging;
         TRY(b->staging_take(b, d->staging_bytes, &staging, e));
@@ -106,11 +112,11 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
     TRY(feed(arg, micro, &batch, e));
     const int32_t *from[4] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
     uint64_t bytes = (uint64_t)op->m * sizeof(int32_t);
-    int buffer = d->next_staging, copied = 2 * d->n_events + buffer;
+    int buffer = d->next_staging, copied = d->first_event + 2 * d->n_events + buffer;
     d->next_staging = (buffer + 1) % STAGING_BUFFERS;
     TRY(b->arrive(b, copied, e)); // the copy before from this buffer is over
     for (int i = 0; i < op->n_wait; i++)
-        TRY(b->wait(b, STREAM_COPY, op->wait[i], e));
+        TRY(b->wait(b, STREAM_COPY, d->first_event + op->wait[i], e));
     for (int i = 0; i < op->n_out; i++) {
         unsigned char *staging = d->staging[buffer] + (uint64_t)i * bytes;
         if (!call->out[i].data || bytes == 0)
@@ -119,7 +125,7 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
         TRY(b->load(b, call->out[i].data, staging, bytes, e));
     }
     TRY(b->record(b, STREAM_COPY, copied, e));
-    return op->record >= 0 ? b->record(b, STREAM_COPY, op->record, e) : 0;
+    return op->record >= 0 ? b->record(b, STREAM_COPY, d->first_event + op->record, e) : 0;
 }
 
 // ---------------------------------------------------------------- time
@@ -197,14 +203,15 @@ static void trace_turn(struct executor *x, struct trace *trace, uint64_t start) 
 static int issue_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
                        const struct order_entry *entry, bool timed, int *at, struct err *e) {
     struct backend *b = x->backend;
+    const int first = x->device.first_event;
     for (*at = piece->begin; *at < piece->end; ++*at) {
         const struct op_call *call = &s->calls[*at];
         const struct op *op = call->op;
         for (int i = 0; i < op->n_wait; i++)
-            TRY(b->wait(b, op->stream, op->wait[i], e));
+            TRY(b->wait(b, op->stream, first + op->wait[i], e));
         TRY(b->run[op->kind](b, call, e));
         if (op->record >= 0)
-            TRY(b->record(b, op->stream, op->record, e));
+            TRY(b->record(b, op->stream, first + op->record, e));
         if (timed && op->stream == STREAM_COMPUTE)
             TRY(note(x, op, piece, entry, e));
     }
@@ -223,7 +230,7 @@ static bool recorded_before(const struct bound_segment *s, const struct piece *p
 static int capture_ops(struct executor *x, const struct bound_segment *s, struct piece *piece,
                        int *at, struct err *e) {
     struct backend *b = x->backend;
-    int inside = x->device.n_events; // the events that stand in
+    int inside = x->device.first_event + x->device.n_events; // the events that stand in
     for (*at = piece->begin; *at < piece->end; ++*at) {
         const struct op *op = s->calls[*at].op;
         for (int i = 0; i < op->n_wait; i++)
@@ -259,16 +266,17 @@ static int capture_piece(struct executor *x, const struct bound_segment *s, stru
 static int replay_piece(struct executor *x, const struct bound_segment *s,
                         const struct piece *piece, struct err *e) {
     struct backend *b = x->backend;
+    const int first = x->device.first_event;
     for (int k = piece->begin; k < piece->end; k++) {
         const struct op *op = s->calls[k].op;
         for (int i = 0; i < op->n_wait; i++)
             if (!recorded_before(s, piece, k, op->wait[i]))
-                TRY(b->wait(b, STREAM_COMPUTE, op->wait[i], e));
+                TRY(b->wait(b, STREAM_COMPUTE, first + op->wait[i], e));
     }
     TRY(b->graph_run(b, piece->graph, e));
     for (int k = piece->begin; k < piece->end; k++)
         if (s->calls[k].op->record >= 0)
-            TRY(b->record(b, STREAM_COMPUTE, s->calls[k].op->record, e));
+            TRY(b->record(b, STREAM_COMPUTE, first + s->calls[k].op->record, e));
     return 0;
 }
 
@@ -307,7 +315,7 @@ static int yield_point(struct executor *x, const struct program *p, int at, bool
                        struct err *e) {
     struct device *d = &x->device;
     struct backend *b = x->backend;
-    const int first = 2 * d->n_events + STAGING_BUFFERS;
+    const int first = d->first_event + 2 * d->n_events + STAGING_BUFFERS;
     if (!x->yield || x->interrupted || !program_yields_at(p, p->order, at))
         return 0;
     TRY(b->record(b, STREAM_COMPUTE, first + d->n_yields % YIELD_EVENTS, e));
@@ -319,12 +327,18 @@ static int yield_point(struct executor *x, const struct program *p, int at, bool
     return timed && d->guests > 0 ? note_gap(x, e) : 0;
 }
 
+// Whose turn a turn of x would be inside of: its own, of a guest; that of the one it is beside; NULL: none.
+static struct executor *interrupted(struct executor *x) {
+    return x->interrupted ? x : x->beside && x->beside->interrupted ? x->beside : NULL;
+}
+
 // A guest's turn inside another one: the clock and the marks are the other one's. Its batch would be
 // copied to bytes that the micro-batch under way may still use, so that is waited for.
 static int begin_turn(struct executor *x, struct err *e) {
     struct backend *b = x->backend;
-    if (x->interrupted) {
-        x->device.guests++;
+    struct executor *outer = interrupted(x);
+    if (outer) {
+        outer->device.guests++;
         return b->sync(b, e);
     }
     x->device.n_timed = x->device.n_yields = 0;
@@ -335,7 +349,7 @@ int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_a
                struct trace *trace, struct err *e) {
     const struct bound_program *p = &x->programs[program];
     struct backend *b = x->backend;
-    bool timed = trace && b->mark && !x->interrupted;
+    const bool inside = interrupted(x) != NULL, timed = trace && b->mark && !inside;
     uint64_t start = clock_ns();
     TRY(begin_turn(x, e));
     for (int i = 0; i < p->p->n_order; i++) {
@@ -348,7 +362,7 @@ int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_a
                                p->p->segments[entry->segment].name, at,
                                at < s->n_calls ? op_info(s->calls[at].op->kind)->name : "?");
     }
-    if (b->turn_end && !x->interrupted)
+    if (b->turn_end && !inside)
         TRY(b->turn_end(b, e));
     if (b->sync(b, e) != 0)
         return err_context(e, "%s", p->p->name);

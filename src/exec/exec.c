@@ -92,6 +92,7 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     if (!x)
         return err_set(e, ERR_MEMORY, "out of memory while opening the executor");
     x->backend = o->backend;
+    x->beside = o->beside;
     x->programs = calloc((size_t)o->n_programs + 1, sizeof *x->programs);
     int rc = x->programs ? 0 : err_set(e, ERR_MEMORY, "out of memory while opening the executor");
     if (rc == 0 && o->checking) {
@@ -289,6 +290,10 @@ int exec_read(struct executor *x, int program, int tensor, void *out, uint64_t b
 int exec_write(struct executor *x, int program, int tensor, const void *data, uint64_t bytes,
                struct err *e) {
     return exec_write_part(x, program, tensor, 0, data, bytes, e);
+}
+
+void *exec_host_arena(struct executor *x) {
+    return x->backend->copy_in ? NULL : x->arena;
 }
 
 void *exec_host_address(struct executor *x, int program, int tensor) {

@@ -32,6 +32,9 @@ struct exec_options {
     bool graphs;
     // Run under observation (checking.c): slow, twice the memory, the same bits. Host memory only.
     bool checking;
+    // Another executor of the same backend, whose turns this one's may interrupt at yield points: with an
+    // arena of its own, any of its programs may. Neither has run anything yet. NULL: none.
+    struct executor *beside;
 };
 
 // Takes the arena (zeroed), unless it is given one, and binds every op. An op the backend has no function for is
@@ -52,7 +55,8 @@ int exec_run_kept(struct executor *x, int program, exec_keep_fn *keep, void *kee
                   exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e);
 
 // Called at each yield point of a program that yields (program.h), from the thread that runs the turn.
-// May run guests of the set, and nothing else of it; not 0 ends the turn. fn NULL: nobody.
+// May run guests of the set, and nothing else of it, or programs of an executor beside it; not 0 ends the
+// turn. fn NULL: nobody.
 // On a device everything up to the micro-batch before the last is finished by then, so what a guest
 // waits for is at most one micro-batch, which is under way.
 typedef int exec_yield_fn(void *arg, struct err *e);
@@ -87,7 +91,8 @@ int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, voi
                    uint64_t bytes, struct err *e);
 int exec_write_part(struct executor *x, int program, int tensor, uint64_t at, const void *data,
                     uint64_t bytes, struct err *e);
-// Address of a tensor when the host may touch the arena directly; NULL otherwise.
+// The arena, and the address of a tensor in it, when the host may touch it directly; NULL otherwise.
+void *exec_host_arena(struct executor *x);
 void *exec_host_address(struct executor *x, int program, int tensor);
 
 #endif

@@ -41,8 +41,9 @@ struct timed {           // what ended at a mark
 struct device {
     bool graphs;
     int n_graphs;
-    int n_events; // of the program with the most; as many again are for captures, then the
-                  // buffers', then the yield points'
+    int first_event; // of the backend's: those before it are an executor's that this one is beside
+    int n_events;    // of the program with the most; as many again are for captures, then the
+                     // buffers', then the yield points'
     unsigned char *staging[STAGING_BUFFERS];
     uint64_t staging_bytes;
     int next_staging;
@@ -64,7 +65,8 @@ struct executor {
     struct device device; // when backend->prepare is not NULL
     exec_yield_fn *yield; // NULL: nobody wants to know
     void *yield_arg;
-    bool interrupted; // a turn is, and a guest's runs
+    bool interrupted;        // a turn is, and a guest's runs
+    struct executor *beside; // whose turns this one's may interrupt; NULL: none
 };
 
 int device_open(struct executor *x, bool graphs, struct err *e);

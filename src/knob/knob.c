@@ -526,10 +526,11 @@ static bool reads_endless_corpus(const struct knobs *k) {
            strcmp(k->tokenizer, "bytes") == 0;
 }
 
-// Requests are records as data.path has them.
-static bool reads_requests(int id) {
-    return id == KNOB_data_shape || id == KNOB_data_template || id == KNOB_data_keys ||
-           id == KNOB_data_system || id == KNOB_data_loss;
+// Requests are records as data.path has them; those to a second model as its recipe says.
+static bool reads_requests(const struct knobs *k, int id) {
+    return k->goal == GOAL_HYBRID && !k->interactive_recipe[0] &&
+           (id == KNOB_data_shape || id == KNOB_data_template || id == KNOB_data_keys ||
+            id == KNOB_data_system || id == KNOB_data_loss);
 }
 
 const char *knobs_idle(const struct knobs *k, int id) {
@@ -547,6 +548,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_interactive_queue:
     case KNOB_interactive_respond:
     case KNOB_interactive_data:
+    case KNOB_interactive_recipe:
         return k->goal != GOAL_HYBRID ? "only goal=hybrid takes requests" : NULL;
     case KNOB_recompute_every:
         return k->recompute_mode != RECOMPUTE_MODE_FULL ? "recompute.mode is not full" : NULL;
@@ -577,7 +579,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_data_system:
     case KNOB_data_loss:
     case KNOB_data_pack:
-        return !k->data_path[0] && !(k->goal == GOAL_HYBRID && reads_requests(id))
+        return !k->data_path[0] && !reads_requests(k, id)
                    ? "data.path is empty: the built-in corpus is plain text"
                    : NULL;
     case KNOB_eval_every:

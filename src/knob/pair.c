@@ -21,6 +21,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_interactive_queue] = {.with = "goal=hybrid", .unmeasured = "trials take no requests"},
     [KNOB_interactive_respond] = {.with = "goal=hybrid", .a = "0", .b = "2s", .unmeasured = "trials take no requests"},
     [KNOB_interactive_data] = {.with = "goal=hybrid tokenizer=bytes", .a = "", .b = "{dir}/text.txt", .unmeasured = "trials take no requests"},
+    [KNOB_interactive_recipe] = {.with = "goal=hybrid tokenizer=bytes", .a = "", .b = "{dir}/second.yaml", .unmeasured = "trials take no requests"},
     [KNOB_recompute_every] = {.with = "recompute.mode=full seq=128 batch.micro=8"},
     [KNOB_recompute_ratio] = {.with = "recompute.mode=selective", .a = "0.05", .b = "1000"},
     // Of a model with a small vocabulary only the unfused loss takes enough for chunks to show in bytes.

@@ -440,7 +440,7 @@ static void hold(struct program *p, const struct walk *w, struct lives *l) {
 
 // Offsets relative to the start of the transient region; layout_set shifts them. Packed ones begin
 // behind what is held.
-static int layout_transient(struct program *p, struct err *e) {
+static int layout_transient(struct program *p, bool guests, struct err *e) {
     int (*const orders[])(const void *, const void *) = {by_bytes, by_area, by_span, by_peak,
                                                          by_end};
     struct walk w = {0};
@@ -451,7 +451,7 @@ static int layout_transient(struct program *p, struct err *e) {
         rc = lives_make(&l, p, &w, e);
     p->held_bytes = 0;
     memset(p->held_by_class, 0, sizeof p->held_by_class);
-    if (rc == 0 && p->yields)
+    if (rc == 0 && p->yields && guests)
         hold(p, &w, &l);
     if (rc == 0)
         rc = find_peak(p, &l, w.n_steps, &peak_step, e);
@@ -592,14 +592,18 @@ static int find_held(struct program *const *programs, int n, struct layout *out,
 }
 
 int layout_set(struct program *const *programs, int n, struct layout *out, struct err *e) {
-    const struct program *yields;
+    const struct program *yields = NULL;
+    bool guests = false; // else whoever runs at a yield point has an arena of its own
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         TRY(take_offsets(programs[i], e));
+        guests = guests || programs[i]->guest;
+    }
     TRY(layout_persistent(programs, n, out, e));
     for (int i = 0; i < n; i++)
-        TRY(layout_transient(programs[i], e));
-    TRY(find_held(programs, n, out, &yields, e));
+        TRY(layout_transient(programs[i], guests, e));
+    if (guests)
+        TRY(find_held(programs, n, out, &yields, e));
     for (int i = 0; i < n; i++)
         if (extent(programs[i], out->held_bytes) > out->transient_bytes) {
             out->transient_bytes = extent(programs[i], out->held_bytes);

@@ -254,7 +254,8 @@ static double figure_of(const struct tune_view *v, int at, enum compared_row row
     case ROW_SAMPLE:
         return g->ms_per_sample;
     case ROW_WAIT:
-        return 1e-6 * tune_wait(&v->t->settings[at].knobs, g->q[TUNE_P99].value);
+        return 1e3 *
+               tune_wait_of(&v->t->request, &v->t->settings[at].knobs, 1e-9 * g->q[TUNE_P99].value);
     default:
         return g->joules_per_token;
     }

@@ -157,6 +157,8 @@ static void put_answer(struct requests *r, struct client *c, const struct slot *
     json_member_double(w, "waited_ms", 1e-6 * (double)a->waited_ns);
     json_member_double(w, "run_ms", 1e-6 * (double)a->run_ns);
     json_member_i64(w, "step", a->step);
+    if (a->own_step >= 0)
+        json_member_i64(w, "own_step", a->own_step);
     if (s->request.kind == GUEST_TRAIN) {
         json_member_double(w, "lr", a->lr);
         json_member_double(w, "grad_norm", a->grad_norm);

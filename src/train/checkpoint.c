@@ -2,6 +2,7 @@
 // is on disk and why it survives a crash: checkpoint.h. Reading back: resume.c.
 #include "train/checkpoint.h"
 #include "train/checkpoint_dir.h"
+#include "train/second.h"
 #include "train/snapshot.h"
 
 #include "base/file.h"
@@ -215,7 +216,8 @@ void checkpoint_dir_close(struct checkpoint_dir *d) {
 // ---------------------------------------------------------------- room
 
 uint64_t checkpoint_estimate_bytes(const struct session *s) {
-    return snapshot_bytes(s) + SMALL_FILES_BYTES;
+    const uint64_t own = snapshot_bytes(s) + SMALL_FILES_BYTES;
+    return own + (s->second ? checkpoint_estimate_bytes(&s->second->session) : 0);
 }
 
 int checkpoint_check_space(const struct checkpoint_dir *d, const struct session *s, int64_t saves,
@@ -310,19 +312,47 @@ static int write_config(const char *tmp, const struct session *s, struct manifes
     return rc;
 }
 
-static int write_folder(const char *tmp, struct session *s, const struct train_state *state,
-                        uint64_t *bytes, struct err *e) {
-    struct manifest m = {.state = *state};
-    int rc = snapshot_write(s, tmp, m.files, e);
+static int write_folder(const char *dir, struct session *s, const struct train_state *state,
+                        struct manifest *m, uint64_t *bytes, struct err *e) {
+    m->state = *state;
+    int rc = snapshot_write(s, dir, m->files, e);
     if (rc == 0)
-        rc = write_config(tmp, s, &m, e);
+        rc = write_config(dir, s, m, e);
     if (rc == 0)
-        rc = write_manifest(tmp, s, &m, e);
-    *bytes = 0;
+        rc = write_manifest(dir, s, m, e);
     for (int i = 0; i < MANIFEST_FILES; i++)
-        *bytes += m.files[i].bytes;
+        *bytes += m->files[i].bytes;
+    return rc == 0 ? file_sync_dir(dir, e) : rc;
+}
+
+static int make_dir(const char *path, struct err *e) {
+    return mkdir(path, 0777) == 0
+               ? 0
+               : err_set(e, ERR_IO, "cannot create the directory '%s': %s", path, strerror(errno));
+}
+
+// Before the manifest beside it, which has the hash of this one's.
+static int write_second(const char *tmp, struct second *x, char hash[HASH_TEXT_BYTES],
+                        uint64_t *bytes, struct err *e) {
+    char dir[PATH_MAX], path[PATH_MAX];
+    struct manifest m = {0};
+    TRY(file_join(dir, sizeof dir, tmp, CHECKPOINT_SECOND, e));
+    TRY(file_join(path, sizeof path, dir, MANIFEST_NAME, e));
+    TRY(make_dir(dir, e));
+    int rc = write_folder(dir, &x->session, &x->state, &m, bytes, e);
     manifest_free(&m);
-    return rc == 0 ? file_sync_dir(tmp, e) : rc;
+    return rc == 0 ? manifest_hash(path, hash, e) : rc;
+}
+
+static int write_all(const char *tmp, struct session *s, const struct train_state *state,
+                     uint64_t *bytes, struct err *e) {
+    struct manifest m = {0};
+    *bytes = 0;
+    int rc = s->second ? write_second(tmp, s->second, m.second, bytes, e) : 0;
+    if (rc == 0)
+        rc = write_folder(tmp, s, state, &m, bytes, e);
+    manifest_free(&m);
+    return rc;
 }
 
 // What the new checkpoint has replaced. The new one is in place and durable by now: a rest that
@@ -361,17 +391,27 @@ static int publish(const struct checkpoint_dir *d, const char *tmp, const char *
     return rc;
 }
 
-// Whether a folder looks whole without reading its tensors: enough to decide what may go.
-static bool looks_whole(const char *path) {
-    struct manifest m = {0};
+static bool files_look_whole(const char *path, struct manifest *m) {
     char file[PATH_MAX];
     uint64_t bytes;
     bool whole = file_join(file, sizeof file, path, MANIFEST_NAME, NULL) == 0 &&
-                 manifest_read(&m, file, NULL) == 0;
+                 manifest_read(m, file, NULL) == 0;
     for (int i = 0; whole && i < MANIFEST_FILES; i++)
         whole = file_join(file, sizeof file, path, manifest_file_name(i), NULL) == 0 &&
-                file_size(file, &bytes, NULL) == 0 && bytes == m.files[i].bytes;
+                file_size(file, &bytes, NULL) == 0 && bytes == m->files[i].bytes;
+    return whole;
+}
+
+// Whether a folder looks whole without reading its tensors: enough to decide what may go.
+static bool looks_whole(const char *path) {
+    struct manifest m = {0}, second = {0};
+    char dir[PATH_MAX];
+    bool whole = files_look_whole(path, &m);
+    if (whole && m.second[0] != '\0')
+        whole = file_join(dir, sizeof dir, path, CHECKPOINT_SECOND, NULL) == 0 &&
+                files_look_whole(dir, &second);
     manifest_free(&m);
+    manifest_free(&second);
     return whole;
 }
 
@@ -429,10 +469,10 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
     int rc = check_room_for_one(d, s, e);
     if (rc == 0)
         rc = file_remove_tree(tmp, e);
-    if (rc == 0 && mkdir(tmp, 0777) != 0)
-        rc = err_set(e, ERR_IO, "cannot create the directory '%s': %s", tmp, strerror(errno));
     if (rc == 0)
-        rc = write_folder(tmp, s, state, &out->bytes, e);
+        rc = make_dir(tmp, e);
+    if (rc == 0)
+        rc = write_all(tmp, s, state, &out->bytes, e);
     if (rc == 0)
         rc = publish(d, tmp, out->path, state->step, e);
     if (rc != 0) {

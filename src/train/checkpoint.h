@@ -9,6 +9,7 @@
 //       config.json            so that the folder opens as a model anywhere
 //       optimizer.safetensors  adam.m.*, adam.v.*
 //       manifest.json          counters, knobs, sizes and hashes of the others (manifest.h)
+//       interactive/           the same four of a second model (second.h), where the run has one
 //
 // Invariants:
 //   1. A folder named step-N is complete. It is written as step-N.tmp: each file fsynced, the
@@ -22,6 +23,8 @@
 //   6. What did not verify when a run began is not deleted, counted or looked at again: once an intact
 //      one has been loaded, a run that saves renames the newer ones that failed to step-N.damaged.
 //   7. What was just published is never removed to make room.
+//   8. A second model is saved, verified, loaded, set aside and removed with the folder it is in: the two
+//      are of one moment, or damaged.
 #ifndef HAGGLE_TRAIN_CHECKPOINT_H
 #define HAGGLE_TRAIN_CHECKPOINT_H
 
@@ -66,7 +69,7 @@ struct checkpoint_saved {
     char path[PATH_MAX];
     uint64_t bytes;
 };
-// Writes the session's tensors and `state` as step state->step. On failure e names the file, and
+// Writes the session's tensors and `state` as step state->step, with its second model's. On failure e names the file, and
 // earlier checkpoints are as they were. Older ones that cannot be removed are only reported.
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
                     struct checkpoint_saved *out, struct err *e);
@@ -78,7 +81,7 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
 // where they are. A file that cannot be read for another reason (permissions, too many open files, a
 // failing disk) is ERR_IO: it may be intact, and passing over it would throw work away. Another
 // model shape is ERR_MISMATCH. Another dataset and other mathematics are warnings that name what
-// differs.
+// differs. A second model on one side only is a warning: it begins anew, or ends there.
 int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
                            struct train_state *state, char path[PATH_MAX], struct err *e);
 

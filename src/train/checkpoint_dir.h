@@ -6,6 +6,7 @@
 #include "train/rundir.h"
 
 #define CHECKPOINT_FOLDER "checkpoints"
+#define CHECKPOINT_SECOND "interactive" // in a checkpoint: the second model's
 enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
 
 struct checkpoint_dir {

@@ -341,12 +341,33 @@ static int check(struct exporter *x) {
     return export_check_folder(x);
 }
 
+// RUN/interactive is no folder but a name: of the second model in the run's newest checkpoint.
+static int find_second(struct export_options *o, char path[PATH_MAX], struct err *e) {
+    static const char name[] = "/" CHECKPOINT_SECOND;
+    char run[PATH_MAX], newest[PATH_MAX];
+    const size_t n = strlen(o->run_dir), tail = sizeof name - 1;
+    if (n <= tail || n >= sizeof run || strcmp(o->run_dir + n - tail, name) != 0 ||
+        file_exists(o->run_dir))
+        return 0;
+    snprintf(run, sizeof run, "%.*s", (int)(n - tail), o->run_dir);
+    TRY(checkpoint_find_newest(run, &o->listener, newest, e));
+    TRY(file_join(path, PATH_MAX, newest, CHECKPOINT_SECOND, e));
+    if (newest[0] == '\0' || !file_is_dir(path))
+        return err_set(e, ERR_IO, "'%s' holds no checkpoint with a second model", run);
+    o->run_dir = path;
+    return 0;
+}
+
 static int run(const struct export_options *o, struct export_result *out, struct err *e,
                int work(struct exporter *)) {
-    struct exporter x = {.o = o, .out = out, .e = e};
+    char second[PATH_MAX];
+    struct export_options own = *o;
+    struct exporter x = {.o = &own, .out = out, .e = e};
     memset(out, 0, sizeof *out);
     out->ok = true;
-    int rc = work(&x);
+    int rc = find_second(&own, second, e);
+    if (rc == 0)
+        rc = work(&x);
     out->ok = out->ok && rc == 0;
     if (x.weights != NULL)
         weights_close(x.weights);

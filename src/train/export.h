@@ -33,7 +33,7 @@
 enum { EXPORT_NAME_BYTES = 64 };
 
 struct export_options {
-    const char *run_dir; // or a checkpoint's folder
+    const char *run_dir; // or a checkpoint's folder; RUN/interactive: of its second model
     const char *out_dir;
     const char *source;        // folder the run was fine-tuned from; NULL: as the run remembers it
     bool as_source;            // each tensor in the type it had in the source; dtype otherwise

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "train/hyper.h"
+#include "train/second.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 enum { KEPT = 8192, RECENT = 256, LISTS = GUEST_KINDS + 1 };
 
 struct guests {
-    struct session *s;
+    struct session *s;     // that answers
+    struct second *second; // the same, where it is a second model; else NULL
     struct guest_source source;
     void (*told)(void *arg, const struct guest_sample *s, const struct guest_answer *a);
     void *told_arg;
@@ -35,7 +37,11 @@ int guests_open(struct guests **out, struct session *s, const struct guest_sourc
     struct guests *g = calloc(1, sizeof *g);
     if (g == NULL)
         return err_set(e, ERR_MEMORY, "no memory for requests");
-    *g = (struct guests){.s = s, .source = *source, .told = told, .told_arg = told_arg};
+    *g = (struct guests){.s = s->second != NULL ? &s->second->session : s,
+                         .second = s->second,
+                         .source = *source,
+                         .told = told,
+                         .told_arg = told_arg};
     g->report.on = true;
     g->report.all.worst_ns = NAN;
     for (int i = 0; i < GUEST_KINDS; i++)
@@ -71,32 +77,61 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
 static int evaluate(struct guests *g, struct guest_sample *x, struct guest_answer *a,
                     struct err *e) {
     double results[RESULT_COUNT];
-    TRY(session_run(g->s, SESSION_INTERACTIVE_EVAL, feed, x, NULL, e));
-    TRY(session_get_results_of(g->s, SESSION_INTERACTIVE_EVAL, results, e));
+    if (g->second != NULL) {
+        TRY(session_run(g->s, SESSION_EVAL, feed, x, NULL, e));
+        TRY(session_get_results(g->s, results, NULL, e));
+    } else {
+        TRY(session_run(g->s, SESSION_INTERACTIVE_EVAL, feed, x, NULL, e));
+        TRY(session_get_results_of(g->s, SESSION_INTERACTIVE_EVAL, results, e));
+    }
     a->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     return 0;
 }
 
-static int train(struct guests *g, struct train_state *st, struct guest_sample *x,
-                 struct guest_answer *a, struct err *e) {
+static int update(struct guests *g, enum session_program program, const struct hyper_step *at,
+                  struct guest_sample *x, struct guest_answer *a, struct err *e) {
     double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
-    const struct hyper_step at = {.step = st->step,
-                                  .update = hyper_updates(st) + 1,
-                                  .guest = st->guest_updates + 1,
-                                  .trained_tokens = x->trained_tokens,
-                                  .loss_scale = st->scale.value};
-    hyper_fill(&g->s->knobs, &at, hyper);
+    hyper_fill(&g->s->knobs, at, hyper);
     TRY(session_set_hyper(g->s, hyper, e));
-    TRY(session_run(g->s, SESSION_INTERACTIVE_TRAIN, feed, x, NULL, e));
+    TRY(session_run(g->s, program, feed, x, NULL, e));
     TRY(session_get_results(g->s, results, clip, e));
     a->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     a->lr = hyper[HYPER_LR];
     a->grad_norm = clip[CLIP_NORM];
     a->skipped = clip[CLIP_SKIP] != 0;
-    if (!a->skipped) {
-        st->guest_updates++;
-        g->report.updates++;
-    }
+    g->report.updates += !a->skipped;
+    return 0;
+}
+
+// Beside the bulk's steps, on the same weights.
+static int train(struct guests *g, struct train_state *st, struct guest_sample *x,
+                 struct guest_answer *a, struct err *e) {
+    const struct hyper_step at = {.step = st->step,
+                                  .update = hyper_updates(st) + 1,
+                                  .guest = st->guest_updates + 1,
+                                  .trained_tokens = x->trained_tokens,
+                                  .loss_scale = st->scale.value};
+    TRY(update(g, SESSION_INTERACTIVE_TRAIN, &at, x, a, e));
+    st->guest_updates += !a->skipped;
+    return 0;
+}
+
+// A step of the second model, as the trainer makes one.
+static int train_second(struct guests *g, struct guest_sample *x, struct guest_answer *a,
+                        struct err *e) {
+    struct train_state *st = &g->second->state;
+    const struct hyper_step at = {.step = st->step,
+                                  .update = hyper_updates(st) + 1,
+                                  .trained_tokens = x->trained_tokens,
+                                  .loss_scale = st->scale.value};
+    TRY(update(g, SESSION_TRAIN, &at, x, a, e));
+    st->step++;
+    st->position += (uint64_t)g->s->knobs.batch_micro;
+    st->tokens += (uint64_t)(g->s->knobs.batch_micro * g->s->knobs.seq);
+    st->trained_tokens += (uint64_t)x->trained_tokens;
+    st->skipped_steps += a->skipped;
+    // At its floor the scale stays, and the answer says what happened: no reason to end the bulk.
+    loss_scale_update(&st->scale, &g->s->knobs, !a->skipped, st->step, NULL);
     return 0;
 }
 
@@ -113,7 +148,10 @@ static int serve(struct guests *g, struct train_state *st, struct guest_sample *
     struct guest_answer a = {.loss = NAN, .lr = NAN, .grad_norm = NAN, .step = st->step};
     const uint64_t begin_ns = clock_ns();
     a.waited_ns = begin_ns > x->arrived_ns ? begin_ns - x->arrived_ns : 0;
-    a.rc = x->kind == GUEST_TRAIN ? train(g, st, x, &a, e) : evaluate(g, x, &a, e);
+    a.rc = x->kind == GUEST_EVALUATE ? evaluate(g, x, &a, e)
+           : g->second != NULL       ? train_second(g, x, &a, e)
+                                     : train(g, st, x, &a, e);
+    a.own_step = g->second != NULL ? g->second->state.step : -1;
     a.run_ns = clock_ns() - begin_ns;
     a.error = a.rc != 0 && e != NULL ? e->text : "";
     g->report.run_ns += a.run_ns;

@@ -12,6 +12,8 @@
 //      counts as an update (bias correction) and not as a step: the schedule does not advance.
 //   3. The sequence of updates is a function of the order in which training samples were taken.
 //   4. Nobody is waited for: a source that has nothing ready says so.
+//   5. Where a second model answers (second.h) a training sample is a step of that one. It touches nothing of
+//      the bulk's, so it may run at the yield points of a step too.
 #ifndef HAGGLE_TRAIN_GUEST_H
 #define HAGGLE_TRAIN_GUEST_H
 
@@ -24,9 +26,11 @@ const char *guest_kind_name(enum guest_kind kind); // "evaluate", "train"
 
 struct guest_sample {
     enum guest_kind kind;
-    uint64_t arrived_ns;    // clock_ns when the request was there
-    struct exec_batch rows; // interactive.micro x interactive.seq each; ids inside the vocabulary
-    int64_t tokens;         // that are read, without padding
+    uint64_t arrived_ns; // clock_ns when the request was there
+    struct exec_batch
+        rows;       // interactive.micro x interactive.seq each; ids inside the vocabulary of the
+                    // model that answers
+    int64_t tokens; // that are read, without padding
     int64_t trained_tokens; // > 0
     void *ticket;           // the source's own
 };
@@ -36,6 +40,7 @@ struct guest_answer {
     const char *error;
     double loss;      // mean over its trained tokens
     int64_t step;     // bulk steps done
+    int64_t own_step; // steps of the second model, with this one; -1: there is none
     double lr;        // of a training sample, as the next two
     double grad_norm; // before clipping
     bool skipped;     // gradients were not finite: nothing was updated
@@ -75,7 +80,8 @@ int guests_open(struct guests **out, struct session *s, const struct guest_sourc
                 void *told_arg, struct err *e);
 void guests_close(struct guests *g); // NULL is accepted
 // Answers what is ready, interactive.queue at most, so that the bulk goes on however many come. train:
-// between steps, where training samples may run too; *st counts their updates. Fails as a step would.
+// training samples, too; *st, of the bulk, counts their updates unless a second model does. Fails as a step
+// would.
 int guests_serve(struct guests *g, struct train_state *st, bool train, struct err *e);
 void guests_report(struct guests *g, struct guest_report *out);
 // Answers so far, and the p95 of the recent ones in nanoseconds (NaN: none).

@@ -82,6 +82,8 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
     json_member_string(w, "identity", m->identity);
     json_member_string(w, "model", m->model);
     put_files(w, m);
+    if (m->second[0] != '\0')
+        json_member_string(w, "second", m->second);
     json_put_key(w, "knobs");
     json_put_object_begin(w);
     for (int i = 0; i < KNOB_COUNT; i++)
@@ -286,14 +288,15 @@ enum member {
     HAS_IDENTITY,
     HAS_MODEL,
     HAS_FILES,
+    HAS_SECOND,
     HAS_KNOBS,
     MEMBERS
 };
 static const char *const member_names[MEMBERS] = {
-    "hash",          "format",     "version",        "tool",          "step",
-    "position",      "tokens",     "trained_tokens", "skipped_steps", "empty_steps",
-    "guest_updates", "loss_scale", "scale_steps",    "dataset",       "seed",
-    "math",          "identity",   "model",          "files",         "knobs"};
+    "hash",        "format",         "version",       "tool",        "step",          "position",
+    "tokens",      "trained_tokens", "skipped_steps", "empty_steps", "guest_updates", "loss_scale",
+    "scale_steps", "dataset",        "seed",          "math",        "identity",      "model",
+    "files",       "second",         "knobs"};
 
 static int read_member(struct json_reader *r, struct manifest *m, enum member which) {
     char checked[HASH_TEXT_BYTES];
@@ -336,6 +339,8 @@ static int read_member(struct json_reader *r, struct manifest *m, enum member wh
         return read_model(r, m);
     case HAS_FILES:
         return read_files(r, m);
+    case HAS_SECOND:
+        return read_hash(r, m->second);
     case HAS_KNOBS:
         return read_knobs(r, m);
     case MEMBERS:
@@ -361,7 +366,7 @@ static int read_members(struct json_reader *r, struct manifest *m) {
     }
     TRY(json_finish(r));
     for (int i = 0; i < MEMBERS; i++)
-        if (!seen[i] && i != HAS_GUESTS)
+        if (!seen[i] && i != HAS_GUESTS && i != HAS_SECOND)
             return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, member_names[i]);
     if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
         return err_set(r->e, ERR_FORMAT, "%.400s counts more skipped steps than steps", r->name);
@@ -393,4 +398,13 @@ int manifest_read(struct manifest *m, const char *path, struct err *e) {
     }
     free(text);
     return rc;
+}
+
+int manifest_hash(const char *path, char out[HASH_TEXT_BYTES], struct err *e) {
+    char *text;
+    size_t bytes;
+    TRY(file_read_all(path, MANIFEST_MAX_BYTES, &text, &bytes, e));
+    hash_of(text, bytes, out);
+    free(text);
+    return 0;
 }

@@ -59,6 +59,8 @@ struct manifest {
     char identity[HASH_TEXT_BYTES];   // of the model's shape: hash of its config.json
     char model[MANIFEST_MODEL_BYTES]; // the same for people
     struct manifest_file files[MANIFEST_FILES];
+    // Of the manifest of the second model, which is in a folder of its own beside the files; "": none.
+    char second[HASH_TEXT_BYTES];
     const char *tool;              // "haggle 0.1.0", in strings when read
     const char *knobs[KNOB_COUNT]; // values as knobs_value writes them; NULL: not in the file
     struct region strings;
@@ -69,6 +71,8 @@ int manifest_write(const struct manifest *m, const char *path, struct err *e);
 // ERR_IO, ERR_FORMAT; ERR_UNSUPPORTED for another version. Call manifest_free either way.
 int manifest_read(struct manifest *m, const char *path, struct err *e);
 void manifest_free(struct manifest *m);
+// Hash of a manifest's file, every byte.
+int manifest_hash(const char *path, char out[HASH_TEXT_BYTES], struct err *e);
 // Puts every knob's value in m (texts live in m->strings) and their hash.
 int manifest_set_knobs(struct manifest *m, const struct knobs *k, struct err *e);
 

@@ -2,6 +2,7 @@
 // loaded. The rules: checkpoint.h.
 #include "train/checkpoint.h"
 #include "train/checkpoint_dir.h"
+#include "train/second.h"
 #include "train/snapshot.h"
 
 #include "base/file.h"
@@ -83,10 +84,16 @@ static int verify_file(const char *path, const struct manifest_file *f, struct e
     return rc;
 }
 
-static int verify_folder(const char *path, struct manifest *m, struct err *e) {
-    char file[PATH_MAX];
+// hash: of the manifest, where somebody knows it; else NULL.
+static int verify_folder(const char *path, const char *hash, struct manifest *m, struct err *e) {
+    char file[PATH_MAX], found[HASH_TEXT_BYTES];
     TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
     TRY(check_present(file, e));
+    if (hash != NULL) {
+        TRY(manifest_hash(file, found, e));
+        if (strcmp(found, hash) != 0)
+            return err_set(e, ERR_FORMAT, "'%s' is of another moment than what it is in", file);
+    }
     TRY(manifest_read(m, file, e));
     for (int i = 0; i < MANIFEST_FILES; i++) {
         TRY(file_join(file, sizeof file, path, manifest_file_name(i), e));
@@ -95,9 +102,22 @@ static int verify_folder(const char *path, struct manifest *m, struct err *e) {
     return 0;
 }
 
+static int verify_second(const char *path, const struct manifest *m, struct err *e) {
+    char dir[PATH_MAX];
+    struct manifest second = {0};
+    if (m->second[0] == '\0')
+        return 0;
+    TRY(file_join(dir, sizeof dir, path, CHECKPOINT_SECOND, e));
+    const int rc = verify_folder(dir, m->second, &second, e);
+    manifest_free(&second);
+    return rc == 0 ? 0 : err_context(e, "its second model");
+}
+
 int checkpoint_verify(const char *path, struct manifest *out, struct err *e) {
     struct manifest m = {0};
-    int rc = verify_folder(path, &m, e);
+    int rc = verify_folder(path, NULL, &m, e);
+    if (rc == 0)
+        rc = verify_second(path, &m, e);
     if (out != NULL)
         *out = m;
     else
@@ -203,7 +223,7 @@ static bool is_same(const struct manifest *m, const struct knobs *k, int id, boo
     return (knob_info(id)->flags & KNOB_FACTOR) && same_product(m, k);
 }
 
-static void compare_knobs(const struct checkpoint_dir *d, const struct manifest *m,
+static void compare_knobs(const struct checkpoint_listener *l, const struct manifest *m,
                           const struct knobs *k, bool same_data) {
     char value[KNOB_VALUE_BYTES];
     for (int i = 0; i < KNOB_COUNT; i++) {
@@ -211,11 +231,11 @@ static void compare_knobs(const struct checkpoint_dir *d, const struct manifest 
             continue;
         const char *then = m->knobs[i] != NULL ? m->knobs[i] : "(not known)";
         if (i == KNOB_steps) // going on for longer is what resuming is for
-            checkpoint_say(&d->listener, LOG_INFO,
+            checkpoint_say(l, LOG_INFO,
                            "steps was %s and is %s now: the learning-rate schedule ends there",
                            then, knobs_value(k, i, value));
         else
-            checkpoint_say(&d->listener, LOG_WARN,
+            checkpoint_say(l, LOG_WARN,
                            "%s was '%.300s' when step %" PRId64
                            " was saved and is '%.300s' now: the numbers will differ from a run "
                            "that had it from the beginning",
@@ -238,7 +258,7 @@ static int compare_state(const struct manifest *m, const struct knobs *k, const 
         knobs_value(k, id, value));
 }
 
-static int compare(const struct checkpoint_dir *d, const struct manifest *m,
+static int compare(const struct checkpoint_listener *l, const struct manifest *m,
                    const struct session *s, const char *dataset, const char *path, struct err *e) {
     char identity[HASH_TEXT_BYTES], model[MANIFEST_MODEL_BYTES];
     TRY(checkpoint_model_identity(&s->shape, identity, NULL, NULL, e));
@@ -251,17 +271,55 @@ static int compare(const struct checkpoint_dir *d, const struct manifest *m,
     }
     bool same_data = strcmp(dataset, m->state.dataset) == 0;
     if (!same_data)
-        checkpoint_say(&d->listener, LOG_WARN,
+        checkpoint_say(l, LOG_WARN,
                        "the data is not what step %" PRId64
                        " was trained on (fingerprint %s then, %s now): the run goes on with the "
                        "new data from the same position",
                        m->state.step, m->state.dataset, dataset);
     TRY(compare_state(m, &s->knobs, path, e));
-    compare_knobs(d, m, &s->knobs, same_data);
+    compare_knobs(l, m, &s->knobs, same_data);
     return 0;
 }
 
 // ---------------------------------------------------------------- loading
+
+static void say_second(void *arg, enum log_level level, const char *text) {
+    checkpoint_say(arg, level, "the second model: %s", text);
+}
+
+// What is on one side only: said, and no reason to refuse.
+static bool both_have_second(const struct checkpoint_dir *d, const struct session *s,
+                             const struct manifest *m, const char *path) {
+    if (s->second != NULL && m->second[0] == '\0')
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "'%s' holds no second model: that of interactive.recipe begins anew", path);
+    else if (s->second == NULL && m->second[0] != '\0')
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "'%s' holds a second model, which this run does not have "
+                       "(interactive.recipe): later checkpoints will lack it",
+                       path);
+    return s->second != NULL && m->second[0] != '\0';
+}
+
+static int load_second(struct checkpoint_dir *d, struct second *x, const char *path,
+                       struct err *e) {
+    const struct checkpoint_listener listener = {.arg = &d->listener, .say = say_second};
+    struct manifest m = {0};
+    char dir[PATH_MAX], file[PATH_MAX];
+    TRY(file_join(dir, sizeof dir, path, CHECKPOINT_SECOND, e));
+    TRY(file_join(file, sizeof file, dir, MANIFEST_NAME, e));
+    int rc = manifest_read(&m, file, e);
+    if (rc == 0)
+        rc = compare(&listener, &m, &x->session, x->state.dataset, dir, e);
+    if (rc == 0)
+        rc = snapshot_read(&x->session, dir, e);
+    if (rc == 0)
+        x->state = m.state;
+    if (!loss_scale_valid(&x->state.scale, &x->session.knobs)) // saved in another precision
+        loss_scale_start(&x->state.scale, &x->session.knobs);
+    manifest_free(&m);
+    return rc;
+}
 
 int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
                            struct train_state *state, char path[PATH_MAX], struct err *e) {
@@ -270,9 +328,11 @@ int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const ch
     TRY(find_newest(d->path, &d->listener, &m, path, &damaged, e));
     if (path[0] == '\0')
         return 0;
-    int rc = compare(d, &m, s, dataset, path, e);
+    int rc = compare(&d->listener, &m, s, dataset, path, e);
     if (rc == 0)
         rc = snapshot_read(s, path, e);
+    if (rc == 0 && both_have_second(d, s, &m, path))
+        rc = load_second(d, s->second, path, e);
     if (rc == 0)
         *state = m.state;
     // Last, so that a run that is refused has changed nothing, and never when all are damaged: the

@@ -1,12 +1,13 @@
-// session.c - see session.h. Planning: programs and layout. Starting: memory, backend, weights.
+// session.c - see session.h. Planning: programs and layout. Starting: memory, backend, weights. What it
+// takes: session_memory.c.
 #include "train/session.h"
 #include "backend/cpu/cpu.h"
 #include "backend/plugin.h"
-#include "base/text.h"
 #include "model/load.h"
 #include "program/apply.h"
 #include "program/check.h"
 #include "train/kept.h"
+#include "train/second.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,9 @@
 
 static const char *const program_names[SESSION_PROGRAMS] = {
     "train", "eval", "generate", "train with noise scale", "interactive.eval", "interactive.train"};
+
+static const char *const second_names[SESSION_PROGRAMS] = {
+    [SESSION_TRAIN] = "second.train", [SESSION_EVAL] = "second.eval"};
 
 enum dtype session_real_type(const struct session *s) {
     return s->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
@@ -62,7 +66,7 @@ static struct apply describe(const struct session *s, enum session_program which
         a.noise = which == SESSION_NOISE;
         a.build.kind = BUILD_TRAIN;
         a.micro_batches = (int)k->batch_accum;
-        a.yields = s->options.has[SESSION_INTERACTIVE_EVAL];
+        a.yields = s->options.has[SESSION_INTERACTIVE_EVAL] || s->options.second;
         break;
     case SESSION_INTERACTIVE_EVAL:
     case SESSION_INTERACTIVE_TRAIN:
@@ -83,34 +87,34 @@ static struct apply describe(const struct session *s, enum session_program which
     return a;
 }
 
-int session_plan(struct session *s, const struct session_options *o, struct err *e) {
-    memset(s, 0, sizeof *s);
-    s->knobs = *o->knobs;
-    s->options = *o;
-    s->options.knobs = &s->knobs;
-    for (int i = 0; i < SESSION_PROGRAMS; i++)
-        s->index[i] = -1;
-    TRY(model_shape_open(&s->shape, s->knobs.model, &s->from_folder, e));
-    if (s->knobs.seq > s->shape.max_positions)
-        return err_set(e, ERR_USAGE,
-                       "seq=%lld is more than the %lld positions of %s; accepted: 1 to %lld",
-                       (long long)s->knobs.seq, (long long)s->shape.max_positions, s->shape.name,
-                       (long long)s->shape.max_positions);
-    s->options.has[SESSION_NOISE] =
-        o->has[SESSION_TRAIN] && s->knobs.noise_every > 0 && s->knobs.batch_accum > 1;
-    if (o->has[SESSION_INTERACTIVE_EVAL] && s->knobs.interactive_seq > s->shape.max_positions)
-        return err_set(
-            e, ERR_USAGE,
-            "interactive.seq=%lld is more than the %lld positions of %s; accepted: 0 to %lld",
-            (long long)s->knobs.interactive_seq, (long long)s->shape.max_positions, s->shape.name,
-            (long long)s->shape.max_positions);
+static int check_length(const struct session *s, const char *knob, int64_t length, int64_t least,
+                        struct err *e) {
+    if (length <= s->shape.max_positions)
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "%s=%lld is more than the %lld positions of %s; accepted: %lld to %lld", knob,
+                   (long long)length, (long long)s->shape.max_positions, s->shape.name,
+                   (long long)least, (long long)s->shape.max_positions);
+}
+
+// interactive.seq is the length of this session's samples, or of the second model's.
+static int check_lengths(const struct session *s, struct err *e) {
+    if (s->lent && s->knobs.interactive_seq > 0)
+        return check_length(s, "interactive.seq", s->knobs.interactive_seq, 0, e);
+    TRY(check_length(s, "seq", s->knobs.seq, 1, e));
+    return s->options.has[SESSION_INTERACTIVE_EVAL]
+               ? check_length(s, "interactive.seq", s->knobs.interactive_seq, 0, e)
+               : 0;
+}
+
+static int plan_programs(struct session *s, struct err *e) {
     struct program *set[SESSION_PROGRAMS];
     int n = 0;
     for (int i = 0; i < SESSION_PROGRAMS; i++) {
         if (!s->options.has[i])
             continue;
         struct apply a = describe(s, (enum session_program)i);
-        TRY(apply_program(&s->programs[i], program_names[i], &a, e));
+        TRY(apply_program(&s->programs[i], s->lent ? second_names[i] : program_names[i], &a, e));
         s->index[i] = n;
         set[n++] = s->programs[i];
     }
@@ -120,77 +124,47 @@ int session_plan(struct session *s, const struct session_options *o, struct err 
     return check_guests(set, n, e);
 }
 
-uint64_t session_predicted_bytes(const struct session *s) {
-    const uint64_t arenas = s->options.checking ? 2 : 1; // the observer's copy
-    return arenas * s->layout.arena_bytes + s->loader_bytes + s->saving_bytes + s->guest_bytes +
-           s->process_bytes;
+static int plan(struct session *s, const struct session_options *o, bool lent, struct err *e) {
+    memset(s, 0, sizeof *s);
+    s->knobs = *o->knobs;
+    s->options = *o;
+    s->options.knobs = &s->knobs;
+    s->lent = lent;
+    for (int i = 0; i < SESSION_PROGRAMS; i++)
+        s->index[i] = -1;
+    TRY(model_shape_open(&s->shape, s->knobs.model, &s->from_folder, e));
+    TRY(check_lengths(s, e));
+    s->options.has[SESSION_NOISE] =
+        o->has[SESSION_TRAIN] && s->knobs.noise_every > 0 && s->knobs.batch_accum > 1;
+    return plan_programs(s, e);
 }
 
-uint64_t session_device_bytes(const struct session *s) {
-    uint64_t left, total;
-    if (!s->device_free_bytes || s->backend->memory(s->backend, &left, &total, NULL) != 0)
-        return 0;
-    const uint64_t kept = s->options.kept ? kept_device_bytes(s->options.kept) : 0;
-    if (kept > s->layout.arena_bytes)
-        left += kept - s->layout.arena_bytes;
-    return s->device_free_bytes > left ? s->device_free_bytes - left : 0;
+// An ordinary session that trains and validates, in steps of one micro-batch: a request.
+static int plan_second(struct session *s, struct err *e) {
+    const struct session_options o = {.knobs = s->options.second,
+                                      .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
+                                      .real = s->options.real,
+                                      .reference = s->options.reference,
+                                      .checking = s->options.checking};
+    s->options.second = NULL; // until it is a copy
+    s->second = calloc(1, sizeof *s->second);
+    if (!s->second)
+        return err_set(e, ERR_MEMORY, "out of memory for a second model");
+    TRY(plan(&s->second->session, &o, true, e));
+    second_begin(s->second);
+    s->options.second = &s->second->session.knobs;
+    return 0;
 }
 
-uint64_t session_process_peak_bytes(const struct session *s) {
-    const uint64_t peak = mem_process_peak_rss_bytes();
-    return peak > s->tail_bytes ? peak - s->tail_bytes : 0;
-}
-
-// Pages that this session's arena will use again, or that are given back before it takes others.
-static uint64_t kept_bytes(const struct session *s) {
-    return s->options.kept ? kept_resident_bytes(s->options.kept) : 0;
-}
-
-uint64_t session_resident_bytes(const struct session *s) {
-    const uint64_t all = mem_process_rss_bytes(), kept = kept_bytes(s);
-    return all > kept ? all - kept : 0;
+int session_plan(struct session *s, const struct session_options *o, struct err *e) {
+    TRY(plan(s, o, false, e));
+    return o->second && plan_second(s, e) != 0
+               ? err_context(e, "interactive.recipe=%s", s->knobs.interactive_recipe)
+               : 0;
 }
 
 bool session_wants_device(const struct knobs *k) {
     return k->device == DEVICE_CUDA || (k->device == DEVICE_AUTO && plugin_device_present("cuda"));
-}
-
-// On a device the arena is there, and what is left of its memory counts: known once the backend is
-// open. The data buffers and the process stay with the host and are small beside it.
-int session_memory(const struct session *s, struct session_memory *out, struct err *e) {
-    const bool device = s->backend && s->backend->memory;
-    uint64_t total;
-    out->need = device ? s->layout.arena_bytes : session_predicted_bytes(s);
-    if (!s->backend && session_wants_device(&s->knobs))
-        out->need -= s->layout.arena_bytes;
-    if (s->knobs.memory) {
-        out->have = s->knobs.memory;
-        out->have_is = "the budget (memory=)";
-    } else if (device) {
-        TRY(s->backend->memory(s->backend, &out->have, &total, e));
-        out->have += s->options.kept ? kept_device_bytes(s->options.kept) : 0;
-        out->have_is = "what the device has left";
-    } else {
-        out->have = mem_machine_available_bytes() / 20 * 19 + kept_bytes(s);
-        out->have_is = "what the machine has left (less a twentieth, which is others')";
-    }
-    return 0;
-}
-
-int session_check_memory(const struct session *s, struct err *e) {
-    struct session_memory m;
-    TRY(session_memory(s, &m, e));
-    if (m.need <= m.have)
-        return 0;
-    char text[640], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
-    int at = 0;
-    for (int c = 0; c < CLASS_COUNT; c++)
-        if (s->layout.by_class[c] && at < (int)sizeof text)
-            at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %s", at ? ", " : "",
-                           tensor_class_name((enum tensor_class)c),
-                           text_bytes(a, s->layout.by_class[c]));
-    return err_set(e, ERR_MEMORY, "the run needs %s but %s is %s: %s", text_bytes(a, m.need),
-                   m.have_is, text_bytes(b, m.have), text);
 }
 
 // ---------------------------------------------------------------- start
@@ -369,7 +343,9 @@ enum { WARM_ROWS = 64, WARM_DEPTH = 512, WARM_COLUMNS = 16384 };
 static int warm_library(struct session *s, struct err *e) {
     const int64_t m = WARM_ROWS, k = WARM_DEPTH,
                   most = (int64_t)WARM_COLUMNS * pool_threads(s->pool);
-    const int64_t n = s->shape.vocab < most ? s->shape.vocab : most;
+    const int64_t other = s->second ? s->second->session.shape.vocab : 0;
+    const int64_t widest = s->shape.vocab > other ? s->shape.vocab : other;
+    const int64_t n = widest < most ? widest : most;
     if (s->options.reference || s->backend->memory ||
         strncmp(cpu_backend_blas(s->backend), "builtin", strlen("builtin")) == 0)
         return 0;
@@ -416,28 +392,43 @@ static int open_machine(struct session *s, struct err *e) {
     return 0;
 }
 
+// A second model computes on this session's threads and kernels.
+static struct session *lend_second(struct session *s) {
+    if (!s->second)
+        return NULL;
+    struct session *beside = &s->second->session;
+    beside->mem = s->mem;
+    beside->pool = s->pool;
+    beside->backend = s->backend;
+    return beside;
+}
+
+static uint64_t table_bytes(const struct session *s) {
+    struct program *set[SESSION_PROGRAMS];
+    const int n = list_programs(s, set);
+    return exec_plan_bytes(set, n);
+}
+
 int session_ready(struct session *s, struct err *e) {
     if (!s->backend) {
         TRY(open_machine(s, e));
-        struct program *set[SESSION_PROGRAMS];
-        int n = list_programs(s, set);
-        s->process_bytes = session_resident_bytes(s) + mem_bytes(s->mem) + exec_plan_bytes(set, n);
+        const struct session *beside = lend_second(s);
+        s->process_bytes = session_resident_bytes(s) + mem_bytes(s->mem) + table_bytes(s) +
+                           (beside ? table_bytes(beside) : 0);
     }
     TRY(check_precision(s, e));
+    if (s->second)
+        TRY(check_precision(&s->second->session, e) == 0
+                ? 0
+                : err_context(e, "interactive.recipe=%s", s->knobs.interactive_recipe));
     return session_check_memory(s, e);
 }
 
-int session_start(struct session *s, struct err *e) {
-    struct weights *files = NULL;
-    TRY(session_ready(s, e));
+static int open_exec(struct session *s, struct executor *beside, struct err *e) {
     struct program *set[SESSION_PROGRAMS];
-    int n = list_programs(s, set);
-    uint64_t total;
+    const int n = list_programs(s, set);
     void *arena = NULL;
-    if (s->backend->memory)
-        TRY(s->backend->memory(s->backend, &s->device_free_bytes, &total, e));
     if (s->options.kept) {
-        s->device_free_bytes += kept_device_bytes(s->options.kept);
         TRY(kept_arena(s->options.kept, s, &arena, e));
         s->tail_bytes = kept_tail_bytes(s->options.kept, s->layout.arena_bytes);
     }
@@ -447,11 +438,13 @@ int session_start(struct session *s, struct err *e) {
                              .backend = s->backend,
                              .arena = arena,
                              .graphs = s->knobs.cuda_graphs,
-                             .checking = s->options.checking};
-    const uint64_t reserved = mem_bytes(s->mem); // by kernels; counted in full, they will touch it
-    TRY(exec_open(&s->exec, &o, e));
-    if (!s->options.checking) // the executor's tables are there, the arena is not touched yet
-        s->process_bytes = session_resident_bytes(s) + reserved;
+                             .checking = s->options.checking,
+                             .beside = beside};
+    return exec_open(&s->exec, &o, e);
+}
+
+static int fill(struct session *s, struct err *e) {
+    struct weights *files = NULL;
     if (s->kept_weights)
         return write_constants(s, e);
     if (s->from_folder)
@@ -463,22 +456,70 @@ int session_start(struct session *s, struct err *e) {
     return write_constants(s, e);
 }
 
-void session_close(struct session *s) {
+struct touched {
+    unsigned char *arena;
+    int64_t bytes;
+};
+
+static void touch_task(void *arg, int thread, int threads) {
+    enum { PAGE = 4096 };
+    const struct touched *t = arg;
+    int64_t begin, end;
+    pool_share(t->bytes, PAGE, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i += PAGE)
+        ((volatile unsigned char *)t->arena)[i] = 0;
+}
+
+// The bulk's first step uses all of its arena, a second model's first request may come an hour later: its
+// pages are taken now, while they can be refused, and are in what is measured.
+static void touch(struct session *s) {
+    struct touched t = {exec_host_arena(s->exec), (int64_t)s->layout.arena_bytes};
+    if (t.arena && !s->options.checking)
+        pool_run(s->pool, touch_task, &t);
+}
+
+int session_start(struct session *s, struct err *e) {
+    TRY(session_ready(s, e));
+    struct session *beside = lend_second(s);
+    uint64_t total;
+    if (s->backend->memory)
+        TRY(s->backend->memory(s->backend, &s->device_free_bytes, &total, e));
+    if (s->options.kept)
+        s->device_free_bytes += kept_device_bytes(s->options.kept);
+    const uint64_t reserved = mem_bytes(s->mem); // by kernels; counted in full, they will touch it
+    TRY(open_exec(s, NULL, e));
+    if (beside)
+        TRY(open_exec(beside, s->exec, e));
+    if (!s->options.checking) // the executors' tables are there, the arenas are not touched yet
+        s->process_bytes = session_resident_bytes(s) + reserved;
+    TRY(fill(s, e));
+    if (!beside)
+        return 0;
+    touch(beside);
+    return fill(beside, e);
+}
+
+static void close_session(struct session *s) {
     exec_close(s->exec);
     if (s->options.kept)
         kept_return(s->options.kept, s);
-    if (s->backend)
+    if (s->backend && !s->lent)
         s->backend->close(s->backend);
-    if (s->pool)
+    if (s->pool && !s->lent)
         pool_close(s->pool);
     for (int i = 0; i < SESSION_PROGRAMS; i++)
         program_free(s->programs[i]);
-    if (s->mem)
+    if (s->mem && !s->lent)
         mem_close(s->mem);
     memset(s, 0, sizeof *s);
 }
 
-// ---------------------------------------------------------------- turns
+void session_close(struct session *s) {
+    if (s->second)
+        close_session(&s->second->session);
+    free(s->second);
+    close_session(s);
+}
 
 int session_run(struct session *s, enum session_program program, exec_feed_fn *feed, void *arg,
                 struct trace *trace, struct err *e) {

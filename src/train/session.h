@@ -13,12 +13,14 @@
 #include "program/layout.h"
 
 struct kept;
+struct second;
 
 // SESSION_NOISE is a training step that also measures the gradient noise scale (program/noise.c): part of
 // the set whenever SESSION_TRAIN is and the knobs ask for it.
 // The interactive ones are a hybrid run's: one sample beside the bulk configuration. Evaluation is a
 // guest (program.h) that may run between micro-batches of SESSION_TRAIN, which yields when the set holds
-// one; a training sample is a step of its own, between steps.
+// one; a training sample is a step of its own, between steps. Where a second model answers (second.h), this
+// session has neither, and yields to that one.
 enum session_program {
     SESSION_TRAIN,
     SESSION_EVAL,
@@ -39,6 +41,8 @@ struct session_options {
     bool keep_gradients, keep_logits; // readable after a turn
     bool checking;     // an executor that observes every op: slow, twice the arena, the same bits
     struct kept *kept; // of a process that runs many sessions (kept.h); NULL: nothing is kept
+    // Of a second model that answers requests beside this one (second_knobs); copied. NULL: none.
+    const struct knobs *second;
 };
 
 struct session {
@@ -49,6 +53,8 @@ struct session {
     struct program *programs[SESSION_PROGRAMS]; // NULL: not in the set
     int index[SESSION_PROGRAMS];                // of the program in the executor; -1: not there
     struct layout layout;
+    struct second *second; // beside this one, in an arena of its own; NULL: none
+    bool lent;             // mem, pool and backend are those of the session that this one is beside
     // From here on set by session_start:
     struct mem *mem;
     struct pool *pool;
@@ -60,7 +66,8 @@ struct session {
     // For session_predicted_bytes. The process: what is resident before the arena is touched (code,
     // libraries, the executor's tables) and what kernels have reserved to work in.
     uint64_t process_bytes;
-    uint64_t loader_bytes; // the caller's data buffers
+    uint64_t loader_bytes; // the caller's data buffers, with:
+    uint64_t trace_bytes;  // events of a trace
     uint64_t saving_bytes; // the caller's buffer while it writes a checkpoint
     uint64_t guest_bytes;  // the caller's buffers for requests
 };
@@ -81,21 +88,31 @@ enum dtype session_real_type(const struct session *s); // of weights and activat
 // Other processes on the same device are in the figure.
 uint64_t session_device_bytes(const struct session *s);
 
-// What the process will hold at its peak: arena, data buffers, process.
+// Of both models' arenas, and of the second one's.
+uint64_t session_arena_bytes(const struct session *s);
+uint64_t session_second_bytes(const struct session *s);
+// What the process will hold at its peak: arenas, data buffers, process.
 uint64_t session_predicted_bytes(const struct session *s);
+// The same by name; of a device what its memory holds: the arenas. Returns how many there are.
+enum { SESSION_PARTS = CLASS_COUNT + 7 };
+struct session_part {
+    const char *name;
+    uint64_t bytes;
+};
+int session_parts(const struct session *s, struct session_part out[SESSION_PARTS]);
 // What is resident now, before the arena is there: without what is kept of former ones.
 uint64_t session_resident_bytes(const struct session *s);
 // What it has held at its peak since mem_process_reset_peak, without what is former sessions'.
 uint64_t session_process_peak_bytes(const struct session *s);
 struct session_memory {
-    uint64_t need, have; // of a device: its own memory, which holds the arena
+    uint64_t need, have; // of a device: its own memory, which holds the arenas
     const char *have_is; // "the budget (memory=)", ...
 };
 // A machine keeps a twentieth of what it has left for others.
 int session_memory(const struct session *s, struct session_memory *out, struct err *e);
 // Whether the backend, which must be open (session_ready), computes in this precision.
 bool session_has_precision(const struct session *s, enum precision p);
-// ERR_MEMORY with bytes by class when the plan does not fit `memory` (or, when that is 0, what the
+// ERR_MEMORY with bytes by name when the plan does not fit `memory` (or, when that is 0, what the
 // machine has left).
 int session_check_memory(const struct session *s, struct err *e);
 

@@ -123,7 +123,8 @@ int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *
     if (s->knobs.eval_every > 0)
         bytes += evaluator_plan_bytes(s, t->data);
     bytes += 2 * sample_capacity(&s->knobs) * sizeof(double);
-    s->loader_bytes = bytes + trace_capacity(t, s) * sizeof(struct trace_event);
+    s->trace_bytes = trace_capacity(t, s) * sizeof(struct trace_event);
+    s->loader_bytes = bytes + s->trace_bytes;
     s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
     s->guest_bytes = t->o.guest_bytes > 0 ? t->o.guest_bytes + guests_plan_bytes() : 0;
     // Until session_ready knows better, with its libraries open: a plan without this would promise
@@ -136,27 +137,8 @@ static bool on_device(const struct session *s) {
     return s->backend != NULL && s->backend->memory != NULL;
 }
 
-// The session's refusal lists the classes of the arena; what else is in its sum belongs there too.
-static void name_the_rest(const struct trainer *t, struct err *e) {
-    const struct session *s = t->s;
-    const uint64_t trace = trainer_trace_bytes(t);
-    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES], d[TEXT_UNIT_BYTES],
-        f[TEXT_UNIT_BYTES], g[TEXT_UNIT_BYTES];
-    if (e == NULL || on_device(s)) // a device holds the arena alone
-        return;
-    const size_t at = strlen(e->text);
-    snprintf(e->text + at, sizeof e->text - at,
-             ", slack %s, loader %s, trace %s, saving %s, requests %s, process %s",
-             text_bytes(a, s->layout.slack_bytes), text_bytes(b, s->loader_bytes - trace),
-             text_bytes(c, trace), text_bytes(d, s->saving_bytes), text_bytes(g, s->guest_bytes),
-             text_bytes(f, s->process_bytes));
-}
-
 int trainer_ready(struct trainer *t, struct err *e) {
-    const int rc = session_ready(t->s, e);
-    if (rc == ERR_MEMORY && t->s->backend != NULL)
-        name_the_rest(t, e);
-    return rc;
+    return session_ready(t->s, e);
 }
 
 static void tell_progress(void *arg, const struct shard_progress *p) {
@@ -185,9 +167,11 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
         (s->knobs.eval_every > 0 && s->programs[SESSION_EVAL] == NULL))
         return err_set(e, ERR_INTERNAL, "training needs a session with programs to train%s",
                        s->knobs.eval_every > 0 ? " and to validate" : "");
-    if (o->guests != NULL && (s->programs[SESSION_INTERACTIVE_EVAL] == NULL ||
-                              s->programs[SESSION_INTERACTIVE_TRAIN] == NULL))
-        return err_set(e, ERR_INTERNAL, "requests need a session with the interactive programs");
+    if (o->guests != NULL && s->second == NULL &&
+        (s->programs[SESSION_INTERACTIVE_EVAL] == NULL ||
+         s->programs[SESSION_INTERACTIVE_TRAIN] == NULL))
+        return err_set(e, ERR_INTERNAL,
+                       "requests need a session with the interactive programs or a second model");
     struct trainer *t = calloc(1, sizeof *t);
     if (t == NULL)
         return err_set(e, ERR_MEMORY, "no memory for the trainer");
@@ -255,15 +239,21 @@ static void tell_guest(void *arg, const struct guest_sample *x, const struct gue
         ob->on_guest(ob->arg, x, a);
 }
 
-// At yield points and between validation batches: evaluations only.
+// Between validation batches: evaluations only, because the checkpoint of this step is written.
 static int let_guests(void *arg, struct err *e) {
     struct trainer *t = arg;
     return guests_serve(t->guests, &t->state, false, e);
 }
 
+// Inside a step a second model may be trained: the step knows nothing of it.
+static int let_guests_in(void *arg, struct err *e) {
+    struct trainer *t = arg;
+    return guests_serve(t->guests, &t->state, t->s->second != NULL, e);
+}
+
 static int open_guests(struct trainer *t, struct err *e) {
     TRY(guests_open(&t->guests, t->s, t->o.guests, tell_guest, t, e));
-    exec_on_yield(t->s->exec, let_guests, t);
+    exec_on_yield(t->s->exec, let_guests_in, t);
     return 0;
 }
 
@@ -691,25 +681,15 @@ static void measure(struct trainer *t) {
     metrics_compute(m, &in);
     m->loss_first = t->loss_first;
     m->loss_last = t->loss_last;
-    const uint64_t trace = trainer_trace_bytes(t);
+    struct session_part parts[SESSION_PARTS];
+    const int n = session_parts(s, parts);
     t->r.on_device = on_device(s);
     t->r.process_peak_bytes = session_process_peak_bytes(s);
-    m->memory_predicted_bytes = t->r.on_device ? s->layout.arena_bytes : session_predicted_bytes(s);
+    m->memory_predicted_bytes =
+        t->r.on_device ? session_arena_bytes(s) : session_predicted_bytes(s);
     m->memory_measured_bytes = t->r.on_device ? session_device_bytes(s) : t->r.process_peak_bytes;
-    for (int c = 0; c < CLASS_COUNT; c++)
-        if (s->layout.by_class[c] > 0)
-            metrics_add_class(m, tensor_class_name((enum tensor_class)c), s->layout.by_class[c]);
-    metrics_add_class(m, "slack", s->layout.slack_bytes);
-    if (t->r.on_device)
-        return;
-    metrics_add_class(m, "loader", s->loader_bytes - trace);
-    if (trace > 0)
-        metrics_add_class(m, "trace", trace);
-    if (s->saving_bytes > 0)
-        metrics_add_class(m, "saving", s->saving_bytes);
-    if (s->guest_bytes > 0)
-        metrics_add_class(m, "requests", s->guest_bytes);
-    metrics_add_class(m, "process", s->process_bytes);
+    for (int i = 0; i < n; i++)
+        metrics_add_class(m, parts[i].name, parts[i].bytes);
 }
 
 static int start(struct trainer *t, const char *resumed_from, struct err *e) {

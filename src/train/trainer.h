@@ -138,7 +138,8 @@ struct trainer_options {
     // totals only.
     size_t trace_events;
     double peak_flops_per_s; // of the device, for MFU; 0: not known
-    // Requests to answer meanwhile; NULL: none. The session then has the interactive programs.
+    // Requests to answer meanwhile; NULL: none. The session then has the interactive programs, or a second
+    // model.
     const struct guest_source *guests;
     uint64_t guest_bytes; // what the source takes
 };
@@ -157,8 +158,7 @@ int trainer_open(struct trainer **out, struct session *s, const struct trainer_o
 // done or out of time; ERR_STOPPED; ERR_NUMERIC; ERR_IO when the last save failed. *out (may be
 // NULL) is filled in every case.
 int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
-// session_ready, whose sentence about memory then names all that the sum is made of. trainer_run begins
-// with it, before anything is written; a caller may ask before.
+// session_ready: trainer_run begins with it, before anything is written; a caller may ask before.
 int trainer_ready(struct trainer *t, struct err *e);
 // What a run with another plan on the same data would take besides its arena: fills its loader_bytes,
 // saving_bytes and process_bytes. `other` is planned, with the same seq.

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "measure/energy.h"
 #include "predict/predictor.h"
+#include "train/second.h"
 #include "train/trainer.h"
 #include "tune/worker.h"
 
@@ -32,6 +33,7 @@ struct lab {
     struct lab_options options;
     struct session_options plan; // with knobs of its own:
     struct knobs base;
+    struct knobs second; // where the plan has one
     struct session session;
     struct trainer *trainer;
     struct predictor *predictor;
@@ -44,6 +46,10 @@ struct lab {
 
 uint64_t lab_have_bytes(const struct lab *l) {
     return l->have_bytes;
+}
+
+uint64_t lab_second_bytes(const struct lab *l) {
+    return session_second_bytes(&l->session);
 }
 
 const char *lab_have_is(const struct lab *l) {
@@ -136,29 +142,35 @@ static void find_memory(struct lab *l) {
 }
 
 static uint64_t need_of(const struct session *s) {
-    return session_wants_device(&s->knobs) ? s->layout.arena_bytes : session_predicted_bytes(s);
+    return session_wants_device(&s->knobs) ? session_arena_bytes(s) : session_predicted_bytes(s);
 }
 
+struct calibration {
+    const struct knobs *knobs; // in the child as here
+    int rc;
+};
+
 static void calibrate(struct lab *l, void *out) {
+    struct calibration *c = out;
     struct calibrate_options o = {.seconds = l->options.calibrate_s};
     struct predictor *p = NULL;
-    *(int *)out = predictor_open(&p, NULL, NULL);
-    if (*(int *)out == 0)
-        *(int *)out = predictor_calibrate(p, &l->base, &o, NULL, NULL);
-    if (*(int *)out == 0)
-        *(int *)out = predictor_store(p, NULL);
+    c->rc = predictor_open(&p, NULL, NULL);
+    if (c->rc == 0)
+        c->rc = predictor_calibrate(p, c->knobs, &o, NULL, NULL);
+    if (c->rc == 0)
+        c->rc = predictor_store(p, NULL);
     predictor_close(p);
 }
 
-// The recipe may not fit: then nothing is timed, and the predictor is what it was.
-static void calibrate_once(struct lab *l) {
+// Of one model of the recipe, which may not fit: then nothing is timed, and the predictor is what it was.
+static void calibrate_once(struct lab *l, const struct session *s) {
     struct predicted p;
-    int rc = 0;
-    bool known = predictor_step(l->predictor, &l->session, &p, NULL) == 0 && p.calibrated;
+    struct calibration c = {.knobs = &s->knobs};
+    bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated;
     if (known || !l->options.calibrate ||
         need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
         return;
-    if (in_child(calibrate, l, &rc, sizeof rc) && rc == 0) {
+    if (in_child(calibrate, l, &c, sizeof c) && c.rc == 0) {
         predictor_close(l->predictor);
         l->predictor = NULL;
         predictor_open(&l->predictor, NULL, NULL);
@@ -176,7 +188,9 @@ static int open_all(struct lab *l, struct err *e) {
     TRY(trainer_open(&l->trainer, &l->session, &o, e));
     TRY(predictor_open(&l->predictor, NULL, e));
     find_memory(l);
-    calibrate_once(l);
+    calibrate_once(l, &l->session);
+    if (l->session.second)
+        calibrate_once(l, &l->session.second->session);
     return 0;
 }
 
@@ -191,6 +205,10 @@ int lab_open(struct lab **out, const struct lab_options *o, struct err *e) {
     l->base.run_dir[0] = l->base.log_trace[0] = '\0';
     l->base.resume = false;
     l->plan.knobs = &l->base;
+    if (l->plan.second) {
+        l->second = *l->plan.second;
+        l->plan.second = &l->second;
+    }
     int rc = open_all(l, e);
     if (rc != 0) {
         lab_close(l);

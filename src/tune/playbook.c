@@ -91,7 +91,7 @@ static double step_of_cost(const struct tune *t, const struct tune_setting *s, d
 
 static bool hopeless(const struct tune *t, const struct tune_setting *s, double step_s,
                      char why[TUNE_TEXT_BYTES]) {
-    const double wait_s = tune_wait(&s->knobs, step_s),
+    const double wait_s = tune_wait_of(&t->request, &s->knobs, step_s),
                  respond_s = 1e-9 * (double)t->request.respond_ns;
     if (respond_s > 0 && wait_s > respond_s * HOPELESS) {
         snprintf(why, TUNE_TEXT_BYTES,

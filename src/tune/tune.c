@@ -91,6 +91,10 @@ double tune_wait(const struct knobs *k, double step) {
     return step / (double)k->batch_accum + step / (double)tune_samples_per_step(k);
 }
 
+double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s) {
+    return r->answer_s > 0 ? step_s / (double)k->batch_accum + r->answer_s : tune_wait(k, step_s);
+}
+
 // Without a latency budget an interactive user waits for one sample; with one, whatever keeps the
 // budget is fast enough, and more tokens are better.
 static bool by_sample(const struct tune_request *r) {

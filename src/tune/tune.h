@@ -53,11 +53,12 @@ struct tune_request {
     enum tune_goal goal;
     uint64_t limit_ns[TUNE_PERCENTILES]; // of a step; 0: none
     uint64_t respond_ns;                 // from a request to its answer, of TUNE_HYBRID; 0: none
-    double joules_per_token;             // 0: no limit
-    uint64_t time_ns;                    // for the whole search
-    unsigned allow;                      // bits 1 << enum tune_allow
-    int cpus;                            // this process may use
-    bool on_device;                      // a GPU computes: its knobs have an effect, the CPU's none
+    double answer_s; // a request's own turn where a second model answers; 0: the bulk's model does
+    double joules_per_token; // 0: no limit
+    uint64_t time_ns;        // for the whole search
+    unsigned allow;          // bits 1 << enum tune_allow
+    int cpus;                // this process may use
+    bool on_device;          // a GPU computes: its knobs have an effect, the CPU's none
     double critical_samples; // sequences per step beyond which data is wasted; 0: not known
 };
 
@@ -216,6 +217,8 @@ double tune_joules_per_token(const struct tune_setting *s);
 // What a request may wait, at most, with steps of this length: the rest of a micro-batch, then its own
 // turn, which is one sample of it.
 double tune_wait(const struct knobs *k, double step);
+// The same, or with a second model's own turn where that answers.
+double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // What the goal makes small: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);
 bool tune_has_limits(const struct tune_request *r);

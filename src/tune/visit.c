@@ -111,10 +111,11 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                  1e-6 * q.value, q.n, 1e-6 * limit);
         return true;
     }
-    double p95 = tune_quantile(s, 0.95).value, wait = tune_wait(&s->knobs, p95);
-    if (t->request.respond_ns > 0 && wait > (double)t->request.respond_ns) {
+    double p95_s = 1e-9 * tune_quantile(s, 0.95).value,
+           wait_s = tune_wait_of(&t->request, &s->knobs, p95_s);
+    if (t->request.respond_ns > 0 && 1e9 * wait_s > (double)t->request.respond_ns) {
         snprintf(why, TUNE_TEXT_BYTES, "a request may wait %.4g ms, the budget %.4g ms",
-                 1e-6 * wait, 1e-6 * (double)t->request.respond_ns);
+                 1e3 * wait_s, 1e-6 * (double)t->request.respond_ns);
         return true;
     }
     double joules = tune_joules_per_token(s);

@@ -122,6 +122,80 @@ check(run.losses() != plain.losses()[:30], "a training sample changed nothing")
 at = [x.get("kind", "step") for x in run.log() if x.get("event", "request") == "request"]
 check(at.count("train") == 2 and at.index("train") > 0, "the log has the order of updates")
 
+# ---------------------------------------------------------------- a second model
+
+# It learns what requests train, the bulk nothing: its losses are those of the run that nobody asked.
+open("second.yaml", "w").write("model: tiny\nseq: 64\nseed: 9\noptim:\n  lr: 1e-3\nsched:\n  warmup: 1\n")
+SECOND = ["interactive.recipe=second.yaml"]
+run = Run("second", "steps=40", *SECOND, "--json", "second.json")
+for i in range(4):
+    run.say('{"evaluate": %s}\n{"train": %s}\n{"train": {"prompt": "a", "completion": "b"}}\n' % (HELLO, HELLO))
+    run.wait_answers(3 * i + 3)
+run.say('{"evaluate": {"text": "%s"}}\n' % ("x" * 100))
+run.wait_answers(13)
+run.process.stdin.close()
+run.end(0)
+check(run.losses() == plain.losses(), "requests to a second model changed the bulk's losses")
+trained = [a for a in run.answers if a.get("train")]
+check([a["own_step"] for a in trained] == list(range(1, 9)), f"its own steps: {[a['own_step'] for a in trained]}")
+evaluated = [a["loss"] for a in run.answers if a.get("evaluate")]
+check(len(set(evaluated)) == 4 and evaluated[-1] < evaluated[0], f"it learns: {evaluated}")
+check("accepted: 2 to 65" in run.answers[12].get("error", ""), f"its own length: {run.answers[12]}")
+d = json.load(open("second.json"))
+check(d["second_model"]["name"] == "tiny" and d["requests"]["updates"] == 8, "the result knows of it")
+check(sum(d["memory"]["by_class"].values()) == d["memory"]["predicted_bytes"], "classes with the second model add up")
+
+# Saved with the bulk's, it goes on where it was: after a kill too.
+run = Run("second", "steps=1000000", "save.every=1", *SECOND)
+run.say('{"train": %s}\n' % HELLO)
+run.wait_answers(1)
+check(run.answers[0]["own_step"] == 9, f"resumed at its own step: {run.answers[0]}")
+time.sleep(0.3)
+run.process.kill()
+run.process.wait()
+done = max(x["step"] for x in run.log() if "event" not in x)
+run = Run("second", "steps=%d" % (done + 2), *SECOND)
+run.say('{"train": %s}\n' % HELLO)
+run.wait_answers(1)
+run.process.stdin.close()
+run.end(0)
+check(run.answers and run.answers[0].get("own_step") == 10, f"after kill -9: {run.answers}")
+
+
+def cli(*args):
+    return subprocess.run([haggle, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+out = cli("export", "second/interactive", "exported")
+check(out.returncode == 0 and "step 10 of" in out.stdout, "export of it: " + out.stderr[-200:] + out.stdout[-300:])
+out = cli("export", "plain/interactive", "exported-none")
+check(out.returncode != 0 and "no checkpoint with a second model" in out.stderr, "none to export: " + out.stderr[-200:])
+# What is saved of its recipe can be named again.
+again = cli("show", "goal=hybrid", "interactive.recipe=second/interactive.yaml", *BULK)
+check(again.returncode == 0 and "second model" in again.stdout, "its saved recipe: " + again.stderr[-200:])
+
+for text, part in [("goal: hybrid\n", "goal=hybrid"), ("interactive:\n  queue: 3\n", "interactive.queue=3"),
+                   ("seq: 100000\n", "positions"), ("model: nosuch\n", "nosuch"), ("device: cuda\n", "on one"),
+                   ("precision: none\n", "precision"), ("a: [b\n", "bad.yaml")]:
+    open("bad.yaml", "w").write(text)
+    bad = cli("train", "--goal", "hybrid", "device=cpu", *BULK, "run.dir=bad", "steps=2", "interactive.recipe=bad.yaml")
+    check(bad.returncode in (1, 2) and part in bad.stderr and not os.path.exists("bad"),
+          f"refused {text!r}: {bad.returncode} {bad.stderr[-300:]}")
+bad = cli("train", "--goal", "hybrid", *BULK, "run.dir=bad", "steps=2", "interactive.recipe=missing.yaml")
+check(bad.returncode != 0 and "missing.yaml" in bad.stderr, "no such recipe: " + bad.stderr[-200:])
+bad = cli("train", "--goal", "hybrid", *BULK, "run.dir=bad", "steps=2", *SECOND, "memory=30MiB")
+check(bad.returncode == 3 and "second model 1" in bad.stderr, "over budget with it: " + bad.stderr[-400:])
+
+# A search plans with its bytes and knows how long it takes.
+tuned = [cli("tune", "--goal", "hybrid", "--respond", "1h", "--time", "1s", *BULK, "--store", "none", "--save", "none",
+             "--report", "none", "--json", name, *more) for name, more in [("t1.json", []), ("t2.json", SECOND)]]
+check(all(t.returncode == 0 for t in tuned), "tune: " + tuned[1].stderr[-300:])
+one, two = json.load(open("t1.json")), json.load(open("t2.json"))
+need = [{s["name"]: s["memory_needed_bytes"] for s in t["settings"]} for t in (one, two)]
+check("second_model" not in one and two["second_model"]["answer_ms"] > 0, "tune knows of the second model")
+more = two["second_model"]["bytes"]
+check(more > 2**23 and need[1]["as given"] - need[0]["as given"] > 0.8 * more, f"tune plans its bytes: {more} {need}")
+
 # ---------------------------------------------------------------- a socket
 
 open("data.jsonl", "w").write('{"text": "one"}\n{"text": "two two"}\n')

@@ -69,7 +69,7 @@ ls runs >/dev/null 2>&1 && fail "a refused run left a folder behind"
 
 # memory: refused before it is taken, with bytes by class; nothing is written
 bad 3 "the budget (memory=) is 1.00 MiB" train --memory 1MiB
-for class in weights gradients optimizer activations slack loader trace process; do
+for class in weights gradients optimizer activations slack loader saving process; do
     says err "$class" "a budget that is too small"
 done
 ls runs >/dev/null 2>&1 && fail "a run that does not fit left a folder behind"

@@ -35,4 +35,19 @@ for size in "1 64" "2 128"; do
     json result.json 'sum(d["memory"]["by_class"].values()) == d["memory"]["predicted_bytes"]' \
         "gpt2-124m $size: the classes add up to the prediction"
 done
+
+# A second model, in the same plan, whether anybody asks or not.
+printf 'model: gpt2-124m\nseq: 32\ntokenizer: bytes\n' >second.yaml
+hybrid=(model=tiny goal=hybrid interactive.recipe=second.yaml batch.accum=2 steps=20 eval.every=0 save.last=false
+    generate.tokens=0 device=cpu run.dir=hybrid resume=false)
+for line in '' '{"train": {"text": "to be or not"}}'; do
+    echo "$line" | timeout 60 "$haggle" train "${hybrid[@]}" --json hybrid.json >out 2>err ||
+        fail "a second model: $(tail -3 err)"
+    [ -z "$line" ] || says out '"own_step":1' "a second model answers"
+    json hybrid.json 'd["memory"]["by_class"]["second model"] > 1.9e9' "the second model is a class of its own"
+    json hybrid.json 'abs(d["memory"]["measured_bytes"] - d["memory"]["predicted_bytes"]) < 0.01 * d["memory"]["predicted_bytes"] + 2**23' \
+        "a second model ($line): measured within 1 % + 8 MiB of predicted"
+    json hybrid.json 'sum(d["memory"]["by_class"].values()) == d["memory"]["predicted_bytes"]' \
+        "a second model: the classes add up to the prediction"
+done
 finish

@@ -48,6 +48,9 @@ struct lazy { // state of the backend
     struct backend *reference;
     struct queue queue[STREAM_COUNT];
     uint64_t recorded[MAX_EVENTS], done[MAX_EVENTS];
+    bool captured[MAX_EVENTS]; // last recorded in a capture: of no use outside of one
+    int n_events;
+    bool in_turn;
     enum policy policy;
     uint64_t drawn;
     struct graph *capture; // NULL: none under way
@@ -113,7 +116,8 @@ static int sync(struct backend *b, struct err *e) {
 static int record(struct backend *b, enum op_stream stream, int event, struct err *e) {
     struct lazy *d = b->state;
     (void)e;
-    assert_in_range(event, 0, MAX_EVENTS - 1);
+    assert_in_range(event, 0, d->n_events - 1);
+    d->captured[event] = d->capture != NULL;
     if (!d->capture)
         d->recorded[event]++;
     push(d, stream,
@@ -124,7 +128,8 @@ static int record(struct backend *b, enum op_stream stream, int event, struct er
 static int wait(struct backend *b, enum op_stream stream, int event, struct err *e) {
     struct lazy *d = b->state;
     (void)e;
-    assert_in_range(event, 0, MAX_EVENTS - 1);
+    assert_in_range(event, 0, d->n_events - 1);
+    assert_true(d->captured[event] == (d->capture != NULL));
     push(d, stream, (struct command){.kind = WAIT, .event = event, .version = d->recorded[event]});
     return 0;
 }
@@ -132,6 +137,8 @@ static int wait(struct backend *b, enum op_stream stream, int event, struct err 
 static int arrive(struct backend *b, int event, struct err *e) {
     struct lazy *d = b->state;
     (void)e;
+    assert_in_range(event, 0, d->n_events - 1);
+    assert_false(d->captured[event]);
     uint64_t version = d->recorded[event];
     while (d->done[event] < version)
         if (!step(d))
@@ -140,9 +147,30 @@ static int arrive(struct backend *b, int event, struct err *e) {
 }
 
 static int prepare(struct backend *b, int n_events, struct err *e) {
-    (void)b;
+    struct lazy *d = b->state;
     (void)e;
     assert_true(n_events <= MAX_EVENTS);
+    memset(d->recorded, 0, sizeof d->recorded);
+    memset(d->done, 0, sizeof d->done);
+    memset(d->captured, 0, sizeof d->captured);
+    d->n_events = n_events;
+    return 0;
+}
+
+// Turns do not lie in one another: one that interrupts leaves the clock alone.
+static int turn_begin(struct backend *b, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    assert_false(d->in_turn);
+    d->in_turn = true;
+    return 0;
+}
+
+static int turn_end(struct backend *b, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    assert_true(d->in_turn);
+    d->in_turn = false;
     return 0;
 }
 
@@ -250,7 +278,9 @@ static void open_lazy(struct backend *b, struct lazy *d, struct backend *referen
                           .capture_begin = capture_begin,
                           .capture_end = capture_end,
                           .graph_run = graph_run,
-                          .graph_free = graph_free};
+                          .graph_free = graph_free,
+                          .turn_begin = turn_begin,
+                          .turn_end = turn_end};
     for (int i = 0; i < OP_COUNT; i++)
         b->run[i] = reference->run[i] ? run : NULL;
 }
@@ -331,14 +361,93 @@ static int on_yield(void *arg, struct err *e) {
     return 0;
 }
 
-// guests NULL: none.
-static void train(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests) {
+static void set_weights(struct executor *x, const struct program *p, uint64_t seed) {
+    struct err e = {0};
+    float values[4096];
+    for (int t = 0; t < p->n_tensors; t++) {
+        int64_t n = tensor_elements(&p->tensors[t]);
+        if (p->tensors[t].cls != CLASS_WEIGHT && t != program_find(p, NAME_INV_FREQ))
+            continue;
+        assert_true(n <= 4096);
+        for (int64_t i = 0; i < n; i++)
+            values[i] = (float)(0.3 * rng_normal(seed, (uint64_t)t, (uint64_t)i) + 0.2);
+        assert_int_equal(exec_write(x, 0, t, values, (uint64_t)n * sizeof *values, &e), 0);
+    }
+}
+
+static void set_hyper(struct executor *x, const struct program *p, int turn, int rows) {
+    struct err e = {0};
+    const double hyper[HYPER_COUNT] = {[HYPER_LR] = 0.01 * (turn + 1),
+                                       [HYPER_BETA1] = 0.9,
+                                       [HYPER_BETA2] = 0.95,
+                                       [HYPER_EPS] = 1e-8,
+                                       [HYPER_CLIP] = 1,
+                                       [HYPER_BIAS1] = 0.1,
+                                       [HYPER_BIAS2] = 0.05,
+                                       [HYPER_LOSS_FACTOR] = 1.0 / rows};
+    assert_int_equal(exec_write(x, 0, program_find(p, NAME_HYPER), hyper, sizeof hyper, &e), 0);
+}
+
+// Another model in an arena of its own, trained at each yield point of x.
+struct second {
+    struct guest guest;
+    struct program *p;
+    struct layout layout;
+};
+
+static int on_yield_second(void *arg, struct err *e) {
+    struct guest *g = &((struct second *)arg)->guest;
+    double results[RESULT_COUNT];
+    if (g->n++ % 3 == 2)
+        return 0;
+    set_hyper(g->x, g->p, g->source.turn, ROWS / 2);
+    TRY(exec_run(g->x, 0, feed_guest, g, NULL, e));
+    TRY(exec_read(g->x, 0, program_find(g->p, NAME_RESULTS), results, sizeof results, e));
+    assert_int_equal((int)results[RESULT_TOKENS], ROWS / 2);
+    collect(g->out, results, sizeof results);
+    return 0;
+}
+
+static void open_second(struct second *s, struct executor *x, struct backend *b, bool graphs,
+                        struct outcome *out) {
+    struct err e = {0};
+    struct model_shape shape = small_shape();
+    shape.layers = 1;
+    const struct apply a = {
+        .build = {.kind = BUILD_TRAIN, .shape = &shape, .batch = 1, .seq = SEQ, .real = DTYPE_F32},
+        .micro_batches = 1};
+    if (apply_program(&s->p, "second", &a, &e) != 0 || layout_set(&s->p, 1, &s->layout, &e) != 0 ||
+        exec_open(&s->guest.x,
+                  &(struct exec_options){.programs = &s->p,
+                                         .n_programs = 1,
+                                         .layout = &s->layout,
+                                         .backend = b,
+                                         .graphs = graphs,
+                                         .beside = x},
+                  &e) != 0)
+        fail_msg("%s", e.text);
+    s->guest.p = s->p;
+    s->guest.out = out;
+    s->guest.source.vocab = shape.vocab;
+    set_weights(s->guest.x, s->p, 8);
+    exec_on_yield(x, on_yield_second, s);
+}
+
+static void close_second(struct second *s) {
+    exec_close(s->guest.x);
+    program_free(s->p);
+}
+
+// guests NULL: none. apart: they are trained on another model.
+static void train_with(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests,
+                       bool apart) {
     struct err e = {0};
     struct model_shape shape = small_shape();
     struct program *set[2], *p;
     struct layout layout;
     struct executor *x;
-    const int programs = guests ? 2 : 1;
+    const int programs = guests && !apart ? 2 : 1;
+    struct second second = {0};
     struct apply a = {.build = {.kind = BUILD_TRAIN,
                                 .shape = &shape,
                                 .batch = BATCH,
@@ -374,35 +483,21 @@ static void train(struct outcome *out, struct backend *b, bool graphs, struct ou
         guest.out = guests;
         exec_on_yield(x, on_yield, &guest);
     }
-    float values[4096];
-    for (int t = 0; t < p->n_tensors; t++) {
-        int64_t n = tensor_elements(&p->tensors[t]);
-        if (p->tensors[t].cls != CLASS_WEIGHT && t != program_find(p, NAME_INV_FREQ))
-            continue;
-        assert_true(n <= 4096);
-        for (int64_t i = 0; i < n; i++)
-            values[i] = (float)(0.3 * rng_normal(7, (uint64_t)t, (uint64_t)i) + 0.2);
-        assert_int_equal(exec_write(x, 0, t, values, (uint64_t)n * sizeof *values, &e), 0);
-    }
+    if (guests && apart)
+        open_second(&second, x, b, graphs, guests);
+    set_weights(x, p, 7);
     struct source source = {.vocab = shape.vocab};
     for (; source.turn < TURNS; source.turn++) {
-        double hyper[HYPER_COUNT] = {[HYPER_LR] = 0.01 * (source.turn + 1),
-                                     [HYPER_BETA1] = 0.9,
-                                     [HYPER_BETA2] = 0.95,
-                                     [HYPER_EPS] = 1e-8,
-                                     [HYPER_CLIP] = 1,
-                                     [HYPER_BIAS1] = 0.1,
-                                     [HYPER_BIAS2] = 0.05,
-                                     [HYPER_LOSS_FACTOR] = 1.0 / (MICRO * ROWS)};
         double results[RESULT_COUNT];
-        int in = program_find(p, NAME_HYPER), from = program_find(p, NAME_RESULTS);
-        if (exec_write(x, 0, in, hyper, sizeof hyper, &e) != 0 ||
-            exec_run(x, 0, feed, &source, NULL, &e) != 0 ||
+        int from = program_find(p, NAME_RESULTS);
+        set_hyper(x, p, source.turn, MICRO * ROWS);
+        if (exec_run(x, 0, feed, &source, NULL, &e) != 0 ||
             exec_read(x, 0, from, results, sizeof results, &e) != 0)
             fail_msg("%s", e.text);
         assert_int_equal((int)results[RESULT_TOKENS], MICRO * ROWS);
         collect(out, results, sizeof results);
     }
+    float values[4096];
     for (int t = 0; t < p->n_tensors; t++) {
         uint64_t bytes = (uint64_t)tensor_elements(&p->tensors[t]) * sizeof *values;
         if (p->tensors[t].cls != CLASS_WEIGHT || p->tensors[t].root >= 0)
@@ -411,10 +506,16 @@ static void train(struct outcome *out, struct backend *b, bool graphs, struct ou
         collect(out, values, bytes);
     }
     out->graphs = exec_graphs(x);
+    if (guests && apart)
+        close_second(&second);
     exec_close(x);
     for (int i = 0; i < programs; i++)
         program_free(set[i]);
-    assert_int_equal(guest.n, guests ? TURNS * (MICRO - 1) : 0);
+    assert_int_equal(guest.n + second.guest.n, guests ? TURNS * (MICRO - 1) : 0);
+}
+
+static void train(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests) {
+    train_with(out, b, graphs, guests, false);
 }
 
 static void test_lazy(void **state) {
@@ -452,10 +553,9 @@ static void test_lazy(void **state) {
     mem_close(mem);
 }
 
-// A guest between micro-batches sees the weights and its own batch, and leaves no trace: whatever the
+// Whoever runs between micro-batches sees its weights and its own batch, and leaves no trace: whatever the
 // device has not done yet when it is enqueued.
-static void test_guests(void **state) {
-    (void)state;
+static void compare_guests(bool apart, int graphs_of_step) {
     struct mem *mem;
     struct backend *reference;
     struct err e = {0};
@@ -463,7 +563,7 @@ static void test_guests(void **state) {
     assert_int_equal(mem_open(&mem, &e), 0);
     assert_int_equal(cpu_reference_open(&reference, mem, &e), 0);
     train(&alone, reference, true, NULL);
-    train(&truth, reference, true, &answers);
+    train_with(&truth, reference, true, &answers, apart);
     assert_int_equal(truth.n, alone.n);
     assert_memory_equal(truth.bytes, alone.bytes, alone.n);
     assert_int_equal(answers.n, TURNS * (MICRO - 1) * 2 / 3 * RESULT_COUNT * sizeof(double));
@@ -472,7 +572,7 @@ static void test_guests(void **state) {
             struct backend b;
             struct lazy d;
             open_lazy(&b, &d, reference, (enum policy)policy);
-            train(&got, &b, graphs, &heard);
+            train_with(&got, &b, graphs, &heard, apart);
             assert_int_equal(got.n, truth.n);
             if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
                 fail_msg("policy %d, %s: guests changed what is trained", policy,
@@ -481,7 +581,7 @@ static void test_guests(void **state) {
             if (memcmp(heard.bytes, answers.bytes, answers.n) != 0)
                 fail_msg("policy %d, %s: guests got other answers", policy,
                          graphs ? "graphs" : "no graphs");
-            assert_int_equal(got.graphs, graphs ? 7 : 0); // the guest's begin and forward, too
+            assert_int_equal(got.graphs, graphs ? graphs_of_step : 0);
             free(got.bytes);
             free(heard.bytes);
             for (int i = 0; i < STREAM_COUNT; i++)
@@ -494,7 +594,18 @@ static void test_guests(void **state) {
     mem_close(mem);
 }
 
+static void test_guests(void **state) {
+    (void)state;
+    compare_guests(false, 7); // the guest's begin and forward, too
+}
+
+static void test_second_executor(void **state) {
+    (void)state;
+    compare_guests(true, 5);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy), cmocka_unit_test(test_guests)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy), cmocka_unit_test(test_guests),
+                                       cmocka_unit_test(test_second_executor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

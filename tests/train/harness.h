@@ -162,6 +162,7 @@ struct run {
     int64_t flag_at;                   // the flag is set after this step, as by a signal; 0: never
     int save_pipe;                     // > 0: each saved step is written there (int64_t)
     const struct guest_source *guests; // NULL: none
+    const struct knobs *second;        // of a second model that answers them; NULL: none
     bool checking;                     // every op is observed
     // Called after a step (save NULL), just before it is saved, and after each save.
     void (*hook)(struct run *r, const struct train_save *save);
@@ -267,8 +268,9 @@ static inline void run_go(struct run *r) {
     struct session_options so = {.knobs = &r->knobs,
                                  .has = {[SESSION_TRAIN] = true,
                                          [SESSION_EVAL] = r->knobs.eval_every > 0,
-                                         [SESSION_INTERACTIVE_EVAL] = r->guests != NULL,
-                                         [SESSION_INTERACTIVE_TRAIN] = r->guests != NULL},
+                                         [SESSION_INTERACTIVE_EVAL] = r->guests && !r->second,
+                                         [SESSION_INTERACTIVE_TRAIN] = r->guests && !r->second},
+                                 .second = r->second,
                                  .real = DTYPE_F32,
                                  .checking = r->checking,
                                  .reference = r->reference};
@@ -298,11 +300,13 @@ static inline void run_again(struct run *r) {
     char dir[sizeof r->dir];
     bool reference = r->reference;
     const struct guest_source *guests = r->guests;
+    const struct knobs *second = r->second;
     memcpy(dir, r->dir, sizeof dir);
     memset(r, 0, sizeof *r);
     r->knobs = knobs;
     r->reference = reference;
     r->guests = guests;
+    r->second = second;
     memcpy(r->dir, dir, sizeof dir);
     run_go(r);
 }

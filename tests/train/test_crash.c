@@ -5,10 +5,11 @@
 // then reach first: they count, and the one that is asked for fails, falls short or never returns.
 // Nothing in the library knows.
 #undef _FORTIFY_SOURCE // its headers define some of the names below
-#include "harness.h"
+#include "host.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "train/second.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -198,9 +199,17 @@ static void under_fire(struct run *r, const struct train_save *save) {
         assert_worked(checkpoint_verify(step_file(r->dir, r->first, ""), NULL, &e), &e);
 }
 
-static void prepare(const struct scratch *s, struct run *r, const char *name) {
+static void prepare_from(const struct scratch *s, struct run *r, const char *name,
+                         struct host *host, const struct knobs *second) {
     disarm();
     run_init(r, s, name);
+    if (host != NULL) {
+        host_init(host, 16, 16);
+        host->run = r;
+        host->train_after = 1;
+        r->guests = &host->source;
+        r->second = second;
+    }
     run_set(r, "steps=2000");
     run_set(r, "save.every=1");
     run_set(r, "save.keep=1");
@@ -209,6 +218,10 @@ static void prepare(const struct scratch *s, struct run *r, const char *name) {
     r->stop_at = 2;
     run_go(r);
     assert_int_equal(r->rc, ERR_STOPPED);
+}
+
+static void prepare(const struct scratch *s, struct run *r, const char *name) {
+    prepare_from(s, r, name, NULL, NULL);
 }
 
 // The same with a folder of the step's name in its way. Whether the save is said to have worked must
@@ -236,8 +249,12 @@ static void step_with(struct run *r, void (*hook)(struct run *, const struct tra
     char dir[sizeof r->dir];
     memcpy(dir, r->dir, sizeof dir);
     int64_t from = newest_step(dir);
+    const struct guest_source *guests = r->guests;
+    const struct knobs *second = r->second;
     memset(r, 0, sizeof *r);
     r->knobs = knobs;
+    r->guests = guests;
+    r->second = second;
     memcpy(r->dir, dir, sizeof dir);
     r->hook = hook;
     r->stop_at = from + 1;
@@ -334,13 +351,11 @@ static void test_every_call_may_fail_once(void **state) {
     assert_same_as_uninterrupted(*state, &r, "faults-none");
 }
 
-static void test_killed_at_every_call(void **state) {
-    struct run r;
+static void kill_at_every_call(struct run *r) {
     int counts[CALLS + 1], old = 0, new = 0;
-    prepare(*state, &r, "killed");
-    count_calls(&r, counts);
+    count_calls(r, counts);
     for (int n = 1; n <= counts[CALLS]; n += UNDER_SANITIZER ? 3 : 1) {
-        int64_t before = newest_step(r.dir);
+        int64_t before = newest_step(r->dir);
         int status;
         pid_t child = fork();
         assert_true(child >= 0);
@@ -349,12 +364,12 @@ static void test_killed_at_every_call(void **state) {
             fault.call = CALLS;
             fault.when = n;
             fault.with = KILL;
-            step_under_fire(&r);
+            step_under_fire(r);
             _exit(9);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        int64_t after = newest_step(r.dir);
+        int64_t after = newest_step(r->dir);
         assert_true(after == before || after == before + 1);
         old += after == before;
         new += after != before;
@@ -362,9 +377,41 @@ static void test_killed_at_every_call(void **state) {
     assert_true(old > 0 && new > 0);
     print_message("killed at %d calls: %d times the old checkpoint, %d times the new\n", old + new,
                   old, new);
-    step_under_fire(&r);
-    assert_int_equal(leftovers(r.dir), 0);
+    step_under_fire(r);
+    assert_int_equal(leftovers(r->dir), 0);
+}
+
+static void test_killed_at_every_call(void **state) {
+    struct run r;
+    prepare(*state, &r, "killed");
+    kill_at_every_call(&r);
     assert_same_as_uninterrupted(*state, &r, "killed-never");
+}
+
+// With a second model that learns a request after each step: both are of one moment, whenever that was.
+static void test_killed_with_a_second_model(void **state) {
+    const struct scratch *s = *state;
+    struct run r, whole;
+    struct knobs second;
+    static struct host host, other;
+    knobs_init(&second);
+    snprintf(second.model, sizeof second.model, "%s", s->nano);
+    second.seq = 16, second.batch_micro = second.threads = 1;
+    prepare_from(s, &r, "killed-pair", &host, &second);
+    kill_at_every_call(&r);
+    const int64_t step = newest_step(r.dir);
+    disarm();
+    prepare_from(s, &whole, "killed-pair-never", &other, &second);
+    whole.knobs.steps = step;
+    run_set(&whole, "save.every=0");
+    other.trained_at = 0; // as far as this process has come, no step is over
+    run_again(&whole);
+    assert_ran(&whole);
+    assert_same_tensors(whole.dir, r.dir, step);
+    assert_same_file(step_file(whole.dir, step, "interactive/model.safetensors"),
+                     step_file(r.dir, step, "interactive/model.safetensors"));
+    assert_same_file(step_file(whole.dir, step, "interactive/optimizer.safetensors"),
+                     step_file(r.dir, step, "interactive/optimizer.safetensors"));
 }
 
 // What is in the way of a step's checkpoint is replaced by it, killed at every call of that.
@@ -572,6 +619,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_call_may_fail_once),
         cmocka_unit_test(test_killed_at_every_call),
+        cmocka_unit_test(test_killed_with_a_second_model),
         cmocka_unit_test(test_replacing_without_swap),
         cmocka_unit_test(test_replaced_one_cannot_be_removed),
         cmocka_unit_test(test_unreadable_is_not_damaged),

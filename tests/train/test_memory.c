@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "program/walk.h"
+#include "train/second.h"
 
 enum { SETTINGS = 120, SETTINGS_SANITIZED = 16, SETTINGS_LONG = 1500, LINES_MOST = 16 };
 enum { STEPS = 2, PROMPT = 3, GENERATED = 3, GENERATE_MOST = 64, GUEST_SEQ = 24 };
@@ -108,8 +109,10 @@ static void draw_knob(struct draw *d, struct knobs *k, int id, const struct mode
 }
 
 static bool is_drawn(int id) {
-    // Records of interactive.data are no tensors; tests/serve knows their bytes.
-    if (id == KNOB_model || id == KNOB_device || id == KNOB_interactive_data)
+    // Records of interactive.data are no tensors; tests/serve knows their bytes. A second model is drawn as
+    // knobs, not as a file of them.
+    if (id == KNOB_model || id == KNOB_device || id == KNOB_interactive_data ||
+        id == KNOB_interactive_recipe)
         return false;
     return knob_info(id)->flags & (KNOB_MEMORY | KNOB_FACTOR) || id == KNOB_threads ||
            id == KNOB_data_workers;
@@ -120,6 +123,8 @@ struct setting {
     struct knobs knobs;
     bool has_eval, has_generate, reference;
     int64_t generate_batch, generate_seq;
+    bool has_second; // of a hybrid run: another model answers
+    struct knobs second;
 };
 
 // Read in bytes, as the built-in corpus: every model here has ids for these.
@@ -132,6 +137,29 @@ static void use_text(struct knobs *k, const struct scratch *scratch) {
     snprintf(k->data_path, sizeof k->data_path, "%s", path);
     snprintf(k->data_cache, sizeof k->data_cache, "none");
     snprintf(k->tokenizer, sizeof k->tokenizer, "bytes");
+}
+
+// As second_knobs makes them of a recipe, which would be of this.
+static void draw_second(struct draw *d, struct setting *out, const struct scratch *scratch) {
+    struct knobs *k = &out->second;
+    const struct knobs *bulk = &out->knobs;
+    struct model_shape shape;
+    struct err e = {0};
+    bool is_dir;
+    knobs_init(k);
+    snprintf(k->model, sizeof k->model, "%s", scratch->nano);
+    assert_worked(model_shape_open(&shape, k->model, &is_dir, &e), &e);
+    for (int id = 0; id < KNOB_COUNT; id++)
+        if (is_drawn(id))
+            draw_knob(d, k, id, &shape);
+    k->goal = GOAL_BULK;
+    k->threads = bulk->threads;
+    k->interactive_micro = k->batch_micro = bulk->interactive_micro;
+    k->interactive_queue = bulk->interactive_queue;
+    k->interactive_seq = bulk->interactive_seq;
+    k->seq = bulk->interactive_seq > 0 ? bulk->interactive_seq : GUEST_SEQ;
+    k->batch_accum = 1;
+    k->noise_every = 0;
 }
 
 static void draw_setting(struct setting *out, uint64_t number, const struct scratch *scratch) {
@@ -171,14 +199,25 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     if (out->generate_seq > shape.max_positions)
         out->generate_seq = shape.max_positions;
     out->reference = below(&d, 5) == 0;
+    out->has_second = k->goal == GOAL_HYBRID && below(&d, 2);
+    if (out->has_second)
+        draw_second(&d, out, scratch);
+}
+
+static void print_knobs(const struct knobs *k) {
+    char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
+    for (int id = 0; id < KNOB_COUNT; id++)
+        if (strcmp(knobs_value(k, id, value), knob_default(id, initial)) != 0)
+            print_message(" %s=%s", knob_info(id)->name, value);
 }
 
 static void print_setting(const struct setting *s) {
-    char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
     print_message("setting %llu (HAGGLE_MEMORY_SETTING):", (unsigned long long)s->number);
-    for (int id = 0; id < KNOB_COUNT; id++)
-        if (strcmp(knobs_value(&s->knobs, id, value), knob_default(id, initial)) != 0)
-            print_message(" %s=%s", knob_info(id)->name, value);
+    print_knobs(&s->knobs);
+    if (s->has_second) {
+        print_message(", second model:");
+        print_knobs(&s->second);
+    }
     print_message("%s", s->reference ? ", reference backend" : "");
     if (s->has_generate)
         print_message(", generate %lld x %lld", (long long)s->generate_batch,
@@ -217,10 +256,14 @@ static int on_eval(void *arg, const struct train_eval *eval, struct err *e) {
     return 0;
 }
 
+static const struct knobs *asked(const struct outcome *o) {
+    return o->session.second ? &o->session.second->session.knobs : &o->session.knobs;
+}
+
 static int begin_requests(void *arg, struct err *e) {
     struct outcome *o = arg;
     (void)e;
-    const struct knobs *k = &o->session.knobs;
+    const struct knobs *k = asked(o);
     const int64_t seq = knobs_interactive_seq(k);
     for (int64_t i = 0; i < k->interactive_micro * seq; i++) {
         o->rows[0][i] = (int32_t)(i * 7 % 250);
@@ -238,8 +281,10 @@ static bool next_request(void *arg, bool train, struct guest_sample *out) {
         return false;
     }
     *(train ? &o->trained : &o->asked) = true;
-    const struct knobs *k = &o->session.knobs;
-    *out = (struct guest_sample){.kind = train ? GUEST_TRAIN : GUEST_EVALUATE,
+    const struct knobs *k = asked(o);
+    // A second model may be trained everywhere: it is evaluated in turns.
+    const bool evaluates = o->session.second && o->answers % 2;
+    *out = (struct guest_sample){.kind = train && !evaluates ? GUEST_TRAIN : GUEST_EVALUATE,
                                  .rows = {o->rows[0], o->rows[1], o->rows[2], o->rows[3]},
                                  .trained_tokens = k->interactive_micro * knobs_interactive_seq(k)};
     return true;
@@ -274,8 +319,9 @@ static void run_setting(const struct setting *s, bool checking, struct outcome *
         .has = {[SESSION_TRAIN] = true,
                 [SESSION_EVAL] = s->has_eval,
                 [SESSION_GENERATE] = s->has_generate,
-                [SESSION_INTERACTIVE_EVAL] = s->knobs.goal == GOAL_HYBRID,
-                [SESSION_INTERACTIVE_TRAIN] = s->knobs.goal == GOAL_HYBRID},
+                [SESSION_INTERACTIVE_EVAL] = s->knobs.goal == GOAL_HYBRID && !s->has_second,
+                [SESSION_INTERACTIVE_TRAIN] = s->knobs.goal == GOAL_HYBRID && !s->has_second},
+        .second = s->has_second ? &s->second : NULL,
         .generate_batch = s->generate_batch,
         .generate_seq = s->generate_seq,
         .real = DTYPE_F32,
@@ -358,7 +404,7 @@ static void check_accountant(const struct outcome *o) {
             fail_msg("memory of the class '%s' is in no plan", lines[i].class_name);
         *at = lines[i].peak_bytes;
     }
-    assert_int_equal(arena, s->layout.arena_bytes);
+    assert_int_equal(arena, session_arena_bytes(s));
     assert_int_equal(data + trace + samples, s->loader_bytes);
     assert_int_equal(mem_peak_bytes(s->mem), arena + data + trace + workspace);
 }
@@ -368,6 +414,16 @@ static void check_classes(const struct layout *l) {
     for (int c = 0; c < CLASS_COUNT; c++)
         sum += l->by_class[c];
     assert_int_equal(sum, l->arena_bytes);
+}
+
+static void check_same_tensors(const struct session *a, const struct session *b) {
+    const struct program *p = a->programs[SESSION_TRAIN];
+    const int x = a->index[SESSION_TRAIN];
+    for (int t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].life == LIFE_RUN && p->tensors[t].root < 0 &&
+            memcmp(exec_host_address(a->exec, x, t), exec_host_address(b->exec, x, t),
+                   p->tensors[t].bytes) != 0)
+            fail_msg("'%s' is not the same in the observed run", p->tensors[t].name);
 }
 
 static void check_same(const struct outcome *a, const struct outcome *b) {
@@ -380,13 +436,19 @@ static void check_same(const struct outcome *a, const struct outcome *b) {
     assert_int_equal(a->answers, b->answers);
     assert_true(a->answer_sum == b->answer_sum);
     assert_true((a->answers > 0) == (a->session.knobs.goal == GOAL_HYBRID));
-    const struct program *p = a->session.programs[SESSION_TRAIN];
-    int x = a->session.index[SESSION_TRAIN];
-    for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensors[t].life == LIFE_RUN && p->tensors[t].root < 0 &&
-            memcmp(exec_host_address(a->session.exec, x, t),
-                   exec_host_address(b->session.exec, x, t), p->tensors[t].bytes) != 0)
-            fail_msg("'%s' is not the same in the observed run", p->tensors[t].name);
+    check_same_tensors(&a->session, &b->session);
+    if (a->session.second)
+        check_same_tensors(&a->session.second->session, &b->session.second->session);
+}
+
+static void check_written(const struct session *plain, const struct session *checked) {
+    const struct layout *l = &checked->layout;
+    const struct exec_check *seen = exec_checked(checked->exec);
+    if (seen->used_bytes != l->arena_bytes || plain->layout.arena_bytes != l->arena_bytes)
+        fail_msg("the plan is %llu bytes, written were %llu", (unsigned long long)l->arena_bytes,
+                 (unsigned long long)seen->used_bytes);
+    check_classes(l);
+    check_compact(plain);
 }
 
 // false: the setting is refused.
@@ -408,15 +470,11 @@ static bool check_setting(struct setting *s) {
     run_setting(s, true, &checked);
     if (checked.rc != 0)
         fail_msg("%s", checked.e.text);
-    const struct layout *l = &checked.session.layout;
-    const struct exec_check *seen = exec_checked(checked.session.exec);
-    if (seen->used_bytes != l->arena_bytes || plain.session.layout.arena_bytes != l->arena_bytes)
-        fail_msg("the plan is %llu bytes, written were %llu", (unsigned long long)l->arena_bytes,
-                 (unsigned long long)seen->used_bytes);
     check_same(&plain, &checked);
-    check_classes(l);
     check_accountant(&plain);
-    check_compact(&plain.session);
+    check_written(&plain.session, &checked.session);
+    if (s->has_second)
+        check_written(&plain.session.second->session, &checked.session.second->session);
     close_outcome(&plain);
     close_outcome(&checked);
     return true;

@@ -4,6 +4,7 @@
 
 #include "backend/plugin.h"
 #include "base/rng.h"
+#include "train/second.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -123,6 +124,7 @@ struct manner {
     enum precision precision;
     bool graphs, traced, reference;
     bool guests; // an evaluation at each yield point
+    bool second; // there, a second model is trained and evaluated
 };
 
 // The evaluation reads the first sequence of a batch that never changes.
@@ -142,6 +144,39 @@ static int on_yield(void *arg, struct err *e) {
     return 0;
 }
 
+// A step of another model, then its loss on the same batch.
+static int learn(struct session *s, struct tokens *t, int step, double *loss, struct err *e) {
+    double results[RESULT_COUNT];
+    const double h[HYPER_COUNT] = {[HYPER_LR] = 1e-2,
+                                   [HYPER_BETA1] = 0.9,
+                                   [HYPER_BETA2] = 0.95,
+                                   [HYPER_EPS] = 1e-8,
+                                   [HYPER_CLIP] = 1,
+                                   [HYPER_BIAS1] = 1 - pow(0.9, step + 1),
+                                   [HYPER_BIAS2] = 1 - pow(0.95, step + 1),
+                                   [HYPER_LOSS_FACTOR] = 1.0 / SEQ};
+    TRY(session_set_hyper(s, h, e));
+    TRY(session_run(s, SESSION_TRAIN, feed, t, NULL, e));
+    TRY(session_run(s, SESSION_EVAL, feed, t, NULL, e));
+    TRY(session_get_results(s, results, NULL, e));
+    assert_int_equal((int)results[RESULT_TOKENS], SEQ);
+    *loss = results[RESULT_LOSS_SUM] / SEQ;
+    return 0;
+}
+
+static int on_yield_second(void *arg, struct err *e) {
+    struct guest *g = arg;
+    const int n = g->out->guests++;
+    return learn(&g->s->second->session, &g->tokens, n, &g->out->guest_loss[n], e);
+}
+
+// As second_knobs would make them: another seed, a sequence at a time.
+static struct knobs second_of(const struct knobs *k) {
+    struct knobs second = *k;
+    second.seed = 7, second.batch_micro = 1, second.batch_accum = 1;
+    return second;
+}
+
 static void train(struct outcome *out, struct manner how) {
     struct err e = {0};
     struct knobs k;
@@ -150,11 +185,13 @@ static void train(struct outcome *out, struct manner how) {
     knobs_init(&k);
     k.threads = 2, k.seq = SEQ, k.batch_micro = BATCH, k.batch_accum = MICRO;
     k.device = how.device, k.cuda_graphs = how.graphs, k.precision = how.precision;
+    const struct knobs second = second_of(&k);
     struct session_options o = {
         .knobs = &k,
         .has = {[SESSION_TRAIN] = true, [SESSION_INTERACTIVE_EVAL] = how.guests},
         .real = DTYPE_F32,
-        .reference = how.reference};
+        .reference = how.reference,
+        .second = how.second ? &second : NULL};
     static struct guest guest;
     memset(out, 0, sizeof *out);
     guest.s = &s;
@@ -162,9 +199,9 @@ static void train(struct outcome *out, struct manner how) {
     int rc = session_plan(&s, &o, &e);
     if (rc == 0)
         rc = session_start(&s, &e);
-    if (rc == 0 && how.guests) {
+    if (rc == 0 && (how.guests || how.second)) {
         draw(&guest.tokens, 99, s.shape.vocab);
-        exec_on_yield(s.exec, on_yield, &guest);
+        exec_on_yield(s.exec, how.second ? on_yield_second : on_yield, &guest);
     }
     if (rc == 0 && how.traced)
         rc = trace_open(&trace, s.mem, 0, &e);
@@ -183,6 +220,8 @@ static void train(struct outcome *out, struct manner how) {
         fail_msg("%s", e.text);
     out->graphs = exec_graphs(s.exec);
     out->busy_ns = exec_busy_ns(s.exec);
+    if (s.device_free_bytes && how.second) // both arenas are there
+        assert_true(session_device_bytes(&s) >= session_arena_bytes(&s));
     if (how.traced)
         trace_close(&trace);
     session_close(&s);
@@ -264,6 +303,42 @@ static void test_guests(void **state) {
         free(got[i].weight);
 }
 
+// A second model that is trained between micro-batches changes no bit of the bulk, and learns what it would
+// alone, launched one by one, as graphs and timed. (Without a device this is the CPU.)
+static void test_second(void **state) {
+    (void)state;
+    struct outcome alone, got[3];
+    struct knobs k;
+    struct err e = {0};
+    struct session s;
+    static struct tokens t;
+    const enum device device = have_device() ? DEVICE_CUDA : DEVICE_CPU;
+    train(&alone, (struct manner){device, PRECISION_FP32, .graphs = true});
+    knobs_init(&k);
+    k.threads = 2, k.seq = SEQ, k.device = device;
+    const struct knobs own = second_of(&k);
+    struct session_options o = {
+        .knobs = &own, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
+    assert_int_equal(session_plan(&s, &o, &e), 0);
+    assert_int_equal(session_start(&s, &e), 0);
+    draw(&t, 99, s.shape.vocab);
+    double losses[STEPS * (MICRO - 1)];
+    for (int i = 0; i < STEPS * (MICRO - 1); i++)
+        assert_int_equal(learn(&s, &t, i, &losses[i], &e), 0);
+    session_close(&s);
+    assert_true(losses[STEPS * (MICRO - 1) - 1] < losses[0]);
+    for (int i = 0; i < 3; i++) {
+        train(&got[i], (struct manner){device, PRECISION_FP32, .graphs = i > 0, .traced = i > 1,
+                                       .second = true});
+        assert_same(&alone, &got[i]);
+        assert_int_equal(got[i].graphs, i > 0 && device == DEVICE_CUDA ? 5 : 0);
+        assert_int_equal(got[i].guests, STEPS * (MICRO - 1));
+        assert_memory_equal(got[i].guest_loss, losses, sizeof losses);
+        free(got[i].weight);
+    }
+    free(alone.weight);
+}
+
 // More than the device has is refused with numbers, and nothing crashes.
 static void test_too_large(void **state) {
     (void)state;
@@ -320,6 +395,7 @@ int main(void) {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_steps_bf16),
         cmocka_unit_test(test_guests),
+        cmocka_unit_test(test_second),
         cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -234,6 +234,32 @@ static void test_latency(void **state) {
     tune_free(&t);
 }
 
+// A request waits for a micro-batch and for its own turn, which a second model has to itself: what that
+// takes leaves less for the micro-batch.
+static void test_respond(void **state) {
+    (void)state;
+    struct machine m = ordinary(5);
+    struct knobs k = recipe(8, 4);
+    struct tune_request r = request(TUNE_HYBRID);
+    int64_t micro[2];
+    const double step_s = truth(&k), respond_s = tune_wait(&k, step_s) * 1.3;
+    r.respond_ns = (uint64_t)(1e9 * respond_s);
+    for (int i = 0; i < 2; i++) {
+        struct tune t;
+        r.answer_s = i == 0 ? 0.1 * respond_s : 0.35 * respond_s;
+        assert_true(tune_wait_of(&r, &k, step_s) == step_s / 4 + r.answer_s);
+        run(&t, &m, &k, &r);
+        assert_true(t.chosen >= 0);
+        const struct knobs *c = &t.settings[t.chosen].knobs;
+        assert_true(tune_wait_of(&r, c, truth(c)) <= respond_s);
+        micro[i] = c->batch_micro;
+        tune_free(&t);
+    }
+    assert_true(micro[1] < micro[0]);
+    r.answer_s = 0;
+    assert_true(tune_wait_of(&r, &k, step_s) == tune_wait(&k, step_s));
+}
+
 static void test_short_time_is_provisional(void **state) {
     (void)state;
     struct machine m = ordinary(4);
@@ -326,6 +352,7 @@ int main(void) {
         cmocka_unit_test(test_allowed),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_latency),
+        cmocka_unit_test(test_respond),
         cmocka_unit_test(test_short_time_is_provisional),
         cmocka_unit_test(test_a_death_costs_one_trial),
         cmocka_unit_test(test_repeats),
