@@ -5,6 +5,7 @@
 // eventfd when a slot is DONE.
 #include "serve/requests.h"
 
+#include "base/c_locale.h"
 #include "base/clock.h"
 #include "serve/client.h"
 #include "serve/listen.h"
@@ -29,6 +30,8 @@ enum { CLIENT_WAITING = 16, TEXT_BYTES = (CLIENT_WAITING + 2) * ANSWER_BYTES };
 enum { ALL_CLIENTS = REQUESTS_CLIENTS + 1, STDIO = 0, FULL_ROUNDS = 4 };
 // How long the end of a run waits for whoever is slow to read its last answers.
 static const uint64_t FAREWELL_NS = 1000000000;
+// And how long nobody is accepted after no descriptor was left for one.
+enum { DEAF_NS = 100000000 };
 static const char RUN_ENDED[] = "the run has ended before this request could be answered";
 
 enum slot_state { SLOT_FREE, SLOT_READY, SLOT_TAKEN, SLOT_DONE };
@@ -50,9 +53,10 @@ struct requests {
     struct client clients[ALL_CLIENTS];
     struct listener listener;
     struct json_writer answer;
-    char *texts;     // of all clients: lines and answers
-    int first;       // client that is asked for a line first, in turns
-    int full_rounds; // that somebody has waited for a place
+    char *texts;            // of all clients: lines and answers
+    int first;              // client that is asked for a line first, in turns
+    int full_rounds;        // that somebody has waited for a place
+    uint64_t deaf_until_ns; // no descriptors are left: whoever knocks is not heard until then
     struct requests_counts counts;
 
     pthread_t thread;
@@ -348,6 +352,7 @@ static int free_client(const struct requests *r) {
 
 // While no place is free whoever comes waits a few rounds: that others have gone may not be known yet.
 static void accept_clients(struct requests *r, bool now) {
+    errno = 0;
     static const char busy[] = "{\"error\": \"too many clients are connected; try again later\"}\n";
     const bool full = free_client(r) == ALL_CLIENTS;
     r->full_rounds = full ? r->full_rounds + 1 : 0;
@@ -365,6 +370,8 @@ static void accept_clients(struct requests *r, bool now) {
         send(fd, busy, sizeof busy - 1, MSG_DONTWAIT | MSG_NOSIGNAL); // it may have gone already
         close(fd);
     }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        r->deaf_until_ns = clock_ns() + DEAF_NS;
 }
 
 // A client that has sent all and got all. Standard output stays.
@@ -409,7 +416,7 @@ static int add_poll(struct watch *w, int fd, int events) {
 static void watch_all(struct requests *r, struct watch *w) {
     w->n = 0;
     add_poll(w, r->wake, POLLIN);
-    add_poll(w, r->listener.fd, POLLIN); // -1 is skipped
+    add_poll(w, clock_ns() < r->deaf_until_ns ? -1 : r->listener.fd, POLLIN); // -1 is skipped
     for (int i = 0; i < ALL_CLIENTS; i++) {
         const struct client *c = &r->clients[i];
         w->in[i] = w->out[i] = -1;
@@ -434,6 +441,8 @@ static short told(const struct watch *w, int at) {
 static void look(struct requests *r, struct watch *w, int timeout_ms) {
     uint64_t count;
     watch_all(r, w);
+    if (w->polls[1].fd < 0 && r->listener.fd >= 0 && timeout_ms < 0)
+        timeout_ms = DEAF_NS / 1000000;
     if (poll(w->polls, (nfds_t)w->n, timeout_ms) <= 0)
         return;
     if (w->polls[0].revents && read(r->wake, &count, sizeof count) < 0) {
@@ -512,6 +521,7 @@ static void say_farewell(struct requests *r, struct watch *w) {
 static void *run(void *arg) {
     struct requests *r = arg;
     struct watch w;
+    c_locale_enter();
     while (!atomic_load(&r->stop)) {
         look(r, &w, -1);
         deliver(r);

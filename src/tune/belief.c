@@ -53,7 +53,7 @@ struct process {
 
 // Without a prediction the cost itself is what is learnt.
 static double predicted_log(const struct tune *t, const struct tune_setting *s) {
-    double c = tune_predicted_cost(t, s, s->predicted_s);
+    double c = tune_predicted_cost(t, &s->knobs, s->predicted_s);
     return c > 0 ? log(c) : 0;
 }
 
@@ -113,7 +113,7 @@ static int learn(struct process *p, struct err *e) {
     const size_t n = (size_t)t->n + 1;
     p->at = calloc(n, sizeof *p->at);
     for (int i = 0; p->at && i < t->n; i++)
-        if (t->settings[i].n > 0)
+        if (tune_cost(t, &t->settings[i]) > 0 && isfinite(tune_cost(t, &t->settings[i])))
             p->at[p->n++] = i;
     const size_t m = (size_t)p->n + 1;
     p->lower = calloc(m * m, sizeof *p->lower);

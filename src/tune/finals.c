@@ -14,7 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FINALISTS_MOST = 4, ROUNDS_LEAST = 6, ROUNDS_MOST = 24, LOOKS_MOST = 64 };
+enum {
+    FINALISTS_MOST = 4,
+    VISIT_MOST = 1 << 16,
+    ROUNDS_LEAST = 6,
+    ROUNDS_MOST = 24,
+    LOOKS_MOST = 64
+};
 static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
                     ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8;
 
@@ -41,11 +47,13 @@ static bool stands(const struct tune_setting *s) {
     return s->n > 0 && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
 }
 
+static double step_seconds(const struct tune_setting *s) {
+    return fmax(1e-9 * (double)s->wall_ns / (double)s->n, 1e-9);
+}
+
 static int64_t visit_steps(const struct tune *t, int i) {
-    const struct tune_setting *s = &t->settings[i];
-    double step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
     double visit_s = fmax(ROUND_SHARE * 1e-9 * (double)t->request.time_ns, ROUND_LEAST_S);
-    return (int64_t)fmax(2, ceil(visit_s / step_s));
+    return (int64_t)fmin(fmax(2, ceil(visit_s / step_seconds(&t->settings[i]))), VISIT_MOST);
 }
 
 // What the choice is compared with must be of the same minutes; unless its steps are so long that they
@@ -88,7 +96,7 @@ static struct contest_side side(const struct finals *f, const struct finalist *x
     return (struct contest_side){.step_ns = s->step_ns + x->first,
                                  .n = s->n - x->first,
                                  .rounds = (size_t)f->rounds,
-                                 .tokens_per_step = 1 / tune_predicted_cost(f->t, s, 1.0)};
+                                 .tokens_per_step = 1 / tune_predicted_cost(f->t, &s->knobs, 1.0)};
 }
 
 static double mean_cost(const struct finals *f, const struct finalist *x) {
@@ -204,7 +212,6 @@ static size_t count_over(const struct tune_setting *s, double limit) {
 // Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
 static int prove(struct tune *t, int i, bool *kept, struct err *e) {
     t->provisional = false;
-    t->open = 0;
     *kept = true;
     for (int p = 0; p < TUNE_PERCENTILES; p++) {
         const double limit = (double)t->request.limit_ns[p];
@@ -222,16 +229,14 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
                 return 0;
             }
             size_t more = likely > s->n ? likely - s->n : 48;
-            double step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
+            double step_s = step_seconds(s);
             double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
-            if (b.state == BOUND_UNDER)
+            if (b.state == BOUND_UNDER || left_s < 2 * step_s || look > LOOKS_MOST)
                 break;
-            if (left_s < 2 * step_s || look > LOOKS_MOST) {
-                t->open |= 1u << p;
-                break;
-            }
             if ((double)more * step_s > left_s)
                 more = (size_t)(left_s / step_s);
+            if (more > VISIT_MOST)
+                more = VISIT_MOST;
             struct visit v = {.steps = (int64_t)(more < 2 ? 2 : more), .long_run = true};
             TRY(visit_setting(t, i, &v, e));
         }
@@ -248,9 +253,10 @@ void finals_bounds(struct tune *t) {
         b->p = (enum tune_percentile)p;
         b->limit_ns = t->request.limit_ns[p];
         b->q = tune_quantile(s, tune_percentile_of(b->p));
-        // After several looks a bound of 95 % at the last one alone is not 95 % any more: see prove.
-        b->proven =
-            !(t->open >> p & 1) && quantile_has_bound(&b->q) && b->q.upper95 <= (double)b->limit_ns;
+        // After several looks a bound of 95 % at the last one alone is not 95 % any more.
+        b->proven = sample_bound_watch(s->n, count_over(s, (double)b->limit_ns), b->q.p, CONFIDENCE)
+                            .state == BOUND_UNDER &&
+                    b->q.upper95 <= (double)b->limit_ns;
         t->provisional |= !b->proven;
     }
 }
@@ -283,6 +289,7 @@ int finals_run(struct tune *t, struct err *e) {
         if (leader(&f) < 0 && tune_best(t) >= 0 && tune_elapsed(t) < COMPARED_BY) {
             f = (struct finals){.t = t}; // the next best, from the start
             enter(&f);
+            TRY(run_rounds(&f, e));
         }
     }
     return 0;

@@ -86,7 +86,7 @@ static double tail_of(const struct tune *t, double p) {
 
 // Steps of a cost, the other way round.
 static double step_of_cost(const struct tune *t, const struct tune_setting *s, double cost) {
-    return cost / tune_predicted_cost(t, s, 1.0);
+    return cost / tune_predicted_cost(t, &s->knobs, 1.0);
 }
 
 static bool hopeless(const struct tune *t, const struct tune_setting *s, double step_s,
@@ -187,10 +187,14 @@ static int profile(struct tune *t, struct err *e) {
     for (int i = 1; i < TIME_COUNT; i++)
         if (s->split.ns[i] > s->split.ns[part])
             part = i;
-    double share = s->split.wall_ns ? (double)s->split.ns[part] / (double)s->split.wall_ns : NAN;
-    decide(t, &at, "as given: %.0f tokens/s, step %.4g ms (n=%zu); %.0f %% of it %s%s%.200s",
-           tune_tokens_per_s(s), 1e-6 * tune_quantile(s, 0.5).value, s->n, 100 * share,
-           time_part_name((enum time_part)part), s->outcome == TUNE_OVER ? "; over budget: " : "",
+    char most[64] = ""; // a trial from the store may have no split
+    if (s->split.wall_ns > 0)
+        snprintf(most, sizeof most, "; %.0f %% of it %s",
+                 100.0 * (double)s->split.ns[part] / (double)s->split.wall_ns,
+                 time_part_name((enum time_part)part));
+    decide(t, &at, "as given: %.0f tokens/s, step %.4g ms (n=%zu)%s%s%.200s", tune_tokens_per_s(s),
+           1e-6 * tune_quantile(s, 0.5).value, s->n, most,
+           s->outcome == TUNE_OVER ? "; over budget: " : "",
            s->outcome == TUNE_OVER ? s->reason : "");
     return 0;
 }

@@ -98,8 +98,7 @@ double tune_cost(const struct tune *t, const struct tune_setting *s) {
     return by_sample(&t->request) ? 1e-3 * tune_ms_per_sample(s) : 1 / tune_tokens_per_s(s);
 }
 
-double tune_predicted_cost(const struct tune *t, const struct tune_setting *s, double step_s) {
-    const struct knobs *k = &s->knobs;
+double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s) {
     if (by_sample(&t->request))
         return step_s / (double)k->batch_accum;
     return step_s / (double)(tune_samples_per_step(k) * k->seq);

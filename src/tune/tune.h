@@ -193,7 +193,6 @@ struct tune {
     struct tune_decision stages[STAGE_COUNT];
     int chosen;                // -1: none
     bool provisional, certain; // a bound is open; the order of the finalists is sure
-    unsigned open;             // bits of percentiles whose limit could not be proven in time
     struct tune_bound bounds[TUNE_PERCENTILES];
     int n_bounds;
     uint64_t begin_ns, end_ns; // of the laboratory's clock

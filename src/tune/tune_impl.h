@@ -11,7 +11,7 @@ enum { TUNE_SETTINGS_MOST = 4096 };
 int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
 double tune_elapsed(const struct tune *t); // share of request.time_ns that has passed
 // What the goal makes small, as predicted from a step's time; NaN: not known.
-double tune_predicted_cost(const struct tune *t, const struct tune_setting *s, double step_s);
+double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s);
 int64_t tune_samples_per_step(const struct knobs *k);
 
 // ---------------------------------------------------------------- space.c: what could be tried

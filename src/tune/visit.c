@@ -28,8 +28,7 @@ struct trial_state {
 };
 
 static double cost_of_step(const struct trial_state *j, double step_s) {
-    const struct tune_setting s = {.knobs = *j->knobs};
-    return tune_predicted_cost(j->t, &s, step_s);
+    return tune_predicted_cost(j->t, j->knobs, step_s);
 }
 
 static bool over_for_sure(const struct trial_state *j) {
@@ -89,12 +88,7 @@ int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err
     s->reused += m->reused;
     if (m->memory_bytes > s->memory_bytes)
         s->memory_bytes = m->memory_bytes;
-    for (int i = 0; i < TIME_COUNT; i++)
-        s->split.ns[i] += m->split.ns[i];
-    s->split.wall_ns += m->split.wall_ns;
-    s->split.busy_ns += m->split.busy_ns;
-    s->split.overlapped_comm_ns += m->split.overlapped_comm_ns;
-    s->split.steps += m->split.steps;
+    time_split_add(&s->split, &m->split);
     return 0;
 }
 
@@ -183,6 +177,8 @@ int tune_best(const struct tune *t) {
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
         if (s->n == 0 || (s->outcome != TUNE_MEASURED && s->outcome != TUNE_SLOWER))
+            continue;
+        if (!(tune_cost(t, s) > 0)) // no figure
             continue;
         if (best < 0 || tune_cost(t, s) < tune_cost(t, &t->settings[best]))
             best = i;
