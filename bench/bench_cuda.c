@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "engine.h"
+#include "measure/sample.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,16 +22,6 @@
 #include <string.h>
 
 enum { MAX_STEPS = 1000, WARMUP = 4, GEMM_SIZE = 8192, TRIALS = 5 };
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n ? values[n / 2] : NAN;
-}
 
 // ---------------------------------------------------------------- what the device can do
 
@@ -45,7 +36,7 @@ static int timed_op(struct backend *b, const struct op_call *call, double *secon
         if (i >= 0)
             s[i] = 1e-9 * (double)b->busy_ns(b);
     }
-    *seconds = median(s, TRIALS);
+    *seconds = sample_median(s, TRIALS);
     return 0;
 }
 
@@ -129,7 +120,7 @@ static int timed_steps(struct engine *g, int n, double *ms, double *busy, struct
 
 static void print_step(const char *name, double *ms, double *busy, int n, double floor_ms,
                        double tokens) {
-    double step = median(ms, n), device = median(busy, n);
+    double step = sample_median(ms, (size_t)n), device = sample_median(busy, (size_t)n);
     printf("  %-9s %9.2f ms   %8.2f .. %-8.2f  device %8.2f ms  floor/step %5.3f  %8.0f tokens/s\n",
            name, step, ms[0], ms[n - 1], device, floor_ms / step, 1e3 * tokens / step);
 }
@@ -191,7 +182,7 @@ static int bench(const struct options *o, const char *precision, int64_t B, doub
             products[i] = 1e-6 * (double)(clock_ns() - begin);
         }
         if (rc == 0 && !graphs)
-            printf("  products  %9.2f ms   alone\n", median(products, TRIALS));
+            printf("  products  %9.2f ms   alone\n", sample_median(products, TRIALS));
         fflush(stdout);
         engine_close(&g);
         TRY(rc);

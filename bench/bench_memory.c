@@ -121,13 +121,14 @@ static int print_line(const char *text, const struct line *l) {
 }
 
 int main(int argc, char **argv) {
-    const char *model = argc > 1 ? argv[1] : "gpt2-124m", *base = getenv("TMPDIR");
+    const char *model = argc > 1 ? argv[1] : "gpt2-124m";
     char dir[256], given[1024] = "";
     struct err e = {0};
     int wrong = 0, held = 0, refused = 0;
-    snprintf(dir, sizeof dir, "%.200s/haggle-memory-XXXXXX", base ? base : "/tmp");
-    if (mkdtemp(dir) == NULL)
+    if (file_make_temp_dir(dir, sizeof dir, "memory", &e) != 0) {
+        fprintf(stderr, "bench_memory: %s\n", e.text);
         return 1;
+    }
     for (int i = 2; i < argc; i++)
         snprintf(given + strlen(given), sizeof given - strlen(given), "%s%s", i > 2 ? " " : "",
                  argv[i]);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "backend/cpu/cpu.h"
 #include "engine.h"
+#include "measure/sample.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,16 +43,10 @@ static uint64_t cpu_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(const double *values, int n) {
     double sorted[MAX_ROUNDS];
     memcpy(sorted, values, sizeof *sorted * (size_t)n);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n ? n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2 : NAN;
+    return sample_median(sorted, (size_t)n);
 }
 
 // ---------------------------------------------------------------- peaks

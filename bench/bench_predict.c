@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "measure/sample.h"
 #include "predict/predictor.h"
 
 #include <math.h>
@@ -189,16 +190,6 @@ static int predict(struct bench *b, struct setting *at, struct err *e) {
     return rc;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n == 0 ? 0 : n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 static int measure(struct bench *b, struct setting *at, struct err *e) {
     double steps = b->grid.trial_s / at->predicted.seconds;
     const struct trial_options o = {.warmup = steps > 6 ? 2 : 1,
@@ -214,7 +205,7 @@ static int measure(struct bench *b, struct setting *at, struct err *e) {
     if (!ns)
         return err_set(e, ERR_MEMORY, "out of memory");
     memcpy(ns, at->trial.step_ns, sizeof *ns * (size_t)at->trial.steps);
-    at->measured_s = 1e-9 * median(ns, (int)at->trial.steps);
+    at->measured_s = 1e-9 * sample_median(ns, (size_t)at->trial.steps);
     if (b->least)
         at->measured_s = 1e-9 * ns[0]; // sorted now
     free(ns);
@@ -259,7 +250,7 @@ static void print_figures(const char *what, const double *predicted, const doubl
         errors[i] = fabs(predicted[i] / measured[i] - 1);
         bias += log(predicted[i] / measured[i]) / n;
     }
-    double half = median(errors, n);
+    double half = n > 0 ? sample_median(errors, (size_t)n) : 0;
     printf(
         "%-22s n %3d  median error %5.1f %%  90 %% within %5.1f %%  most %5.1f %%  bias %+5.1f %%  "
         "Spearman %.3f\n",
@@ -309,9 +300,7 @@ static void print_parts(const struct bench *b) {
 
 static int run(struct bench *b, uint64_t seed, struct err *e) {
     double predicted[SETTINGS_MOST], measured[SETTINGS_MOST];
-    snprintf(b->dir, sizeof b->dir, "/tmp/bench_predict.XXXXXX");
-    if (!mkdtemp(b->dir))
-        return err_set(e, ERR_IO, "no folder for the tables in /tmp");
+    TRY(file_make_temp_dir(b->dir, sizeof b->dir, "predict", e));
     b->settings = calloc(SETTINGS_MOST, sizeof *b->settings);
     if (!b->settings)
         return err_set(e, ERR_MEMORY, "out of memory");

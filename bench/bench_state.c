@@ -4,6 +4,7 @@
 // usage: bench_state [N [THREADS [ROUNDS [ISA]]]]
 #include "backend/cpu/cpu.h"
 #include "base/clock.h"
+#include "measure/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,11 +75,6 @@ static int steps(struct bench *b, int kind, int count, double *ms, struct err *e
     return 0;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static int run(struct bench *b, int threads, int rounds, const char *isa, struct err *e) {
     static double ms[KINDS][MAX_ROUNDS];
     static const char *const names[KINDS] = {"fp32", "bf16", "int8"};
@@ -95,7 +91,7 @@ static int run(struct bench *b, int threads, int rounds, const char *isa, struct
     printf("%lld elements, %s, %d threads, %d rounds\n", (long long)b->n,
            cpu_backend_isa(b->backend), threads, rounds);
     for (int k = 0; k < KINDS; k++) {
-        qsort(ms[k], (size_t)rounds, sizeof(double), by_value);
+        sample_sort(ms[k], (size_t)rounds);
         double median = ms[k][rounds / 2];
         printf("%s  %8.3f ms (%.3f .. %.3f)  %.2f ns/element/thread  %.1f GB/s  %.2f x fp32\n",
                names[k], median, ms[k][0], ms[k][rounds - 1], median * 1e6 * threads / (double)b->n,

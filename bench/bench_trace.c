@@ -6,17 +6,13 @@
 // usage: bench_trace [MODEL [B [T [ROUNDS]]]]
 #include "base/clock.h"
 #include "engine.h"
+#include "measure/sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ROUNDS = 4000 };
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 static int timed(struct engine *g, struct trace *trace, double *ms, struct err *e) {
     uint64_t begin = clock_ns();
@@ -57,7 +53,7 @@ static int run(const char *model, int64_t B, int64_t T, int rounds, struct err *
            ops, rounds);
     double base = 0;
     for (int k = 0; k < 3; k++) {
-        qsort(ms[k], (size_t)rounds, sizeof(double), by_value);
+        sample_sort(ms[k], (size_t)rounds);
         double median = ms[k][rounds / 2];
         base = k == 0 ? median : base;
         printf("  tracing %-10s median %9.3f ms, quartiles %9.3f .. %9.3f, ratio %.4f\n", names[k],

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "engine.h"
+#include "measure/sample.h"
 
 #include <math.h>
 #include <signal.h>
@@ -28,22 +29,16 @@ enum { MAX_ROUNDS = 200 };
 static const char *const libraries[] = {"builtin", "onednn", "openblas", "blis"};
 enum { N_LIBRARIES = sizeof libraries / sizeof *libraries };
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(const double *values, int n) {
     double sorted[MAX_ROUNDS];
     memcpy(sorted, values, sizeof *sorted * (size_t)n);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n ? n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2 : NAN;
+    return sample_median(sorted, (size_t)n);
 }
 
 static void print_row(const char *name, const double *ms, int n, double base) {
     double sorted[MAX_ROUNDS], m = median(ms, n);
     memcpy(sorted, ms, sizeof *sorted * (size_t)n);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    sample_sort(sorted, (size_t)n);
     printf("  %-10s %9.1f ms   %8.1f .. %-8.1f  %6.3f   n=%d\n", name, m, sorted[0], sorted[n - 1],
            base / m, n);
 }

@@ -36,11 +36,9 @@ struct way {
 };
 
 static double median(double *x, int n) {
-    struct spread s;
     double copy[TRIALS];
     memcpy(copy, x, sizeof *x * (size_t)n);
-    sample_spread_of(copy, (size_t)n, &s);
-    return s.median;
+    return sample_median(copy, (size_t)n);
 }
 
 static double bound(const double *x, int n, double (*choose)(double, double)) {

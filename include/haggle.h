@@ -1,6 +1,6 @@
 // haggle.h - the public API of libhaggle. The haggle program is an ordinary client of it.
 //
-// One noun and nine verbs. A haggle_config holds the settings of a run (knobs); a verb takes a
+// One noun and its verbs. A haggle_config holds the settings of a run (knobs); a verb takes a
 // config and a sink, does its work and returns. Nothing else is visible: not tensors, not programs,
 // not files' formats.
 //
@@ -21,8 +21,8 @@
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
 //   4. A config belongs to one thread at a time; different configs are independent. The library has
 //      no other state than the stop request (haggle_request_stop).
-//   5. haggle_bench_train, haggle_bench_tradeoffs and haggle_knobs_check measure in forked processes: call it while the calling process has no
-//      other threads.
+//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_knobs_check and haggle_tune measure in forked
+//      processes: call them while the calling process has no other threads.
 //   6. Keys of JSON results, codes and values of enums are only ever added to.
 #ifndef HAGGLE_H
 #define HAGGLE_H

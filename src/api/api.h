@@ -7,6 +7,7 @@
 #ifndef HAGGLE_API_API_H
 #define HAGGLE_API_API_H
 
+#include "base/c_locale.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "haggle.h"
@@ -31,7 +32,8 @@ int api_error(struct haggle_error *out, const struct err *e); // copies; returns
 // ---------------------------------------------------------------- call.c: one verb at work
 
 struct call {
-    FILE *out; // may be NULL
+    locale_t locale; // of the caller, who gets it back
+    FILE *out;       // may be NULL
     struct log log;
     bool wants_json;
     FILE *json_stream;
@@ -39,6 +41,7 @@ struct call {
     struct err err;
 };
 
+// From here to call_end, in one thread.
 void call_begin(struct call *c, const struct haggle_sink *sink);
 // Begins the JSON object with the members every result has: "haggle", "verb", "config".
 void call_json_begin(struct call *c, const char *verb, const struct knobs *k);

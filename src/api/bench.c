@@ -75,12 +75,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     sum->tokens += t->tokens;
     sum->real_tokens += t->real_tokens;
     sum->trained_tokens += t->trained_tokens;
-    sum->split.wall_ns += t->split.wall_ns;
-    sum->split.busy_ns += t->split.busy_ns;
-    sum->split.overlapped_comm_ns += t->split.overlapped_comm_ns;
-    sum->split.steps += t->split.steps;
-    for (int i = 0; i < TIME_COUNT; i++)
-        sum->split.ns[i] += t->split.ns[i];
+    time_split_add(&sum->split, &t->split);
     // On a device the process's peak is not what was predicted: better unknown than compared.
     if (t->memory_measured_bytes > sum->memory_measured_bytes && !session_wants_device(&row->knobs))
         sum->memory_measured_bytes = t->memory_measured_bytes;
@@ -96,6 +91,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
 static void record(struct bench *b, const struct bench_row *row, const struct trial_result *t,
                    double started_at) {
     char key[HASH_TEXT_BYTES];
+    const char *peak_is;
     if (!b->store || b->unrecorded.code != 0)
         return;
     struct record r = {
@@ -105,8 +101,8 @@ static void record(struct bench *b, const struct bench_row *row, const struct tr
         .started_at = started_at,
         .warmup = b->warmup,
         .predicted_step_s = NAN,
-        .joules_per_token = NAN,
-        .peak_flops_per_s = b->machine.has_rates ? b->machine.rates.vector_flops : 0,
+        .joules_per_token = t->tokens > 0 ? t->energy.joules / (double)t->tokens : NAN,
+        .peak_flops_per_s = machine_peak(&b->machine, row->knobs.precision, &peak_is),
     };
     record_trial(b->store, &r, &row->knobs, t, NULL, &b->unrecorded);
 }
@@ -176,21 +172,8 @@ static void compute(struct bench *b, struct bench_row *row) {
     }
     struct trace trace = {.total = t->split};
     const char *peak_is;
-    struct metrics_input in = {
-        .step_ns = &row->step_ns,
-        .trace = &trace,
-        .wall_ns = t->wall_ns,
-        .tokens = t->tokens,
-        .real_tokens = t->real_tokens,
-        .trained_tokens = t->trained_tokens,
-        .data = t->data,
-        .batch_micro = k->batch_micro,
-        .samples_per_step = k->batch_micro * k->batch_accum,
-        .model_flops_per_step = t->flops.model,
-        .hardware_flops_per_step = t->flops.hardware,
-        .peak_flops_per_s = machine_peak(&b->machine, k->precision, &peak_is),
-        .energy = t->energy,
-    };
+    struct metrics_input in = trial_metrics_input(t, k, &row->step_ns, &trace);
+    in.peak_flops_per_s = machine_peak(&b->machine, k->precision, &peak_is);
     metrics_compute(&row->metrics, &in);
     row->metrics.memory_predicted_bytes = t->memory_predicted_bytes;
     row->metrics.memory_measured_bytes = t->memory_measured_bytes;
@@ -209,7 +192,7 @@ int bench_finish(struct bench *b, const struct knobs *base, double seconds, stru
     return 0;
 }
 
-size_t bench_measured(const struct bench *b) {
+static size_t rows_measured(const struct bench *b) {
     size_t n = 0;
     for (size_t i = 0; i < b->grid->n; i++)
         n += b->rows[i].n_rounds > 0;
@@ -217,11 +200,6 @@ size_t bench_measured(const struct bench *b) {
 }
 
 // ---------------------------------------------------------------- one row beside another
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to, bool latency) {
     double r[ROUNDS_COMPARED];
@@ -231,8 +209,7 @@ struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to
                          : row->rounds[i].tokens_per_s / to->rounds[i].tokens_per_s;
     if (n == 0)
         return (struct ratio){NAN, NAN, NAN};
-    qsort(r, (size_t)n, sizeof *r, by_value);
-    double median = n % 2 ? r[n / 2] : 0.5 * (r[n / 2 - 1] + r[n / 2]);
+    const double median = sample_median(r, (size_t)n);
     return (struct ratio){median, r[0], r[n - 1]};
 }
 
@@ -327,7 +304,7 @@ static int report(struct bench *b, const struct knobs *base, enum haggle_format 
         json_put_object_end(&c->json);
     }
     say_best(b, &c->log);
-    if (bench_measured(b) > 0)
+    if (rows_measured(b) > 0)
         return 0;
     return err_set(e, b->rows[0].rc, "nothing could be measured: %s", b->rows[0].reason);
 }

@@ -45,7 +45,6 @@ int bench_measure(struct bench *b, struct call *c, struct err *e); // all rounds
 int bench_finish(struct bench *b, const struct knobs *base, double seconds, struct err *e);
 void bench_close(struct bench *b);
 void bench_refuse(struct bench_row *row, int rc, const char *reason); // it is not measured
-size_t bench_measured(const struct bench *b);                         // rows
 
 struct ratio {                // of one row to another, over the rounds both have
     double median, low, high; // NaN: not known

@@ -37,7 +37,7 @@ const char *haggle_code_phrase(int code) {
 }
 
 void call_begin(struct call *c, const struct haggle_sink *sink) {
-    *c = (struct call){0};
+    *c = (struct call){.locale = c_locale_enter()};
     log_init(&c->log, sink ? sink->log : NULL);
     c->log.least = sink && sink->quiet ? LOG_WARN : LOG_INFO;
     if (!sink)
@@ -115,5 +115,6 @@ int call_end(struct call *c, int rc, struct haggle_error *e) {
     if (rc != 0 && c->err.code == 0) // a callee that returned a code and no sentence
         err_set(&c->err, rc, "%s", err_phrase(rc));
     rc = deliver(c, rc);
+    c_locale_leave(c->locale);
     return rc == 0 ? 0 : api_error(e, &c->err);
 }

@@ -25,13 +25,15 @@ void haggle_config_free(struct haggle_config *c) {
 
 int haggle_config_load_recipe(struct haggle_config *c, const char *path, struct haggle_error *e) {
     struct err err = {0};
+    const locale_t before = c_locale_enter();
     if (strlen(path) >= sizeof c->recipe)
         err_set(&err, ERR_USAGE, "the recipe's path is longer than %zu bytes: %.80s...",
                 sizeof c->recipe - 1, path);
-    else if (knobs_load_recipe(&c->knobs, path, &err) == 0) {
+    else if (knobs_load_recipe(&c->knobs, path, &err) == 0)
         strcpy(c->recipe, path);
+    c_locale_leave(before);
+    if (err.code == 0)
         return 0;
-    }
     // A recipe is an argument: what is wrong inside it, a duplicate key too, was not understood.
     if (err.code == ERR_FORMAT)
         err.code = ERR_USAGE;
@@ -41,8 +43,10 @@ int haggle_config_load_recipe(struct haggle_config *c, const char *path, struct 
 int haggle_config_set(struct haggle_config *c, const char *name, const char *value,
                       struct haggle_error *e) {
     struct err err = {0};
-    return knobs_set(&c->knobs, name, value, SET_BY_COMMAND_LINE, &err) == 0 ? 0
-                                                                             : api_error(e, &err);
+    const locale_t before = c_locale_enter();
+    const int rc = knobs_set(&c->knobs, name, value, SET_BY_COMMAND_LINE, &err);
+    c_locale_leave(before);
+    return rc == 0 ? 0 : api_error(e, &err);
 }
 
 int haggle_config_get(const struct haggle_config *c, const char *name, char *out, size_t out_bytes,
@@ -52,7 +56,9 @@ int haggle_config_get(const struct haggle_config *c, const char *name, char *out
     int id = knob_find_or_suggest(name, &err);
     if (id < 0)
         return api_error(e, &err);
+    const locale_t before = c_locale_enter();
     knobs_value(&c->knobs, id, value);
+    c_locale_leave(before);
     size_t bytes = strlen(value) + 1;
     if (bytes > out_bytes) {
         err_set(&err, ERR_USAGE, "the value of %s takes %zu bytes; %zu were given", name, bytes,
@@ -65,7 +71,10 @@ int haggle_config_get(const struct haggle_config *c, const char *name, char *out
 
 int haggle_config_write(const struct haggle_config *c, FILE *f, struct haggle_error *e) {
     struct err err = {0};
-    return knobs_write_recipe(&c->knobs, f, &err) == 0 ? 0 : api_error(e, &err);
+    const locale_t before = c_locale_enter();
+    const int rc = knobs_write_recipe(&c->knobs, f, &err);
+    c_locale_leave(before);
+    return rc == 0 ? 0 : api_error(e, &err);
 }
 
 size_t haggle_knob_count(void) {
@@ -99,6 +108,7 @@ int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
 int haggle_docs(const char *kind, FILE *f, struct haggle_error *e) {
     static const char *const kinds[] = {"knobs", "ops"};
     struct err err = {0};
+    const locale_t before = c_locale_enter();
     int rc;
     if (strcmp(kind, "knobs") == 0)
         rc = knobs_write_markdown(f, &err);
@@ -109,6 +119,7 @@ int haggle_docs(const char *kind, FILE *f, struct haggle_error *e) {
         rc = err_set(&err, ERR_USAGE, "there is no page '%s'; accepted: knobs, ops%s%s%s", kind,
                      near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
+    c_locale_leave(before);
     return rc == 0 ? 0 : api_error(e, &err);
 }
 

@@ -3,6 +3,7 @@
 // Opens the dataset exactly as training does (same shards, split and packing) and reports on it:
 // what the figures say is what a run with these knobs would get.
 #include "api/api.h"
+#include "api/data_samples.h"
 #include "api/watch.h"
 
 #include "base/clock.h"
@@ -16,10 +17,8 @@
 #include <string.h>
 
 enum {
-    BUCKETS = 33,      // of lengths: bucket b has 2^(b-1) + 1 to 2^b tokens
-    BAR_COLUMNS = 40,  // of the longest bar
-    SAMPLE_HEAD = 200, // tokens shown of one document; of a longer one its end too
-    SAMPLE_TAIL = 50,
+    BUCKETS = 33,     // of lengths: bucket b has 2^(b-1) + 1 to 2^b tokens
+    BAR_COLUMNS = 40, // of the longest bar
     SAMPLES_DEFAULT = 2,
     MODES = 3
 };
@@ -167,119 +166,6 @@ static int measure(struct data_call *t, struct err *e) {
     return measure_loader(t, e);
 }
 
-// ---------------------------------------------------------------- samples
-
-struct sampled {
-    size_t file;
-    uint64_t document, at, n; // tokens of the shard
-    uint64_t head, tail;      // shown: [0, head) and [tail, n)
-};
-
-// The files take turns. false: there are no more.
-static bool find_sample(const struct data_call *t, int64_t index, struct sampled *out) {
-    uint64_t round = 0;
-    for (int64_t left = index;; round++) {
-        bool any = false;
-        for (size_t i = 0; i < dataset_files(t->data); i++) {
-            const struct shard *s = dataset_file_shard(t->data, i);
-            if (s->counts.documents <= round)
-                continue;
-            any = true;
-            if (left-- > 0)
-                continue;
-            const uint64_t n = s->offsets[round + 1] - s->offsets[round];
-            const bool whole = n <= SAMPLE_HEAD + SAMPLE_TAIL;
-            *out = (struct sampled){.file = i,
-                                    .document = round,
-                                    .at = s->offsets[round],
-                                    .n = n,
-                                    .head = whole ? n : SAMPLE_HEAD,
-                                    .tail = whole ? n : n - SAMPLE_TAIL};
-            return true;
-        }
-        if (!any)
-            return false;
-    }
-}
-
-// A run of tokens that are all trained, or all not, as bytes.
-struct stretch {
-    char *text;
-    size_t bytes, capacity;
-    bool trained;
-};
-
-static int next_stretch(const struct data_call *t, const struct sampled *x, uint64_t *from,
-                        struct stretch *out, struct err *e) {
-    const struct shard *s = dataset_file_shard(t->data, x->file);
-    const uint64_t end = *from < x->head ? x->head : x->n;
-    out->bytes = 0;
-    out->trained = shard_is_trained(s, x->at + *from);
-    for (; *from < end && shard_is_trained(s, x->at + *from) == out->trained; ++*from) {
-        const int32_t id = shard_id(s, x->at + *from);
-        TRY(tokenizer_decode(dataset_tokenizer(t->data), &id, 1, TOKENIZER_SPECIAL, &out->text,
-                             &out->bytes, &out->capacity, e));
-    }
-    return 0;
-}
-
-// Bytes of a well-formed character at `s`; 0 when it is none.
-static size_t character(const unsigned char *s, size_t n) {
-    size_t length = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (length == 0 || s[0] > 0xf4 || length > n)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return length;
-}
-
-// What a terminal would take for a command is written out; lines are indented.
-static void print_text(FILE *f, const char *text, size_t bytes) {
-    for (size_t i = 0; i < bytes;) {
-        const unsigned char *c = (const unsigned char *)text + i;
-        const size_t length = character(c, bytes - i);
-        if (*c == '\n')
-            fputs("\n    ", f);
-        else if (length == 0 || (*c < 0x20 && *c != '\t') || *c == 0x7f ||
-                 (*c == 0xc2 && c[1] < 0xa0)) // the other set of control characters
-            fprintf(f, "\\x%02x", *c);
-        else
-            fwrite(c, 1, length, f);
-        i += *c == 0xc2 && length == 2 && c[1] < 0xa0 ? 1 : length > 0 ? length : 1;
-    }
-}
-
-static int print_sample(const struct data_call *t, int64_t index, bool color, FILE *f,
-                        struct err *e) {
-    struct sampled x;
-    struct stretch part = {0};
-    int rc = 0;
-    if (!find_sample(t, index, &x))
-        return 0;
-    const struct shard *s = dataset_file_shard(t->data, x.file);
-    fprintf(f, "\n%s, document %" PRIu64 ": %" PRIu64 " tokens, %" PRIu64 " trained\n    ",
-            dataset_file_path(t->data, x.file), x.document + 1, x.n,
-            shard_count_trained(s, x.at, x.n));
-    for (uint64_t from = 0; rc == 0 && from < x.n;) {
-        if (from == x.head) {
-            fprintf(f, "\n    ... %" PRIu64 " tokens ...\n    ", x.tail - x.head);
-            from = x.tail;
-        }
-        rc = next_stretch(t, &x, &from, &part, e);
-        if (rc != 0)
-            break;
-        if (part.trained)
-            fputs(color ? "\x1b[1;32m" : "[[", f);
-        print_text(f, part.text, part.bytes);
-        if (part.trained)
-            fputs(color ? "\x1b[0m" : "]]", f);
-    }
-    free(part.text);
-    fputc('\n', f);
-    return rc;
-}
-
 // ---------------------------------------------------------------- for people
 
 static const char *shape_text(const struct shard *s) {
@@ -397,7 +283,7 @@ static int print_all(const struct data_call *t, FILE *f, struct err *e) {
         fprintf(f, "\nsamples   trained tokens are %s\n",
                 probe.color ? "\x1b[1;32mlike this\x1b[0m" : "in [[double brackets]]");
     for (int64_t i = 0; i < t->f.samples; i++)
-        TRY(print_sample(t, i, probe.color, f, e));
+        TRY(data_print_sample(t->data, i, probe.color, f, e));
     return 0;
 }
 
@@ -469,42 +355,6 @@ static void put_packing(const struct data_call *t, struct json_writer *w) {
     json_put_object_end(w);
 }
 
-static int put_sample(const struct data_call *t, int64_t index, struct json_writer *w,
-                      struct err *e) {
-    struct sampled x;
-    struct stretch part = {0};
-    int rc = 0;
-    if (!find_sample(t, index, &x))
-        return 0;
-    const struct shard *s = dataset_file_shard(t->data, x.file);
-    json_put_object_begin(w);
-    json_member_string(w, "path", dataset_file_path(t->data, x.file));
-    json_member_i64(w, "document", (int64_t)x.document + 1);
-    json_member_i64(w, "tokens", (int64_t)x.n);
-    json_member_i64(w, "trained_tokens", (int64_t)shard_count_trained(s, x.at, x.n));
-    json_put_key(w, "ids");
-    json_put_array_begin(w);
-    for (uint64_t i = 0; i < x.head; i++) // of a long document only its beginning
-        json_put_i64(w, shard_id(s, x.at + i));
-    json_put_array_end(w);
-    json_put_key(w, "parts");
-    json_put_array_begin(w);
-    for (uint64_t from = 0; rc == 0 && from < x.head;) {
-        rc = next_stretch(t, &x, &from, &part, e);
-        if (rc != 0)
-            break;
-        json_put_object_begin(w);
-        json_member_bool(w, "trained", part.trained);
-        json_put_key(w, "text");
-        json_put_string_n(w, part.text != NULL ? part.text : "", part.bytes);
-        json_put_object_end(w);
-    }
-    json_put_array_end(w);
-    json_put_object_end(w);
-    free(part.text);
-    return rc;
-}
-
 static int put_all(const struct data_call *t, struct json_writer *w, struct err *e) {
     const struct figures *x = &t->f;
     call_json_begin(t->call, "data", &t->knobs);
@@ -539,7 +389,7 @@ static int put_all(const struct data_call *t, struct json_writer *w, struct err 
     json_put_key(w, "samples");
     json_put_array_begin(w);
     for (int64_t i = 0; i < x->samples; i++)
-        TRY(put_sample(t, i, w, e));
+        TRY(data_put_sample(t->data, i, w, e));
     json_put_array_end(w);
     json_put_object_end(w);
     return 0;

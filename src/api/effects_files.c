@@ -100,14 +100,7 @@ static const struct {
 };
 
 int effects_make_files(char dir[PATH_MAX], struct err *e) {
-    const char *base = getenv("TMPDIR");
-    snprintf(dir, PATH_MAX, "%.900s/haggle-check-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(dir)) {
-        int rc =
-            err_set(e, ERR_IO, "no folder for sample files as '%.200s': %s", dir, strerror(errno));
-        dir[0] = '\0';
-        return rc;
-    }
+    TRY(file_make_temp_dir(dir, PATH_MAX, "check", e) != 0 ? err_context(e, "sample files") : 0);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[PATH_MAX];
         TRY(file_join(path, sizeof path, dir, files[i].name, e));

@@ -312,7 +312,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
         log_live_end(&t->call->log);
     if (t->tune.chosen >= 0)
         tune_verdict(t);
-    tune_store_finish(t, rc == ERR_STOPPED);
+    tune_store_finish(t, rc);
     if (rc == 0 && t->tune.chosen >= 0 && o->recipe)
         rc = save_choice(t, o->recipe, e);
     return rc;

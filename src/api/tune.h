@@ -21,7 +21,6 @@ struct tuning {
     struct store *store;
     char key[HASH_TEXT_BYTES];
     int64_t id;
-    int64_t chosen_trial;
     struct err unrecorded; // code 0: all is recorded
     double stage_began_at;
     enum tune_stage stage;
@@ -61,6 +60,9 @@ int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune
 void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
                       enum tune_go ended);
 void tune_store_stage(struct tuning *t, int stage);
-void tune_store_finish(struct tuning *t, bool stopped);
+// rc: of the search. One that failed can be continued, as one that was stopped.
+void tune_store_finish(struct tuning *t, int rc);
+// What a row says of its trial, whoever wrote it; step times and outcome are the caller's.
+void tune_store_figures(const struct store_trial *row, size_t steps, struct tune_measured *out);
 
 #endif

@@ -196,26 +196,15 @@ static int take_trial(void *arg, const struct store_trial *row) {
     return add_trial(a, row, i);
 }
 
-static uint64_t whole(double x) { // of a figure in a file
-    return x > 0 && x < 1e18 ? (uint64_t)x : 0;
-}
-
 static int visit(struct again *a, const struct stored_trial *s, struct err *e) {
     const struct store_trial *row = &s->row;
-    struct tune_measured m = {.joules = row->joules_per_token * (double)row->tokens};
+    struct tune_measured m = {0};
     bool good = row->outcome == OUTCOME_MEASURED || row->outcome == OUTCOME_DOMINATED ||
                 row->outcome == OUTCOME_OVER_BUDGET || row->outcome == OUTCOME_STOPPED;
     m.rc = good ? 0 : ERR_INTERNAL;
     snprintf(m.reason, sizeof m.reason, "%s", s->reason);
     TRY(store_samples(a->store, s->id, &m.step_ns, &m.n, e));
-    m.tokens = row->tokens > 0 ? (uint64_t)row->tokens : 0;
-    m.wall_ns = whole(1e9 * row->wall_s);
-    m.memory_bytes = row->memory_measured_bytes > 0 ? (uint64_t)row->memory_measured_bytes : 0;
-    m.split.steps = m.n;
-    for (int i = 0; i < TIME_COUNT; i++) {
-        m.split.ns[i] = whole(1e6 * row->split.ms[i] * (double)m.n);
-        m.split.wall_ns += m.split.ns[i];
-    }
+    tune_store_figures(row, m.n, &m);
     int rc = tune_again_visit(&a->tune, s->setting, &m, e);
     free(m.step_ns);
     return rc;
@@ -266,7 +255,8 @@ static int put_together(struct again *a, struct err *e) {
             chosen = a->trials[i].setting;
     }
     tune_again_end(&a->tune, chosen);
-    a->tune.end_ns = whole(1e9 * a->seconds);
+    if (a->seconds > 0 && a->seconds < 1e9)
+        a->tune.end_ns = (uint64_t)(1e9 * a->seconds);
     if (a->tune.chosen < 0)
         say_why_none(a);
     say_what_is_missing(a);
@@ -314,9 +304,10 @@ static int find(struct again *a, const char *tuning, const char *path, struct er
     if (!path)
         TRY(store_default_path(own, e));
     TRY(store_open(&a->store, path ? path : own, STORE_READ, e));
-    TRY(store_tunings(a->store, id, NULL, take_tuning, a, e));
+    int rc = store_tunings(a->store, id, NULL, take_tuning, a, e);
     if (a->err.code != 0)
         return err_set(e, a->err.code, "%s", a->err.text);
+    TRY(rc);
     if (!a->goal)
         return err_set(e, ERR_USAGE, "'%s' has no tuning %s; 'haggle trials' lists them",
                        store_path(a->store), id ? tuning : "at all");

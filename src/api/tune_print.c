@@ -188,14 +188,17 @@ static void say_growth(struct tuning *t) {
         const struct tune_setting *s = twin(t, &larger);
         if (!s)
             continue;
+        const double cost = slower(t, s, &measured);
+        if (s->outcome != TUNE_REFUSED && !(cost > 0)) // not known, or it does pay
+            continue;
         if (s->outcome == TUNE_REFUSED)
             snprintf(text, sizeof text, "a micro-batch of %lld does not fit: %.200s", (long long)m,
                      s->reason);
         else
             snprintf(text, sizeof text,
                      "larger micro-batches stop paying at %lld (%lld: %+.1f %% time%s)",
-                     (long long)k.batch_micro, (long long)m, 100 * slower(t, s, &measured),
-                     s->n > 0 ? "" : ", predicted");
+                     (long long)k.batch_micro, (long long)m, 100 * cost,
+                     measured ? "" : ", predicted");
         say(t, text);
         return;
     }
@@ -209,9 +212,9 @@ static void say_recompute(struct tuning *t) {
     if (k.recompute_mode == RECOMPUTE_MODE_NONE) {
         k.recompute_mode = RECOMPUTE_MODE_FULL;
         const struct tune_setting *s = twin(t, &k);
-        if (!s || s->outcome == TUNE_REFUSED)
+        const double cost = s ? slower(t, s, &measured) : NAN;
+        if (!isfinite(cost) || s->outcome == TUNE_REFUSED)
             return;
-        double cost = slower(t, s, &measured);
         snprintf(
             text, sizeof text,
             "checkpointing would cost %.0f %%%s and bring memory from %s to %s, which you do not "

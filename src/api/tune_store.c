@@ -10,14 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-static double wall_now(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 static void put_budgets(struct json_writer *w, const struct tune_request *r,
                         const struct knobs *k) {
@@ -64,7 +57,7 @@ static int begin(struct tuning *t, struct err *e) {
     if (rc == 0)
         rc = store_tuning_find_unfinished(t->store, t->key, tune_goal_name(t->request.goal),
                                           budgets, &t->id, e);
-    struct store_tuning row = {.started_at = wall_now(),
+    struct store_tuning row = {.started_at = clock_wall_s(),
                                .goal = tune_goal_name(t->request.goal),
                                .budgets = budgets,
                                .key = t->key,
@@ -114,7 +107,7 @@ int tune_store_open(struct tuning *t, const char *path, struct err *e) {
         return 0;
     TRY(record_key(&t->base, t->key, e));
     TRY(store_open(&t->store, path, STORE_WRITE, e));
-    t->stage_began_at = wall_now();
+    t->stage_began_at = clock_wall_s();
     return begin(t, e);
 }
 
@@ -134,10 +127,28 @@ static bool was_used(const struct tuning *t, int64_t id) {
     return false;
 }
 
+static uint64_t whole(double x) { // of a figure in a file
+    return x > 0 && x < 1e18 ? (uint64_t)x : 0;
+}
+
+void tune_store_figures(const struct store_trial *row, size_t steps, struct tune_measured *out) {
+    out->tokens = row->tokens > 0 ? (uint64_t)row->tokens : 0;
+    out->wall_ns = whole(1e9 * row->wall_s);
+    out->memory_bytes = row->memory_measured_bytes > 0 ? (uint64_t)row->memory_measured_bytes : 0;
+    out->joules = row->joules_per_token * (double)row->tokens;
+    out->split.steps = steps;
+    for (int i = 0; i < TIME_COUNT; i++) {
+        out->split.ns[i] = whole(1e6 * row->split.ms[i] * (double)steps);
+        out->split.wall_ns += out->split.ns[i];
+    }
+}
+
+// A trial without tokens or without time has no speed, and one that has none would be the best of all or
+// the worst: it is left.
 static int look(void *arg, const struct store_trial *row) {
     struct recalled *r = arg;
-    if (r->found || was_used(r->t, row->id) || row->steps < 1 ||
-        (r->steps > 0 && row->steps != r->steps) ||
+    if (r->found || was_used(r->t, row->id) || row->steps < 1 || row->tokens < 1 ||
+        whole(1e9 * row->wall_s) == 0 || (r->steps > 0 && row->steps != r->steps) ||
         (row->outcome != OUTCOME_MEASURED && row->outcome != OUTCOME_DOMINATED &&
          row->outcome != OUTCOME_OVER_BUDGET))
         return 0;
@@ -178,16 +189,7 @@ int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune
     if (out->n == 0)
         return 0;
     out->reused = true;
-    out->tokens = (uint64_t)r.row.tokens;
-    out->wall_ns = (uint64_t)(1e9 * r.row.wall_s);
-    out->memory_bytes = (uint64_t)r.row.memory_measured_bytes;
-    out->joules = r.row.joules_per_token * (double)r.row.tokens;
-    out->split.steps = (uint64_t)r.row.steps;
-    for (int i = 0; i < TIME_COUNT; i++)
-        if (r.row.split.ms[i] > 0)
-            out->split.ns[i] = (uint64_t)(1e6 * r.row.split.ms[i] * (double)r.row.steps);
-    for (int i = 0; i < TIME_COUNT; i++)
-        out->split.wall_ns += out->split.ns[i];
+    tune_store_figures(&r.row, out->n, out);
     return 0;
 }
 
@@ -209,6 +211,7 @@ static enum store_outcome outcome_of(const struct trial_result *r, enum tune_go 
 void tune_store_trial(struct tuning *t, const struct knobs *k, const struct trial_result *r,
                       enum tune_go ended) {
     int64_t id = 0;
+    const char *peak_is;
     if (!t->store || t->unrecorded.code != 0)
         return;
     struct record record = {.origin = "tune",
@@ -216,11 +219,11 @@ void tune_store_trial(struct tuning *t, const struct knobs *k, const struct tria
                             .tuning = t->id,
                             .stage = tune_stage_name(t->stage),
                             .outcome = outcome_of(r, ended),
-                            .started_at = wall_now() - 1e-9 * (double)r->wall_ns,
+                            .started_at = clock_wall_s() - 1e-9 * (double)r->wall_ns,
                             .predicted_step_s = predicted(t, k),
                             .joules_per_token =
                                 r->tokens > 0 ? r->energy.joules / (double)r->tokens : NAN,
-                            .peak_flops_per_s = t->machine.peak_flops};
+                            .peak_flops_per_s = machine_peak(&t->machine, k->precision, &peak_is)};
     if (record_trial(t->store, &record, k, r, &id, &t->unrecorded) == 0)
         remember(t, id, &t->unrecorded);
 }
@@ -231,7 +234,7 @@ void tune_store_stage(struct tuning *t, int stage) {
                               .name = tune_stage_name((enum tune_stage)stage),
                               .decision = d->text,
                               .started_at = t->stage_began_at,
-                              .ended_at = wall_now()};
+                              .ended_at = clock_wall_s()};
     t->stage_began_at = row.ended_at;
     t->stage = stage + 1 < STAGE_COUNT ? (enum tune_stage)(stage + 1) : STAGE_FINALISTS;
     if (t->store && t->unrecorded.code == 0)
@@ -259,9 +262,9 @@ static int64_t chosen_trial(struct tuning *t) {
     return id;
 }
 
-void tune_store_finish(struct tuning *t, bool stopped) {
+void tune_store_finish(struct tuning *t, int rc) {
     if (!t->store || t->unrecorded.code != 0)
         return;
-    store_tuning_finish(t->store, t->id, stopped ? TUNING_STOPPED : TUNING_DONE, chosen_trial(t),
+    store_tuning_finish(t->store, t->id, rc == 0 ? TUNING_DONE : TUNING_STOPPED, chosen_trial(t),
                         t->words, &t->unrecorded);
 }

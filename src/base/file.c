@@ -302,6 +302,49 @@ int file_make_dirs(const char *path, struct err *e) {
     return 0;
 }
 
+int file_make_parent(const char *path, struct err *e) {
+    char folder[PATH_MAX];
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return err_set(e, ERR_USAGE, "the path '%.80s...' is too long", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder)
+        return 0;
+    *slash = '\0';
+    return file_make_dirs(folder, e);
+}
+
+int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err *e) {
+    const char *base = getenv("TMPDIR");
+    base = base && *base ? base : "/tmp";
+    const int n = snprintf(out, out_bytes, "%s/haggle-%s-XXXXXX", base, name);
+    const bool fits = n > 0 && (size_t)n < out_bytes;
+    if (fits && mkdtemp(out))
+        return 0;
+    out[0] = '\0';
+    if (fits)
+        return fail_io(e, "cannot create a directory in", base);
+    return err_set(e, ERR_USAGE, "the path '%.80s...' (TMPDIR) is too long", base);
+}
+
+int file_user_path(char *out, size_t out_bytes, enum file_place place, const char *name,
+                   struct err *e) {
+    const char *variable = place == FILE_CACHE ? "XDG_CACHE_HOME" : "XDG_DATA_HOME";
+    const char *chosen = getenv(variable), *home = getenv("HOME");
+    int n;
+    if (chosen && chosen[0] == '/') // the XDG specification: relative paths are to be ignored
+        n = snprintf(out, out_bytes, "%s/haggle/%s", chosen, name);
+    else if (home && home[0] == '/')
+        n = snprintf(out, out_bytes, "%s/%s/haggle/%s", home,
+                     place == FILE_CACHE ? ".cache" : ".local/share", name);
+    else
+        return err_set(e, ERR_UNSUPPORTED, "no place for haggle/%s: set %s or HOME", name,
+                       variable);
+    if (n < 0 || (size_t)n >= out_bytes)
+        return err_set(e, ERR_UNSUPPORTED, "the path of haggle/%s is longer than %zu bytes", name,
+                       out_bytes - 1);
+    return 0;
+}
+
 int file_rename(const char *from, const char *to, struct err *e) {
     if (rename(from, to) != 0) {
         int cause = errno;

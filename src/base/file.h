@@ -39,7 +39,15 @@ void file_writer_abort(struct file_writer *w);
 int file_write_atomic(const char *path, const void *data, size_t bytes,
                       struct err *e); // begin + put + end
 
-int file_make_dirs(const char *path, struct err *e);              // mkdir -p, mode 0777 & ~umask
+int file_make_dirs(const char *path, struct err *e);   // mkdir -p, mode 0777 & ~umask
+int file_make_parent(const char *path, struct err *e); // the same for the folder path is in
+// A new folder of this user alone below $TMPDIR (else /tmp), its path into out; "" when it fails.
+int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err *e);
+enum file_place { FILE_CACHE, FILE_DATA };
+// haggle/NAME in the user's folder of that kind: $XDG_CACHE_HOME, else ~/.cache; $XDG_DATA_HOME, else
+// ~/.local/share. Nothing is made. ERR_UNSUPPORTED without either, and for a path that does not fit.
+int file_user_path(char *out, size_t out_bytes, enum file_place place, const char *name,
+                   struct err *e);
 int file_sync_dir(const char *path, struct err *e);               // fsync of a directory
 int file_rename(const char *from, const char *to, struct err *e); // then fsync of to's directory
 // rm -r: never follows symbolic links; nothing there is success. A path whose last component is not

@@ -13,6 +13,7 @@
 // writes to another.
 #include "base/pool.h"
 
+#include "base/c_locale.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 
@@ -159,6 +160,7 @@ static void choose_cpu(const cpu_set_t *allowed, int count, int member, cpu_set_
 static void *worker_main(void *arg) {
     struct worker *w = arg;
     struct pool *p = w->pool;
+    c_locale_enter();
     for (uint32_t seen = 0;;) {
         seen = gate_wait(&p->task_number, seen, p->spin_ns);
         if (p->stop)

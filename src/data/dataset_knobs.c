@@ -75,12 +75,6 @@ static int open_tokenizer(struct tokenizer **out, const struct knobs *k, const c
     return file[0] ? tokenizer_open(out, file, e) : tokenizer_open_bytes(out, e);
 }
 
-int dataset_open_tokenizer(struct tokenizer **out, const struct knobs *k, const char *model_dir,
-                           struct err *e) {
-    char file[PATH_MAX], dir[PATH_MAX];
-    return open_tokenizer(out, k, model_dir, file, dir, e);
-}
-
 static int check_vocab(const struct tokenizer *t, const char *file, int64_t vocab, struct err *e) {
     if (vocab <= 0 || tokenizer_size(t) <= vocab)
         return 0;

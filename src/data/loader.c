@@ -11,6 +11,7 @@
 // others have nothing to claim either. Order of locks: claiming, then lock.
 #include "data/loader.h"
 
+#include "base/c_locale.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "data/reader.h"
@@ -199,6 +200,7 @@ static void *work(void *arg) {
     struct worker *w = arg;
     struct loader *l = w->loader;
     uint64_t step;
+    c_locale_enter();
     pthread_mutex_lock(&l->lock);
     l->n_running++;
     pthread_cond_signal(&l->ready_cond);

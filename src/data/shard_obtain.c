@@ -100,18 +100,10 @@ static bool same_file(const struct stat *a, const struct stat *b) {
 // ---------------------------------------------------------------- the cache
 
 int shard_default_cache(char *out, size_t bytes, struct err *e) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n;
-    if (cache != NULL && cache[0] == '/') // the XDG specification: relative paths are to be ignored
-        n = snprintf(out, bytes, "%s/haggle/shards", cache);
-    else if (home != NULL && home[0] == '/')
-        n = snprintf(out, bytes, "%s/.cache/haggle/shards", home);
-    else
-        return err_set(e, ERR_UNSUPPORTED,
-                       "no place for tokenized data: set data.cache, XDG_CACHE_HOME or HOME");
-    if (n < 0 || (size_t)n >= bytes)
-        return err_set(e, ERR_USAGE, "the cache folder's path is longer than %zu bytes", bytes - 1);
-    return 0;
+    int rc = file_user_path(out, bytes, FILE_CACHE, "shards", e);
+    if (rc != 0)
+        err_context(e, "tokenized data, for which data.cache names no folder");
+    return rc;
 }
 
 // The shard's place, "" when it can only be in memory; and the shard, when it is there and whole.

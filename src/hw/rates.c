@@ -46,18 +46,7 @@ void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERP
 }
 
 int hw_rates_path(char out[HW_PATH_BYTES], struct err *e) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n;
-    if (cache && cache[0] == '/') // the XDG specification: relative paths are to be ignored
-        n = snprintf(out, HW_PATH_BYTES, "%s/haggle/rates.json", cache);
-    else if (home && home[0] == '/')
-        n = snprintf(out, HW_PATH_BYTES, "%s/.cache/haggle/rates.json", home);
-    else
-        return err_set(e, ERR_UNSUPPORTED,
-                       "no place for the cache of measured rates: set XDG_CACHE_HOME or HOME");
-    if (n < 0 || n >= HW_PATH_BYTES)
-        return err_set(e, ERR_UNSUPPORTED, "the path of the cache of measured rates is too long");
-    return 0;
+    return file_user_path(out, HW_PATH_BYTES, FILE_CACHE, "rates.json", e);
 }
 
 // ---------------------------------------------------------------- reading
@@ -217,13 +206,7 @@ int hw_rates_store(const struct hw_rates *r, const char *path, const char *finge
     snprintf(entries[at].key, sizeof entries[at].key, "%.32s", fingerprint);
     entries[at].rates = *r;
 
-    char dir[HW_PATH_BYTES];
-    snprintf(dir, sizeof dir, "%s", path);
-    char *slash = strrchr(dir, '/');
-    if (slash && slash != dir) {
-        *slash = '\0';
-        TRY(file_make_dirs(dir, e));
-    }
+    TRY(file_make_parent(path, e));
     struct json_writer w;
     json_writer_to_buffer(&w, 1);
     json_put_object_begin(&w);

@@ -121,6 +121,11 @@ static double median_of_sorted(const double *sorted, size_t n) {
     return n % 2 ? sorted[n / 2] : 0.5 * (sorted[n / 2 - 1] + sorted[n / 2]);
 }
 
+double sample_median(double *values, size_t n) {
+    sample_sort(values, n);
+    return median_of_sorted(values, n);
+}
+
 // Largest l with P(Bin(n, 1/2) < l) <= 0.025: samples l and n + 1 - l enclose the median with at
 // least 95 % confidence. By symmetry the weights are walked down from the middle.
 static size_t median_rank(size_t n) {

@@ -64,6 +64,8 @@ void samples_spread(struct samples *s, size_t last, struct spread *out);
 // The same for a plain array, which is sorted in place.
 void sample_spread_of(double *values, size_t n, struct spread *out);
 void sample_sort(double *values, size_t n); // rising, in place, without allocating
+// Sorts them too. The mean of the two in the middle of an even number; NaN without any.
+double sample_median(double *values, size_t n);
 
 enum comparison { COMPARE_LOWER = -1, COMPARE_SAME = 0, COMPARE_HIGHER = 1, COMPARE_UNKNOWN = 2 };
 // Is `a` lower or higher than `b`? Only when the 95 % intervals of the medians do not touch;

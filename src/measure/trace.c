@@ -85,6 +85,17 @@ void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns) {
     t->overlapped_comm_ns = 0;
 }
 
+void time_split_add(struct time_split *sum, const struct time_split *more) {
+    sum->wall_ns += more->wall_ns;
+    sum->busy_ns += more->busy_ns;
+    sum->overlapped_comm_ns += more->overlapped_comm_ns;
+    sum->steps += more->steps;
+    for (int i = 0; i < TIME_COUNT; i++)
+        sum->ns[i] += more->ns[i];
+    for (int i = 0; i < OP_COUNT; i++)
+        sum->kind_ns[i] += more->kind_ns[i];
+}
+
 void trace_end_step(struct trace *t, uint64_t now_ns) {
     struct time_split s = {.wall_ns = now_ns - t->step_start_ns,
                            .overlapped_comm_ns = t->overlapped_comm_ns,
@@ -103,15 +114,7 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
 
     memcpy(s.kind_ns, t->kind_ns, sizeof s.kind_ns);
     t->last = s;
-    struct time_split *sum = &t->total;
-    sum->wall_ns += s.wall_ns;
-    sum->busy_ns += s.busy_ns;
-    sum->overlapped_comm_ns += s.overlapped_comm_ns;
-    sum->steps++;
-    for (int i = 0; i < TIME_COUNT; i++)
-        sum->ns[i] += s.ns[i];
-    for (int i = 0; i < OP_COUNT; i++)
-        sum->kind_ns[i] += s.kind_ns[i];
+    time_split_add(&t->total, &s);
 
     if (t->events != NULL)
         t->events[t->added++ & t->mask] =

@@ -48,6 +48,8 @@ struct time_split {
     uint64_t kind_ns[OP_COUNT];
 };
 
+void time_split_add(struct time_split *sum, const struct time_split *more);
+
 // What an event was: an op kind, or OP_COUNT + one of these.
 enum trace_span { SPAN_DATA_WAIT, SPAN_HOST, SPAN_COMM_WAIT, SPAN_STEP, SPAN_COUNT };
 const char *trace_event_name(unsigned what); // op's name, "data_wait", "host", "comm_wait", "step"

@@ -454,10 +454,6 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
     return names_find(&st->names, name, &i) ? &st->entries[i] : NULL;
 }
 
-const char *safetensors_path(const struct safetensors *st) {
-    return st->path;
-}
-
 // ---- data ----
 
 static bool is_float(enum dtype t) {

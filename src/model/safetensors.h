@@ -39,7 +39,6 @@ size_t safetensors_count(const struct safetensors *st);
 const struct safetensors_entry *safetensors_at(const struct safetensors *st, size_t i);
 // NULL when there is no tensor of that name.
 const struct safetensors_entry *safetensors_find(const struct safetensors *st, const char *name);
-const char *safetensors_path(const struct safetensors *st);
 // Reads elements [first, first+n) converted to out_type (floating types among each other; integers
 // only to themselves). May be called from several threads at once.
 int safetensors_read(struct safetensors *st, const struct safetensors_entry *t, int64_t first,

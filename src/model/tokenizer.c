@@ -145,12 +145,12 @@ static int trie_build(struct tokenizer *t, struct trie *r, bool normalized, stru
     return rc;
 }
 
-int tokenizer_build_added(struct tokenizer *t, struct err *e) {
+static int build_added(struct tokenizer *t, struct err *e) {
     TRY(trie_build(t, &t->as_is, false, e));
     return trie_build(t, &t->normalized, true, e);
 }
 
-int tokenizer_describe_self(struct tokenizer *t, const char *data, size_t bytes, struct err *e) {
+static int describe_self(struct tokenizer *t, const char *data, size_t bytes, struct err *e) {
     struct hash *h = hash_new();
     if (!h)
         return err_set(e, ERR_MEMORY, "%s: no memory for a fingerprint", t->name);
@@ -186,9 +186,9 @@ static int open_file(struct tokenizer *t, const char *path, struct err *e) {
     TRY(file_read_all(path, FILE_BYTES_MOST, &text, &bytes, e));
     int rc = tokenizer_read(t, text, bytes, e);
     if (rc == 0)
-        rc = tokenizer_build_added(t, e);
+        rc = build_added(t, e);
     if (rc == 0)
-        rc = tokenizer_describe_self(t, text, bytes, e);
+        rc = describe_self(t, text, bytes, e);
     free(text);
     return rc;
 }
@@ -225,8 +225,8 @@ static int fill_bytes(struct tokenizer *t, struct err *e) {
     t->tokens[256] = (struct token){end, end, sizeof end - 1, sizeof end - 1,
                                     TOKEN_THERE | TOKEN_ADDED | TOKEN_IS_SPECIAL};
     TRY(token_index_build(t, &t->by_spelling, false, e));
-    TRY(tokenizer_build_added(t, e));
-    return tokenizer_describe_self(t, "bytes", 5, e);
+    TRY(build_added(t, e));
+    return describe_self(t, "bytes", 5, e);
 }
 
 int tokenizer_open_bytes(struct tokenizer **out, struct err *e) {

@@ -125,8 +125,6 @@ int tokenizer_char_byte(uint32_t c);        // and back; -1: none
 int32_t token_index_find(const struct tokenizer *t, const struct token_index *x, const char *s,
                          size_t bytes);
 int token_index_build(struct tokenizer *t, struct token_index *x, bool raw, struct err *e);
-int tokenizer_build_added(struct tokenizer *t, struct err *e); // the tries; needs the normalizer
-int tokenizer_describe_self(struct tokenizer *t, const char *data, size_t bytes, struct err *e);
 
 // tokenizer_read.c
 int tokenizer_read(struct tokenizer *t, const char *text, size_t bytes, struct err *e);

@@ -2,6 +2,7 @@
 #include "predict/calibrate.h"
 
 #include "base/clock.h"
+#include "measure/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -170,13 +171,8 @@ static int run_step(struct work *w, double *outside, struct err *e) {
     return 0;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, by_value);
+    sample_sort(values, (size_t)n);
     return values[n / 2];
 }
 

@@ -5,6 +5,8 @@
 // run or not timed.
 #include "predict/calibrate.h"
 
+#include "measure/sample.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,11 +88,6 @@ int collection_add(struct collection *l, const struct trace *t, struct err *e) {
     return rc;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 struct group { // ops of one signature
     struct cost_point point;
     double sum_s, sum_spread;
@@ -102,7 +99,7 @@ static void add_event(const struct collection *l, int event, struct group *g) {
     double turns[TURNS_MOST];
     for (int t = 0; t < l->turns; t++)
         turns[t] = l->s[t][event];
-    qsort(turns, (size_t)l->turns, sizeof *turns, by_value);
+    sample_sort(turns, (size_t)l->turns);
     // Of an even number the lower one: what is slow now and then is so because of others.
     double median = turns[(l->turns - 1) / 2];
     g->sum_s += median;

@@ -1,6 +1,7 @@
 // costs.c - see costs.h.
 #include "predict/costs.h"
 
+#include "measure/sample.h"
 #include "predict/costs_fit.h"
 #include "predict/predict.h"
 
@@ -25,11 +26,6 @@ struct costs_memo {
         bool used;
     } of[MEMO_SIZE];
 };
-
-const char *cost_how_name(enum cost_how how) {
-    static const char *const names[COST_HOWS] = {"measured", "between", "fitted", "roofline"};
-    return (unsigned)how < COST_HOWS ? names[how] : "unknown";
-}
 
 void costs_init(struct costs *c, const struct hw_device *device) {
     memset(c, 0, sizeof *c);
@@ -237,17 +233,11 @@ struct cost_estimate costs_estimate(struct costs *c, const struct program *p, co
 
 // ---------------------------------------------------------------- what steps showed
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median_of(const double *values, int64_t count) {
     double sorted[COSTS_RATIOS];
     int n = count < COSTS_RATIOS ? (int)count : (int)COSTS_RATIOS;
     memcpy(sorted, values, sizeof *sorted * (size_t)n);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n == 0 ? 0 : n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    return n == 0 ? 0 : sample_median(sorted, (size_t)n);
 }
 
 void costs_observe(struct costs *c, enum op_kind kind, enum dtype real, double observed,

@@ -21,7 +21,6 @@
 #include "predict/signature.h"
 
 enum cost_how { COST_MEASURED, COST_BETWEEN, COST_FITTED, COST_ROOFLINE, COST_HOWS };
-const char *cost_how_name(enum cost_how how);
 
 struct cost_point {
     struct op_signature signature;

@@ -1,25 +1,20 @@
 // predictor.c - see predictor.h.
 #include "predict/predictor.h"
 
+#include "base/build.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "measure/sample.h"
 #include "predict/fit.h"
 #include "predict/predict.h"
 
-#include <link.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    TABLES_MOST = 64,
-    FILES_MOST = 128,
-    KEY_TEXT_BYTES = 2048,
-    BUILD_BYTES = 41,
-    GPUS_BYTES = 1000
-};
+enum { TABLES_MOST = 64, FILES_MOST = 128, KEY_TEXT_BYTES = 2048, GPUS_BYTES = 1000 };
 // Of a step: kinds that took less are noise.
 static const double SHARE_LEAST = 0.002;
 // What no table knows: turbo, other programs, pages. Seen between trials of the same setting.
@@ -40,57 +35,14 @@ struct table {
 struct predictor {
     struct hw_machine machine;
     char dir[HW_PATH_BYTES]; // "": nowhere
-    char build[BUILD_BYTES];
+    char build
+        [BUILD_ID_BYTES];  // kernels are part of what is measured: another build is another machine
     char gpus[GPUS_BYTES]; // and their driver; "": none
     struct table *tables[TABLES_MOST];
     int n_tables;
 };
 
 // ---------------------------------------------------------------- which table
-
-// Kernels are part of what is measured: another build is another machine. The linker's build id of the
-// object this function is in; the version where there is none.
-struct build_search {
-    uintptr_t here;
-    char *out;
-};
-
-static int find_build(struct dl_phdr_info *info, size_t bytes, void *arg) {
-    struct build_search *b = arg;
-    bool mine = false;
-    (void)bytes;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        uintptr_t begin = info->dlpi_addr + h->p_vaddr;
-        mine = mine || (h->p_type == PT_LOAD && b->here >= begin && b->here < begin + h->p_memsz);
-    }
-    for (int i = 0; mine && i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        const unsigned char *at = (const unsigned char *)info->dlpi_addr + h->p_vaddr;
-        const unsigned char *end = at + h->p_memsz;
-        while (h->p_type == PT_NOTE && (size_t)(end - at) > sizeof(ElfW(Nhdr))) {
-            ElfW(Nhdr) note;
-            memcpy(&note, at, sizeof note);
-            const unsigned char *id = at + sizeof note + ((note.n_namesz + 3u) & ~3u);
-            if (note.n_type == NT_GNU_BUILD_ID && note.n_descsz <= 20 &&
-                id + note.n_descsz <= end) {
-                for (unsigned k = 0; k < note.n_descsz; k++)
-                    snprintf(b->out + 2 * k, 3, "%02x", id[k]);
-                return 1;
-            }
-            at = id + ((note.n_descsz + 3u) & ~3u);
-            if (at > end)
-                break;
-        }
-    }
-    return mine;
-}
-
-static void read_build(char out[BUILD_BYTES]) {
-    struct build_search b = {(uintptr_t)&predictor_open, out};
-    snprintf(out, BUILD_BYTES, "%s", HAGGLE_VERSION);
-    dl_iterate_phdr(find_build, &b);
-}
 
 // Which GPUs and driver are here, without opening them.
 static int add_gpu(void *arg, const char *name) {
@@ -242,28 +194,17 @@ static int table_of(struct predictor *p, const struct knobs *k, struct table **o
 
 // ---------------------------------------------------------------- open, close, store
 
-static void default_dir(char out[HW_PATH_BYTES]) {
-    out[0] = '\0';
-    if (hw_rates_path(out, NULL) != 0)
-        return;
-    char *slash = strrchr(out, '/');
-    if (slash && (size_t)(slash - out) + sizeof "/ops" <= HW_PATH_BYTES)
-        snprintf(slash, sizeof "/ops", "/ops");
-    else
-        out[0] = '\0';
-}
-
 int predictor_open(struct predictor **out, const char *dir, struct err *e) {
     struct predictor *p = *out = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
     hw_machine_read(&p->machine, "");
-    read_build(p->build);
+    build_id(p->build);
     describe_gpus(p->gpus);
     if (dir)
         snprintf(p->dir, sizeof p->dir, "%s", dir);
-    else
-        default_dir(p->dir);
+    else if (file_user_path(p->dir, sizeof p->dir, FILE_CACHE, "ops", NULL) != 0)
+        p->dir[0] = '\0';
     return 0;
 }
 
@@ -464,11 +405,6 @@ int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t
     return 0;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 // A median step over the mean one: what a few slow steps added to all sums. 0: the middle half of the
 // steps is spread too far for a median to mean anything.
 static double typical(const struct trial_result *r) {
@@ -476,7 +412,7 @@ static double typical(const struct trial_result *r) {
     if (!sorted)
         return 0;
     memcpy(sorted, r->step_ns, sizeof *sorted * (size_t)r->steps);
-    qsort(sorted, (size_t)r->steps, sizeof *sorted, by_value);
+    sample_sort(sorted, (size_t)r->steps);
     for (int64_t i = 0; i < r->steps; i++)
         sum += sorted[i];
     const double middle = sorted[r->steps / 2];

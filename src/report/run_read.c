@@ -111,7 +111,7 @@ static int compare(struct run_read *r, struct knobs *scratch, const char *text,
     return 0;
 }
 
-int run_read_recipe(struct run_read *r, const char *path, struct err *e) {
+static int read_recipe(struct run_read *r, const char *path, struct err *e) {
     struct err why = {0};
     struct region lines = {0};
     struct yaml_entry *entries = NULL;
@@ -160,7 +160,7 @@ int run_read_open(struct run_read *r, const char *dir, struct err *e) {
     TRY(file_join(path, sizeof path, dir, "log.jsonl", e));
     TRY(run_read_log(r, path, e));
     TRY(file_join(path, sizeof path, dir, "recipe.yaml", e));
-    return run_read_recipe(r, path, e);
+    return read_recipe(r, path, e);
 }
 
 void run_read_close(struct run_read *r) {

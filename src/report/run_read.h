@@ -114,7 +114,6 @@ void run_read_close(struct run_read *r);
 
 int run_read_log(struct run_read *r, const char *path, struct err *e); // after the result
 void run_read_result(struct run_read *r, const char *path);
-int run_read_recipe(struct run_read *r, const char *path, struct err *e);
 void run_problem(struct run_read *r, const char *format, ...) ERR_PRINTF(2, 3);
 // Copies, cut at a whole UTF-8 character when it does not fit.
 void run_copy(char *out, size_t out_bytes, const char *text);

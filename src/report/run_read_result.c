@@ -58,14 +58,19 @@ static void take_member(struct json_reader *r, const struct member *m) {
         json_skip(r);
 }
 
+// False: there is something else, which was passed over.
+static bool enter_object(struct json_reader *r) {
+    if (json_peek(r) == JSON_OBJECT)
+        return json_enter_object(r) == 0;
+    json_skip(r);
+    return false;
+}
+
 // An object whose members of these names are wanted.
 static void take_object(struct json_reader *r, const struct member *members, size_t n) {
     const char *key;
-    if (json_peek(r) != JSON_OBJECT) {
-        json_skip(r);
+    if (!enter_object(r))
         return;
-    }
-    json_enter_object(r);
     while (json_next_key(r, &key)) {
         size_t i = 0;
         while (i < n && strcmp(key, members[i].key) != 0)
@@ -84,11 +89,8 @@ static void take_object(struct json_reader *r, const struct member *members, siz
 static int take_parts(struct json_reader *r, struct run_part *parts) {
     const char *key;
     int n = 0;
-    if (json_peek(r) != JSON_OBJECT) {
-        json_skip(r);
+    if (!enter_object(r))
         return 0;
-    }
-    json_enter_object(r);
     while (json_next_key(r, &key)) {
         double x = NAN;
         char name[sizeof parts->name];
@@ -104,11 +106,8 @@ static int take_parts(struct json_reader *r, struct run_part *parts) {
 
 static void take_memory(struct json_reader *r, struct run_result *out) {
     const char *key;
-    if (json_peek(r) != JSON_OBJECT) {
-        json_skip(r);
+    if (!enter_object(r))
         return;
-    }
-    json_enter_object(r);
     while (json_next_key(r, &key)) {
         if (strcmp(key, "predicted_bytes") == 0)
             take_double(r, &out->memory_predicted);

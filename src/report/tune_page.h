@@ -68,8 +68,6 @@ enum tune_mark tune_mark_of(const struct tune *t, int i);
 const char *tune_mark_name(enum tune_mark m); // for people
 // The mark as a picture of a fixed size.
 void tune_put_mark(FILE *f, enum tune_mark m);
-// What the cursor shows of a setting, as the value of a title attribute.
-void tune_put_title(const struct tune_view *v, int i);
 
 // A label in a plot at x, `height` of the way up; on the side of x where there is more room.
 struct svg_plot;

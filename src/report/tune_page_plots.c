@@ -68,7 +68,8 @@ enum tune_mark tune_mark_of(const struct tune *t, int i) {
     return s->n == 0 ? MARK_PLANNED : s->frontier ? MARK_FRONTIER : MARK_MEASURED;
 }
 
-void tune_put_title(const struct tune_view *v, int i) {
+// What the cursor shows of a setting, as the value of a title attribute.
+static void put_title(const struct tune_view *v, int i) {
     const struct tune_setting *s = &v->t->settings[i];
     const struct tune_figures *g = &v->figures[i];
     char a[TEXT_UNIT_BYTES], q[QUANTILE_TEXT_BYTES];
@@ -101,7 +102,7 @@ static void put_at(const struct tune_view *v, const struct svg_plot *p, int i, d
         return;
     fprintf(v->f, "<span class=\"mark %s\" style=\"left:%.2f%%;top:%.2f%%\" title=\"", mark_css(m),
             100 * svg_place(&p->x, x), 100 * (1 - svg_place(&p->y, y)));
-    tune_put_title(v, i);
+    put_title(v, i);
     fputs("\">", v->f);
     tune_put_mark(v->f, m);
     fputs("</span>\n", v->f);
@@ -322,11 +323,6 @@ void tune_put_frontier(const struct tune_view *v) {
 
 // ---------------------------------------------------------------- predicted against measured
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double measured_s(const struct tune_view *v, int i) {
     return 1e-9 * v->figures[i].q[TUNE_P50].value;
 }
@@ -340,10 +336,8 @@ static double median_error(const struct tune_view *v, int *n) {
         if (isfinite(x))
             errors[(*n)++] = x;
     }
-    if (errors && *n > 0) {
-        qsort(errors, (size_t)*n, sizeof *errors, compare_doubles);
-        median = 0.5 * (errors[(*n - 1) / 2] + errors[*n / 2]);
-    }
+    if (errors)
+        median = sample_median(errors, (size_t)*n);
     free(errors);
     return median;
 }

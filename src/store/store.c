@@ -26,19 +26,10 @@ enum {
 };
 
 int store_default_path(char out[STORE_PATH_BYTES], struct err *e) {
-    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    int n;
-    if (data && data[0] == '/') // the XDG specification: relative paths are to be ignored
-        n = snprintf(out, STORE_PATH_BYTES, "%s/haggle/trials.db", data);
-    else if (home && home[0] == '/')
-        n = snprintf(out, STORE_PATH_BYTES, "%s/.local/share/haggle/trials.db", home);
-    else
-        return err_set(e, ERR_UNSUPPORTED,
-                       "no place for the store of trials: set XDG_DATA_HOME or HOME, or name a "
-                       "file");
-    if (n < 0 || n >= STORE_PATH_BYTES)
-        return err_set(e, ERR_UNSUPPORTED, "the path of the store of trials is too long");
-    return 0;
+    int rc = file_user_path(out, STORE_PATH_BYTES, FILE_DATA, "trials.db", e);
+    if (rc != 0)
+        err_context(e, "the store of trials, for which no file was named");
+    return rc;
 }
 
 // ---------------------------------------------------------------- before SQLite looks inside
@@ -117,16 +108,6 @@ static int check_place(const struct store *s, enum store_mode mode, struct err *
     if (mode == STORE_READ)
         return err_set(e, ERR_IO, "'%s' is not there: no trial was recorded in it", s->path);
     return 0;
-}
-
-static int make_folder(const struct store *s, struct err *e) {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", s->path);
-    char *slash = strrchr(folder, '/');
-    if (!slash || slash == folder)
-        return 0;
-    *slash = '\0';
-    return file_make_dirs(folder, e);
 }
 
 // ---------------------------------------------------------------- SQLite
@@ -210,7 +191,7 @@ int store_open(struct store **out, const char *path, enum store_mode mode, struc
     if (rc == 0)
         rc = check_place(s, mode, e);
     if (rc == 0 && s->writable)
-        rc = make_folder(s, e);
+        rc = file_make_parent(s->path, e);
     if (rc == 0)
         rc = open_database(s, mode, e);
     if (rc != 0) {

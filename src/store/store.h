@@ -213,13 +213,9 @@ struct store_key_parts {
     const struct model_shape *shape;
     const char *data;     // whatever describes its lengths
     const char *hardware; // fingerprints of machine and device
-    const char *build;    // store_build_id
+    const char *build;    // build_id
 };
 int store_key(const struct store_key_parts *p, char out[HASH_TEXT_BYTES], struct err *e);
-enum { STORE_BUILD_BYTES = 48 };
-// Of the program this code is linked into: the linker's build id, so that code that changed is not
-// taken for the code that was measured; its version where there is none.
-void store_build_id(char out[STORE_BUILD_BYTES]);
 // What distinguishes one trial from another under a key: the knobs that speed or memory depend on,
 // without those that are idle beside the others and without `model`, which is in the key as a shape.
 int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *e);

@@ -281,7 +281,14 @@ static int copy_samples(struct sql_row *r, double **out, size_t *n) {
         return err_set(r->e, ERR_MEMORY, "no memory for %zu step times", bytes / sizeof **out);
     memcpy(*out, data, bytes);
     *n = bytes / sizeof **out;
-    return 0;
+    for (size_t i = 0; i < *n; i++)
+        if (!((*out)[i] >= 0 && (*out)[i] < 1e18)) // thirty years
+            read_wrong(r, 0, "holds a time that no step takes");
+    if (r->rc != 0) {
+        free(*out);
+        *out = NULL, *n = 0;
+    }
+    return r->rc;
 }
 
 int store_samples(struct store *s, int64_t trial, double **step_ns, size_t *n, struct err *e) {

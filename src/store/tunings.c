@@ -86,14 +86,14 @@ int store_tuning_begin(struct store *s, const struct store_tuning *t, int64_t *i
     TRY(open_lock(s, e));
     TRY(sql_begin(s, e));
     int rc = insert_tuning(s, t, e);
-    int64_t number = sqlite3_last_insert_rowid(s->db);
+    int64_t number = rc == 0 ? sqlite3_last_insert_rowid(s->db) : 0; // else of an earlier row
     // Before anyone can see the row.
     if (rc == 0 && !set_lock(s, number, F_WRLCK))
         rc = err_set(e, ERR_IO, "'%s.lock' cannot be locked: %s", s->path, strerror(errno));
     rc = sql_end(s, rc, e);
     if (rc == 0)
         *id = number;
-    else
+    else if (number > 0)
         set_lock(s, number, F_UNLCK);
     return rc;
 }

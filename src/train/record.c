@@ -2,6 +2,7 @@
 #include "train/record.h"
 
 #include "backend/plugin.h"
+#include "base/build.h"
 #include "base/file.h"
 #include "data/text.h"
 #include "hw/hw.h"
@@ -109,9 +110,9 @@ static char *text_of(void (*put)(FILE *f, const struct knobs *k), const struct k
 int record_key(const struct knobs *k, char key[HASH_TEXT_BYTES], struct err *e) {
     struct model_shape shape;
     bool is_dir;
-    char build[STORE_BUILD_BYTES];
+    char build[BUILD_ID_BYTES];
     TRY(model_shape_open(&shape, k->model, &is_dir, e));
-    store_build_id(build);
+    build_id(build);
     char *data = text_of(put_data, k), *hardware = text_of(put_hardware, k);
     struct store_key_parts parts = {&shape, data, hardware, build};
     int rc = data && hardware ? store_key(&parts, key, e)
@@ -176,22 +177,8 @@ static int put_measured(struct store_trial *row, const struct record *r, const s
     TRY(samples_open(&samples, (size_t)t->steps, e));
     for (int64_t i = 0; i < t->steps; i++)
         samples_add(&samples, t->step_ns[i]);
-    double flops = t->cost.all[CAT_MATMUL].flops + t->cost.all[CAT_ATTENTION].flops;
-    struct metrics_input in = {
-        .step_ns = &samples,
-        .trace = &trace,
-        .wall_ns = t->wall_ns,
-        .tokens = t->tokens,
-        .real_tokens = t->real_tokens,
-        .trained_tokens = t->trained_tokens,
-        .data = t->data,
-        .batch_micro = k->batch_micro,
-        .samples_per_step = k->batch_micro * k->batch_accum,
-        // The cost is of what runs; only without recomputation is that the model's own.
-        .model_flops_per_step = k->recompute_mode == RECOMPUTE_MODE_NONE ? flops : 0,
-        .hardware_flops_per_step = flops,
-        .peak_flops_per_s = r->peak_flops_per_s,
-    };
+    struct metrics_input in = trial_metrics_input(t, k, &samples, &trace);
+    in.peak_flops_per_s = r->peak_flops_per_s;
     metrics_compute(&m, &in);
     put_figures(row, &m);
     samples_close(&samples);

@@ -3,6 +3,7 @@
 // samples.
 #include "train/trial.h"
 
+#include "base/child.h"
 #include "base/mem.h"
 #include "train/kept.h"
 #include "train/trainer.h"
@@ -12,7 +13,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,17 +26,6 @@ struct recorder {
     bool sound;   // the last of them left weights that can be trained further
     double begin_joules;
 };
-
-static void add_split(struct time_split *sum, const struct time_split *last) {
-    sum->wall_ns += last->wall_ns;
-    for (int i = 0; i < TIME_COUNT; i++)
-        sum->ns[i] += last->ns[i];
-    for (int i = 0; i < OP_COUNT; i++)
-        sum->kind_ns[i] += last->kind_ns[i];
-    sum->busy_ns += last->busy_ns;
-    sum->overlapped_comm_ns += last->overlapped_comm_ns;
-    sum->steps += last->steps;
-}
 
 static int on_start(void *arg, const struct train_start *start, struct err *e) {
     struct recorder *r = arg;
@@ -54,7 +43,7 @@ static void record(struct recorder *r, const struct train_step *step) {
     }
     struct time_split last;
     trace_last(step->trace, &last);
-    add_split(&out->split, &last);
+    time_split_add(&out->split, &last);
     out->step_ns[out->steps++] = (double)step->step_ns;
     out->wall_ns = step->begin_ns + step->step_ns - r->begin_ns;
     out->tokens += (uint64_t)step->tokens;
@@ -225,11 +214,6 @@ _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial
                                struct trial_result *out) {
     struct err e = {0};
     const struct trial_options alone = {.warmup = o->warmup, .steps = o->steps};
-    signal(SIGINT, SIG_IGN); // the parent hears it too, and ends this process
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); // a trial without a parent is of no use to anyone
     out->rc = trial_measure(k, &alone, NULL, out, &e);
     if (out->rc != 0)
         snprintf(out->reason, sizeof out->reason, "%s", e.text[0] ? e.text : err_phrase(out->rc));
@@ -293,9 +277,7 @@ static int collect(pid_t child, int fd, const struct trial_options *o, struct tr
     }
     if (stopped)
         kill(child, SIGKILL);
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
+    const int status = child_wait(child);
     if (stopped)
         return err_set(e, ERR_STOPPED, "stopped on request");
     if (!whole) {
@@ -322,7 +304,7 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
     int ends[2];
     if (pipe(ends) != 0)
         return err_set(e, ERR_IO, "no pipe for a trial: %s", strerror(errno));
-    pid_t child = fork();
+    const pid_t owner = getpid(), child = fork();
     if (child < 0) {
         int why = errno;
         close(ends[0]);
@@ -330,6 +312,7 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
         return err_set(e, ERR_MEMORY, "no process for a trial: %s", strerror(why));
     }
     if (child == 0) {
+        child_begin(owner);
         close(ends[0]);
         be_child(ends[1], k, o, out);
     }
@@ -337,6 +320,22 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
     int rc = collect(child, ends[0], o, out, e);
     close(ends[0]);
     return rc;
+}
+
+struct metrics_input trial_metrics_input(const struct trial_result *t, const struct knobs *k,
+                                         struct samples *step_ns, const struct trace *trace) {
+    return (struct metrics_input){.step_ns = step_ns,
+                                  .trace = trace,
+                                  .wall_ns = t->wall_ns,
+                                  .tokens = t->tokens,
+                                  .real_tokens = t->real_tokens,
+                                  .trained_tokens = t->trained_tokens,
+                                  .data = t->data,
+                                  .batch_micro = k->batch_micro,
+                                  .samples_per_step = k->batch_micro * k->batch_accum,
+                                  .model_flops_per_step = t->flops.model,
+                                  .hardware_flops_per_step = t->flops.hardware,
+                                  .energy = t->energy};
 }
 
 void trial_free(struct trial_result *r) {

@@ -74,6 +74,9 @@ struct trial_result {
 int trial_run(const struct knobs *k, const struct trial_options *o, struct trial_result *out,
               struct err *e);
 void trial_free(struct trial_result *r);
+// For metrics_compute, all but the peak: how fast the machine could be is the caller's to know.
+struct metrics_input trial_metrics_input(const struct trial_result *t, const struct knobs *k,
+                                         struct samples *step_ns, const struct trace *trace);
 // The same in this process: 0, or why it was not measured; *out has room for o->steps samples in
 // step_ns. `kept` may be NULL; see kept.h. Memory is measured where the process can reset its peak.
 int trial_measure(const struct knobs *k, const struct trial_options *o, struct kept *kept,

@@ -1,6 +1,7 @@
 // lab.c - see lab.h.
 #include "tune/lab.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "measure/energy.h"
@@ -9,13 +10,11 @@
 #include "train/trainer.h"
 #include "tune/worker.h"
 
+#include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { HAVE_TEXT_BYTES = 96 };
@@ -44,10 +43,6 @@ struct lab {
     char no_meter[ENERGY_WHY_BYTES];
 };
 
-uint64_t lab_have_bytes(const struct lab *l) {
-    return l->have_bytes;
-}
-
 uint64_t lab_second_bytes(const struct lab *l) {
     return session_second_bytes(&l->session);
 }
@@ -69,36 +64,39 @@ uint64_t lab_headroom_bytes(const struct lab *l) {
 
 // ---------------------------------------------------------------- work in a child
 
+// What a child wrote, whole; else it died.
+static bool receive(int fd, char *out, size_t bytes) {
+    size_t got = 0;
+    while (got < bytes) {
+        ssize_t n = read(fd, out + got, bytes - got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        got += (size_t)n;
+    }
+    return true;
+}
+
 // Runs fn in a process of its own and copies what it wrote into out; false when it died.
 static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *out, size_t bytes) {
     int ends[2];
     if (pipe(ends) != 0)
         return false;
-    const pid_t owner = getpid();
-    pid_t child = fork();
+    const pid_t owner = getpid(), child = fork();
     if (child == 0) {
-        signal(SIGINT, SIG_IGN); // the owner hears it too
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != owner) // it died before we asked to hear of it
-            _exit(1);
+        child_begin(owner);
         close(ends[0]);
         fn(l, out);
         ssize_t n = write(ends[1], out, bytes);
         _exit(n == (ssize_t)bytes ? 0 : 1);
     }
     close(ends[1]);
-    size_t got = 0;
-    while (child > 0 && got < bytes) {
-        ssize_t n = read(ends[0], (char *)out + got, bytes - got);
-        if (n <= 0)
-            break;
-        got += (size_t)n;
-    }
+    const bool whole = child > 0 && receive(ends[0], out, bytes);
     close(ends[0]);
-    int status = 0;
-    while (child > 0 && waitpid(child, &status, 0) < 0)
-        continue;
-    return child > 0 && got == bytes;
+    if (child > 0)
+        child_wait(child);
+    return whole;
 }
 
 static void ask_meter(struct lab *l, struct ready *r) {
@@ -170,10 +168,11 @@ static void calibrate_once(struct lab *l, const struct session *s) {
     if (known || !l->options.calibrate ||
         need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
         return;
-    if (in_child(calibrate, l, &c, sizeof c) && c.rc == 0) {
+    struct predictor *fresh = NULL;
+    if (in_child(calibrate, l, &c, sizeof c) && c.rc == 0 &&
+        predictor_open(&fresh, NULL, NULL) == 0) {
         predictor_close(l->predictor);
-        l->predictor = NULL;
-        predictor_open(&l->predictor, NULL, NULL);
+        l->predictor = fresh;
     }
 }
 
@@ -301,10 +300,11 @@ static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
 
 static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
     struct session s;
-    if (r->rc == 0 && plan_session_of(l, k, &s, NULL) == 0) {
+    if (r->rc != 0)
+        return;
+    if (plan_session_of(l, k, &s, NULL) == 0)
         predictor_observe(l->predictor, &s, r, NULL);
-        session_close(&s);
-    }
+    session_close(&s); // also when it could not be planned to the end
 }
 
 static int report(struct tune_measured *out, struct trial_result *r, struct err *e) {

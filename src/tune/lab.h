@@ -34,8 +34,7 @@ struct tune_lab lab_table(struct lab *l);
 int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e);
 
 uint64_t lab_second_bytes(const struct lab *l); // of a second model, which trials do not have
-uint64_t lab_have_bytes(const struct lab *l);   // that a setting may need
-// "of the budget memory=6GiB", "of 7.4 GiB available", ...
+// What a setting may need: "the budget of 6 GiB", "7.4 GiB available", ...
 const char *lab_have_is(const struct lab *l);
 // Kept free beside a plan: a process is not the same to the byte twice, and a setting that only just
 // fits does not fit tomorrow.

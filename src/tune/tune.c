@@ -15,16 +15,7 @@ const char *tune_goal_name(enum tune_goal g) {
 
 const char *tune_allow_name(enum tune_allow a) {
     static const char *const names[ALLOW_COUNT] = {
-#define X(name, text, what) text,
-        TUNE_ALLOW_LIST(X)
-#undef X
-    };
-    return (int)a >= 0 && a < ALLOW_COUNT ? names[a] : "?";
-}
-
-const char *tune_allow_what(enum tune_allow a) {
-    static const char *const names[ALLOW_COUNT] = {
-#define X(name, text, what) what,
+#define X(name, text) text,
         TUNE_ALLOW_LIST(X)
 #undef X
     };
@@ -117,11 +108,6 @@ double tune_predicted_cost(const struct tune *t, const struct tune_setting *s, d
 double tune_elapsed(const struct tune *t) {
     double passed = (double)(t->lab.clock_ns(t->lab.arg) - t->begin_ns);
     return t->request.time_ns > 0 ? passed / (double)t->request.time_ns : 0;
-}
-
-bool tune_feasible(const struct tune *t, int i) {
-    enum tune_outcome o = t->settings[i].outcome;
-    return o == TUNE_PLANNED || o == TUNE_MEASURED || o == TUNE_SLOWER;
 }
 
 // ---------------------------------------------------------------- settings

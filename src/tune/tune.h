@@ -32,19 +32,18 @@ enum tune_goal {
 };
 const char *tune_goal_name(enum tune_goal g);
 
-// What beyond the tunable knobs may move. enum, name on the command line, what it allows.
+// What beyond the tunable knobs may move. enum, name on the command line.
 #define TUNE_ALLOW_LIST(X)                                                                         \
-    X(ALLOW_PRECISION, "precision", "element types of weights and activations (precision)")        \
-    X(ALLOW_STATE, "state", "types of the optimizer's moments (optim.state)")                      \
-    X(ALLOW_BATCH, "batch", "tokens per step (batch.micro x batch.accum)")
+    X(ALLOW_PRECISION, "precision") /* element types of weights and activations */                 \
+    X(ALLOW_STATE, "state")         /* types of the optimizer's moments (optim.state) */           \
+    X(ALLOW_BATCH, "batch")         /* tokens per step: batch.micro x batch.accum */
 enum tune_allow {
-#define X(name, text, what) name,
+#define X(name, text) name,
     TUNE_ALLOW_LIST(X)
 #undef X
         ALLOW_COUNT
 };
 const char *tune_allow_name(enum tune_allow a);
-const char *tune_allow_what(enum tune_allow a);
 
 enum tune_percentile { TUNE_P50, TUNE_P95, TUNE_P99, TUNE_PERCENTILES };
 double tune_percentile_of(enum tune_percentile p); // 0.5, ...

@@ -9,8 +9,7 @@
 enum { TUNE_SETTINGS_MOST = 4096 };
 // The setting with these knobs, planned when it is new; its index, or a negative code.
 int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
-bool tune_feasible(const struct tune *t, int i); // may be measured and chosen as far as is known
-double tune_elapsed(const struct tune *t);       // share of request.time_ns that has passed
+double tune_elapsed(const struct tune *t); // share of request.time_ns that has passed
 // What the goal makes small, as predicted from a step's time; NaN: not known.
 double tune_predicted_cost(const struct tune *t, const struct tune_setting *s, double step_s);
 int64_t tune_samples_per_step(const struct knobs *k);

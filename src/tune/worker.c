@@ -2,6 +2,7 @@
 // how a process was lost. worker_serve.c is the other side, worker_wire.h what lies between.
 #include "tune/worker.h"
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "tune/worker_wire.h"
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 // How often a stop request is looked at; a signal wakes poll by itself.
@@ -36,25 +36,11 @@ struct worker {
 
 // ---------------------------------------------------------------- the process
 
-// Never returns.
-_Noreturn static void be_worker(int fd, pid_t owner, const struct worker_options *o) {
-    signal(SIGINT, SIG_IGN); // the owner hears it too, and ends this process
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
-    prctl(PR_SET_NAME, "haggle-worker");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != owner) // it died before we asked to hear of it
-        _exit(1);
-    worker_serve(fd, o);
-}
-
 static int start(struct worker *w, struct err *e) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return err_set(e, ERR_IO, "no sockets for a worker: %s", strerror(errno));
-    const pid_t owner = getpid();
-    const pid_t pid = fork();
+    const pid_t owner = getpid(), pid = fork();
     if (pid < 0) {
         int why = errno;
         close(ends[0]);
@@ -62,8 +48,10 @@ static int start(struct worker *w, struct err *e) {
         return err_set(e, ERR_MEMORY, "no process for a worker: %s", strerror(why));
     }
     if (pid == 0) {
+        child_begin(owner);
+        prctl(PR_SET_NAME, "haggle-worker");
         close(ends[0]);
-        be_worker(ends[1], owner, &w->o);
+        worker_serve(ends[1], &w->o);
     }
     close(ends[1]);
     w->fd = ends[0];
@@ -75,9 +63,7 @@ static int start(struct worker *w, struct err *e) {
 
 // The status of a process that has closed its end, which only ending does.
 static int bury(struct worker *w) {
-    int status = 0;
-    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
-        continue;
+    const int status = child_wait(w->pid);
     close(w->fd);
     w->pid = -1;
     w->fd = -1;

@@ -36,13 +36,9 @@ static void capture_close(struct capture *c) {
 }
 
 static int setup(void **state) {
-    const char *tmp = getenv("TMPDIR");
-    char *path = malloc(128);
-    if (!path)
-        return -1;
-    snprintf(path, 128, "%.80s/haggle-api-XXXXXX", tmp ? tmp : "/tmp");
+    char *path = malloc(256);
     *state = path;
-    if (!mkdtemp(path))
+    if (!path || file_make_temp_dir(path, 256, "api", NULL) != 0)
         return -1;
     setenv("XDG_CACHE_HOME", path, 1);
     haggle_clear_stop();

@@ -2,6 +2,7 @@
 // ABI and struct sizes before it looks for one.
 #include "backend/operands.h"
 #include "backend/plugin.h"
+#include "base/file.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -31,10 +32,10 @@ static void test_absent(void **state) {
 // A file that is no shared object, and a shared object that is no plug-in.
 static void test_not_a_plugin(void **state) {
     (void)state;
-    char dir[] = "/tmp/haggle-plugin-XXXXXX", path[128], before[1024] = "";
+    char dir[256], path[512], before[1024] = "";
     struct err e = {0};
     struct backend *b;
-    assert_non_null(mkdtemp(dir));
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "plugin", NULL), 0);
     const char *chosen = getenv("HAGGLE_PLUGINS");
     snprintf(before, sizeof before, "%s", chosen ? chosen : "");
     setenv("HAGGLE_PLUGINS", dir, 1);

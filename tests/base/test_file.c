@@ -25,12 +25,10 @@ struct place {
 
 static int setup(void **state) {
     struct place *p = calloc(1, sizeof *p);
-    const char *base = getenv("TMPDIR");
     if (!p)
         return -1;
-    snprintf(p->dir, sizeof p->dir, "%s/haggle-test-XXXXXX", base && *base ? base : "/tmp");
     *state = p;
-    return mkdtemp(p->dir) ? 0 : -1;
+    return file_make_temp_dir(p->dir, sizeof p->dir, "test", NULL);
 }
 
 static int teardown(void **state) {
@@ -275,6 +273,29 @@ static void test_join(void **state) {
     assert_string_equal(out, "");
 }
 
+static void test_parent_and_temp_dir(void **state) {
+    struct err e = {0};
+    char dir[256], shortest[8];
+    char *before = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
+    assert_int_equal(file_make_parent(at(state, "up/and/down"), &e), 0);
+    assert_true(file_is_dir(at(state, "up/and")) && !file_exists(at(state, "up/and/down")));
+    assert_int_equal(file_make_parent("just-a-name", &e), 0);
+    setenv("TMPDIR", at(state, "up"), 1);
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "one", &e), 0);
+    assert_non_null(strstr(dir, "/up/haggle-one-"));
+    assert_true(file_is_dir(dir));
+    assert_int_equal(file_make_temp_dir(shortest, sizeof shortest, "one", &e), ERR_USAGE);
+    setenv("TMPDIR", at(state, "nowhere"), 1);
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "one", &e), ERR_IO);
+    assert_non_null(strstr(e.text, "/nowhere"));
+    assert_string_equal(dir, "");
+    if (before)
+        setenv("TMPDIR", before, 1);
+    else
+        unsetenv("TMPDIR");
+    free(before);
+}
+
 struct seen {
     char text[256];
     int stop_after;
@@ -313,6 +334,7 @@ int main(void) {
         TEST(test_remove_tree),
         TEST(test_remove_tree_refusals),
         TEST(test_join),
+        TEST(test_parent_and_temp_dir),
         TEST(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

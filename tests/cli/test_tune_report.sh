@@ -8,7 +8,7 @@ small=(seq=16 batch.micro=2 batch.accum=2 generate.tokens=0)
 
 run 0 "a search" tune model=tiny "${small[@]}" --time 3s --p99 10s --store s.db --save best.yaml
 says out "report    best.html" "a search"
-says out "the trade" "a search"
+grep -q "the recipe as given is the best" out || says out "the trade" "a search" # a trade is between two
 [ -s best.html ] || fail "no page beside the recipe"
 run 0 "again" report --tuning last --store s.db --out again.html
 says out "report    again.html" "again"

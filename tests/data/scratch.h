@@ -16,12 +16,10 @@ struct folder {
 
 static inline int folder_setup(void **state) {
     struct folder *f = calloc(1, sizeof *f);
-    const char *tmp = getenv("TMPDIR");
     if (f == NULL)
         return -1;
-    snprintf(f->path, sizeof f->path, "%.80s/haggle-data-XXXXXX", tmp ? tmp : "/tmp");
     *state = f;
-    return mkdtemp(f->path) ? 0 : -1;
+    return file_make_temp_dir(f->path, sizeof f->path, "data", NULL);
 }
 
 static inline int folder_teardown(void **state) {

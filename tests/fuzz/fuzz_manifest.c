@@ -2,6 +2,7 @@
 // the hash at its beginning is made to fit again, or nothing behind the hash would ever be reached.
 #include "fuzz.h"
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "train/manifest.h"
 
@@ -26,14 +27,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     struct manifest m = {.state = {.step = 9, .skipped_steps = 1}, .tool = "t", .seed = 1};
     struct err e = {0};
-    char dir[] = "/tmp/haggle-fuzz-XXXXXX", path[64];
+    char dir[256], path[288];
     for (int i = 0; i < MANIFEST_FILES; i++)
         hash_of("", 0, m.files[i].hash);
     hash_of("", 0, m.state.dataset);
     hash_of("", 0, m.identity);
     hash_of("", 0, m.math);
     m.knobs[0] = "x";
-    FUZZ_CHECK(mkdtemp(dir) != NULL);
+    FUZZ_CHECK(file_make_temp_dir(dir, sizeof dir, "fuzz", NULL) == 0);
     snprintf(path, sizeof path, "%s/m.json", dir);
     FUZZ_CHECK(manifest_write(&m, path, &e) == 0);
     FILE *f = fopen(path, "rb");

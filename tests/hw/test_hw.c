@@ -17,18 +17,14 @@
 enum { DIR_BYTES = 256 };
 
 static void make_dir(char dir[DIR_BYTES]) {
-    const char *base = getenv("TMPDIR");
-    snprintf(dir, DIR_BYTES, "%s/haggle-hw-XXXXXX", base && *base ? base : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    assert_int_equal(file_make_temp_dir(dir, DIR_BYTES, "hw", NULL), 0);
 }
 
 static void put(const char *root, const char *path, const char *text) {
     char full[512];
     struct err e = {0};
     snprintf(full, sizeof full, "%s%s", root, path);
-    *strrchr(full, '/') = '\0';
-    assert_int_equal(file_make_dirs(full, &e), 0);
-    snprintf(full, sizeof full, "%s%s", root, path);
+    assert_int_equal(file_make_parent(full, &e), 0);
     assert_int_equal(file_write_atomic(full, text, strlen(text), &e), 0);
 }
 

@@ -165,10 +165,8 @@ static void test_load_errors(void **state) {
 
 static void test_files(void **state) {
     (void)state;
-    const char *base = getenv("TMPDIR");
     char dir[256], path[512];
-    snprintf(dir, sizeof dir, "%s/haggle-knob-XXXXXX", base && *base ? base : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "knob", NULL), 0);
     snprintf(path, sizeof path, "%s/recipe.yaml", dir);
     struct knobs k, back;
     struct err e = {0};

@@ -17,15 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char root[64];
+static char root[256];
 
 static int begin(void **state) {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/haggle-energy-XXXXXX");
     unsetenv("FAKE_NVML");
     unsetenv("CUDA_VISIBLE_DEVICES");
     unsetenv("CUDA_DEVICE_ORDER");
-    if (mkdtemp(root) == NULL)
+    if (file_make_temp_dir(root, sizeof root, "energy", NULL) != 0)
         return -1;
     return chmod(root, 0755);
 }
@@ -37,7 +36,7 @@ static int end(void **state) {
 
 // In place, as sysfs does: readers keep their file open.
 static void put(const char *zone, const char *file, const char *text) {
-    char dir[256], path[300];
+    char dir[400], path[512];
     snprintf(dir, sizeof dir, "%s/sys/class/powercap/%s", root, zone);
     snprintf(path, sizeof path, "%s/%s", dir, file);
     assert_int_equal(file_make_dirs(dir, NULL), 0);
@@ -140,7 +139,7 @@ static void test_no_meter(void **state) {
     put("intel-rapl:0", "energy_uj", "1\n");
     put("intel-rapl:1", "name", "package-1\n");
     expect_none("intel-rapl:1/energy_uj");
-    char path[200];
+    char path[400];
     snprintf(path, sizeof path, "%s/sys/class/powercap/intel-rapl:1/energy_uj", root);
     assert_int_equal(mkdir(path, 0755), 0);
     expect_none("intel-rapl:1/energy_uj");
@@ -148,7 +147,7 @@ static void test_no_meter(void **state) {
 
 static void test_permission_denied(void **state) {
     (void)state;
-    char path[200];
+    char path[400];
     struct energy_meter m;
     put_package(0, "package-0\n", "1000000\n");
     snprintf(path, sizeof path, "%s/sys/class/powercap/intel-rapl:0/energy_uj", root);

@@ -130,6 +130,9 @@ static void test_spread_and_interval(void **state) {
     }
     sample_spread_of(five, 0, &sp);
     assert_true(sp.n == 0 && isnan(sp.median));
+    double even[] = {9, 1, 4, 2};
+    assert_true(sample_median(even, 4) == 3 && sample_median(even, 3) == 2);
+    assert_true(even[0] == 1 && even[3] == 9 && isnan(sample_median(even, 0)));
 }
 
 static void test_compare(void **state) {

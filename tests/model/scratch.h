@@ -27,12 +27,10 @@ struct scratch {
 
 static inline int scratch_setup(void **state) {
     struct scratch *s = calloc(1, sizeof *s);
-    const char *base = getenv("TMPDIR");
     if (s == NULL)
         return -1;
-    snprintf(s->dir, sizeof s->dir, "%.200s/haggle-test-XXXXXX", base != NULL ? base : "/tmp");
     *state = s;
-    return mkdtemp(s->dir) != NULL ? 0 : -1;
+    return file_make_temp_dir(s->dir, sizeof s->dir, "test", NULL);
 }
 
 static inline int scratch_teardown(void **state) {

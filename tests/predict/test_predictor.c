@@ -408,13 +408,13 @@ static void test_plane(void **state) {
 
 // ---------------------------------------------------------------- files
 
-static void scratch_dir(char out[64]) {
-    snprintf(out, 64, "/tmp/test_predictor.XXXXXX");
-    assert_non_null(mkdtemp(out));
+enum { DIR_BYTES = 256 };
+static void scratch_dir(char out[DIR_BYTES]) {
+    assert_int_equal(file_make_temp_dir(out, DIR_BYTES, "predictor", NULL), 0);
 }
 
 static void test_store_and_load(void **state) {
-    char dir[64];
+    char dir[DIR_BYTES];
     struct err e = {0};
     struct knobs k;
     struct predicted a, b;
@@ -493,7 +493,7 @@ static void test_hostile_file(void **state) {
          "\"log\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}],\"outside\":[-1,1e300,2]}",
          0, 0},
     };
-    char dir[64], path[96];
+    char dir[DIR_BYTES], path[512];
     struct err e = {0};
     (void)state;
     scratch_dir(dir);
@@ -518,7 +518,7 @@ static int count_file(void *arg, const char *name) {
 }
 
 static void test_old_tables_go(void **state) {
-    char dir[64], path[160];
+    char dir[DIR_BYTES], path[512];
     struct knobs k;
     struct err e = {0};
     int files = 0;

@@ -15,15 +15,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static char dir[64], log_path[128];
+static char dir[256], log_path[512];
 
 static int make_dir(void **state) {
     (void)state;
-    strcpy(dir, "/tmp/haggle-report-XXXXXX");
-    if (mkdtemp(dir) == NULL)
-        return -1;
+    int rc = file_make_temp_dir(dir, sizeof dir, "report", NULL);
     snprintf(log_path, sizeof log_path, "%s/log.jsonl", dir);
-    return 0;
+    return rc;
 }
 static int remove_dir(void **state) {
     (void)state;
@@ -228,7 +226,7 @@ static void test_tensorboard(void **state) {
     (void)state;
     struct tensorboard t, u;
     struct err e = {0};
-    char path[128], long_tag[TENSORBOARD_TAG_BYTES + 2], file[1024];
+    char path[512], long_tag[TENSORBOARD_TAG_BYTES + 2], file[1024];
     snprintf(path, sizeof path, "%s/tb/run", dir);
     memset(long_tag, 't', sizeof long_tag);
     long_tag[sizeof long_tag - 1] = '\0';

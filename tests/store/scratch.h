@@ -17,13 +17,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static char scratch_dir[64];
-static char scratch_db[96]; // the store that most tests use; not made yet
+static char scratch_dir[256];
+static char scratch_db[288]; // the store that most tests use; not made yet
 
 static int scratch_open(void **state) {
     (void)state;
-    strcpy(scratch_dir, "/tmp/haggle-store-XXXXXX");
-    assert_non_null(mkdtemp(scratch_dir));
+    assert_int_equal(file_make_temp_dir(scratch_dir, sizeof scratch_dir, "store", NULL), 0);
     snprintf(scratch_db, sizeof scratch_db, "%s/trials.db", scratch_dir);
     return 0;
 }

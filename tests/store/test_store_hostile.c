@@ -204,7 +204,9 @@ static void values_that_are_not_theirs_are_refused(void **state) {
         "UPDATE tuning SET state = 'asleep'",
         "UPDATE sample SET step_ns = x'0102030405' WHERE trial = 2",
         "UPDATE sample SET step_ns = x'' WHERE trial = 2",
-        "UPDATE sample SET step_ns = zeroblob(10000000) WHERE trial = 2", // more than there may be
+        "UPDATE sample SET step_ns = x'000000000000f87f' WHERE trial = 2", // not a number
+        "UPDATE sample SET step_ns = x'000000000000f0bf' WHERE trial = 2", // below 0
+        "UPDATE sample SET step_ns = zeroblob(10000000) WHERE trial = 2",  // more than there may be
         "UPDATE trial SET knobs = printf('%.*c', 40000000, 'x') WHERE id = 3",
     };
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {

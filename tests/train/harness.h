@@ -101,12 +101,10 @@ static inline void make_nano(const char *dir, int64_t width, bool poison) {
 
 static inline int scratch_setup(void **state) {
     struct scratch *s = calloc(1, sizeof *s);
-    const char *base = getenv("TMPDIR");
     if (s == NULL)
         return -1;
-    snprintf(s->dir, sizeof s->dir, "%.200s/haggle-train-XXXXXX", base != NULL ? base : "/tmp");
     *state = s;
-    if (mkdtemp(s->dir) == NULL)
+    if (file_make_temp_dir(s->dir, sizeof s->dir, "train", NULL) != 0)
         return -1;
     snprintf(s->nano, sizeof s->nano, "%s/nano", s->dir);
     make_nano(s->nano, 16, false);

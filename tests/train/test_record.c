@@ -40,6 +40,12 @@ static int check_refused(void *arg, const struct store_trial *t) {
     return 0;
 }
 
+static int check_again(void *arg, const struct store_trial *t) {
+    (void)arg;
+    assert_true(t->mfu > 0 && t->mfu < t->hfu);
+    return 0;
+}
+
 static void a_measured_trial_is_recorded(void **state) {
     (void)state;
     struct knobs k = small();
@@ -85,6 +91,13 @@ static void a_measured_trial_is_recorded(void **state) {
     free(step_ns);
     trial_free(&t);
 
+    // What is computed again is the machine's work, and not the model's.
+    k.recompute_mode = RECOMPUTE_MODE_FULL;
+    assert_int_equal(trial_run(&k, &o, &t, &e), 0);
+    assert_int_equal(record_trial(s, &r, &k, &t, &id, &e), 0);
+    assert_int_equal(store_trials(s, &(struct store_filter){.id = id}, check_again, NULL, &e), 0);
+    trial_free(&t);
+
     // One that does not fit: no figures, and the reason.
     k.memory = 1 << 20;
     assert_int_equal(trial_run(&k, &o, &t, &e), 0);
@@ -127,7 +140,7 @@ static void keys_change_with_model_and_data(void **state) {
     (void)state;
     struct knobs k = small();
     struct err e = {0};
-    char key[7][HASH_TEXT_BYTES], again[HASH_TEXT_BYTES], path[96];
+    char key[7][HASH_TEXT_BYTES], again[HASH_TEXT_BYTES], path[512];
     int n = 0;
     assert_int_equal(record_key(&k, key[n++], &e), 0);
     set(&k, "batch.micro", "8"); // a setting, not a condition

@@ -1,0 +1,122 @@
+// A search and its store: what is taken from earlier rows, and what is left behind by a search that failed.
+#include "../store/scratch.h"
+
+#include "api/tune.h"
+
+static const struct tune_order first_look = {.steps = 400};
+
+static struct tuning *open_tuning(void) {
+    struct tuning *t = calloc(1, sizeof *t);
+    struct store_tuning row = {.goal = "bulk", .budgets = "{}", .key = "k"};
+    struct err e = {0};
+    assert_non_null(t);
+    knobs_init(&t->base);
+    strcpy(t->key, "k");
+    t->tune.chosen = -1;
+    t->store = scratch_store(STORE_WRITE);
+    assert_int_equal(store_tuning_begin(t->store, &row, &t->id, &e), 0);
+    return t;
+}
+
+static void close_tuning(struct tuning *t) {
+    store_close(t->store);
+    free(t->used);
+    free(t);
+}
+
+static void add_row(struct tuning *t, const struct knobs *k, double wall_s, int64_t tokens) {
+    static const double step_ns[] = {1e6, 2e6, 1.5e6};
+    char setting[HASH_TEXT_BYTES];
+    struct store_trial row = scratch_trial(3);
+    struct err e = {0};
+    assert_int_equal(store_setting(k, setting, &e), 0);
+    row.key = t->key;
+    row.setting = setting;
+    row.tuning = t->id;
+    row.wall_s = wall_s;
+    row.tokens = tokens;
+    row.split.ms[TIME_MATMUL] = wall_s;
+    row.memory_measured_bytes = -7;
+    assert_int_equal(store_trial_add(t->store, &row, step_ns, 3, NULL, &e), 0);
+}
+
+static void a_row_without_a_speed_is_left(void **state) {
+    (void)state;
+    static const struct {
+        double wall_s;
+        int64_t tokens;
+    } bad[] = {{NAN, 64}, {INFINITY, 64}, {-1, 64}, {0, 64}, {1e300, 64}, {1, 0}, {1, -64}};
+    struct tuning *t = open_tuning();
+    struct tune_measured m = {0};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        add_row(t, &t->base, bad[i].wall_s, bad[i].tokens);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
+    assert_int_equal(m.n, 0);
+    add_row(t, &t->base, 0.004, 96);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
+    assert_int_equal(m.n, 3);
+    assert_true(m.reused && m.tokens == 96 && m.wall_ns == 4000000 && m.memory_bytes == 0);
+    assert_int_equal(m.split.steps, 3);
+    free(m.step_ns);
+    m = (struct tune_measured){0};
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0); // once each
+    assert_int_equal(m.n, 0);
+    close_tuning(t);
+}
+
+static int see_state(void *arg, const struct store_tuning *t) {
+    *(enum store_state *)arg = t->state;
+    return 0;
+}
+
+static void a_search_that_failed_can_be_continued(void **state) {
+    (void)state;
+    static const struct {
+        int rc;
+        enum store_state state;
+    } cases[] = {{0, TUNING_DONE}, {ERR_STOPPED, TUNING_STOPPED}, {ERR_IO, TUNING_STOPPED}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tuning *t = open_tuning();
+        struct err e = {0};
+        enum store_state seen = TUNING_RUNNING;
+        tune_store_finish(t, cases[i].rc);
+        assert_int_equal(t->unrecorded.code, 0);
+        assert_int_equal(store_tunings(t->store, t->id, NULL, see_state, &seen, &e), 0);
+        assert_int_equal(seen, cases[i].state);
+        close_tuning(t);
+    }
+}
+
+// Rounds of finalists are paired: one of another length, or of another search, is none.
+static void a_round_is_of_this_search_and_as_long(void **state) {
+    (void)state;
+    const struct tune_order longer = {.steps = 4, .fresh = true},
+                            same = {.steps = 3, .fresh = true};
+    struct tuning *t = open_tuning();
+    struct tune_measured m = {0};
+    struct err e = {0};
+    add_row(t, &t->base, 0.004, 96);
+    const int64_t own = t->id;
+    t->id = own + 1;
+    assert_int_equal(tune_store_recall(t, &t->base, &same, &m, &e), 0);
+    assert_int_equal(m.n, 0);
+    t->id = own;
+    assert_int_equal(tune_store_recall(t, &t->base, &longer, &m, &e), 0);
+    assert_int_equal(m.n, 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &same, &m, &e), 0);
+    assert_int_equal(m.n, 3);
+    free(m.step_ns);
+    close_tuning(t);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_open, scratch_close)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_row_without_a_speed_is_left),
+        TEST(a_round_is_of_this_search_and_as_long),
+        TEST(a_search_that_failed_can_be_continued),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
