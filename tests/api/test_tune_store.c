@@ -3,6 +3,8 @@
 
 #include "api/tune.h"
 
+static const struct tune_order first_look = {.steps = 400};
+
 static struct tuning *open_tuning(void) {
     struct tuning *t = calloc(1, sizeof *t);
     struct store_tuning row = {.goal = "bulk", .budgets = "{}", .key = "k"};
@@ -30,6 +32,7 @@ static void add_row(struct tuning *t, const struct knobs *k, double wall_s, int6
     assert_int_equal(store_setting(k, setting, &e), 0);
     row.key = t->key;
     row.setting = setting;
+    row.tuning = t->id;
     row.wall_s = wall_s;
     row.tokens = tokens;
     row.split.ms[TIME_MATMUL] = wall_s;
@@ -43,22 +46,21 @@ static void a_row_without_a_speed_is_left(void **state) {
         double wall_s;
         int64_t tokens;
     } bad[] = {{NAN, 64}, {INFINITY, 64}, {-1, 64}, {0, 64}, {1e300, 64}, {1, 0}, {1, -64}};
-    const struct tune_order any = {.steps = 1}; // a first look: of any length
     struct tuning *t = open_tuning();
     struct tune_measured m = {0};
     struct err e = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         add_row(t, &t->base, bad[i].wall_s, bad[i].tokens);
-    assert_int_equal(tune_store_recall(t, &t->base, &any, &m, &e), 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
     assert_int_equal(m.n, 0);
     add_row(t, &t->base, 0.004, 96);
-    assert_int_equal(tune_store_recall(t, &t->base, &any, &m, &e), 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
     assert_int_equal(m.n, 3);
     assert_true(m.reused && m.tokens == 96 && m.wall_ns == 4000000 && m.memory_bytes == 0);
     assert_int_equal(m.split.steps, 3);
     free(m.step_ns);
     m = (struct tune_measured){0};
-    assert_int_equal(tune_store_recall(t, &t->base, &any, &m, &e), 0); // once each
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0); // once each
     assert_int_equal(m.n, 0);
     close_tuning(t);
 }
@@ -86,11 +88,34 @@ static void a_search_that_failed_can_be_continued(void **state) {
     }
 }
 
+// Rounds of finalists are paired: one of another length, or of another search, is none.
+static void a_round_is_of_this_search_and_as_long(void **state) {
+    (void)state;
+    const struct tune_order longer = {.steps = 4, .fresh = true},
+                            same = {.steps = 3, .fresh = true};
+    struct tuning *t = open_tuning();
+    struct tune_measured m = {0};
+    struct err e = {0};
+    add_row(t, &t->base, 0.004, 96);
+    const int64_t own = t->id;
+    t->id = own + 1;
+    assert_int_equal(tune_store_recall(t, &t->base, &same, &m, &e), 0);
+    assert_int_equal(m.n, 0);
+    t->id = own;
+    assert_int_equal(tune_store_recall(t, &t->base, &longer, &m, &e), 0);
+    assert_int_equal(m.n, 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &same, &m, &e), 0);
+    assert_int_equal(m.n, 3);
+    free(m.step_ns);
+    close_tuning(t);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_open, scratch_close)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_row_without_a_speed_is_left),
+        TEST(a_round_is_of_this_search_and_as_long),
         TEST(a_search_that_failed_can_be_continued),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

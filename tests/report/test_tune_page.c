@@ -88,7 +88,7 @@ static void test_choice(void **state) {
     (void)state;
     struct tune t;
     struct tune_facts facts = {.model = "tiny", .machine = "a CPU", .verdict = "one; two"};
-    search(&t, 50, 4, 320);
+    search(&t, 50, 4, 400);
     tune_again_end(&t, 3);
     assert_int_equal(t.settings[0].outcome, TUNE_OVER);
     char *page = page_of(&t, &facts);
@@ -99,7 +99,7 @@ static void test_choice(void **state) {
     assert_non_null(strstr(page, "<li>one</li>"));
     assert_non_null(strstr(page, "<li>two</li>"));
     assert_non_null(strstr(page, "no meter"));
-    assert_non_null(strstr(page, "n=320, at most")); // of p99: there are enough steps
+    assert_non_null(strstr(page, "n=400, at most")); // of p99: there are enough steps
     assert_null(strstr(page, "provisional"));
     assert_non_null(strstr(page, "<b>10.0&thinsp;%</b>"));
     assert_non_null(strstr(page, "p99 budget 50.0 ms"));
