@@ -148,6 +148,13 @@ static bool order_is_sure(struct finals *f) {
 static int run_rounds(struct finals *f, struct err *e) {
     struct tune *t = f->t;
     f->t->certain = f->n == 1;
+    // Alone, but known from an earlier search only: other minutes, perhaps other company.
+    if (f->n == 1 && t->settings[f->f[0].at].reused == t->settings[f->f[0].at].n_blocks) {
+        struct visit v = {.steps = f->steps[0], .long_run = true};
+        TRY(visit_setting(t, f->f[0].at, &v, e));
+        if (!stands(&t->settings[f->f[0].at]))
+            f->f[0].out = true;
+    }
     while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_elapsed(t) < COMPARED_BY) {
         for (int i = 0; i < f->n; i++) {
             if (f->f[i].out)
