@@ -6,6 +6,7 @@
 //   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
 //      and knowing nothing: calibrating its predictor counts. The grid's best few run in turns to find the
 //      best one; that and the tuner's choice then run in turns, and the median ratio is the regret.
+//      Costs are those of a typical step (tune_typical in tune/tune.h).
 //   3. What was recorded is searched again without the machine, many times over with other draws of the
 //      same samples, by the tuner, at random, and by a Parzen estimator (tuner_search.c).
 //
@@ -143,8 +144,8 @@ static int regret(const struct record *r, const struct target *g, struct tune_la
         for (int side = 0; side < 2; side++) {
             const int at = (int)(n + (size_t)side) % 2; // there and back
             const struct knobs *k = &r->points[which[at]].knobs;
-            TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, e));
-            cost[at] = target_cost(g, k, 1e-9 * median_of(steps, got));
+            TRY(record_visit(lab, k, 6 * r->visit_s, steps, SAMPLES_MOST, &got, e));
+            cost[at] = visit_cost(g, k, steps, got);
         }
         ratios[n] = cost[0] / cost[1];
     }
@@ -250,7 +251,7 @@ static int read_goal(struct options *o, const char *text, struct err *e) {
 
 static int read_options(struct options *o, int argc, char **argv, struct err *e) {
     bool any = false;
-    *o = (struct options){.rounds = 4, .pairs = 9, .seeds = 20, .samples = 16, .visit_s = 0.3};
+    *o = (struct options){.rounds = 8, .pairs = 15, .seeds = 20, .samples = 16, .visit_s = 0.15};
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
@@ -260,7 +261,7 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
         } else if (strcmp(argv[i], "--pairs") == 0)
             o->pairs = atoi(next);
         else if (strcmp(argv[i], "--rounds") == 0)
-            o->rounds = atoi(next) > 0 ? atoi(next) : 1;
+            o->rounds = atoi(next) < 1 ? 1 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
         else if (strcmp(argv[i], "--record") == 0)
             o->record = next;
         else if (strcmp(argv[i], "--replay") == 0)

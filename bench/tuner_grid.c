@@ -25,24 +25,20 @@ double target_cost(const struct target *g, const struct knobs *k, double step_s)
                : step_s / (double)(k->batch_micro * k->batch_accum * k->seq);
 }
 
-static double median_step_s(const double *step_ns, size_t n) {
-    double copy[SAMPLES_MOST];
-    memcpy(copy, step_ns, n * sizeof *copy);
-    return 1e-9 * median_of(copy, n);
+double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
+    const struct tune_block all = {.n = n};
+    return target_cost(g, k, tune_typical(step_ns, &all, 1));
 }
 
 double point_cost(const struct target *g, const struct point *p) {
-    return target_cost(g, &p->knobs, median_step_s(p->step_ns, p->n));
+    return target_cost(g, &p->knobs, tune_typical(p->step_ns, p->visits, p->n_visits));
 }
 
 bool point_keeps(const struct target *g, const struct point *p) {
-    double copy[SAMPLES_MOST];
-    if (g->respond_ns == 0 || p->n == 0)
-        return p->n > 0;
-    memcpy(copy, p->step_ns, p->n * sizeof *copy);
-    sample_sort(copy, p->n);
-    return tune_wait(&p->knobs, copy[(size_t)ceil(0.95 * (double)p->n) - 1]) <=
-           (double)g->respond_ns;
+    return p->n > 0 &&
+           (g->respond_ns == 0 ||
+            tune_wait(&p->knobs, tune_typical_of(p->step_ns, p->visits, p->n_visits, 0.95)) <=
+                1e-9 * (double)g->respond_ns);
 }
 
 int record_best(const struct record *r, const struct target *g) {
@@ -133,6 +129,8 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
             size_t got = 0;
             TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, most, &got, e));
+            if (got > 0)
+                p->visits[p->n_visits++] = (struct tune_block){.first = p->n, .n = got};
             p->n += got;
         }
     r->seconds = 1e-9 * (double)(clock_ns() - begin);
@@ -148,7 +146,9 @@ int record_save(const struct record *r, const char *path, struct err *e) {
     fprintf(f, "%d %d %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds);
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
-        fprintf(f, "%zu %zu %.9g", p->at, p->n, p->predicted_s);
+        fprintf(f, "%zu %.9g %d", p->at, p->predicted_s, p->n_visits);
+        for (int k = 0; k < p->n_visits; k++)
+            fprintf(f, " %zu", p->visits[k].n);
         for (size_t k = 0; k < p->n; k++)
             fprintf(f, " %.0f", p->step_ns[k]);
         fputc('\n', f);
@@ -156,20 +156,30 @@ int record_save(const struct record *r, const char *path, struct err *e) {
     return fclose(f) == 0 ? 0 : err_set(e, ERR_IO, "%s: cannot be written", path);
 }
 
+static bool load_point(struct point *p, FILE *f) {
+    size_t at;
+    if (fscanf(f, "%zu %lg %d", &at, &p->predicted_s, &p->n_visits) != 3 || at != p->at ||
+        p->n_visits < 0 || p->n_visits > ROUNDS_MOST)
+        return false;
+    for (int i = 0; i < p->n_visits; i++) {
+        p->visits[i].first = p->n;
+        if (fscanf(f, "%zu", &p->visits[i].n) != 1 || p->visits[i].n > SAMPLES_MOST - p->n)
+            return false;
+        p->n += p->visits[i].n;
+    }
+    for (size_t i = 0; i < p->n; i++)
+        if (fscanf(f, "%lg", &p->step_ns[i]) != 1)
+            return false;
+    return true;
+}
+
 static bool load_points(struct record *r, FILE *f) {
     int n;
     if (fscanf(f, "%d %d %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds) != 4 || n != r->n)
         return false;
-    for (int i = 0; i < n; i++) {
-        struct point *p = &r->points[i];
-        size_t at;
-        if (fscanf(f, "%zu %zu %lg", &at, &p->n, &p->predicted_s) != 3 || at != p->at ||
-            p->n > SAMPLES_MOST)
+    for (int i = 0; i < n; i++)
+        if (!load_point(&r->points[i], f))
             return false;
-        for (size_t k = 0; k < p->n; k++)
-            if (fscanf(f, "%lg", &p->step_ns[k]) != 1)
-                return false;
-    }
     return true;
 }
 
@@ -210,8 +220,8 @@ int record_confirm_best(const struct record *r, const struct target *g, struct t
     for (int round = 0; round < CONFIRM_ROUNDS; round++)
         for (int i = 0; i < n; i++) {
             const struct knobs *k = &r->points[few[i]].knobs;
-            TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, e));
-            costs[i][round] = target_cost(g, k, median_step_s(steps, got));
+            TRY(record_visit(lab, k, 4 * r->visit_s, steps, SAMPLES_MOST, &got, e));
+            costs[i][round] = visit_cost(g, k, steps, got);
         }
     *best = -1;
     for (int i = 0; i < n; i++) {

@@ -6,7 +6,7 @@
 #include "api/grid.h"
 #include "tune/lab.h"
 
-enum { SAMPLES_MOST = 512 };
+enum { SAMPLES_MOST = 512, ROUNDS_MOST = 32 };
 
 struct point {
     struct knobs knobs;
@@ -14,6 +14,8 @@ struct point {
     double predicted_s;           // before anything was measured
     double step_ns[SAMPLES_MOST]; // of all rounds, one after the other
     size_t n;                     // 0: it does not run
+    struct tune_block visits[ROUNDS_MOST];
+    int n_visits;
 };
 
 struct record {
@@ -48,7 +50,8 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 
 // What the goal makes small, as tune.h has it, for a step of so many seconds.
 double target_cost(const struct target *g, const struct knobs *k, double step_s);
-double point_cost(const struct target *g, const struct point *p); // of the median of its steps; NaN
+double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
+double point_cost(const struct target *g, const struct point *p); // of its typical step; NaN
 bool point_keeps(const struct target *g, const struct point *p);  // as far as the record shows
 // The best by the record alone: -1, none keeps the target.
 int record_best(const struct record *r, const struct target *g);

@@ -1,6 +1,6 @@
 // tuner_search.c - see tuner_search.h.
 //
-// A visit draws a block of what was recorded for its setting, from a random place on; its seconds are
+// A visit draws what was recorded for its setting, from a random one of its visits on; its seconds are
 // those of its steps and of two more to warm up. What counts at any moment is the recorded cost of the
 // setting that the search would name then: the one it has seen do best, and for the tuner at the end
 // the one it chose.
@@ -35,7 +35,7 @@ static double recorded_cost(const struct replay *p, int point) {
 
 static void draw(struct replay *p, int point, size_t most, double *step_ns) {
     const struct point *x = &p->r->points[point];
-    size_t from = rng_below(p->seed, 1, p->drawn++, x->n);
+    size_t from = x->visits[rng_below(p->seed, 1, p->drawn++, (uint64_t)x->n_visits)].first;
     for (size_t i = 0; i < most; i++)
         step_ns[i] = x->step_ns[(from + i) % x->n];
 }
@@ -91,7 +91,7 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     out->tokens = (uint64_t)(k->batch_micro * k->batch_accum * k->seq) * out->n;
     out->joules = NAN;
     out->split.wall_ns = out->split.ns[TIME_MATMUL] = out->wall_ns;
-    note(p, i, target_cost(p->o->target, k, 1e-9 * (double)out->wall_ns / (double)out->n));
+    note(p, i, visit_cost(p->o->target, k, all, out->n));
     return 0;
 }
 
@@ -127,7 +127,7 @@ static double try_point(struct replay *p, int i) {
     while (n < SAMPLES_MOST && (sum < p->r->visit_s || n < 3))
         sum += 1e-9 * steps[n++];
     p->now_s += sum;
-    double cost = target_cost(p->o->target, &p->r->points[i].knobs, sum / (double)n);
+    double cost = visit_cost(p->o->target, &p->r->points[i].knobs, steps, n);
     note(p, i, cost);
     return cost;
 }

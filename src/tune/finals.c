@@ -27,6 +27,7 @@ static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 
 struct finalist {
     int at;
     size_t first; // sample with which the rounds begin
+    int first_block;
     bool out;
 };
 
@@ -37,6 +38,7 @@ struct finals {
     struct finalist f[FINALISTS_MOST];
     int n, rounds;
     int64_t steps[FINALISTS_MOST]; // of one visit
+    double *scratch;               // for the steps of any finalist
 };
 
 static double cost_at(const struct tune *t, int i) {
@@ -85,7 +87,8 @@ static void enter(struct finals *f) {
         }
         if (next < 0)
             return;
-        f->f[f->n] = (struct finalist){.at = next, .first = t->settings[next].n};
+        f->f[f->n] = (struct finalist){
+            .at = next, .first = t->settings[next].n, .first_block = t->settings[next].n_blocks};
         f->steps[f->n] = visit_steps(t, next);
         f->n++;
     }
@@ -99,18 +102,17 @@ static struct contest_side side(const struct finals *f, const struct finalist *x
                                  .tokens_per_step = 1 / tune_predicted_cost(f->t, &s->knobs, 1.0)};
 }
 
-static double mean_cost(const struct finals *f, const struct finalist *x) {
-    struct contest_side s = side(f, x);
-    double sum = 0;
-    for (size_t i = 0; i < s.n; i++)
-        sum += s.step_ns[i];
-    return s.n > 0 ? sum / (double)s.n / s.tokens_per_step : cost_at(f->t, x->at);
+static double rounds_cost(const struct finals *f, const struct finalist *x) {
+    const struct tune_setting *s = &f->t->settings[x->at];
+    return s->n_blocks > x->first_block
+               ? tune_predicted_cost(f->t, &s->knobs, visit_typical(s, x->first_block))
+               : cost_at(f->t, x->at);
 }
 
 static int leader(const struct finals *f) {
     int best = -1;
     for (int i = 0; i < f->n; i++)
-        if (!f->f[i].out && (best < 0 || mean_cost(f, &f->f[i]) < mean_cost(f, &f->f[best])))
+        if (!f->f[i].out && (best < 0 || rounds_cost(f, &f->f[i]) < rounds_cost(f, &f->f[best])))
             best = i;
     return best;
 }
@@ -133,8 +135,9 @@ static bool order_is_sure(struct finals *f) {
         struct contest_options o = {
             .confidence = sample_look_confidence(CONFIDENCE, f->rounds - ROUNDS_LEAST + 1),
             .tolerance = EQUAL,
-            .figure = CONTEST_THROUGHPUT,
-            .paired = true};
+            .figure = CONTEST_MEDIAN,
+            .paired = true,
+            .scratch = f->scratch};
         struct contest c;
         contest_hold(&c, &a, &b, &o);
         if (c.state == CONTEST_FASTER)
@@ -143,6 +146,17 @@ static bool order_is_sure(struct finals *f) {
             open = true;
     }
     return !open;
+}
+
+static int make_scratch(struct finals *f, struct err *e) {
+    size_t most = 1;
+    for (int i = 0; i < f->n; i++)
+        most = f->t->settings[f->f[i].at].n > most ? f->t->settings[f->f[i].at].n : most;
+    double *more = realloc(f->scratch, most * sizeof *more);
+    if (!more)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu samples", most);
+    f->scratch = more;
+    return 0;
 }
 
 static int run_rounds(struct finals *f, struct err *e) {
@@ -172,7 +186,10 @@ static int run_rounds(struct finals *f, struct err *e) {
             TRY(visit_setting(t, 0, &v, e));
         }
         f->rounds++;
-        if (f->rounds >= ROUNDS_LEAST && order_is_sure(f)) {
+        if (f->rounds < ROUNDS_LEAST)
+            continue;
+        TRY(make_scratch(f, e));
+        if (order_is_sure(f)) {
             t->certain = true;
             return 0;
         }
@@ -194,10 +211,10 @@ static int choose(const struct finals *f) {
     int best = leader(f);
     if (best < 0)
         return -1;
-    double limit = mean_cost(f, &f->f[best]) * (1 + EQUAL);
+    double limit = rounds_cost(f, &f->f[best]) * (1 + EQUAL);
     int chosen = best;
     for (int i = 0; i < f->n; i++) {
-        if (f->f[i].out || i == chosen || mean_cost(f, &f->f[i]) > limit)
+        if (f->f[i].out || i == chosen || rounds_cost(f, &f->f[i]) > limit)
             continue;
         const struct tune_setting *a = &f->t->settings[f->f[i].at],
                                   *b = &f->t->settings[f->f[chosen].at];
@@ -268,12 +285,12 @@ void finals_bounds(struct tune *t) {
     }
 }
 
-int finals_run(struct tune *t, struct err *e) {
-    struct finals f = {.t = t};
-    enter(&f);
-    enter_given(&f);
-    TRY(run_rounds(&f, e));
-    for (int at = choose(&f); at >= 0; at = choose(&f)) {
+static int compete(struct finals *f, struct err *e) {
+    struct tune *t = f->t;
+    enter(f);
+    enter_given(f);
+    TRY(run_rounds(f, e));
+    for (int at = choose(f); at >= 0; at = choose(f)) {
         bool kept = true;
         TRY(prove(t, at, &kept, e));
         if (kept) {
@@ -283,9 +300,9 @@ int finals_run(struct tune *t, struct err *e) {
             finals_bounds(t);
             return 0;
         }
-        for (int i = 0; i < f.n; i++)
-            if (f.f[i].at == at)
-                f.f[i].out = true;
+        for (int i = 0; i < f->n; i++)
+            if (f->f[i].at == at)
+                f->f[i].out = true;
         struct tune_setting *s = &t->settings[at];
         char why[TUNE_TEXT_BYTES];
         if (s->outcome != TUNE_FAILED) {
@@ -293,13 +310,20 @@ int finals_run(struct tune *t, struct err *e) {
             if (visit_breaks_limit(t, s, why))
                 snprintf(s->reason, sizeof s->reason, "%s", why);
         }
-        if (leader(&f) < 0 && tune_best(t) >= 0 && tune_elapsed(t) < COMPARED_BY) {
-            f = (struct finals){.t = t}; // the next best, from the start
-            enter(&f);
-            TRY(run_rounds(&f, e));
+        if (leader(f) < 0 && tune_best(t) >= 0 && tune_elapsed(t) < COMPARED_BY) {
+            *f = (struct finals){.t = t, .scratch = f->scratch}; // the next best, from the start
+            enter(f);
+            TRY(run_rounds(f, e));
         }
     }
     return 0;
+}
+
+int finals_run(struct tune *t, struct err *e) {
+    struct finals f = {.t = t};
+    int rc = compete(&f, e);
+    free(f.scratch);
+    return rc;
 }
 
 // ---------------------------------------------------------------- the frontier

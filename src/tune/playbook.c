@@ -16,7 +16,7 @@
 
 // Shares of the time by which a stage must be over, and what planning may take.
 static const double PLANNED_BY = 0.12, BATCH_BY = 0.35, SPLIT_BY = 0.55, DATA_BY = 0.65,
-                    FUSION_BY = 0.72;
+                    FUSION_BY = 0.66, AGAIN_BY = 0.75;
 // Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
 // move the rest of the search; a setting predicted SLOWER is not worth its trial, where the prediction is
 // a guess only one that is HOPELESSLY slower (fewer threads may well be faster where others are at work).
@@ -24,6 +24,10 @@ static const double WORTH = 0.003, NOTICED = 0.02, SLOWER = 1.10, HOPELESSLY = 2
                     DATA_MATTERS = 0.01;
 // A percentile that is predicted this far above its limit is not measured.
 static const double HOPELESS = 1.15;
+// Slower than expected by this (a logarithm) is a surprise: others at work make a step half as long again.
+static const double SURPRISE = 0.15;
+// And by how much at most they are known to slow down, as a factor.
+static const double DISTURBED = 1.35;
 
 struct stage_at {
     enum tune_stage stage;
@@ -114,6 +118,20 @@ static bool hopeless(const struct tune *t, const struct tune_setting *s, double 
     return false;
 }
 
+// The budget that is nearest to being broken by steps of this length, or broken most: its share of the
+// limit.
+static double strain(const struct tune *t, const struct tune_setting *s, double step_s) {
+    double most = 0;
+    if (t->request.respond_ns > 0)
+        most =
+            tune_wait_of(&t->request, &s->knobs, step_s) / (1e-9 * (double)t->request.respond_ns);
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (t->request.limit_ns[p] > 0)
+            most = fmax(most, step_s * tail_of(t, tune_percentile_of((enum tune_percentile)p)) /
+                                  (1e-9 * (double)t->request.limit_ns[p]));
+    return most > 0 ? most : step_s;
+}
+
 struct choice {
     int at; // -1: nothing is worth a trial
     double gain;
@@ -124,14 +142,14 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
     struct choice c = {-1, 0};
     char why[TUNE_TEXT_BYTES];
     int best = tune_best(t);
-    double best_cost = best >= 0 ? tune_cost(t, &t->settings[best]) : NAN, least_s = INFINITY;
+    double best_cost = best >= 0 ? tune_cost(t, &t->settings[best]) : NAN, least = INFINITY;
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
         if (s->n > 0 || s->outcome != TUNE_PLANNED || !pick(t, i))
             continue;
         double step_s = step_of_cost(t, s, exp(b[i].mean));
-        if (best < 0 && step_s < least_s) { // nothing keeps the budgets yet: the quickest step
-            least_s = step_s;
+        if (best < 0 && strain(t, s, step_s) < least) { // nothing keeps the budgets yet
+            least = strain(t, s, step_s);
             c = (struct choice){i, 1};
         }
         if (best < 0 || hopeless(t, s, step_s, why))
@@ -143,8 +161,23 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
     return c;
 }
 
-static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
+// What is much slower than was to be expected is measured again before it is believed: somebody else may
+// have had the machine. With a clean visit among three, the lower quartile of all is a clean one.
+static int visit_until_believed(struct tune *t, int at, double expected, double doubt,
+                                struct err *e) {
+    enum { VISITS = 3 };
     const struct visit v = {.judged = true};
+    for (int i = 0; i < VISITS; i++) {
+        TRY(visit_setting(t, at, &v, e));
+        const struct tune_setting *s = &t->settings[at];
+        const bool stands = s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER;
+        if (!stands || !(tune_cost(t, s) > expected * exp(fmax(2 * doubt, SURPRISE))))
+            break;
+    }
+    return 0;
+}
+
+static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
     int fruitless = 0;
     while (tune_elapsed(t) < until) {
         struct belief *b = calloc((size_t)t->n, sizeof *b);
@@ -152,16 +185,17 @@ static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
             return err_set(e, ERR_MEMORY, "out of memory for %d settings", t->n);
         int rc = belief_update(t, b, e);
         struct choice c = rc == 0 ? next_to_measure(t, b, pick) : (struct choice){-1, 0};
+        const struct belief of = c.at >= 0 ? b[c.at] : (struct belief){NAN, NAN};
         free(b);
         if (rc != 0)
             return rc;
         if (c.at < 0 || c.gain < WORTH)
             return 0;
         int before = tune_best(t);
-        TRY(visit_setting(t, c.at, &v, e));
-        // Where no setting keeps the budgets, the quickest few were tried: no others will.
+        TRY(visit_until_believed(t, c.at, exp(of.mean), of.deviation, e));
+        // Where no setting keeps the budgets, those that strain them least were tried: no others will.
         fruitless = tune_best(t) < 0 && before < 0 ? fruitless + 1 : 0;
-        if (fruitless >= 4)
+        if (fruitless >= 6)
             return 0;
     }
     return 0;
@@ -179,6 +213,10 @@ static int profile(struct tune *t, struct err *e) {
     }
     TRY(visit_setting(t, 0, &v, e));
     s = &t->settings[0];
+    if (s->n > 0 && !s->guessed && s->typical_s > s->predicted_s * exp(SURPRISE)) {
+        TRY(visit_setting(t, 0, &v, e));
+        s = &t->settings[0];
+    }
     if (s->n == 0) {
         decide(t, &at, "the recipe as given failed: %.380s", s->reason);
         return 0;
@@ -315,7 +353,6 @@ static int communication(struct tune *t) {
 // One knob at a time from the best so far; a value that is noticed moves the rest of the stage.
 static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, struct err *e) {
     struct space_values values;
-    const struct visit v = {.judged = true};
     space_values(&t->settings[*from].knobs, id, &t->request, &values);
     for (int i = 0; i < values.n; i++) {
         struct knobs k = t->settings[*from].knobs;
@@ -333,7 +370,7 @@ static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, s
             snprintf(s->reason, sizeof s->reason, "predicted %.0f %% slower", 100 * (slower - 1));
             continue;
         }
-        TRY(visit_setting(t, at, &v, e));
+        TRY(visit_until_believed(t, at, tune_cost(t, &t->settings[*from]) * fmax(slower, 1), 0, e));
         s = &t->settings[at];
         if (s->outcome == TUNE_MEASURED &&
             tune_cost(t, s) < tune_cost(t, &t->settings[*from]) * (1 - NOTICED))
@@ -382,6 +419,32 @@ static int flips(struct tune *t, enum tune_stage stage, double until, struct err
     return 0;
 }
 
+// Who was measured once and did badly may have met somebody else's minute; while there is time, all that
+// could still be the best are visited again, the best first.
+static int second_chance(struct tune *t, struct err *e) {
+    enum { VISITS = 3 };
+    const struct visit v = {0};
+    while (tune_elapsed(t) < AGAIN_BY) {
+        const int best = tune_best(t);
+        int next = -1;
+        for (int i = 0; best >= 0 && i < t->n; i++) {
+            const struct tune_setting *s = &t->settings[i];
+            const bool stands = s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER;
+            if (!stands || s->n == 0 || s->n_blocks >= VISITS ||
+                tune_cost(t, s) > tune_cost(t, &t->settings[best]) * DISTURBED)
+                continue;
+            if (next < 0 || s->n_blocks < t->settings[next].n_blocks ||
+                (s->n_blocks == t->settings[next].n_blocks &&
+                 tune_cost(t, s) < tune_cost(t, &t->settings[next])))
+                next = i;
+        }
+        if (next < 0)
+            return 0;
+        TRY(visit_setting(t, next, &v, e));
+    }
+    return 0;
+}
+
 // What was never measured says why.
 static void explain_rest(struct tune *t) {
     struct belief *b = calloc((size_t)t->n, sizeof *b);
@@ -417,6 +480,8 @@ static int play(struct tune *t, struct err *e) {
     TRY(flips(t, STAGE_DATA, DATA_BY, e));
     TRY(flips(t, STAGE_FUSION, FUSION_BY, e));
     struct stage_at at = begin(t, STAGE_FINALISTS);
+    TRY(second_chance(t, e));
+    TRY(explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, AGAIN_BY, e));
     TRY(finals_run(t, e));
     if (t->chosen < 0) {
         if (!t->why_none[0])

@@ -92,10 +92,32 @@ static bool by_sample(const struct tune_request *r) {
     return r->goal == TUNE_INTERACTIVE && !tune_has_limits(r);
 }
 
+static double rank_of(double *values, size_t n, double p) {
+    sample_sort(values, n);
+    const double rank = ceil(p * (double)n);
+    return values[rank > 1 ? (size_t)rank - 1 : 0];
+}
+
+double tune_typical_of(const double *step_ns, const struct tune_block *visits, int n, double p) {
+    double of[TUNE_BLOCKS_MOST];
+    int kept = 0;
+    for (int i = 0; i < n && kept < TUNE_BLOCKS_MOST; i++) {
+        double *steps = visits[i].n > 0 ? malloc(visits[i].n * sizeof *steps) : NULL;
+        if (!steps)
+            continue;
+        memcpy(steps, step_ns + visits[i].first, visits[i].n * sizeof *steps);
+        of[kept++] = 1e-9 * rank_of(steps, visits[i].n, p);
+        free(steps);
+    }
+    return kept > 0 ? rank_of(of, (size_t)kept, 0.25) : NAN;
+}
+
+double tune_typical(const double *step_ns, const struct tune_block *visits, int n) {
+    return tune_typical_of(step_ns, visits, n, 0.5);
+}
+
 double tune_cost(const struct tune *t, const struct tune_setting *s) {
-    if (s->n == 0)
-        return NAN;
-    return by_sample(&t->request) ? 1e-3 * tune_ms_per_sample(s) : 1 / tune_tokens_per_s(s);
+    return s->n > 0 ? tune_predicted_cost(t, &s->knobs, s->typical_s) : NAN;
 }
 
 double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s) {

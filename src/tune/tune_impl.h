@@ -50,6 +50,8 @@ struct visit {
     bool long_run; // a finalist: no early end for being precise enough
 };
 int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
+// Seconds of a typical step of the visits from this one on.
+double visit_typical(const struct tune_setting *s, int from);
 // Adds what a trial measured to a setting.
 int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e);
 int tune_best(

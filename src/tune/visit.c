@@ -67,6 +67,15 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
 
 // ---------------------------------------------------------------- what came of it
 
+// Waiting for data is the setting's own and comes now and then, so that a median may miss it.
+double visit_typical(const struct tune_setting *s, int from) {
+    const struct time_split *x = &s->split;
+    double wait = x->steps > 0 ? 1e-9 * (double)x->ns[TIME_DATA_WAIT] / (double)x->steps : 0;
+    double mean = 1e-9 * (double)s->wall_ns / (double)s->n;
+    double typical = tune_typical(s->step_ns, s->blocks + from, s->n_blocks - from);
+    return isfinite(typical) ? fmin(typical + wait, fmax(mean, typical)) : mean;
+}
+
 int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e) {
     if (m->n == 0)
         return 0;
@@ -89,6 +98,7 @@ int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err
     if (m->memory_bytes > s->memory_bytes)
         s->memory_bytes = m->memory_bytes;
     time_split_add(&s->split, &m->split);
+    s->typical_s = visit_typical(s, 0);
     return 0;
 }
 
@@ -105,7 +115,7 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                  1e-6 * q.value, q.n, 1e-6 * limit);
         return true;
     }
-    double p95_s = 1e-9 * tune_quantile(s, 0.95).value,
+    double p95_s = tune_typical_of(s->step_ns, s->blocks, s->n_blocks, 0.95),
            wait_s = tune_wait_of(&t->request, &s->knobs, p95_s);
     if (t->request.respond_ns > 0 && 1e9 * wait_s > (double)t->request.respond_ns) {
         snprintf(why, TUNE_TEXT_BYTES, "a request may wait %.4g ms, the budget %.4g ms",
