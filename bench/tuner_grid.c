@@ -35,10 +35,13 @@ double point_cost(const struct target *g, const struct point *p) {
 }
 
 bool point_keeps(const struct target *g, const struct point *p) {
-    return p->n > 0 &&
-           (g->respond_ns == 0 ||
-            tune_wait(&p->knobs, tune_typical_of(p->step_ns, p->visits, p->n_visits, 0.95)) <=
-                1e-9 * (double)g->respond_ns);
+    double sorted[SAMPLES_MOST];
+    if (g->respond_ns == 0 || p->n == 0)
+        return p->n > 0;
+    memcpy(sorted, p->step_ns, p->n * sizeof *sorted);
+    sample_sort(sorted, p->n);
+    const double p95 = sorted[(size_t)ceil(0.95 * (double)p->n) - 1];
+    return tune_wait(&p->knobs, p95) <= (double)g->respond_ns;
 }
 
 int record_best(const struct record *r, const struct target *g) {

@@ -310,11 +310,6 @@ static int compete(struct finals *f, struct err *e) {
             if (visit_breaks_limit(t, s, why))
                 snprintf(s->reason, sizeof s->reason, "%s", why);
         }
-        if (leader(f) < 0 && tune_best(t) >= 0 && tune_elapsed(t) < COMPARED_BY) {
-            *f = (struct finals){.t = t, .scratch = f->scratch}; // the next best, from the start
-            enter(f);
-            TRY(run_rounds(f, e));
-        }
     }
     return 0;
 }

@@ -24,10 +24,10 @@ static const double WORTH = 0.003, NOTICED = 0.02, SLOWER = 1.10, HOPELESSLY = 2
                     DATA_MATTERS = 0.01;
 // A percentile that is predicted this far above its limit is not measured.
 static const double HOPELESS = 1.15;
-// Slower than expected by this (a logarithm) is a surprise: others at work make a step half as long again.
-static const double SURPRISE = 0.15;
-// And by how much at most they are known to slow down, as a factor.
-static const double DISTURBED = 1.35;
+// Slower than predicted by this, next to the best (a logarithm), is a surprise: others at work make a step
+// half as long again. They stay for seconds, so a second look comes AWAY_NS later at the soonest.
+static const double SURPRISE = 0.12;
+static const uint64_t AWAY_NS = 2000000000;
 
 struct stage_at {
     enum tune_stage stage;
@@ -161,23 +161,8 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
     return c;
 }
 
-// What is much slower than was to be expected is measured again before it is believed: somebody else may
-// have had the machine. With a clean visit among three, the lower quartile of all is a clean one.
-static int visit_until_believed(struct tune *t, int at, double expected, double doubt,
-                                struct err *e) {
-    enum { VISITS = 3 };
-    const struct visit v = {.judged = true};
-    for (int i = 0; i < VISITS; i++) {
-        TRY(visit_setting(t, at, &v, e));
-        const struct tune_setting *s = &t->settings[at];
-        const bool stands = s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER;
-        if (!stands || !(tune_cost(t, s) > expected * exp(fmax(2 * doubt, SURPRISE))))
-            break;
-    }
-    return 0;
-}
-
 static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
+    const struct visit v = {.judged = true};
     int fruitless = 0;
     while (tune_elapsed(t) < until) {
         struct belief *b = calloc((size_t)t->n, sizeof *b);
@@ -185,14 +170,13 @@ static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
             return err_set(e, ERR_MEMORY, "out of memory for %d settings", t->n);
         int rc = belief_update(t, b, e);
         struct choice c = rc == 0 ? next_to_measure(t, b, pick) : (struct choice){-1, 0};
-        const struct belief of = c.at >= 0 ? b[c.at] : (struct belief){NAN, NAN};
         free(b);
         if (rc != 0)
             return rc;
         if (c.at < 0 || c.gain < WORTH)
             return 0;
         int before = tune_best(t);
-        TRY(visit_until_believed(t, c.at, exp(of.mean), of.deviation, e));
+        TRY(visit_setting(t, c.at, &v, e));
         // Where no setting keeps the budgets, those that strain them least were tried: no others will.
         fruitless = tune_best(t) < 0 && before < 0 ? fruitless + 1 : 0;
         if (fruitless >= 6)
@@ -213,10 +197,6 @@ static int profile(struct tune *t, struct err *e) {
     }
     TRY(visit_setting(t, 0, &v, e));
     s = &t->settings[0];
-    if (s->n > 0 && !s->guessed && s->typical_s > s->predicted_s * exp(SURPRISE)) {
-        TRY(visit_setting(t, 0, &v, e));
-        s = &t->settings[0];
-    }
     if (s->n == 0) {
         decide(t, &at, "the recipe as given failed: %.380s", s->reason);
         return 0;
@@ -353,6 +333,7 @@ static int communication(struct tune *t) {
 // One knob at a time from the best so far; a value that is noticed moves the rest of the stage.
 static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, struct err *e) {
     struct space_values values;
+    const struct visit v = {.judged = true};
     space_values(&t->settings[*from].knobs, id, &t->request, &values);
     for (int i = 0; i < values.n; i++) {
         struct knobs k = t->settings[*from].knobs;
@@ -370,7 +351,7 @@ static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, s
             snprintf(s->reason, sizeof s->reason, "predicted %.0f %% slower", 100 * (slower - 1));
             continue;
         }
-        TRY(visit_until_believed(t, at, tune_cost(t, &t->settings[*from]) * fmax(slower, 1), 0, e));
+        TRY(visit_setting(t, at, &v, e));
         s = &t->settings[at];
         if (s->outcome == TUNE_MEASURED &&
             tune_cost(t, s) < tune_cost(t, &t->settings[*from]) * (1 - NOTICED))
@@ -419,29 +400,50 @@ static int flips(struct tune *t, enum tune_stage stage, double until, struct err
     return 0;
 }
 
-// Who was measured once and did badly may have met somebody else's minute; while there is time, all that
-// could still be the best are visited again, the best first.
+// How much slower than predicted, as a logarithm.
+static double lateness(const struct tune *t, const struct tune_setting *s) {
+    return log(tune_cost(t, s) / tune_predicted_cost(t, &s->knobs, s->predicted_s));
+}
+
+// Predicted to be about as good as the best, and measured to be much worse: one of them is wrong.
+static bool is_surprise(const struct tune *t, const struct tune_setting *s, int best) {
+    const struct tune_setting *b = &t->settings[best];
+    const bool stands = s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER;
+    return stands && s->n > 0 && lateness(t, s) > lateness(t, b) + SURPRISE &&
+           tune_predicted_cost(t, &s->knobs, s->predicted_s) <
+               SLOWER * tune_predicted_cost(t, &b->knobs, b->predicted_s);
+}
+
+// Who surprised may have met somebody else's minute, and is visited again later, while there is time. When
+// all of them were seen just now, the best is: time passes, and nothing is known too well.
 static int second_chance(struct tune *t, struct err *e) {
-    enum { VISITS = 3 };
-    const struct visit v = {0};
+    enum { VISITS = 4 };
+    const struct visit v = {.judged = true};
     while (tune_elapsed(t) < AGAIN_BY) {
         const int best = tune_best(t);
+        const uint64_t now_ns = t->lab.clock_ns(t->lab.arg);
         int next = -1;
-        for (int i = 0; best >= 0 && i < t->n; i++) {
-            const struct tune_setting *s = &t->settings[i];
-            const bool stands = s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER;
-            if (!stands || s->n == 0 || s->n_blocks >= VISITS ||
-                tune_cost(t, s) > tune_cost(t, &t->settings[best]) * DISTURBED)
-                continue;
-            if (next < 0 || s->n_blocks < t->settings[next].n_blocks ||
-                (s->n_blocks == t->settings[next].n_blocks &&
-                 tune_cost(t, s) < tune_cost(t, &t->settings[next])))
+        for (int i = 0; best >= 0 && i < t->n; i++)
+            if (t->settings[i].n_blocks < VISITS && is_surprise(t, &t->settings[i], best) &&
+                (next < 0 || t->settings[i].visited_ns < t->settings[next].visited_ns))
                 next = i;
-        }
         if (next < 0)
             return 0;
+        if (now_ns < t->settings[next].visited_ns + AWAY_NS)
+            next = best;
         TRY(visit_setting(t, next, &v, e));
     }
+    return 0;
+}
+
+// Finalists that turn out to break a budget make room for the next.
+static int find_choice(struct tune *t, struct err *e) {
+    do {
+        TRY(second_chance(t, e));
+        TRY(explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, AGAIN_BY,
+                    e));
+        TRY(finals_run(t, e));
+    } while (t->chosen < 0 && tune_best(t) >= 0);
     return 0;
 }
 
@@ -480,9 +482,7 @@ static int play(struct tune *t, struct err *e) {
     TRY(flips(t, STAGE_DATA, DATA_BY, e));
     TRY(flips(t, STAGE_FUSION, FUSION_BY, e));
     struct stage_at at = begin(t, STAGE_FINALISTS);
-    TRY(second_chance(t, e));
-    TRY(explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, AGAIN_BY, e));
-    TRY(finals_run(t, e));
+    TRY(find_choice(t, e));
     if (t->chosen < 0) {
         if (!t->why_none[0])
             snprintf(t->why_none, sizeof t->why_none,

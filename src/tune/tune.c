@@ -98,7 +98,7 @@ static double rank_of(double *values, size_t n, double p) {
     return values[rank > 1 ? (size_t)rank - 1 : 0];
 }
 
-double tune_typical_of(const double *step_ns, const struct tune_block *visits, int n, double p) {
+double tune_typical(const double *step_ns, const struct tune_block *visits, int n) {
     double of[TUNE_BLOCKS_MOST];
     int kept = 0;
     for (int i = 0; i < n && kept < TUNE_BLOCKS_MOST; i++) {
@@ -106,14 +106,10 @@ double tune_typical_of(const double *step_ns, const struct tune_block *visits, i
         if (!steps)
             continue;
         memcpy(steps, step_ns + visits[i].first, visits[i].n * sizeof *steps);
-        of[kept++] = 1e-9 * rank_of(steps, visits[i].n, p);
+        of[kept++] = 1e-9 * rank_of(steps, visits[i].n, 0.5);
         free(steps);
     }
     return kept > 0 ? rank_of(of, (size_t)kept, 0.25) : NAN;
-}
-
-double tune_typical(const double *step_ns, const struct tune_block *visits, int n) {
-    return tune_typical_of(step_ns, visits, n, 0.5);
 }
 
 double tune_cost(const struct tune *t, const struct tune_setting *s) {

@@ -165,8 +165,9 @@ struct tune_setting {
     struct tune_block blocks[TUNE_BLOCKS_MOST];
     int n_blocks;
     uint64_t tokens, wall_ns, memory_bytes;
-    double typical_s; // of a step; see tune_typical
-    double joules;    // of those tokens; NaN
+    double typical_s;    // of a step; see tune_typical
+    uint64_t visited_ns; // when last
+    double joules;       // of those tokens; NaN
     struct time_split split;
     bool frontier;
     int reused; // visits that came from an earlier search
@@ -222,8 +223,6 @@ double tune_wait_of(const struct tune_request *r, const struct knobs *k, double 
 // and by half of it, and to whichever setting is being measured then: so each visit is taken for its
 // median, and of the visits the lower quartile.
 double tune_typical(const double *step_ns, const struct tune_block *visits, int n);
-// The same of another quantile of each visit, as 0.95.
-double tune_typical_of(const double *step_ns, const struct tune_block *visits, int n, double p);
 // What the goal makes small, of a typical step: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);
 bool tune_has_limits(const struct tune_request *r);

@@ -62,6 +62,7 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
 
 // ---------------------------------------------------------------- finals.c
 
+// t->chosen stays -1 when none of the finalists keeps the budgets; they are then known to be over.
 int finals_run(struct tune *t, struct err *e);
 // Of the choice: what its samples say of each percentile that has a limit.
 void finals_bounds(struct tune *t);

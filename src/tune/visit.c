@@ -115,7 +115,7 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                  1e-6 * q.value, q.n, 1e-6 * limit);
         return true;
     }
-    double p95_s = tune_typical_of(s->step_ns, s->blocks, s->n_blocks, 0.95),
+    double p95_s = 1e-9 * tune_quantile(s, 0.95).value,
            wait_s = tune_wait_of(&t->request, &s->knobs, p95_s);
     if (t->request.respond_ns > 0 && 1e9 * wait_s > (double)t->request.respond_ns) {
         snprintf(why, TUNE_TEXT_BYTES, "a request may wait %.4g ms, the budget %.4g ms",
@@ -172,6 +172,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         rc = visit_keep(s, &m, e);
     if (rc == 0) {
         t->trials++;
+        s->visited_ns = t->lab.clock_ns(t->lab.arg);
         settle(t, i, &m, state.best_cost);
         if (t->lab.on_trial)
             t->lab.on_trial(t->lab.arg, t, s, &m);
