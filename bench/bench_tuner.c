@@ -11,11 +11,11 @@
 //      same samples, by the tuner, at random, and by a Parzen estimator (tuner_search.c).
 //
 // usage: bench_tuner [--rounds N] [--visit SECONDS] [--pairs N] [--seeds N] [--samples N]
-//                    [--curves FILE] [--record FILE | --replay FILE]
+//                    [--curves FILE] [--record FILE | --reuse FILE | --replay FILE]
 //                    [--goal bulk|interactive|hybrid]... [knob=value,value ...]
 // Without knobs: 240 settings of the built-in model. --samples: sequences of a step. A hybrid target is to
-// keep a request's wait below the median of the grid's. --record keeps what was measured; with --replay only
-// the third part runs, on such a file.
+// keep a request's wait below the median of the grid's. --record keeps what was measured, --reuse takes it from
+// such a file (of the same machine and build); with --replay only the third part runs, anywhere.
 #include "base/clock.h"
 #include "tuner_search.h"
 
@@ -45,7 +45,7 @@ struct options {
     int pairs, seeds, rounds;
     int64_t samples;
     double visit_s;
-    const char *curves, *record, *replay;
+    const char *curves, *record, *reuse, *replay;
     const char *const *axes;
     size_t n_axes;
 };
@@ -212,6 +212,8 @@ static int fill_record(struct record *r, struct place *p, const struct options *
     if (o->replay)
         return record_load(r, o->replay, e);
     TRY(place_open(p, &r->points[0].knobs, e));
+    if (o->reuse)
+        return record_load(r, o->reuse, e);
     TRY(record_measure(r, &p->table, e));
     return o->record ? record_save(r, o->record, e) : 0;
 }
@@ -264,6 +266,8 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
             o->rounds = atoi(next) < 1 ? 1 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
         else if (strcmp(argv[i], "--record") == 0)
             o->record = next;
+        else if (strcmp(argv[i], "--reuse") == 0)
+            o->reuse = next;
         else if (strcmp(argv[i], "--replay") == 0)
             o->replay = next;
         else if (strcmp(argv[i], "--seeds") == 0)
