@@ -25,13 +25,15 @@ static struct {
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
-    struct manifest m = {.state = {.step = 9, .skipped_steps = 1}, .tool = "t", .seed = 1};
+    struct manifest m = {
+        .state = {.step = 9, .skipped_steps = 1, .guest_updates = 2}, .tool = "t", .seed = 1};
     struct err e = {0};
     char dir[256], path[288];
     for (int i = 0; i < MANIFEST_FILES; i++)
         hash_of("", 0, m.files[i].hash);
     hash_of("", 0, m.state.dataset);
     hash_of("", 0, m.identity);
+    hash_of("", 0, m.second);
     hash_of("", 0, m.math);
     m.knobs[0] = "x";
     FUZZ_CHECK(file_make_temp_dir(dir, sizeof dir, "fuzz", NULL) == 0);

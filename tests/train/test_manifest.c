@@ -16,7 +16,9 @@ static void fill_manifest(struct manifest *m) {
                                     .tokens = 122880,
                                     .trained_tokens = 122000,
                                     .skipped_steps = 2,
-                                    .empty_steps = 1};
+                                    .empty_steps = 1,
+                                    .guest_updates = 7};
+    hash_of("second", 6, m->second);
     hash_of("data", 4, m->state.dataset);
     hash_of("model", 5, m->identity);
     snprintf(m->model, sizeof m->model, "llama \"quoted\" \\ \xc3\xa9");
@@ -55,6 +57,8 @@ static void test_round_trip(void **state) {
     assert_int_equal(b.state.trained_tokens, 122000);
     assert_int_equal(b.state.skipped_steps, 2);
     assert_int_equal(b.state.empty_steps, 1);
+    assert_int_equal(b.state.guest_updates, 7);
+    assert_string_equal(a.second, b.second);
     assert_int_equal(b.seed, 1);
     assert_string_equal(a.state.dataset, b.state.dataset);
     assert_string_equal(a.identity, b.identity);
@@ -67,6 +71,34 @@ static void test_round_trip(void **state) {
     }
     for (int i = 0; i < KNOB_COUNT; i++)
         assert_string_equal(a.knobs[i], b.knobs[i]);
+    manifest_free(&a);
+    manifest_free(&b);
+}
+
+// A run without requests and without a second model has neither member.
+static void test_what_may_be_missing(void **state) {
+    struct manifest a, b;
+    struct err e = {0};
+    char *text, hash[HASH_TEXT_BYTES], expected[HASH_TEXT_BYTES];
+    size_t bytes;
+    const char *path = path_in(*state, "plain.json");
+    fill_manifest(&a);
+    a.state.guest_updates = 0;
+    a.second[0] = '\0';
+    assert_worked(manifest_write(&a, path, &e), &e);
+    assert_worked(file_read_all(path, 1 << 20, &text, &bytes, &e), &e);
+    assert_null(strstr(text, "guest_updates"));
+    assert_null(strstr(text, "second"));
+    assert_worked(manifest_read(&b, path, &e), &e);
+    assert_int_equal(b.state.guest_updates, 0);
+    assert_string_equal(b.second, "");
+    assert_worked(manifest_hash(path, hash, &e), &e);
+    hash_of(text, bytes, expected);
+    assert_string_equal(hash, expected);
+    assert_int_equal(manifest_hash(path_in(*state, "nowhere.json"), hash, &e), ERR_IO);
+    assert_string_equal(manifest_file_name(MANIFEST_CONFIG), "config.json");
+    assert_string_equal(manifest_file_name(MANIFEST_FILES), "");
+    free(text);
     manifest_free(&a);
     manifest_free(&b);
 }
@@ -146,6 +178,8 @@ static void test_lies(void **state) {
         {"\"step\": 120", "\"stop\": 120", "no such member"},
         {"\"position\": 960", "\"position\": 99999999999999999999", "line"},
         {"\"skipped_steps\": 2", "\"skipped_steps\": 120", "more skipped steps than steps"},
+        {"\"guest_updates\": 7", "\"guest_updates\": -7", "-7"},
+        {"\"second\": \"", "\"second\": \"0", "line"},
         {"\"seed\": 1", "\"seed\": null", "line"},
         {"haggle checkpoint", "other checkpoint", "format"},
         {"model.safetensors", "../../../etc/passwd", "not part of a checkpoint"},
@@ -205,6 +239,7 @@ static void test_garbage(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_what_may_be_missing),
         cmocka_unit_test(test_every_bit_and_every_cut),
         cmocka_unit_test(test_lies),
         cmocka_unit_test(test_garbage),
