@@ -17,6 +17,7 @@
 // keep a request's wait below the median of the grid's. --record keeps what was measured, --reuse takes it from
 // such a file (of the same machine and build); with --replay only the third part runs, anywhere.
 #include "base/clock.h"
+#include "base/file.h"
 #include "tuner_search.h"
 
 #include <ftw.h>
@@ -55,7 +56,7 @@ struct options {
 struct place {
     struct lab *lab;
     struct tune_lab table;
-    char cache[64]; // of its own: what others learnt is not there
+    char cache[256]; // of its own: what others learnt is not there
 };
 
 static int remove_one(const char *path, const struct stat *s, int type, struct FTW *at) {
@@ -72,9 +73,10 @@ static void place_close(struct place *p) {
 static int place_open(struct place *p, const struct knobs *k, struct err *e) {
     struct session_options so = {.knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
     struct lab_options lo = {.session = &so, .calibrate = true, .calibrate_s = CALIBRATE_S};
-    *p = (struct place){.cache = "/tmp/haggle-tuner-XXXXXX"};
-    if (!mkdtemp(p->cache) || setenv("XDG_CACHE_HOME", p->cache, 1) != 0)
-        return err_set(e, ERR_IO, "%s: no folder could be made", p->cache);
+    *p = (struct place){0};
+    TRY(file_make_temp_dir(p->cache, sizeof p->cache, "tuner", e));
+    if (setenv("XDG_CACHE_HOME", p->cache, 1) != 0)
+        return err_set(e, ERR_MEMORY, "no memory for a variable of the environment");
     TRY(lab_open(&p->lab, &lo, e));
     p->table = lab_table(p->lab);
     return 0;
