@@ -186,13 +186,19 @@ static bool watch_over(size_t n, size_t over, double q, double confidence) {
     return exceeds(logs, weights, ALTERNATIVES, confidence);
 }
 
+static bool watch_proves_under(size_t n, size_t over, double p, double confidence) {
+    return watch_under(n, over, 1 - p, confidence);
+}
+
 struct bound_verdict sample_bound_watch(size_t n, size_t over, double p, double confidence) {
     struct bound_verdict v = {.state = BOUND_OPEN, .n = n, .over = over};
-    if (!sensible(p, confidence) || over > n || n == 0)
+    if (!sensible(p, confidence) || over > n)
         return v;
-    if (watch_under(n, over, 1 - p, confidence))
+    if (n > 0 && watch_under(n, over, 1 - p, confidence))
         v.state = BOUND_UNDER;
-    else if (watch_over(n, over, 1 - p, confidence))
+    else if (n > 0 && watch_over(n, over, 1 - p, confidence))
         v.state = BOUND_OVER;
+    else
+        v.n_needed = fewest(&v, true, watch_proves_under, p, confidence);
     return v;
 }

@@ -22,7 +22,8 @@ enum {
     LOOKS_MOST = 64
 };
 static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
-                    ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8;
+                    ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8,
+                    PROOF_MOST = 0.5; // share of the time
 
 struct finalist {
     int at;
@@ -169,7 +170,7 @@ static int run_rounds(struct finals *f, struct err *e) {
         if (!stands(&t->settings[f->f[0].at]))
             f->f[0].out = true;
     }
-    while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_elapsed(t) < COMPARED_BY) {
+    while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_searched(t) < COMPARED_BY) {
         for (int i = 0; i < f->n; i++) {
             if (f->f[i].out)
                 continue;
@@ -233,6 +234,34 @@ static size_t count_over(const struct tune_setting *s, double limit) {
     return over;
 }
 
+// Share of the time that a proof for the best so far would still take, if all goes well. None is kept for a
+// proof that there is no time for: the search is then worth more.
+static double proof_share(const struct tune *t) {
+    int best = tune_best(t);
+    size_t more = 0;
+    for (int p = 0; best >= 0 && p < TUNE_PERCENTILES; p++) {
+        const struct tune_setting *s = &t->settings[best];
+        const double limit = (double)t->request.limit_ns[p];
+        if (limit <= 0)
+            continue;
+        const size_t needed =
+            sample_bound_watch(s->n, count_over(s, limit),
+                               tune_percentile_of((enum tune_percentile)p), CONFIDENCE)
+                .n_needed;
+        if (needed > s->n && needed - s->n > more)
+            more = needed - s->n;
+    }
+    if (more == 0 || t->request.time_ns == 0)
+        return 0;
+    double share =
+        (double)more * step_seconds(&t->settings[best]) / (1e-9 * (double)t->request.time_ns);
+    return share <= PROOF_MOST ? share : 0;
+}
+
+double tune_searched(const struct tune *t) {
+    return tune_elapsed(t) / (1 - proof_share(t));
+}
+
 // Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
 static int prove(struct tune *t, int i, bool *kept, struct err *e) {
     t->provisional = false;
@@ -244,15 +273,12 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
             continue;
         for (int look = 1;; look++) {
             const struct tune_setting *s = &t->settings[i];
-            struct bound_verdict b =
-                sample_bound_counts(s->n, count_over(s, limit), of, CONFIDENCE);
-            size_t likely = b.n_likely;
-            b = sample_bound_watch(s->n, b.over, of, CONFIDENCE); // valid however often one looks
+            struct bound_verdict b = sample_bound_watch(s->n, count_over(s, limit), of, CONFIDENCE);
             if (b.state == BOUND_OVER || !stands(s)) {
                 *kept = false;
                 return 0;
             }
-            size_t more = likely > s->n ? likely - s->n : 48;
+            size_t more = b.n_needed > s->n ? b.n_needed - s->n : 48;
             double step_s = step_seconds(s);
             double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
             if (b.state == BOUND_UNDER || left_s < 2 * step_s || look > LOOKS_MOST)

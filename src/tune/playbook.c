@@ -164,7 +164,7 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
 static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
     const struct visit v = {.judged = true};
     int fruitless = 0;
-    while (tune_elapsed(t) < until) {
+    while (tune_searched(t) < until) {
         struct belief *b = calloc((size_t)t->n, sizeof *b);
         if (!b)
             return err_set(e, ERR_MEMORY, "out of memory for %d settings", t->n);
@@ -381,7 +381,7 @@ static int flips(struct tune *t, enum tune_stage stage, double until, struct err
         if (space_stage(id, &t->request) != stage)
             continue;
         seen++;
-        if ((of_data(id) && !data) || tune_elapsed(t) > until) {
+        if ((of_data(id) && !data) || tune_searched(t) > until) {
             skipped++;
             continue;
         }
@@ -419,7 +419,7 @@ static bool is_surprise(const struct tune *t, const struct tune_setting *s, int 
 static int second_chance(struct tune *t, struct err *e) {
     enum { VISITS = 4 };
     const struct visit v = {.judged = true};
-    while (tune_elapsed(t) < AGAIN_BY) {
+    while (tune_searched(t) < AGAIN_BY) {
         const int best = tune_best(t);
         const uint64_t now_ns = t->lab.clock_ns(t->lab.arg);
         int next = -1;

@@ -10,6 +10,8 @@ enum { TUNE_SETTINGS_MOST = 4096 };
 // The setting with these knobs, planned when it is new; its index, or a negative code.
 int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
 double tune_elapsed(const struct tune *t); // share of request.time_ns that has passed
+// The same of the time that is for searching: finals.c keeps some for the proof that a budget is kept.
+double tune_searched(const struct tune *t);
 // What the goal makes small, as predicted from a step's time; NaN: not known.
 double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s);
 int64_t tune_samples_per_step(const struct knobs *k);

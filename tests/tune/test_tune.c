@@ -283,13 +283,33 @@ static void test_short_time_is_provisional(void **state) {
     struct knobs k = recipe(4, 8);
     struct tune_request r = request(TUNE_BULK);
     struct tune t;
-    r.time_ns = 6000000000;
+    r.time_ns = 3000000000;
     r.limit_ns[TUNE_P99] = 200000000;
     run(&t, &m, &k, &r);
     assert_true(t.chosen >= 0);
     assert_true(t.provisional);
     assert_false(t.bounds[0].proven);
     tune_free(&t);
+}
+
+// Where half of the time is enough for the proof, the search leaves it that.
+static void test_time_is_kept_for_the_proof(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct machine m = ordinary(seed);
+        m.noise = 0.1; // finalists are hard to tell apart
+        struct knobs k = recipe(4, 8);
+        struct tune_request r = request(TUNE_BULK);
+        struct tune t;
+        r.limit_ns[TUNE_P99] = (uint64_t)(1.5e9 * truth(&k));
+        r.time_ns = (uint64_t)(1e9 * truth(&k) * 340 / 0.45);
+        run(&t, &m, &k, &r);
+        assert_true(t.chosen >= 0);
+        assert_false(t.provisional);
+        assert_true(per_token(&t.settings[t.chosen].knobs) <= 1.05 * best_known(&t));
+        assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
+        tune_free(&t);
+    }
 }
 
 static void test_a_death_costs_one_trial(void **state) {
@@ -401,6 +421,7 @@ int main(void) {
         cmocka_unit_test(test_latency),
         cmocka_unit_test(test_respond),
         cmocka_unit_test(test_short_time_is_provisional),
+        cmocka_unit_test(test_time_is_kept_for_the_proof),
         cmocka_unit_test(test_a_death_costs_one_trial),
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_interactive_takes_one_sample),
