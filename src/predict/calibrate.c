@@ -12,10 +12,11 @@ enum {
     LAYERS_KEPT = 2,   // of a model whose step takes long
     TURNS_LEAST = 3,
     TURNS_MOST = 24,
-    GRAPH_TURNS = 6,
+    GRAPH_TURNS_LEAST = 6,
+    GRAPH_TURNS = 64,
     FILL_BLOCK = 1 << 16,
 };
-static const double SECONDS = 0.25;
+static const double SECONDS = 0.25, GRAPH_SECONDS = 0.15;
 // Ops of long turns are long themselves, and vary less: beyond these seconds a turn, two are timed.
 static const double LONG_TURN = 1;
 // Arithmetic of a turn beyond which layers are left out: about a second on two cores.
@@ -57,10 +58,6 @@ static int make_batch(struct work *w, struct err *e) {
 
 // ---------------------------------------------------------------- weights
 
-static bool is_real(enum dtype t) {
-    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
-}
-
 static int fill_tensor(struct work *w, int tensor, const float *values, void *typed,
                        struct err *e) {
     const struct tensor *t = &w->s.programs[SESSION_TRAIN]->tensors[tensor];
@@ -79,23 +76,35 @@ static bool layer_runs(const struct work *w, int layer) {
     return layer < w->layers || layer >= w->s.shape.layers;
 }
 
-// Small numbers of both signs: nothing overflows, nothing is denormal, and a GPU does not save the power
-// that zeros save it. Weights of layers that are not run stay untouched, and take no memory.
+// A block of values as the model's rule has them, made quickly: what counts is that activations and gradients
+// have the sizes they have in training. Square roots and quotients of denormal numbers take longer, and so did
+// updates when norms had small weights, too, and gradients vanished from layer to layer.
+static void make_values(const struct model_param *p, float values[FILL_BLOCK]) {
+    const float most = 1.7320508f * p->init_std; // of a uniform distribution with that deviation
+    for (int i = 0; i < FILL_BLOCK; i++)
+        values[i] = p->init == INIT_ZERO ? 0
+                    : p->init == INIT_ONE
+                        ? 1
+                        : most * 1e-3f * ((float)((uint32_t)i * 2654435761u % 2001u) - 1000);
+}
+
+// Weights of layers that are not run stay untouched, and take no memory.
 static int fill_weights(struct work *w, struct err *e) {
     const struct program *p = w->s.programs[SESSION_TRAIN];
     float *values = malloc(FILL_BLOCK * sizeof *values);
     void *typed = malloc(FILL_BLOCK * dtype_bytes(DTYPE_F64));
+    struct model_param param;
     int rc = values && typed ? 0 : err_set(e, ERR_MEMORY, "out of memory for weights");
-    for (int i = 0; rc == 0 && i < FILL_BLOCK; i++)
-        values[i] = 2e-5f * ((float)((uint32_t)i * 2654435761u % 2001u) - 1000.0f);
-    for (int i = 0; rc == 0 && i < p->n_tensors; i++) {
-        const struct tensor *t = &p->tensors[i];
-        if (t->cls != CLASS_WEIGHT || t->life != LIFE_RUN || t->root >= 0 || !is_real(t->dtype) ||
-            !layer_runs(w, t->layer))
+    for (int64_t i = 0; rc == 0 && model_param_at(&w->s.shape, i, &param); i++) {
+        const int t = session_find(&w->s, SESSION_TRAIN, param.name);
+        if (t < 0)
+            rc = err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param.name);
+        if (rc != 0 || !layer_runs(w, p->tensors[t].layer))
             continue;
-        rc = fill_tensor(w, i, values, typed, e);
-        if (rc == 0 && t->master >= 0)
-            rc = fill_tensor(w, t->master, values, typed, e);
+        make_values(&param, values);
+        rc = fill_tensor(w, t, values, typed, e);
+        if (rc == 0 && p->tensors[t].master >= 0)
+            rc = fill_tensor(w, p->tensors[t].master, values, typed, e);
     }
     free(values);
     free(typed);
@@ -210,36 +219,41 @@ static int open_exec(struct work *w, bool graphs, struct err *e) {
     return write_hyper(w, e);
 }
 
-// Inside a graph ops follow one another sooner than when each is timed, all alike as far as can be
-// seen: one ratio, of a turn with graphs to the sum of its ops.
-static int observe_graphs(struct work *w, struct costs *c, struct err *e) {
-    const struct program *p = w->s.programs[SESSION_TRAIN];
-    double busy[GRAPH_TURNS], outside[GRAPH_TURNS], sum = 0;
-    TRY(open_exec(w, true, e));
-    for (int i = -2; i < GRAPH_TURNS; i++) { // the first two run ops one by one
-        TRY(run_step(w, &outside[i < 0 ? 0 : i], e));
-        busy[i < 0 ? 0 : i] = 1e-9 * (double)exec_busy_ns(w->s.exec);
+// Seconds of a segment in the turn that was traced last. With graphs an event is a share of a graph.
+static double traced_segment(const struct work *w, int segment) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < trace_count(&w->trace); i++) {
+        const struct trace_event *ev = trace_at(&w->trace, i);
+        if (ev->segment == segment && ev->stream == STREAM_COMPUTE && ev->part != TIME_DATA_WAIT)
+            sum += ev->duration_ns;
     }
-    const double turn_s = median(busy, GRAPH_TURNS);
-    costs_observe_outside(c, median(outside, GRAPH_TURNS));
-    for (int i = 0; i < p->n_order; i++) {
-        const struct segment *s = &p->segments[p->order[i].segment];
-        for (int k = 0; k < s->n_ops; k++)
-            if (s->ops[k].stream == STREAM_COMPUTE)
-                sum += costs_estimate_raw(c, p, &s->ops[k]).seconds;
+    return 1e-9 * (double)sum;
+}
+
+// Inside a graph ops follow one another sooner than when each is timed; short ones gain most by it, so
+// every segment has a ratio of its own. A device that was idle needs a while until its clocks are up.
+static int run_graphs(struct work *w, struct costs *c, struct err *e) {
+    const int segments = w->s.programs[SESSION_TRAIN]->n_segments;
+    double outside[GRAPH_TURNS],
+        *seconds = calloc((size_t)segments * GRAPH_TURNS + 1, sizeof *seconds);
+    int rc = seconds ? open_exec(w, true, e) : err_set(e, ERR_MEMORY, "out of memory for times");
+    for (int i = 0; rc == 0 && i < 2; i++) // run ops one by one
+        rc = run_step(w, &outside[i], e);
+    int n = 0;
+    const uint64_t begin = clock_ns();
+    while (rc == 0 && n < GRAPH_TURNS &&
+           (n < GRAPH_TURNS_LEAST || 1e-9 * (double)(clock_ns() - begin) < GRAPH_SECONDS)) {
+        rc = run_step(w, &outside[n], e);
+        for (int s = 0; rc == 0 && s < segments; s++)
+            seconds[s * GRAPH_TURNS + n] = traced_segment(w, s);
+        n++;
     }
-    struct op_signature sig;
-    bool seen[OP_COUNT][DTYPE_COUNT + 1] = {{false}};
-    for (int i = 0; i < p->n_segments; i++)
-        for (int k = 0; k < p->segments[i].n_ops; k++) {
-            const struct op *op = &p->segments[i].ops[k];
-            signature_of(p, op, &sig);
-            bool *once = &seen[op->kind][signature_real(&sig)];
-            if (!*once && op->stream == STREAM_COMPUTE)
-                costs_observe(c, op->kind, signature_real(&sig), turn_s, sum);
-            *once = true;
-        }
-    return 0;
+    for (int s = 0; rc == 0 && s < segments; s++)
+        collection_scale(w->collection, s, median(seconds + (size_t)s * GRAPH_TURNS, n));
+    if (rc == 0)
+        costs_observe_outside(c, median(outside, n));
+    free(seconds);
+    return rc;
 }
 
 static int work_run(struct work *w, struct costs *c, struct calibrated *out, struct err *e) {
@@ -256,11 +270,11 @@ static int work_run(struct work *w, struct costs *c, struct calibrated *out, str
     TRY(collection_open(&w->collection, p, e));
     TRY(open_exec(w, false, e));
     TRY(run_turns(w, out, e));
-    TRY(collection_store(w->collection, c, &out->signatures, e));
     if (device && w->s.knobs.cuda_graphs)
-        return observe_graphs(w, c, e);
-    costs_observe_outside(c, median(w->outside, out->turns));
-    return 0;
+        TRY(run_graphs(w, c, e));
+    else
+        costs_observe_outside(c, median(w->outside, out->turns));
+    return collection_store(w->collection, c, &out->signatures, e);
 }
 
 int calibrate_run(const struct knobs *k, const struct calibrate_options *o, struct costs *c,

@@ -36,6 +36,9 @@ int collection_open(struct collection **out, const struct program *p, struct err
 void collection_close(struct collection *l);
 // The events of one turn, and of nothing else. Turns with other ops than the first's are left out.
 int collection_add(struct collection *l, const struct trace *t, struct err *e);
+// A segment took this long in a turn in which its ops were not timed one by one (a graph, where they follow one
+// another sooner): its ops, as they were timed, are scaled to add up to that.
+void collection_scale(struct collection *l, int segment, double turn_s);
 // The median of each op's times over the turns, then the mean over ops of the same signature.
 int collection_store(const struct collection *l, struct costs *c, int *signatures, struct err *e);
 

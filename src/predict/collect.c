@@ -16,6 +16,7 @@ enum { TURNS_MOST = 32 };
 struct collection {
     const struct program *p;
     const struct op **ops; // of the first turn's events
+    int *segments;         // theirs
     int n;
     double *s[TURNS_MOST]; // seconds per event
     int turns;
@@ -35,6 +36,7 @@ void collection_close(struct collection *l) {
     for (int i = 0; i < l->turns; i++)
         free(l->s[i]);
     free(l->ops);
+    free(l->segments);
     free(l);
 }
 
@@ -44,7 +46,8 @@ static bool fits(const struct trace_event *ev, const struct op *op, const struct
 }
 
 // Walks order and events together; returns how many events have found their op.
-static int match(const struct program *p, const struct trace *t, const struct op **ops, double *s) {
+static int match(const struct program *p, const struct trace *t, const struct op **ops,
+                 int *segments, double *s) {
     const size_t events = trace_count(t);
     size_t next = 0;
     int n = 0;
@@ -58,6 +61,7 @@ static int match(const struct program *p, const struct trace *t, const struct op
             if (!fits(trace_at(t, next), &seg->ops[k], &p->order[i]))
                 continue;
             ops[n] = &seg->ops[k];
+            segments[n] = p->order[i].segment;
             s[n++] = 1e-9 * (double)trace_at(t, next++)->duration_ns;
         }
     }
@@ -69,23 +73,51 @@ int collection_add(struct collection *l, const struct trace *t, struct err *e) {
     if (l->turns == TURNS_MOST)
         return 0;
     const struct op **ops = calloc(most, sizeof *ops);
+    int *segments = calloc(most, sizeof *segments);
     double *s = calloc(most, sizeof *s);
-    int n = ops && s ? match(l->p, t, ops, s) : 0;
+    const bool room = ops && segments && s;
+    int n = room ? match(l->p, t, ops, segments, s) : 0;
     bool first = l->turns == 0;
     bool same = first || (n == l->n && memcmp(ops, l->ops, sizeof *ops * (size_t)n) == 0);
-    int rc = ops && s ? 0 : err_set(e, ERR_MEMORY, "out of memory for the times of ops");
+    int rc = room ? 0 : err_set(e, ERR_MEMORY, "out of memory for the times of ops");
     if (rc == 0 && n > 0 && same) {
         l->s[l->turns++] = s;
         s = NULL;
         if (first) {
             l->ops = ops;
+            l->segments = segments;
             l->n = n;
             ops = NULL;
+            segments = NULL;
         }
     }
     free(ops);
+    free(segments);
     free(s);
     return rc;
+}
+
+static void sort_turns(const struct collection *l, int event, double turns[TURNS_MOST]) {
+    for (int t = 0; t < l->turns; t++)
+        turns[t] = l->s[t][event];
+    sample_sort(turns, (size_t)l->turns);
+}
+
+// Of an even number the lower one: what is slow now and then is so because of others.
+static double event_median(const struct collection *l, const double turns[TURNS_MOST]) {
+    return turns[(l->turns - 1) / 2];
+}
+
+void collection_scale(struct collection *l, int segment, double turn_s) {
+    double sum = 0, turns[TURNS_MOST];
+    for (int i = 0; i < l->n; i++)
+        if (l->segments[i] == segment) {
+            sort_turns(l, i, turns);
+            sum += event_median(l, turns);
+        }
+    for (int i = 0; i < l->n; i++)
+        for (int t = 0; t < l->turns && l->segments[i] == segment && sum > 0 && turn_s > 0; t++)
+            l->s[t][i] *= turn_s / sum;
 }
 
 struct group { // ops of one signature
@@ -97,12 +129,8 @@ struct group { // ops of one signature
 // Adds the median over the turns of one event.
 static void add_event(const struct collection *l, int event, struct group *g) {
     double turns[TURNS_MOST];
-    for (int t = 0; t < l->turns; t++)
-        turns[t] = l->s[t][event];
-    sample_sort(turns, (size_t)l->turns);
-    // Of an even number the lower one: what is slow now and then is so because of others.
-    double median = turns[(l->turns - 1) / 2];
-    g->sum_s += median;
+    sort_turns(l, event, turns);
+    g->sum_s += event_median(l, turns);
     g->sum_spread += turns[3 * l->turns / 4] - turns[l->turns / 4];
     g->ops++;
 }

@@ -123,6 +123,58 @@ static struct predictor *open_predictor(const char *dir) {
     return p;
 }
 
+// Seconds of a segment in one turn.
+static double segment_s(const struct program *p, int segment, const double *factor) {
+    double sum = 0;
+    for (int i = 0; i < p->n_order; i++)
+        for (int k = 0; p->order[i].segment == segment && k < p->segments[segment].n_ops; k++)
+            sum += true_s(p, &p->segments[segment].ops[k], factor);
+    return sum;
+}
+
+// Inside graphs all ops are faster than when each is timed, in one segment more than in another.
+static void test_segments_as_a_whole(void **state) {
+    struct session s;
+    struct mem *mem;
+    struct trace t;
+    struct collection *l;
+    struct costs c;
+    const struct hw_device roof = {.matmul_flops = 1e12, .memory_bytes_per_s = 1e11};
+    struct err e = {0};
+    struct knobs k;
+    (void)state;
+    knobs_of(&k, 2, 2);
+    plan(&s, &k);
+    const struct program *p = s.programs[SESSION_TRAIN];
+    costs_init(&c, &roof);
+    assert_int_equal(mem_open(&mem, &e), 0);
+    assert_int_equal(trace_open(&t, mem, 1 << 14, &e), 0);
+    assert_int_equal(collection_open(&l, p, &e), 0);
+    for (int i = 0; i < 3; i++) {
+        run_turn(p, &t, i, 0);
+        assert_int_equal(collection_add(l, &t, &e), 0);
+    }
+    int last = p->order[p->n_order - 1].segment; // the update: no other has its ops
+    collection_scale(l, last, 0.5 * segment_s(p, last, NULL));
+    assert_int_equal(collection_store(l, &c, NULL, &e), 0);
+    double sum = 0, others = 0, expected = 0;
+    for (int i = 0; i < p->n_segments; i++)
+        for (int o = 0; o < p->segments[i].n_ops; o++) {
+            const double seen = costs_estimate_raw(&c, p, &p->segments[i].ops[o]).seconds;
+            if (i == last)
+                sum += seen;
+            else
+                others += seen, expected += true_s(p, &p->segments[i].ops[o], NULL);
+        }
+    assert_true(fabs(sum / (0.5 * segment_s(p, last, NULL)) - 1) < 1e-3);
+    assert_true(fabs(others / expected - 1) < 1e-3);
+    collection_close(l);
+    costs_free(&c);
+    trace_close(&t);
+    mem_close(mem);
+    session_close(&s);
+}
+
 static void test_measured_ops_add_up(void **state) {
     struct predictor *p = open_predictor("");
     struct predicted out;
@@ -599,6 +651,7 @@ static void test_calibrates_this_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_segments_as_a_whole),
         cmocka_unit_test(test_measured_ops_add_up),
         cmocka_unit_test(test_a_relative_stands_in),
         cmocka_unit_test(test_noise_and_outliers),
