@@ -85,4 +85,16 @@ static inline void assert_same_losses(const struct run *a, const struct run *b, 
             fail_msg("step %lld: %.17g and %.17g", (long long)i + 1, a->losses[i], b->losses[i]);
 }
 
+// Runs both, the second with every op observed: its requests leave no trace in what the other trains.
+static inline void run_alone_and_with(struct run *plain, struct run *with, int64_t steps) {
+    with->checking = true;
+    run_go(plain);
+    run_go(with);
+    assert_ran(plain);
+    assert_ran(with);
+    assert_same_losses(plain, with, steps);
+    assert_same_tensors(plain->dir, with->dir, steps);
+    assert_true(plain->eval.loss == with->eval.loss);
+}
+
 #endif

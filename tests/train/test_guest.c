@@ -39,14 +39,7 @@ static void test_evaluations_leave_no_trace(void **state) {
         run_set(&with, settings[i]);
         run_set(&plain, "eval.every=3");
         run_set(&with, "eval.every=3");
-        with.checking = true;
-        run_go(&plain);
-        run_go(&with);
-        assert_ran(&plain);
-        assert_ran(&with);
-        assert_same_losses(&plain, &with, 6);
-        assert_same_tensors(plain.dir, with.dir, 6);
-        assert_true(plain.eval.loss == with.eval.loss);
+        run_alone_and_with(&plain, &with, 6);
         // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, 6 ends of
         // steps; 2 evaluations each.
         assert_int_equal(host.n, 2 * (6 * 2 + 2 * 3 + 6));

@@ -92,14 +92,7 @@ static void test_bulk_is_untouched(void **state) {
         run_set(&with, "eval.every=3");
         host.per_call = host.left = 1;
         host.train_after = 1;
-        with.checking = true;
-        run_go(&plain);
-        run_go(&with);
-        assert_ran(&plain);
-        assert_ran(&with);
-        assert_same_losses(&plain, &with, 6);
-        assert_same_tensors(plain.dir, with.dir, 6);
-        assert_true(plain.eval.loss == with.eval.loss);
+        run_alone_and_with(&plain, &with, 6);
         // Trained in the first step and after each; 2 yield points in a step, 3 batches in each of 2
         // validations, 6 ends of steps.
         assert_int_equal(host.n_train, 7);
