@@ -5,8 +5,9 @@
 //   1. Every setting of the grid is measured, in rounds there and back (tuner_grid.c).
 //   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
 //      and knowing nothing: calibrating its predictor counts. The grid's best few run in turns to find the
-//      best one; that and the tuner's choice then run in turns, and the median ratio is the regret.
-//      Costs are those of a typical step (tune_typical in tune/tune.h).
+//      best one that keeps the target then, too. That and itself run in turns, which shows the noise; then that and
+//      the tuner's choice, and the median ratio is the regret. Turns are short: what others do lasts for
+//      seconds, and should meet both. Costs are those of a typical step (tune_typical in tune/tune.h).
 //   3. What was recorded is searched again without the machine, many times over with other draws of the
 //      same samples, by the tuner, at random, and by a Parzen estimator (tuner_search.c).
 //
@@ -137,8 +138,9 @@ static int tune_live(const struct record *r, const struct target *g, int *chosen
     return rc;
 }
 
-static int regret(const struct record *r, const struct target *g, struct tune_lab *lab,
-                  const int which[2], int pairs, struct err *e) {
+// Two settings in turns: how much more the first costs.
+static int compare(const char *what, const struct record *r, const struct target *g,
+                   struct tune_lab *lab, const int which[2], int pairs, struct err *e) {
     double ratios[PAIRS_MOST], steps[SAMPLES_MOST];
     size_t n = 0, got = 0;
     for (; n < (size_t)pairs && n < PAIRS_MOST; n++) {
@@ -146,15 +148,14 @@ static int regret(const struct record *r, const struct target *g, struct tune_la
         for (int side = 0; side < 2; side++) {
             const int at = (int)(n + (size_t)side) % 2; // there and back
             const struct knobs *k = &r->points[which[at]].knobs;
-            TRY(record_visit(lab, k, 6 * r->visit_s, steps, SAMPLES_MOST, &got, e));
+            TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, e));
             cost[at] = visit_cost(g, k, steps, got);
         }
         ratios[n] = cost[0] / cost[1];
     }
-    const double middle = median_of(ratios, n);
-    printf("regret   %+.1f %% (median of %zu pairs, %+.1f to %+.1f %%)%s\n", 100 * (middle - 1), n,
-           100 * (ratios[0] - 1), 100 * (ratios[n - 1] - 1),
-           which[0] == which[1] ? ": the same setting" : "");
+    const double middle = median_of(ratios, n); // sorts
+    printf("%-8s %+.1f %% (median of %zu pairs, half of them %+.1f to %+.1f %%)\n", what,
+           100 * (middle - 1), n, 100 * (ratios[n / 4] - 1), 100 * (ratios[3 * n / 4] - 1));
     return 0;
 }
 
@@ -185,7 +186,11 @@ static int judge_choice(const struct record *r, const struct target *g, struct t
     const struct point *best = &r->points[which[1]];
     printf("best     %s: %.4g ms per %s\n", grid_name(&r->axes, best->at, name),
            1e3 * point_cost(g, best), g->goal == TUNE_INTERACTIVE ? "sample" : "token");
-    return which[0] < 0 ? 0 : regret(r, g, lab, which, pairs, e);
+    const int same[2] = {which[1], which[1]};
+    TRY(compare("noise", r, g, lab, same, pairs, e));
+    if (which[0] == which[1])
+        printf("regret   none: the same setting\n");
+    return which[0] < 0 || which[0] == which[1] ? 0 : compare("regret", r, g, lab, which, pairs, e);
 }
 
 static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_lab *lab,
@@ -255,7 +260,7 @@ static int read_goal(struct options *o, const char *text, struct err *e) {
 
 static int read_options(struct options *o, int argc, char **argv, struct err *e) {
     bool any = false;
-    *o = (struct options){.rounds = 8, .pairs = 15, .seeds = 20, .samples = 16, .visit_s = 0.15};
+    *o = (struct options){.rounds = 8, .pairs = 31, .seeds = 20, .samples = 16, .visit_s = 0.15};
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";

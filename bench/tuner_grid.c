@@ -2,6 +2,7 @@
 #include "tuner_grid.h"
 
 #include "base/clock.h"
+#include "measure/bound.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,14 +35,21 @@ double point_cost(const struct target *g, const struct point *p) {
     return target_cost(g, &p->knobs, tune_typical(p->step_ns, p->visits, p->n_visits));
 }
 
+static bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns,
+                       size_t n) {
+    const struct tune_request r = {.goal = g->goal, .respond_ns = g->respond_ns};
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    const int n_limits = tune_limits(&r, k, limits);
+    for (int i = 0; i < n_limits; i++)
+        if (sample_bound_verdict(step_ns, n, tune_percentile_of(limits[i].p), limits[i].step_ns,
+                                 0.95)
+                .state == BOUND_OVER)
+            return false;
+    return n > 0;
+}
+
 bool point_keeps(const struct target *g, const struct point *p) {
-    double sorted[SAMPLES_MOST];
-    if (g->respond_ns == 0 || p->n == 0)
-        return p->n > 0;
-    memcpy(sorted, p->step_ns, p->n * sizeof *sorted);
-    sample_sort(sorted, p->n);
-    const double p95 = sorted[(size_t)ceil(0.95 * (double)p->n) - 1];
-    return tune_wait(&p->knobs, p95) <= (double)g->respond_ns;
+    return steps_keep(g, &p->knobs, p->step_ns, p->n);
 }
 
 int record_best(const struct record *r, const struct target *g) {
@@ -218,19 +226,25 @@ int record_confirm_best(const struct record *r, const struct target *g, struct t
                         int *best, struct err *e) {
     int few[CONFIRMED];
     const int n = best_few(r, g, few);
-    double costs[CONFIRMED][CONFIRM_ROUNDS], steps[SAMPLES_MOST], least = INFINITY;
-    size_t got = 0;
-    for (int round = 0; round < CONFIRM_ROUNDS; round++)
-        for (int i = 0; i < n; i++) {
-            const struct knobs *k = &r->points[few[i]].knobs;
-            TRY(record_visit(lab, k, 4 * r->visit_s, steps, SAMPLES_MOST, &got, e));
-            costs[i][round] = visit_cost(g, k, steps, got);
+    double costs[CONFIRMED][CONFIRM_ROUNDS], least = INFINITY;
+    struct point *again = calloc(CONFIRMED, sizeof *again);
+    int rc = again ? 0 : err_set(e, ERR_MEMORY, "out of memory for %d settings", CONFIRMED);
+    for (int round = 0; rc == 0 && round < CONFIRM_ROUNDS; round++)
+        for (int i = 0; rc == 0 && i < n; i++) {
+            struct point *p = &again[i];
+            size_t got = 0;
+            p->knobs = r->points[few[i]].knobs;
+            rc = record_visit(lab, &p->knobs, 4 * r->visit_s, p->step_ns + p->n,
+                              SAMPLES_MOST / CONFIRM_ROUNDS, &got, e);
+            costs[i][round] = visit_cost(g, &p->knobs, p->step_ns + p->n, got);
+            p->n += got;
         }
     *best = -1;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; rc == 0 && i < n; i++) {
         double cost = median_of(costs[i], CONFIRM_ROUNDS);
-        if (cost < least)
+        if (point_keeps(g, &again[i]) && cost < least)
             least = cost, *best = few[i];
     }
-    return 0;
+    free(again);
+    return rc;
 }

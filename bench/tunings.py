@@ -73,7 +73,7 @@ def compare(haggle, choices, rounds, folder):
 def fresh(haggle, choice, times, steps, folder, margin):
     found = choice["found"]
     reported = found["chosen"]["tokens_per_s"]
-    limits = [(b["percentile"], b["limit_ms"]) for b in found["budgets"]]
+    limits = [(b["percentile"], b["limit_ms"]) for b in found["budgets"] if b["of"] == "step"]
     speeds, kept = [], 0
     for i in range(times):
         run = train(haggle, choice["recipe"], steps + margin, folder)

@@ -237,11 +237,12 @@ static void say_limits(struct tuning *t) {
     char text[TUNE_TEXT_BYTES], q[QUANTILE_TEXT_BYTES];
     for (int i = 0; i < t->tune.n_bounds; i++) {
         const struct tune_bound *b = &t->tune.bounds[i];
+        const char *what = b->respond ? "a request's wait, " : "";
         if (b->proven)
-            snprintf(text, sizeof text, "%s: under the budget of %.4g ms", quantile_text(q, &b->q),
-                     1e-6 * (double)b->limit_ns);
+            snprintf(text, sizeof text, "%s%s: under the budget of %.4g ms", what,
+                     quantile_text(q, &b->q), 1e-6 * (double)b->limit_ns);
         else
-            snprintf(text, sizeof text, "p%.0f unbounded, n=%zu: the choice is provisional",
+            snprintf(text, sizeof text, "%sp%.0f unbounded, n=%zu: the choice is provisional", what,
                      100 * tune_percentile_of(b->p), b->q.n);
         say(t, text);
     }
@@ -371,6 +372,7 @@ static void put_budgets(struct json_writer *w, const struct tune *t) {
         char name[8];
         snprintf(name, sizeof name, "p%.0f", 100 * tune_percentile_of(b->p));
         json_put_object_begin(w);
+        json_member_string(w, "of", b->respond ? "request" : "step");
         json_member_string(w, "percentile", name);
         json_member_double(w, "limit_ms", 1e-6 * (double)b->limit_ns);
         json_member_double(w, "value_ms", 1e-6 * b->q.value);

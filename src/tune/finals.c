@@ -227,27 +227,16 @@ static int choose(const struct finals *f) {
     return f->f[chosen].at;
 }
 
-static size_t count_over(const struct tune_setting *s, double limit) {
-    size_t over = 0;
-    for (size_t i = 0; i < s->n; i++)
-        over += !(s->step_ns[i] <= limit);
-    return over;
-}
-
 // Share of the time that a proof for the best so far would still take, if all goes well. None is kept for a
 // proof that there is no time for: the search is then worth more.
 static double proof_share(const struct tune *t) {
     int best = tune_best(t);
     size_t more = 0;
-    for (int p = 0; best >= 0 && p < TUNE_PERCENTILES; p++) {
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    const int n = best >= 0 ? tune_limits(&t->request, &t->settings[best].knobs, limits) : 0;
+    for (int i = 0; i < n; i++) {
         const struct tune_setting *s = &t->settings[best];
-        const double limit = (double)t->request.limit_ns[p];
-        if (limit <= 0)
-            continue;
-        const size_t needed =
-            sample_bound_watch(s->n, count_over(s, limit),
-                               tune_percentile_of((enum tune_percentile)p), CONFIDENCE)
-                .n_needed;
+        const size_t needed = visit_bound(s, &limits[i]).n_needed;
         if (needed > s->n && needed - s->n > more)
             more = needed - s->n;
     }
@@ -264,16 +253,14 @@ double tune_searched(const struct tune *t) {
 
 // Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
 static int prove(struct tune *t, int i, bool *kept, struct err *e) {
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    const int n = tune_limits(&t->request, &t->settings[i].knobs, limits);
     t->provisional = false;
     *kept = true;
-    for (int p = 0; p < TUNE_PERCENTILES; p++) {
-        const double limit = (double)t->request.limit_ns[p];
-        const double of = tune_percentile_of((enum tune_percentile)p);
-        if (limit <= 0)
-            continue;
+    for (int l = 0; l < n; l++) {
         for (int look = 1;; look++) {
             const struct tune_setting *s = &t->settings[i];
-            struct bound_verdict b = sample_bound_watch(s->n, count_over(s, limit), of, CONFIDENCE);
+            const struct bound_verdict b = visit_bound(s, &limits[l]);
             if (b.state == BOUND_OVER || !stands(s)) {
                 *kept = false;
                 return 0;
@@ -296,17 +283,22 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
 
 void finals_bounds(struct tune *t) {
     const struct tune_setting *s = &t->settings[t->chosen];
-    for (int p = 0; p < TUNE_PERCENTILES; p++) {
-        if (t->request.limit_ns[p] == 0)
-            continue;
-        struct tune_bound *b = &t->bounds[t->n_bounds++];
-        b->p = (enum tune_percentile)p;
-        b->limit_ns = t->request.limit_ns[p];
-        b->q = tune_quantile(s, tune_percentile_of(b->p));
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    t->n_bounds = tune_limits(&t->request, &s->knobs, limits);
+    for (int i = 0; i < t->n_bounds; i++) {
+        struct tune_bound *b = &t->bounds[i];
+        *b = (struct tune_bound){.p = limits[i].p,
+                                 .respond = limits[i].respond,
+                                 .limit_ns = limits[i].respond ? t->request.respond_ns
+                                                               : t->request.limit_ns[limits[i].p],
+                                 .q = tune_quantile(s, tune_percentile_of(limits[i].p))};
         // After several looks a bound of 95 % at the last one alone is not 95 % any more.
-        b->proven = sample_bound_watch(s->n, count_over(s, (double)b->limit_ns), b->q.p, CONFIDENCE)
-                            .state == BOUND_UNDER &&
-                    b->q.upper95 <= (double)b->limit_ns;
+        b->proven =
+            visit_bound(s, &limits[i]).state == BOUND_UNDER && b->q.upper95 <= limits[i].step_ns;
+        if (b->respond) {
+            b->q.value = 1e9 * tune_wait_of(&t->request, &s->knobs, 1e-9 * b->q.value);
+            b->q.upper95 = 1e9 * tune_wait_of(&t->request, &s->knobs, 1e-9 * b->q.upper95);
+        }
         t->provisional |= !b->proven;
     }
 }

@@ -408,8 +408,8 @@ static double lateness(const struct tune *t, const struct tune_setting *s) {
 // Predicted to be about as good as the best, and measured to be much worse: one of them is wrong.
 static bool is_surprise(const struct tune *t, const struct tune_setting *s, int best) {
     const struct tune_setting *b = &t->settings[best];
-    const bool stands = s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER;
-    return stands && s->n > 0 && lateness(t, s) > lateness(t, b) + SURPRISE &&
+    const bool failed = s->outcome == TUNE_FAILED || s->outcome == TUNE_REFUSED;
+    return !failed && s->n > 0 && lateness(t, s) > lateness(t, b) + SURPRISE &&
            tune_predicted_cost(t, &s->knobs, s->predicted_s) <
                SLOWER * tune_predicted_cost(t, &b->knobs, b->predicted_s);
 }

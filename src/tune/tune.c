@@ -86,6 +86,21 @@ double tune_wait_of(const struct tune_request *r, const struct knobs *k, double 
     return r->answer_s > 0 ? step_s / (double)k->batch_accum + r->answer_s : tune_wait(k, step_s);
 }
 
+int tune_limits(const struct tune_request *r, const struct knobs *k,
+                struct tune_limit out[TUNE_LIMITS_MOST]) {
+    int n = 0;
+    for (int p = 0; p < TUNE_PERCENTILES; p++)
+        if (r->limit_ns[p] > 0)
+            out[n++] = (struct tune_limit){(enum tune_percentile)p, false, (double)r->limit_ns[p]};
+    if (r->respond_ns > 0) {
+        // tune_wait_of is a line in the step: where does it meet the budget?
+        const double at_0 = 1e9 * tune_wait_of(r, k, 0), at_1 = 1e9 * tune_wait_of(r, k, 1);
+        out[n++] = (struct tune_limit){TUNE_P95, true,
+                                       1e9 * ((double)r->respond_ns - at_0) / (at_1 - at_0)};
+    }
+    return n;
+}
+
 // Without a latency budget an interactive user waits for one sample; with one, whatever keeps the
 // budget is fast enough, and more tokens are better.
 static bool by_sample(const struct tune_request *r) {

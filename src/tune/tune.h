@@ -180,8 +180,20 @@ struct tune_decision { // of a stage
     bool done;
 };
 
+// Budgets of latency, as limits on a percentile of a setting's steps. What a request may wait is one on
+// its p95: a step is as many waits as it has micro-batches.
+struct tune_limit {
+    enum tune_percentile p;
+    bool respond;   // from request.respond_ns
+    double step_ns; // 0 or less: no step is that short
+};
+enum { TUNE_LIMITS_MOST = TUNE_PERCENTILES + 1 };
+int tune_limits(const struct tune_request *r, const struct knobs *k,
+                struct tune_limit out[TUNE_LIMITS_MOST]); // how many there are
+
 struct tune_bound { // of a percentile of the choice
     enum tune_percentile p;
+    bool respond; // of what a request waits; else of a step
     uint64_t limit_ns;
     struct quantile q;
     bool proven; // its upper bound is under the limit
@@ -195,7 +207,7 @@ struct tune {
     struct tune_decision stages[STAGE_COUNT];
     int chosen;                // -1: none
     bool provisional, certain; // a bound is open; the order of the finalists is sure
-    struct tune_bound bounds[TUNE_PERCENTILES];
+    struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;
     uint64_t begin_ns, end_ns; // of the laboratory's clock
     int trials;

@@ -2,6 +2,7 @@
 #ifndef HAGGLE_TUNE_TUNE_IMPL_H
 #define HAGGLE_TUNE_TUNE_IMPL_H
 
+#include "measure/bound.h"
 #include "tune/tune.h"
 
 // ---------------------------------------------------------------- tune.c: settings
@@ -58,6 +59,8 @@ double visit_typical(const struct tune_setting *s, int from);
 int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e);
 int tune_best(
     const struct tune *t); // of the measured that keep the budgets as far as known; -1: none
+// Whether a limit is kept, or broken: valid however often it is asked.
+struct bound_verdict visit_bound(const struct tune_setting *s, const struct tune_limit *l);
 // The budget that is broken for sure, in words; false when none is.
 bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                         char why[TUNE_TEXT_BYTES]);

@@ -24,7 +24,9 @@ struct trial_state {
     double best_cost;    // NaN: none yet
     double least_s;      // run at least this long
     double sum, squares; // of the samples seen so far
-    size_t n, over[TUNE_PERCENTILES];
+    size_t n, over[TUNE_LIMITS_MOST];
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    int n_limits;
 };
 
 static double cost_of_step(const struct trial_state *j, double step_s) {
@@ -32,11 +34,9 @@ static double cost_of_step(const struct trial_state *j, double step_s) {
 }
 
 static bool over_for_sure(const struct trial_state *j) {
-    for (int p = 0; p < TUNE_PERCENTILES; p++)
-        if (j->t->request.limit_ns[p] > 0 &&
-            sample_bound_watch(j->n, j->over[p], tune_percentile_of((enum tune_percentile)p),
-                               CONFIDENCE)
-                    .state == BOUND_OVER)
+    for (int i = 0; i < j->n_limits; i++)
+        if (sample_bound_watch(j->n, j->over[i], tune_percentile_of(j->limits[i].p), CONFIDENCE)
+                .state == BOUND_OVER)
             return true;
     return false;
 }
@@ -47,8 +47,8 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
         double x = step_ns[j->n];
         j->sum += x;
         j->squares += x * x;
-        for (int p = 0; p < TUNE_PERCENTILES; p++)
-            j->over[p] += x > (double)j->t->request.limit_ns[p];
+        for (int i = 0; i < j->n_limits; i++)
+            j->over[i] += x > j->limits[i].step_ns;
     }
     if (n < LEAST_STEPS)
         return TUNE_GO_ON;
@@ -102,24 +102,30 @@ int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err
     return 0;
 }
 
+struct bound_verdict visit_bound(const struct tune_setting *s, const struct tune_limit *l) {
+    size_t over = 0;
+    for (size_t i = 0; i < s->n; i++)
+        over += !(s->step_ns[i] <= l->step_ns);
+    return sample_bound_watch(s->n, over, tune_percentile_of(l->p), CONFIDENCE);
+}
+
 bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                         char why[TUNE_TEXT_BYTES]) {
-    for (int p = 0; p < TUNE_PERCENTILES; p++) {
-        const double of = tune_percentile_of((enum tune_percentile)p);
-        const double limit = (double)t->request.limit_ns[p];
-        if (limit <= 0 ||
-            sample_bound_verdict(s->step_ns, s->n, of, limit, CONFIDENCE).state != BOUND_OVER)
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    const int n = tune_limits(&t->request, &s->knobs, limits);
+    for (int i = 0; i < n; i++) {
+        const double of = tune_percentile_of(limits[i].p);
+        if (visit_bound(s, &limits[i]).state != BOUND_OVER)
             continue;
         struct quantile q = tune_quantile(s, of);
-        snprintf(why, TUNE_TEXT_BYTES, "p%.0f is %.4g ms (n=%zu), the budget %.4g ms", 100 * of,
-                 1e-6 * q.value, q.n, 1e-6 * limit);
-        return true;
-    }
-    double p95_s = 1e-9 * tune_quantile(s, 0.95).value,
-           wait_s = tune_wait_of(&t->request, &s->knobs, p95_s);
-    if (t->request.respond_ns > 0 && 1e9 * wait_s > (double)t->request.respond_ns) {
-        snprintf(why, TUNE_TEXT_BYTES, "a request may wait %.4g ms, the budget %.4g ms",
-                 1e3 * wait_s, 1e-6 * (double)t->request.respond_ns);
+        if (limits[i].respond)
+            snprintf(why, TUNE_TEXT_BYTES,
+                     "a request may wait %.4g ms (p%.0f, n=%zu), the budget %.4g ms",
+                     1e3 * tune_wait_of(&t->request, &s->knobs, 1e-9 * q.value), 100 * of, q.n,
+                     1e-6 * (double)t->request.respond_ns);
+        else
+            snprintf(why, TUNE_TEXT_BYTES, "p%.0f is %.4g ms (n=%zu), the budget %.4g ms", 100 * of,
+                     1e-6 * q.value, q.n, 1e-6 * limits[i].step_ns);
         return true;
     }
     double joules = tune_joules_per_token(s);
@@ -159,6 +165,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     double budget_s = 1e-9 * (double)t->request.time_ns;
     struct trial_state state = {.t = t, .v = v, .knobs = &s->knobs};
     state.best_cost = best >= 0 && best != i ? tune_cost(t, &t->settings[best]) : NAN;
+    state.n_limits = tune_limits(&t->request, &s->knobs, state.limits);
     state.least_s = fmin(fmax(FIRST_SHARE * budget_s, FIRST_LEAST_S), FIRST_MOST_S);
     struct tune_order o = {.warmup = s->n > 0 ? 1 : WARM_STEPS,
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
