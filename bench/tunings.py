@@ -2,11 +2,11 @@
 """tunings.py - does `haggle tune` choose the same thing again, and does its choice keep what was promised?
 
 Everything goes through the program as a user has it, nothing is kept from one search to the next:
-  1. the same search, --times over, each with an empty cache and no store;
-  2. the different choices in turns, --rounds of training runs: which lie within 2 % of the one chosen most often;
-  3. --fresh runs of --steps steps of the last choice: is the budget kept, and is the speed the reported one.
+  1. the same search, --times over, each with an empty cache and no store, and at once a run of --steps steps of
+     its choice: is the budget kept, and is the speed the reported one (a shared machine has other minutes);
+  2. the different choices in turns, --rounds of training runs: which lie within 2 % of the one chosen most often.
 
-  bench/tunings.py [--times N] [--rounds N] [--fresh N] [--steps N] [--haggle PROGRAM] -- FLAGS AND KNOBS OF haggle tune
+  bench/tunings.py [--times N] [--rounds N] [--steps N] [--haggle PROGRAM] -- FLAGS AND KNOBS OF haggle tune
 
 A run is a process of its own; its first steps, which haggle leaves out of its figures, are left out here too.
 """
@@ -70,26 +70,30 @@ def compare(haggle, choices, rounds, folder):
     print(f"same or within 2 %: {near} of {len(choices)}")
 
 
-def fresh(haggle, choice, times, steps, folder, margin):
-    found = choice["found"]
-    reported = found["chosen"]["tokens_per_s"]
-    limits = [(b["percentile"], b["limit_ms"]) for b in found["budgets"] if b["of"] == "step"]
-    speeds, kept = [], 0
-    for i in range(times):
+class Fresh:
+    """Runs of what was chosen, against what was promised."""
+
+    def __init__(self):
+        self.ratios, self.kept, self.limits = [], 0, []
+
+    def run(self, haggle, choice, steps, folder, margin=10):
+        found = choice["found"]
+        self.limits = [(b["percentile"], b["limit_ms"]) for b in found["budgets"] if b["of"] == "step"]
         run = train(haggle, choice["recipe"], steps + margin, folder)
-        speeds.append(run["tokens_per_s"])
-        line, good = [], True
-        for p, limit in limits:
-            value = run["step_ms"][p]
-            good &= value <= limit
-            line.append(f"{p} {value:.1f} ms (budget {limit:.1f}, n={run['step_ms']['n']})")
-        kept += good
-        print(f"  run {i + 1}: {run['tokens_per_s']:.0f} tokens/s {', '.join(line)}{'' if good else ' BROKEN'}")
-    middle = statistics.median(speeds)
-    print(f"fresh: median {middle:.0f} tokens/s, reported {reported:.0f}: {100 * (middle / reported - 1):+.1f} %"
-          f" (runs {100 * (min(speeds) / reported - 1):+.1f} to {100 * (max(speeds) / reported - 1):+.1f} %)")
-    if limits:
-        print(f"budget kept in {kept} of {times} runs")
+        self.ratios.append(run["tokens_per_s"] / found["chosen"]["tokens_per_s"])
+        values = [(p, run["step_ms"][p], limit) for p, limit in self.limits]
+        good = all(value <= limit for _, value, limit in values)
+        self.kept += good
+        print(f"  fresh: {run['tokens_per_s']:.0f} tokens/s ({100 * (self.ratios[-1] - 1):+.1f} %)",
+              *[f"{p} {value:.1f} ms (budget {limit:.1f}, n={run['step_ms']['n']})" for p, value, limit in values],
+              "" if good else "BROKEN", flush=True)
+
+    def sum_up(self):
+        apart = sorted(abs(r - 1) for r in self.ratios)
+        print(f"fresh against reported tokens/s: median {100 * (statistics.median(self.ratios) - 1):+.1f} %, "
+              f"half of them within {100 * statistics.median(apart):.1f} %, all within {100 * apart[-1]:.1f} %")
+        if self.limits:
+            print(f"budget kept in {self.kept} of {len(self.ratios)} fresh runs")
 
 
 def main():
@@ -97,22 +101,23 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--fresh", type=int, default=10)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--haggle", default="build/haggle")
     o = parser.parse_args(sys.argv[1:at])
     haggle, arguments = os.path.abspath(o.haggle), sys.argv[at + 1:]
     with tempfile.TemporaryDirectory() as folder:
-        choices = []
+        choices, fresh = [], Fresh()
         for i in range(o.times):
             choices.append(tune(haggle, arguments, folder, i + 1))
             found = choices[-1]["found"]
             print(f"tuning {i + 1}: {found['seconds']:.0f} s, {found['trials']} trials, {found['chosen']['name']}, "
                   f"{found['chosen']['tokens_per_s']:.0f} tokens/s"
                   f"{', provisional' if found['provisional'] else ''}", flush=True)
+            if o.steps > 0:
+                fresh.run(haggle, choices[-1], o.steps, folder)
+        if o.steps > 0:
+            fresh.sum_up()
         compare(haggle, choices, o.rounds, folder)
-        if o.fresh > 0:
-            fresh(haggle, choices[-1], o.fresh, o.steps, folder, 10)
 
 
 main()

@@ -250,6 +250,9 @@ static int open_lab(struct tuning *t, struct err *e) {
                        t->request.joules_per_token, lab_no_meter(t->lab));
     t->inner = lab_table(t->lab);
     t->request.answer_s = tune_answer_s(&t->base);
+    if (!isfinite(t->request.answer_s))
+        return err_set(e, ERR_INTERNAL, "%s cannot be planned beside the bulk",
+                       t->base.interactive_recipe);
     char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
     log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",
             tune_goal_name(t->request.goal), text_duration(time, 1e-9 * (double)t->request.time_ns),

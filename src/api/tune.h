@@ -41,7 +41,8 @@ void tune_verdict(struct tuning *t);
 void tune_print_trade(const struct tuning *t, FILE *f);
 
 // tune_report.c
-// How long a training sample takes the second model, by ops timed here or the roofline; 0: there is none.
+// How long a training sample takes the second model, by ops timed here or the roofline; 0: there is none, NaN: it
+// cannot be planned.
 double tune_answer_s(const struct knobs *k);
 int tune_report_write(struct tuning *t, const char *path, struct err *e);
 // Writes a page of a search; *bytes becomes its size.

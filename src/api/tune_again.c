@@ -247,8 +247,10 @@ static int put_together(struct again *a, struct err *e) {
     if (a->err.code != 0)
         return err_set(e, a->err.code, "%s", a->err.text);
     TRY(rc);
-    if (a->tune.n > 0)
-        a->tune.request.answer_s = tune_answer_s(&a->tune.settings[0].knobs);
+    if (a->tune.n > 0) { // the second recipe may have gone meanwhile
+        const double answer_s = tune_answer_s(&a->tune.settings[0].knobs);
+        a->tune.request.answer_s = isfinite(answer_s) ? answer_s : 0;
+    }
     for (size_t i = 0; i < a->n; i++) {
         TRY(visit(a, &a->trials[i], e));
         if (a->trials[i].id == a->chosen)

@@ -237,15 +237,25 @@ static void say_limits(struct tuning *t) {
     char text[TUNE_TEXT_BYTES], q[QUANTILE_TEXT_BYTES];
     for (int i = 0; i < t->tune.n_bounds; i++) {
         const struct tune_bound *b = &t->tune.bounds[i];
-        const char *what = b->respond ? "a request's wait, " : "";
+        const char *what = !b->respond ? ""
+                           : t->tune.request.answer_s > 0
+                               ? "a request's wait (its own turn predicted), "
+                               : "a request's wait, ";
         if (b->proven)
             snprintf(text, sizeof text, "%s%s: under the budget of %.4g ms", what,
                      quantile_text(q, &b->q), 1e-6 * (double)b->limit_ns);
+        else if (quantile_has_bound(&b->q))
+            snprintf(text, sizeof text,
+                     "%s%s: not proven under the budget of %.4g ms, the choice is provisional",
+                     what, quantile_text(q, &b->q), 1e-6 * (double)b->limit_ns);
         else
             snprintf(text, sizeof text, "%sp%.0f unbounded, n=%zu: the choice is provisional", what,
                      100 * tune_percentile_of(b->p), b->q.n);
         say(t, text);
     }
+    if (t->tune.request.joules_per_token > 0 &&
+        !isfinite(tune_joules_per_token(&t->tune.settings[t->tune.chosen])))
+        say(t, "its energy was not metered: the choice is provisional");
 }
 
 // What the choice is bound by, as train and bench say it.
@@ -281,7 +291,7 @@ void tune_verdict(struct tuning *t) {
     if (t->tune.chosen == 0)
         snprintf(text, sizeof text, "the recipe as given is the best found: %.0f tokens/s",
                  tune_tokens_per_s(c));
-    else if (base->n > 0)
+    else if (isfinite(tune_tokens_per_s(base)))
         snprintf(text, sizeof text, "%.300s: %.0f tokens/s, %+.1f %% against the recipe as given",
                  c->name, tune_tokens_per_s(c),
                  100 * (tune_tokens_per_s(c) / tune_tokens_per_s(base) - 1));
@@ -302,7 +312,8 @@ void tune_verdict(struct tuning *t) {
         say(t, text);
     }
     if (!t->tune.certain)
-        say(t, "the finalists were too close to tell apart in the time given");
+        say(t, t->tune.compared ? "the finalists were too close to tell apart in the time given"
+                                : "there was no time to compare the finalists");
 }
 
 // ---------------------------------------------------------------- JSON

@@ -6,6 +6,7 @@
 #include "report/tune_page.h"
 #include "train/second.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +52,7 @@ double tune_answer_s(const struct knobs *k) {
         rc = predictor_step(p, &s.second->session, &answer, NULL);
     predictor_close(p);
     session_close(&s);
-    return rc == 0 ? answer.seconds : 0;
+    return rc == 0 ? answer.seconds : NAN;
 }
 
 int tune_report_write(struct tuning *t, const char *path, struct err *e) {

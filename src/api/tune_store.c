@@ -148,7 +148,9 @@ void tune_store_figures(const struct store_trial *row, size_t steps, struct tune
 static int look(void *arg, const struct store_trial *row) {
     struct recalled *r = arg;
     if (r->found || was_used(r->t, row->id) || row->steps < 1 || row->tokens < 1 ||
-        whole(1e9 * row->wall_s) == 0 || (r->steps > 0 && row->steps != r->steps) ||
+        whole(1e9 * row->wall_s) == 0 ||
+        (r->t->request.joules_per_token > 0 && !isfinite(row->joules_per_token)) ||
+        (r->steps > 0 && row->steps != r->steps) ||
         (row->outcome != OUTCOME_MEASURED && row->outcome != OUTCOME_DOMINATED &&
          row->outcome != OUTCOME_OVER_BUDGET))
         return 0;

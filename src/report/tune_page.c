@@ -142,6 +142,13 @@ static void put_tile(const struct tune_view *v, const char *name, const char *va
     fputs("</small></div>\n", v->f);
 }
 
+static bool is_proven(const struct tune *t, enum tune_percentile p) {
+    for (int i = 0; i < t->n_bounds; i++)
+        if (t->bounds[i].p == p && !t->bounds[i].respond)
+            return t->bounds[i].proven;
+    return false;
+}
+
 static void put_latency_tile(const struct tune_view *v, int at) {
     const struct tune_request *r = &v->t->request;
     char name[32], value[TEXT_UNIT_BYTES], note[128], a[TEXT_UNIT_BYTES];
@@ -155,7 +162,7 @@ static void put_latency_tile(const struct tune_view *v, int at) {
         snprintf(note, sizeof note, "%s the %s budget%s",
                  q->value <= (double)r->limit_ns[p] ? "under" : "over",
                  text_duration(a, 1e-9 * (double)r->limit_ns[p]),
-                 v->t->provisional ? ", not proven" : ", 95 % sure");
+                 is_proven(v->t, (enum tune_percentile)p) ? ", 95 % sure" : ", not proven");
     else if (quantile_has_bound(q))
         snprintf(note, sizeof note, "at most %s, 95 %% sure", text_duration(a, 1e-9 * q->upper95));
     else

@@ -17,13 +17,16 @@
 enum {
     FINALISTS_MOST = 4,
     VISIT_MOST = 1 << 16,
-    ROUNDS_LEAST = 6,
+    ROUNDS_LEAST = 7, // with fewer no look could decide: each has its share of the error
     ROUNDS_MOST = 24,
-    LOOKS_MOST = 64
+    LOOKS_MOST = 64,
+    DOUBLE_FROM = 60,
+    DOUBTS_LEAST = 3 // steps over a limit
 };
 static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
                     ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8,
-                    PROOF_MOST = 0.5; // share of the time
+                    PROOF_MOST = 0.5, // share of the time
+    DOUBTS_RATE = 1.5;
 
 struct finalist {
     int at;
@@ -47,7 +50,7 @@ static double cost_at(const struct tune *t, int i) {
 }
 
 static bool stands(const struct tune_setting *s) {
-    return s->n > 0 && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
+    return s->n > 0 && !s->doubtful && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
 }
 
 static double step_seconds(const struct tune_setting *s) {
@@ -141,9 +144,9 @@ static bool order_is_sure(struct finals *f) {
             .scratch = f->scratch};
         struct contest c;
         contest_hold(&c, &a, &b, &o);
-        if (c.state == CONTEST_FASTER)
+        if (c.state == CONTEST_FASTER && c.high > 1 + EQUAL)
             lose(f, i, "in turns", 100 * (c.speed_ratio - 1));
-        else if (c.state != CONTEST_EQUAL)
+        else if (c.state != CONTEST_EQUAL && c.state != CONTEST_FASTER)
             open = true;
     }
     return !open;
@@ -160,9 +163,16 @@ static int make_scratch(struct finals *f, struct err *e) {
     return 0;
 }
 
+static bool others_measured(const struct finals *f) {
+    for (int i = 0; i < f->t->n; i++)
+        if (i != f->f[0].at && f->t->settings[i].n > 0)
+            return true;
+    return false;
+}
+
 static int run_rounds(struct finals *f, struct err *e) {
     struct tune *t = f->t;
-    f->t->certain = f->n == 1;
+    t->certain = f->n == 1 && (others_measured(f) || t->n == 1);
     // Alone, but known from an earlier search only: other minutes, perhaps other company.
     if (f->n == 1 && t->settings[f->f[0].at].reused == t->settings[f->f[0].at].n_blocks) {
         struct visit v = {.steps = f->steps[0], .long_run = true};
@@ -187,7 +197,8 @@ static int run_rounds(struct finals *f, struct err *e) {
             TRY(visit_setting(t, 0, &v, e));
         }
         f->rounds++;
-        if (f->rounds < ROUNDS_LEAST)
+        t->compared = f->rounds >= ROUNDS_LEAST;
+        if (!t->compared)
             continue;
         TRY(make_scratch(f, e));
         if (order_is_sure(f)) {
@@ -251,27 +262,46 @@ double tune_searched(const struct tune *t) {
     return tune_elapsed(t) / (1 - proof_share(t));
 }
 
+enum proof {
+    PROOF_UNDER,  // all percentiles with a limit are under it
+    PROOF_OPEN,   // time is up
+    PROOF_DOUBTS, // what was seen speaks against it, strongly or with no time to see more
+    PROOF_OVER
+};
+
 // Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
-static int prove(struct tune *t, int i, bool *kept, struct err *e) {
+static int prove(struct tune *t, int i, enum proof *out, struct err *e) {
     struct tune_limit limits[TUNE_LIMITS_MOST];
     const int n = tune_limits(&t->request, &t->settings[i].knobs, limits);
-    t->provisional = false;
-    *kept = true;
+    *out = PROOF_UNDER;
     for (int l = 0; l < n; l++) {
         for (int look = 1;; look++) {
             const struct tune_setting *s = &t->settings[i];
             const struct bound_verdict b = visit_bound(s, &limits[l]);
             if (b.state == BOUND_OVER || !stands(s)) {
-                *kept = false;
+                *out = PROOF_OVER;
                 return 0;
             }
+            if (b.state == BOUND_UNDER)
+                break;
             size_t more = b.n_needed > s->n ? b.n_needed - s->n : 48;
             double step_s = step_seconds(s);
             double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
-            if (b.state == BOUND_UNDER || left_s < 2 * step_s || look > LOOKS_MOST)
+            const bool fits = (double)more * step_s <= left_s;
+            const double allowed = (1 - tune_percentile_of(limits[l].p)) * (double)b.n;
+            if ((!fits && (double)b.over > allowed) ||
+                (b.over >= DOUBTS_LEAST && (double)b.over > DOUBTS_RATE * allowed)) {
+                *out = PROOF_DOUBTS;
+                return 0;
+            }
+            if (left_s < 2 * step_s || look > LOOKS_MOST) {
+                *out = PROOF_OPEN;
                 break;
-            if ((double)more * step_s > left_s)
+            }
+            if (!fits)
                 more = (size_t)(left_s / step_s);
+            if (more > s->n && s->n >= DOUBLE_FROM) // and another look at what speaks against it
+                more = s->n;
             if (more > VISIT_MOST)
                 more = VISIT_MOST;
             struct visit v = {.steps = (int64_t)(more < 2 ? 2 : more), .long_run = true};
@@ -284,6 +314,7 @@ static int prove(struct tune *t, int i, bool *kept, struct err *e) {
 void finals_bounds(struct tune *t) {
     const struct tune_setting *s = &t->settings[t->chosen];
     struct tune_limit limits[TUNE_LIMITS_MOST];
+    t->provisional = false;
     t->n_bounds = tune_limits(&t->request, &s->knobs, limits);
     for (int i = 0; i < t->n_bounds; i++) {
         struct tune_bound *b = &t->bounds[i];
@@ -301,6 +332,26 @@ void finals_bounds(struct tune *t) {
         }
         t->provisional |= !b->proven;
     }
+    // Without a figure nothing says that it is kept.
+    if (t->request.joules_per_token > 0 && !isfinite(tune_joules_per_token(s)))
+        t->provisional = true;
+}
+
+static void take(struct tune *t, int at) {
+    t->chosen = at;
+    t->settings[at].outcome = TUNE_MEASURED;
+    t->settings[at].reason[0] = '\0';
+    finals_bounds(t);
+}
+
+static void refuse(struct tune *t, int at) {
+    struct tune_setting *s = &t->settings[at];
+    char why[TUNE_TEXT_BYTES];
+    if (s->outcome == TUNE_FAILED)
+        return;
+    s->outcome = TUNE_OVER;
+    if (visit_breaks_limit(t, s, why))
+        snprintf(s->reason, sizeof s->reason, "%s", why);
 }
 
 static int compete(struct finals *f, struct err *e) {
@@ -309,25 +360,19 @@ static int compete(struct finals *f, struct err *e) {
     enter_given(f);
     TRY(run_rounds(f, e));
     for (int at = choose(f); at >= 0; at = choose(f)) {
-        bool kept = true;
-        TRY(prove(t, at, &kept, e));
-        if (kept) {
-            t->chosen = at;
-            t->settings[at].outcome = TUNE_MEASURED;
-            t->settings[at].reason[0] = '\0';
-            finals_bounds(t);
+        enum proof proof;
+        TRY(prove(t, at, &proof, e));
+        if (proof == PROOF_UNDER || proof == PROOF_OPEN) {
+            take(t, at);
             return 0;
         }
         for (int i = 0; i < f->n; i++)
             if (f->f[i].at == at)
                 f->f[i].out = true;
-        struct tune_setting *s = &t->settings[at];
-        char why[TUNE_TEXT_BYTES];
-        if (s->outcome != TUNE_FAILED) {
-            s->outcome = TUNE_OVER;
-            if (visit_breaks_limit(t, s, why))
-                snprintf(s->reason, sizeof s->reason, "%s", why);
-        }
+        if (proof == PROOF_OVER)
+            refuse(t, at);
+        else
+            t->settings[at].doubtful = true;
     }
     return 0;
 }
@@ -337,6 +382,16 @@ int finals_run(struct tune *t, struct err *e) {
     int rc = compete(&f, e);
     free(f.scratch);
     return rc;
+}
+
+void finals_take_doubtful(struct tune *t) {
+    int best = -1;
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].doubtful && t->settings[i].outcome != TUNE_FAILED &&
+            (best < 0 || cost_at(t, i) < cost_at(t, best)))
+            best = i;
+    if (best >= 0)
+        take(t, best);
 }
 
 // ---------------------------------------------------------------- the frontier

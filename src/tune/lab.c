@@ -310,7 +310,7 @@ static void learn(struct lab *l, const struct knobs *k, const struct trial_resul
 static int report(struct tune_measured *out, struct trial_result *r, struct err *e) {
     out->rc = r->rc;
     snprintf(out->reason, sizeof out->reason, "%.500s", r->rc != 0 ? r->reason : "");
-    out->n = (size_t)r->steps;
+    out->n = r->wall_ns > 0 ? (size_t)r->steps : 0; // a process that died left steps and no figures
     out->tokens = r->tokens;
     out->wall_ns = r->wall_ns;
     out->split = r->split;

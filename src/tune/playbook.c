@@ -79,7 +79,7 @@ static double tail_of(const struct tune *t, double p) {
     size_t n = 0;
     for (int i = 0; i < t->n && n < 64; i++) {
         const struct tune_setting *s = &t->settings[i];
-        if (s->n >= 5)
+        if (s->n >= 5 && s->wall_ns > 0 && s->outcome != TUNE_FAILED)
             ratios[n++] = tune_quantile(s, p).value * (double)s->n / (double)s->wall_ns;
     }
     if (n == 0)
@@ -201,6 +201,7 @@ static int profile(struct tune *t, struct err *e) {
         decide(t, &at, "the recipe as given failed: %.380s", s->reason);
         return 0;
     }
+    tune_learn_update(t);
     int part = 0;
     for (int i = 1; i < TIME_COUNT; i++)
         if (s->split.ns[i] > s->split.ns[part])
@@ -303,7 +304,10 @@ static int batch(struct tune *t, struct err *e) {
     const struct knobs *k = &t->settings[best].knobs;
     decide(t, &at, "from %lld to %lld sequences per step%s", samples,
            (long long)tune_samples_per_step(k),
-           t->request.critical_samples > 0 ? "; larger ones pass the critical batch" : "");
+           t->request.critical_samples > 0 &&
+                   2 * (double)tune_samples_per_step(k) > t->request.critical_samples
+               ? "; larger ones pass the critical batch"
+               : "");
     return 0;
 }
 
@@ -316,11 +320,13 @@ static int split(struct tune *t, struct err *e) {
         return 0;
     }
     const struct tune_setting *s = &t->settings[best];
-    double gain =
-        t->settings[0].n > 0 ? 100 * (tune_cost(t, &t->settings[0]) / tune_cost(t, s) - 1) : NAN;
-    decide(t, &at, "micro-batch %lld x %lld: %.200s, %.0f tokens/s (%+.1f %% against as given)",
+    const double gain = 100 * (tune_cost(t, &t->settings[0]) / tune_cost(t, s) - 1);
+    char against[64] = ""; // the recipe as given may not run
+    if (isfinite(gain))
+        snprintf(against, sizeof against, " (%+.1f %% against as given)", gain);
+    decide(t, &at, "micro-batch %lld x %lld: %.200s, %.0f tokens/s%s",
            (long long)s->knobs.batch_micro, (long long)s->knobs.batch_accum, s->name,
-           tune_tokens_per_s(s), gain);
+           tune_tokens_per_s(s), against);
     return 0;
 }
 
@@ -405,11 +411,27 @@ static double lateness(const struct tune *t, const struct tune_setting *s) {
     return log(tune_cost(t, s) / tune_predicted_cost(t, &s->knobs, s->predicted_s));
 }
 
-// Predicted to be about as good as the best, and measured to be much worse: one of them is wrong.
+// A typical step, as a share of the tightest limit.
+static double typical_strain(const struct tune *t, const struct tune_setting *s) {
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    const int n = tune_limits(&t->request, &s->knobs, limits);
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        most =
+            fmax(most, limits[i].step_ns > 0 ? 1e9 * s->typical_s / limits[i].step_ns : INFINITY);
+    return most;
+}
+
+// Predicted to be about as good as the best, and measured to be much worse or over a budget: one of them is
+// wrong. Where nothing keeps the budgets, whoever is not hopelessly over.
 static bool is_surprise(const struct tune *t, const struct tune_setting *s, int best) {
+    const bool over = s->outcome == TUNE_OVER;
+    if (s->n == 0 || s->outcome == TUNE_FAILED || s->outcome == TUNE_REFUSED)
+        return false;
+    if (best < 0)
+        return over && typical_strain(t, s) < HOPELESSLY;
     const struct tune_setting *b = &t->settings[best];
-    const bool failed = s->outcome == TUNE_FAILED || s->outcome == TUNE_REFUSED;
-    return !failed && s->n > 0 && lateness(t, s) > lateness(t, b) + SURPRISE &&
+    return (over || lateness(t, s) > lateness(t, b) + SURPRISE) &&
            tune_predicted_cost(t, &s->knobs, s->predicted_s) <
                SLOWER * tune_predicted_cost(t, &b->knobs, b->predicted_s);
 }
@@ -423,13 +445,13 @@ static int second_chance(struct tune *t, struct err *e) {
         const int best = tune_best(t);
         const uint64_t now_ns = t->lab.clock_ns(t->lab.arg);
         int next = -1;
-        for (int i = 0; best >= 0 && i < t->n; i++)
+        for (int i = 0; i < t->n; i++)
             if (t->settings[i].n_blocks < VISITS && is_surprise(t, &t->settings[i], best) &&
                 (next < 0 || t->settings[i].visited_ns < t->settings[next].visited_ns))
                 next = i;
         if (next < 0)
             return 0;
-        if (now_ns < t->settings[next].visited_ns + AWAY_NS)
+        if (best >= 0 && now_ns < t->settings[next].visited_ns + AWAY_NS)
             next = best;
         TRY(visit_setting(t, next, &v, e));
     }
@@ -444,6 +466,8 @@ static int find_choice(struct tune *t, struct err *e) {
                     e));
         TRY(finals_run(t, e));
     } while (t->chosen < 0 && tune_best(t) >= 0);
+    if (t->chosen < 0)
+        finals_take_doubtful(t);
     return 0;
 }
 

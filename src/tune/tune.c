@@ -75,7 +75,7 @@ double tune_ms_per_sample(const struct tune_setting *s) {
 }
 
 double tune_joules_per_token(const struct tune_setting *s) {
-    return s->tokens > 0 ? s->joules / (double)s->tokens : NAN;
+    return s->joule_tokens > 0 ? s->joules / (double)s->joule_tokens : NAN;
 }
 
 double tune_wait(const struct knobs *k, double step) {
@@ -83,7 +83,9 @@ double tune_wait(const struct knobs *k, double step) {
 }
 
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s) {
-    return r->answer_s > 0 ? step_s / (double)k->batch_accum + r->answer_s : tune_wait(k, step_s);
+    const double update_s = fmin(r->update_s, step_s), rest_s = step_s - update_s;
+    return update_s +
+           (r->answer_s > 0 ? rest_s / (double)k->batch_accum + r->answer_s : tune_wait(k, rest_s));
 }
 
 int tune_limits(const struct tune_request *r, const struct knobs *k,
@@ -93,12 +95,19 @@ int tune_limits(const struct tune_request *r, const struct knobs *k,
         if (r->limit_ns[p] > 0)
             out[n++] = (struct tune_limit){(enum tune_percentile)p, false, (double)r->limit_ns[p]};
     if (r->respond_ns > 0) {
-        // tune_wait_of is a line in the step: where does it meet the budget?
-        const double at_0 = 1e9 * tune_wait_of(r, k, 0), at_1 = 1e9 * tune_wait_of(r, k, 1);
+        // For steps longer than the update tune_wait_of is a line: where does it meet the budget?
+        const double from_s = r->update_s, at = 1e9 * tune_wait_of(r, k, from_s),
+                     slope = tune_wait_of(r, k, from_s + 1) - tune_wait_of(r, k, from_s);
         out[n++] = (struct tune_limit){TUNE_P95, true,
-                                       1e9 * ((double)r->respond_ns - at_0) / (at_1 - at_0)};
+                                       1e9 * from_s + ((double)r->respond_ns - at) / slope};
     }
     return n;
+}
+
+void tune_learn_update(struct tune *t) {
+    const struct time_split *x = &t->settings[0].split;
+    if (x->steps > 0)
+        t->request.update_s = 1e-9 * (double)x->ns[TIME_OPTIMIZER] / (double)x->steps;
 }
 
 // Without a latency budget an interactive user waits for one sample; with one, whatever keeps the

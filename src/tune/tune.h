@@ -53,6 +53,7 @@ struct tune_request {
     uint64_t limit_ns[TUNE_PERCENTILES]; // of a step; 0: none
     uint64_t respond_ns;                 // from a request to its answer, of TUNE_HYBRID; 0: none
     double answer_s; // a request's own turn where a second model answers; 0: the bulk's model does
+    double update_s; // of a step, the optimizer's part, for which a request waits too; 0: not known
     double joules_per_token; // 0: no limit
     uint64_t time_ns;        // for the whole search
     unsigned allow;          // bits 1 << enum tune_allow
@@ -167,8 +168,10 @@ struct tune_setting {
     uint64_t tokens, wall_ns, memory_bytes;
     double typical_s;    // of a step; see tune_typical
     uint64_t visited_ns; // when last
-    double joules;       // of those tokens; NaN
+    double joules;       // of the visits that were metered; NaN: none
+    uint64_t joule_tokens;
     struct time_split split;
+    bool doubtful; // its samples speak against a budget, and do not prove it
     bool frontier;
     int reused; // visits that came from an earlier search
 };
@@ -206,7 +209,8 @@ struct tune {
     int n, capacity;
     struct tune_decision stages[STAGE_COUNT];
     int chosen;                // -1: none
-    bool provisional, certain; // a bound is open; the order of the finalists is sure
+    bool provisional, certain; // a budget is not proven; the order of the finalists is sure
+    bool compared;             // there was time to compare them
     struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;
     uint64_t begin_ns, end_ns; // of the laboratory's clock
@@ -229,7 +233,8 @@ double tune_joules_per_token(const struct tune_setting *s);
 // What a request may wait, at most, with steps of this length: the rest of a micro-batch, then its own
 // turn, which is one sample of it.
 double tune_wait(const struct knobs *k, double step);
-// The same, or with a second model's own turn where that answers.
+// The same, where the micro-batch is the last and the update follows; with a second model's own turn where that
+// answers.
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // What settings are compared by. What others do on a machine only ever adds to a step, for seconds at a time
 // and by half of it, and to whichever setting is being measured then: so each visit is taken for its

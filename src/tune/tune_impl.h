@@ -15,6 +15,8 @@ double tune_elapsed(const struct tune *t); // share of request.time_ns that has 
 double tune_searched(const struct tune *t);
 // What the goal makes small, as predicted from a step's time; NaN: not known.
 double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s);
+// request.update_s from the recipe as given: other settings have as many weights, and about the same.
+void tune_learn_update(struct tune *t);
 int64_t tune_samples_per_step(const struct knobs *k);
 
 // ---------------------------------------------------------------- space.c: what could be tried
@@ -69,6 +71,9 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
 
 // t->chosen stays -1 when none of the finalists keeps the budgets; they are then known to be over.
 int finals_run(struct tune *t, struct err *e);
+// A proven one goes before a faster one that time cannot prove and that does not look as if it could be: where
+// there is nothing else, the best of those.
+void finals_take_doubtful(struct tune *t);
 // Of the choice: what its samples say of each percentile that has a limit.
 void finals_bounds(struct tune *t);
 // Pareto set over tokens/s, p99 and memory, among what was measured.

@@ -24,7 +24,9 @@ struct trial_state {
     double best_cost;    // NaN: none yet
     double least_s;      // run at least this long
     double sum, squares; // of the samples seen so far
-    size_t n, over[TUNE_LIMITS_MOST];
+    size_t n;
+    // With those of the visits before: only what adds up may be looked at again and again.
+    size_t before, over[TUNE_LIMITS_MOST];
     struct tune_limit limits[TUNE_LIMITS_MOST];
     int n_limits;
 };
@@ -35,7 +37,8 @@ static double cost_of_step(const struct trial_state *j, double step_s) {
 
 static bool over_for_sure(const struct trial_state *j) {
     for (int i = 0; i < j->n_limits; i++)
-        if (sample_bound_watch(j->n, j->over[i], tune_percentile_of(j->limits[i].p), CONFIDENCE)
+        if (sample_bound_watch(j->before + j->n, j->over[i], tune_percentile_of(j->limits[i].p),
+                               CONFIDENCE)
                 .state == BOUND_OVER)
             return true;
     return false;
@@ -48,7 +51,7 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
         j->sum += x;
         j->squares += x * x;
         for (int i = 0; i < j->n_limits; i++)
-            j->over[i] += x > j->limits[i].step_ns;
+            j->over[i] += !(x <= j->limits[i].step_ns);
     }
     if (n < LEAST_STEPS)
         return TUNE_GO_ON;
@@ -90,7 +93,10 @@ int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err
     memcpy(s->step_ns + s->n, m->step_ns, m->n * sizeof *m->step_ns);
     if (s->n_blocks < TUNE_BLOCKS_MOST)
         s->blocks[s->n_blocks++] = (struct tune_block){m->tokens, m->wall_ns, s->n, m->n};
-    s->joules = s->n == 0 ? m->joules : s->joules + m->joules;
+    if (isfinite(m->joules)) {
+        s->joules = (s->joule_tokens > 0 ? s->joules : 0) + m->joules;
+        s->joule_tokens += m->tokens;
+    }
     s->n += m->n;
     s->tokens += m->tokens;
     s->wall_ns += m->wall_ns;
@@ -165,7 +171,10 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     double budget_s = 1e-9 * (double)t->request.time_ns;
     struct trial_state state = {.t = t, .v = v, .knobs = &s->knobs};
     state.best_cost = best >= 0 && best != i ? tune_cost(t, &t->settings[best]) : NAN;
+    state.before = s->n;
     state.n_limits = tune_limits(&t->request, &s->knobs, state.limits);
+    for (int k = 0; k < state.n_limits; k++)
+        state.over[k] = visit_bound(s, &state.limits[k]).over;
     state.least_s = fmin(fmax(FIRST_SHARE * budget_s, FIRST_LEAST_S), FIRST_MOST_S);
     struct tune_order o = {.warmup = s->n > 0 ? 1 : WARM_STEPS,
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
@@ -194,7 +203,7 @@ int tune_best(const struct tune *t) {
     int best = -1;
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
-        if (s->n == 0 || (s->outcome != TUNE_MEASURED && s->outcome != TUNE_SLOWER))
+        if (s->n == 0 || s->doubtful || (s->outcome != TUNE_MEASURED && s->outcome != TUNE_SLOWER))
             continue;
         if (!(tune_cost(t, s) > 0)) // no figure
             continue;
