@@ -198,7 +198,12 @@ struct bound_verdict sample_bound_watch(size_t n, size_t over, double p, double 
         v.state = BOUND_UNDER;
     else if (n > 0 && watch_over(n, over, 1 - p, confidence))
         v.state = BOUND_OVER;
-    else
-        v.n_needed = fewest(&v, true, watch_proves_under, p, confidence);
     return v;
+}
+
+size_t sample_watch_needs(size_t n, size_t over, double p, double confidence) {
+    const struct bound_verdict v = {.n = n, .over = over};
+    return sensible(p, confidence) && over <= n
+               ? fewest(&v, true, watch_proves_under, p, confidence)
+               : 0;
 }

@@ -35,8 +35,10 @@ struct bound_verdict sample_bound_verdict(const double *values, size_t n, double
 struct bound_verdict sample_bound_counts(size_t n, size_t over, double p, double confidence);
 // Valid however often it is asked, after any number of samples and until one likes: the chance that it
 // ever says something wrong is at most 1 - confidence per side. Costs more samples: 340 instead
-// of 299 to prove p99 at 95 % when none is over. n_likely is 0.
+// of 299 to prove p99 at 95 % when none is over. n_needed and n_likely are 0.
 struct bound_verdict sample_bound_watch(size_t n, size_t over, double p, double confidence);
+// Fewest samples in all at which it says "under", if none of the further ones is over.
+size_t sample_watch_needs(size_t n, size_t over, double p, double confidence);
 
 // Ranks (1-based) of the order statistics that bound the percentile from above and from below with this
 // one-sided confidence; 0: n is too small for one. sample_upper_rank(n, p, 0.95) is sample_bound_rank.

@@ -238,6 +238,13 @@ static int choose(const struct finals *f) {
     return f->f[chosen].at;
 }
 
+// For the proof, in all, if none of those to come is over.
+static size_t steps_needed(struct bound_verdict b, enum tune_percentile p) {
+    return b.state == BOUND_OPEN
+               ? sample_watch_needs(b.n, b.over, tune_percentile_of(p), CONFIDENCE)
+               : 0;
+}
+
 // Share of the time that a proof for the best so far would still take, if all goes well. None is kept for a
 // proof that there is no time for: the search is then worth more.
 static double proof_share(const struct tune *t) {
@@ -247,7 +254,7 @@ static double proof_share(const struct tune *t) {
     const int n = best >= 0 ? tune_limits(&t->request, &t->settings[best].knobs, limits) : 0;
     for (int i = 0; i < n; i++) {
         const struct tune_setting *s = &t->settings[best];
-        const size_t needed = visit_bound(s, &limits[i]).n_needed;
+        const size_t needed = steps_needed(visit_bound(s, &limits[i]), limits[i].p);
         if (needed > s->n && needed - s->n > more)
             more = needed - s->n;
     }
@@ -284,7 +291,8 @@ static int prove(struct tune *t, int i, enum proof *out, struct err *e) {
             }
             if (b.state == BOUND_UNDER)
                 break;
-            size_t more = b.n_needed > s->n ? b.n_needed - s->n : 48;
+            const size_t needed = steps_needed(b, limits[l].p);
+            size_t more = needed > s->n ? needed - s->n : 48;
             double step_s = step_seconds(s);
             double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
             const bool fits = (double)more * step_s <= left_s;

@@ -64,9 +64,9 @@ static void test_known_numbers(void **state) {
     assert_int_equal(sample_bound_counts(1000, 10, 0.99, 0.95).n_likely, 0);
     assert_int_equal(sample_bound_watch(339, 0, 0.99, 0.95).state, BOUND_OPEN);
     assert_int_equal(sample_bound_watch(340, 0, 0.99, 0.95).state, BOUND_UNDER);
-    assert_int_equal(sample_bound_watch(340, 0, 0.99, 0.95).n_needed, 0);
-    assert_int_equal(sample_bound_watch(0, 0, 0.99, 0.95).n_needed, 340);
-    const size_t needed = sample_bound_watch(120, 1, 0.99, 0.95).n_needed; // one was over
+    assert_int_equal(sample_watch_needs(0, 0, 0.99, 0.95), 340);
+    assert_int_equal(sample_watch_needs(0, 0, 0.95, 0.95), 67);
+    const size_t needed = sample_watch_needs(120, 1, 0.99, 0.95); // one was over
     assert_int_equal(sample_bound_watch(needed - 1, 1, 0.99, 0.95).state, BOUND_OPEN);
     assert_int_equal(sample_bound_watch(needed, 1, 0.99, 0.95).state, BOUND_UNDER);
     // Nonsense is open, never proven.
