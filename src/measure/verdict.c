@@ -106,7 +106,7 @@ static const struct rule {
      "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
      "time, for a larger batch.micro"},
     {TIME_MATMUL, 0, tiny_batch, "batch.micro",
-     "so few tokens hardly reuse what is read; more of them cost little more"},
+     "so few tokens hardly reuse what is read, and more of them cost little more"},
     {TIME_MATMUL, 0, small_batch, "batch.micro",
      "larger matrices reuse each weight more and run nearer the best rate"},
     {TIME_MATMUL, 0, matmul_slow, "cpu.blas",
@@ -124,7 +124,7 @@ static const struct rule {
      "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
      "time, for a larger batch.micro"},
     {TIME_OTHER, 0, tiny_batch, "batch.micro",
-     "so few tokens hardly reuse what is read; more of them cost little more"},
+     "so few tokens hardly reuse what is read, and more of them cost little more"},
     {TIME_OTHER, 0, splits_batch, "batch.micro",
      "fewer, larger micro-batches pass over the weights' gradients less often"},
     {TIME_OTHER, 0, always, NULL,
