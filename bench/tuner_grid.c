@@ -2,7 +2,6 @@
 #include "tuner_grid.h"
 
 #include "base/clock.h"
-#include "measure/bound.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,21 +34,18 @@ double point_cost(const struct target *g, const struct point *p) {
     return target_cost(g, &p->knobs, tune_typical(p->step_ns, p->visits, p->n_visits));
 }
 
-static bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns,
-                       size_t n) {
+bool point_keeps(const struct target *g, const struct point *p) {
     const struct tune_request r = {.goal = g->goal, .respond_ns = g->respond_ns};
     struct tune_limit limits[TUNE_LIMITS_MOST];
-    const int n_limits = tune_limits(&r, k, limits);
-    for (int i = 0; i < n_limits; i++)
-        if (sample_bound_verdict(step_ns, n, tune_percentile_of(limits[i].p), limits[i].step_ns,
-                                 0.95)
-                .state == BOUND_OVER)
+    const int n = tune_limits(&r, &p->knobs, limits);
+    for (int i = 0; i < n; i++) {
+        size_t over = 0;
+        for (size_t k = 0; k < p->n; k++)
+            over += !(p->step_ns[k] <= limits[i].step_ns);
+        if ((double)over > (1 - tune_percentile_of(limits[i].p)) * (double)p->n)
             return false;
-    return n > 0;
-}
-
-bool point_keeps(const struct target *g, const struct point *p) {
-    return steps_keep(g, &p->knobs, p->step_ns, p->n);
+    }
+    return p->n > 0;
 }
 
 int record_best(const struct record *r, const struct target *g) {

@@ -52,7 +52,7 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 double target_cost(const struct target *g, const struct knobs *k, double step_s);
 double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 double point_cost(const struct target *g, const struct point *p); // of its typical step; NaN
-bool point_keeps(const struct target *g, const struct point *p);  // as far as the record shows
+bool point_keeps(const struct target *g, const struct point *p);  // its percentile, by the record
 // The best by the record alone: -1, none keeps the target.
 int record_best(const struct record *r, const struct target *g);
 // The few best by the record run in turns again: the luck of two visits out of hundreds is not the best.

@@ -2,13 +2,16 @@
 """tunings.py - does `haggle tune` choose the same thing again, and does its choice keep what was promised?
 
 Everything goes through the program as a user has it, nothing is kept from one search to the next:
-  1. the same search, --times over, each with an empty cache and no store, and at once a run of --steps steps of
-     its choice: is the budget kept, and is the speed the reported one (a shared machine has other minutes);
-  2. the different choices in turns, --rounds of training runs: which lie within 2 % of the one chosen most often.
+  1. the same search, --times over, each with an empty cache and no store, and at once two runs of --steps steps of
+     its choice: is the budget kept, is the speed the reported one, and how far are the two runs from each other (a
+     shared machine has other minutes);
+  2. the different choices in turns, --rounds of short training runs, the one chosen most often twice in each, which
+     shows the noise: which lie within 2 % of that one, to either side, by the typical step.
 
   bench/tunings.py [--times N] [--rounds N] [--steps N] [--haggle PROGRAM] -- FLAGS AND KNOBS OF haggle tune
 
-A run is a process of its own; its first steps, which haggle leaves out of its figures, are left out here too.
+A run is a process of its own; its first steps, which haggle leaves out of its figures, are left out here too. Turns
+are short: what others do on a machine lasts for seconds, and should meet all choices.
 """
 import argparse
 import json
@@ -18,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-SAME = 0.02
+SAME, TURN_STEPS = 0.02, 40
 
 
 def call(haggle, arguments, folder):
@@ -48,50 +51,73 @@ def train(haggle, recipe, steps, folder):
     return read(os.path.join(folder, "run.json"))
 
 
+def typical(haggle, choice, folder):
+    run = train(haggle, choice["recipe"], TURN_STEPS, folder)
+    return run["step_ms"]["p50"] * run["steps_run"] / run["trained_tokens"]
+
+
+def middle(numbers):
+    """The median, and between which two half of them lie."""
+    ordered = sorted(numbers)
+    return statistics.median(ordered), ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
+
+
 def compare(haggle, choices, rounds, folder):
     by_changes = {}
     for c in choices:
         by_changes.setdefault(c["changes"], []).append(c)
-    usual = max(by_changes, key=lambda k: len(by_changes[k]))
-    times = {k: [] for k in by_changes}
-    if len(by_changes) > 1:
-        for i in range(rounds):
-            order = list(by_changes) if i % 2 == 0 else list(by_changes)[::-1]
-            for k in order:
-                run = train(haggle, by_changes[k][0]["recipe"], 120, folder)
-                times[k].append(1 / run["tokens_per_s"])
+    groups = sorted(by_changes.values(), key=lambda group: -len(group))
+    usual = groups[0][0]
+    ratios, noise = [[] for _ in groups], []
+    for i in range(rounds if len(groups) > 1 else 0):
+        turns = [usual] + [group[0] for group in groups]
+        order = range(len(turns)) if i % 2 == 0 else reversed(range(len(turns)))
+        took = {k: typical(haggle, turns[k], folder) for k in order}
+        noise.append(took[1] / took[0])
+        for k in range(len(groups)):
+            ratios[k].append(took[k + 1] / took[k + 1 if k == 0 else 1])
     near = 0
-    for k, group in sorted(by_changes.items(), key=lambda x: -len(x[1])):
-        ratio = statistics.median(a / b for a, b in zip(times[k], times[usual])) if times[k] else 1.0
-        within = ratio <= 1 + SAME
+    if noise:
+        m, low, high = middle(noise)
+        print(f"  the usual choice against itself: {100 * (m - 1):+.1f} % (half of {rounds} rounds "
+              f"{100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %)")
+    for group, of in zip(groups, ratios):
+        m, low, high = middle(of) if of else (1, 1, 1)
+        within = abs(m - 1) <= SAME
         near += len(group) if within else 0
-        print(f"  {len(group):2d} x {group[0]['found']['chosen']['name']}: {100 * (ratio - 1):+.1f} % time per token"
-              f"{'' if within else ' (further than 2 %)'}")
+        print(f"  {len(group):2d} x {group[0]['found']['chosen']['name']}: {100 * (m - 1):+.1f} % time per token "
+              f"({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %){'' if within else ', further than 2 %'}")
     print(f"same or within 2 %: {near} of {len(choices)}")
 
 
 class Fresh:
-    """Runs of what was chosen, against what was promised."""
+    """Runs of what was chosen, against what was promised and against each other."""
 
     def __init__(self):
-        self.ratios, self.kept, self.limits = [], 0, []
+        self.ratios, self.apart, self.kept, self.limits = [], [], 0, []
 
     def run(self, haggle, choice, steps, folder, margin=10):
         found = choice["found"]
         self.limits = [(b["percentile"], b["limit_ms"]) for b in found["budgets"] if b["of"] == "step"]
-        run = train(haggle, choice["recipe"], steps + margin, folder)
-        self.ratios.append(run["tokens_per_s"] / found["chosen"]["tokens_per_s"])
-        values = [(p, run["step_ms"][p], limit) for p, limit in self.limits]
-        good = all(value <= limit for _, value, limit in values)
-        self.kept += good
-        print(f"  fresh: {run['tokens_per_s']:.0f} tokens/s ({100 * (self.ratios[-1] - 1):+.1f} %)",
-              *[f"{p} {value:.1f} ms (budget {limit:.1f}, n={run['step_ms']['n']})" for p, value, limit in values],
-              "" if good else "BROKEN", flush=True)
+        speeds = []
+        for _ in range(2):
+            run = train(haggle, choice["recipe"], steps + margin, folder)
+            speeds.append(run["tokens_per_s"])
+            values = [(p, run["step_ms"][p], limit) for p, limit in self.limits]
+            good = all(value <= limit for _, value, limit in values)
+            self.kept += good
+            self.ratios.append(run["tokens_per_s"] / found["chosen"]["tokens_per_s"])
+            print(f"  fresh: {run['tokens_per_s']:.0f} tokens/s ({100 * (self.ratios[-1] - 1):+.1f} %)",
+                  *[f"{p} {value:.1f} ms (budget {limit:.1f}, n={run['step_ms']['n']})" for p, value, limit in values],
+                  "" if good else "BROKEN", flush=True)
+        self.apart.append(abs(speeds[1] / speeds[0] - 1))
 
     def sum_up(self):
         apart = sorted(abs(r - 1) for r in self.ratios)
         print(f"fresh against reported tokens/s: median {100 * (statistics.median(self.ratios) - 1):+.1f} %, "
               f"half of them within {100 * statistics.median(apart):.1f} %, all within {100 * apart[-1]:.1f} %")
+        print(f"two fresh runs, one after the other: half of them within {100 * statistics.median(self.apart):.1f} % of "
+              f"each other, all within {100 * max(self.apart):.1f} %")
         if self.limits:
             print(f"budget kept in {self.kept} of {len(self.ratios)} fresh runs")
 
@@ -100,7 +126,7 @@ def main():
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--haggle", default="build/haggle")
     o = parser.parse_args(sys.argv[1:at])

@@ -77,6 +77,8 @@ void hybrid_predict(struct hybrid *h, const struct session *s, const struct mach
     if (h->requests == NULL || m->device.matmul_flops <= 0)
         return;
     const double step = turn_seconds(s->programs[SESSION_TRAIN], m, &stretch);
+    if (session_wants_device(&s->knobs)) // the next micro-batch has been sent before anybody looks
+        stretch = fmin(2 * stretch, step);
     if (s->second) {
         const struct session *who = &s->second->session;
         h->evaluate_s = stretch + turn_seconds(who->programs[SESSION_EVAL], m, &own);

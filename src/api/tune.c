@@ -13,7 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOISE_STEPS = 40 }; // of a trial that measures the gradient noise scale
+// Of a trial that measures the gradient noise scale: steps, and the share of the time that it may take.
+enum { NOISE_STEPS = 40 };
+static const double NOISE_SHARE = 0.1;
 
 // ---------------------------------------------------------------- the request
 
@@ -249,10 +251,8 @@ static int open_lab(struct tuning *t, struct err *e) {
                        "--energy=%g needs a meter, and this machine has none: %s",
                        t->request.joules_per_token, lab_no_meter(t->lab));
     t->inner = lab_table(t->lab);
-    t->request.answer_s = tune_answer_s(&t->base);
-    if (!isfinite(t->request.answer_s))
-        return err_set(e, ERR_INTERNAL, "%s cannot be planned beside the bulk",
-                       t->base.interactive_recipe);
+    t->request.begin_ns = lab_begin_ns(t->lab);
+    TRY(tune_predict_answers(&t->request, &t->base, e));
     char time[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
     log_put(&t->call->log, LOG_INFO, "goal %s, %s to search; memory: %s, of which %s is head-room",
             tune_goal_name(t->request.goal), text_duration(time, 1e-9 * (double)t->request.time_ns),
@@ -272,7 +272,8 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
     if (!(t->request.allow >> ALLOW_BATCH & 1))
         return 0;
     struct err why = {0};
-    int rc = lab_noise(t->lab, NOISE_STEPS, n, &why);
+    const double all_s = 1e-9 * (double)t->request.time_ns;
+    int rc = lab_noise(t->lab, NOISE_STEPS, NOISE_SHARE * all_s, n, &why);
     if (rc == ERR_STOPPED)
         return err_set(e, rc, "%s", why.text);
     if (rc != 0) { // a recipe that does not run as it is; others may
@@ -281,6 +282,13 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
         return 0;
     }
     log_put(&t->call->log, LOG_INFO, "gradient noise scale: %s", noise_text(text, n));
+    if (n->n < NOISE_LEAST) {
+        t->request.critical_samples = (double)(t->base.batch_micro * t->base.batch_accum);
+        log_put(&t->call->log, LOG_WARN,
+                "%lld steps of it fitted in a tenth of the time, %d are needed: larger batches are "
+                "not tried",
+                (long long)n->n, NOISE_LEAST);
+    }
     // The upper end of what it may be: a batch is refused only when it is surely too large.
     double most = isfinite(n->tokens_high) ? n->tokens_high : n->tokens;
     if (n->n >= NOISE_LEAST && most > 0 && n->tokens > 0)
@@ -307,10 +315,13 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
                                  .on_trial = on_trial,
                                  .on_stage = on_stage};
     TRY(tune_store_check(o->store, e));
-    TRY(open_lab(t, e));
+    stop_plan_begin(); // there is nothing yet that a stop would have to save
+    int rc = open_lab(t, e);
+    stop_plan_end();
+    TRY(rc);
     TRY(tune_store_open(t, o->store, e));
     TRY(find_critical_batch(t, e));
-    int rc = tune_run(&t->tune, &t->base, &t->request, &lab, e);
+    rc = tune_run(&t->tune, &t->base, &t->request, &lab, e);
     if (t->call->log.live)
         log_live_end(&t->call->log);
     if (t->tune.chosen >= 0)
@@ -335,7 +346,7 @@ static void report(struct tuning *t, const struct haggle_tune *o) {
 static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct err *e) {
     struct call *c = t->call;
     if (rc == 0 && t->tune.chosen < 0)
-        rc = err_set(e, ERR_MEMORY, "nothing was chosen: %s", t->tune.why_none);
+        rc = err_set(e, tune_why_rc(&t->tune), "nothing was chosen: %s", t->tune.why_none);
     report(t, o);
     if (c->out && t->tune.n > 0)
         tune_print(t, o->format, c->out);
@@ -348,6 +359,8 @@ static int deliver(struct tuning *t, const struct haggle_tune *o, int rc, struct
     }
     if (t->unrecorded.code != 0)
         log_put(&c->log, LOG_WARN, "trials were not recorded: %s", t->unrecorded.text);
+    if (t->unread.code != 0)
+        log_put(&c->log, LOG_WARN, "trials of the store were measured again: %s", t->unread.text);
     return rc;
 }
 

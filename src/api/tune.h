@@ -22,6 +22,7 @@ struct tuning {
     char key[HASH_TEXT_BYTES];
     int64_t id;
     struct err unrecorded; // code 0: all is recorded
+    struct err unread;     // the last row of the store that could not be; code 0: none
     double stage_began_at;
     enum tune_stage stage;
     int64_t *used; // trials of the store that were taken again
@@ -41,9 +42,9 @@ void tune_verdict(struct tuning *t);
 void tune_print_trade(const struct tuning *t, FILE *f);
 
 // tune_report.c
-// How long a training sample takes the second model, by ops timed here or the roofline; 0: there is none, NaN: it
-// cannot be planned.
-double tune_answer_s(const struct knobs *k);
+// How long a request's own turn takes, by ops timed here or the roofline: a training sample of the second
+// model (answer_s), else an evaluation of the bulk's (turn_s). Of a hybrid goal; others have no requests.
+int tune_predict_answers(struct tune_request *r, const struct knobs *k, struct err *e);
 int tune_report_write(struct tuning *t, const char *path, struct err *e);
 // Writes a page of a search; *bytes becomes its size.
 struct tune_facts;

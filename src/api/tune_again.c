@@ -248,8 +248,8 @@ static int put_together(struct again *a, struct err *e) {
         return err_set(e, a->err.code, "%s", a->err.text);
     TRY(rc);
     if (a->tune.n > 0) { // the second recipe may have gone meanwhile
-        const double answer_s = tune_answer_s(&a->tune.settings[0].knobs);
-        a->tune.request.answer_s = isfinite(answer_s) ? answer_s : 0;
+        a->tune.request.on_device = session_wants_device(&a->tune.settings[0].knobs);
+        (void)tune_predict_answers(&a->tune.request, &a->tune.settings[0].knobs, NULL);
     }
     for (size_t i = 0; i < a->n; i++) {
         TRY(visit(a, &a->trials[i], e));

@@ -71,7 +71,8 @@ static void put_row(struct table *table, const struct tuning *t, int i, bool peo
     if (i == t->tune.chosen || s->outcome == TUNE_MEASURED)
         snprintf(cell, sizeof cell, "%s", "");
     else
-        snprintf(cell, sizeof cell, "%s: %.400s", tune_outcome_name(s->outcome), s->reason);
+        snprintf(cell, sizeof cell, "%s%s%.400s", tune_outcome_name(s->outcome),
+                 s->reason[0] ? ": " : "", s->reason);
     table_put(table, COL_WHY, cell);
 }
 
@@ -93,23 +94,25 @@ static int count_reused(const struct tune *t) {
 // For people: the choice, the frontier, what else was measured, what failed. What was only planned is
 // for programs: there may be thousands.
 static void print_markdown(const struct tuning *t, FILE *f) {
+    enum { LISTED = 4 };
     struct table table;
     table_init(&table, columns, COL_COUNT);
-    int planned = 0, refused = 0;
-    for (int order = 0; order <= 3; order++)
+    int more = 0, refused = 0;
+    for (int order = 0; order < LISTED; order++)
         for (int i = 0; i < t->tune.n; i++)
             if (order_of(t, &t->tune.settings[i]) == order)
                 put_row(&table, t, i, true);
-    for (int i = 0; i < t->tune.n; i++) {
-        planned += t->tune.settings[i].n == 0;
-        refused += t->tune.settings[i].outcome == TUNE_REFUSED;
-    }
+    for (int i = 0; i < t->tune.n; i++)
+        if (order_of(t, &t->tune.settings[i]) >= LISTED) {
+            more++;
+            refused += t->tune.settings[i].outcome == TUNE_REFUSED;
+        }
     table_print_markdown(&table, f);
     table_free(&table);
     fprintf(f,
-            "\n%d more settings were planned and not measured, %d of them refused; ? = too few "
-            "steps to bound it\n",
-            planned, refused);
+            "\n%d more setting%s planned and not measured, %d of them refused; ? = too few steps "
+            "to bound it\n",
+            more, more == 1 ? " was" : "s were", refused);
     if (count_reused(&t->tune) > 0)
         fprintf(f, "%d of %d trials were in the store from before, and were not run again\n",
                 count_reused(&t->tune), t->tune.trials);
@@ -311,7 +314,9 @@ void tune_verdict(struct tuning *t) {
                  samples, t->request.critical_samples);
         say(t, text);
     }
-    if (!t->tune.certain)
+    if (t->tune.hurried || t->tune.unplanned)
+        say(t, "there was no time for settings that may be better: a longer --time has it");
+    else if (!t->tune.certain)
         say(t, t->tune.compared ? "the finalists were too close to tell apart in the time given"
                                 : "there was no time to compare the finalists");
 }

@@ -39,20 +39,39 @@ static void fill_memory(struct tune_memory *out, const struct knobs *k) {
     session_close(&s);
 }
 
-double tune_answer_s(const struct knobs *k) {
+static int predict_turn(struct predictor *p, const struct session *s, double *seconds,
+                        struct err *e) {
+    const struct program *turn = s->programs[SESSION_INTERACTIVE_EVAL];
+    *seconds = 0;
+    for (int i = 0; turn && i < turn->n_order; i++) {
+        const struct segment *segment = &turn->segments[turn->order[i].segment];
+        for (int k = 0; k < segment->n_ops; k++) {
+            const double op_s = predictor_op(p, s, turn, &segment->ops[k]);
+            if (op_s < 0)
+                return err_set(e, ERR_INTERNAL, "the turn of a request cannot be predicted");
+            *seconds += op_s;
+        }
+    }
+    return 0;
+}
+
+int tune_predict_answers(struct tune_request *r, const struct knobs *k, struct err *e) {
     struct session s;
     struct predictor *p = NULL;
     struct predicted answer = {0};
-    if (!second_wanted(k))
+    if (r->goal != TUNE_HYBRID)
         return 0;
-    int rc = plan_session(&s, k, NULL);
+    int rc = plan_session(&s, k, e);
     if (rc == 0)
-        rc = predictor_open(&p, NULL, NULL);
-    if (rc == 0)
-        rc = predictor_step(p, &s.second->session, &answer, NULL);
+        rc = predictor_open(&p, NULL, e);
+    if (rc == 0 && s.second) {
+        rc = predictor_step(p, &s.second->session, &answer, e);
+        r->answer_s = answer.seconds;
+    } else if (rc == 0)
+        rc = predict_turn(p, &s, &r->turn_s, e);
     predictor_close(p);
     session_close(&s);
-    return rc == 0 ? answer.seconds : NAN;
+    return rc;
 }
 
 int tune_report_write(struct tuning *t, const char *path, struct err *e) {

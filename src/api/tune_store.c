@@ -172,22 +172,38 @@ static int remember(struct tuning *t, int64_t id, struct err *e) {
     return 0;
 }
 
-// fresh: only of this very search (one that goes on after it was killed). Otherwise what any search of
-// the same key measured will do for a first look. Rounds of finalists are compared one with one, so
-// a round of another length (--time was another) will not do.
+static int recall(struct tuning *t, const char *setting, const struct tune_order *o,
+                  struct recalled *r, struct tune_measured *out, struct err *e) {
+    struct store_filter f = {
+        .key = t->key, .setting = setting, .tuning = o->first && !o->fresh ? 0 : t->id};
+    TRY(store_trials(t->store, &f, look, r, e));
+    if (!r->found)
+        return 0;
+    TRY(remember(t, r->row.id, e)); // also one that cannot be read: it is not tried again
+    return store_samples(t->store, r->row.id, &out->step_ns, &out->n, e);
+}
+
+// What any search of the same key measured will do for a first look. A second look is there because the first
+// may have met another minute, of which the store has more: it, and a finalist's round, takes what this very
+// search measured before it was killed, and nothing else. Rounds of finalists are compared one with one, so a
+// round of another length (--time was another) will not do. What cannot be read is measured again.
 int tune_store_recall(struct tuning *t, const struct knobs *k, const struct tune_order *o,
                       struct tune_measured *out, struct err *e) {
     char setting[HASH_TEXT_BYTES];
+    struct err why = {0};
     if (!t->store)
         return 0;
     TRY(store_setting(k, setting, e));
     struct recalled r = {.t = t, .steps = o->fresh ? o->steps : 0};
-    struct store_filter f = {.key = t->key, .setting = setting, .tuning = o->fresh ? t->id : 0};
-    TRY(store_trials(t->store, &f, look, &r, e));
-    if (!r.found)
-        return 0;
-    TRY(remember(t, r.row.id, e));
-    TRY(store_samples(t->store, r.row.id, &out->step_ns, &out->n, e));
+    int rc = recall(t, setting, o, &r, out, &why);
+    if (rc == ERR_MEMORY)
+        return err_set(e, rc, "%s", why.text);
+    if (rc != 0) {
+        t->unread = why;
+        free(out->step_ns);
+        out->step_ns = NULL;
+        out->n = 0;
+    }
     if (out->n == 0)
         return 0;
     out->reused = true;

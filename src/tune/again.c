@@ -41,8 +41,8 @@ int tune_again_visit(struct tune *t, int i, const struct tune_measured *m, struc
 }
 
 void tune_again_end(struct tune *t, int chosen) {
-    if (t->n > 0)
-        tune_learn_update(t);
+    for (int i = 0; i < t->n; i++)
+        tune_learn_update(t, &t->settings[i]);
     for (int i = 0; i < t->n; i++) {
         struct tune_setting *s = &t->settings[i];
         char why[TUNE_TEXT_BYTES];

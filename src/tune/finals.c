@@ -170,9 +170,18 @@ static bool others_measured(const struct finals *f) {
     return false;
 }
 
+static bool round_fits(const struct finals *f) {
+    double round_s =
+        f->given_steps > 0 ? (double)(f->given_steps + 1) * step_seconds(&f->t->settings[0]) : 0;
+    for (int i = 0; i < f->n; i++)
+        if (!f->f[i].out)
+            round_s += (double)(f->steps[i] + 1) * step_seconds(&f->t->settings[f->f[i].at]);
+    return round_s <= tune_left_s(f->t);
+}
+
 static int run_rounds(struct finals *f, struct err *e) {
     struct tune *t = f->t;
-    t->certain = f->n == 1 && (others_measured(f) || t->n == 1);
+    t->certain = f->n == 1 && (others_measured(f) || t->n == 1) && !t->hurried && !t->unplanned;
     // Alone, but known from an earlier search only: other minutes, perhaps other company.
     if (f->n == 1 && t->settings[f->f[0].at].reused == t->settings[f->f[0].at].n_blocks) {
         struct visit v = {.steps = f->steps[0], .long_run = true};
@@ -180,7 +189,7 @@ static int run_rounds(struct finals *f, struct err *e) {
         if (!stands(&t->settings[f->f[0].at]))
             f->f[0].out = true;
     }
-    while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_searched(t) < COMPARED_BY) {
+    while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_searched(t) < COMPARED_BY && round_fits(f)) {
         for (int i = 0; i < f->n; i++) {
             if (f->f[i].out)
                 continue;
@@ -188,6 +197,8 @@ static int run_rounds(struct finals *f, struct err *e) {
             size_t before = t->settings[f->f[i].at].n;
             TRY(visit_setting(t, f->f[i].at, &v, e));
             const struct tune_setting *s = &t->settings[f->f[i].at];
+            if (stands(s) && tune_elapsed(t) >= 1) // cut short: the rounds before it count
+                return 0;
             // A round that is not whole (over budget, lost) cannot be paired.
             if (!stands(s) || s->n - before != (size_t)f->steps[i])
                 f->f[i].out = true;

@@ -12,14 +12,17 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { HAVE_TEXT_BYTES = 96 };
+enum { HAVE_TEXT_BYTES = 160, LOOK_MS = 100 };
 // A step that takes this many times what was predicted, and so many seconds at least, hangs.
-static const double HANG_TIMES = 50, HANG_LEAST_S = 30, START_LIMIT_S = 300;
+static const double HANG_TIMES = 50, HANG_LEAST_S = 30, HANG_STEPS = 5, START_LIMIT_S = 300,
+                    START_LEAST_S = 60; // a device's first start takes tens of seconds
 // Head-room: a fiftieth of what there is, and what a process's libraries may differ by.
 static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 
@@ -37,6 +40,7 @@ struct lab {
     struct trainer *trainer;
     struct predictor *predictor;
     struct worker *worker;
+    uint64_t begin_ns;
     uint64_t have_bytes;
     uint64_t process_bytes; // of a run, besides what is planned; 0: not known
     char have_is[HAVE_TEXT_BYTES];
@@ -45,6 +49,10 @@ struct lab {
 
 uint64_t lab_second_bytes(const struct lab *l) {
     return session_second_bytes(&l->session);
+}
+
+uint64_t lab_begin_ns(const struct lab *l) {
+    return l->begin_ns;
 }
 
 const char *lab_have_is(const struct lab *l) {
@@ -64,10 +72,17 @@ uint64_t lab_headroom_bytes(const struct lab *l) {
 
 // ---------------------------------------------------------------- work in a child
 
-// What a child wrote, whole; else it died.
+// What a child wrote, whole; else it died or hangs.
 static bool receive(int fd, char *out, size_t bytes) {
+    const uint64_t until_ns = clock_ns() + (uint64_t)(1e9 * START_LIMIT_S);
     size_t got = 0;
     while (got < bytes) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, LOOK_MS) == 0) {
+            if (clock_ns() > until_ns)
+                return false;
+            continue;
+        }
         ssize_t n = read(fd, out + got, bytes - got);
         if (n < 0 && errno == EINTR)
             continue;
@@ -78,7 +93,8 @@ static bool receive(int fd, char *out, size_t bytes) {
     return true;
 }
 
-// Runs fn in a process of its own and copies what it wrote into out; false when it died.
+// Runs fn in a process of its own and copies what it wrote into out; false when it died, or was ended because
+// nothing came of it.
 static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *out, size_t bytes) {
     int ends[2];
     if (pipe(ends) != 0)
@@ -94,6 +110,8 @@ static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *
     close(ends[1]);
     const bool whole = child > 0 && receive(ends[0], out, bytes);
     close(ends[0]);
+    if (child > 0 && !whole)
+        kill(child, SIGKILL);
     if (child > 0)
         child_wait(child);
     return whole;
@@ -116,32 +134,41 @@ static void ask_backend(struct lab *l, void *out) {
     ask_meter(l, r);
     int rc = session_ready(&l->session, NULL);
     r->process = rc == 0 || rc == ERR_MEMORY ? l->session.process_bytes : 0;
+    l->session.knobs.memory = 0; // of this process's copy: what there is, not what may be had
     r->have = l->session.backend && session_memory(&l->session, &m, NULL) == 0 ? m.have : 0;
 }
 
+// The budget, or what there is where that is less: a budget makes no memory.
 static void find_memory(struct lab *l) {
-    char text[TEXT_UNIT_BYTES];
+    char text[TEXT_UNIT_BYTES], budget[TEXT_UNIT_BYTES];
     struct ready ready = {0};
     if (!in_child(ask_backend, l, &ready, sizeof ready))
         ready = (struct ready){.no_meter = "it is not known whether there is one"};
     snprintf(l->no_meter, sizeof l->no_meter, "%s", ready.no_meter);
     l->process_bytes = ready.process;
-    if (session_wants_device(&l->base) && ready.have > 0) {
-        l->have_bytes = ready.have;
-        snprintf(l->have_is, sizeof l->have_is, "%s on the device", text_bytes(text, ready.have));
-    } else if (l->base.memory > 0) {
+    const bool device = session_wants_device(&l->base) && ready.have > 0;
+    const uint64_t have = device ? ready.have : mem_machine_available_bytes() / 20 * 19;
+    text_bytes(text, have);
+    text_bytes(budget, l->base.memory);
+    l->have_bytes = have;
+    if (l->base.memory > have)
+        snprintf(l->have_is, sizeof l->have_is, "%s %s, less than the budget of %s", text,
+                 device ? "on the device" : "available", budget);
+    else if (l->base.memory > 0) {
         l->have_bytes = l->base.memory;
-        snprintf(l->have_is, sizeof l->have_is, "the budget of %s",
-                 text_bytes(text, l->base.memory));
-    } else {
-        l->have_bytes = mem_machine_available_bytes() / 20 * 19; // as session_memory
-        snprintf(l->have_is, sizeof l->have_is, "%s available", text_bytes(text, l->have_bytes));
-    }
+        snprintf(l->have_is, sizeof l->have_is, "the budget of %s%s", budget,
+                 device ? " on the device" : "");
+    } else
+        snprintf(l->have_is, sizeof l->have_is, "%s %s", text,
+                 device ? "on the device" : "available");
 }
 
 static uint64_t need_of(const struct session *s) {
     return session_wants_device(&s->knobs) ? session_arena_bytes(s) : session_predicted_bytes(s);
 }
+
+// Micro-batches that a calibration runs at least, and how many times the seconds for it they may take.
+static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
 
 struct calibration {
     const struct knobs *knobs; // in the child as here
@@ -163,11 +190,17 @@ static void calibrate(struct lab *l, void *out) {
 // Of one model of the recipe, which may not fit: then nothing is timed, and the predictor is what it was.
 static void calibrate_once(struct lab *l, const struct session *s) {
     struct predicted p;
-    struct calibration c = {.knobs = &s->knobs};
+    struct knobs k = s->knobs;
+    struct calibration c = {.knobs = &k};
     bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated;
     if (known || !l->options.calibrate ||
         need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
         return;
+    // A few turns of two micro-batches must not take a search's time: of long ones less is timed.
+    double turns_s =
+        isfinite(p.seconds) ? CALIBRATED_BATCHES * p.seconds / (double)k.batch_accum : 0;
+    for (; turns_s > CALIBRATE_MOST * l->options.calibrate_s && k.batch_micro > 1; turns_s /= 2)
+        k.batch_micro = (k.batch_micro + 1) / 2;
     struct predictor *fresh = NULL;
     if (in_child(calibrate, l, &c, sizeof c) && c.rc == 0 &&
         predictor_open(&fresh, NULL, NULL) == 0) {
@@ -185,6 +218,7 @@ static int open_all(struct lab *l, struct err *e) {
                     e)); // the first thing: nothing is open yet that it would copy
     TRY(session_plan(&l->session, &l->plan, e));
     TRY(trainer_open(&l->trainer, &l->session, &o, e));
+    l->begin_ns = clock_ns();
     TRY(predictor_open(&l->predictor, NULL, e));
     find_memory(l);
     calibrate_once(l, &l->session);
@@ -307,14 +341,16 @@ static void learn(struct lab *l, const struct knobs *k, const struct trial_resul
     session_close(&s); // also when it could not be planned to the end
 }
 
-static int report(struct tune_measured *out, struct trial_result *r, struct err *e) {
+static int report(struct tune_measured *out, const struct knobs *k, struct trial_result *r,
+                  struct err *e) {
     out->rc = r->rc;
     snprintf(out->reason, sizeof out->reason, "%.500s", r->rc != 0 ? r->reason : "");
     out->n = r->wall_ns > 0 ? (size_t)r->steps : 0; // a process that died left steps and no figures
     out->tokens = r->tokens;
     out->wall_ns = r->wall_ns;
     out->split = r->split;
-    out->memory_bytes = r->memory_measured_bytes;
+    // On a device the process's peak is not what was planned: better unknown than compared.
+    out->memory_bytes = session_wants_device(k) ? 0 : r->memory_measured_bytes;
     out->joules = r->energy.joules;
     out->step_ns = malloc((out->n + 1) * sizeof *out->step_ns);
     if (!out->step_ns)
@@ -330,11 +366,17 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     struct trial_view view = {.order = o, .step_ns = calloc((size_t)o->steps, sizeof(double))};
     double hang_s =
         isfinite(o->step_s) ? fmax(HANG_TIMES * o->step_s, HANG_LEAST_S) : START_LIMIT_S;
+    // One that hangs must leave time for others.
+    const double most_s =
+        fmax(o->left_s / 2,
+             HANG_LEAST_S + (isfinite(o->step_s) ? HANG_STEPS * o->step_s : START_LIMIT_S));
+    hang_s = fmin(hang_s, most_s);
+    const double start_s = fmin(START_LIMIT_S + hang_s, fmax(most_s, START_LEAST_S + hang_s));
     struct worker_job job = {.knobs = k,
                              .warmup = o->warmup,
                              .steps = o->steps,
                              .stop = l->options.stop,
-                             .start_limit_ns = (uint64_t)(1e9 * (START_LIMIT_S + hang_s)),
+                             .start_limit_ns = (uint64_t)(1e9 * start_s),
                              .step_limit_ns = (uint64_t)(1e9 * hang_s),
                              .judge = judge,
                              .judge_arg = &view};
@@ -342,7 +384,7 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
         return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
     int rc = worker_run(l->worker, &job, &r, e);
     if (rc == 0)
-        rc = report(out, &r, e);
+        rc = report(out, k, &r, e);
     if (rc == 0) {
         learn(l, k, &r);
         if (l->options.on_result)
@@ -354,14 +396,23 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     return rc;
 }
 
-static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps,
+static bool is_late(void *arg, const struct trial_sample *samples, int64_t n,
+                    char reason[WORKER_REASON_BYTES]) {
+    (void)samples, (void)n;
+    snprintf(reason, WORKER_REASON_BYTES, "no more time for it");
+    return clock_ns() > *(const uint64_t *)arg;
+}
+
+static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps, uint64_t until_ns,
                          struct noise_estimate *out, struct err *e) {
     struct trial_result r;
     struct worker_job job = {.knobs = k,
                              .steps = steps,
                              .stop = l->options.stop,
                              .start_limit_ns = (uint64_t)(2e9 * START_LIMIT_S),
-                             .step_limit_ns = (uint64_t)(1e9 * START_LIMIT_S)};
+                             .step_limit_ns = (uint64_t)(1e9 * START_LIMIT_S),
+                             .judge = is_late,
+                             .judge_arg = &until_ns};
     int rc = worker_run(l->worker, &job, &r, e);
     *out = r.noise;
     if (rc == 0 && r.rc != 0)
@@ -370,14 +421,16 @@ static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps,
     return rc;
 }
 
-int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e) {
+int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimate *out,
+              struct err *e) {
+    const uint64_t until_ns = clock_ns() + (uint64_t)(1e9 * seconds);
     struct knobs k = l->base;
     if (k.batch_accum < 2) { // the first micro-batch must be less than the step
         k.batch_accum = 2;
         k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
     }
     k.noise_every = 1;
-    int rc = measure_noise(l, &k, steps, out, e);
+    int rc = measure_noise(l, &k, steps, until_ns, out, e);
     if (rc != ERR_MEMORY)
         return rc;
     // The same gradients with less memory: the recipe may be one that needs tuning to run at all.
@@ -385,7 +438,7 @@ int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct e
     k.batch_micro = 1;
     k.recompute_mode = RECOMPUTE_MODE_FULL;
     k.recompute_every = 1;
-    return measure_noise(l, &k, steps, out, e);
+    return measure_noise(l, &k, steps, until_ns, out, e);
 }
 
 static uint64_t lab_clock(void *arg) {

@@ -28,10 +28,14 @@ struct lab_options {
 int lab_open(struct lab **out, const struct lab_options *o, struct err *e);
 void lab_close(struct lab *l); // NULL is accepted
 struct tune_lab lab_table(struct lab *l);
+// When the data had been read, by the table's clock: what came then is part of the search.
+uint64_t lab_begin_ns(const struct lab *l);
 
 // The gradient noise scale of the recipe, from `steps` of its training steps (from its initial weights, or
 // those of its folder; it grows as a model learns). Steps of one micro-batch are split for it.
-int lab_noise(struct lab *l, int64_t steps, struct noise_estimate *out, struct err *e);
+// After `seconds` those that there are must do.
+int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimate *out,
+              struct err *e);
 
 uint64_t lab_second_bytes(const struct lab *l); // of a second model, which trials do not have
 // What a setting may need: "the budget of 6 GiB", "7.4 GiB available", ...

@@ -161,27 +161,30 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
     return c;
 }
 
+static int find_next(const struct tune *t, pick_fn *pick, struct choice *out, struct err *e) {
+    struct belief *b = calloc((size_t)t->n, sizeof *b);
+    if (!b)
+        return err_set(e, ERR_MEMORY, "out of memory for %d settings", t->n);
+    int rc = belief_update(t, b, e);
+    *out = rc == 0 ? next_to_measure(t, b, pick) : (struct choice){-1, 0};
+    free(b);
+    return rc;
+}
+
 static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
     const struct visit v = {.judged = true};
-    int fruitless = 0;
-    while (tune_searched(t) < until) {
-        struct belief *b = calloc((size_t)t->n, sizeof *b);
-        if (!b)
-            return err_set(e, ERR_MEMORY, "out of memory for %d settings", t->n);
-        int rc = belief_update(t, b, e);
-        struct choice c = rc == 0 ? next_to_measure(t, b, pick) : (struct choice){-1, 0};
-        free(b);
-        if (rc != 0)
-            return rc;
-        if (c.at < 0 || c.gain < WORTH)
+    // Where no setting keeps the budgets, those that strain them least were tried: no others will.
+    for (int fruitless = 0; fruitless < 6;) {
+        struct choice c;
+        TRY(find_next(t, pick, &c, e));
+        t->hurried = c.at >= 0 && c.gain >= WORTH;
+        if (!t->hurried || tune_searched(t) >= until)
             return 0;
         int before = tune_best(t);
         TRY(visit_setting(t, c.at, &v, e));
-        // Where no setting keeps the budgets, those that strain them least were tried: no others will.
         fruitless = tune_best(t) < 0 && before < 0 ? fruitless + 1 : 0;
-        if (fruitless >= 6)
-            return 0;
     }
+    t->hurried = false;
     return 0;
 }
 
@@ -201,7 +204,6 @@ static int profile(struct tune *t, struct err *e) {
         decide(t, &at, "the recipe as given failed: %.380s", s->reason);
         return 0;
     }
-    tune_learn_update(t);
     int part = 0;
     for (int i = 1; i < TIME_COUNT; i++)
         if (s->split.ns[i] > s->split.ns[part])
@@ -247,7 +249,7 @@ static int memory(struct tune *t, struct err *e) {
         decide(t, &at, "%s", t->why_none);
         return 0;
     }
-    if (t->settings[lean].n == 0)
+    if (t->settings[lean].n == 0 && tune_searched(t) < SPLIT_BY)
         TRY(visit_setting(t, lean, &v, e));
     decide(t, &at, "%d settings planned, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
            fit, text_bytes(have_text, t->settings[lean].have_bytes),
@@ -337,11 +339,12 @@ static int communication(struct tune *t) {
 }
 
 // One knob at a time from the best so far; a value that is noticed moves the rest of the stage.
-static int flip_knob(struct tune *t, enum tune_stage stage, int id, int *from, struct err *e) {
+static int flip_knob(struct tune *t, enum tune_stage stage, int id, double until, int *from,
+                     struct err *e) {
     struct space_values values;
     const struct visit v = {.judged = true};
     space_values(&t->settings[*from].knobs, id, &t->request, &values);
-    for (int i = 0; i < values.n; i++) {
+    for (int i = 0; i < values.n && tune_searched(t) < until; i++) {
         struct knobs k = t->settings[*from].knobs;
         if (knobs_set_at(&k, id, values.text[i], SET_BY_TUNER, NULL) != 0 ||
             knobs_same(&k, &t->settings[*from].knobs, id) || knobs_idle(&k, id))
@@ -391,7 +394,7 @@ static int flips(struct tune *t, enum tune_stage stage, double until, struct err
             skipped++;
             continue;
         }
-        TRY(flip_knob(t, stage, id, &from, e));
+        TRY(flip_knob(t, stage, id, until, &from, e));
     }
     const char *waits = data ? "" : stage == STAGE_DATA ? "; nothing waits for data" : "";
     if (seen == 0)
@@ -494,8 +497,39 @@ static void explain_rest(struct tune *t) {
     free(b);
 }
 
+static bool any_measured(const struct tune *t) {
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].n > 0)
+            return true;
+    return false;
+}
+
+static void say_why_none(struct tune *t) {
+    const struct tune_setting *s = &t->settings[0];
+    for (int i = 1; i < t->n && !s->reason[0]; i++)
+        s = &t->settings[i];
+    if (any_measured(t))
+        snprintf(t->why_none, sizeof t->why_none, "no setting that was measured keeps the budgets");
+    else
+        snprintf(t->why_none, sizeof t->why_none, "no setting could be measured; %.80s: %.380s",
+                 s->name, s->reason[0] ? s->reason : "there was no time");
+}
+
+int tune_why_rc(const struct tune *t) {
+    return any_measured(t) || t->failed_rc == 0 ? ERR_MEMORY : t->failed_rc;
+}
+
+// A file that is not there or not what it should be is so for every setting.
+static bool is_lost(const struct tune *t) {
+    return !any_measured(t) && (t->failed_rc == ERR_IO || t->failed_rc == ERR_FORMAT);
+}
+
 static int play(struct tune *t, struct err *e) {
     TRY(profile(t, e));
+    if (is_lost(t)) {
+        say_why_none(t);
+        return 0;
+    }
     TRY(memory(t, e));
     if (t->why_none[0])
         return 0;
@@ -509,13 +543,14 @@ static int play(struct tune *t, struct err *e) {
     TRY(find_choice(t, e));
     if (t->chosen < 0) {
         if (!t->why_none[0])
-            snprintf(t->why_none, sizeof t->why_none,
-                     "no setting that was measured keeps the budgets");
+            say_why_none(t);
         decide(t, &at, "%s", t->why_none);
     } else {
         const struct tune_setting *s = &t->settings[t->chosen];
-        decide(t, &at, "%.200s: %.0f tokens/s over %zu steps%s%s", s->name, tune_tokens_per_s(s),
+        decide(t, &at, "%.200s: %.0f tokens/s over %zu steps%s%s%s", s->name, tune_tokens_per_s(s),
                s->n, t->certain ? "" : "; the order of the best is not certain",
+               t->hurried || t->unplanned ? "; there was no time for others that may be better"
+                                          : "",
                t->provisional ? "; provisional: a percentile is not bounded yet" : "");
     }
     return 0;
@@ -527,7 +562,7 @@ int tune_run(struct tune *out, const struct knobs *base, const struct tune_reque
     out->request = *r;
     out->lab = *lab;
     out->chosen = -1;
-    out->begin_ns = lab->clock_ns(lab->arg);
+    out->begin_ns = r->begin_ns > 0 ? r->begin_ns : lab->clock_ns(lab->arg);
     int rc = tune_add(out, base, STAGE_PROFILE, e);
     if (rc >= 0)
         rc = play(out, e);

@@ -6,6 +6,7 @@
 #include "tune/tune_impl.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,11 +236,11 @@ int space_core(struct tune *t, double share, struct err *e) {
     struct product *p = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "out of memory for the settings to try");
-    p->t = t, p->base = &base, p->until = tune_elapsed(t) + share;
+    p->t = t, p->base = &base, p->until = fmin(tune_elapsed(t) + share, 1);
     list_splits(p);
     list_axes(p);
     int rc = 0;
-    for (int changes = 0; changes <= p->n_axes && rc == 0; changes++)
+    for (int changes = 0; changes <= p->n_axes && rc == 0; changes++) {
         for (int s = 0; s < p->n_splits && rc == 0; s++) {
             struct knobs k = base;
             if (p->splits[s].micro != base.batch_micro)
@@ -248,6 +249,8 @@ int space_core(struct tune *t, double share, struct err *e) {
                 k.batch_accum = p->splits[s].accum, k.by[KNOB_batch_accum] = SET_BY_TUNER;
             rc = add_changes(p, &k, 0, changes, e);
         }
+        t->unplanned |= changes < 2 && tune_elapsed(t) > p->until;
+    }
     free(p);
     return rc;
 }

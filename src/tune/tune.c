@@ -82,10 +82,27 @@ double tune_wait(const struct knobs *k, double step) {
     return step / (double)k->batch_accum + step / (double)tune_samples_per_step(k);
 }
 
+// The share of a step's micro-batches that a request may have to wait for: one, and on a device also the
+// one behind it, which has been sent before anybody looks at requests.
+static double stretch_of(const struct tune_request *r, const struct knobs *k) {
+    return fmin(r->on_device ? 2.0 : 1.0, (double)k->batch_accum) / (double)k->batch_accum;
+}
+
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s) {
-    const double update_s = fmin(r->update_s, step_s), rest_s = step_s - update_s;
-    return update_s +
-           (r->answer_s > 0 ? rest_s / (double)k->batch_accum + r->answer_s : tune_wait(k, rest_s));
+    const double update_s = fmin(r->update_s, step_s), rest_s = step_s - update_s,
+                 sample_s = rest_s / (double)tune_samples_per_step(k);
+    return update_s + rest_s * stretch_of(r, k) +
+           (r->answer_s > 0 ? r->answer_s : fmax(sample_s, r->turn_s));
+}
+
+// The longest step with which a request does not wait too long: of its own turn the known part and the one
+// that grows with the step are two lines, and tune_wait_of is the upper of them.
+static double longest_step_s(const struct tune_request *r, const struct knobs *k) {
+    const bool second = r->answer_s > 0;
+    const double slope = stretch_of(r, k), room_s = 1e-9 * (double)r->respond_ns - r->update_s,
+                 known_s = (room_s - (second ? r->answer_s : r->turn_s)) / slope,
+                 grown_s = room_s / (slope + (second ? 0 : 1 / (double)tune_samples_per_step(k)));
+    return r->update_s + fmin(known_s, grown_s);
 }
 
 int tune_limits(const struct tune_request *r, const struct knobs *k,
@@ -94,19 +111,14 @@ int tune_limits(const struct tune_request *r, const struct knobs *k,
     for (int p = 0; p < TUNE_PERCENTILES; p++)
         if (r->limit_ns[p] > 0)
             out[n++] = (struct tune_limit){(enum tune_percentile)p, false, (double)r->limit_ns[p]};
-    if (r->respond_ns > 0) {
-        // For steps longer than the update tune_wait_of is a line: where does it meet the budget?
-        const double from_s = r->update_s, at = 1e9 * tune_wait_of(r, k, from_s),
-                     slope = tune_wait_of(r, k, from_s + 1) - tune_wait_of(r, k, from_s);
-        out[n++] = (struct tune_limit){TUNE_P95, true,
-                                       1e9 * from_s + ((double)r->respond_ns - at) / slope};
-    }
+    if (r->respond_ns > 0)
+        out[n++] = (struct tune_limit){TUNE_P95, true, 1e9 * longest_step_s(r, k)};
     return n;
 }
 
-void tune_learn_update(struct tune *t) {
-    const struct time_split *x = &t->settings[0].split;
-    if (x->steps > 0)
+void tune_learn_update(struct tune *t, const struct tune_setting *s) {
+    const struct time_split *x = &s->split;
+    if (t->request.update_s <= 0 && x->steps > 0)
         t->request.update_s = 1e-9 * (double)x->ns[TIME_OPTIMIZER] / (double)x->steps;
 }
 
@@ -149,6 +161,10 @@ double tune_predicted_cost(const struct tune *t, const struct knobs *k, double s
 double tune_elapsed(const struct tune *t) {
     double passed = (double)(t->lab.clock_ns(t->lab.arg) - t->begin_ns);
     return t->request.time_ns > 0 ? passed / (double)t->request.time_ns : 0;
+}
+
+double tune_left_s(const struct tune *t) {
+    return (1 - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
 }
 
 // ---------------------------------------------------------------- settings

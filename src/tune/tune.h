@@ -53,9 +53,11 @@ struct tune_request {
     uint64_t limit_ns[TUNE_PERCENTILES]; // of a step; 0: none
     uint64_t respond_ns;                 // from a request to its answer, of TUNE_HYBRID; 0: none
     double answer_s; // a request's own turn where a second model answers; 0: the bulk's model does
+    double turn_s;   // its own turn in the bulk's model, predicted; 0: not known
     double update_s; // of a step, the optimizer's part, for which a request waits too; 0: not known
     double joules_per_token; // 0: no limit
     uint64_t time_ns;        // for the whole search
+    uint64_t begin_ns;       // of the laboratory's clock: when that began; 0: with tune_run
     unsigned allow;          // bits 1 << enum tune_allow
     int cpus;                // this process may use
     bool on_device;          // a GPU computes: its knobs have an effect, the CPU's none
@@ -92,6 +94,8 @@ struct tune_order {
     int64_t warmup, steps; // at most
     double step_s;         // predicted: how long to wait for one before giving up; NaN: not known
     bool fresh;            // a finalist: what earlier searches measured will not do
+    bool first;            // look at this setting
+    double left_s;         // of the time for the search; negative: it is over
     tune_judge_fn *judge;
     void *judge_arg;
 };
@@ -211,6 +215,9 @@ struct tune {
     int chosen;                // -1: none
     bool provisional, certain; // a budget is not proven; the order of the finalists is sure
     bool compared;             // there was time to compare them
+    bool hurried;              // settings were left that should have been measured
+    bool unplanned; // or that should have been planned: some are one change away from the recipe
+    int failed_rc;  // of the first trial that failed; 0: none did
     struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;
     uint64_t begin_ns, end_ns; // of the laboratory's clock
@@ -223,6 +230,7 @@ struct tune {
 int tune_run(struct tune *out, const struct knobs *base, const struct tune_request *r,
              const struct tune_lab *lab, struct err *e);
 void tune_free(struct tune *t);
+int tune_why_rc(const struct tune *t); // why nothing was chosen, as a code
 
 // ---------------------------------------------------------------- figures of a setting
 
@@ -234,7 +242,8 @@ double tune_joules_per_token(const struct tune_setting *s);
 // turn, which is one sample of it.
 double tune_wait(const struct knobs *k, double step);
 // The same, where the micro-batch is the last and the update follows; with a second model's own turn where that
-// answers.
+// answers; on a device with the micro-batch that the host had already sent; and with the bulk's own turn for a
+// request where that is predicted to be longer than a sample (interactive.micro, interactive.seq).
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // What settings are compared by. What others do on a machine only ever adds to a step, for seconds at a time
 // and by half of it, and to whichever setting is being measured then: so each visit is taken for its

@@ -11,12 +11,13 @@ enum { TUNE_SETTINGS_MOST = 4096 };
 // The setting with these knobs, planned when it is new; its index, or a negative code.
 int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
 double tune_elapsed(const struct tune *t); // share of request.time_ns that has passed
+double tune_left_s(const struct tune *t);  // of it; negative: more has passed
 // The same of the time that is for searching: finals.c keeps some for the proof that a budget is kept.
 double tune_searched(const struct tune *t);
 // What the goal makes small, as predicted from a step's time; NaN: not known.
 double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s);
-// request.update_s from the recipe as given: other settings have as many weights, and about the same.
-void tune_learn_update(struct tune *t);
+// request.update_s from the first setting that was measured: others have as many weights, and about the same.
+void tune_learn_update(struct tune *t, const struct tune_setting *s);
 int64_t tune_samples_per_step(const struct knobs *k);
 
 // ---------------------------------------------------------------- space.c: what could be tried

@@ -13,6 +13,8 @@
 // single slow steps, short enough for some thirty settings.
 static const double FIRST_SHARE = 0.006, FIRST_LEAST_S = 0.25, FIRST_MOST_S = 20;
 enum { LEAST_STEPS = 3, MOST_STEPS = 400, WARM_STEPS = 2 };
+// Of all the time: where a trial's steps take as much, fewer than LEAST_STEPS have to do, and one to warm up.
+static const double PATIENCE = 0.1;
 // Ended early: precise to PRECISE, or slower than the best by more than MARGIN beyond all doubt of this
 // trial. MARGIN is what a machine's mood can change between two visits.
 static const double PRECISE = 0.01, MARGIN = 0.04, CONFIDENCE = 0.95;
@@ -44,6 +46,12 @@ static bool over_for_sure(const struct trial_state *j) {
     return false;
 }
 
+// Steps so long, or so little time, that what there is must do.
+static bool impatient(const struct trial_state *j) {
+    const double all_s = 1e-9 * (double)j->t->request.time_ns;
+    return tune_elapsed(j->t) >= 1 || (!j->v->long_run && 1e-9 * j->sum >= PATIENCE * all_s);
+}
+
 static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
     struct trial_state *j = arg;
     for (; j->n < n; j->n++) {
@@ -54,7 +62,7 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
             j->over[i] += !(x <= j->limits[i].step_ns);
     }
     if (n < LEAST_STEPS)
-        return TUNE_GO_ON;
+        return impatient(j) ? TUNE_ENOUGH : TUNE_GO_ON;
     double mean = j->sum / (double)n, variance = j->squares / (double)n - mean * mean;
     double error = 2 * sqrt((variance > 0 ? variance : 0) / (double)(n - 1));
     if (over_for_sure(j))
@@ -65,7 +73,7 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
     if (!j->v->long_run && long_enough &&
         (error < PRECISE * mean || 1e-9 * j->sum > 4 * j->least_s))
         return TUNE_ENOUGH;
-    return TUNE_GO_ON;
+    return impatient(j) ? TUNE_ENOUGH : TUNE_GO_ON;
 }
 
 // ---------------------------------------------------------------- what came of it
@@ -176,10 +184,13 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     for (int k = 0; k < state.n_limits; k++)
         state.over[k] = visit_bound(s, &state.limits[k]).over;
     state.least_s = fmin(fmax(FIRST_SHARE * budget_s, FIRST_LEAST_S), FIRST_MOST_S);
-    struct tune_order o = {.warmup = s->n > 0 ? 1 : WARM_STEPS,
+    const bool slow = s->predicted_s * LEAST_STEPS > PATIENCE * budget_s;
+    struct tune_order o = {.warmup = s->n > 0 || slow ? 1 : WARM_STEPS,
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,
                            .fresh = v->long_run,
+                           .first = s->n == 0,
+                           .left_s = tune_left_s(t),
                            .judge = judge,
                            .judge_arg = &state};
     struct tune_measured m = {.joules = NAN};
@@ -188,6 +199,9 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         rc = visit_keep(s, &m, e);
     if (rc == 0) {
         t->trials++;
+        if (m.rc != 0 && t->failed_rc == 0)
+            t->failed_rc = m.rc;
+        tune_learn_update(t, s);
         s->visited_ns = t->lab.clock_ns(t->lab.arg);
         settle(t, i, &m, state.best_cost);
         if (t->lab.on_trial)

@@ -9,13 +9,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const uint64_t TELL_NS = 10 * 1000 * 1000;
+static const uint64_t TELL_NS = 10 * 1000 * 1000, ANSWER_FROM_NS = 200 * 1000 * 1000;
+enum { ANSWER_MS = 2 };
 
 struct server {
     int fd;
@@ -85,6 +87,10 @@ static int on_step(void *arg, const struct trial_sample *sample, struct err *e) 
     if (v->step > 1 && v->pending.n < WIRE_SAMPLES && clock_ns() - v->told_ns < TELL_NS)
         return 0;
     tell_steps(v);
+    // The owner's answer takes a moment: of a long step it is worth waiting for, or another one would be run.
+    struct pollfd answer = {.fd = v->fd, .events = POLLIN};
+    if (sample->step_ns > ANSWER_FROM_NS)
+        poll(&answer, 1, ANSWER_MS);
     return stop_heard(v) ? err_set(e, ERR_STOPPED, "enough is known") : 0;
 }
 

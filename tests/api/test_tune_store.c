@@ -3,7 +3,9 @@
 
 #include "api/tune.h"
 
-static const struct tune_order first_look = {.steps = 400};
+#include <sqlite3.h>
+
+static const struct tune_order first_look = {.steps = 400, .first = true};
 
 static struct tuning *open_tuning(void) {
     struct tuning *t = calloc(1, sizeof *t);
@@ -110,13 +112,50 @@ static void a_round_is_of_this_search_and_as_long(void **state) {
     close_tuning(t);
 }
 
+// One that found a busy machine is not mended by more of the same.
+static void a_second_look_is_not_of_another_search(void **state) {
+    (void)state;
+    const struct tune_order second_look = {.steps = 400};
+    struct tuning *t = open_tuning();
+    struct tune_measured m = {0};
+    struct err e = {0};
+    add_row(t, &t->base, 0.004, 96);
+    t->id++;
+    assert_int_equal(tune_store_recall(t, &t->base, &second_look, &m, &e), 0);
+    assert_int_equal(m.n, 0);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
+    assert_int_equal(m.n, 3);
+    free(m.step_ns);
+    close_tuning(t);
+}
+
+static void what_cannot_be_read_is_measured(void **state) {
+    (void)state;
+    struct tuning *t = open_tuning();
+    struct tune_measured m = {0};
+    struct err e = {0};
+    sqlite3 *db;
+    add_row(t, &t->base, 0.004, 96);
+    assert_int_equal(sqlite3_open(scratch_db, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE sample SET step_ns = x'0011'", NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
+    assert_true(m.n == 0 && m.step_ns == NULL && t->unread.code != 0);
+    add_row(t, &t->base, 0.004, 96);
+    assert_int_equal(tune_store_recall(t, &t->base, &first_look, &m, &e), 0);
+    assert_int_equal(m.n, 3);
+    free(m.step_ns);
+    close_tuning(t);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_open, scratch_close)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_row_without_a_speed_is_left),
-        TEST(a_round_is_of_this_search_and_as_long),
-        TEST(a_search_that_failed_can_be_continued),
+        TEST(a_row_without_a_speed_is_left),         TEST(a_round_is_of_this_search_and_as_long),
+        TEST(a_search_that_failed_can_be_continued), TEST(a_second_look_is_not_of_another_search),
+        TEST(what_cannot_be_read_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,9 +183,9 @@ allow() {
     run 3 "tokens per step" "${list[@]}" --tokens-per-step 4194304
     json a.json 'd["config"]["batch.micro"] * d["config"]["batch.accum"] == 262144' "--tokens-per-step 4194304"
     # And one that is measured.
-    run 0 "all of it" tune r.yaml --allow precision,state,batch --time 400ms --store none --save allow.yaml --report none --json a.json
+    run 0 "all of it" tune r.yaml --allow precision,state,batch --time 2s --store none --save allow.yaml --report none --json a.json
     says err "gradient noise scale: " "all of it"
-    json a.json 'd["noise_scale"]["measurements"] >= 20' "all of it"
+    json a.json 'd["noise_scale"]["measurements"] >= 5' "all of it"
     run 0 "train with it" train allow.yaml steps=1 run.dir=allowed
 }
 

@@ -24,6 +24,9 @@ struct machine {
     int dies_after;    // so many steps, which it tells nothing of but their times
     uint64_t alone_ns; // from when on nobody else is at work
     double busy;       // share of the time that somebody else is at work, seconds in a row
+    double slow;       // steps take so many times as long; 0: as they are
+    double update;     // share of a step that is the optimizer's
+    int fails_rc;      // of every trial
     int measured, planned, stages;
 };
 
@@ -58,6 +61,10 @@ static uint64_t bytes_of(const struct knobs *k) {
     return (uint64_t)(1e6 + kept + logits);
 }
 
+static double slowed(const struct machine *m, double step_s) {
+    return m->slow > 0 ? m->slow * step_s : step_s;
+}
+
 static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
     struct machine *m = arg;
     (void)e;
@@ -65,7 +72,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     m->now_ns += 1000000;
     out->need_bytes = bytes_of(k);
     out->have_bytes = m->have_bytes;
-    out->step_s = truth(k) * m->bias * (1 + 0.05 * sin((double)k->batch_micro));
+    out->step_s = slowed(m, truth(k)) * m->bias * (1 + 0.05 * sin((double)k->batch_micro));
     if (out->need_bytes > m->have_bytes) {
         out->rc = ERR_MEMORY;
         snprintf(out->reason, sizeof out->reason, "needs more than there is");
@@ -101,11 +108,16 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
             out->step_ns[out->n++] = 1e9 * truth(k);
         return 0;
     }
+    if (m->fails_rc != 0) {
+        out->rc = m->fails_rc;
+        snprintf(out->reason, sizeof out->reason, "model.safetensors is not there");
+        return 0;
+    }
     out->step_ns = calloc((size_t)o->steps, sizeof *out->step_ns);
     if (!out->step_ns)
         return err_set(e, ERR_MEMORY, "out of memory");
     for (int64_t i = -o->warmup; i < o->steps; i++) {
-        double ns = 1e9 * truth(k) * (1 + m->noise * rng_normal(m->seed, 0, m->drawn++));
+        double ns = 1e9 * slowed(m, truth(k)) * (1 + m->noise * rng_normal(m->seed, 0, m->drawn++));
         if (rng_uniform(m->seed, 1, m->drawn++) < m->tail && (has_tail(k) || !m->tail_of_best))
             ns *= 1.5;
         ns *= company(m);
@@ -119,7 +131,9 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
             break;
     }
     out->split.wall_ns = out->wall_ns;
-    out->split.ns[TIME_MATMUL] = out->wall_ns;
+    out->split.ns[TIME_OPTIMIZER] = (uint64_t)(m->update * (double)out->wall_ns);
+    out->split.ns[TIME_MATMUL] = out->wall_ns - out->split.ns[TIME_OPTIMIZER];
+    out->split.steps = out->n;
     return 0;
 }
 
@@ -287,6 +301,86 @@ static void test_respond(void **state) {
     assert_true(micro[1] < micro[0]);
     r.answer_s = 0;
     assert_true(tune_wait_of(&r, &k, step_s) == tune_wait(&k, step_s));
+}
+
+// What a request may wait is a limit on steps: at that length it waits exactly so long.
+static void test_waits(void **state) {
+    (void)state;
+    struct tune_request r = {.goal = TUNE_HYBRID, .respond_ns = 300000000};
+    const struct knobs k = recipe(4, 8);
+    for (int i = 0; i < 16; i++) {
+        struct tune_limit limits[TUNE_LIMITS_MOST];
+        r.update_s = i & 1 ? 0.02 : 0;
+        r.turn_s = i & 2 ? 0.1 : 0;
+        r.answer_s = i & 4 ? 0.05 : 0;
+        r.on_device = i & 8;
+        assert_int_equal(tune_limits(&r, &k, limits), 1);
+        assert_true(limits[0].respond && limits[0].p == TUNE_P95);
+        assert_float_equal(tune_wait_of(&r, &k, 1e-9 * limits[0].step_ns), 0.3, 1e-9);
+    }
+    r = (struct tune_request){.goal = TUNE_HYBRID};
+    assert_float_equal(tune_wait_of(&r, &k, 0.32), 0.04 + 0.01, 1e-12);
+    r.turn_s = 0.1; // longer than a sample: interactive.micro or interactive.seq are larger
+    assert_float_equal(tune_wait_of(&r, &k, 0.32), 0.04 + 0.1, 1e-12);
+    r.on_device = true; // which is a micro-batch ahead
+    assert_float_equal(tune_wait_of(&r, &k, 0.32), 0.08 + 0.1, 1e-12);
+}
+
+// Where the recipe itself does not fit, what the update takes is learnt from one that does.
+static void test_update_of_another(void **state) {
+    (void)state;
+    struct machine m = ordinary(2);
+    struct knobs k = recipe(32, 1);
+    struct tune_request r = request(TUNE_HYBRID);
+    struct tune t;
+    m.have_bytes = 3000000;
+    m.update = 0.25;
+    r.respond_ns = 100000000;
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.settings[0].outcome, TUNE_REFUSED);
+    assert_true(t.request.update_s > 0.2 * truth(&k));
+    tune_free(&t);
+}
+
+// Steps of half a minute: no trial may take what all of them have, and what could not be looked at is said.
+static void test_long_steps_keep_the_time(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct machine m = ordinary(6);
+        struct knobs k = recipe(1, 32);
+        struct tune_request r = request(TUNE_BULK);
+        struct tune t;
+        m.slow = 30 / truth(&k);
+        m.now_ns = 500000000000;
+        r.begin_ns = m.now_ns - (i == 0 ? 0 : 60000000000); // reading, timing ops
+        r.time_ns = 180000000000;
+        run(&t, &m, &k, &r);
+        assert_true(t.chosen >= 0);
+        assert_true(t.hurried && !t.certain);
+        // A step that has begun is waited for, and one to warm up comes before the first.
+        assert_true(m.now_ns <= r.begin_ns + r.time_ns + 75000000000);
+        assert_non_null(strstr(t.stages[STAGE_FINALISTS].text, "no time for others"));
+        tune_free(&t);
+    }
+}
+
+static void test_nothing_runs(void **state) {
+    (void)state;
+    const struct { int rc, trials; } cases[] = {{ERR_IO, 1}, {ERR_FORMAT, 1}, {ERR_NUMERIC, 40}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct machine m = ordinary(6);
+        struct knobs k = recipe(4, 8);
+        struct tune_request r = request(TUNE_BULK);
+        struct tune t;
+        m.fails_rc = cases[i].rc;
+        run(&t, &m, &k, &r);
+        assert_int_equal(t.chosen, -1);
+        assert_int_equal(tune_why_rc(&t), cases[i].rc);
+        assert_true(m.measured <= cases[i].trials);
+        assert_non_null(strstr(t.why_none, "could be measured"));
+        assert_non_null(strstr(t.why_none, "safetensors"));
+        tune_free(&t);
+    }
 }
 
 static void test_short_time_is_provisional(void **state) {
@@ -489,6 +583,10 @@ int main(void) {
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_latency),
         cmocka_unit_test(test_respond),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_update_of_another),
+        cmocka_unit_test(test_long_steps_keep_the_time),
+        cmocka_unit_test(test_nothing_runs),
         cmocka_unit_test(test_short_time_is_provisional),
         cmocka_unit_test(test_time_is_kept_for_the_proof),
         cmocka_unit_test(test_a_death_costs_one_trial),
