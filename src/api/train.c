@@ -177,6 +177,9 @@ static int make_sample(struct train_call *t, struct err *e) {
     return rc;
 }
 
+// What two measurements of the same roof may differ by.
+static const double ROOF_SLACK = 1.05;
+
 static void utilize(struct summary *s) {
     struct run_metrics *m = &s->result.metrics;
     if (!(s->machine.peak_flops > 0 && m->steps > 0))
@@ -198,11 +201,13 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
         TRY(machine_measure_device(&s->machine, t->session.backend, session_real_type(&t->session),
                                    e));
     utilize(s);
-    // A roof that a run passes was measured while others had the machine, and is not to be kept.
-    if (how == MACHINE_MEASURE && s->machine.cached && m->hfu > 1) {
+    // A roof that a run passes was measured while others had the machine: again, or it is none.
+    if (how == MACHINE_MEASURE && s->machine.cached && m->hfu > ROOF_SLACK) {
         TRY(machine_open(&s->machine, &t->knobs, MACHINE_FRESH, e));
         utilize(s);
     }
+    if (m->hfu > ROOF_SLACK)
+        m->mfu = m->hfu = NAN;
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
         TRY(predict_step(t, &s->machine, e));
     api_verdict(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
