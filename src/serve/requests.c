@@ -296,7 +296,7 @@ static bool take_line(struct requests *r, int number, struct slot *s) {
             put_error(r, c, &s->request.id, e.text);
         } else {
             s->client = number;
-            s->arrived_ns = c->line_ns;
+            s->arrived_ns = l.ns;
             c->waiting++;
             pthread_mutex_lock(&r->lock);
             s->number = r->arrived++;
