@@ -1,5 +1,5 @@
-// test_requests.c - the queue between clients and the run: since when a line waits.
-// The test is both the client, at the other ends of two pipes, and the thread that trains.
+// test_requests.c - the queue between clients and the run: since when a line waits, in which order answers
+// leave. The test is both the client, at the other ends of two pipes, and the thread that trains.
 #include "serve/requests.h"
 
 #include "base/clock.h"
@@ -125,10 +125,29 @@ static void test_many_lines_wait_here(void **state) {
     pipeline(*state, 300, 2 * 300, 2400);
 }
 
+// Slots have no order; answers that are known together leave in theirs.
+static void test_answers_in_their_order(void **state) {
+    enum { TOGETHER = 8 };
+    struct fixture *f = *state;
+    struct guest_sample x[TOGETHER];
+    for (int round = 0; round < 20; round++) {
+        const int first = f->sent;
+        for (int i = 0; i < TOGETHER; i++)
+            ask(f);
+        for (int i = 0; i < TOGETHER; i++)
+            x[i] = take(f);
+        for (int i = TOGETHER; i-- > 0;)
+            answer(f, &x[i]);
+        for (int i = TOGETHER; i-- > 0;)
+            assert_int_equal(heard(f), first + i);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_line_waits_since_it_came, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_lines_wait_here, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_answers_in_their_order, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
