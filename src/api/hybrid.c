@@ -30,6 +30,10 @@ int hybrid_open(struct hybrid *h, const struct session *s, FILE *in, FILE *answe
     return 0;
 }
 
+int hybrid_check(const struct hybrid *h, struct err *e) {
+    return h->requests != NULL ? requests_check(h->requests, e) : 0;
+}
+
 void hybrid_close(struct hybrid *h) {
     requests_close(h->requests);
     *h = (struct hybrid){0};

@@ -710,7 +710,6 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .energy = &t->energy};
     if (ob->on_start != NULL)
         TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
-    TRY(begin_guests(t, e));
     if (ahead == 0 && k->steps > 0) {
         snprintf(text, sizeof text,
                  "nothing to train: step %" PRId64 " of %" PRId64 " is done; raise steps to go on",
@@ -737,6 +736,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         rc = wind_up(t, e);
     if (rc != 0)
         t->r.end = TRAIN_FAILED;
+    TRY(begin_guests(t, e)); // may refuse the run; observers write from on_start on
     else
         rc = conclude(t, e);
     end_guests(t);

@@ -260,6 +260,18 @@ check(other.returncode == 2 and "no socket" in other.stderr and open("file").rea
 other = subprocess.run([haggle, "train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "interactive.socket=" + "x" * 120],
                        stdin=subprocess.DEVNULL, capture_output=True, text=True)
 check(other.returncode == 2 and "at most 107" in other.stderr, "a long path: " + other.stderr[-200:])
+check(not os.path.exists("other"), "refused, and a folder was made")
+
+
+def inside(folder):
+    return {os.path.join(d, f): os.stat(os.path.join(d, f)).st_mtime_ns for d, _, fs in os.walk(folder) for f in fs}
+
+
+# What was there before stays as it was.
+before = inside("plain")
+for path in ("run.sock", "file", "x" * 120):
+    other = cli("train", "--goal", "hybrid", *BULK, "run.dir=plain", "steps=50", "resume=false", "interactive.socket=" + path)
+    check(other.returncode == 2 and inside("plain") == before, f"refused for {path[:8]}, after something was written")
 
 # SIGTERM while requests wait: every one of them gets an answer or an error.
 for c in many:

@@ -267,6 +267,7 @@ static void test_proof_can_fail(void **state) {
             gradient = i;
     for (int i = 0; i < guest->n_tensors; i++)
         if (guest->tensors[i].life == LIFE_SEGMENT && guest->tensors[i].root < 0)
+    assert_int_equal(r.starts, 0);   // observers have written nothing
             activation = i;
     uint64_t *moved = &guest->tensors[activation].offset[0], was = *moved;
     *moved = train->tensors[gradient].offset[0] + train->tensors[gradient].bytes - 1;
