@@ -272,6 +272,11 @@ before = inside("plain")
 for path in ("run.sock", "file", "x" * 120):
     other = cli("train", "--goal", "hybrid", *BULK, "run.dir=plain", "steps=50", "resume=false", "interactive.socket=" + path)
     check(other.returncode == 2 and inside("plain") == before, f"refused for {path[:8]}, after something was written")
+other = cli("train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "--json", "-")
+check(other.returncode == 2 and "answers are on standard output" in other.stderr and not os.path.exists("other"),
+      "--json - beside answers: " + other.stderr[-200:])
+other = cli("train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "--json", "-", "interactive.stdin=false")
+check(other.returncode == 0 and json.loads(other.stdout)["requests"]["lines"] == 0, "--json - without answers there")
 
 # SIGTERM while requests wait: every one of them gets an answer or an error.
 for c in many:
