@@ -104,7 +104,7 @@ for a in run.answers:
 check(all(len(x) == 1 for x in by_step.values()), "the same weights give the same loss")
 check(run.losses() == plain.losses(), "evaluations changed the bulk's losses")
 d = json.load(open("evaluated.json"))["requests"]
-check(d["all_ms"]["n"] == 12 and d["budget_kept"] is True and d["evaluate_ms"]["p99_upper95"] is None,
+check(d["all_ms"]["answered"] == d["all_ms"]["n"] == 12 and d["budget_kept"] is True and d["evaluate_ms"]["p99_upper95"] is None,
       f"the result about requests: {d}")
 check(d["evaluate_ms"]["p50_upper95"] >= d["evaluate_ms"]["p50"] > 0, "a bound of p50")
 events = [x for x in run.log() if x.get("event") == "request"]
