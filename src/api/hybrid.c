@@ -30,6 +30,10 @@ int hybrid_open(struct hybrid *h, const struct session *s, FILE *in, FILE *answe
     return 0;
 }
 
+int hybrid_check(const struct hybrid *h, struct err *e) {
+    return h->requests != NULL ? requests_check(h->requests, e) : 0;
+}
+
 void hybrid_close(struct hybrid *h) {
     requests_close(h->requests);
     *h = (struct hybrid){0};
@@ -189,7 +193,8 @@ static void put_figures(struct json_writer *w, const char *key, const struct gue
     static const char *const names[3] = {"p50", "p95", "p99"};
     json_put_key(w, key);
     json_put_object_begin(w);
-    json_member_i64(w, "n", (int64_t)x->answered);
+    json_member_i64(w, "answered", (int64_t)x->answered);
+    json_member_i64(w, "n", (int64_t)x->p50.n); // the newest, that percentiles are of
     json_member_i64(w, "late", (int64_t)x->late);
     json_member_double(w, "worst_ms", 1e-6 * x->worst_ns);
     for (int i = 0; i < 3; i++) {

@@ -18,6 +18,8 @@ struct hybrid {
 // After plan_session. in, answers: may be NULL.
 int hybrid_open(struct hybrid *h, const struct session *s, FILE *in, FILE *answers,
                 const struct shard_listener *listener, struct err *e);
+// What refuses a run, before it writes anything: not asked by those who only plan.
+int hybrid_check(const struct hybrid *h, struct err *e);
 void hybrid_close(struct hybrid *h);
 void hybrid_set_options(const struct hybrid *h, struct trainer_options *o);
 // The longest wait of an evaluation is the longest stretch between two yield points, that of a training

@@ -118,6 +118,7 @@ static int prepare(struct train_call *t, struct err *e) {
     const struct shard_listener listener = {
         .arg = observer.arg, .say = observer.on_message, .progress = observer.on_progress};
     TRY(hybrid_open(&t->hybrid, &t->session, t->in, t->answers, &listener, e));
+    TRY(hybrid_check(&t->hybrid, e));
     struct trainer_options o = {.observer = observer,
                                 .stop = stop_flag(),
                                 .trace_events = k->log_trace[0] ? PLAN_TRACE_EVENTS : 0};

@@ -44,6 +44,9 @@ static int give_streams(struct cli *c, const struct haggle_config *config, struc
         rc = haggle_config_get(config, "interactive.stdin", asks, sizeof asks, e);
     if (rc != 0 || strcmp(goal, "hybrid") != 0 || strcmp(asks, "true") != 0)
         return rc;
+    if (c->args.json && strcmp(c->args.json, "-") == 0)
+        return cli_usage(e, "--json - is not accepted here: answers are on standard output; give "
+                            "--json a file, or interactive.stdin=false");
     c->sink.in = stdin;
     c->sink.answers = stdout;
     if (c->sink.out == stdout)

@@ -61,6 +61,7 @@ struct loader {
     uint64_t planned; // steps; under `claiming`, or the consumer's own without prefetch
     // The consumer's own:
     uint64_t delivered;
+    uint64_t waits_since_ns; // for the next batch; 0: it does not yet
     bool out;
 };
 
@@ -142,7 +143,9 @@ static void plan_step(struct loader *l, uint64_t step, struct slot *s) {
 static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scratch,
                       const volatile sig_atomic_t *asked, struct err *e) {
     const struct loader_options *o = &l->o;
-    const uint64_t begin_ns = clock_ns();
+    // Without workers the consumer may have waited for the source already.
+    const bool waited = o->prefetch == 0 && l->waits_since_ns != 0;
+    const uint64_t begin_ns = waited ? l->waits_since_ns : clock_ns();
     const uint64_t batch = (uint64_t)o->batch, micros = (uint64_t)o->micro_batches;
     const uint64_t replicas = (uint64_t)o->replicas, per_step = samples_per_step(o);
     const uint64_t position = o->position + step * per_step;
@@ -375,17 +378,39 @@ static int await_ready(struct loader *l, const struct slot *s, struct err *e) {
     return stopped ? err_set(e, ERR_STOPPED, "stopped while waiting for data") : 0;
 }
 
+bool loader_wait(struct loader *l, uint64_t most_ns) {
+    const uint64_t now_ns = clock_ns(), until_ns = now_ns + most_ns;
+    struct slot *s = &l->slots[l->delivered % l->n_slots];
+    if (l->out)
+        return true; // for loader_next to refuse
+    if (l->waits_since_ns == 0)
+        l->waits_since_ns = now_ns;
+    if (l->o.prefetch == 0) {
+        if (s->rc == 0 && l->planned == l->delivered)
+            plan_step(l, l->delivered, s);
+        reader_wait(&l->reader, s->arrival_ns < until_ns ? s->arrival_ns : until_ns, NULL, NULL);
+        return s->rc != 0 || clock_ns() >= s->arrival_ns;
+    }
+    pthread_mutex_lock(&l->lock);
+    while (!s->ready && clock_ns() < until_ns)
+        reader_sleep(&l->ready_cond, &l->lock, until_ns);
+    const bool ready = s->ready;
+    pthread_mutex_unlock(&l->lock);
+    return ready;
+}
+
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e) {
     if (l->out)
         return err_set(e, ERR_INTERNAL,
                        "loader: a batch was asked for before the last was released");
-    const uint64_t begin_ns = clock_ns();
+    const uint64_t begin_ns = l->waits_since_ns != 0 ? l->waits_since_ns : clock_ns();
     struct slot *s = &l->slots[l->delivered % l->n_slots];
     TRY(l->o.prefetch == 0 ? make_now(l, s, e) : await_ready(l, s, e));
     if (s->rc != 0) // stays ready: every later call finds the same error here
         return err_set(e, s->rc, "%s", s->e.text);
     *out = s->batch;
     out->wait_ns = clock_ns() - begin_ns;
+    l->waits_since_ns = 0;
     l->delivered++;
     l->out = true;
     return 0;

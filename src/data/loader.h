@@ -24,6 +24,7 @@
 #include "measure/metrics.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { LOADER_MAX_PREFETCH = 1024, LOADER_MAX_WORKERS = 256 };
@@ -55,7 +56,8 @@ struct loader_batch {
     int64_t trained_tokens;      // of these, with a target
     int64_t step_trained_tokens; // over all replicas: the loss is a mean over these
     struct data_use use;         // what making it took
-    uint64_t wait_ns;            // the caller waited (or, without prefetch, worked) this long
+    // The caller waited (or, without prefetch, worked) this long, since its first loader_wait for it.
+    uint64_t wait_ns;
 };
 
 struct loader;
@@ -65,6 +67,9 @@ uint64_t loader_plan_bytes(const struct loader_options *o);
 int loader_open(struct loader **out, const struct loader_options *o, struct mem *m, struct err *e);
 void loader_close(struct loader *l); // stops and joins the workers; a batch still out becomes void
 
+// Waits at most so long for the next batch, for a consumer with other things to do meanwhile. True:
+// loader_next will not wait (without prefetch, for the source), or knows why it fails.
+bool loader_wait(struct loader *l, uint64_t most_ns);
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e);
 void loader_release(struct loader *l);
 uint64_t loader_position(const struct loader *l);      // of the batch the next loader_next delivers

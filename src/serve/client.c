@@ -37,12 +37,39 @@ bool client_wants_input(const struct client *c) {
     return c->used && !c->ended && c->n < c->most;
 }
 
-static bool has_line(const struct client *c, size_t from) {
-    return memchr(c->line + from, '\n', c->n - from) != NULL;
+// Without room the two neighbours nearest in time become one, so that a full buffer of short lines costs
+// little precision, and the oldest time always leaves with its lines. Of the two times the older stays:
+// no wait is counted too short.
+static void add_stamp(struct client *c) {
+    if (c->n_stamps == CLIENT_STAMPS) {
+        int at = 0;
+        for (int i = 1; i + 1 < c->n_stamps; i++)
+            if (c->stamps[i + 1].ns - c->stamps[i].ns < c->stamps[at + 1].ns - c->stamps[at].ns)
+                at = i;
+        c->stamps[at].end = c->stamps[at + 1].end;
+        c->n_stamps--;
+        memmove(&c->stamps[at + 1], &c->stamps[at + 2],
+                (size_t)(c->n_stamps - at - 1) * sizeof *c->stamps);
+    }
+    c->stamps[c->n_stamps++] = (struct client_stamp){c->n, clock_ns()};
+}
+
+static uint64_t stamp_of(const struct client *c, size_t end) {
+    for (int i = 0; i < c->n_stamps; i++)
+        if (c->stamps[i].end >= end)
+            return c->stamps[i].ns;
+    return c->ended_ns;
+}
+
+static void drop_stamps(struct client *c, size_t bytes) {
+    int kept = 0;
+    for (int i = 0; i < c->n_stamps; i++)
+        if (c->stamps[i].end > bytes)
+            c->stamps[kept++] = (struct client_stamp){c->stamps[i].end - bytes, c->stamps[i].ns};
+    c->n_stamps = kept;
 }
 
 bool client_read(struct client *c) {
-    const bool had = has_line(c, 0);
     const size_t before = c->n;
     const ssize_t n = c->socket ? recv(c->in, c->line + c->n, c->most - c->n, MSG_DONTWAIT)
                                 : read(c->in, c->line + c->n, c->most - c->n);
@@ -55,15 +82,14 @@ bool client_read(struct client *c) {
         return true;
     }
     c->n += (size_t)n;
-    if (!had && has_line(c, before))
-        c->line_ns = clock_ns();
+    if (memchr(c->line + before, '\n', (size_t)n) != NULL)
+        add_stamp(c);
     return true;
 }
 
 void client_end(struct client *c) {
     c->ended = true;
-    if (!has_line(c, 0)) // what is left is one now
-        c->line_ns = clock_ns();
+    c->ended_ns = clock_ns();
 }
 
 struct client_line client_line(struct client *c) {
@@ -82,12 +108,14 @@ struct client_line client_line(struct client *c) {
         l.text = c->line;
         l.bytes = (size_t)(end - c->line);
         l.taken = l.bytes + 1;
+        l.ns = stamp_of(c, l.taken);
     } else if (c->n == c->most) {
         l.too_long = c->skipping = true;
         l.taken = c->n;
     } else if (c->ended && c->n > 0) {
         l.text = c->line;
         l.bytes = l.taken = c->n;
+        l.ns = c->ended_ns;
     }
     if (l.text != NULL && l.bytes > 0 && l.text[l.bytes - 1] == '\r')
         l.bytes--;
@@ -97,6 +125,7 @@ struct client_line client_line(struct client *c) {
 void client_took(struct client *c, const struct client_line *l) {
     memmove(c->line, c->line + l->taken, c->n - l->taken);
     c->n -= l->taken;
+    drop_stamps(c, l->taken);
 }
 
 // ---------------------------------------------------------------- out

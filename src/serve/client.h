@@ -10,6 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Reads that completed a line, and are remembered for the lines of theirs that wait here.
+enum { CLIENT_STAMPS = 32 };
+struct client_stamp {
+    size_t end; // bytes of the buffer that had come with it
+    uint64_t ns;
+};
+
 struct client {
     int in, out;    // out -1: answers go nowhere any more
     bool used;      // is one
@@ -19,10 +26,10 @@ struct client {
     int waiting;    // samples in the queue
     char *line;     // what came: lines and the beginning of one
     size_t n, most; // bytes of it; room
-    // When there was a whole line first, since there was none: of lines that queue up here no wait is
-    // counted too short.
-    uint64_t line_ns;
-    char *text; // answers to write
+    struct client_stamp stamps[CLIENT_STAMPS]; // oldest first
+    int n_stamps;
+    uint64_t ended_ns; // completes a last line that has no end
+    char *text;        // answers to write
     size_t text_n, text_most;
 };
 
@@ -40,6 +47,8 @@ struct client_line {
     const char *text;
     size_t bytes, taken;
     bool too_long;
+    // clock_ns when it was whole; earlier, never later, where more reads wait here than are remembered.
+    uint64_t ns;
 };
 struct client_line client_line(struct client *c);
 void client_took(struct client *c, const struct client_line *l);

@@ -2,6 +2,7 @@
 #include "serve/listen.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,10 +23,11 @@ static int set_address(struct sockaddr_un *a, const char *path, struct err *e) {
     return 0;
 }
 
-// A socket nobody listens on is what a killed process left behind.
-static int remove_stale(const struct sockaddr_un *a, struct err *e) {
+// A socket nobody listens on is what a killed process left behind: *stale.
+static int look_at(const struct sockaddr_un *a, bool *stale, struct err *e) {
     const char *path = a->sun_path;
     struct stat st;
+    *stale = false;
     if (lstat(path, &st) != 0)
         return errno == ENOENT
                    ? 0
@@ -45,10 +47,24 @@ static int remove_stale(const struct sockaddr_un *a, struct err *e) {
                        "listens there",
                        path, why == 0 || why == EAGAIN ? "" : ": ",
                        why == 0 || why == EAGAIN ? "" : strerror(why));
-    if (unlink(path) != 0 && errno != ENOENT)
+    *stale = why == ECONNREFUSED;
+    return 0;
+}
+
+int listen_check(const char *path, struct err *e) {
+    struct sockaddr_un a;
+    bool stale;
+    TRY(set_address(&a, path, e));
+    return look_at(&a, &stale, e);
+}
+
+static int remove_stale(const struct sockaddr_un *a, struct err *e) {
+    bool stale;
+    TRY(look_at(a, &stale, e));
+    if (stale && unlink(a->sun_path) != 0 && errno != ENOENT)
         return err_set(e, ERR_IO,
-                       "interactive.socket: '%s' was left behind and cannot be removed: %s", path,
-                       strerror(errno));
+                       "interactive.socket: '%s' was left behind and cannot be removed: %s",
+                       a->sun_path, strerror(errno));
     return 0;
 }
 

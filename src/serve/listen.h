@@ -15,6 +15,7 @@ struct listener {
 };
 
 // ERR_USAGE for a path that is too long, that is something else, or where somebody listens.
+int listen_check(const char *path, struct err *e); // changes nothing
 int listen_open(struct listener *l, const char *path, struct err *e);
 void listen_close(struct listener *l); // also after a failed open
 int listen_accept(struct listener *l); // a descriptor; -1: nobody is there (any more)

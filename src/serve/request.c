@@ -297,8 +297,9 @@ static int read_records(struct request_reader *r, const struct slice *value,
 static int read_id(struct json_reader *j, struct request_id *id) {
     const char *text;
     if (json_peek(j) == JSON_NUMBER) {
-        id->type = REQUEST_ID_NUMBER;
-        return json_read_i64(j, &id->number);
+        TRY(json_read_i64(j, &id->number));
+        id->type = REQUEST_ID_NUMBER; // not before: an error would answer request 0
+        return 0;
     }
     TRY(json_read_string(j, &text, NULL));
     if (strlen(text) > REQUEST_ID_BYTES)

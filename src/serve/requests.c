@@ -39,6 +39,7 @@ enum slot_state { SLOT_FREE, SLOT_READY, SLOT_TAKEN, SLOT_DONE };
 struct slot {
     enum slot_state state;
     uint64_t number; // in order of arrival
+    uint64_t done;   // in order of answers
     int client;      // -1: it has vanished
     struct request request;
     uint64_t arrived_ns;
@@ -67,7 +68,7 @@ struct requests {
     // Under the lock:
     struct slot *slots; // [interactive.queue]
     int n_slots;
-    uint64_t arrived;
+    uint64_t arrived, answered;
     int32_t *columns;              // of all slots
     atomic_int ready[GUEST_KINDS]; // a glance without the lock
 };
@@ -172,15 +173,21 @@ static void put_answer(struct requests *r, struct client *c, const struct slot *
     end_answer(r, c);
 }
 
-// What the training thread has finished goes to whoever asked.
-static void deliver(struct requests *r) {
+static struct slot *first_done(struct requests *r) {
+    struct slot *first = NULL;
+    pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->n_slots; i++) {
         struct slot *s = &r->slots[i];
-        pthread_mutex_lock(&r->lock);
-        const bool done = s->state == SLOT_DONE;
-        pthread_mutex_unlock(&r->lock);
-        if (!done)
-            continue;
+        if (s->state == SLOT_DONE && (first == NULL || s->done < first->done))
+            first = s;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return first;
+}
+
+// What the training thread has finished goes to whoever asked, in that order: slots are in none.
+static void deliver(struct requests *r) {
+    for (struct slot *s; (s = first_done(r)) != NULL;) {
         if (s->client >= 0) {
             put_answer(r, &r->clients[s->client], s);
             r->clients[s->client].waiting--;
@@ -248,6 +255,7 @@ static void give_answer(void *arg, const struct guest_sample *x, const struct gu
     if (a->rc != 0)
         snprintf(s->error, sizeof s->error, "%s", a->error);
     pthread_mutex_lock(&r->lock);
+    s->done = r->answered++;
     s->state = SLOT_DONE;
     pthread_mutex_unlock(&r->lock);
     wake(r);
@@ -296,7 +304,7 @@ static bool take_line(struct requests *r, int number, struct slot *s) {
             put_error(r, c, &s->request.id, e.text);
         } else {
             s->client = number;
-            s->arrived_ns = c->line_ns;
+            s->arrived_ns = l.ns;
             c->waiting++;
             pthread_mutex_lock(&r->lock);
             s->number = r->arrived++;
@@ -535,6 +543,11 @@ static void *run(void *arg) {
 }
 
 // ---------------------------------------------------------------- opening and closing
+
+int requests_check(const struct requests *r, struct err *e) {
+    const char *path = r->o.request.knobs->interactive_socket;
+    return path[0] != '\0' ? listen_check(path, e) : 0;
+}
 
 static int begin(void *arg, struct err *e) {
     struct requests *r = arg;

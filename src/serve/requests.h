@@ -40,6 +40,8 @@ struct requests_counts {
 struct requests;
 
 int requests_open(struct requests **out, const struct requests_options *o, struct err *e);
+// Whether interactive.socket can be listened on, as far as that shows without making it.
+int requests_check(const struct requests *r, struct err *e);
 void requests_close(struct requests *r);                          // after end; NULL is accepted
 uint64_t requests_plan_bytes(const struct requests *r);           // buffers and interactive.data
 struct guest_source requests_source(struct requests *r);          // for trainer_options

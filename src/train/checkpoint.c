@@ -313,9 +313,10 @@ static int write_config(const char *tmp, const struct session *s, struct manifes
 }
 
 static int write_folder(const char *dir, struct session *s, const struct train_state *state,
-                        struct manifest *m, uint64_t *bytes, struct err *e) {
+                        const struct snapshot_pause *between, struct manifest *m, uint64_t *bytes,
+                        struct err *e) {
     m->state = *state;
-    int rc = snapshot_write(s, dir, m->files, e);
+    int rc = snapshot_write(s, dir, between, m->files, e);
     if (rc == 0)
         rc = write_config(dir, s, m, e);
     if (rc == 0)
@@ -332,25 +333,25 @@ static int make_dir(const char *path, struct err *e) {
 }
 
 // Before the manifest beside it, which has the hash of this one's.
-static int write_second(const char *tmp, struct second *x, char hash[HASH_TEXT_BYTES],
-                        uint64_t *bytes, struct err *e) {
+static int write_second(const char *tmp, struct second *x, const struct snapshot_pause *between,
+                        char hash[HASH_TEXT_BYTES], uint64_t *bytes, struct err *e) {
     char dir[PATH_MAX], path[PATH_MAX];
     struct manifest m = {0};
     TRY(file_join(dir, sizeof dir, tmp, CHECKPOINT_SECOND, e));
     TRY(file_join(path, sizeof path, dir, MANIFEST_NAME, e));
     TRY(make_dir(dir, e));
-    int rc = write_folder(dir, &x->session, &x->state, &m, bytes, e);
+    int rc = write_folder(dir, &x->session, &x->state, between, &m, bytes, e);
     manifest_free(&m);
     return rc == 0 ? manifest_hash(path, hash, e) : rc;
 }
 
 static int write_all(const char *tmp, struct session *s, const struct train_state *state,
-                     uint64_t *bytes, struct err *e) {
+                     const struct snapshot_pause *between, uint64_t *bytes, struct err *e) {
     struct manifest m = {0};
     *bytes = 0;
-    int rc = s->second ? write_second(tmp, s->second, m.second, bytes, e) : 0;
+    int rc = s->second ? write_second(tmp, s->second, between, m.second, bytes, e) : 0;
     if (rc == 0)
-        rc = write_folder(tmp, s, state, &m, bytes, e);
+        rc = write_folder(tmp, s, state, between, &m, bytes, e);
     manifest_free(&m);
     return rc;
 }
@@ -460,7 +461,8 @@ static int check_room_for_one(const struct checkpoint_dir *d, const struct sessi
 }
 
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
-                    struct checkpoint_saved *out, struct err *e) {
+                    const struct snapshot_pause *between, struct checkpoint_saved *out,
+                    struct err *e) {
     char tmp[PATH_MAX];
     struct err later = {0};
     *out = (struct checkpoint_saved){0};
@@ -472,7 +474,7 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
     if (rc == 0)
         rc = make_dir(tmp, e);
     if (rc == 0)
-        rc = write_all(tmp, s, state, &out->bytes, e);
+        rc = write_all(tmp, s, state, between, &out->bytes, e);
     if (rc == 0)
         rc = publish(d, tmp, out->path, state->step, e);
     if (rc != 0) {

@@ -31,6 +31,7 @@
 #include "base/log.h"
 #include "train/manifest.h"
 #include "train/session.h"
+#include "train/snapshot.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -70,9 +71,11 @@ struct checkpoint_saved {
     uint64_t bytes;
 };
 // Writes the session's tensors and `state` as step state->step, with its second model's. On failure e names the file, and
-// earlier checkpoints are as they were. Older ones that cannot be removed are only reported.
+// earlier checkpoints are as they were. Older ones that cannot be removed are only reported. between (may
+// be NULL) leaves weights, optimizers and states of both models as they are.
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
-                    struct checkpoint_saved *out, struct err *e);
+                    const struct snapshot_pause *between, struct checkpoint_saved *out,
+                    struct err *e);
 
 // Loads the newest checkpoint that verifies into the session and *state; path is "" when there is
 // none at all. A damaged one (a file is missing, or its size or content is not what was saved) is

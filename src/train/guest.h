@@ -1,9 +1,10 @@
 // guest.h - requests answered during a run: samples that are evaluated, or trained on, beside the bulk.
 //
 // Place: serve/ reads requests and hands ready samples over (struct guest_source); trainer.c asks for
-// them where it may: evaluations at each yield point of a step (program/program.h), between validation
-// batches and between steps; training samples between steps only, so that a bulk update never sees half
-// of one. Nothing here knows of sockets, JSON or text.
+// them where it may: evaluations at each yield point of a step (program/program.h), while its data is
+// waited for, between validation batches, between the tensors of a checkpoint that is written and between
+// steps; training samples between steps only, so that a bulk update never sees half of one. Nothing here
+// knows of sockets, JSON or text.
 //
 // Invariants:
 //   1. An evaluation changes nothing that training reads: losses of the bulk steps are the same to the
@@ -13,7 +14,7 @@
 //   3. The sequence of updates is a function of the order in which training samples were taken.
 //   4. Nobody is waited for: a source that has nothing ready says so.
 //   5. Where a second model answers (second.h) a training sample is a step of that one. It touches nothing of
-//      the bulk's, so it may run at the yield points of a step too.
+//      the bulk's, so it may run at the yield points of a step and while its data is waited for, too.
 #ifndef HAGGLE_TRAIN_GUEST_H
 #define HAGGLE_TRAIN_GUEST_H
 

@@ -88,23 +88,26 @@ uint64_t snapshot_bytes(const struct session *s) {
 // ---------------------------------------------------------------- writing
 
 static int put_tensor(struct session *s, struct safetensors_writer *w, int index, void *buffer,
-                      struct err *e) {
+                      const struct snapshot_pause *between, struct err *e) {
     const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
     const int x = s->index[SESSION_TRAIN];
     const uint64_t all = bytes_of(t);
-    const void *address = exec_host_address(s->exec, x, index);
-    if (address != NULL)
-        return safetensors_writer_put(w, address, (size_t)all, e);
-    for (uint64_t at = 0; at < all; at += SNAPSHOT_BUFFER_BYTES) {
-        uint64_t n = all - at < SNAPSHOT_BUFFER_BYTES ? all - at : SNAPSHOT_BUFFER_BYTES;
-        TRY(exec_read_part(s->exec, x, index, at, buffer, n, e));
-        TRY(safetensors_writer_put(w, buffer, (size_t)n, e));
+    const char *address = exec_host_address(s->exec, x, index);
+    const uint64_t most = address != NULL ? SNAPSHOT_PIECE_BYTES : SNAPSHOT_BUFFER_BYTES;
+    for (uint64_t at = 0; at < all; at += most) {
+        const uint64_t n = all - at < most ? all - at : most;
+        if (address == NULL)
+            TRY(exec_read_part(s->exec, x, index, at, buffer, n, e));
+        TRY(safetensors_writer_put(w, address != NULL ? address + at : buffer, (size_t)n, e));
+        if (between != NULL && between->let != NULL)
+            between->let(between->arg);
     }
     return 0;
 }
 
 static int write_file(struct session *s, const char *path, const struct list *l, int begin, int end,
-                      void *buffer, struct manifest_file *out, struct err *e) {
+                      void *buffer, const struct snapshot_pause *between, struct manifest_file *out,
+                      struct err *e) {
     struct safetensors_writer *w;
     TRY(safetensors_writer_open(&w, path, e));
     int rc = 0;
@@ -114,7 +117,7 @@ static int write_file(struct session *s, const char *path, const struct list *l,
         rc = safetensors_writer_declare(w, name, t->dtype, t->rank, t->shape, e);
     }
     for (int i = begin; rc == 0 && i < end; i++)
-        rc = put_tensor(s, w, l->items[i].tensor, buffer, e);
+        rc = put_tensor(s, w, l->items[i].tensor, buffer, between, e);
     if (rc == 0)
         rc = safetensors_writer_close(w, out->hash, &out->bytes, e);
     if (rc != 0)
@@ -178,7 +181,8 @@ static int read_file(struct session *s, const char *path, const struct list *l, 
 // ---------------------------------------------------------------- both files
 
 // The model file, then the optimizer's; written when `out` is given, read otherwise.
-static int each_file(struct session *s, const char *dir, struct manifest_file *out, struct err *e) {
+static int each_file(struct session *s, const char *dir, const struct snapshot_pause *between,
+                     struct manifest_file *out, struct err *e) {
     static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
     struct list l;
     char path[PATH_MAX];
@@ -189,7 +193,7 @@ static int each_file(struct session *s, const char *dir, struct manifest_file *o
     for (int i = 0; rc == 0 && i < 2; i++) {
         rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);
         if (rc == 0 && out)
-            rc = write_file(s, path, &l, from[i], from[i + 1], buffer, &out[ids[i]], e);
+            rc = write_file(s, path, &l, from[i], from[i + 1], buffer, between, &out[ids[i]], e);
         else if (rc == 0)
             rc = read_file(s, path, &l, from[i], from[i + 1], buffer, e);
     }
@@ -198,12 +202,12 @@ static int each_file(struct session *s, const char *dir, struct manifest_file *o
     return rc;
 }
 
-int snapshot_write(struct session *s, const char *dir, struct manifest_file files[MANIFEST_FILES],
-                   struct err *e) {
-    return each_file(s, dir, files, e);
+int snapshot_write(struct session *s, const char *dir, const struct snapshot_pause *between,
+                   struct manifest_file files[MANIFEST_FILES], struct err *e) {
+    return each_file(s, dir, between, files, e);
 }
 
 int snapshot_read(struct session *s, const char *dir, struct err *e) {
-    TRY(each_file(s, dir, NULL, e));
+    TRY(each_file(s, dir, NULL, NULL, e));
     return session_round_weights(s, e);
 }

@@ -23,6 +23,8 @@
 
 // Not finite this often in a row is not an outlier: the weights or the learning rate are gone.
 enum { NOT_FINITE_MOST = 10 };
+// While data is waited for, requests are looked for this often.
+static const uint64_t DATA_TURN_NS = 2000000;
 // First steps touch memory and fill caches for the first time. Short runs give up a quarter at most.
 enum { WARMUP_STEPS = 3 };
 
@@ -66,6 +68,10 @@ static void say(void *arg, enum log_level level, const char *text) {
     const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
     if (ob->on_message != NULL)
         ob->on_message(ob->arg, level, text);
+}
+
+static bool stop_asked(const struct trainer *t) {
+    return t->asked || (t->o.stop != NULL && *t->o.stop != 0);
 }
 
 // ---------------------------------------------------------------- opening
@@ -463,6 +469,14 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     }
 }
 
+// The next batch. As long as it is not there requests are answered, as inside a step; a request to stop
+// is loader_next's business.
+static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) {
+    while (t->guests != NULL && !stop_asked(t) && !loader_wait(t->loader, DATA_TURN_NS))
+        TRY(let_guests_in(t, e));
+    return loader_next(t->loader, b, e);
+}
+
 static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     struct loader_batch b;
     *info = (struct train_step){.begin_ns = clock_ns(),
@@ -474,7 +488,7 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
         t->pace.pause_ns = 0; // of the last warm-up step: before the beginning
     }
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
-    TRY(loader_next(t->loader, &b, e));
+    TRY(next_batch(t, &b, e));
     trace_add_span(&t->trace, SPAN_DATA_WAIT, info->begin_ns, clock_ns());
     int rc = compute(t, &b, info, e);
     const uint64_t end_ns = clock_ns();
@@ -504,10 +518,6 @@ static void end_warmup(struct trainer *t) {
 
 // ---------------------------------------------------------------- between steps
 
-static bool stop_asked(const struct trainer *t) {
-    return t->asked || (t->o.stop != NULL && *t->o.stop != 0);
-}
-
 // An observer that returns ERR_STOPPED asks; any other code ends the run.
 static int heed(struct trainer *t, int rc, struct err *e) {
     if (rc != ERR_STOPPED)
@@ -517,14 +527,31 @@ static int heed(struct trainer *t, int rc, struct err *e) {
     return 0;
 }
 
+// While a checkpoint is written: evaluations, which change nothing of what is saved. One that fails ends
+// the run, after the save. Whoever wants the run to end waits for no request.
+struct interlude {
+    struct trainer *t;
+    int rc;
+    struct err e;
+};
+
+static void let_guests_between(void *arg) {
+    struct interlude *x = arg;
+    if (x->rc == 0 && !stop_asked(x->t))
+        x->rc = guests_serve(x->t->guests, &x->t->state, false, &x->e);
+}
+
 static int save(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct checkpoint_saved saved;
+    struct interlude meanwhile = {.t = t};
+    const struct snapshot_pause between = {.let = t->guests != NULL ? let_guests_between : NULL,
+                                           .arg = &meanwhile};
     char text[ERR_TEXT_BYTES + 64];
     const uint64_t begin_ns = clock_ns();
     energy_lap_end(&t->lap, &t->energy);
     err_clear(&t->save_error);
-    int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &saved, &t->save_error);
+    int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &between, &saved, &t->save_error);
     const uint64_t ns = clock_ns() - begin_ns;
     t->r.save_ns += ns;
     t->pace.pause_ns += ns;
@@ -544,7 +571,9 @@ static int save(struct trainer *t, struct err *e) {
                                     .ns = ns,
                                     .rc = rc,
                                     .error = rc ? t->save_error.text : ""};
-    return ob->on_save != NULL ? heed(t, ob->on_save(ob->arg, &told, e), e) : 0;
+    if (ob->on_save != NULL)
+        TRY(heed(t, ob->on_save(ob->arg, &told, e), e));
+    return meanwhile.rc != 0 ? err_set(e, meanwhile.rc, "%s", meanwhile.e.text) : 0;
 }
 
 static int evaluate(struct trainer *t, struct err *e) {
@@ -708,9 +737,9 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .checkpoint_bytes =
                                          t->saving ? checkpoint_estimate_bytes(t->s) : 0,
                                      .energy = &t->energy};
+    TRY(begin_guests(t, e)); // may refuse the run; observers write from on_start on
     if (ob->on_start != NULL)
         TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
-    TRY(begin_guests(t, e));
     if (ahead == 0 && k->steps > 0) {
         snprintf(text, sizeof text,
                  "nothing to train: step %" PRId64 " of %" PRId64 " is done; raise steps to go on",

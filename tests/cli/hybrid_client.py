@@ -104,7 +104,7 @@ for a in run.answers:
 check(all(len(x) == 1 for x in by_step.values()), "the same weights give the same loss")
 check(run.losses() == plain.losses(), "evaluations changed the bulk's losses")
 d = json.load(open("evaluated.json"))["requests"]
-check(d["all_ms"]["n"] == 12 and d["budget_kept"] is True and d["evaluate_ms"]["p99_upper95"] is None,
+check(d["all_ms"]["answered"] == d["all_ms"]["n"] == 12 and d["budget_kept"] is True and d["evaluate_ms"]["p99_upper95"] is None,
       f"the result about requests: {d}")
 check(d["evaluate_ms"]["p50_upper95"] >= d["evaluate_ms"]["p50"] > 0, "a bound of p50")
 events = [x for x in run.log() if x.get("event") == "request"]
@@ -260,6 +260,23 @@ check(other.returncode == 2 and "no socket" in other.stderr and open("file").rea
 other = subprocess.run([haggle, "train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "interactive.socket=" + "x" * 120],
                        stdin=subprocess.DEVNULL, capture_output=True, text=True)
 check(other.returncode == 2 and "at most 107" in other.stderr, "a long path: " + other.stderr[-200:])
+check(not os.path.exists("other"), "refused, and a folder was made")
+
+
+def inside(folder):
+    return {os.path.join(d, f): os.stat(os.path.join(d, f)).st_mtime_ns for d, _, fs in os.walk(folder) for f in fs}
+
+
+# What was there before stays as it was.
+before = inside("plain")
+for path in ("run.sock", "file", "x" * 120):
+    other = cli("train", "--goal", "hybrid", *BULK, "run.dir=plain", "steps=50", "resume=false", "interactive.socket=" + path)
+    check(other.returncode == 2 and inside("plain") == before, f"refused for {path[:8]}, after something was written")
+other = cli("train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "--json", "-")
+check(other.returncode == 2 and "answers are on standard output" in other.stderr and not os.path.exists("other"),
+      "--json - beside answers: " + other.stderr[-200:])
+other = cli("train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "--json", "-", "interactive.stdin=false")
+check(other.returncode == 0 and json.loads(other.stdout)["requests"]["lines"] == 0, "--json - without answers there")
 
 # SIGTERM while requests wait: every one of them gets an answer or an error.
 for c in many:

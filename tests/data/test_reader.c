@@ -466,6 +466,43 @@ static void test_waits_end(void **state) {
     dataset_close(d);
 }
 
+// A consumer that waits in turns gets the same batch, and the whole wait is known.
+static void test_waits_in_turns(void **state) {
+    (void)state;
+    struct dataset *d = dataset_of((struct dataset_options){0});
+    struct mem *m = mem_of();
+    for (int prefetch = 0; prefetch <= 2; prefetch += 2) {
+        struct loader_options o = options_of(d);
+        struct seen plain, again;
+        struct loader_batch b;
+        o.prefetch = prefetch;
+        struct loader *l = open_ok(&o, m);
+        while (!loader_wait(l, 1000000)) {
+        }
+        run(l, &plain, 1);
+        loader_close(l);
+        o.source_rate = 5 * SAMPLES * (SEQ + 1); // a fifth of a second at least
+        l = open_ok(&o, m);
+        const uint64_t begin_ns = clock_ns();
+        int turns = 0;
+        while (!loader_wait(l, 1000000))
+            turns++;
+        const uint64_t waited_ns = clock_ns() - begin_ns;
+        assert_true(turns > 0);
+        assert_int_equal(loader_next(l, &b, NULL), 0);
+        assert_true(b.wait_ns >= waited_ns && b.use.source_wait_ns > 0);
+        assert_true(b.use.source_wait_ns <= b.use.make_ns);
+        again = (struct seen){hash_of_batch(&b), b.use.source_bytes, b.use.cache_hits,
+                              b.use.cache_misses};
+        assert_memory_equal(&plain, &again, sizeof plain);
+        assert_true(loader_wait(l, 0)); // a batch is out: loader_next has something to say
+        loader_release(l);
+        loader_close(l);
+    }
+    mem_close(m);
+    dataset_close(d);
+}
+
 // ---------------------------------------------------------------- what workers and prefetch can do
 
 // Four workers have four batches in work at once, so the fourth is in work while the source delivers
@@ -574,6 +611,7 @@ int main(void) {
         cmocka_unit_test(test_slots_are_exact),
         cmocka_unit_test(test_rate_is_shared),
         cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_waits_in_turns),
         cmocka_unit_test(test_workers_side_by_side),
         cmocka_unit_test(test_prefetch_hides_jitter_only),
     };

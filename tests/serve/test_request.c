@@ -212,6 +212,21 @@ static void test_the_id_survives(void **state) {
     assert_int_equal(x.id.number, 12);
 }
 
+// One that is none is nobody's: an error must not reach whoever asked as number 0.
+static void test_no_id_from_half_a_number(void **state) {
+    struct fixture *f = *state;
+    static const char *const ids[] = {"1.5", "1e400", "99999999999999999999",
+                                      "-",   "[1]",   "\"\\x\""};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct request x;
+        char line[128];
+        const int n =
+            snprintf(line, sizeof line, "{\"id\": %s, \"train\": {\"text\": \"a\"}}", ids[i]);
+        assert_int_not_equal(request_read(f->reader, line, (size_t)n, f->rows, &x, NULL), 0);
+        assert_int_equal(x.id.type, REQUEST_ID_NONE);
+    }
+}
+
 // Every prefix and every changed byte of a good line is an answer or an error, never anything else.
 static void test_damaged_lines(void **state) {
     struct fixture *f = *state;
@@ -257,6 +272,7 @@ int main(void) {
         cmocka_unit_test(test_several_records),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_the_id_survives),
+        cmocka_unit_test(test_no_id_from_half_a_number),
         cmocka_unit_test(test_damaged_lines),
         cmocka_unit_test(test_no_data_to_name),
         cmocka_unit_test(test_fewer_ids_than_the_tokenizer),

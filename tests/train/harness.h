@@ -167,7 +167,7 @@ struct run {
     // What was seen:
     double losses[RUN_STEPS_MOST], lrs[RUN_STEPS_MOST]; // by step, counted from 0
     int64_t first, last, steps, skipped;
-    int evals, saves, failed_saves, ends;
+    int starts, evals, saves, failed_saves, ends;
     struct train_eval eval;
     char said[SAID_BYTES]; // every message, with its level's letter
     struct train_result result;
@@ -204,6 +204,7 @@ static inline int run_on_start(void *arg, const struct train_start *start, struc
     struct run *r = arg;
     (void)e;
     r->first = start->state.step;
+    r->starts++;
     return 0;
 }
 

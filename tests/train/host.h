@@ -12,6 +12,7 @@ struct host {
     int64_t rows;
     int32_t tokens[ROWS_MOST], targets[ROWS_MOST], positions[ROWS_MOST], starts[ROWS_MOST];
     int per_call;          // evaluations ready at each question
+    bool only_inside;      // and at none where a training sample might run
     int64_t train_after;   // a training sample after every so many steps; 0: none
     const struct run *run; // whose steps are counted
     int64_t trained_at;    // the step after which the last one was given
@@ -33,6 +34,8 @@ static inline bool host_next(void *arg, bool train, struct guest_sample *out) {
     struct host *h = arg;
     enum guest_kind kind = GUEST_EVALUATE;
     assert_int_equal(h->begun, h->ended + 1);
+    if (train && h->only_inside)
+        return false;
     if (train && h->train_after > 0 && h->run->last % h->train_after == 0 &&
         h->trained_at != h->run->last) {
         kind = GUEST_TRAIN;
@@ -77,6 +80,22 @@ static inline void host_init(struct host *h, int64_t rows, int64_t seq) {
         h->positions[i] = (int32_t)(i % seq);
         h->starts[i] = 0;
     }
+}
+
+// Tensors of a checkpoint, or of the second model in it (inner "interactive/").
+static inline int count_saved(const char *run, int64_t step, const char *inner) {
+    static const int files[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
+    struct err e = {0};
+    int n = 0;
+    for (int i = 0; i < 2; i++) {
+        struct safetensors *st;
+        char name[128];
+        snprintf(name, sizeof name, "%s%s", inner, manifest_file_name(files[i]));
+        assert_worked(safetensors_open(&st, step_file(run, step, name), &e), &e);
+        n += (int)safetensors_count(st);
+        safetensors_close(st);
+    }
+    return n;
 }
 
 static inline void assert_same_losses(const struct run *a, const struct run *b, int64_t steps) {

@@ -11,6 +11,7 @@ static void hybrid_init(struct run *r, struct host *h, const struct scratch *s, 
     run_set(r, "goal=hybrid");
     run_set(r, "batch.accum=3");
     run_set(r, "interactive.seq=24"); // longer than the bulk's
+    run_set(r, "data.prefetch=0");    // data is never waited for: questions can be counted
     if (h == NULL)
         return;
     host_init(h, 24, 24);
@@ -40,10 +41,11 @@ static void test_evaluations_leave_no_trace(void **state) {
         run_set(&plain, "eval.every=3");
         run_set(&with, "eval.every=3");
         run_alone_and_with(&plain, &with, 6);
-        // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, 6 ends of
-        // steps; 2 evaluations each.
-        assert_int_equal(host.n, 2 * (6 * 2 + 2 * 3 + 6));
-        assert_int_equal(host.n_inside, 2 * (6 * 2 + 2 * 3));
+        // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, each tensor of
+        // the last checkpoint, 6 ends of steps; 2 evaluations each.
+        const int inside = 6 * 2 + 2 * 3 + count_saved(with.dir, 6, "");
+        assert_int_equal(host.n, 2 * (inside + 6));
+        assert_int_equal(host.n_inside, 2 * inside);
         assert_int_equal(host.ended, 1);
         const struct guest_report *g = &with.result.guests;
         assert_true(g->on && g->updates == 0 && g->run_ns > 0);
@@ -55,6 +57,81 @@ static void test_evaluations_leave_no_trace(void **state) {
         assert_true(host.answers[0].loss != host.answers[6].loss);
         assert_int_equal(host.answers[0].step, 0);
         assert_int_equal(host.answers[4].step, 1); // between the steps
+    }
+}
+
+// A step without yield points, so that what is answered inside is answered while it is saved, or while
+// its data is waited for.
+static void inside_init(struct run *r, struct host *h, const struct scratch *s, const char *name) {
+    hybrid_init(r, h, s, name);
+    run_set(r, "batch.accum=1");
+    run_set(r, "steps=4");
+    if (h == NULL)
+        return;
+    h->only_inside = true;
+    h->per_call = h->left = 1;
+}
+
+// Between the tensors of a checkpoint, which is the one of a run that nobody asks.
+static void test_evaluations_while_saving(void **state) {
+    struct run plain, with;
+    static struct host host;
+    inside_init(&plain, NULL, *state, "save-plain");
+    inside_init(&with, &host, *state, "save-with");
+    run_set(&plain, "save.every=2");
+    run_set(&with, "save.every=2");
+    run_alone_and_with(&plain, &with, 4);
+    assert_same_tensors(plain.dir, with.dir, 2);
+    const int each = count_saved(with.dir, 2, "");
+    assert_int_equal(host.n, 2 * each);
+    assert_int_equal(with.saves, 2);
+    for (int i = 0; i < 2 * each; i++) {
+        assert_int_equal(host.answers[i].step, i < each ? 2 : 4);
+        assert_true(host.answers[i].loss == host.answers[i < each ? 0 : each].loss);
+    }
+    assert_true(host.answers[0].loss != host.answers[each].loss);
+}
+
+// One that fails ends the run, and not the checkpoint; whoever stops the run waits for none.
+static void test_saving_ends_well(void **state) {
+    struct run r, stopped;
+    static struct host host, other;
+    inside_init(&r, &host, *state, "save-bad-token");
+    run_set(&r, "save.every=2");
+    host.tokens[3] = 1 << 20;
+    run_go(&r);
+    assert_int_not_equal(r.rc, 0);
+    assert_non_null(strstr(r.e.text, "a request to evaluate"));
+    assert_int_equal(host.n, 1);
+    assert_int_equal(r.saves, 1);
+    assert_int_equal(r.failed_saves, 0);
+    assert_int_equal(checkpoint_verify(step_file(r.dir, 2, ""), NULL, NULL), 0);
+    inside_init(&stopped, &other, *state, "save-stopped");
+    stopped.stop_at = 2;
+    run_go(&stopped);
+    assert_failed(stopped.rc, ERR_STOPPED, &stopped.e, "stopped on request after step 2");
+    assert_int_equal(stopped.saves, 1);
+    assert_int_equal(other.n, 0);
+}
+
+// While a step waits for its data, made ahead or not.
+static void test_evaluations_while_data_comes(void **state) {
+    struct run plain, with[2];
+    static struct host host;
+    inside_init(&plain, NULL, *state, "data-plain");
+    run_go(&plain);
+    assert_ran(&plain);
+    for (int prefetch = 0; prefetch < 2; prefetch++) {
+        struct run *r = &with[prefetch];
+        inside_init(r, &host, *state, prefetch ? "data-ahead" : "data-now");
+        run_set(r, prefetch ? "data.prefetch=1" : "data.prefetch=0");
+        run_set(r, "data.source_rate=2000");
+        run_set(r, "save.last=false");
+        run_go(r);
+        assert_ran(r);
+        assert_true(host.n > 0);
+        assert_same_losses(&plain, r, 4);
+        assert_true(r->result.data.source_wait_ns > 0);
     }
 }
 
@@ -190,6 +267,7 @@ static void test_a_source_that_fails(void **state) {
     run_go(&r);
     assert_failed(r.rc, ERR_IO, &r.e, "no socket today");
     assert_int_equal(host.ended, 1); // to take back what there is
+    assert_int_equal(r.starts, 0);   // observers have written nothing
     assert_int_equal(r.steps, 0);
 }
 
@@ -286,6 +364,9 @@ static void test_proof_can_fail(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluations_leave_no_trace),
+        cmocka_unit_test(test_evaluations_while_saving),
+        cmocka_unit_test(test_saving_ends_well),
+        cmocka_unit_test(test_evaluations_while_data_comes),
         cmocka_unit_test(test_answers_are_validations),
         cmocka_unit_test(test_training_samples_are_updates),
         cmocka_unit_test(test_updates_are_counted),

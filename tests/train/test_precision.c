@@ -103,7 +103,7 @@ static void test_checkpoint(void **state) {
     open_session(&a, x->nano, PRECISION_BF16);
     for (int i = 0; i < 3; i++)
         steps_take(&a, i);
-    assert_worked(snapshot_write(&a, dir, files, &e), &e);
+    assert_worked(snapshot_write(&a, dir, NULL, files, &e), &e);
     // The model file is the masters under the weights' own names: any precision can go on from it.
     struct safetensors *st;
     assert_worked(file_join(path, sizeof path, dir, manifest_file_name(MANIFEST_MODEL), &e), &e);

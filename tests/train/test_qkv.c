@@ -200,7 +200,7 @@ static void cross(const struct scratch *x, const char *model, enum precision pre
     open_model(&b, model, !from, precision, state, precision != PRECISION_FP32);
     steps_take(&a, 0);
     steps_take(&a, 1);
-    assert_worked(snapshot_write(&a, dir[0], written, &e), &e);
+    assert_worked(snapshot_write(&a, dir[0], NULL, written, &e), &e);
     assert_worked(snapshot_read(&b, dir[0], &e), &e);
     steps_assert_same_weights(&a, &b);
     const struct program *p = a.programs[SESSION_TRAIN];
@@ -213,7 +213,7 @@ static void cross(const struct scratch *x, const char *model, enum precision pre
         }
     assert_true(checked >= 2 * (int)model_param_count(&a.shape));
     // What it writes in turn is the same files.
-    assert_worked(snapshot_write(&b, dir[1], again, &e), &e);
+    assert_worked(snapshot_write(&b, dir[1], NULL, again, &e), &e);
     static const int files[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(written[files[i]].bytes, again[files[i]].bytes);

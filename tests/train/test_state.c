@@ -155,7 +155,7 @@ static void test_snapshot(void **state) {
             open_state(&a, wide, states[i], (enum precision)p);
             for (int n = 0; n < 2; n++)
                 steps_take(&a, n);
-            assert_worked(snapshot_write(&a, dir, files, &e), &e);
+            assert_worked(snapshot_write(&a, dir, NULL, files, &e), &e);
             open_state(&b, wide, states[i], (enum precision)p);
             assert_worked(snapshot_read(&b, dir, &e), &e);
             const struct program *t = a.programs[SESSION_TRAIN];
