@@ -57,7 +57,8 @@ static void record(struct recorder *r, const struct train_step *step) {
 // a small step does.
 static void read_meter(struct recorder *r, const struct train_step *step) {
     struct trial_result *out = r->out;
-    energy_use_of(&out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
+    const double joules = energy_read(step->energy) - r->begin_joules;
+    energy_use_of(&out->energy, step->energy, joules > 0 ? joules : NAN); // it has not moved yet
 }
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {

@@ -75,7 +75,9 @@ double tune_ms_per_sample(const struct tune_setting *s) {
 }
 
 double tune_joules_per_token(const struct tune_setting *s) {
-    return s->joule_tokens > 0 ? s->joules / (double)s->joule_tokens : NAN;
+    return s->joule_tokens > 0 && s->joule_ns >= TUNE_METERED_LEAST_NS && s->joules > 0
+               ? s->joules / (double)s->joule_tokens
+               : NAN;
 }
 
 double tune_wait(const struct knobs *k, double step) {

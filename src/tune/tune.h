@@ -173,7 +173,7 @@ struct tune_setting {
     double typical_s;    // of a step; see tune_typical
     uint64_t visited_ns; // when last
     double joules;       // of the visits that were metered; NaN: none
-    uint64_t joule_tokens;
+    uint64_t joule_tokens, joule_ns;
     struct time_split split;
     bool doubtful; // its samples speak against a budget, and do not prove it
     bool frontier;
@@ -237,7 +237,7 @@ int tune_why_rc(const struct tune *t); // why nothing was chosen, as a code
 double tune_tokens_per_s(const struct tune_setting *s); // NaN: not measured
 double tune_ms_per_sample(const struct tune_setting *s);
 struct quantile tune_quantile(const struct tune_setting *s, double p);
-double tune_joules_per_token(const struct tune_setting *s);
+double tune_joules_per_token(const struct tune_setting *s); // NaN: no meter, or not for long enough
 // What a request may wait, at most, with steps of this length: the rest of a micro-batch, then its own
 // turn, which is one sample of it.
 double tune_wait(const struct knobs *k, double step);

@@ -7,7 +7,11 @@
 
 // ---------------------------------------------------------------- tune.c: settings
 
-enum { TUNE_SETTINGS_MOST = 4096 };
+enum {
+    TUNE_SETTINGS_MOST = 4096,
+    // A GPU's counter of energy moves every tenth of a second or so: of a few short steps it says nothing.
+    TUNE_METERED_LEAST_NS = 500000000
+};
 // The setting with these knobs, planned when it is new; its index, or a negative code.
 int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
 double tune_elapsed(const struct tune *t); // share of request.time_ns that has passed

@@ -104,6 +104,7 @@ int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err
     if (isfinite(m->joules)) {
         s->joules = (s->joule_tokens > 0 ? s->joules : 0) + m->joules;
         s->joule_tokens += m->tokens;
+        s->joule_ns += m->wall_ns;
     }
     s->n += m->n;
     s->tokens += m->tokens;
@@ -185,6 +186,8 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         state.over[k] = visit_bound(s, &state.limits[k]).over;
     state.least_s = fmin(fmax(FIRST_SHARE * budget_s, FIRST_LEAST_S), FIRST_MOST_S);
     const bool slow = s->predicted_s * LEAST_STEPS > PATIENCE * budget_s;
+    if (t->request.joules_per_token > 0)
+        state.least_s = fmax(state.least_s, 1e-9 * TUNE_METERED_LEAST_NS);
     struct tune_order o = {.warmup = s->n > 0 || slow ? 1 : WARM_STEPS,
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,

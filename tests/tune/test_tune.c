@@ -27,6 +27,7 @@ struct machine {
     double slow;       // steps take so many times as long; 0: as they are
     double update;     // share of a step that is the optimizer's
     int fails_rc;      // of every trial
+    double watts;      // 0: no meter
     int measured, planned, stages;
 };
 
@@ -134,6 +135,7 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     out->split.ns[TIME_OPTIMIZER] = (uint64_t)(m->update * (double)out->wall_ns);
     out->split.ns[TIME_MATMUL] = out->wall_ns - out->split.ns[TIME_OPTIMIZER];
     out->split.steps = out->n;
+    out->joules = m->watts > 0 ? m->watts * 1e-9 * (double)out->wall_ns : NAN;
     return 0;
 }
 
@@ -364,6 +366,33 @@ static void test_long_steps_keep_the_time(void **state) {
     }
 }
 
+// What was metered for a moment only has no figure.
+static void test_energy(void **state) {
+    (void)state;
+    struct machine m = ordinary(8);
+    struct knobs k = recipe(1, 32);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune t;
+    int without = 0;
+    m.watts = 100;
+    r.time_ns = 30000000000; // first looks of a quarter of a second
+    run(&t, &m, &k, &r);
+    for (int i = 0; i < t.n; i++)
+        if (t.settings[i].n > 0 && t.settings[i].wall_ns < 500000000) {
+            assert_true(isnan(tune_joules_per_token(&t.settings[i])));
+            without++;
+        }
+    assert_true(without > 0);
+    const struct tune_setting *s = &t.settings[t.chosen];
+    const double joules = tune_joules_per_token(s);
+    assert_true(joules > 95 * per_token(&s->knobs) && joules < 105 * per_token(&s->knobs));
+    tune_free(&t);
+    r.joules_per_token = joules / 2;
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.chosen, -1);
+    tune_free(&t);
+}
+
 static void test_nothing_runs(void **state) {
     (void)state;
     const struct { int rc, trials; } cases[] = {{ERR_IO, 1}, {ERR_FORMAT, 1}, {ERR_NUMERIC, 40}};
@@ -586,6 +615,7 @@ int main(void) {
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_update_of_another),
         cmocka_unit_test(test_long_steps_keep_the_time),
+        cmocka_unit_test(test_energy),
         cmocka_unit_test(test_nothing_runs),
         cmocka_unit_test(test_short_time_is_provisional),
         cmocka_unit_test(test_time_is_kept_for_the_proof),
