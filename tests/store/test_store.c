@@ -428,7 +428,11 @@ static void settings_are_what_speed_depends_on(void **state) {
         assert_int_equal(store_setting(&k, now, &e), 0);
         assert_string_equal(first, now);
     }
-    static const char *const other[] = {"batch.micro=3", "recompute.mode=full", "threads=1"};
+    set(&k, "noise.every=1"); // idle with batch.accum=1
+    assert_int_equal(store_setting(&k, now, &e), 0);
+    assert_string_equal(first, now);
+    static const char *const other[] = {"batch.micro=3", "recompute.mode=full", "threads=1",
+                                        "batch.accum=2", "noise.every=7"};
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         set(&k, other[i]);
         assert_int_equal(store_setting(&k, now, &e), 0);
