@@ -16,7 +16,8 @@ struct tuning {
     struct machine machine;
     struct noise_estimate noise; // measured where the batch may move; n is 0 otherwise
     struct verdict verdict;      // of the chosen setting; "" when there is none
-    char words[4 * TUNE_TEXT_BYTES];
+    char words[4 * TUNE_TEXT_BYTES],
+        sentences[4 * TUNE_TEXT_BYTES]; // with "; " between; a line each
     // The store: every trial as it ends, and what earlier searches measured.
     struct store *store;
     char key[HASH_TEXT_BYTES];
@@ -44,6 +45,8 @@ void tune_print_trade(const struct tuning *t, FILE *f);
 // How long a training sample takes the second model, by ops timed here or the roofline; 0: there is none, NaN: it
 // cannot be planned.
 double tune_answer_s(const struct knobs *k);
+// Memory of the second model; 0: there is none. Fails where it cannot be planned.
+int tune_second_bytes(const struct knobs *k, uint64_t *out, struct err *e);
 int tune_report_write(struct tuning *t, const char *path, struct err *e);
 // Writes a page of a search; *bytes becomes its size.
 struct tune_facts;

@@ -203,7 +203,7 @@ memory() {
     budget=$(awk -v n=$(((least + most) / 2)) 'BEGIN { b = n * 8 / 7; if (b > 67108864) b = n + 8388608; printf "%.0f", b }')
     run 0 "a budget" "${common[@]}" --memory "$budget" --time 400ms --store m.db --save lean.yaml
     grep -q '"outcome": "refused"' m.json || fail "a budget that only some fit refused nothing"
-    grep -E '"reason": "needs [0-9.]+ [KMG]iB; there are the budget of' m.json | grep -q head-room || fail "refused without its bytes"
+    grep -E '"reason": "needs [0-9.]+ [KMG]iB, more than the budget of' m.json | grep -q head-room || fail "refused without its bytes"
     [ "$(values lean.yaml | awk '/^memory/ { print $2 }')" != 0 ] || fail "the budget is not in the recipe"
     json m.json "d['chosen']['memory_needed_bytes'] <= $budget and d['chosen']['outcome'] != 'refused'" "a budget"
     run 0 "it fits" train lean.yaml steps=2 run.dir=lean
