@@ -128,7 +128,8 @@ static int check_apart(const struct haggle_tune *o, struct err *e) {
                        "--save=%s and --report=%s are the same file; accepted: two names, or "
                        "--report none",
                        o->recipe, o->report);
-    for (int i = 0; i < 2 && o->store; i++) {
+    const bool kept = o->store && strcmp(o->store, "none") != 0;
+    for (int i = 0; i < 2 && kept; i++) {
         const char *path = i ? o->report : o->recipe;
         if (path && file_same_entry(path, o->store))
             return err_set(e, ERR_USAGE, "--%s=%s is the store; accepted: a name of its own",
