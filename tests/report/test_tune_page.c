@@ -264,9 +264,10 @@ static void test_memory_without_what_there_is(void **state) {
     check_form(page);
     const char *plot = strstr(page, "data-plot=\"memory-plot\""), *end = strstr(page, "cdf");
     assert_true(plot && end);
-    for (const char *at = plot; (at = strstr(at, "style=\"left:")) != NULL && at < end; at++)
-        if (sscanf(at, "style=\"left:%lf", &left) == 1)
-            least = fmin(least, left);
+    for (const char *at = plot; (at = strstr(at, "<span class=\"mark ")) && at < end; at++) {
+        assert_int_equal(sscanf(at, "<span class=\"mark %*[a-z]\" style=\"left:%lf", &left), 1);
+        least = fmin(least, left);
+    }
     assert_true(least < 50); // not all of them at the far end
     assert_null(strstr(page, "The line is"));
     free(page);
