@@ -120,6 +120,23 @@ static int check_writable(const char *flag, const char *path, struct err *e) {
     if (access(dir, W_OK | X_OK) != 0)
         return err_set(e, ERR_IO, "--%s=%s: nothing can be written in '%s': %s", flag, path, dir,
                        strerror(errno));
+    return file_check_replaceable(path, e) != 0 ? err_context(e, "--%s", flag) : 0;
+}
+
+// The page is written last, and the store is open meanwhile: one of them would be gone.
+static int check_apart(const struct haggle_tune *o, struct err *e) {
+    if (o->recipe && o->report && file_same_entry(o->recipe, o->report))
+        return err_set(e, ERR_USAGE,
+                       "--save=%s and --report=%s are the same file; accepted: two names, or "
+                       "--report none",
+                       o->recipe, o->report);
+    const bool kept = o->store && strcmp(o->store, "none") != 0;
+    for (int i = 0; i < 2 && kept; i++) {
+        const char *path = i ? o->report : o->recipe;
+        if (path && file_same_entry(path, o->store))
+            return err_set(e, ERR_USAGE, "--%s=%s is the store; accepted: a name of its own",
+                           i ? "report" : "save", path);
+    }
     return 0;
 }
 
@@ -147,6 +164,7 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
     TRY(check_writable("save", o->recipe, e));
     TRY(check_writable("report", o->report, e));
+    TRY(check_apart(o, e));
     TRY(set_goal(t, o, e));
     return set_tokens_per_step(&t->base, o->tokens_per_step, e);
 }

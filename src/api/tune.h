@@ -16,7 +16,8 @@ struct tuning {
     struct machine machine;
     struct noise_estimate noise; // measured where the batch may move; n is 0 otherwise
     struct verdict verdict;      // of the chosen setting; "" when there is none
-    char words[4 * TUNE_TEXT_BYTES];
+    char words[4 * TUNE_TEXT_BYTES],
+        sentences[4 * TUNE_TEXT_BYTES]; // with "; " between; a line each
     // The store: every trial as it ends, and what earlier searches measured.
     struct store *store;
     char key[HASH_TEXT_BYTES];
@@ -45,6 +46,8 @@ void tune_print_trade(const struct tuning *t, FILE *f);
 // How long a request's own turn takes, by ops timed here or the roofline: a training sample of the second
 // model (answer_s), else an evaluation of the bulk's (turn_s). Of a hybrid goal; others have no requests.
 int tune_predict_answers(struct tune_request *r, const struct knobs *k, struct err *e);
+// Memory of the second model; 0: there is none. Fails where it cannot be planned.
+int tune_second_bytes(const struct knobs *k, uint64_t *out, struct err *e);
 int tune_report_write(struct tuning *t, const char *path, struct err *e);
 // Writes a page of a search; *bytes becomes its size.
 struct tune_facts;

@@ -19,12 +19,17 @@ struct stored_trial { // of the rows, what must be kept until the samples can be
     char reason[TUNE_TEXT_BYTES];
 };
 
+struct span { // of wall time
+    double from, to;
+};
+
 struct again {
     struct call *call;
     struct store *store;
     int64_t id, chosen;
     enum store_state state;
-    double seconds;
+    struct span *spans; // in which somebody was at work on it
+    size_t n_spans, spans_capacity;
     char *goal, *budgets, *model, *recipe, *verdict;
     struct knobs base;
     struct tune tune;
@@ -33,7 +38,7 @@ struct again {
     struct stored_trial *trials;
     size_t n, capacity;
     int unreadable; // trials whose knobs this build does not know
-    uint64_t memory_budget;
+    uint64_t memory_budget, second_bytes;
     struct err err; // of a callback
 };
 
@@ -50,6 +55,42 @@ static void say_missing(struct again *a, const char *format, ...) {
     va_end(args);
 }
 
+// ---------------------------------------------------------------- how long it took
+
+// A search that was stopped and went on the next day did not take a day: what counts is the time that its
+// stages and trials cover. Stages that were decided again have replaced those of the first go, of
+// which trials are left.
+static int add_span(struct again *a, double from, double to) {
+    if (!(to > from) || !isfinite(to - from))
+        return 0;
+    if (a->n_spans == a->spans_capacity) {
+        size_t capacity = a->spans_capacity ? 2 * a->spans_capacity : 64;
+        struct span *more = realloc(a->spans, capacity * sizeof *more);
+        if (!more)
+            return err_set(&a->err, ERR_MEMORY, "no memory for the times of %zu trials", capacity);
+        a->spans = more;
+        a->spans_capacity = capacity;
+    }
+    a->spans[a->n_spans++] = (struct span){from, to};
+    return 0;
+}
+
+static int earlier(const void *x, const void *y) {
+    const struct span *a = x, *b = y;
+    return (a->from > b->from) - (a->from < b->from);
+}
+
+static double covered_s(struct again *a) {
+    double sum = 0, end = -INFINITY;
+    if (a->n_spans > 0)
+        qsort(a->spans, a->n_spans, sizeof *a->spans, earlier);
+    for (size_t i = 0; i < a->n_spans; i++) {
+        sum += fmax(a->spans[i].to - fmax(a->spans[i].from, end), 0);
+        end = fmax(end, a->spans[i].to);
+    }
+    return sum;
+}
+
 // ---------------------------------------------------------------- the tuning's own row
 
 static int take_tuning(void *arg, const struct store_tuning *t) {
@@ -59,7 +100,6 @@ static int take_tuning(void *arg, const struct store_tuning *t) {
     a->id = t->id;
     a->chosen = t->chosen;
     a->state = t->state;
-    a->seconds = t->ended_at - t->started_at;
     a->goal = strdup(t->goal);
     a->budgets = strdup(t->budgets);
     a->model = strdup(t->model);
@@ -123,7 +163,7 @@ static int take_stage(void *arg, const struct store_stage *s) {
     snprintf(d->text, sizeof d->text, "%s", s->decision);
     d->ns = seconds > 0 && seconds < 1e9 ? (uint64_t)(1e9 * seconds) : 0;
     d->done = true;
-    return 0;
+    return add_span(a, s->started_at, s->ended_at);
 }
 
 static enum tune_stage stage_of(const char *name) {
@@ -193,6 +233,8 @@ static int take_trial(void *arg, const struct store_trial *row) {
         memcpy(m->by_class, row->by_class.bytes, sizeof m->by_class);
     }
     a->tune.stages[stage].trials++;
+    if (row->tuning == a->id) // else the choice is of an earlier search
+        TRY(add_span(a, row->started_at, row->started_at + row->wall_s));
     return add_trial(a, row, i);
 }
 
@@ -205,6 +247,8 @@ static int visit(struct again *a, const struct stored_trial *s, struct err *e) {
     snprintf(m.reason, sizeof m.reason, "%s", s->reason);
     TRY(store_samples(a->store, s->id, &m.step_ns, &m.n, e));
     tune_store_figures(row, m.n, &m);
+    if (m.memory_bytes > 0)
+        m.memory_bytes += a->second_bytes;
     int rc = tune_again_visit(&a->tune, s->setting, &m, e);
     free(m.step_ns);
     return rc;
@@ -236,29 +280,58 @@ static bool has_chosen(const struct again *a) {
     return a->chosen == 0;
 }
 
+// Trials do not have a second model, and runs do. Its recipe may have gone meanwhile.
+static void add_second(struct again *a) {
+    struct err why = {0};
+    const struct knobs *k = &a->tune.settings[0].knobs;
+    a->tune.request.on_device = session_wants_device(k);
+    (void)tune_predict_answers(&a->tune.request, k, NULL); // its recipe may have gone meanwhile
+    if (tune_second_bytes(k, &a->second_bytes, &why) != 0) {
+        say_missing(a,
+                    "The second model cannot be planned any more, so its memory and its answers' "
+                    "time are in no figure here: %.300s",
+                    why.text);
+        return;
+    }
+    for (int i = 0; i < a->tune.n; i++)
+        if (a->tune.settings[i].need_bytes > 0)
+            a->tune.settings[i].need_bytes += a->second_bytes;
+    a->facts.given.second_bytes = a->facts.chosen.second_bytes = a->second_bytes;
+}
+
+// The store has the sentences in one line.
+static void part_sentences(char *text) {
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        const bool ends = from[0] == ';' && from[1] == ' ';
+        *to++ = ends ? '\n' : *from;
+        from += ends;
+    }
+    *to = '\0';
+}
+
 static int put_together(struct again *a, struct err *e) {
     int chosen = -1;
     struct store_filter own = {.tuning = a->id}, of_choice = {.id = a->chosen};
     TRY(begin(a, e));
-    TRY(store_stages(a->store, a->id, take_stage, a, e));
-    int rc = store_trials(a->store, &own, take_trial, a, e);
+    int rc = store_stages(a->store, a->id, take_stage, a, e);
+    if (rc == 0)
+        rc = store_trials(a->store, &own, take_trial, a, e);
     if (rc == 0 && !has_chosen(a)) // an earlier search had measured it
         rc = store_trials(a->store, &of_choice, take_trial, a, e);
     if (a->err.code != 0)
         return err_set(e, a->err.code, "%s", a->err.text);
     TRY(rc);
-    if (a->tune.n > 0) { // the second recipe may have gone meanwhile
-        a->tune.request.on_device = session_wants_device(&a->tune.settings[0].knobs);
-        (void)tune_predict_answers(&a->tune.request, &a->tune.settings[0].knobs, NULL);
-    }
+    add_second(a);
     for (size_t i = 0; i < a->n; i++) {
         TRY(visit(a, &a->trials[i], e));
         if (a->trials[i].id == a->chosen)
             chosen = a->trials[i].setting;
     }
     tune_again_end(&a->tune, chosen);
-    if (a->seconds > 0 && a->seconds < 1e9)
-        a->tune.end_ns = (uint64_t)(1e9 * a->seconds);
+    const double seconds = covered_s(a);
+    if (seconds > 0 && seconds < 1e9)
+        a->tune.end_ns = (uint64_t)(1e9 * seconds);
     if (a->tune.chosen < 0)
         say_why_none(a);
     say_what_is_missing(a);
@@ -273,6 +346,7 @@ static int write_page(struct again *a, const char *out, struct err *e) {
     snprintf(path, sizeof path, "tuning-%lld.html", (long long)a->id);
     out = out ? out : path;
     a->facts.model = a->model;
+    part_sentences(a->verdict);
     a->facts.verdict = a->verdict;
     a->facts.tuning = a->id;
     a->facts.memory_budget = a->memory_budget;
@@ -333,6 +407,7 @@ int haggle_report_tuning(const char *tuning, const char *store, const char *out,
         store_close(a->store);
         tune_free(&a->tune);
         free(a->trials);
+        free(a->spans);
         free(a->goal), free(a->budgets), free(a->model), free(a->recipe), free(a->verdict);
         free(a);
     }

@@ -153,9 +153,11 @@ void tune_print(const struct tuning *t, enum haggle_format format, FILE *f) {
 
 // ---------------------------------------------------------------- the choice, in words
 
+// A sentence may have a "; " of its own, and who shows them one by one must know where it ends.
 static void say(struct tuning *t, const char *text) {
-    size_t used = strlen(t->words);
+    size_t used = strlen(t->words), listed = strlen(t->sentences);
     snprintf(t->words + used, sizeof t->words - used, "%s%s", used ? "; " : "", text);
+    snprintf(t->sentences + listed, sizeof t->sentences - listed, "%s%s", listed ? "\n" : "", text);
 }
 
 // The setting that is the choice with other values of some knobs; NULL: none was looked at.

@@ -35,8 +35,21 @@ static void fill_memory(struct tune_memory *out, const struct knobs *k) {
     if (plan_session(&s, k, NULL) == 0) {
         out->known = true;
         memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
+        out->second_bytes = session_second_bytes(&s);
     }
     session_close(&s);
+}
+
+int tune_second_bytes(const struct knobs *k, uint64_t *out, struct err *e) {
+    struct session s;
+    *out = 0;
+    if (!second_wanted(k))
+        return 0;
+    int rc = plan_session(&s, k, e);
+    if (rc == 0)
+        *out = session_second_bytes(&s);
+    session_close(&s);
+    return rc;
 }
 
 static int predict_turn(struct predictor *p, const struct session *s, double *seconds,
@@ -84,7 +97,7 @@ int tune_report_write(struct tuning *t, const char *path, struct err *e) {
              t->request.on_device ? "; a GPU computes" : "");
     struct tune_facts facts = {.model = t->base.model,
                                .machine = machine,
-                               .verdict = t->words,
+                               .verdict = t->sentences,
                                .saved_as = t->recipe_path,
                                .tuning = t->id,
                                .memory_budget = t->base.memory};

@@ -54,15 +54,14 @@ static int begin(struct tuning *t, struct err *e) {
     int rc = json_writer_finish(&w, e);
     if (rc == 0 && !recipe)
         rc = err_set(e, ERR_MEMORY, "out of memory for a search's record");
-    if (rc == 0)
-        rc = store_tuning_find_unfinished(t->store, t->key, tune_goal_name(t->request.goal),
-                                          budgets, &t->id, e);
     struct store_tuning row = {.started_at = clock_wall_s(),
                                .goal = tune_goal_name(t->request.goal),
                                .budgets = budgets,
                                .key = t->key,
                                .model = t->base.model,
                                .recipe = recipe};
+    if (rc == 0)
+        rc = store_tuning_find_unfinished(t->store, &row, &t->id, e);
     if (rc == 0 && t->id > 0)
         log_put(&t->call->log, LOG_INFO, "search %lld was not finished: going on with its trials",
                 (long long)t->id);

@@ -141,6 +141,25 @@ void file_map_close(struct file_map *m) {
 
 // ---- durable writing ----
 
+static const char *kind_of(mode_t mode) {
+    return S_ISDIR(mode)                    ? "a directory"
+           : S_ISFIFO(mode)                 ? "a pipe"
+           : S_ISSOCK(mode)                 ? "a socket"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "no regular file";
+}
+
+// What cannot be looked at is left for the write to fail on, which says why.
+int file_check_replaceable(const char *path, struct err *e) {
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "'%s' is %s, which a file would replace; accepted: a new name, or a regular "
+                   "file",
+                   path, kind_of(st.st_mode));
+}
+
 int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     w->fd = -1;
     w->bytes = 0;
@@ -150,6 +169,7 @@ int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     if (n == 0 || n >= sizeof w->path)
         return err_set(e, ERR_USAGE, "a path to write has %zu characters; 1 to %zu are accepted", n,
                        sizeof w->path - 1);
+    TRY(file_check_replaceable(path, e));
     memcpy(w->path, path, n + 1);
     snprintf(w->tmp, sizeof w->tmp, "%s.tmp", path);
     // A leftover of a crash is overwritten; a symbolic link in its place is not followed.
@@ -221,6 +241,22 @@ static int parent_of(const char *path, char out[PATH_MAX], struct err *e) {
     }
     out[n] = '\0';
     return 0;
+}
+
+static const char *last_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool file_same_entry(const char *a, const char *b) {
+    char parent[2][PATH_MAX];
+    struct stat in[2];
+    if (strcmp(a, b) == 0)
+        return true;
+    return strcmp(last_name(a), last_name(b)) == 0 && parent_of(a, parent[0], NULL) == 0 &&
+           parent_of(b, parent[1], NULL) == 0 && stat(parent[0], &in[0]) == 0 &&
+           stat(parent[1], &in[1]) == 0 && in[0].st_dev == in[1].st_dev &&
+           in[0].st_ino == in[1].st_ino;
 }
 
 static int sync_parent(const char *path, struct err *e) {

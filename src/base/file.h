@@ -39,6 +39,13 @@ void file_writer_abort(struct file_writer *w);
 int file_write_atomic(const char *path, const void *data, size_t bytes,
                       struct err *e); // begin + put + end
 
+// A durable write puts a new file in place of what `path` names. Where that is a device, a pipe, a socket or a
+// folder (or a link to one) it would be gone: ERR_USAGE says what it is. Nothing, a regular file and links to
+// either are fine; of a link it is the link that is replaced.
+int file_check_replaceable(const char *path, struct err *e);
+// Whether two paths name the same entry of the same folder, which a second write would replace.
+bool file_same_entry(const char *a, const char *b);
+
 int file_make_dirs(const char *path, struct err *e);   // mkdir -p, mode 0777 & ~umask
 int file_make_parent(const char *path, struct err *e); // the same for the folder path is in
 // A new folder of this user alone below $TMPDIR (else /tmp), its path into out; "" when it fails.

@@ -47,11 +47,13 @@ const char tune_help[] =
     "  haggle tune --model gpt2-124m batch.micro=1 batch.accum=8 --allow precision --save "
     "fast.yaml\n";
 
-// The recipe's path with .html instead of what its name ends with.
+// The recipe's path with .html instead of what its name ends with, or after it where that is the recipe.
 static void name_report(const char *recipe, char *out, size_t bytes) {
     const char *name = strrchr(recipe, '/'), *dot = strrchr(name ? name : recipe, '.');
     size_t n = dot && dot > recipe ? (size_t)(dot - recipe) : strlen(recipe);
     snprintf(out, bytes, "%.*s.html", (int)n, recipe);
+    if (strcmp(out, recipe) == 0)
+        snprintf(out, bytes, "%s.html", recipe);
 }
 
 enum { REPORT_BYTES = 4096 };

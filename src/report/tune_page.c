@@ -9,6 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint64_t tune_memory_limit(const struct tune_view *v, bool *whole) {
+    const uint64_t have = v->t->n > 0 ? v->t->settings[0].have_bytes : 0;
+    *whole = have == 0;
+    return have > 0 ? have : v->facts->memory_budget;
+}
+
 // ---------------------------------------------------------------- head
 
 static const char *goal_words(const struct tune_request *r) {
@@ -142,11 +148,19 @@ static void put_tile(const struct tune_view *v, const char *name, const char *va
     fputs("</small></div>\n", v->f);
 }
 
-static bool is_proven(const struct tune *t, enum tune_percentile p) {
+static const struct tune_bound *bound_of(const struct tune *t, enum tune_percentile p,
+                                         bool respond) {
     for (int i = 0; i < t->n_bounds; i++)
-        if (t->bounds[i].p == p && !t->bounds[i].respond)
-            return t->bounds[i].proven;
-    return false;
+        if (t->bounds[i].p == p && t->bounds[i].respond == respond)
+            return &t->bounds[i];
+    return NULL;
+}
+
+// Where a figure is to its budget.
+static void budget_note(char *out, size_t bytes, double value_ns, uint64_t limit_ns, bool proven) {
+    char text[TEXT_UNIT_BYTES];
+    snprintf(out, bytes, "%s the %s budget%s", value_ns <= (double)limit_ns ? "under" : "over",
+             text_duration(text, 1e-9 * (double)limit_ns), proven ? ", 95 % sure" : ", not proven");
 }
 
 static void put_latency_tile(const struct tune_view *v, int at) {
@@ -158,11 +172,9 @@ static void put_latency_tile(const struct tune_view *v, int at) {
     const struct quantile *q = &v->figures[at].q[p];
     snprintf(name, sizeof name, "p%.0f of a step",
              100 * tune_percentile_of((enum tune_percentile)p));
+    const struct tune_bound *b = bound_of(v->t, (enum tune_percentile)p, false);
     if (r->limit_ns[p] > 0)
-        snprintf(note, sizeof note, "%s the %s budget%s",
-                 q->value <= (double)r->limit_ns[p] ? "under" : "over",
-                 text_duration(a, 1e-9 * (double)r->limit_ns[p]),
-                 is_proven(v->t, (enum tune_percentile)p) ? ", 95 % sure" : ", not proven");
+        budget_note(note, sizeof note, q->value, r->limit_ns[p], b && b->proven);
     else if (quantile_has_bound(q))
         snprintf(note, sizeof note, "at most %s, 95 %% sure", text_duration(a, 1e-9 * q->upper95));
     else
@@ -170,12 +182,31 @@ static void put_latency_tile(const struct tune_view *v, int at) {
     put_tile(v, name, text_duration(value, 1e-9 * q->value), note);
 }
 
+// What the budget for answers is about: p95 of what a request waits.
+static void put_wait_tile(const struct tune_view *v) {
+    const struct tune_bound *b = bound_of(v->t, TUNE_P95, true);
+    char value[TEXT_UNIT_BYTES], note[128];
+    if (!b)
+        return;
+    budget_note(note, sizeof note, b->q.value, b->limit_ns, b->proven);
+    put_tile(v, "a request waits, p95", text_duration(value, 1e-9 * b->q.value), note);
+}
+
+static void put_memory_tile(const struct tune_view *v) {
+    char value[TEXT_UNIT_BYTES], note[96] = "", a[TEXT_UNIT_BYTES];
+    bool whole;
+    const uint64_t limit = tune_memory_limit(v, &whole);
+    if (limit > 0)
+        snprintf(note, sizeof note, whole ? "the budget is %s" : "of %s it may need",
+                 text_bytes(a, limit));
+    put_tile(v, "memory", text_bytes(value, v->t->settings[v->t->chosen].need_bytes), note);
+}
+
 static void put_tiles(const struct tune_view *v) {
     const struct tune *t = v->t;
-    char value[64], note[96], a[TEXT_UNIT_BYTES];
+    char value[64], note[96];
     if (t->chosen < 0)
         return;
-    const struct tune_setting *c = &t->settings[t->chosen];
     const struct tune_figures *g = &v->figures[t->chosen];
     fputs("<div class=\"tiles\">\n", v->f);
     snprintf(value, sizeof value, isfinite(g->tokens_per_s) ? "%.0f" : "not known",
@@ -184,11 +215,11 @@ static void put_tiles(const struct tune_view *v) {
     if (t->chosen > 0 && isfinite(v->figures[0].tokens_per_s))
         snprintf(note, sizeof note, "as given %.0f", v->figures[0].tokens_per_s);
     put_tile(v, "tokens per second", value, t->chosen == 0 || t->settings[0].n > 0 ? note : "");
+    put_wait_tile(v);
     put_latency_tile(v, t->chosen);
     snprintf(value, sizeof value, "%.3g ms", g->ms_per_sample);
     put_tile(v, "time per sample", value, "half of the samples took less");
-    snprintf(note, sizeof note, "of %s it may need", text_bytes(a, c->have_bytes));
-    put_tile(v, "memory", text_bytes(value, c->need_bytes), c->have_bytes > 0 ? note : "");
+    put_memory_tile(v);
     fputs("</div>\n", v->f);
 }
 
@@ -230,49 +261,63 @@ static void put_compared(const struct tune_view *v, const struct compared *c, in
     fputs("</tr>\n", v->f);
 }
 
-static void percentile_row(const struct tune_view *v, const int at[2], int columns, int p) {
-    char a[TEXT_UNIT_BYTES], label[32];
+static void quantile_row(const struct tune_view *v, const char *label, const struct quantile q[2],
+                         int columns) {
+    char a[TEXT_UNIT_BYTES];
     struct compared c = {.label = label, .value = {NAN, NAN}};
-    snprintf(label, sizeof label, "step time p%.0f",
-             100 * tune_percentile_of((enum tune_percentile)p));
     for (int k = 0; k < columns; k++) {
-        const struct quantile *q = &v->figures[at[k]].q[p];
-        c.value[k] = q->value;
-        if (q->n == 0)
+        c.value[k] = q[k].value;
+        if (q[k].n == 0)
             continue;
-        snprintf(c.text[k], sizeof c.text[k], "%s", text_duration(a, 1e-9 * q->value));
-        if (quantile_has_bound(q))
-            snprintf(c.note[k], sizeof c.note[k], "n=%zu, at most %s (95 %%)", q->n,
-                     text_duration(a, 1e-9 * q->upper95));
+        snprintf(c.text[k], sizeof c.text[k], "%s", text_duration(a, 1e-9 * q[k].value));
+        if (quantile_has_bound(&q[k]))
+            snprintf(c.note[k], sizeof c.note[k], "n=%zu, at most %s (95 %%)", q[k].n,
+                     text_duration(a, 1e-9 * q[k].upper95));
         else
-            snprintf(c.note[k], sizeof c.note[k], "n=%zu, unbounded: needs %zu", q->n, q->n_needed);
+            snprintf(c.note[k], sizeof c.note[k], "n=%zu, unbounded: needs %zu", q[k].n,
+                     q[k].n_needed);
     }
     put_compared(v, &c, columns);
 }
 
+static void percentile_row(const struct tune_view *v, const int at[2], int columns, int p) {
+    char label[32];
+    struct quantile q[2];
+    snprintf(label, sizeof label, "step time p%.0f",
+             100 * tune_percentile_of((enum tune_percentile)p));
+    for (int k = 0; k < columns; k++)
+        q[k] = v->figures[at[k]].q[p];
+    quantile_row(v, label, q, columns);
+}
+
+// As the budget for answers has it, whether there is one or not: of the p95 step.
+static void wait_row(const struct tune_view *v, const int at[2], int columns) {
+    const struct tune_request *r = &v->t->request;
+    struct quantile q[2];
+    for (int k = 0; k < columns; k++) {
+        const struct knobs *knobs = &v->t->settings[at[k]].knobs;
+        q[k] = v->figures[at[k]].q[TUNE_P95];
+        q[k].value = 1e9 * tune_wait_of(r, knobs, 1e-9 * q[k].value);
+        q[k].upper95 = 1e9 * tune_wait_of(r, knobs, 1e-9 * q[k].upper95);
+    }
+    quantile_row(v, "a request waits, p95", q, columns);
+}
+
 // The fixed rows: what they show of a setting.
-enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_WAIT, ROW_JOULES, ROW_MEMORY, ROW_PEAK, ROW_COUNT };
+enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_JOULES, ROW_MEMORY, ROW_PEAK, ROW_COUNT };
 
 static double figure_of(const struct tune_view *v, int at, enum compared_row row) {
     const struct tune_figures *g = &v->figures[at];
-    switch (row) {
-    case ROW_SPEED:
-        return g->tokens_per_s;
-    case ROW_SAMPLE:
-        return g->ms_per_sample;
-    case ROW_WAIT:
-        return 1e3 *
-               tune_wait_of(&v->t->request, &v->t->settings[at].knobs, 1e-9 * g->q[TUNE_P99].value);
-    default:
-        return g->joules_per_token;
-    }
+    return row == ROW_SPEED    ? g->tokens_per_s
+           : row == ROW_SAMPLE ? g->ms_per_sample
+                               : g->joules_per_token;
 }
 
 static void plain_row(const struct tune_view *v, const int at[2], int columns,
                       enum compared_row row) {
-    static const char *const labels[ROW_COUNT] = {
-        "tokens per second", "time per sample", "a request waits, p99 step",
-        "energy per token",  "memory planned",  "memory measured"};
+    static const char *const labels[ROW_COUNT] = {"tokens per second", "time per sample",
+                                                  "energy per token", "memory planned",
+                                                  "memory measured"};
     char a[TEXT_UNIT_BYTES];
     struct compared c = {.label = labels[row], .value = {NAN, NAN}};
     for (int k = 0; k < columns; k++) {
@@ -312,7 +357,7 @@ static void put_figures(const struct tune_view *v) {
     for (int p = 0; p < TUNE_PERCENTILES; p++)
         percentile_row(v, at, columns, p);
     if (v->t->request.goal == TUNE_HYBRID)
-        plain_row(v, at, columns, ROW_WAIT);
+        wait_row(v, at, columns);
     plain_row(v, at, columns, ROW_MEMORY);
     plain_row(v, at, columns, ROW_PEAK);
     plain_row(v, at, columns, ROW_JOULES);
@@ -374,7 +419,7 @@ static void put_verdict(const struct tune_view *v) {
     if (!v->facts->verdict || !v->facts->verdict[0])
         return;
     fputs("<ul class=\"verdict\">", v->f);
-    put_sentences(v, v->facts->verdict, "; ", "<li>", "</li>\n");
+    put_sentences(v, v->facts->verdict, "\n", "<li>", "</li>\n");
     fputs("</ul>\n", v->f);
 }
 
@@ -441,6 +486,7 @@ int tune_page(FILE *f, const struct tune *t, const struct tune_facts *facts, str
         g->tokens_per_s = tune_tokens_per_s(s);
         g->ms_per_sample = s->n > 0 ? tune_ms_per_sample(s) : NAN;
         g->joules_per_token = tune_joules_per_token(s);
+        v.metered |= isfinite(g->joules_per_token);
     }
     put_page(&v);
     free(v.figures);

@@ -5,7 +5,7 @@
 // tune_page and writes the file.
 //
 //     tune_page.c         the page from top to bottom, the choice
-//     tune_page_plots.c   the frontier, predicted against measured
+//     tune_page_plots.c   the frontier in its planes, predicted against measured
 //     tune_page_steps.c   how step times are distributed
 //     tune_page_parts.c   memory by class, where the time went
 //     tune_page_trials.c  the playbook, and tables of all settings
@@ -23,12 +23,13 @@
 struct tune_memory { // of one setting
     bool known;
     uint64_t by_class[CLASS_COUNT]; // of the arena at its fullest
+    uint64_t second_bytes;          // of a second model, which is beside the arena
 };
 
 struct tune_facts {       // beside the search; a pointer may be NULL: not known
     const char *model;    // as it was named
     const char *machine;  // one line
-    const char *verdict;  // of the choice: sentences with "; " between
+    const char *verdict;  // of the choice, a sentence a line
     const char *recipe;   // YAML of the choice
     const char *saved_as; // where that was written
     const char *missing;  // what could not be told, a sentence a line
@@ -52,6 +53,7 @@ struct tune_view {
     const struct tune *t;
     const struct tune_facts *facts;
     struct tune_figures *figures; // by setting
+    bool metered;                 // any of them has its energy
 };
 
 enum tune_mark { // what a setting is in a plot or a table
@@ -73,6 +75,10 @@ void tune_put_mark(FILE *f, enum tune_mark m);
 struct svg_plot;
 void tune_put_note(const struct tune_view *v, const struct svg_plot *p, double x, double height,
                    const char *text);
+
+// What a setting may need: what there is or the budget, less head-room. From a store only the budget may be
+// known: *whole, no head-room is off. 0: neither is known.
+uint64_t tune_memory_limit(const struct tune_view *v, bool *whole);
 
 void tune_put_frontier(const struct tune_view *v);
 void tune_put_predicted(const struct tune_view *v);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PARTS_MOST = CLASS_COUNT + 1, SIDES = 2 };
+enum { PART_SECOND = CLASS_COUNT, PART_REST, PARTS_MOST, SIDES = 2 };
 _Static_assert((int)TIME_COUNT <= (int)PARTS_MOST, "a split has a place for every part");
 
 struct parts {
@@ -28,12 +28,14 @@ static double sum(const struct parts *p, int side) {
     return all;
 }
 
-// The colours are eight: the ninth part is what the arena does not hold, and grey.
+// The colours are eight, and so are the classes. Of what the arena does not hold a second model is hatched, the
+// rest grey.
+_Static_assert((int)CLASS_COUNT <= (int)HTML_COLOURS, "a class has a colour of its own");
 static void put_css(FILE *f, int i) {
-    if (i < HTML_COLOURS)
+    if (i < CLASS_COUNT)
         fprintf(f, "f%d", i);
     else
-        fputs("measured", f);
+        fputs(i == PART_SECOND ? "hatched" : "measured", f);
 }
 
 static const char *amount_text(char out[TEXT_UNIT_BYTES], const struct parts *p, double x) {
@@ -110,8 +112,11 @@ static void fill_memory(struct parts *p, int side, const struct tune_memory *m,
         p->amount[side][c] = (double)m->by_class[c];
         arena += m->by_class[c];
     }
-    p->name[CLASS_COUNT] = "program, loader, gaps";
-    p->amount[side][CLASS_COUNT] = s->need_bytes > arena ? (double)(s->need_bytes - arena) : 0;
+    p->name[PART_SECOND] = "second model";
+    p->amount[side][PART_SECOND] = (double)m->second_bytes;
+    arena += m->second_bytes;
+    p->name[PART_REST] = "program, loader, gaps";
+    p->amount[side][PART_REST] = s->need_bytes > arena ? (double)(s->need_bytes - arena) : 0;
     p->n = PARTS_MOST;
     p->known[side] = true;
 }
@@ -119,6 +124,7 @@ static void fill_memory(struct parts *p, int side, const struct tune_memory *m,
 void tune_put_memory(const struct tune_view *v) {
     const struct tune *t = v->t;
     struct parts p = {.bytes = true};
+    bool whole;
     char text[TEXT_UNIT_BYTES];
     if (t->n > 0 && v->facts->given.known)
         fill_memory(&p, 0, &v->facts->given, &t->settings[0]);
@@ -128,16 +134,16 @@ void tune_put_memory(const struct tune_view *v) {
         fputs("<p class=\"small\">Memory by class is not known.</p>\n", v->f);
         return;
     }
-    p.limit = (double)t->settings[0].have_bytes;
+    const uint64_t limit = tune_memory_limit(v, &whole);
+    p.limit = (double)limit;
     fputs("<figure id=\"memory\"><figcaption>Memory a setting needs <small>at its fullest moment, "
           "planned before anything is allocated</small></figcaption>\n",
           v->f);
     put_parts(v, &p, "class");
     if (p.limit > 0)
-        fprintf(v->f,
-                "<p class=\"small\">The line is what a setting may need, %s: the budget or what "
-                "there is, less head-room.</p>",
-                text_bytes(text, (uint64_t)p.limit));
+        fprintf(v->f, "<p class=\"small\">The line is %s, %s%s.</p>",
+                whole ? "the budget" : "what a setting may need", text_bytes(text, limit),
+                whole ? "" : ": the budget or what there is, less head-room");
     fputs("</figure>\n", v->f);
 }
 

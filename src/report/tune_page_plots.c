@@ -1,5 +1,5 @@
-// tune_page_plots.c - settings as marks: tokens/s against latency and against memory, and predicted
-// against measured step times; see tune_page.h.
+// tune_page_plots.c - settings as marks: tokens/s against latency, memory and energy, and predicted against
+// measured step times; see tune_page.h.
 #include "report/html_text.h"
 #include "report/svg.h"
 #include "report/tune_page.h"
@@ -90,6 +90,8 @@ static void put_title(const struct tune_view *v, int i) {
         fprintf(f, "&#10;predicted %s a step", text_duration(a, s->predicted_s));
     if (s->need_bytes > 0)
         fprintf(f, "&#10;needs %s", text_bytes(a, s->need_bytes));
+    if (isfinite(g->joules_per_token))
+        fprintf(f, "&#10;%.3g J per token", g->joules_per_token);
     if (s->reason[0] && m != MARK_CHOSEN) {
         fprintf(f, "&#10;%s: ", tune_outcome_name(s->outcome));
         html_put_text(f, s->reason);
@@ -183,28 +185,37 @@ static void note_limit(const struct tune_view *v, const struct svg_plot *p, doub
         tune_put_note(v, p, x, 0.08, text);
 }
 
-static void put_latency(const struct tune_view *v) {
+// A plot of what was measured: tokens/s over another figure.
+struct against {
+    const char *id, *title, *x_unit, *describe;
+    double (*figure)(const struct tune_view *v, int i); // NaN: it has none
+    double unit, limit;                                 // of the axis; 0: no budget
+    char budget[32];                                    // the limit in words
+};
+
+static bool has_figure(const struct tune_view *v, const struct against *a, int i) {
+    return v->t->settings[i].n > 0 && isfinite(a->figure(v, i));
+}
+
+static void put_against(const struct tune_view *v, const struct against *a) {
     const struct tune *t = v->t;
-    int at = axis_percentile(&t->request);
-    double limit = 1e-6 * (double)t->request.limit_ns[at];
-    char unit[64], note[64], text[TEXT_UNIT_BYTES];
+    const double limit = a->limit / a->unit;
+    char note[64];
     struct extent x = NOTHING, y = NOTHING;
     bool shown[MARK_COUNT] = {false};
     for (int i = 0; i < t->n; i++)
-        if (t->settings[i].n > 0) {
-            extend(&x, 1e-6 * v->figures[i].q[at].value);
+        if (has_figure(v, a, i)) {
+            extend(&x, a->figure(v, i) / a->unit);
             extend(&y, v->figures[i].tokens_per_s);
             shown[tune_mark_of(t, i)] = true;
         }
     if (limit > 0 && limit < 2 * x.hi)
         extend(&x, limit);
-    snprintf(unit, sizeof unit, "p%.0f of a step, ms", 100 * tune_percentile_of(at));
-    struct svg_plot p = {.id = "frontier",
-                         .title = "Speed against latency",
+    struct svg_plot p = {.id = a->id,
+                         .title = a->title,
                          .unit = "tokens/s; up and left is better",
-                         .x_unit = unit,
-                         .describe = "Each measured setting: tokens per second over step latency. "
-                                     "Arrow keys go from one to the next.",
+                         .x_unit = a->x_unit,
+                         .describe = a->describe,
                          .x = scale_of(&x),
                          .y = scale_of(&y)};
     begin_figure(v, &p);
@@ -212,17 +223,62 @@ static void put_latency(const struct tune_view *v) {
     svg_begin(v->f, &p);
     put_limit(v, &p, limit);
     svg_labels(v->f);
-    snprintf(note, sizeof note, "budget %s", text_duration(text, 1e-3 * limit));
+    snprintf(note, sizeof note, "budget %s", a->budget);
     note_limit(v, &p, limit, note);
     for (int order = MARK_COUNT - 1; order >= 0; order--) // the choice lies on top
         for (int i = 0; i < t->n; i++)
-            if (t->settings[i].n > 0 && (int)tune_mark_of(t, i) == order)
-                put_at(v, &p, i, 1e-6 * v->figures[i].q[at].value, v->figures[i].tokens_per_s);
+            if (has_figure(v, a, i) && (int)tune_mark_of(t, i) == order)
+                put_at(v, &p, i, a->figure(v, i) / a->unit, v->figures[i].tokens_per_s);
     svg_end(v->f, &p);
     if (limit > 0 && limit >= p.x.hi)
         fprintf(v->f, "<p class=\"small\">The budget of %s lies to the right of the plot.</p>",
-                text_duration(text, 1e-3 * limit));
+                a->budget);
     fputs("</figure>\n", v->f);
+}
+
+static double latency_of(const struct tune_view *v, int i) {
+    return 1e-9 * v->figures[i].q[axis_percentile(&v->t->request)].value;
+}
+
+static void put_latency(const struct tune_view *v) {
+    const int at = axis_percentile(&v->t->request);
+    char unit[64], text[TEXT_UNIT_BYTES];
+    struct against a = {.id = "frontier",
+                        .title = "Speed against latency",
+                        .x_unit = unit,
+                        .describe = "Each measured setting: tokens per second over step latency. "
+                                    "Arrow keys go from one to the next.",
+                        .figure = latency_of,
+                        .unit = 1e-3,
+                        .limit = 1e-9 * (double)v->t->request.limit_ns[at]};
+    snprintf(unit, sizeof unit, "p%.0f of a step, ms", 100 * tune_percentile_of(at));
+    snprintf(a.budget, sizeof a.budget, "%s", text_duration(text, a.limit));
+    put_against(v, &a);
+}
+
+static double energy_of(const struct tune_view *v, int i) {
+    return v->figures[i].joules_per_token;
+}
+
+// A small model's token takes microjoules.
+static void put_energy(const struct tune_view *v) {
+    char axis[64];
+    double most = 0;
+    struct against a = {.id = "energy",
+                        .title = "Speed against energy",
+                        .x_unit = axis,
+                        .describe = "Each metered setting: tokens per second over joules per "
+                                    "token. Arrow keys go from one to the next.",
+                        .figure = energy_of,
+                        .limit = v->t->request.joules_per_token};
+    for (int i = 0; i < v->t->n; i++)
+        if (has_figure(v, &a, i))
+            most = fmax(most, energy_of(v, i));
+    a.unit = most < 1e-4 ? 1e-6 : most < 0.1 ? 1e-3 : 1;
+    const char *unit = most < 1e-4 ? "\xc2\xb5J" : most < 0.1 ? "mJ" : "J";
+    snprintf(axis, sizeof axis, "energy, %s per token", unit);
+    snprintf(a.budget, sizeof a.budget, "%.3g %s per token", a.limit / a.unit, unit);
+    put_against(v, &a);
 }
 
 // Settings that do not fit have no speed but a predicted one: the least of them that need the least.
@@ -255,9 +311,10 @@ static void put_memory_marks(const struct tune_view *v, const struct svg_plot *p
 static void put_memory_plot(const struct tune_view *v) {
     const struct tune *t = v->t;
     struct extent x = NOTHING, y = NOTHING;
-    double least = INFINITY, have = t->n > 0 ? (double)t->settings[0].have_bytes : 0;
+    bool shown[MARK_COUNT] = {false}, predicted = false, whole;
+    const uint64_t limit = tune_memory_limit(v, &whole);
+    double least = INFINITY, have = (double)limit;
     int drawn = 0;
-    bool shown[MARK_COUNT] = {false}, predicted = false;
     char note[64], text[TEXT_UNIT_BYTES];
     for (int i = 0; i < t->n; i++)
         if (t->settings[i].need_bytes > 0 && t->settings[i].outcome == TUNE_REFUSED)
@@ -269,7 +326,7 @@ static void put_memory_plot(const struct tune_view *v) {
             shown[tune_mark_of(t, i)] = true;
             predicted |= t->settings[i].n == 0;
         }
-    if (have < 2.5 * x.hi)
+    if (have > 0 && have < 2.5 * x.hi)
         extend(&x, have);
     bool giga = x.hi >= 4.0 * (1 << 30);
     double unit = giga ? (double)(1 << 30) : (double)(1 << 20);
@@ -288,13 +345,13 @@ static void put_memory_plot(const struct tune_view *v) {
     svg_begin(v->f, &p);
     put_limit(v, &p, have / unit);
     svg_labels(v->f);
-    snprintf(note, sizeof note, "may need %s", text_bytes(text, (uint64_t)have));
+    snprintf(note, sizeof note, "%s %s", whole ? "budget" : "may need", text_bytes(text, limit));
     note_limit(v, &p, have / unit, note);
     put_memory_marks(v, &p, unit, least);
     svg_end(v->f, &p);
     if (have > 0 && have / unit >= p.x.hi)
-        fprintf(v->f, "<p class=\"small\">What it may need, %s, lies to the right of the plot.</p>",
-                text_bytes(text, (uint64_t)have));
+        fprintf(v->f, "<p class=\"small\">%s, %s, lies to the right of the plot.</p>",
+                whole ? "The budget" : "What it may need", text_bytes(text, limit));
     fputs("</figure>\n", v->f);
 }
 
@@ -310,14 +367,16 @@ void tune_put_frontier(const struct tune_view *v) {
         fputs("<p class=\"small\">Nothing was measured.</p>\n", v->f);
         return;
     }
-    fputs("<p class=\"small\">A setting is on the frontier when no other is at least as fast, as "
-          "steady and as lean. Point at a mark, tap it, or use the arrow keys. Settings were "
-          "measured "
-          "at different times, most of them briefly; the choice rests on the finalists, which ran "
-          "in turns.</p>\n<div class=\"pair\">",
-          v->f);
+    fprintf(v->f,
+            "<p class=\"small\">A setting is on the frontier when no other is at least as fast, as "
+            "steady%s. Point at a mark, tap it, or use the arrow keys. Settings were measured at "
+            "different times, most of them briefly; the choice rests on the finalists, which ran "
+            "in turns.</p>\n<div class=\"pair\">",
+            v->metered ? ", as lean and as sparing with energy" : " and as lean");
     put_latency(v);
     put_memory_plot(v);
+    if (v->metered)
+        put_energy(v);
     fputs("</div>\n", v->f);
 }
 

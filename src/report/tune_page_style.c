@@ -27,6 +27,7 @@ const char *const tune_style[] = {
     ".mark.on{z-index:1}.mark.on::after{content:\"\";position:absolute;inset:-4px;border:2px solid var(--fg);border-radius:50%}\n",
     ".marks svg.m{margin-right:.35em}.key svg.sample{width:24px;height:8px;margin-right:.4em;vertical-align:middle}\n",
     ".line.limit{stroke:var(--bad);stroke-dasharray:7 4;stroke-width:1.5px}.line.diagonal{stroke:var(--dim);stroke-dasharray:3 3;stroke-width:1px}\n",
+    ".hatched{--k:repeating-linear-gradient(45deg,var(--c0) 0 4px,var(--bg) 4px 7px)}\n",
     ".line.dots2{stroke-dasharray:1 4}.line.dash2{stroke-dasharray:10 3 2 3}\n",
     ".bar{position:relative}.bar u{position:absolute;top:0;bottom:0;width:0;border-left:2px dashed var(--bad)}.parts td small{display:inline;margin-left:.4em}\n",
     ".steps{padding:0;margin:0;list-style:none;counter-reset:s}.steps li{counter-increment:s;position:relative;padding:0 0 .8em 2.6em;border-left:2px solid var(--rule);margin-left:.9em}\n",

@@ -95,21 +95,28 @@ static void put_row(const struct tune_view *v, int i, bool measured) {
     }
     put_number(v->f, "%.2f", 1e3 * s->predicted_s);
     put_bytes(v->f, s->need_bytes);
+    if (measured && v->metered)
+        put_number(v->f, "%.3g", g->joules_per_token);
     if (measured)
         put_number(v->f, "%.0f", (double)s->n);
     put_why(v, i);
     fputs("</tr>\n", v->f);
 }
 
-static void put_heads(FILE *f, bool measured) {
-    static const char *const all[] = {
-        "",       "setting", "tokens/s", "p50 ms", "p99 ms", "predicted ms",
-        "memory", "steps",   "why",      NULL};
-    static const char *const planned[] = {"", "setting", "predicted ms", "memory", "why", NULL};
-    fputs("<div class=\"scroll\"><table class=\"trials\"><thead><tr>", f);
-    for (const char *const *name = measured ? all : planned; *name; name++)
-        fprintf(f, "<th scope=\"col\">%s</th>", *name);
-    fputs("</tr></thead><tbody>\n", f);
+static void put_heads(const struct tune_view *v, bool measured) {
+    static const struct {
+        const char *name;
+        bool measured, metered; // only of those
+    } heads[] = {{"", false, false},        {"setting", false, false},
+                 {"tokens/s", true, false}, {"p50 ms", true, false},
+                 {"p99 ms", true, false},   {"predicted ms", false, false},
+                 {"memory", false, false},  {"J/token", true, true},
+                 {"steps", true, false},    {"why", false, false}};
+    fputs("<div class=\"scroll\"><table class=\"trials\"><thead><tr>", v->f);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if ((measured || !heads[i].measured) && (v->metered || !heads[i].metered))
+            fprintf(v->f, "<th scope=\"col\">%s</th>", heads[i].name);
+    fputs("</tr></thead><tbody>\n", v->f);
 }
 
 static bool belongs(const struct tune_setting *s, bool measured) {
@@ -124,7 +131,7 @@ static void put_table(const struct tune_view *v, bool measured, const char *titl
         return;
     fprintf(v->f, "<details%s><summary>%s <small>%d</small></summary>\n", measured ? " open" : "",
             title, n);
-    put_heads(v->f, measured);
+    put_heads(v, measured);
     for (int order = 0; order < MARK_COUNT; order++)
         for (int i = 0; i < v->t->n; i++)
             if (belongs(&v->t->settings[i], measured) && (int)tune_mark_of(v->t, i) == order &&

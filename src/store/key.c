@@ -38,9 +38,11 @@ int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *
         return err_set(e, ERR_MEMORY, "no memory for the hash of a setting");
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
-        // What is written or said meanwhile (validation, checkpoints) is no part of a trial.
-        if (!(info->flags & (KNOB_SPEED | KNOB_MEMORY)) || (info->flags & KNOB_OUTPUT) ||
-            i == KNOB_model || knobs_idle(k, i))
+        // What is written or said meanwhile (validation, checkpoints) is no part of a trial; the
+        // noise scale is measured in its steps.
+        const bool beside = (info->flags & KNOB_OUTPUT) && i != KNOB_noise_every;
+        if (!(info->flags & (KNOB_SPEED | KNOB_MEMORY)) || beside || i == KNOB_model ||
+            knobs_idle(k, i))
             continue;
         add(h, info->name);
         add(h, knobs_value(k, i, value));

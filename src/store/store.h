@@ -187,10 +187,10 @@ struct store_stage {
 // Of t it reads started_at, goal, budgets, key, model and recipe. The tuning is this store's until it
 // is finished or closed: no other process continues it meanwhile.
 int store_tuning_begin(struct store *s, const struct store_tuning *t, int64_t *id, struct err *e);
-// The newest tuning of this key, goal and budgets that was stopped or whose process died; it is this
-// store's from now on, and running. *id is 0 when there is none.
-int store_tuning_find_unfinished(struct store *s, const char *key, const char *goal,
-                                 const char *budgets, int64_t *id, struct err *e);
+// The newest tuning of the same key, goal, budgets and recipe as t that was stopped or whose process died;
+// it is this store's from now on, and running. *id is 0 when there is none.
+int store_tuning_find_unfinished(struct store *s, const struct store_tuning *t, int64_t *id,
+                                 struct err *e);
 // TUNING_DONE or TUNING_STOPPED. chosen 0: none.
 int store_tuning_finish(struct store *s, int64_t id, enum store_state state, int64_t chosen,
                         const char *verdict, struct err *e);

@@ -148,16 +148,18 @@ int store_stage_add(struct store *s, int64_t tuning, const struct store_stage *s
 // ---------------------------------------------------------------- going on
 
 // Inside a transaction: nobody else can take or finish one meanwhile.
-static int take_unfinished(struct store *s, const char *const texts[3], int64_t *id,
+static int take_unfinished(struct store *s, const struct store_tuning *t, int64_t *id,
                            struct err *e) {
+    const char *const texts[] = {t->key, t->goal, t->budgets, t->recipe};
+    const int n = (int)(sizeof texts / sizeof *texts);
     sqlite3_stmt *st;
     bool row;
     int rc = sql_prepare(s,
                          "SELECT id FROM tuning WHERE key = ? AND goal = ? AND budgets = ? AND "
-                         "state <> 'done' ORDER BY id DESC",
+                         "recipe = ? AND state <> 'done' ORDER BY id DESC",
                          &st, e);
     int bound = SQLITE_OK;
-    for (int i = 0; rc == 0 && i < 3 && bound == SQLITE_OK; i++)
+    for (int i = 0; rc == 0 && i < n && bound == SQLITE_OK; i++)
         bound = bind_text(st, 1 + i, &texts[i]);
     if (bound != SQLITE_OK)
         rc = sql_fail(s, bound, e);
@@ -177,13 +179,12 @@ static int take_unfinished(struct store *s, const char *const texts[3], int64_t 
     return rc;
 }
 
-int store_tuning_find_unfinished(struct store *s, const char *key, const char *goal,
-                                 const char *budgets, int64_t *id, struct err *e) {
-    const char *const texts[3] = {key, goal, budgets};
+int store_tuning_find_unfinished(struct store *s, const struct store_tuning *t, int64_t *id,
+                                 struct err *e) {
     *id = 0;
     TRY(open_lock(s, e));
     TRY(sql_begin(s, e));
-    int rc = sql_end(s, take_unfinished(s, texts, id, e), e);
+    int rc = sql_end(s, take_unfinished(s, t, id, e), e);
     if (rc != 0 && *id != 0) {
         set_lock(s, *id, F_UNLCK);
         *id = 0;

@@ -27,9 +27,31 @@ static void put_file(FILE *f, const char *path) {
         fprintf(f, "none\n");
 }
 
+// What turns text into tokens: tokenizer and chat template as the knobs name them, or the folder's own, which
+// lie beside each other.
+static void put_rendering(FILE *f, const struct knobs *k) {
+    static const char *const beside[] = {"tokenizer.json", "tokenizer_config.json",
+                                         "special_tokens_map.json", "chat_template.jinja"};
+    char folder[PATH_MAX], path[PATH_MAX];
+    const char *named = k->tokenizer[0] ? k->tokenizer : k->model;
+    fprintf(f, "tokenizer=%s\n", k->tokenizer);
+    put_file(f, k->data_template); // the name of a built-in one is no file
+    if (strcmp(k->tokenizer, "bytes") == 0)
+        return;
+    snprintf(folder, sizeof folder, "%s", named);
+    if (k->tokenizer[0] && !file_is_dir(named)) {
+        const char *slash = strrchr(named, '/');
+        snprintf(folder, sizeof folder, "%.*s.", slash ? (int)(slash - named) + 1 : 0, named);
+        put_file(f, named);
+    }
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        if (file_join(path, sizeof path, folder, beside[i], NULL) == 0)
+            put_file(f, path);
+}
+
 // What decides how long the documents are and how they fill sequences. Where files lie does not.
 static void put_data(FILE *f, const struct knobs *k) {
-    char value[KNOB_VALUE_BYTES], path[PATH_MAX];
+    char value[KNOB_VALUE_BYTES];
     struct text_list list;
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
@@ -37,9 +59,7 @@ static void put_data(FILE *f, const struct knobs *k) {
             i != KNOB_data_path && i != KNOB_data_val_path)
             fprintf(f, "%s=%s\n", info->name, knobs_value(k, i, value));
     }
-    fprintf(f, "tokenizer=%s\n", k->tokenizer);
-    if (file_join(path, sizeof path, k->model, "tokenizer.json", NULL) == 0)
-        put_file(f, path);
+    put_rendering(f, k);
     if (!k->data_path[0]) {
         fprintf(f, "built-in, seed %lld\n", (long long)k->seed);
         return;

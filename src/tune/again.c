@@ -33,6 +33,7 @@ int tune_again_visit(struct tune *t, int i, const struct tune_measured *m, struc
     TRY(visit_keep(s, m, e));
     if (m->rc == 0) {
         s->outcome = TUNE_MEASURED;
+        s->reason[0] = '\0'; // of a visit that failed before
         return 0;
     }
     s->outcome = TUNE_FAILED;

@@ -415,11 +415,16 @@ void finals_take_doubtful(struct tune *t) {
 
 // ---------------------------------------------------------------- the frontier
 
+// Energy counts where both were metered: what is not known is no advantage.
 static bool dominates(const struct tune_setting *a, const struct tune_setting *b, double p99_a,
                       double p99_b) {
     double speed_a = tune_tokens_per_s(a), speed_b = tune_tokens_per_s(b);
-    bool no_worse = speed_a >= speed_b && p99_a <= p99_b && a->need_bytes <= b->need_bytes;
-    bool better = speed_a > speed_b || p99_a < p99_b || a->need_bytes < b->need_bytes;
+    double joules_a = tune_joules_per_token(a), joules_b = tune_joules_per_token(b);
+    bool metered = isfinite(joules_a) && isfinite(joules_b);
+    bool no_worse = speed_a >= speed_b && p99_a <= p99_b && a->need_bytes <= b->need_bytes &&
+                    !(metered && joules_a > joules_b);
+    bool better = speed_a > speed_b || p99_a < p99_b || a->need_bytes < b->need_bytes ||
+                  (metered && joules_a < joules_b);
     return no_worse && better;
 }
 

@@ -299,7 +299,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     }
     if (out->need_bytes > out->have_bytes) {
         out->rc = ERR_MEMORY;
-        snprintf(out->reason, sizeof out->reason, "needs %s; there are %s less %s of head-room",
+        snprintf(out->reason, sizeof out->reason, "needs %s, more than %s less %s of head-room",
                  text_bytes(need, out->need_bytes), l->have_is,
                  text_bytes(room, lab_headroom_bytes(l)));
     }

@@ -81,7 +81,7 @@ int finals_run(struct tune *t, struct err *e);
 void finals_take_doubtful(struct tune *t);
 // Of the choice: what its samples say of each percentile that has a limit.
 void finals_bounds(struct tune *t);
-// Pareto set over tokens/s, p99 and memory, among what was measured.
+// Pareto set over tokens/s, p99, memory and, where it was metered, energy, among what was measured.
 void frontier_mark(struct tune *t);
 
 #endif

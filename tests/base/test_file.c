@@ -149,6 +149,48 @@ static void test_writer(void **state) {
     assert_int_equal(size, 4);
 }
 
+// What a rename would do away with is refused before anything is written; links to files are replaced.
+static void test_what_is_no_file_stays(void **state) {
+    struct err e = {0};
+    struct stat st;
+    assert_int_equal(mkfifo(at(state, "pipe"), 0600), 0);
+    assert_int_equal(symlink(at(state, "pipe"), at(state, "to-pipe")), 0);
+    assert_int_equal(file_make_dirs(at(state, "folder"), &e), 0);
+    static const struct {
+        const char *name, *what;
+    } kept[] = {{"pipe", "is a pipe"}, {"to-pipe", "is a pipe"}, {"folder", "is a directory"}};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        assert_int_equal(file_check_replaceable(at(state, kept[i].name), &e), ERR_USAGE);
+        err_clear(&e);
+        assert_int_equal(file_write_atomic(at(state, kept[i].name), "x", 1, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, kept[i].what));
+        assert_non_null(strstr(e.text, at(state, kept[i].name)));
+    }
+    assert_int_equal(stat(at(state, "pipe"), &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_false(file_exists(at(state, "pipe.tmp")));
+    assert_int_equal(file_write_atomic(at(state, "f"), "x", 1, &e), 0);
+    assert_int_equal(symlink(at(state, "f"), at(state, "to-f")), 0);
+    assert_int_equal(symlink("nowhere", at(state, "dangling")), 0);
+    assert_int_equal(file_write_atomic(at(state, "to-f"), "xy", 2, &e), 0);
+    assert_int_equal(file_write_atomic(at(state, "dangling"), "xy", 2, &e), 0);
+    assert_true(lstat(at(state, "dangling"), &st) == 0 && S_ISREG(st.st_mode));
+    assert_int_equal(file_check_replaceable(at(state, "none"), &e), 0);
+}
+
+static void test_same_entry(void **state) {
+    struct err e = {0};
+    assert_int_equal(file_make_dirs(at(state, "a/b"), &e), 0);
+    assert_int_equal(symlink("a", at(state, "link")), 0);
+    assert_true(file_same_entry(at(state, "a/f"), at(state, "a/f")));
+    assert_true(file_same_entry(at(state, "a/f"), at(state, "a/b/../f")));
+    assert_true(file_same_entry(at(state, "a//f"), at(state, "link/f")));
+    assert_true(file_same_entry("f", "./f"));
+    assert_false(file_same_entry(at(state, "a/f"), at(state, "f")));
+    assert_false(file_same_entry(at(state, "a/f"), at(state, "a/g")));
+    assert_false(file_same_entry(at(state, "none/f"), at(state, "a/f")));
+}
+
 // A full disk, played by a file size limit: first a short write, then an error.
 static void test_write_failure(void **state) {
     struct err e = {0};
@@ -329,6 +371,8 @@ int main(void) {
         TEST(test_read_all),
         TEST(test_map),
         TEST(test_writer),
+        TEST(test_what_is_no_file_stays),
+        TEST(test_same_entry),
         TEST(test_write_failure),
         TEST(test_dirs),
         TEST(test_remove_tree),

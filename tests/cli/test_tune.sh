@@ -203,7 +203,7 @@ memory() {
     budget=$(awk -v n=$(((least + most) / 2)) 'BEGIN { b = n * 8 / 7; if (b > 67108864) b = n + 8388608; printf "%.0f", b }')
     run 0 "a budget" "${common[@]}" --memory "$budget" --time 400ms --store m.db --save lean.yaml
     grep -q '"outcome": "refused"' m.json || fail "a budget that only some fit refused nothing"
-    grep -E '"reason": "needs [0-9.]+ [KMG]iB; there are the budget of' m.json | grep -q head-room || fail "refused without its bytes"
+    grep -E '"reason": "needs [0-9.]+ [KMG]iB, more than the budget of' m.json | grep -q head-room || fail "refused without its bytes"
     [ "$(values lean.yaml | awk '/^memory/ { print $2 }')" != 0 ] || fail "the budget is not in the recipe"
     json m.json "d['chosen']['memory_needed_bytes'] <= $budget and d['chosen']['outcome'] != 'refused'" "a budget"
     run 0 "it fits" train lean.yaml steps=2 run.dir=lean
@@ -352,6 +352,15 @@ hostile() {
     refuse 1 "--report=nowhere/t.html: there is no folder 'nowhere'" --report nowhere/t.html
     refuse 2 "--save=folder is a folder" --save folder
     refuse 2 "accepted: the path of a file" --save ''
+    mkfifo pipe
+    refuse 2 "--save: 'pipe' is a pipe" --save pipe --report none
+    refuse 2 "--report: 'pipe' is a pipe" --report pipe
+    [ -p pipe ] || fail "a pipe was replaced"
+    refuse 2 "are the same file" --save same.html --report ./same.html
+    refuse 2 "is the store" --save ./same.db --store same.db
+    run 0 "a recipe that ends in .html" tune r.yaml --time 150ms --store none --save same.html
+    says same.html "batch:" "a recipe that ends in .html"
+    says same.html.html "<html" "a recipe that ends in .html"
     : >empty.txt
     refuse 2 "empty.txt: the file is empty" data.path=empty.txt
     refuse 1 "missing.txt: there is no such file" data.path=missing.txt

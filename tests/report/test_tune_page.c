@@ -7,8 +7,10 @@
 
 #include <cmocka.h>
 
+#include "base/text.h"
 #include "report/tune_page.h"
 #include "tune/again.h"
+#include "tune/tune_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +89,7 @@ static void search(struct tune *t, double limit_ms, int settings, size_t steps) 
 static void test_choice(void **state) {
     (void)state;
     struct tune t;
-    struct tune_facts facts = {.model = "tiny", .machine = "a CPU", .verdict = "one; two"};
+    struct tune_facts facts = {.model = "tiny", .machine = "a CPU", .verdict = "one; or half\ntwo"};
     search(&t, 50, 4, 400);
     tune_again_end(&t, 3);
     assert_int_equal(t.settings[0].outcome, TUNE_OVER);
@@ -96,7 +98,7 @@ static void test_choice(void **state) {
     assert_non_null(strstr(page, "batch.micro=8"));
     assert_non_null(strstr(page, "train 700&thinsp;% faster"));
     assert_non_null(strstr(page, "8.0 times"));
-    assert_non_null(strstr(page, "<li>one</li>"));
+    assert_non_null(strstr(page, "<li>one; or half</li>"));
     assert_non_null(strstr(page, "<li>two</li>"));
     assert_non_null(strstr(page, "no meter"));
     assert_non_null(strstr(page, "n=400, at most")); // of p99: there are enough steps
@@ -153,7 +155,146 @@ static void test_hybrid(void **state) {
     char *page = page_of(&t, &facts);
     check_form(page);
     assert_non_null(strstr(page, "a request answered within 2.0 s"));
-    assert_non_null(strstr(page, "a request waits"));
+    assert_non_null(strstr(page, "<th scope=\"row\">a request waits, p95</th>"));
+    assert_non_null(strstr(page, "<small>a request waits, p95</small>")); // a tile
+    assert_non_null(strstr(page, "under the 2.0 s budget, not proven"));
+    free(page);
+    tune_free(&t);
+}
+
+// What is shown of the wait is what the budget is on: p95, with its n and its bound.
+static void test_wait_of_a_request(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny"};
+    char value[64], note[96], text[TEXT_UNIT_BYTES];
+    search(&t, 0, 2, 400);
+    for (size_t s = 0; s < t.settings[1].n; s++) // p95 and p99 far apart
+        t.settings[1].step_ns[s] = s % 50 == 0 ? 4e9 : 40e6;
+    t.request.goal = TUNE_HYBRID;
+    t.request.respond_ns = 2000000000;
+    tune_again_end(&t, 1);
+    assert_int_equal(t.n_bounds, 1);
+    assert_true(t.bounds[0].respond && t.bounds[0].proven);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    const char *row = strstr(page, "<th scope=\"row\">a request waits, p95</th>");
+    assert_non_null(row);
+    const char *end = strstr(row, "</tr>");
+    snprintf(value, sizeof value, "<td>%s<small>", text_duration(text, 1e-9 * t.bounds[0].q.value));
+    snprintf(note, sizeof note, "n=400, at most %s (95 %%)",
+             text_duration(text, 1e-9 * t.bounds[0].q.upper95));
+    assert_true(strstr(row, value) && strstr(row, value) < end);
+    assert_true(strstr(row, note) && strstr(row, note) < end);
+    assert_non_null(strstr(page, "under the 2.0 s budget, 95 % sure"));
+    free(page);
+    tune_free(&t);
+}
+
+// Each setting is half as fast as the next, and takes less energy: all of them are worth something.
+static void test_energy(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny"};
+    search(&t, 100, 4, 400);
+    t.request.joules_per_token = 0.004;
+    for (int i = 0; i < 4; i++) {
+        t.settings[i].need_bytes = 1000000;
+        t.settings[i].joule_tokens = t.settings[i].tokens;
+        t.settings[i].joules = 0.001 * (i + 1) * (double)t.settings[i].tokens;
+    }
+    t.settings[2].joules *= 1.5; // over its budget
+    tune_again_end(&t, 1);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(t.settings[i].frontier, i != 2); // 3 is faster and takes less
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, "as sparing with energy"));
+    assert_non_null(strstr(page, "<figure id=\"energy\">"));
+    assert_non_null(strstr(page, "energy, mJ per token"));
+    assert_non_null(strstr(page, "budget 4 mJ per token"));
+    assert_non_null(strstr(page, "&#10;0.002 J per token")); // under the cursor
+    assert_non_null(strstr(page, "<th scope=\"col\">J/token</th>"));
+    assert_non_null(strstr(page, "<td data-v=\"0.002\">0.002</td>"));
+    assert_int_equal(count(page, "<span class=\"mark chosen\""), 4);
+    free(page);
+    t.settings[0].joule_tokens = 0; // not metered: then energy does not tell them apart
+    frontier_mark(&t);
+    assert_false(t.settings[0].frontier);
+    for (int i = 1; i < 4; i++)
+        t.settings[i].joule_tokens = 0;
+    page = page_of(&t, &facts);
+    check_form(page);
+    assert_null(strstr(page, "J/token"));
+    assert_null(strstr(page, "id=\"energy\""));
+    free(page);
+    tune_free(&t);
+}
+
+static void test_second_model(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny",
+                               .given = {.known = true, .second_bytes = 300 << 10},
+                               .chosen = {.known = true, .second_bytes = 300 << 10}};
+    facts.given.by_class[CLASS_WEIGHT] = facts.chosen.by_class[CLASS_WEIGHT] = 400 << 10;
+    search(&t, 100, 2, 20);
+    t.settings[0].need_bytes = t.settings[1].need_bytes = 800 << 10;
+    tune_again_end(&t, 1);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_int_equal(count(page, "title=\"second model: 300.00 KiB\""), 2);
+    assert_int_equal(count(page, "title=\"program, loader, gaps: 100.00 KiB\""), 2);
+    free(page);
+    tune_free(&t);
+}
+
+// From a store what there is is not known: the axis is that of the settings, and a budget is a line.
+static void test_memory_without_what_there_is(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny", .given = {.known = true}};
+    double left = NAN, least = INFINITY;
+    facts.given.by_class[CLASS_WEIGHT] = 1000 << 20;
+    search(&t, 100, 4, 20);
+    for (int i = 0; i < 4; i++)
+        t.settings[i].need_bytes = (uint64_t)(1000 + i) << 20;
+    tune_again_end(&t, 3);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    const char *plot = strstr(page, "data-plot=\"memory-plot\""), *end = strstr(page, "cdf");
+    assert_true(plot && end);
+    for (const char *at = plot; (at = strstr(at, "<span class=\"mark ")) && at < end; at++) {
+        assert_int_equal(sscanf(at, "<span class=\"mark %*[a-z]\" style=\"left:%lf", &left), 1);
+        least = fmin(least, left);
+    }
+    assert_true(least < 50); // not all of them at the far end
+    assert_null(strstr(page, "The line is"));
+    free(page);
+    facts.memory_budget = (uint64_t)1010 << 20;
+    page = page_of(&t, &facts);
+    check_form(page);
+    assert_non_null(strstr(page, ">budget 1010.00 MiB<"));
+    assert_non_null(strstr(page, "The line is the budget, 1010.00 MiB."));
+    assert_non_null(strstr(page, "the budget is 1010.00 MiB"));
+    free(page);
+    tune_free(&t);
+}
+
+static void test_a_failure_that_was_overcome(void **state) {
+    (void)state;
+    struct tune t;
+    struct tune_facts facts = {.model = "tiny"};
+    const struct tune_measured failed = {.rc = ERR_INTERNAL, .reason = "its process died"};
+    search(&t, 100, 2, 20);
+    assert_int_equal(tune_again_visit(&t, 1, &failed, NULL), 0);
+    assert_int_equal(t.settings[1].outcome, TUNE_FAILED);
+    visit(&t, 1, 40, 20);
+    tune_again_end(&t, 0);
+    assert_int_equal(t.settings[1].outcome, TUNE_MEASURED);
+    char *page = page_of(&t, &facts);
+    check_form(page);
+    assert_null(strstr(page, "its process died"));
     free(page);
     tune_free(&t);
 }
@@ -257,10 +398,19 @@ static void test_odd_figures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),           cmocka_unit_test(test_too_few_steps),
-        cmocka_unit_test(test_as_given_is_best), cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_hybrid),           cmocka_unit_test(test_choice_that_looks_slower),
-        cmocka_unit_test(test_hostile_text),     cmocka_unit_test(test_odd_figures),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_too_few_steps),
+        cmocka_unit_test(test_as_given_is_best),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_hybrid),
+        cmocka_unit_test(test_choice_that_looks_slower),
+        cmocka_unit_test(test_hostile_text),
+        cmocka_unit_test(test_odd_figures),
+        cmocka_unit_test(test_wait_of_a_request),
+        cmocka_unit_test(test_energy),
+        cmocka_unit_test(test_second_model),
+        cmocka_unit_test(test_memory_without_what_there_is),
+        cmocka_unit_test(test_a_failure_that_was_overcome),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

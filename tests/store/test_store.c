@@ -231,12 +231,18 @@ static void a_tuning_from_beginning_to_end(void **state) {
     store_close(s);
 }
 
-static int64_t unfinished(struct store *s, const char *budgets) {
+static int64_t unfinished_of(struct store *s, const char *budgets, const char *recipe) {
+    const struct store_tuning t = {
+        .goal = "bulk", .budgets = budgets, .key = "k", .recipe = recipe};
     struct err e = {0};
     int64_t id;
-    if (store_tuning_find_unfinished(s, "k", "bulk", budgets, &id, &e) != 0)
+    if (store_tuning_find_unfinished(s, &t, &id, &e) != 0)
         fail_msg("%s", e.text);
     return id;
+}
+
+static int64_t unfinished(struct store *s, const char *budgets) {
+    return unfinished_of(s, budgets, "");
 }
 
 static void what_was_left_is_continued_and_what_runs_is_not(void **state) {
@@ -268,6 +274,20 @@ static void what_was_left_is_continued_and_what_runs_is_not(void **state) {
     assert_int_equal(unfinished(s, "{}"), 0);
     store_close(s);
     store_close(other);
+}
+
+// Of another sequence length, or precision, it is another search.
+static void a_search_of_another_recipe_is_not_continued(void **state) {
+    (void)state;
+    struct store *s = scratch_store(STORE_WRITE);
+    struct store_tuning t = {.goal = "bulk", .budgets = "{}", .key = "k", .recipe = "seq: 64\n"};
+    struct err e = {0};
+    int64_t id;
+    assert_int_equal(store_tuning_begin(s, &t, &id, &e), 0);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_STOPPED, 0, "", &e), 0);
+    assert_int_equal(unfinished_of(s, "{}", "seq: 32\n"), 0);
+    assert_int_equal(unfinished_of(s, "{}", "seq: 64\n"), id);
+    store_close(s);
 }
 
 // The last row's number is no tuning's that was not written: whose it is stays his.
@@ -408,7 +428,11 @@ static void settings_are_what_speed_depends_on(void **state) {
         assert_int_equal(store_setting(&k, now, &e), 0);
         assert_string_equal(first, now);
     }
-    static const char *const other[] = {"batch.micro=3", "recompute.mode=full", "threads=1"};
+    set(&k, "noise.every=1"); // idle with batch.accum=1
+    assert_int_equal(store_setting(&k, now, &e), 0);
+    assert_string_equal(first, now);
+    static const char *const other[] = {"batch.micro=3", "recompute.mode=full", "threads=1",
+                                        "batch.accum=2", "noise.every=7"};
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         set(&k, other[i]);
         assert_int_equal(store_setting(&k, now, &e), 0);
@@ -479,6 +503,7 @@ int main(void) {
         TEST(a_reader_may_stop),
         TEST(a_tuning_from_beginning_to_end),
         TEST(what_was_left_is_continued_and_what_runs_is_not),
+        TEST(a_search_of_another_recipe_is_not_continued),
         TEST(a_tuning_that_cannot_begin_gives_up_no_other),
         TEST(a_tuning_whose_process_was_killed_is_continued),
         TEST(a_store_is_made_with_its_folder),

@@ -177,6 +177,39 @@ static void keys_change_with_model_and_data(void **state) {
     assert_int_not_equal(record_key(&k, again, &e), 0);
 }
 
+// A tokenizer or a template that was edited in place keeps its name, and makes other documents.
+static void keys_change_with_what_reads_the_data(void **state) {
+    (void)state;
+    static const struct {
+        const char *knob, *named, *edited;
+    } cases[] = {{"tokenizer", "words.json", "words.json"},
+                 {"tokenizer", "words.json", "tokenizer_config.json"},
+                 {"tokenizer", "", "tokenizer.json"},
+                 {"tokenizer", "", "chat_template.jinja"},
+                 {"data.template", "chat.jinja", "chat.jinja"}};
+    struct err e = {0};
+    char key[HASH_TEXT_BYTES], again[HASH_TEXT_BYTES], named[512], edited[512];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct knobs k = small();
+        snprintf(named, sizeof named, "%s/%s", scratch_dir, cases[i].named);
+        snprintf(edited, sizeof edited, "%s/%s", scratch_dir, cases[i].edited);
+        write_text(edited, "{}");
+        set(&k, cases[i].knob, named);
+        assert_int_equal(record_key(&k, key, &e), 0);
+        assert_int_equal(record_key(&k, again, &e), 0);
+        assert_string_equal(key, again);
+        write_text(edited, "{ }");
+        assert_int_equal(record_key(&k, again, &e), 0);
+        assert_string_not_equal(key, again);
+    }
+    struct knobs k = small(); // bytes need no file
+    set(&k, "tokenizer", "bytes");
+    assert_int_equal(record_key(&k, key, &e), 0);
+    write_text(edited, "{  }");
+    assert_int_equal(record_key(&k, again, &e), 0);
+    assert_string_equal(key, again);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_open, scratch_close)
 
 int main(void) {
@@ -184,6 +217,7 @@ int main(void) {
         TEST(a_measured_trial_is_recorded),
         TEST(outcomes_follow_from_results),
         TEST(keys_change_with_model_and_data),
+        TEST(keys_change_with_what_reads_the_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
