@@ -405,10 +405,19 @@ int finals_run(struct tune *t, struct err *e) {
 
 void finals_take_doubtful(struct tune *t) {
     int best = -1;
-    for (int i = 0; i < t->n; i++)
-        if (t->settings[i].doubtful && t->settings[i].outcome != TUNE_FAILED &&
-            (best < 0 || cost_at(t, i) < cost_at(t, best)))
+    for (int i = 0; i < t->n; i++) {
+        struct tune_setting *s = &t->settings[i];
+        if (!s->doubtful || s->outcome == TUNE_FAILED)
+            continue;
+        if (visit_strain(t, s) >
+            1) { // nobody would take that for kept, however few steps there are
+            s->outcome = TUNE_OVER;
+            snprintf(s->reason, sizeof s->reason,
+                     "a typical step is %.3g times as long as the budget allows (n=%zu)",
+                     visit_strain(t, s), s->n);
+        } else if (best < 0 || cost_at(t, i) < cost_at(t, best))
             best = i;
+    }
     if (best >= 0)
         take(t, best);
 }

@@ -190,6 +190,13 @@ static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
 
 // ---------------------------------------------------------------- the stages
 
+static bool any_measured(const struct tune *t) {
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].n > 0)
+            return true;
+    return false;
+}
+
 static int profile(struct tune *t, struct err *e) {
     struct stage_at at = begin(t, STAGE_PROFILE);
     const struct visit v = {0};
@@ -249,7 +256,7 @@ static int memory(struct tune *t, struct err *e) {
         decide(t, &at, "%s", t->why_none);
         return 0;
     }
-    if (t->settings[lean].n == 0 && tune_searched(t) < SPLIT_BY)
+    if (t->settings[lean].n == 0 && (tune_searched(t) < SPLIT_BY || !any_measured(t)))
         TRY(visit_setting(t, lean, &v, e));
     decide(t, &at, "%d settings planned, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
            fit, text_bytes(have_text, t->settings[lean].have_bytes),
@@ -414,17 +421,6 @@ static double lateness(const struct tune *t, const struct tune_setting *s) {
     return log(tune_cost(t, s) / tune_predicted_cost(t, &s->knobs, s->predicted_s));
 }
 
-// A typical step, as a share of the tightest limit.
-static double typical_strain(const struct tune *t, const struct tune_setting *s) {
-    struct tune_limit limits[TUNE_LIMITS_MOST];
-    const int n = tune_limits(&t->request, &s->knobs, limits);
-    double most = 0;
-    for (int i = 0; i < n; i++)
-        most =
-            fmax(most, limits[i].step_ns > 0 ? 1e9 * s->typical_s / limits[i].step_ns : INFINITY);
-    return most;
-}
-
 // Predicted to be about as good as the best, and measured to be much worse or over a budget: one of them is
 // wrong. Where nothing keeps the budgets, whoever is not hopelessly over.
 static bool is_surprise(const struct tune *t, const struct tune_setting *s, int best) {
@@ -432,7 +428,7 @@ static bool is_surprise(const struct tune *t, const struct tune_setting *s, int 
     if (s->n == 0 || s->outcome == TUNE_FAILED || s->outcome == TUNE_REFUSED)
         return false;
     if (best < 0)
-        return over && typical_strain(t, s) < HOPELESSLY;
+        return over && visit_strain(t, s) < HOPELESSLY;
     const struct tune_setting *b = &t->settings[best];
     return (over || lateness(t, s) > lateness(t, b) + SURPRISE) &&
            tune_predicted_cost(t, &s->knobs, s->predicted_s) <
@@ -495,13 +491,6 @@ static void explain_rest(struct tune *t) {
         }
     }
     free(b);
-}
-
-static bool any_measured(const struct tune *t) {
-    for (int i = 0; i < t->n; i++)
-        if (t->settings[i].n > 0)
-            return true;
-    return false;
 }
 
 static void say_why_none(struct tune *t) {

@@ -236,7 +236,9 @@ int space_core(struct tune *t, double share, struct err *e) {
     struct product *p = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "out of memory for the settings to try");
-    p->t = t, p->base = &base, p->until = fmin(tune_elapsed(t) + share, 1);
+    p->t = t, p->base = &base, p->until = tune_elapsed(t) + share;
+    if (t->settings[0].n > 0) // else another must be found, however late it is
+        p->until = fmin(p->until, 1);
     list_splits(p);
     list_axes(p);
     int rc = 0;

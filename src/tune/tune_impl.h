@@ -68,6 +68,8 @@ int tune_best(
     const struct tune *t); // of the measured that keep the budgets as far as known; -1: none
 // Whether a limit is kept, or broken: valid however often it is asked.
 struct bound_verdict visit_bound(const struct tune_setting *s, const struct tune_limit *l);
+// A typical step, as a share of the tightest limit.
+double visit_strain(const struct tune *t, const struct tune_setting *s);
 // The budget that is broken for sure, in words; false when none is.
 bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                         char why[TUNE_TEXT_BYTES]);

@@ -152,6 +152,16 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
     return false;
 }
 
+double visit_strain(const struct tune *t, const struct tune_setting *s) {
+    struct tune_limit limits[TUNE_LIMITS_MOST];
+    const int n = tune_limits(&t->request, &s->knobs, limits);
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        most =
+            fmax(most, limits[i].step_ns > 0 ? 1e9 * s->typical_s / limits[i].step_ns : INFINITY);
+    return most;
+}
+
 static void settle(struct tune *t, int i, const struct tune_measured *m, double best_cost) {
     struct tune_setting *s = &t->settings[i];
     char why[TUNE_TEXT_BYTES];

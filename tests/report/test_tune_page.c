@@ -201,6 +201,7 @@ static void test_energy(void **state) {
     for (int i = 0; i < 4; i++) {
         t.settings[i].need_bytes = 1000000;
         t.settings[i].joule_tokens = t.settings[i].tokens;
+        t.settings[i].joule_ns = t.settings[i].wall_ns;
         t.settings[i].joules = 0.001 * (i + 1) * (double)t.settings[i].tokens;
     }
     t.settings[2].joules *= 1.5; // over its budget

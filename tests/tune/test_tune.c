@@ -277,6 +277,11 @@ static void test_latency(void **state) {
     assert_int_equal(t.chosen, -1);
     assert_true(t.why_none[0]);
     tune_free(&t);
+    r.time_ns = 20000000; // nor is it taken where there is no time to prove that it is
+    run(&t, &m, &k, &r);
+    assert_int_equal(t.chosen, -1);
+    assert_int_equal(t.settings[0].outcome, TUNE_OVER);
+    tune_free(&t);
 }
 
 // A request waits for a micro-batch and for its own turn, which a second model has to itself: what that
