@@ -5,8 +5,11 @@
 #include "model/safetensors.h"
 
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 // Of device memory, per piece: large enough that the transfer and not the call counts.
 // What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
@@ -105,6 +108,39 @@ static int put_tensor(struct session *s, struct safetensors_writer *w, int index
     return 0;
 }
 
+// Making a file durable takes as long as the disk does, for seconds: where somebody waits, a thread of its own
+// does that.
+struct closing {
+    struct safetensors_writer *w;
+    struct manifest_file *out;
+    struct err e;
+    int rc;
+    atomic_bool done;
+};
+
+static void *close_beside(void *arg) {
+    struct closing *c = arg;
+    c->rc = safetensors_writer_close(c->w, c->out->hash, &c->out->bytes, &c->e);
+    atomic_store(&c->done, true);
+    return NULL;
+}
+
+static int close_file(struct safetensors_writer *w, const struct snapshot_pause *between,
+                      struct manifest_file *out, struct err *e) {
+    const struct timespec turn = {.tv_nsec = 1000000};
+    struct closing c = {.w = w, .out = out};
+    pthread_t thread;
+    if (between == NULL || between->let == NULL ||
+        pthread_create(&thread, NULL, close_beside, &c) != 0)
+        return safetensors_writer_close(w, out->hash, &out->bytes, e);
+    while (!atomic_load(&c.done)) {
+        between->let(between->arg);
+        nanosleep(&turn, NULL);
+    }
+    pthread_join(thread, NULL);
+    return c.rc != 0 ? err_set(e, c.rc, "%s", c.e.text) : 0;
+}
+
 static int write_file(struct session *s, const char *path, const struct list *l, int begin, int end,
                       void *buffer, const struct snapshot_pause *between, struct manifest_file *out,
                       struct err *e) {
@@ -119,7 +155,7 @@ static int write_file(struct session *s, const char *path, const struct list *l,
     for (int i = begin; rc == 0 && i < end; i++)
         rc = put_tensor(s, w, l->items[i].tensor, buffer, between, e);
     if (rc == 0)
-        rc = safetensors_writer_close(w, out->hash, &out->bytes, e);
+        rc = close_file(w, between, out, e);
     if (rc != 0)
         safetensors_writer_abort(w);
     return rc;

@@ -18,8 +18,8 @@ enum { SNAPSHOT_BUFFER_BYTES = 1 << 20 };
 // Of a tensor that the host can touch this much is written at once: milliseconds, for whoever waits.
 enum { SNAPSHOT_PIECE_BYTES = 1 << 22 };
 
-// Called after every tensor, and after every piece of a large one, so that nobody has to wait for all of
-// them. It may run whatever leaves the tensors that are saved as they are. It cannot fail: what fails in
+// Called after every tensor, after every piece of a large one, and while a file is made durable, so that
+// nobody has to wait for all of that. It may run whatever leaves the tensors that are saved as they are. It cannot fail: what fails in
 // it is the caller's to remember, and the files are whole all the same.
 struct snapshot_pause {
     void (*let)(void *arg); // NULL: nobody waits

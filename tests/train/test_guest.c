@@ -42,10 +42,10 @@ static void test_evaluations_leave_no_trace(void **state) {
         run_set(&with, "eval.every=3");
         run_alone_and_with(&plain, &with, 6);
         // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, each tensor of
-        // the last checkpoint, 6 ends of steps; 2 evaluations each.
+        // the last checkpoint and more while its files are made durable, 6 ends of steps; 2 evaluations each.
         const int inside = 6 * 2 + 2 * 3 + count_saved(with.dir, 6, "");
-        assert_int_equal(host.n, 2 * (inside + 6));
-        assert_int_equal(host.n_inside, 2 * inside);
+        assert_true(host.n_inside >= 2 * inside && host.n_inside % 2 == 0);
+        assert_int_equal(host.n, host.n_inside + 2 * 6);
         assert_int_equal(host.ended, 1);
         const struct guest_report *g = &with.result.guests;
         assert_true(g->on && g->updates == 0 && g->run_ns > 0);
@@ -83,13 +83,16 @@ static void test_evaluations_while_saving(void **state) {
     run_alone_and_with(&plain, &with, 4);
     assert_same_tensors(plain.dir, with.dir, 2);
     const int each = count_saved(with.dir, 2, "");
-    assert_int_equal(host.n, 2 * each);
+    int first = 0; // and more while files are made durable
+    while (first < host.n && host.answers[first].step == 2)
+        first++;
+    assert_true(first >= each && host.n - first >= each);
     assert_int_equal(with.saves, 2);
-    for (int i = 0; i < 2 * each; i++) {
-        assert_int_equal(host.answers[i].step, i < each ? 2 : 4);
-        assert_true(host.answers[i].loss == host.answers[i < each ? 0 : each].loss);
+    for (int i = 0; i < host.n; i++) {
+        assert_int_equal(host.answers[i].step, i < first ? 2 : 4);
+        assert_true(host.answers[i].loss == host.answers[i < first ? 0 : first].loss);
     }
-    assert_true(host.answers[0].loss != host.answers[each].loss);
+    assert_true(host.answers[0].loss != host.answers[first].loss);
 }
 
 // One that fails ends the run, and not the checkpoint; whoever stops the run waits for none.
