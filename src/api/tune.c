@@ -262,7 +262,8 @@ static int open_lab(struct tuning *t, struct err *e) {
                             .on_result = on_result,
                             .on_result_arg = t,
                             .calibrate = true,
-                            .calibrate_s = calibration_seconds(t)};
+                            .calibrate_s = calibration_seconds(t),
+                            .all_types = t->request.allow >> ALLOW_PRECISION & 1};
     TRY(lab_open(&t->lab, &o, e));
     if (t->request.joules_per_token > 0 && lab_no_meter(t->lab)[0])
         return err_set(e, ERR_UNSUPPORTED,

@@ -209,6 +209,30 @@ static void calibrate_once(struct lab *l, const struct session *s) {
     }
 }
 
+static int plan_session_of(struct lab *l, const struct knobs *k, struct session *s, struct err *e) {
+    struct session_options o = l->plan;
+    o.knobs = k;
+    TRY(session_plan(s, &o, e));
+    TRY(trainer_plan_memory(l->trainer, s, e));
+    if (l->process_bytes > s->process_bytes)
+        s->process_bytes = l->process_bytes;
+    return 0;
+}
+
+// Of types that may be chosen a roofline would say too little: they are what changes a step most.
+static void calibrate_types(struct lab *l) {
+    for (int p = 0; p < knob_info(KNOB_precision)->n_choices; p++) {
+        struct session s;
+        struct knobs k = l->base;
+        if ((int)k.precision == p)
+            continue;
+        k.precision = (enum precision)p;
+        if (plan_session_of(l, &k, &s, NULL) == 0)
+            calibrate_once(l, &s);
+        session_close(&s);
+    }
+}
+
 // ---------------------------------------------------------------- opening
 
 static int open_all(struct lab *l, struct err *e) {
@@ -224,6 +248,8 @@ static int open_all(struct lab *l, struct err *e) {
     calibrate_once(l, &l->session);
     if (l->session.second)
         calibrate_once(l, &l->session.second->session);
+    if (l->options.all_types)
+        calibrate_types(l);
     return 0;
 }
 
@@ -263,16 +289,6 @@ void lab_close(struct lab *l) {
 }
 
 // ---------------------------------------------------------------- planning
-
-static int plan_session_of(struct lab *l, const struct knobs *k, struct session *s, struct err *e) {
-    struct session_options o = l->plan;
-    o.knobs = k;
-    TRY(session_plan(s, &o, e));
-    TRY(trainer_plan_memory(l->trainer, s, e));
-    if (l->process_bytes > s->process_bytes)
-        s->process_bytes = l->process_bytes;
-    return 0;
-}
 
 static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
     struct lab *l = arg;
@@ -396,15 +412,20 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     return rc;
 }
 
+struct patience {
+    uint64_t until_ns, last_ns; // without enough steps for an estimate
+};
+
 static bool is_late(void *arg, const struct trial_sample *samples, int64_t n,
                     char reason[WORKER_REASON_BYTES]) {
-    (void)samples, (void)n;
+    const struct patience *p = arg;
+    (void)samples;
     snprintf(reason, WORKER_REASON_BYTES, "no more time for it");
-    return clock_ns() > *(const uint64_t *)arg;
+    return clock_ns() > (n >= NOISE_LEAST ? p->until_ns : p->last_ns);
 }
 
-static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps, uint64_t until_ns,
-                         struct noise_estimate *out, struct err *e) {
+static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps,
+                         struct patience *patience, struct noise_estimate *out, struct err *e) {
     struct trial_result r;
     struct worker_job job = {.knobs = k,
                              .steps = steps,
@@ -412,7 +433,7 @@ static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps, ui
                              .start_limit_ns = (uint64_t)(2e9 * START_LIMIT_S),
                              .step_limit_ns = (uint64_t)(1e9 * START_LIMIT_S),
                              .judge = is_late,
-                             .judge_arg = &until_ns};
+                             .judge_arg = patience};
     int rc = worker_run(l->worker, &job, &r, e);
     *out = r.noise;
     if (rc == 0 && r.rc != 0)
@@ -423,14 +444,15 @@ static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps, ui
 
 int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimate *out,
               struct err *e) {
-    const uint64_t until_ns = clock_ns() + (uint64_t)(1e9 * seconds);
+    const uint64_t now = clock_ns();
+    struct patience patience = {now + (uint64_t)(1e9 * seconds), now + (uint64_t)(3e9 * seconds)};
     struct knobs k = l->base;
     if (k.batch_accum < 2) { // the first micro-batch must be less than the step
         k.batch_accum = 2;
         k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
     }
     k.noise_every = 1;
-    int rc = measure_noise(l, &k, steps, until_ns, out, e);
+    int rc = measure_noise(l, &k, steps, &patience, out, e);
     if (rc != ERR_MEMORY)
         return rc;
     // The same gradients with less memory: the recipe may be one that needs tuning to run at all.
@@ -438,7 +460,7 @@ int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimat
     k.batch_micro = 1;
     k.recompute_mode = RECOMPUTE_MODE_FULL;
     k.recompute_every = 1;
-    return measure_noise(l, &k, steps, until_ns, out, e);
+    return measure_noise(l, &k, steps, &patience, out, e);
 }
 
 static uint64_t lab_clock(void *arg) {

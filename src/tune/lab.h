@@ -22,6 +22,7 @@ struct lab_options {
     uint64_t guest_bytes; // that a hybrid run takes for requests; 0: it answers none
     bool calibrate;       // time the ops of the recipe first, where that was not done before
     double calibrate_s;   // for about so long
+    bool all_types;       // the ops of other element types too, which may be chosen
 };
 
 // Reads the data (which may take a while the first time) and plans the recipe.

@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void assert_worked(int rc, const struct err *e) {
@@ -19,7 +20,7 @@ static void assert_worked(int rc, const struct err *e) {
         fail_msg("unexpected error %d: %s", rc, e->text);
 }
 
-static struct lab *open_lab(struct knobs *k, bool calibrate) {
+static struct lab *open_lab_of(struct knobs *k, bool calibrate, bool all_types) {
     struct lab *l;
     struct err e = {0};
     knobs_init(k);
@@ -27,9 +28,14 @@ static struct lab *open_lab(struct knobs *k, bool calibrate) {
     assert_worked(knobs_set_assignment(k, "seq=16", SET_BY_RECIPE, &e), &e);
     const struct session_options session = {
         .knobs = k, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
-    const struct lab_options o = {.session = &session, .calibrate = calibrate, .calibrate_s = 0.01};
+    const struct lab_options o = {
+        .session = &session, .calibrate = calibrate, .calibrate_s = 0.01, .all_types = all_types};
     assert_worked(lab_open(&l, &o, &e), &e);
     return l;
+}
+
+static struct lab *open_lab(struct knobs *k, bool calibrate) {
+    return open_lab_of(k, calibrate, false);
 }
 
 static void try_it(struct lab *l, const struct knobs *k) {
@@ -69,6 +75,43 @@ static void test_ends_of_children_are_not_heard(void **state) {
     signal(SIGCHLD, SIG_DFL);
 }
 
+// Types that may be chosen are timed before; others are guessed at. A budget makes no memory.
+static void test_types_that_may_be_chosen(void **state) {
+    (void)state;
+    for (int all = 0; all < 2; all++) {
+        struct knobs k;
+        struct lab *l = open_lab_of(&k, true, all);
+        const struct tune_lab lab = lab_table(l);
+        struct tune_plan plan = {0};
+        struct err e = {0};
+        k.precision = PRECISION_BF16;
+        assert_worked(lab.plan(lab.arg, &k, &plan, &e), &e);
+        assert_int_equal(plan.guessed, !all);
+        assert_true(lab_begin_ns(l) <= lab.clock_ns(lab.arg) && lab_begin_ns(l) > 0);
+        lab_close(l);
+    }
+}
+
+static void test_a_budget_makes_no_memory(void **state) {
+    (void)state;
+    struct knobs k;
+    struct lab *l = open_lab(&k, false);
+    struct tune_plan plan = {0};
+    struct err e = {0};
+    assert_worked(lab_table(l).plan(l, &k, &plan, &e), &e);
+    const uint64_t have = plan.have_bytes;
+    lab_close(l);
+    assert_worked(knobs_set_assignment(&k, "memory=1000000GiB", SET_BY_RECIPE, &e), &e);
+    const struct session_options session = {
+        .knobs = &k, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
+    const struct lab_options o = {.session = &session};
+    assert_worked(lab_open(&l, &o, &e), &e);
+    assert_worked(lab_table(l).plan(l, &k, &plan, &e), &e);
+    assert_true(plan.have_bytes < 2 * have);
+    assert_non_null(strstr(lab_have_is(l), "less than the budget"));
+    lab_close(l);
+}
+
 static int setup(void **state) {
     static char dir[256];
     *state = dir;
@@ -84,6 +127,8 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_plans_and_measures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_types_that_may_be_chosen, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_budget_makes_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ends_of_children_are_not_heard, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
