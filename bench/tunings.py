@@ -53,7 +53,7 @@ def train(haggle, recipe, steps, folder):
 
 def typical(haggle, choice, folder):
     run = train(haggle, choice["recipe"], TURN_STEPS, folder)
-    return run["step_ms"]["p50"] * run["steps_run"] / run["trained_tokens"]
+    return run["step_ms"]["p50"] * run["run"]["steps_run"] / run["run"]["trained_tokens"]
 
 
 def middle(numbers):
@@ -146,4 +146,5 @@ def main():
         compare(haggle, choices, o.rounds, folder)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -313,7 +313,7 @@ static int write_config(const char *tmp, const struct session *s, struct manifes
 }
 
 static int write_folder(const char *dir, struct session *s, const struct train_state *state,
-                        const struct snapshot_pause *between, struct manifest *m, uint64_t *bytes,
+                        const struct pause *between, struct manifest *m, uint64_t *bytes,
                         struct err *e) {
     m->state = *state;
     int rc = snapshot_write(s, dir, between, m->files, e);
@@ -333,7 +333,7 @@ static int make_dir(const char *path, struct err *e) {
 }
 
 // Before the manifest beside it, which has the hash of this one's.
-static int write_second(const char *tmp, struct second *x, const struct snapshot_pause *between,
+static int write_second(const char *tmp, struct second *x, const struct pause *between,
                         char hash[HASH_TEXT_BYTES], uint64_t *bytes, struct err *e) {
     char dir[PATH_MAX], path[PATH_MAX];
     struct manifest m = {0};
@@ -346,7 +346,7 @@ static int write_second(const char *tmp, struct second *x, const struct snapshot
 }
 
 static int write_all(const char *tmp, struct session *s, const struct train_state *state,
-                     const struct snapshot_pause *between, uint64_t *bytes, struct err *e) {
+                     const struct pause *between, uint64_t *bytes, struct err *e) {
     struct manifest m = {0};
     *bytes = 0;
     int rc = s->second ? write_second(tmp, s->second, between, m.second, bytes, e) : 0;
@@ -449,6 +449,16 @@ static int prune(const struct checkpoint_dir *d, int64_t published, struct err *
     return rc;
 }
 
+struct pruning {
+    const struct checkpoint_dir *d;
+    int64_t published;
+};
+
+static int prune_beside(void *arg, struct err *e) { // to remove gigabytes takes a while, too
+    const struct pruning *p = arg;
+    return prune(p->d, p->published, e);
+}
+
 static int check_room_for_one(const struct checkpoint_dir *d, const struct session *s,
                               struct err *e) {
     char need[TEXT_UNIT_BYTES], have[TEXT_UNIT_BYTES];
@@ -461,8 +471,7 @@ static int check_room_for_one(const struct checkpoint_dir *d, const struct sessi
 }
 
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
-                    const struct snapshot_pause *between, struct checkpoint_saved *out,
-                    struct err *e) {
+                    const struct pause *between, struct checkpoint_saved *out, struct err *e) {
     char tmp[PATH_MAX];
     struct err later = {0};
     *out = (struct checkpoint_saved){0};
@@ -483,7 +492,8 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
         err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
         return rc;
     }
-    if (prune(d, state->step, &later) != 0)
+    struct pruning old = {d, state->step};
+    if (pause_beside(between, prune_beside, &old, &later) != 0)
         checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",
                        later.text);
     return 0;

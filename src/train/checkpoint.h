@@ -74,8 +74,7 @@ struct checkpoint_saved {
 // earlier checkpoints are as they were. Older ones that cannot be removed are only reported. between (may
 // be NULL) leaves weights, optimizers and states of both models as they are.
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
-                    const struct snapshot_pause *between, struct checkpoint_saved *out,
-                    struct err *e);
+                    const struct pause *between, struct checkpoint_saved *out, struct err *e);
 
 // Loads the newest checkpoint that verifies into the session and *state; path is "" when there is
 // none at all. A damaged one (a file is missing, or its size or content is not what was saved) is

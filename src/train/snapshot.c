@@ -5,11 +5,8 @@
 #include "model/safetensors.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 // Of device memory, per piece: large enough that the transfer and not the call counts.
 // What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
@@ -91,7 +88,7 @@ uint64_t snapshot_bytes(const struct session *s) {
 // ---------------------------------------------------------------- writing
 
 static int put_tensor(struct session *s, struct safetensors_writer *w, int index, void *buffer,
-                      const struct snapshot_pause *between, struct err *e) {
+                      const struct pause *between, struct err *e) {
     const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
     const int x = s->index[SESSION_TRAIN];
     const uint64_t all = bytes_of(t);
@@ -102,47 +99,24 @@ static int put_tensor(struct session *s, struct safetensors_writer *w, int index
         if (address == NULL)
             TRY(exec_read_part(s->exec, x, index, at, buffer, n, e));
         TRY(safetensors_writer_put(w, address != NULL ? address + at : buffer, (size_t)n, e));
-        if (between != NULL && between->let != NULL)
-            between->let(between->arg);
+        pause_let(between);
     }
     return 0;
 }
 
-// Making a file durable takes as long as the disk does, for seconds: where somebody waits, a thread of its own
-// does that.
+// Making a file durable takes as long as the disk does, for seconds.
 struct closing {
     struct safetensors_writer *w;
     struct manifest_file *out;
-    struct err e;
-    int rc;
-    atomic_bool done;
 };
 
-static void *close_beside(void *arg) {
-    struct closing *c = arg;
-    c->rc = safetensors_writer_close(c->w, c->out->hash, &c->out->bytes, &c->e);
-    atomic_store(&c->done, true);
-    return NULL;
-}
-
-static int close_file(struct safetensors_writer *w, const struct snapshot_pause *between,
-                      struct manifest_file *out, struct err *e) {
-    const struct timespec turn = {.tv_nsec = 1000000};
-    struct closing c = {.w = w, .out = out};
-    pthread_t thread;
-    if (between == NULL || between->let == NULL ||
-        pthread_create(&thread, NULL, close_beside, &c) != 0)
-        return safetensors_writer_close(w, out->hash, &out->bytes, e);
-    while (!atomic_load(&c.done)) {
-        between->let(between->arg);
-        nanosleep(&turn, NULL);
-    }
-    pthread_join(thread, NULL);
-    return c.rc != 0 ? err_set(e, c.rc, "%s", c.e.text) : 0;
+static int close_file(void *arg, struct err *e) {
+    const struct closing *c = arg;
+    return safetensors_writer_close(c->w, c->out->hash, &c->out->bytes, e);
 }
 
 static int write_file(struct session *s, const char *path, const struct list *l, int begin, int end,
-                      void *buffer, const struct snapshot_pause *between, struct manifest_file *out,
+                      void *buffer, const struct pause *between, struct manifest_file *out,
                       struct err *e) {
     struct safetensors_writer *w;
     TRY(safetensors_writer_open(&w, path, e));
@@ -155,7 +129,7 @@ static int write_file(struct session *s, const char *path, const struct list *l,
     for (int i = begin; rc == 0 && i < end; i++)
         rc = put_tensor(s, w, l->items[i].tensor, buffer, between, e);
     if (rc == 0)
-        rc = close_file(w, between, out, e);
+        rc = pause_beside(between, close_file, &(struct closing){w, out}, e);
     if (rc != 0)
         safetensors_writer_abort(w);
     return rc;
@@ -217,7 +191,7 @@ static int read_file(struct session *s, const char *path, const struct list *l, 
 // ---------------------------------------------------------------- both files
 
 // The model file, then the optimizer's; written when `out` is given, read otherwise.
-static int each_file(struct session *s, const char *dir, const struct snapshot_pause *between,
+static int each_file(struct session *s, const char *dir, const struct pause *between,
                      struct manifest_file *out, struct err *e) {
     static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
     struct list l;
@@ -238,7 +212,7 @@ static int each_file(struct session *s, const char *dir, const struct snapshot_p
     return rc;
 }
 
-int snapshot_write(struct session *s, const char *dir, const struct snapshot_pause *between,
+int snapshot_write(struct session *s, const char *dir, const struct pause *between,
                    struct manifest_file files[MANIFEST_FILES], struct err *e) {
     return each_file(s, dir, between, files, e);
 }

@@ -11,6 +11,7 @@
 #define HAGGLE_TRAIN_SNAPSHOT_H
 
 #include "train/manifest.h"
+#include "train/pause.h"
 #include "train/session.h"
 
 // What writing or reading them takes of memory: tensors pass through a buffer.
@@ -18,19 +19,12 @@ enum { SNAPSHOT_BUFFER_BYTES = 1 << 20 };
 // Of a tensor that the host can touch this much is written at once: milliseconds, for whoever waits.
 enum { SNAPSHOT_PIECE_BYTES = 1 << 22 };
 
-// Called after every tensor, after every piece of a large one, and while a file is made durable, so that
-// nobody has to wait for all of that. It may run whatever leaves the tensors that are saved as they are. It cannot fail: what fails in
-// it is the caller's to remember, and the files are whole all the same.
-struct snapshot_pause {
-    void (*let)(void *arg); // NULL: nobody waits
-    void *arg;
-};
-
 // Upper bound of the two files together. After session_plan.
 uint64_t snapshot_bytes(const struct session *s);
 // Writes dir/model.safetensors and dir/optimizer.safetensors durably; files[MANIFEST_MODEL] and
-// files[MANIFEST_OPTIMIZER] receive size and hash. between may be NULL.
-int snapshot_write(struct session *s, const char *dir, const struct snapshot_pause *between,
+// files[MANIFEST_OPTIMIZER] receive size and hash. between (may be NULL) is let in after every tensor, after every
+// piece of a large one, and while a file is made durable.
+int snapshot_write(struct session *s, const char *dir, const struct pause *between,
                    struct manifest_file files[MANIFEST_FILES], struct err *e);
 // ERR_MISMATCH, naming the tensor, when the files hold other tensors than the session.
 int snapshot_read(struct session *s, const char *dir, struct err *e);

@@ -545,8 +545,8 @@ static int save(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct checkpoint_saved saved;
     struct interlude meanwhile = {.t = t};
-    const struct snapshot_pause between = {.let = t->guests != NULL ? let_guests_between : NULL,
-                                           .arg = &meanwhile};
+    const struct pause between = {.let = t->guests != NULL ? let_guests_between : NULL,
+                                  .arg = &meanwhile};
     char text[ERR_TEXT_BYTES + 64];
     const uint64_t begin_ns = clock_ns();
     energy_lap_end(&t->lap, &t->energy);

@@ -2,8 +2,7 @@
 // taken; then the frontier of all that was measured.
 //
 // In turns, because a machine's mood changes over minutes: round i of one is compared with round i of
-// the other. What is as good as the best (within EQUAL) is told apart by memory, then by closeness to
-// the recipe.
+// the other. Of those that are as good as the best, as far as can be told, the one nearest to the recipe is taken.
 #include "tune/tune_impl.h"
 
 #include "measure/bound.h"
@@ -26,7 +25,9 @@ enum {
 static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
                     ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8,
                     PROOF_MOST = 0.5, // share of the time
-    DOUBTS_RATE = 1.5;
+    DOUBTS_RATE = 1.5,
+                    TOLD_APART =
+                        0.02; // by which two may lead each other whose order is not certain
 
 struct finalist {
     int at;
@@ -39,10 +40,10 @@ struct finals {
     struct tune *t;
     int64_t
         given_steps; // of a visit to the recipe as given, where it is no finalist; 0: not visited
-    struct finalist f[FINALISTS_MOST];
+    struct finalist f[FINALISTS_MOST + 1];
     int n, rounds;
-    int64_t steps[FINALISTS_MOST]; // of one visit
-    double *scratch;               // for the steps of any finalist
+    int64_t steps[FINALISTS_MOST + 1]; // of one visit
+    double *scratch;                   // for the steps of any finalist
 };
 
 static double cost_at(const struct tune *t, int i) {
@@ -62,39 +63,63 @@ static int64_t visit_steps(const struct tune *t, int i) {
     return (int64_t)fmin(fmax(2, ceil(visit_s / step_seconds(&t->settings[i]))), VISIT_MOST);
 }
 
+static bool is_in(const struct finals *f, int i) {
+    for (int k = 0; k < f->n; k++)
+        if (f->f[k].at == i)
+            return true;
+    return false;
+}
+
 // What the choice is compared with must be of the same minutes; unless its steps are so long that they
 // would take the finalists' time.
 static void enter_given(struct finals *f) {
     const struct tune *t = f->t;
     int best = tune_best(t);
-    bool in = false;
-    for (int i = 0; i < f->n; i++)
-        in |= f->f[i].at == 0;
-    if (!in && best >= 0 && t->settings[0].n > 0 && t->settings[0].outcome != TUNE_FAILED &&
+    if (!is_in(f, 0) && best >= 0 && t->settings[0].n > 0 &&
+        t->settings[0].outcome != TUNE_FAILED &&
         (double)t->settings[0].wall_ns / (double)t->settings[0].n <
             GIVEN_MOST * (double)t->settings[best].wall_ns / (double)t->settings[best].n)
         f->given_steps = visit_steps(t, 0);
 }
 
+static void enter_one(struct finals *f, int i) {
+    const struct tune_setting *s = &f->t->settings[i];
+    f->f[f->n] = (struct finalist){.at = i, .first = s->n, .first_block = s->n_blocks};
+    f->steps[f->n] = visit_steps(f->t, i);
+    f->n++;
+}
+
+static int changes(const struct tune *t, int i) {
+    int n = 0;
+    for (int id = 0; id < KNOB_COUNT; id++)
+        n += !knobs_same(&t->settings[i].knobs, &t->settings[0].knobs, id);
+    return n;
+}
+
+static double predicted_at(const struct tune *t, int i) {
+    return tune_predicted_cost(t, &t->settings[i].knobs, t->settings[i].predicted_s);
+}
+
+// The best few, and of those near them the one with the fewest changes, which luck may have kept out where it
+// was not expected to be slower.
 static void enter(struct finals *f) {
     struct tune *t = f->t;
-    int best = tune_best(t);
-    while (best >= 0 && f->n < FINALISTS_MOST) {
+    const int best = tune_best(t);
+    while (best >= 0 && f->n <= FINALISTS_MOST) {
+        const bool last = f->n == FINALISTS_MOST;
         int next = -1;
         for (int i = 0; i < t->n; i++) {
-            bool in = false;
-            for (int k = 0; k < f->n; k++)
-                in |= f->f[k].at == i;
-            if (!in && stands(&t->settings[i]) && cost_at(t, i) <= cost_at(t, best) * (1 + NEAR) &&
-                (next < 0 || cost_at(t, i) < cost_at(t, next)))
+            if (is_in(f, i) || !stands(&t->settings[i]) ||
+                cost_at(t, i) > cost_at(t, best) * (1 + NEAR) ||
+                (last && !(predicted_at(t, i) <= predicted_at(t, best) * (1 + EQUAL))))
+                continue;
+            const int more = next >= 0 && last ? changes(t, i) - changes(t, next) : 0;
+            if (next < 0 || more < 0 || (more == 0 && cost_at(t, i) < cost_at(t, next)))
                 next = i;
         }
         if (next < 0)
             return;
-        f->f[f->n] = (struct finalist){
-            .at = next, .first = t->settings[next].n, .first_block = t->settings[next].n_blocks};
-        f->steps[f->n] = visit_steps(t, next);
-        f->n++;
+        enter_one(f, next);
     }
 }
 
@@ -222,30 +247,25 @@ static int run_rounds(struct finals *f, struct err *e) {
 
 // ---------------------------------------------------------------- the choice
 
-static int changes(const struct tune *t, int i) {
-    int n = 0;
-    for (int id = 0; id < KNOB_COUNT; id++)
-        n += !knobs_same(&t->settings[i].knobs, &t->settings[0].knobs, id);
-    return n;
+// Nearer to the recipe, and with as many changes a tenth leaner. All that is measured fits: less memory is
+// nothing that a change should be made for.
+static bool is_simpler(const struct tune *t, int a, int b) {
+    const int more = changes(t, a) - changes(t, b);
+    return more < 0 || (more == 0 && (double)t->settings[a].need_bytes <
+                                         0.9 * (double)t->settings[b].need_bytes);
 }
 
-// Among those as good as the leader: a tenth less memory, else fewer changes.
+// Who leads by less than can be told leads by luck, another time another one: of those the simplest is taken.
 static int choose(const struct finals *f) {
     int best = leader(f);
     if (best < 0)
         return -1;
-    double limit = rounds_cost(f, &f->f[best]) * (1 + EQUAL);
+    const double limit = rounds_cost(f, &f->f[best]) * (1 + (f->t->certain ? EQUAL : TOLD_APART));
     int chosen = best;
-    for (int i = 0; i < f->n; i++) {
-        if (f->f[i].out || i == chosen || rounds_cost(f, &f->f[i]) > limit)
-            continue;
-        const struct tune_setting *a = &f->t->settings[f->f[i].at],
-                                  *b = &f->t->settings[f->f[chosen].at];
-        bool leaner = (double)a->need_bytes < 0.9 * (double)b->need_bytes;
-        bool fatter = (double)b->need_bytes < 0.9 * (double)a->need_bytes;
-        if (leaner || (!fatter && changes(f->t, f->f[i].at) < changes(f->t, f->f[chosen].at)))
+    for (int i = 0; i < f->n; i++)
+        if (!f->f[i].out && rounds_cost(f, &f->f[i]) <= limit &&
+            is_simpler(f->t, f->f[i].at, f->f[chosen].at))
             chosen = i;
-    }
     return f->f[chosen].at;
 }
 
