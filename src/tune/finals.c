@@ -16,18 +16,19 @@
 enum {
     FINALISTS_MOST = 4,
     VISIT_MOST = 1 << 16,
-    ROUNDS_LEAST = 7, // with fewer no look could decide: each has its share of the error
+    ROUNDS_LEAST = 9,   // with fewer no look could decide: each has its share of the error
+    ROUNDS_BETWEEN = 3, // looks
+    ROUNDS_COMPARE = 3, // in fewer nothing was compared
     ROUNDS_MOST = 24,
     LOOKS_MOST = 64,
     DOUBLE_FROM = 60,
     DOUBTS_LEAST = 3 // steps over a limit
 };
-static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.006,
+static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.004,
                     ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8,
-                    PROOF_MOST = 0.5, // share of the time
-    DOUBTS_RATE = 1.5,
-                    TOLD_APART =
-                        0.02; // by which two may lead each other whose order is not certain
+                    PROOF_MOST = 0.5, DOUBTS_RATE = 1.5;
+// By which two finalists may lead each other as long as their order is not certain.
+static const double TOLD_APART = 0.025;
 
 struct finalist {
     int at;
@@ -157,16 +158,18 @@ static void lose(struct finals *f, int loser, const char *how, double percent) {
 static bool order_is_sure(struct finals *f) {
     int best = leader(f);
     bool open = false;
+    const int look = (f->rounds - ROUNDS_LEAST) / ROUNDS_BETWEEN + 1;
+    // All comparisons together may err as seldom as one would.
+    const double each = 1 - (1 - CONFIDENCE) / (f->n > 1 ? f->n - 1 : 1);
     for (int i = 0; best >= 0 && i < f->n; i++) {
         if (i == best || f->f[i].out)
             continue;
         struct contest_side a = side(f, &f->f[best]), b = side(f, &f->f[i]);
-        struct contest_options o = {
-            .confidence = sample_look_confidence(CONFIDENCE, f->rounds - ROUNDS_LEAST + 1),
-            .tolerance = EQUAL,
-            .figure = CONTEST_MEDIAN,
-            .paired = true,
-            .scratch = f->scratch};
+        struct contest_options o = {.confidence = sample_look_confidence(each, look),
+                                    .tolerance = EQUAL,
+                                    .figure = CONTEST_MEDIAN,
+                                    .paired = true,
+                                    .scratch = f->scratch};
         struct contest c;
         contest_hold(&c, &a, &b, &o);
         if (c.state == CONTEST_FASTER && c.high > 1 + EQUAL)
@@ -233,8 +236,8 @@ static int run_rounds(struct finals *f, struct err *e) {
             TRY(visit_setting(t, 0, &v, e));
         }
         f->rounds++;
-        t->compared = f->rounds >= ROUNDS_LEAST;
-        if (!t->compared)
+        t->compared = f->rounds >= ROUNDS_COMPARE;
+        if (f->rounds < ROUNDS_LEAST || (f->rounds - ROUNDS_LEAST) % ROUNDS_BETWEEN != 0)
             continue;
         TRY(make_scratch(f, e));
         if (order_is_sure(f)) {

@@ -15,8 +15,8 @@
 #include <string.h>
 
 // Shares of the time by which a stage must be over, and what planning may take.
-static const double PLANNED_BY = 0.12, BATCH_BY = 0.35, SPLIT_BY = 0.55, DATA_BY = 0.65,
-                    FUSION_BY = 0.66, AGAIN_BY = 0.75;
+static const double PLANNED_BY = 0.12, BATCH_BY = 0.3, SPLIT_BY = 0.45, DATA_BY = 0.52,
+                    FUSION_BY = 0.54, AGAIN_BY = 0.62;
 // Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
 // move the rest of the search; a setting predicted SLOWER is not worth its trial, where the prediction is
 // a guess only one that is HOPELESSLY slower (fewer threads may well be faster where others are at work).
