@@ -1,6 +1,7 @@
 // tune_again.c - haggle_report_tuning: a search put together again from the store, and its page.
 #include "api/tune.h"
 
+#include "base/region.h"
 #include "base/text.h"
 #include "report/tune_page.h"
 #include "tune/again.h"
@@ -25,6 +26,7 @@ struct span { // of wall time
 
 struct again {
     struct call *call;
+    struct region region; // texts, spans and trials
     struct store *store;
     int64_t id, chosen;
     enum store_state state;
@@ -63,14 +65,11 @@ static void say_missing(struct again *a, const char *format, ...) {
 static int add_span(struct again *a, double from, double to) {
     if (!(to > from) || !isfinite(to - from))
         return 0;
-    if (a->n_spans == a->spans_capacity) {
-        size_t capacity = a->spans_capacity ? 2 * a->spans_capacity : 64;
-        struct span *more = realloc(a->spans, capacity * sizeof *more);
-        if (!more)
-            return err_set(&a->err, ERR_MEMORY, "no memory for the times of %zu trials", capacity);
-        a->spans = more;
-        a->spans_capacity = capacity;
-    }
+    struct span *spans =
+        region_grow(&a->region, a->spans, a->n_spans, &a->spans_capacity, sizeof *spans);
+    if (!spans)
+        return err_set(&a->err, ERR_MEMORY, "no memory for the times of %zu trials", a->n_spans);
+    a->spans = spans;
     a->spans[a->n_spans++] = (struct span){from, to};
     return 0;
 }
@@ -100,11 +99,11 @@ static int take_tuning(void *arg, const struct store_tuning *t) {
     a->id = t->id;
     a->chosen = t->chosen;
     a->state = t->state;
-    a->goal = strdup(t->goal);
-    a->budgets = strdup(t->budgets);
-    a->model = strdup(t->model);
-    a->recipe = strdup(t->recipe);
-    a->verdict = strdup(t->verdict);
+    a->goal = region_copy(&a->region, t->goal);
+    a->budgets = region_copy(&a->region, t->budgets);
+    a->model = region_copy(&a->region, t->model);
+    a->recipe = region_copy(&a->region, t->recipe);
+    a->verdict = region_copy(&a->region, t->verdict);
     if (!a->goal || !a->budgets || !a->model || !a->recipe || !a->verdict)
         return err_set(&a->err, ERR_MEMORY, "no memory for a tuning");
     return 0;
@@ -113,9 +112,8 @@ static int take_tuning(void *arg, const struct store_tuning *t) {
 static int read_budgets(struct again *a, struct tune_request *r, struct err *e) {
     static const char *const names[TUNE_PERCENTILES] = {"p50_ms", "p95_ms", "p99_ms"};
     struct json_reader j;
-    struct region region = {0};
     const char *key;
-    json_reader_init(&j, "budgets", a->budgets, strlen(a->budgets), &region, e);
+    json_reader_init(&j, "budgets", a->budgets, strlen(a->budgets), &a->region, e);
     json_enter_object(&j);
     while (json_next_key(&j, &key)) {
         double x = 0;
@@ -134,9 +132,7 @@ static int read_budgets(struct again *a, struct tune_request *r, struct err *e) 
         if (strcmp(key, "memory_bytes") == 0 && x > 0 && x < 1e18)
             a->memory_budget = (uint64_t)x;
     }
-    int rc = json_finish(&j);
-    region_free(&region);
-    return rc;
+    return json_finish(&j);
 }
 
 static int begin(struct again *a, struct err *e) {
@@ -193,14 +189,11 @@ static int read_knobs(struct knobs *k, const char *lines) {
 }
 
 static int add_trial(struct again *a, const struct store_trial *row, int setting) {
-    if (a->n == a->capacity) {
-        size_t capacity = a->capacity ? 2 * a->capacity : 64;
-        struct stored_trial *more = realloc(a->trials, capacity * sizeof *more);
-        if (!more)
-            return err_set(&a->err, ERR_MEMORY, "no memory for %zu trials", capacity);
-        a->trials = more;
-        a->capacity = capacity;
-    }
+    struct stored_trial *trials =
+        region_grow(&a->region, a->trials, a->n, &a->capacity, sizeof *trials);
+    if (!trials)
+        return err_set(&a->err, ERR_MEMORY, "no memory for %zu trials", a->n);
+    a->trials = trials;
     struct stored_trial *s = &a->trials[a->n++];
     s->id = row->id;
     s->setting = setting;
@@ -285,7 +278,7 @@ static void add_second(struct again *a) {
     struct err why = {0};
     const struct knobs *k = &a->tune.settings[0].knobs;
     a->tune.request.on_device = session_wants_device(k);
-    (void)tune_predict_answers(&a->tune.request, k, NULL); // its recipe may have gone meanwhile
+    (void)tune_predict_answers(&a->tune.request, k, NULL);
     if (tune_second_bytes(k, &a->second_bytes, &why) != 0) {
         say_missing(a,
                     "The second model cannot be planned any more, so its memory and its answers' "
@@ -406,9 +399,7 @@ int haggle_report_tuning(const char *tuning, const char *store, const char *out,
             rc = write_page(a, out, &c.err);
         store_close(a->store);
         tune_free(&a->tune);
-        free(a->trials);
-        free(a->spans);
-        free(a->goal), free(a->budgets), free(a->model), free(a->recipe), free(a->verdict);
+        region_free(&a->region);
         free(a);
     }
     return call_end(&c, rc, e);

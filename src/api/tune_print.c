@@ -316,6 +316,15 @@ void tune_verdict(struct tuning *t) {
                  samples, t->request.critical_samples);
         say(t, text);
     }
+    if (t->tune.forgotten > 0) {
+        snprintf(
+            text, sizeof text,
+            "at first somebody else had the machine (steps were %.1f times as long): %d setting%s "
+            "measured then count%s as not measured",
+            t->tune.slowed, t->tune.forgotten, t->tune.forgotten == 1 ? "" : "s",
+            t->tune.forgotten == 1 ? "s" : "");
+        say(t, text);
+    }
     if (t->tune.hurried || t->tune.unplanned)
         say(t, "there was no time for settings that may be better: a longer --time has it");
     else if (!t->tune.certain)
@@ -410,6 +419,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_i64(w, "reused", count_reused(&t->tune));
     json_member_bool(w, "certain", t->tune.certain);
     json_member_bool(w, "provisional", t->tune.provisional);
+    json_member_i64(w, "forgotten", t->tune.forgotten);
     json_member_string(w, "verdict", t->words[0] ? t->words : t->tune.why_none);
     json_member_string(w, "recipe", t->recipe_path);
     json_member_string(w, "report", t->report_path);

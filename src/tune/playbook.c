@@ -16,7 +16,7 @@
 
 // Shares of the time by which a stage must be over, and what planning may take.
 static const double PLANNED_BY = 0.12, BATCH_BY = 0.3, SPLIT_BY = 0.45, DATA_BY = 0.52,
-                    FUSION_BY = 0.54, AGAIN_BY = 0.62;
+                    FUSION_BY = 0.54, AGAIN_BY = 0.62, ANEW_BY = 0.8;
 // Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
 // move the rest of the search; a setting predicted SLOWER is not worth its trial, where the prediction is
 // a guess only one that is HOPELESSLY slower (fewer threads may well be faster where others are at work).
@@ -320,9 +320,17 @@ static int batch(struct tune *t, struct err *e) {
     return 0;
 }
 
+static int explore_all(struct tune *t, double until, struct err *e) {
+    return explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, until, e);
+}
+
 static int split(struct tune *t, struct err *e) {
     struct stage_at at = begin(t, STAGE_SPLIT);
-    TRY(explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, SPLIT_BY, e));
+    bool forgot;
+    TRY(explore_all(t, SPLIT_BY, e));
+    TRY(forget_the_slow(t, &forgot, e));
+    if (forgot)
+        TRY(explore_all(t, AGAIN_BY, e));
     int best = tune_best(t);
     if (best < 0) {
         decide(t, &at, "nothing measured keeps the budgets");
@@ -459,10 +467,12 @@ static int second_chance(struct tune *t, struct err *e) {
 
 // Finalists that turn out to break a budget make room for the next.
 static int find_choice(struct tune *t, struct err *e) {
+    bool forgot = false;
+    if (tune_searched(t) < AGAIN_BY)
+        TRY(forget_the_slow(t, &forgot, e));
     do {
         TRY(second_chance(t, e));
-        TRY(explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, AGAIN_BY,
-                    e));
+        TRY(explore_all(t, forgot ? ANEW_BY : AGAIN_BY, e));
         TRY(finals_run(t, e));
     } while (t->chosen < 0 && tune_best(t) >= 0);
     if (t->chosen < 0)

@@ -170,9 +170,9 @@ struct tune_setting {
     struct tune_block blocks[TUNE_BLOCKS_MOST];
     int n_blocks;
     uint64_t tokens, wall_ns, memory_bytes;
-    double typical_s;    // of a step; see tune_typical
-    uint64_t visited_ns; // when last
-    double joules;       // of the visits that were metered; NaN: none
+    double typical_s;              // of a step; see tune_typical
+    uint64_t first_ns, visited_ns; // when first, when last
+    double joules;                 // of the visits that were metered; NaN: none
     uint64_t joule_tokens, joule_ns;
     struct time_split split;
     bool doubtful; // its samples speak against a budget, and do not prove it
@@ -217,6 +217,8 @@ struct tune {
     bool compared;             // there was time to compare them
     bool hurried;              // settings were left that should have been measured
     bool unplanned; // or that should have been planned: some are one change away from the recipe
+    int forgotten;  // settings whose first visits were of somebody else's minutes (forget.c)
+    double slowed;  // how many times as long steps were then
     int failed_rc;  // of the first trial that failed; 0: none did
     struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;

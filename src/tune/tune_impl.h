@@ -74,6 +74,12 @@ double visit_strain(const struct tune *t, const struct tune_setting *s);
 bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                         char why[TUNE_TEXT_BYTES]);
 
+// ---------------------------------------------------------------- forget.c
+
+// Looks again at what was measured first, where time allows. When it is much faster by now somebody else has left
+// the machine: what is as slow as it was is as good as never measured, and *out is true.
+int forget_the_slow(struct tune *t, bool *out, struct err *e);
+
 // ---------------------------------------------------------------- finals.c
 
 // t->chosen stays -1 when none of the finalists keeps the budgets; they are then known to be over.

@@ -202,7 +202,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,
                            .fresh = v->long_run,
-                           .first = s->n == 0,
+                           .first = s->n == 0 && t->forgotten == 0,
                            .left_s = tune_left_s(t),
                            .judge = judge,
                            .judge_arg = &state};
@@ -216,6 +216,8 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
             t->failed_rc = m.rc;
         tune_learn_update(t, s);
         s->visited_ns = t->lab.clock_ns(t->lab.arg);
+        if (s->first_ns == 0)
+            s->first_ns = s->visited_ns;
         settle(t, i, &m, state.best_cost);
         if (t->lab.on_trial)
             t->lab.on_trial(t->lab.arg, t, s, &m);

@@ -23,8 +23,7 @@ struct fixture {
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
-    strcpy(f->dir, "/tmp/haggle-listen-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
+    assert_int_equal(file_make_temp_dir(f->dir, sizeof f->dir, "listen", NULL), 0);
     snprintf(f->path, sizeof f->path, "%s/s", f->dir);
     *state = f;
     return 0;
