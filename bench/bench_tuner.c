@@ -148,7 +148,7 @@ static int compare(const char *what, const struct record *r, const struct target
         for (int side = 0; side < 2; side++) {
             const int at = (int)(n + (size_t)side) % 2; // there and back
             const struct knobs *k = &r->points[which[at]].knobs;
-            TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, e));
+            TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, NULL, e));
             cost[at] = visit_cost(g, k, steps, got);
         }
         ratios[n] = cost[0] / cost[1];
@@ -161,18 +161,47 @@ static int compare(const char *what, const struct record *r, const struct target
 
 // ---------------------------------------------------------------- a goal
 
-static uint64_t median_wait_ns(const struct record *r) {
+// Settings of which the record cannot well tell whether they keep the budget: a few steps of theirs, which met
+// somebody else's, decide.
+static int in_doubt(const struct record *r, const struct target *g) {
+    const struct tune_request q = {
+        .goal = g->goal, .respond_ns = g->respond_ns, .update_s = g->update_s};
+    int n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const struct point *p = &r->points[i];
+        struct tune_limit limits[TUNE_LIMITS_MOST];
+        const int n_limits = tune_limits(&q, &p->knobs, limits);
+        size_t over = 0;
+        for (size_t k = 0; n_limits == 1 && k < p->n; k++)
+            over += !(p->step_ns[k] <= limits[0].step_ns);
+        const double share = (double)over / (double)p->n;
+        n += share > 0.02 && share < 0.15;
+    }
+    return n;
+}
+
+// What requests may wait: of the middle half of what they wait the value that parts the settings best.
+static uint64_t find_respond_ns(const struct record *r) {
+    const struct tune_request q = {.update_s = r->update_s};
     double *waits = calloc((size_t)r->n, sizeof *waits), steps[SAMPLES_MOST];
-    size_t n = 0;
+    int n = 0, fewest = 0;
+    uint64_t found = 0;
     for (int i = 0; waits && i < r->n; i++) {
         const struct point *p = &r->points[i];
         memcpy(steps, p->step_ns, p->n * sizeof *steps);
         if (p->n > 0)
-            waits[n++] = tune_wait(&p->knobs, median_of(steps, p->n));
+            waits[n++] = 1e9 * tune_wait_of(&q, &p->knobs, 1e-9 * median_of(steps, p->n));
     }
-    const double wait = n > 0 ? median_of(waits, n) : 0;
+    if (n > 0)
+        sample_sort(waits, (size_t)n);
+    for (int i = n / 4; i < n - n / 4; i++) {
+        const struct target g = {TUNE_HYBRID, (uint64_t)waits[i], r->update_s};
+        const int doubts = in_doubt(r, &g);
+        if (found == 0 || doubts < fewest)
+            found = g.respond_ns, fewest = doubts;
+    }
     free(waits);
-    return (uint64_t)wait;
+    return found;
 }
 
 static int judge_choice(const struct record *r, const struct target *g, struct tune_lab *lab,
@@ -196,7 +225,8 @@ static int judge_choice(const struct record *r, const struct target *g, struct t
 static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_lab *lab,
                       const struct options *o, FILE *curves, struct err *e) {
     const struct target g = {.goal = goal,
-                             .respond_ns = goal == TUNE_HYBRID ? median_wait_ns(r) : 0};
+                             .respond_ns = goal == TUNE_HYBRID ? find_respond_ns(r) : 0,
+                             .update_s = r->update_s};
     printf("\n%s", tune_goal_name(goal));
     if (g.respond_ns > 0)
         printf(", a request waits %.4g ms at most", 1e-6 * (double)g.respond_ns);

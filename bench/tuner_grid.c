@@ -34,18 +34,23 @@ double point_cost(const struct target *g, const struct point *p) {
     return target_cost(g, &p->knobs, tune_typical(p->step_ns, p->visits, p->n_visits));
 }
 
-bool point_keeps(const struct target *g, const struct point *p) {
-    const struct tune_request r = {.goal = g->goal, .respond_ns = g->respond_ns};
+bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
+    const struct tune_request r = {
+        .goal = g->goal, .respond_ns = g->respond_ns, .update_s = g->update_s};
     struct tune_limit limits[TUNE_LIMITS_MOST];
-    const int n = tune_limits(&r, &p->knobs, limits);
-    for (int i = 0; i < n; i++) {
+    const int n_limits = tune_limits(&r, k, limits);
+    for (int i = 0; i < n_limits; i++) {
         size_t over = 0;
-        for (size_t k = 0; k < p->n; k++)
-            over += !(p->step_ns[k] <= limits[i].step_ns);
-        if ((double)over > (1 - tune_percentile_of(limits[i].p)) * (double)p->n)
+        for (size_t at = 0; at < n; at++)
+            over += !(step_ns[at] <= limits[i].step_ns);
+        if ((double)over > (1 - tune_percentile_of(limits[i].p)) * (double)n)
             return false;
     }
-    return p->n > 0;
+    return n > 0;
+}
+
+bool point_keeps(const struct target *g, const struct point *p) {
+    return steps_keep(g, &p->knobs, p->step_ns, p->n);
 }
 
 int record_best(const struct record *r, const struct target *g) {
@@ -108,7 +113,8 @@ static enum tune_go enough(void *arg, const double *step_ns, size_t n) {
 }
 
 int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
-                 double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct err *e) {
+                 double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct time_split *split,
+                 struct err *e) {
     struct patience b = {.least_s = seconds};
     struct tune_order o = {
         .warmup = 2, .steps = (int64_t)most, .step_s = NAN, .judge = enough, .judge_arg = &b};
@@ -117,6 +123,8 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
     if (rc == 0 && m.rc != 0)
         fprintf(stderr, "a setting failed: %s\n", m.reason);
     *n = rc == 0 && m.rc == 0 ? m.n : 0;
+    if (*n > 0 && split)
+        time_split_add(split, &m.split);
     for (size_t i = 0; i < *n; i++)
         step_ns[i] = m.step_ns[i];
     free(m.step_ns);
@@ -129,18 +137,21 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
         TRY(lab->plan(lab->arg, &r->points[i].knobs, &plan, e));
         r->points[i].predicted_s = plan.step_s;
     }
+    struct time_split split = {0};
     uint64_t begin = clock_ns();
     const size_t most = SAMPLES_MOST / (size_t)r->rounds;
     for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
             size_t got = 0;
-            TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, most, &got, e));
+            TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, most, &got, &split, e));
             if (got > 0)
                 p->visits[p->n_visits++] = (struct tune_block){.first = p->n, .n = got};
             p->n += got;
         }
     r->seconds = 1e-9 * (double)(clock_ns() - begin);
+    r->update_s =
+        split.steps > 0 ? 1e-9 * (double)split.ns[TIME_OPTIMIZER] / (double)split.steps : 0;
     return 0;
 }
 
@@ -150,7 +161,7 @@ int record_save(const struct record *r, const char *path, struct err *e) {
     FILE *f = fopen(path, "w");
     if (!f)
         return err_set(e, ERR_IO, "%s: cannot be written", path);
-    fprintf(f, "%d %d %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds);
+    fprintf(f, "%d %d %.9g %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds, r->update_s);
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
         fprintf(f, "%zu %.9g %d", p->at, p->predicted_s, p->n_visits);
@@ -182,7 +193,9 @@ static bool load_point(struct point *p, FILE *f) {
 
 static bool load_points(struct record *r, FILE *f) {
     int n;
-    if (fscanf(f, "%d %d %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds) != 4 || n != r->n)
+    if (fscanf(f, "%d %d %lg %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds, &r->update_s) !=
+            5 ||
+        n != r->n)
         return false;
     for (int i = 0; i < n; i++)
         if (!load_point(&r->points[i], f))
@@ -231,7 +244,7 @@ int record_confirm_best(const struct record *r, const struct target *g, struct t
             size_t got = 0;
             p->knobs = r->points[few[i]].knobs;
             rc = record_visit(lab, &p->knobs, 4 * r->visit_s, p->step_ns + p->n,
-                              SAMPLES_MOST / CONFIRM_ROUNDS, &got, e);
+                              SAMPLES_MOST / CONFIRM_ROUNDS, &got, NULL, e);
             costs[i][round] = visit_cost(g, &p->knobs, p->step_ns + p->n, got);
             p->n += got;
         }

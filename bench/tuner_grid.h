@@ -24,13 +24,15 @@ struct record {
     int n;
     double visit_s; // of measured steps
     int rounds;
-    double seconds; // that measuring all of it took
+    double seconds;  // that measuring all of it took
+    double update_s; // of a step the optimizer's part, on average
 };
 
 // A goal, and what must be kept.
 struct target {
     enum tune_goal goal;
     uint64_t respond_ns; // 0: nothing
+    double update_s;     // of a step, for which a request waits too
 };
 
 // The product of the axes; batch.accum follows from batch.micro where `samples` of a step are given.
@@ -44,15 +46,19 @@ int record_save(const struct record *r, const char *path, struct err *e);
 int record_load(struct record *r, const char *path, struct err *e);
 int record_find(const struct record *r, const struct knobs *k); // -1: not in it
 
-// Measured steps for `seconds`, three at least; *n is 0 when the setting failed.
+// Measured steps for `seconds`, three at least; *n is 0 when the setting failed. split may be NULL: else theirs are
+// added.
 int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
-                 double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct err *e);
+                 double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct time_split *split,
+                 struct err *e);
 
 // What the goal makes small, as tune.h has it, for a step of so many seconds.
 double target_cost(const struct target *g, const struct knobs *k, double step_s);
 double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 double point_cost(const struct target *g, const struct point *p); // of its typical step; NaN
-bool point_keeps(const struct target *g, const struct point *p);  // its percentile, by the record
+// Whether a percentile keeps its limit, as far as these steps say; of a point by the record.
+bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
+bool point_keeps(const struct target *g, const struct point *p);
 // The best by the record alone: -1, none keeps the target.
 int record_best(const struct record *r, const struct target *g);
 // The few best by the record run in turns again: the luck of two visits out of hundreds is not the best.

@@ -2,11 +2,13 @@
 //
 // A visit draws what was recorded for its setting, from a random one of its visits on; its seconds are
 // those of its steps and of two more to warm up. What counts at any moment is the recorded cost of the
-// setting that the search would name then: the one it has seen do best, and for the tuner at the end
-// the one it chose.
+// setting that the search would name then: the best of those that keep the budget by what it has seen of
+// them, and for the tuner at the end the one it chose. One that does not keep it by the whole record is no
+// choice, however fast.
 #include "tuner_search.h"
 
 #include "base/rng.h"
+#include "tune/tune_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,17 +45,10 @@ static void draw(struct replay *p, int point, size_t most, double *step_ns) {
 static void mark(struct replay *p) {
     struct curve *c = p->curve;
     if (c->n < CURVE_MOST && p->best >= 0) {
+        const bool keeps = point_keeps(p->o->target, &p->r->points[p->best]);
         c->at_s[c->n] = p->now_s;
-        c->best[c->n++] = recorded_cost(p, p->best);
+        c->best[c->n++] = keeps ? recorded_cost(p, p->best) : INFINITY;
     }
-}
-
-static void note(struct replay *p, int point, double cost) {
-    if (cost < p->seen && point_keeps(p->o->target, &p->r->points[point])) {
-        p->seen = cost;
-        p->best = point;
-    }
-    mark(p);
 }
 
 // ---------------------------------------------------------------- the tuner
@@ -91,8 +86,16 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     out->tokens = (uint64_t)(k->batch_micro * k->batch_accum * k->seq) * out->n;
     out->joules = NAN;
     out->split.wall_ns = out->split.ns[TIME_MATMUL] = out->wall_ns;
-    note(p, i, visit_cost(p->o->target, k, all, out->n));
     return 0;
+}
+
+static void on_trial(void *arg, const struct tune *t, const struct tune_setting *s,
+                     const struct tune_measured *m) {
+    struct replay *p = arg;
+    const int best = tune_best(t);
+    (void)s, (void)m;
+    p->best = best >= 0 ? record_find(p->r, &t->settings[best].knobs) : -1;
+    mark(p);
 }
 
 static uint64_t replay_clock(void *arg) {
@@ -101,9 +104,10 @@ static uint64_t replay_clock(void *arg) {
 
 static int by_tuner(struct replay *p, struct err *e) {
     const struct tune_lab lab = {
-        .arg = p, .plan = plan, .measure = measure, .clock_ns = replay_clock};
+        .arg = p, .plan = plan, .measure = measure, .clock_ns = replay_clock, .on_trial = on_trial};
     struct tune_request q = {.goal = p->o->target->goal,
                              .respond_ns = p->o->target->respond_ns,
+                             .update_s = p->o->target->update_s,
                              .time_ns = (uint64_t)(1e9 * p->o->time_s),
                              .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     struct tune t;
@@ -118,17 +122,24 @@ static int by_tuner(struct replay *p, struct err *e) {
 
 // ---------------------------------------------------------------- the others
 
-// A visit as the grid's.
+// A visit as the grid's; under a budget as long as a bound on its percentile needs, because of fewer steps more
+// than half of the searches name a setting that does not keep it.
 static double try_point(struct replay *p, int i) {
     double steps[SAMPLES_MOST], sum = 0;
-    size_t n = 0;
+    size_t n = 0, least = p->o->target->respond_ns > 0 ? sample_bound_needs(0.95) : 3;
     draw(p, i, SAMPLES_MOST, steps);
     p->now_s += 2e-9 * steps[0];
-    while (n < SAMPLES_MOST && (sum < p->r->visit_s || n < 3))
+    while (n < SAMPLES_MOST && (sum < p->r->visit_s || n < least))
         sum += 1e-9 * steps[n++];
     p->now_s += sum;
-    double cost = visit_cost(p->o->target, &p->r->points[i].knobs, steps, n);
-    note(p, i, cost);
+    const struct knobs *k = &p->r->points[i].knobs;
+    const double cost =
+        steps_keep(p->o->target, k, steps, n) ? visit_cost(p->o->target, k, steps, n) : INFINITY;
+    if (cost < p->seen) {
+        p->seen = cost;
+        p->best = i;
+    }
+    mark(p);
     return cost;
 }
 
@@ -190,11 +201,8 @@ static int by_parzen(struct replay *p, struct err *e) {
     for (int k = 0; cost && tried && k < p->r->n; k++) {
         int i = k < FIRST ? (int)rng_permute(p->seed, 4, (uint64_t)k, n)
                           : parzen_next(p, cost, tried, cost + n);
-        const struct point *x = &p->r->points[i];
         tried[i] = true;
-        cost[i] = x->n > 0 ? try_point(p, i) : INFINITY;
-        if (!point_keeps(p->o->target, x))
-            cost[i] = INFINITY;
+        cost[i] = p->r->points[i].n > 0 ? try_point(p, i) : INFINITY;
     }
     const bool done = cost && tried;
     free(cost);
@@ -204,8 +212,17 @@ static int by_parzen(struct replay *p, struct err *e) {
 
 // ---------------------------------------------------------------- all of them
 
-// Measured seconds after which the best so far stays near; infinity: never.
+// Measured seconds after which the best so far is near for the first time; infinity: never.
 static double seconds_to_near(const struct search_options *o, const struct curve *c) {
+    const double limit = o->best_cost * (1 + o->near);
+    for (int i = 0; i < c->n; i++)
+        if (c->best[i] <= limit)
+            return c->at_s[i];
+    return INFINITY;
+}
+
+// And after which it stays near. A search that looks again may name another for a while.
+static double seconds_to_stay(const struct search_options *o, const struct curve *c) {
     const double limit = o->best_cost * (1 + o->near);
     for (int i = c->n; i > 0; i--)
         if (c->best[i - 1] > limit)
@@ -232,7 +249,8 @@ struct way {
 
 static int try_way(const struct record *r, const struct search_options *o, const struct way *w,
                    struct curve *c, struct err *e) {
-    double *at = calloc(2 * (size_t)o->seeds + 1, sizeof *at), *regrets = at + o->seeds;
+    double *at = calloc(3 * (size_t)o->seeds + 1, sizeof *at), *stays = at + o->seeds,
+           *regrets = stays + o->seeds;
     int n = 0, rc = at ? 0 : err_set(e, ERR_MEMORY, "out of memory for %d draws", o->seeds);
     for (int s = 0; rc == 0 && s < o->seeds; s++) {
         struct replay p = {
@@ -240,8 +258,9 @@ static int try_way(const struct record *r, const struct search_options *o, const
         c->n = 0;
         rc = w->search(&p, e);
         at[s] = seconds_to_near(o, c);
+        stays[s] = seconds_to_stay(o, c);
         regrets[s] = regret_in_time(o, c);
-        n += isfinite(at[s]);
+        n += isfinite(stays[s]);
         for (int i = 0; o->curves && i < c->n; i++)
             fprintf(o->curves, "%s,%s,%d,%.4f,%.5f\n", o->label, w->name, s + 1, c->at_s[i],
                     c->best[i] / o->best_cost);
@@ -249,12 +268,12 @@ static int try_way(const struct record *r, const struct search_options *o, const
     if (rc == 0) {
         const int half = o->seeds / 2, most = (int)(0.9 * (o->seeds - 1));
         sample_sort(at, (size_t)o->seeds);
+        sample_sort(stays, (size_t)o->seeds);
         sample_sort(regrets, (size_t)o->seeds);
-        printf("  %-8s median %6.1f s, 90 %% within %6.1f s, never %2d of %d; after %.0f s %+.1f "
-               "%%, 90 "
-               "%% within %+.1f %%\n",
-               w->name, at[half], at[most], o->seeds - n, o->seeds, o->time_s, 100 * regrets[half],
-               100 * regrets[most]);
+        printf("  %-8s near after %6.1f s (90 %%: %6.1f), to stay after %6.1f (%6.1f), not to stay "
+               "%2d of %d; after %.0f s %+.1f %% (%+.1f %%)\n",
+               w->name, at[half], at[most], stays[half], stays[most], o->seeds - n, o->seeds,
+               o->time_s, 100 * regrets[half], 100 * regrets[most]);
     }
     free(at);
     return rc;
@@ -265,8 +284,10 @@ int search_record(const struct record *r, const struct search_options *o, struct
         {"tuner", by_tuner}, {"random", at_random}, {"parzen", by_parzen}};
     struct curve *c = calloc(1, sizeof *c);
     int rc = c ? 0 : err_set(e, ERR_MEMORY, "out of memory for a curve");
-    printf("seconds  measured, until the best so far stays within %.0f %% of the grid's best:\n",
-           100 * o->near);
+    printf(
+        "seconds  measured, until the best so far is within %.0f %% of the grid's best, as medians "
+        "(and for 90 %%):\n",
+        100 * o->near);
     for (size_t i = 0; rc == 0 && i < sizeof ways / sizeof *ways; i++)
         rc = try_way(r, o, &ways[i], c, e);
     free(c);

@@ -101,7 +101,7 @@ static void record(struct bench *b, const struct bench_row *row, const struct tr
         .started_at = started_at,
         .warmup = b->warmup,
         .predicted_step_s = NAN,
-        .joules_per_token = t->tokens > 0 ? t->energy.joules / (double)t->tokens : NAN,
+        .joules_per_token = energy_per(&t->energy, (double)t->tokens),
         .peak_flops_per_s = machine_peak(&b->machine, row->knobs.precision, &peak_is),
     };
     record_trial(b->store, &r, &row->knobs, t, NULL, &b->unrecorded);

@@ -87,7 +87,7 @@ static void put_spread(const struct bench_row *r, bool raw, char out[CELL_BYTES]
 
 static void put_joules(const struct bench_row *r, bool raw, char out[CELL_BYTES]) {
     if (isnan(r->metrics.joules_per_token) && !raw)
-        snprintf(out, CELL_BYTES, "no meter");
+        snprintf(out, CELL_BYTES, r->metrics.energy.meter[0] ? "too short" : "no meter");
     else
         put_number(out, raw, "%.3g", r->metrics.joules_per_token);
 }

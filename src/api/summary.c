@@ -84,6 +84,10 @@ static void print_split(const struct summary *s, FILE *f) {
     if (!isnan(m->mfu))
         fprintf(f, "; MFU %.1f %% of %.0f GFLOP/s %s", 100 * m->mfu, 1e-9 * s->machine.peak_flops,
                 s->machine.peak_is);
+    else if (s->past_roof)
+        fprintf(f,
+                "; MFU is not known: the run was faster than the rate that was measured for this "
+                "machine, which 'haggle doctor --fresh' measures again");
     else if (s->result.on_device)
         fprintf(f, "; MFU is not measured after runs this short");
     else

@@ -14,6 +14,7 @@ struct summary {
     struct sample sample;    // length 0: none
     double predicted_step_s; // 0: not known
     bool calibrated;         // from ops timed here; else by the roofline
+    bool past_roof;          // faster than this machine was measured to be: no MFU
     struct step_flops step_flops;
     struct step_cost cost;
     double validation_first; // of this process; NaN: none

@@ -207,7 +207,8 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
         TRY(machine_open(&s->machine, &t->knobs, MACHINE_FRESH, e));
         utilize(s);
     }
-    if (m->hfu > ROOF_SLACK)
+    s->past_roof = m->hfu > ROOF_SLACK;
+    if (s->past_roof)
         m->mfu = m->hfu = NAN;
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
         TRY(predict_step(t, &s->machine, e));

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Of a trial that measures the gradient noise scale: steps, and the share of the time that it may take.
+// Of a trial that measures the gradient noise scale: steps, and the share of the time that it may take; three
+// times as much where fewer than NOISE_LEAST steps would come of it.
 enum { NOISE_STEPS = 40 };
 static const double NOISE_SHARE = 0.1;
 
@@ -130,10 +131,12 @@ static int check_apart(const struct haggle_tune *o, struct err *e) {
                        "--save=%s and --report=%s are the same file; accepted: two names, or "
                        "--report none",
                        o->recipe, o->report);
-    const bool kept = o->store && strcmp(o->store, "none") != 0;
-    for (int i = 0; i < 2 && kept; i++) {
+    char own[STORE_PATH_BYTES];
+    const char *store = o->store;
+    TRY(tune_store_path(&store, own, e));
+    for (int i = 0; i < 2 && store; i++) {
         const char *path = i ? o->report : o->recipe;
-        if (path && file_same_entry(path, o->store))
+        if (path && (file_same_entry(path, store) || file_same(path, store)))
             return err_set(e, ERR_USAGE, "--%s=%s is the store; accepted: a name of its own",
                            i ? "report" : "save", path);
     }
@@ -303,10 +306,11 @@ static int find_critical_batch(struct tuning *t, struct err *e) {
     log_put(&t->call->log, LOG_INFO, "gradient noise scale: %s", noise_text(text, n));
     if (n->n < NOISE_LEAST) {
         t->request.critical_samples = (double)(t->base.batch_micro * t->base.batch_accum);
-        log_put(&t->call->log, LOG_WARN,
-                "%lld steps of it fitted in a tenth of the time, %d are needed: larger batches are "
-                "not tried",
-                (long long)n->n, NOISE_LEAST);
+        log_put(
+            &t->call->log, LOG_WARN,
+            "%lld steps of it fitted in three tenths of the time, %d are needed: larger batches "
+            "are not tried",
+            (long long)n->n, NOISE_LEAST);
     }
     // The upper end of what it may be: a batch is refused only when it is surely too large.
     double most = isfinite(n->tokens_high) ? n->tokens_high : n->tokens;

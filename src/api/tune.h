@@ -57,6 +57,8 @@ char *tune_recipe_text(const struct knobs *k); // malloc'd; NULL: no memory
 
 // tune_store.c
 // Refuses, before any work, a store that is there and cannot be used.
+// *path as it was given becomes the file's: own, the user's, where none was; NULL for "none".
+int tune_store_path(const char **path, char own[STORE_PATH_BYTES], struct err *e);
 int tune_store_check(const char *path, struct err *e);
 int tune_store_open(struct tuning *t, const char *path, struct err *e);
 // Measurements of the same setting from before, once each; out->n is 0 when there is none.

@@ -278,7 +278,15 @@ static void add_second(struct again *a) {
     struct err why = {0};
     const struct knobs *k = &a->tune.settings[0].knobs;
     a->tune.request.on_device = session_wants_device(k);
-    (void)tune_predict_answers(&a->tune.request, k, NULL);
+    if (tune_predict_answers(&a->tune.request, k, &why) != 0)
+        say_missing(
+            a, "A request's own turn cannot be predicted any more, and is in no wait here: %.300s",
+            why.text);
+    else if (a->tune.request.goal == TUNE_HYBRID)
+        say_missing(a, "A request's own turn was predicted again for this page (%.3g ms).",
+                    1e3 * (a->tune.request.answer_s > 0 ? a->tune.request.answer_s
+                                                        : a->tune.request.turn_s));
+    err_clear(&why);
     if (tune_second_bytes(k, &a->second_bytes, &why) != 0) {
         say_missing(a,
                     "The second model cannot be planned any more, so its memory and its answers' "

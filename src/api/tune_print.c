@@ -84,13 +84,6 @@ static int order_of(const struct tuning *t, const struct tune_setting *s) {
                                                                            : 4;
 }
 
-static int count_reused(const struct tune *t) {
-    int reused = 0;
-    for (int i = 0; i < t->n; i++)
-        reused += t->settings[i].reused;
-    return reused;
-}
-
 // For people: the choice, the frontier, what else was measured, what failed. What was only planned is
 // for programs: there may be thousands.
 static void print_markdown(const struct tuning *t, FILE *f) {
@@ -113,9 +106,9 @@ static void print_markdown(const struct tuning *t, FILE *f) {
             "\n%d more setting%s planned and not measured, %d of them refused; ? = too few steps "
             "to bound it\n",
             more, more == 1 ? " was" : "s were", refused);
-    if (count_reused(&t->tune) > 0)
+    if (t->tune.reused > 0)
         fprintf(f, "%d of %d trials were in the store from before, and were not run again\n",
-                count_reused(&t->tune), t->tune.trials);
+                t->tune.reused, t->tune.trials);
 }
 
 static void print_csv(const struct tuning *t, FILE *f) {
@@ -301,7 +294,7 @@ void tune_verdict(struct tuning *t) {
                  c->name, tune_tokens_per_s(c),
                  100 * (tune_tokens_per_s(c) / tune_tokens_per_s(base) - 1));
     else
-        snprintf(text, sizeof text, "%.200s: %.0f tokens/s; the recipe as given: %.150s", c->name,
+        snprintf(text, sizeof text, "%.200s: %.0f tokens/s (the recipe as given: %.150s)", c->name,
                  tune_tokens_per_s(c), base->reason);
     say(t, text);
     judge(t);
@@ -416,7 +409,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
     json_member_i64(w, "tuning", t->id);
     json_member_double(w, "seconds", 1e-9 * (double)(t->tune.end_ns - t->tune.begin_ns));
     json_member_i64(w, "trials", t->tune.trials);
-    json_member_i64(w, "reused", count_reused(&t->tune));
+    json_member_i64(w, "reused", t->tune.reused);
     json_member_bool(w, "certain", t->tune.certain);
     json_member_bool(w, "provisional", t->tune.provisional);
     json_member_i64(w, "forgotten", t->tune.forgotten);

@@ -73,7 +73,7 @@ static int begin(struct tuning *t, struct err *e) {
 }
 
 // The path of the store, in `own` where it is the user's; NULL: none is wanted.
-static int find_path(const char **path, char own[STORE_PATH_BYTES], struct err *e) {
+int tune_store_path(const char **path, char own[STORE_PATH_BYTES], struct err *e) {
     if (*path && strcmp(*path, "none") == 0)
         *path = NULL;
     else if (!*path) {
@@ -88,7 +88,7 @@ int tune_store_check(const char *path, struct err *e) {
     char own[STORE_PATH_BYTES];
     struct store *s;
     struct stat st;
-    TRY(find_path(&path, own, e));
+    TRY(tune_store_path(&path, own, e));
     if (!path || stat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0)) // or to be made
         return 0;
     TRY(store_open(&s, path, STORE_READ, e));
@@ -101,7 +101,7 @@ int tune_store_check(const char *path, struct err *e) {
 
 int tune_store_open(struct tuning *t, const char *path, struct err *e) {
     char own[STORE_PATH_BYTES];
-    TRY(find_path(&path, own, e));
+    TRY(tune_store_path(&path, own, e));
     if (!path)
         return 0;
     TRY(record_key(&t->base, t->key, e));
@@ -238,8 +238,7 @@ void tune_store_trial(struct tuning *t, const struct knobs *k, const struct tria
                             .outcome = outcome_of(r, ended),
                             .started_at = clock_wall_s() - 1e-9 * (double)r->wall_ns,
                             .predicted_step_s = predicted(t, k),
-                            .joules_per_token =
-                                r->tokens > 0 ? r->energy.joules / (double)r->tokens : NAN,
+                            .joules_per_token = energy_per(&r->energy, (double)r->tokens),
                             .peak_flops_per_s = machine_peak(&t->machine, k->precision, &peak_is)};
     if (record_trial(t->store, &record, k, r, &id, &t->unrecorded) == 0)
         remember(t, id, &t->unrecorded);

@@ -259,6 +259,12 @@ bool file_same_entry(const char *a, const char *b) {
            in[0].st_ino == in[1].st_ino;
 }
 
+bool file_same(const char *a, const char *b) {
+    struct stat at[2];
+    return stat(a, &at[0]) == 0 && stat(b, &at[1]) == 0 && at[0].st_dev == at[1].st_dev &&
+           at[0].st_ino == at[1].st_ino;
+}
+
 static int sync_parent(const char *path, struct err *e) {
     char parent[PATH_MAX];
     TRY(parent_of(path, parent, e));

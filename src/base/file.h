@@ -45,6 +45,8 @@ int file_write_atomic(const char *path, const void *data, size_t bytes,
 int file_check_replaceable(const char *path, struct err *e);
 // Whether two paths name the same entry of the same folder, which a second write would replace.
 bool file_same_entry(const char *a, const char *b);
+// Whether they name the same file, through links, too; false where one is not there.
+bool file_same(const char *a, const char *b);
 
 int file_make_dirs(const char *path, struct err *e);   // mkdir -p, mode 0777 & ~umask
 int file_make_parent(const char *path, struct err *e); // the same for the folder path is in

@@ -399,6 +399,11 @@ bool loader_wait(struct loader *l, uint64_t most_ns) {
     return ready;
 }
 
+void loader_not_waited(struct loader *l, uint64_t ns) {
+    if (l->waits_since_ns != 0)
+        l->waits_since_ns += ns;
+}
+
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e) {
     if (l->out)
         return err_set(e, ERR_INTERNAL,

@@ -56,7 +56,8 @@ struct loader_batch {
     int64_t trained_tokens;      // of these, with a target
     int64_t step_trained_tokens; // over all replicas: the loss is a mean over these
     struct data_use use;         // what making it took
-    // The caller waited (or, without prefetch, worked) this long, since its first loader_wait for it.
+    // The caller waited (or, without prefetch, worked) this long, since its first loader_wait for it and
+    // without what it did meanwhile (loader_not_waited).
     uint64_t wait_ns;
 };
 
@@ -70,6 +71,8 @@ void loader_close(struct loader *l); // stops and joins the workers; a batch sti
 // Waits at most so long for the next batch, for a consumer with other things to do meanwhile. True:
 // loader_next will not wait (without prefetch, for the source), or knows why it fails.
 bool loader_wait(struct loader *l, uint64_t most_ns);
+void loader_not_waited(struct loader *l,
+                       uint64_t ns); // since loader_wait: the consumer was at work
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e);
 void loader_release(struct loader *l);
 uint64_t loader_position(const struct loader *l);      // of the batch the next loader_next delivers

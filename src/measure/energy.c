@@ -255,6 +255,11 @@ void energy_use_of(struct energy_use *out, const struct energy_meter *m, double 
         snprintf(out->why, sizeof out->why, "nothing was measured");
 }
 
+// A counter moves every tenth of a second or so: after less it says nothing.
+double energy_per(const struct energy_use *u, double of) {
+    return u->joules > 0 && of > 0 ? u->joules / of : NAN;
+}
+
 void energy_use_add(struct energy_use *sum, const struct energy_use *more) {
     const double before = sum->joules;
     *sum = *more;

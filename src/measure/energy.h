@@ -66,11 +66,12 @@ void energy_lap_end(struct energy_lap *lap, struct energy_meter *m);
 
 // Result of a run: what metrics.h carries and a trial sends through a pipe.
 struct energy_use {
-    double joules;                 // of the measured steps; NaN: no meter
+    double joules;                 // of the measured steps; 0: it has not moved yet; NaN: no meter
     char meter[ENERGY_NAME_BYTES]; // "" none
     char why[ENERGY_WHY_BYTES];    // why none, or what it lacks
 };
 void energy_use_of(struct energy_use *out, const struct energy_meter *m, double joules);
+double energy_per(const struct energy_use *u, double of); // NaN: not known
 // Adds another trial of the same kind; NaN stays.
 void energy_use_add(struct energy_use *sum, const struct energy_use *more);
 

@@ -31,9 +31,9 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
     out->tokens_per_s = per((double)in->tokens, out->wall_s);
     out->real_tokens_per_s = per((double)in->real_tokens, out->wall_s);
     out->trained_tokens_per_s = per((double)in->trained_tokens, out->wall_s);
-    out->joules_per_token = per(in->energy.joules, (double)in->tokens);
-    out->joules_per_trained_token = per(in->energy.joules, (double)in->trained_tokens);
-    out->watts = per(in->energy.joules, out->wall_s);
+    out->joules_per_token = energy_per(&in->energy, (double)in->tokens);
+    out->joules_per_trained_token = energy_per(&in->energy, (double)in->trained_tokens);
+    out->watts = energy_per(&in->energy, out->wall_s);
     out->ms_per_sample =
         per(q[0].value / 1e6 * (double)in->batch_micro, (double)in->samples_per_step);
     if (in->trace != NULL)
@@ -48,7 +48,9 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
 
 const char *metrics_energy_text(char out[METRICS_ENERGY_BYTES], const struct run_metrics *m) {
     const struct energy_use *e = &m->energy;
-    if (isnan(m->joules_per_token))
+    if (isnan(m->joules_per_token) && e->meter[0])
+        snprintf(out, METRICS_ENERGY_BYTES, "%s: too few steps for it to move", e->meter);
+    else if (isnan(m->joules_per_token))
         snprintf(out, METRICS_ENERGY_BYTES, "no meter: %s", e->why);
     else
         snprintf(out, METRICS_ENERGY_BYTES,
@@ -137,7 +139,7 @@ static void put_energy(struct json_writer *w, const struct run_metrics *m) {
     json_put_object_begin(w);
     json_member_string(w, "meter", e->meter[0] ? e->meter : NULL);
     json_member_string(w, "why", e->why[0] ? e->why : NULL);
-    json_member_double(w, "joules", e->joules);
+    json_member_double(w, "joules", energy_per(e, 1));
     json_member_double(w, "joules_per_token", m->joules_per_token);
     json_member_double(w, "joules_per_trained_token", m->joules_per_trained_token);
     json_member_double(w, "watts", m->watts);

@@ -103,7 +103,7 @@ static const struct rule {
     {TIME_MATMUL, 0, threads_idle, "threads", "CPUs of this process are idle"},
     {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
     {TIME_MATMUL, 0, logits_whole, "logits.chunk",
-     "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
+     "most of it is the projection to the vocabulary, chunks free the logits' memory, not their "
      "time, for a larger batch.micro"},
     {TIME_MATMUL, 0, tiny_batch, "batch.micro",
      "so few tokens hardly reuse what is read, and more of them cost little more"},
@@ -121,7 +121,7 @@ static const struct rule {
     {TIME_OTHER, 0, threads_idle, "threads", "CPUs of this process are idle"},
     {TIME_OTHER, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
     {TIME_OTHER, 0, logits_whole, "logits.chunk",
-     "most of it is the projection to the vocabulary; chunks free the logits' memory, not their "
+     "most of it is the projection to the vocabulary, chunks free the logits' memory, not their "
      "time, for a larger batch.micro"},
     {TIME_OTHER, 0, tiny_batch, "batch.micro",
      "so few tokens hardly reuse what is read, and more of them cost little more"},

@@ -135,7 +135,7 @@ static void put_sentence(const struct tune_view *v) {
         put_gain(v);
     }
     if (t->provisional)
-        fputs(" <span class=\"flag\">provisional: a latency budget is not proven yet</span>", f);
+        fputs(" <span class=\"flag\">provisional: a budget is not proven yet</span>", f);
     fputs("</p>\n", f);
 }
 
@@ -332,7 +332,9 @@ static void plain_row(const struct tune_view *v, const int at[2], int columns,
                      c.value[k]);
             if (!isfinite(c.value[k]))
                 snprintf(c.text[k], sizeof c.text[k], "%s",
-                         row == ROW_JOULES && s->n > 0 ? "no meter" : "");
+                         row != ROW_JOULES || s->n == 0 ? ""
+                         : v->metered                   ? "not metered for long enough"
+                                                        : "no meter");
         } else if (bytes > 0) {
             c.value[k] = (double)bytes;
             snprintf(c.text[k], sizeof c.text[k], "%s", text_bytes(a, bytes));

@@ -2,6 +2,7 @@
 #include "serve/listen.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,10 +52,24 @@ static int look_at(const struct sockaddr_un *a, bool *stale, struct err *e) {
     return 0;
 }
 
-int listen_check(const char *path, struct err *e) {
+static int check_folder(const char *path, const char *to_be_made, struct err *e) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const int n = slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", n, slash == NULL ? "." : path);
+    const size_t made = strlen(to_be_made);
+    if (access(folder, W_OK | X_OK) == 0 ||
+        (errno == ENOENT && made > 0 && strncmp(path, to_be_made, made) == 0 && path[made] == '/'))
+        return 0;
+    return err_set(e, ERR_IO, "interactive.socket: no socket can be made in '%s': %s", folder,
+                   strerror(errno));
+}
+
+int listen_check(const char *path, const char *to_be_made, struct err *e) {
     struct sockaddr_un a;
     bool stale;
     TRY(set_address(&a, path, e));
+    TRY(check_folder(path, to_be_made, e));
     return look_at(&a, &stale, e);
 }
 

@@ -545,8 +545,9 @@ static void *run(void *arg) {
 // ---------------------------------------------------------------- opening and closing
 
 int requests_check(const struct requests *r, struct err *e) {
-    const char *path = r->o.request.knobs->interactive_socket;
-    return path[0] != '\0' ? listen_check(path, e) : 0;
+    const struct knobs *k = r->o.request.knobs;
+    return k->interactive_socket[0] != '\0' ? listen_check(k->interactive_socket, k->run_dir, e)
+                                            : 0;
 }
 
 static int begin(void *arg, struct err *e) {

@@ -312,18 +312,29 @@ static int write_config(const char *tmp, const struct session *s, struct manifes
     return rc;
 }
 
+struct small_files {
+    const char *dir;
+    const struct session *s;
+    struct manifest *m;
+};
+
+static int write_small(void *arg, struct err *e) {
+    const struct small_files *f = arg;
+    TRY(write_config(f->dir, f->s, f->m, e));
+    TRY(write_manifest(f->dir, f->s, f->m, e));
+    return file_sync_dir(f->dir, e);
+}
+
 static int write_folder(const char *dir, struct session *s, const struct train_state *state,
                         const struct pause *between, struct manifest *m, uint64_t *bytes,
                         struct err *e) {
     m->state = *state;
     int rc = snapshot_write(s, dir, between, m->files, e);
     if (rc == 0)
-        rc = write_config(dir, s, m, e);
-    if (rc == 0)
-        rc = write_manifest(dir, s, m, e);
+        rc = pause_beside(between, write_small, &(struct small_files){dir, s, m}, e);
     for (int i = 0; i < MANIFEST_FILES; i++)
         *bytes += m->files[i].bytes;
-    return rc == 0 ? file_sync_dir(dir, e) : rc;
+    return rc;
 }
 
 static int make_dir(const char *path, struct err *e) {
@@ -356,39 +367,38 @@ static int write_all(const char *tmp, struct session *s, const struct train_stat
     return rc;
 }
 
-// What the new checkpoint has replaced. The new one is in place and durable by now: a rest that
-// cannot be removed is removed at the next start, and makes the save no failure.
-static void drop_replaced(const struct checkpoint_dir *d, const char *path) {
-    struct err e = {0};
-    if (file_remove_tree(path, &e) != 0)
-        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint stays behind: %s", e.text);
-}
-
 // Puts the finished folder in place. Those that did not verify were set aside when the run began, so
 // one of that name can only be one whose own publication was not made durable, or somebody else's.
 // Both are swapped in one move where the filesystem can, so that there is never less than before.
 // On failure the old one is in its place again, as far as the disk lets it.
-static int publish(const struct checkpoint_dir *d, const char *tmp, const char *path, int64_t step,
-                   struct err *e) {
+struct publication {
+    const struct checkpoint_dir *d;
+    const char *tmp, *path;
+    int64_t step;
+    struct err rest; // of what it replaced: that it could not be removed
+};
+
+static int publish(void *arg, struct err *e) {
+    struct publication *p = arg;
     char old[PATH_MAX];
-    if (!file_exists(path))
-        return file_rename(tmp, path, e);
-    if (renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-        int rc = file_sync_dir(d->path, e);
+    if (!file_exists(p->path))
+        return file_rename(p->tmp, p->path, e);
+    if (renameat2(AT_FDCWD, p->tmp, AT_FDCWD, p->path, RENAME_EXCHANGE) == 0) {
+        int rc = file_sync_dir(p->d->path, e);
         if (rc == 0)
-            drop_replaced(d, tmp);
+            file_remove_tree(p->tmp, &p->rest);
         else
-            renameat2(AT_FDCWD, tmp, AT_FDCWD, path, RENAME_EXCHANGE);
+            renameat2(AT_FDCWD, p->tmp, AT_FDCWD, p->path, RENAME_EXCHANGE);
         return rc;
     }
-    TRY(checkpoint_path(d->path, step, ".old.tmp", old, e));
+    TRY(checkpoint_path(p->d->path, p->step, ".old.tmp", old, e));
     TRY(file_remove_tree(old, e));
-    TRY(file_rename(path, old, e));
-    int rc = file_rename(tmp, path, e);
+    TRY(file_rename(p->path, old, e));
+    int rc = file_rename(p->tmp, p->path, e);
     if (rc == 0)
-        drop_replaced(d, old);
-    else if (!file_exists(path))
-        file_rename(old, path, NULL);
+        file_remove_tree(old, &p->rest);
+    else if (!file_exists(p->path))
+        file_rename(old, p->path, NULL);
     return rc;
 }
 
@@ -474,6 +484,7 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
                     const struct pause *between, struct checkpoint_saved *out, struct err *e) {
     char tmp[PATH_MAX];
     struct err later = {0};
+    struct publication new = {.d = d, .tmp = tmp, .path = out->path, .step = state->step};
     *out = (struct checkpoint_saved){0};
     TRY(checkpoint_path(d->path, state->step, "", out->path, e));
     TRY(checkpoint_path(d->path, state->step, ".tmp", tmp, e));
@@ -485,13 +496,17 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
     if (rc == 0)
         rc = write_all(tmp, s, state, between, &out->bytes, e);
     if (rc == 0)
-        rc = publish(d, tmp, out->path, state->step, e);
+        rc = pause_beside(between, publish, &new, e);
     if (rc != 0) {
         file_remove_tree(tmp, &later);
         out->path[0] = '\0';
         err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
         return rc;
     }
+    // The new one is in place and durable: a rest that cannot be removed is removed at the next start.
+    if (new.rest.code != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint stays behind: %s",
+                       new.rest.text);
     struct pruning old = {d, state->step};
     if (pause_beside(between, prune_beside, &old, &later) != 0)
         checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",

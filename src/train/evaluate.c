@@ -102,6 +102,7 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
     struct quantile q[2];
     double loss_sum = 0, trained = 0;
     const uint64_t begin_ns = clock_ns();
+    uint64_t between_ns = 0; // others' time
     *out = (struct train_eval){.step = step};
     samples_clear(&v->batch_ns);
     for (uint64_t now_ns = begin_ns; out->batches < v->batches; out->batches++) {
@@ -110,6 +111,7 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
             break;
         if (between != NULL) {
             TRY(between(between_arg, e));
+            between_ns += clock_ns() - now_ns;
             now_ns = clock_ns();
         }
         TRY(fill(v, out->batches, e));
@@ -129,7 +131,7 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
     out->tokens = out->batches * v->B * v->T;
     out->trained_tokens = (int64_t)trained;
     out->loss = trained > 0 ? loss_sum / trained : NAN;
-    out->total_ns = clock_ns() - begin_ns;
+    out->total_ns = clock_ns() - begin_ns - between_ns;
     out->complete = out->batches == v->batches;
     return 0;
 }

@@ -184,6 +184,10 @@ static void quantiles(struct guest_figures *f, struct samples *list) {
     f->p50 = q[0], f->p95 = q[1], f->p99 = q[2];
 }
 
+uint64_t guests_run_ns(const struct guests *g) {
+    return g->report.run_ns;
+}
+
 void guests_report(struct guests *g, struct guest_report *out) {
     for (int i = 0; i < GUEST_KINDS; i++)
         quantiles(&g->report.kinds[i], &g->ns[i]);

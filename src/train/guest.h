@@ -84,6 +84,7 @@ void guests_close(struct guests *g); // NULL is accepted
 // training samples, too; *st, of the bulk, counts their updates unless a second model does. Fails as a step
 // would.
 int guests_serve(struct guests *g, struct train_state *st, bool train, struct err *e);
+uint64_t guests_run_ns(const struct guests *g); // all that requests took so far
 void guests_report(struct guests *g, struct guest_report *out);
 // Answers so far, and the p95 of the recent ones in nanoseconds (NaN: none).
 uint64_t guests_recent(struct guests *g, double *p95_ns);

@@ -1,7 +1,10 @@
 // pause.c - see pause.h.
 #include "train/pause.h"
 
+#include "base/c_locale.h"
+
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,9 +25,20 @@ void pause_let(const struct pause *p) {
 
 static void *run(void *arg) {
     struct beside *b = arg;
+    c_locale_enter();
     b->rc = b->fn(b->arg, &b->e);
     atomic_store(&b->done, true);
     return NULL;
+}
+
+// Signals are the main thread's.
+static int start(pthread_t *thread, struct beside *b) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(thread, NULL, run, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }
 
 int pause_beside(const struct pause *p, int (*fn)(void *arg, struct err *e), void *arg,
@@ -32,7 +46,7 @@ int pause_beside(const struct pause *p, int (*fn)(void *arg, struct err *e), voi
     const struct timespec turn = {.tv_nsec = 1000000};
     struct beside b = {.fn = fn, .arg = arg};
     pthread_t thread;
-    if (p == NULL || p->let == NULL || pthread_create(&thread, NULL, run, &b) != 0)
+    if (p == NULL || p->let == NULL || start(&thread, &b) != 0)
         return fn(arg, e);
     while (!atomic_load(&b.done)) {
         p->let(p->arg);

@@ -472,8 +472,11 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
 // The next batch. As long as it is not there requests are answered, as inside a step; a request to stop
 // is loader_next's business.
 static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) {
-    while (t->guests != NULL && !stop_asked(t) && !loader_wait(t->loader, DATA_TURN_NS))
+    while (t->guests != NULL && !stop_asked(t) && !loader_wait(t->loader, DATA_TURN_NS)) {
+        const uint64_t begin_ns = clock_ns();
         TRY(let_guests_in(t, e));
+        loader_not_waited(t->loader, clock_ns() - begin_ns);
+    }
     return loader_next(t->loader, b, e);
 }
 
@@ -489,7 +492,8 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     }
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
     TRY(next_batch(t, &b, e));
-    trace_add_span(&t->trace, SPAN_DATA_WAIT, info->begin_ns, clock_ns());
+    const uint64_t here_ns = clock_ns(); // requests that were answered meanwhile are no wait
+    trace_add_span(&t->trace, SPAN_DATA_WAIT, here_ns - b.wait_ns, here_ns);
     int rc = compute(t, &b, info, e);
     const uint64_t end_ns = clock_ns();
     trace_end_step(&t->trace, end_ns);
@@ -528,31 +532,36 @@ static int heed(struct trainer *t, int rc, struct err *e) {
 }
 
 // While a checkpoint is written: evaluations, which change nothing of what is saved. One that fails ends
-// the run, after the save. Whoever wants the run to end waits for no request.
+// the run, after the save. Whoever wants the run to end waits for no request. However many come, a save takes
+// twice its own time at most, and one queue: until it is done a crash costs the steps since the last one.
 struct interlude {
     struct trainer *t;
+    uint64_t begin_ns, guests_ns; // guests_ns: of them, theirs
     int rc;
     struct err e;
 };
 
 static void let_guests_between(void *arg) {
     struct interlude *x = arg;
-    if (x->rc == 0 && !stop_asked(x->t))
-        x->rc = guests_serve(x->t->guests, &x->t->state, false, &x->e);
+    const struct guests *g = x->t->guests;
+    const uint64_t before_ns = guests_run_ns(g), own_ns = clock_ns() - x->begin_ns - x->guests_ns;
+    if (x->rc != 0 || stop_asked(x->t) || x->guests_ns > own_ns)
+        return;
+    x->rc = guests_serve(x->t->guests, &x->t->state, false, &x->e);
+    x->guests_ns += guests_run_ns(g) - before_ns;
 }
 
 static int save(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct checkpoint_saved saved;
-    struct interlude meanwhile = {.t = t};
+    struct interlude meanwhile = {.t = t, .begin_ns = clock_ns()};
     const struct pause between = {.let = t->guests != NULL ? let_guests_between : NULL,
                                   .arg = &meanwhile};
     char text[ERR_TEXT_BYTES + 64];
-    const uint64_t begin_ns = clock_ns();
     energy_lap_end(&t->lap, &t->energy);
     err_clear(&t->save_error);
     int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &between, &saved, &t->save_error);
-    const uint64_t ns = clock_ns() - begin_ns;
+    const uint64_t ns = clock_ns() - meanwhile.begin_ns - meanwhile.guests_ns;
     t->r.save_ns += ns;
     t->pace.pause_ns += ns;
     if (rc == 0) {
@@ -561,8 +570,8 @@ static int save(struct trainer *t, struct err *e) {
         memcpy(t->r.checkpoint, saved.path, sizeof saved.path);
     } else {
         t->r.failed_saves++;
-        snprintf(text, sizeof text, "%s. Earlier checkpoints are intact; training goes on",
-                 t->save_error.text);
+        snprintf(text, sizeof text, "%s. Earlier checkpoints are intact%s", t->save_error.text,
+                 meanwhile.rc == 0 ? "; training goes on" : "");
         say(t, LOG_ERROR, text);
     }
     const struct train_save told = {.step = t->state.step,

@@ -56,9 +56,7 @@ static void record(struct recorder *r, const struct train_step *step) {
 // The meter is read where the measured steps begin and end, not at every step: reading may take as long as
 // a small step does.
 static void read_meter(struct recorder *r, const struct train_step *step) {
-    struct trial_result *out = r->out;
-    const double joules = energy_read(step->energy) - r->begin_joules;
-    energy_use_of(&out->energy, step->energy, joules > 0 ? joules : NAN); // it has not moved yet
+    energy_use_of(&r->out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
 }
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {

@@ -11,10 +11,12 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 // Others make steps half as long again and more, a machine's mood a tenth. The look costs LOOK_STEPS and one to
-// warm up, which must not be too many, and is not taken twice in a row.
-static const double LEFT = 1.25, LOOK_MOST = 0.03, BETWEEN = 0.03;
+// warm up, which must not be too many, and is not taken twice in a row, nor in a search that has no time to explore
+// anew.
+static const double LEFT = 1.25, LOOK_MOST = 0.03, BETWEEN = 0.03, SEARCH_LEAST_S = 10;
 enum { LOOK_STEPS = 5 };
 
 static int first_measured(const struct tune *t) {
@@ -27,9 +29,7 @@ static int first_measured(const struct tune *t) {
 }
 
 static void forget(struct tune_setting *s) {
-    free(s->step_ns);
-    s->step_ns = NULL;
-    s->n = s->capacity = 0;
+    s->n = 0;
     s->n_blocks = s->reused = 0;
     s->tokens = s->wall_ns = s->joule_tokens = s->joule_ns = 0;
     s->joules = NAN;
@@ -38,6 +38,25 @@ static void forget(struct tune_setting *s) {
     s->doubtful = false;
     s->outcome = TUNE_PLANNED;
     s->reason[0] = '\0';
+}
+
+// But for its last visit.
+static int forget_others(const struct tune *t, struct tune_setting *s, struct err *e) {
+    const struct tune_block last = s->blocks[s->n_blocks - 1];
+    double *steps = malloc(last.n * sizeof *steps);
+    if (!steps)
+        return err_set(e, ERR_MEMORY, "out of memory for %zu samples", last.n);
+    memcpy(steps, s->step_ns + last.first, last.n * sizeof *steps);
+    const struct tune_measured m = {.step_ns = steps,
+                                    .n = last.n,
+                                    .tokens = last.tokens,
+                                    .wall_ns = last.wall_ns,
+                                    .joules = NAN};
+    forget(s);
+    int rc = visit_keep(s, &m, e);
+    s->outcome = visit_breaks_limit(t, s, s->reason) ? TUNE_OVER : TUNE_MEASURED;
+    free(steps);
+    return rc;
 }
 
 // Longer than predicted by this factor.
@@ -55,7 +74,8 @@ int forget_the_slow(struct tune *t, bool *out, struct err *e) {
     const double was_s = s->typical_s, step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
     const double all_s = 1e-9 * (double)t->request.time_ns,
                  passed_s = 1e-9 * (double)(t->lab.clock_ns(t->lab.arg) - s->visited_ns);
-    if ((LOOK_STEPS + 1) * step_s > LOOK_MOST * all_s || passed_s < BETWEEN * all_s)
+    if (all_s < SEARCH_LEAST_S || (LOOK_STEPS + 1) * step_s > LOOK_MOST * all_s ||
+        passed_s < BETWEEN * all_s)
         return 0;
     TRY(visit_setting(t, first, &v, e));
     s = &t->settings[first];
@@ -68,8 +88,8 @@ int forget_the_slow(struct tune *t, bool *out, struct err *e) {
     const double halfway = sqrt(late(s, was_s) * late(s, is_s));
     for (int i = 0; i < t->n; i++) {
         struct tune_setting *x = &t->settings[i];
-        if (x->n == 0 || x->outcome == TUNE_FAILED ||
-            (i != first && late(x, x->typical_s) <= halfway))
+        if (i == first || x->n == 0 || x->outcome == TUNE_FAILED ||
+            late(x, x->typical_s) <= halfway)
             continue;
         forget(x);
         t->forgotten++;
@@ -81,5 +101,5 @@ int forget_the_slow(struct tune *t, bool *out, struct err *e) {
         t->request.answer_s *= late(s, is_s);
     }
     *out = true;
-    return visit_setting(t, first, &(struct visit){0}, e);
+    return forget_others(t, &t->settings[first], e);
 }

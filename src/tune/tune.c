@@ -80,10 +80,6 @@ double tune_joules_per_token(const struct tune_setting *s) {
                : NAN;
 }
 
-double tune_wait(const struct knobs *k, double step) {
-    return step / (double)k->batch_accum + step / (double)tune_samples_per_step(k);
-}
-
 // The share of a step's micro-batches that a request may have to wait for: one, and on a device also the
 // one behind it, which has been sent before anybody looks at requests.
 static double stretch_of(const struct tune_request *r, const struct knobs *k) {

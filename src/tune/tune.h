@@ -217,13 +217,14 @@ struct tune {
     bool compared;             // there was time to compare them
     bool hurried;              // settings were left that should have been measured
     bool unplanned; // or that should have been planned: some are one change away from the recipe
-    int forgotten;  // settings whose first visits were of somebody else's minutes (forget.c)
-    double slowed;  // how many times as long steps were then
-    int failed_rc;  // of the first trial that failed; 0: none did
+    double
+        slowed; // how many times as long steps were while somebody else had the machine; 0: nobody
+    int forgotten; // settings measured then, which count as not measured (forget.c)
+    int failed_rc; // of the first trial that failed; 0: none did
     struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;
     uint64_t begin_ns, end_ns; // of the laboratory's clock
-    int trials;
+    int trials, reused;        // reused: of them, from earlier searches
     char why_none[TUNE_TEXT_BYTES];
 };
 
@@ -240,12 +241,10 @@ double tune_tokens_per_s(const struct tune_setting *s); // NaN: not measured
 double tune_ms_per_sample(const struct tune_setting *s);
 struct quantile tune_quantile(const struct tune_setting *s, double p);
 double tune_joules_per_token(const struct tune_setting *s); // NaN: no meter, or not for long enough
-// What a request may wait, at most, with steps of this length: the rest of a micro-batch, then its own
-// turn, which is one sample of it.
-double tune_wait(const struct knobs *k, double step);
-// The same, where the micro-batch is the last and the update follows; with a second model's own turn where that
-// answers; on a device with the micro-batch that the host had already sent; and with the bulk's own turn for a
-// request where that is predicted to be longer than a sample (interactive.micro, interactive.seq).
+// What a request may wait, at most, with steps of this length: the rest of a micro-batch, on a device with the
+// one that the host had already sent, and the update where that follows; then its own turn, which is one
+// sample of the micro-batch, or what is predicted where that is longer (interactive.micro, interactive.seq), or a
+// second model's where that answers.
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // What settings are compared by. What others do on a machine only ever adds to a step, for seconds at a time
 // and by half of it, and to whichever setting is being measured then: so each visit is taken for its

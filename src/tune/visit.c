@@ -202,7 +202,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,
                            .fresh = v->long_run,
-                           .first = s->n == 0 && t->forgotten == 0,
+                           .first = s->n == 0 && t->slowed == 0,
                            .left_s = tune_left_s(t),
                            .judge = judge,
                            .judge_arg = &state};
@@ -212,6 +212,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         rc = visit_keep(s, &m, e);
     if (rc == 0) {
         t->trials++;
+        t->reused += m.reused;
         if (m.rc != 0 && t->failed_rc == 0)
             t->failed_rc = m.rc;
         tune_learn_update(t, s);

@@ -48,6 +48,7 @@ if [ -f cache/haggle/rates.json ]; then # not kept when the machine was busy
     # shellcheck disable=SC2086 # $rest is several words
     run 0 "a short run above its roof" train steps=3 $rest
     json run.json 'd["mfu"] is None and d["hfu"] is None and d["rates"]["vector_flops"] == 1e9' "a short run above its roof"
+    says out "faster than the rate that was measured" "a short run above its roof"
     # shellcheck disable=SC2086
     run 0 "a run above its roof" train steps=100000 time=3500ms $rest
     json run.json '0 < d["mfu"] < 1 and d["rates"]["vector_flops"] > 1e9' "a run above its roof"

@@ -39,7 +39,7 @@ static int teardown(void **state) {
 static void refused(const char *path, const char *part) {
     struct listener l;
     struct err e = {0}, again = {0};
-    assert_int_equal(listen_check(path, &e), ERR_USAGE);
+    assert_int_equal(listen_check(path, "", &e), ERR_USAGE);
     if (strstr(e.text, part) == NULL)
         fail_msg("expected '%s', got: %s", part, e.text);
     assert_int_equal(listen_open(&l, path, &again), ERR_USAGE);
@@ -64,6 +64,13 @@ static void test_refusals(void **state) {
     assert_true(file_exists(f->path));
     listen_close(&l);
     assert_false(file_exists(f->path));
+    char run[80];
+    snprintf(run, sizeof run, "%s/run", f->dir);
+    snprintf(path, sizeof path, "%s/s", run);
+    assert_int_equal(listen_check(path, "", &e), ERR_IO);
+    assert_non_null(strstr(e.text, "no socket can be made in"));
+    assert_int_equal(listen_check(path, f->path, &e), ERR_IO); // another folder
+    assert_int_equal(listen_check(path, run, &e), 0);
 }
 
 static void test_a_look_changes_nothing(void **state) {
@@ -71,13 +78,13 @@ static void test_a_look_changes_nothing(void **state) {
     struct err e = {0};
     struct listener l;
     struct stat before, after;
-    assert_int_equal(listen_check(f->path, &e), 0);
+    assert_int_equal(listen_check(f->path, "", &e), 0);
     assert_false(file_exists(f->path));
     assert_int_equal(listen_open(&l, f->path, &e), 0);
     close(l.fd); // as a killed process leaves it
     l.fd = -1;
     assert_int_equal(lstat(f->path, &before), 0);
-    assert_int_equal(listen_check(f->path, &e), 0);
+    assert_int_equal(listen_check(f->path, "", &e), 0);
     assert_int_equal(lstat(f->path, &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
     struct listener next;

@@ -166,6 +166,7 @@ struct run {
     void (*hook)(struct run *r, const struct train_save *save);
     // What was seen:
     double losses[RUN_STEPS_MOST], lrs[RUN_STEPS_MOST]; // by step, counted from 0
+    uint64_t step_ns, data_wait_ns, source_wait_ns;     // of all steps
     int64_t first, last, steps, skipped;
     int starts, evals, saves, failed_saves, ends;
     struct train_eval eval;
@@ -216,6 +217,9 @@ static inline int run_on_step(void *arg, const struct train_step *step, struct e
     r->last = step->step;
     r->steps++;
     r->skipped += step->skipped;
+    r->step_ns += step->step_ns;
+    r->data_wait_ns += step->data_wait_ns;
+    r->source_wait_ns += step->data.source_wait_ns;
     if (r->flag_at == step->step)
         r->stop = 1;
     if (r->hook != NULL)

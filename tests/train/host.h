@@ -82,22 +82,6 @@ static inline void host_init(struct host *h, int64_t rows, int64_t seq) {
     }
 }
 
-// Tensors of a checkpoint, or of the second model in it (inner "interactive/").
-static inline int count_saved(const char *run, int64_t step, const char *inner) {
-    static const int files[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
-    struct err e = {0};
-    int n = 0;
-    for (int i = 0; i < 2; i++) {
-        struct safetensors *st;
-        char name[128];
-        snprintf(name, sizeof name, "%s%s", inner, manifest_file_name(files[i]));
-        assert_worked(safetensors_open(&st, step_file(run, step, name), &e), &e);
-        n += (int)safetensors_count(st);
-        safetensors_close(st);
-    }
-    return n;
-}
-
 static inline void assert_same_losses(const struct run *a, const struct run *b, int64_t steps) {
     for (int64_t i = 0; i < steps; i++)
         if (memcmp(&a->losses[i], &b->losses[i], sizeof(double)) != 0)

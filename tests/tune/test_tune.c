@@ -175,13 +175,18 @@ static void run(struct tune *t, struct machine *m, const struct knobs *k,
         fail_msg("%s", e.text);
 }
 
+// Where nothing is known but the step.
+static double wait_of(const struct knobs *k, double step_s) {
+    return step_s / (double)k->batch_accum + step_s / (double)(k->batch_micro * k->batch_accum);
+}
+
 static double per_token(const struct knobs *k) {
     return truth(k) / (double)(k->batch_micro * k->batch_accum * k->seq);
 }
 
 // What a goal makes small; infinity where a setting does not keep what is asked.
 static double goal_cost(const struct tune_request *r, const struct knobs *k) {
-    if (r->respond_ns > 0 && tune_wait(k, COMPANY * truth(k)) > 1e-9 * (double)r->respond_ns)
+    if (r->respond_ns > 0 && wait_of(k, COMPANY * truth(k)) > 1e-9 * (double)r->respond_ns)
         return INFINITY; // also while others are there
     return r->goal == TUNE_INTERACTIVE ? truth(k) / (double)k->batch_accum : per_token(k);
 }
@@ -293,7 +298,7 @@ static void test_respond(void **state) {
     struct knobs k = recipe(8, 4);
     struct tune_request r = request(TUNE_HYBRID);
     int64_t micro[2];
-    const double step_s = truth(&k), respond_s = tune_wait(&k, step_s) * 1.3;
+    const double step_s = truth(&k), respond_s = wait_of(&k, step_s) * 1.3;
     r.respond_ns = (uint64_t)(1e9 * respond_s);
     for (int i = 0; i < 2; i++) {
         struct tune t;
@@ -308,7 +313,7 @@ static void test_respond(void **state) {
     }
     assert_true(micro[1] < micro[0]);
     r.answer_s = 0;
-    assert_true(tune_wait_of(&r, &k, step_s) == tune_wait(&k, step_s));
+    assert_true(tune_wait_of(&r, &k, step_s) == wait_of(&k, step_s));
 }
 
 // What a request may wait is a limit on steps: at that length it waits exactly so long.
@@ -529,13 +534,13 @@ static void test_others_leave(void **state) {
             run(&t, &m, &k, &r);
             assert_true(t.chosen >= 0);
             far += per_token(&t.settings[t.chosen].knobs) > 1.03 * best_known(&t);
-            forgetful += t.forgotten > 1 && t.slowed > 2.5 && t.slowed < 3.5;
+            forgetful += t.slowed > 2.5 && t.slowed < 3.5;
             searches++;
             tune_free(&t);
         }
     if (far > searches / 10)
         fail_msg("%d of %d choices are not within 3 %% of the best", far, searches);
-    if (forgetful < searches / 2)
+    if (forgetful < searches - searches / 10)
         fail_msg("only %d of %d searches noticed", forgetful, searches);
 }
 
