@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 enum { PAIRS_MOST = 64 };
-static const double SHARE = 0.15, NEAR = 0.03, CALIBRATE_S = 1;
+static const double SHARE = 0.145, NEAR = 0.03, CALIBRATE_S = 1;
 
 // Knobs of one device that a person would think of.
 static const char *const AXES[] = {

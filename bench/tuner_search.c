@@ -44,8 +44,8 @@ static void draw(struct replay *p, int point, size_t most, double *step_ns) {
 
 static void mark(struct replay *p) {
     struct curve *c = p->curve;
-    if (c->n < CURVE_MOST && p->best >= 0) {
-        const bool keeps = point_keeps(p->o->target, &p->r->points[p->best]);
+    if (c->n < CURVE_MOST && (p->best >= 0 || c->n > 0)) {
+        const bool keeps = p->best >= 0 && point_keeps(p->o->target, &p->r->points[p->best]);
         c->at_s[c->n] = p->now_s;
         c->best[c->n++] = keeps ? recorded_cost(p, p->best) : INFINITY;
     }

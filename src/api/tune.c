@@ -182,7 +182,8 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
 static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e) {
     struct tuning *t = arg;
-    TRY(tune_store_recall(t, k, o, out, e));
+    if (!o->now)
+        TRY(tune_store_recall(t, k, o, out, e));
     if (out->n == 0)
         TRY(t->inner.measure(t->inner.arg, k, o, out, e));
     if (out->memory_bytes > 0)

@@ -426,7 +426,7 @@ void tune_put_json(const struct tuning *t, struct json_writer *w) {
         json_put_key(w, "second_model");
         json_put_object_begin(w);
         json_member_i64(w, "bytes", (int64_t)lab_second_bytes(t->lab));
-        json_member_double(w, "answer_ms", 1e3 * t->request.answer_s);
+        json_member_double(w, "answer_ms", 1e3 * t->tune.request.answer_s);
         json_put_object_end(w);
     }
     json_put_key(w, "stages");

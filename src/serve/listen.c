@@ -1,6 +1,8 @@
 // listen.c - see listen.h.
 #include "serve/listen.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -57,12 +59,17 @@ static int check_folder(const char *path, const char *to_be_made, struct err *e)
     const char *slash = strrchr(path, '/');
     const int n = slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path);
     snprintf(folder, sizeof folder, "%.*s", n, slash == NULL ? "." : path);
-    const size_t made = strlen(to_be_made);
-    if (access(folder, W_OK | X_OK) == 0 ||
-        (errno == ENOENT && made > 0 && strncmp(path, to_be_made, made) == 0 && path[made] == '/'))
+    if (access(folder, W_OK | X_OK) == 0)
+        return 0;
+    const int why = errno;
+    char made[PATH_MAX];
+    snprintf(made, sizeof made, "%s", to_be_made);
+    for (size_t end = strlen(made); end > 1 && made[end - 1] == '/'; end--)
+        made[end - 1] = '\0';
+    if (why == ENOENT && made[0] != '\0' && file_same_entry(folder, made))
         return 0;
     return err_set(e, ERR_IO, "interactive.socket: no socket can be made in '%s': %s", folder,
-                   strerror(errno));
+                   strerror(why));
 }
 
 int listen_check(const char *path, const char *to_be_made, struct err *e) {

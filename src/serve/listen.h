@@ -15,7 +15,7 @@ struct listener {
 };
 
 // ERR_USAGE for a path that is too long, that is something else, or where somebody listens; ERR_IO for a folder that
-// is not there or cannot be written, unless it is in the one to be made ("": none). Changes nothing.
+// is not there or cannot be written, unless it is the one to be made ("": none). Changes nothing.
 int listen_check(const char *path, const char *to_be_made, struct err *e);
 int listen_open(struct listener *l, const char *path, struct err *e);
 void listen_close(struct listener *l); // also after a failed open

@@ -24,9 +24,9 @@ enum {
     DOUBLE_FROM = 60,
     DOUBTS_LEAST = 3 // steps over a limit
 };
-static const double NEAR = 0.06, EQUAL = 0.01, CONFIDENCE = 0.95, ROUND_SHARE = 0.004,
-                    ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0, GIVEN_MOST = 8,
-                    PROOF_MOST = 0.5, DOUBTS_RATE = 1.5;
+static const double NEAR = 0.06, ONCE_SLOW = 0.25, EQUAL = 0.01, CONFIDENCE = 0.95,
+                    ROUND_SHARE = 0.004, ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0,
+                    GIVEN_MOST = 8, PROOF_MOST = 0.5, DOUBTS_RATE = 1.5;
 // By which two finalists may lead each other as long as their order is not certain.
 static const double TOLD_APART = 0.025;
 
@@ -101,8 +101,16 @@ static double predicted_at(const struct tune *t, int i) {
     return tune_predicted_cost(t, &t->settings[i].knobs, t->settings[i].predicted_s);
 }
 
-// The best few, and of those near them the one with the fewest changes, which luck may have kept out where it
-// was not expected to be slower.
+// How much slower a setting may have been seen to be and still compete. For the last seat, one with the best's
+// micro-batch: what else differs is seldom worth as much as somebody else's seconds.
+static double near_enough(const struct tune *t, int i, int best, bool last) {
+    return last && t->settings[i].knobs.batch_micro == t->settings[best].knobs.batch_micro
+               ? ONCE_SLOW
+               : NEAR;
+}
+
+// The best few; and of those near them the one with the fewest changes that was not expected to be slower, which
+// luck may have kept out: were it missing, another time another one would be chosen.
 static void enter(struct finals *f) {
     struct tune *t = f->t;
     const int best = tune_best(t);
@@ -111,7 +119,7 @@ static void enter(struct finals *f) {
         int next = -1;
         for (int i = 0; i < t->n; i++) {
             if (is_in(f, i) || !stands(&t->settings[i]) ||
-                cost_at(t, i) > cost_at(t, best) * (1 + NEAR) ||
+                cost_at(t, i) > cost_at(t, best) * (1 + near_enough(t, i, best, last)) ||
                 (last && !(predicted_at(t, i) <= predicted_at(t, best) * (1 + EQUAL))))
                 continue;
             const int more = next >= 0 && last ? changes(t, i) - changes(t, next) : 0;

@@ -10,13 +10,11 @@
 #include "tune/tune_impl.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-// Others make steps half as long again and more, a machine's mood a tenth. The look costs LOOK_STEPS and one to
-// warm up, which must not be too many, and is not taken twice in a row, nor in a search that has no time to explore
-// anew.
-static const double LEFT = 1.25, LOOK_MOST = 0.03, BETWEEN = 0.03, SEARCH_LEAST_S = 10;
+// Others make steps half as long again and more, a machine's mood a tenth. The look must not take too long, is not
+// taken twice in a row, nor in a search that has no time to explore anew.
+static const double LEFT = 1.25, LOOK_MOST = 0.03, LOOK_LEAST_S = 0.1, BETWEEN = 0.03,
+                    SEARCH_LEAST_S = 10;
 enum { LOOK_STEPS = 5 };
 
 static int first_measured(const struct tune *t) {
@@ -40,66 +38,66 @@ static void forget(struct tune_setting *s) {
     s->reason[0] = '\0';
 }
 
-// But for its last visit.
-static int forget_others(const struct tune *t, struct tune_setting *s, struct err *e) {
-    const struct tune_block last = s->blocks[s->n_blocks - 1];
-    double *steps = malloc(last.n * sizeof *steps);
-    if (!steps)
-        return err_set(e, ERR_MEMORY, "out of memory for %zu samples", last.n);
-    memcpy(steps, s->step_ns + last.first, last.n * sizeof *steps);
-    const struct tune_measured m = {.step_ns = steps,
-                                    .n = last.n,
-                                    .tokens = last.tokens,
-                                    .wall_ns = last.wall_ns,
-                                    .joules = NAN};
-    forget(s);
-    int rc = visit_keep(s, &m, e);
-    s->outcome = visit_breaks_limit(t, s, s->reason) ? TUNE_OVER : TUNE_MEASURED;
-    free(steps);
-    return rc;
-}
-
 // Longer than predicted by this factor.
 static double late(const struct tune_setting *s, double step_s) {
     return step_s / s->predicted_s;
 }
 
-int forget_the_slow(struct tune *t, bool *out, struct err *e) {
-    const int first = first_measured(t);
-    const struct visit v = {.steps = LOOK_STEPS};
-    *out = false;
-    if (first < 0 || t->trials < 2)
-        return 0;
-    const struct tune_setting *s = &t->settings[first];
-    const double was_s = s->typical_s, step_s = 1e-9 * (double)s->wall_ns / (double)s->n;
+// 0: it is not worth it, or too early.
+static int64_t steps_of_look(const struct tune *t, const struct tune_setting *s) {
     const double all_s = 1e-9 * (double)t->request.time_ns,
-                 passed_s = 1e-9 * (double)(t->lab.clock_ns(t->lab.arg) - s->visited_ns);
-    if (all_s < SEARCH_LEAST_S || (LOOK_STEPS + 1) * step_s > LOOK_MOST * all_s ||
-        passed_s < BETWEEN * all_s)
-        return 0;
-    TRY(visit_setting(t, first, &v, e));
-    s = &t->settings[first];
-    if (s->outcome == TUNE_FAILED || s->n_blocks < 2)
-        return 0;
-    const double is_s = visit_typical(s, s->n_blocks - 1);
-    if (!(was_s > LEFT * is_s))
-        return 0;
-    // Halfway between the two, as ratios go. Without a prediction nothing says whose minutes a figure is of.
+                 step_s = 1e-9 * (double)s->wall_ns / (double)s->n,
+                 passed_s = 1e-9 * (double)(t->lab.clock_ns(t->lab.arg) - s->visited_ns),
+                 steps = fmax(LOOK_STEPS, ceil(LOOK_LEAST_S / step_s));
+    const bool just_seen = passed_s < BETWEEN * all_s && s->reused < s->n_blocks;
+    return all_s < SEARCH_LEAST_S || just_seen || (steps + 1) * step_s > LOOK_MOST * all_s
+               ? 0
+               : (int64_t)steps;
+}
+
+// Whoever is nearer to what `first` was than to what it is, as ratios to predictions go. Without a prediction
+// nothing says whose minutes a figure is of.
+static int forget_like(struct tune *t, int first, double was_s, double is_s) {
+    const struct tune_setting *s = &t->settings[first];
     const double halfway = sqrt(late(s, was_s) * late(s, is_s));
+    int n = 0;
     for (int i = 0; i < t->n; i++) {
         struct tune_setting *x = &t->settings[i];
         if (i == first || x->n == 0 || x->outcome == TUNE_FAILED ||
             late(x, x->typical_s) <= halfway)
             continue;
         forget(x);
-        t->forgotten++;
+        n++;
     }
-    t->slowed = was_s / is_s;
-    t->request.update_s = 0;        // learnt then, and learnt again
-    if (late(s, is_s) < 1 / LEFT) { // ops were timed then, too, and turns are predicted from them
+    return n;
+}
+
+int forget_the_slow(struct tune *t, bool *out, struct err *e) {
+    const int first = first_measured(t);
+    *out = false;
+    if (first < 0 || t->trials < 2)
+        return 0;
+    const double was_s = t->settings[first].typical_s;
+    const struct visit look = {.steps = steps_of_look(t, &t->settings[first]), .now = true};
+    if (look.steps == 0)
+        return 0;
+    TRY(visit_setting(t, first, &look, e));
+    struct tune_setting *s = &t->settings[first];
+    const double is_s = s->n_blocks > 0 ? visit_typical(s, s->n_blocks - 1) : NAN;
+    if (s->outcome == TUNE_FAILED || !(was_s > LEFT * is_s))
+        return 0;
+    const int forgotten = forget_like(t, first, was_s, is_s);
+    if (forgotten == 0) // they left before anything else was measured: two visits of one tell
+        return 0;
+    t->request.update_s *= is_s / was_s; // learnt then
+    // Ops were timed then, too, and turns are predicted from them.
+    if (t->slowed == 0 && late(s, is_s) < 1 / LEFT) {
         t->request.turn_s *= late(s, is_s);
         t->request.answer_s *= late(s, is_s);
     }
+    t->slowed = was_s / is_s;
+    t->forgotten += forgotten;
     *out = true;
-    return forget_others(t, &t->settings[first], e);
+    forget(s);
+    return visit_setting(t, first, &(struct visit){.now = true}, e);
 }

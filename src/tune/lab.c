@@ -38,7 +38,9 @@ struct lab {
     struct knobs second; // where the plan has one
     struct session session;
     struct trainer *trainer;
-    struct predictor *predictor;
+    // All settings are planned with what was known when the search began: predictions are compared with each
+    // other, and what trials show of them is belief.c's. The next search begins with what `learner` learnt.
+    struct predictor *predictor, *learner;
     struct worker *worker;
     uint64_t begin_ns;
     uint64_t have_bytes;
@@ -250,7 +252,7 @@ static int open_all(struct lab *l, struct err *e) {
         calibrate_once(l, &l->session.second->session);
     if (l->options.all_types)
         calibrate_types(l);
-    return 0;
+    return predictor_open(&l->learner, NULL, e);
 }
 
 int lab_open(struct lab **out, const struct lab_options *o, struct err *e) {
@@ -279,8 +281,9 @@ int lab_open(struct lab **out, const struct lab_options *o, struct err *e) {
 void lab_close(struct lab *l) {
     if (!l)
         return;
-    if (l->predictor)
-        predictor_store(l->predictor, NULL); // a cache: what cannot be kept is measured again
+    if (l->learner)
+        predictor_store(l->learner, NULL); // a cache: what cannot be kept is measured again
+    predictor_close(l->learner);
     predictor_close(l->predictor);
     trainer_close(l->trainer);
     session_close(&l->session);
@@ -353,7 +356,7 @@ static void learn(struct lab *l, const struct knobs *k, const struct trial_resul
     if (r->rc != 0)
         return;
     if (plan_session_of(l, k, &s, NULL) == 0)
-        predictor_observe(l->predictor, &s, r, NULL);
+        predictor_observe(l->learner, &s, r, NULL);
     session_close(&s); // also when it could not be planned to the end
 }
 

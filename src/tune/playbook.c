@@ -29,6 +29,11 @@ static const double HOPELESS = 1.15;
 static const double SURPRISE = 0.06;
 static const uint64_t AWAY_NS = 2000000000;
 
+// The same, of a search that had to begin anew.
+static double by(const struct tune *t, double share) {
+    return t->slowed > 0 ? fmin(share + 0.16, ANEW_BY) : share;
+}
+
 struct stage_at {
     enum tune_stage stage;
     int trials;
@@ -330,7 +335,7 @@ static int split(struct tune *t, struct err *e) {
     TRY(explore_all(t, SPLIT_BY, e));
     TRY(forget_the_slow(t, &forgot, e));
     if (forgot)
-        TRY(explore_all(t, AGAIN_BY, e));
+        TRY(explore_all(t, by(t, SPLIT_BY), e));
     int best = tune_best(t);
     if (best < 0) {
         decide(t, &at, "nothing measured keeps the budgets");
@@ -448,7 +453,7 @@ static bool is_surprise(const struct tune *t, const struct tune_setting *s, int 
 static int second_chance(struct tune *t, struct err *e) {
     enum { VISITS = 4 };
     const struct visit v = {.judged = true};
-    while (tune_searched(t) < AGAIN_BY) {
+    while (tune_searched(t) < by(t, AGAIN_BY)) {
         const int best = tune_best(t);
         const uint64_t now_ns = t->lab.clock_ns(t->lab.arg);
         int next = -1;
@@ -467,12 +472,12 @@ static int second_chance(struct tune *t, struct err *e) {
 
 // Finalists that turn out to break a budget make room for the next.
 static int find_choice(struct tune *t, struct err *e) {
-    bool forgot = false;
+    bool forgot;
     if (tune_searched(t) < AGAIN_BY)
         TRY(forget_the_slow(t, &forgot, e));
     do {
         TRY(second_chance(t, e));
-        TRY(explore_all(t, forgot ? ANEW_BY : AGAIN_BY, e));
+        TRY(explore_all(t, by(t, AGAIN_BY), e));
         TRY(finals_run(t, e));
     } while (t->chosen < 0 && tune_best(t) >= 0);
     if (t->chosen < 0)
@@ -536,8 +541,8 @@ static int play(struct tune *t, struct err *e) {
     TRY(batch(t, e));
     TRY(split(t, e));
     TRY(communication(t));
-    TRY(flips(t, STAGE_DATA, DATA_BY, e));
-    TRY(flips(t, STAGE_FUSION, FUSION_BY, e));
+    TRY(flips(t, STAGE_DATA, by(t, DATA_BY), e));
+    TRY(flips(t, STAGE_FUSION, by(t, FUSION_BY), e));
     struct stage_at at = begin(t, STAGE_FINALISTS);
     TRY(find_choice(t, e));
     if (t->chosen < 0) {

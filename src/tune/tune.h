@@ -95,6 +95,7 @@ struct tune_order {
     double step_s;         // predicted: how long to wait for one before giving up; NaN: not known
     bool fresh;            // a finalist: what earlier searches measured will not do
     bool first;            // look at this setting
+    bool now;              // nothing that was measured before will do
     double left_s;         // of the time for the search; negative: it is over
     tune_judge_fn *judge;
     void *judge_arg;

@@ -58,6 +58,7 @@ struct visit {
     int64_t steps; // at most; 0: as many as the figure needs
     bool judged;   // may be ended early when another is surely better
     bool long_run; // a finalist: no early end for being precise enough
+    bool now;      // nothing from the store
 };
 int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
 // Seconds of a typical step of the visits from this one on.

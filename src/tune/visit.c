@@ -202,7 +202,8 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,
                            .fresh = v->long_run,
-                           .first = s->n == 0 && t->slowed == 0,
+                           .first = s->n == 0,
+                           .now = v->now || t->slowed > 0,
                            .left_s = tune_left_s(t),
                            .judge = judge,
                            .judge_arg = &state};

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 struct fixture {
-    char dir[64], path[80];
+    char dir[96], path[104];
 };
 
 static int setup(void **state) {
@@ -64,12 +64,14 @@ static void test_refusals(void **state) {
     assert_true(file_exists(f->path));
     listen_close(&l);
     assert_false(file_exists(f->path));
-    char run[80];
+    char run[104];
     snprintf(run, sizeof run, "%s/run", f->dir);
     snprintf(path, sizeof path, "%s/s", run);
     assert_int_equal(listen_check(path, "", &e), ERR_IO);
     assert_non_null(strstr(e.text, "no socket can be made in"));
     assert_int_equal(listen_check(path, f->path, &e), ERR_IO); // another folder
+    assert_int_equal(listen_check(path, run, &e), 0);
+    strcat(run, "/");
     assert_int_equal(listen_check(path, run, &e), 0);
 }
 

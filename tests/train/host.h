@@ -34,7 +34,7 @@ static inline bool host_next(void *arg, bool train, struct guest_sample *out) {
     struct host *h = arg;
     enum guest_kind kind = GUEST_EVALUATE;
     assert_int_equal(h->begun, h->ended + 1);
-    if (train && h->only_inside)
+    if ((train && h->only_inside) || h->n >= ANSWERS_MOST / 2)
         return false;
     if (train && h->train_after > 0 && h->run->last % h->train_after == 0 &&
         h->trained_at != h->run->last) {
