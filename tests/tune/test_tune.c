@@ -540,7 +540,8 @@ static void test_others_leave(void **state) {
         }
     if (far > searches / 10)
         fail_msg("%d of %d choices are not within 3 %% of the best", far, searches);
-    if (forgetful < searches * 2 / 3) // of the shorter ones nothing else may have been measured then
+    if (forgetful <
+        searches * 2 / 3) // of the shorter ones nothing else may have been measured then
         fail_msg("only %d of %d searches noticed", forgetful, searches);
 }
 
