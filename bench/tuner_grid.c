@@ -254,6 +254,8 @@ int record_confirm_best(const struct record *r, const struct target *g, struct t
         if (point_keeps(g, &again[i]) && cost < least)
             least = cost, *best = few[i];
     }
+    if (rc == 0 && *best < 0 && n > 0) // somebody else came: then the record's
+        *best = few[0];
     free(again);
     return rc;
 }
