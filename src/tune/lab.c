@@ -171,6 +171,8 @@ static uint64_t need_of(const struct session *s) {
 
 // Micro-batches that a calibration runs at least, and how many times the seconds for it they may take.
 static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
+// Of a step, by a roofline: types share many ops, and a product of another type may be a smaller part than these.
+static const double GUESSED_MOST = 0.1;
 
 struct calibration {
     const struct knobs *knobs; // in the child as here
@@ -194,7 +196,8 @@ static void calibrate_once(struct lab *l, const struct session *s) {
     struct predicted p;
     struct knobs k = s->knobs;
     struct calibration c = {.knobs = &k};
-    bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated;
+    bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated &&
+                 p.share[COST_ROOFLINE] < GUESSED_MOST;
     if (known || !l->options.calibrate ||
         need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
         return;
