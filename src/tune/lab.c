@@ -171,7 +171,7 @@ static uint64_t need_of(const struct session *s) {
 
 // Micro-batches that a calibration runs at least, and how many times the seconds for it they may take.
 static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
-// Of a step, by a roofline: types share many ops, and a product of another type may be a smaller part than these.
+// Of a step, from ops of other widths or by a roofline: another model's ops, or another type's, say little of these.
 static const double GUESSED_MOST = 0.1;
 
 struct calibration {
@@ -197,7 +197,7 @@ static void calibrate_once(struct lab *l, const struct session *s) {
     struct knobs k = s->knobs;
     struct calibration c = {.knobs = &k};
     bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated &&
-                 p.share[COST_ROOFLINE] < GUESSED_MOST;
+                 p.share[COST_FITTED] + p.share[COST_ROOFLINE] < GUESSED_MOST;
     if (known || !l->options.calibrate ||
         need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
         return;
