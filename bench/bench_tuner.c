@@ -9,13 +9,13 @@
 //      the tuner's choice, and the median ratio is the regret. Turns are short: what others do lasts for
 //      seconds, and should meet both. Costs are those of a typical step (tune_typical in tune/tune.h).
 //   3. What was recorded is searched again without the machine, many times over with other draws of the
-//      same samples, by the tuner, at random, and by a Parzen estimator (tuner_search.c).
+//      same samples, by the tuner (whose seconds begin with those of calibrating), at random, and by a Parzen
+//      estimator (tuner_search.c).
 //
 // usage: bench_tuner [--rounds N] [--visit SECONDS] [--pairs N] [--seeds N] [--samples N]
 //                    [--curves FILE] [--record FILE | --reuse FILE | --replay FILE]
 //                    [--goal bulk|interactive|hybrid]... [knob=value,value ...]
-// Without knobs: 240 settings of the built-in model. --samples: sequences of a step. A hybrid target is to
-// keep a request's wait below the median of the grid's. --record keeps what was measured, --reuse takes it from
+// Without knobs: 240 settings of the built-in model. --samples: sequences of a step. --record keeps what was measured, --reuse takes it from
 // such a file (of the same machine and build); with --replay only the third part runs, anywhere.
 #include "base/clock.h"
 #include "base/file.h"
@@ -164,18 +164,11 @@ static int compare(const char *what, const struct record *r, const struct target
 // Settings of which the record cannot well tell whether they keep the budget: a few steps of theirs, which met
 // somebody else's, decide.
 static int in_doubt(const struct record *r, const struct target *g) {
-    const struct tune_request q = {
-        .goal = g->goal, .respond_ns = g->respond_ns, .update_s = g->update_s};
     int n = 0;
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
-        struct tune_limit limits[TUNE_LIMITS_MOST];
-        const int n_limits = tune_limits(&q, &p->knobs, limits);
-        size_t over = 0;
-        for (size_t k = 0; n_limits == 1 && k < p->n; k++)
-            over += !(p->step_ns[k] <= limits[0].step_ns);
-        const double share = (double)over / (double)p->n;
-        n += share > 0.02 && share < 0.15;
+        const double over = steps_over(g, &p->knobs, p->step_ns, p->n);
+        n += over > 0.4 && over < 3;
     }
     return n;
 }
@@ -248,7 +241,9 @@ static int fill_record(struct record *r, struct place *p, const struct options *
     TRY(record_plan(r, o->axes, o->n_axes, o->samples, e));
     if (o->replay)
         return record_load(r, o->replay, e);
+    const uint64_t begin = clock_ns();
     TRY(place_open(p, &r->points[0].knobs, e));
+    r->learn_s = 1e-9 * (double)(clock_ns() - begin);
     if (o->reuse)
         return record_load(r, o->reuse, e);
     TRY(record_measure(r, &p->table, e));
@@ -265,8 +260,8 @@ static int run(const struct options *o, struct err *e) {
         search_write_heading(curves);
     int rc = fill_record(&r, &p, o, e);
     if (rc == 0)
-        printf("%s: %d settings measured in %.1f s (%d rounds)\n", r.points[0].knobs.model, r.n,
-               r.seconds, r.rounds);
+        printf("%s: %d settings measured in %.1f s (%d rounds), after %.1f s of timing ops\n",
+               r.points[0].knobs.model, r.n, r.seconds, r.rounds, r.learn_s);
     for (int g = 0; rc == 0 && g < TUNE_GOALS; g++) {
         fflush(stdout);
         if (o->goals[g])

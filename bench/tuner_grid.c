@@ -34,19 +34,23 @@ double point_cost(const struct target *g, const struct point *p) {
     return target_cost(g, &p->knobs, tune_typical(p->step_ns, p->visits, p->n_visits));
 }
 
-bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
+double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
     const struct tune_request r = {
         .goal = g->goal, .respond_ns = g->respond_ns, .update_s = g->update_s};
     struct tune_limit limits[TUNE_LIMITS_MOST];
     const int n_limits = tune_limits(&r, k, limits);
-    for (int i = 0; i < n_limits; i++) {
+    double most = n > 0 ? 0 : NAN;
+    for (int i = 0; n > 0 && i < n_limits; i++) {
         size_t over = 0;
         for (size_t at = 0; at < n; at++)
             over += !(step_ns[at] <= limits[i].step_ns);
-        if ((double)over > (1 - tune_percentile_of(limits[i].p)) * (double)n)
-            return false;
+        most = fmax(most, (double)over / (1 - tune_percentile_of(limits[i].p)) / (double)n);
     }
-    return n > 0;
+    return most;
+}
+
+bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
+    return steps_over(g, k, step_ns, n) <= 1;
 }
 
 bool point_keeps(const struct target *g, const struct point *p) {
@@ -132,13 +136,15 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 }
 
 int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
+    uint64_t begin = clock_ns();
     for (int i = 0; i < r->n; i++) { // predictions first: trials refine the predictor
         struct tune_plan plan = {.step_s = NAN};
         TRY(lab->plan(lab->arg, &r->points[i].knobs, &plan, e));
         r->points[i].predicted_s = plan.step_s;
     }
     struct time_split split = {0};
-    uint64_t begin = clock_ns();
+    r->learn_s += 1e-9 * (double)(clock_ns() - begin);
+    begin = clock_ns();
     const size_t most = SAMPLES_MOST / (size_t)r->rounds;
     for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
@@ -161,7 +167,8 @@ int record_save(const struct record *r, const char *path, struct err *e) {
     FILE *f = fopen(path, "w");
     if (!f)
         return err_set(e, ERR_IO, "%s: cannot be written", path);
-    fprintf(f, "%d %d %.9g %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds, r->update_s);
+    fprintf(f, "%d %d %.9g %.9g %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds, r->update_s,
+            r->learn_s);
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
         fprintf(f, "%zu %.9g %d", p->at, p->predicted_s, p->n_visits);
@@ -193,8 +200,8 @@ static bool load_point(struct point *p, FILE *f) {
 
 static bool load_points(struct record *r, FILE *f) {
     int n;
-    if (fscanf(f, "%d %d %lg %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds, &r->update_s) !=
-            5 ||
+    if (fscanf(f, "%d %d %lg %lg %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds, &r->update_s,
+               &r->learn_s) != 6 ||
         n != r->n)
         return false;
     for (int i = 0; i < n; i++)

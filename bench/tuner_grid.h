@@ -26,6 +26,7 @@ struct record {
     int rounds;
     double seconds;  // that measuring all of it took
     double update_s; // of a step the optimizer's part, on average
+    double learn_s;  // that timing ops and predicting took before
 };
 
 // A goal, and what must be kept.
@@ -56,6 +57,9 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 double target_cost(const struct target *g, const struct knobs *k, double step_s);
 double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 double point_cost(const struct target *g, const struct point *p); // of its typical step; NaN
+// Steps over a limit against how many its percentile allows, of the limit where that is most: 1 is as many. NaN: no
+// steps.
+double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 // Whether a percentile keeps its limit, as far as these steps say; of a point by the record.
 bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 bool point_keeps(const struct target *g, const struct point *p);

@@ -105,7 +105,9 @@ static uint64_t replay_clock(void *arg) {
 static int by_tuner(struct replay *p, struct err *e) {
     const struct tune_lab lab = {
         .arg = p, .plan = plan, .measure = measure, .clock_ns = replay_clock, .on_trial = on_trial};
-    struct tune_request q = {.goal = p->o->target->goal,
+    p->now_s = p->r->learn_s;
+    struct tune_request q = {.begin_ns = 1, // learning counts
+                             .goal = p->o->target->goal,
                              .respond_ns = p->o->target->respond_ns,
                              .update_s = p->o->target->update_s,
                              .time_ns = (uint64_t)(1e9 * p->o->time_s),

@@ -441,8 +441,7 @@ static void test_short_time_is_provisional(void **state) {
 // Where half of the time is enough for the proof, the search leaves it that.
 static void test_time_is_kept_for_the_proof(void **state) {
     (void)state;
-    int far = 0;
-    for (uint64_t seed = 1; seed <= 6; seed++) {
+    for (uint64_t seed = 1; seed <= 6; seed++) { // of sixty one is further away
         struct machine m = ordinary(seed);
         m.noise = 0.1; // finalists are hard to tell apart
         struct knobs k = recipe(4, 8);
@@ -453,12 +452,10 @@ static void test_time_is_kept_for_the_proof(void **state) {
         run(&t, &m, &k, &r);
         assert_true(t.chosen >= 0);
         assert_false(t.provisional);
-        far += per_token(&t.settings[t.chosen].knobs) > 1.05 * best_known(&t);
+        assert_true(per_token(&t.settings[t.chosen].knobs) <= 1.05 * best_known(&t));
         assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
         tune_free(&t);
     }
-    // Of sixty seeds four are that far: a few rounds are all there is time for.
-    assert_true(far <= 1);
 }
 
 static void test_a_death_costs_one_trial(void **state) {
