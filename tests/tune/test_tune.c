@@ -441,7 +441,8 @@ static void test_short_time_is_provisional(void **state) {
 // Where half of the time is enough for the proof, the search leaves it that.
 static void test_time_is_kept_for_the_proof(void **state) {
     (void)state;
-    for (uint64_t seed = 1; seed <= 6; seed++) { // of sixty one is further away
+    int far = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
         struct machine m = ordinary(seed);
         m.noise = 0.1; // finalists are hard to tell apart
         struct knobs k = recipe(4, 8);
@@ -452,10 +453,12 @@ static void test_time_is_kept_for_the_proof(void **state) {
         run(&t, &m, &k, &r);
         assert_true(t.chosen >= 0);
         assert_false(t.provisional);
-        assert_true(per_token(&t.settings[t.chosen].knobs) <= 1.05 * best_known(&t));
+        far += per_token(&t.settings[t.chosen].knobs) > 1.05 * best_known(&t);
         assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
         tune_free(&t);
     }
+    // Of sixty seeds one is that far: a few rounds are all there is time for.
+    assert_true(far <= 1);
 }
 
 static void test_a_death_costs_one_trial(void **state) {
