@@ -2,7 +2,8 @@
 // that is measured exhaustively, and against other ways to search the same grid.
 //
 // In one run:
-//   1. Every setting of the grid is measured, in rounds there and back (tuner_grid.c).
+//   1. Every setting of the grid is measured, in rounds there and back (tuner_grid.c). Those that may be among the
+//      best are measured in --again more rounds, and are judged by those alone.
 //   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
 //      and knowing nothing: calibrating its predictor counts. The grid's best few run in turns to find the
 //      best one that keeps the target then, too. That and itself run in turns, which shows the noise; then that and
@@ -12,11 +13,12 @@
 //      same samples, by the tuner (whose seconds begin with those of calibrating), at random, and by a Parzen
 //      estimator (tuner_search.c).
 //
-// usage: bench_tuner [--rounds N] [--visit SECONDS] [--pairs N] [--seeds N] [--samples N]
+// usage: bench_tuner [--rounds N] [--again N] [--visit SECONDS] [--pairs N] [--seeds N] [--samples N]
 //                    [--curves FILE] [--record FILE | --reuse FILE | --replay FILE]
 //                    [--goal bulk|interactive|hybrid]... [knob=value,value ...]
-// Without knobs: 240 settings of the built-in model. --samples: sequences of a step. --record keeps what was measured, --reuse takes it from
-// such a file (of the same machine and build); with --replay only the third part runs, anywhere.
+// Without knobs: 240 settings of the built-in model. --samples: sequences of a step. --record keeps what was
+// measured, --reuse takes it from such a file (of the same machine and build); with --replay only the third
+// part runs, anywhere.
 #include "base/clock.h"
 #include "base/file.h"
 #include "tuner_search.h"
@@ -30,6 +32,8 @@
 
 enum { PAIRS_MOST = 64 };
 static const double SHARE = 0.145, NEAR = 0.03, CALIBRATE_S = 1;
+// What may be among the best for all that luck: two visits of one setting differ by less, nearly always.
+static const double CLOSE = 0.15;
 
 // Knobs of one device that a person would think of.
 static const char *const AXES[] = {
@@ -44,7 +48,7 @@ static const char *const AXES[] = {
 
 struct options {
     bool goals[TUNE_GOALS];
-    int pairs, seeds, rounds;
+    int pairs, seeds, rounds, again;
     int64_t samples;
     double visit_s;
     const char *curves, *record, *reuse, *replay;
@@ -167,7 +171,7 @@ static int in_doubt(const struct record *r, const struct target *g) {
     int n = 0;
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
-        const double over = steps_over(g, &p->knobs, p->step_ns, p->n);
+        const double over = steps_over(g, &p->knobs, p->grid.step_ns, p->grid.n);
         n += over > 0.4 && over < 3;
     }
     return n;
@@ -181,9 +185,9 @@ static uint64_t find_respond_ns(const struct record *r) {
     uint64_t found = 0;
     for (int i = 0; waits && i < r->n; i++) {
         const struct point *p = &r->points[i];
-        memcpy(steps, p->step_ns, p->n * sizeof *steps);
-        if (p->n > 0)
-            waits[n++] = 1e9 * tune_wait_of(&q, &p->knobs, 1e-9 * median_of(steps, p->n));
+        memcpy(steps, p->grid.step_ns, p->grid.n * sizeof *steps);
+        if (p->grid.n > 0)
+            waits[n++] = 1e9 * tune_wait_of(&q, &p->knobs, 1e-9 * median_of(steps, p->grid.n));
     }
     if (n > 0)
         sample_sort(waits, (size_t)n);
@@ -195,6 +199,12 @@ static uint64_t find_respond_ns(const struct record *r) {
     }
     free(waits);
     return found;
+}
+
+static struct target target_of(const struct record *r, enum tune_goal goal) {
+    return (struct target){.goal = goal,
+                           .respond_ns = goal == TUNE_HYBRID ? find_respond_ns(r) : 0,
+                           .update_s = r->update_s};
 }
 
 static int judge_choice(const struct record *r, const struct target *g, struct tune_lab *lab,
@@ -217,9 +227,7 @@ static int judge_choice(const struct record *r, const struct target *g, struct t
 
 static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_lab *lab,
                       const struct options *o, FILE *curves, struct err *e) {
-    const struct target g = {.goal = goal,
-                             .respond_ns = goal == TUNE_HYBRID ? find_respond_ns(r) : 0,
-                             .update_s = r->update_s};
+    const struct target g = target_of(r, goal);
     printf("\n%s", tune_goal_name(goal));
     if (g.respond_ns > 0)
         printf(", a request waits %.4g ms at most", 1e-6 * (double)g.respond_ns);
@@ -227,6 +235,8 @@ static int judge_goal(const struct record *r, enum tune_goal goal, struct tune_l
     if (!o->replay)
         TRY(judge_choice(r, &g, lab, o->pairs, e));
     const int recorded = record_best(r, &g);
+    if (recorded < 0)
+        return err_set(e, ERR_USAGE, "no setting of the grid keeps this target");
     const struct search_options so = {.target = &g,
                                       .best_cost = point_cost(&g, &r->points[recorded]),
                                       .time_s = SHARE * r->seconds,
@@ -247,7 +257,18 @@ static int fill_record(struct record *r, struct place *p, const struct options *
     if (o->reuse)
         return record_load(r, o->reuse, e);
     TRY(record_measure(r, &p->table, e));
+    struct target targets[TUNE_GOALS];
+    for (int g = 0; g < TUNE_GOALS; g++)
+        targets[g] = target_of(r, (enum tune_goal)g);
+    TRY(record_look_again(r, targets, TUNE_GOALS, CLOSE, o->again, &p->table, e));
     return o->record ? record_save(r, o->record, e) : 0;
+}
+
+static int count_again(const struct record *r) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        n += r->points[i].again.n > 0;
+    return n;
 }
 
 static int run(const struct options *o, struct err *e) {
@@ -260,8 +281,10 @@ static int run(const struct options *o, struct err *e) {
         search_write_heading(curves);
     int rc = fill_record(&r, &p, o, e);
     if (rc == 0)
-        printf("%s: %d settings measured in %.1f s (%d rounds), after %.1f s of timing ops\n",
-               r.points[0].knobs.model, r.n, r.seconds, r.rounds, r.learn_s);
+        printf("%s: %d settings measured in %.1f s (%d rounds), after %.1f s of timing ops; %d of "
+               "them "
+               "again\n",
+               r.points[0].knobs.model, r.n, r.seconds, r.rounds, r.learn_s, count_again(&r));
     for (int g = 0; rc == 0 && g < TUNE_GOALS; g++) {
         fflush(stdout);
         if (o->goals[g])
@@ -285,7 +308,8 @@ static int read_goal(struct options *o, const char *text, struct err *e) {
 
 static int read_options(struct options *o, int argc, char **argv, struct err *e) {
     bool any = false;
-    *o = (struct options){.rounds = 8, .pairs = 31, .seeds = 20, .samples = 16, .visit_s = 0.15};
+    *o = (struct options){
+        .rounds = 8, .again = 16, .pairs = 31, .seeds = 20, .samples = 16, .visit_s = 0.15};
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
@@ -296,6 +320,8 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
             o->pairs = atoi(next);
         else if (strcmp(argv[i], "--rounds") == 0)
             o->rounds = atoi(next) < 1 ? 1 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
+        else if (strcmp(argv[i], "--again") == 0)
+            o->again = atoi(next) < 0 ? 0 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
         else if (strcmp(argv[i], "--record") == 0)
             o->record = next;
         else if (strcmp(argv[i], "--reuse") == 0)

@@ -30,8 +30,16 @@ double visit_cost(const struct target *g, const struct knobs *k, const double *s
     return target_cost(g, k, tune_typical(step_ns, &all, 1));
 }
 
+const struct looks *point_looks(const struct point *p) {
+    return p->again.n > 0 ? &p->again : &p->grid;
+}
+
+static double looks_cost(const struct target *g, const struct point *p, const struct looks *l) {
+    return target_cost(g, &p->knobs, tune_typical(l->step_ns, l->visits, l->n_visits));
+}
+
 double point_cost(const struct target *g, const struct point *p) {
-    return target_cost(g, &p->knobs, tune_typical(p->step_ns, p->visits, p->n_visits));
+    return looks_cost(g, p, point_looks(p));
 }
 
 double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
@@ -54,14 +62,21 @@ bool steps_keep(const struct target *g, const struct knobs *k, const double *ste
 }
 
 bool point_keeps(const struct target *g, const struct point *p) {
-    return steps_keep(g, &p->knobs, p->step_ns, p->n);
+    const struct looks *l = point_looks(p);
+    return steps_keep(g, &p->knobs, l->step_ns, l->n);
+}
+
+// Two of which one alone was looked at again are not compared: the other one has its luck still.
+static bool is_better(const struct target *g, const struct point *a, const struct point *b) {
+    const bool again_a = a->again.n > 0, again_b = b->again.n > 0;
+    return again_a != again_b ? again_a : point_cost(g, a) < point_cost(g, b);
 }
 
 int record_best(const struct record *r, const struct target *g) {
     int best = -1;
     for (int i = 0; i < r->n; i++)
         if (point_keeps(g, &r->points[i]) &&
-            (best < 0 || point_cost(g, &r->points[i]) < point_cost(g, &r->points[best])))
+            (best < 0 || is_better(g, &r->points[i], &r->points[best])))
             best = i;
     return best;
 }
@@ -135,6 +150,17 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
     return rc;
 }
 
+static int look(struct looks *l, const struct point *p, const struct record *r, int rounds,
+                struct tune_lab *lab, struct time_split *split, struct err *e) {
+    const size_t most = SAMPLES_MOST / (size_t)rounds;
+    size_t got = 0;
+    TRY(record_visit(lab, &p->knobs, r->visit_s, l->step_ns + l->n, most, &got, split, e));
+    if (got > 0)
+        l->visits[l->n_visits++] = (struct tune_block){.first = l->n, .n = got};
+    l->n += got;
+    return 0;
+}
+
 int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     uint64_t begin = clock_ns();
     for (int i = 0; i < r->n; i++) { // predictions first: trials refine the predictor
@@ -145,15 +171,10 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     struct time_split split = {0};
     r->learn_s += 1e-9 * (double)(clock_ns() - begin);
     begin = clock_ns();
-    const size_t most = SAMPLES_MOST / (size_t)r->rounds;
     for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
-            size_t got = 0;
-            TRY(record_visit(lab, &p->knobs, r->visit_s, p->step_ns + p->n, most, &got, &split, e));
-            if (got > 0)
-                p->visits[p->n_visits++] = (struct tune_block){.first = p->n, .n = got};
-            p->n += got;
+            TRY(look(&p->grid, p, r, r->rounds, lab, &split, e));
         }
     r->seconds = 1e-9 * (double)(clock_ns() - begin);
     r->update_s =
@@ -161,7 +182,42 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     return 0;
 }
 
+// Marks those within `near` of the best.
+static void mark_near(const struct record *r, const struct target *g, double near, bool *marked) {
+    const int best = record_best(r, g);
+    for (int i = 0; best >= 0 && i < r->n; i++)
+        if (point_keeps(g, &r->points[i]))
+            marked[i] |=
+                point_cost(g, &r->points[i]) <= (1 + near) * point_cost(g, &r->points[best]);
+}
+
+int record_look_again(struct record *r, const struct target *targets, int n, double near,
+                      int rounds, struct tune_lab *lab, struct err *e) {
+    bool *marked = calloc((size_t)r->n, sizeof *marked);
+    if (!marked)
+        return err_set(e, ERR_MEMORY, "out of memory for %d settings", r->n);
+    for (int i = 0; i < n; i++)
+        mark_near(r, &targets[i], near, marked);
+    int rc = 0;
+    for (int round = 0; rc == 0 && round < rounds; round++)
+        for (int k = 0; rc == 0 && k < r->n; k++) {
+            const int i = round % 2 ? r->n - 1 - k : k;
+            if (marked[i])
+                rc = look(&r->points[i].again, &r->points[i], r, rounds, lab, NULL, e);
+        }
+    free(marked);
+    return rc;
+}
+
 // ---------------------------------------------------------------- files
+
+static void save_looks(const struct looks *l, FILE *f) {
+    fprintf(f, " %d", l->n_visits);
+    for (int i = 0; i < l->n_visits; i++)
+        fprintf(f, " %zu", l->visits[i].n);
+    for (size_t i = 0; i < l->n; i++)
+        fprintf(f, " %.0f", l->step_ns[i]);
+}
 
 int record_save(const struct record *r, const char *path, struct err *e) {
     FILE *f = fopen(path, "w");
@@ -171,31 +227,33 @@ int record_save(const struct record *r, const char *path, struct err *e) {
             r->learn_s);
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
-        fprintf(f, "%zu %.9g %d", p->at, p->predicted_s, p->n_visits);
-        for (int k = 0; k < p->n_visits; k++)
-            fprintf(f, " %zu", p->visits[k].n);
-        for (size_t k = 0; k < p->n; k++)
-            fprintf(f, " %.0f", p->step_ns[k]);
+        fprintf(f, "%zu %.9g", p->at, p->predicted_s);
+        save_looks(&p->grid, f);
+        save_looks(&p->again, f);
         fputc('\n', f);
     }
     return fclose(f) == 0 ? 0 : err_set(e, ERR_IO, "%s: cannot be written", path);
 }
 
-static bool load_point(struct point *p, FILE *f) {
-    size_t at;
-    if (fscanf(f, "%zu %lg %d", &at, &p->predicted_s, &p->n_visits) != 3 || at != p->at ||
-        p->n_visits < 0 || p->n_visits > ROUNDS_MOST)
+static bool load_looks(struct looks *l, FILE *f) {
+    if (fscanf(f, "%d", &l->n_visits) != 1 || l->n_visits < 0 || l->n_visits > ROUNDS_MOST)
         return false;
-    for (int i = 0; i < p->n_visits; i++) {
-        p->visits[i].first = p->n;
-        if (fscanf(f, "%zu", &p->visits[i].n) != 1 || p->visits[i].n > SAMPLES_MOST - p->n)
+    for (int i = 0; i < l->n_visits; i++) {
+        l->visits[i].first = l->n;
+        if (fscanf(f, "%zu", &l->visits[i].n) != 1 || l->visits[i].n > SAMPLES_MOST - l->n)
             return false;
-        p->n += p->visits[i].n;
+        l->n += l->visits[i].n;
     }
-    for (size_t i = 0; i < p->n; i++)
-        if (fscanf(f, "%lg", &p->step_ns[i]) != 1)
+    for (size_t i = 0; i < l->n; i++)
+        if (fscanf(f, "%lg", &l->step_ns[i]) != 1)
             return false;
     return true;
+}
+
+static bool load_point(struct point *p, FILE *f) {
+    size_t at;
+    return fscanf(f, "%zu %lg", &at, &p->predicted_s) == 2 && at == p->at &&
+           load_looks(&p->grid, f) && load_looks(&p->again, f);
 }
 
 static bool load_points(struct record *r, FILE *f) {
@@ -228,7 +286,7 @@ static int best_few(const struct record *r, const struct target *g, int few[CONF
             bool in = !point_keeps(g, &r->points[i]);
             for (int k = 0; k < n; k++)
                 in |= few[k] == i;
-            if (!in && (next < 0 || point_cost(g, &r->points[i]) < point_cost(g, &r->points[next])))
+            if (!in && (next < 0 || is_better(g, &r->points[i], &r->points[next])))
                 next = i;
         }
         if (next < 0)
@@ -248,12 +306,13 @@ int record_confirm_best(const struct record *r, const struct target *g, struct t
     for (int round = 0; rc == 0 && round < CONFIRM_ROUNDS; round++)
         for (int i = 0; rc == 0 && i < n; i++) {
             struct point *p = &again[i];
+            double *steps = p->grid.step_ns + p->grid.n;
             size_t got = 0;
             p->knobs = r->points[few[i]].knobs;
-            rc = record_visit(lab, &p->knobs, 4 * r->visit_s, p->step_ns + p->n,
-                              SAMPLES_MOST / CONFIRM_ROUNDS, &got, NULL, e);
-            costs[i][round] = visit_cost(g, &p->knobs, p->step_ns + p->n, got);
-            p->n += got;
+            rc = record_visit(lab, &p->knobs, 4 * r->visit_s, steps, SAMPLES_MOST / CONFIRM_ROUNDS,
+                              &got, NULL, e);
+            costs[i][round] = visit_cost(g, &p->knobs, steps, got);
+            p->grid.n += got;
         }
     *best = -1;
     for (int i = 0; rc == 0 && i < n; i++) {

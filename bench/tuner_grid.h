@@ -8,14 +8,19 @@
 
 enum { SAMPLES_MOST = 512, ROUNDS_MOST = 32 };
 
-struct point {
-    struct knobs knobs;
-    size_t at;                    // its configuration in the grid's axes
-    double predicted_s;           // before anything was measured
-    double step_ns[SAMPLES_MOST]; // of all rounds, one after the other
-    size_t n;                     // 0: it does not run
+struct looks {
+    double step_ns[SAMPLES_MOST]; // of all visits, one after the other
+    size_t n;                     // 0: none, or it does not run
     struct tune_block visits[ROUNDS_MOST];
     int n_visits;
+};
+
+struct point {
+    struct knobs knobs;
+    size_t at;          // its configuration in the grid's axes
+    double predicted_s; // before anything was measured
+    struct looks grid;  // what was measured with all the others, and searches draw from
+    struct looks again; // what a setting is judged by, where it may be among the best
 };
 
 struct record {
@@ -42,6 +47,10 @@ int record_plan(struct record *r, const char *const *axes, size_t n, int64_t sam
 void record_free(struct record *r);
 // All of it, in rounds there and back.
 int record_measure(struct record *r, struct tune_lab *lab, struct err *e);
+// Those within `near` of the best for a target in so many more rounds. Of hundreds that differ by less than
+// two visits of one do, the best is the luckiest: it is no measure of a search that drew the same luck.
+int record_look_again(struct record *r, const struct target *targets, int n, double near,
+                      int rounds, struct tune_lab *lab, struct err *e);
 // As a file, so that searches can be tried on it later, on any machine: the same axes read it again.
 int record_save(const struct record *r, const char *path, struct err *e);
 int record_load(struct record *r, const char *path, struct err *e);
@@ -56,14 +65,16 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 // What the goal makes small, as tune.h has it, for a step of so many seconds.
 double target_cost(const struct target *g, const struct knobs *k, double step_s);
 double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
-double point_cost(const struct target *g, const struct point *p); // of its typical step; NaN
+double point_cost(const struct target *g,
+                  const struct point *p);               // of its typical step; NaN: not known
+const struct looks *point_looks(const struct point *p); // again, or where there are none the grid's
 // Steps over a limit against how many its percentile allows, of the limit where that is most: 1 is as many. NaN: no
 // steps.
 double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 // Whether a percentile keeps its limit, as far as these steps say; of a point by the record.
 bool steps_keep(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
 bool point_keeps(const struct target *g, const struct point *p);
-// The best by the record alone: -1, none keeps the target.
+// The best by the record alone, of those that were looked at again: -1, none keeps the target.
 int record_best(const struct record *r, const struct target *g);
 // The few best by the record run in turns again: the luck of two visits out of hundreds is not the best.
 int record_confirm_best(const struct record *r, const struct target *g, struct tune_lab *lab,

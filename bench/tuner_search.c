@@ -3,8 +3,8 @@
 // A visit draws what was recorded for its setting, from a random one of its visits on; its seconds are
 // those of its steps and of two more to warm up. What counts at any moment is the recorded cost of the
 // setting that the search would name then: the best of those that keep the budget by what it has seen of
-// them, and for the tuner at the end the one it chose. One that does not keep it by the whole record is no
-// choice, however fast.
+// them, and for the tuner at the end the one it chose. Costs are of other visits than those that are drawn from,
+// and by those one that does not keep the budget is no choice, however fast.
 #include "tuner_search.h"
 
 #include "base/rng.h"
@@ -36,7 +36,7 @@ static double recorded_cost(const struct replay *p, int point) {
 }
 
 static void draw(struct replay *p, int point, size_t most, double *step_ns) {
-    const struct point *x = &p->r->points[point];
+    const struct looks *x = &p->r->points[point].grid;
     size_t from = x->visits[rng_below(p->seed, 1, p->drawn++, (uint64_t)x->n_visits)].first;
     for (size_t i = 0; i < most; i++)
         step_ns[i] = x->step_ns[(from + i) % x->n];
@@ -59,7 +59,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     (void)e;
     out->step_s = i >= 0 ? p->r->points[i].predicted_s : NAN;
     out->need_bytes = out->have_bytes = 1;
-    if (i < 0 || p->r->points[i].n == 0) {
+    if (i < 0 || p->r->points[i].grid.n == 0) {
         out->rc = ERR_USAGE;
         snprintf(out->reason, sizeof out->reason, "not in the grid");
     }
@@ -149,7 +149,7 @@ static int at_random(struct replay *p, struct err *e) {
     (void)e;
     for (int k = 0; k < p->r->n; k++) {
         int i = (int)rng_permute(p->seed, 2, (uint64_t)k, (uint64_t)p->r->n);
-        if (p->r->points[i].n > 0)
+        if (p->r->points[i].grid.n > 0)
             try_point(p, i);
     }
     return 0;
@@ -204,7 +204,7 @@ static int by_parzen(struct replay *p, struct err *e) {
         int i = k < FIRST ? (int)rng_permute(p->seed, 4, (uint64_t)k, n)
                           : parzen_next(p, cost, tried, cost + n);
         tried[i] = true;
-        cost[i] = p->r->points[i].n > 0 ? try_point(p, i) : INFINITY;
+        cost[i] = p->r->points[i].grid.n > 0 ? try_point(p, i) : INFINITY;
     }
     const bool done = cost && tried;
     free(cost);
