@@ -99,7 +99,6 @@ static void record(struct bench *b, const struct bench_row *row, const struct tr
         .key = record_key(&row->knobs, key, NULL) == 0 ? key : NULL,
         .outcome = record_outcome(t),
         .started_at = started_at,
-        .warmup = b->warmup,
         .predicted_step_s = NAN,
         .joules_per_token = energy_per(&t->energy, (double)t->tokens),
         .peak_flops_per_s = machine_peak(&b->machine, row->knobs.precision, &peak_is),

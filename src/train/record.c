@@ -238,7 +238,7 @@ int record_trial(struct store *s, const struct record *r, const struct knobs *k,
     row.stage = r->stage ? r->stage : "";
     row.outcome = r->outcome;
     row.reason = t->reason;
-    row.warmup = r->warmup;
+    row.warmup = t->warmup;
     row.predicted_step_ms = 1e3 * r->predicted_step_s;
     row.joules_per_token = r->joules_per_token;
     put_counts(&row, k, t);

@@ -24,7 +24,6 @@ struct record {
     const char *key;    // record_key's; NULL: not known, so never reused
     enum store_outcome outcome;
     double started_at;       // wall seconds
-    int64_t warmup;          // steps that were not counted
     double predicted_step_s; // NaN: not predicted
     double joules_per_token; // NaN: no meter
     double peak_flops_per_s; // for mfu and hfu; 0: not known

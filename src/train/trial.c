@@ -63,6 +63,7 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     struct recorder *r = arg;
     const struct trial_observer *ob = &r->options->observer;
     const bool warmup = r->seen++ < r->options->warmup;
+    r->out->warmup += warmup;
     r->sound = isfinite(step->loss) && !step->skipped;
     if (step->noise != NULL)
         r->out->noise = *step->noise;

@@ -51,7 +51,7 @@ struct trial_result {
     char reason[ERR_TEXT_BYTES]; // "" when measured; of a trial that was ended early: why
     bool started;                // memory was taken: not refused by its plan
     bool ended_early;            // by the observer: rc is 0, and steps are fewer, perhaps none
-    int64_t steps;               // measured
+    int64_t warmup, steps;       // run and not counted; measured
     double *step_ns;             // one per step; malloc'd
     uint64_t wall_ns;            // from the first of them to the last, loader included
     uint64_t tokens, real_tokens, trained_tokens;

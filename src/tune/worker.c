@@ -158,6 +158,7 @@ static void take_steps(struct trial *t, const struct wire_steps *m) {
     struct worker *w = t->w;
     for (int64_t i = 0; i < m->n && w->n < w->room; i++) {
         w->samples[w->n++] = m->samples[i];
+        t->out->warmup += m->samples[i].warmup;
         if (!m->samples[i].warmup && t->out->steps < t->job->steps)
             t->out->step_ns[t->out->steps++] = (double)m->samples[i].step_ns;
     }

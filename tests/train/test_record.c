@@ -65,7 +65,6 @@ static void a_measured_trial_is_recorded(void **state) {
                        .key = key,
                        .outcome = record_outcome(&t),
                        .started_at = 5,
-                       .warmup = 1,
                        .predicted_step_s = 0.002,
                        .joules_per_token = NAN,
                        .peak_flops_per_s = 1e12};
@@ -73,6 +72,7 @@ static void a_measured_trial_is_recorded(void **state) {
     assert_int_equal(record_trial(s, &r, &k, &t, &id, &e), 0);
     assert_int_equal(store_trials(s, &(struct store_filter){.key = key}, keep, &row, &e), 0);
     assert_int_equal(row.id, id);
+    assert_int_equal(row.warmup, 1);
     assert_int_equal(row.outcome, OUTCOME_MEASURED);
     assert_int_equal(row.steps, 8);
     assert_int_equal(row.tokens, 8 * 2 * 16);

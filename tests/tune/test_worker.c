@@ -70,6 +70,7 @@ static void run_well(struct worker *w, const char *text, struct trial_result *ou
     if (out->rc != 0)
         fail_msg("%s: not measured: %s", text, out->reason);
     assert_int_equal(out->steps, STEPS);
+    assert_int_equal(out->warmup, WARMUP);
 }
 
 static void run_fresh(const char *text, int64_t steps, struct trial_result *out) {
