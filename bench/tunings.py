@@ -94,7 +94,7 @@ class Fresh:
     """Runs of what was chosen, against what was promised and against each other."""
 
     def __init__(self):
-        self.ratios, self.apart, self.kept, self.limits = [], [], 0, []
+        self.ratios, self.steps, self.apart, self.kept, self.limits = [], [], [], 0, []
 
     def run(self, haggle, choice, steps, folder, margin=10):
         found = choice["found"]
@@ -107,6 +107,7 @@ class Fresh:
             good = all(value <= limit for _, value, limit in values)
             self.kept += good
             self.ratios.append(run["tokens_per_s"] / found["chosen"]["tokens_per_s"])
+            self.steps.append(run["step_ms"]["p50"] / found["chosen"]["step_ms_p50"]["value"])
             print(f"  fresh: {run['tokens_per_s']:.0f} tokens/s ({100 * (self.ratios[-1] - 1):+.1f} %)",
                   *[f"{p} {value:.1f} ms (budget {limit:.1f}, n={run['step_ms']['n']})" for p, value, limit in values],
                   "" if good else "BROKEN", flush=True)
@@ -116,6 +117,8 @@ class Fresh:
         apart = sorted(abs(r - 1) for r in self.ratios)
         print(f"fresh against reported tokens/s: median {100 * (statistics.median(self.ratios) - 1):+.1f} %, "
               f"half of them within {100 * statistics.median(apart):.1f} %, all within {100 * apart[-1]:.1f} %")
+        print(f"their median step against the reported one: median {100 * (statistics.median(self.steps) - 1):+.1f} %, half of "
+              f"them within {100 * statistics.median(sorted(abs(r - 1) for r in self.steps)):.1f} %")
         print(f"two fresh runs, one after the other: half of them within {100 * statistics.median(self.apart):.1f} % of "
               f"each other, all within {100 * max(self.apart):.1f} %")
         if self.limits:
