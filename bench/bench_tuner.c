@@ -126,6 +126,7 @@ static int tune_live(const struct record *r, const struct target *g, int *chosen
     const double left_s = SHARE * r->seconds - 1e-9 * (double)(clock_ns() - begin);
     struct tune_request q = {.goal = g->goal,
                              .respond_ns = g->respond_ns,
+                             .on_device = session_wants_device(&r->points[0].knobs),
                              .time_ns = (uint64_t)(1e9 * fmax(left_s, 1)),
                              .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     if (rc == 0)
@@ -179,7 +180,8 @@ static int in_doubt(const struct record *r, const struct target *g) {
 
 // What requests may wait: of the middle half of what they wait the value that parts the settings best.
 static uint64_t find_respond_ns(const struct record *r) {
-    const struct tune_request q = {.update_s = r->update_s};
+    const struct tune_request q = {.update_s = r->update_s,
+                                   .on_device = session_wants_device(&r->points[0].knobs)};
     double *waits = calloc((size_t)r->n, sizeof *waits), steps[SAMPLES_MOST];
     int n = 0, fewest = 0;
     uint64_t found = 0;

@@ -43,8 +43,10 @@ double point_cost(const struct target *g, const struct point *p) {
 }
 
 double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
-    const struct tune_request r = {
-        .goal = g->goal, .respond_ns = g->respond_ns, .update_s = g->update_s};
+    const struct tune_request r = {.goal = g->goal,
+                                   .respond_ns = g->respond_ns,
+                                   .update_s = g->update_s,
+                                   .on_device = session_wants_device(k)};
     struct tune_limit limits[TUNE_LIMITS_MOST];
     const int n_limits = tune_limits(&r, k, limits);
     double most = n > 0 ? 0 : NAN;
@@ -135,8 +137,11 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
                  double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct time_split *split,
                  struct err *e) {
     struct patience b = {.least_s = seconds};
-    struct tune_order o = {
-        .warmup = 2, .steps = (int64_t)most, .step_s = NAN, .judge = enough, .judge_arg = &b};
+    struct tune_order o = {.warmup = session_wants_device(k) ? 3 : 2,
+                           .steps = (int64_t)most,
+                           .step_s = NAN,
+                           .judge = enough,
+                           .judge_arg = &b};
     struct tune_measured m = {0};
     int rc = lab->measure(lab->arg, k, &o, &m, e);
     if (rc == 0 && m.rc != 0)

@@ -1,7 +1,7 @@
 // tuner_search.c - see tuner_search.h.
 //
 // A visit draws what was recorded for its setting, from a random one of its visits on; its seconds are
-// those of its steps and of two more to warm up. What counts at any moment is the recorded cost of the
+// those of its steps and of those to warm up. What counts at any moment is the recorded cost of the
 // setting that the search would name then: the best of those that keep the budget by what it has seen of
 // them, and for the tuner at the end the one it chose. Costs are of other visits than those that are drawn from,
 // and by those one that does not keep the budget is no choice, however fast.
@@ -110,6 +110,7 @@ static int by_tuner(struct replay *p, struct err *e) {
                              .goal = p->o->target->goal,
                              .respond_ns = p->o->target->respond_ns,
                              .update_s = p->o->target->update_s,
+                             .on_device = session_wants_device(&p->r->points[0].knobs),
                              .time_ns = (uint64_t)(1e9 * p->o->time_s),
                              .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     struct tune t;
@@ -130,7 +131,7 @@ static double try_point(struct replay *p, int i) {
     double steps[SAMPLES_MOST], sum = 0;
     size_t n = 0, least = p->o->target->respond_ns > 0 ? sample_bound_needs(0.95) : 3;
     draw(p, i, SAMPLES_MOST, steps);
-    p->now_s += 2e-9 * steps[0];
+    p->now_s += 1e-9 * steps[0] * (session_wants_device(&p->r->points[i].knobs) ? 3 : 2);
     while (n < SAMPLES_MOST && (sum < p->r->visit_s || n < least))
         sum += 1e-9 * steps[n++];
     p->now_s += sum;

@@ -6,7 +6,7 @@
 #   scripts/pack_device.sh FOLDER         BUILD=dir   build folder (build)
 #
 # There:  FOLDER/check.sh            tests, verification, doctor
-#         FOLDER/bench_cuda          step times next to their floor; bench_predict, bench_trials where they were built
+#         FOLDER/bench_cuda          step times next to their floor; bench_predict, bench_trials, bench_tuner where they were built
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:?usage: scripts/pack_device.sh FOLDER}
@@ -22,7 +22,7 @@ for test in test_cuda test_cuda_plugin test_train_cuda test_effects; do
     cp "$build/tests/$test" "$out/"
     programs+=("$test")
 done
-for bench in bench_cuda bench_predict bench_trials; do # where they were built
+for bench in bench_cuda bench_predict bench_trials bench_tuner; do # where they were built
     [ ! -f "$build/$bench" ] || { cp "$build/$bench" "$out/" && programs+=("$bench"); }
 done
 fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
