@@ -178,13 +178,15 @@ static int in_doubt(const struct record *r, const struct target *g) {
     return n;
 }
 
-// What requests may wait: of the middle half of what they wait the value that parts the settings best.
+// What requests may wait: in the middle half of what they wait, halfway between two settings, where the fewest are in doubt
+// and, of such places, the gap is widest.
 static uint64_t find_respond_ns(const struct record *r) {
     const struct tune_request q = {.update_s = r->update_s,
                                    .on_device = session_wants_device(&r->points[0].knobs)};
     double *waits = calloc((size_t)r->n, sizeof *waits), steps[SAMPLES_MOST];
     int n = 0, fewest = 0;
     uint64_t found = 0;
+    double widest = 0;
     for (int i = 0; waits && i < r->n; i++) {
         const struct point *p = &r->points[i];
         memcpy(steps, p->grid.step_ns, p->grid.n * sizeof *steps);
@@ -193,11 +195,12 @@ static uint64_t find_respond_ns(const struct record *r) {
     }
     if (n > 0)
         sample_sort(waits, (size_t)n);
-    for (int i = n / 4; i < n - n / 4; i++) {
-        const struct target g = {TUNE_HYBRID, (uint64_t)waits[i], r->update_s};
+    for (int i = n / 4; i + 1 < n - n / 4; i++) {
+        const double gap = waits[i + 1] / waits[i];
+        const struct target g = {TUNE_HYBRID, (uint64_t)(waits[i] * sqrt(gap)), r->update_s};
         const int doubts = in_doubt(r, &g);
-        if (found == 0 || doubts < fewest)
-            found = g.respond_ns, fewest = doubts;
+        if (found == 0 || doubts < fewest || (doubts == fewest && gap > widest))
+            found = g.respond_ns, fewest = doubts, widest = gap;
     }
     free(waits);
     return found;
@@ -217,6 +220,8 @@ static int judge_choice(const struct record *r, const struct target *g, struct t
     TRY(record_confirm_best(r, g, lab, &which[1], e));
     if (which[1] < 0)
         return err_set(e, ERR_USAGE, "no setting of the grid keeps this target");
+    if (which[0] >= 0 && !point_keeps(g, &r->points[which[0]]))
+        printf("         by the record it does not keep the target\n");
     const struct point *best = &r->points[which[1]];
     printf("best     %s: %.4g ms per %s\n", grid_name(&r->axes, best->at, name),
            1e3 * point_cost(g, best), g->goal == TUNE_INTERACTIVE ? "sample" : "token");
