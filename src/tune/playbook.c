@@ -17,6 +17,10 @@
 // Shares of the time by which a stage must be over, and what planning may take.
 static const double PLANNED_BY = 0.12, BATCH_BY = 0.3, SPLIT_BY = 0.45, DATA_BY = 0.52,
                     FUSION_BY = 0.54, AGAIN_BY = 0.62, ANEW_BY = 0.8;
+// However late it is, this many settings are explored before FEW_BY: a search that has seen nothing but the recipe has
+// nothing to choose from, and the time that is kept for a slow recipe's proof is not what a faster setting's takes.
+enum { FEW = 3 };
+static const double FEW_BY = 0.7;
 // Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
 // move the rest of the search; a setting predicted SLOWER is not worth its trial, where the prediction is
 // a guess only one that is HOPELESSLY slower (fewer threads may well be faster where others are at work).
@@ -183,10 +187,12 @@ static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
         struct choice c;
         TRY(find_next(t, pick, &c, e));
         t->hurried = c.at >= 0 && c.gain >= WORTH;
-        if (!t->hurried || tune_searched(t) >= until)
+        const bool first = t->explored < FEW && tune_elapsed(t) < FEW_BY;
+        if (!t->hurried || (tune_searched(t) >= until && !first))
             return 0;
         int before = tune_best(t);
         TRY(visit_setting(t, c.at, &v, e));
+        t->explored++;
         fruitless = tune_best(t) < 0 && before < 0 ? fruitless + 1 : 0;
     }
     t->hurried = false;

@@ -216,6 +216,7 @@ struct tune {
     int chosen;                // -1: none
     bool provisional, certain; // a budget is not proven; the order of the finalists is sure
     bool compared;             // there was time to compare them
+    int explored;              // settings that were measured because they looked best
     bool hurried;              // settings were left that should have been measured
     bool unplanned; // or that should have been planned: some are one change away from the recipe
     double

@@ -464,6 +464,27 @@ static void test_time_is_kept_for_the_proof(void **state) {
     assert_true(far <= 1);
 }
 
+// What a slow recipe's proof would take, and what passed before the search began, leave no time by shares of the whole.
+static void test_the_best_is_tried_however_late(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct machine m = ordinary(seed);
+        struct knobs k = recipe(1, 32);
+        struct tune_request r = request(TUNE_HYBRID);
+        struct tune t;
+        r.respond_ns = 20000000;
+        r.time_ns = (uint64_t)(1e9 * truth(&k) * 67 / 0.42);
+        r.begin_ns = 1;
+        m.now_ns = r.time_ns * 42 / 100;
+        run(&t, &m, &k, &r);
+        assert_true(t.chosen > 0);
+        assert_true(per_token(&t.settings[t.chosen].knobs) <= 1.1 * best_known(&t));
+        assert_false(t.provisional);
+        assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
+        tune_free(&t);
+    }
+}
+
 // Graphs are captured in every trial: were those steps counted, one of a dozen would be, and a tail be seen that no
 // run has.
 static void test_graphs_are_no_tail(void **state) {
@@ -688,6 +709,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_runs),
         cmocka_unit_test(test_short_time_is_provisional),
         cmocka_unit_test(test_time_is_kept_for_the_proof),
+        cmocka_unit_test(test_the_best_is_tried_however_late),
         cmocka_unit_test(test_graphs_are_no_tail),
         cmocka_unit_test(test_a_death_costs_one_trial),
         cmocka_unit_test(test_a_late_death_is_no_figure),
