@@ -288,9 +288,8 @@ static int run(const struct options *o, struct err *e) {
         search_write_heading(curves);
     int rc = fill_record(&r, &p, o, e);
     if (rc == 0)
-        printf("%s: %d settings measured in %.1f s (%d rounds), after %.1f s of timing ops; %d of "
-               "them "
-               "again\n",
+        printf("%s: %d settings measured in %.1f s (%d rounds), after %.1f s of timing ops; "
+               "%d of them again\n",
                r.points[0].knobs.model, r.n, r.seconds, r.rounds, r.learn_s, count_again(&r));
     for (int g = 0; rc == 0 && g < TUNE_GOALS; g++) {
         fflush(stdout);

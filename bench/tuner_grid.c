@@ -30,16 +30,14 @@ double visit_cost(const struct target *g, const struct knobs *k, const double *s
     return target_cost(g, k, tune_typical(step_ns, &all, 1));
 }
 
-const struct looks *point_looks(const struct point *p) {
+// What a setting is judged by: the second look, or where there was none the grid's.
+static const struct looks *judged(const struct point *p) {
     return p->again.n > 0 ? &p->again : &p->grid;
 }
 
-static double looks_cost(const struct target *g, const struct point *p, const struct looks *l) {
-    return target_cost(g, &p->knobs, tune_typical(l->step_ns, l->visits, l->n_visits));
-}
-
 double point_cost(const struct target *g, const struct point *p) {
-    return looks_cost(g, p, point_looks(p));
+    const struct looks *l = judged(p);
+    return target_cost(g, &p->knobs, tune_typical(l->step_ns, l->visits, l->n_visits));
 }
 
 double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n) {
@@ -64,7 +62,7 @@ bool steps_keep(const struct target *g, const struct knobs *k, const double *ste
 }
 
 bool point_keeps(const struct target *g, const struct point *p) {
-    const struct looks *l = point_looks(p);
+    const struct looks *l = judged(p);
     return steps_keep(g, &p->knobs, l->step_ns, l->n);
 }
 
@@ -133,11 +131,15 @@ static enum tune_go enough(void *arg, const double *step_ns, size_t n) {
     return n >= 3 && b->sum_s > b->least_s ? TUNE_ENOUGH : TUNE_GO_ON;
 }
 
+int visit_warmup(const struct knobs *k) {
+    return session_wants_device(k) ? 3 : 2;
+}
+
 int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
                  double step_ns[SAMPLES_MOST], size_t most, size_t *n, struct time_split *split,
                  struct err *e) {
     struct patience b = {.least_s = seconds};
-    struct tune_order o = {.warmup = session_wants_device(k) ? 3 : 2,
+    struct tune_order o = {.warmup = visit_warmup(k),
                            .steps = (int64_t)most,
                            .step_s = NAN,
                            .judge = enough,

@@ -56,6 +56,8 @@ int record_save(const struct record *r, const char *path, struct err *e);
 int record_load(struct record *r, const char *path, struct err *e);
 int record_find(const struct record *r, const struct knobs *k); // -1: not in it
 
+int visit_warmup(
+    const struct knobs *k); // steps of a visit that are not counted, as the tuner has them at first
 // Measured steps for `seconds`, three at least; *n is 0 when the setting failed. split may be NULL: else theirs are
 // added.
 int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
@@ -65,9 +67,8 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 // What the goal makes small, as tune.h has it, for a step of so many seconds.
 double target_cost(const struct target *g, const struct knobs *k, double step_s);
 double visit_cost(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);
-double point_cost(const struct target *g,
-                  const struct point *p);               // of its typical step; NaN: not known
-const struct looks *point_looks(const struct point *p); // again, or where there are none the grid's
+// Of its typical step, by the second look where there was one; NaN: not known.
+double point_cost(const struct target *g, const struct point *p);
 // Steps over a limit against how many its percentile allows, of the limit where that is most: 1 is as many. NaN: no
 // steps.
 double steps_over(const struct target *g, const struct knobs *k, const double *step_ns, size_t n);

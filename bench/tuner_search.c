@@ -130,7 +130,7 @@ static double try_point(struct replay *p, int i) {
     double steps[SAMPLES_MOST], sum = 0;
     size_t n = 0;
     draw(p, i, SAMPLES_MOST, steps);
-    p->now_s += 1e-9 * steps[0] * (session_wants_device(&p->r->points[i].knobs) ? 3 : 2);
+    p->now_s += 1e-9 * steps[0] * visit_warmup(&p->r->points[i].knobs);
     while (n < SAMPLES_MOST && (sum < p->r->visit_s || n < 3))
         sum += 1e-9 * steps[n++];
     p->now_s += sum;
