@@ -3,7 +3,8 @@
 //
 // In one run:
 //   1. Every setting of the grid is measured, in rounds there and back (tuner_grid.c). Those that may be among the
-//      best are measured in --again more rounds, and are judged by those alone.
+//      best are measured in --again more rounds, those that may be then in five times as many, and are judged by
+//      those alone, but for every other pair of the last, which is what the third part draws from, too.
 //   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
 //      and knowing nothing: calibrating its predictor counts. The grid's best few run in turns to find the
 //      best one that keeps the target then, too. That and itself run in turns, which shows the noise; then that and
@@ -32,8 +33,10 @@
 
 enum { PAIRS_MOST = 64 };
 static const double SHARE = 0.145, NEAR = 0.03, CALIBRATE_S = 1;
-// What may be among the best for all that luck: two visits of one setting differ by less, nearly always.
-static const double CLOSE = 0.15;
+// What may be among the best for all that luck: two visits of one setting differ by less, nearly always. And what may be
+// when there were --again visits; of those a quarter decides what is near and what is not, so they get many more.
+static const double CLOSE = 0.15, CLOSER = 0.06;
+enum { CLOSER_TIMES = 5, AGAIN_MOST = ROUNDS_MOST / (1 + CLOSER_TIMES) };
 
 // Knobs of one device that a person would think of.
 static const char *const AXES[] = {
@@ -208,7 +211,7 @@ static uint64_t find_respond_ns(const struct record *r) {
 
 static struct target target_of(const struct record *r, enum tune_goal goal) {
     return (struct target){.goal = goal,
-                           .respond_ns = goal == TUNE_HYBRID ? find_respond_ns(r) : 0,
+                           .respond_ns = goal == TUNE_HYBRID ? r->respond_ns : 0,
                            .update_s = r->update_s};
 }
 
@@ -264,10 +267,14 @@ static int fill_record(struct record *r, struct place *p, const struct options *
     if (o->reuse)
         return record_load(r, o->reuse, e);
     TRY(record_measure(r, &p->table, e));
+    r->respond_ns = find_respond_ns(r);
     struct target targets[TUNE_GOALS];
     for (int g = 0; g < TUNE_GOALS; g++)
         targets[g] = target_of(r, (enum tune_goal)g);
-    TRY(record_look_again(r, targets, TUNE_GOALS, CLOSE, o->again, &p->table, e));
+    struct second_look look = {targets, TUNE_GOALS, CLOSE, o->again, false};
+    TRY(record_look_again(r, &look, &p->table, e));
+    look = (struct second_look){targets, TUNE_GOALS, CLOSER, CLOSER_TIMES * o->again, true};
+    TRY(record_look_again(r, &look, &p->table, e));
     return o->record ? record_save(r, o->record, e) : 0;
 }
 
@@ -315,7 +322,7 @@ static int read_goal(struct options *o, const char *text, struct err *e) {
 static int read_options(struct options *o, int argc, char **argv, struct err *e) {
     bool any = false;
     *o = (struct options){
-        .rounds = 8, .again = 16, .pairs = 31, .seeds = 20, .samples = 16, .visit_s = 0.15};
+        .rounds = 6, .again = 8, .pairs = 31, .seeds = 20, .samples = 16, .visit_s = 0.15};
     int i = 1;
     for (; i < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
@@ -327,7 +334,7 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
         else if (strcmp(argv[i], "--rounds") == 0)
             o->rounds = atoi(next) < 1 ? 1 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
         else if (strcmp(argv[i], "--again") == 0)
-            o->again = atoi(next) < 0 ? 0 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
+            o->again = atoi(next) < 0 ? 0 : atoi(next) > AGAIN_MOST ? AGAIN_MOST : atoi(next);
         else if (strcmp(argv[i], "--record") == 0)
             o->record = next;
         else if (strcmp(argv[i], "--reuse") == 0)

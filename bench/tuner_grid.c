@@ -3,12 +3,13 @@
 
 #include "base/clock.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIRMED = 6, CONFIRM_ROUNDS = 5 };
+enum { CONFIRMED = 6, CONFIRM_ROUNDS = 5, VISIT_MOST = 64 };
 
 double median_of(double *x, size_t n) {
     if (n == 0)
@@ -157,10 +158,14 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
     return rc;
 }
 
-static int look(struct looks *l, const struct point *p, const struct record *r, int rounds,
+// One more visit. What has no room is not kept.
+static int look(struct looks *l, const struct point *p, const struct record *r, size_t most,
                 struct tune_lab *lab, struct time_split *split, struct err *e) {
-    const size_t most = SAMPLES_MOST / (size_t)rounds;
     size_t got = 0;
+    if (most > SAMPLES_MOST - l->n)
+        most = SAMPLES_MOST - l->n;
+    if (most == 0 || l->n_visits == ROUNDS_MOST)
+        return 0;
     TRY(record_visit(lab, &p->knobs, r->visit_s, l->step_ns + l->n, most, &got, split, e));
     if (got > 0)
         l->visits[l->n_visits++] = (struct tune_block){.first = l->n, .n = got};
@@ -181,7 +186,7 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
-            TRY(look(&p->grid, p, r, r->rounds, lab, &split, e));
+            TRY(look(&p->grid, p, r, VISIT_MOST, lab, &split, e));
         }
     r->seconds = 1e-9 * (double)(clock_ns() - begin);
     r->update_s =
@@ -198,19 +203,20 @@ static void mark_near(const struct record *r, const struct target *g, double nea
                 point_cost(g, &r->points[i]) <= (1 + near) * point_cost(g, &r->points[best]);
 }
 
-int record_look_again(struct record *r, const struct target *targets, int n, double near,
-                      int rounds, struct tune_lab *lab, struct err *e) {
+int record_look_again(struct record *r, const struct second_look *s, struct tune_lab *lab,
+                      struct err *e) {
     bool *marked = calloc((size_t)r->n, sizeof *marked);
     if (!marked)
         return err_set(e, ERR_MEMORY, "out of memory for %d settings", r->n);
-    for (int i = 0; i < n; i++)
-        mark_near(r, &targets[i], near, marked);
+    for (int i = 0; i < s->n_targets; i++)
+        mark_near(r, &s->targets[i], s->near, marked);
     int rc = 0;
-    for (int round = 0; rc == 0 && round < rounds; round++)
+    for (int round = 0; rc == 0 && round < s->rounds; round++)
         for (int k = 0; rc == 0 && k < r->n; k++) {
-            const int i = round % 2 ? r->n - 1 - k : k;
-            if (marked[i])
-                rc = look(&r->points[i].again, &r->points[i], r, rounds, lab, NULL, e);
+            struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
+            if (marked[p - r->points])
+                rc = look(s->shared && round / 2 % 2 ? &p->grid : &p->again, p, r, VISIT_MOST, lab,
+                          NULL, e);
         }
     free(marked);
     return rc;
@@ -230,8 +236,8 @@ int record_save(const struct record *r, const char *path, struct err *e) {
     FILE *f = fopen(path, "w");
     if (!f)
         return err_set(e, ERR_IO, "%s: cannot be written", path);
-    fprintf(f, "%d %d %.9g %.9g %.9g %.9g\n", r->n, r->rounds, r->visit_s, r->seconds, r->update_s,
-            r->learn_s);
+    fprintf(f, "%d %d %.9g %.9g %.9g %.9g %" PRIu64 "\n", r->n, r->rounds, r->visit_s, r->seconds,
+            r->update_s, r->learn_s, r->respond_ns);
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
         fprintf(f, "%zu %.9g", p->at, p->predicted_s);
@@ -265,8 +271,8 @@ static bool load_point(struct point *p, FILE *f) {
 
 static bool load_points(struct record *r, FILE *f) {
     int n;
-    if (fscanf(f, "%d %d %lg %lg %lg %lg", &n, &r->rounds, &r->visit_s, &r->seconds, &r->update_s,
-               &r->learn_s) != 6 ||
+    if (fscanf(f, "%d %d %lg %lg %lg %lg %" SCNu64, &n, &r->rounds, &r->visit_s, &r->seconds,
+               &r->update_s, &r->learn_s, &r->respond_ns) != 7 ||
         n != r->n)
         return false;
     for (int i = 0; i < n; i++)

@@ -6,7 +6,7 @@
 #include "api/grid.h"
 #include "tune/lab.h"
 
-enum { SAMPLES_MOST = 512, ROUNDS_MOST = 32 };
+enum { SAMPLES_MOST = 2048, ROUNDS_MOST = 128 };
 
 struct looks {
     double step_ns[SAMPLES_MOST]; // of all visits, one after the other
@@ -19,7 +19,8 @@ struct point {
     struct knobs knobs;
     size_t at;          // its configuration in the grid's axes
     double predicted_s; // before anything was measured
-    struct looks grid;  // what was measured with all the others, and searches draw from
+    struct looks
+        grid; // what searches draw from: of all, and more of those that are close to the best
     struct looks again; // what a setting is judged by, where it may be among the best
 };
 
@@ -29,9 +30,10 @@ struct record {
     int n;
     double visit_s; // of measured steps
     int rounds;
-    double seconds;  // that measuring all of it took
-    double update_s; // of a step the optimizer's part, on average
-    double learn_s;  // that timing ops and predicting took before
+    double seconds;      // that measuring all of it took
+    double update_s;     // of a step the optimizer's part, on average
+    double learn_s;      // that timing ops and predicting took before
+    uint64_t respond_ns; // what requests may wait, chosen when all of it had been measured
 };
 
 // A goal, and what must be kept.
@@ -48,9 +50,17 @@ void record_free(struct record *r);
 // All of it, in rounds there and back.
 int record_measure(struct record *r, struct tune_lab *lab, struct err *e);
 // Those within `near` of the best for a target in so many more rounds. Of hundreds that differ by less than
-// two visits of one do, the best is the luckiest: it is no measure of a search that drew the same luck.
-int record_look_again(struct record *r, const struct target *targets, int n, double near,
-                      int rounds, struct tune_lab *lab, struct err *e);
+// two visits of one do, the best is the luckiest: it is no measure of a search that drew the same luck. With `shared`
+// searches draw from every other visit: of what is drawn from, too, few visits would say who is the luckiest.
+struct second_look {
+    const struct target *targets;
+    int n_targets;
+    double near;
+    int rounds;
+    bool shared;
+};
+int record_look_again(struct record *r, const struct second_look *s, struct tune_lab *lab,
+                      struct err *e);
 // As a file, so that searches can be tried on it later, on any machine: the same axes read it again.
 int record_save(const struct record *r, const char *path, struct err *e);
 int record_load(struct record *r, const char *path, struct err *e);

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HAVE_TEXT_BYTES = 160, LOOK_MS = 100 };
+enum { HAVE_TEXT_BYTES = 160, LOOK_MS = 100, UNTIMED_MOST = 8 };
 // A step that takes this many times what was predicted, and so many seconds at least, hangs.
 static const double HANG_TIMES = 50, HANG_LEAST_S = 30, HANG_STEPS = 5, START_LIMIT_S = 300,
                     START_LEAST_S = 60; // a device's first start takes tens of seconds
@@ -95,30 +95,6 @@ static bool receive(int fd, char *out, size_t bytes) {
     return true;
 }
 
-// Runs fn in a process of its own and copies what it wrote into out; false when it died, or was ended because
-// nothing came of it.
-static bool in_child(void (*fn)(struct lab *l, void *out), struct lab *l, void *out, size_t bytes) {
-    int ends[2];
-    if (pipe(ends) != 0)
-        return false;
-    const pid_t owner = getpid(), child = fork();
-    if (child == 0) {
-        child_begin(owner);
-        close(ends[0]);
-        fn(l, out);
-        ssize_t n = write(ends[1], out, bytes);
-        _exit(n == (ssize_t)bytes ? 0 : 1);
-    }
-    close(ends[1]);
-    const bool whole = child > 0 && receive(ends[0], out, bytes);
-    close(ends[0]);
-    if (child > 0 && !whole)
-        kill(child, SIGKILL);
-    if (child > 0)
-        child_wait(child);
-    return whole;
-}
-
 static void ask_meter(struct lab *l, struct ready *r) {
     struct energy_meter meter;
     energy_open(&meter, &(struct energy_options){.device = session_wants_device(&l->base)});
@@ -130,8 +106,7 @@ static void ask_meter(struct lab *l, struct ready *r) {
 
 // What only an open backend knows: a device's memory, and what a process takes with its threads,
 // libraries and kernels. A recipe that does not fit says as much.
-static void ask_backend(struct lab *l, void *out) {
-    struct ready *r = out;
+static void ask_backend(struct lab *l, struct ready *r) {
     struct session_memory m;
     ask_meter(l, r);
     int rc = session_ready(&l->session, NULL);
@@ -141,15 +116,12 @@ static void ask_backend(struct lab *l, void *out) {
 }
 
 // The budget, or what there is where that is less: a budget makes no memory.
-static void find_memory(struct lab *l) {
+static void set_memory(struct lab *l, const struct ready *ready) {
     char text[TEXT_UNIT_BYTES], budget[TEXT_UNIT_BYTES];
-    struct ready ready = {0};
-    if (!in_child(ask_backend, l, &ready, sizeof ready))
-        ready = (struct ready){.no_meter = "it is not known whether there is one"};
-    snprintf(l->no_meter, sizeof l->no_meter, "%s", ready.no_meter);
-    l->process_bytes = ready.process;
-    const bool device = session_wants_device(&l->base) && ready.have > 0;
-    const uint64_t have = device ? ready.have : mem_machine_available_bytes() / 20 * 19;
+    snprintf(l->no_meter, sizeof l->no_meter, "%s", ready->no_meter);
+    l->process_bytes = ready->process;
+    const bool device = session_wants_device(&l->base) && ready->have > 0;
+    const uint64_t have = device ? ready->have : mem_machine_available_bytes() / 20 * 19;
     text_bytes(text, have);
     text_bytes(budget, l->base.memory);
     l->have_bytes = have;
@@ -174,41 +146,83 @@ static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
 // Of a step, from ops of other widths or by a roofline: another model's ops, or another type's, say little of these.
 static const double GUESSED_MOST = 0.1;
 
-struct calibration {
-    const struct knobs *knobs; // in the child as here
-    int rc;
+// Others' work is what a host's ops are timed for so long for. It is not on a device's clock.
+static const double DEVICE_CALIBRATE_S = 0.25;
+
+// Settings whose ops are to be timed: the recipe's, a second model's, those of other types.
+struct untimed {
+    struct knobs knobs[UNTIMED_MOST];
+    int n;
 };
 
-static void calibrate(struct lab *l, void *out) {
-    struct calibration *c = out;
-    struct calibrate_options o = {.seconds = l->options.calibrate_s};
-    struct predictor *p = NULL;
-    c->rc = predictor_open(&p, NULL, NULL);
-    if (c->rc == 0)
-        c->rc = predictor_calibrate(p, c->knobs, &o, NULL, NULL);
-    if (c->rc == 0)
-        c->rc = predictor_store(p, NULL);
-    predictor_close(p);
-}
-
-// Of one model of the recipe, which may not fit: then nothing is timed, and the predictor is what it was.
-static void calibrate_once(struct lab *l, const struct session *s) {
+static void add_untimed(struct lab *l, const struct session *s, struct untimed *u) {
     struct predicted p;
     struct knobs k = s->knobs;
-    struct calibration c = {.knobs = &k};
     bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated &&
                  p.share[COST_FITTED] + p.share[COST_ROOFLINE] < GUESSED_MOST;
-    if (known || !l->options.calibrate ||
-        need_of(&l->session) > l->have_bytes - lab_headroom_bytes(l))
+    if (known || !l->options.calibrate || u->n == UNTIMED_MOST)
         return;
     // A few turns of two micro-batches must not take a search's time: of long ones less is timed.
     double turns_s =
         isfinite(p.seconds) ? CALIBRATED_BATCHES * p.seconds / (double)k.batch_accum : 0;
     for (; turns_s > CALIBRATE_MOST * l->options.calibrate_s && k.batch_micro > 1; turns_s /= 2)
         k.batch_micro = (k.batch_micro + 1) / 2;
+    u->knobs[u->n++] = k;
+}
+
+// One that cannot be timed leaves the predictor as it was.
+static void calibrate(const struct lab *l, const struct knobs *k) {
+    struct calibrate_options o = {.seconds = l->options.calibrate_s};
+    struct predictor *p = NULL;
+    if (session_wants_device(k) && o.seconds > DEVICE_CALIBRATE_S)
+        o.seconds = DEVICE_CALIBRATE_S;
+    if (predictor_open(&p, NULL, NULL) == 0 && predictor_calibrate(p, k, &o, NULL, NULL) == 0)
+        predictor_store(p, NULL);
+    predictor_close(p);
+}
+
+// All that needs an open backend, in one process: a device's context takes a second to make. What was asked is
+// sent before anything is timed, which may be the end of the process.
+static void explore(struct lab *l, const struct untimed *u, int fd) {
+    const uint64_t need = need_of(&l->session);
+    struct ready ready = {0};
+    ask_backend(l, &ready);
+    if (write(fd, &ready, sizeof ready) != (ssize_t)sizeof ready)
+        return;
+    set_memory(l, &ready);
+    session_close(&l->session); // of this process: timing has one of its own, and takes as much
+    const bool fits = need <= l->have_bytes - lab_headroom_bytes(l);
+    for (int i = 0; fits && i < u->n; i++)
+        calibrate(l, &u->knobs[i]);
+    if (write(fd, "", 1) != 1)
+        return;
+}
+
+// Memory, meter and op times. A child that dies, or of which nothing comes, leaves unknown what it did not say.
+static void explore_in_child(struct lab *l, const struct untimed *u) {
+    struct ready ready = {0};
     struct predictor *fresh = NULL;
-    if (in_child(calibrate, l, &c, sizeof c) && c.rc == 0 &&
-        predictor_open(&fresh, NULL, NULL) == 0) {
+    int ends[2] = {-1, -1};
+    char done;
+    const pid_t owner = getpid(), child = pipe(ends) == 0 ? fork() : -1;
+    if (child == 0) {
+        child_begin(owner);
+        close(ends[0]);
+        explore(l, u, ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    const bool told = child > 0 && receive(ends[0], (char *)&ready, sizeof ready);
+    const bool whole = told && receive(ends[0], &done, sizeof done);
+    close(ends[0]);
+    if (child > 0 && !whole)
+        kill(child, SIGKILL);
+    if (child > 0)
+        child_wait(child);
+    if (!told)
+        ready = (struct ready){.no_meter = "it is not known whether there is one"};
+    set_memory(l, &ready);
+    if (u->n > 0 && predictor_open(&fresh, NULL, NULL) == 0) {
         predictor_close(l->predictor);
         l->predictor = fresh;
     }
@@ -225,7 +239,7 @@ static int plan_session_of(struct lab *l, const struct knobs *k, struct session 
 }
 
 // Of types that may be chosen a roofline would say too little: they are what changes a step most.
-static void calibrate_types(struct lab *l) {
+static void add_types(struct lab *l, struct untimed *u) {
     for (int p = 0; p < knob_info(KNOB_precision)->n_choices; p++) {
         struct session s;
         struct knobs k = l->base;
@@ -233,7 +247,7 @@ static void calibrate_types(struct lab *l) {
             continue;
         k.precision = (enum precision)p;
         if (plan_session_of(l, &k, &s, NULL) == 0)
-            calibrate_once(l, &s);
+            add_untimed(l, &s, u);
         session_close(&s);
     }
 }
@@ -243,18 +257,19 @@ static void calibrate_types(struct lab *l) {
 static int open_all(struct lab *l, struct err *e) {
     const struct trainer_options o = {.guest_bytes = l->options.guest_bytes};
     const struct worker_options plain = {0};
+    struct untimed untimed = {.n = 0};
     TRY(worker_open(&l->worker, &plain,
                     e)); // the first thing: nothing is open yet that it would copy
     TRY(session_plan(&l->session, &l->plan, e));
     TRY(trainer_open(&l->trainer, &l->session, &o, e));
     l->begin_ns = clock_ns();
     TRY(predictor_open(&l->predictor, NULL, e));
-    find_memory(l);
-    calibrate_once(l, &l->session);
+    add_untimed(l, &l->session, &untimed);
     if (l->session.second)
-        calibrate_once(l, &l->session.second->session);
+        add_untimed(l, &l->session.second->session, &untimed);
     if (l->options.all_types)
-        calibrate_types(l);
+        add_types(l, &untimed);
+    explore_in_child(l, &untimed);
     return predictor_open(&l->learner, NULL, e);
 }
 
