@@ -29,6 +29,12 @@ static void print_prediction(const struct session *s, const struct outlook *o, F
     const struct predicted *p = &o->step;
     char step[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES];
     double tokens = (double)(train->batch * train->seq) * train->micro_batches;
+    if (!(p->seconds > 0)) {
+        fprintf(f,
+                "no predicted step: this machine has no device for device=%s, and none was timed\n",
+                knob_info(KNOB_device)->choices[s->knobs.device]);
+        return;
+    }
     fprintf(f, "predicted step %s, %s tokens/s ", text_duration(step, p->seconds),
             text_count(speed, tokens / p->seconds));
     if (p->calibrated)
@@ -193,8 +199,9 @@ static void put_plan(struct call *c, const struct session *s, const struct hybri
     hybrid_put_plan_json(h, w);
     json_put_key(w, "predicted");
     json_put_object_begin(w);
-    json_member_double(w, "step_ms", 1e3 * look->step.seconds);
-    json_member_double(w, "tokens_per_s", tokens / look->step.seconds);
+    const double seconds = look->step.seconds > 0 ? look->step.seconds : NAN; // no such device here
+    json_member_double(w, "step_ms", 1e3 * seconds);
+    json_member_double(w, "tokens_per_s", tokens / seconds);
     json_member_bool(w, "calibrated", look->step.calibrated);
     json_member_double(w, "spread", look->step.calibrated ? look->step.spread : NAN);
     json_put_object_end(w);

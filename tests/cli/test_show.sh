@@ -21,6 +21,9 @@ json show.json 'd["tensor_bytes"]["gradients"] == d["tensor_bytes"]["weights"] >
     "gradients as a whole, beside their share of the fullest moment"
 json show.json 'd["trace_bytes"] > 0 and d["trace_bytes"] & (d["trace_bytes"] - 1) == 0' "show with a trace"
 [ -e t.json ] && fail "show writes a trace"
+run 0 "show of a device, which may be missing" show device=cuda --json show.json
+json show.json 'd["predicted"]["step_ms"] is None or d["predicted"]["step_ms"] > 0' "a step of a device"
+grep -q "step 0 ns\|inf tokens" out && fail "a step is predicted to take no time"
 run 0 "show --ops" show --ops
 says out "and the same for 3 more layers" "show --ops"
 run 0 "show --full, without the data, too large" show --full model=llama-70b seq=512 --data nowhere.txt
