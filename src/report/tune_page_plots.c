@@ -179,10 +179,33 @@ static void put_limit(const struct tune_view *v, const struct svg_plot *p, doubl
         svg_vertical(v->f, p, "limit", x, 0, 1);
 }
 
-static void note_limit(const struct tune_view *v, const struct svg_plot *p, double x,
-                       const char *text) {
+// Rows of a plot in which the note of a limit may stand, and how many marks lie there, on the note's side of it.
+enum { NOTE_ROWS = 8 };
+static const double NOTE_WIDTH = 0.45; // of a plot, at a phone's width; and a mark is not a point:
+static const double MARK_WIDTH = 0.03;
+
+struct crowd {
+    int at[NOTE_ROWS];
+};
+
+static void crowd_add(struct crowd *c, const struct svg_plot *p, double limit, double x, double y) {
+    if (!isfinite(x) || !isfinite(y))
+        return;
+    const double from = svg_place(&p->x, limit), to = svg_place(&p->x, x);
+    const double beside = from > 0.5 ? from - to : to - from;
+    const int row = (int)(NOTE_ROWS * svg_place(&p->y, y));
+    if (beside > -MARK_WIDTH && beside < NOTE_WIDTH)
+        c->at[row < 0 ? 0 : row < NOTE_ROWS ? row : NOTE_ROWS - 1]++;
+}
+
+// In the lowest of the rows with the fewest marks.
+static void note_limit(const struct tune_view *v, const struct svg_plot *p, const struct crowd *c,
+                       double x, const char *text) {
+    int row = 0;
+    for (int i = 1; i < NOTE_ROWS; i++)
+        row = c->at[i] < c->at[row] ? i : row;
     if (x > p->x.lo && x < p->x.hi)
-        tune_put_note(v, p, x, 0.08, text);
+        tune_put_note(v, p, x, (row + 0.75) / NOTE_ROWS, text); // it hangs from there
 }
 
 // A plot of what was measured: tokens/s over another figure.
@@ -203,6 +226,7 @@ static void put_against(const struct tune_view *v, const struct against *a) {
     char note[64];
     struct extent x = NOTHING, y = NOTHING;
     bool shown[MARK_COUNT] = {false};
+    struct crowd crowd = {{0}};
     for (int i = 0; i < t->n; i++)
         if (has_figure(v, a, i)) {
             extend(&x, a->figure(v, i) / a->unit);
@@ -224,7 +248,10 @@ static void put_against(const struct tune_view *v, const struct against *a) {
     put_limit(v, &p, limit);
     svg_labels(v->f);
     snprintf(note, sizeof note, "budget %s", a->budget);
-    note_limit(v, &p, limit, note);
+    for (int i = 0; i < t->n; i++)
+        if (has_figure(v, a, i))
+            crowd_add(&crowd, &p, limit, a->figure(v, i) / a->unit, v->figures[i].tokens_per_s);
+    note_limit(v, &p, &crowd, limit, note);
     for (int order = MARK_COUNT - 1; order >= 0; order--) // the choice lies on top
         for (int i = 0; i < t->n; i++)
             if (has_figure(v, a, i) && (int)tune_mark_of(t, i) == order)
@@ -312,6 +339,7 @@ static void put_memory_plot(const struct tune_view *v) {
     const struct tune *t = v->t;
     struct extent x = NOTHING, y = NOTHING;
     bool shown[MARK_COUNT] = {false}, predicted = false, whole;
+    struct crowd crowd = {{0}};
     const uint64_t limit = tune_memory_limit(v, &whole);
     double least = INFINITY, have = (double)limit;
     int drawn = 0;
@@ -346,7 +374,12 @@ static void put_memory_plot(const struct tune_view *v) {
     put_limit(v, &p, have / unit);
     svg_labels(v->f);
     snprintf(note, sizeof note, "%s %s", whole ? "budget" : "may need", text_bytes(text, limit));
-    note_limit(v, &p, have / unit, note);
+    drawn = 0;
+    for (int i = 0; i < t->n; i++)
+        if (is_drawn(v, i, least, &drawn))
+            crowd_add(&crowd, &p, have / unit, (double)t->settings[i].need_bytes / unit,
+                      speed_or_predicted(v, i));
+    note_limit(v, &p, &crowd, have / unit, note);
     put_memory_marks(v, &p, unit, least);
     svg_end(v->f, &p);
     if (have > 0 && have / unit >= p.x.hi)

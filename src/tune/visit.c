@@ -12,6 +12,8 @@
 // A first visit takes FIRST_SHARE of the time given, between the two limits: long enough to see past
 // single slow steps, short enough for some thirty settings.
 static const double FIRST_SHARE = 0.006, FIRST_LEAST_S = 0.25, FIRST_MOST_S = 20;
+// One that is not precise after so many times that has company, and company stays: another visit later says more.
+static const double MOST_TIMES = 2;
 // On a device the second step captures its graphs and the third is the first to run them, in every trial: the steps after
 // them are those of a run.
 enum { LEAST_STEPS = 3, MOST_STEPS = 400, WARM_STEPS = 2, DEVICE_WARM_STEPS = 3 };
@@ -86,7 +88,7 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
         return TUNE_DOMINATED;
     const bool long_enough = !j->v->long_run && 1e-9 * j->sum >= j->least_s;
     const double precise = j->n_limits > 0 ? PRECISE_TAIL : PRECISE;
-    if (long_enough && (error < precise * mean || 1e-9 * j->sum > 4 * j->least_s ||
+    if (long_enough && (error < precise * mean || 1e-9 * j->sum > MOST_TIMES * j->least_s ||
                         median_is_precise(step_ns, n, precise)))
         return TUNE_ENOUGH;
     return impatient(j) ? TUNE_ENOUGH : TUNE_GO_ON;
