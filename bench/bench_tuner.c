@@ -6,7 +6,7 @@
 //      best are measured in --again more rounds, those that may be then in five times as many, and are judged by
 //      those alone, but for every other pair of the last, which is what the third part draws from, too.
 //   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
-//      and knowing nothing: calibrating its predictor counts. The grid's best few run in turns to find the
+//      and knowing nothing: calibrating its predictor counts. Before, the grid's best few run in turns to find the
 //      best one that keeps the target then, too. That and itself run in turns, which shows the noise; then that and
 //      the tuner's choice, and the median ratio is the regret. Turns are short: what others do lasts for
 //      seconds, and should meet both. Costs are those of a typical step (tune_typical in tune/tune.h).
@@ -118,7 +118,18 @@ static uint64_t within_clock(void *arg) {
     return w->inner.clock_ns(w->inner.arg);
 }
 
-static int tune_live(const struct record *r, const struct target *g, int *chosen, struct err *e) {
+// What the search saw of the grid's best, where it chose another one.
+static void print_opinion(const struct tune *t, const struct knobs *best) {
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_setting *s = &t->settings[i];
+        if (i != t->chosen && knobs_equal(&s->knobs, best))
+            printf("         of the best it says: %s, %zu steps%s%s\n",
+                   tune_outcome_name(s->outcome), s->n, s->reason[0] ? ": " : "", s->reason);
+    }
+}
+
+static int tune_live(const struct record *r, const struct target *g, int best, int *chosen,
+                     struct err *e) {
     struct place p;
     struct tune t = {0};
     const uint64_t begin = clock_ns();
@@ -141,6 +152,8 @@ static int tune_live(const struct record *r, const struct target *g, int *chosen
                100 * seconds / r->seconds, t.trials,
                t.chosen >= 0 ? t.settings[t.chosen].name : t.why_none,
                t.certain ? "" : " (order not certain)");
+    if (rc == 0)
+        print_opinion(&t, &r->points[best].knobs);
     tune_free(&t);
     place_close(&p);
     return rc;
@@ -219,10 +232,10 @@ static int judge_choice(const struct record *r, const struct target *g, struct t
                         int pairs, struct err *e) {
     char name[GRID_NAME_BYTES];
     int which[2]; // chosen, best
-    TRY(tune_live(r, g, &which[0], e));
     TRY(record_confirm_best(r, g, lab, &which[1], e));
     if (which[1] < 0)
         return err_set(e, ERR_USAGE, "no setting of the grid keeps this target");
+    TRY(tune_live(r, g, which[1], &which[0], e));
     if (which[0] >= 0 && !point_keeps(g, &r->points[which[0]]))
         printf("         by the record it does not keep the target\n");
     const struct point *best = &r->points[which[1]];
