@@ -70,15 +70,23 @@ static int count_name(void *arg, const char *name) {
     return 0;
 }
 
-static int count_threads(void) {
-    int n = 0;
-    (void)file_list_dir("/proc/self/task", count_name, &n, NULL);
-    return n;
-}
-
 static void nap(void) {
     const struct timespec t = {.tv_nsec = 1000000};
     nanosleep(&t, NULL);
+}
+
+// Of this process, when their number has not changed for a while: a thread that ended may be listed for a moment.
+static int count_threads(void) {
+    enum { STEADY = 5, TRIES = 500 };
+    int last = -1;
+    for (int i = 0, steady = 0; i < TRIES && steady < STEADY; i++) {
+        int n = 0;
+        (void)file_list_dir("/proc/self/task", count_name, &n, NULL);
+        steady = n == last ? steady + 1 : 0;
+        last = n;
+        nap();
+    }
+    return last;
 }
 
 // Until as many are ready as were asked for; a loader that makes fewer is seen as such.
