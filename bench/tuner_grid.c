@@ -2,6 +2,7 @@
 #include "tuner_grid.h"
 
 #include "base/clock.h"
+#include "tune/tune_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -133,7 +134,7 @@ static enum tune_go enough(void *arg, const double *step_ns, size_t n) {
 }
 
 int visit_warmup(const struct knobs *k) {
-    return session_wants_device(k) ? 3 : 2;
+    return session_wants_device(k) ? TUNE_DEVICE_WARM_STEPS : TUNE_WARM_STEPS;
 }
 
 int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
@@ -159,11 +160,10 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
 }
 
 // One more visit. What has no room is not kept.
-static int look(struct looks *l, const struct point *p, const struct record *r, size_t most,
+static int look(struct looks *l, const struct point *p, const struct record *r,
                 struct tune_lab *lab, struct time_split *split, struct err *e) {
+    const size_t room = SAMPLES_MOST - l->n, most = room < VISIT_MOST ? room : VISIT_MOST;
     size_t got = 0;
-    if (most > SAMPLES_MOST - l->n)
-        most = SAMPLES_MOST - l->n;
     if (most == 0 || l->n_visits == ROUNDS_MOST)
         return 0;
     TRY(record_visit(lab, &p->knobs, r->visit_s, l->step_ns + l->n, most, &got, split, e));
@@ -186,7 +186,7 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
-            TRY(look(&p->grid, p, r, VISIT_MOST, lab, &split, e));
+            TRY(look(&p->grid, p, r, lab, &split, e));
         }
     r->seconds = 1e-9 * (double)(clock_ns() - begin);
     r->update_s =
@@ -215,8 +215,7 @@ int record_look_again(struct record *r, const struct second_look *s, struct tune
         for (int k = 0; rc == 0 && k < r->n; k++) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
             if (marked[p - r->points])
-                rc = look(s->shared && round / 2 % 2 ? &p->grid : &p->again, p, r, VISIT_MOST, lab,
-                          NULL, e);
+                rc = look(s->shared && round / 2 % 2 ? &p->grid : &p->again, p, r, lab, NULL, e);
         }
     free(marked);
     return rc;

@@ -54,6 +54,10 @@ double belief_gain(const struct belief *b, double best);
 
 // ---------------------------------------------------------------- visit.c: one trial
 
+// Steps of a first visit that are not counted. On a device the second captures its graphs and the third is the first to run
+// them, in every trial: the steps after them are those of a run.
+enum { TUNE_WARM_STEPS = 2, TUNE_DEVICE_WARM_STEPS = 3 };
+
 struct visit {
     int64_t steps; // at most; 0: as many as the figure needs
     bool judged;   // may be ended early when another is surely better

@@ -14,9 +14,7 @@
 static const double FIRST_SHARE = 0.006, FIRST_LEAST_S = 0.25, FIRST_MOST_S = 20;
 // One that is not precise after so many times that has company, and company stays: another visit later says more.
 static const double MOST_TIMES = 2;
-// On a device the second step captures its graphs and the third is the first to run them, in every trial: the steps after
-// them are those of a run.
-enum { LEAST_STEPS = 3, MOST_STEPS = 400, WARM_STEPS = 2, DEVICE_WARM_STEPS = 3 };
+enum { LEAST_STEPS = 3, MOST_STEPS = 400 };
 // Of all the time: where a trial's steps take as much, fewer than LEAST_STEPS have to do, and one to warm up.
 static const double PATIENCE = 0.1;
 // Ended early: precise to PRECISE, or slower than the best by more than MARGIN beyond all doubt of this
@@ -216,7 +214,9 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     const bool slow = s->predicted_s * LEAST_STEPS > PATIENCE * budget_s;
     if (t->request.joules_per_token > 0)
         state.least_s = fmax(state.least_s, 1e-9 * TUNE_METERED_LEAST_NS);
-    const int warmup = t->request.on_device ? DEVICE_WARM_STEPS : s->n > 0 ? 1 : WARM_STEPS;
+    const int warmup = t->request.on_device ? TUNE_DEVICE_WARM_STEPS
+                       : s->n > 0           ? 1
+                                            : TUNE_WARM_STEPS;
     struct tune_order o = {.warmup = slow ? 1 : warmup,
                            .steps = v->steps > 0 ? v->steps : MOST_STEPS,
                            .step_s = s->predicted_s,
