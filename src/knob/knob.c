@@ -499,9 +499,22 @@ int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e) {
 
 // ---------------------------------------------------------------- comparing
 
+// By value and not by its text, which takes a hundred times as long: a search compares every setting with every other.
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id) {
-    char ta[KNOB_VALUE_BYTES], tb[KNOB_VALUE_BYTES];
-    return strcmp(knobs_value(a, id, ta), knobs_value(b, id, tb)) == 0;
+    const struct knob_info *info = knob_info(id);
+    const void *fa = field_of(a, info), *fb = field_of(b, info);
+    switch (info->type) {
+    case KNOB_FLOAT: // bits: a NaN is itself, and -0 is not 0
+        return memcmp(fa, fb, sizeof(double)) == 0;
+    case KNOB_BOOL:
+        return *(const bool *)fa == *(const bool *)fb;
+    case KNOB_CHOICE:
+        return choice_of(a, info) == choice_of(b, info);
+    case KNOB_STRING:
+        return strcmp(fa, fb) == 0;
+    default: // INT, BYTES and DURATION
+        return *(const uint64_t *)fa == *(const uint64_t *)fb;
+    }
 }
 
 bool knobs_equal(const struct knobs *a, const struct knobs *b) {

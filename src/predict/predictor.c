@@ -68,9 +68,14 @@ static void describe_gpus(char out[GPUS_BYTES]) {
     file_list_dir("/proc/driver/nvidia/gpus", add_gpu, out, NULL);
 }
 
+// Of the machine as it was found: asking again for every setting would read half a dozen files each time.
+static int threads_of(const struct predictor *p, const struct knobs *k) {
+    return k->threads > 0 ? (int)k->threads : p->machine.usable_cpus;
+}
+
 static void describe_table(const struct predictor *p, const struct knobs *k, struct table *t) {
     char text[KEY_TEXT_BYTES], machine[HW_FINGERPRINT_BYTES];
-    const int threads = k->threads > 0 ? (int)k->threads : pool_machine_cpus();
+    const int threads = threads_of(p, k);
     const bool device = session_wants_device(k);
     t->device = device;
     t->threads = threads;
@@ -101,7 +106,7 @@ static struct hw_device device_of(const struct predictor *p, const struct knobs 
     struct hw_device d;
     if (session_wants_device(k))
         return fit_nominal_device(true);
-    hw_fingerprint(&p->machine, k->threads > 0 ? (int)k->threads : pool_machine_cpus(), key);
+    hw_fingerprint(&p->machine, threads_of(p, k), key);
     if (hw_rates_path(path, NULL) != 0 || hw_rates_load(&rates, path, key, NULL) != 0)
         return fit_nominal_device(false);
     hw_device_from_rates(&d, &p->machine, &rates);

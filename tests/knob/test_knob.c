@@ -80,6 +80,40 @@ static void test_every_line_is_complete(void **state) {
     }
 }
 
+// Two values are the same exactly where their texts are, and a knob's change is seen at that knob alone.
+static void test_same_is_as_written(void **state) {
+    (void)state;
+    static const char *const values[] = {"0",    "1",      "2",    "0.1",  "0.5",  "1e-3",
+                                         "true", "false",  "64",   "7",    "6GiB", "1MiB",
+                                         "90s",  "10ms",   "none", "fp32", "bf16", "wsd",
+                                         "full", "a text", "auto", "cuda", "int8", "-1"};
+    enum { VALUES = sizeof values / sizeof *values };
+    struct knobs base, a, b;
+    knobs_init(&base);
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        int differ = 0;
+        for (int i = 0; i < VALUES * VALUES; i++) {
+            char ta[KNOB_VALUE_BYTES], tb[KNOB_VALUE_BYTES];
+            a = b = base;
+            if (knobs_set_at(&a, id, values[i / VALUES], SET_BY_TUNER, NULL) != 0 ||
+                knobs_set_at(&b, id, values[i % VALUES], SET_BY_TUNER, NULL) != 0)
+                continue;
+            const bool same = strcmp(knobs_value(&a, id, ta), knobs_value(&b, id, tb)) == 0;
+            assert_int_equal(knobs_same(&a, &b, id), same);
+            assert_int_equal(knobs_equal(&a, &b), same);
+            differ += !same;
+        }
+        if (knob_info(id)->type != KNOB_CHOICE)
+            assert_true(differ > 0);
+        for (int i = 0; i < knob_info(id)->n_choices; i++) {
+            a = b = base;
+            assert_int_equal(knobs_set_at(&a, id, knob_choice(id, i), SET_BY_TUNER, NULL), 0);
+            assert_int_equal(knobs_set_at(&b, id, knob_choice(id, 0), SET_BY_TUNER, NULL), 0);
+            assert_int_equal(knobs_equal(&a, &b), i == 0);
+        }
+    }
+}
+
 static void test_bounds(void **state) {
     (void)state;
     struct knobs k;
@@ -321,6 +355,7 @@ int main(void) {
         cmocka_unit_test(test_fields_derive_from_names),
         cmocka_unit_test(test_groups_are_neighbours),
         cmocka_unit_test(test_every_line_is_complete),
+        cmocka_unit_test(test_same_is_as_written),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_messages),
