@@ -121,7 +121,7 @@ static const char *note_predicted(char out[FIGURE_TEXT_BYTES], const struct run_
     double ratio = 1e-6 * r->log.p50.value / r->result.predicted_step_ms;
     if (!(ratio > 0 && ratio < 1e6))
         return "";
-    snprintf(out, FIGURE_TEXT_BYTES, "by the roofline; the median is %.2f times that", ratio);
+    snprintf(out, FIGURE_TEXT_BYTES, "the median is %.2f times that", ratio);
     return out;
 }
 
