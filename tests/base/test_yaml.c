@@ -194,10 +194,9 @@ static void test_mutations(void **state) {
 
 static void test_file(void **state) {
     (void)state;
-    char path[] = "/tmp/haggle-test-yaml-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    char dir[256], path[300];
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "yaml", NULL), 0);
+    snprintf(path, sizeof path, "%s/a.yaml", dir);
     struct region r = {0};
     struct yaml_entry *entries;
     size_t count;
@@ -212,6 +211,7 @@ static void test_file(void **state) {
     unlink(path);
     assert_int_equal(yaml_read_file(path, &r, &entries, &count, &e), ERR_IO);
     region_free(&r);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
 }
 
 int main(void) {

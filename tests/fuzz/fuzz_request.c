@@ -5,6 +5,7 @@
 // Looking only at whose line it is gives the same id as reading all of it.
 #include "fuzz.h"
 
+#include "base/file.h"
 #include "data/dataset.h"
 #include "serve/request.h"
 
@@ -23,12 +24,12 @@ static void set(const char *assignment) {
 // Two records are kept in memory, so that {"index": n} has something to find.
 static void prepare(void) {
     static const char records[] = "{\"text\": \"ab\"}\n{\"text\": \"cde\"}\n";
-    char path[] = "/tmp/haggle-fuzz-XXXXXX.jsonl", text[128];
+    char dir[256], path[300], text[320];
     const struct request_options o = {.knobs = &all.knobs, .vocab = VOCAB};
     struct err e = {0};
-    const int fd = mkstemps(path, 6);
-    FUZZ_CHECK(fd >= 0 && write(fd, records, sizeof records - 1) == (ssize_t)sizeof records - 1);
-    close(fd);
+    FUZZ_CHECK(file_make_temp_dir(dir, sizeof dir, "fuzz", &e) == 0);
+    snprintf(path, sizeof path, "%s/a.jsonl", dir);
+    FUZZ_CHECK(file_write_atomic(path, records, sizeof records - 1, &e) == 0);
     knobs_init(&all.knobs);
     set("goal=hybrid");
     snprintf(text, sizeof text, "interactive.micro=%d", MICRO);
@@ -38,7 +39,7 @@ static void prepare(void) {
     snprintf(text, sizeof text, "interactive.data=%s", path);
     set(text);
     FUZZ_CHECK(request_reader_open(&all.reader, &o, &e) == 0);
-    unlink(path);
+    FUZZ_CHECK(file_remove_tree(dir, &e) == 0);
 }
 
 static void check(const struct request *x, int32_t columns[REQUEST_ROWS][COLUMNS]) {

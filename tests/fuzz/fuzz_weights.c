@@ -4,14 +4,14 @@
 #include "fuzz.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "model/safetensors.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
 static struct {
-    char dir[64], outside[64];
+    char dir[256], outside[256];
     int index, a;
 } folder;
 
@@ -20,7 +20,7 @@ static const char one[] = "{\"one\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offse
 static const char other[] = "{\"three\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}";
 
 static int create(const char *dir, const char *name) {
-    char path[128];
+    char path[300];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     FUZZ_CHECK(fd >= 0);
@@ -40,27 +40,18 @@ static void put_bytes(int fd, const void *data, size_t bytes) {
     FUZZ_CHECK(bytes == 0 || pwrite(fd, data, bytes, 0) == (ssize_t)bytes);
 }
 
-static void remove_folder(const char *dir) {
-    DIR *d = opendir(dir);
-    for (struct dirent *entry; d != NULL && (entry = readdir(d)) != NULL;)
-        unlinkat(dirfd(d), entry->d_name, 0);
-    if (d != NULL)
-        closedir(d);
-    rmdir(dir);
-}
-
 static void clean_up(void) {
-    remove_folder(folder.dir);
-    remove_folder(folder.outside);
+    file_remove_tree(folder.dir, NULL);
+    file_remove_tree(folder.outside, NULL);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
-    char link[128], target[128];
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(folder.dir, sizeof folder.dir, "%s/haggle-fuzz-XXXXXX", base);
-    snprintf(folder.outside, sizeof folder.outside, "%s/haggle-fuzz-XXXXXX", base);
-    FUZZ_CHECK(mkdtemp(folder.dir) != NULL && mkdtemp(folder.outside) != NULL);
+    char link[300], target[300];
+    if (access("/dev/shm", W_OK) == 0) // two files are written per input
+        FUZZ_CHECK(setenv("TMPDIR", "/dev/shm", 1) == 0);
+    FUZZ_CHECK(file_make_temp_dir(folder.dir, sizeof folder.dir, "fuzz", NULL) == 0);
+    FUZZ_CHECK(file_make_temp_dir(folder.outside, sizeof folder.outside, "fuzz", NULL) == 0);
     atexit(clean_up);
     folder.index = create(folder.dir, "model.safetensors.index.json");
     folder.a = create(folder.dir, "a.safetensors");

@@ -124,8 +124,9 @@ static void test_bad_index(void **state) {
     scratch_text(d, "broken.safetensors", "not a header");
     assert_int_equal(mkdir(scratch_path(d, "dir.safetensors"), 0777), 0);
     // A link that leads out: the file it names is a perfectly good one, elsewhere.
-    char outside[64];
-    snprintf(outside, sizeof outside, "/tmp/haggle-outside-%d.safetensors", (int)getpid());
+    char elsewhere[256], outside[300];
+    assert_int_equal(file_make_temp_dir(elsewhere, sizeof elsewhere, "outside", NULL), 0);
+    snprintf(outside, sizeof outside, "%s/a.safetensors", elsewhere);
     char *bytes;
     size_t n;
     struct err e = {0};
@@ -144,7 +145,7 @@ static void test_bad_index(void **state) {
         assert_null(w);
         assert_int_equal(weights_open(&w, dir, NULL), rc);
     }
-    unlink(outside);
+    assert_worked(file_remove_tree(elsewhere, &e), &e);
     print_message("%zu bad indexes refused\n", sizeof cases / sizeof cases[0]);
     // Too large: refused by size before anything is read.
     assert_int_equal(truncate(scratch_path(d, "model.safetensors.index.json"), 100000001), 0);

@@ -76,10 +76,9 @@ static void test_perfetto(void **state) {
     (void)state;
     struct mem *m;
     struct trace t;
-    char path[] = "/tmp/haggle-trace-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
+    char dir[256], path[300];
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "trace", NULL), 0);
+    snprintf(path, sizeof path, "%s/trace.json", dir);
     assert_int_equal(mem_open(&m, NULL), 0);
     assert_int_equal(trace_open(&t, m, 4096, NULL), 0);
     const struct op matmul = {.kind = OP_MATMUL, .stream = STREAM_COMPUTE, .layer = 11};
@@ -125,7 +124,7 @@ static void test_perfetto(void **state) {
     assert_true(fabs(s.end[STREAM_COMPUTE] - (299 * 1.234 + 1.011)) < 1e-6);
     region_free(&strings);
     free(text);
-    unlink(path);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
     assert_int_equal(perfetto_write(&t, "/no/such/folder/t.json", 0, NULL, 0, &e), ERR_IO);
     trace_close(&t);
     mem_close(m);

@@ -1,6 +1,7 @@
 // test_request.c - a line of a hybrid run's requests: what is read, and every way it can be refused.
 #include "serve/request.h"
 
+#include "base/file.h"
 #include "data/dataset.h"
 
 #include <setjmp.h>
@@ -20,7 +21,7 @@ struct fixture {
     struct request_reader *reader;
     int32_t columns[REQUEST_ROWS][COLUMNS];
     int32_t *rows[REQUEST_ROWS];
-    char path[64]; // of interactive.data
+    char dir[256]; // with the records of interactive.data
 };
 
 static void set(struct fixture *f, const char *assignment) {
@@ -32,17 +33,16 @@ static void set(struct fixture *f, const char *assignment) {
 static int setup(void **state) {
     struct fixture *f = calloc(1, sizeof *f);
     struct err e = {0};
-    char text[128];
-    strcpy(f->path, "/tmp/haggle-request-XXXXXX.jsonl");
-    const int fd = mkstemps(f->path, 6);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, "{\"text\": \"ab\"}\n{\"text\": \"cde\"}\n", 31), 31);
-    close(fd);
+    char path[300], text[320];
+    assert_int_equal(file_make_temp_dir(f->dir, sizeof f->dir, "request", NULL), 0);
+    snprintf(path, sizeof path, "%s/a.jsonl", f->dir);
+    assert_int_equal(file_write_atomic(path, "{\"text\": \"ab\"}\n{\"text\": \"cde\"}\n", 31, NULL),
+                     0);
     knobs_init(&f->knobs);
     set(f, "goal=hybrid");
     set(f, "interactive.micro=3");
     set(f, "interactive.seq=16");
-    snprintf(text, sizeof text, "interactive.data=%s", f->path);
+    snprintf(text, sizeof text, "interactive.data=%s", path);
     set(f, text);
     for (int i = 0; i < REQUEST_ROWS; i++)
         f->rows[i] = f->columns[i];
@@ -56,9 +56,9 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *f = *state;
     request_reader_close(f->reader);
-    unlink(f->path);
+    const int rc = file_remove_tree(f->dir, NULL);
     free(f);
-    return 0;
+    return rc;
 }
 
 static struct request reads(struct fixture *f, const char *line) {
