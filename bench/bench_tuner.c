@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 enum { PAIRS_MOST = 64 };
-static const double SHARE = 0.145, NEAR = 0.03, CALIBRATE_S = 1;
+static const double SHARE = 0.145, NEAR = 0.03;
 // What may be among the best for all that luck: two visits of one setting differ by less, nearly always. And what may be
 // when there were --again visits; of those a quarter decides what is near and what is not, so they get many more.
 static const double CLOSE = 0.15, CLOSER = 0.06;
@@ -78,16 +78,46 @@ static void place_close(struct place *p) {
         nftw(p->cache, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static int place_open(struct place *p, const struct knobs *k, struct err *e) {
-    struct session_options so = {.knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    struct lab_options lo = {.session = &so, .calibrate = true, .calibrate_s = CALIBRATE_S};
+static int place_open_lab(struct place *p, const struct knobs *k, double time_s, struct err *e) {
+    const struct session_options so = {
+        .knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    const struct lab_options lo = {.session = &so, .time_s = time_s};
+    TRY(lab_open(&p->lab, &lo, e));
+    p->table = lab_table(p->lab);
+    return 0;
+}
+
+// For a search of this time; 0: ops are not timed.
+static int place_open(struct place *p, const struct knobs *k, double time_s, struct err *e) {
     *p = (struct place){0};
     TRY(file_make_temp_dir(p->cache, sizeof p->cache, "tuner", e));
     if (setenv("XDG_CACHE_HOME", p->cache, 1) != 0)
         return err_set(e, ERR_MEMORY, "no memory for a variable of the environment");
-    TRY(lab_open(&p->lab, &lo, e));
-    p->table = lab_table(p->lab);
-    return 0;
+    return place_open_lab(p, k, time_s, e);
+}
+
+// What a search that knows nothing spends before its first trial: on timing ops, which is what opening takes
+// longer than with their times at hand, and on planning all settings.
+static int learn(struct record *r, struct err *e) {
+    const struct knobs *k = &r->points[0].knobs;
+    const double time_s = SHARE * r->seconds;
+    struct place p;
+    uint64_t at_ns[5] = {clock_ns()};
+    int rc = place_open(&p, k, time_s, e);
+    at_ns[1] = clock_ns();
+    if (rc == 0)
+        rc = record_predict(r, &p.table, e);
+    at_ns[2] = clock_ns();
+    lab_close(p.lab);
+    p.lab = NULL;
+    at_ns[3] = clock_ns();
+    if (rc == 0)
+        rc = place_open_lab(&p, k, time_s, e);
+    at_ns[4] = clock_ns();
+    place_close(&p);
+    r->timing_s = 1e-9 * ((double)(at_ns[1] - at_ns[0]) - (double)(at_ns[4] - at_ns[3]));
+    r->planning_s = 1e-9 * (double)(at_ns[2] - at_ns[1]);
+    return rc;
 }
 
 // ---------------------------------------------------------------- the tuner on the machine
@@ -133,7 +163,7 @@ static int tune_live(const struct record *r, const struct target *g, int best, i
     struct place p;
     struct tune t = {0};
     const uint64_t begin = clock_ns();
-    int rc = place_open(&p, &r->points[0].knobs, e);
+    int rc = place_open(&p, &r->points[0].knobs, SHARE * r->seconds, e);
     struct within w = {.r = r, .inner = p.table};
     const struct tune_lab table = {
         .arg = &w, .plan = within_plan, .measure = within_measure, .clock_ns = within_clock};
@@ -274,12 +304,11 @@ static int fill_record(struct record *r, struct place *p, const struct options *
     TRY(record_plan(r, o->axes, o->n_axes, o->samples, e));
     if (o->replay)
         return record_load(r, o->replay, e);
-    const uint64_t begin = clock_ns();
-    TRY(place_open(p, &r->points[0].knobs, e));
-    r->learn_s = 1e-9 * (double)(clock_ns() - begin);
+    TRY(place_open(p, &r->points[0].knobs, 0, e));
     if (o->reuse)
         return record_load(r, o->reuse, e);
     TRY(record_measure(r, &p->table, e));
+    TRY(learn(r, e));
     r->respond_ns = find_respond_ns(r);
     struct target targets[TUNE_GOALS];
     for (int g = 0; g < TUNE_GOALS; g++)
@@ -308,9 +337,10 @@ static int run(const struct options *o, struct err *e) {
         search_write_heading(curves);
     int rc = fill_record(&r, &p, o, e);
     if (rc == 0)
-        printf("%s: %d settings measured in %.1f s (%d rounds), after %.1f s of timing ops; "
-               "%d of them again\n",
-               r.points[0].knobs.model, r.n, r.seconds, r.rounds, r.learn_s, count_again(&r));
+        printf("%s: %d settings measured in %.1f s (%d rounds), %d of them again; "
+               "timing ops takes a search %.2f s, planning all settings %.2f s\n",
+               r.points[0].knobs.model, r.n, r.seconds, r.rounds, count_again(&r), r.timing_s,
+               r.planning_s);
     for (int g = 0; rc == 0 && g < TUNE_GOALS; g++) {
         fflush(stdout);
         if (o->goals[g])

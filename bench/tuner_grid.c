@@ -173,16 +173,18 @@ static int look(struct looks *l, const struct point *p, const struct record *r,
     return 0;
 }
 
-int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
-    uint64_t begin = clock_ns();
-    for (int i = 0; i < r->n; i++) { // predictions first: trials refine the predictor
+int record_predict(struct record *r, struct tune_lab *lab, struct err *e) {
+    for (int i = 0; i < r->n; i++) {
         struct tune_plan plan = {.step_s = NAN};
         TRY(lab->plan(lab->arg, &r->points[i].knobs, &plan, e));
         r->points[i].predicted_s = plan.step_s;
     }
+    return 0;
+}
+
+int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     struct time_split split = {0};
-    r->learn_s += 1e-9 * (double)(clock_ns() - begin);
-    begin = clock_ns();
+    const uint64_t begin = clock_ns();
     for (int round = 0; round < r->rounds; round++)
         for (int k = 0; k < r->n; k++) {
             struct point *p = &r->points[round % 2 ? r->n - 1 - k : k];
@@ -235,8 +237,8 @@ int record_save(const struct record *r, const char *path, struct err *e) {
     FILE *f = fopen(path, "w");
     if (!f)
         return err_set(e, ERR_IO, "%s: cannot be written", path);
-    fprintf(f, "%d %d %.9g %.9g %.9g %.9g %" PRIu64 "\n", r->n, r->rounds, r->visit_s, r->seconds,
-            r->update_s, r->learn_s, r->respond_ns);
+    fprintf(f, "%d %d %.9g %.9g %.9g %.9g %.9g %" PRIu64 "\n", r->n, r->rounds, r->visit_s,
+            r->seconds, r->update_s, r->timing_s, r->planning_s, r->respond_ns);
     for (int i = 0; i < r->n; i++) {
         const struct point *p = &r->points[i];
         fprintf(f, "%zu %.9g", p->at, p->predicted_s);
@@ -270,8 +272,8 @@ static bool load_point(struct point *p, FILE *f) {
 
 static bool load_points(struct record *r, FILE *f) {
     int n;
-    if (fscanf(f, "%d %d %lg %lg %lg %lg %" SCNu64, &n, &r->rounds, &r->visit_s, &r->seconds,
-               &r->update_s, &r->learn_s, &r->respond_ns) != 7 ||
+    if (fscanf(f, "%d %d %lg %lg %lg %lg %lg %" SCNu64, &n, &r->rounds, &r->visit_s, &r->seconds,
+               &r->update_s, &r->timing_s, &r->planning_s, &r->respond_ns) != 8 ||
         n != r->n)
         return false;
     for (int i = 0; i < n; i++)

@@ -32,7 +32,8 @@ struct record {
     int rounds;
     double seconds;      // that measuring all of it took
     double update_s;     // of a step the optimizer's part, on average
-    double learn_s;      // that timing ops and predicting took before
+    double timing_s;     // that a search spends on timing ops,
+    double planning_s;   // and on planning all settings, before its first trial
     uint64_t respond_ns; // what requests may wait, chosen when all of it had been measured
 };
 
@@ -47,6 +48,8 @@ struct target {
 int record_plan(struct record *r, const char *const *axes, size_t n, int64_t samples,
                 struct err *e);
 void record_free(struct record *r);
+// How long their steps take, by the laboratory's predictor.
+int record_predict(struct record *r, struct tune_lab *lab, struct err *e);
 // All of it, in rounds there and back.
 int record_measure(struct record *r, struct tune_lab *lab, struct err *e);
 // Those within `near` of the best for a target in so many more rounds. Of hundreds that differ by less than

@@ -105,7 +105,7 @@ static uint64_t replay_clock(void *arg) {
 static int by_tuner(struct replay *p, struct err *e) {
     const struct tune_lab lab = {
         .arg = p, .plan = plan, .measure = measure, .clock_ns = replay_clock, .on_trial = on_trial};
-    p->now_s = p->r->learn_s;
+    p->now_s = p->r->timing_s + p->r->planning_s;
     struct tune_request q = {.begin_ns = 1, // learning counts
                              .goal = p->o->target->goal,
                              .respond_ns = p->o->target->respond_ns,

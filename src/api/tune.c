@@ -224,12 +224,6 @@ static void on_stage(void *arg, const struct tune *tune, int stage) {
 
 // ---------------------------------------------------------------- the verb
 
-// Long enough to see past what disturbs a machine for a moment, where there is time for that.
-static double calibration_seconds(const struct tuning *t) {
-    const double all_s = 1e-9 * (double)t->request.time_ns;
-    return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
-}
-
 // What a run is planned with: which programs it has, a second model where there is one, and what
 // requests take.
 static int find_options(struct tuning *t, struct session_options *out, struct knobs *second,
@@ -265,8 +259,7 @@ static int open_lab(struct tuning *t, struct err *e) {
                             .stop = stop_flag(),
                             .on_result = on_result,
                             .on_result_arg = t,
-                            .calibrate = true,
-                            .calibrate_s = calibration_seconds(t),
+                            .time_s = 1e-9 * (double)t->request.time_ns,
                             .all_types = t->request.allow >> ALLOW_PRECISION & 1};
     TRY(lab_open(&t->lab, &o, e));
     if (t->request.joules_per_token > 0 && lab_no_meter(t->lab)[0])

@@ -16,7 +16,7 @@ enum {
     GRAPH_TURNS = 64,
     FILL_BLOCK = 1 << 16,
 };
-static const double SECONDS = 0.25, GRAPH_SECONDS = 0.15;
+static const double SECONDS = 0.25, GRAPH_SECONDS = 0.1;
 // Ops of long turns are long themselves, and vary less: beyond these seconds a turn, two are timed.
 static const double LONG_TURN = 1;
 // Arithmetic of a turn beyond which layers are left out: about a second on two cores.

@@ -60,6 +60,8 @@ struct lane {
 
 struct packing {
     struct item *items, **order, **best_order;
+    struct item **placed; // by offset, when pairs are compared
+    int n_placed;
     struct hole *taken;
     uint64_t *best; // offsets
     bool *meet;     // [n * n]: which pairs conflict; NULL: too many items, and so:
@@ -127,11 +129,6 @@ static int by_end(const void *pa, const void *pb) {
     return x != y ? y - x : by_bytes(pa, pb);
 }
 
-static int by_begin(const void *pa, const void *pb) {
-    const struct hole *a = pa, *b = pb;
-    return a->begin < b->begin ? -1 : a->begin > b->begin;
-}
-
 // The lowest offset that fits between what is taken, in order of `begin`.
 static uint64_t lowest_fit(const struct hole *taken, int n, uint64_t bytes) {
     uint64_t at = 0;
@@ -159,18 +156,28 @@ static uint64_t highest_fit(const struct hole *taken, int n, uint64_t bytes, uin
 
 // Where an item goes: below a ceiling (0: there is none) what is not alive at the peak goes as high as
 // it can, all else as low. By pairs, with what was placed before it ...
-static uint64_t fit_by_pairs(const struct packing *k, int i, uint64_t ceiling) {
-    struct item **order = k->order;
+static uint64_t fit_by_pairs(const struct packing *k, const struct item *it, uint64_t ceiling) {
     struct hole *taken = k->taken;
     uint64_t at = UINT64_MAX;
     int n_taken = 0;
-    for (int j = 0; j < i; j++)
-        if (order[j]->bytes && conflict(k, order[i], order[j]))
-            taken[n_taken++] = (struct hole){order[j]->offset, order[j]->offset + order[j]->bytes};
-    qsort(taken, (size_t)n_taken, sizeof *taken, by_begin);
-    if (ceiling && !order[i]->peak)
-        at = highest_fit(taken, n_taken, order[i]->bytes, ceiling);
-    return at != UINT64_MAX ? at : lowest_fit(taken, n_taken, order[i]->bytes);
+    for (int i = 0; i < k->n_placed; i++) {
+        const struct item *other = k->placed[i];
+        if (conflict(k, it, other))
+            taken[n_taken++] = (struct hole){other->offset, other->offset + other->bytes};
+    }
+    if (ceiling && !it->peak)
+        at = highest_fit(taken, n_taken, it->bytes, ceiling);
+    return at != UINT64_MAX ? at : lowest_fit(taken, n_taken, it->bytes);
+}
+
+static void add_placed(struct packing *k, struct item *it) {
+    int at = k->n_placed;
+    if (it->bytes == 0)
+        return;
+    for (; at > 0 && k->placed[at - 1]->offset > it->offset; at--)
+        k->placed[at] = k->placed[at - 1];
+    k->placed[at] = it;
+    k->n_placed++;
 }
 
 // ... or by time.
@@ -208,11 +215,13 @@ static int place(struct packing *k, uint64_t ceiling, uint64_t *height, struct e
             taken_clear(&k->lanes[i].touched);
     }
     *height = 0;
+    k->n_placed = 0;
     for (int i = 0; i < k->n && *height <= k->height; i++) {
         struct item *it = k->order[i];
-        if (k->meet)
-            it->offset = fit_by_pairs(k, i, ceiling);
-        else
+        if (k->meet) {
+            it->offset = fit_by_pairs(k, it, ceiling);
+            add_placed(k, it);
+        } else
             TRY(fit_by_time(k, it, ceiling, e));
         if (it->offset + it->exact > *height)
             *height = it->offset + it->exact;
@@ -254,6 +263,7 @@ static void packing_free(struct packing *k) {
     free(k->items);
     free(k->order);
     free(k->best_order);
+    free(k->placed);
     free(k->taken);
     free(k->best);
     free(k->meet);
@@ -272,9 +282,10 @@ static int packing_make(struct packing *k, const struct program *p, const struct
     k->items = calloc(room, sizeof *k->items);
     k->order = calloc(room, sizeof *k->order);
     k->best_order = calloc(room, sizeof *k->best_order);
+    k->placed = calloc(room, sizeof *k->placed);
     k->taken = calloc(room, sizeof *k->taken);
     k->best = calloc(room, sizeof *k->best);
-    if (!k->items || !k->order || !k->best_order || !k->taken || !k->best)
+    if (!k->items || !k->order || !k->best_order || !k->placed || !k->taken || !k->best)
         return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
     for (int i = 0; i < l->n;) {
         struct item *it = &k->items[k->n++];

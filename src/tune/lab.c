@@ -141,13 +141,20 @@ static uint64_t need_of(const struct session *s) {
     return session_wants_device(&s->knobs) ? session_arena_bytes(s) : session_predicted_bytes(s);
 }
 
+// Long enough to see past what disturbs a machine for a moment, where there is time for that.
+static double calibration_seconds(const struct lab *l) {
+    const double all_s = l->options.time_s;
+    return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
+}
+
 // Micro-batches that a calibration runs at least, and how many times the seconds for it they may take.
 static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
 // Of a step, from ops of other widths or by a roofline: another model's ops, or another type's, say little of these.
 static const double GUESSED_MOST = 0.1;
 
-// Others' work is what a host's ops are timed for so long for. It is not on a device's clock.
-static const double DEVICE_CALIBRATE_S = 0.25;
+// Others' work is what a host's ops are timed for so long for. It is not on a device's clock: what a tenth of a second
+// says is what a quarter of one does (docs/speed-log.md).
+static const double DEVICE_CALIBRATE_S = 0.1;
 
 // Settings whose ops are to be timed: the recipe's, a second model's, those of other types.
 struct untimed {
@@ -160,19 +167,19 @@ static void add_untimed(struct lab *l, const struct session *s, struct untimed *
     struct knobs k = s->knobs;
     bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated &&
                  p.share[COST_FITTED] + p.share[COST_ROOFLINE] < GUESSED_MOST;
-    if (known || !l->options.calibrate || u->n == UNTIMED_MOST)
+    if (known || l->options.time_s <= 0 || u->n == UNTIMED_MOST)
         return;
     // A few turns of two micro-batches must not take a search's time: of long ones less is timed.
     double turns_s =
         isfinite(p.seconds) ? CALIBRATED_BATCHES * p.seconds / (double)k.batch_accum : 0;
-    for (; turns_s > CALIBRATE_MOST * l->options.calibrate_s && k.batch_micro > 1; turns_s /= 2)
+    for (; turns_s > CALIBRATE_MOST * calibration_seconds(l) && k.batch_micro > 1; turns_s /= 2)
         k.batch_micro = (k.batch_micro + 1) / 2;
     u->knobs[u->n++] = k;
 }
 
 // One that cannot be timed leaves the predictor as it was.
 static void calibrate(const struct lab *l, const struct knobs *k) {
-    struct calibrate_options o = {.seconds = l->options.calibrate_s};
+    struct calibrate_options o = {.seconds = calibration_seconds(l)};
     struct predictor *p = NULL;
     if (session_wants_device(k) && o.seconds > DEVICE_CALIBRATE_S)
         o.seconds = DEVICE_CALIBRATE_S;

@@ -20,9 +20,10 @@ struct lab_options {
                       enum tune_go ended);
     void *on_result_arg;
     uint64_t guest_bytes; // that a hybrid run takes for requests; 0: it answers none
-    bool calibrate;       // time the ops of the recipe first, where that was not done before
-    double calibrate_s;   // for about so long
-    bool all_types;       // the ops of other element types too, which may be chosen
+    // Of the whole search: the ops of the recipe are timed for a share of it first, where that was not done before.
+    // 0: they are not.
+    double time_s;
+    bool all_types; // the ops of other element types too, which may be chosen
 };
 
 // Reads the data (which may take a while the first time) and plans the recipe.

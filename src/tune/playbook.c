@@ -238,13 +238,25 @@ static int profile(struct tune *t, struct err *e) {
     return 0;
 }
 
-// Plans all that trades time for memory, and measures the leanest, which is one end of the frontier.
+// The one that needs least of those that fit; -1: none does.
+static int leanest_fit(const struct tune *t) {
+    int lean = -1;
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].outcome != TUNE_REFUSED &&
+            (lean < 0 || t->settings[i].need_bytes < t->settings[lean].need_bytes))
+            lean = i;
+    return lean;
+}
+
+// Plans all that trades time for memory. Where the recipe as given cannot run, the leanest is the first that is
+// measured.
 static int memory(struct tune *t, struct err *e) {
     struct stage_at at = begin(t, STAGE_MEMORY);
     const struct visit v = {.judged = true};
     char lean_text[TEXT_UNIT_BYTES], most_text[TEXT_UNIT_BYTES], have_text[TEXT_UNIT_BYTES];
     TRY(space_core(t, PLANNED_BY, e));
-    int fit = 0, lean = -1, leanest = 0;
+    const int lean = leanest_fit(t);
+    int fit = 0, leanest = 0;
     uint64_t most = 0;
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
@@ -255,8 +267,6 @@ static int memory(struct tune *t, struct err *e) {
             continue;
         fit++;
         most = s->need_bytes > most ? s->need_bytes : most;
-        if (lean < 0 || s->need_bytes < t->settings[lean].need_bytes)
-            lean = i;
     }
     const struct tune_setting *least = &t->settings[leanest];
     if (lean < 0) {
@@ -267,7 +277,7 @@ static int memory(struct tune *t, struct err *e) {
         decide(t, &at, "%s", t->why_none);
         return 0;
     }
-    if (t->settings[lean].n == 0 && (tune_searched(t) < SPLIT_BY || !any_measured(t)))
+    if (!any_measured(t))
         TRY(visit_setting(t, lean, &v, e));
     decide(t, &at, "%d settings planned, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
            fit, text_bytes(have_text, t->settings[lean].have_bytes),
@@ -335,6 +345,15 @@ static int explore_all(struct tune *t, double until, struct err *e) {
     return explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, until, e);
 }
 
+// One end of the frontier: what is there to be had for less memory. It is seldom the choice, so it comes last.
+static int visit_leanest(struct tune *t, struct err *e) {
+    const struct visit v = {.judged = true};
+    const int lean = leanest_fit(t);
+    const bool wanted = lean >= 0 && t->settings[lean].n == 0 &&
+                        t->settings[lean].outcome != TUNE_FAILED && tune_searched(t) < DATA_BY;
+    return wanted ? visit_setting(t, lean, &v, e) : 0;
+}
+
 static int split(struct tune *t, struct err *e) {
     struct stage_at at = begin(t, STAGE_SPLIT);
     bool forgot;
@@ -342,6 +361,7 @@ static int split(struct tune *t, struct err *e) {
     TRY(forget_the_slow(t, &forgot, e));
     if (forgot)
         TRY(explore_all(t, by(t, SPLIT_BY), e));
+    TRY(visit_leanest(t, e));
     int best = tune_best(t);
     if (best < 0) {
         decide(t, &at, "nothing measured keeps the budgets");

@@ -30,7 +30,7 @@ static struct lab *open_lab_of(struct knobs *k, bool calibrate, bool all_types) 
     const struct session_options session = {
         .knobs = k, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
     const struct lab_options o = {
-        .session = &session, .calibrate = calibrate, .calibrate_s = 0.01, .all_types = all_types};
+        .session = &session, .time_s = calibrate ? 0.2 : 0, .all_types = all_types};
     assert_worked(lab_open(&l, &o, &e), &e);
     return l;
 }
