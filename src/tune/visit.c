@@ -19,8 +19,9 @@ enum { LEAST_STEPS = 3, MOST_STEPS = 400 };
 static const double PATIENCE = 0.1;
 // Ended early: precise to PRECISE, or slower than the best by more than MARGIN beyond all doubt of this
 // trial. MARGIN is what a machine's mood can change between two visits: to stay until one visit is
-// more precise than that buys less than another visit later.
-static const double PRECISE = 0.03, MARGIN = 0.04, CONFIDENCE = 0.95;
+// more precise than that buys less than another visit later. Where a percentile has a limit it takes more
+// steps to see its tail, and PRECISE_TAIL stands for them.
+static const double PRECISE = 0.03, PRECISE_TAIL = 0.01, MARGIN = 0.04, CONFIDENCE = 0.95;
 
 struct trial_state {
     const struct tune *t;
@@ -56,14 +57,14 @@ static bool impatient(const struct trial_state *j) {
 }
 
 // What settings are compared by: a few steps that met somebody else's keep the mean open for long.
-static bool median_is_precise(const double *step_ns, size_t n) {
+static bool median_is_precise(const double *step_ns, size_t n, double precise) {
     double sorted[MOST_STEPS];
     struct spread s;
     if (n > MOST_STEPS)
         return true;
     memcpy(sorted, step_ns, n * sizeof *sorted);
     sample_spread_of(sorted, n, &s);
-    return s.high95 - s.low95 < 2 * PRECISE * s.median; // NaN where n is too small
+    return s.high95 - s.low95 < 2 * precise * s.median; // NaN where n is too small
 }
 
 static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
@@ -84,8 +85,9 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
     if (j->v->judged && cost_of_step(j, 1e-9 * (mean - error)) > j->best_cost * (1 + MARGIN))
         return TUNE_DOMINATED;
     const bool long_enough = !j->v->long_run && 1e-9 * j->sum >= j->least_s;
-    if (long_enough && (error < PRECISE * mean || 1e-9 * j->sum > MOST_TIMES * j->least_s ||
-                        median_is_precise(step_ns, n)))
+    const double precise = j->n_limits > 0 ? PRECISE_TAIL : PRECISE;
+    if (long_enough && (error < precise * mean || 1e-9 * j->sum > MOST_TIMES * j->least_s ||
+                        median_is_precise(step_ns, n, precise)))
         return TUNE_ENOUGH;
     return impatient(j) ? TUNE_ENOUGH : TUNE_GO_ON;
 }
