@@ -24,7 +24,6 @@
 #include "base/file.h"
 #include "tuner_search.h"
 
-#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,15 +66,10 @@ struct place {
     char cache[256]; // of its own: what others learnt is not there
 };
 
-static int remove_one(const char *path, const struct stat *s, int type, struct FTW *at) {
-    (void)s, (void)type, (void)at;
-    return remove(path);
-}
-
 static void place_close(struct place *p) {
     lab_close(p->lab);
     if (p->cache[0])
-        nftw(p->cache, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        file_remove_tree(p->cache, NULL); // what is left is in a folder for that
 }
 
 static int place_open_lab(struct place *p, const struct knobs *k, double time_s, struct err *e) {
