@@ -179,15 +179,27 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     return t->inner.plan(t->inner.arg, k, out, e);
 }
 
+static void add_second(const struct tuning *t, struct tune_measured *m) {
+    if (m->memory_bytes > 0)
+        m->memory_bytes += lab_second_bytes(t->lab); // a run will have it
+}
+
+static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
+                  struct tune_measured *out, struct err *e) {
+    TRY(tune_store_recall(arg, k, o, out, e));
+    add_second(arg, out);
+    return 0;
+}
+
 static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e) {
     struct tuning *t = arg;
     if (!o->now)
-        TRY(tune_store_recall(t, k, o, out, e));
-    if (out->n == 0)
-        TRY(t->inner.measure(t->inner.arg, k, o, out, e));
-    if (out->memory_bytes > 0)
-        out->memory_bytes += lab_second_bytes(t->lab); // a run will have it
+        TRY(recall(t, k, o, out, e));
+    if (out->n > 0)
+        return 0;
+    TRY(t->inner.measure(t->inner.arg, k, o, out, e));
+    add_second(t, out);
     return 0;
 }
 
@@ -329,6 +341,7 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
                                  .plan = plan,
                                  .measure = measure,
                                  .clock_ns = now_ns,
+                                 .recall = recall,
                                  .on_trial = on_trial,
                                  .on_stage = on_stage};
     TRY(tune_store_check(o->store, e));

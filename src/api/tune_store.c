@@ -112,6 +112,7 @@ int tune_store_open(struct tuning *t, const char *path, struct err *e) {
 
 // ---------------------------------------------------------------- what was measured before
 
+enum { FOUND = 1 }; // no more rows are wanted
 struct recalled {
     struct tuning *t;
     struct store_trial row;
@@ -146,7 +147,7 @@ void tune_store_figures(const struct store_trial *row, size_t steps, struct tune
 // the worst: it is left.
 static int look(void *arg, const struct store_trial *row) {
     struct recalled *r = arg;
-    if (r->found || was_used(r->t, row->id) || row->steps < 1 || row->tokens < 1 ||
+    if (was_used(r->t, row->id) || row->steps < 1 || row->tokens < 1 ||
         whole(1e9 * row->wall_s) == 0 ||
         (r->t->request.joules_per_token > 0 && !isfinite(row->joules_per_token)) ||
         (r->steps > 0 && row->steps != r->steps) ||
@@ -155,7 +156,7 @@ static int look(void *arg, const struct store_trial *row) {
         return 0;
     r->row = *row;
     r->found = true;
-    return 0;
+    return FOUND;
 }
 
 static int remember(struct tuning *t, int64_t id, struct err *e) {
@@ -175,9 +176,9 @@ static int recall(struct tuning *t, const char *setting, const struct tune_order
                   struct recalled *r, struct tune_measured *out, struct err *e) {
     struct store_filter f = {
         .key = t->key, .setting = setting, .tuning = o->first && !o->fresh ? 0 : t->id};
-    TRY(store_trials(t->store, &f, look, r, e));
+    const int rc = store_trials(t->store, &f, look, r, e);
     if (!r->found)
-        return 0;
+        return rc;
     TRY(remember(t, r->row.id, e)); // also one that cannot be read: it is not tried again
     return store_samples(t->store, r->row.id, &out->step_ns, &out->n, e);
 }

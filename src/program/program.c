@@ -277,7 +277,8 @@ bool program_yields_at(const struct program *p, const struct order_entry *order,
         return false;
     const enum segment_role before = p->segments[order[at - 1].segment].role,
                             after = p->segments[order[at].segment].role;
-    return before == SEGMENT_BACKWARD && after == SEGMENT_FORWARD;
+    // SEGMENT_UPDATE: what a step that measures the noise scale does between its first two micro-batches
+    return (before == SEGMENT_BACKWARD || before == SEGMENT_UPDATE) && after == SEGMENT_FORWARD;
 }
 
 static int add_access(const struct program *p, struct op_access *out, int n, int tensor, int how) {

@@ -199,6 +199,16 @@ static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
     return 0;
 }
 
+// A search begins with all that earlier ones know, and one that was interrupted with all that it knew: not with what
+// it would happen to ask for.
+static int take_up(struct tune *t, struct err *e) {
+    const struct visit v = {.recalled = true};
+    for (int i = 0; i < t->n && t->lab.recall; i++)
+        if (t->settings[i].n == 0 && t->settings[i].outcome == TUNE_PLANNED)
+            TRY(visit_setting(t, i, &v, e));
+    return 0;
+}
+
 // ---------------------------------------------------------------- the stages
 
 static bool any_measured(const struct tune *t) {
@@ -255,6 +265,11 @@ static int memory(struct tune *t, struct err *e) {
     const struct visit v = {.judged = true};
     char lean_text[TEXT_UNIT_BYTES], most_text[TEXT_UNIT_BYTES], have_text[TEXT_UNIT_BYTES];
     TRY(space_core(t, PLANNED_BY, e));
+    const int reused = t->reused;
+    TRY(take_up(t, e));
+    char known[48] = "";
+    if (t->reused > reused)
+        snprintf(known, sizeof known, " (%d measured before)", t->reused - reused);
     const int lean = leanest_fit(t);
     int fit = 0, leanest = 0;
     uint64_t most = 0;
@@ -279,8 +294,8 @@ static int memory(struct tune *t, struct err *e) {
     }
     if (!any_measured(t))
         TRY(visit_setting(t, lean, &v, e));
-    decide(t, &at, "%d settings planned, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
-           fit, text_bytes(have_text, t->settings[lean].have_bytes),
+    decide(t, &at, "%d settings planned%s, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
+           known, fit, text_bytes(have_text, t->settings[lean].have_bytes),
            text_bytes(lean_text, t->settings[lean].need_bytes), text_bytes(most_text, most),
            t->settings[lean].name);
     return 0;

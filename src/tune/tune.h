@@ -112,6 +112,9 @@ struct tune_lab {
     int (*measure)(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e);
     uint64_t (*clock_ns)(void *arg);
+    // What was measured of it before, at no cost; out->n stays 0 where nothing was. May be NULL: there is no such.
+    int (*recall)(void *arg, const struct knobs *k, const struct tune_order *o,
+                  struct tune_measured *out, struct err *e);
     // Both may be NULL. A stage is heard of when it is over.
     void (*on_trial)(void *arg, const struct tune *t, const struct tune_setting *s,
                      const struct tune_measured *m);

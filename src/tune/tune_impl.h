@@ -62,7 +62,8 @@ struct visit {
     int64_t steps; // at most; 0: as many as the figure needs
     bool judged;   // may be ended early when another is surely better
     bool long_run; // a finalist: no early end for being precise enough
-    bool now;      // nothing from the store
+    bool now;      // nothing that was measured before
+    bool recalled; // nothing else; where there is nothing, no visit
 };
 int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
 // Seconds of a typical step of the visits from this one on.

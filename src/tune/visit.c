@@ -227,7 +227,9 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
                            .judge = judge,
                            .judge_arg = &state};
     struct tune_measured m = {.joules = NAN};
-    int rc = t->lab.measure(t->lab.arg, &s->knobs, &o, &m, e);
+    int rc = (v->recalled ? t->lab.recall : t->lab.measure)(t->lab.arg, &s->knobs, &o, &m, e);
+    if (v->recalled && m.n == 0)
+        return rc;
     if (rc == 0)
         rc = visit_keep(s, &m, e);
     if (rc == 0) {

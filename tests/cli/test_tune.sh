@@ -133,7 +133,10 @@ searched() {
 reuse() {
     run 0 "the same again" tune r.yaml --time 1500ms --store s.db --json again.json
     reused=$(field again.json reused)
-    [ "$reused" -ge 2 ] || fail "the same again: $reused trials were used again"
+    [ "$reused" -ge 1 ] || fail "the same again: $reused trials were used again"
+    # Whatever the first one measured of what both planned; knobs that are tried one by one depend on where from.
+    json again.json 'all(s["reused"] for s in d["settings"] if s["stage"] == "memory" and s["name"] in
+               [x["name"] for x in json.load(open("s.json"))["settings"] if x["steps"]])' "the same again"
     says out "$reused of $(field again.json trials) trials were in the store from before" "the same again"
     [ "$(field again.json tuning)" = 2 ] || fail "a search that had ended was continued"
     run 0 "the list" trials --store s.db -o jsonl
@@ -230,7 +233,7 @@ latency() {
         [ "$(field l.json provisional)" = false ] || fail "enough: provisional"
         grep -qE 'p95 .* with 95 % confidence\): under the budget of 9000 ms' out || fail "enough: p95 is not proven"
     fi
-    run 3 "impossible" tune r.yaml --p99 1us --time 1s --store i.db --save i.yaml --json i.json
+    run 3 "impossible" tune r.yaml --p99 1us --time 5s --store i.db --save i.yaml --json i.json
     says err "nothing was chosen: no setting that was measured keeps the budgets" "impossible"
     says out "over budget: p99 is" "impossible"
     [ -e i.yaml ] && fail "impossible: a recipe"
@@ -254,10 +257,10 @@ killed() {
     run 0 "the list" trials --store k.db
     says out "interrupted" "after kill -9"
     "$haggle" trials last --store k.db -o jsonl -q >before
-    run 0 "going on" tune r.yaml --store k.db --p99 10s --time 3s --save k.yaml --json k.json
+    run 0 "going on" tune r.yaml --store k.db --p99 10s --time 5s --save k.yaml --json k.json
     says err "search 1 was not finished: going on with its trials" "going on"
     [ "$(field k.json tuning)" = 1 ] || fail "going on: another number"
-    # The recipe and the leanest setting at least; others where the search comes by them again.
+    # All first looks are taken up, so far as there is time to plan their settings; a second look at one may not be.
     [ "$(field k.json reused)" -ge 2 ] || fail "going on: $(field k.json reused) of $(wc -l <before) trials were used"
     "$haggle" trials last --store k.db -o jsonl -q >after
     head -n "$(wc -l <before)" after | cmp -s - before || fail "going on: earlier rows changed"

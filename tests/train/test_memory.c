@@ -234,19 +234,36 @@ struct outcome {
     struct err e;
     double losses[STEPS], eval_loss;
     int32_t tokens[3 * GENERATE_MOST];
-    // Requests of a hybrid run: an evaluation wherever one may run, a training sample after each step.
+    // Requests of a hybrid run, those that are still to come of this step (hand_out).
     struct guest_source source;
     int32_t rows[4][3 * GUEST_SEQ];
-    bool asked, trained;
+    int to_train, to_evaluate;
+    bool handed;
     int64_t answers;
     double answer_sum;
 };
+
+// Where the trainer looks for requests depends on the clock (while it waits for data), how many there are must not:
+// two runs are compared. So a step has one more than the training sample after it only where it has a yield
+// point, which takes what nobody took before. The first of them is a training sample of the second model.
+static void hand_out(struct outcome *o, int64_t step) {
+    const struct program *p = o->session.programs[SESSION_TRAIN];
+    bool yields = false;
+    for (int i = 0; i < p->n_order; i++)
+        yields = yields || program_yields_at(p, p->order, i);
+    o->to_train += step > 0;
+    if (yields && step < STEPS)
+        ++*(o->session.second && step == 0 ? &o->to_train : &o->to_evaluate);
+}
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
     struct outcome *o = arg;
     (void)e;
     if (step->step <= STEPS)
         o->losses[step->step - 1] = step->loss;
+    assert_true(o->to_train == 0 && o->to_evaluate == 0); // of this step: all were taken
+    if (o->session.knobs.goal == GOAL_HYBRID)
+        hand_out(o, step->step);
     return 0;
 }
 
@@ -271,20 +288,22 @@ static int begin_requests(void *arg, struct err *e) {
         o->rows[2][i] = (int32_t)(i % seq);
         o->rows[3][i] = 0;
     }
+    hand_out(o, 0);
     return 0;
 }
 
 static bool next_request(void *arg, bool train, struct guest_sample *out) {
     struct outcome *o = arg;
-    if (train ? o->trained : o->asked) {
-        o->trained = o->asked = false;
+    const struct knobs *k = asked(o);
+    const bool trains = train && o->to_train > 0;
+    if (o->handed ||
+        (!trains && o->to_evaluate == 0)) { // one at a time: it asks until there is none
+        o->handed = false;
         return false;
     }
-    *(train ? &o->trained : &o->asked) = true;
-    const struct knobs *k = asked(o);
-    // A second model may be trained everywhere: it is evaluated in turns.
-    const bool evaluates = o->session.second && o->answers % 2;
-    *out = (struct guest_sample){.kind = train && !evaluates ? GUEST_TRAIN : GUEST_EVALUATE,
+    o->handed = o->session.knobs.interactive_queue > 1;
+    --*(trains ? &o->to_train : &o->to_evaluate);
+    *out = (struct guest_sample){.kind = trains ? GUEST_TRAIN : GUEST_EVALUATE,
                                  .rows = {o->rows[0], o->rows[1], o->rows[2], o->rows[3]},
                                  .trained_tokens = k->interactive_micro * knobs_interactive_seq(k)};
     return true;

@@ -32,6 +32,7 @@ struct machine {
     double watts;   // 0: no meter
     double capture; // the second and third step of a trial take so many times as long; 0: no
     int measured, planned, stages;
+    const struct tune *before; // a search whose figures are at hand
 };
 
 // Small micro-batches waste time, large ones fall out of the cache; computing again costs a quarter.
@@ -156,6 +157,26 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     return 0;
 }
 
+// All steps of a setting in one: which of its visits they are of does not matter here.
+static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
+                  struct tune_measured *out, struct err *e) {
+    const struct machine *m = arg;
+    assert_true(o->first && !o->fresh && !o->now);
+    for (int i = 0; m->before && i < m->before->n; i++) {
+        const struct tune_setting *s = &m->before->settings[i];
+        if (s->n == 0 || !knobs_equal(&s->knobs, k))
+            continue;
+        out->step_ns = malloc(s->n * sizeof *out->step_ns);
+        if (!out->step_ns)
+            return err_set(e, ERR_MEMORY, "out of memory");
+        memcpy(out->step_ns, s->step_ns, s->n * sizeof *out->step_ns);
+        out->n = s->n;
+        out->tokens = s->tokens, out->wall_ns = s->wall_ns;
+        out->reused = true;
+    }
+    return 0;
+}
+
 static uint64_t now(void *arg) {
     return ((struct machine *)arg)->now_ns;
 }
@@ -183,8 +204,12 @@ static struct knobs recipe(int64_t micro, int64_t accum) {
 
 static void run(struct tune *t, struct machine *m, const struct knobs *k,
                 const struct tune_request *r) {
-    const struct tune_lab lab = {
-        .arg = m, .plan = plan, .measure = measure, .clock_ns = now, .on_stage = on_stage};
+    const struct tune_lab lab = {.arg = m,
+                                 .plan = plan,
+                                 .measure = measure,
+                                 .recall = m->before ? recall : NULL,
+                                 .clock_ns = now,
+                                 .on_stage = on_stage};
     struct err e = {0};
     int rc = tune_run(t, k, r, &lab, &e);
     if (rc != 0)
@@ -732,6 +757,34 @@ static void test_who_seems_over_is_not_the_best(void **state) {
     assert_int_equal(tune_best(&t), 1);
 }
 
+// What earlier searches measured is all taken up, whatever this one would have asked for: here it has no time to
+// ask for anything.
+static void test_begins_with_what_is_known(void **state) {
+    (void)state;
+    struct machine m = ordinary(3), again = ordinary(4);
+    struct knobs k = recipe(1, 32);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune before, t;
+    int known = 0;
+    run(&before, &m, &k, &r);
+    again.before = &before;
+    r.time_ns = 4000000000;
+    run(&t, &again, &k, &r);
+    for (int i = 1; i < t.n; i++) // 0 is measured before anything is planned
+        for (int j = 0; j < before.n; j++)
+            if (before.settings[j].n > 0 && t.settings[i].stage == STAGE_MEMORY &&
+                knobs_equal(&t.settings[i].knobs, &before.settings[j].knobs)) {
+                assert_true(t.settings[i].n >= before.settings[j].n && t.settings[i].reused == 1);
+                known++;
+            }
+    assert_true(known >= 5);
+    assert_int_equal(t.reused, known);
+    assert_true(t.chosen >= 0);
+    assert_true(per_token(&t.settings[t.chosen].knobs) <= 1.02 * best_known(&before));
+    tune_free(&before);
+    tune_free(&t);
+}
+
 static void test_frontier(void **state) {
     (void)state;
     struct machine m = ordinary(9);
@@ -782,6 +835,7 @@ int main(void) {
         cmocka_unit_test(test_others_at_work),
         cmocka_unit_test(test_who_is_taken),
         cmocka_unit_test(test_who_seems_over_is_not_the_best),
+        cmocka_unit_test(test_begins_with_what_is_known),
         cmocka_unit_test(test_frontier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
