@@ -580,30 +580,28 @@ static void shift_and_resolve(struct program *p, uint64_t base) {
     }
 }
 
-// Where a program's packed tensors end, from the beginning of the transient region on; `held` are the
-// bytes of the one that yields.
-static uint64_t extent(const struct program *p, uint64_t held) {
-    return (p->yields || p->guest ? held : 0) + p->transient_bytes;
+// The program of which most is held: a guest lies behind that, whichever of those that yield it runs in. NULL: none
+// yields.
+static const struct program *find_holder(struct program *const *programs, int n) {
+    const struct program *most = NULL;
+    for (int i = 0; i < n; i++)
+        if (programs[i]->yields && (!most || programs[i]->held_bytes > most->held_bytes))
+            most = programs[i];
+    return most;
 }
 
-static int find_held(struct program *const *programs, int n, struct layout *out,
-                     const struct program **who, struct err *e) {
-    *who = NULL;
-    for (int i = 0; i < n; i++) {
-        if (!programs[i]->yields)
-            continue;
-        if (*who)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "'%s' and '%s' of one set both yield; at most one program does",
-                           (*who)->name, programs[i]->name);
-        *who = programs[i];
-        out->held_bytes = programs[i]->held_bytes;
-    }
-    return 0;
+// Whose held bytes lie before a program's packed tensors; NULL: nobody's.
+static const struct program *held_before(const struct program *p, const struct program *holder) {
+    return p->yields ? p : p->guest ? holder : NULL;
+}
+
+// Where a program's packed tensors end, from the beginning of the transient region on.
+static uint64_t extent(const struct program *p, const struct program *holder) {
+    const struct program *before = held_before(p, holder);
+    return (before ? before->held_bytes : 0) + p->transient_bytes;
 }
 
 int layout_set(struct program *const *programs, int n, struct layout *out, struct err *e) {
-    const struct program *yields = NULL;
     bool guests = false; // else whoever runs at a yield point has an arena of its own
     memset(out, 0, sizeof *out);
     for (int i = 0; i < n; i++) {
@@ -613,24 +611,25 @@ int layout_set(struct program *const *programs, int n, struct layout *out, struc
     TRY(layout_persistent(programs, n, out, e));
     for (int i = 0; i < n; i++)
         TRY(layout_transient(programs[i], guests, e));
-    if (guests)
-        TRY(find_held(programs, n, out, &yields, e));
+    const struct program *holder = find_holder(programs, n);
+    out->held_bytes = holder ? holder->held_bytes : 0;
     for (int i = 0; i < n; i++)
-        if (extent(programs[i], out->held_bytes) > out->transient_bytes) {
-            out->transient_bytes = extent(programs[i], out->held_bytes);
+        if (extent(programs[i], holder) > out->transient_bytes) {
+            out->transient_bytes = extent(programs[i], holder);
             out->neediest = i;
         }
-    for (int i = 0; i < n; i++) // the one that yields has counted its own
+    for (int i = 0; i < n; i++) // whoever yields has counted its own
         shift_and_resolve(programs[i],
                           out->persistent_bytes + (programs[i]->guest ? out->held_bytes : 0));
     out->arena_bytes = out->persistent_bytes + out->transient_bytes;
     uint64_t named = 0;
     for (int c = 0; c < CLASS_COUNT; c++) {
         const struct program *p = n > 0 ? programs[out->neediest] : NULL;
+        const struct program *before = p ? held_before(p, holder) : NULL;
         if (p)
             out->by_class[c] += p->peak_by_class[c];
-        if (p && (p->yields || p->guest) && yields)
-            out->by_class[c] += yields->held_by_class[c];
+        if (before)
+            out->by_class[c] += before->held_by_class[c];
         named += out->by_class[c];
     }
     out->slack_bytes = out->arena_bytes > named ? out->arena_bytes - named : 0;

@@ -24,9 +24,9 @@ static void hybrid_init(struct run *r, struct host *h, const struct scratch *s, 
 // With evaluations at every yield point the run is the run without them, to the bit; every op is
 // observed, so nothing that is alive is touched, and every byte of the plan is known.
 static void test_evaluations_leave_no_trace(void **state) {
-    static const char *const settings[] = {"precision=fp32", "precision=bf16",
+    static const char *const settings[] = {"precision=fp32",      "precision=bf16",
                                            "recompute.mode=full", "optim.state=int8",
-                                           "logits.chunk=8"};
+                                           "logits.chunk=8",      "noise.every=2"};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct run plain, with;
         static struct host host;
