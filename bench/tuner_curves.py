@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tuner_curves.py - what bench_tuner --curves wrote, as a picture: the best setting found so far against measured seconds.
 
-  bench/tuner_curves.py CURVES.csv > docs/tuner-curves.svg
+  bench/tuner_curves.py CURVES.csv > docs/tuner-curves-tiny.svg
 
 One panel per goal; a line is the median over the draws, the band their middle half.
 """
