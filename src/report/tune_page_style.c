@@ -17,7 +17,7 @@ const char *const tune_style[] = {
     ".tile b{display:block;font-size:1.5rem;line-height:1.3;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}\n",
     "#predicted{max-width:34rem}#predicted .frame{grid-template-rows:22em 1.3em auto}\n",
     "dl.about{margin:.6em 0}ul.verdict{margin-top:1rem;padding-left:1.9em}ul.verdict li{margin:.15em 0;overflow-wrap:anywhere}\n",
-    ".against td,.against th{padding-right:1.6em}.against td small{display:block;margin:0}.changes{margin:1rem 0}.changes thead th{white-space:nowrap}.changes td:last-child{min-width:10em}\n",
+    ".against td,.against th{padding-right:1.6em}.against td small{display:block;margin:0}.changes{margin:1rem 0}.changes thead th{white-space:nowrap}.changes td:nth-of-type(2){min-width:5.7rem}.changes td:last-child{min-width:10em}\n",
     ".mark{position:absolute;width:18px;height:18px;margin:-9px 0 0 -9px;line-height:0}.mark svg.m{position:static;inset:auto;width:18px;height:18px}\n",
     "svg.m{width:14px;height:14px;overflow:visible;stroke-width:1.8;fill:none;stroke:var(--dim);vertical-align:middle}\n",
     "svg.m.chosen{fill:var(--c1);stroke:var(--bg);stroke-width:1}.mark.chosen svg.m{width:26px;height:26px;margin:-4px 0 0 -4px}\n",
