@@ -112,12 +112,11 @@ int tune_store_open(struct tuning *t, const char *path, struct err *e) {
 
 // ---------------------------------------------------------------- what was measured before
 
-enum { FOUND = 1 }; // no more rows are wanted
+enum { FOUND = 1 }; // of look: no more rows are wanted
 struct recalled {
     struct tuning *t;
     struct store_trial row;
     int64_t steps; // 0: any number
-    bool found;
 };
 
 static bool was_used(const struct tuning *t, int64_t id) {
@@ -155,7 +154,6 @@ static int look(void *arg, const struct store_trial *row) {
          row->outcome != OUTCOME_OVER_BUDGET))
         return 0;
     r->row = *row;
-    r->found = true;
     return FOUND;
 }
 
@@ -177,7 +175,7 @@ static int recall(struct tuning *t, const char *setting, const struct tune_order
     struct store_filter f = {
         .key = t->key, .setting = setting, .tuning = o->first && !o->fresh ? 0 : t->id};
     const int rc = store_trials(t->store, &f, look, r, e);
-    if (!r->found)
+    if (rc != FOUND)
         return rc;
     TRY(remember(t, r->row.id, e)); // also one that cannot be read: it is not tried again
     return store_samples(t->store, r->row.id, &out->step_ns, &out->n, e);

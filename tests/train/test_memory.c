@@ -296,8 +296,7 @@ static bool next_request(void *arg, bool train, struct guest_sample *out) {
     struct outcome *o = arg;
     const struct knobs *k = asked(o);
     const bool trains = train && o->to_train > 0;
-    if (o->handed ||
-        (!trains && o->to_evaluate == 0)) { // one at a time: it asks until there is none
+    if (o->handed || (!trains && o->to_evaluate == 0)) { // one at a time: guests_serve asks on
         o->handed = false;
         return false;
     }
