@@ -1,35 +1,35 @@
-# A thin face over CMake. `make help` lists the targets.
+# Short commands for CMake. `make help` lists the targets.
 #
 #   BUILD=dir       build folder (build)            JOBS=n      parallel jobs (all CPUs)
-#   CMAKE_FLAGS=... for the first configuration     PREFIX=dir  where `make install` puts things (/usr/local)
+#   CMAKE_FLAGS=... for the first configuration     PREFIX=dir  for `make install` (/usr/local)
 BUILD      ?= build
 BUILD_ASAN ?= build-asan
 JOBS       ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX     ?= /usr/local
 GENERATOR  := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 
-# Configures a folder once; after that CMake sees for itself when it has to do so again.
+# Configures a build folder once. After that CMake notices when it must configure again.
 configure = test -f $(1)/CMakeCache.txt || cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS)
 
 .PHONY: all cuda demo test test-long deps asan fuzz coverage release-build asan-build bench docs format install clean help
 
-# Prerequisites are steps, in order; CMake runs the build itself in parallel.
+# Prerequisites are steps that run in order. CMake runs the build in parallel.
 .NOTPARALLEL:
 
 all: ## build haggle (default)
 	@scripts/deps.sh --check build || { echo "Run 'make deps' first." >&2; exit 1; }
 	@$(MAKE) --no-print-directory release-build
 
-demo: deps release-build ## set up, build, tune the built-in model under a budget, train with the choice
+demo: deps release-build ## set up, build, tune the built-in model within a budget, train with the choice
 	@HAGGLE=$(BUILD)/haggle scripts/demo.sh
 
 test: deps ## set up, build, run all tests, then the unit tests again under ASan and UBSan
 	@BUILD=$(BUILD) BUILD_ASAN=$(BUILD_ASAN) JOBS=$(JOBS) scripts/test.sh
 
-test-long: deps release-build ## the tests with larger cases and more rounds
+test-long: deps release-build ## run the tests with larger cases and more rounds
 	@HAGGLE_TEST_LONG=1 ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
-deps: ## install the packages that are missing (as root), or print the one line to run
+deps: ## install missing packages (as root), or print the command that does
 	@scripts/deps.sh
 
 asan: asan-build ## build with ASan and UBSan and run the unit tests
@@ -38,7 +38,7 @@ asan: asan-build ## build with ASan and UBSan and run the unit tests
 fuzz: ## fuzz every parser for SECONDS (60) each; needs clang
 	@JOBS=$(JOBS) scripts/fuzz.sh all $(or $(SECONDS),60)
 
-coverage: ## line coverage of the parsers, from their tests and the fuzz seeds
+coverage: ## measure line coverage of the parsers, from their tests and the fuzz seeds
 	@JOBS=$(JOBS) scripts/coverage.sh
 
 release-build:
@@ -57,7 +57,7 @@ cuda: ## build the CUDA plug-in (needs nvcc)
 bench: release-build ## measure a small grid on the built-in model
 	@$(BUILD)/haggle bench model=tiny batch.micro=1,2,4,8
 
-# A comparison with other trainers, where there is one.
+# A comparison with other trainers, if bench/train.sh exists.
 ifneq ($(wildcard bench/train.sh),)
 .PHONY: bench-train
 bench-train: release-build ## compare training speed with other programs
@@ -66,29 +66,29 @@ bench-train: release-build ## compare training speed with other programs
 endif
 
 .PHONY: bench-memory
-bench-memory: release-build ## planned against measured memory, a dozen settings of gpt2-124m (needs 4 GiB)
+bench-memory: release-build ## compare planned and measured memory for a dozen settings of gpt2-124m (needs 4 GiB)
 	@cmake --build $(BUILD) --target bench_memory
 	@$(BUILD)/bench_memory
 
 .PHONY: bench-tradeoffs
-bench-tradeoffs: release-build ## measure what each strategy trades on this machine, into docs/tradeoffs.md (some minutes, quiet)
+bench-tradeoffs: release-build ## measure what each strategy trades, write docs/tradeoffs.md (minutes; needs a quiet machine)
 	@HAGGLE=$(BUILD)/haggle scripts/tradeoffs.sh > docs/tradeoffs.md.new && mv docs/tradeoffs.md.new docs/tradeoffs.md
 
 .PHONY: bench-predict
-bench-predict: release-build ## predicted against measured step time, 100 settings of tiny and 30 of gpt2-124m
+bench-predict: release-build ## compare predicted and measured step times, 100 settings of tiny and 30 of gpt2-124m
 	@cmake --build $(BUILD) --target bench_predict
 	@$(BUILD)/bench_predict
 
-docs: release-build ## generate the pages that come from tables in the code
+docs: release-build ## generate the pages of docs/ that come from tables in the code
 	@for page in knobs ops; do \
 	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \
 	        { rm -f docs/$$page.md.new; exit 1; }; \
 	done
 	@$(BUILD)/tests/test_support --print > docs/support.md
 
-format: ## clang-format every C file
+format: ## clang-format every C and CUDA file
 	@scripts/deps.sh --check format
-	@find src include tests bench -name '*.[ch]' -print0 | xargs -0 clang-format -i
+	@find src include tests bench -name '*.[ch]' -print0 -o -name '*.inc' -print0 -o -name '*.cu' -print0 -o -name '*.cuh' -print0 | xargs -0 clang-format -i
 
 install: release-build ## install into PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
@@ -96,5 +96,5 @@ install: release-build ## install into PREFIX
 clean: ## remove the build folders
 	rm -rf $(BUILD) $(BUILD_ASAN) build-fuzz build-coverage
 
-help: ## this list
+help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'

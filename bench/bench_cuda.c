@@ -1,11 +1,11 @@
 // bench_cuda.c - a training step on the GPU next to its floor, both measured in one run.
 //
-//   gemm      rate of a large matrix product (the MATMUL op itself, 8192 cubed) on random numbers, in
-//             the precision of the step
+//   gemm      rate of a large matrix product (the MATMUL op, 8192 cubed) on random numbers, in the
+//             precision of the step
 //   copy      bandwidth of a device-to-device copy, bytes read and written
 //   floor     the step's matrix products and attention at the gemm rate, plus the fewest bytes that
 //             its other ops can move at the copy's bandwidth, one after the other
-//   products  the step's own matrix products, run alone back to back
+//   products  the step's matrix products alone, back to back
 //   step      the whole step, loader and update included: launched op by op, then as graphs
 //
 // usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] [--precision fp32|bf16]
@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "engine.h"
+#include "stepper.h"
 #include "measure/sample.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ enum { MAX_STEPS = 1000, WARMUP = 4, GEMM_SIZE = 8192, TRIALS = 5 };
 
 // ---------------------------------------------------------------- what the device can do
 
-// Seconds of one call, the median of a few.
+// Seconds of one call: the median of a few.
 static int timed_op(struct backend *b, const struct op_call *call, double *seconds, struct err *e) {
     double s[TRIALS];
     for (int i = -1; i < TRIALS; i++) { // the first is not counted
@@ -40,7 +40,7 @@ static int timed_op(struct backend *b, const struct op_call *call, double *secon
     return 0;
 }
 
-// Random inputs: a GPU at its power limit is faster on zeros.
+// Inputs are random, because a GPU at its power limit is faster on zeros.
 static int measure(struct backend *b, enum dtype type, double *gemm, double *bandwidth,
                    struct err *e) {
     const int64_t n = GEMM_SIZE, elements = n * n;
@@ -106,14 +106,14 @@ static struct needs needs_of(const struct program *p) {
     return n;
 }
 
-static int timed_steps(struct engine *g, int n, double *ms, double *busy, struct err *e) {
+static int timed_steps(struct stepper *g, int n, double *ms, double *busy, struct err *e) {
     for (int i = -WARMUP; i < n; i++) {
         uint64_t begin = clock_ns();
-        TRY(engine_step(g, NULL, e));
+        TRY(stepper_step(g, NULL, e));
         if (i < 0)
             continue;
         ms[i] = 1e-6 * (double)(clock_ns() - begin);
-        busy[i] = 1e-6 * (double)exec_busy_ns(g->s.exec);
+        busy[i] = 1e-6 * (double)exec_busy_ns(g->work.s->exec);
     }
     return 0;
 }
@@ -126,14 +126,14 @@ static void print_step(const char *name, double *ms, double *busy, int n, double
 }
 
 // Where the time goes, op by op, from one traced step.
-static int print_split(struct engine *g, struct err *e) {
+static int print_split(struct stepper *g, struct err *e) {
     struct trace t;
     struct time_split split;
-    TRY(trace_open(&t, g->s.mem, 0, e));
+    TRY(trace_open(&t, g->work.engine->mem, 0, e));
     int rc = 0;
     for (int i = 0; rc == 0 && i < 3; i++) {
         trace_begin_step(&t, (uint32_t)i, clock_ns());
-        rc = engine_step(g, &t, e);
+        rc = stepper_step(g, &t, e);
         trace_end_step(&t, clock_ns());
     }
     trace_last(&t, &split);
@@ -147,7 +147,7 @@ static int print_split(struct engine *g, struct err *e) {
 }
 
 struct options {
-    const char *model, *precision; // NULL: each
+    const char *model, *precision; // NULL: all of them
     int64_t seq, micro[16];
     int n_micro, steps;
 };
@@ -158,15 +158,15 @@ static int bench(const struct options *o, const char *precision, int64_t B, doub
     double products[TRIALS], tokens = (double)(B * o->seq), floor_ms = NAN;
     char a[TEXT_UNIT_BYTES];
     for (int graphs = 0; graphs < 2; graphs++) {
-        struct engine g = {0};
-        int rc = engine_open_cuda(&g, o->model, precision, B, o->seq, graphs, e);
+        struct stepper g = {0};
+        int rc = stepper_open_cuda(&g, o->model, precision, B, o->seq, graphs, e);
         if (rc == 0 && !graphs) {
-            struct needs n = needs_of(g.s.programs[SESSION_TRAIN]);
+            struct needs n = needs_of(plan_program(&g.work.plan, PLAN_TRAIN));
             double matmul = 1e3 * n.matmul_flops / gemm, attention = 1e3 * n.attention_flops / gemm;
             double bytes = 1e3 * n.other_bytes / bandwidth;
             floor_ms = matmul + attention + bytes;
             printf("%s, %s, B=%lld, T=%lld: arena %s\n", o->model, precision, (long long)B,
-                   (long long)o->seq, text_bytes(a, g.s.layout.arena_bytes));
+                   (long long)o->seq, text_bytes(a, g.work.plan.layout.arena_bytes));
             printf("  floor     %9.2f ms   products %.2f + attention %.2f + bytes %.2f\n", floor_ms,
                    matmul, attention, bytes);
         }
@@ -178,13 +178,14 @@ static int bench(const struct options *o, const char *precision, int64_t B, doub
             rc = print_split(&g, e);
         for (int i = 0; rc == 0 && !graphs && i < TRIALS; i++) {
             uint64_t begin = clock_ns();
-            rc = exec_run_category(g.s.exec, g.s.index[SESSION_TRAIN], CAT_MATMUL, e);
+            rc = exec_run_category(g.work.s->exec, plan_find(&g.work.plan, PLAN_TRAIN), CAT_MATMUL,
+                                   e);
             products[i] = 1e-6 * (double)(clock_ns() - begin);
         }
         if (rc == 0 && !graphs)
             printf("  products  %9.2f ms   alone\n", sample_median(products, TRIALS));
         fflush(stdout);
-        engine_close(&g);
+        stepper_close(&g);
         TRY(rc);
     }
     return 0;
@@ -195,7 +196,7 @@ static int run(const struct options *o, const char *precision, enum dtype type, 
     double gemm = 0, bandwidth = 0;
     const struct plugin_options p = {0};
     TRY(plugin_open("cuda", &p, &b, e));
-    printf("%s\n", b->describe(b));
+    printf("%s\n", b->info.text);
     int rc = measure(b, type, &gemm, &bandwidth, e);
     b->close(b);
     TRY(rc);

@@ -1,9 +1,9 @@
-// bench_memory.c - the memory that was planned against the memory that was taken, for a whole process: one
-// forked process per setting, its peak of resident memory (VmHWM) beside the plan.
+// bench_memory.c - planned against measured memory of a whole process. Forks one process per
+// setting and compares its peak of resident memory (VmHWM) with the plan.
 //
-// A setting holds when the two differ by at most 1 % of the plan and 8 MiB. Memory counts the same on a
-// busy machine as on a quiet one. A setting that this machine refuses (a precision, a library) is
-// shown with its reason and is no failure. Exit status 1 when one does not hold.
+// A setting holds when the two differ by at most 1 % of the plan and 8 MiB. A busy machine does not
+// change the result. A setting that this machine refuses (a precision, a library) is shown with its
+// reason and is not a failure. The exit status is 1 when a setting does not hold.
 //
 // usage: bench_memory [MODEL [KNOB=VALUE ...]]     the settings below, or only the one given
 #include "base/file.h"
@@ -19,7 +19,7 @@
 static const double SHARE = 0.01;
 static const double MORE_BYTES = 8 << 20;
 
-// Beyond the base: two steps of 2 x 64 tokens, no validation, nothing saved.
+// Changes to the base, which is two steps of 2 x 64 tokens, no validation, nothing saved.
 static const char *const settings[] = {
     "batch.micro=1 seq=64",
     "batch.micro=2 seq=64",
@@ -54,7 +54,8 @@ static int set_all(struct knobs *k, const char *text, struct err *e) {
 static int run(const char *model, const char *text, const char *dir, struct line *out,
                struct err *e) {
     struct knobs k;
-    struct session s = {0};
+    struct plan p = {0};
+    struct engine *g = NULL;
     struct trainer *t = NULL;
     const struct trainer_options to = {0};
     knobs_init(&k);
@@ -63,23 +64,27 @@ static int run(const char *model, const char *text, const char *dir, struct line
     snprintf(k.run_dir, sizeof k.run_dir, "%s", dir);
     TRY(set_all(&k, "steps=2 eval.every=0 save.last=false resume=false", e));
     TRY(set_all(&k, text, e));
-    const struct session_options so = {
-        .knobs = &k, .has = {true, k.eval_every > 0, false}, .real = DTYPE_F32};
-    int rc = session_plan(&s, &so, e);
+    const struct plan_options po = {.knobs = &k,
+                                    .programs = {PLAN_TRAIN, k.eval_every > 0 ? PLAN_EVAL : NULL},
+                                    .real = DTYPE_F32};
+    int rc = plan_make(&p, &po, e);
     if (rc == 0)
-        rc = trainer_open(&t, &s, &to, e);
+        rc = engine_open(&g, NULL, e);
+    if (rc == 0)
+        rc = trainer_open(&t, &p, g, &to, e);
     if (rc == 0)
         rc = trainer_run(t, NULL, e);
-    out->arena = s.layout.arena_bytes, out->loader = s.loader_bytes;
-    out->saving = s.saving_bytes, out->process = s.process_bytes;
-    out->predicted = session_predicted_bytes(&s);
+    out->arena = p.layout.arena_bytes, out->loader = p.host.loader;
+    out->saving = p.host.saving, out->process = p.process_bytes;
+    out->predicted = plan_total_bytes(&p);
     out->measured = mem_process_peak_rss_bytes();
     trainer_close(t);
-    session_close(&s);
+    engine_close(g);
+    plan_free(&p);
     return rc;
 }
 
-// Runs one setting in a process of its own.
+// Runs one setting in a forked process.
 static int measure(const char *model, const char *text, const char *dir, struct line *out) {
     int ends[2], status;
     memset(out, 0, sizeof *out);
@@ -103,7 +108,7 @@ static int measure(const char *model, const char *text, const char *dir, struct 
     return n == sizeof *out ? 0 : -1;
 }
 
-// 1: within the limit, 0: not, -1: refused.
+// Returns 1: within the limit, 0: not, -1: refused.
 static int print_line(const char *text, const struct line *l) {
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], c[TEXT_UNIT_BYTES], d[TEXT_UNIT_BYTES],
         f[TEXT_UNIT_BYTES];

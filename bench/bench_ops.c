@@ -1,10 +1,11 @@
-// bench_ops.c - the speed of single ops on the table of cases that their tests use, in every element
-// type: microseconds of the CPU backend, and how many times the reference takes.
+// bench_ops.c - the speed of single ops on the cases that their tests use, in every element type:
+// microseconds of the CPU backend, and how many times as long the reference takes.
 //
-//   bench_ops [PART]    all cases whose name has PART (matmul, "norm m=130"); without it the largest
-//                       case of each op. Threads: as many as the process may use.
+//   bench_ops [PART]    all cases whose name contains PART (matmul, "norm m=130"); without PART the
+//                       largest case of each op. Uses as many threads as the process may use.
 //
-// Cases are sized for corners, not for caches: figures compare a kernel with itself, before and after.
+// The cases cover corner cases, not typical sizes. Use the figures to compare a kernel before and
+// after a change.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -23,7 +24,7 @@ static int64_t case_bytes(const struct case_run *r) {
     return bytes;
 }
 
-// Nanoseconds of the fastest call; other programs can only make one slower. 0: it does not run.
+// Nanoseconds of the fastest call, because other programs can only slow a call down. 0: it fails.
 static double time_case(struct backend *b, const struct case_run *r) {
     double best = 0;
     struct err e = {0};
@@ -86,7 +87,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "bench_ops: %s\n", e.text);
         return 1;
     }
-    printf("%s kernels, %d threads\n", cpu_backend_isa(cpu), pool_threads(pool));
+    printf("%s kernels, %d threads\n", cpu->isa, pool_threads(pool));
     for (size_t i = 0; argc > 1 && i < case_count(); i++) {
         char name[256];
         case_name(case_at(i), name, sizeof name);

@@ -1,20 +1,21 @@
-// bench_precision.c - a training step of gpt2-124m on the CPU in each precision, side by side in one
-// run, for every instruction set the CPU has.
+// bench_precision.c - a training step of gpt2-124m on the CPU in each precision, for every
+// instruction set of the CPU, in one run.
 //
-// For each instruction set the precisions' steps are interleaved (fp32, bf16, fp16, fp32, ...), so that
-// a slow minute of the machine meets all of them; a row's ratio is the median over rounds of its time
-// over fp32's of the same round. `products` is the same for the step's matrix products alone. The
-// floor is the products' arithmetic at the rate of a loop that touches registers only: fused
-// multiply-adds, and for bf16 vdpbf16ps where the CPU has it. (AMX's rate is not measured.)
+// For each instruction set the steps of the precisions are interleaved (fp32, bf16, fp16, fp32,
+// ...), so that a slow minute of the machine affects all of them. A row's ratio is its time
+// divided by that of fp32 in the same round, as the median over rounds. `products` is the same for
+// the step's matrix products alone. The floor is the products' arithmetic at the rate of a loop
+// that touches registers only: fused multiply-adds, and for bf16 vdpbf16ps if the CPU has it.
+// (AMX's rate is not measured.)
 //
-// --clock cpu times the process's CPU seconds instead of the clock on the wall: with one thread that
-// says something on a busy machine too.
+// --clock cpu uses the CPU time of the process instead of wall time. With one thread that is
+// meaningful on a busy machine too.
 //
 // usage: bench_precision [--rounds N] [--threads N] [--isa NAME]... [--seq N]... [--clock wall|cpu]
 #include "base/clock.h"
+#include "base/pool.h"
 #include "base/text.h"
-#include "backend/cpu/cpu.h"
-#include "engine.h"
+#include "stepper.h"
 #include "measure/sample.h"
 
 #include <math.h>
@@ -70,7 +71,7 @@ __attribute__((target("avx512f"))) static void spin_fma(void *arg, int thread, i
 #pragma GCC unroll 14
         for (int i = 0; i < SUMS; i++) {
             sum[i] = _mm512_fmadd_ps(x, y, sum[i]);
-            __asm__ volatile("" : "+v"(sum[i])); // the loop must stay
+            __asm__ volatile("" : "+v"(sum[i])); // keeps the compiler from removing the loop
         }
     ((uint64_t *)arg)[thread] = cpu_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
@@ -92,7 +93,8 @@ __attribute__((target("avx512f,avx512bf16"))) static void spin_pairs(void *arg, 
     ((uint64_t *)arg)[thread] = cpu_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
 
-// Sum of the threads' rates, each by its own CPU time: what the cores can do, whoever else uses them.
+// The sum of the threads' rates. Each is measured in the thread's CPU time, so that other programs
+// on the cores do not count.
 static double best_rate(struct pool *pool, pool_fn *fn, int threads, double flops) {
     double best = 0;
     uint64_t ns[MAX_THREADS];
@@ -132,7 +134,7 @@ static struct peak measure_peak(int threads, struct err *e) {
 // ---------------------------------------------------------------- steps
 
 struct row {
-    struct engine g;
+    struct stepper g;
     bool here;
     double step_ms[MAX_ROUNDS], products_ms[MAX_ROUNDS];
 };
@@ -143,9 +145,10 @@ static uint64_t now_ns(bool cpu_clock) {
 
 static int timed_round(struct row *r, int round, bool cpu_clock, struct err *e) {
     uint64_t begin = now_ns(cpu_clock);
-    TRY(engine_step(&r->g, NULL, e));
+    TRY(stepper_step(&r->g, NULL, e));
     uint64_t middle = now_ns(cpu_clock);
-    TRY(exec_run_category(r->g.s.exec, r->g.s.index[SESSION_TRAIN], CAT_MATMUL, e));
+    TRY(exec_run_category(r->g.work.s->exec, plan_find(&r->g.work.plan, PLAN_TRAIN), CAT_MATMUL,
+                          e));
     r->step_ms[round] = (double)(middle - begin) / 1e6;
     r->products_ms[round] = (double)(now_ns(cpu_clock) - middle) / 1e6;
     return 0;
@@ -154,12 +157,12 @@ static int timed_round(struct row *r, int round, bool cpu_clock, struct err *e) 
 static int open_rows(struct row *rows, const char *isa, int64_t seq, int threads, struct err *e) {
     for (int i = 0; i < N_PRECISIONS; i++) {
         int rc =
-            engine_open_cpu(&rows[i].g, "gpt2-124m", precisions[i], isa, BATCH, seq, threads, e);
+            stepper_open_cpu(&rows[i].g, "gpt2-124m", precisions[i], isa, BATCH, seq, threads, e);
         rows[i].here = rc == 0;
         if (rc == 0)
-            rc = engine_step(&rows[i].g, NULL, e); // warm-up
+            rc = stepper_step(&rows[i].g, NULL, e); // warm-up
         else
-            engine_close(&rows[i].g);
+            stepper_close(&rows[i].g);
         if (rc == ERR_USAGE && i > 0) // a precision that this build has no name for
             rc = 0;
         TRY(rc);
@@ -170,19 +173,19 @@ static int open_rows(struct row *rows, const char *isa, int64_t seq, int threads
 static void print_row(const struct row *rows, int i, int n, const struct peak *peak) {
     static const enum dtype types[N_PRECISIONS] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     const struct row *r = &rows[i];
-    double ratio[MAX_ROUNDS], products[MAX_ROUNDS], flops = session_step_flops(&r->g.s).model;
+    double ratio[MAX_ROUNDS], products[MAX_ROUNDS], flops = r->g.work.plan.flops.model;
     for (int k = 0; k < n; k++) {
         ratio[k] = r->step_ms[k] / rows[0].step_ms[k];
         products[k] = r->products_ms[k] / rows[0].products_ms[k];
     }
-    const char *how = cpu_backend_products(r->g.s.backend, types[i]);
+    const char *how = r->g.work.engine->backend->products[types[i]];
     double rate = strcmp(how, "avx512_bf16") == 0 ? peak->pairs : peak->fma;
     char bytes[TEXT_UNIT_BYTES];
     printf("  %-5s %9.1f ms  %5.3f   products %9.1f ms  %5.3f  %5.0f GFLOP/s", precisions[i],
            median(r->step_ms, n), median(ratio, n), median(r->products_ms, n), median(products, n),
            flops / median(r->products_ms, n) / 1e6);
     printf("  floor %7.1f ms  arena %s  (%s)\n", rate > 0 ? flops / rate / 1e6 : NAN,
-           text_bytes(bytes, r->g.s.layout.arena_bytes), how);
+           text_bytes(bytes, r->g.work.plan.layout.arena_bytes), how);
 }
 
 static int compare(const char *isa, int64_t seq, const struct options *o, const struct peak *peak,
@@ -204,7 +207,7 @@ static int compare(const char *isa, int64_t seq, const struct options *o, const 
     }
     for (int i = 0; i < N_PRECISIONS; i++)
         if (rows[i].here)
-            engine_close(&rows[i].g);
+            stepper_close(&rows[i].g);
     return rc;
 }
 

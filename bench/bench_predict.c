@@ -1,19 +1,21 @@
-// bench_predict.c - predicted against measured step time over a grid of settings, side by side.
+// bench_predict.c - predicted against measured step time over a grid of settings.
 //
-// Settings are drawn from the product of knobs below. The machine is calibrated at a few micro-batches
-// per (precision, threads, seq); every setting is predicted from that, then measured in a process of
-// its own; then half of the trials correct the predictions of the other half. Printed: the median of
-// |predicted / measured - 1|, Spearman's rank correlation, and what each cost in time.
+// Settings are drawn from the product of knobs below. The machine is calibrated at a few
+// micro-batches per (precision, threads, seq). Every setting is predicted from that, then measured
+// in a forked process. Then half of the trials correct the predictions of the other half. Prints
+// the median of |predicted / measured - 1|, Spearman's rank correlation, and the time of each
+// part.
 //
-// usage: bench_predict [--model NAME] [--quick] [--settings N] [--seed N] [--verbose] [--device cuda]
-//                      [--threads N] [--tokens N] [--least]
-//        without --model: tiny, then gpt2-124m. --tokens: of a step, at most. --least: the least step
-//        stands for a trial instead of the median one, for machines that others use too.
+// usage: bench_predict [--model NAME] [--quick] [--settings N] [--seed N] [--verbose]
+//                      [--device cuda] [--threads N] [--tokens N] [--least]
+//        Without --model: tiny, then gpt2-124m. --tokens: most tokens of a step. --least: takes the
+//        fastest step of a trial instead of the median one, for machines with other users.
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
 #include "measure/sample.h"
 #include "predict/predictor.h"
+#include "train/trial.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,12 +34,12 @@ struct list {
 struct grid {
     const char *model;
     int settings;
-    double trial_s;      // of measured steps, about
-    int64_t tokens_most; // of a step
+    double trial_s;      // seconds of measured steps in a trial, about
+    int64_t tokens_most; // per step
     struct list micro, accum, seq, chunk, recompute, precision, threads, state;
 };
 
-// The larger model has fewer and smaller settings: a step of it takes seconds on two cores.
+// The larger model has fewer and smaller settings: its steps take seconds on two cores.
 static const struct grid small = {.model = "tiny",
                                   .settings = 100,
                                   .trial_s = 0.5,
@@ -73,7 +75,7 @@ struct setting {
 struct bench {
     struct grid grid;
     struct predictor *predictor;
-    char dir[64]; // of its tables
+    char dir[64]; // folder of the predictor's tables
     struct setting *settings;
     int n;
     bool verbose, cuda, least;
@@ -81,10 +83,9 @@ struct bench {
     double calibrated_s, measured_s, planned_s, predicted_s;
 };
 
-static int plan(struct session *s, const struct knobs *k, struct err *e) {
-    const struct session_options o = {
-        .knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    return session_plan(s, &o, e);
+static int make_plan(struct plan *p, const struct knobs *k, struct err *e) {
+    const struct plan_options o = {.knobs = k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    return plan_make(p, &o, e);
 }
 
 // ---------------------------------------------------------------- settings
@@ -140,7 +141,7 @@ static int calibrate_here(struct bench *b, struct err *e) {
                     k.threads = g->threads.of[t];
                     k.seq = g->seq.of[s];
                     k.optim_state = (enum optim_state)g->state.of[o];
-                    // Another optimizer state changes the update alone: one micro-batch tells it.
+                    // The optimizer state affects only the update: one micro-batch is enough.
                     int64_t most = o == 0 ? g->micro.of[g->micro.n - 1] : 1;
                     TRY(predictor_calibrate_span(b->predictor, &k, 1, most, &c, e));
                     if (b->verbose)
@@ -151,8 +152,8 @@ static int calibrate_here(struct bench *b, struct err *e) {
     return predictor_store(b->predictor, e);
 }
 
-// In a process of its own, which leaves the tables in b->dir: a GPU that was opened here could not be
-// opened again in the processes of the trials.
+// Runs in a forked process, which leaves the tables in b->dir. A GPU that was opened in this
+// process could not be opened again in the processes of the trials.
 static int calibrate(struct bench *b, struct err *e) {
     const uint64_t begin = clock_ns();
     int status = 0;
@@ -178,15 +179,15 @@ static int calibrate(struct bench *b, struct err *e) {
 // ---------------------------------------------------------------- predicting and measuring
 
 static int predict(struct bench *b, struct setting *at, struct err *e) {
-    struct session s;
+    struct plan p;
     uint64_t begin = clock_ns();
-    int rc = plan(&s, &at->knobs, e);
+    int rc = make_plan(&p, &at->knobs, e);
     uint64_t planned = clock_ns();
     if (rc == 0)
-        rc = predictor_step(b->predictor, &s, &at->predicted, e);
+        rc = predictor_step(b->predictor, &p, &at->predicted, e);
     b->planned_s += 1e-9 * (double)(planned - begin);
     b->predicted_s += 1e-9 * (double)(clock_ns() - planned);
-    session_close(&s);
+    plan_free(&p);
     return rc;
 }
 
@@ -207,17 +208,19 @@ static int measure(struct bench *b, struct setting *at, struct err *e) {
     memcpy(ns, at->trial.step_ns, sizeof *ns * (size_t)at->trial.steps);
     at->measured_s = 1e-9 * sample_median(ns, (size_t)at->trial.steps);
     if (b->least)
-        at->measured_s = 1e-9 * ns[0]; // sorted now
+        at->measured_s = 1e-9 * ns[0]; // the array is sorted
     free(ns);
     return 0;
 }
 
 static int learn(struct bench *b, const struct setting *from, struct err *e) {
-    struct session s;
-    int rc = plan(&s, &from->knobs, e);
+    struct plan p;
+    int rc = make_plan(&p, &from->knobs, e);
+    const struct trial_result *t = &from->trial;
+    const struct observed seen = {.step_ns = t->step_ns, .steps = t->steps, .split = t->split};
     if (rc == 0)
-        rc = predictor_observe(b->predictor, &s, &from->trial, e);
-    session_close(&s);
+        rc = predictor_observe(b->predictor, &p, &seen, e);
+    plan_free(&p);
     return rc;
 }
 
@@ -394,17 +397,17 @@ int main(int argc, char **argv) {
     int rc = 0;
     for (int i = 0; rc == 0 && i < 2; i++) {
         struct knobs k;
-        struct session s;
+        struct plan p;
         if (model && i == 1)
             break;
-        if (model) { // its size says which grid it can bear
+        if (model) { // its size decides which grid is used
             knobs_init(&k);
             rc = knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, &e);
             if (rc == 0)
-                rc = plan(&s, &k, &e);
-            if (rc == 0 && session_step_flops(&s).model > 1e11)
+                rc = make_plan(&p, &k, &e);
+            if (rc == 0 && p.flops.model > 1e11)
                 grids[0] = large;
-            session_close(&s);
+            plan_free(&p);
             grids[0].model = model;
         }
         if (rc == 0)

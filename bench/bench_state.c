@@ -1,5 +1,5 @@
-// bench_state.c - what narrow moments cost and gain in the optimizer itself: AdamW over N elements with moments
-// in fp32, bf16 and int8, in turn, on the fast CPU backend.
+// bench_state.c - what narrow moments cost and gain in the optimizer: AdamW over N elements with
+// moments in fp32, bf16 and int8, in turn, on the fast CPU backend.
 //
 // usage: bench_state [N [THREADS [ROUNDS [ISA]]]]
 #include "backend/cpu/cpu.h"
@@ -50,7 +50,7 @@ static int open_bench(struct bench *b, int threads, const char *isa, struct err 
     return 0;
 }
 
-// A few steps in a row, so that what one kind leaves in the caches is not the next one's.
+// A few steps in a row, so that data of another kind in the caches hardly counts.
 static int steps(struct bench *b, int kind, int count, double *ms, struct err *e) {
     struct op op = {.kind = kinds[kind], .flags = OP_DECAY, .n = b->n, .n_in = 8, .n_out = 5};
     struct operand w = {b->w, b->n, DTYPE_F32, 1, b->n}, m = {b->m, b->n, types[kind][0], 1, b->n};
@@ -83,13 +83,13 @@ static int run(struct bench *b, int threads, int rounds, const char *isa, struct
     TRY(open_bench(b, threads, isa, e));
     for (int i = 0; i < rounds; i++)
         for (int k = 0; k < KINDS; k++) {
-            // The kinds share memory: each begins with moments that are its own.
+            // The kinds share memory, so each begins with moments in its format.
             memset(b->m, 0, (size_t)b->n * 4), memset(b->v, 0, (size_t)b->n * 4);
             TRY(steps(b, k, 1, &scratch, e));
             TRY(steps(b, k, 3, &ms[k][i], e));
         }
-    printf("%lld elements, %s, %d threads, %d rounds\n", (long long)b->n,
-           cpu_backend_isa(b->backend), threads, rounds);
+    printf("%lld elements, %s, %d threads, %d rounds\n", (long long)b->n, b->backend->isa, threads,
+           rounds);
     for (int k = 0; k < KINDS; k++) {
         sample_sort(ms[k], (size_t)rounds);
         double median = ms[k][rounds / 2];

@@ -1,5 +1,5 @@
-// bench_tokenize.c - how fast text becomes tokens: megabytes per second on one thread and on two, and
-// the texts that stall weaker splitters, at n and 2n bytes (CPU time).
+// bench_tokenize.c - the speed of tokenizing: megabytes per second on one thread and on two, and
+// CPU time for n and 2n bytes of texts that make some splitters slow.
 //
 //   bench_tokenize TOKENIZER.json [TEXT-FILE]     without a file: generated English-like prose
 #include "base/file.h"
@@ -17,7 +17,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// Of this thread alone: what others do on the machine at the same time does not count.
+// CPU seconds of this thread, so that other work on the machine does not count.
 static double own_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -34,7 +34,7 @@ static uint64_t next_random(uint64_t *s) {
     return *s;
 }
 
-// Words of many lengths, the short ones more often, with capitals, commas, numbers and paragraphs.
+// Words of many lengths, short ones more often, with capitals, commas, numbers and paragraphs.
 static char *make_prose(size_t bytes) {
     static const char *const syllables[] = {"the", "er",  "in", "con", "ti",  "ma",  "re",   "al",
                                             "ing", "sta", "ve", "ro",  "pre", "li",  "ment", "ou",
@@ -108,7 +108,7 @@ static int measure(const struct tokenizer *t, const char *text, size_t bytes) {
     }
     printf("1 thread:  %7.1f MB/s of CPU time, %.2f bytes per token\n", (double)bytes / best / 1e6,
            (double)bytes / (double)tokens);
-    // On the clock, one and two threads in turn, so that both see the same machine.
+    // Wall time, one and two threads in turn, so that a slow moment of the machine affects both.
     double wall[2] = {1e9, 1e9};
     for (int round = 0; round < 6; round++) {
         int threads = 1 + round % 2;

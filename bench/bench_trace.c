@@ -1,11 +1,11 @@
 // bench_trace.c - what tracing costs: the same steps with and without it, in turn.
 //
-// Two columns of the same thing (off, off again) show the noise first; the cost of tracing is the
-// third against them.
+// The first two columns (off, off again) measure the same thing and show the noise. The third is
+// the time with tracing.
 //
 // usage: bench_trace [MODEL [B [T [ROUNDS]]]]
 #include "base/clock.h"
-#include "engine.h"
+#include "stepper.h"
 #include "measure/sample.h"
 
 #include <stdio.h>
@@ -14,11 +14,11 @@
 
 enum { MAX_ROUNDS = 4000 };
 
-static int timed(struct engine *g, struct trace *trace, double *ms, struct err *e) {
+static int timed(struct stepper *g, struct trace *trace, double *ms, struct err *e) {
     uint64_t begin = clock_ns();
     if (trace)
         trace_begin_step(trace, (uint32_t)g->step, begin);
-    TRY(engine_step(g, trace, e));
+    TRY(stepper_step(g, trace, e));
     if (trace)
         trace_end_step(trace, clock_ns());
     *ms = (double)(clock_ns() - begin) / 1e6;
@@ -28,12 +28,12 @@ static int timed(struct engine *g, struct trace *trace, double *ms, struct err *
 static int run(const char *model, int64_t B, int64_t T, int rounds, struct err *e) {
     static double ms[3][MAX_ROUNDS];
     static const char *const names[3] = {"off", "off again", "on"};
-    struct engine g = {0};
+    struct stepper g = {0};
     struct trace trace = {0};
     double scratch;
-    int rc = engine_open(&g, model, "auto", B, T, 0, e);
+    int rc = stepper_open(&g, model, "auto", B, T, 0, e);
     if (rc == 0)
-        rc = trace_open(&trace, g.s.mem, 1 << 16, e);
+        rc = trace_open(&trace, g.work.engine->mem, 1 << 16, e);
     for (int i = 0; rc == 0 && i < 3; i++)
         rc = timed(&g, NULL, &scratch, e);
     for (int i = 0; rc == 0 && i < rounds; i++)
@@ -42,12 +42,11 @@ static int run(const char *model, int64_t B, int64_t T, int rounds, struct err *
             rc = timed(&g, which == 2 ? &trace : NULL, &ms[which][i], e);
         }
     int ops = 0;
-    for (int i = 0; rc == 0 && i < g.s.programs[SESSION_TRAIN]->n_order; i++)
-        ops += g.s.programs[SESSION_TRAIN]
-                   ->segments[g.s.programs[SESSION_TRAIN]->order[i].segment]
-                   .n_ops;
+    const struct program *p = rc == 0 ? plan_program(&g.work.plan, PLAN_TRAIN) : NULL;
+    for (int i = 0; p && i < p->n_order; i++)
+        ops += p->segments[p->order[i].segment].n_ops;
     trace_close(&trace);
-    engine_close(&g);
+    stepper_close(&g);
     TRY(rc);
     printf("%s, B=%lld, T=%lld: %d ops per step, %d rounds\n", model, (long long)B, (long long)T,
            ops, rounds);

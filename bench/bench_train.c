@@ -8,13 +8,13 @@
 //             while the others run
 //
 // Rounds are interleaved: floor, haggle, torch, floor, haggle, torch, ... so that a slow minute of
-// the machine meets all of them. A run whose floor drifts by more than 10 % between the first and
-// the last third of rounds is void (exit 1).
+// the machine affects all of them. A run is void (exit 1) if the floor drifts by more than 10 %
+// between the first and the last third of the rounds.
 //
 // usage: bench_train [--rounds N] [--steps N] [--threads N] [--script FILE] [--no-torch]
 #include "base/clock.h"
 #include "base/text.h"
-#include "engine.h"
+#include "stepper.h"
 #include "measure/sample.h"
 
 #include <math.h>
@@ -45,19 +45,20 @@ static void print_row(const char *name, const double *ms, int n, double base) {
 
 // ---------------------------------------------------------------- haggle
 
-static int timed_steps(struct engine *g, int n, double *ms, struct err *e) {
+static int timed_steps(struct stepper *g, int n, double *ms, struct err *e) {
     for (int i = 0; i < n; i++) {
         uint64_t begin = clock_ns();
-        TRY(engine_step(g, NULL, e));
+        TRY(stepper_step(g, NULL, e));
         ms[i] = (double)(clock_ns() - begin) / 1e6;
     }
     return 0;
 }
 
-static int timed_floor(struct engine *g, int n, double *ms, struct err *e) {
+static int timed_floor(struct stepper *g, int n, double *ms, struct err *e) {
     for (int i = 0; i < n; i++) {
         uint64_t begin = clock_ns();
-        TRY(exec_run_category(g->s.exec, g->s.index[SESSION_TRAIN], CAT_MATMUL, e));
+        TRY(exec_run_category(g->work.s->exec, plan_find(&g->work.plan, PLAN_TRAIN), CAT_MATMUL,
+                              e));
         ms[i] = (double)(clock_ns() - begin) / 1e6;
     }
     return 0;
@@ -135,13 +136,13 @@ static int choose_floor(int64_t B, int64_t T, int threads, const char **best, st
     double fastest = INFINITY;
     printf("  matrix products alone, best of 3:");
     for (int i = 0; i < N_LIBRARIES; i++) {
-        struct engine g = {0};
+        struct stepper g = {0};
         double ms[4];
-        int rc = engine_open(&g, "gpt2-124m", libraries[i], B, T, threads, e);
+        int rc = stepper_open(&g, "gpt2-124m", libraries[i], B, T, threads, e);
         if (rc == 0)
             rc = timed_floor(&g, 4, ms, e);
-        double flops = session_step_flops(&g.s).model;
-        engine_close(&g);
+        double flops = g.work.plan.flops.model;
+        stepper_close(&g);
         if (rc == ERR_UNSUPPORTED || rc == ERR_USAGE || rc == ERR_IO) {
             printf(" %s (not here)", libraries[i]);
             continue;
@@ -186,17 +187,17 @@ static int compare(int64_t B, int64_t T, const struct options *o, bool *valid, s
     const char *best = "builtin";
     printf("gpt2-124m, fp32, B=%lld, T=%lld, %d threads\n", (long long)B, (long long)T, o->threads);
     TRY(choose_floor(B, T, o->threads, &best, e));
-    struct engine haggle = {0}, floor_engine = {0};
+    struct stepper haggle = {0}, floor_engine = {0};
     struct peer torch = {0};
     double floor_ms[MAX_ROUNDS], haggle_ms[MAX_ROUNDS], torch_ms[MAX_ROUNDS], scratch[MAX_ROUNDS];
     int n = 0;
     const char *loop = "default", *zero = "zero";
     bool with_torch = o->torch && choose_torch(B, T, o, &loop, &zero) &&
                       peer_open(&torch, o->script, B, T, o->threads, loop, zero) == 0;
-    int rc = engine_open(&haggle, "gpt2-124m", "auto", B, T, o->threads, e);
-    uint64_t predicted = rc == 0 ? session_predicted_bytes(&haggle.s) : 0;
+    int rc = stepper_open(&haggle, "gpt2-124m", "auto", B, T, o->threads, e);
+    uint64_t predicted = rc == 0 ? plan_total_bytes(&haggle.work.plan) : 0;
     if (rc == 0)
-        rc = engine_open(&floor_engine, "gpt2-124m", best, B, T, o->threads, e);
+        rc = stepper_open(&floor_engine, "gpt2-124m", best, B, T, o->threads, e);
     if (rc == 0)
         rc = timed_steps(&haggle, 2, scratch, e); // warm-up
     if (rc == 0)
@@ -210,8 +211,8 @@ static int compare(int64_t B, int64_t T, const struct options *o, bool *valid, s
         if (rc == 0 && with_torch && peer_steps(&torch, o->steps, torch_ms + n) != 0)
             with_torch = false;
     }
-    engine_close(&haggle);
-    engine_close(&floor_engine);
+    stepper_close(&haggle);
+    stepper_close(&floor_engine);
     peer_close(&torch);
     TRY(rc);
     double f = median(floor_ms, n), h = median(haggle_ms, n);

@@ -1,10 +1,11 @@
-// bench_trials.c - what a trial costs beyond its steps: in a process of its own (trial_run) and in one that
-// stays (tune/worker.h), the same settings in turns.
+// bench_trials.c - the cost of a trial beyond its steps: in a new process (trial_run) and in a
+// worker process that stays (tune/worker.h), with the same settings in turns.
 //
-// A trial's steps are its measured ones as long as they took, and its warm-up at their median; the rest of
-// its wall time is what starting costs, pages that are touched for the first time included. CPU time of
-// whole trials says the same on a busy machine: steps are equal, so the difference is the start's. Step
-// times and memory are compared too: a worker must measure the same thing.
+// The time of a trial's steps is that of its measured steps, plus its warm-up steps at their
+// median. The rest of its wall time is the cost of starting, including pages that are touched for
+// the first time. The CPU time of whole trials is a second measure, for a busy machine: steps take
+// the same CPU time, so the difference is the cost of starting. Step times and memory are compared
+// too, because a worker must measure the same as a new process.
 //
 // usage: bench_trials [--rounds N] [--steps N] [MODEL [KNOB=VALUE ...]]
 #include "base/clock.h"
@@ -20,7 +21,7 @@
 
 enum { WARMUP = 2, MOST_ROUNDS = 100 };
 
-// What a search varies from trial to trial.
+// Settings that a search changes from trial to trial.
 static const char *const settings[][3] = {
     {"batch.micro=2", "recompute.mode=none", "batch.accum=2"},
     {"batch.micro=4", "recompute.mode=none", "batch.accum=1"},
@@ -48,7 +49,7 @@ static double bound(const double *x, int n, double (*choose)(double, double)) {
     return y;
 }
 
-static double children_cpu(void) { // those that have ended
+static double children_cpu(void) { // of children that have ended
     struct rusage u;
     getrusage(RUSAGE_CHILDREN, &u);
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +

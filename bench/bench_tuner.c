@@ -1,25 +1,29 @@
-// bench_tuner.c - how good is what `haggle tune` chooses, and how quickly does it find it? Against a grid
-// that is measured exhaustively, and against other ways to search the same grid.
+// bench_tuner.c - how good is the choice of `haggle tune`, and how quickly is it found? Compares it
+// with a grid that is measured exhaustively, and with other ways to search the same grid.
 //
 // In one run:
-//   1. Every setting of the grid is measured, in rounds there and back (tuner_grid.c). Those that may be among the
-//      best are measured in --again more rounds, those that may be then in five times as many, and are judged by
-//      those alone, but for every other pair of the last, which is what the third part draws from, too.
-//   2. For each goal the tuner searches the same settings on the machine, with SHARE of the time that took
-//      and knowing nothing: calibrating its predictor counts. Before, the grid's best few run in turns to find the
-//      best one that keeps the target then, too. That and itself run in turns, which shows the noise; then that and
-//      the tuner's choice, and the median ratio is the regret. Turns are short: what others do lasts for
-//      seconds, and should meet both. Costs are those of a typical step (tune_typical in tune/tune.h).
-//   3. What was recorded is searched again without the machine, many times over with other draws of the
-//      same samples, by the tuner (whose seconds begin with those of calibrating), at random, and by a Parzen
+//   1. Every setting of the grid is measured, in rounds that alternate in direction (tuner_grid.c).
+//      Settings that may be among the best are measured in --again more rounds. Those that still
+//      may be get five times as many rounds. They are judged by these later rounds only. Every
+//      other pair of the last rounds is not used for that: part 3 draws from it too.
+//   2. For each goal the tuner searches the same settings on the machine. It gets SHARE of the time
+//      that part 1 took and no earlier knowledge, so calibrating its predictor counts. Before that
+//      the grid's best few run in turns, to find the best one that keeps the target at that moment.
+//      That setting then runs in turns with itself, which shows the noise, and with the tuner's
+//      choice: the median ratio is the regret. Turns are short, because load from other programs
+//      lasts for seconds and should affect both. Costs are those of a typical step (tune_typical in
+//      tune/tune.h).
+//   3. The record is searched again without the machine, many times with other draws of the same
+//      samples: by the tuner (whose seconds include calibrating), at random, and by a Parzen
 //      estimator (tuner_search.c).
 //
-// usage: bench_tuner [--rounds N] [--again N] [--visit SECONDS] [--pairs N] [--seeds N] [--samples N]
-//                    [--curves FILE] [--record FILE | --reuse FILE | --replay FILE]
+// usage: bench_tuner [--rounds N] [--again N] [--visit SECONDS] [--pairs N] [--seeds N]
+//                    [--samples N] [--curves FILE]
+//                    [--record FILE | --reuse FILE | --replay FILE]
 //                    [--goal bulk|interactive|hybrid]... [knob=value,value ...]
-// Without knobs: 240 settings of the built-in model. --samples: sequences of a step. --record keeps what was
-// measured, --reuse takes it from such a file (of the same machine and build); with --replay only the third
-// part runs, anywhere.
+// Without knobs: 240 settings of the built-in model. --samples: sequences of a step. --record
+// writes the measurements to a file. --reuse reads them from such a file (of the same machine and
+// build). --replay runs only part 3, on any machine.
 #include "base/clock.h"
 #include "base/file.h"
 #include "tuner_search.h"
@@ -32,12 +36,13 @@
 
 enum { PAIRS_MOST = 64 };
 static const double SHARE = 0.145, NEAR = 0.03;
-// What may be among the best for all that luck: two visits of one setting differ by less, nearly always. And what may be
-// when there were --again visits; of those a quarter decides what is near and what is not, so they get many more.
+// Settings within CLOSE of the best may be the best: two visits of one setting nearly always differ
+// by less. CLOSER is the same after --again visits. A quarter of those settings decides which are
+// near the best, so they get many more visits.
 static const double CLOSE = 0.15, CLOSER = 0.06;
 enum { CLOSER_TIMES = 5, AGAIN_MOST = ROUNDS_MOST / (1 + CLOSER_TIMES) };
 
-// Knobs of one device that a person would think of.
+// The knobs that a person would try on one device.
 static const char *const AXES[] = {
     "seq=64",
     "batch.micro=1,2,4,8,16",
@@ -58,30 +63,28 @@ struct options {
     size_t n_axes;
 };
 
-// ---------------------------------------------------------------- a laboratory that knows nothing
+// ---------------------------------------------------------------- a laboratory without knowledge
 
 struct place {
     struct lab *lab;
     struct tune_lab table;
-    char cache[256]; // of its own: what others learnt is not there
+    char cache[256]; // an empty cache folder, without op times of earlier runs
 };
 
 static void place_close(struct place *p) {
     lab_close(p->lab);
     if (p->cache[0])
-        file_remove_tree(p->cache, NULL); // what is left is in a folder for that
+        file_remove_tree(p->cache, NULL); // if this fails, a temporary folder is left
 }
 
 static int place_open_lab(struct place *p, const struct knobs *k, double time_s, struct err *e) {
-    const struct session_options so = {
-        .knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    const struct lab_options lo = {.session = &so, .time_s = time_s};
+    const struct lab_options lo = {.knobs = k, .time_s = time_s};
     TRY(lab_open(&p->lab, &lo, e));
     p->table = lab_table(p->lab);
     return 0;
 }
 
-// For a search of this time; 0: ops are not timed.
+// For a search of this length; 0: ops are not timed.
 static int place_open(struct place *p, const struct knobs *k, double time_s, struct err *e) {
     *p = (struct place){0};
     TRY(file_make_temp_dir(p->cache, sizeof p->cache, "tuner", e));
@@ -90,8 +93,8 @@ static int place_open(struct place *p, const struct knobs *k, double time_s, str
     return place_open_lab(p, k, time_s, e);
 }
 
-// What a search that knows nothing spends before its first trial: on timing ops, which is what opening takes
-// longer than with their times at hand, and on planning all settings.
+// The seconds that a search without earlier knowledge spends before its first trial: on timing ops
+// (how much longer opening takes than with known times) and on planning all settings.
 static int learn(struct record *r, struct err *e) {
     const struct knobs *k = &r->points[0].knobs;
     const double time_s = SHARE * r->seconds;
@@ -116,7 +119,7 @@ static int learn(struct record *r, struct err *e) {
 
 // ---------------------------------------------------------------- the tuner on the machine
 
-struct within { // a laboratory for settings of the grid alone
+struct within { // a laboratory that accepts only settings of the grid
     const struct record *r;
     struct tune_lab inner;
 };
@@ -142,7 +145,7 @@ static uint64_t within_clock(void *arg) {
     return w->inner.clock_ns(w->inner.arg);
 }
 
-// What the search saw of the grid's best, where it chose another one.
+// Prints what the search saw of the grid's best setting, if it chose another one.
 static void print_opinion(const struct tune *t, const struct knobs *best) {
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
@@ -164,7 +167,7 @@ static int tune_live(const struct record *r, const struct target *g, int best, i
     const double left_s = SHARE * r->seconds - 1e-9 * (double)(clock_ns() - begin);
     struct tune_request q = {.goal = g->goal,
                              .respond_ns = g->respond_ns,
-                             .on_device = session_wants_device(&r->points[0].knobs),
+                             .on_device = plan_wants_device(&r->points[0].knobs),
                              .time_ns = (uint64_t)(1e9 * fmax(left_s, 1)),
                              .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     if (rc == 0)
@@ -183,7 +186,7 @@ static int tune_live(const struct record *r, const struct target *g, int best, i
     return rc;
 }
 
-// Two settings in turns: how much more the first costs.
+// Runs two settings in turns and prints how much more the first costs.
 static int compare(const char *what, const struct record *r, const struct target *g,
                    struct tune_lab *lab, const int which[2], int pairs, struct err *e) {
     double ratios[PAIRS_MOST], steps[SAMPLES_MOST];
@@ -191,7 +194,7 @@ static int compare(const char *what, const struct record *r, const struct target
     for (; n < (size_t)pairs && n < PAIRS_MOST; n++) {
         double cost[2];
         for (int side = 0; side < 2; side++) {
-            const int at = (int)(n + (size_t)side) % 2; // there and back
+            const int at = (int)(n + (size_t)side) % 2; // alternates which goes first
             const struct knobs *k = &r->points[which[at]].knobs;
             TRY(record_visit(lab, k, 2 * r->visit_s, steps, SAMPLES_MOST, &got, NULL, e));
             cost[at] = visit_cost(g, k, steps, got);
@@ -206,8 +209,8 @@ static int compare(const char *what, const struct record *r, const struct target
 
 // ---------------------------------------------------------------- a goal
 
-// Settings of which the record cannot well tell whether they keep the budget: a few steps of theirs, which met
-// somebody else's, decide.
+// Counts the settings for which the record does not clearly say whether they keep the budget: a few
+// steps that were slowed by other programs decide.
 static int in_doubt(const struct record *r, const struct target *g) {
     int n = 0;
     for (int i = 0; i < r->n; i++) {
@@ -218,11 +221,12 @@ static int in_doubt(const struct record *r, const struct target *g) {
     return n;
 }
 
-// What requests may wait: in the middle half of what they wait, halfway between two settings, where the fewest are in doubt
-// and, of such places, the gap is widest.
+// Chooses the time budget for requests: halfway between the waiting times of two settings, within
+// the middle half of all waiting times. Takes the place where the fewest settings are in doubt
+// and, among such places, the one with the widest gap.
 static uint64_t find_respond_ns(const struct record *r) {
     const struct tune_request q = {.update_s = r->update_s,
-                                   .on_device = session_wants_device(&r->points[0].knobs)};
+                                   .on_device = plan_wants_device(&r->points[0].knobs)};
     double *waits = calloc((size_t)r->n, sizeof *waits), steps[SAMPLES_MOST];
     int n = 0, fewest = 0;
     uint64_t found = 0;

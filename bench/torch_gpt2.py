@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""A GPT-2 training step in PyTorch on the CPU, as a peer for bench_train: float32, tied embedding, AdamW.
+"""A GPT-2 training step in PyTorch on the CPU, for bench_train to compare with: float32, tied
+embedding, AdamW.
 
-Speaks lines: prints "ready", then for each number N read from standard input runs N steps and prints their times in
-milliseconds on one line. At the end of input prints "peak BYTES" (peak resident memory).
+Prints "ready". Then for each number N from standard input it runs N steps and prints their times in
+milliseconds on one line. At the end of input it prints "peak BYTES" (peak resident memory).
 
-usage: torch_gpt2.py B T THREADS [default|foreach] [zero|none]      (optimizer loop; gradients zeroed or set to None)
+usage: torch_gpt2.py B T THREADS [default|foreach] [zero|none]
+       (optimizer loop; gradients zeroed or set to None)
 """
 import math, resource, sys, time
 import torch, torch.nn as nn, torch.nn.functional as F
@@ -14,7 +16,8 @@ optimizer = sys.argv[4] if len(sys.argv) > 4 else "default"
 to_none = len(sys.argv) > 5 and sys.argv[5] == "none"
 torch.set_num_threads(threads)
 torch.manual_seed(1)
-V, Vp, C, H, L, positions = 50257, 50304, 768, 12, 12, 1024  # vocabulary padded to a multiple of 64, as PyTorch likes it
+# The vocabulary is padded to a multiple of 64, which is faster in PyTorch.
+V, Vp, C, H, L, positions = 50257, 50304, 768, 12, 12, 1024
 
 
 class Block(nn.Module):

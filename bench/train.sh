@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# train.sh - `make bench-train`: a training step of gpt2-124m against its floor and against PyTorch. Arguments go to bench_train.
-# The comparison means nothing on a busy machine, so it waits for a quiet one first.
+# train.sh - `make bench-train`: a training step of gpt2-124m against its floor and against PyTorch.
+# Arguments go to bench_train. First waits until the machine is quiet: on a busy one the comparison
+# means nothing.
 set -eu
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}

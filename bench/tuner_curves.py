@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""tuner_curves.py - what bench_tuner --curves wrote, as a picture: the best setting found so far against measured seconds.
+"""tuner_curves.py - draws what bench_tuner --curves wrote: the best setting found so far against
+measured seconds.
 
   bench/tuner_curves.py CURVES.csv > docs/tuner-curves-tiny.svg
 
-One panel per goal; a line is the median over the draws, the band their middle half.
+One panel per goal. A line is the median over the draws, the band is their middle half.
 """
 import bisect
 import collections
@@ -14,7 +15,7 @@ import sys
 COLOURS = {"tuner": "#c2410c", "parzen": "#0369a1", "random": "#6b7280"}
 NAMES = {"tuner": "haggle tune", "parzen": "Parzen estimator", "random": "at random"}
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, GAP = 300, 220, 52, 40, 44, 34
-MOST = 0.30  # of the vertical axis
+MOST = 0.30  # top of the vertical axis
 POINTS = 120
 
 

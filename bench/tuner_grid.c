@@ -32,7 +32,7 @@ double visit_cost(const struct target *g, const struct knobs *k, const double *s
     return target_cost(g, k, tune_typical(step_ns, &all, 1));
 }
 
-// What a setting is judged by: the second look, or where there was none the grid's.
+// The steps that a setting is judged by: those of the second look, or else of the grid.
 static const struct looks *judged(const struct point *p) {
     return p->again.n > 0 ? &p->again : &p->grid;
 }
@@ -46,7 +46,7 @@ double steps_over(const struct target *g, const struct knobs *k, const double *s
     const struct tune_request r = {.goal = g->goal,
                                    .respond_ns = g->respond_ns,
                                    .update_s = g->update_s,
-                                   .on_device = session_wants_device(k)};
+                                   .on_device = plan_wants_device(k)};
     struct tune_limit limits[TUNE_LIMITS_MOST];
     const int n_limits = tune_limits(&r, k, limits);
     double most = n > 0 ? 0 : NAN;
@@ -68,7 +68,7 @@ bool point_keeps(const struct target *g, const struct point *p) {
     return steps_keep(g, &p->knobs, l->step_ns, l->n);
 }
 
-// Two of which one alone was looked at again are not compared: the other one has its luck still.
+// Two settings are not compared if only one had a second look: the other may just have been lucky.
 static bool is_better(const struct target *g, const struct point *a, const struct point *b) {
     const bool again_a = a->again.n > 0, again_b = b->again.n > 0;
     return again_a != again_b ? again_a : point_cost(g, a) < point_cost(g, b);
@@ -134,7 +134,7 @@ static enum tune_go enough(void *arg, const double *step_ns, size_t n) {
 }
 
 int visit_warmup(const struct knobs *k) {
-    return session_wants_device(k) ? TUNE_DEVICE_WARM_STEPS : TUNE_WARM_STEPS;
+    return plan_wants_device(k) ? TUNE_DEVICE_WARM_STEPS : TUNE_WARM_STEPS;
 }
 
 int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
@@ -159,7 +159,7 @@ int record_visit(struct tune_lab *lab, const struct knobs *k, double seconds,
     return rc;
 }
 
-// One more visit. What has no room is not kept.
+// Adds one visit. Steps that have no room are dropped.
 static int look(struct looks *l, const struct point *p, const struct record *r,
                 struct tune_lab *lab, struct time_split *split, struct err *e) {
     const size_t room = SAMPLES_MOST - l->n, most = room < VISIT_MOST ? room : VISIT_MOST;
@@ -196,7 +196,7 @@ int record_measure(struct record *r, struct tune_lab *lab, struct err *e) {
     return 0;
 }
 
-// Marks those within `near` of the best.
+// Marks the settings within `near` of the best.
 static void mark_near(const struct record *r, const struct target *g, double near, bool *marked) {
     const int best = record_best(r, g);
     for (int i = 0; best >= 0 && i < r->n; i++)
@@ -334,7 +334,7 @@ int record_confirm_best(const struct record *r, const struct target *g, struct t
         if (point_keeps(g, &again[i]) && cost < least)
             least = cost, *best = few[i];
     }
-    if (rc == 0 && *best < 0 && n > 0) // somebody else came: then the record's
+    if (rc == 0 && *best < 0 && n > 0) // none kept the target this time: take the record's best
         *best = few[0];
     free(again);
     return rc;

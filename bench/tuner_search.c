@@ -1,10 +1,11 @@
 // tuner_search.c - see tuner_search.h.
 //
-// A visit draws what was recorded for its setting, from a random one of its visits on; its seconds are
-// those of its steps and of those to warm up. What counts at any moment is the recorded cost of the
-// setting that the search would name then: the best of those that keep the budget by what it has seen of
-// them, and for the tuner at the end the one it chose. Costs are of other visits than those that are drawn from,
-// and by those one that does not keep the budget is no choice, however fast.
+// A visit draws the recorded steps of its setting, starting at a random one of its visits. It takes
+// the seconds of its steps and of its warm-up steps. What counts at any moment is the recorded cost
+// of the setting that the search would name then: the best of those that keep the budget by what
+// the search has seen. For the tuner at the end it is the setting that it chose. Costs come from
+// other visits than those that are drawn from. A setting that breaks the budget in those visits
+// does not count, however fast it is.
 #include "tuner_search.h"
 
 #include "base/rng.h"
@@ -17,7 +18,7 @@
 enum { CURVE_MOST = 4096, VALUES_MOST = 16 };
 
 struct curve {
-    double at_s[CURVE_MOST], best[CURVE_MOST]; // cost of the best so far, as recorded
+    double at_s[CURVE_MOST], best[CURVE_MOST]; // recorded cost of the best so far
     int n;
 };
 
@@ -27,7 +28,7 @@ struct replay {
     uint64_t seed, drawn;
     double now_s;
     struct curve *curve;
-    double seen; // least cost, by what the search saw
+    double seen; // least cost that the search has seen
     int best;
 };
 
@@ -103,14 +104,18 @@ static uint64_t replay_clock(void *arg) {
 }
 
 static int by_tuner(struct replay *p, struct err *e) {
-    const struct tune_lab lab = {
-        .arg = p, .plan = plan, .measure = measure, .clock_ns = replay_clock, .on_trial = on_trial};
+    const struct tune_lab lab = {.arg = p,
+                                 .plan = plan,
+                                 .measure = measure,
+                                 .clock_ns = replay_clock,
+                                 .heard_arg = p,
+                                 .on_trial = on_trial};
     p->now_s = p->r->timing_s + p->r->planning_s;
     struct tune_request q = {.begin_ns = 1, // learning counts
                              .goal = p->o->target->goal,
                              .respond_ns = p->o->target->respond_ns,
                              .update_s = p->o->target->update_s,
-                             .on_device = session_wants_device(&p->r->points[0].knobs),
+                             .on_device = plan_wants_device(&p->r->points[0].knobs),
                              .time_ns = (uint64_t)(1e9 * p->o->time_s),
                              .cpus = (int)sysconf(_SC_NPROCESSORS_ONLN)};
     struct tune t;
@@ -123,9 +128,10 @@ static int by_tuner(struct replay *p, struct err *e) {
     return rc;
 }
 
-// ---------------------------------------------------------------- the others
+// ---------------------------------------------------------------- the other searches
 
-// A visit as the grid's. Longer ones under a budget, up to the 59 steps that a bound on p95 needs, made both slower.
+// A visit as long as the grid's. Longer visits under a budget, up to the 59 steps that a bound on
+// p95 needs, made both searches slower.
 static double try_point(struct replay *p, int i) {
     double steps[SAMPLES_MOST], sum = 0;
     size_t n = 0;
@@ -155,7 +161,7 @@ static int at_random(struct replay *p, struct err *e) {
     return 0;
 }
 
-// Which of its values an axis has in a configuration; the last axis changes fastest.
+// The index of an axis's value in a configuration; the last axis changes fastest.
 static size_t value_index(const struct record *r, int point, int axis) {
     size_t i = r->points[point].at;
     for (int a = r->axes.n_axes - 1; a > axis; a--)
@@ -163,8 +169,9 @@ static size_t value_index(const struct record *r, int point, int axis) {
     return i % r->axes.axes[axis].n;
 }
 
-// The better quarter of what was tried against the rest: each value of each knob by its share in both (with
-// one for every value, so that none is impossible); the candidate with the largest ratio is next.
+// Compares the better quarter of the tried settings with the rest. Each value of each knob counts
+// by its share in both, plus one so that no value is impossible. The candidate with the largest
+// ratio is next.
 static int parzen_next(struct replay *p, const double *cost, const bool *tried, double *sorted) {
     const struct record *r = p->r;
     double good[GRID_AXES_MOST][VALUES_MOST], bad[GRID_AXES_MOST][VALUES_MOST], most = -INFINITY;
@@ -183,7 +190,7 @@ static int parzen_next(struct replay *p, const double *cost, const bool *tried, 
         for (int a = 0; tried[i] && a < axes; a++)
             (cost[i] <= limit ? good : bad)[a][value_index(r, i, a) % VALUES_MOST]++;
     for (int i = 0; i < r->n; i++) {
-        double score = 1e-6 * rng_uniform(p->seed, 3, p->drawn++); // ties by draw
+        double score = 1e-6 * rng_uniform(p->seed, 3, p->drawn++); // random tie-break
         if (tried[i])
             continue;
         for (int a = 0; a < axes; a++)
@@ -212,9 +219,9 @@ static int by_parzen(struct replay *p, struct err *e) {
     return done ? 0 : err_set(e, ERR_MEMORY, "out of memory for %zu settings", n);
 }
 
-// ---------------------------------------------------------------- all of them
+// ---------------------------------------------------------------- all searches
 
-// Measured seconds after which the best so far is near for the first time; infinity: never.
+// Measured seconds until the best so far is near for the first time; infinity: never.
 static double seconds_to_near(const struct search_options *o, const struct curve *c) {
     const double limit = o->best_cost * (1 + o->near);
     for (int i = 0; i < c->n; i++)
@@ -223,7 +230,7 @@ static double seconds_to_near(const struct search_options *o, const struct curve
     return INFINITY;
 }
 
-// And after which it stays near. A search that looks again may name another for a while.
+// Measured seconds until it stays near: a search that measures again may name another for a while.
 static double seconds_to_stay(const struct search_options *o, const struct curve *c) {
     const double limit = o->best_cost * (1 + o->near);
     for (int i = c->n; i > 0; i--)
@@ -232,7 +239,7 @@ static double seconds_to_stay(const struct search_options *o, const struct curve
     return c->n > 0 ? c->at_s[0] : INFINITY;
 }
 
-// What the best so far costs when the tuner's time is over, more than the grid's best.
+// How much more than the grid's best the best so far costs when the tuner's time is over.
 static double regret_in_time(const struct search_options *o, const struct curve *c) {
     double cost = INFINITY;
     for (int i = 0; i < c->n && c->at_s[i] <= o->time_s * 1.001; i++)

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""tunings.py - does `haggle tune` choose the same thing again, and does its choice keep what was promised?
+"""tunings.py - does `haggle tune` choose the same setting again, and does it keep the budgets?
 
-Everything goes through the program as a user has it, nothing is kept from one search to the next:
-  1. the same search, --times over, each with an empty cache and no store, and at once two runs of --steps steps of
-     its choice: is the budget kept, is the speed the reported one, and how far are the two runs from each other (a
-     shared machine has other minutes);
-  2. the different choices in turns, --rounds of short training runs, the one chosen most often twice in each, which
-     shows the noise: which lie within 2 % of that one, to either side, by the typical step.
+Everything runs through the haggle program. Nothing is kept from one search to the next.
+  1. Runs the same search --times times, each with an empty cache and no store. After each search it
+     trains twice with the choice, for --steps steps: is the budget kept, is the speed as reported,
+     and how much do the two runs differ (on a shared machine they do)?
+  2. Runs the different choices in turns, --rounds of short training runs. The most frequent choice
+     runs twice in each round, which shows the noise. Prints which choices are within 2 % of it, by
+     the typical step.
 
   bench/tunings.py [--times N] [--rounds N] [--steps N] [--haggle PROGRAM] -- FLAGS AND KNOBS OF haggle tune
 
-A run is a process of its own; its first steps, which haggle leaves out of its figures, are left out here too. Turns
-are short: what others do on a machine lasts for seconds, and should meet all choices.
+Each run is a separate process. Its first steps, which haggle leaves out of its figures, are left out
+here too. Turns are short, because load from other programs lasts for seconds and should affect all
+choices.
 """
 import argparse
 import json
@@ -44,7 +46,7 @@ def tune(haggle, arguments, folder, number):
     return {"recipe": recipe, "found": found, "changes": json.dumps(found["chosen"]["changes"], sort_keys=True)}
 
 
-# A training run without validation, samples and checkpoints, from its first step.
+# A new training run without validation, samples and checkpoints.
 def train(haggle, recipe, steps, folder):
     call(haggle, ["train", recipe, f"steps={steps}", "eval.every=0", "generate.tokens=0", "save.last=false", "resume=false",
                   "--json", "run.json"], folder)
@@ -57,7 +59,7 @@ def typical(haggle, choice, folder):
 
 
 def middle(numbers):
-    """The median, and between which two half of them lie."""
+    """The median and the quartiles."""
     ordered = sorted(numbers)
     return statistics.median(ordered), ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
 
@@ -91,7 +93,7 @@ def compare(haggle, choices, rounds, folder):
 
 
 class Fresh:
-    """Runs of what was chosen, against what was promised and against each other."""
+    """Compares the training runs of a choice with its reported figures and with each other."""
 
     def __init__(self):
         self.ratios, self.steps, self.apart, self.kept, self.limits = [], [], [], 0, []

@@ -1,8 +1,7 @@
 // haggle.h - the public API of libhaggle. The haggle program is an ordinary client of it.
 //
-// One noun and its verbs. A haggle_config holds the settings of a run (knobs); a verb takes a
-// config and a sink, does its work and returns. Nothing else is visible: not tensors, not programs,
-// not files' formats.
+// A haggle_config holds the settings of a run (knobs). A verb takes a config and a sink (where
+// output goes), does its work and returns. Tensors, programs and file formats are not visible.
 //
 //     struct haggle_config *c;
 //     struct haggle_error e;
@@ -14,16 +13,16 @@
 //     }
 //
 // Rules
-//   1. A function that can fail returns 0 or a negative code, and fills *e (which may be NULL) with
-//      a sentence to act on: what failed, which value, what is accepted. After success *e is
-//      untouched. Nothing here prints on its own account, exits or aborts.
+//   1. A function that can fail returns 0 or a negative code. On failure it fills *e (which may be
+//      NULL) with a sentence: what failed, which value, what is accepted. On success *e is
+//      untouched. No function exits or aborts, or prints to a stream that it was not given.
 //   2. A call that fails changes nothing in the config it was given.
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
-//   4. A config belongs to one thread at a time; different configs are independent. The library has
-//      no other state than the stop request (haggle_request_stop).
-//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_knobs_check and haggle_tune measure in forked
-//      processes: call them while the calling process has no other threads.
-//   6. Keys of JSON results, codes and values of enums are only ever added to.
+//   4. Use a config in one thread at a time. Different configs are independent. The stop request
+//      (haggle_request_stop) is the library's only other state.
+//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_knobs_check and haggle_tune measure in
+//      forked processes: call them while the calling process has no other threads.
+//   6. Later versions may add keys of JSON results, codes and enum values. They remove none.
 #ifndef HAGGLE_H
 #define HAGGLE_H
 
@@ -74,8 +73,8 @@ struct haggle_config;
 
 HAGGLE_API int haggle_config_new(struct haggle_config **out, struct haggle_error *e); // defaults
 HAGGLE_API void haggle_config_free(struct haggle_config *c); // NULL is fine
-// Reads a YAML recipe over what is set; its name also names the run's folder. Errors begin with
-// file:line.
+// Reads a YAML recipe; its values replace those that are set. The recipe's name also names the
+// run's folder. Errors begin with file:line.
 HAGGLE_API int haggle_config_load_recipe(struct haggle_config *c, const char *path,
                                          struct haggle_error *e);
 // "batch.micro", "4". An unknown name fails with a suggestion, a bad value with what is accepted.
@@ -84,37 +83,36 @@ HAGGLE_API int haggle_config_set(struct haggle_config *c, const char *name, cons
 // The value as text that haggle_config_set would take; HAGGLE_TEXT_BYTES always suffice.
 HAGGLE_API int haggle_config_get(const struct haggle_config *c, const char *name, char *out,
                                  size_t out_bytes, struct haggle_error *e);
-// A complete recipe, with who set each value as a comment.
+// Writes a complete recipe. A comment says where each value was set.
 HAGGLE_API int haggle_config_write(const struct haggle_config *c, FILE *f, struct haggle_error *e);
 
-// Every knob there is, by number: 0 .. haggle_knob_count() - 1. NULL past the end.
+// Every knob by number: 0 .. haggle_knob_count() - 1. NULL past the end.
 HAGGLE_API size_t haggle_knob_count(void);
 HAGGLE_API const char *haggle_knob_name(size_t i);
 HAGGLE_API const char *haggle_knob_help(size_t i);
 
 // ---------------------------------------------------------------- sink: where output goes
 
-// Any stream may be NULL: then that output is not made. Streams stay the caller's and are flushed,
-// not closed.
+// A stream that is NULL gets no output. The caller owns the streams; they are flushed, not closed.
 struct haggle_sink {
     FILE *out; // the result, for people
-    FILE *log; // what happens meanwhile: plan, progress, warnings. A live line when it is a TTY
-    FILE
-        *json; // the result, for programs: one JSON object. After a failure it has a member "error"
-               // beside what there is of the result
-    bool quiet; // of log only warnings and errors
-    // Requests of a hybrid run (haggle_train, goal=hybrid with interactive.stdin) and their answers, a
-    // JSON object per line. Both are used by descriptor while the run lasts.
+    FILE *log; // plan, progress, warnings; with a live line when it is a terminal
+    // The result, for programs: one JSON object. After a failure it has a member "error", next to
+    // what there is of the result.
+    FILE *json;
+    bool quiet; // log gets only warnings and errors
+    // Requests of a hybrid run (haggle_train, goal=hybrid with interactive.stdin) and their
+    // answers, one JSON object per line. The run uses the file descriptors of both until it ends.
     FILE *in, *answers;
 };
 
 // ---------------------------------------------------------------- verbs
 
 // Trains (or fine-tunes) and writes run.dir: log.jsonl, recipe.yaml, checkpoints and, at the end,
-// result.json (what sink->json gets). Goes on from the newest checkpoint there unless resume=false.
-// The memory plan is logged before memory is taken; HAGGLE_ERR_MEMORY when it does not fit.
-// HAGGLE_ERR_STOPPED after a stop request: the checkpoint is written and the result delivered. Out of
-// `time` is no error: the result says how far it came.
+// result.json (the same as sink->json). Goes on from the newest checkpoint there unless
+// resume=false. The memory plan is logged before memory is taken; HAGGLE_ERR_MEMORY when it does
+// not fit. HAGGLE_ERR_STOPPED after a stop request: the checkpoint is written and the result
+// delivered. Running out of `time` is not an error: the result says how many steps were done.
 HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_sink *sink,
                             struct haggle_error *e);
 
@@ -131,174 +129,181 @@ struct haggle_bench {
     const char *store;         // file to record every trial in as it ends; NULL: none
 };
 
-// Measures training steps of each configuration of the grid, each in a process of its own. One that
-// is refused or fails is a row with its reason. Fails only when no row could be measured.
+// Measures training steps of each configuration of the grid, each in a separate process. A
+// configuration that is refused or fails is a row with its reason. The call fails only when no row
+// could be measured.
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
 
-// The same for a list of strategies, each against the config as it is: ratios of tokens/s, latency,
-// memory, difference in loss, beside the usual rule of thumb and whether it holds here. b->grid is not
-// used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
+// The same for a list of strategies, each against the config as it is: ratios of tokens/s, latency
+// and memory, the difference in loss, the usual rule of thumb, and whether it holds here. b->grid
+// is not used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
 HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
                                       const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_trials {
     const char *store; // the file; NULL: haggle/trials.db in the user's data folder
-    // "12": the trials of tuning 12; "last": of the newest; "all": every trial; "none": those of no
-    // tuning; NULL: the list of tunings (with an outcome: every trial).
+    // "12": the trials of tuning 12; "last": of the newest; "all": every trial; "none": trials that
+    // belong to no tuning; NULL: the list of tunings (with an outcome: every trial).
     const char *tuning;
-    const char *model, *outcome; // only these; NULL: any
+    const char *model, *outcome; // only this model, only this outcome; NULL: any
     enum haggle_format format;   // of sink->out
 };
 
-// Reads the store of trials: tunings, newest first, or trials, oldest first, each with its figures or
-// the reason why it has none. A file that is no store, damaged or newer is refused and left as it is.
+// Reads the store of trials: tunings, newest first, or trials, oldest first, each with its figures
+// or the reason why it has none. A file that is not a store, is damaged or was written by a newer
+// version is refused and not changed.
 HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_sink *sink,
                              struct haggle_error *e);
 
-// What haggle tune is asked. Texts are as on the command line; NULL: not given.
+// A request to haggle_tune. Texts are as on the command line; NULL: not given.
 struct haggle_tune {
     const char *goal; // "bulk" (most tokens/s), "interactive" (least time per sample), "hybrid"
-    const char *p50, *p95, *p99; // most that a step may take: "80ms"
-    const char *respond;         // hybrid: most that a request may wait for its answer
-    const char *time;            // for the search: "3m"
-    const char *allow;           // beyond the tunable knobs: "precision,state,batch"
+    const char *p50, *p95, *p99; // limits for percentiles of the step time: "80ms"
+    const char *respond;         // hybrid: longest time from a request to its answer
+    const char *time;            // time for the search: "3m"
+    const char *allow;           // what else may change: "precision,state,batch"
     const char *energy;          // most joules per token
     int64_t tokens_per_step;     // 0: the recipe's
-    const char *store;           // file of trials; NULL: the user's; "none": nothing is kept
-    const char *recipe;          // file for the choice; NULL: none
-    const char *report;          // HTML page for the search; NULL: none
+    const char *store;           // file of trials; NULL: the user's; "none": record nothing
+    const char *recipe;          // file to write the choice to; NULL: none
+    const char *report;          // HTML page of the search; NULL: none
     enum haggle_format format;   // of sink->out
 };
 
-// Searches the settings of the tunable knobs for the best under the budgets (memory is the knob of that
-// name), by predicting all and measuring what is plausible, in processes of its own. The result is the
-// choice, the frontier, and every setting with its figures or the reason why it has none.
-// HAGGLE_ERR_MEMORY when nothing can be chosen; HAGGLE_ERR_STOPPED keeps what there is, and the next
-// call goes on. As haggle_bench_train it forks: no other threads.
+// Searches the tunable knobs for the best setting within the budgets (the knob `memory` is the
+// memory budget). Predicts all settings and measures promising ones in forked processes. The
+// result is the choice, the frontier, and every setting with its figures or the reason why it has
+// none. HAGGLE_ERR_MEMORY when nothing can be chosen. After HAGGLE_ERR_STOPPED the recorded trials
+// are kept, and the next call goes on from them. Call it while the process has no other threads
+// (rule 5).
 HAGGLE_API int haggle_tune(const struct haggle_config *c, const struct haggle_tune *t,
                            const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_data {
-    const char *const *files; // .txt, .jsonl or folders, "name:weight" too; none: data.path
+    const char *const *files; // .txt, .jsonl or folders, or "name:weight"; none: data.path
     size_t n_files;
     int64_t samples; // documents shown; negative: 2
 };
 
-// Shows data as the model will see it: each file's shape, documents, tokens, what is trained, what
-// seq cuts off, lengths, padding by way of packing, speed, and documents with their trained tokens
-// marked. Keeps what it tokenizes for training (data.cache).
+// Shows data as the model will see it: each file's shape, documents, tokens, trained tokens, what
+// seq cuts off, lengths, padding for each way of packing, speed, and documents with their trained
+// tokens marked. Training reuses the tokens (data.cache).
 HAGGLE_API int haggle_data(const struct haggle_config *c, const struct haggle_data *d,
                            const struct haggle_sink *sink, struct haggle_error *e);
 
 // Reads training runs back from their folders (log.jsonl, recipe.yaml, result.json) and writes one
-// HTML page that loads nothing: figures, curves, distributions, memory, settings; several runs (16 at
-// most) side by side. out NULL: report.html in the folder of a single run, or in the current folder.
-// What is damaged or missing is said and left out; HAGGLE_ERR_IO for a folder without log.jsonl.
+// HTML page that loads nothing else: figures, curves, distributions, memory, settings. Several runs
+// (16 at most) are shown side by side. out NULL: report.html in the folder of a single run, or in
+// the current folder for several. Damaged or missing parts are reported and left out. HAGGLE_ERR_IO
+// for a folder without log.jsonl.
 HAGGLE_API int haggle_report(const char *const *run_dirs, size_t n, const char *out,
                              const struct haggle_sink *sink, struct haggle_error *e);
 
-// The page of a search (haggle_tune's `report`) made again from the store: tuning is its number, or
-// "last". store NULL: the user's; out NULL: tuning-N.html in the current folder. What the store does
-// not keep (settings that were not measured) is missing on the page, which says so.
+// Makes the page of a search (`report` of haggle_tune) again from the store. tuning is its number,
+// or "last". store NULL: the user's; out NULL: tuning-N.html in the current folder. The store does
+// not keep settings that were not measured; the page says that they are missing.
 HAGGLE_API int haggle_report_tuning(const char *tuning, const char *store, const char *out,
                                     const struct haggle_sink *sink, struct haggle_error *e);
 
 enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
 
-// Prints what a training step would be: model, programs, segments, bytes by class, predicted time.
-// Takes no memory for the model. BRIEF sums ops up by kind, OPS lists them (layers that repeat
-// once), FULL lists all of them and every tensor.
+// Prints the plan of a training step: model, programs, segments, bytes by class, predicted time.
+// Takes no memory for the model. BRIEF adds up ops by kind. OPS lists ops, repeated layers once.
+// FULL lists all ops and every tensor.
 HAGGLE_API int haggle_show(const struct haggle_config *c, enum haggle_detail detail,
                            const struct haggle_sink *sink, struct haggle_error *e);
 
 // Compares loss, logits, gradients, steps and generation with the reference stored in each folder
-// (ref.json, ref.safetensors beside a Hugging Face checkpoint). HAGGLE_ERR_NUMERIC when a figure
-// is outside its tolerance. how: with the plain backend instead of the fast one; with every op
-// observed, which is slow: a write outside its outputs or a read of a dead tensor is an error.
+// (ref.json, ref.safetensors next to a Hugging Face checkpoint). HAGGLE_ERR_NUMERIC when a figure
+// is outside its tolerance. how: REFERENCE uses the plain backend instead of the fast one. CHECKING
+// observes every op, which is slow: a write outside its outputs or a read of a dead tensor is an
+// error.
 enum haggle_verify_how { HAGGLE_VERIFY_REFERENCE = 1, HAGGLE_VERIFY_CHECKING = 2 };
 HAGGLE_API int haggle_verify(const struct haggle_config *c, const char *const *folders, size_t n,
                              unsigned how, const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_prompt {
-    const char *text;   // UTF-8 or any bytes; NULL: begin a new document
-    const int32_t *ids; // or token ids, n_ids of them
+    const char *text;   // UTF-8 or any bytes; NULL: start a new document
+    const int32_t *ids; // n_ids token ids instead of text; NULL: text
     size_t n_ids;
-    int64_t tokens; // to generate, at most; 0: generate.tokens
+    int64_t tokens; // most tokens to generate; 0: generate.tokens
 };
 
 // Continues a prompt greedily with the model of the config (a Hugging Face folder or a checkpoint).
-// Text goes through its tokenizer (of a checkpoint: of the folder the run began from; of a built-in
-// shape: bytes); ids give ids.
+// Text is tokenized with its tokenizer: for a checkpoint that of the folder the run started from,
+// for a built-in shape bytes. A prompt of ids gives ids.
 HAGGLE_API int haggle_generate(const struct haggle_config *c, const struct haggle_prompt *p,
                                const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_export {
-    const char *run_dir; // a run's folder (its newest intact checkpoint is taken) or a checkpoint's
-    const char *out_dir; // to write: new or empty; with check, the folder to look at
-    const char *source;  // the folder the run was fine-tuned from; NULL: as the run remembers it
+    const char *run_dir; // a run's folder (its newest intact checkpoint is used) or a checkpoint's
+    const char *out_dir; // the folder to write, new or empty; with check, the folder to check
+    const char *source;  // the folder the run was fine-tuned from; NULL: as recorded by the run
     const char *dtype;   // "fp32", "bf16", "fp16", "as-source"; NULL: as-source
     const char *shard_bytes; // most bytes of tensors per file, "5GB"; NULL: 5GB
-    const char *probe;       // file for what the check computed, for other programs; NULL: none
-    bool check;              // write nothing: check a folder that was exported before
+    const char *probe;       // file to write what the check computed to; NULL: none
+    bool check;              // only check a folder that was exported before
 };
 
-// Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a card)
-// and reads it back: hashes, every weight, loss and logits on fixed tokens, token ids of fixed
-// texts. The folder appears only when all agree. HAGGLE_ERR_NUMERIC when one does not.
+// Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a
+// card) and reads it back: hashes, every weight, loss and logits on fixed tokens, token ids of
+// fixed texts. The folder gets its name only when all agree. HAGGLE_ERR_NUMERIC when one does not.
 HAGGLE_API int haggle_export(const struct haggle_config *c, const struct haggle_export *x,
                              const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_tokenize {
     const char *tokenizer; // a tokenizer.json, a folder with one, or "bytes", the built-in one
     bool decode;           // arrays of ids in, {"text": ...} out
-    bool plain;            // special tokens are text; with decode they are left out
+    bool plain;            // treat special tokens as text; with decode, leave them out
     int threads;           // 0: all CPUs
 };
 
-// Reads JSONL with a member "text" from `in` and writes one JSON array of ids per line to sink->out, in
-// order; decode goes back. Adds no tokens. A bad line is an error with its number; what comes before
-// it is written. Decoded bytes that are not UTF-8 become U+FFFD.
+// Reads JSONL with a member "text" from `in` and writes one JSON array of ids per line to
+// sink->out, in order. decode does the reverse. Adds no tokens. A bad line is an error with its
+// number; the lines before it are written. Decoded bytes that are not UTF-8 become U+FFFD.
 HAGGLE_API int haggle_tokenize(const struct haggle_tokenize *t, FILE *in,
                                const struct haggle_sink *sink, struct haggle_error *e);
 
-// What this machine is, how fast it measures, which libraries were found, what is missing for what.
-// fresh: measure again even when the figures are cached.
+// Reports this machine's hardware, measured speed and libraries, and what is missing. fresh:
+// measures again instead of using stored figures.
 HAGGLE_API int haggle_doctor(const struct haggle_config *c, bool fresh,
                              const struct haggle_sink *sink, struct haggle_error *e);
 
-// The table of knobs with the values of the config. only_changed: without those at their default.
+// Prints the knobs with their values in the config. only_changed: without knobs at their default.
 HAGGLE_API int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                                  const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_check {
-    const char *const *knobs; // names, or groups of them; none: all
+    const char *const *knobs; // names of knobs or of groups; none: all knobs
     size_t n_knobs;
     int rounds;    // interleaved, for each knob's values; 0: 3
     int64_t steps; // measured per round and value; 0: 8
 };
 
-// Is every knob real here? Measures each value against its neighbour on the config's model (with short
-// sequences and small batches unless they are set) and looks whether two values differ where the knob
-// says that it shows. Sample data is written to a temporary folder and removed.
+// Checks that every knob has an effect here. Measures each value against the next on the config's
+// model, with short sequences and small batches unless they are set. Also checks that two values
+// differ in each place where the knob claims an effect. Sample data is written to a temporary
+// folder and removed.
 HAGGLE_API int haggle_knobs_check(const struct haggle_config *c, const struct haggle_check *k,
                                   const struct haggle_sink *sink, struct haggle_error *e);
 
-// Generated documentation in Markdown: "knobs", "ops".
+// Writes generated documentation in Markdown. kind: "knobs" or "ops".
 HAGGLE_API int haggle_docs(const char *kind, FILE *f, struct haggle_error *e);
 
 // ---------------------------------------------------------------- stopping
 
-// Asks every training run and benchmark of this process to end after its step in work, save and
-// return HAGGLE_ERR_STOPPED. Safe in a signal handler and from any thread. Returns how often it has
-// been called since the last haggle_clear_stop; 2 or more while nothing that could be saved is under
-// way: then nobody will look, and the caller may as well end.
+// Asks every training run and benchmark of this process to end after its current step, save and
+// return HAGGLE_ERR_STOPPED. Safe in a signal handler and from any thread. Returns 1 for the first
+// call since haggle_clear_stop, 2 for later ones. Also returns 2 while a run is only being planned:
+// there is nothing to save, so the program may exit.
 HAGGLE_API int haggle_request_stop(void);
 HAGGLE_API void haggle_clear_stop(void);
 
 // ---------------------------------------------------------------- for programs that take names
 
-// The nearest of n names by edit distance; NULL when none is near enough to be a likely slip.
+// The most similar of n names by edit distance; NULL when none is similar enough to be a likely
+// typo.
 HAGGLE_API const char *haggle_suggest(const char *word, const char *const *names, size_t n);
 
 #ifdef __cplusplus

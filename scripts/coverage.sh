@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# coverage.sh - line coverage of the parsers of files that others write, from the unit tests and the fuzz seeds, by gcov.
+# coverage.sh - line coverage (gcov) of the parsers of outside files, by unit tests and fuzz seeds.
 #
 #   scripts/coverage.sh [--min PERCENT] [--missed] [FILE ...]
 #
-#   --min PERCENT   exit 1 when a file is below (95)        --missed   list the lines that nothing ran
+#   --min PERCENT   exit 1 when a file is below (95)        --missed   list lines that were not run
 #   FILE            sources to look at, from the root of the tree (the table below)
 #   BUILD_COVERAGE  build folder (build-coverage)           JOBS       parallel jobs (all CPUs)
 #
-# Only the tests named in the table are built and run: what counts is what the parser's own tests reach, not what a training
-# run happens to pass through.
+# Builds and runs only the tests in the table. Lines that only a training run reaches do not count.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD_COVERAGE=${BUILD_COVERAGE:-build-coverage} JOBS=${JOBS:-$(nproc)}
 
-# source | CTest names (a regular expression) of the tests that are about it. Sources that are not there yet are skipped.
+# source | CTest names (a regular expression) of its tests. Sources that do not exist are skipped.
 table() {
     cat <<'TABLE'
 src/base/json.c         | base/test_json|fuzz/json
@@ -79,7 +78,7 @@ find "$BUILD_COVERAGE" -name '*.gcda' -delete
 ctest --test-dir "$BUILD_COVERAGE" -j "$JOBS" -R "^($tests)" >"$BUILD_COVERAGE/test.log" 2>&1 ||
     { tail -20 "$BUILD_COVERAGE/test.log" >&2; exit 1; }
 
-# A source may be compiled into several programs: a line counts when any of them ran it.
+# A source may be compiled into several programs. A line counts when any of them ran it.
 status=0
 printf '%-28s %7s %7s %8s\n' source lines run percent
 for source in "${sources[@]}"; do
@@ -89,7 +88,7 @@ for source in "${sources[@]}"; do
             on && $1 !~ /^ *-$/ { n = $2 + 0; seen[n] = 1; if ($1 !~ /#####|=====/) ran[n] = 1 }
             END { for (n in seen) print n, (n in ran) ? 1 : 0 }' | sort -n)
     total=$(grep -c . <<<"$merged") run=$(grep -c ' 1$' <<<"$merged")
-    if [ -z "$merged" ]; then # nothing that links it has run
+    if [ -z "$merged" ]; then # no program with this source was run
         printf '%-28s %7s %7s %8s\n' "$source" - - "no test"
         status=1
         continue
@@ -99,5 +98,5 @@ for source in "${sources[@]}"; do
     awk -v p="$percent" -v m="$min" 'BEGIN { exit p < m }' || status=1
     [ $missed -eq 1 ] && grep ' 0$' <<<"$merged" | while read -r n _; do printf '    %5d  %s\n' "$n" "$(sed -n "${n}p" "$source")"; done
 done
-[ $status -eq 0 ] || echo "some are below $min %"
+[ $status -eq 0 ] || echo "some files are below $min %"
 exit $status

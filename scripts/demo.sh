@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# demo.sh - what `make demo` shows once haggle is built: a recipe, a budget, the search for what is best on this machine,
-# the trade it found, and a training run with the choice. About two minutes on two cores.
+# demo.sh - what `make demo` runs after the build: a search for the best settings within a budget on
+# this machine, the trade it found, and a training run with the choice. About two minutes on two
+# cores.
 set -eu
 cd "$(dirname "$0")/.."
 haggle=${HAGGLE:-build/haggle}
@@ -11,15 +12,15 @@ seconds=${DEMO_SECONDS:-60} # for the search
 }
 mkdir -p runs
 
-say() { # what a person would type, and why
+say() { # say WHY ARGUMENT...: prints the reason and the command
     printf '\n# %s\n$ %s\n' "$1" "haggle ${*:2}"
 }
 
-# A careful person's recipe: one sequence at a time, eight of them a step, because that fits for sure. What does it cost?
+# A cautious recipe: one sequence at a time, eight per step, which surely fits. What does it cost?
 tune=(tune recipes/demo.yaml batch.micro=1 batch.accum=8 --memory 56MiB --p99 500ms --time "${seconds}s" --save runs/demo-tuned.yaml)
 say "One sequence at a time fits for sure. What is best in 56 MiB, with 99 of 100 steps under half a second?" "${tune[@]}"
 "$haggle" "${tune[@]}" >runs/demo-tuned.txt
-# The table of all settings is on the page; here is what came of it.
+# The page has the table of all settings. Here only the result is printed.
 awk '/^the trade/ || /^the recipe as given is/ { on = 1; print "" } on' runs/demo-tuned.txt | fold -s -w 120
 
 train=(train runs/demo-tuned.yaml run.dir=runs/demo resume=false)

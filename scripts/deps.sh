@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# deps.sh - the packages haggle needs, once, and what installs them.
+# deps.sh - checks for the packages that haggle needs, and installs them.
 #
-#   scripts/deps.sh               install what is missing: with apt-get when root, else print the one line to run and fail
-#   scripts/deps.sh --check       only look: exit 0 when nothing required is missing, 1 otherwise
-#   scripts/deps.sh --list        the table below
-#   ... build run                 look at these groups only (default: build test run)
+#   scripts/deps.sh               install what is missing: with apt-get when root; otherwise print
+#                                 the command to run, and fail
+#   scripts/deps.sh --check       only check: exit 0 when nothing required is missing, 1 otherwise
+#   scripts/deps.sh --list        print the table below
+#   ... build run                 only these groups (default: build test run)
 #
-# Things are looked for by what they provide, not by package, so a compiler or CMake from elsewhere counts.
+# Checks for programs and files, not for packages, so a compiler or CMake from elsewhere counts.
 set -u
 
 # group | package (Debian and Ubuntu) | found by | what for
 #   cmd:NAME  a program in PATH      pc:NAME  a pkg-config module      file:GLOB  a file
-# A group with a question mark is recommended, the others are required: without ninja make runs the build, and what haggle
-# opens at run time it can do without, more slowly. bench and format are looked at only when asked for by name.
+# A group with a question mark is recommended, the others are required. Without ninja, make runs the
+# build. Without the libraries of `run`, haggle is slower. bench and format are checked only when
+# they are named.
 deps() {
     cat <<'TABLE'
 build  | gcc                 | cmd:gcc              | the C compiler
@@ -90,7 +92,7 @@ fi
 
 install="apt-get install -y --no-install-recommends"
 if ! command -v apt-get >/dev/null; then
-    echo "This is not Debian or Ubuntu: install what the lines above name, with your own package manager." >&2
+    echo "This is not Debian or Ubuntu: install the packages above with your package manager." >&2
     [ ${#required[@]} -eq 0 ]
     exit
 fi
@@ -100,14 +102,14 @@ if [ "$(id -u)" -ne 0 ]; then
     exit
 fi
 export DEBIAN_FRONTEND=noninteractive
-# A fresh image has no package lists yet: fetch them when the first try fails. Recommended packages go apart, so that one
-# that cannot be had does not keep the required ones out.
+# A fresh image has no package lists yet: fetch them when the first try fails. Recommended packages
+# are installed separately, so that a missing one does not stop the required ones.
 fetch() { $install "$@" || { apt-get update && $install "$@"; }; }
 if [ ${#required[@]} -gt 0 ] && ! fetch "${required[@]}"; then
-    echo "Could not install: ${required[*]}. Nothing can be built without them." >&2
+    echo "Could not install: ${required[*]}. haggle cannot be built without them." >&2
     exit 1
 fi
 if [ ${#recommended[@]} -gt 0 ] && ! fetch "${recommended[@]}"; then
-    echo "Could not install: ${recommended[*]}. Going on without: slower, and all else the same." >&2
+    echo "Could not install: ${recommended[*]}. Going on without them: haggle works, but more slowly." >&2
 fi
 exit 0

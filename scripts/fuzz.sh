@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# fuzz.sh - libFuzzer over the parsers of files that others write (tests/fuzz/fuzz_*.c), with clang, ASan and UBSan.
+# fuzz.sh - fuzzes the parsers of outside files (tests/fuzz/fuzz_*.c): libFuzzer, ASan and UBSan.
 #
 #   scripts/fuzz.sh build                     build the targets in BUILD_FUZZ (build-fuzz)
-#   scripts/fuzz.sh list                      their names
+#   scripts/fuzz.sh list                      print the names of the targets
 #   scripts/fuzz.sh run TARGET SECONDS        fuzz one target, starting from its seeds
 #   scripts/fuzz.sh all SECONDS               every target, one after the other
-#   scripts/fuzz.sh pack DIR                  programs, seeds and libraries in DIR, to be carried to another machine; there
-#                                             DIR/run SECONDS [JOBS-PER-TARGET] runs all of them at once
+#   scripts/fuzz.sh pack DIR                  copy programs, seeds and libraries to DIR, for another
+#                          machine; there DIR/run SECONDS [JOBS-PER-TARGET] runs all targets at once
 #
-# What is found is left in BUILD_FUZZ/findings/TARGET (on the other machine DIR/findings); the exit status is then 1. A
-# finding that is fixed becomes a seed: copy it into tests/fuzz/seeds/TARGET, where CTest replays it for ever.
+# Findings are left in BUILD_FUZZ/findings/TARGET (on the other machine in DIR/findings), and the
+# exit status is then 1. Copy a finding that is fixed to tests/fuzz/seeds/TARGET: CTest replays it.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD_FUZZ=${BUILD_FUZZ:-build-fuzz} JOBS=${JOBS:-$(nproc)} CC=${FUZZ_CC:-clang}
-# A single input: 5 s and 512 MiB. abort() is a finding as much as a bad access: parsers return errors.
+# Limits per input: 5 s and 512 MiB. abort() is a finding too, because parsers must return errors.
 limits=(-timeout=5 -rss_limit_mb=768 -malloc_limit_mb=512)
 
 usage() {
@@ -29,7 +29,7 @@ targets() {
     done
 }
 
-build() { # build [TARGET ...]: all without names
+build() { # build [TARGET ...]: without names, all targets
     command -v "$CC" >/dev/null || { echo "fuzz.sh: needs clang (package clang)" >&2; exit 1; }
     local generator=()
     command -v ninja >/dev/null && generator=(-G Ninja)
@@ -42,7 +42,7 @@ build() { # build [TARGET ...]: all without names
     cmake --build "$BUILD_FUZZ" -j "$JOBS" --target "${@/#/fuzz_}" || exit 1
 }
 
-# Room for the largest seed and a quarter more: libFuzzer cuts off what is longer.
+# The largest seed plus a quarter: libFuzzer cuts off longer inputs.
 longest() { # longest FOLDER
     find "$1" -type f -printf '%s\n' | sort -n | tail -1 | awk '{ n = $1 * 5 / 4 } END { print int(n > 4096 ? n : 4096) }'
 }
@@ -67,19 +67,20 @@ pack() { # pack DIR
         mkdir -p "$dir/seeds/$target"
         cp -r "tests/fuzz/seeds/$target/." "$BUILD_FUZZ/corpus/$target/." "$dir/seeds/$target/" 2>/dev/null
         cp "tests/fuzz/dict/$target.dict" "$dir/dict/" 2>/dev/null
-        # The C library and the loader are the other machine's own; everything else travels.
+        # The other machine has a C library and a loader. All other libraries are copied.
         ldd "$dir/fuzz_$target" | awk '$3 ~ /^\// { print $3 }' | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*)\.so' |
-            while read -r library; do cp -Ln "$library" "$dir/"; done # beside: the programs look in $ORIGIN
+            while read -r library; do cp -Ln "$library" "$dir/"; done # the programs look in $ORIGIN
     done
     { printf '#!/usr/bin/env bash\n' && declare -f longest && cat; } >"$dir/run" <<'RUN'
-# run SECONDS [JOBS-PER-TARGET] [TARGET ...]: every target at once, each in its own processes; a line per target at the end.
+# run SECONDS [JOBS-PER-TARGET] [TARGET ...]: runs all targets at once, and prints a line for each.
 set -u
 cd "$(dirname "$0")" || exit 1
 seconds=${1:?run SECONDS [JOBS-PER-TARGET] [TARGET ...]} jobs=${2:-1}
 shift $(($# < 2 ? $# : 2))
 [ $# -gt 0 ] || set -- $(ls fuzz_* | sed 's/^fuzz_//')
 mkdir -p findings corpus
-# ASan of this age wants its part of the address space free; where addresses may not be fixed it mostly is anyway.
+# Older versions of ASan need a part of the address space free. If addresses cannot be fixed
+# (setarch fails), it mostly is.
 fixed=()
 setarch -R true 2>/dev/null && fixed=(setarch -R)
 pids=()

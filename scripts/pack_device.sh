@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# pack_device.sh - everything needed to try the CUDA plug-in on another machine, in one folder: the program, the plug-in, the
-# tests and benches that use a device, reference checkpoints where there are some, and the libraries that may be missing
-# there. CUDA's own libraries (cuBLAS) and the driver are expected on that machine.
+# pack_device.sh - copies everything needed to try the CUDA plug-in on another machine into one
+# folder: the program, the plug-in, the tests and benches that use a device, reference checkpoints
+# if there are some, and libraries that may be missing there. That machine must have CUDA's
+# libraries (cuBLAS) and the driver.
 #
 #   scripts/pack_device.sh FOLDER         BUILD=dir   build folder (build)
 #
 # There:  FOLDER/check.sh            tests, verification, doctor
-#         FOLDER/bench_cuda          step times next to their floor; bench_predict, bench_trials, bench_tuner where they were built
+#         FOLDER/bench_cuda          step times next to their floor; bench_predict, bench_trials and
+#                                    bench_tuner too, if they were built
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:?usage: scripts/pack_device.sh FOLDER}
@@ -22,7 +24,7 @@ for test in test_cuda test_cuda_plugin test_train_cuda test_effects; do
     cp "$build/tests/$test" "$out/"
     programs+=("$test")
 done
-for bench in bench_cuda bench_predict bench_trials bench_tuner; do # where they were built
+for bench in bench_cuda bench_predict bench_trials bench_tuner; do # only those that were built
     [ ! -f "$build/$bench" ] || { cp "$build/$bench" "$out/" && programs+=("$bench"); }
 done
 fixtures=${HAGGLE_FIXTURES:-../shared/fixtures/hf}
@@ -30,7 +32,7 @@ mkdir -p "$out/hf"
 cp -r tests/reference/*/ "$out/hf/"
 [ ! -d "$fixtures" ] || { cp -r "$fixtures"/. "$out/hf/" && chmod -R u+w "$out/hf"; }
 
-# What the programs link beyond the C library; they look in their own folder first.
+# The libraries of the programs, except the C library. The programs look in their folder first.
 for program in "${programs[@]}"; do
     ldd "$out/$program" | awk '$3 ~ /^\// { print $3 }'
 done | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libgcc_s|libstdc\+\+)\.so' |
@@ -40,7 +42,7 @@ done | sort -u | grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*|libg
 
 cat >"$out/check.sh" <<'CHECK'
 #!/usr/bin/env bash
-# Runs what needs a device: each program says what it did, and the last line how many failed.
+# Runs all tests that need a device. The last line says how many failed.
 here=$(cd "$(dirname "$0")" && pwd)
 export HAGGLE_PLUGINS="$here" HAGGLE_FIXTURES="$here/hf"
 failed=0
@@ -51,7 +53,7 @@ try() {
 try "$here/test_cuda_plugin"
 try "$here/test_cuda"
 try "$here/test_train_cuda"
-try "$here/test_effects" # knobs of a device show only where there is one
+try "$here/test_effects" # knobs of a device have an effect only with a device
 for model in "$here"/hf/*/; do
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda
     [ -f "$model/ref.json" ] && try "$here/haggle" verify "$model" device=cuda precision=bf16
@@ -61,7 +63,7 @@ for model in "$here"/hf/*/; do
 done
 try "$here/haggle" train model=tiny device=cuda steps=60 eval.every=30 generate.tokens=32 save.last=false resume=false \
     run.dir="${TMPDIR:-/tmp}/haggle-check"
-# One worker process measures one setting after another on the device: none may fail there.
+# One worker process measures one setting after another on the device. None may fail.
 tuned() {
     "$here/haggle" tune model=tiny device=cuda batch.micro=2 batch.accum=4 --allow precision --time 20s --store none \
         --save "${TMPDIR:-/tmp}/haggle-tuned.yaml" --json "${TMPDIR:-/tmp}/haggle-tuned.json" &&

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# page_png.sh - a page that `haggle tune` wrote as a picture, with the choice under the cursor; needs Chromium.
+# page_png.sh - makes a picture of a page of `haggle tune`, with the cursor on the choice. Needs
+# Chromium.
 #
-#   page_png.sh PAGE.html OUT.png [WIDTH [HEIGHT]]      page_png.sh runs/demo-tuned.html docs/tune.png
+#   page_png.sh PAGE.html OUT.png [WIDTH [HEIGHT]]    page_png.sh runs/demo-tuned.html docs/tune.png
 set -eu
 page=$(realpath "${1:?usage: $0 PAGE.html OUT.png [WIDTH [HEIGHT]]}") out=$(realpath -m "${2:?usage: $0 PAGE.html OUT.png}")
 width=${3:-1060} height=${4:-1030}
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
-    echo "page_png.sh: no Chromium here" >&2
+    echo "page_png.sh: Chromium was not found; install chromium" >&2
     exit 1
 }
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh - what `make test` does after the dependencies are there: build and test twice, as released and under the
-# sanitizers, then say both summaries again at the end, where they are seen.
+# test.sh - what `make test` runs after installing dependencies: builds and tests twice, as released
+# and under the sanitizers, and prints both summaries at the end.
 #
 #   BUILD, BUILD_ASAN   build folders (build, build-asan)      JOBS   parallel jobs (all CPUs)
 set -u
@@ -9,8 +9,9 @@ BUILD=${BUILD:-build} BUILD_ASAN=${BUILD_ASAN:-build-asan} JOBS=${JOBS:-$(nproc)
 log=$(mktemp -d) || exit 1
 trap 'rm -rf "$log"' EXIT
 
-# A leak is a failure, and so is anything UBSan sees. Not detect_stack_use_after_return: GCC before 14 aligns its fake
-# frames to 32 bytes, and the 64-byte stores of AVX-512 code into them fault.
+# A leak is a failure, and so is anything that UBSan reports. detect_stack_use_after_return is off:
+# GCC before 14 aligns its fake frames to 32 bytes, and 64-byte stores of AVX-512 code into them
+# fault.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 

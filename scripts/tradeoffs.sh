@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# tradeoffs.sh - docs/tradeoffs.md on stdout: what strategies trade on this machine, with the commands that measured it.
+# tradeoffs.sh - prints docs/tradeoffs.md: what strategies trade on this machine, with the commands.
 #
 #   scripts/tradeoffs.sh [FLAG ...]     flags for every `haggle bench tradeoffs`, such as --repeat 9
 #
-# Two models: the built-in small one, where overheads weigh, and GPT-2 124M, where arithmetic does (SMALL=1 leaves it out).
-# The data is a piece of the project's own text, short enough that epochs repeat within a trial: data.ram needs that.
+# Two models: the built-in small one, where overheads dominate, and GPT-2 124M, where arithmetic
+# does (SMALL=1 leaves it out). The data is a piece of this project's text, short enough that a
+# trial has more than one epoch, which data.ram needs.
 set -eu
 haggle=$(realpath "${HAGGLE:-build/haggle}")
 root=$(realpath "$(dirname "$0")/..")

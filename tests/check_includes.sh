@@ -13,7 +13,7 @@ check() { # check ROOT: prints each violation, fails when there is one
         echo "$root/CMakeLists.txt has no line set(HAGGLE_FOLDERS ...)"
         return 1
     fi
-    violations=$(cd "$root" && find src include -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' |
+    violations=$(cd "$root" && find src include -name '*.[ch]' -o -name '*.def' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' |
         LC_ALL=C sort | xargs awk -v order="$order" '
         BEGIN {
             n = split(order, names, " ")
@@ -57,7 +57,7 @@ check() { # check ROOT: prints each violation, fails when there is one
 }
 
 self_test() {
-    local tree rc=0
+    local tree file rc=0
     tree=$(mktemp -d) || exit 1
     trap 'rm -rf "$tree"' EXIT
     fresh() {
@@ -81,6 +81,10 @@ self_test() {
     fresh && echo '#include "knob/k.h"' >>"$tree/src/base/a.c" && expect bad "base includes knob"
     fresh && echo '#include "backend/b.h"' >"$tree/src/knob/k.h" && expect bad "a header includes a later folder"
     fresh && echo '#include "api/api.h"' >"$tree/src/backend/cpu/local.h" && expect bad "a subfolder includes a later folder"
+    for file in part.inc kernel.cu kernel.cuh table.def; do
+        fresh && echo '#include "knob/k.h"' >"$tree/src/backend/cpu/$file" && expect ok "$file includes an earlier folder"
+        fresh && echo '#include "api/api.h"' >"$tree/src/backend/cpu/$file" && expect bad "$file includes a later folder"
+    done
     fresh && echo '#include "base/b.h"' >>"$tree/src/cli/main.c" && expect bad "cli includes base"
     fresh && echo '#include "other.h"' >>"$tree/src/cli/main.c" && expect bad "cli includes a header that is not its own"
     fresh && echo '#include "haggle.h"' >>"$tree/src/base/a.c" && expect bad "base includes the public header"

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# check_style.sh - what a reader should never meet: files over 1000 lines, notes to self, tabs, trailing blanks, and C that
-# clang-format 14 (the version whose output the tree has) would write differently.
+# check_style.sh - what a reader should never meet: files over 1000 lines, notes to self, tabs, trailing blanks, lines of
+# C or CUDA over 100 columns, and C or CUDA that clang-format 14 (the version whose output the tree has) would write
+# differently.
+#
+# Rows of tables may be longer than 100 columns: lines of a .def file, and lines between "clang-format off" and
+# "clang-format on". Comments there may not.
 #
 #   check_style.sh [ROOT]      check_style.sh --self-test
 set -u
 
 FORMATTER=${CLANG_FORMAT:-clang-format}
 MAX_LINES=1000
+MAX_COLUMNS=100
+# C, the parts of C files that others include, and CUDA.
+SOURCES=('*.[ch]' '*.inc' '*.cu' '*.cuh')
 # Spelt apart so that this file does not find itself.
 NOTES='TO''DO|FIX''ME|XX''X:|HA''CK:'
 
@@ -16,9 +23,17 @@ files() { # files NAME-PATTERN...: regular files of the tree whose names match, 
     find src include tests bench scripts recipes data docs .ci CMakeLists.txt -type f \( "${patterns[@]:1}" \) -print0 2>/dev/null
 }
 
+# Lines over MAX_COLUMNS characters (not bytes) of the files on standard input, NUL-separated, except rows of tables.
+too_wide() {
+    LC_ALL=C.UTF-8 xargs -0 -r grep -HnE "^.{$((MAX_COLUMNS + 1)),}|clang-format (off|on)" -- | LC_ALL=C awk -F: '
+        $1 != file { file = $1; table = file ~ /\.def$/ }
+        /\/\/ clang-format (off|on)/ { table = /clang-format off/ || file ~ /\.def$/; next }
+        !table || $0 ~ /^[^:]*:[0-9]*: *\/\// { print }'
+}
+
 check() { # check ROOT
     cd "$1" || return 1
-    local rc=0 code=('*.[ch]' '*.def' '*.cu' '*.cuh' '*.sh' '*.py' '*.txt' '*.cmake' '*.yaml' 'run')
+    local rc=0 code=("${SOURCES[@]}" '*.def' '*.sh' '*.py' '*.txt' '*.cmake' '*.yaml' 'run')
     report() { # report WHAT LINES
         [ -z "$2" ] && return
         echo "$1:"
@@ -30,8 +45,9 @@ check() { # check ROOT
     report "notes to self" "$(files "${code[@]}" '*.md' | xargs -0 grep -nE "\\b($NOTES)" --)"
     report "tabs" "$(files "${code[@]}" | xargs -0 grep -nP '\t' --)"
     report "blanks at the end of a line" "$(files "${code[@]}" | xargs -0 grep -nE ' +$' --)"
+    report "lines over $MAX_COLUMNS columns" "$(files "${SOURCES[@]}" '*.def' | too_wide | cut -c1-160)"
     if "$FORMATTER" --version 2>/dev/null | grep -q 'version 14\.'; then
-        report "not as clang-format writes it: run 'make format'" "$(files '*.[ch]' |
+        report "not as clang-format writes it: run 'make format'" "$(files "${SOURCES[@]}" |
             xargs -0 -r "$FORMATTER" --dry-run -Werror 2>&1 | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: .*/\1/p' | LC_ALL=C sort -u)"
     else
         echo "clang-format 14 is not installed: formatting was not checked"
@@ -49,6 +65,8 @@ self_test() {
         mkdir -p "$tree/src/base" "$tree/scripts" "$tree/docs"
         cp "$style" "$tree/.clang-format"
         printf 'int f(void);\n' >"$tree/src/base/a.c"
+        printf 'int i;\n' | tee "$tree/src/base/"{a.h,part.inc,kernel.cuh} >/dev/null
+        printf 'void g(void) {\n    kernel<<<1, 2, 0, stream>>>(3);\n}\n' >"$tree/src/base/kernel.cu"
         printf '# page\n' >"$tree/docs/a.md"
     }
     expect() { # expect ok|bad WHAT
@@ -56,17 +74,30 @@ self_test() {
         (check "$tree") >/dev/null || got=bad
         [ $got = "$1" ] || { echo "self-test: $2: expected $1, got $got"; rc=1; }
     }
-    local note='TO''DO'
+    local note='TO''DO' file
+    wide() { printf '%*s' "$1" '' | tr ' ' x; }
+    off='// clang-format off' on='// clang-format on'
     fresh && expect ok "a tidy tree"
+    for file in a.c a.h part.inc kernel.cu kernel.cuh; do
+        fresh && seq 1001 | sed 's/.*/int a&;/' >"$tree/src/base/$file" && expect bad "1001 lines: $file"
+        fresh && echo "// $note: later" >>"$tree/src/base/$file" && expect bad "a note to self: $file"
+        fresh && printf '//\ttab\n' >>"$tree/src/base/$file" && expect bad "a tab: $file"
+        fresh && printf '// blank \n' >>"$tree/src/base/$file" && expect bad "a blank at the end of a line: $file"
+        fresh && printf '// %s\n' "$(wide 98)" >>"$tree/src/base/$file" && expect bad "101 columns: $file"
+        fresh && printf '// %s\n' "$(wide 97)" >>"$tree/src/base/$file" && expect ok "100 columns: $file"
+        "$FORMATTER" --version 2>/dev/null | grep -q 'version 14\.' || continue
+        fresh && printf 'int  g(void){return 0;}\n' >>"$tree/src/base/$file" && expect bad "not formatted: $file"
+    done
     fresh && seq 1000 | sed 's/.*/int a&;/' >"$tree/src/base/long.h" && expect ok "1000 lines"
-    fresh && seq 1001 | sed 's/.*/int a&;/' >"$tree/src/base/long.h" && expect bad "1001 lines"
-    fresh && echo "// $note: later" >>"$tree/src/base/a.c" && expect bad "a note to self"
     fresh && echo "$note: later" >>"$tree/docs/a.md" && expect bad "a note to self in a page"
+    fresh && printf '// \303\244%s\n' "$(wide 96)" >>"$tree/src/base/a.c" && expect ok "100 columns, 101 bytes"
+    fresh && printf 'ROW("%s")\n' "$(wide 100)" >"$tree/src/base/a.def" && expect ok "a wide row of a .def file"
+    fresh && printf '// %s\n' "$(wide 98)" >"$tree/src/base/a.def" && expect bad "a wide comment in a .def file"
+    fresh && printf '%s\nchar t[] = "%s";\n%s\n' "$off" "$(wide 100)" "$on" >>"$tree/src/base/a.c" && expect ok "a wide row of a table"
+    fresh && printf '%s\n    // %s\n%s\n' "$off" "$(wide 98)" "$on" >>"$tree/src/base/a.c" && expect bad "a wide comment in a table"
+    fresh && printf '%s\n%s\nchar t[] = "%s";\n' "$off" "$on" "$(wide 100)" >>"$tree/src/base/a.c" && expect bad "a wide line after a table"
     fresh && printf 'x=1\n\ty=2\n' >"$tree/scripts/a.sh" && expect bad "a tab"
     fresh && printf 'x=1 \n' >"$tree/scripts/a.sh" && expect bad "a blank at the end of a line"
-    if "$FORMATTER" --version 2>/dev/null | grep -q 'version 14\.'; then
-        fresh && printf 'int  g(void){return 0;}\n' >>"$tree/src/base/a.c" && expect bad "C that is not formatted"
-    fi
     [ $rc -eq 0 ] && echo "self-test: passed"
     exit $rc
 }

@@ -1,11 +1,13 @@
-// call.c - what every verb begins and ends with: streams, the JSON object, errors for the outside.
+// call.c - what every verb begins and ends with: streams, the JSON object, the caller's error.
 #include "api/api.h"
+
+#include "report/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-// The public list of codes is written out for its readers; these keep it equal to base/err.h.
+// haggle.h repeats the codes so that it can be read alone. These keep it equal to base/err.h.
 _Static_assert((int)HAGGLE_ERR_USAGE == (int)ERR_USAGE && (int)HAGGLE_ERR_IO == (int)ERR_IO &&
                    (int)HAGGLE_ERR_FORMAT == (int)ERR_FORMAT &&
                    (int)HAGGLE_ERR_MEMORY == (int)ERR_MEMORY &&
@@ -15,6 +17,9 @@ _Static_assert((int)HAGGLE_ERR_USAGE == (int)ERR_USAGE && (int)HAGGLE_ERR_IO == 
                    (int)HAGGLE_ERR_STOPPED == (int)ERR_STOPPED &&
                    (int)HAGGLE_ERR_INTERNAL == (int)ERR_INTERNAL,
                "haggle.h and base/err.h list the same codes");
+_Static_assert((int)HAGGLE_MARKDOWN == (int)TABLE_MARKDOWN && (int)HAGGLE_CSV == (int)TABLE_CSV &&
+                   (int)HAGGLE_JSON == (int)TABLE_JSON && (int)HAGGLE_JSONL == (int)TABLE_JSONL,
+               "haggle.h and report/table.h list the same formats");
 
 int api_error(struct haggle_error *out, const struct err *e) {
     if (out) {
@@ -59,13 +64,18 @@ void call_put_head(struct json_writer *w, const char *verb, const struct knobs *
     }
 }
 
-void call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
-    call_put_head(&c->json, verb, k);
+void call_say(void *log, enum log_level level, const char *text) {
+    log_put(log, level, "%s", text);
+}
+
+bool call_json_begin(struct call *c, const char *verb, const struct knobs *k) {
+    if (c->wants_json)
+        call_put_head(&c->json, verb, k);
+    return c->wants_json;
 }
 
 void call_json_error(struct json_writer *w, int code, const char *text) {
-    json_put_key(w, "error");
-    json_put_object_begin(w);
+    json_member_object(w, "error");
     json_member_string(w, "code", err_name(code));
     json_member_string(w, "text", text);
     json_put_object_end(w);
@@ -86,12 +96,12 @@ int haggle_error_write_json(const struct haggle_error *e, FILE *f) {
     return rc != 0 || fputc('\n', f) == EOF || fflush(f) != 0 ? ERR_IO : 0;
 }
 
-// A result that could not be written is a failure of the verb, unless it has a better one.
+// A result that could not be written makes the verb fail, unless it has failed already.
 static int deliver(struct call *c, int rc) {
     struct err e = {0};
     int lost = 0;
     if (c->wants_json) {
-        // A verb that failed half way through its object has nothing to deliver but the error.
+        // A verb that failed halfway through its object delivers only the error.
         if (rc != 0 && (c->json.bytes == 0 || c->json.depth != 0)) {
             free(c->json.buffer);
             json_writer_to_buffer(&c->json, 2);
@@ -112,7 +122,7 @@ static int deliver(struct call *c, int rc) {
 }
 
 int call_end(struct call *c, int rc, struct haggle_error *e) {
-    if (rc != 0 && c->err.code == 0) // a callee that returned a code and no sentence
+    if (rc != 0 && c->err.code == 0) // a callee returned a code without a sentence
         err_set(&c->err, rc, "%s", err_phrase(rc));
     rc = deliver(c, rc);
     c_locale_leave(c->locale);

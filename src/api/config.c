@@ -1,5 +1,4 @@
-// config.c - haggle_config: the knobs behind the public name, and what is generated from their
-// list.
+// config.c - haggle_config and its knobs, and the documentation that is generated from tables.
 #include "api/api.h"
 
 #include "base/text.h"
@@ -24,57 +23,47 @@ void haggle_config_free(struct haggle_config *c) {
 }
 
 int haggle_config_load_recipe(struct haggle_config *c, const char *path, struct haggle_error *e) {
-    struct err err = {0};
-    const locale_t before = c_locale_enter();
+    struct call call;
+    call_begin(&call, NULL);
     if (strlen(path) >= sizeof c->recipe)
-        err_set(&err, ERR_USAGE, "the recipe's path is longer than %zu bytes: %.80s...",
+        err_set(&call.err, ERR_USAGE, "the recipe's path is longer than %zu bytes: %.80s...",
                 sizeof c->recipe - 1, path);
-    else if (knobs_load_recipe(&c->knobs, path, &err) == 0)
+    else if (knobs_load_recipe(&c->knobs, path, &call.err) == 0)
         strcpy(c->recipe, path);
-    c_locale_leave(before);
-    if (err.code == 0)
-        return 0;
-    // A recipe is an argument: what is wrong inside it, a duplicate key too, was not understood.
-    if (err.code == ERR_FORMAT)
-        err.code = ERR_USAGE;
-    return api_error(e, &err);
+    // A recipe is an argument, so a mistake inside it (a duplicate key) is an error of usage.
+    if (call.err.code == ERR_FORMAT)
+        call.err.code = ERR_USAGE;
+    return call_end(&call, call.err.code, e);
 }
 
 int haggle_config_set(struct haggle_config *c, const char *name, const char *value,
                       struct haggle_error *e) {
-    struct err err = {0};
-    const locale_t before = c_locale_enter();
-    const int rc = knobs_set(&c->knobs, name, value, SET_BY_COMMAND_LINE, &err);
-    c_locale_leave(before);
-    return rc == 0 ? 0 : api_error(e, &err);
+    struct call call;
+    call_begin(&call, NULL);
+    return call_end(&call, knobs_set(&c->knobs, name, value, SET_BY_COMMAND_LINE, &call.err), e);
 }
 
 int haggle_config_get(const struct haggle_config *c, const char *name, char *out, size_t out_bytes,
                       struct haggle_error *e) {
-    struct err err = {0};
+    struct call call;
     char value[KNOB_VALUE_BYTES];
-    int id = knob_find_or_suggest(name, &err);
+    call_begin(&call, NULL);
+    const int id = knob_find_or_suggest(name, &call.err);
     if (id < 0)
-        return api_error(e, &err);
-    const locale_t before = c_locale_enter();
-    knobs_value(&c->knobs, id, value);
-    c_locale_leave(before);
-    size_t bytes = strlen(value) + 1;
-    if (bytes > out_bytes) {
-        err_set(&err, ERR_USAGE, "the value of %s takes %zu bytes; %zu were given", name, bytes,
-                out_bytes);
-        return api_error(e, &err);
-    }
-    memcpy(out, value, bytes);
-    return 0;
+        return call_end(&call, id, e);
+    const size_t bytes = strlen(knobs_value(&c->knobs, id, value)) + 1;
+    if (bytes > out_bytes)
+        err_set(&call.err, ERR_USAGE, "the value of %s takes %zu bytes; the buffer has %zu", name,
+                bytes, out_bytes);
+    else
+        memcpy(out, value, bytes);
+    return call_end(&call, call.err.code, e);
 }
 
 int haggle_config_write(const struct haggle_config *c, FILE *f, struct haggle_error *e) {
-    struct err err = {0};
-    const locale_t before = c_locale_enter();
-    const int rc = knobs_write_recipe(&c->knobs, f, &err);
-    c_locale_leave(before);
-    return rc == 0 ? 0 : api_error(e, &err);
+    struct call call;
+    call_begin(&call, NULL);
+    return call_end(&call, knobs_write_recipe(&c->knobs, f, &call.err), e);
 }
 
 size_t haggle_knob_count(void) {
@@ -96,8 +85,7 @@ int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
     int rc = 0;
     if (call.out)
         rc = knobs_print(&c->knobs, call.out, only_changed, &call.err);
-    if (rc == 0 && call.wants_json) {
-        call_json_begin(&call, "knobs", NULL);
+    if (rc == 0 && call_json_begin(&call, "knobs", NULL)) {
         json_put_key(&call.json, "knobs");
         knobs_put_json_table(&c->knobs, &call.json);
         json_put_object_end(&call.json);
@@ -107,20 +95,16 @@ int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
 
 int haggle_docs(const char *kind, FILE *f, struct haggle_error *e) {
     static const char *const kinds[] = {"knobs", "ops"};
-    struct err err = {0};
-    const locale_t before = c_locale_enter();
-    int rc;
+    struct call call;
+    call_begin(&call, NULL);
     if (strcmp(kind, "knobs") == 0)
-        rc = knobs_write_markdown(f, &err);
-    else if (strcmp(kind, "ops") == 0)
-        rc = program_write_ops_markdown(f, &err);
-    else {
-        const char *near = text_suggest(kind, kinds, 2);
-        rc = err_set(&err, ERR_USAGE, "there is no page '%s'; accepted: knobs, ops%s%s%s", kind,
-                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-    }
-    c_locale_leave(before);
-    return rc == 0 ? 0 : api_error(e, &err);
+        return call_end(&call, knobs_write_markdown(f, &call.err), e);
+    if (strcmp(kind, "ops") == 0)
+        return call_end(&call, program_write_ops_markdown(f, &call.err), e);
+    const char *near = text_suggest(kind, kinds, 2);
+    err_set(&call.err, ERR_USAGE, "there is no page '%s'; accepted: knobs, ops%s%s%s", kind,
+            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return call_end(&call, ERR_USAGE, e);
 }
 
 const char *haggle_suggest(const char *word, const char *const *names, size_t n) {

@@ -1,17 +1,13 @@
-// export.c - haggle_export: a run's checkpoint as a Hugging Face folder, and the check of one.
+// export.c - haggle_export: writes a run's checkpoint as a Hugging Face folder, or checks one.
 #include "api/api.h"
 
 #include "base/text.h"
-#include "train/export.h"
+#include "export/export.h"
 
 #include <string.h>
 
-// What Hugging Face's writer made for years; newer releases allow more, all read it.
+// Hugging Face's writer used this file size for years. Newer releases allow more, and all read it.
 static const uint64_t SHARD_BYTES = UINT64_C(5000000000);
-
-static void say(void *arg, enum log_level level, const char *text) {
-    log_put(arg, level, "%s", text);
-}
 
 static int read_dtype(const char *text, struct export_options *o, struct err *e) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
@@ -49,15 +45,15 @@ static int work(struct call *c, const struct knobs *k, const struct haggle_expor
                                .source = x->source,
                                .knobs = k,
                                .probe = x->probe,
-                               .listener = {&c->log, say}};
+                               .listener = {&c->log, call_say}};
     struct export_result r = {0};
     TRY(read_options(x, &o, e));
     int rc = x->check ? export_check(&o, &r, e) : export_run(&o, &r, e);
-    // A folder that is off still has its figures.
-    if ((rc == 0 || (rc == ERR_NUMERIC && r.n_figures > 0)) && c->out)
+    // A folder with a figure outside its tolerance still has figures to show.
+    const bool shown = rc == 0 || (rc == ERR_NUMERIC && r.n_figures > 0);
+    if (shown && c->out)
         export_print(&r, c->out);
-    if ((rc == 0 || (rc == ERR_NUMERIC && r.n_figures > 0)) && c->wants_json) {
-        call_json_begin(c, "export", k);
+    if (shown && call_json_begin(c, "export", k)) {
         export_put_json(&r, &c->json);
         if (rc != 0)
             call_json_error(&c->json, e->code, e->text);

@@ -1,20 +1,19 @@
-// generate.c - haggle_generate: a prompt continued greedily, as text or as ids.
-#include "api/sample.h"
+// generate.c - haggle_generate: continues a prompt greedily, as text or as ids.
+#include "api/api.h"
 
 #include "base/file.h"
+#include "engine/engine.h"
+#include "report/plan_print.h"
 #include "train/checkpoint.h"
+#include "train/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void say(void *arg, enum log_level level, const char *text) {
-    log_put(arg, level, "%s", text);
-}
-
-// A run's folder stands for its newest checkpoint.
+// A run's folder means its newest checkpoint.
 static int resolve_model(struct call *c, struct knobs *k, struct err *e) {
     char config[PATH_MAX], checkpoints[PATH_MAX], newest[PATH_MAX];
-    struct checkpoint_listener listener = {&c->log, say};
+    struct checkpoint_listener listener = {&c->log, call_say};
     if (!file_is_dir(k->model))
         return 0;
     TRY(file_join(config, sizeof config, k->model, "config.json", e));
@@ -31,7 +30,7 @@ static int resolve_model(struct call *c, struct knobs *k, struct err *e) {
     return 0;
 }
 
-// The prompt as ids, in memory of the caller's.
+// The prompt as ids, in memory that the caller frees.
 static int read_prompt(const struct haggle_prompt *p, const struct speech *speech,
                        const struct model_shape *shape, int32_t **out, size_t *count,
                        struct err *e) {
@@ -56,10 +55,11 @@ static int read_prompt(const struct haggle_prompt *p, const struct speech *speec
     return 0;
 }
 
-static void put_json(struct call *c, const struct session *s, const struct sample *sample) {
+static void put_json(struct call *c, const struct plan *p, const struct sample *sample) {
     struct json_writer *w = &c->json;
-    call_json_begin(c, "generate", &s->knobs);
-    plan_put_model_json(s, w);
+    if (!call_json_begin(c, "generate", &p->knobs))
+        return;
+    plan_put_model_json(p, w);
     json_member_i64(w, "prompt_tokens", sample->prompt);
     sample_put_json(sample, w);
     json_member_string(w, "ended", sample->ended ? "end of text" : "length");
@@ -69,24 +69,27 @@ static void put_json(struct call *c, const struct session *s, const struct sampl
     json_put_object_end(w);
 }
 
-static int start(struct session *s, struct knobs *k, const struct model_shape *shape, size_t prompt,
-                 int64_t tokens, struct err *e) {
+static int start(struct plan *plan, struct engine **g, struct knobs *k,
+                 const struct model_shape *shape, size_t prompt, int64_t tokens, struct err *e) {
     int64_t length = (int64_t)prompt + tokens;
     length = length < shape->max_positions ? length : shape->max_positions;
-    k->seq = length; // the recipe's is for training
-    struct session_options o = {
-        .knobs = k, .real = DTYPE_F32, .generate_batch = 1, .generate_seq = length};
-    o.has[SESSION_GENERATE] = true;
-    TRY(session_plan(s, &o, e));
-    return session_start(s, e);
+    k->seq = length; // the recipe's seq is for training
+    const struct plan_options o = {.knobs = k,
+                                   .programs = {PLAN_GENERATE},
+                                   .real = DTYPE_F32,
+                                   .generate_batch = 1,
+                                   .generate_seq = length};
+    TRY(plan_make(plan, &o, e));
+    return engine_start(g, NULL, plan, e);
 }
 
-// Ids in, ids out: a model whose tokenizer cannot be read still speaks.
+// With ids no tokenizer is needed, so a model without a readable one works too.
 static int generate(struct call *c, const struct knobs *given, const struct haggle_prompt *p,
                     struct err *e) {
     struct knobs k = *given;
     struct model_shape shape;
-    struct session s = {0};
+    struct plan plan = {0};
+    struct engine *engine = NULL;
     struct sample sample = {0};
     struct speech speech = {0};
     int32_t *prompt = NULL, end = -1;
@@ -102,19 +105,20 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
         log_put(&c->log, LOG_WARN, "%s is a shape, not a trained model: its weights are random",
                 k.model);
     if (rc == 0)
-        rc = start(&s, &k, &shape, n, tokens, e);
+        rc = start(&plan, &engine, &k, &shape, n, tokens, e);
     if (speech.renderer)
         end = renderer_end_of_text(speech.renderer);
     if (rc == 0)
-        rc = sample_make(&sample, &s, prompt, n, tokens, end, 0, e);
-    if (rc == 0 && speech.tokenizer) // prompt and continuation as one piece
+        rc = sample_make(&sample, engine->session, prompt, n, tokens, end, 0, e);
+    if (rc == 0 && speech.tokenizer) // decodes prompt and continuation as one text
         rc = sample_spell(&sample, speech.tokenizer, 0, e);
     if (rc == 0 && c->out)
         sample_print(&sample, c->out);
-    if (rc == 0 && c->wants_json)
-        put_json(c, &s, &sample);
+    if (rc == 0)
+        put_json(c, &plan, &sample);
     sample_free(&sample);
-    session_close(&s);
+    engine_close(engine);
+    plan_free(&plan);
     speech_close(&speech);
     free(prompt);
     return rc;

@@ -1,19 +1,19 @@
-// stop.c - the one thing this library remembers between calls: that it was asked to stop.
+// stop.c - the stop request, the only state that the library keeps between calls.
 //
-// A signal handler has no argument to carry a context in, so these are globals, the only mutable
-// ones.
+// These are the library's only mutable globals: a signal handler has no argument that could carry
+// a context.
 #include "api/api.h"
 
 #include <stdatomic.h>
 
 static volatile sig_atomic_t requests;
-static atomic_int planning; // runs that have not begun yet
+static atomic_int planning; // runs that are planned and not yet training
 
 int haggle_request_stop(void) {
-    // Two is as many as anyone needs to tell apart; counting on could wrap.
+    // Callers only tell 1 from more, and counting further could overflow.
     if (requests < 2)
         requests = requests + 1;
-    // Nothing is in work: whoever asks need not wait for the end of a step, and quits.
+    // There is no step to wait for, so the caller may quit at once.
     if (atomic_load(&planning) > 0)
         requests = 2;
     return requests;

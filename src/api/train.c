@@ -1,51 +1,75 @@
-// train.c - haggle_train: plan, say so, train, say what came of it.
+// train.c - haggle_train: plans, prints the plan, trains, prints the result.
 //
-// The order is what a person needs: everything that can refuse a run happens before anything is
-// written, the memory plan is on the screen before memory is taken, and the result is printed even
-// when the run was stopped.
-#include "api/hybrid.h"
-#include "api/summary.h"
-#include "api/watch.h"
+// Everything that can refuse a run happens before any file is written. The memory plan is on the
+// screen before memory is taken. The result is printed even when the run was stopped.
+#include "api/api.h"
 
 #include "base/file.h"
 #include "base/text.h"
+#include "plan/process.h"
 #include "predict/fit.h"
+#include "predict/predict.h"
 #include "report/perfetto.h"
+#include "report/plan_print.h"
+#include "report/requests_print.h"
+#include "report/summary.h"
+#include "report/table.h"
+#include "report/watch.h"
+#include "train/buffers.h"
 #include "train/checkpoint.h"
-#include "train/trial.h"
+#include "train/sample.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// The sample after training is for looking at; a large model must not make the user wait for it.
+// Limit for the text sample after training, so that a large model does not make the user wait.
 static const double SAMPLE_BUDGET_S = 10;
 
 struct train_call {
     struct call *call;
-    struct knobs knobs; // with run.dir filled in
-    FILE *in, *answers; // of a hybrid run
-    struct session session;
-    struct hybrid hybrid;
+    struct knobs knobs;    // with run.dir filled in
+    FILE *in, *answers_to; // requests and answers of a hybrid run
+    struct plan plan;
+    struct engine *engine;
+    struct requests *requests; // NULL: the run answers none
+    struct guest_source source;
+    struct predicted_answers answers;
     struct trainer *trainer;
     struct watch watch;
     struct summary summary;
+    struct sample sample; // length 0: none
+    bool planning;        // between stop_plan_begin and stop_plan_end
 };
 
 // ---------------------------------------------------------------- before
 
-// A refusal for memory says what would fit: with this machine's rates where they are known.
+static int count(void *arg, struct plan *p, struct err *e) {
+    return buffers_count(arg, p, e);
+}
+
+// Adds what would fit to a refusal for memory. Uses this machine's rates if they are known.
 static void add_advice(const struct train_call *t, struct err *e) {
-    const bool gpu = session_wants_device(&t->knobs);
-    struct hw_device device = fit_nominal_device(gpu);
+    struct hw_device device = predict_nominal_device(engine_on_device(t->engine));
+    struct buffers buffers = *trainer_buffers(t->trainer);
     struct machine machine;
+    struct plan_room room;
     struct fit fit;
     char text[FIT_SENTENCE_BYTES];
     if (machine_open(&machine, &t->knobs, MACHINE_KNOWN, NULL) == 0 &&
         machine.device.matmul_flops > 0)
         device = machine.device;
-    if (fit_find(t->trainer, &device, &fit, NULL) != 0)
+    if (engine_room(t->engine, &t->plan, &room, NULL) != 0)
+        return;
+    const struct fit_question q = {.plan = &t->plan,
+                                   .have_bytes = room.bytes,
+                                   .on_device = engine_on_device(t->engine),
+                                   .types = t->engine->backend->info.types,
+                                   .device = &device,
+                                   .count = count,
+                                   .count_arg = &buffers};
+    if (fit_find(&q, &fit, NULL) != 0)
         return;
     const size_t at = strlen(e->text);
     snprintf(e->text + at, sizeof e->text - at, ". %s", fit_sentence(&fit, text));
@@ -53,30 +77,31 @@ static void add_advice(const struct train_call *t, struct err *e) {
 
 static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
-    const struct session *s = &t->session;
+    const struct plan *p = &t->plan;
     char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES];
-    plan_print_model(f, s);
+    plan_print_model(f, p);
     fprintf(f, "data     %s\n", dataset_describe(trainer_dataset(t->trainer)));
     fprintf(f,
             "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
             " = %" PRId64 " tokens, %sFLOP; %" PRId64 " steps\n",
             k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, session_step_flops(s).model), k->steps);
+            text_count(flops, p->flops.model), k->steps);
     if (t->summary.predicted_step_s > 0)
         fprintf(f, "predict  %s per step %s\n", text_duration(step, t->summary.predicted_step_s),
                 t->summary.calibrated ? "by ops timed on this machine"
                                       : "by the roofline of this machine");
-    hybrid_print_plan(&t->hybrid, s, f);
+    if (t->requests)
+        requests_print_plan(p, &t->answers, f);
     fprintf(f, "run      %s, %d thread%s", k->run_dir, machine_threads(k),
             machine_threads(k) == 1 ? "" : "s");
     if (k->save_every > 0 || k->save_last)
-        fprintf(f, ", checkpoints of %s", text_bytes(bytes, checkpoint_estimate_bytes(s)));
+        fprintf(f, ", checkpoints of %s", text_bytes(bytes, checkpoint_estimate_bytes(p)));
     fprintf(f, "\n");
-    plan_print_memory(f, s, trainer_trace_bytes(t->trainer), false);
+    plan_print_memory(f, p, false);
     fflush(f);
 }
 
-// What a knob cannot do beside the others is said, when somebody gave it a value of their own.
+// Warns about knobs that are not at their default and have no effect with the other settings.
 static void say_idle_knobs(const struct knobs *k, struct log *log) {
     char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
     for (int i = 0; i < KNOB_COUNT; i++) {
@@ -86,7 +111,7 @@ static void say_idle_knobs(const struct knobs *k, struct log *log) {
     }
 }
 
-// The trace is written when all is done: that it can be is found out before anything is.
+// The trace is written at the end. Checks first that it can be.
 static int check_trace(const struct knobs *k, struct err *e) {
     struct file_writer w;
     if (!k->log_trace[0])
@@ -100,45 +125,68 @@ static int check_trace(const struct knobs *k, struct err *e) {
     return 0;
 }
 
-static int predict_step(struct train_call *t, const struct machine *m, struct err *e) {
-    struct predicted p;
-    TRY(plan_predict(&t->session, m, NULL, &p, e));
-    t->summary.predicted_step_s = p.seconds;
-    t->summary.calibrated = p.calibrated;
-    return 0;
+// Predicts the step, and the answers to requests, from ops timed here or from the roofline of m.
+static int predict(struct train_call *t, const struct machine *m, struct err *e) {
+    struct predictor *p = NULL;
+    struct predicted step = {0};
+    TRY(predictor_open(&p, NULL, e));
+    predictor_set_roof(p, &m->device);
+    int rc = predictor_step(p, &t->plan, &step, e);
+    if (rc == 0 && t->requests)
+        rc = predictor_answers(p, &t->plan, &t->answers, e);
+    predictor_close(p);
+    t->summary.predicted_step_s = step.known ? step.seconds : 0;
+    t->summary.calibrated = step.calibrated;
+    return rc;
+}
+
+// Called when training starts: from then on a stop request saves before the run ends.
+static void end_planning(void *arg) {
+    struct train_call *t = arg;
+    if (t->planning)
+        stop_plan_end();
+    t->planning = false;
 }
 
 static int prepare(struct train_call *t, struct err *e) {
     struct knobs *k = &t->knobs;
     struct machine machine;
-    watch_init(&t->watch, k, &t->call->log);
+    watch_init(&t->watch, k, &t->call->log, end_planning, t);
+    stop_plan_begin();
+    t->planning = true;
     TRY(check_trace(k, e));
-    TRY(plan_session(&t->session, k, e));
+    TRY(plan_run(&t->plan, k, e));
+    TRY(engine_open(&t->engine, NULL, e));
     const struct train_observer observer = watch_observer(&t->watch);
     const struct shard_listener listener = {
         .arg = observer.arg, .say = observer.on_message, .progress = observer.on_progress};
-    TRY(hybrid_open(&t->hybrid, &t->session, t->in, t->answers, &listener, e));
-    TRY(hybrid_check(&t->hybrid, e));
+    TRY(requests_of_plan(&t->requests, &t->plan, t->in, t->answers_to, &listener, e));
+    if (t->requests)
+        TRY(requests_check(t->requests, e));
     struct trainer_options o = {.observer = observer,
                                 .stop = stop_flag(),
-                                .trace_events = k->log_trace[0] ? PLAN_TRACE_EVENTS : 0};
-    hybrid_set_options(&t->hybrid, &o);
-    int rc = trainer_open(&t->trainer, &t->session, &o, e);
-    log_live_end(&t->call->log); // of the data's progress
+                                .trace_events = k->log_trace[0] ? API_TRACE_EVENTS : 0};
+    if (t->requests) {
+        t->source = requests_source(t->requests);
+        o.guests = &t->source;
+        o.guest_bytes = requests_plan_bytes(t->requests);
+    }
+    int rc = trainer_open(&t->trainer, &t->plan, t->engine, &o, e);
+    log_live_end(&t->call->log); // the line that showed the data's progress
     TRY(rc);
-    int fits = trainer_ready(t->trainer, e);
+    int fits = engine_ready(t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
-    TRY(predict_step(t, &machine, e));
-    hybrid_predict(&t->hybrid, &t->session, &machine);
+    process_keep(&t->plan);
+    TRY(predict(t, &machine, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
-    char warning[HYBRID_TEXT_BYTES];
-    if (hybrid_warning(&t->hybrid, k, warning)[0])
+    char warning[REQUESTS_TEXT_BYTES];
+    if (t->requests && requests_warning(&t->answers, k, warning)[0])
         log_put(&t->call->log, LOG_WARN, "%s", warning);
-    if (fits == ERR_MEMORY && t->session.backend)
+    if (fits == ERR_MEMORY)
         add_advice(t, e);
     return fits;
 }
@@ -146,7 +194,7 @@ static int prepare(struct train_call *t, struct err *e) {
 // ---------------------------------------------------------------- after
 
 static int write_trace(const struct train_call *t, struct err *e) {
-    const struct program *p = t->session.programs[SESSION_TRAIN];
+    const struct program *p = plan_program(&t->plan, PLAN_TRAIN);
     const char *names[64];
     int n = p->n_segments < 64 ? p->n_segments : 64;
     if (!t->knobs.log_trace[0])
@@ -160,16 +208,16 @@ static int write_trace(const struct train_call *t, struct err *e) {
 }
 
 static int make_sample(struct train_call *t, struct err *e) {
-    struct sample *sample = &t->summary.sample;
+    struct sample *sample = &t->sample;
     struct speech speech;
     int32_t *begin = NULL;
     size_t n = 0;
-    if (!t->session.programs[SESSION_GENERATE])
+    if (plan_find(&t->plan, PLAN_GENERATE) < 0)
         return 0;
     TRY(speech_open(&speech, &t->knobs, e));
     int rc = speech_prompt(&speech, NULL, &begin, &n, e);
     if (rc == 0)
-        rc = sample_make(sample, &t->session, begin, n, t->knobs.generate_tokens,
+        rc = sample_make(sample, t->engine->session, begin, n, t->knobs.generate_tokens,
                          renderer_end_of_text(speech.renderer), SAMPLE_BUDGET_S, e);
     if (rc == 0)
         rc = sample_spell(sample, speech.tokenizer, n, e);
@@ -178,7 +226,7 @@ static int make_sample(struct train_call *t, struct err *e) {
     return rc;
 }
 
-// What two measurements of the same roof may differ by.
+// Two measurements of the same roof (the machine's peak rate) may differ by this factor.
 static const double ROOF_SLACK = 1.05;
 
 static void utilize(struct summary *s) {
@@ -190,19 +238,19 @@ static void utilize(struct summary *s) {
     m->hfu = s->step_flops.hardware * per_flop;
 }
 
-// MFU and the verdict need this machine's rates. They are measured after the run's own memory has
-// been recorded, and never when somebody waits for the process to end.
+// MFU and the verdict need this machine's rates. They are measured after the run's memory has been
+// recorded, and not after a failure or a stop request, when the process should end soon.
 static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     struct summary *s = &t->summary;
     struct run_metrics *m = &s->result.metrics;
-    enum machine_how how =
-        ended_well ? machine_how_after(1e-9 * (double)s->result.wall_ns) : MACHINE_KNOWN;
+    enum machine_how how = ended_well
+                               ? machine_how_after(1e-9 * (double)s->result.wall_ns, *stop_flag())
+                               : MACHINE_KNOWN;
     TRY(machine_open(&s->machine, &t->knobs, how, e));
     if (s->result.on_device && how == MACHINE_MEASURE)
-        TRY(machine_measure_device(&s->machine, t->session.backend, session_real_type(&t->session),
-                                   e));
+        TRY(machine_measure_device(&s->machine, t->engine->backend, plan_real_type(&t->plan), e));
     utilize(s);
-    // A roof that a run passes was measured while others had the machine: again, or it is none.
+    // A run faster than the roof: the roof was measured on a busy machine. Measure it again.
     if (how == MACHINE_MEASURE && s->machine.cached && m->hfu > ROOF_SLACK) {
         TRY(machine_open(&s->machine, &t->knobs, MACHINE_FRESH, e));
         utilize(s);
@@ -211,25 +259,45 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     if (s->past_roof)
         m->mfu = m->hfu = NAN;
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
-        TRY(predict_step(t, &s->machine, e));
-    api_verdict(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
+        TRY(predict(t, &s->machine, e));
+    verdict_run(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
     return 0;
 }
 
-// outcome: how it ended; code 0: well.
+static void print_sample(const struct train_call *t, FILE *f) {
+    const struct sample *s = &t->sample;
+    if (s->length <= s->prompt)
+        return;
+    bool whole = s->length - s->prompt >= t->knobs.generate_tokens || s->ended;
+    fprintf(f, "sample%s\n", whole ? "" : " (cut short)");
+    sample_print(s, f);
+}
+
+static void put_sample(const struct train_call *t, struct json_writer *w) {
+    if (!table_member_object(w, "sample", t->sample.length > t->sample.prompt))
+        return;
+    sample_put_json(&t->sample, w);
+    json_put_object_end(w);
+}
+
+// outcome: how the run ended; code 0: without an error.
 static void put_result(const struct train_call *t, const struct err *outcome,
                        struct json_writer *w) {
     call_put_head(w, "train", &t->knobs);
-    plan_put_model_json(&t->session, w);
+    plan_put_model_json(&t->plan, w);
     summary_put_json(&t->summary, w);
-    hybrid_put_result_json(&t->hybrid, &t->summary.result.guests, &t->knobs, w);
+    put_sample(t, w);
+    const struct requests_counts n =
+        t->requests ? requests_counts(t->requests) : (struct requests_counts){0};
+    requests_put_result_json(t->requests ? &n : NULL, &t->answers, &t->summary.result.guests,
+                             &t->knobs, w);
     if (outcome->code != 0)
         call_json_error(w, outcome->code, outcome->text);
     json_put_object_end(w);
 }
 
-// result.json stays beside the log, for the report. A run that had nothing left to train keeps the
-// one that has figures.
+// Writes result.json next to the log, for the report. A run that had nothing left to train keeps
+// the earlier one, which has figures.
 static int save_result(const struct train_call *t, const struct err *outcome, struct err *e) {
     struct json_writer w;
     char path[PATH_MAX];
@@ -250,9 +318,11 @@ static int save_result(const struct train_call *t, const struct err *outcome, st
 static void deliver(struct train_call *t, const struct err *outcome) {
     struct call *c = t->call;
     struct err lost = {0};
-    if (c->out)
+    if (c->out) {
         summary_print(&t->summary, c->out);
-    // As with the log: a disk that is full is no reason to call a run failed.
+        print_sample(t, c->out);
+    }
+    // As with the log, a full disk does not make the run fail.
     if (save_result(t, outcome, &lost) != 0)
         log_put(&c->log, LOG_WARN, "%s; the report of this run will lack its result", lost.text);
     if (c->wants_json)
@@ -261,8 +331,8 @@ static void deliver(struct train_call *t, const struct err *outcome) {
 
 // ---------------------------------------------------------------- the verb
 
-// Steps after the run do not depend on each other: the first failure is what is returned, others
-// are said.
+// The work after the run goes on after a failure. The first failure is returned, later ones are
+// logged.
 static void note(struct train_call *t, struct err *first, int rc, const struct err *why) {
     if (rc != 0 && first->code == 0)
         *first = *why;
@@ -274,17 +344,17 @@ static int run(struct train_call *t, struct err *e) {
     struct summary *s = &t->summary;
     struct err why = {0};
     s->knobs = &t->knobs;
-    s->step_flops = session_step_flops(&t->session);
-    trial_step_cost(&t->session, &s->cost);
+    s->step_flops = t->plan.flops;
+    plan_step_cost(&t->plan, &s->cost);
     int rc = trainer_run(t->trainer, &s->result, e);
     if (rc == 0)
-        err_clear(e); // what follows tells by the code whether there is a failure already
+        err_clear(e); // note() looks at the code to see whether there is a failure already
     s->validation_first = t->watch.validation_first;
     s->validations = t->watch.validations;
     if (rc != 0 && rc != ERR_STOPPED && s->result.steps_run == 0)
-        return rc; // refused: there is nothing to tell but why
-    // From here on a failure must not hide how the run itself ended, nor lose its result. A run
-    // that diverged is one whose trace somebody wants to see.
+        return rc; // refused: there is no result to deliver
+    // From here on a failure must not hide how the run ended, nor lose its result. The trace is
+    // written after a run that diverged too.
     note(t, e, write_trace(t, &why), &why);
     if (rc == 0)
         note(t, e, make_sample(t, &why), &why);
@@ -299,7 +369,7 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     struct train_call t = {.call = &c, .knobs = config->knobs};
     if (sink) {
         t.in = sink->in;
-        t.answers = sink->answers;
+        t.answers_to = sink->answers;
     }
     call_begin(&c, sink);
     int rc = knobs_name_run(&t.knobs, config->recipe[0] ? config->recipe : NULL, &c.err);
@@ -307,11 +377,13 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
         rc = prepare(&t, &c.err);
     if (rc == 0)
         rc = run(&t, &c.err);
+    end_planning(&t);
     int closed = watch_close(&t.watch, rc == 0 ? &c.err : NULL);
     rc = rc != 0 ? rc : closed;
-    sample_free(&t.summary.sample);
+    sample_free(&t.sample);
     trainer_close(t.trainer);
-    hybrid_close(&t.hybrid);
-    session_close(&t.session);
+    requests_close(t.requests);
+    engine_close(t.engine);
+    plan_free(&t.plan);
     return call_end(&c, rc, e);
 }

@@ -1,13 +1,15 @@
-// trials.c - haggle_trials: what the store holds, as a list of tunings or of trials.
-#include "api/trials.h"
+// trials.c - haggle_trials: lists the tunings or the trials in the store.
+#include "api/api.h"
+
+#include "report/trials_print.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// What the caller asked for, understood.
+// What the caller asked for.
 struct wish {
-    bool tunings; // else trials
-    bool last;    // of the newest tuning
+    bool tunings; // list tunings; false: trials
+    bool last;    // only trials of the newest tuning
     struct store_filter filter;
 };
 
@@ -24,19 +26,14 @@ static int understand(struct wish *w, const struct haggle_trials *o, struct err 
                        names);
     }
     if (!o->tuning) {
-        w->tunings = !o->outcome; // tunings have none: all trials are meant
+        w->tunings = !o->outcome; // tunings have no outcome, so all trials are meant
         return 0;
     }
-    if (strcmp(o->tuning, "all") == 0)
+    w->last = strcmp(o->tuning, "last") == 0;
+    const bool none = strcmp(o->tuning, "none") == 0;
+    w->filter.tuning = none ? STORE_OUTSIDE : 0;
+    if (w->last || none || strcmp(o->tuning, "all") == 0)
         return 0;
-    if (strcmp(o->tuning, "none") == 0) {
-        w->filter.tuning = STORE_OUTSIDE;
-        return 0;
-    }
-    if (strcmp(o->tuning, "last") == 0) {
-        w->last = true;
-        return 0;
-    }
     char *end;
     long long id = strtoll(o->tuning, &end, 10);
     if (*end || end == o->tuning || id < 1)
@@ -48,87 +45,6 @@ static int understand(struct wish *w, const struct haggle_trials *o, struct err 
     return 0;
 }
 
-// ---------------------------------------------------------------- one tuning
-
-struct head {
-    struct call *call;
-    bool people; // print it
-    bool found;
-};
-
-static int show_tuning(void *arg, const struct store_tuning *t) {
-    struct head *h = arg;
-    h->found = true;
-    if (h->people) {
-        char time[TRIALS_TIME_BYTES];
-        FILE *f = h->call->out;
-        fprintf(f, "tuning    %lld: ", (long long)t->id);
-        table_print_text(t->goal, f);
-        fputs(" of ", f);
-        table_print_text(t->model, f);
-        fputs(", budgets ", f);
-        table_print_text(t->budgets, f);
-        fprintf(f, ", %s, begun %s\n", trials_state(t), trials_time(time, t->started_at));
-        if (t->chosen)
-            fprintf(f, "chosen    trial %lld\n", (long long)t->chosen);
-        if (t->verdict[0]) {
-            fputs("verdict   ", f);
-            table_print_text(t->verdict, f);
-            fputc('\n', f);
-        }
-    }
-    if (h->call->wants_json)
-        trials_put_tuning(&h->call->json, t);
-    return 0;
-}
-
-static int show_stage(void *arg, const struct store_stage *s) {
-    struct head *h = arg;
-    if (h->people) {
-        fprintf(h->call->out, "stage     %lld ", (long long)s->ordinal + 1);
-        table_print_text(s->name, h->call->out);
-        fputs(": ", h->call->out);
-        table_print_text(s->decision, h->call->out);
-        fputc('\n', h->call->out);
-    }
-    if (h->call->wants_json) {
-        struct json_writer *w = &h->call->json;
-        json_put_object_begin(w);
-        json_member_i64(w, "ordinal", s->ordinal);
-        json_member_string(w, "name", s->name);
-        json_member_string(w, "decision", s->decision);
-        json_member_double(w, "started_at", s->started_at);
-        json_member_double(w, "ended_at", s->ended_at);
-        json_put_object_end(w);
-    }
-    return 0;
-}
-
-// What is said of a tuning before its trials; for programs a member "tuning".
-static int head(struct call *c, struct store *s, int64_t id, bool people, struct err *e) {
-    struct head h = {.call = c, .people = people && c->out};
-    if (c->wants_json) {
-        json_put_key(&c->json, "tuning");
-        json_put_object_begin(&c->json);
-    }
-    TRY(store_tunings(s, id, NULL, show_tuning, &h, e));
-    if (!h.found)
-        return err_set(e, ERR_USAGE, "'%s' has no tuning %lld; 'haggle trials' lists them",
-                       store_path(s), (long long)id);
-    if (c->wants_json) {
-        json_put_key(&c->json, "stages");
-        json_put_array_begin(&c->json);
-    }
-    TRY(store_stages(s, id, show_stage, &h, e));
-    if (c->wants_json) {
-        json_put_array_end(&c->json);
-        json_put_object_end(&c->json);
-    }
-    if (h.people)
-        fputc('\n', c->out);
-    return 0;
-}
-
 // ---------------------------------------------------------------- rows
 
 static int read_rows(struct store *s, const struct wish *w, struct trials_rows *r, struct err *e) {
@@ -137,12 +53,11 @@ static int read_rows(struct store *s, const struct wish *w, struct trials_rows *
     return r->failed ? err_set(e, ERR_MEMORY, "no memory for %zu rows", r->n) : rc;
 }
 
-// The rows as sink->out wants them.
+// Prints the rows to c->out.
 static int print_rows(struct call *c, struct store *s, const struct wish *w,
                       enum haggle_format format, struct trials_rows *r, struct err *e) {
     struct json_writer json;
-    bool table = format == HAGGLE_MARKDOWN || format == HAGGLE_CSV;
-    trials_rows_init(r, w->tunings ? TRIALS_TUNINGS : TRIALS_TRIALS, table, format == HAGGLE_CSV);
+    trials_rows_init(r, w->tunings ? TRIALS_TUNINGS : TRIALS_TRIALS, (enum table_format)format);
     if (format == HAGGLE_JSON) {
         json_writer_to_file(&json, c->out, 2);
         json_put_array_begin(&json);
@@ -154,15 +69,14 @@ static int print_rows(struct call *c, struct store *s, const struct wish *w,
         json_put_array_end(&json);
         TRY(json_writer_finish(&json, e));
         fputc('\n', c->out);
-    } else if (r->n > 0 || r->raw) {
-        trials_print(r, c->out);
+        return 0;
     }
-    return 0;
+    return r->n > 0 || format == HAGGLE_CSV ? trials_print(r, c->out, e) : 0;
 }
 
 static int put_rows(struct call *c, struct store *s, const struct wish *w, struct err *e) {
     struct trials_rows r;
-    trials_rows_init(&r, w->tunings ? TRIALS_TUNINGS : TRIALS_TRIALS, false, false);
+    trials_rows_init(&r, w->tunings ? TRIALS_TUNINGS : TRIALS_TRIALS, TABLE_JSON);
     r.json = &c->json;
     json_put_key(&c->json, w->tunings ? "tunings" : "trials");
     json_put_array_begin(&c->json);
@@ -179,7 +93,7 @@ static int count_trial(void *arg, const struct store_trial *t) {
     return 0;
 }
 
-// What the list does not show is said, so that nobody takes it for lost.
+// Says what the list does not show.
 static int say_others(struct call *c, struct store *s, const struct wish *w, size_t rows,
                       struct err *e) {
     size_t n = 0;
@@ -203,12 +117,11 @@ static int show(struct call *c, struct store *s, const struct wish *w, enum hagg
                 struct err *e) {
     struct trials_rows rows = {0};
     int rc = 0;
-    if (c->wants_json) {
-        call_json_begin(c, "trials", NULL);
+    if (call_json_begin(c, "trials", NULL))
         json_member_string(&c->json, "store", store_path(s));
-    }
     if (w->filter.tuning > 0)
-        rc = head(c, s, w->filter.tuning, format == HAGGLE_MARKDOWN, e);
+        rc = trials_put_head(s, w->filter.tuning, format == HAGGLE_MARKDOWN ? c->out : NULL,
+                             c->wants_json ? &c->json : NULL, e);
     if (rc == 0 && c->wants_json)
         rc = put_rows(c, s, w, e);
     if (rc == 0 && c->wants_json)

@@ -1,4 +1,4 @@
-// verify.c - haggle_verify: each folder's figures, and one answer for all of them.
+// verify.c - haggle_verify: prints the figures of each folder and returns one result for all.
 #include "api/api.h"
 
 #include "train/verify.h"
@@ -7,16 +7,13 @@ _Static_assert((int)HAGGLE_VERIFY_REFERENCE == (int)VERIFY_REFERENCE &&
                    (int)HAGGLE_VERIFY_CHECKING == (int)VERIFY_CHECKING,
                "haggle.h and train/verify.h mean the same");
 
-// One folder that is off does not keep the others from being looked at; one that cannot be compared
-// ends the call.
+// After a folder with a figure outside its tolerance the next ones are still compared. A folder
+// that cannot be compared ends the call.
 static int verify(struct call *c, const struct knobs *k, const char *const *folders, size_t n,
                   unsigned how, struct err *e) {
     size_t off = 0;
-    if (c->wants_json) {
-        call_json_begin(c, "verify", k);
-        json_put_key(&c->json, "folders");
-        json_put_array_begin(&c->json);
-    }
+    if (call_json_begin(c, "verify", k))
+        json_member_array(&c->json, "folders");
     for (size_t i = 0; i < n; i++) {
         struct verify_result r = {0};
         int rc = verify_folder(folders[i], k, how, &r, e);
@@ -36,7 +33,7 @@ static int verify(struct call *c, const struct knobs *k, const char *const *fold
         json_member_bool(&c->json, "ok", off == 0);
         json_put_object_end(&c->json);
     }
-    if (off > 1) // one alone has its own sentence in e
+    if (off > 1) // for a single folder *e already has a sentence
         return err_set(e, ERR_NUMERIC, "%zu of %zu folders have figures outside their tolerance",
                        off, n);
     return off == 0 ? 0 : ERR_NUMERIC;

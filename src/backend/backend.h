@@ -1,12 +1,13 @@
 // backend.h - what a device must supply to run programs: memory, and one function per op.
 //
-// A backend is a table. Slots a backend leaves NULL are refused when a program is bound, with the
-// op's name, so a new backend can start with ten functions. Kernels are told nothing but the op and
-// where its tensors are; they never allocate, never branch on host state, and are called in issue
-// order for the op's stream.
+// A backend is a table of functions. An op whose slot in run[] is NULL is refused by name when a
+// program is bound, so a new backend can start with ten functions. A kernel gets the op and the
+// addresses of its tensors, nothing else. It never allocates and never branches on host state. The
+// kernels of a stream are called in issue order.
 #ifndef HAGGLE_BACKEND_BACKEND_H
 #define HAGGLE_BACKEND_BACKEND_H
 
+#include "backend/device_info.h"
 #include "base/err.h"
 #include "program/program.h"
 
@@ -20,7 +21,7 @@ struct operand {
     void *data; // NULL: the optional input is absent
     int64_t ld; // elements between rows
     enum dtype dtype;
-    int64_t rows, cols; // of the tensor: cols is its last dimension, rows all others
+    int64_t rows, cols; // cols is the tensor's last dimension, rows the product of all others
 };
 
 struct op_call {
@@ -30,64 +31,67 @@ struct op_call {
 
 typedef int backend_op_fn(struct backend *b, const struct op_call *call, struct err *e);
 
-// What follows `run` is for a device with memory and streams of its own. All of it is optional: a
-// member that is NULL means the host's behaviour, where an op is complete when its function returns.
-// A device enqueues: run, record, wait and load return at once, and only sync, arrive and the copies
-// of persistent tensors wait for the device.
+// `info` says what a backend is. No code may conclude it from a function that is NULL.
+//   info.device   copy_in, copy_out and memory exist.
+//   info.streams  sync and the functions from prepare to load exist. The device enqueues: run,
+//                 record, wait and load return at once. Only sync, arrive, copy_in and copy_out
+//                 wait for the device.
+//   info.graphs   The functions from capture_begin to graph_free exist.
 struct backend {
-    const char *name;
-    // Memory of the arena. `host` backends hand out memory the host may touch directly; others fill
-    // copy_in and copy_out.
+    const char *name;        // "cpu", "reference", "cuda"
+    struct device_info info; // filled when the backend opens, constant from then on
+    // For people: the instruction set of the kernels ("avx512"), and for each element type what
+    // computes its matrix products ("openblas 0.3.21 (SkylakeX)"; NULL: the type is not in
+    // info.types). Valid until the backend closes.
+    const char *isa, *products[DTYPE_COUNT];
+
+    // Memory of the arena.
     int (*arena_take)(struct backend *b, uint64_t bytes, void **out, struct err *e);
     void (*arena_give)(struct backend *b, void *arena);
     int (*copy_in)(struct backend *b, void *device, const void *host, uint64_t bytes,
                    struct err *e);
     int (*copy_out)(struct backend *b, void *host, const void *device, uint64_t bytes,
                     struct err *e);
-    int (*sync)(struct backend *b,
-                struct err *e); // all streams idle; NULL: ops are complete when they return
+    int (*memory)(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e);
+    int (*sync)(struct backend *b, struct err *e); // waits until all streams are idle
     void (*close)(struct backend *b);
     backend_op_fn *run[OP_COUNT]; // LOAD stays NULL: the executor feeds batches
     void *state;
 
-    // Element types of weights and activations that run[] computes in: bits 1 << dtype.
-    unsigned types;
-
-    // Whether an op's sizes are within what run[] takes, asked once when a program is bound, so that
-    // nothing is refused in the middle of a turn. NULL: all are.
+    // Refuses an op whose sizes run[] cannot take. Called once, when a program is bound, so that no
+    // op is refused in the middle of a turn (one run of a program). NULL: all sizes are accepted.
     int (*accepts)(const struct backend *b, const struct op *op, struct err *e);
 
-    // One line about the device and its libraries, for people.
-    const char *(*describe)(const struct backend *b);
-    int (*memory)(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e);
-
-    // Order between streams: `prepare` makes events 0 .. n_events-1, none of them recorded (an executor
-    // does, before its first turn; those of an earlier one are gone); a wait means an event's most
-    // recent record, and passes when there was none. `arrive` is a wait of the host.
+    // Order between streams. `prepare` makes events 0 .. n_events-1, none of them recorded, and
+    // drops the events of an earlier call. An executor calls it before its first turn. A wait is
+    // for an event's most recent record, and passes when there was none. `arrive` makes the host
+    // wait.
     int (*prepare)(struct backend *b, int n_events, struct err *e);
     int (*record)(struct backend *b, enum op_stream stream, int event, struct err *e);
     int (*wait)(struct backend *b, enum op_stream stream, int event, struct err *e);
     int (*arrive)(struct backend *b, int event, struct err *e);
 
-    // Batches: host memory the device can read by itself, and a copy from it on the copy stream.
-    // The bytes must stay as they are until the copy is over (record after it, arrive before reuse).
+    // Batches: host memory that the device can read by itself, and a copy from it on the copy
+    // stream. The caller must not change the bytes until the copy is over: it records an event
+    // after the load and calls arrive before it fills them again.
     int (*staging_take)(struct backend *b, uint64_t bytes, void **out, struct err *e);
     void (*staging_give)(struct backend *b, void *staging);
     int (*load)(struct backend *b, void *device, const void *staging, uint64_t bytes,
                 struct err *e);
 
-    // Graphs: between begin and end ops are recorded instead of run. `streams` has bit 1 << stream
-    // for each stream the ops use; a graph starts and ends as one piece on the compute stream.
-    // After a failure in between, capture_end must still be called; it drops what there is.
+    // Graphs: between begin and end, ops are captured instead of run. `streams` has bit 1 << stream
+    // for each stream that the ops use. A graph starts and ends as one piece on the compute stream.
+    // After a failure in between, capture_end must still be called; it drops the capture.
     int (*capture_begin)(struct backend *b, unsigned streams, struct err *e);
     int (*capture_end)(struct backend *b, void **graph, struct err *e);
     int (*graph_run)(struct backend *b, void *graph, struct err *e);
     void (*graph_free)(struct backend *b, void *graph);
 
-    // Time on the device. turn_begin starts a turn's clock on the compute stream; `mark` notes the
-    // time when all that was enqueued there before is done (index 0, 1, ... per turn, at most
-    // marks); after sync mark_ns gives it, in ns since turn_begin. busy_ns is the last turn's time
-    // from begin to end.
+    // Time on the device. turn_begin starts a turn's clock on the compute stream. `mark` notes when
+    // everything that was enqueued there so far is done; its index counts 0, 1, ... per turn and
+    // stays below `marks`. After sync, mark_ns gives that time in ns since turn_begin. busy_ns is
+    // the last turn's time from begin to end. All of it is optional: without mark and mark_ns,
+    // `marks` is 0; the other functions may be NULL.
     int (*turn_begin)(struct backend *b, struct err *e);
     int (*turn_end)(struct backend *b, struct err *e);
     int marks;

@@ -1,17 +1,20 @@
-// moments.h - what the bytes of Adam's narrow moments mean, and the random draws that round them. Shared by
-// the reference, the CUDA kernels and the tests; kernels_moments.inc has the same in vectors.
+// moments.h - what the bytes of Adam's narrow moments (16 or 8 bits) mean, and the random draws
+// that round them. The reference, the CUDA kernels and the tests share this file;
+// kernels_moments.inc has the same in vectors.
 //
-// Rounding is stochastic: up with the probability that makes the mean of many roundings the value.
-// A moment decays by a few percent or less per step; rounding to nearest would leave it where it is.
+// Rounding is stochastic: a value is rounded up with the probability that makes the mean of many
+// roundings equal to the value. A moment decays by a few percent or less per step; rounding to
+// nearest would leave it where it is.
 //
 //   bf16   the upper half of a float32.
 //   int8   blocks of ADAMW_BLOCK elements, scale = the block's largest magnitude:
 //            m = scale sign(c) (c/127)^2, c in -127 .. 127
 //            v = scale (c/255)^4,         c in 0 .. 255
-//          Powers, because a block's values spread over orders of magnitude, as the "dynamic" code of
-//          Dettmers et al. (2022) assumes; unlike it a power needs no table and no search. The step is
-//          m / sqrt(v), and the exponents give m and sqrt(v) the same shape. A v above 0 is never
-//          rounded to 0: that would divide by eps.
+//          The codes stand for powers, because the values of a block spread over orders of
+//          magnitude, as the "dynamic" code of Dettmers et al. (2022) assumes. Unlike that code, a
+//          power needs no table and no search. The step is m / sqrt(v), and the exponents give m
+//          and sqrt(v) the same shape. A v above 0 is never rounded to 0, because the step would
+//          then divide by eps.
 #ifndef HAGGLE_BACKEND_MOMENTS_H
 #define HAGGLE_BACKEND_MOMENTS_H
 
@@ -27,10 +30,10 @@
 
 // ---------------------------------------------------------------- draws
 
-// 32 bits per (key, element): 16 to round m, 16 to round v. The multipliers and shifts are of the
-// 32-bit mixer with the least bias that C. Wellons' search found ("lowbias32", 2018); the second
-// word of the key enters between its two rounds, so that keys do not merely shift one sequence.
-// Element numbers count modulo 2^32.
+// 32 bits per (key, element): 16 to round m, 16 to round v. The multipliers and shifts are those of
+// "lowbias32" (2018), the 32-bit mixer with the least bias that C. Wellons' search found. The
+// second word of the key enters between its two rounds; otherwise another key would only shift the
+// same sequence. Element numbers count modulo 2^32.
 struct moments_key {
     uint32_t a, b;
 };
@@ -42,7 +45,7 @@ MOMENTS_FN uint32_t moments_bits(struct moments_key key, uint32_t element) {
     return x ^ x >> 16;
 }
 
-// draw: HYPER_DRAW; salt: the op's.
+// draw: hyper[HYPER_DRAW], made of seed and step. salt: op->salt, another one for each weight.
 MOMENTS_FN struct moments_key moments_key(double draw, uint32_t salt) {
     uint64_t step = (uint64_t)draw;
     struct moments_key k = {(uint32_t)step, (uint32_t)(step >> 32)};
@@ -52,7 +55,8 @@ MOMENTS_FN struct moments_key moments_key(double draw, uint32_t salt) {
 
 // ---------------------------------------------------------------- bf16
 
-// A carry out of the discarded half rounds up. NaN stays NaN: the sum could carry it to 0.
+// The draw is added to the half that is cut off; a carry out of it rounds up. NaN takes another
+// path, because the carry could make it 0.
 MOMENTS_FN uint16_t moments_to_bf16(float x, uint32_t bits16) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
@@ -70,8 +74,8 @@ MOMENTS_FN float moments_from_bf16(uint16_t x) {
 
 // ---------------------------------------------------------------- int8
 
-// A block whose largest value is below this is stored as zeros: 1 / scale must be finite. Far below
-// anything that eps leaves visible.
+// A block whose largest value is below this is stored as zeros, because 1 / scale must be finite.
+// Such values are far too small to show beside eps.
 #define MOMENTS_LEAST_SCALE 1e-37f
 #define MOMENTS_MOST_SCALE  3e38f
 
@@ -101,8 +105,8 @@ MOMENTS_FN float moments_v(uint8_t code, float scale) {
     return scale * (r * r);
 }
 
-// Between the codes k and k + 1 the value is k^2 and (k+1)^2; the root finds k, the draw chooses. The
-// minimum also takes NaN, whose conversion would be undefined.
+// Codes k and k + 1 stand for k^2 and (k+1)^2. The root finds k, and the draw chooses one of the
+// two. The comparison also catches NaN, whose conversion to int would be undefined.
 MOMENTS_FN int8_t moments_code_m(float m, float inverse, uint32_t bits16) {
     float x = fabsf(m) * inverse * (127.0f * 127.0f), t = sqrtf(x);
     float k = t < 126 ? (float)(int)t : 126;

@@ -1,9 +1,9 @@
-// operands.c - the check of a call against the letters that ops.def gives its operands.
+// operands.c - see operands.h. The letters are explained in ops.def.
 #include "backend/operands.h"
 
 #include "model/shape.h"
 
-// The float types of a call as they become known; DTYPE_COUNT: not yet.
+// The float types of a call, found while its operands are checked; DTYPE_COUNT: not known yet.
 struct call_types {
     enum dtype real, wide;
 };
@@ -15,7 +15,7 @@ static int check_operand(const struct op_call *call, const struct operand *o, ch
     if (optional)
         letter = (char)(letter - 'A' + 'a');
     if (!o->data) {
-        // Tensors without elements have no bytes, so a missing pointer is only wrong where there is
+        // A tensor without elements has no bytes, so a missing pointer is wrong only where there is
         // work to do.
         bool empty = call->op->m == 0 && call->op->n == 0 && call->op->batch == 0;
         if (optional || empty)
@@ -69,21 +69,22 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     *float_type = DTYPE_COUNT;
     const struct op_info *info = op_info(op->kind);
     if (info->category == CAT_COMM || info->category == CAT_DATA)
-        return err_set(e, ERR_UNSUPPORTED, "%s: not an op of one device", op_info(op->kind)->name);
+        return err_set(e, ERR_UNSUPPORTED, "%s: backends run no communication and no data ops",
+                       info->name);
     for (int i = 0; info->types_in[i]; i++)
         TRY(check_operand(call, &call->in[i], info->types_in[i], "input", i, &types, e));
     for (int i = 0; info->types_out[i]; i++)
         TRY(check_operand(call, &call->out[i], info->types_out[i], "output", i, &types, e));
-    // An operand of type r that came before the first f was taken at its word.
+    // An r operand before the first f had nothing to be compared with.
     if (types.real != DTYPE_COUNT && types.wide != DTYPE_COUNT &&
         types.wide != op_wide_type(types.real))
-        return err_set(e, ERR_MISMATCH, "%s: %s sums beside %s activations; %s is expected",
-                       op_info(op->kind)->name, dtype_text(types.wide), dtype_text(types.real),
+        return err_set(e, ERR_MISMATCH, "%s: sums are %s beside %s activations; %s is expected",
+                       info->name, dtype_text(types.wide), dtype_text(types.real),
                        dtype_text(op_wide_type(types.real)));
     *float_type = types.real != DTYPE_COUNT ? types.real : types.wide;
     if (op->m < 0 || op->n < 0 || op->k < 0 || op->batch < 0 || op->seq < 0 || op->heads < 0 ||
         op->kv_heads < 0 || op->head_dim < 0)
-        return err_set(e, ERR_INTERNAL, "%s: a size is negative", op_info(op->kind)->name);
+        return err_set(e, ERR_INTERNAL, "%s: a size is negative", info->name);
     static const enum op_kind adds[] = {OP_COPY,    OP_MATMUL,     OP_LOSS_SUM,  OP_EMBED_DW,
                                         OP_NORM_DX, OP_NORM_DW,    OP_MATMUL_DX, OP_MATMUL_DW,
                                         OP_BIAS_DB, OP_GRAD_SQNORM};
@@ -91,18 +92,50 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     for (size_t i = 0; i < sizeof adds / sizeof *adds && !can_add; i++)
         can_add = adds[i] == op->kind;
     if (!can_add)
-        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output", op_info(op->kind)->name);
+        return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output (flag ACCUMULATE)",
+                       info->name);
     bool attends =
         op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
     if (attends && (op->kv_heads == 0 || op->heads % op->kv_heads != 0))
         return err_set(e, ERR_USAGE, "%s: %lld query heads cannot share %lld key/value heads",
-                       op_info(op->kind)->name, (long long)op->heads, (long long)op->kv_heads);
+                       info->name, (long long)op->heads, (long long)op->kv_heads);
     if ((op->kind == OP_ROPE || op->kind == OP_ROPE_TABLE) && op->head_dim % 2 != 0)
         return err_set(e, ERR_USAGE, "%s: head dimension %lld is odd, rotary embedding needs pairs",
-                       op_info(op->kind)->name, (long long)op->head_dim);
+                       info->name, (long long)op->head_dim);
     bool acts = op->kind == OP_ACT || op->kind == OP_ACT_BWD || op->kind == OP_MATMUL_ACT;
     if (acts && (op->act < 0 || op->act > ACT_SWIGLU))
-        return err_set(e, ERR_INTERNAL, "%s: activation %d is not known", op_info(op->kind)->name,
-                       op->act);
+        return err_set(e, ERR_INTERNAL, "%s: activation %d is not known", info->name, op->act);
+    return 0;
+}
+
+static int check_id(const struct op *op, const char *what, int32_t id, const char *where,
+                    int64_t row, int64_t limit, struct err *e) {
+    if (id >= 0 && id < limit)
+        return 0;
+    return err_set(e, ERR_USAGE, "%s: %s %d of %s %lld is not in [0, %lld)",
+                   op_info(op->kind)->name, what, id, where, (long long)row, (long long)limit);
+}
+
+int backend_check_tokens(const struct op_call *c, struct err *e) {
+    const int32_t *ids = c->in[0].data, *positions = c->in[2].data;
+    for (int64_t i = 0; i < c->op->m; i++) {
+        TRY(check_id(c->op, "token id", ids[i], "row", i, c->op->k, e));
+        if (positions)
+            TRY(check_id(c->op, "position", positions[i], "row", i, c->op->positions, e));
+    }
+    return 0;
+}
+
+int backend_check_targets(const struct op_call *c, const int32_t *targets, struct err *e) {
+    for (int64_t i = 0; i < c->op->m; i++)
+        if (targets[i] >= 0)
+            TRY(check_id(c->op, "target id", targets[i], "row", i, c->op->n, e));
+    return 0;
+}
+
+int backend_check_positions(const struct op *op, const int32_t *positions, int64_t rows,
+                            struct err *e) {
+    for (int64_t b = 0; b < rows; b++)
+        TRY(check_id(op, "position", positions[b], "sequence", b, op->seq, e));
     return 0;
 }

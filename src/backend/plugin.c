@@ -1,4 +1,4 @@
-// plugin.c - finds, opens and greets plug-ins. See plugin.h.
+// plugin.c - finds and opens plug-ins. See plugin.h.
 #include "backend/plugin.h"
 #include "backend/operands.h"
 
@@ -44,7 +44,8 @@ static bool readable(char out[PATH_BYTES], const char *folder, const char *below
     return folder[0] && n > 0 && n < PATH_BYTES && access(out, R_OK) == 0;
 }
 
-// The first place that has the file; else its bare name, for the system's own search.
+// The first place that has the file; else the bare name, which dlopen searches in the system's
+// folders.
 void plugin_find(const char *name, char out[PATH_BYTES]) {
     char file[128], folder[PATH_BYTES];
     const char *chosen = getenv("HAGGLE_PLUGINS");
@@ -58,7 +59,7 @@ void plugin_find(const char *name, char out[PATH_BYTES]) {
 }
 
 bool plugin_device_present(const char *name) {
-    // The driver's control file, and its stand-in under Windows' Linux.
+    // The driver's control file, and the device file of Windows Subsystem for Linux.
     return strcmp(name, "cuda") == 0 &&
            (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0);
 }
@@ -67,7 +68,7 @@ bool plugin_device_present(const char *name) {
 
 static int open_at(const char *name, const char *path, const struct plugin_options *o,
                    struct backend **out, struct err *e) {
-    // RTLD_LOCAL: a plug-in's libraries must not answer the program's symbols.
+    // RTLD_LOCAL: the symbols of a plug-in's libraries must not replace the program's.
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *why = dlerror();
@@ -85,8 +86,9 @@ static int open_at(const char *name, const char *path, const struct plugin_optio
     } symbol = {.data = dlsym(library, PLUGIN_SYMBOL)};
     if (!symbol.data) {
         dlclose(library);
-        return err_set(e, ERR_UNSUPPORTED, "%s is not a plug-in of this program: no function %s",
-                       path, PLUGIN_SYMBOL);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s is not a plug-in of this program: it has no function %s", path,
+                       PLUGIN_SYMBOL);
     }
     *out = NULL;
     int rc = symbol.fn(PLUGIN_ABI, &host, o, out, e);
@@ -112,13 +114,13 @@ void plugin_examine(const char *name, struct plugin_report *out) {
     int rc = open_at(name, out->path, &o, &b, &e);
     if (rc == 0) {
         out->usable = true;
-        snprintf(out->device, sizeof out->device, "%s", b->describe ? b->describe(b) : b->name);
-        if (b->memory)
+        snprintf(out->device, sizeof out->device, "%s", b->info.text);
+        if (b->info.device)
             b->memory(b, &out->free_bytes, &out->total_bytes, &e);
         b->close(b);
     } else {
         snprintf(out->reason, sizeof out->reason, "%s", e.text);
     }
-    if (!strchr(out->path, '/')) // found by the system or not at all: the file is not known
+    if (!strchr(out->path, '/')) // only a bare name: dlopen does not say which file it took
         out->path[0] = '\0';
 }

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// The note of type NT_GNU_BUILD_ID in a segment of notes: name and contents are padded to 4 bytes.
+// Finds the note of type NT_GNU_BUILD_ID in a segment of notes and writes its bytes as hex digits.
+// A note's name and contents are each padded to 4 bytes.
 static bool find_note(const unsigned char *at, size_t bytes, char out[BUILD_ID_BYTES]) {
     while (bytes >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) note;
@@ -30,7 +31,7 @@ static bool find_note(const unsigned char *at, size_t bytes, char out[BUILD_ID_B
     return false;
 }
 
-// Of the program or library that holds this very code; the others of the process do not count.
+// Visits one loaded object. Only the program or library that contains this code counts.
 static int visit_object(struct dl_phdr_info *info, size_t size, void *arg) {
     uintptr_t here = (uintptr_t)&find_note;
     bool mine = false;

@@ -1,16 +1,18 @@
-// c_locale.h - numbers as text have a point, whatever the program around this library has set.
+// c_locale.h - makes numbers use a decimal point, whatever locale the host program has set.
 //
-// Place: entered by every function of haggle.h that reads or writes text, and by every thread we start.
-// A program that has called setlocale may write 0,5: then recipes would be misread, and JSON, CSV
-// and SVG be none. Only the calling thread is concerned; nothing is allocated.
+// Place: every function of haggle.h that reads or writes text enters the C locale, and so does
+// every thread that haggle starts. In a program that called setlocale, 0.5 may print as 0,5:
+// recipes would be misread, and JSON, CSV and SVG would be invalid. The change affects the calling
+// thread only. Nothing is allocated.
 #ifndef HAGGLE_BASE_C_LOCALE_H
 #define HAGGLE_BASE_C_LOCALE_H
 
 #include <locale.h>
 
-// Returns what c_locale_leave takes. A thread of ours never leaves.
+// Returns the previous locale, for c_locale_leave. Threads that haggle starts never leave.
 static inline locale_t c_locale_enter(void) {
-    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0)); // the C library's own, not a copy
+    // For "C", newlocale returns the C library's static object, so nothing has to be freed.
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }
 
 static inline void c_locale_leave(locale_t before) {

@@ -1,9 +1,9 @@
 // cgroup.c - reads the limits of this process's control groups.
 //
-// /proc/self/cgroup names the group; its files lie under /sys/fs/cgroup (v2, or a v1 hierarchy per
-// controller, where v2 may be mounted as "unified"). Inside a container the named path may not
-// exist below the mount: the walk then meets the root, which is the container's own group. A file
-// that is missing or unreadable is no limit.
+// /proc/self/cgroup names the group. The group's files are under /sys/fs/cgroup: either v2, or one
+// v1 hierarchy per controller, where v2 may be mounted as "unified". Inside a container the named
+// path may not exist below the mount. The walk then reaches the root, which is the container's own
+// group. A missing or unreadable file means no limit.
 #include "base/cgroup.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 enum { PATH_BYTES = 1024, TEXT_BYTES = 8192 };
 
-// The first bytes of a small file, NUL-terminated. False when there is none.
+// Reads the first bytes of a small file and NUL-terminates them. False when nothing was read.
 static bool read_text(const char *path, char *text, size_t text_bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -35,7 +35,7 @@ static bool read_in(const char *dir, const char *file, char *text, size_t text_b
     return n > 0 && (size_t)n < sizeof path && read_text(path, text, text_bytes);
 }
 
-// True when the comma-separated list contains the word; v2's list is empty and matches "".
+// True when the comma-separated list contains the word. The list of v2 is empty and matches "".
 static bool list_has(const char *list, size_t list_bytes, const char *word) {
     size_t n = strlen(word);
     if (n == 0)
@@ -50,7 +50,8 @@ static bool list_has(const char *list, size_t list_bytes, const char *word) {
     return false;
 }
 
-// This process's path in the hierarchy of `controller` ("" is v2): the line "id:controllers:path".
+// This process's path in the hierarchy of `controller` ("" is v2), from the line
+// "id:controllers:path".
 static bool own_path(const char *controller, char path[PATH_BYTES]) {
     char text[TEXT_BYTES];
     if (!read_text("/proc/self/cgroup", text, sizeof text))
@@ -72,7 +73,7 @@ static bool own_path(const char *controller, char path[PATH_BYTES]) {
 
 typedef void visit_fn(void *arg, const char *dir);
 
-// Calls visit for the group's folder and each one above it, up to the mount itself.
+// Calls visit for the group's folder and each folder above it, up to the mount itself.
 static void walk(const char *mount, const char *controller, visit_fn *visit, void *arg) {
     char path[PATH_BYTES], dir[PATH_BYTES];
     if (!own_path(controller, path))
@@ -106,7 +107,7 @@ static void visit_cpu_v1(void *arg, const char *dir) {
     if (!read_in(dir, "cpu.cfs_quota_us", quota, sizeof quota) ||
         !read_in(dir, "cpu.cfs_period_us", period, sizeof period))
         return;
-    double q = strtod(quota, NULL), p = strtod(period, NULL); // a quota of -1 is none
+    double q = strtod(quota, NULL), p = strtod(period, NULL); // a quota of -1 means no quota
     if (q > 0 && p > 0 && (*least == 0 || q / p < *least))
         *least = q / p;
 }
@@ -139,9 +140,9 @@ static void visit_memory(struct memory_limits *m, const char *dir, const char *l
                          const char *usage_file, const char *cache_key) {
     char text[TEXT_BYTES];
     if (!read_in(dir, limit_file, text, sizeof text) || text[0] < '0' || text[0] > '9')
-        return; // "max"
+        return; // "max": no limit
     uint64_t limit = strtoull(text, NULL, 10);
-    if (limit >= UINT64_C(1) << 62) // v1 says "no limit" as the largest page multiple
+    if (limit >= UINT64_C(1) << 62) // v1 writes "no limit" as the largest multiple of a page
         return;
     if (limit < m->limit)
         m->limit = limit;

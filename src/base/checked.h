@@ -1,5 +1,5 @@
-// checked.h - arithmetic on sizes that come from files: every product and sum that could wrap goes
-// through here.
+// checked.h - arithmetic on sizes that come from files. Every product and sum that could overflow
+// goes through here. Each function returns false on overflow.
 #ifndef HAGGLE_BASE_CHECKED_H
 #define HAGGLE_BASE_CHECKED_H
 

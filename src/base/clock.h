@@ -1,4 +1,4 @@
-// clock.h - time. Monotonic nanoseconds for durations; wall seconds for log lines.
+// clock.h - time: monotonic nanoseconds for durations, wall-clock seconds for log lines.
 #ifndef HAGGLE_BASE_CLOCK_H
 #define HAGGLE_BASE_CLOCK_H
 

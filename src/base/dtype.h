@@ -1,5 +1,5 @@
-// dtype.h - element types of tensors, in memory and in files. One table: enum, safetensors name,
-// width.
+// dtype.h - element types of tensors, in memory and in files. One table has the enum, the width and
+// the names.
 #ifndef HAGGLE_BASE_DTYPE_H
 #define HAGGLE_BASE_DTYPE_H
 
@@ -28,13 +28,14 @@ size_t dtype_bytes(enum dtype t);
 const char *dtype_text(enum dtype t);         // "fp32"
 const char *dtype_safetensors(enum dtype t);  // "F32"
 int dtype_from_safetensors(const char *name); // enum dtype, or -1 when unknown
+int dtype_is_floating(enum dtype t);          // 1 for F32, F64, BF16 and F16
 
 float dtype_bf16_to_f32(uint16_t x);
-uint16_t dtype_f32_to_bf16(float x); // round to nearest even, NaN stays NaN
+uint16_t dtype_f32_to_bf16(float x); // rounds to nearest even, NaN stays NaN
 float dtype_f16_to_f32(uint16_t x);
 uint16_t dtype_f32_to_f16(float x);
-// Converts n elements between any two floating types (F32, F64, BF16, F16). Buffers must not
-// overlap.
+// Converts n elements between any two floating-point types (F32, F64, BF16, F16). Does nothing for
+// other types. The buffers must not overlap.
 void dtype_convert(void *dst, enum dtype dst_type, const void *src, enum dtype src_type, size_t n);
 
 #endif

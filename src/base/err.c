@@ -1,14 +1,15 @@
-// err.c - the one way failure is reported (see err.h for the contract).
+// err.c - the one way to report failure (see err.h for the contract).
 //
-// Invariants: text is always NUL-terminated valid output of printf, never cut inside a UTF-8
-// sequence (it ends up in JSON reports). Arguments may point into the struct that is being filled:
-// everything is formatted aside first.
+// Invariants: the text is always NUL-terminated and never cut inside a UTF-8 sequence, because it
+// ends up in JSON reports. Arguments may point into the struct that is being filled: everything is
+// first formatted into a separate buffer.
 #include "base/err.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// vsnprintf cuts at bytes; a half character at the end would make the sentence invalid UTF-8.
+// Removes an incomplete character at the end. vsnprintf cuts between bytes, which could leave
+// invalid UTF-8.
 static void trim_partial_utf8(char *text) {
     size_t n = strlen(text);
     size_t back = 0;
@@ -47,7 +48,7 @@ int err_set(struct err *e, int code, const char *format, ...) {
 }
 
 int err_context(struct err *e, const char *format, ...) {
-    // Without a struct there is no code to return; 0 would turn a failing path into a success.
+    // Without a struct there is no code to return. 0 would turn a failing path into a success.
     if (!e)
         return ERR_INTERNAL;
     char context[ERR_TEXT_BYTES], text[ERR_TEXT_BYTES];
@@ -57,10 +58,10 @@ int err_context(struct err *e, const char *format, ...) {
     va_end(args);
     if (e->code == 0) {
         e->code = ERR_INTERNAL;
-        snprintf(e->text, sizeof e->text, "a failure was reported without its reason");
+        snprintf(e->text, sizeof e->text, "an error was reported without a reason");
     }
     size_t head = strlen(context), tail = strlen(e->text);
-    // Room is short: the cause says more than the path to it, so the context gives way first.
+    // Too long for the buffer: the cause matters more than the context, so the context is cut.
     if (head + 2 + tail >= ERR_TEXT_BYTES && tail + 2 < ERR_TEXT_BYTES) {
         context[ERR_TEXT_BYTES - 1 - tail - 2] = '\0';
         trim_partial_utf8(context);

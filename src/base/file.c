@@ -1,10 +1,12 @@
-// file.c - files: whole reads with a ceiling, read-only maps, durable writes.
+// file.c - files: whole reads with a size limit, durable writes.
 //
-// Every system call that can be interrupted is retried on EINTR, except close (on Linux the
-// descriptor is gone either way) and fsync that failed (the kernel may have dropped the dirty pages
-// and marked them clean: a second fsync that succeeds would be a lie). Opens use O_NONBLOCK so a
-// FIFO in place of a file is refused instead of waited for.
+// Every system call that can be interrupted is retried on EINTR, with two exceptions. close is not
+// retried, because on Linux the descriptor is closed either way. A failed fsync is not retried,
+// because the kernel may have dropped the dirty pages and marked them clean: a second fsync could
+// succeed although the data is lost. Files are opened with O_NONBLOCK, so that a FIFO in place of a
+// file is refused and does not block.
 #include "base/file.h"
+#include "base/array.h"
 #include "base/hash.h"
 
 #include <dirent.h>
@@ -14,13 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-// Linux transfers at most 0x7ffff000 bytes per call anyway; a smaller step keeps ssize_t out of the
-// question.
+// Linux transfers at most 0x7ffff000 bytes per call. With this smaller step the result always fits
+// ssize_t.
 static const size_t IO_STEP_BYTES = (size_t)1 << 30;
 enum { TREE_DEPTH_MAX = 128 };
 
@@ -30,17 +31,17 @@ static int fail_io(struct err *e, const char *what, const char *path) {
                    strerror(cause));
 }
 
-static int open_retry(const char *path, int flags, mode_t mode) {
+static int open_retry(int dir, const char *path, int flags, mode_t mode) {
     int fd;
     do {
-        fd = open(path, flags, mode);
+        fd = dir == AT_FDCWD ? open(path, flags, mode) : openat(dir, path, flags, mode);
     } while (fd < 0 && errno == EINTR);
     return fd;
 }
 
-// Opens a regular file for reading; *fd is closed again on failure.
+// Opens a regular file for reading. On failure *fd is closed again.
 static int open_regular(const char *path, int *fd, struct stat *st, struct err *e) {
-    *fd = open_retry(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+    *fd = open_retry(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
     if (*fd < 0)
         return fail_io(e, "cannot open", path);
     int rc = 0;
@@ -71,8 +72,8 @@ int file_read_all(const char *path, size_t max_bytes, char **out, size_t *out_by
                      (unsigned long long)st.st_size, max_bytes);
         goto done;
     }
-    // The size is a hint: files in /proc claim 0, and a file may grow while it is read. One byte
-    // more than the limit is asked for so that growth past it is seen.
+    // The size is only a hint: files in /proc report 0, and a file may grow while it is read. The
+    // loop reads up to one byte more than the limit, to notice a file that grows past it.
     capacity = (size_t)st.st_size + 2;
     for (;;) {
         if (!buffer || used + 1 >= capacity) {
@@ -112,33 +113,6 @@ done:
     return rc;
 }
 
-int file_map_open(struct file_map *m, const char *path, struct err *e) {
-    int fd;
-    struct stat st;
-    *m = (struct file_map){0};
-    TRY(open_regular(path, &fd, &st, e));
-    int rc = 0;
-    if (st.st_size > 0) {
-        if ((uint64_t)st.st_size > SIZE_MAX / 2) {
-            rc = err_set(e, ERR_FORMAT, "'%s' is too large to map", path);
-        } else {
-            void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-            if (p == MAP_FAILED)
-                rc = fail_io(e, "cannot map", path);
-            else
-                *m = (struct file_map){p, (size_t)st.st_size};
-        }
-    }
-    close(fd);
-    return rc;
-}
-
-void file_map_close(struct file_map *m) {
-    if (m->data)
-        munmap((void *)m->data, m->bytes);
-    *m = (struct file_map){0};
-}
-
 // ---- durable writing ----
 
 static const char *kind_of(mode_t mode) {
@@ -146,17 +120,16 @@ static const char *kind_of(mode_t mode) {
            : S_ISFIFO(mode)                 ? "a pipe"
            : S_ISSOCK(mode)                 ? "a socket"
            : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
-                                            : "no regular file";
+                                            : "not a regular file";
 }
 
-// What cannot be looked at is left for the write to fail on, which says why.
+// If stat fails for another reason than a missing file, the later write fails and says why.
 int file_check_replaceable(const char *path, struct err *e) {
     struct stat st;
     if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
         return 0;
     return err_set(e, ERR_USAGE,
-                   "'%s' is %s, which a file would replace; accepted: a new name, or a regular "
-                   "file",
+                   "'%s' is %s and must not be replaced; accepted: a new name or a regular file",
                    path, kind_of(st.st_mode));
 }
 
@@ -172,9 +145,10 @@ int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     TRY(file_check_replaceable(path, e));
     memcpy(w->path, path, n + 1);
     snprintf(w->tmp, sizeof w->tmp, "%s.tmp", path);
-    // A leftover of a crash is overwritten; a symbolic link in its place is not followed.
-    w->fd =
-        open_retry(w->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
+    // A temporary file left by a crash is overwritten. A symbolic link in its place is not
+    // followed.
+    w->fd = open_retry(AT_FDCWD, w->tmp,
+                       O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
     if (w->fd < 0) {
         int rc = fail_io(e, "cannot create", w->tmp);
         w->tmp[0] = '\0';
@@ -195,7 +169,7 @@ int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struc
         if (n < 0)
             return fail_io(e, "cannot write", w->tmp);
         if (n == 0)
-            return err_set(e, ERR_IO, "cannot write '%s': the device accepts no more", w->tmp);
+            return err_set(e, ERR_IO, "cannot write '%s': the device accepts no more data", w->tmp);
         p += n;
         left -= (size_t)n;
         w->bytes += (uint64_t)n;
@@ -205,16 +179,16 @@ int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struc
     return 0;
 }
 
-// fsync of an open directory. Filesystems that have no such thing say EINVAL; there is nothing to
-// make durable there.
+// fsync of an open directory. Filesystems that do not support it fail with EINVAL or ENOTSUP. That
+// is no error, because there is nothing to sync on them.
 static int sync_dir_fd(int fd, const char *path, struct err *e) {
     if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
-        return fail_io(e, "cannot make durable the directory", path);
+        return fail_io(e, "cannot sync the directory", path);
     return 0;
 }
 
 int file_sync_dir(const char *path, struct err *e) {
-    int fd = open_retry(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int fd = open_retry(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return fail_io(e, "cannot open the directory", path);
     int rc = sync_dir_fd(fd, path, e);
@@ -222,7 +196,7 @@ int file_sync_dir(const char *path, struct err *e) {
     return rc;
 }
 
-// The directory a path's last component lives in: "a/b" -> "a", "b" -> ".", "/b" -> "/".
+// The directory that holds a path's last component: "a/b" -> "a", "b" -> ".", "/b" -> "/".
 static int parent_of(const char *path, char out[PATH_MAX], struct err *e) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
@@ -250,13 +224,10 @@ static const char *last_name(const char *path) {
 
 bool file_same_entry(const char *a, const char *b) {
     char parent[2][PATH_MAX];
-    struct stat in[2];
     if (strcmp(a, b) == 0)
         return true;
     return strcmp(last_name(a), last_name(b)) == 0 && parent_of(a, parent[0], NULL) == 0 &&
-           parent_of(b, parent[1], NULL) == 0 && stat(parent[0], &in[0]) == 0 &&
-           stat(parent[1], &in[1]) == 0 && in[0].st_dev == in[1].st_dev &&
-           in[0].st_ino == in[1].st_ino;
+           parent_of(b, parent[1], NULL) == 0 && file_same(parent[0], parent[1]);
 }
 
 bool file_same(const char *a, const char *b) {
@@ -275,21 +246,21 @@ int file_writer_end(struct file_writer *w, struct err *e) {
     if (w->fd < 0 || !w->tmp[0])
         return err_set(e, ERR_INTERNAL, "a file that is not open for writing was ended");
     if (fsync(w->fd) != 0)
-        return fail_io(e, "cannot make durable", w->tmp);
+        return fail_io(e, "cannot sync", w->tmp);
     int closed = close(w->fd);
     w->fd = -1;
-    // Network filesystems report a full disk as late as here.
+    // Network filesystems may report a full disk only here.
     if (closed != 0 && errno != EINTR)
         return fail_io(e, "cannot close", w->tmp);
     if (rename(w->tmp, w->path) != 0)
-        return fail_io(e, "cannot put in place", w->path);
+        return fail_io(e, "cannot rename the temporary file to", w->path);
     w->tmp[0] = '\0';
     return sync_parent(w->path, e);
 }
 
 void file_writer_abort(struct file_writer *w) {
-    // tmp is empty in a zeroed struct, after end and after a failed begin: then fd is not ours to
-    // close.
+    // tmp is empty in a zeroed struct, after end, and after a failed begin. The writer then owns no
+    // descriptor.
     if (!w->tmp[0])
         return;
     if (w->fd >= 0)
@@ -327,7 +298,7 @@ int file_make_dirs(const char *path, struct err *e) {
         part[i] = '\0';
         if (part[i - 1] != '/') {
             if (mkdir(part, 0777) == 0)
-                // Files below are durable only if the way to them is.
+                // Files below are durable only if the directories above them are.
                 TRY(sync_parent(part, e));
             else if (errno != EEXIST) {
                 int why = errno; // file_is_dir overwrites it
@@ -373,13 +344,13 @@ int file_user_path(char *out, size_t out_bytes, enum file_place place, const cha
     const char *variable = place == FILE_CACHE ? "XDG_CACHE_HOME" : "XDG_DATA_HOME";
     const char *chosen = getenv(variable), *home = getenv("HOME");
     int n;
-    if (chosen && chosen[0] == '/') // the XDG specification: relative paths are to be ignored
+    if (chosen && chosen[0] == '/') // the XDG specification says to ignore relative paths
         n = snprintf(out, out_bytes, "%s/haggle/%s", chosen, name);
     else if (home && home[0] == '/')
         n = snprintf(out, out_bytes, "%s/%s/haggle/%s", home,
                      place == FILE_CACHE ? ".cache" : ".local/share", name);
     else
-        return err_set(e, ERR_UNSUPPORTED, "no place for haggle/%s: set %s or HOME", name,
+        return err_set(e, ERR_UNSUPPORTED, "no folder for haggle/%s: set %s or HOME", name,
                        variable);
     if (n < 0 || (size_t)n >= out_bytes)
         return err_set(e, ERR_UNSUPPORTED, "the path of haggle/%s is longer than %zu bytes", name,
@@ -395,10 +366,23 @@ int file_rename(const char *from, const char *to, struct err *e) {
     return sync_parent(to, e);
 }
 
+// The next name in a directory, except "." and "..". NULL at the end, and on an error, which sets
+// *rc.
+static const char *next_name(DIR *d, const char *path, int *rc, struct err *e) {
+    struct dirent *entry;
+    do {
+        errno = 0;
+        entry = readdir(d);
+    } while (entry && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    if (!entry && errno)
+        *rc = fail_io(e, "cannot list the directory", path);
+    return entry ? entry->d_name : NULL;
+}
+
 static int remove_entry(int dir, const char *name, int depth, struct err *e);
 
-// Empties the directory `fd`, which it closes. Scans until a scan removes nothing: some filesystems
-// skip entries when others vanish under the reader.
+// Empties the directory `fd` and closes it. Repeats until a scan removes nothing, because some
+// filesystems skip entries when others are removed during the scan.
 static int empty_dir(int fd, const char *name, int depth, struct err *e) {
     DIR *d = fdopendir(fd);
     if (!d) {
@@ -409,21 +393,8 @@ static int empty_dir(int fd, const char *name, int depth, struct err *e) {
     int rc = 0;
     for (bool again = true; again && rc == 0;) {
         again = false;
-        for (;;) {
-            errno = 0;
-            struct dirent *entry = readdir(d);
-            if (!entry) {
-                if (errno)
-                    rc = fail_io(e, "cannot list the directory", name);
-                break;
-            }
-            if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-                continue;
-            rc = remove_entry(dirfd(d), entry->d_name, depth, e);
-            if (rc)
-                break;
-            again = true;
-        }
+        for (const char *entry; rc == 0 && (entry = next_name(d, name, &rc, e)); again = true)
+            rc = remove_entry(dirfd(d), entry, depth, e);
         rewinddir(d);
     }
     closedir(d);
@@ -433,16 +404,13 @@ static int empty_dir(int fd, const char *name, int depth, struct err *e) {
 static int remove_entry(int dir, const char *name, int depth, struct err *e) {
     if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
         return 0;
-    // EISDIR on Linux, EPERM by POSIX: a directory. Anything else is the answer.
+    // EISDIR (Linux) and EPERM (POSIX) mean a directory. Any other error is final.
     if (errno != EISDIR && errno != EPERM)
         return fail_io(e, "cannot remove", name);
     if (depth == 0)
         return err_set(e, ERR_UNSUPPORTED, "cannot remove '%s': nested deeper than %d directories",
                        name, TREE_DEPTH_MAX);
-    int fd;
-    do {
-        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    } while (fd < 0 && errno == EINTR);
+    int fd = open_retry(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
         return errno == ENOENT ? 0 : fail_io(e, "cannot open the directory", name);
     TRY(empty_dir(fd, name, depth - 1, e));
@@ -454,20 +422,19 @@ static int remove_entry(int dir, const char *name, int depth, struct err *e) {
 int file_remove_tree(const char *path, struct err *e) {
     char name[PATH_MAX];
     size_t n = strlen(path);
-    // "link/" would reach through the link: the slash goes first.
+    // A trailing slash is removed first, because "link/" would follow the link.
     while (n > 1 && path[n - 1] == '/')
         n--;
     if (n == 0 || n >= sizeof name)
-        return err_set(e, ERR_USAGE, "a path of %zu characters is not a tree to remove", n);
+        return err_set(e, ERR_USAGE, "a path to remove has %zu characters; 1 to %zu are accepted",
+                       n, sizeof name - 1);
     memcpy(name, path, n);
     name[n] = '\0';
-    // The last component must name the tree: "x/.." is the folder *around* x, with everybody else's
-    // files in it.
-    const char *slash = strrchr(name, '/');
-    const char *last = slash ? slash + 1 : name;
+    // The last component must name the tree. "x/.." is the folder *around* x, which holds other
+    // files too.
+    const char *last = last_name(name);
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
-        return err_set(e, ERR_USAGE, "'%s' is not a tree to remove: name the directory itself",
-                       path);
+        return err_set(e, ERR_USAGE, "cannot remove '%s': name the directory itself", path);
     int rc = remove_entry(AT_FDCWD, name, TREE_DEPTH_MAX, e);
     if (rc)
         err_context(e, "removing '%s'", name);
@@ -529,32 +496,12 @@ int file_list_dir(const char *path, int (*fn)(void *arg, const char *name), void
     char **names = NULL;
     size_t count = 0, capacity = 0;
     int rc = 0;
-    for (;;) {
-        errno = 0;
-        struct dirent *entry = readdir(d);
-        if (!entry) {
-            if (errno)
-                rc = fail_io(e, "cannot list the directory", path);
-            break;
-        }
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (count == capacity) {
-            size_t wider = capacity ? capacity * 2 : 64;
-            char **p = realloc(names, wider * sizeof *names);
-            if (!p) {
-                rc = err_set(e, ERR_MEMORY, "no memory to list '%s'", path);
-                break;
-            }
-            names = p;
-            capacity = wider;
-        }
-        names[count] = strdup(entry->d_name);
-        if (!names[count]) {
+    for (const char *name; rc == 0 && (name = next_name(d, path, &rc, e));) {
+        if (array_room(&names, count, 1, &capacity, sizeof *names, 64) &&
+            (names[count] = strdup(name)))
+            count++;
+        else
             rc = err_set(e, ERR_MEMORY, "no memory to list '%s'", path);
-            break;
-        }
-        count++;
     }
     closedir(d);
     if (rc == 0 && count)

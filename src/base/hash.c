@@ -1,7 +1,7 @@
 // hash.c - fingerprints of data: XXH3 (128 and 64 bits) and CRC-32C.
 //
-// The 128-bit text is the canonical (big-endian) form, so `xxh128sum FILE` prints the same digits
-// and a person can check a checkpoint without this program.
+// The 128-bit text is the canonical (big-endian) form. `xxh128sum FILE` prints the same digits, so
+// a checkpoint can be checked without this program.
 #include "base/hash.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ struct hash {
 };
 
 struct hash *hash_new(void) {
-    // The state holds vectors and is 64-byte aligned: malloc would not do.
+    // The state holds vectors and must be 64-byte aligned, which malloc does not guarantee.
     struct hash *h = aligned_alloc(_Alignof(struct hash), sizeof(struct hash));
     if (!h)
         return NULL;
@@ -29,7 +29,7 @@ void hash_free(struct hash *h) {
     free(h);
 }
 
-// reset, update and digest fail on NULL pointers only; there are none here.
+// XXH3 reset, update and digest fail only on NULL pointers, which cannot occur here.
 void hash_reset(struct hash *h) {
     XXH3_128bits_reset(&h->state);
 }
@@ -56,9 +56,9 @@ uint64_t hash_u64(const void *data, size_t bytes) {
     return XXH3_64bits(bytes ? data : "", bytes);
 }
 
-// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78), four bits at a time: entry i is the
-// remainder of i. Used for event files of a few bytes per record, where a larger table would only
-// cost cache.
+// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78), four bits at a time: entry i of the table
+// is the remainder of i. It is used for event files with a few bytes per record, where a larger
+// table would only use up cache.
 uint32_t hash_crc32c(const void *data, size_t bytes) {
     static const uint32_t table[16] = {
         0x00000000, 0x105EC76F, 0x20BD8EDE, 0x30E349B1, 0x417B1DBC, 0x5125DAD3,

@@ -1,11 +1,19 @@
 // json.c - strict JSON (RFC 8259): a pull reader over a buffer, and a writer.
 //
-// The reader never recurses: nesting is a depth and two bits per level, so a depth bomb costs one
-// comparison. Invariants: text <= at <= end at all times; after the first error every call returns
-// it and every output is a harmless value ("", 0, false), because callers are promised that one
-// check at the end of a loop is enough. When next_key or next_element says true, the byte at `at`
-// begins a value: a comma or bracket there has already been refused.
+// The reader never recurses. It keeps the nesting as a depth and two bits per level, so deeply
+// nested input costs one comparison.
+//
+// Invariants:
+// - text <= at <= end at all times.
+// - After the first error every call returns that error, and every output is a harmless value ("",
+//   0, false). Callers therefore need only one check at the end of a loop.
+// - When next_key or next_element returns true, the byte at `at` begins a value. A comma or bracket
+//   there has already been refused.
 #include "base/json.h"
+
+#include "base/array.h"
+#include "base/text.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -29,8 +37,8 @@ void json_reader_init(struct json_reader *r, const char *name, const char *text,
                               .e = e};
 }
 
-// Line and column are found only when something is wrong: counting along would slow every byte of
-// every good file.
+// Line and column are computed only on an error, because counting while reading would slow down
+// every valid file.
 static int fail_at(struct json_reader *r, const char *where, int code, const char *format,
                    va_list args) ERR_PRINTF(4, 0);
 
@@ -49,7 +57,7 @@ static int fail_at(struct json_reader *r, const char *where, int code, const cha
     char sentence[ERR_TEXT_BYTES / 2];
     if (vsnprintf(sentence, sizeof sentence, format, args) < 0)
         sentence[0] = '\0';
-    // A path of any length must not push the reason out of the message.
+    // The name is cut at 400 characters so that the reason always fits into the message.
     return err_set(r->e, code, "%.400s: line %zu, column %zu (byte %zu): %s", r->name, line, column,
                    (size_t)(where - r->text), sentence);
 }
@@ -102,20 +110,8 @@ static enum json_type type_at(const struct json_reader *r) {
         return JSON_ARRAY;
     case '{':
         return JSON_OBJECT;
-    case '-':
-    case '0':
-    case '1':
-    case '2':
-    case '3':
-    case '4':
-    case '5':
-    case '6':
-    case '7':
-    case '8':
-    case '9':
-        return JSON_NUMBER;
     default:
-        return JSON_INVALID;
+        return *r->at == '-' || (*r->at >= '0' && *r->at <= '9') ? JSON_NUMBER : JSON_INVALID;
     }
 }
 
@@ -129,32 +125,18 @@ enum json_type json_peek(struct json_reader *r) {
     return type;
 }
 
-static const char *type_name(enum json_type type) {
-    switch (type) {
-    case JSON_NULL:
-        return "null";
-    case JSON_BOOL:
-        return "true or false";
-    case JSON_NUMBER:
-        return "a number";
-    case JSON_STRING:
-        return "a string";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_OBJECT:
-        return "an object";
-    default:
-        return "nothing";
-    }
-}
+static const char *const type_names[] = {
+    [JSON_NULL] = "null",       [JSON_BOOL] = "true or false", [JSON_NUMBER] = "a number",
+    [JSON_STRING] = "a string", [JSON_ARRAY] = "an array",     [JSON_OBJECT] = "an object",
+};
 
-// 0 when a value of this type comes next.
+// Returns 0 when a value of this type comes next.
 static int require(struct json_reader *r, enum json_type type) {
     enum json_type found = json_peek(r);
     if (r->rc)
         return r->rc;
     if (found != type)
-        return fail_format(r, r->at, "expected %s, found %s", type_name(type), type_name(found));
+        return fail_format(r, r->at, "expected %s, found %s", type_names[type], type_names[found]);
     return 0;
 }
 
@@ -183,8 +165,8 @@ int json_enter_array(struct json_reader *r) {
     return enter(r, JSON_ARRAY);
 }
 
-// Moves past the comma to the next member or element. False: the container ended and was left, or
-// an error.
+// Moves past the comma to the next member or element. False when the container ended (the reader
+// has then left it) or on an error.
 static bool advance(struct json_reader *r, bool object) {
     if (r->rc)
         return false;
@@ -215,113 +197,29 @@ static bool advance(struct json_reader *r, bool object) {
 bool json_next_element(struct json_reader *r) {
     if (!advance(r, false))
         return false;
-    // Also refuses "[1,]" and "[,": a caller that does not read the value must not be able to step
-    // over it.
+    // Checks that a value follows, which refuses "[1,]" and "[,". A caller that does not read the
+    // value must not be able to step over the error.
     return json_peek(r) != JSON_INVALID;
 }
 
-// Bytes of the UTF-8 sequence at p (Unicode 15, table 3-7: no overlong forms, no surrogates, at
-// most U+10FFFF), or 0.
-static size_t utf8_length(const unsigned char *p, const unsigned char *end) {
-    size_t left = (size_t)(end - p);
-    unsigned char a = p[0];
-    if (a < 0x80)
-        return 1;
-    if (a < 0xC2)
-        return 0;
-    if (a < 0xE0)
-        return left >= 2 && (p[1] & 0xC0) == 0x80 ? 2 : 0;
-    if (a < 0xF0) {
-        if (left < 3 || (p[1] & 0xC0) != 0x80 || (p[2] & 0xC0) != 0x80)
-            return 0;
-        if ((a == 0xE0 && p[1] < 0xA0) || (a == 0xED && p[1] > 0x9F))
-            return 0;
-        return 3;
-    }
-    if (a > 0xF4 || left < 4 || (p[1] & 0xC0) != 0x80 || (p[2] & 0xC0) != 0x80 ||
-        (p[3] & 0xC0) != 0x80)
-        return 0;
-    if ((a == 0xF0 && p[1] < 0x90) || (a == 0xF4 && p[1] > 0x8F))
-        return 0;
-    return 4;
-}
-
-static size_t utf8_put(char *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xC0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3F));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xE0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (c & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | c >> 18);
-    out[1] = (char)(0x80 | (c >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (c & 0x3F));
-    return 4;
-}
-
-// The four hex digits at p, or -1.
-static int32_t hex4(const char *p, const char *end) {
-    if (end - p < 4)
-        return -1;
-    int32_t x = 0;
-    for (int i = 0; i < 4; i++) {
-        char c = p[i];
-        int d = c >= '0' && c <= '9'   ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
-        if (d < 0)
-            return -1;
-        x = x << 4 | d;
-    }
-    return x;
-}
-
-// Reads one escape at p (after the backslash); *out is the character. Returns the first byte after
-// it, NULL on error.
+// Reads one escape at p (after the backslash) and writes the character to *out. Returns the first
+// byte after the escape, or NULL on error.
 static const char *read_escape(struct json_reader *r, const char *p, uint32_t *out) {
     if (p == r->end) {
         fail_format(r, p, "the text ends inside a string");
         return NULL;
     }
-    switch (*p) {
-    case '"':
-    case '\\':
-    case '/':
-        *out = (unsigned char)*p;
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    const char *letter = *p ? strchr(letters, *p) : NULL;
+    if (letter) {
+        *out = (unsigned char)meanings[letter - letters];
         return p + 1;
-    case 'b':
-        *out = '\b';
-        return p + 1;
-    case 'f':
-        *out = '\f';
-        return p + 1;
-    case 'n':
-        *out = '\n';
-        return p + 1;
-    case 'r':
-        *out = '\r';
-        return p + 1;
-    case 't':
-        *out = '\t';
-        return p + 1;
-    case 'u':
-        break;
-    default:
+    }
+    if (*p != 'u') {
         fail_format(r, p - 1, "a backslash must be followed by one of \"\\/bfnrtu");
         return NULL;
     }
-    int32_t high = hex4(p + 1, r->end);
+    int32_t high = text_hex(p + 1, r->end, 4);
     if (high < 0) {
         fail_format(r, p - 1, "\\u must be followed by four hex digits");
         return NULL;
@@ -332,7 +230,7 @@ static const char *read_escape(struct json_reader *r, const char *p, uint32_t *o
     }
     int32_t low = -1;
     if (high < 0xDC00 && r->end - p >= 11 && p[5] == '\\' && p[6] == 'u')
-        low = hex4(p + 7, r->end);
+        low = text_hex(p + 7, r->end, 4);
     if (low < 0xDC00 || low > 0xDFFF) {
         fail_format(r, p - 1, "\\u%04x is half of a surrogate pair; the other half is missing",
                     (unsigned)high);
@@ -342,9 +240,9 @@ static const char *read_escape(struct json_reader *r, const char *p, uint32_t *o
     return p + 11;
 }
 
-// The string at r->at (a quote), checked; unescaped into `out` unless that is NULL. Leaves r->at
-// behind the closing quote. An escape never makes text longer (\u0800 is six bytes for three), so
-// `out` needs no more than the raw bytes.
+// Checks the string that starts at r->at (a quote), and unescapes it into `out` unless that is
+// NULL. Moves r->at behind the closing quote. Unescaping never makes the text longer (the six bytes
+// of \u0800 become three), so `out` needs at most the raw bytes.
 static int scan_string(struct json_reader *r, char *out, size_t *out_bytes, bool *has_nul) {
     const char *p = r->at + 1;
     size_t n = 0;
@@ -368,7 +266,7 @@ static int scan_string(struct json_reader *r, char *out, size_t *out_bytes, bool
             if (!p)
                 return r->rc;
             char utf8[4];
-            size_t length = utf8_put(utf8, code);
+            size_t length = utf8_encode(code, utf8);
             if (out)
                 memcpy(out + n, utf8, length);
             n += length;
@@ -377,8 +275,8 @@ static int scan_string(struct json_reader *r, char *out, size_t *out_bytes, bool
         } else if (c < 0x20) {
             return fail_format(r, p, "control character 0x%02x in a string must be escaped", c);
         } else {
-            size_t length = utf8_length((const unsigned char *)p, (const unsigned char *)r->end);
-            if (length == 0)
+            unsigned length;
+            if (utf8_decode((const uint8_t *)p, (const uint8_t *)r->end, &length) == UTF8_BAD)
                 return fail_format(r, p, "byte 0x%02x in a string is not valid UTF-8", c);
             if (out)
                 memcpy(out + n, p, length);
@@ -395,8 +293,8 @@ static int take_string(struct json_reader *r, const char **out, size_t *out_byte
     *out = "";
     if (out_bytes)
         *out_bytes = 0;
-    // Checked first, copied second: memory is taken only for a string that is good, and exactly
-    // what it needs.
+    // The string is checked first and copied second. Memory is taken only for a valid string, and
+    // exactly as much as it needs.
     const char *start = r->at;
     size_t bytes = 0;
     bool has_nul = false;
@@ -427,7 +325,7 @@ static int skip_string(struct json_reader *r) {
     return scan_string(r, NULL, &bytes, &has_nul);
 }
 
-// To the member's value; `key` NULL skips the key without keeping it.
+// Moves to the next member's value. With `key` NULL the key is skipped and not kept.
 static bool next_member(struct json_reader *r, const char **key) {
     if (key)
         *key = "";
@@ -465,7 +363,7 @@ static bool digit_at(const char *p, const char *end) {
     return p < end && *p >= '0' && *p <= '9';
 }
 
-// Checks the number at r->at against the grammar and moves behind it.
+// Checks the number at r->at against the grammar and moves r->at behind it.
 static int scan_number(struct json_reader *r) {
     const char *p = r->at, *end = r->end;
     if (p < end && *p == '-')
@@ -499,7 +397,8 @@ static int scan_number(struct json_reader *r) {
     return 0;
 }
 
-// The number's characters, NUL-terminated: strtod must not run past the buffer's end.
+// Copies the number's characters and NUL-terminates them, so that strtod cannot run past the end of
+// the buffer.
 static int take_number(struct json_reader *r, char copy[NUMBER_MAX_CHARS + 1], const char **start) {
     TRY(require(r, JSON_NUMBER));
     *start = r->at;
@@ -527,8 +426,8 @@ int json_read_i64(struct json_reader *r, int64_t *out) {
     const char *start;
     *out = 0;
     TRY(take_number(r, copy, &start));
-    // value = digits x 10^scale, in integers all the way: a double would lose the last digits of
-    // large ids.
+    // value = digits x 10^scale, computed in integers. A double would lose the last digits of large
+    // ids.
     char digits[NUMBER_MAX_CHARS];
     int n = 0, scale = 0;
     const char *p = copy;
@@ -550,7 +449,7 @@ int json_read_i64(struct json_reader *r, int64_t *out) {
         p += p[1] == '-' || p[1] == '+' ? 2 : 1;
         int exponent = 0;
         for (; *p; p++)
-            if (exponent < 100000) // beyond any 512 digits: larger exponents change nothing
+            if (exponent < 100000) // far beyond 512 digits, so a larger one makes no difference
                 exponent = exponent * 10 + (*p - '0');
         scale += minus ? -exponent : exponent;
     }
@@ -561,7 +460,7 @@ int json_read_i64(struct json_reader *r, int64_t *out) {
     if (scale < 0)
         return fail_format(r, start, "expected a whole number, found %.40s", copy);
     uint64_t x = 0;
-    bool fits = n + scale <= 19; // 10^19 - 1 still fits 64 bits
+    bool fits = n + scale <= 19; // 10^19 - 1 fits 64 bits
     if (fits) {
         for (int i = 0; i < n + scale; i++)
             x = x * 10 + (i < n ? (uint64_t)(digits[i] - '0') : 0);
@@ -620,8 +519,8 @@ int json_skip(struct json_reader *r) {
         case JSON_INVALID:
             break;
         }
-        // Leave every container that ends here; stop in front of the next value of the one that
-        // goes on.
+        // Leaves every container that ends here. Stops in front of the next value of the first
+        // container that continues.
         while (!r->rc && r->depth > outside) {
             bool object = r->object_bits & level_bit(r);
             if (object ? next_member(r, NULL) : json_next_element(r))
@@ -662,22 +561,9 @@ static void put(struct json_writer *w, const char *s, size_t n) {
         w->bytes += n;
         return;
     }
-    if (w->capacity - w->bytes <= n) { // one byte more than n: the NUL
-        size_t capacity = w->capacity ? w->capacity : 256;
-        while (capacity - w->bytes <= n) {
-            if (capacity > SIZE_MAX / 2) {
-                w->failed = ERR_MEMORY;
-                return;
-            }
-            capacity *= 2;
-        }
-        char *wider = realloc(w->buffer, capacity);
-        if (!wider) {
-            w->failed = ERR_MEMORY;
-            return;
-        }
-        w->buffer = wider;
-        w->capacity = capacity;
+    if (!array_room(&w->buffer, w->bytes, n + 1, &w->capacity, 1, 256)) { // 1: the NUL
+        w->failed = ERR_MEMORY;
+        return;
     }
     memcpy(w->buffer + w->bytes, s, n);
     w->bytes += n;
@@ -700,8 +586,8 @@ static uint64_t writer_bit(const struct json_writer *w) {
     return UINT64_C(1) << (w->depth - 1);
 }
 
-// What goes in front of a value or key: nothing after a key or at the top, else the comma and the
-// line break.
+// Writes what goes in front of a value or key: nothing after a key or at the top level, else the
+// comma and the line break.
 static void put_separator(struct json_writer *w) {
     if (w->after_key) {
         w->after_key = false;
@@ -753,44 +639,31 @@ void json_put_array_end(struct json_writer *w) {
     close_container(w, "]");
 }
 
-// Bytes that are not UTF-8 (a file name, a broken sample) become U+FFFD: what this writer writes,
-// its reader reads.
+// Bytes that are not UTF-8 (in a file name or a broken sample) become U+FFFD, so that the reader
+// accepts everything this writer writes.
 static void put_quoted(struct json_writer *w, const char *s, size_t n) {
     const unsigned char *p = (const unsigned char *)s, *end = p + n;
     put(w, "\"", 1);
     while (p < end) {
         const unsigned char *run = p;
-        size_t length = 0;
+        unsigned length;
         while (p < end && *p >= 0x20 && *p != '"' && *p != '\\' &&
-               (length = utf8_length(p, end)) > 0)
+               utf8_decode(p, end, &length) != UTF8_BAD)
             p += length;
         put(w, (const char *)run, (size_t)(p - run));
         if (p == end)
             break;
+        static const char special[] = "\"\\\n\r\t", letters[] = "\"\\nrt";
+        const char *known = *p ? strchr(special, *p) : NULL;
         char escape[8];
-        switch (*p) {
-        case '"':
-            put(w, "\\\"", 2);
-            break;
-        case '\\':
-            put(w, "\\\\", 2);
-            break;
-        case '\n':
-            put(w, "\\n", 2);
-            break;
-        case '\r':
-            put(w, "\\r", 2);
-            break;
-        case '\t':
-            put(w, "\\t", 2);
-            break;
-        default:
-            if (*p < 0x20) {
-                snprintf(escape, sizeof escape, "\\u%04x", *p);
-                put(w, escape, 6);
-            } else {
-                put(w, "\xEF\xBF\xBD", 3);
-            }
+        if (known) {
+            put(w, "\\", 1);
+            put(w, &letters[known - special], 1);
+        } else if (*p < 0x20) {
+            snprintf(escape, sizeof escape, "\\u%04x", *p);
+            put(w, escape, 6);
+        } else {
+            put(w, "\xEF\xBF\xBD", 3);
         }
         p++;
     }
@@ -831,8 +704,8 @@ void json_put_double(struct json_writer *w, double x) {
         return;
     }
     char text[40];
-    // Fifteen digits always survive decimal -> double -> decimal, seventeen the way back (IEEE 754
-    // section 5.12).
+    // Tries the fewest digits first. 15 digits always survive decimal -> double -> decimal, and 17
+    // always survive double -> decimal -> double (IEEE 754 section 5.12).
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, x);
         if (strtod(text, NULL) == x)
@@ -874,8 +747,23 @@ void json_member_bool(struct json_writer *w, const char *key, bool x) {
     json_put_bool(w, x);
 }
 
+void json_member_null(struct json_writer *w, const char *key) {
+    json_put_key(w, key);
+    json_put_null(w);
+}
+
+void json_member_object(struct json_writer *w, const char *key) {
+    json_put_key(w, key);
+    json_put_object_begin(w);
+}
+
+void json_member_array(struct json_writer *w, const char *key) {
+    json_put_key(w, key);
+    json_put_array_begin(w);
+}
+
 int json_writer_finish(struct json_writer *w, struct err *e) {
-    put(w, "", 0); // an empty buffer is still a NUL-terminated one
+    put(w, "", 0); // makes an empty buffer NUL-terminated too
     if (!w->failed && (w->depth != 0 || w->after_key))
         w->failed = ERR_INTERNAL;
     if (!w->failed && w->f && (fflush(w->f) != 0 || ferror(w->f)))

@@ -1,11 +1,11 @@
 // json.h - strict JSON (RFC 8259): a pull reader over a buffer, and a writer.
 //
-// Reading: the caller walks the text value by value; nothing is built, nothing is allocated but
-// unescaped strings in a caller's region, so memory is bounded by what the caller keeps, whatever
-// the file says. Every error names line, column and byte. Strings are checked UTF-8; lone
-// surrogates, control characters, leading zeros, NaN, comments, trailing commas and trailing bytes
-// are refused. Depth is at most 64. The reader remembers its first error: after it, every call
-// returns it, so a loop needs one check at the end.
+// Reading: the caller walks the text value by value. The reader builds no tree and allocates only
+// unescaped strings, in the caller's region. Memory is therefore bounded by what the caller keeps,
+// whatever the file contains. Every error names line, column and byte. Strings must be valid UTF-8.
+// Lone surrogates, control characters, leading zeros, NaN, comments, trailing commas and trailing
+// bytes are refused. The depth is at most 64. After the first error every call returns that error,
+// so a loop needs one check at the end.
 #ifndef HAGGLE_BASE_JSON_H
 #define HAGGLE_BASE_JSON_H
 
@@ -34,37 +34,39 @@ struct json_reader {
     struct err *e;
     int rc; // 0 or the first error
     int depth;
-    uint64_t first_bits, object_bits; // per depth: no element seen yet; is an object
+    uint64_t first_bits;  // one bit per depth: no element has been read yet
+    uint64_t object_bits; // one bit per depth: this level is an object
 };
 
 void json_reader_init(struct json_reader *r, const char *name, const char *text, size_t bytes,
                       struct region *strings, struct err *e);
-// Type of the value that comes next; JSON_INVALID (and the reader's error) when none does. After an
-// error every output is harmless: "", 0, false.
+// The type of the next value. JSON_INVALID, with the reader's error set, when there is none. After
+// an error every output is harmless: "", 0 or false.
 enum json_type json_peek(struct json_reader *r);
 int json_enter_object(struct json_reader *r);
 int json_enter_array(struct json_reader *r);
-// In an object: true and the key when there is a further member (its value comes next); false at
-// the end (the object is then left) or on error. Keys longer than a region string can hold do not
-// exist: memory is the caller's region.
+// In an object: returns true and the key when there is another member, whose value comes next.
+// Returns false on an error, or at the end of the object, which the reader then leaves. The key is
+// stored in the caller's region.
 bool json_next_key(struct json_reader *r, const char **key);
-// In an array: true when there is a further element (it comes next); false at the end (array left)
-// or on error.
+// In an array: returns true when there is another element, which comes next. Returns false on an
+// error, or at the end of the array, which the reader then leaves.
 bool json_next_element(struct json_reader *r);
-int json_read_string(struct json_reader *r, const char **out,
-                     size_t *out_bytes); // out_bytes may be NULL; then NUL inside is an error
+// out_bytes may be NULL. A NUL inside the string is then an error.
+int json_read_string(struct json_reader *r, const char **out, size_t *out_bytes);
 int json_read_double(struct json_reader *r, double *out); // finite only
-int json_read_i64(struct json_reader *r,
-                  int64_t *out); // an integer, exact; "1.0" and 1e3 are accepted when exact
+// Accepts every number that is exactly an integer, including 1.0 and 1e3.
+int json_read_i64(struct json_reader *r, int64_t *out);
 int json_read_bool(struct json_reader *r, bool *out);
 int json_read_null(struct json_reader *r);
-int json_skip(struct json_reader *r); // any value, checked all the same
-int json_finish(
-    struct json_reader *r); // only whitespace may follow; returns the first error if there was one
-// Fails at the current position with the caller's sentence.
+int json_skip(struct json_reader *r); // skips any value, but still checks it
+// Checks that only whitespace follows. Returns the first error if there was one.
+int json_finish(struct json_reader *r);
+// Reports an error at the current position, with the caller's sentence.
 int json_fail(struct json_reader *r, int code, const char *format, ...) ERR_PRINTF(3, 4);
 
-// Writing. Numbers are shortest round-trip; non-finite numbers become null. indent 0 = one line.
+// Writing. Doubles are written with the fewest digits (15 to 17) that read back to the same value.
+// Non-finite numbers become null. indent 0 writes everything on one line.
 struct json_writer {
     FILE *f;      // either a stream ...
     char *buffer; // ... or a growing buffer (malloc'd, NUL-terminated)
@@ -91,8 +93,11 @@ void json_member_string(struct json_writer *w, const char *key, const char *s);
 void json_member_double(struct json_writer *w, const char *key, double x);
 void json_member_i64(struct json_writer *w, const char *key, int64_t x);
 void json_member_bool(struct json_writer *w, const char *key, bool x);
-// 0, or ERR_IO / ERR_MEMORY when any put failed, ERR_INTERNAL when brackets or keys do not balance
-// or nest deeper than 64. Adds no newline. Frees nothing: a buffer belongs to the caller.
+void json_member_null(struct json_writer *w, const char *key);
+void json_member_object(struct json_writer *w, const char *key); // begins it
+void json_member_array(struct json_writer *w, const char *key);  // begins it
+// Returns 0, or ERR_IO or ERR_MEMORY when any put failed, or ERR_INTERNAL when brackets or keys do
+// not balance or nest deeper than 64. Adds no newline. Frees nothing: the caller owns the buffer.
 int json_writer_finish(struct json_writer *w, struct err *e);
 
 #endif

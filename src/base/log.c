@@ -1,8 +1,8 @@
 // log.c - messages to people, on one stream, with an optional live line.
 //
 // A message is written whole under the stream's lock, so lines of several threads do not mix. The
-// live line is rewritten in place with \r and \033[K and cut to the terminal's width: a line that
-// wraps could not be rewritten.
+// live line is rewritten in place with \r and \033[K. It is cut to the terminal's width, because a
+// line that wraps cannot be rewritten.
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static bool is_terminal(FILE *stream) {
 }
 
 void log_init(struct log *l, FILE *stream) {
-    // no-color.org: present and not empty, whatever its value.
+    // See no-color.org: any non-empty value turns colors off.
     const char *no_color = getenv("NO_COLOR");
     *l = (struct log){.stream = stream, .color = is_terminal(stream) && !(no_color && *no_color)};
 }
@@ -64,8 +64,8 @@ static int columns_of(FILE *stream) {
     return DEFAULT_COLUMNS;
 }
 
-// Bytes of the prefix that fills at most `columns`: UTF-8 continuation bytes and color sequences
-// take no room. Stops at a line break.
+// Length in bytes of the longest prefix that fills at most `columns`. UTF-8 continuation bytes and
+// color sequences take no column. Stops at a line break.
 static size_t fit(const char *text, int columns) {
     int used = 0;
     size_t i = 0;
@@ -88,12 +88,12 @@ static size_t fit(const char *text, int columns) {
 int log_live(struct log *l, const char *text) {
     if (!log_shows(l, LOG_INFO) || !is_terminal(l->stream))
         return 0;
-    // One column stays free: a character in the last one makes some terminals wrap.
+    // One column stays free, because a character in the last column makes some terminals wrap.
     size_t n = fit(text, columns_of(l->stream) - 1);
     flockfile(l->stream);
     fputs("\r\033[K", l->stream);
     fwrite(text, 1, n, l->stream);
-    if (text[n] && memchr(text, '\033', n)) // what was cut may have held the end of a color
+    if (text[n] && memchr(text, '\033', n)) // the cut part may have contained the color's reset
         fputs("\033[0m", l->stream);
     fflush(l->stream);
     l->live = true;

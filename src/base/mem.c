@@ -1,9 +1,9 @@
-// mem.c - large memory: every block has a name and a class, and bytes are known by class at any
-// time.
+// mem.c - large memory: every block has a name and a class, and the bytes in use are known by class
+// at any time.
 //
-// Counts are the bytes asked for, not the pages they round up to: the layout promises bytes to the
-// byte, and the two must agree. One mutex covers the lists; blocks are few (arenas, maps) and taken
-// at set-up, never inside a step.
+// The counts are the bytes requested, without rounding up to pages, because they must equal what
+// the layout plans to the byte. One mutex covers the lists. Blocks are few (arenas, maps) and are
+// taken during set-up, never inside a step.
 #include "base/mem.h"
 
 #include "base/cgroup.h"
@@ -20,9 +20,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const size_t HUGE_BYTES = (size_t)2
-                                 << 20; // a huge page on x86-64, and on arm64 with 4 KiB pages
-// Below this a request is not worth a look at /proc.
+// The size of a huge page on x86-64, and on arm64 with 4 KiB pages.
+static const size_t HUGE_BYTES = (size_t)2 << 20;
+// Smaller requests are granted without checking available memory in /proc.
 static const size_t CHECKED_BYTES = (size_t)64 << 20;
 
 struct block {
@@ -72,7 +72,7 @@ void mem_close(struct mem *m) {
     free(m);
 }
 
-// The line of a class, made on first use; NULL when out of memory. Under the lock.
+// The line of a class, created on first use. NULL when out of memory. The caller holds the lock.
 static struct line *find_line(struct mem *m, const char *class_name) {
     struct line **p = &m->lines;
     for (; *p; p = &(*p)->next)
@@ -85,7 +85,7 @@ static struct line *find_line(struct mem *m, const char *class_name) {
     return l;
 }
 
-// Maps `mapped` bytes at a 2 MiB boundary: maps one huge page too many and cuts off both ends.
+// Maps `mapped` bytes at a 2 MiB boundary: maps one huge page more and unmaps both ends.
 static void *map_aligned(size_t mapped) {
     size_t wide = mapped + HUGE_BYTES;
     unsigned char *raw =
@@ -98,7 +98,7 @@ static void *map_aligned(size_t mapped) {
         munmap(raw, head);
     if (wide - head - mapped)
         munmap(aligned + mapped, wide - head - mapped);
-    // Advice only: where transparent huge pages are off this fails and nothing is lost.
+    // Only advice: where transparent huge pages are off this fails, which does no harm.
     madvise(aligned, mapped, MADV_HUGEPAGE);
     return aligned;
 }
@@ -116,8 +116,8 @@ int mem_take(struct mem *m, const char *class_name, const char *name, size_t byt
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 2)
         return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
-    // Linux hands out more than it has and kills the process at first touch; refused here, it is a
-    // value.
+    // Linux grants more memory than it has and kills the process when the memory is first touched.
+    // Refusing here turns that into an ordinary error.
     if (bytes >= CHECKED_BYTES) {
         uint64_t available = mem_machine_available_bytes();
         if (available && bytes > available)
@@ -197,7 +197,7 @@ size_t mem_lines(struct mem *m, struct mem_line *lines, size_t capacity) {
 
 // ---- the process and the machine ----
 
-// "Key:   123 kB" from a file of /proc, in bytes; 0 when it is not there.
+// The value of "Key:   123 kB" in a file of /proc, in bytes. 0 when it is missing.
 static uint64_t read_kb(const char *path, const char *key) {
     FILE *f = fopen(path, "re");
     if (!f)
@@ -230,15 +230,16 @@ uint64_t mem_process_peak_rss_bytes(void) {
 }
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 // Linux 5.14; older kernels refuse it and nothing is lost
+#define MADV_POPULATE_READ 22 // since Linux 5.14; older kernels refuse it, which does no harm
 #endif
 
-// One loaded object: its segments that are not written to, if it is ours or libm.
+// Pages in the read-only segments of one loaded object, if it is libm or contains this code.
 static int page_in(struct dl_phdr_info *info, size_t size, void *arg) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), self = (uintptr_t)arg;
     bool wanted = strstr(info->dlpi_name, "/libm.so") != NULL;
     (void)size;
-    for (int pass = 0; pass < 2; pass++) // all of an object, when any part of it is wanted
+    // Pass 0 decides whether the object is wanted. Pass 1 pages in all of its segments.
+    for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < info->dlpi_phnum; i++) {
             const ElfW(Phdr) *h = &info->dlpi_phdr[i];
             uintptr_t begin = info->dlpi_addr + h->p_vaddr, end = begin + h->p_memsz;

@@ -1,16 +1,13 @@
 // pool.c - a fixed team of threads that runs one function at a time, all members together.
 //
-// Fork: the caller writes the task, then adds one to `task_number`; workers see the number change.
-// Join: each worker takes one off `working`; the caller waits for zero. Barrier: the last to arrive
-// resets the count, then adds one to `phase`, which everyone else watches; a counter instead of a
-// sense flag, so that a slow waiter cannot mistake the next-but-one phase for its own (it would
-// have to sleep through 2^32 of them).
+// - Fork: the caller writes the task, then increments `task_number`. The workers see it change.
+// - Join: each worker decrements `working`. The caller waits until it is zero.
 //
-// Waiting is spinning for SPIN_NS, then a futex. A waiter announces itself in `sleepers` before it
-// checks the word the last time; the waker changes the word before it looks at `sleepers`. All four
-// are sequentially consistent, so one of the two sees the other: no wake-up is lost, and none is
-// sent when nobody sleeps. Words sit on cache lines of their own: spinning on one must not slow
-// writes to another.
+// A waiting thread spins for SPIN_NS and then sleeps on a futex. It increments `sleepers` before it
+// checks the word for the last time. The waker changes the word before it reads `sleepers`. All
+// four accesses are sequentially consistent, so at least one thread sees the other's change: no
+// wake-up is lost, and none is sent when no thread sleeps. Each word has a separate cache line, so
+// that spinning on one word does not slow writes to another.
 #include "base/pool.h"
 
 #include "base/c_locale.h"
@@ -34,11 +31,11 @@
 enum {
     THREADS_MAX = 4096,
     LINE_BYTES = 64,
-    // Gaps between the tasks of a step are a few microseconds; past this the gap is a long one and
-    // the core is better given away. A futex wake costs about 5-50 us, so the spin at worst doubles
+    // Gaps between the tasks of a step are a few microseconds. A longer gap is likely to stay long,
+    // so the core is released. A futex wake-up costs about 5 to 50 us, so spinning at worst doubles
     // that.
     SPIN_NS = 30000,
-    PAUSES_PER_LOOK = 16, // looks at the clock are dearer than pauses
+    PAUSES_PER_LOOK = 16, // reading the clock costs more than a pause
     CPU_SETS = 8,         // 8 x 1024 CPUs
 };
 
@@ -56,20 +53,18 @@ struct worker {
 
 struct pool {
     int threads;
-    int started; // workers that exist, to be joined
+    int started; // workers that exist and must be joined
     uint64_t spin_ns;
     bool pinned;
-    pid_t caller;                    // whose CPUs were narrowed by pinning
-    cpu_set_t caller_cpus[CPU_SETS]; // and what they were before
+    pid_t caller;                    // the thread that was pinned together with the workers
+    cpu_set_t caller_cpus[CPU_SETS]; // the CPUs it was allowed before
 
-    pool_fn *fn; // the task; written before task_number moves, read after
+    pool_fn *fn; // the task; written before task_number changes, read after
     void *arg;
     bool stop;
 
     struct gate task_number;
     struct gate working;
-    struct gate phase;
-    alignas(LINE_BYTES) _Atomic uint32_t arrived;
     struct worker *workers; // threads - 1
 };
 
@@ -89,7 +84,7 @@ static void futex_wake_all(_Atomic uint32_t *word) {
     syscall(SYS_futex, (uint32_t *)word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-// Waits until g->word is no longer `value`; returns what it is then.
+// Waits until g->word is no longer `value`. Returns the new value.
 static uint32_t gate_wait(struct gate *g, uint32_t value, uint64_t spin_ns) {
     uint32_t now = atomic_load_explicit(&g->word, memory_order_acquire);
     if (now != value)
@@ -119,7 +114,7 @@ static void gate_wake(struct gate *g) {
 
 // ---- CPUs ----
 
-// The CPUs the calling thread may run on; returns how many, 0 when the kernel does not say.
+// Reads the CPUs that the calling thread may run on. Returns how many, or 0 when that is unknown.
 static int read_affinity(cpu_set_t sets[CPU_SETS]) {
     memset(sets, 0, CPU_SETS * sizeof *sets);
     if (sched_getaffinity(0, CPU_SETS * sizeof *sets, sets) != 0)
@@ -136,14 +131,14 @@ int pool_machine_cpus(void) {
     }
     double quota = cgroup_cpu_quota();
     if (quota > 0 && quota <= cpus - 1) {
-        // Rounded up: a quota of 1.5 CPUs is better used by two threads than by one.
+        // Rounded up: two threads use a quota of 1.5 CPUs better than one thread does.
         int whole = (int)quota;
         cpus = whole + (quota > whole);
     }
     return cpus < 1 ? 1 : cpus;
 }
 
-// The mask with only the (member mod count)-th CPU of `allowed`.
+// Fills `one` with a mask of a single CPU: the (member mod count)-th of `allowed`.
 static void choose_cpu(const cpu_set_t *allowed, int count, int member, cpu_set_t *one) {
     int left = member % count;
     memset(one, 0, CPU_SETS * sizeof *one);
@@ -223,8 +218,8 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e) {
     memset(p, 0, sizeof *p);
     p->threads = threads;
     p->workers = workers;
-    // With fewer CPUs than members a spinning waiter keeps the very thread it waits for off the
-    // CPU.
+    // With fewer CPUs than threads, a spinning waiter could block the CPU that the awaited thread
+    // needs.
     p->spin_ns = threads <= pool_machine_cpus() ? SPIN_NS : 0;
 
     int cpus = 0, rc = 0;
@@ -233,10 +228,11 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e) {
         if (cpus < 1) {
             pool_close(p);
             return err_set(e, ERR_UNSUPPORTED,
-                           "threads cannot be pinned: the kernel does not tell the CPUs allowed");
+                           "threads cannot be pinned: the kernel does not say which CPUs to use");
         }
     }
-    // Workers inherit the mask: signals are the main thread's, whose handlers decide when to stop.
+    // Workers inherit this mask, so signals go to the main thread. Its handlers decide when to
+    // stop.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -277,20 +273,6 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg) {
         left = gate_wait(&p->working, left, p->spin_ns);
 }
 
-void pool_barrier(struct pool *p) {
-    if (p->threads == 1)
-        return;
-    // Read before arriving: after the last arrival it may move at any time.
-    uint32_t phase = atomic_load_explicit(&p->phase.word, memory_order_relaxed);
-    if (atomic_fetch_add(&p->arrived, 1) + 1 == (uint32_t)p->threads) {
-        atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-        atomic_fetch_add(&p->phase.word, 1);
-        gate_wake(&p->phase);
-    } else {
-        gate_wait(&p->phase, phase, p->spin_ns);
-    }
-}
-
 void pool_share(int64_t n, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end) {
     if (n < 0)
         n = 0;
@@ -298,9 +280,10 @@ void pool_share(int64_t n, int64_t grain, int thread, int threads, int64_t *begi
         grain = 1;
     int64_t blocks = n / grain + (n % grain != 0);
     int64_t each = blocks / threads, more = blocks % threads;
-    // `more` members take one block extra: the last ones, so that the incomplete block at the end
-    // falls to a long share (else shares could differ by two blocks). When there are fewer blocks
-    // than members, the first ones: the caller then works instead of waiting for one it woke.
+    // `more` members take one extra block. Usually these are the last members, so that the
+    // incomplete block at the end is part of a long share. Otherwise shares could differ by almost
+    // two blocks. With fewer blocks than members these are the first members: the caller (thread 0)
+    // then works itself and does not wait for a thread it had to wake.
     int64_t late = each > 0 ? threads - more : 0;
     int64_t extra_before = thread < late ? 0 : thread - late < more ? thread - late : more;
     int64_t first = each * thread + extra_before;

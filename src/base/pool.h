@@ -1,10 +1,10 @@
 // pool.h - a fixed team of threads that runs one function at a time, all members together.
 //
-// The engine's only source of parallelism inside a rank: kernels split their work by (thread,
-// threads) and BLAS is called single-threaded from inside, so there is never a second team to
-// oversubscribe the cores. Workers spin for a while after a task before they sleep (a step issues
-// hundreds of tasks back to back), so a fork-join costs about a microsecond. Nothing is allocated
-// after pool_open.
+// The pool is the engine's only source of parallelism inside a process. Kernels split their work by
+// (thread, threads) and call BLAS single-threaded, so no second team of threads competes for the
+// cores. After a task the workers spin for a while before they sleep, because a step issues
+// hundreds of tasks back to back. A fork and join therefore costs about a microsecond. Nothing is
+// allocated after pool_open.
 #ifndef HAGGLE_BASE_POOL_H
 #define HAGGLE_BASE_POOL_H
 
@@ -17,19 +17,19 @@ struct pool;
 // A task: called once per member, thread in [0, threads).
 typedef void pool_fn(void *arg, int thread, int threads);
 
-// threads >= 1, counting the caller, who takes part as thread 0. pin != 0: member i is bound to the
-// i-th CPU of the process's affinity mask (modulo their number), the caller too until pool_close;
-// threads that the caller starts meanwhile inherit its one CPU. Workers block all signals.
+// threads >= 1 includes the caller, which takes part as thread 0. With pin != 0, member i is bound
+// to the i-th CPU of the process's affinity mask, modulo the number of CPUs. The caller is bound
+// too, until pool_close, and threads that it starts meanwhile inherit its single CPU. Workers block
+// all signals.
 int pool_open(struct pool **out, int threads, int pin, struct err *e);
 void pool_close(struct pool *p);
 int pool_threads(const struct pool *p);
-// Returns when every member has returned. One at a time per pool, never from inside a task.
+// Runs fn on every member and returns when all have returned. A pool runs one task at a time. Must
+// not be called from inside a task.
 void pool_run(struct pool *p, pool_fn *fn, void *arg);
-// Meeting point inside a task: all members must call it the same number of times.
-void pool_barrier(struct pool *p);
 
-// The share [*begin, *end) of n items for one member; shares differ by at most `grain`, boundaries
-// are multiples of grain (the last one n).
+// The share [*begin, *end) of n items for one member. Shares differ by at most `grain`. Boundaries
+// are multiples of grain, except the last one, which is n.
 void pool_share(int64_t n, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end);
 
 int pool_machine_cpus(void); // CPUs this process may use (affinity and cgroup quota)

@@ -1,5 +1,7 @@
-// range.c - see range.h. Reserved addresses have no access (they count nowhere, not even where the
-// machine does not overcommit); access is given from the front, and never taken away.
+// range.c - see range.h.
+//
+// Reserved addresses have no access rights, so they use no memory, not even on a machine that does
+// not overcommit. Access is granted from the front and never revoked.
 #include "base/range.h"
 
 #include "base/mem.h"
@@ -12,8 +14,8 @@
 #include <unistd.h>
 
 static const size_t HUGE_BYTES = (size_t)2 << 20;   // as in mem.c
-static const size_t LEAST_BYTES = (size_t)64 << 20; // a smaller reservation is not worth having
-// Pages whose residence is asked for at a time: one byte each on the stack.
+static const size_t LEAST_BYTES = (size_t)64 << 20; // a smaller reservation is not useful
+// Pages per call of mincore, with one byte each on the stack.
 enum { LOOK_PAGES = 4096 };
 
 struct range {
@@ -42,10 +44,10 @@ int range_open(struct range **out, size_t most, struct err *e) {
     }
     if (r->raw == MAP_FAILED) {
         free(r);
-        return err_set(e, ERR_MEMORY, "no addresses to reserve: %s", strerror(errno));
+        return err_set(e, ERR_MEMORY, "cannot reserve addresses: %s", strerror(errno));
     }
     r->base = r->raw + ((size_t)(-(uintptr_t)r->raw) & (HUGE_BYTES - 1));
-    madvise(r->base, r->most, MADV_HUGEPAGE); // advice only, as in mem.c
+    madvise(r->base, r->most, MADV_HUGEPAGE); // only advice, as in mem.c
     *out = r;
     return 0;
 }
@@ -72,7 +74,8 @@ int range_use(struct range *r, size_t bytes, void **out, struct err *e) {
     const uint64_t resident = range_resident_bytes(r, 0), left = mem_machine_available_bytes();
     if (bytes > r->most)
         return refuse(bytes, r->most, e);
-    if (left && bytes > resident && bytes - resident > left) // the kernel would kill, not refuse
+    // Refused here, because the kernel would not refuse: it would kill the process later.
+    if (left && bytes > resident && bytes - resident > left)
         return refuse(bytes, left + resident, e);
     if (up(bytes) > r->usable) {
         if (mprotect(r->base, up(bytes), PROT_READ | PROT_WRITE) != 0)

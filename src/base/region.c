@@ -1,9 +1,9 @@
 // region.c - bump allocation in chunks that double up to 1 MiB.
 //
-// Invariants: the head of the list is the chunk that is being filled; an object larger than a
-// quarter of the next chunk gets a chunk of its own *behind* the head, so one big array does not
-// waste the rest of the current chunk. Memory comes from calloc and is handed out once, so it is
-// zero without a memset.
+// Invariants: the head of the list is the chunk that is being filled. An object larger than a
+// quarter of the next chunk gets a separate chunk *behind* the head, so that one big array does not
+// waste the rest of the current chunk. Memory comes from calloc and is handed out only once, so it
+// is zero without a memset.
 #include "base/region.h"
 
 #include <stdint.h>
@@ -18,7 +18,8 @@ struct region_chunk {
     size_t used, capacity; // of the bytes that follow this header
 };
 
-// malloc aligns to 16 on every 64-bit platform; the header must keep what follows aligned.
+// malloc aligns to 16 bytes on every 64-bit platform. The header's size is a multiple of 16, so the
+// data after it is aligned too.
 _Static_assert(_Alignof(max_align_t) >= ALIGN, "malloc must align to 16");
 enum { HEADER_BYTES = (sizeof(struct region_chunk) + ALIGN - 1) / ALIGN * ALIGN };
 
@@ -36,7 +37,7 @@ static struct region_chunk *chunk_new(size_t capacity) {
 void *region_alloc(struct region *r, size_t bytes) {
     if (bytes > SIZE_MAX / 2)
         return NULL;
-    // Zero bytes still get an address of their own: NULL means out of memory, nothing else.
+    // Zero bytes still get a distinct address, because NULL means only "out of memory".
     size_t want = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     struct region_chunk *head = r->chunk;
     if (!head || head->capacity - head->used < want) {

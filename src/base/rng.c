@@ -1,9 +1,10 @@
 // rng.c - randomness without state: Philox 4x32-10 and what is drawn from it.
 //
 // J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11,
-// section 3.2: ten rounds of two 32x32->64 bit products each; the key is bumped by Weyl constants
-// between rounds. Here the counter is (index, stream) and the key is the seed. These mappings are
-// part of checkpoints' meaning: changing one changes resumed runs.
+// section 3.2: ten rounds of two 32x32->64 bit products each. Between rounds, Weyl constants are
+// added to the key. Here the counter is (index, stream) and the key is the seed. These mappings
+// must not change: a resumed run would then draw other numbers than the run that wrote its
+// checkpoint.
 #include "base/rng.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
 double rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t w[4];
     philox(seed, stream, index, w);
-    // (0, 1]: the logarithm of 0 must not occur.
+    // u is in (0, 1], because the logarithm of 0 must not occur.
     double u = unit_of(join(w[0], w[1])) + 0x1p-53;
     double v = unit_of(join(w[2], w[3]));
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586476925 * v);
@@ -72,9 +73,9 @@ static uint64_t mix(uint64_t x) {
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n) {
     if (n < 2)
         return 0;
-    i %= n; // outside [0, n) a walk need not come back
-    // Two halves of `half` bits make a domain of at most 4n: a walk of four steps on average at
-    // worst.
+    i %= n; // a walk that starts outside [0, n) might never enter it
+    // Two halves of `half` bits make a domain of at most 4n values. A walk therefore takes at most
+    // four steps on average.
     int half = 1;
     while (half < 32 && (n - 1) >> (2 * half))
         half++;
@@ -82,8 +83,8 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t i, uint64_t n) {
     uint64_t keys[FEISTEL_ROUNDS];
     for (uint64_t k = 0; k < FEISTEL_ROUNDS; k += 2) {
         uint32_t w[4];
-        // The top of the counter space, so that the keys share no block with draws of the same
-        // stream.
+        // The keys use the top of the counter space, so that they share no block with other draws
+        // of the same stream.
         philox(seed, stream, ~k, w);
         keys[k] = join(w[0], w[1]);
         keys[k + 1] = join(w[2], w[3]);

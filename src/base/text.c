@@ -1,12 +1,12 @@
 // text.c - numbers and units as people write them, both ways, and suggestions for misspelt names.
 //
-// Parsers check the spelling themselves before strtod sees it: strtod would also take spaces, hex,
-// "inf" and "nan", none of which belongs in a recipe. A number is the whole string or it is
-// refused.
+// The parsers check the spelling before they call strtod. strtod would also accept spaces, hex,
+// "inf" and "nan", none of which belongs in a recipe. The number must be the whole string.
 #include "base/text.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ const char *text_bytes(char out[TEXT_UNIT_BYTES], uint64_t bytes) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double x = (double)bytes;
     size_t u = 0;
-    // 1023.995 would print as "1024.00": the next unit reads better.
+    // 1023.995 would print as "1024.00", so it already takes the next unit.
     while (x >= 1023.995 && u + 1 < sizeof unit / sizeof *unit) {
         x /= 1024.0;
         u++;
@@ -100,9 +100,9 @@ int text_parse_i64(const char *s, int64_t *out, struct err *e) {
     return 0;
 }
 
-// Length of an unsigned decimal number at s (digits, optional fraction, optional exponent), 0 when
-// there is none. An 'e' that no digits follow is left for the unit. *whole is true when it has
-// digits only.
+// Length of the unsigned decimal number at s (digits, optional fraction, optional exponent), or 0
+// when there is none. An 'e' without digits after it is not part of the number. *whole is true when
+// the number has only digits.
 static size_t scan_number(const char *s, bool *whole) {
     const char *p = s;
     size_t digits = 0;
@@ -151,9 +151,30 @@ struct unit {
     const char *name;
     uint64_t scale;
 };
+// From the largest unit to the smallest. Of two names for a unit, the first is printed.
+static const struct unit BYTE_UNITS[] = {{"TiB", UINT64_C(1) << 40},
+                                         {"GiB", UINT64_C(1) << 30},
+                                         {"TB", UINT64_C(1000000000000)},
+                                         {"T", UINT64_C(1000000000000)},
+                                         {"MiB", UINT64_C(1) << 20},
+                                         {"GB", UINT64_C(1000000000)},
+                                         {"G", UINT64_C(1000000000)},
+                                         {"KiB", UINT64_C(1) << 10},
+                                         {"MB", UINT64_C(1000000)},
+                                         {"M", UINT64_C(1000000)},
+                                         {"KB", UINT64_C(1000)},
+                                         {"K", UINT64_C(1000)},
+                                         {"B", 1},
+                                         {"", 1}};
+static const struct unit DURATION_UNITS[] = {
+    {"h", UINT64_C(3600000000000)}, {"m", UINT64_C(60000000000)}, {"s", UINT64_C(1000000000)},
+    {"ms", UINT64_C(1000000)},      {"us", UINT64_C(1000)},       {"ns", 1},
+};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
-// number [spaces] unit, scaled and rounded to a whole count. Whole numbers are exact over all 64
-// bits; fractions go through long double. Returns 0, or what is wrong: 1 spelling, 2 range.
+// Parses "number [spaces] unit", scaled and rounded to a whole count. Whole numbers are exact over
+// all 64 bits. Fractions go through long double. Returns 0, 1 for a wrong spelling, or 2 for a
+// value out of range.
 static int parse_scaled(const char *s, const struct unit *units, size_t n_units, bool any_case,
                         uint64_t *out) {
     bool whole;
@@ -173,7 +194,7 @@ static int parse_scaled(const char *s, const struct unit *units, size_t n_units,
     memcpy(number, s, n);
     number[n] = '\0';
     if (scale == 0) {
-        // No unit table lists "": 0 needs none.
+        // This unit table does not list "", so a unit is required. Only 0 needs none.
         if (*suffix || strtod(number, NULL) != 0)
             return 1;
         *out = 0;
@@ -195,24 +216,27 @@ static int parse_scaled(const char *s, const struct unit *units, size_t n_units,
     return 0;
 }
 
+// Prints x exactly, in the first unit that gives a whole number.
+static const char *print_scaled(char out[TEXT_UNIT_BYTES], uint64_t x, const struct unit *unit) {
+    while (x % unit->scale != 0)
+        unit++;
+    if (x == 0)
+        snprintf(out, TEXT_UNIT_BYTES, "0");
+    else
+        snprintf(out, TEXT_UNIT_BYTES, "%" PRIu64 "%s", x / unit->scale, unit->name);
+    return out;
+}
+
+const char *text_exact_bytes(char out[TEXT_UNIT_BYTES], uint64_t bytes) {
+    return print_scaled(out, bytes, BYTE_UNITS);
+}
+
+const char *text_exact_ns(char out[TEXT_UNIT_BYTES], uint64_t ns) {
+    return print_scaled(out, ns, DURATION_UNITS);
+}
+
 int text_parse_bytes(const char *s, uint64_t *out, struct err *e) {
-    static const struct unit units[] = {
-        {"", 1},
-        {"B", 1},
-        {"K", 1000},
-        {"KB", 1000},
-        {"KiB", UINT64_C(1) << 10},
-        {"M", 1000000},
-        {"MB", 1000000},
-        {"MiB", UINT64_C(1) << 20},
-        {"G", 1000000000},
-        {"GB", 1000000000},
-        {"GiB", UINT64_C(1) << 30},
-        {"T", UINT64_C(1000000000000)},
-        {"TB", UINT64_C(1000000000000)},
-        {"TiB", UINT64_C(1) << 40},
-    };
-    switch (parse_scaled(s, units, sizeof units / sizeof *units, true, out)) {
+    switch (parse_scaled(s, BYTE_UNITS, COUNT(BYTE_UNITS), true, out)) {
     case 0:
         return 0;
     case 2:
@@ -226,15 +250,7 @@ int text_parse_bytes(const char *s, uint64_t *out, struct err *e) {
 }
 
 int text_parse_duration_ns(const char *s, uint64_t *out, struct err *e) {
-    static const struct unit units[] = {
-        {"ns", 1},
-        {"us", 1000},
-        {"ms", 1000000},
-        {"s", 1000000000},
-        {"m", UINT64_C(60000000000)},
-        {"h", UINT64_C(3600000000000)},
-    };
-    switch (parse_scaled(s, units, sizeof units / sizeof *units, false, out)) {
+    switch (parse_scaled(s, DURATION_UNITS, COUNT(DURATION_UNITS), false, out)) {
     case 0:
         return 0;
     case 2:
@@ -248,29 +264,42 @@ int text_parse_duration_ns(const char *s, uint64_t *out, struct err *e) {
 }
 
 int text_parse_bool(const char *s, bool *out, struct err *e) {
-    static const char *const yes[] = {"true", "yes", "on", "1"};
-    static const char *const no[] = {"false", "no", "off", "0"};
-    for (size_t i = 0; i < 4; i++) {
-        if (strcasecmp(s, yes[i]) == 0) {
-            *out = true;
+    static const char *const words[] = {"true", "false", "yes", "no", "on", "off", "1", "0"};
+    for (size_t i = 0; i < COUNT(words); i++)
+        if (strcasecmp(s, words[i]) == 0) {
+            *out = i % 2 == 0;
             return 0;
         }
-        if (strcasecmp(s, no[i]) == 0) {
-            *out = false;
-            return 0;
-        }
-    }
     return err_set(e, ERR_USAGE, "'%s' is neither true nor false (true/false, yes/no, on/off, 1/0)",
                    s);
+}
+
+int text_hex_digit(int c) {
+    return is_digit((char)c)      ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+int32_t text_hex(const char *p, const char *end, int n) {
+    int32_t x = 0;
+    for (int i = 0; i < n; i++) {
+        int digit = p + i < end ? text_hex_digit(p[i]) : -1;
+        if (digit < 0)
+            return -1;
+        x = x << 4 | digit;
+    }
+    return x;
 }
 
 static unsigned least(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-// Damerau-Levenshtein distance in its "optimal string alignment" form (a pair of neighbours swapped
-// counts 1), case ignored. Both lengths at most SUGGEST_MAX_CHARS. Three rows suffice: a swap looks
-// two rows back.
+// Damerau-Levenshtein distance in its "optimal string alignment" form: swapping two neighbours
+// counts
+// 1. Ignores case. Both lengths must be at most SUGGEST_MAX_CHARS. Three rows are enough, because a
+// swap looks two rows back.
 static unsigned edit_distance(const char *a, size_t na, const char *b, size_t nb) {
     unsigned rows[3][SUGGEST_MAX_CHARS + 1];
     for (size_t j = 0; j <= nb; j++)
@@ -296,7 +325,7 @@ const char *text_suggest(const char *word, const char *const *names, size_t n) {
     if (length == 0 || length > SUGGEST_MAX_CHARS)
         return NULL;
     unsigned limit = length / 3 > 2 ? (unsigned)(length / 3) : 2;
-    // At least one character of the word must be right, or "ab" would suggest "xy".
+    // At least one character of the word must match, or "ab" would suggest "xy".
     if (limit >= length)
         limit = (unsigned)length - 1;
     const char *best = NULL;
@@ -306,7 +335,7 @@ const char *text_suggest(const char *word, const char *const *names, size_t n) {
         if (other > SUGGEST_MAX_CHARS)
             continue;
         unsigned d = edit_distance(word, length, names[i], other);
-        // "micro" for "batch.micro": leaving the group out is one slip, whatever its length.
+        // "micro" for "batch.micro": a missing group counts as one mistake, whatever its length.
         const char *dot = strrchr(names[i], '.');
         if (dot)
             d = least(d, edit_distance(word, length, dot + 1, strlen(dot + 1)) + 1);

@@ -1,11 +1,12 @@
 // yaml.c - recipes: a YAML mapping of scalars, flattened to dotted keys, each with its line.
 //
-// libyaml turns text into events; this file walks them with a stack of at most DEPTH_MAX prefixes
-// and no recursion. What a recipe does not need is refused, not guessed at. Limits bound the work
-// whatever the file says: bytes, entries (duplicates are found by comparing with every earlier
-// key), depth, and the length of one dotted key.
+// libyaml turns the text into events. This file walks them with a stack of at most DEPTH_MAX
+// prefixes and no recursion. YAML features that a recipe does not need are refused. Limits bound
+// the work for any file: bytes, entries (each key is compared with every earlier key to find
+// duplicates), depth, and the length of one dotted key.
 #include "base/yaml.h"
 
+#include "base/array.h"
 #include "base/file.h"
 
 #include <stdbool.h>
@@ -27,15 +28,16 @@ struct walk {
     char key[KEY_MAX_BYTES];    // dotted path so far
     size_t ends[DEPTH_MAX + 1]; // length of the path of each open mapping
     int depth;
-    bool flow;       // the outermost mapping is written { ... }: it cannot be cut unseen
-    bool last_empty; // the last setting read has nothing behind its colon
+    bool flow;       // the outermost mapping is written { ... }, so a cut file is always noticed
+    bool last_empty; // the last setting has nothing after its colon
 };
 
 static int line_of(yaml_mark_t mark) {
     return mark.line < 1000000000 ? (int)mark.line + 1 : 0;
 }
 
-// C0, DEL and C1 (two bytes in UTF-8): what would act on a terminal instead of being shown.
+// Whether a control character is at p: C0, DEL or C1 (two bytes in UTF-8). A terminal would act on
+// it and not show it.
 static bool is_control(const char *p) {
     unsigned char c = (unsigned char)p[0], next = (unsigned char)p[c != '\0'];
     return c < 0x20 || c == 0x7F || (c == 0xC2 && next >= 0x80 && next <= 0x9F);
@@ -51,7 +53,7 @@ static int fail_event(struct walk *w, const yaml_event_t *event, const char *for
     if (vsnprintf(sentence, sizeof sentence, format, args) < 0)
         sentence[0] = '\0';
     va_end(args);
-    for (char *p = sentence; *p; p++) // it may quote the file: a tag, a key
+    for (char *p = sentence; *p; p++) // the sentence may quote a tag or key from the file
         if (is_control(p)) {
             if ((unsigned char)*p == 0xC2)
                 p[1] = '?';
@@ -65,7 +67,7 @@ static int fail_memory(struct walk *w) {
     return err_set(w->e, ERR_MEMORY, "%.400s: no memory for its settings", w->name);
 }
 
-// The next event; the caller deletes it. On failure there is none to delete.
+// Reads the next event, which the caller deletes. On failure there is none to delete.
 static int next_event(struct walk *w, yaml_event_t *event) {
     if (yaml_parser_parse(w->parser, event))
         return 0;
@@ -110,13 +112,13 @@ static int check_plain(struct walk *w, const yaml_event_t *event) {
     return 0;
 }
 
-// A value that a cut at the end of a line would shorten without a trace.
+// Refuses a value that would stay valid, but shorter, if the file were cut at the end of a line.
 static int check_whole(struct walk *w, const yaml_event_t *event) {
     yaml_scalar_style_t style = event->data.scalar.style;
     if (style == YAML_LITERAL_SCALAR_STYLE || style == YAML_FOLDED_SCALAR_STYLE)
         return fail_event(w, event, "a block of text (| or >) is not accepted: write it in quotes");
     if (style == YAML_PLAIN_SCALAR_STYLE && event->start_mark.line != event->end_mark.line)
-        return fail_event(w, event, "a value goes on in the next line: write it in quotes");
+        return fail_event(w, event, "a value continues on the next line: write it in quotes");
     return 0;
 }
 
@@ -138,7 +140,7 @@ static int add_entry(struct walk *w, const yaml_event_t *key_event, const char *
     return 0;
 }
 
-struct joined { // items of a sequence, with commas between
+struct joined { // the items of a sequence, separated by commas
     char *text;
     size_t bytes, capacity, items;
 };
@@ -150,20 +152,16 @@ static int join_item(struct walk *w, const yaml_event_t *event, struct joined *j
     TRY(check_whole(w, event));
     const yaml_char_t *item = event->data.scalar.value;
     size_t n = event->data.scalar.length;
-    // Its value may stand on the next line, so what was cut off there would look like an empty item.
+    // An item's value may be on the next line. If the file were cut there, the item would look
+    // empty.
     if (n == 0 && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
-        return fail_event(w, event, "an item of '%s' has no value; '' is an empty one", w->key);
-    // The list becomes one comma-separated value: the comma would look like two items.
+        return fail_event(w, event, "an item of '%s' has no value; write '' for an empty one",
+                          w->key);
+    // The list becomes one comma-separated value, so an item with a comma would look like two.
     if (memchr(item, ',', n))
         return fail_event(w, event, "an item of '%s' contains a comma", w->key);
-    if (j->bytes + n + 2 > j->capacity) { // 2: a comma and the NUL
-        size_t capacity = (j->bytes + n + 2) * 2;
-        char *wider = realloc(j->text, capacity);
-        if (!wider)
-            return fail_memory(w);
-        j->text = wider;
-        j->capacity = capacity;
-    }
+    if (!array_room(&j->text, j->bytes, n + 2, &j->capacity, 1, 0)) // 2: a comma and the NUL
+        return fail_memory(w);
     if (j->items++)
         j->text[j->bytes++] = ',';
     memcpy(j->text + j->bytes, item, n);
@@ -172,7 +170,7 @@ static int join_item(struct walk *w, const yaml_event_t *event, struct joined *j
     return 0;
 }
 
-// A sequence of scalars, already entered, added under the current key.
+// Reads a sequence of scalars whose start has been read, and adds it under the current key.
 static int read_sequence(struct walk *w, const yaml_event_t *key) {
     struct joined joined = {0};
     int rc = 0;
@@ -212,7 +210,7 @@ static int set_key(struct walk *w, const yaml_event_t *event) {
     return 0;
 }
 
-// The members of the mapping just entered and of all mappings inside it.
+// Reads the members of the mapping just entered and of all mappings inside it.
 static int read_mappings(struct walk *w) {
     while (w->depth > 0) {
         yaml_event_t key, value;
@@ -245,7 +243,7 @@ static int read_mappings(struct walk *w) {
             rc = read_sequence(w, &key);
         } else if (rc == 0 && w->depth == DEPTH_MAX) {
             rc = fail_event(w, &value, "nested deeper than %d levels", DEPTH_MAX);
-        } else if (rc == 0) { // a mapping: nothing else can follow a key
+        } else if (rc == 0) { // a mapping, because nothing else can follow a key
             w->depth++;
             w->ends[w->depth] = strlen(w->key);
         }
@@ -284,8 +282,8 @@ static int read_stream(struct walk *w) {
     }
 }
 
-// What reads well but may be the beginning of something longer is refused: a run with half its
-// settings is worse than none.
+// Refuses a valid text that may be the beginning of a longer one. A run with half of its settings
+// is worse than no run.
 static int check_end(const struct walk *w, const char *text, size_t bytes) {
     if (w->count == 0)
         return 0;

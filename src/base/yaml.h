@@ -3,12 +3,14 @@
 //     batch:
 //       micro: 4        ->  "batch.micro" = "4" (line 2)
 //
-// Only what a recipe needs is accepted: one document, mappings and plain or quoted scalars,
+// Only what a recipe needs is accepted: one document with mappings, plain or quoted scalars, and
 // sequences of scalars (joined with commas). Anchors, aliases, tags, duplicate keys, several
-// documents and nesting beyond 8 are errors with file and line. So is a text that may have been cut
-// off: each setting of a prefix of a good file is as it was in the whole file, or the prefix is
-// refused (of a sequence written as lines, whole items may be missing). Therefore the last line ends
-// with a newline, the last key has a value, and values of several lines are written in quotes.
+// documents and nesting beyond 8 levels are errors that name file and line.
+//
+// A text that may have been cut off is an error too. If a prefix of a valid file is accepted, each
+// of its settings has the same value as in the whole file. The one exception is a sequence written
+// as lines, which may lose whole items. For this reason the last line must end with a newline, the
+// last key must have a value, and a value of several lines must be in quotes.
 #ifndef HAGGLE_BASE_YAML_H
 #define HAGGLE_BASE_YAML_H
 

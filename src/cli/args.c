@@ -1,7 +1,7 @@
-// args.c - the command line, sorted: flags of the verb, knobs, words.
+// args.c - sorts the command line into the verb's flags, knobs and words.
 //
-// Every knob is a flag as well: --batch-micro 4, --batch.micro=4 and batch.micro=4 mean the same,
-// so there is no second list of settings to keep. A flag of the verb wins over a knob of its name.
+// Every knob is also a flag: --batch-micro 4, --batch.micro=4 and batch.micro=4 mean the same. A
+// flag of the verb wins over a knob of the same name.
 #include "cli.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Names people type for the knobs they use most.
+// Short flags for the knobs that people use most.
 static const struct {
     const char *flag, *knob;
 } aliases[] = {{"data", "data.path"}, {"lr", "optim.lr"}, {"respond", "interactive.respond"}};
@@ -68,8 +68,8 @@ static int unknown_flag(const struct flag *flags, const char *given, const char 
     if (near)
         return cli_usage(e, "unknown flag '%s'; did you mean --%s?", given, near);
     return cli_usage(e,
-                     "unknown flag '%s'; --help lists the flags, 'haggle knobs' the knobs, each "
-                     "of which is a flag too",
+                     "unknown flag '%s'; --help lists the flags, 'haggle knobs' lists the knobs, "
+                     "which are flags too",
                      given);
 }
 
@@ -134,7 +134,7 @@ static int parse_long(struct args *a, const char *given, struct cursor *c, struc
 
 static int parse_short(struct args *a, const char *given, struct cursor *c,
                        struct haggle_error *e) {
-    // Exactly one letter: "-ofile" is as likely a slip as a wish.
+    // Exactly one letter: "-ofile" may be a typing error.
     if (given[2] == '\0') {
         int index = find_letter(a->flags, given[1]);
         if (index >= 0)
@@ -154,11 +154,11 @@ static void add_assignment(struct args *a, const char *given, const char *equals
     memcpy(name, given, length);
     name[length] = '\0';
     a->text_bytes += length + 1;
-    const char *knob = find_knob(name); // NULL: haggle_config_set will say what is near
+    const char *knob = find_knob(name); // NULL: haggle_config_set will suggest a name
     a->knobs[a->n_knobs++] = (struct assignment){knob ? knob : name, equals + 1};
 }
 
-// ---------------------------------------------------------------- all
+// ---------------------------------------------------------------- all arguments
 
 int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
                struct haggle_error *e) {
@@ -169,15 +169,12 @@ int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
     a->words = malloc(((size_t)n + 1) * sizeof *a->words);
     a->knobs = malloc(((size_t)n + 1) * sizeof *a->knobs);
     a->text = malloc(text_bytes);
-    if (!a->words || !a->knobs || !a->text) {
-        cli_usage(e, "out of memory for the command line");
-        return e->code = HAGGLE_ERR_MEMORY;
-    }
+    if (!a->words || !a->knobs || !a->text)
+        return cli_error(e, HAGGLE_ERR_MEMORY, "out of memory for the command line");
     struct cursor c = {.n = n, .argv = argv};
     bool flags_over = false;
     while (c.at < n) {
         const char *given = argv[c.at++], *equals = strchr(given, '=');
-        int rc = 0;
         if (flags_over || given[0] != '-' || given[1] == '\0') {
             if (equals && equals > given)
                 add_assignment(a, given, equals);
@@ -186,10 +183,8 @@ int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
         } else if (strcmp(given, "--") == 0) {
             flags_over = true;
         } else {
-            rc = given[1] == '-' ? parse_long(a, given, &c, e) : parse_short(a, given, &c, e);
+            TRY(given[1] == '-' ? parse_long(a, given, &c, e) : parse_short(a, given, &c, e));
         }
-        if (rc != 0)
-            return rc;
     }
     return 0;
 }
@@ -228,4 +223,10 @@ int args_words(const struct args *a, size_t most, const char *what, struct haggl
     if (most == 0)
         return cli_usage(e, "unexpected '%s'; accepted: %s", a->words[0], what);
     return cli_usage(e, "'%s' is one too many; accepted: %s", a->words[most], what);
+}
+
+int args_no_knobs(const struct args *a, const char *what, struct haggle_error *e) {
+    return a->n_knobs == 0 ? 0
+                           : cli_usage(e, "%s=%s has no meaning here; accepted: %s",
+                                       a->knobs[0].name, a->knobs[0].value, what);
 }

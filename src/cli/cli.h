@@ -1,29 +1,37 @@
-// cli.h - the program's own nouns: a verb, its flags, the arguments as given, where output goes.
+// cli.h - the program's own types: a verb, its flags, the arguments as given, where output goes.
 //
 // Place in the flow: main.c finds the verb, args.c sorts its arguments, cmd_<verb>.c calls
-// libhaggle, output.c turns what came back into streams and an exit status. Nothing here knows
-// knobs, models or files: whatever a name means is asked of haggle.h, the only header used.
+// libhaggle, output.c turns what came back into streams and an exit status. No code here knows
+// knobs, models or files. haggle.h is the only header of the project that this folder includes.
 #ifndef HAGGLE_CLI_CLI_H
 #define HAGGLE_CLI_CLI_H
 
 #include <haggle.h>
 
-// The exit statuses of every verb; docs and `haggle help` list them.
+// The exit statuses of all verbs. docs/ and `haggle help` list them too.
 enum cli_exit {
     EXIT_OK = 0,
     EXIT_FAILED = 1,
     EXIT_USAGE = 2,
-    EXIT_BUDGET = 3,   // more memory than there may be; tune: no setting keeps the budgets
+    EXIT_BUDGET = 3,   // the run needs too much memory; tune: no setting keeps the budgets
     EXIT_VERIFY = 4,   // a figure is outside its tolerance
     EXIT_STOPPED = 75, // stopped on request and saved: EX_TEMPFAIL, which batch systems requeue
 };
+
+// Returns f's code from the calling function when it is not 0: TRY(f(x, e)).
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        int try_rc_ = (call);                                                                      \
+        if (try_rc_ != 0)                                                                          \
+            return try_rc_;                                                                        \
+    } while (0)
 
 // ---------------------------------------------------------------- arguments
 
 struct flag {
     const char *name;  // "repeat", given as --repeat
     char letter;       // 'r' for -r; 0: none
-    const char *value; // what stands for the value in help; NULL: a switch
+    const char *value; // the placeholder that help prints for the value; NULL: a switch
     const char *help;
 };
 
@@ -34,30 +42,32 @@ struct assignment {
 };
 
 struct args {
-    const struct flag *flags;       // of the verb; name NULL ends them
-    const char *values[FLAGS_MOST]; // by index of `flags`; "" for a switch; NULL: not given
-    // Flags every verb has.
+    const struct flag *flags;       // the verb's; an entry with name NULL ends the list
+    const char *values[FLAGS_MOST]; // same index as `flags`; "" for a switch; NULL: not given
+    // Flags that every verb has.
     const char *json;
     bool quiet, help;
-    const char **words; // neither flag nor assignment
+    const char **words; // arguments that are neither a flag nor an assignment
     size_t n_words;
     struct assignment *knobs; // knob=value and --knob value, in order
     size_t n_knobs;
-    char *text; // owns the names above that were cut out of arguments
+    char *text; // holds the names in `knobs` that were cut out of an argument
     size_t text_bytes;
 };
 
-// Sorts argv[0..n). HAGGLE_ERR_USAGE names the argument, and the nearest flag when one is near.
+// Sorts argv[0..n). HAGGLE_ERR_USAGE names the argument, and a similar flag if there is one.
 int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
                struct haggle_error *e);
 void args_free(struct args *a);
-// The value of a flag of the verb; NULL when not given.
+// The value of one of the verb's flags; NULL when not given.
 const char *args_get(const struct args *a, const char *flag);
-// The same as a number in [least, most]; `otherwise` when not given.
+// The same as a number from `least` to `most`; `otherwise` when not given.
 int args_number(const struct args *a, const char *flag, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *out, struct haggle_error *e);
-// ERR_USAGE when there are more words than `most`; `what` says what a word would be.
+// HAGGLE_ERR_USAGE when there are more words than `most`. `what` says what is accepted.
 int args_words(const struct args *a, size_t most, const char *what, struct haggle_error *e);
+// HAGGLE_ERR_USAGE when a knob was given to a verb that has none. `what` says what is accepted.
+int args_no_knobs(const struct args *a, const char *what, struct haggle_error *e);
 
 // ---------------------------------------------------------------- a verb at work
 
@@ -65,50 +75,51 @@ struct cli {
     const struct verb *verb;
     struct args args;
     struct haggle_sink sink;
-    // The object is collected and delivered at the end: whatever happens there is exactly one.
+    struct haggle_config *config; // made by cli_config; main.c frees it
+    // JSON is collected in memory and written at the end, so there is exactly one object even after
+    // a failure.
     char *json_text;
     size_t json_bytes;
-    FILE *json_file;             // where it goes; NULL: nowhere
-    struct haggle_error failure; // as said; code 0: none
+    FILE *json_file;             // where the object goes; NULL: nowhere
+    struct haggle_error failure; // what ended the verb; code 0: nothing
+    enum cli_exit numeric;       // status for HAGGLE_ERR_NUMERIC; EXIT_VERIFY where a verb sets it
 };
 
 struct verb {
     const char *name, *what; // one line each
-    const char *usage;       // after "haggle"
-    const char *more;        // what it does, in a paragraph or a few, and examples
+    const char *usage;       // the part after "haggle"
+    const char *more;        // some paragraphs on what it does, and examples
     const struct flag *flags;
-    int (*run)(struct cli *c); // returns an exit status; has said why when it is not 0
+    int (*run)(struct cli *c, struct haggle_error *e); // returns 0, or a code and fills *e
     bool hidden;
 };
 
-int cmd_train(struct cli *c);
-int cmd_bench(struct cli *c);
-int cmd_tune(struct cli *c);
-int cmd_data(struct cli *c);
-int cmd_trials(struct cli *c);
-int cmd_show(struct cli *c);
-int cmd_report(struct cli *c);
-int cmd_verify(struct cli *c);
-int cmd_generate(struct cli *c);
-int cmd_export(struct cli *c);
-int cmd_tokenize(struct cli *c);
-int cmd_knobs(struct cli *c);
-int cmd_doctor(struct cli *c);
-int cmd_docs(struct cli *c);
-int cmd_help(struct cli *c);
-int cmd_version(struct cli *c);
-extern const struct flag train_flags[], bench_flags[], tune_flags[], data_flags[], report_flags[],
-    trials_flags[], show_flags[], verify_flags[], generate_flags[], export_flags[],
-    tokenize_flags[], knobs_flags[], doctor_flags[], docs_flags[], help_flags[], version_flags[];
-extern const char train_help[], bench_help[], tune_help[], data_help[], report_help[],
-    trials_help[], show_help[], verify_help[], generate_help[], export_help[], tokenize_help[],
-    knobs_help[], doctor_help[], docs_help[], help_help[], version_help[];
+// What cmd_<verb>.c defines for main.c.
+#define VERB_PARTS(verb)                                                                           \
+    int cmd_##verb(struct cli *c, struct haggle_error *e);                                         \
+    extern const struct flag verb##_flags[];                                                       \
+    extern const char verb##_help[]
+VERB_PARTS(train);
+VERB_PARTS(bench);
+VERB_PARTS(tune);
+VERB_PARTS(data);
+VERB_PARTS(report);
+VERB_PARTS(trials);
+VERB_PARTS(show);
+VERB_PARTS(verify);
+VERB_PARTS(generate);
+VERB_PARTS(export);
+VERB_PARTS(tokenize);
+VERB_PARTS(knobs);
+VERB_PARTS(doctor);
+VERB_PARTS(help);
+VERB_PARTS(version);
+VERB_PARTS(docs);
 
-// main.c: all verbs; name NULL ends them.
+// main.c: all verbs; an entry with name NULL ends the list.
 const struct verb *verb_list(void);
-const struct verb *verb_find(const char *name);
-// The verb, or NULL after saying that there is none of that name.
-const struct verb *verb_find_or_say(const char *name);
+// NULL when there is no such verb; *e then names a similar one, or all of them.
+const struct verb *verb_find(const char *name, struct haggle_error *e);
 
 // help.c
 void help_print_all(FILE *f);
@@ -116,19 +127,23 @@ void help_print_verb(FILE *f, const struct verb *v);
 
 // output.c
 int cli_sink_open(struct cli *c, struct haggle_error *e); // opens --json
-int cli_sink_close(struct cli *c, int status);            // returns status, or why it became worse
-// Says the sentence on stderr and returns the exit status of its code.
-int cli_fail(struct cli *c, const struct haggle_error *e);
-int cli_status(int code);
-int cli_usage(struct haggle_error *e, const char *format, ...)
-    __attribute__((format(printf, 2, 3))); // fills *e, returns HAGGLE_ERR_USAGE
-// --output of a verb that has it; Markdown when it is not given.
+// Writes the JSON and flushes. Returns `status`, or EXIT_FAILED when a result is lost.
+int cli_sink_close(struct cli *c, int status);
+// Prints c->failure on stderr and returns the exit status for its code.
+int cli_fail(const struct cli *c);
+// Fills *e and returns `code`.
+int cli_error(struct haggle_error *e, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define cli_usage(e, ...) cli_error(e, HAGGLE_ERR_USAGE, __VA_ARGS__)
+// The value of --output; Markdown when it is not given.
 int cli_format(const struct args *a, enum haggle_format *out, struct haggle_error *e);
-// A config from the recipe (the first word, when there is one) and all knob=value over it.
-int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e);
+// Makes c->config from the recipe (the first word, if any) and then every knob=value.
+int cli_config(struct cli *c, struct haggle_error *e);
+// The same for a verb that takes no word but a recipe.
+int cli_recipe(struct cli *c, struct haggle_error *e);
 
-// signals.c: the first SIGINT or SIGTERM asks the library to stop, the second one (the first while
-// a run is only planned) quits at once.
+// signals.c: the first SIGINT, SIGTERM or SIGHUP asks the library to stop, the second quits at
+// once. While a run is only being planned, the first one quits at once.
 void cli_catch_signals(void);
 
 #endif

@@ -1,24 +1,24 @@
-// cmd_data.c - haggle data: what the model will see.
+// cmd_data.c - haggle data: shows data as the model will see it.
 #include "cli.h"
 
 #include <string.h>
 
 const struct flag data_flags[] = {
-    {"samples", 'n', "N", "documents shown, their trained tokens marked (2)"},
+    {"samples", 'n', "N", "documents to show, with their trained tokens marked (2)"},
     {0},
 };
 
 const char data_help[] =
-    "Reads data as training would, with the same tokenizer, template, split and packing, and "
-    "shows\n"
-    "it: the shape of each file, documents and tokens, the share that is trained, whether the\n"
-    "token that ends a document is, what seq cuts off, lengths, padding with each way of packing,\n"
-    "speed; then documents as the model gets them, with the trained tokens marked.\n"
+    "Reads data as training does, with the same tokenizer, template, split and packing. Prints "
+    "the\n"
+    "shape of each file, documents and tokens, the share of tokens that is trained, whether the\n"
+    "last token of a document is trained, what seq cuts off, lengths, padding with each way of\n"
+    "packing, and speed. Then shows some documents with the trained tokens marked.\n"
     "\n"
     "A FILE is a .txt (one document) or a .jsonl (a record per line: text, prompt and completion,\n"
-    "messages, alpaca, sharegpt, input_ids), or a folder of them; FILE:2 has weight 2 among\n"
-    "several. What was tokenized is kept in data.cache and reused, by training too;\n"
-    "data.cache=none tokenizes anew.\n"
+    "messages, alpaca, sharegpt, input_ids), or a folder of them. FILE:2 gives a file weight 2\n"
+    "among several. Tokens are kept in data.cache, and training reuses them. data.cache=none\n"
+    "tokenizes again.\n"
     "\n"
     "Examples\n"
     "  haggle data chat.jsonl model=./my-hf-folder seq=2048\n"
@@ -31,20 +31,13 @@ static bool is_recipe(const char *name) {
     return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
-int cmd_data(struct cli *c) {
-    struct haggle_error e = {0};
-    struct haggle_config *config = NULL;
+int cmd_data(struct cli *c, struct haggle_error *e) {
     const bool recipe = c->args.n_words > 0 && is_recipe(c->args.words[0]);
     struct haggle_data data = {.files = c->args.words + recipe,
                                .n_files = c->args.n_words - recipe};
-    c->args.n_words = recipe; // files are no recipe
-    int rc = args_number(&c->args, "samples", 0, 1000, -1, &data.samples, &e);
-    if (rc == 0)
-        rc = cli_config(c, &config, &e);
-    if (rc == 0) {
-        cli_catch_signals();
-        rc = haggle_data(config, &data, &c->sink, &e);
-    }
-    haggle_config_free(config);
-    return rc == 0 ? EXIT_OK : cli_fail(c, &e);
+    c->args.n_words = recipe; // the other words are files
+    TRY(args_number(&c->args, "samples", 0, 1000, -1, &data.samples, e));
+    TRY(cli_config(c, e));
+    cli_catch_signals();
+    return haggle_data(c->config, &data, &c->sink, e);
 }

@@ -1,4 +1,4 @@
-// cmd_docs.c - haggle docs: the pages of docs/ that are generated from tables in the source.
+// cmd_docs.c - haggle docs: prints the pages of docs/ that are generated from tables in the source.
 #include "cli.h"
 
 const struct flag docs_flags[] = {{0}};
@@ -7,12 +7,9 @@ const char docs_help[] = "Examples\n"
                          "  haggle docs knobs > docs/knobs.md\n"
                          "  haggle docs ops > docs/ops.md\n";
 
-int cmd_docs(struct cli *c) {
-    struct haggle_error e = {0};
-    int rc = args_words(&c->args, 1, "one page: knobs or ops", &e);
-    if (rc == 0 && c->args.n_words == 0)
-        rc = cli_usage(&e, "which page? accepted: knobs, ops");
-    if (rc == 0)
-        rc = haggle_docs(c->args.words[0], stdout, &e);
-    return rc == 0 ? EXIT_OK : cli_fail(c, &e);
+int cmd_docs(struct cli *c, struct haggle_error *e) {
+    TRY(args_words(&c->args, 1, "one page: knobs or ops", e));
+    if (c->args.n_words == 0)
+        return cli_usage(e, "which page? accepted: knobs, ops");
+    return haggle_docs(c->args.words[0], stdout, e);
 }

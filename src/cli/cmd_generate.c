@@ -5,19 +5,19 @@
 #include <stdlib.h>
 
 const struct flag generate_flags[] = {
-    {"prompt", 'p', "TEXT", "text to continue; without it a new document is begun"},
+    {"prompt", 'p', "TEXT", "text to continue; without it, starts a new document"},
     {"ids", 0, "N,N,...", "token ids to continue, instead of text"},
-    {"tokens", 'n', "N", "tokens to generate, at most (generate.tokens)"},
+    {"tokens", 'n', "N", "most tokens to generate (generate.tokens)"},
     {0},
 };
 
 const char generate_help[] =
-    "Continues a prompt greedily. FOLDER is a checkpoint of a run, the run's folder (its newest\n"
-    "checkpoint is taken) or a Hugging Face folder; model=FOLDER is the same.\n"
+    "Continues a prompt greedily. FOLDER is a checkpoint of a run, a run's folder (its newest\n"
+    "checkpoint is used) or a Hugging Face folder. model=FOLDER means the same.\n"
     "\n"
-    "Text goes through the folder's tokenizer.json; a run's checkpoint uses that of the folder it "
-    "was\n"
-    "trained from, and a model trained from a built-in shape reads bytes. --ids prints ids.\n"
+    "Text is tokenized with the folder's tokenizer.json. A run's checkpoint uses the tokenizer of\n"
+    "the folder the run started from. A model trained from a built-in shape reads bytes. With\n"
+    "--ids the output is ids too.\n"
     "\n"
     "Examples\n"
     "  haggle generate runs/tiny --prompt 'Story'\n"
@@ -28,10 +28,8 @@ static int read_ids(const char *text, int32_t **out, size_t *count, struct haggl
     for (const char *p = text; *p; p++)
         most += *p == ',';
     int32_t *ids = malloc(most * sizeof *ids);
-    if (!ids) {
-        cli_usage(e, "out of memory for %zu ids", most);
-        return e->code = HAGGLE_ERR_MEMORY;
-    }
+    if (!ids)
+        return cli_error(e, HAGGLE_ERR_MEMORY, "out of memory for %zu ids", most);
     size_t n = 0;
     for (const char *at = text;;) {
         char *end;
@@ -39,7 +37,7 @@ static int read_ids(const char *text, int32_t **out, size_t *count, struct haggl
         long x = strtol(at, &end, 10);
         if (end == at || errno != 0 || x < 0 || x > INT32_MAX || (*end && *end != ',')) {
             free(ids);
-            return cli_usage(e, "--ids=%s is not accepted; accepted: numbers with commas between",
+            return cli_usage(e, "--ids=%s is not accepted; accepted: numbers separated by commas",
                              text);
         }
         ids[n++] = (int32_t)x;
@@ -52,29 +50,23 @@ static int read_ids(const char *text, int32_t **out, size_t *count, struct haggl
     return 0;
 }
 
-int cmd_generate(struct cli *c) {
-    struct haggle_error e = {0};
-    struct haggle_config *config = NULL;
+int cmd_generate(struct cli *c, struct haggle_error *e) {
     struct haggle_prompt prompt = {.text = args_get(&c->args, "prompt")};
     const char *given = args_get(&c->args, "ids");
     const char *folder = c->args.n_words > 0 ? c->args.words[0] : NULL;
     int32_t *ids = NULL;
-    int rc = args_words(&c->args, 1, "one folder, then knob=value", &e);
-    if (rc == 0 && given && prompt.text)
-        rc = cli_usage(&e, "--prompt and --ids both say what to continue; accepted: one of them");
-    if (rc == 0)
-        rc = args_number(&c->args, "tokens", 1, 1048576, 0, &prompt.tokens, &e);
-    if (rc == 0 && given)
-        rc = read_ids(given, &ids, &prompt.n_ids, &e);
+    TRY(args_words(&c->args, 1, "one folder, then knob=value", e));
+    if (given && prompt.text)
+        return cli_usage(e, "--prompt and --ids both say what to continue; accepted: one of them");
+    TRY(args_number(&c->args, "tokens", 1, 1048576, 0, &prompt.tokens, e));
+    c->args.n_words = 0; // the word is a folder, not a recipe
+    TRY(cli_config(c, e));
+    if (folder)
+        TRY(haggle_config_set(c->config, "model", folder, e));
+    if (given)
+        TRY(read_ids(given, &ids, &prompt.n_ids, e));
     prompt.ids = ids;
-    c->args.n_words = 0; // the folder is no recipe
-    if (rc == 0)
-        rc = cli_config(c, &config, &e);
-    if (rc == 0 && folder)
-        rc = haggle_config_set(config, "model", folder, &e);
-    if (rc == 0)
-        rc = haggle_generate(config, &prompt, &c->sink, &e);
-    haggle_config_free(config);
+    int rc = haggle_generate(c->config, &prompt, &c->sink, e);
     free(ids);
-    return rc == 0 ? EXIT_OK : cli_fail(c, &e);
+    return rc;
 }

@@ -6,27 +6,27 @@
 const struct flag train_flags[] = {{0}};
 
 const char train_help[] =
-    "Plans the run and prints what it will need before taking it; then trains, with one live line\n"
-    "on a terminal and plain lines elsewhere; then says what was learnt, how fast, and which knob\n"
-    "to try first. Everything is in run.dir: log.jsonl (every step), recipe.yaml (every knob as "
-    "it\n"
-    "was), result.json, checkpoints/ (Hugging Face folders that also hold the optimizer);\n"
-    "'haggle report' shows it.\n"
+    "Plans the run and prints the memory it needs before taking it. Then trains, with one live "
+    "line\n"
+    "on a terminal and plain lines elsewhere. At the end prints loss, speed, and which knob to "
+    "try\n"
+    "first. run.dir gets log.jsonl (every step), recipe.yaml (every knob), result.json and\n"
+    "checkpoints/ (Hugging Face folders that also hold the optimizer). 'haggle report' shows it.\n"
     "\n"
-    "Run again to go on from the newest checkpoint; resume=false starts over. Ctrl-C or SIGTERM\n"
-    "ends after the step in work, saves, and exits with 75; a second one quits at once, and so\n"
-    "does the first before training begins. A run that diverges still delivers\n"
-    "its result and its trace.\n"
+    "The same command again goes on from the newest checkpoint; resume=false starts over. Ctrl-C\n"
+    "or SIGTERM ends the run after the current step, saves, and exits with 75. A second signal\n"
+    "quits at once, and so does the first before training begins. A run that diverges still\n"
+    "writes its result and its trace.\n"
     "\n"
-    "Without a recipe the model is 'tiny' and the data a generated corpus. Short for the usual\n"
+    "Without a recipe the model is 'tiny' and the data is a generated corpus. Flags for the usual\n"
     "knobs: --model M, --data PATH, --steps N, --seq N, --lr X, --memory 6GiB.\n"
     "\n"
-    "With --goal hybrid it also answers requests meanwhile, a JSON object per line on standard "
-    "input\n"
-    "(answers on standard output) or on a Unix socket (interactive.socket=PATH): {\"evaluate\": "
-    "RECORD}\n"
-    "and {\"train\": RECORD}; docs/hybrid.md. --respond 2s sets a budget from request to answer,\n"
-    "interactive.recipe=FILE has a second model answer, with weights of its own.\n"
+    "With --goal hybrid the run also answers requests: {\"evaluate\": RECORD} and {\"train\": "
+    "RECORD},\n"
+    "one JSON object per line on the standard input (answers go to the standard output) or on a\n"
+    "Unix socket (interactive.socket=PATH). --respond 2s sets the time budget for an answer.\n"
+    "interactive.recipe=FILE lets a second model with separate weights answer. See "
+    "docs/hybrid.md.\n"
     "\n"
     "Examples\n"
     "  haggle train\n"
@@ -36,17 +36,16 @@ const char train_help[] =
     "  haggle train log.trace=trace.json log.tensorboard=true\n"
     "  haggle train --goal hybrid --respond 2s batch.accum=8 interactive.socket=run.sock\n";
 
-// Where answers go to standard output, nothing else does: what is for people goes to the other stream.
-static int give_streams(struct cli *c, const struct haggle_config *config, struct haggle_error *e) {
+// When answers go to the standard output, the text for people goes to the standard error.
+static int give_streams(struct cli *c, struct haggle_error *e) {
     char goal[HAGGLE_TEXT_BYTES], asks[HAGGLE_TEXT_BYTES];
-    int rc = haggle_config_get(config, "goal", goal, sizeof goal, e);
-    if (rc == 0)
-        rc = haggle_config_get(config, "interactive.stdin", asks, sizeof asks, e);
-    if (rc != 0 || strcmp(goal, "hybrid") != 0 || strcmp(asks, "true") != 0)
-        return rc;
+    TRY(haggle_config_get(c->config, "goal", goal, sizeof goal, e));
+    TRY(haggle_config_get(c->config, "interactive.stdin", asks, sizeof asks, e));
+    if (strcmp(goal, "hybrid") != 0 || strcmp(asks, "true") != 0)
+        return 0;
     if (c->args.json && strcmp(c->args.json, "-") == 0)
-        return cli_usage(e, "--json - is not accepted here: answers are on standard output; give "
-                            "--json a file, or interactive.stdin=false");
+        return cli_usage(e, "--json - is not accepted here: answers go to the standard output; "
+                            "accepted: --json FILE, or interactive.stdin=false");
     c->sink.in = stdin;
     c->sink.answers = stdout;
     if (c->sink.out == stdout)
@@ -54,18 +53,9 @@ static int give_streams(struct cli *c, const struct haggle_config *config, struc
     return 0;
 }
 
-int cmd_train(struct cli *c) {
-    struct haggle_error e = {0};
-    struct haggle_config *config = NULL;
-    int rc = args_words(&c->args, 1, "one recipe, then knob=value", &e);
-    if (rc == 0)
-        rc = cli_config(c, &config, &e);
-    if (rc == 0)
-        rc = give_streams(c, config, &e);
-    if (rc == 0) {
-        cli_catch_signals();
-        rc = haggle_train(config, &c->sink, &e);
-    }
-    haggle_config_free(config);
-    return rc == 0 ? EXIT_OK : cli_fail(c, &e);
+int cmd_train(struct cli *c, struct haggle_error *e) {
+    TRY(cli_recipe(c, e));
+    TRY(give_streams(c, e));
+    cli_catch_signals();
+    return haggle_train(c->config, &c->sink, e);
 }

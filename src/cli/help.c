@@ -1,4 +1,4 @@
-// help.c - the text of `haggle help`, and of a verb's --help.
+// help.c - the text of `haggle help` and of a verb's --help.
 #include "cli.h"
 
 #include <string.h>
@@ -12,31 +12,33 @@ const char version_help[] = "Examples\n"
                             "  haggle version\n";
 
 static const struct flag common[] = {
-    {"json", 0, "FILE", "the result as JSON; - is the standard output, which it then has alone"},
+    {"json", 0, "FILE",
+     "write the result as JSON; with - nothing else goes to the standard output"},
     {"quiet", 'q', NULL, "only results, warnings and errors"},
     {"help", 'h', NULL, "this text"},
     {0},
 };
 
 void help_print_all(FILE *f) {
-    fprintf(f,
-            "haggle %s: fine-tunes language models, and says what each setting costs and buys.\n\n"
-            "  haggle VERB [RECIPE.yaml] [knob=value ...] [--json FILE] [--quiet]\n\n",
-            haggle_version());
+    fprintf(
+        f,
+        "haggle %s: fine-tunes language models, and shows what each setting costs and gains.\n\n"
+        "  haggle VERB [RECIPE.yaml] [knob=value ...] [--json FILE] [--quiet]\n\n",
+        haggle_version());
     for (const struct verb *v = verb_list(); v->name; v++)
         if (!v->hidden)
             fprintf(f, "  %-10s %s\n", v->name, v->what);
     fprintf(f, "\n"
-               "A recipe is a YAML file of knobs; knob=value on the command line goes over it, and "
-               "--knob value is\nthe same. 'haggle knobs' lists them all, 'haggle VERB --help' "
-               "explains a verb.\n\n"
+               "A recipe is a YAML file of knobs (settings). knob=value or --knob value on the\n"
+               "command line replaces the recipe's value. 'haggle knobs' lists all knobs;\n"
+               "'haggle VERB --help' explains a verb.\n\n"
                "Start with\n"
                "  haggle doctor\n"
                "  haggle train model=tiny steps=200\n"
                "  haggle bench train batch.micro=1,2,4,8\n\n"
                "Results go to the standard output, everything else to the standard error.\n"
-               "Exit status: 0 done, 1 failed, 2 not understood, 3 does not fit the memory or the "
-               "budgets,\n4 verification failed, 75 stopped on request and saved.\n");
+               "Exit status: 0 done, 1 failed, 2 arguments not understood, 3 over the memory or\n"
+               "a budget, 4 verification failed, 75 stopped on request and saved.\n");
 }
 
 static void print_flags(FILE *f, const struct flag *flags) {
@@ -57,20 +59,18 @@ void help_print_verb(FILE *f, const struct verb *v) {
     fprintf(f, "\n%s", v->more);
 }
 
-int cmd_help(struct cli *c) {
-    if (c->args.n_words == 0) {
+int cmd_help(struct cli *c, struct haggle_error *e) {
+    const struct verb *v = c->args.n_words > 0 ? verb_find(c->args.words[0], e) : NULL;
+    if (v)
+        help_print_verb(stdout, v);
+    else if (c->args.n_words == 0)
         help_print_all(stdout);
-        return EXIT_OK;
-    }
-    const struct verb *v = verb_find_or_say(c->args.words[0]);
-    if (!v)
-        return EXIT_USAGE;
-    help_print_verb(stdout, v);
-    return EXIT_OK;
+    return e->code;
 }
 
-int cmd_version(struct cli *c) {
+int cmd_version(struct cli *c, struct haggle_error *e) {
     (void)c;
+    (void)e;
     printf("haggle %s\n", haggle_version());
-    return EXIT_OK;
+    return 0;
 }

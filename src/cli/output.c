@@ -1,4 +1,4 @@
-// output.c - streams and exit statuses: results on stdout, words on stderr, JSON where asked.
+// output.c - streams and exit statuses. Results go to stdout, messages to stderr, JSON to --json.
 #include "cli.h"
 
 #include <errno.h>
@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int cli_usage(struct haggle_error *e, const char *format, ...) {
+int cli_error(struct haggle_error *e, int code, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(e->text, sizeof e->text, format, args);
     va_end(args);
-    return e->code = HAGGLE_ERR_USAGE;
+    return e->code = code;
 }
 
-// Quiet or not, warnings and errors are seen.
-// With --json - the object has stdout to itself, and what people read moves to stderr.
+// --quiet still shows warnings and errors.
+// With `--json -` only the object goes to stdout. The text for people goes to stderr.
 int cli_sink_open(struct cli *c, struct haggle_error *e) {
     c->sink = (struct haggle_sink){.out = stdout, .log = stderr, .quiet = c->args.quiet};
     if (!c->args.json)
@@ -23,20 +23,20 @@ int cli_sink_open(struct cli *c, struct haggle_error *e) {
     bool alone = strcmp(c->args.json, "-") == 0;
     if (alone)
         c->sink.out = c->args.quiet ? NULL : stderr;
-    // Opened before the work, so that a path that cannot be written costs no training run.
+    // Opened before the work starts: a path that cannot be written must not cost a training run.
     c->json_file = alone ? stdout : fopen(c->args.json, "we");
     if (c->json_file)
         c->sink.json = open_memstream(&c->json_text, &c->json_bytes);
     if (c->sink.json)
         return 0;
-    cli_usage(e, "--json %s cannot be written: %s", c->args.json, strerror(errno));
-    return e->code = HAGGLE_ERR_IO;
+    return cli_error(e, HAGGLE_ERR_IO, "--json %s cannot be written: %s", c->args.json,
+                     strerror(errno));
 }
 
 static bool deliver_json(struct cli *c) {
     if (!c->sink.json)
         return true;
-    // What failed before its verb began (a misspelt knob) has not been written by the library.
+    // The library writes no error that came before its verb began, such as a misspelt knob.
     if (c->failure.code != 0 && ftell(c->sink.json) == 0)
         haggle_error_write_json(&c->failure, c->sink.json);
     bool ok = fclose(c->sink.json) == 0;
@@ -58,28 +58,17 @@ int cli_sink_close(struct cli *c, int status) {
     return status == EXIT_OK ? EXIT_FAILED : status;
 }
 
-int cli_status(int code) {
-    switch (code) {
-    case HAGGLE_OK:
-        return EXIT_OK;
-    case HAGGLE_ERR_USAGE:
-        return EXIT_USAGE;
-    case HAGGLE_ERR_MEMORY:
-        return EXIT_BUDGET;
-    case HAGGLE_ERR_STOPPED:
-        return EXIT_STOPPED;
-    default:
-        return EXIT_FAILED;
-    }
-}
-
-int cli_fail(struct cli *c, const struct haggle_error *e) {
-    c->failure = *e;
+int cli_fail(const struct cli *c) {
+    const struct haggle_error *e = &c->failure;
     fprintf(stderr, "haggle%s%s: %s\n", c->verb ? " " : "", c->verb ? c->verb->name : "", e->text);
     if (e->code == HAGGLE_ERR_INTERNAL)
-        fprintf(stderr, "haggle: this is a bug of haggle %s; please report it with the command\n",
+        fprintf(stderr, "haggle: this is a bug in haggle %s; please report it with the command\n",
                 haggle_version());
-    return cli_status(e->code);
+    return e->code == HAGGLE_ERR_USAGE     ? EXIT_USAGE
+           : e->code == HAGGLE_ERR_MEMORY  ? EXIT_BUDGET
+           : e->code == HAGGLE_ERR_STOPPED ? EXIT_STOPPED
+           : e->code == HAGGLE_ERR_NUMERIC ? (int)c->numeric
+                                           : EXIT_FAILED;
 }
 
 int cli_format(const struct args *a, enum haggle_format *out, struct haggle_error *e) {
@@ -96,15 +85,16 @@ int cli_format(const struct args *a, enum haggle_format *out, struct haggle_erro
     return cli_usage(e, "--output=%s is not accepted; accepted: md, csv, json, jsonl", text);
 }
 
-int cli_config(struct cli *c, struct haggle_config **out, struct haggle_error *e) {
-    int rc = haggle_config_new(out, e);
-    if (rc == 0 && c->args.n_words > 0)
-        rc = haggle_config_load_recipe(*out, c->args.words[0], e);
-    for (size_t i = 0; i < c->args.n_knobs && rc == 0; i++)
-        rc = haggle_config_set(*out, c->args.knobs[i].name, c->args.knobs[i].value, e);
-    if (rc != 0) {
-        haggle_config_free(*out);
-        *out = NULL;
-    }
-    return rc;
+int cli_config(struct cli *c, struct haggle_error *e) {
+    TRY(haggle_config_new(&c->config, e));
+    if (c->args.n_words > 0)
+        TRY(haggle_config_load_recipe(c->config, c->args.words[0], e));
+    for (size_t i = 0; i < c->args.n_knobs; i++)
+        TRY(haggle_config_set(c->config, c->args.knobs[i].name, c->args.knobs[i].value, e));
+    return 0;
+}
+
+int cli_recipe(struct cli *c, struct haggle_error *e) {
+    TRY(args_words(&c->args, 1, "one recipe, then knob=value", e));
+    return cli_config(c, e);
 }

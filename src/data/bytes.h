@@ -1,10 +1,10 @@
 // bytes.h - the built-in tokenizer: byte b is id b, and id 256 is end of text.
 //
-// Place: data/ turns documents into ids with it, infer/ turns generated ids into text.
+// Place: data/ uses it to turn documents into ids, infer/ to turn generated ids into text.
 //
-// A document is fed as END_OF_TEXT, then its bytes; the target of its last byte is END_OF_TEXT
-// again. So the model learns how documents begin and end, and generation may start from END_OF_TEXT
-// alone.
+// A document is fed as END_OF_TEXT followed by its bytes. The target of its last byte is
+// END_OF_TEXT again. So the model learns how documents begin and end, and generation may start from
+// END_OF_TEXT alone.
 #ifndef HAGGLE_DATA_BYTES_H
 #define HAGGLE_DATA_BYTES_H
 
@@ -19,8 +19,8 @@ static inline void bytes_encode(const char *text, size_t bytes, int32_t *out) {
         out[i] = (unsigned char)text[i];
 }
 
-// Writes the byte of each id; out holds n bytes. Ids that are no byte (end of text, padding of a
-// larger vocabulary) are left out. Returns the bytes written; no NUL is added.
+// Writes the byte of each id; out holds n bytes. Ids that are not bytes (end of text, padding of a
+// larger vocabulary) are left out. Returns the number of bytes written; no NUL is added.
 static inline size_t bytes_decode(const int32_t *ids, size_t n, char *out) {
     size_t at = 0;
     for (size_t i = 0; i < n; i++)

@@ -1,8 +1,8 @@
 // corpus.c - the grammar of the built-in corpus.
 //
-// A document is a heading with its level (1 to 3), then lines until a length drawn for it is
-// reached. All choices of document i come from one SplitMix64 sequence that starts at rng_u64(seed,
-// stream, i).
+// A document is a heading with its level (1 to 3), then lines until the document reaches a length
+// drawn at random. All choices of document i come from one SplitMix64 sequence that starts at
+// rng_u64(seed, stream, i).
 #include "data/corpus.h"
 
 #include "base/rng.h"
@@ -10,10 +10,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const uint64_t CORPUS_STREAM = 0x636f72707573; // "corpus": keeps its draws apart from others
+static const uint64_t CORPUS_STREAM = 0x636f72707573; // "corpus": separates these draws from others
 
-// A document grows until it has at least a length in [CORPUS_MIN_BYTES, GROW_MAX_BYTES]; the
-// longest last line and closing question fit in what is left to CORPUS_MAX_BYTES.
+// A document grows to at least a length drawn from [CORPUS_MIN_BYTES, GROW_MAX_BYTES]. The longest
+// last line and closing question fit in the rest, up to CORPUS_MAX_BYTES.
 enum { GROW_MAX_BYTES = 480, LEVELS = 3 };
 
 struct word {
@@ -24,7 +24,7 @@ struct word {
     { s, sizeof(s) - 1 }
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-enum { GIRLS = 12, NAMES = 24 }; // the first GIRLS names are she, the others he
+enum { GIRLS = 12, NAMES = 24 }; // the first GIRLS names take "she", the others "he"
 static const struct word names[NAMES] = {
     W("Anna"), W("Bella"), W("Clara"), W("Dora"), W("Emma"),  W("Fiona"), W("Grace"), W("Hanna"),
     W("Iris"), W("Julia"), W("Kira"),  W("Lucy"), W("Adam"),  W("Ben"),   W("Carl"),  W("David"),
@@ -71,7 +71,7 @@ const char *corpus_heading(enum corpus_kind kind) {
 
 struct page {
     char *begin, *at;
-    size_t target; // stop growing from here
+    size_t target; // the document stops growing at this length
     uint64_t random;
     unsigned level; // 1 .. LEVELS
 };
@@ -96,6 +96,9 @@ static void put_bytes(struct page *p, const char *s, size_t n) {
     p->at += n;
 }
 #define put_literal(p, s) put_bytes(p, s, sizeof(s) - 1)
+static void put_text(struct page *p, const char *s) {
+    put_bytes(p, s, strlen(s));
+}
 static void put_word(struct page *p, struct word w) {
     put_bytes(p, w.text, w.bytes);
 }
@@ -113,7 +116,7 @@ static void put_number(struct page *p, unsigned x) {
         put_char(p, digits[--n]);
 }
 
-// n different numbers below `of` (n much smaller than of).
+// Draws n different numbers below `of`. n is much smaller than `of`.
 static void draw_distinct(struct page *p, unsigned n, unsigned of, unsigned *out) {
     for (unsigned i = 0; i < n; i++) {
         bool taken;
@@ -128,8 +131,9 @@ static void draw_distinct(struct page *p, unsigned n, unsigned of, unsigned *out
 
 // ---------------------------------------------------------------- the kinds
 
-// One to three people, a thing for each but the last of several; things change hands, and the end
-// asks who has one. A pronoun always stands for whoever the sentence before began with.
+// Writes a story of one to three people. One person has one thing; of several people, each but the
+// last has one. Things change hands, and the closing question asks which person has one of them. A
+// pronoun always refers to the subject of the previous sentence.
 static void put_story(struct page *p) {
     unsigned who[LEVELS], what[LEVELS], owner[LEVELS];
     const unsigned people = p->level, n_things = people > 1 ? people - 1 : 1;
@@ -159,19 +163,12 @@ static void put_story(struct page *p) {
             put_word(p, names[who[subject]]);
             put_word(p, went[below(p, COUNT(went))]);
             put_word(p, places[below(p, COUNT(places))]);
-            if (below(p, 4) == 0) {
-                if (who[subject] < GIRLS)
-                    put_literal(p, " with her dog");
-                else
-                    put_literal(p, " with his dog");
-            }
+            if (below(p, 4) == 0)
+                put_text(p, who[subject] < GIRLS ? " with her dog" : " with his dog");
         }
         put_literal(p, ". ");
         if (below(p, 2) == 0) {
-            if (who[subject] < GIRLS)
-                put_literal(p, "She");
-            else
-                put_literal(p, "He");
+            put_text(p, who[subject] < GIRLS ? "She" : "He");
             put_word(p, felt[below(p, COUNT(felt))]);
             put_char(p, ' ');
         }
@@ -215,10 +212,7 @@ static void put_sums(struct page *p) {
             a = larger;
         }
         put_number(p, a);
-        if (minus)
-            put_literal(p, " - ");
-        else
-            put_literal(p, " + ");
+        put_text(p, minus ? " - " : " + ");
         put_number(p, b);
         put_literal(p, " = ");
         put_number(p, minus ? a - b : a + b);
@@ -226,8 +220,8 @@ static void put_sums(struct page *p) {
     } while (grows(p));
 }
 
-// A word from the list, or at the last level one of random syllables, which cannot be learnt by
-// heart.
+// Writes a word from the list. At the last level it writes random syllables instead, which a model
+// cannot memorize.
 static void put_some_word(struct page *p) {
     static const char consonants[] = "bdfgklmnprst", vowels[] = "aeiou";
     if (p->level < LEVELS) {
@@ -269,7 +263,8 @@ static void put_reversals(struct page *p) {
     } while (grows(p));
 }
 
-// Two, four or six people with a number each; then questions, in any order, some asked again.
+// Two, four or six people have a number each. Then questions ask for the numbers, in any order,
+// some of them again.
 static void put_recall(struct page *p) {
     enum { MOST = 2 * LEVELS };
     unsigned who[MOST], number[MOST];
@@ -294,7 +289,8 @@ static void put_recall(struct page *p) {
     } while (grows(p));
 }
 
-// Sixteenths: language first, so that a sample from the model reads like something early on.
+// The table is in sixteenths. Stories are the most frequent kind, so that a sample from the model
+// reads like language early on.
 static enum corpus_kind draw_kind(struct page *p) {
     static const unsigned char kind_of[16] = {
         CORPUS_STORY,    CORPUS_STORY,    CORPUS_STORY,  CORPUS_STORY,
@@ -315,36 +311,20 @@ enum corpus_kind corpus_kind_of(uint64_t seed, uint64_t index) {
     return draw_kind(&p);
 }
 
+static void (*const writers[CORPUS_KINDS])(struct page *) = {
+    [CORPUS_STORY] = put_story, [CORPUS_COUNT_UP] = put_count,    [CORPUS_SUM] = put_sums,
+    [CORPUS_COPY] = put_copies, [CORPUS_REVERSE] = put_reversals, [CORPUS_RECALL] = put_recall,
+};
+
 size_t corpus_write(uint64_t seed, uint64_t index, char out[CORPUS_MAX_BYTES]) {
     struct page p = page_of(seed, index, out);
     enum corpus_kind kind = draw_kind(&p);
     p.level = 1 + below(&p, LEVELS);
     p.target = CORPUS_MIN_BYTES + below(&p, GROW_MAX_BYTES - CORPUS_MIN_BYTES + 1);
-    const char *heading = corpus_heading(kind);
-    put_bytes(&p, heading, strlen(heading));
+    put_text(&p, corpus_heading(kind));
     put_char(&p, ' ');
     put_number(&p, p.level);
     put_char(&p, '\n');
-    switch (kind) {
-    case CORPUS_STORY:
-        put_story(&p);
-        break;
-    case CORPUS_COUNT_UP:
-        put_count(&p);
-        break;
-    case CORPUS_SUM:
-        put_sums(&p);
-        break;
-    case CORPUS_COPY:
-        put_copies(&p);
-        break;
-    case CORPUS_REVERSE:
-        put_reversals(&p);
-        break;
-    case CORPUS_RECALL:
-    case CORPUS_KINDS:
-        put_recall(&p);
-        break;
-    }
+    writers[kind](&p);
     return (size_t)(p.at - out);
 }

@@ -1,14 +1,16 @@
 // corpus.h - the built-in corpus: English-like text that is generated, endless and learnable.
 //
-// Place: dataset.c reads it when no data is named. Document i is a function of (seed, i), so any
-// part can be made on demand, by any thread, and nothing is stored.
+// Place: dataset.c reads it when no data is named. Document i is a function of (seed, i): any
+// thread can make any part on demand, and nothing is stored.
 //
-// The kinds form a ladder, so that a small byte-level model improves for as long as one cares to
-// watch: spelling and grammar come in seconds, counting and agreement of names and pronouns next,
-// then copying, sums, recall of a value named earlier, reversal.
+// The kinds get harder step by step, so that a small byte-level model keeps improving for a long
+// time. Spelling and grammar come in seconds. Counting and the agreement of names and pronouns come
+// next, then copying, sums, recall of a value named earlier, and reversal.
 //
-// Invariants: ASCII, lines end in '\n', length in [CORPUS_MIN_BYTES, CORPUS_MAX_BYTES], every
-// statement true (sums are right, recalled values are the ones given, pronouns agree).
+// Invariants:
+//   1. Documents are ASCII, lines end in '\n', the length is in [CORPUS_MIN_BYTES,
+//      CORPUS_MAX_BYTES].
+//   2. Every statement is true: sums are right, recalled values are the given ones, pronouns agree.
 #ifndef HAGGLE_DATA_CORPUS_H
 #define HAGGLE_DATA_CORPUS_H
 
@@ -17,10 +19,10 @@
 
 enum { CORPUS_MIN_BYTES = 100, CORPUS_MAX_BYTES = 640 };
 
-// Changes when any document changes: part of the fingerprint.
+// Changes when any document changes. It is part of the fingerprint.
 enum { CORPUS_VERSION = 1 };
 
-// enum, first line's heading
+// enum, heading in the first line
 #define CORPUS_LIST(X)                                                                             \
     X(CORPUS_STORY, "Story")                                                                       \
     X(CORPUS_COUNT_UP, "Count")                                                                    \

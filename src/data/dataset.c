@@ -1,11 +1,12 @@
 // dataset.c - windows of tokens: the arithmetic of samples, epochs and pools, and the corpus.
 //
-// The corpus in bytes is a stream  EOT d0 EOT d1 EOT d2 ...  of token ids. Because END_OF_TEXT both
-// opens a document and is the target of the last byte of the one before, targets are the stream one
-// later, and a document begins wherever END_OF_TEXT stands. Its documents have lengths that only
-// making them tells, so the stream is cut in blocks of whole windows, each starting with a document
-// of its own: window i needs one block, which a reader keeps in its scratch while it moves on. The
-// last document of a block is cut short.
+// The corpus in bytes is a stream  EOT d0 EOT d1 EOT d2 ...  of token ids. END_OF_TEXT opens a
+// document and is also the target of the last byte of the document before. So the targets are the
+// stream shifted by one, and a document begins wherever END_OF_TEXT stands.
+//
+// The length of a document is known only after making it. Therefore the stream is cut into blocks
+// of whole windows, and each block starts with a new document. Window i needs one block, which a
+// reader keeps in its scratch memory while it moves on. The last document of a block is cut short.
 #include "data/dataset.h"
 #include "data/dataset_impl.h"
 
@@ -18,15 +19,15 @@
 #include <string.h>
 
 static const uint64_t SHUFFLE_STREAM = 0x73687566666c65;        // "shuffle"; the epoch is added
-static const uint64_t POOL_STREAMS = UINT64_C(1) << 57;         // and this for each pool
+static const uint64_t POOL_STREAMS = UINT64_C(1) << 57;         // this is added for each pool
 static const uint64_t VALIDATION_STREAM = 0x76616c;             // "val"
-static const uint64_t VALIDATION_DOCUMENTS = UINT64_C(1) << 63; // corpus: first index of that split
+static const uint64_t VALIDATION_DOCUMENTS = UINT64_C(1) << 63; // corpus: its first document
 
-// 64 KiB of ids: stays in a core's L2, and the one cut document in it is a fraction of a percent.
+// 64 KiB of ids: fits a core's L2 cache, and the one cut document is a fraction of a percent.
 enum { BLOCK_TOKENS = 16384 };
 static const int64_t SEQ_MAX = 1 << 24;
 
-struct scratch { // of a corpus reader
+struct scratch { // scratch memory of a corpus reader
     uint64_t block;
     int split;     // -1: no block yet
     int32_t ids[]; // [block_windows * T + 1]
@@ -36,8 +37,7 @@ struct scratch { // of a corpus reader
 
 static void open_corpus(struct dataset *d) {
     d->block_windows = d->seq < BLOCK_TOKENS ? BLOCK_TOKENS / d->seq : 1;
-    // Enough documents to fill a block even if all were of the shortest length, and its last
-    // target.
+    // Enough documents to fill a block and its last target even if all have the shortest length.
     d->block_documents = d->block_windows * d->seq / (CORPUS_MIN_BYTES + 1) + 1;
     snprintf(d->description, sizeof d->description, "built-in corpus, seed %llu",
              (unsigned long long)d->seed);
@@ -78,10 +78,10 @@ static int open_data(struct dataset *d, const struct dataset_options *o, struct 
 int dataset_open(struct dataset **out, const struct dataset_options *o, struct err *e) {
     *out = NULL;
     if (o->seq < 1 || o->seq > SEQ_MAX)
-        return err_set(e, ERR_USAGE, "data: seq=%lld is not accepted; 1 to %lld are",
+        return err_set(e, ERR_USAGE, "data: seq=%lld is not accepted; accepted: 1 to %lld",
                        (long long)o->seq, (long long)SEQ_MAX);
     if (!(o->validation_fraction >= 0 && o->validation_fraction <= 0.5))
-        return err_set(e, ERR_USAGE, "data: data.val=%g is not accepted; 0 to 0.5 are",
+        return err_set(e, ERR_USAGE, "data: data.val=%g is not accepted; accepted: 0 to 0.5",
                        o->validation_fraction);
     struct dataset *d = calloc(1, sizeof *d);
     if (d == NULL)
@@ -137,7 +137,7 @@ const struct renderer *dataset_renderer(const struct dataset *d) {
 struct place {
     const struct pack *pack;
     const struct pack_window *window;
-    uint64_t number; // over all pools of the split
+    uint64_t number; // counted over all pools of the split
 };
 
 static struct place find_training(const struct dataset *d, uint64_t sample) {
@@ -153,8 +153,8 @@ static struct place find_training(const struct dataset *d, uint64_t sample) {
     return (struct place){p, &p->windows[window], before + window};
 }
 
-// The same order in every validation. Packed windows come longest documents first: taken as they
-// are, a validation of a few batches would see nothing else.
+// The order is the same in every validation. It is shuffled because packed windows begin with the
+// longest documents: a validation of a few batches would see nothing else.
 static struct place find_validation(const struct dataset *d, uint64_t sample) {
     const uint64_t n = d->windows[SPLIT_VALIDATION];
     uint64_t at = sample % n;
@@ -179,7 +179,7 @@ static void put_piece(const struct shard *s, const struct pack_piece *piece, uin
                       const struct dataset_window *out) {
     int32_t next = shard_id(s, piece->at);
     for (uint32_t i = 0; i < piece->columns; i++) {
-        const uint64_t target = piece->at + i + 1; // a document has one token more than columns
+        const uint64_t target = piece->at + i + 1; // a document has one more token than columns
         const uint32_t t = column + i;
         out->tokens[t] = next;
         next = shard_id(s, target);
@@ -273,7 +273,7 @@ void dataset_fetch_kept(const struct dataset *d, enum dataset_split split, uint6
 
 // ---------------------------------------------------------------- windows of the corpus
 
-// What follows from the ids: where documents begin, and positions in them.
+// Derives the rest from the ids: where documents begin, and the positions in them.
 static void window_finish(const struct dataset_window *w, uint64_t seq) {
     int32_t start = 0;
     for (int32_t t = 0; t < (int32_t)seq; t++) {

@@ -1,20 +1,20 @@
-// dataset_files.c - files into pools of packed windows: shards, the split, packing.
+// dataset_files.c - turns files into pools of packed windows: shards, the split, packing.
 //
-//   text_list_open      which files, in which pools
-//   shard_obtain        each file's documents as tokens
-//   make_spans          which of them train and which validate
-//   pack_build          windows
+//   text_list_open      finds the files and their pools
+//   shard_obtain        gets each file's documents as tokens
+//   make_spans          decides which documents train and which validate
+//   pack_build          makes the windows
 #include "data/dataset_impl.h"
 
 #include "base/rng.h"
 #include "base/text.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint64_t SPLIT_STREAM = 0x73706c6974; // "split"
-// Documents of the built-in corpus when a tokenizer other than bytes reads it: some 6 MB of text.
+// Number of corpus documents when a tokenizer other than bytes reads the corpus: about 6 MB of
+// text.
 enum { CORPUS_DOCUMENTS = 16384 };
 
 // ---------------------------------------------------------------- shards
@@ -107,7 +107,7 @@ struct spans {
     size_t n;
 };
 
-// Every document of the pool that has a column, in order.
+// Lists every document of the pool that has at least one column, in order.
 static int list_documents(const struct dataset *d, const struct pool *p, struct spans *out,
                           struct err *e) {
     uint64_t count = 0;
@@ -136,8 +136,8 @@ static const char *name_of(const struct dataset *d, const struct pool *p) {
     return p->n > 0 ? d->sources[p->first].path : "data";
 }
 
-// Columns at the end of all plain text that validate. Of text alone they are rounded up to one
-// window: five percent of a short text would otherwise be too few.
+// Finds how many columns at the end of all plain text are kept for validation. In a pool of plain
+// text only, the count is rounded up to one window: five percent of a short text would be too few.
 static int find_tail(const struct dataset *d, const struct pool *p, uint64_t total, uint64_t *kept,
                      struct err *e) {
     *kept = (uint64_t)(d->validation_fraction * (double)total);
@@ -163,10 +163,10 @@ static bool is_record(const struct dataset *d, const struct pack_span *x) {
     return d->sources[x->shard].records;
 }
 
-// The draws decide, but each side gets a record: the one nearest to it.
+// The random draws decide, but each split gets at least one record: the one with the nearest draw.
 struct draws {
     uint64_t stream;
-    size_t useful, drawn; // records with a target; of these, drawn for validation
+    size_t useful, drawn; // records with a target; how many of these are drawn for validation
     size_t least_at, most_at;
 };
 
@@ -201,7 +201,7 @@ static bool validates(const struct dataset *d, const struct draws *w, size_t i) 
            (w->drawn == 0 && i == w->least_at);
 }
 
-// The part of [at, at + columns) in [begin, end); false: none.
+// Clips a span with the columns [at, at + columns) to [begin, end). False: nothing is left.
 static bool clip(struct pack_span *x, uint64_t at, uint64_t begin, uint64_t end) {
     const uint64_t from = at > begin ? at : begin;
     const uint64_t to = at + x->columns < end ? at + x->columns : end;
@@ -212,8 +212,8 @@ static bool clip(struct pack_span *x, uint64_t at, uint64_t begin, uint64_t end)
     return true;
 }
 
-// Keeps what belongs to the split: records as they are drawn, plain text up to its border or from
-// there on.
+// Keeps what belongs to the split: records as drawn, plain text before the border (training) or
+// after it (validation).
 static int split_pool(const struct dataset *d, const struct pool *p, enum dataset_split split,
                       struct spans *s, struct err *e) {
     uint64_t total = 0, kept, at = 0;
@@ -245,7 +245,7 @@ static int make_spans(const struct dataset *d, const struct pool *p, enum datase
                       struct spans *out, struct err *e) {
     TRY(list_documents(d, p, out, e));
     if (out->n == 0 && split == SPLIT_TRAIN)
-        return err_set(e, ERR_USAGE, "%s: has no document that is not empty", name_of(d, p));
+        return err_set(e, ERR_USAGE, "%s: every document is empty", name_of(d, p));
     if (p->own_validation && split == SPLIT_TRAIN)
         out->n = 0;
     if (p->own_validation || out->n == 0)
@@ -275,9 +275,9 @@ static int check_windows(const struct dataset *d, const struct pool *p, struct e
         return 0;
     return err_set(
         e, ERR_USAGE,
-        "%s: none of its %llu documents has a trained token in its first seq=%llu; "
+        "%s: none of its %llu documents has a trained token in its first seq=%llu tokens; "
         "%llu are too long and dropped, %llu have no trained token at all. Raise seq, or "
-        "look at it with 'haggle data'",
+        "inspect the data with 'haggle data'",
         name_of(d, p), (unsigned long long)s->spans, (unsigned long long)d->seq,
         (unsigned long long)s->dropped, (unsigned long long)s->untrained);
 }
@@ -337,7 +337,7 @@ static void describe(struct dataset *d) {
         s.used + s.padding > 0 ? 100 * (double)s.padding / (double)(s.used + s.padding) : 0.0);
 }
 
-// What is left out is said: a run should not quietly train on less than it was given.
+// Reports what is left out: a run must not silently train on less data than it was given.
 static void say_losses(const struct dataset *d, const struct shard_listener *l) {
     struct pack_stats s = dataset_stats(d, SPLIT_TRAIN);
     char text[256];
@@ -345,14 +345,14 @@ static void say_losses(const struct dataset *d, const struct shard_listener *l) 
         return;
     if (s.truncated > 0) {
         snprintf(text, sizeof text,
-                 "data: %llu of %llu documents are longer than seq=%llu and cut off (data.long)",
+                 "data: %llu of %llu documents are longer than seq=%llu and truncated (data.long)",
                  (unsigned long long)s.truncated, (unsigned long long)s.spans,
                  (unsigned long long)d->seq);
         l->say(l->arg, LOG_WARN, text);
     }
     if (s.dropped + s.untrained + s.untrained_pieces > 0) {
         snprintf(text, sizeof text,
-                 "data: left out %llu documents that are too long and %llu documents or pieces "
+                 "data: left out %llu documents that are too long, and %llu documents or pieces "
                  "without a trained token",
                  (unsigned long long)s.dropped,
                  (unsigned long long)(s.untrained + s.untrained_pieces));

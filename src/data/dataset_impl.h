@@ -1,4 +1,4 @@
-// dataset_impl.h - what dataset.c (windows) and dataset_files.c (opening files) share.
+// dataset_impl.h - shared by dataset.c (windows) and dataset_files.c (opening files).
 #ifndef HAGGLE_DATA_DATASET_IMPL_H
 #define HAGGLE_DATA_DATASET_IMPL_H
 
@@ -15,8 +15,8 @@ struct source { // a file
 
 struct pool {
     size_t first, n;     // its files
-    bool plain;          // plain documents only: one stream, split at its end
-    bool own_validation; // is all validation
+    bool plain;          // only plain documents: one stream, the end of which validates
+    bool own_validation; // the whole pool is validation data
     enum data_pack mode;
     struct pack packs[SPLITS];
 };
@@ -31,23 +31,24 @@ struct dataset {
     struct source *sources;
     size_t n_sources;
     struct pool *pools;
-    size_t n_pools, n_trained_pools; // those that train come first
-    struct mix mix;                  // of those that train
+    size_t n_pools, n_trained_pools; // pools that train come first
+    struct mix mix;                  // over the pools that train
     uint64_t windows[SPLITS];
-    bool ordered_validation; // one text: its windows in their order
+    bool ordered_validation; // one text: validation windows stay in text order
     int32_t pad_id;
     // Corpus
     uint64_t block_windows, block_documents;
 
     const struct tokenizer *tokenizer;
     const struct renderer *renderer;
-    struct tokenizer *own_tokenizer; // NULL: the caller's
+    struct tokenizer *own_tokenizer; // NULL: the caller owns it
     struct renderer *own_renderer;
     char description[256];
     char fingerprint[HASH_TEXT_BYTES];
 };
 
-// Opens, tokenizes, splits and packs the files of o; dataset_close frees what there is.
+// Opens, tokenizes, splits and packs the files of o. dataset_close frees what exists, also on
+// error.
 int dataset_open_files(struct dataset *d, const struct dataset_options *o, bool corpus,
                        struct err *e);
 void dataset_close_files(struct dataset *d);

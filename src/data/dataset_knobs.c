@@ -1,4 +1,4 @@
-// dataset_knobs.c - a dataset as the knobs describe it: which tokenizer, which template, which cache.
+// dataset_knobs.c - opens a dataset from knobs: finds the tokenizer, the template and the cache.
 #include "data/dataset_impl.h"
 
 #include "base/file.h"
@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-// The knob's words for the built-in tokenizer and for no cache.
+// Values of the knobs that mean the built-in tokenizer and no cache.
 #define TOKENIZER_BYTES "bytes"
 #define CACHE_NONE      "none"
 
-// Choices of knobs and enums of render.h are the same lists.
+// The choices of these knobs and the enums of render.h are the same lists.
 _Static_assert((int)DATA_SHAPE_AUTO == (int)RENDER_AUTO &&
                    (int)DATA_SHAPE_TEXT == (int)RENDER_TEXT &&
                    (int)DATA_SHAPE_COMPLETION == (int)RENDER_COMPLETION &&
@@ -32,7 +32,7 @@ static bool is_corpus(const struct knobs *k) {
 
 // ---------------------------------------------------------------- the tokenizer
 
-// The tokenizer.json to read, "" for bytes; and the folder beside it, "" for none.
+// Finds the tokenizer.json to read ("" for bytes) and its folder ("" for none).
 static int find_tokenizer(const struct knobs *k, const char *model_dir, char file[PATH_MAX],
                           char dir[PATH_MAX], struct err *e) {
     file[0] = dir[0] = '\0';
@@ -57,7 +57,7 @@ static int find_tokenizer(const struct knobs *k, const char *model_dir, char fil
     char other[PATH_MAX];
     const bool piece =
         file_join(other, sizeof other, folder, "tokenizer.model", NULL) == 0 && file_exists(other);
-    if (k->tokenizer[0] == '\0' && is_corpus(k) && !piece) { // which is made of bytes
+    if (k->tokenizer[0] == '\0' && is_corpus(k) && !piece) { // the corpus can be read as bytes
         file[0] = dir[0] = '\0';
         return 0;
     }
@@ -65,7 +65,7 @@ static int find_tokenizer(const struct knobs *k, const char *model_dir, char fil
         e, ERR_USAGE,
         "%s has no tokenizer.json%s; set tokenizer to such a file, or to " TOKENIZER_BYTES
         " for a model that reads bytes",
-        folder, piece ? " (its tokenizer.model is of a kind that is not read)" : "");
+        folder, piece ? " (it has a tokenizer.model, a format that is not supported)" : "");
 }
 
 static int open_tokenizer(struct tokenizer **out, const struct knobs *k, const char *model_dir,
@@ -79,14 +79,15 @@ static int check_vocab(const struct tokenizer *t, const char *file, int64_t voca
     if (vocab <= 0 || tokenizer_size(t) <= vocab)
         return 0;
     return err_set(e, ERR_MISMATCH,
-                   "the tokenizer %s has %" PRId32 " ids; the model has a vocabulary of %" PRId64
-                   ": it cannot read what this tokenizer writes",
+                   "the tokenizer %s has %" PRId32
+                   " ids, but the model has a vocabulary of %" PRId64
+                   "; set tokenizer to the one that belongs to the model",
                    file[0] ? file : TOKENIZER_BYTES, tokenizer_size(t), vocab);
 }
 
 // ---------------------------------------------------------------- the dataset
 
-// NULL: in memory.
+// Returns NULL to keep the data in memory.
 static const char *find_cache(const struct knobs *k, char path[PATH_MAX],
                               const struct shard_listener *l) {
     struct err e = {0};
@@ -146,7 +147,7 @@ int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *
     int rc = open_tokenizer(&t, k, model_dir, file, dir, e);
     if (rc == 0)
         rc = check_vocab(t, file, vocab, e);
-    if (rc == 0 && (file[0] || !is_corpus(k))) { // the corpus in bytes needs neither
+    if (rc == 0 && (file[0] || !is_corpus(k))) { // the corpus in bytes needs none of it
         rc = open_renderer(&r, k, t, dir, e);
         o.tokenizer = t;
         o.renderer = r;

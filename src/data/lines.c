@@ -1,8 +1,10 @@
-// lines.c - a window over a file that slides from line to line.
+// lines.c - a buffer that slides over a file from line to line.
 //
-// Invariants: begin <= scanned <= end <= capacity; buffer[begin, end) are the file's bytes from
-// `offset`; there is no line end in [begin, scanned), so each byte is looked at once, however often
-// the window grows.
+// Invariants:
+//   1. begin <= scanned <= end <= capacity.
+//   2. buffer[begin, end) are the file's bytes from `offset`.
+//   3. There is no line end in [begin, scanned). So each byte is searched once, however often the
+//      buffer grows.
 #include "data/lines.h"
 
 #include <errno.h>
@@ -22,14 +24,14 @@ struct lines {
     char *path;
     char *buffer;
     size_t begin, scanned, end, capacity;
-    uint64_t offset;     // in the file, of buffer[begin]
+    uint64_t offset;     // offset of buffer[begin] in the file
     uint64_t file_bytes; // at open
     uint64_t read_bytes; // so far
-    uint64_t number;     // of the line last given
+    uint64_t number;     // number of the line returned last
 };
 
 static int open_file(struct lines *l, const char *path, struct err *e) {
-    // Without O_NONBLOCK the opening of a FIFO would wait for a writer before it could be refused.
+    // Without O_NONBLOCK, opening a FIFO would wait for a writer before it could be refused.
     l->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (l->fd < 0)
         return err_set(e, ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
@@ -41,7 +43,7 @@ static int open_file(struct lines *l, const char *path, struct err *e) {
     l->file_bytes = (uint64_t)s.st_size;
     posix_fadvise(l->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     l->path = strdup(path);
-    bool small = l->file_bytes < WINDOW_BYTES - 1; // it fits with a byte to spare
+    bool small = l->file_bytes < WINDOW_BYTES - 1; // fits, with a byte to spare
     l->capacity = small ? (size_t)l->file_bytes + 2 : WINDOW_BYTES;
     l->buffer = malloc(l->capacity);
     if (l->path == NULL || l->buffer == NULL)
@@ -74,7 +76,8 @@ void lines_close(struct lines *l) {
     free(l);
 }
 
-// Room behind `end`: moves what is left to the front, and widens the window when that is no help.
+// Makes room behind `end`: moves the rest to the front, and grows the buffer when that is not
+// enough.
 static int make_room(struct lines *l, struct err *e) {
     if (l->begin > 0) {
         memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
@@ -84,7 +87,7 @@ static int make_room(struct lines *l, struct err *e) {
     }
     if (l->end < l->capacity - 1)
         return 0;
-    size_t wider = 2 * l->capacity; // at most twice what holds the longest line accepted
+    size_t wider = 2 * l->capacity; // at most twice the longest accepted line
     char *moved = realloc(l->buffer, wider);
     if (moved == NULL)
         return err_set(e, ERR_MEMORY, "%s: no memory for line %" PRIu64 ", beyond %zu bytes",
@@ -94,13 +97,13 @@ static int make_room(struct lines *l, struct err *e) {
     return 0;
 }
 
-// Reads on; *more is false at the end of what the file had at open.
+// Reads more. *more is false at the end of what the file had at open.
 static int fill(struct lines *l, bool *more, struct err *e) {
     *more = l->read_bytes < l->file_bytes;
     if (!*more)
         return 0;
     TRY(make_room(l, e));
-    size_t room = l->capacity - 1 - l->end; // one byte stays for the reader behind the last line
+    size_t room = l->capacity - 1 - l->end; // one byte stays free behind the last line
     if (room > l->file_bytes - l->read_bytes)
         room = (size_t)(l->file_bytes - l->read_bytes);
     ssize_t n;
@@ -120,7 +123,7 @@ static int fill(struct lines *l, bool *more, struct err *e) {
     return 0;
 }
 
-// Finds the end of the line at `begin`; *bytes without LF, *step with it.
+// Finds the end of the line at `begin`. *bytes is its length without LF, *step its length with LF.
 static int find_line(struct lines *l, size_t *bytes, size_t *step, struct err *e) {
     for (;;) {
         const char *lf = memchr(l->buffer + l->scanned, '\n', l->end - l->scanned);
@@ -148,7 +151,7 @@ static int next(struct lines *l, const char **text, size_t *bytes, struct err *e
         return 0;
     char *line = l->buffer + l->begin;
     if (step == *bytes)
-        line[*bytes] = '\n'; // the readable byte behind a last line without an end
+        line[*bytes] = '\n'; // the readable byte behind a last line without LF
     if (l->number == 0 && *bytes >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0)
         line += 3, *bytes -= 3;
     if (*bytes > 0 && line[*bytes - 1] == '\r')

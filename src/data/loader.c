@@ -1,14 +1,19 @@
 // loader.c - the ring of step batches between the workers and the training loop.
 //
-// Step n (0 is the first after the opening position) lives in slot n % slots. A slot goes
-//   free -> claimed (a worker, in step order) -> ready (that worker) -> out (loader_next) -> free
-//   (loader_release),
-// every transition under the one mutex, which is never held while a batch is made. Steps are
-// claimed in order but may become ready out of order; loader_next waits for its own.
+// Step n (0 is the first after the opening position) lives in slot n % slots. A slot goes through
+// these states:
+//   free     -> claimed  by a worker, in step order
+//   claimed  -> ready    by the same worker
+//   ready    -> out      by loader_next
+//   out      -> free     by loader_release
+// Every transition happens under one mutex, `lock`, which is never held while a batch is made.
+// Steps are claimed in order but may become ready out of order. loader_next waits for the next step
+// in order.
 //
-// What a step takes from the source is settled when it is claimed, one worker at a time (`claiming`),
-// so that it is the same whoever is faster. A worker that waits for a free slot holds `claiming`: the
-// others have nothing to claim either. Order of locks: claiming, then lock.
+// What a step takes from the source is planned when the step is claimed, by one worker at a time
+// (`claiming`). So the plan does not depend on which worker is faster. A worker that waits for a
+// free slot holds `claiming`; the other workers have nothing to claim either. Lock order: claiming,
+// then lock.
 #include "data/loader.h"
 
 #include "base/c_locale.h"
@@ -22,16 +27,16 @@
 #include <string.h>
 
 enum { LINE_BYTES = 64 };
-static const uint64_t STOP_EVERY_NS = 50000000; // how soon a request to stop is seen
+static const uint64_t STOP_EVERY_NS = 50000000; // longest delay until a request to stop is seen
 
 struct slot {
     struct loader_batch batch;
     int32_t *tokens, *targets, *positions, *doc_start;
     struct data_use use; // as planned
     int64_t trained, real;
-    uint64_t arrival_ns; // when the source will have delivered it; 0: at once
+    uint64_t arrival_ns; // when the source will have delivered the step; 0: at once
     bool ready;
-    int rc; // of making it, with the sentence
+    int rc; // result of making the batch; `e` has the message
     struct err e;
 };
 
@@ -49,19 +54,19 @@ struct loader {
     struct slot *slots;
     uint64_t n_slots;
     struct worker *workers;
-    int n_workers, n_started; // scratches; threads
+    int n_workers, n_started; // scratch areas; running threads
     struct reader reader;
 
     pthread_mutex_t claiming, lock;
     pthread_cond_t free_cond, ready_cond;
-    // Under the lock:
+    // Under `lock`:
     uint64_t claimed, released; // steps
     int n_running;              // workers that have begun
     bool stop;
-    uint64_t planned; // steps; under `claiming`, or the consumer's own without prefetch
-    // The consumer's own:
+    uint64_t planned; // steps; under `claiming`, without prefetch used by the consumer only
+    // Used by the consumer only:
     uint64_t delivered;
-    uint64_t waits_since_ns; // for the next batch; 0: it does not yet
+    uint64_t waits_since_ns; // when waiting for the next batch began; 0: not yet
     bool out;
 };
 
@@ -77,7 +82,7 @@ static uint64_t round_up(uint64_t bytes) {
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-// false when the product does not fit: the caller reports it as memory that cannot be had.
+// Returns false when a product overflows. The caller reports it as memory that is not available.
 static bool plan(const struct loader_options *o, struct sizes *s) {
     *s = (struct sizes){.slots = (uint64_t)o->prefetch + 1,
                         .workers = o->prefetch > 0 ? o->workers : 1};
@@ -121,7 +126,7 @@ static uint64_t sample_of(const struct loader_options *o, uint64_t position, uin
     return position + (m * (uint64_t)o->replicas + (uint64_t)o->replica) * (uint64_t)o->batch + b;
 }
 
-// In the order of steps, once for each.
+// Called in the order of steps, once for each.
 static void plan_step(struct loader *l, uint64_t step, struct slot *s) {
     const struct loader_options *o = &l->o;
     const uint64_t position = o->position + step * samples_per_step(o);
@@ -183,7 +188,7 @@ static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scr
     return 0;
 }
 
-// The next step for this worker, planned; false: the loader stops.
+// Claims and plans the next step for this worker. False: the loader stops.
 static bool claim(struct loader *l, uint64_t *step) {
     pthread_mutex_lock(&l->claiming);
     pthread_mutex_lock(&l->lock);
@@ -213,8 +218,8 @@ static void *work(void *arg) {
         s->rc = make_batch(l, step, s, w->scratch, NULL, &s->e);
         pthread_mutex_lock(&l->lock);
         s->ready = true;
-        // Steps after a failed one are never delivered: no worker need claim any more. Those under
-        // way, which may come before it, are finished by their own workers.
+        // Steps after a failed one are never delivered, so no worker needs to claim more. Steps in
+        // progress may come before the failed one; their workers finish them.
         if (s->rc != 0) {
             l->stop = true;
             pthread_cond_signal(&l->free_cond);
@@ -236,10 +241,10 @@ static int check_options(const struct loader_options *o, struct err *e) {
         return err_set(e, ERR_USAGE, "loader: replica %d of %d is not accepted", o->replica,
                        o->replicas);
     if (o->prefetch < 0 || o->prefetch > LOADER_MAX_PREFETCH)
-        return err_set(e, ERR_USAGE, "loader: data.prefetch=%d is not accepted; 0 to %d are",
+        return err_set(e, ERR_USAGE, "loader: data.prefetch=%d is not accepted; accepted: 0 to %d",
                        o->prefetch, LOADER_MAX_PREFETCH);
     if (o->prefetch > 0 && (o->workers < 1 || o->workers > LOADER_MAX_WORKERS))
-        return err_set(e, ERR_USAGE, "loader: data.workers=%d is not accepted; 1 to %d are",
+        return err_set(e, ERR_USAGE, "loader: data.workers=%d is not accepted; accepted: 1 to %d",
                        o->workers, LOADER_MAX_WORKERS);
     if (dataset_windows(o->dataset, o->split) == 0)
         return err_set(e, ERR_USAGE,
@@ -248,7 +253,7 @@ static int check_options(const struct loader_options *o, struct err *e) {
 }
 
 static int start_workers(struct loader *l, struct err *e) {
-    // Signals belong to the thread that knows what to do with them; threads inherit the mask.
+    // Workers inherit this mask and block all signals: other threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -264,7 +269,7 @@ static int start_workers(struct loader *l, struct err *e) {
     if (cause != 0)
         return err_set(e, ERR_MEMORY, "loader: worker %d of %d could not be started: %s",
                        l->n_started + 1, l->n_workers, strerror(cause));
-    // What a thread allocates to begin, it allocates here and not inside a step.
+    // Wait until all threads run: what a thread allocates at its start is then outside the steps.
     pthread_mutex_lock(&l->lock);
     while (l->n_running < l->n_started)
         pthread_cond_wait(&l->ready_cond, &l->lock);
@@ -351,7 +356,8 @@ void loader_close(struct loader *l) {
 
 // ---------------------------------------------------------------- the consumer's side
 
-// Made here and now. A request to stop leaves the step as it was planned, for another call.
+// Makes the batch in the caller's thread. A request to stop keeps the plan of the step for the next
+// call.
 static int make_now(struct loader *l, struct slot *s, struct err *e) {
     if (s->rc != 0)
         return 0;
@@ -382,7 +388,7 @@ bool loader_wait(struct loader *l, uint64_t most_ns) {
     const uint64_t now_ns = clock_ns(), until_ns = now_ns + most_ns;
     struct slot *s = &l->slots[l->delivered % l->n_slots];
     if (l->out)
-        return true; // for loader_next to refuse
+        return true; // loader_next reports the error
     if (l->waits_since_ns == 0)
         l->waits_since_ns = now_ns;
     if (l->o.prefetch == 0) {
@@ -407,7 +413,7 @@ void loader_not_waited(struct loader *l, uint64_t ns) {
 int loader_next(struct loader *l, struct loader_batch *out, struct err *e) {
     if (l->out)
         return err_set(e, ERR_INTERNAL,
-                       "loader: a batch was asked for before the last was released");
+                       "loader: a batch was requested before the previous one was released");
     const uint64_t begin_ns = l->waits_since_ns != 0 ? l->waits_since_ns : clock_ns();
     struct slot *s = &l->slots[l->delivered % l->n_slots];
     TRY(l->o.prefetch == 0 ? make_now(l, s, e) : await_ready(l, s, e));

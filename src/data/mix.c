@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-static const uint64_t MIX_STREAM = 0x6d6978; // "mix"; the round is added, far from other streams:
-static const uint64_t MIX_SPREAD = UINT64_C(1) << 40;
+static const uint64_t MIX_STREAM = 0x6d6978;          // "mix"; the round is added
+static const uint64_t MIX_SPREAD = UINT64_C(1) << 40; // keeps the rounds away from other streams
 
 int mix_open(struct mix *m, const uint64_t *weights, size_t n, uint64_t seed, struct err *e) {
     uint64_t sum = 0;
@@ -17,7 +17,7 @@ int mix_open(struct mix *m, const uint64_t *weights, size_t n, uint64_t seed, st
         return err_set(e, ERR_MEMORY, "data: no memory for %zu weights", n);
     for (size_t i = 0; i < n; i++) {
         if (weights[i] == 0 || !checked_add_u64(sum, weights[i], &sum))
-            return err_set(e, ERR_USAGE, "data: the weights' sum is too large");
+            return err_set(e, ERR_USAGE, "data: the sum of the weights is too large");
         m->until[i] = sum;
     }
     return 0;
@@ -40,7 +40,7 @@ void mix_find(const struct mix *m, uint64_t sample, size_t *pool, uint64_t *inde
     }
     const uint64_t sum = m->until[m->n - 1], round = sample / sum;
     const uint64_t place = rng_permute(m->seed, MIX_STREAM * MIX_SPREAD + round, sample % sum, sum);
-    size_t low = 0, high = m->n - 1; // the first pool whose sum is above the place
+    size_t low = 0, high = m->n - 1; // the first pool whose sum is above `place`
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (m->until[middle] > place)

@@ -1,11 +1,12 @@
-// mix.h - several pools drawn from by weight, without state.
+// mix.h - draws from several pools by weight, without state.
 //
 // Place: dataset.c asks which pool a sample comes from and which of the pool's samples it is.
 //
-// Samples are dealt in rounds. A round of W samples (W: the sum of the weights, whole numbers) has
-// exactly weight[p] samples of pool p, in an order drawn from (seed, round); round r of pool p uses
-// the pool's samples r * weight[p] + [0, weight[p]). So any sample is found by arithmetic, over every
-// round the shares are exact, and a pool's samples are each used once before any is used again.
+// Samples are dealt in rounds. W is the sum of the weights, which are whole numbers. A round of W
+// samples has exactly weight[p] samples of pool p, in an order drawn from (seed, round). Round r of
+// pool p uses the pool's samples r * weight[p] + [0, weight[p]). So any sample is found by
+// arithmetic, the shares are exact over every round, and each sample of a pool is used once before
+// any is used again.
 #ifndef HAGGLE_DATA_MIX_H
 #define HAGGLE_DATA_MIX_H
 
@@ -16,7 +17,7 @@
 
 struct mix {
     size_t n;
-    uint64_t *until; // [n]: sums of the weights up to and with each
+    uint64_t *until; // [n]: sums of the weights up to and including each
     uint64_t seed;
 };
 

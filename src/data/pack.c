@@ -1,6 +1,8 @@
 // pack.c - see pack.h.
 #include "data/pack.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,40 +12,24 @@ static int no_memory(struct err *e) {
     return err_set(e, ERR_MEMORY, "data: no memory to arrange the documents in windows");
 }
 
-static bool grow(void **array, size_t count, size_t *capacity, size_t element_bytes) {
-    if (count < *capacity)
-        return true;
-    size_t wider = *capacity ? *capacity + *capacity / 2 + 1 : 64;
-    void *moved = wider <= SIZE_MAX / element_bytes ? realloc(*array, wider * element_bytes) : NULL;
-    if (moved == NULL)
-        return false;
-    *array = moved;
-    *capacity = wider;
-    return true;
-}
-
 static int add_piece(struct pack *p, uint32_t shard, uint64_t at, uint64_t columns, struct err *e) {
-    void *pieces = p->pieces;
-    if (!grow(&pieces, p->n_pieces, &p->piece_capacity, sizeof *p->pieces))
+    if (!array_room(&p->pieces, p->n_pieces, 1, &p->piece_capacity, sizeof *p->pieces, 64))
         return no_memory(e);
-    p->pieces = pieces;
     p->pieces[p->n_pieces++] = (struct pack_piece){at, shard, (uint32_t)columns};
     return 0;
 }
 
 static int add_window(struct pack *p, const struct pack_window *w, struct err *e) {
-    void *windows = p->windows;
     // One more than there are: pack_build ends the list with a window of no pieces.
-    if (!grow(&windows, p->n_windows + 1, &p->window_capacity, sizeof *p->windows))
+    if (!array_room(&p->windows, p->n_windows, 2, &p->window_capacity, sizeof *p->windows, 64))
         return no_memory(e);
-    p->windows = windows;
     p->windows[p->n_windows++] = *w;
     return 0;
 }
 
-// ---------------------------------------------------------------- what is too long
+// ---------------------------------------------------------------- spans that are too long
 
-// A piece with a target is kept; others are counted.
+// Keeps a piece that has a target. Counts the others.
 static int keep_piece(struct pack *p, const struct pack_span *s, uint64_t from, uint64_t columns,
                       const struct pack_options *o, struct err *e) {
     if (o->trained(o->arg, s->shard, s->at + from, columns) == 0) {
@@ -80,8 +66,8 @@ static int cut_span(struct pack *p, const struct pack_span *s, const struct pack
 
 // ---------------------------------------------------------------- stream
 
-// The window over columns [begin, begin + T) of all spans laid end to end; *span and *before (the
-// columns of the spans ahead of it) move forward only, except for the last window.
+// Makes the window over columns [begin, begin + T) of all spans laid end to end. *before is the
+// number of columns in front of *span. Both move forward only, except for the last window.
 static int stream_window(struct pack *p, const struct pack_span *const *spans, size_t n,
                          uint64_t begin, uint64_t repeated, size_t *span, uint64_t *before,
                          const struct pack_options *o, struct err *e) {
@@ -125,12 +111,12 @@ static int pack_stream(struct pack *p, const struct pack_span *const *spans, siz
 
 // ---------------------------------------------------------------- best fit
 
-// Free room of the open windows: a stack of windows for each amount, and the set of amounts that
-// have one as bits in a tree of 64-way nodes, so that "the least room of at least n" is found in
-// log64 T steps.
+// Free room of the open windows. For each amount of room there is a stack of windows. The amounts
+// that have a window are bits in a tree of 64-way nodes, so "the smallest room of at least n" is
+// found in log64 T steps.
 struct room {
     uint32_t *head;     // [T + 1]: newest window with that much room
-    uint32_t *next;     // [windows]: the one below it in its stack
+    uint32_t *next;     // [windows]: the next window below it in its stack
     uint64_t *level[6]; // bit i of level l+1: word i of level l is not 0
     uint64_t words[6];
     int levels;
@@ -181,10 +167,10 @@ static uint32_t room_pop(struct room *r, uint64_t amount) {
     return window;
 }
 
-// The least amount of at least `least` that a window has; UINT64_MAX: none.
+// Returns the smallest amount of at least `least` that a window has; UINT64_MAX: none.
 static uint64_t room_find(const struct room *r, uint64_t least) {
     uint64_t at = least;
-    // Bits from `at` on in its own word, else from the next word on, one level up.
+    // Looks at the bits from `at` on in its word, then one level up from the next word on.
     for (int l = 0; l < r->levels && at / 64 < r->words[l]; l++, at = at / 64 + 1) {
         uint64_t word = r->level[l][at / 64] >> at % 64;
         if (word == 0)
@@ -197,7 +183,7 @@ static uint64_t room_find(const struct room *r, uint64_t least) {
     return UINT64_MAX;
 }
 
-// Indices of the pieces, longest first, equal ones in order: a counting sort.
+// Sorts the indices of the pieces, longest first, equal ones in order (a counting sort).
 static int sort_pieces(const struct pack *p, uint64_t seq, size_t **out, struct err *e) {
     size_t *begin = calloc(seq + 2, sizeof *begin);
     *out = malloc((p->n_pieces > 0 ? p->n_pieces : 1) * sizeof **out);
@@ -215,7 +201,7 @@ static int sort_pieces(const struct pack *p, uint64_t seq, size_t **out, struct 
     return 0;
 }
 
-// window_of[k]: where the k-th longest piece goes. Returns the number of windows.
+// Sets window_of[k] to the window of the k-th longest piece. Returns the number of windows.
 static size_t place_pieces(const struct pack *p, const size_t *order, uint64_t seq, struct room *r,
                            uint32_t *window_of) {
     size_t windows = 0;
@@ -225,14 +211,14 @@ static size_t place_pieces(const struct pack *p, const size_t *order, uint64_t s
         uint32_t window = amount == UINT64_MAX ? (uint32_t)windows++ : room_pop(r, amount);
         if (amount == UINT64_MAX)
             amount = seq;
-        if (amount > columns) // a full window is of no use to anyone
+        if (amount > columns) // a full window takes no more pieces
             room_push(r, amount - columns, window);
         window_of[k] = window;
     }
     return windows;
 }
 
-// Brings the pieces in the order of their windows; in a window, longest first.
+// Sorts the pieces by window. Inside a window the longest comes first.
 static int group_pieces(struct pack *p, const size_t *order, const uint32_t *window_of,
                         size_t windows, struct err *e) {
     uint64_t *at = calloc(windows + 1, sizeof *at);

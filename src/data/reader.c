@@ -8,20 +8,21 @@
 #include <string.h>
 
 static const uint64_t RAM_STREAM = 0x72616d;     // "ram": which windows are kept
-static const uint64_t ASKED_EVERY_NS = 50000000; // how soon a request to stop is seen
+static const uint64_t ASKED_EVERY_NS = 50000000; // longest delay until a request to stop is seen
 static const double FOREVER_NS = 1e18;           // 30 years; keeps sums inside 64 bits
 static const uint64_t NOBODY = UINT64_MAX;
 
 enum kept_state { KEPT_EMPTY, KEPT_FULL, KEPT_FAILED };
 
 struct kept {
-    uint64_t sample; // that reads the window; NOBODY: none yet. Written by reader_plan
+    uint64_t sample; // the sample that reads the window, or NOBODY; written by reader_plan
     _Atomic(int) state;
 };
 
 // ---------------------------------------------------------------- opening and closing
 
-// The table's entry and the window's bytes, which begin at a multiple of 64.
+// Bytes of the table's entry and of the window, rounded up so that each window starts at a multiple
+// of 64.
 static uint64_t entry_bytes(const struct reader_options *o) {
     return sizeof(struct kept) + (dataset_kept_bytes(o->dataset) + 63) / 64 * 64;
 }
@@ -29,7 +30,7 @@ static uint64_t entry_bytes(const struct reader_options *o) {
 static uint64_t kept_windows(const struct reader_options *o) {
     const uint64_t all = dataset_windows(o->dataset, o->split);
     const uint64_t fit = o->ram / entry_bytes(o);
-    if (all == DATASET_ENDLESS) // none would be used twice
+    if (all == DATASET_ENDLESS) // an endless split uses no window twice
         return 0;
     return fit < all ? fit : all;
 }
@@ -52,7 +53,7 @@ int reader_open(struct reader *r, const struct reader_options *o, struct mem *m,
         return err_set(e, ERR_MEMORY, "data.ram=%llu: more than can be addressed",
                        (unsigned long long)o->ram);
     TRY(mem_take(m, "data", "windows kept in memory", (size_t)bytes, &block, e));
-    // Touched now: a run that has begun must not find in its second hour that the memory is not there.
+    // Touch the memory now: a run must not find out in its second hour that the memory is missing.
     memset(block, 0, (size_t)bytes);
     r->bytes = block;
     r->kept = (struct kept *)(void *)(r->bytes + r->windows * r->window_bytes);
@@ -80,8 +81,8 @@ void reader_stop(struct reader *r) {
 
 // ---------------------------------------------------------------- planning
 
-// The place of a window among those kept; NULL: it is not one of them. The permutation draws the subset
-// and numbers it at once, so nothing is stored.
+// Returns the entry of a window if it is one of those kept, else NULL. The permutation selects the
+// subset and numbers it at once, so nothing needs to be stored.
 static struct kept *place_of(const struct reader *r, uint64_t window, uint64_t *at) {
     const struct dataset *d = r->o.dataset;
     const uint64_t all = dataset_windows(d, r->o.split);
@@ -159,7 +160,7 @@ static void set_state(struct reader *r, struct kept *k, enum kept_state state) {
     pthread_mutex_unlock(&r->lock);
 }
 
-// Until whoever reads the window has done so: a worker with this or an earlier step.
+// Waits until the window has been read. The worker that reads it has this step or an earlier one.
 static int await_kept(struct reader *r, struct kept *k) {
     int state = atomic_load_explicit(&k->state, memory_order_acquire);
     if (state != KEPT_EMPTY)
@@ -186,7 +187,8 @@ int reader_fetch(struct reader *r, uint64_t sample, void *scratch, const struct 
         dataset_fetch_kept(d, r->o.split, sample, bytes, out);
         return 0;
     }
-    // Also when its reader failed or the loader stops: this step will not be delivered then.
+    // Also reached when the window's reader failed or the loader stops: then this step is not
+    // delivered.
     int rc = dataset_fetch(d, r->o.split, sample, scratch, out, e);
     if (k->sample == sample) {
         if (rc == 0)

@@ -1,4 +1,5 @@
-// record.c - reading a line: which members it has, what they hold, conversations made one shape.
+// record.c - reads a line: finds its members, checks their values, brings conversations to one
+// form.
 #include "data/record.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static int unknown_key(const char *name, size_t n, struct err *e) {
         used +=
             (size_t)snprintf(list + used, sizeof list - used, "%s%s", k ? ", " : "", known[k].name);
     return err_set(e, ERR_USAGE,
-                   "\"%.*s\" is not a member that can be renamed; accepted: %s, each as "
+                   "data.keys: \"%.*s\" is not a member that can be renamed; accepted: %s, each as "
                    "\"usual=name in the file\"",
                    (int)(n < 60 ? n : 60), name, list);
 }
@@ -38,8 +39,8 @@ static int rename_one(struct record_keys *keys, const char *entry, size_t n, str
     size_t usual = equal != NULL ? (size_t)(equal - entry) : 0;
     if (usual == 0 || usual + 1 == n)
         return err_set(e, ERR_USAGE,
-                       "\"%.*s\" is not a rename; accepted: \"usual=name in the file\", such as "
-                       "\"prompt=question,completion=answer\"",
+                       "data.keys: \"%.*s\" is not a rename; accepted: \"usual=name in the file\", "
+                       "such as \"prompt=question,completion=answer\"",
                        (int)(n < 60 ? n : 60), entry);
     for (int k = 0; k < RECORD_KEY_COUNT; k++) {
         if (strlen(known[k].name) != usual || memcmp(known[k].name, entry, usual) != 0)
@@ -58,13 +59,14 @@ int record_keys_parse(struct record_keys *out, const char *renames, struct regio
     for (int k = 0; k < RECORD_KEY_COUNT; k++)
         out->actual[k] = known[k].name;
     if (renames != NULL && strlen(renames) > 4096)
-        return err_set(e, ERR_USAGE, "renames of members are longer than 4096 bytes");
+        return err_set(e, ERR_USAGE, "data.keys: the renames are longer than 4096 bytes");
     for (const char *at = renames; at != NULL && *at != '\0';) {
         size_t n = strcspn(at, ",");
         TRY(rename_one(out, at, n, r, e));
         at += n + (at[n] == ',');
     }
-    // What a rename took over no longer means what it used to: messages=conversations is not sharegpt.
+    // A name that a rename uses loses its usual meaning: with messages=conversations,
+    // "conversations" is no longer sharegpt.
     struct record_keys given = *out;
     for (int k = 0; k < RECORD_KEY_COUNT; k++)
         for (int other = 0; other < RECORD_KEY_COUNT; other++) {
@@ -72,8 +74,8 @@ int record_keys_parse(struct record_keys *out, const char *renames, struct regio
                 strcmp(given.actual[k], given.actual[other]) != 0)
                 continue;
             if (given.actual[k] != known[k].name && given.actual[other] != known[other].name)
-                return err_set(e, ERR_USAGE, "\"%s\" cannot be both %s and %s", given.actual[k],
-                               known[k].name, known[other].name);
+                return err_set(e, ERR_USAGE, "data.keys: \"%s\" cannot be both %s and %s",
+                               given.actual[k], known[k].name, known[other].name);
             if (given.actual[k] == known[k].name)
                 out->actual[k] = NULL;
         }
@@ -94,7 +96,8 @@ static const char *spelt(const struct record_keys *keys, enum record_key k) {
 
 // ---------------------------------------------------------------- a line's members
 
-// The reader says "line 1" of every line; which one it is, the caller says better.
+// The JSON reader reports "line 1" for every line. Removes it: the caller adds the real line
+// number.
 static int json_failed(struct json_reader *r) {
     static const char noise[] = ": line 1, ";
     if (r->e != NULL && strncmp(r->e->text, noise, sizeof noise - 1) == 0)
@@ -107,23 +110,15 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// Names at the top of a line, to find one that stands twice.
+// Names at the top of a line, kept to find one that appears twice.
 struct names {
     const char **items;
     size_t n, capacity;
 };
 
 static int add_name(struct value_heap *h, struct names *l, const char *name) {
-    if (l->n == l->capacity) {
-        size_t wider = l->capacity ? 2 * l->capacity : 16;
-        const char **moved = value_alloc(h, wider * sizeof *moved);
-        if (moved == NULL)
-            return err_context(h->e, "names of members");
-        if (l->n > 0)
-            memcpy(moved, l->items, l->n * sizeof *moved);
-        l->items = moved;
-        l->capacity = wider;
-    }
+    if (value_make_room(h, &l->items, l->n, &l->capacity, sizeof *l->items, 16) != 0)
+        return err_context(h->e, "names of members");
     l->items[l->n++] = name;
     return 0;
 }
@@ -133,7 +128,7 @@ static int refuse_twice(struct value_heap *h, struct names *l) {
         qsort(l->items, l->n, sizeof *l->items, compare_names);
     for (size_t i = 1; i < l->n; i++)
         if (strcmp(l->items[i - 1], l->items[i]) == 0)
-            return err_set(h->e, ERR_FORMAT, "the member \"%.60s\" stands twice", l->items[i]);
+            return err_set(h->e, ERR_FORMAT, "the member \"%.60s\" appears twice", l->items[i]);
     return 0;
 }
 
@@ -146,23 +141,16 @@ static int read_ids(struct value_heap *h, struct json_reader *r, const char *nam
         if (json_read_i64(r, &id) != 0)
             break;
         if (id < INT32_MIN || id > INT32_MAX)
-            return json_fail(r, ERR_FORMAT, "%s: %lld is no token id", name, (long long)id);
-        if (*n == capacity) {
-            size_t wider = capacity ? 2 * capacity : 64;
-            int32_t *moved = value_alloc(h, wider * sizeof *moved);
-            if (moved == NULL)
-                return err_context(h->e, "%s", name);
-            if (*n > 0)
-                memcpy(moved, *out, *n * sizeof *moved);
-            *out = moved;
-            capacity = wider;
-        }
+            return json_fail(r, ERR_FORMAT, "%s: %lld is not a token id", name, (long long)id);
+        if (value_make_room(h, out, *n, &capacity, sizeof **out, 64) != 0)
+            return err_context(h->e, "%s", name);
         (*out)[(*n)++] = (int32_t)id;
     }
     return r->rc;
 }
 
-// Members of the line that the shapes know. Those not in `wanted` (a bit per key) are only noted.
+// Members of the line that the shapes know. Those not in `wanted` (a bit per key) are only marked
+// as present.
 struct members {
     struct value value[RECORD_KEY_COUNT];
     bool present[RECORD_KEY_COUNT];
@@ -212,7 +200,7 @@ static int parse(struct value_heap *h, const struct record_keys *keys, const cha
 
 // ---------------------------------------------------------------- which shape
 
-// The members that make a shape, and those it may also have.
+// The members that identify a shape, and all members it may have.
 static const struct {
     enum record_key need[2];
     unsigned all;
@@ -243,9 +231,9 @@ static int no_shape(struct value_heap *h, const struct members *m) {
                                  m->names.items[i]);
     return err_set(
         h->e, ERR_FORMAT,
-        "of no known shape: its members are %s%s; shapes are text (text), completion "
+        "no known shape: its members are %s%s; shapes are text (text), completion "
         "(prompt, completion), messages (messages), alpaca (instruction, output), sharegpt "
-        "(conversations), tokens (input_ids); members of other names can be renamed",
+        "(conversations), tokens (input_ids); data.keys can rename members",
         list, used + 50 >= sizeof list ? ", .." : "");
 }
 
@@ -260,7 +248,7 @@ int record_detect(struct value_heap *h, const struct record_keys *keys, const ch
             continue;
         if (*out != RENDER_AUTO)
             return err_set(h->e, ERR_FORMAT,
-                           "has the members of the shapes %s and %s: name the one that is meant",
+                           "has the members of the shapes %s and %s; choose one with data.shape",
                            render_shape_name(*out), render_shape_name((enum render_shape)s));
         *out = (enum render_shape)s;
     }
@@ -278,7 +266,7 @@ static const struct {
     {"assistant", "assistant"},
     {"tool", "tool"},
     {"function", "tool"},
-    // of sharegpt
+    // sharegpt only
     {"human", "user"},
     {"gpt", "assistant"},
     {"chatgpt", "assistant"},
@@ -288,7 +276,8 @@ static const struct {
 };
 enum { OPENAI_ROLES = 6, ALL_ROLES = sizeof roles / sizeof *roles };
 
-// The role as templates spell it, in the template's own bytes: it stands inside special marks.
+// Returns the role as templates spell it. It is the template's text, not the record's, because it
+// stands inside special marks.
 static const char *role_of(const struct marked *s, size_t accepted) {
     for (size_t i = 0; i < accepted; i++)
         if (marked_equals(s, roles[i].name))
@@ -296,10 +285,10 @@ static const char *role_of(const struct marked *s, size_t accepted) {
     return NULL;
 }
 
-// All that a message holds came from it.
+// Sets the origin of all text that a message holds.
 static void set_origin(struct value *v, uint32_t origin) {
     if (v->type == VALUE_STRING) {
-        ((struct marked *)v->s)->origin = origin; // made by this line's reader, shared with nobody
+        ((struct marked *)v->s)->origin = origin; // made while reading this line and not shared
     } else if (v->type == VALUE_LIST) {
         for (size_t i = 0; i < v->list->n; i++)
             set_origin(&v->list->items[i], origin);
@@ -311,7 +300,7 @@ static void set_origin(struct value *v, uint32_t origin) {
     }
 }
 
-// [{"type": "text", "text": ".."}, ..] as one string.
+// Joins [{"type": "text", "text": ".."}, ..] to one string.
 static int join_parts(struct value_heap *h, const struct value_list *parts, size_t message,
                       struct value *out) {
     struct marked_builder b = {0};
@@ -435,9 +424,9 @@ static int check_order(struct value_heap *h, const struct value_list *messages) 
         const char *role = messages->items[i].dict->pairs[0].value.s->bytes; // add_message: first
         if (!may_follow(role, before))
             return err_set(h->e, ERR_FORMAT,
-                           "roles out of order: message %zu is of the %s, %s%s; expected: system "
-                           "first if at all, then user and assistant in turn",
-                           i + 1, role, before != NULL ? "after one of the " : "at the beginning",
+                           "roles out of order: message %zu has role %s %s%s; expected: an "
+                           "optional system message first, then user and assistant in turn",
+                           i + 1, role, before != NULL ? "after role " : "at the beginning",
                            before != NULL ? before : "");
         before = role;
     }
@@ -448,7 +437,7 @@ static bool is_system(const struct value *v) {
     return v->type == VALUE_STRING && v->s->n > 0;
 }
 
-// Puts a system message in front where the conversation has none of its own.
+// Puts a system message in front where the conversation does not contain one.
 static int begin_conversation(struct value_heap *h, const struct value *own, const char *first_role,
                               const char *otherwise, struct record *out) {
     TRY(value_list_new(h, &out->messages));
@@ -467,7 +456,7 @@ static int begin_conversation(struct value_heap *h, const struct value *own, con
     return add_message(h, out->messages.list, "system", content, NULL, none);
 }
 
-// The role of a list's first message, as far as it can be told before it is checked.
+// Returns the role of a list's first message. The list is not checked yet; NULL when it has none.
 static const char *first_role(const struct value *list, const char *role_name, size_t accepted) {
     if (list->type != VALUE_LIST || list->list->n == 0 || list->list->items[0].type != VALUE_DICT)
         return NULL;
@@ -478,10 +467,16 @@ static const char *first_role(const struct value *list, const char *role_name, s
 
 // ---------------------------------------------------------------- a record of each shape
 
+static int need_member(struct value_heap *h, const struct members *m,
+                       const struct record_keys *keys, enum record_key k) {
+    if (m->present[k])
+        return 0;
+    return err_set(h->e, ERR_FORMAT, "has no member \"%s\"", spelt(keys, k));
+}
+
 static int need_string(struct value_heap *h, const struct members *m,
                        const struct record_keys *keys, enum record_key k) {
-    if (!m->present[k])
-        return err_set(h->e, ERR_FORMAT, "has no member \"%s\"", spelt(keys, k));
+    TRY(need_member(h, m, keys, k));
     if (m->value[k].type != VALUE_STRING)
         return err_set(h->e, ERR_FORMAT, "\"%s\" is %s; a string is expected", spelt(keys, k),
                        value_type_name(&m->value[k]));
@@ -494,8 +489,7 @@ static int read_messages(struct value_heap *h, const struct members *m,
                          struct record *out) {
     size_t accepted = role == KEY_FROM ? ALL_ROLES : OPENAI_ROLES;
     const struct value *list = &m->value[list_key];
-    if (!m->present[list_key])
-        return err_set(h->e, ERR_FORMAT, "has no member \"%s\"", spelt(keys, list_key));
+    TRY(need_member(h, m, keys, list_key));
     out->chat = true;
     TRY(begin_conversation(h, &m->value[KEY_SYSTEM], first_role(list, spelt(keys, role), accepted),
                            system, out));
@@ -530,9 +524,8 @@ static int read_alpaca(struct value_heap *h, const struct members *m,
 static int read_completion(struct value_heap *h, const struct members *m,
                            const struct record_keys *keys, const char *system, struct record *out) {
     const struct value *prompt = &m->value[KEY_PROMPT], *completion = &m->value[KEY_COMPLETION];
-    if (!m->present[KEY_PROMPT] || !m->present[KEY_COMPLETION])
-        return err_set(h->e, ERR_FORMAT, "has no member \"%s\"",
-                       spelt(keys, m->present[KEY_PROMPT] ? KEY_COMPLETION : KEY_PROMPT));
+    TRY(need_member(h, m, keys, KEY_PROMPT));
+    TRY(need_member(h, m, keys, KEY_COMPLETION));
     if (prompt->type != VALUE_LIST && completion->type != VALUE_LIST) {
         TRY(need_string(h, m, keys, KEY_PROMPT));
         TRY(need_string(h, m, keys, KEY_COMPLETION));
@@ -556,12 +549,11 @@ static int read_completion(struct value_heap *h, const struct members *m,
 
 static int check_tokens(struct value_heap *h, const struct members *m,
                         const struct record_keys *keys, const struct record *out) {
-    if (!m->present[KEY_INPUT_IDS])
-        return err_set(h->e, ERR_FORMAT, "has no member \"%s\"", spelt(keys, KEY_INPUT_IDS));
+    TRY(need_member(h, m, keys, KEY_INPUT_IDS));
     if (!m->present[KEY_LABELS])
         return 0;
     if (out->n_ids != out->n_labels)
-        return err_set(h->e, ERR_FORMAT, "%zu input_ids and %zu labels: as many are expected",
+        return err_set(h->e, ERR_FORMAT, "%zu input_ids and %zu labels; the counts must be equal",
                        out->n_ids, out->n_labels);
     for (size_t i = 0; i < out->n_ids; i++)
         if (out->labels[i] != -100 && out->labels[i] != out->ids[i])

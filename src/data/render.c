@@ -2,16 +2,16 @@
 #include "data/render_impl.h"
 
 #include "base/hash.h"
+#include "data/lines.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Raised when the same options begin to give other tokens: shards made before are not reused.
+// Raised when the same options begin to give other tokens, so that older shards are not reused.
 enum { RENDER_VERSION = 2 };
 
-// A line's values may take some times its bytes, never without end. Work, likewise.
+// Limits of memory and work for one line: a base plus a factor times the line's bytes.
 enum { HEAP_LEAST_BYTES = 8 << 20, HEAP_FACTOR = 24, STEPS_LEAST = 200000, STEPS_FACTOR = 32 };
 
 // ---------------------------------------------------------------- special tokens of the model
@@ -36,7 +36,8 @@ static int find_token(struct renderer *r, enum render_token which, int64_t id, c
     return 0;
 }
 
-// Where nothing says which token ends a text: the usual spellings, when the tokenizer has just one.
+// Used when no file names the end-of-text token: the usual spellings, if the tokenizer has just
+// one.
 static int usual_end(struct renderer *r, struct err *e) {
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -44,19 +45,20 @@ static int usual_end(struct renderer *r, struct err *e) {
         if (id < 0 || !tokenizer_is_special(r->tokenizer, id))
             continue;
         if (r->eos >= 0)
-            return err_set(e, ERR_USAGE,
-                           "which token ends a text is not said, and the tokenizer has two that "
-                           "could: give the model a tokenizer_config.json with \"eos_token\"");
+            return err_set(
+                e, ERR_USAGE,
+                "the end-of-text token is not known, and the tokenizer has two candidates; add a "
+                "tokenizer_config.json with \"eos_token\" to the model");
         r->eos = id;
     }
     if (r->eos < 0)
         return err_set(e, ERR_USAGE,
-                       "no token is known that ends a text: give the model a tokenizer_config.json "
-                       "with \"eos_token\"");
+                       "the end-of-text token is not known; add a tokenizer_config.json with "
+                       "\"eos_token\" to the model");
     return 0;
 }
 
-// Templates name the tokens by their spelling, whichever way the folder did.
+// Templates need the spelling of a token, also when the folder gives only its id.
 static int spell_token(struct renderer *r, enum render_token which, int32_t id, struct err *e) {
     if (r->model.token[which] != NULL || id < 0)
         return 0;
@@ -82,8 +84,8 @@ static int find_tokens(struct renderer *r, struct err *e) {
     TRY(spell_token(r, RENDER_BOS, bos, e));
     if (r->model.add_bos == 1 && bos < 0)
         return err_set(e, ERR_USAGE,
-                       "the model's texts begin with a token that nothing names: \"bos_token\" is "
-                       "missing from tokenizer_config.json");
+                       "the model's texts begin with a token, but \"bos_token\" is missing from "
+                       "tokenizer_config.json");
     r->bos = r->model.add_bos == 1 ? bos : -1;
     return 0;
 }
@@ -276,9 +278,8 @@ static struct value_heap heap_for(struct render_context *c, size_t bytes, struct
 }
 
 static int check_length(size_t bytes, struct err *e) {
-    enum { LINE_MAX_BYTES = 16 << 20 };
-    return bytes > LINE_MAX_BYTES ? err_set(e, ERR_FORMAT, "longer than %d bytes", LINE_MAX_BYTES)
-                                  : 0;
+    return bytes > LINES_MAX_BYTES ? err_set(e, ERR_FORMAT, "longer than %d bytes", LINES_MAX_BYTES)
+                                   : 0;
 }
 
 static bool is_blank(const char *text, size_t bytes) {
@@ -303,7 +304,7 @@ int render_detect(struct render_context *c, const char *name, uint64_t line, con
 
 int render_line(struct render_context *c, enum render_shape shape, const char *name, uint64_t line,
                 const char *text, size_t bytes, struct rendered *out, struct err *e) {
-    struct err own; // context is put in front of a sentence: there has to be one
+    struct err own; // err_context needs an err to put the context in
     e = e != NULL ? e : &own;
     empty(out);
     if (is_blank(text, bytes))

@@ -1,15 +1,16 @@
-// render_chat.c - a conversation through its template, and which of the text is trained.
+// render_chat.c - renders a conversation through its template and finds which text is trained.
 //
-// The template is run once over the whole conversation. Origins tell where the text of each message
-// went, so what is trained is found in the very text the model will see, also with templates that
+// The template runs once over the whole conversation. Origins tell where the text of each message
+// went. So the trained part is found in the exact text the model will see, also with templates that
 // write the last turn differently from earlier ones:
 //
 //   ..<|im_end|>\n<|im_start|>assistant\nHello there!<|im_end|>\n<|im_start|>user\n..
 //                                       ^~~~~~~~~~~~~~~~~~~~~~^
 //
-// It begins where the generation prompt ends (what the template writes when it asks the model to go
-// on) and ends behind the token that ends a turn. Both were found at open by running the template on a
-// small conversation. A template with {% generation %} says itself what is trained.
+// The trained part begins where the generation prompt ends (the text the template writes when it
+// asks the model to continue). It ends behind the token that ends a turn. Both are found at open by
+// running the template on a small conversation. A template with {% generation %} marks the trained
+// part itself.
 #include "data/render_impl.h"
 
 #include "base/file.h"
@@ -25,8 +26,7 @@ enum { PROBE_BYTES = 4 << 20, PROBE_STEPS = 300000, NAMES_BYTES = 400 };
 static int run(const struct renderer *r, const struct template *t, struct value_heap *h,
                const struct value *messages, const struct value *tools, bool ask,
                struct template_output *out) {
-    static const char *const names[RENDER_TOKENS_NAMED] = {"bos_token", "eos_token", "unk_token",
-                                                           "pad_token"};
+    const char *const *names = render_token_names;
     struct template_variable v[4 + RENDER_TOKENS_NAMED] = {
         {"messages", *messages},
         {"tools", tools->type == VALUE_LIST ? *tools : value_none()},
@@ -42,7 +42,7 @@ static int run(const struct renderer *r, const struct template *t, struct value_
     return template_render(t, v, sizeof v / sizeof *v, h, out);
 }
 
-// ---------------------------------------------------------------- finding out how turns are written
+// ---------------------------------------------------------------- how turns are written
 
 static int add_turn(struct value_heap *h, struct value_list *list, const char *role,
                     const char *content) {
@@ -58,7 +58,7 @@ static int add_turn(struct value_heap *h, struct value_list *list, const char *r
     return value_list_add(h, list, message);
 }
 
-// "u": a user's turn, "a": the assistant's, "s": a system message.
+// Renders a conversation. "u": a user's turn, "a": the assistant's, "s": a system message.
 static int probe(const struct renderer *r, const struct template *t, struct value_heap *h,
                  const char *turns, bool ask, struct template_output *out) {
     struct value messages, tools = value_undefined("tools");
@@ -74,14 +74,14 @@ static int probe(const struct renderer *r, const struct template *t, struct valu
     return run(r, t, h, &messages, &tools, ask, out);
 }
 
-// The text that asking for a turn adds to a conversation.
+// Finds the text that is added to a conversation when a turn is asked for.
 static int find_prompt(struct renderer *r, struct value_heap *h, const char *turns) {
     struct template_output without, with;
     TRY(probe(r, r->chat, h, turns, false, &without));
     TRY(probe(r, r->chat, h, turns, true, &with));
     size_t n = without.text->n;
     if (with.text->n < n || memcmp(with.text->bytes, without.text->bytes, n) != 0)
-        return 0; // it rewrites what came before: turns begin with their text, then
+        return 0; // it rewrites earlier text: then a turn begins with its text
     char *copy = region_alloc(&r->region, with.text->n - n + 1);
     if (copy == NULL)
         return err_set(h->e, ERR_MEMORY, "no memory for a renderer");
@@ -91,7 +91,7 @@ static int find_prompt(struct renderer *r, struct value_heap *h, const char *tur
     return 0;
 }
 
-// Behind the last byte of the last message's text; 0 when it was not written.
+// Returns the end of the last message's text; 0 when it was not written.
 static size_t last_text(const struct marked *text, uint32_t origin) {
     size_t at = text->spans == NULL && text->origin == origin ? text->n : 0;
     for (size_t i = 0; i < text->n_spans; i++)
@@ -100,14 +100,14 @@ static size_t last_text(const struct marked *text, uint32_t origin) {
     return at;
 }
 
-// The special token that follows the text of the last turn, or else the text that does.
+// Finds the special token behind the text of the last turn. Without one, finds the text behind it.
 static int find_end(struct renderer *r, struct value_heap *h, const char *turns) {
     struct template_output out;
     r->turns.end = -1;
     TRY(probe(r, r->chat, h, turns, false, &out));
     size_t begin = last_text(out.text, (uint32_t)strlen(turns)), end = out.text->n;
     if (begin == 0)
-        return err_set(h->e, ERR_UNSUPPORTED, "it does not write what an assistant says");
+        return err_set(h->e, ERR_UNSUPPORTED, "it does not write the assistant's text");
     for (size_t at = begin; at < end; at++) {
         const struct render_special *s = render_special_at(&r->specials, out.text, at);
         if (s != NULL) {
@@ -129,7 +129,7 @@ static int find_end(struct renderer *r, struct value_heap *h, const char *turns)
 static int find_turns(struct renderer *r, struct value_heap *h) {
     struct err *told = h->e, quiet;
     struct template_output out;
-    h->e = &quiet; // some templates insist on a system message
+    h->e = &quiet; // some templates require a system message
     bool system = probe(r, r->chat, h, "ua", false, &out) != 0 &&
                   probe(r, r->chat, h, "sua", false, &out) == 0;
     h->e = told;
@@ -137,7 +137,7 @@ static int find_turns(struct renderer *r, struct value_heap *h) {
     return find_prompt(r, h, system ? "su" : "u");
 }
 
-// The known template that writes the same, for people to recognise; NULL: none.
+// Returns the name of a known template that gives the same output, for display; NULL: none.
 static const char *recognise(const struct renderer *r, struct value_heap *h) {
     static const char *const conversations[] = {"ua", "sua", "uaua", "suaua"};
     struct err *told = h->e, quiet;
@@ -190,10 +190,10 @@ static int open_known(struct renderer *r, const struct template_known *k, struct
     for (size_t i = 0; i < sizeof k->needs / sizeof *k->needs && k->needs[i] != NULL; i++) {
         int32_t id = tokenizer_find(r->tokenizer, k->needs[i]);
         if (id < 0 || !tokenizer_is_special(r->tokenizer, id))
-            return err_set(e, ERR_USAGE,
-                           "the chat template %s writes %s, which is no special token of this "
-                           "tokenizer",
-                           k->name, k->needs[i]);
+            return err_set(
+                e, ERR_USAGE,
+                "the chat template %s writes %s, which is not a special token of this tokenizer",
+                k->name, k->needs[i]);
     }
     r->template_name = k->name;
     r->model.chat_template = k->source;
@@ -217,7 +217,7 @@ static int open_file(struct renderer *r, const char *path, struct err *e) {
     return compile(r, path, copy, bytes, e);
 }
 
-// A template of the folder that cannot be used matters to conversations only: the error is kept.
+// The folder's template may be unusable, which matters to conversations only: the error is kept.
 static int open_own(struct renderer *r, struct err *e) {
     struct err why = {0};
     r->template_name = r->model.chat_template_file;
@@ -229,7 +229,7 @@ static int open_own(struct renderer *r, struct err *e) {
         return 0;
     char names[NAMES_BYTES];
     err_set(&r->chat_error, ERR_UNSUPPORTED,
-            "the model's chat template cannot be used: %.400s; name one that it is like with "
+            "the model's chat template cannot be used: %.400s; choose a similar one with "
             "data.template: %s, or a file that ends in .jinja",
             why.text, known_names(names));
     template_close(r->chat);
@@ -252,21 +252,20 @@ int render_chat_open(struct renderer *r, const char *name, struct err *e) {
         return open_known(r, k, e);
     if (is_path(name))
         return open_file(r, name, e);
-    return err_set(
-        e, ERR_USAGE,
-        "\"%.60s\" is no known chat template; accepted: auto (the model's own), %s, or a "
-        "file whose name ends in .jinja",
-        name, known_names(names));
+    return err_set(e, ERR_USAGE,
+                   "\"%.60s\" is not a known chat template; accepted: auto (the model's own), %s, "
+                   "or a file whose name ends in .jinja",
+                   name, known_names(names));
 }
 
 // ---------------------------------------------------------------- what is trained
 
-struct place { // where a message's text went, in the rendered text
+struct place { // position of a message's text in the rendered text
     size_t begin, end;
-    size_t before, behind; // the nearest text of other messages
+    size_t before, behind; // nearest text of other messages: where it ends, where it begins
 };
 
-// Places of all messages; those whose text was not written have begin == end.
+// Finds the places of all messages. Messages whose text was not written have begin == end.
 static int find_places(struct value_heap *h, const struct marked *text, struct place *places,
                        size_t n) {
     size_t last = SIZE_MAX, last_end = 0;
@@ -281,11 +280,10 @@ static int find_places(struct value_heap *h, const struct marked *text, struct p
             return err_set(h->e, ERR_INTERNAL, "text of a message that does not exist");
         struct place *p = &places[m];
         if (p->end > p->begin && last != m)
-            return err_set(
-                h->e, ERR_UNSUPPORTED,
-                "the chat template writes message %zu in several places: what is trained "
-                "cannot be told",
-                m + 1);
+            return err_set(h->e, ERR_UNSUPPORTED,
+                           "the chat template writes message %zu in several places, so the trained "
+                           "part is ambiguous",
+                           m + 1);
         if (p->end == p->begin) {
             *p = (struct place){.begin = begin, .before = last_end, .behind = text->n};
             if (last != SIZE_MAX)
@@ -298,7 +296,8 @@ static int find_places(struct value_heap *h, const struct marked *text, struct p
     return 0;
 }
 
-// Where a turn begins to be the model's: behind the generation prompt, as far as it was written.
+// Finds where the trained part of a turn begins: behind the generation prompt, as far as it was
+// written.
 static int turn_begin(const struct renderer *r, struct value_heap *h, const struct marked *text,
                       const struct place *p, size_t *out) {
     size_t best = 0;
@@ -317,7 +316,8 @@ static int turn_begin(const struct renderer *r, struct value_heap *h, const stru
     return 0;
 }
 
-// Where it ends: behind the token that ends a turn, when one comes before another message's text.
+// Finds where it ends: behind the token that ends a turn, if one comes before another message's
+// text.
 static size_t turn_end(const struct renderer *r, const struct marked *text, const struct place *p) {
     size_t tail = r->turns.end < 0 ? r->turns.tail_bytes : 0;
     if (tail > 0 && p->behind - p->end >= tail &&
@@ -340,13 +340,13 @@ static int add_range(struct value_heap *h, struct render_range *ranges, size_t *
                      size_t end) {
     if (*n > 0 && begin < ranges[*n - 1].end)
         return err_set(h->e, ERR_UNSUPPORTED,
-                       "the chat template does not write the messages in their order: what is "
-                       "trained cannot be told");
+                       "the chat template does not write the messages in their order, so the "
+                       "trained part is ambiguous");
     ranges[(*n)++] = (struct render_range){begin, end};
     return 0;
 }
 
-// Ranges of the text that are trained; at most one per message or per generation block.
+// Finds the trained ranges of the text; at most one per message or per generation block.
 static int find_trained(const struct renderer *r, struct value_heap *h, const struct record *record,
                         const struct template_output *out, struct render_range **ranges,
                         size_t *n) {
@@ -375,8 +375,8 @@ static int find_trained(const struct renderer *r, struct value_heap *h, const st
     return 0;
 }
 
-// A conversation that ends with the assistant ends with a trained end token: the template's, or else
-// the one that ends documents.
+// A conversation that ends with the assistant ends with a trained end token: the template's, or
+// else the token that ends documents.
 static int finish_conversation(const struct renderer *r, const struct record *record,
                                struct rendered *out, struct err *e) {
     const struct value_list *messages = record->messages.list;

@@ -1,8 +1,9 @@
-// render_encode.c - text with origins to token ids.
+// render_encode.c - turns text with origins into token ids.
 //
-// A special token is looked for in the template's own bytes only, and what lies between two of them
-// is encoded as one run of ordinary text, as Hugging Face does with a whole conversation: the same
-// ids for the same text, unless a record spells a special token, which here stays text.
+// Special tokens are recognised only in the template's text. The text between two of them is
+// encoded as one run of ordinary text, as Hugging Face does with a whole conversation. The ids are
+// the same for the same text, with one exception: a special token spelled in a record stays text
+// here.
 #include "data/render_impl.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static int compare_specials(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-// Whether the tokenizer's own recognition of a token takes blanks along: asked, not assumed.
+// Finds out whether the tokenizer absorbs blanks around a token, by encoding an example.
 static int find_strips(struct tokenizer_encoder *c, struct render_special *s, char *scratch,
                        struct err *e) {
     struct token_list with = {0}, without = {0};
@@ -113,7 +114,7 @@ const struct render_special *render_special_at(const struct render_specials *s,
 
 // ---------------------------------------------------------------- tokens
 
-// Room for the flags of all tokens; those that are new get `trained`.
+// Makes room for the flags of all tokens and sets those from `from` on to `trained`.
 static int set_trained(struct rendered *out, size_t from, bool trained, struct err *e) {
     if (out->capacity < out->tokens.n) {
         size_t wider = out->tokens.n > SIZE_MAX / 2 ? out->tokens.n : 2 * out->tokens.n;
@@ -152,8 +153,8 @@ int render_put_token(int32_t id, bool trained, struct rendered *out, struct err 
     return set_trained(out, l->n - 1, trained, e);
 }
 
-// Blanks as a special token's lstrip and rstrip mean them: White_Space of Unicode. Bytes of the one
-// at p, or 0.
+// Returns the bytes of the blank at p, or 0. Blanks are Unicode White_Space, as lstrip and rstrip
+// of special tokens define them.
 static size_t blank_at(const char *p, const char *end) {
     const unsigned char *u = (const unsigned char *)p;
     size_t left = (size_t)(end - p);
@@ -182,7 +183,8 @@ static size_t without_blanks_behind(const char *text, size_t begin, size_t end) 
     return end;
 }
 
-// The first special token in [*at, end) of the template's own bytes; *at moves to it, or to `end`.
+// Returns the first special token in [*at, end) of the template's text. *at moves to it, or to
+// `end`.
 static const struct render_special *
 next_special(const struct render_specials *s, const struct marked *text, size_t *at, size_t end) {
     while (*at < end) {
@@ -198,7 +200,8 @@ next_special(const struct render_specials *s, const struct marked *text, size_t 
     return NULL;
 }
 
-// One stretch with one answer to "is it trained". *skip: the token before takes blanks along.
+// Encodes a stretch that is trained as a whole or not at all. *skip: the token before absorbs
+// blanks.
 static int encode_stretch(struct tokenizer_encoder *c, const struct render_specials *s,
                           const struct marked *text, struct render_range w, bool trained,
                           bool *skip, struct rendered *out, struct err *e) {

@@ -1,4 +1,4 @@
-// render_impl.h - what the files of the renderer share. render.h is the contract.
+// render_impl.h - shared by the files of the renderer. render.h is the interface.
 //
 //   render.c        opens a renderer; a line of each shape
 //   render_model.c  what a model's folder says: its chat template, its special tokens
@@ -15,57 +15,58 @@
 
 enum render_token { RENDER_BOS, RENDER_EOS, RENDER_UNK, RENDER_PAD, RENDER_TOKENS_NAMED };
 
-struct render_model { // strings live in the region; NULL: the folder does not say
+extern const char *const render_token_names[RENDER_TOKENS_NAMED]; // as files and templates do
+
+struct render_model { // strings live in the region; NULL: not given in the folder
     const char *token[RENDER_TOKENS_NAMED]; // spellings
-    int64_t eos_id, bos_id;                 // from config.json and its like; -1: not given
-    const char *chat_template;              // Jinja source
+    int64_t eos_id, bos_id;    // from generation_config.json or config.json; -1: not given
+    const char *chat_template; // Jinja source
     size_t chat_template_bytes;
-    const char *chat_template_file; // where it was, for messages
+    const char *chat_template_file; // its file, for messages
     int add_bos;                    // 1, 0, or -1: not given
 };
 int render_model_read(struct render_model *out, const char *dir, struct region *r, struct err *e);
 
 // ---- render_encode.c
 
-// Special tokens by spelling, to find them in a template's own text.
+// Special tokens by spelling, to find them in the template's text.
 struct render_special {
     const char *spelling;
     size_t n;
     int32_t id;
-    bool lstrip, rstrip; // takes the blanks before or behind it along
+    bool lstrip, rstrip; // the token absorbs the blanks before or behind it
 };
 struct render_specials {
-    struct render_special *items; // by first byte; of one first byte the longest first
+    struct render_special *items; // sorted by first byte, then longest first
     size_t n;
     size_t first[257]; // items[first[b] .. first[b + 1]) begin with byte b
 };
 int render_specials_open(struct render_specials *s, const struct tokenizer *t, struct region *r,
                          struct err *e);
-// The special token that lies at `at`, all its bytes the template's own; NULL: none.
+// Returns the special token at `at` if all its bytes are the template's text, else NULL.
 const struct render_special *render_special_at(const struct render_specials *s,
                                                const struct marked *text, size_t at);
 
-struct render_range { // of bytes of a text
+struct render_range { // a range of bytes in a text
     size_t begin, end;
 };
-// Appends the ids of a text. Special tokens are recognised in the template's own bytes only; no token
-// reaches across the edge of a range. What lies in a range is trained. Ranges ascend and do not
-// overlap.
+// Appends the ids of a text. Special tokens are recognised only in the template's text. No token
+// crosses the edge of a range. What lies in a range is trained. Ranges ascend and do not overlap.
 int render_encode(struct tokenizer_encoder *c, const struct render_specials *s,
                   const struct marked *text, const struct render_range *trained, size_t n_trained,
                   struct rendered *out, struct err *e);
-// Appends a text of a record (nothing in it is special), or one token.
+// Appends text of a record (nothing in it is special), or one token.
 int render_put_text(struct tokenizer_encoder *c, const char *text, size_t bytes, bool trained,
                     struct rendered *out, struct err *e);
 int render_put_token(int32_t id, bool trained, struct rendered *out, struct err *e);
 
 // ---- render_chat.c
 
-struct render_turns {   // how a template writes a turn of the assistant, found out at open
-    const char *prompt; // what it puts in front when it asks for one
+struct render_turns {   // how a template writes an assistant turn; found at open
+    const char *prompt; // text in front of the turn when the template asks for one
     size_t prompt_bytes;
-    int32_t end;      // the special token it puts behind; -1: none
-    const char *tail; // then: the text it puts behind, less blanks at its end
+    int32_t end;      // special token behind the turn; -1: none
+    const char *tail; // without such a token: the text behind the turn, without blanks at its end
     size_t tail_bytes;
 };
 struct renderer {
@@ -76,20 +77,20 @@ struct renderer {
     struct record_keys keys;
     struct render_model model;
     struct render_specials specials;
-    int32_t bos, eos; // bos -1: documents do not begin with one
+    int32_t bos, eos; // bos -1: documents do not begin with a token
     struct template *chat;
     const char *template_name;
-    struct err chat_error; // why there is no template, told to the first conversation
+    struct err chat_error; // why there is no template; reported to the first conversation
     struct render_turns turns;
     char fingerprint[HASH_TEXT_BYTES];
 };
 struct render_context {
     const struct renderer *r;
     struct tokenizer_encoder *encoder;
-    struct region region; // of one line
+    struct region region; // memory of one line
 };
-// Chooses and compiles the template. A name that is unknown is an error; a folder's template that
-// cannot be used is one only when a conversation comes.
+// Chooses and compiles the template. An unknown name is an error. A folder's template that cannot
+// be used becomes an error only when a conversation comes.
 int render_chat_open(struct renderer *r, const char *name, struct err *e);
 int render_chat(struct render_context *c, struct value_heap *h, const struct record *record,
                 struct rendered *out);

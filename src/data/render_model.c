@@ -1,11 +1,11 @@
-// render_model.c - what a model's folder says about text: chat template, special tokens.
+// render_model.c - reads what a model's folder says about text: chat template, special tokens.
 //
-// Files that are not there are silent; those that are there must be right. Order, the first that says
-// something wins:
-//   chat template   chat_template.jinja, tokenizer_config.json
-//   tokens          tokenizer_config.json, special_tokens_map.json, then ids from
-//                   generation_config.json, config.json
-//   beginning token tokenizer_config.json's add_bos_token, else tokenizer.json's post-processor
+// Missing files are skipped; existing files must be valid. The first file that gives a value wins,
+// in this order:
+//   chat template    chat_template.jinja, tokenizer_config.json
+//   tokens           tokenizer_config.json, special_tokens_map.json, then ids from
+//                    generation_config.json, config.json
+//   beginning token  tokenizer_config.json's add_bos_token, else tokenizer.json's post-processor
 #include "data/render_impl.h"
 
 #include "base/file.h"
@@ -16,10 +16,10 @@
 
 enum { CONFIG_MAX_BYTES = 16 << 20, TOKENIZER_MAX_BYTES = 100 << 20 };
 
-static const char *const token_names[RENDER_TOKENS_NAMED] = {"bos_token", "eos_token", "unk_token",
+const char *const render_token_names[RENDER_TOKENS_NAMED] = {"bos_token", "eos_token", "unk_token",
                                                              "pad_token"};
 
-// A file of the folder, or NULL in *text when there is none.
+// Reads a file of the folder; *text is NULL when it does not exist.
 static int read_file(const char *dir, const char *name, size_t most, char path[1200], char **text,
                      size_t *bytes, struct err *e) {
     *text = NULL;
@@ -29,7 +29,7 @@ static int read_file(const char *dir, const char *name, size_t most, char path[1
 
 // ---------------------------------------------------------------- members
 
-// "spelling", {"content": "spelling", ..} or null.
+// Reads "spelling", {"content": "spelling", ..} or null.
 static int read_token(struct json_reader *r, const char **out) {
     const char *key;
     switch (json_peek(r)) {
@@ -52,7 +52,7 @@ static int read_token(struct json_reader *r, const char **out) {
     }
 }
 
-// One of [{"name": "default", "template": ".."}, ..].
+// Reads one of [{"name": "default", "template": ".."}, ..].
 static int read_named_template(struct json_reader *r, struct render_model *m) {
     const char *key, *name = "", *text = NULL;
     size_t bytes = 0;
@@ -91,7 +91,7 @@ static int read_template(struct json_reader *r, struct render_model *m) {
     }
 }
 
-// An id, the first of a list of ids, or null.
+// Reads an id, the first of a list of ids, or null.
 static int read_id(struct json_reader *r, int64_t *out) {
     int64_t id = -1;
     if (json_peek(r) == JSON_NULL)
@@ -133,7 +133,7 @@ static int read_member(struct json_reader *r, const char *key, bool ids_only,
         return json_skip(r);
     for (int i = 0; i < RENDER_TOKENS_NAMED; i++) {
         const char *spelling = NULL;
-        if (strcmp(key, token_names[i]) != 0)
+        if (strcmp(key, render_token_names[i]) != 0)
             continue;
         read_token(r, &spelling);
         if (m->token[i] == NULL)
@@ -189,7 +189,8 @@ static int read_jinja(const char *dir, struct region *r, struct render_model *m,
 
 // ---------------------------------------------------------------- tokenizer.json's post-processor
 
-// {"SpecialToken": {"id": "<|begin_of_text|>", ..}} in front of {"Sequence": ..}: its spelling.
+// Reads {"SpecialToken": {"id": "<|begin_of_text|>", ..}} in front of {"Sequence": ..}: its
+// spelling.
 static int read_piece(struct json_reader *r, bool *at_front, const char **bos) {
     const char *key;
     json_enter_object(r);
@@ -210,7 +211,8 @@ static int read_piece(struct json_reader *r, bool *at_front, const char **bos) {
     return r->rc;
 }
 
-// The post-processor, or each of a sequence of them. The reader holds nesting to 64 levels.
+// Reads the post-processor, or each of a sequence of them. The JSON reader limits nesting to 64
+// levels.
 static int read_processor(struct json_reader *r, const char **bos) {
     const char *key;
     if (json_peek(r) != JSON_OBJECT)
@@ -236,7 +238,7 @@ static int read_processor(struct json_reader *r, const char **bos) {
     return r->rc;
 }
 
-// tokenizer.json was checked by whoever opened the tokenizer; here one member of it is read.
+// Reads one member of tokenizer.json, which was checked when the tokenizer was opened.
 static int read_post_processor(const char *dir, struct region *r, struct render_model *m,
                                struct err *e) {
     char path[1200], *text;

@@ -1,7 +1,7 @@
-// shard.c - the file format of shards: checking what is there, writing what is not.
+// shard.c - the file format of shards: checks existing files, writes new ones.
 //
-// All numbers are in the machine's own order; a file from another kind of machine does not have this
-// one's header and is made anew.
+// All numbers are in the machine's byte order. On a machine with another order the header does not
+// match, and the shard is made again.
 #include "data/shard.h"
 
 #include "base/clock.h"
@@ -30,7 +30,8 @@ struct sizes {
     uint64_t ids, trained, offsets, total;
 };
 
-// false when the sum might not fit 64 bits. id_bytes is 4 at most: below, no sum comes near 2^64.
+// Returns false when the sum might not fit in 64 bits. id_bytes is at most 4, so below the limits
+// no sum comes near 2^64.
 static bool sizes_of(uint64_t tokens, uint64_t documents, uint64_t id_bytes, struct sizes *s) {
     if (tokens > UINT64_MAX / 16 || documents > UINT64_MAX / 16)
         return false;
@@ -52,20 +53,20 @@ static int check_header(struct shard *s, const struct header *h, const char *key
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) != 0)
         return damaged(e, s, "is not a shard");
     if (h->version != SHARD_VERSION)
-        return damaged(e, s, "has another version");
+        return damaged(e, s, "has another format version");
     static const char zeros[HEADER_BYTES];
     if (h->hash != hash_u64(h, offsetof(struct header, hash)) ||
         memcmp((const char *)s->map + sizeof *h, zeros, HEADER_BYTES - sizeof *h) != 0)
         return damaged(e, s, "has a damaged header");
     if (strncmp(h->key, key, sizeof h->key) != 0)
-        return damaged(e, s, "is of other data");
+        return damaged(e, s, "belongs to other data");
     if ((h->id_bytes != 2 && h->id_bytes != 4) || h->vocab < 1 || h->vocab > INT32_MAX ||
         h->shape >= RENDER_SHAPES || h->counts.documents > h->counts.tokens ||
         h->counts.untrained > h->counts.documents || h->counts.end_trained > h->counts.documents)
-        return damaged(e, s, "has a header that makes no sense");
+        return damaged(e, s, "has an invalid header");
     if (!sizes_of(h->counts.tokens, h->counts.documents, h->id_bytes, &sizes) ||
         sizes.total != s->bytes)
-        return damaged(e, s, "does not have the size its header says");
+        return damaged(e, s, "its size does not match its header");
     s->counts = h->counts;
     s->shape = (enum render_shape)h->shape;
     s->vocab = (int32_t)h->vocab;
@@ -77,7 +78,7 @@ static int check_header(struct shard *s, const struct header *h, const char *key
     return 0;
 }
 
-// In steps, with a look at the file between them: it may be cut while it is read.
+// Works in steps and checks the file between them, because it may be truncated while it is read.
 static int check_payload(const struct shard *s, const struct header *h, struct err *e) {
     char text[HASH_TEXT_BYTES];
     struct hash *hash = hash_new();
@@ -92,13 +93,14 @@ static int check_payload(const struct shard *s, const struct header *h, struct e
     if (rc == 0) {
         hash_text(hash, text);
         if (strncmp(text, h->payload, sizeof h->payload) != 0)
-            rc = damaged(e, s, "its contents do not have the hash its header says");
+            rc = damaged(e, s, "its contents do not match the hash in its header");
     }
     hash_free(hash);
     return rc;
 }
 
-// The hash is no proof against a forger: what an index or an id can break is checked as well.
+// The hash does not protect against a forged file. So the offsets and ids, which could cause access
+// out of bounds, are checked as well.
 static int check_contents(const struct shard *s, struct err *e) {
     uint32_t most = 0;
     uint64_t trained = 0;
@@ -119,7 +121,7 @@ static int check_contents(const struct shard *s, struct err *e) {
     for (uint64_t i = 0; i < words; i++)
         trained += (uint64_t)__builtin_popcountll(s->trained[i]);
     if (trained != s->counts.trained || (n % 64 != 0 && s->trained[words - 1] >> n % 64 != 0))
-        return damaged(e, s, "its trained tokens are not as many as its header says");
+        return damaged(e, s, "its number of trained tokens does not match its header");
     return 0;
 }
 
@@ -127,7 +129,7 @@ static int map_and_check(struct shard *s, const char *key, struct err *e) {
     if (fstat(s->fd, &s->identity) != 0)
         return err_set(e, ERR_IO, "%s: %s", s->path, strerror(errno));
     if (!S_ISREG(s->identity.st_mode) || s->identity.st_size < HEADER_BYTES)
-        return damaged(e, s, "is shorter than a header, or no file");
+        return damaged(e, s, "is shorter than a header or not a regular file");
     s->bytes = (size_t)s->identity.st_size;
     s->map = mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, s->fd, 0);
     if (s->map == MAP_FAILED) {
@@ -135,7 +137,7 @@ static int map_and_check(struct shard *s, const char *key, struct err *e) {
         return err_set(e, ERR_IO, "%s: cannot be mapped: %s", s->path, strerror(errno));
     }
     struct header h;
-    memcpy(&h, s->map, sizeof h); // once: a header that changes after the check would be another
+    memcpy(&h, s->map, sizeof h); // copied once: the file may change after the check
     TRY(check_header(s, &h, key, e));
     TRY(check_payload(s, &h, e));
     return check_contents(s, e);
@@ -144,10 +146,11 @@ static int map_and_check(struct shard *s, const char *key, struct err *e) {
 int shard_open(struct shard *s, const char *path, const char *key, struct err *e) {
     *s = (struct shard){.fd = -1};
     if (strlen(path) >= sizeof s->path)
-        return err_set(e, ERR_USAGE, "data.cache: the path '%.80s...' is too long", path);
+        return err_set(e, ERR_USAGE, "data.cache: the path '%.80s...' is longer than %zu bytes",
+                       path, sizeof s->path - 1);
     strcpy(s->path, path);
     snprintf(s->key, sizeof s->key, "%s", key);
-    do { // O_NONBLOCK: a pipe in its place must not be waited for
+    do { // O_NONBLOCK: do not wait for a pipe in place of the file
         s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (s->fd < 0 && errno == EINTR);
     if (s->fd < 0)
@@ -184,7 +187,7 @@ int shard_check(const struct shard *s, struct err *e) {
 
 void shard_forget_pages(const struct shard *s) {
     if (s->map != NULL)
-        madvise(s->map, s->bytes, MADV_DONTNEED); // a shared mapping loses nothing by it
+        madvise(s->map, s->bytes, MADV_DONTNEED); // a shared mapping loses no data by this
 }
 
 uint64_t shard_count_trained(const struct shard *s, uint64_t at, uint64_t n) {
@@ -201,14 +204,14 @@ uint64_t shard_count_trained(const struct shard *s, uint64_t at, uint64_t n) {
 // ---------------------------------------------------------------- writing
 
 struct shard_writer {
-    struct file_writer file; // in memory: only its descriptor is used
+    struct file_writer file; // in memory: only the descriptor and the name are used
     bool in_memory;
-    char final[1024]; // where it will be
+    char final[1024]; // final path
     struct hash *hash;
     bool wide;
-    void *narrow; // ids on their way to the file
+    void *narrow; // buffer for 16-bit ids
     size_t narrow_ids;
-    uint64_t *trained, *offsets; // follow the ids, and are as long as these turn out to be
+    uint64_t *trained, *offsets; // written after the ids, when their lengths are known
     size_t trained_capacity, offset_capacity;
     uint64_t document_trained;
     struct shard_counts counts;
@@ -222,18 +225,19 @@ static int put(struct shard_writer *w, const void *data, size_t bytes, struct er
     return file_writer_put(&w->file, data, bytes, e);
 }
 
-// A name of its own for each attempt: two processes may write the same shard at once.
+// Each attempt uses a different name, because two processes may write the same shard at once.
 static int open_file(struct shard_writer *w, const char *path, struct err *e) {
     char name[sizeof w->final + 64];
     if (strlen(path) >= sizeof w->final)
-        return err_set(e, ERR_USAGE, "data.cache: the path '%.80s...' is too long", path);
+        return err_set(e, ERR_USAGE, "data.cache: the path '%.80s...' is longer than %zu bytes",
+                       path, sizeof w->final - 1);
     strcpy(w->final, path);
     snprintf(name, sizeof name, "%s.%ld-%llx", path, (long)getpid(),
              (unsigned long long)clock_ns() ^ (unsigned long long)(uintptr_t)w);
     return file_writer_begin(&w->file, name, e);
 }
 
-// file_writer_put needs no more than a descriptor and a name for its messages.
+// file_writer_put needs only a descriptor, and a name for messages.
 static int open_memory(struct shard_writer *w, struct err *e) {
     w->in_memory = true;
     w->file.fd = memfd_create("haggle shard", MFD_CLOEXEC);
@@ -251,7 +255,7 @@ int shard_writer_open(struct shard_writer **out, const char *path, struct err *e
     w->file.fd = -1;
     int rc = path != NULL ? open_file(w, path, e) : open_memory(w, e);
     if (rc == 0)
-        rc = put(w, room, sizeof room, e); // the header, when it is known
+        rc = put(w, room, sizeof room, e); // placeholder for the header
     if (rc == 0 && (w->hash = hash_new()) == NULL)
         rc = no_memory(e);
     if (rc != 0) {

@@ -1,16 +1,16 @@
-// shard_build.c - a source file into a shard: read, tokenized by a team, written.
+// shard_build.c - makes a shard from a source file: read, tokenized by a team of threads, written.
 //
-// The file is read in waves. A wave is a number of chunks (lines, or a stretch of plain text), which
-// the team renders, each chunk by one member, and which are then written in their order. Where chunks
-// end follows from the bytes alone, so the shard is the same for any number of threads.
+// The file is read in waves. A wave is a number of chunks (lines, or a stretch of plain text). The
+// team renders the chunks, each chunk by one member, and then they are written in order. Where
+// chunks end follows from the bytes alone, so the shard is the same for any number of threads.
 //
-// A plain document is encoded chunk by chunk, cut behind a line's end in front of something that is
-// not white space: patterns of published tokenizers begin a new piece there. It is one document all
-// the same.
+// A plain document is encoded chunk by chunk. It is cut behind a line end that is followed by
+// something other than white space: patterns of published tokenizers begin a new piece there. It is
+// still stored as one document.
 #include "data/shard_task.h"
 
+#include "base/array.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/pool.h"
 #include "data/corpus.h"
 #include "data/lines.h"
@@ -18,17 +18,16 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    CHUNK_BYTES = 256 << 10,    // of lines; a member renders it in tens of milliseconds
+    CHUNK_BYTES = 256 << 10,    // of lines; one member renders a chunk in tens of milliseconds
     STRETCH_BYTES = 1 << 20,    // of plain text
-    CHUNKS_PER_THREAD = 8,      // so that no member waits long for the slowest
-    NARROW_VOCAB = 1 << 16,     // the largest whose ids fit 16 bits
+    CHUNKS_PER_THREAD = 8,      // so that no member waits long for the slowest one
+    NARROW_VOCAB = 1 << 16,     // the largest vocabulary whose ids fit in 16 bits
     PROGRESS_NS = 100 * 1000000 // between two reports
 };
 
@@ -47,10 +46,10 @@ struct chunk {
     size_t bytes, capacity;
     struct line *lines;
     size_t n_lines, line_capacity;
-    // What it became
+    // The result
     int32_t *ids;
     unsigned char *trained;
-    size_t n, id_capacity;
+    size_t n, id_capacity, trained_capacity;
     struct document *documents;
     size_t n_documents, document_capacity;
     int rc;
@@ -59,7 +58,7 @@ struct chunk {
 
 struct member {
     struct render_context *context;
-    struct tokenizer_encoder *encoder; // of plain text
+    struct tokenizer_encoder *encoder; // for plain text
     struct rendered rendered;
     struct token_list list;
 };
@@ -70,7 +69,7 @@ struct build {
     int32_t vocab;
     // Reading
     struct lines *lines;
-    int fd; // of a plain document
+    int fd; // of a plain document; -1: none
     char *carry;
     size_t n_carry;
     bool at_end;
@@ -83,26 +82,14 @@ struct build {
     atomic_int next;
     // Writing
     struct shard_writer *writer;
-    bool writing;      // a failure now is the writer's
-    int32_t prefix[8]; // of a plain document: its beginning-of-text, when there is one
+    bool writing;      // an error now is an error of the writer
+    int32_t prefix[8]; // beginning-of-text token of a plain document, if there is one
     size_t n_prefix;
     bool begun;
 };
 
 static int no_memory(const struct build *b, struct err *e) {
     return err_set(e, ERR_MEMORY, "%s: no memory to tokenize it", b->task->name);
-}
-
-static bool reserve(void **array, size_t *capacity, size_t count, size_t element_bytes) {
-    if (count <= *capacity)
-        return true;
-    size_t wider = count + count / 2 + 16;
-    void *moved = wider <= SIZE_MAX / element_bytes ? realloc(*array, wider * element_bytes) : NULL;
-    if (moved == NULL)
-        return false;
-    *array = moved;
-    *capacity = wider;
-    return true;
 }
 
 // ---------------------------------------------------------------- progress
@@ -126,10 +113,8 @@ int shard_task_tell(struct shard_task *t, struct err *e) {
 // ---------------------------------------------------------------- reading
 
 static bool add_text(struct chunk *c, const char *text, size_t bytes) {
-    void *wider = c->text;
-    if (!reserve(&wider, &c->capacity, c->bytes + bytes + 1, 1))
+    if (!array_room(&c->text, c->bytes, bytes + 1, &c->capacity, 1, 0))
         return false;
-    c->text = wider;
     memcpy(c->text + c->bytes, text, bytes);
     c->bytes += bytes;
     c->text[c->bytes] = '\0';
@@ -137,10 +122,8 @@ static bool add_text(struct chunk *c, const char *text, size_t bytes) {
 }
 
 static bool add_line(struct chunk *c, const char *text, size_t bytes, uint64_t number) {
-    void *lines = c->lines;
-    if (!reserve(&lines, &c->line_capacity, c->n_lines + 1, sizeof *c->lines))
+    if (!array_room(&c->lines, c->n_lines, 1, &c->line_capacity, sizeof *c->lines, 16))
         return false;
-    c->lines = lines;
     c->lines[c->n_lines++] = (struct line){c->bytes, bytes, number};
     return add_text(c, text, bytes);
 }
@@ -199,8 +182,8 @@ int shard_task_read(const struct shard_task *t, int fd, char *to, size_t most, s
     return 0;
 }
 
-// Where a stretch of plain text ends: see above. Without such a place anywhere, at its last byte
-// that is no part of a character.
+// Returns where a stretch of plain text ends, as described above. Without such a place, it ends at
+// the last whole character.
 static size_t stretch_end(const char *text, size_t bytes) {
     for (size_t i = bytes - 1; i > 0; i--)
         if (text[i - 1] == '\n' && !isspace((unsigned char)text[i]))
@@ -213,10 +196,8 @@ static size_t stretch_end(const char *text, size_t bytes) {
 
 static int fill_stretch(struct build *b, struct chunk *c, struct err *e) {
     size_t got = 0, have, end;
-    void *text = c->text;
-    if (!reserve(&text, &c->capacity, STRETCH_BYTES + 1, 1))
+    if (!array_room(&c->text, 0, STRETCH_BYTES + 1, &c->capacity, 1, 0))
         return no_memory(b, e);
-    c->text = text;
     memcpy(c->text, b->carry, b->n_carry);
     TRY(shard_task_read(b->task, b->fd, c->text + b->n_carry, STRETCH_BYTES - b->n_carry, &got, e));
     b->task->read_bytes += got;
@@ -258,18 +239,9 @@ static int check_ids(const struct build *b, const struct chunk *c, size_t from, 
 
 static bool add_tokens(struct chunk *c, const int32_t *ids, const unsigned char *trained,
                        size_t n) {
-    size_t capacity = c->id_capacity;
-    void *wide = c->ids, *flags = c->trained;
-    if (c->n + n > capacity) {
-        size_t flag_capacity = capacity;
-        bool ok = reserve(&wide, &capacity, c->n + n, sizeof *c->ids);
-        c->ids = wide;
-        ok = ok && reserve(&flags, &flag_capacity, c->n + n, 1);
-        c->trained = flags;
-        if (!ok)
-            return false;
-        c->id_capacity = capacity;
-    }
+    if (!array_room(&c->ids, c->n, n, &c->id_capacity, sizeof *c->ids, 16) ||
+        !array_room(&c->trained, c->n, n, &c->trained_capacity, 1, 16))
+        return false;
     memcpy(c->ids + c->n, ids, n * sizeof *ids);
     if (trained != NULL)
         memcpy(c->trained + c->n, trained, n);
@@ -283,7 +255,6 @@ static int render_one(const struct build *b, struct member *m, struct chunk *c,
                       const struct line *l) {
     const char *text = c->text + l->at;
     struct rendered *r = &m->rendered;
-    void *documents = c->documents;
     size_t from = c->n;
     if (b->task->source->path == NULL)
         TRY(render_text(m->context, text, l->bytes, r, &c->e));
@@ -292,10 +263,10 @@ static int render_one(const struct build *b, struct member *m, struct chunk *c,
     if (r->tokens.n == 0)
         return 0;
     if (!add_tokens(c, r->tokens.ids, r->trained, r->tokens.n) ||
-        !reserve(&documents, &c->document_capacity, c->n_documents + 1, sizeof *c->documents))
+        !array_room(&c->documents, c->n_documents, 1, &c->document_capacity, sizeof *c->documents,
+                    16))
         return no_memory(b, &c->e);
-    c->trained[from] = 0; // nothing comes before it that could predict it
-    c->documents = documents;
+    c->trained[from] = 0; // no token comes before it that could predict it
     c->documents[c->n_documents++] = (struct document){c->n, r->end_trained};
     return check_ids(b, c, from, l->number, &c->e);
 }
@@ -375,7 +346,7 @@ static int write_wave(struct build *b, struct err *e) {
 
 // ---------------------------------------------------------------- opening and closing
 
-// What render_text puts in front of a text, found by rendering one: the model's folder knows.
+// Finds what render_text puts in front of a text, by rendering one.
 static int find_prefix(struct build *b, struct err *e) {
     struct member *m = &b->members[0];
     m->list.n = 0;
@@ -393,7 +364,7 @@ static int find_prefix(struct build *b, struct err *e) {
 static int open_members(struct build *b, struct err *e) {
     const struct shard_options *o = b->task->o;
     b->n_threads = o->threads > 0 ? o->threads : 1;
-    // A small file is not worth a team.
+    // A small file is not worth a team of threads.
     uint64_t worth = b->task->of_bytes / CHUNK_BYTES + 1;
     if ((uint64_t)b->n_threads > worth)
         b->n_threads = (int)worth;

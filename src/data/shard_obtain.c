@@ -1,4 +1,5 @@
-// shard_obtain.c - the shard of a source: its key, a look into the cache, made when it is not there.
+// shard_obtain.c - gets the shard of a source: computes its key, looks in the cache, makes it if
+// missing.
 #include "data/shard_task.h"
 
 #include "base/clock.h"
@@ -14,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    READ_BYTES = 1 << 20, // at once, when hashing
-    LEFT_BEHIND_S = 3600  // a temporary file this old is nobody's any more
+    READ_BYTES = 1 << 20, // buffer for hashing
+    LEFT_BEHIND_S = 3600  // a temporary file this old is abandoned
 };
 
 static void say(const struct shard_options *o, enum log_level level, const char *format, ...)
@@ -32,7 +33,7 @@ static void say(const struct shard_options *o, enum log_level level, const char 
 }
 
 static int no_memory(const struct shard_task *t, struct err *e) {
-    return err_set(e, ERR_MEMORY, "%s: no memory to find its tokens", t->name);
+    return err_set(e, ERR_MEMORY, "%s: no memory to tokenize it", t->name);
 }
 
 // ---------------------------------------------------------------- identity
@@ -102,11 +103,12 @@ static bool same_file(const struct stat *a, const struct stat *b) {
 int shard_default_cache(char *out, size_t bytes, struct err *e) {
     int rc = file_user_path(out, bytes, FILE_CACHE, "shards", e);
     if (rc != 0)
-        err_context(e, "tokenized data, for which data.cache names no folder");
+        err_context(e, "data.cache is not set");
     return rc;
 }
 
-// The shard's place, "" when it can only be in memory; and the shard, when it is there and whole.
+// Finds the shard's path ("" when it can only be in memory), and opens the shard if it is there and
+// valid.
 static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX],
                        struct shard *out) {
     struct err e = {0};
@@ -118,7 +120,7 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
     if (file_make_dirs(t->o->cache, &e) != 0 ||
         file_join(path, PATH_MAX, t->o->cache, name, &e) != 0) {
         path[0] = '\0';
-        say(t->o, LOG_WARN, "%s; tokenized data is kept in memory and not reused", e.text);
+        say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e.text);
         return false;
     }
     if (!file_exists(path))
@@ -127,15 +129,16 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
         out->reused = true;
         return true;
     }
-    if (out->map != NULL) { // whole, but no work of ours: its key says this tokenizer
+    if (out->map != NULL) { // valid, but not made here: its key is of this tokenizer
         shard_close(out);
-        err_set(&e, ERR_FORMAT, "%s: has another tokenizer's ids", path);
+        err_set(&e, ERR_FORMAT, "%s: has the ids of another tokenizer", path);
     }
-    say(t->o, LOG_INFO, "%s; it is made anew", e.text);
+    say(t->o, LOG_INFO, "%s; it is made again", e.text);
     return false;
 }
 
-// What a process that was killed left behind. One that is at work writes all the time.
+// Removes files that a killed process left behind. A running process writes to its file all the
+// time.
 static int sweep(void *arg, const char *name) {
     const struct shard_task *t = arg;
     char path[PATH_MAX];
@@ -154,18 +157,18 @@ static int build(struct shard_task *t, const char *path, const char *key, struct
     bool write_failed;
     if (path[0] == '\0')
         return shard_make(t, NULL, key, out, &write_failed, e);
-    file_list_dir(t->o->cache, sweep, t, NULL); // tidying up is never a reason to fail
+    file_list_dir(t->o->cache, sweep, t, NULL); // a failure to tidy up is ignored
     int rc = shard_make(t, path, key, out, &write_failed, e);
     if (rc == 0 || !write_failed)
         return rc;
-    // A full disk or a folder that is not ours is no reason not to train.
-    say(t->o, LOG_WARN, "%s; tokenized data is kept in memory and not reused", e->text);
+    // Training can go on with a full disk or a folder that is not writable.
+    say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e->text);
     return shard_make(t, NULL, key, out, &write_failed, e);
 }
 
 int shard_obtain(struct shard *out, const struct shard_source *source,
                  const struct shard_options *o, struct err *given) {
-    struct err own = {0}, *e = given != NULL ? given : &own; // a warning may quote it
+    struct err own = {0}, *e = given != NULL ? given : &own; // a warning may quote the error
     struct stat before = {0}, after = {0};
     char key[HASH_TEXT_BYTES], path[PATH_MAX];
     struct shard_task t = {.source = source,
@@ -189,7 +192,7 @@ int shard_obtain(struct shard *out, const struct shard_source *source,
                      source->path, (long long)before.st_size, (long long)after.st_size);
     if (rc != 0) {
         if (!out->reused && out->path[0])
-            unlink(out->path); // its name promises other contents
+            unlink(out->path); // its contents do not match its name
         shard_close(out);
         return rc;
     }

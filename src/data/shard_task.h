@@ -1,4 +1,4 @@
-// shard_task.h - what shard_obtain.c (is it there?) and shard_build.c (make it) share.
+// shard_task.h - shared by shard_obtain.c (looks for a shard) and shard_build.c (makes one).
 #ifndef HAGGLE_DATA_SHARD_TASK_H
 #define HAGGLE_DATA_SHARD_TASK_H
 
@@ -12,13 +12,13 @@ struct shard_task {
     uint64_t begin_ns, told_ns;
 };
 
-// Between two pieces of work: reports progress when it is time to. ERR_STOPPED on request.
+// Called between two pieces of work. Reports progress when it is due. ERR_STOPPED on request.
 int shard_task_tell(struct shard_task *t, struct err *e);
 // Reads until `most` or the end of the file.
 int shard_task_read(const struct shard_task *t, int fd, char *to, size_t most, size_t *got,
                     struct err *e);
-// Renders the source into a shard at `path` (NULL: in memory). *write_failed: the error is of the
-// place it was written to, not of the source.
+// Renders the source into a shard at `path` (NULL: in memory). *write_failed: the error comes from
+// writing the shard, not from the source.
 int shard_make(struct shard_task *t, const char *path, const char *key, struct shard *out,
                bool *write_failed, struct err *e);
 

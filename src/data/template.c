@@ -1,8 +1,9 @@
-// template.c - chat templates: compiling one, and its statements at work.
+// template.c - chat templates: compiles them and runs their statements.
 //
-// After an error nothing is put back in order (depth, scope, output): the run is over.
+// After an error, depth, scope and output are not restored: the run is over.
 #include "data/template.h"
 
+#include "base/utf8.h"
 #include "data/template_run.h"
 
 #include <stdlib.h>
@@ -20,20 +21,10 @@ struct template {
 // ---------------------------------------------------------------- open
 
 static bool valid_utf8(const char *text, size_t bytes) {
-    const unsigned char *p = (const unsigned char *)text, *end = p + bytes;
-    while (p < end) {
-        unsigned char a = *p;
-        size_t n = a < 0x80 ? 1 : a < 0xC2 ? 0 : a < 0xE0 ? 2 : a < 0xF0 ? 3 : a < 0xF5 ? 4 : 0;
-        if (n == 0 || (size_t)(end - p) < n)
+    const uint8_t *p = (const uint8_t *)text, *end = p + bytes;
+    for (unsigned n; p < end; p += n)
+        if (utf8_decode(p, end, &n) == UTF8_BAD)
             return false;
-        for (size_t i = 1; i < n; i++)
-            if ((p[i] & 0xC0) != 0x80)
-                return false;
-        if ((a == 0xE0 && p[1] < 0xA0) || (a == 0xED && p[1] > 0x9F) ||
-            (a == 0xF0 && p[1] < 0x90) || (a == 0xF4 && p[1] > 0x8F))
-            return false;
-        p += n;
-    }
     return true;
 }
 
@@ -96,26 +87,19 @@ int run_set(struct template_run *r, const char *name, size_t bytes, struct value
             s->variables[i].value = v;
             return 0;
         }
-    if (s->n == s->capacity) {
-        size_t wider = s->capacity ? 2 * s->capacity : 8;
-        struct run_variable *moved = value_alloc(r->h, wider * sizeof *moved);
-        if (moved == NULL)
-            return err_context(r->h->e, "variables");
-        if (s->n > 0)
-            memcpy(moved, s->variables, s->n * sizeof *moved);
-        s->variables = moved;
-        s->capacity = wider;
-    }
+    if (value_make_room(r->h, &s->variables, s->n, &s->capacity, sizeof *s->variables, 8) != 0)
+        return err_context(r->h->e, "variables");
     s->variables[s->n++] = (struct run_variable){.name = name, .bytes = bytes, .value = v};
     return 0;
 }
 
-// One value to one name, or the elements of a list to as many.
+// Assigns one value to one name, or the elements of a list to as many names.
 static int set_targets(struct template_run *r, node *const *targets, size_t n, struct value v) {
     if (n == 1)
         return run_set(r, targets[0]->name, targets[0]->name_bytes, v);
     if (v.type != VALUE_LIST || v.list->n != n)
-        return err_set(r->h->e, ERR_FORMAT, "%zu names for %s", n, value_type_name(&v));
+        return err_set(r->h->e, ERR_FORMAT, "cannot unpack %s into %zu names", value_type_name(&v),
+                       n);
     for (size_t i = 0; i < n; i++)
         TRY(run_set(r, targets[i]->name, targets[i]->name_bytes, v.list->items[i]));
     return 0;
@@ -130,7 +114,7 @@ int run_enter(struct template_run *r, const node *n) {
     return value_spend(r->h, 1);
 }
 
-// The elements that a loop's condition lets through.
+// Keeps the elements for which a loop's condition is true.
 static int filter_items(struct template_run *r, const node *n, struct value *list) {
     struct value kept, yes;
     TRY(value_list_new(r->h, &kept));
@@ -158,7 +142,7 @@ static int run_for(struct template_run *r, const node *n) {
         return err_context(r->h->e, "a loop");
     *loop = (struct template_loop){.items = list.list->items, .n = list.list->n};
     for (; loop->index < loop->n && r->flow != RUN_BREAK; loop->index++) {
-        own.n = 0; // what the last round set is gone
+        own.n = 0; // variables set in the previous round are gone
         struct value l = {.type = VALUE_LOOP, .loop = loop};
         TRY(run_set(r, "loop", 4, l));
         TRY(set_targets(r, n->items, n->n_items, list.list->items[loop->index]));
@@ -186,7 +170,7 @@ static int assign(struct template_run *r, const node *n, struct value v) {
         return set_targets(r, n->items, n->n_items, v);
     const struct value *space = run_find(r, target->a->name, target->a->name_bytes);
     if (space == NULL || space->type != VALUE_DICT || !space->dict->is_namespace)
-        return err_set(r->h->e, ERR_FORMAT, "sets a member of what is not a namespace");
+        return err_set(r->h->e, ERR_FORMAT, "only members of a namespace can be set");
     struct value key;
     TRY(value_string(r->h, target->name, target->name_bytes, ORIGIN_TEMPLATE, &key));
     return value_dict_set(r->h, space->dict, key.s, v);
@@ -216,16 +200,8 @@ static int run_generation(struct template_run *r, const node *n) {
     TRY(run_body(r, n->a));
     if (r->document->n == begin)
         return 0;
-    if (r->n_ranges == r->range_capacity) {
-        size_t wider = r->range_capacity ? 2 * r->range_capacity : 8;
-        struct template_range *moved = value_alloc(r->h, wider * sizeof *moved);
-        if (moved == NULL)
-            return err_context(r->h->e, "generation");
-        if (r->n_ranges > 0)
-            memcpy(moved, r->ranges, r->n_ranges * sizeof *moved);
-        r->ranges = moved;
-        r->range_capacity = wider;
-    }
+    if (value_make_room(r->h, &r->ranges, r->n_ranges, &r->range_capacity, sizeof *r->ranges, 8))
+        return err_context(r->h->e, "generation");
     if (r->n_ranges > 0 && begin < r->ranges[r->n_ranges - 1].end)
         return err_set(r->h->e, ERR_FORMAT, "generation inside generation");
     r->ranges[r->n_ranges++] = (struct template_range){begin, r->document->n};

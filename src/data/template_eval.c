@@ -1,7 +1,6 @@
-// template_eval.c - expressions of chat templates.
+// template_eval.c - evaluates expressions of chat templates.
 #include "data/template_run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +21,7 @@ static int read_arguments(struct template_run *r, const node *call, struct ops_a
         const node *item = call->items[i];
         bool has_name = item->kind == NODE_KEYWORD;
         if (!has_name && out->n_positional < out->n)
-            return err_set(r->h->e, ERR_FORMAT, "an argument without a name behind one with");
+            return err_set(r->h->e, ERR_FORMAT, "a positional argument follows a named one");
         TRY(run_eval(r, has_name ? item->a : item, &out->items[i]));
         out->names[i] = has_name ? item->name : NULL;
         out->name_bytes[i] = has_name ? item->name_bytes : 0;
@@ -42,7 +41,7 @@ static int call_range(struct value_heap *h, const struct ops_arguments *a, struc
     if (a->n == 1)
         v[1] = v[0], v[0] = 0;
     if (a->n == 0 || v[2] == 0)
-        return err_set(h->e, ERR_FORMAT, "range: an end is expected, and steps that are not 0");
+        return err_set(h->e, ERR_FORMAT, "range: an end, and a step other than 0, are expected");
     TRY(value_list_new(h, out));
     for (int64_t i = v[0]; v[2] > 0 ? i < v[1] : i > v[1];) {
         TRY(value_spend(h, 1));
@@ -55,7 +54,7 @@ static int call_range(struct value_heap *h, const struct ops_arguments *a, struc
     return 0;
 }
 
-// namespace(x=1), dict(x=1); either may begin with another dict.
+// Calls namespace(x=1) or dict(x=1). Both may begin with another dict.
 static int call_dict(struct value_heap *h, const struct ops_arguments *a, bool is_namespace,
                      struct value *out) {
     TRY(value_dict_new(h, out));
@@ -70,7 +69,8 @@ static int call_dict(struct value_heap *h, const struct ops_arguments *a, bool i
             for (size_t k = 0; k < from->n; k++)
                 TRY(value_dict_set(h, out->dict, from->pairs[k].key, from->pairs[k].value));
         } else {
-            return err_set(h->e, ERR_FORMAT, "an object of %s", value_type_name(&a->items[i]));
+            return err_set(h->e, ERR_FORMAT, "cannot make an object from %s",
+                           value_type_name(&a->items[i]));
         }
     }
     return 0;
@@ -83,7 +83,7 @@ static int call_raise(struct value_heap *h, const struct ops_arguments *a) {
                    text ? (int)(v->s->n < 300 ? v->s->n : 300) : 0, text ? v->s->bytes : "");
 }
 
-// The date is a constant: the same data gives the same tokens on every day.
+// The date is constant, so that the same data gives the same tokens on every day.
 static int call_date(struct value_heap *h, const struct ops_arguments *a, struct value *out) {
     static const char *const months[] = {"January",   "February", "March",    "April",
                                          "May",       "June",     "July",     "August",
@@ -144,10 +144,11 @@ static int call_macro(struct template_run *r, const node *macro, const struct op
                       struct value *out) {
     struct run_scope own = {.parent = r->globals}, *before = r->scope;
     r->scope = &own;
-    TRY(bind_parameters(r, macro, a));
-    TRY(run_capture(r, macro->a, out));
+    int rc = bind_parameters(r, macro, a);
+    if (rc == 0)
+        rc = run_capture(r, macro->a, out);
     r->scope = before;
-    return 0;
+    return rc;
 }
 
 static int call_function(struct template_run *r, const node *n, const struct ops_arguments *a,
@@ -180,7 +181,7 @@ static int eval_call(struct template_run *r, const node *n, struct value *out) {
         if (found->type == VALUE_MACRO)
             return call_macro(r, found->macro, &a, out);
     }
-    return err_set(r->h->e, ERR_FORMAT, "calls what is not a function");
+    return err_set(r->h->e, ERR_FORMAT, "calls a value that is not a function");
 }
 
 // ---------------------------------------------------------------- operators
@@ -226,7 +227,7 @@ static int integers(struct value_heap *h, char op, int64_t a, int64_t b, struct 
     else
         bad = true;
     if (bad)
-        return err_set(h->e, ERR_FORMAT, "a number is too large, or a power");
+        return err_set(h->e, ERR_FORMAT, "a number is too large, or a power is computed");
     *out = value_int(v);
     return 0;
 }
@@ -242,7 +243,7 @@ static int floats(struct value_heap *h, char op, double a, double b, struct valu
     else if (op == '/' && b != 0)
         out->f = a / b;
     else
-        return err_set(h->e, ERR_FORMAT, "an operation on numbers that is not understood");
+        return err_set(h->e, ERR_FORMAT, "an operation on numbers is not understood");
     return 0;
 }
 
@@ -265,8 +266,8 @@ static int eval_binary(struct template_run *r, const node *n, struct value *out)
     if (is_number(&a) && is_number(&b))
         return floats(r->h, n->op, a.type == VALUE_INT ? (double)a.i : a.f,
                       b.type == VALUE_INT ? (double)b.i : b.f, out);
-    return err_set(r->h->e, ERR_FORMAT, "'%c' of %s and %s", n->op == 'f' ? '/' : n->op,
-                   value_type_name(&a), value_type_name(&b));
+    return err_set(r->h->e, ERR_FORMAT, "cannot compute '%c' of %s and %s",
+                   n->op == 'f' ? '/' : n->op, value_type_name(&a), value_type_name(&b));
 }
 
 static int compare(struct value_heap *h, const node *op, const struct value *a,
@@ -310,7 +311,7 @@ static int eval_negate(struct template_run *r, const node *n, struct value *out)
     else if (out->type == VALUE_INT && out->i != INT64_MIN)
         out->i = -out->i;
     else
-        return err_set(r->h->e, ERR_FORMAT, "the negative of %s", value_type_name(out));
+        return err_set(r->h->e, ERR_FORMAT, "cannot negate %s", value_type_name(out));
     return 0;
 }
 
@@ -337,7 +338,8 @@ static int loop_member(struct template_run *r, const struct template_loop *l, co
     return 0;
 }
 
-// In Python d.items is a method, whatever members d has; templates that mean the member get it wrong.
+// In Python d.items is a method even if d has a member "items". A template that means the member
+// would be wrong there, too.
 static bool is_dict_method(const node *n) {
     static const char *const names[] = {"items",      "keys",    "values",  "get",
                                         "pop",        "update",  "copy",    "clear",
@@ -354,7 +356,7 @@ static int eval_attribute(struct template_run *r, const node *n, struct value *o
     if (of.type == VALUE_LOOP)
         return loop_member(r, of.loop, n, out);
     if (of.type == VALUE_DICT && !of.dict->is_namespace && is_dict_method(n))
-        return err_set(r->h->e, ERR_FORMAT, "a method is not called");
+        return err_set(r->h->e, ERR_FORMAT, "a method is used without a call");
     TRY(ops_attribute(r->h, &of, n->name, n->name_bytes, out));
     if (out->type == VALUE_UNDEFINED)
         out->missing = n->name;
@@ -397,10 +399,16 @@ static int eval_dict(struct template_run *r, const node *n, struct value *out) {
         TRY(run_eval(r, n->items[i], &key));
         TRY(run_eval(r, n->items[i + 1], &v));
         if (key.type != VALUE_STRING)
-            return err_set(r->h->e, ERR_FORMAT, "%s as the name of a member",
+            return err_set(r->h->e, ERR_FORMAT, "%s is the name of a member; a string is expected",
                            value_type_name(&key));
         TRY(value_dict_set(r->h, out->dict, key.s, v));
     }
+    return 0;
+}
+
+static int eval_const(struct template_run *r, const node *n, struct value *out) {
+    (void)r;
+    *out = n->constant;
     return 0;
 }
 
@@ -440,48 +448,22 @@ static int eval_logic(struct template_run *r, const node *n, struct value *out) 
     return 0;
 }
 
-static int eval(struct template_run *r, const node *n, struct value *out) {
-    switch (n->kind) {
-    case NODE_CONST:
-        *out = n->constant;
-        return 0;
-    case NODE_NAME:
-        return eval_name(r, n, out);
-    case NODE_LIST:
-        return eval_list(r, n, out);
-    case NODE_DICT:
-        return eval_dict(r, n, out);
-    case NODE_ATTR:
-        return eval_attribute(r, n, out);
-    case NODE_INDEX:
-        return eval_index(r, n, out);
-    case NODE_SLICE:
-        return eval_slice(r, n, out);
-    case NODE_CALL:
-        return eval_call(r, n, out);
-    case NODE_FILTER:
-    case NODE_TEST:
-        return eval_filter(r, n, out);
-    case NODE_NOT:
-    case NODE_AND:
-    case NODE_OR:
-    case NODE_CHOICE:
-        return eval_logic(r, n, out);
-    case NODE_NEGATE:
-        return eval_negate(r, n, out);
-    case NODE_BINARY:
-        return eval_binary(r, n, out);
-    case NODE_COMPARE:
-        return eval_compare(r, n, out);
-    default:
-        return err_set(r->h->e, ERR_INTERNAL, "a statement where an expression should be");
-    }
-}
+typedef int eval_fn(struct template_run *r, const node *n, struct value *out);
+static eval_fn *const evals[NODE_KINDS] = {
+    [NODE_CONST] = eval_const,   [NODE_NAME] = eval_name,       [NODE_LIST] = eval_list,
+    [NODE_DICT] = eval_dict,     [NODE_ATTR] = eval_attribute,  [NODE_INDEX] = eval_index,
+    [NODE_SLICE] = eval_slice,   [NODE_CALL] = eval_call,       [NODE_FILTER] = eval_filter,
+    [NODE_TEST] = eval_filter,   [NODE_NOT] = eval_logic,       [NODE_AND] = eval_logic,
+    [NODE_OR] = eval_logic,      [NODE_CHOICE] = eval_logic,    [NODE_NEGATE] = eval_negate,
+    [NODE_BINARY] = eval_binary, [NODE_COMPARE] = eval_compare,
+};
 
 int run_eval(struct template_run *r, const struct template_node *n, struct value *out) {
     *out = value_none();
     TRY(run_enter(r, n));
-    TRY(eval(r, n, out));
+    if (evals[n->kind] == NULL)
+        return err_set(r->h->e, ERR_INTERNAL, "a statement where an expression should be");
+    TRY(evals[n->kind](r, n, out));
     r->depth--;
     return 0;
 }

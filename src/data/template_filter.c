@@ -57,13 +57,20 @@ static bool takes_argument(enum test t) {
 static int test_number(struct value_heap *h, enum test t, const struct value *v,
                        const struct value *by, bool *out) {
     if (v->type != VALUE_INT)
-        return err_set(h->e, ERR_FORMAT, "%s is asked whether it is even", value_type_name(v));
+        return err_set(h->e, ERR_FORMAT, "odd, even and divisibleby expect a whole number, not %s",
+                       value_type_name(v));
     if (t == TEST_DIVISIBLE && (by == NULL || by->type != VALUE_INT || by->i == 0))
-        return err_set(h->e, ERR_FORMAT, "divisibleby needs a whole number that is not 0");
+        return err_set(h->e, ERR_FORMAT, "divisibleby needs a whole number other than 0");
     int64_t divisor = t == TEST_DIVISIBLE ? by->i : 2;
     *out = divisor == -1 || (v->i % divisor == 0) == (t != TEST_ODD);
     return 0;
 }
+
+// The type that a test asks for. VALUE_UNDEFINED: the test asks for more than a type.
+static const enum value_type types[TEST_COUNT + 1] = {
+    [TEST_NONE] = VALUE_NONE,   [TEST_STRING] = VALUE_STRING, [TEST_MAPPING] = VALUE_DICT,
+    [TEST_INTEGER] = VALUE_INT, [TEST_FLOAT] = VALUE_FLOAT,   [TEST_BOOLEAN] = VALUE_BOOL,
+};
 
 int ops_test(struct value_heap *h, const char *name, size_t n, const struct value *v,
              const struct ops_arguments *args, bool *out) {
@@ -71,19 +78,14 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
     enum test t = find_test(name, n);
     bool sized = v->type == VALUE_LIST || v->type == VALUE_DICT || v->type == VALUE_STRING;
     TRY(ops_check_arguments(h, name, n, args, takes_argument(t) ? 1 : 0, ""));
+    if (types[t] != VALUE_UNDEFINED) {
+        *out = v->type == types[t];
+        return 0;
+    }
     switch (t) {
     case TEST_DEFINED:
     case TEST_UNDEFINED:
         *out = (v->type == VALUE_UNDEFINED) == (t == TEST_UNDEFINED);
-        return 0;
-    case TEST_NONE:
-        *out = v->type == VALUE_NONE;
-        return 0;
-    case TEST_STRING:
-        *out = v->type == VALUE_STRING;
-        return 0;
-    case TEST_MAPPING:
-        *out = v->type == VALUE_DICT;
         return 0;
     case TEST_ITERABLE:
     case TEST_SEQUENCE:
@@ -91,15 +93,6 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
         return 0;
     case TEST_NUMBER:
         *out = v->type == VALUE_INT || v->type == VALUE_FLOAT || v->type == VALUE_BOOL;
-        return 0;
-    case TEST_INTEGER:
-        *out = v->type == VALUE_INT;
-        return 0;
-    case TEST_FLOAT:
-        *out = v->type == VALUE_FLOAT;
-        return 0;
-    case TEST_BOOLEAN:
-        *out = v->type == VALUE_BOOL;
         return 0;
     case TEST_TRUE:
     case TEST_FALSE:
@@ -123,7 +116,7 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
         return 0;
     }
     TRY(ops_equal(h, v, other, out));
-    if (t == TEST_SAME) // of values that are one by nature: true, false, none, small numbers
+    if (t == TEST_SAME) // for true, false, none and small numbers, which Python has only once
         *out = *out && v->type == other->type;
     *out = *out == (t != TEST_NE);
     return 0;
@@ -131,8 +124,14 @@ int ops_test(struct value_heap *h, const char *name, size_t n, const struct valu
 
 // ---------------------------------------------------------------- filters
 
-typedef int filter_fn(struct value_heap *h, const struct value *v, const struct ops_arguments *args,
-                      struct value *out);
+struct filter_call {
+    struct value_heap *h;
+    const char *name;
+    const struct value *v;
+    const struct ops_arguments *args;
+    struct value *out;
+};
+typedef int filter_fn(const struct filter_call *c);
 
 static int as_text(struct value_heap *h, const struct value *v, const struct marked **out) {
     struct marked_builder b = {0};
@@ -147,167 +146,122 @@ static int as_text(struct value_heap *h, const struct value *v, const struct mar
     return 0;
 }
 
-// The filters that are methods of strings by another name.
+// Runs a filter that is a method of strings.
 static int string_filter(struct value_heap *h, const char *method, const struct value *v,
                          const struct ops_arguments *args, struct value *out) {
     const struct marked *s;
     TRY(as_text(h, v, &s));
     return ops_string_method(h, s, method, strlen(method), args, out);
 }
-static int filter_trim(struct value_heap *h, const struct value *v,
-                       const struct ops_arguments *args, struct value *out) {
-    return string_filter(h, "strip", v, args, out);
-}
-static int filter_upper(struct value_heap *h, const struct value *v,
-                        const struct ops_arguments *args, struct value *out) {
-    return string_filter(h, "upper", v, args, out);
-}
-static int filter_lower(struct value_heap *h, const struct value *v,
-                        const struct ops_arguments *args, struct value *out) {
-    return string_filter(h, "lower", v, args, out);
-}
-static int filter_title(struct value_heap *h, const struct value *v,
-                        const struct ops_arguments *args, struct value *out) {
-    (void)args;
+static int filter_title(const struct filter_call *c) {
     const struct marked *s;
-    TRY(as_text(h, v, &s));
-    return ops_change_case(h, s, 'T', out);
-}
-static int filter_capitalize(struct value_heap *h, const struct value *v,
-                             const struct ops_arguments *args, struct value *out) {
-    return string_filter(h, "capitalize", v, args, out);
-}
-static int filter_replace(struct value_heap *h, const struct value *v,
-                          const struct ops_arguments *args, struct value *out) {
-    return string_filter(h, "replace", v, args, out);
+    TRY(as_text(c->h, c->v, &s));
+    return ops_change_case(c->h, s, 'T', c->out);
 }
 
-static int filter_string(struct value_heap *h, const struct value *v,
-                         const struct ops_arguments *args, struct value *out) {
-    (void)args;
+static int filter_string(const struct filter_call *c) {
     const struct marked *s;
-    TRY(as_text(h, v, &s));
-    return value_slice(h, s, 0, s->n, out);
+    TRY(as_text(c->h, c->v, &s));
+    return value_slice(c->h, s, 0, s->n, c->out);
 }
 
-static int filter_length(struct value_heap *h, const struct value *v,
-                         const struct ops_arguments *args, struct value *out) {
-    (void)args;
+static int filter_length(const struct filter_call *c) {
     size_t n;
-    TRY(ops_length(h, v, &n));
-    *out = value_int((int64_t)n);
+    TRY(ops_length(c->h, c->v, &n));
+    *c->out = value_int((int64_t)n);
     return 0;
 }
 
-// The arguments are those that transformers gives the filter, in its order; Jinja's own has others.
-static int filter_tojson(struct value_heap *h, const struct value *v,
-                         const struct ops_arguments *args, struct value *out) {
+// The arguments are those of transformers' filter, in its order. Jinja's own filter has others.
+static int filter_tojson(const struct filter_call *c) {
     static const char *const others[] = {"ensure_ascii", NULL, "separators", "sort_keys"};
     struct marked_builder b = {0};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        const struct value *given = others[i] != NULL ? ops_argument(args, i, others[i]) : NULL;
+        const struct value *given = others[i] != NULL ? ops_argument(c->args, i, others[i]) : NULL;
         if (given != NULL && ops_truth(given))
-            return err_set(h->e, ERR_FORMAT, "tojson with %s is not understood", others[i]);
+            return err_set(c->h->e, ERR_FORMAT, "tojson with %s is not understood", others[i]);
     }
-    const struct value *indent = ops_argument(args, 1, "indent");
+    const struct value *indent = ops_argument(c->args, 1, "indent");
     bool given = indent != NULL && indent->type != VALUE_NONE;
     if (given && indent->type != VALUE_INT)
-        return err_set(h->e, ERR_FORMAT, "tojson with an indent that is %s",
+        return err_set(c->h->e, ERR_FORMAT, "tojson with an indent that is %s",
                        value_type_name(indent));
     if (given && (indent->i < 0 || indent->i > 16))
-        return err_set(h->e, ERR_FORMAT, "tojson with an indent of %lld", (long long)indent->i);
-    TRY(value_write_json(h, v, given ? (int)indent->i : -1, &b));
-    return marked_finish(h, &b, out);
+        return err_set(c->h->e, ERR_FORMAT, "tojson with an indent of %lld", (long long)indent->i);
+    TRY(value_write_json(c->h, c->v, given ? (int)indent->i : -1, &b));
+    return marked_finish(c->h, &b, c->out);
 }
 
-static int filter_default(struct value_heap *h, const struct value *v,
-                          const struct ops_arguments *args, struct value *out) {
-    const struct value *other = ops_argument(args, 0, "default_value"),
-                       *falsy = ops_argument(args, 1, "boolean");
+static int filter_default(const struct filter_call *c) {
+    const struct value *other = ops_argument(c->args, 0, "default_value"),
+                       *falsy = ops_argument(c->args, 1, "boolean");
     bool missing =
-        v->type == VALUE_UNDEFINED || (falsy != NULL && ops_truth(falsy) && !ops_truth(v));
+        c->v->type == VALUE_UNDEFINED || (falsy != NULL && ops_truth(falsy) && !ops_truth(c->v));
     if (!missing)
-        *out = *v;
+        *c->out = *c->v;
     else if (other != NULL)
-        *out = *other;
+        *c->out = *other;
     else
-        return value_string(h, "", 0, ORIGIN_TEMPLATE, out);
+        return value_string(c->h, "", 0, ORIGIN_TEMPLATE, c->out);
     return 0;
 }
 
-static int filter_list(struct value_heap *h, const struct value *v,
-                       const struct ops_arguments *args, struct value *out) {
-    (void)args;
-    return ops_elements(h, v, out);
+static int filter_list(const struct filter_call *c) {
+    return ops_elements(c->h, c->v, c->out);
 }
 
-static int edge(struct value_heap *h, const struct value *v, bool last, struct value *out) {
+// first or last
+static int filter_edge(const struct filter_call *c) {
     struct value list;
-    TRY(ops_elements(h, v, &list));
-    *out =
-        list.list->n == 0 ? value_undefined("it") : list.list->items[last ? list.list->n - 1 : 0];
+    TRY(ops_elements(c->h, c->v, &list));
+    size_t at = c->name[0] == 'l' ? list.list->n - 1 : 0;
+    *c->out = list.list->n == 0 ? value_undefined("it") : list.list->items[at];
     return 0;
 }
-static int filter_first(struct value_heap *h, const struct value *v,
-                        const struct ops_arguments *args, struct value *out) {
-    (void)args;
-    return edge(h, v, false, out);
-}
-static int filter_last(struct value_heap *h, const struct value *v,
-                       const struct ops_arguments *args, struct value *out) {
-    (void)args;
-    return edge(h, v, true, out);
-}
 
-static int filter_reverse(struct value_heap *h, const struct value *v,
-                          const struct ops_arguments *args, struct value *out) {
-    (void)args;
+static int filter_reverse(const struct filter_call *c) {
     struct value back = value_int(-1);
-    return ops_slice(h, v, NULL, NULL, &back, out);
+    return ops_slice(c->h, c->v, NULL, NULL, &back, c->out);
 }
 
-static int filter_join(struct value_heap *h, const struct value *v,
-                       const struct ops_arguments *args, struct value *out) {
-    const struct value *separator = ops_argument(args, 0, "d");
+static int filter_join(const struct filter_call *c) {
+    const struct value *separator = ops_argument(c->args, 0, "d");
     struct marked nothing = {.bytes = ""};
-    if (ops_argument(args, 1, "attribute") != NULL)
-        return err_set(h->e, ERR_FORMAT, "join with attribute is not understood");
+    if (ops_argument(c->args, 1, "attribute") != NULL)
+        return err_set(c->h->e, ERR_FORMAT, "join with attribute is not understood");
     if (separator != NULL && separator->type != VALUE_STRING)
-        return err_set(h->e, ERR_FORMAT, "join with %s", value_type_name(separator));
-    struct ops_arguments list = {.items = {*v}, .n = 1, .n_positional = 1};
-    return ops_string_method(h, separator != NULL ? separator->s : &nothing, "join", 4, &list, out);
+        return err_set(c->h->e, ERR_FORMAT, "join with %s", value_type_name(separator));
+    struct ops_arguments list = {.items = {*c->v}, .n = 1, .n_positional = 1};
+    return ops_string_method(c->h, separator != NULL ? separator->s : &nothing, "join", 4, &list,
+                             c->out);
 }
 
-static int filter_items(struct value_heap *h, const struct value *v,
-                        const struct ops_arguments *args, struct value *out) {
-    if (v->type == VALUE_UNDEFINED)
-        return value_list_new(h, out);
-    if (v->type != VALUE_DICT)
-        return err_set(h->e, ERR_FORMAT, "%s has no items", value_type_name(v));
-    return ops_method(h, v, "items", 5, args, out);
+static int filter_items(const struct filter_call *c) {
+    if (c->v->type == VALUE_UNDEFINED)
+        return value_list_new(c->h, c->out);
+    if (c->v->type != VALUE_DICT)
+        return err_set(c->h->e, ERR_FORMAT, "%s has no items", value_type_name(c->v));
+    return ops_method(c->h, c->v, "items", 5, c->args, c->out);
 }
 
-static int filter_int(struct value_heap *h, const struct value *v, const struct ops_arguments *args,
-                      struct value *out) {
-    (void)args;
-    *out = value_int(v->type == VALUE_INT ? v->i : v->type == VALUE_BOOL ? v->b : 0);
-    if (v->type == VALUE_FLOAT && fabs(v->f) < 9e15)
-        out->i = (int64_t)v->f;
-    else if (v->type != VALUE_INT && v->type != VALUE_BOOL)
-        return err_set(h->e, ERR_FORMAT, "int of %s is not understood", value_type_name(v));
+static int filter_int(const struct filter_call *c) {
+    *c->out = value_int(c->v->type == VALUE_INT ? c->v->i : c->v->type == VALUE_BOOL ? c->v->b : 0);
+    if (c->v->type == VALUE_FLOAT && fabs(c->v->f) < 9e15)
+        c->out->i = (int64_t)c->v->f;
+    else if (c->v->type != VALUE_INT && c->v->type != VALUE_BOOL)
+        return err_set(c->h->e, ERR_FORMAT, "int of %s is not understood", value_type_name(c->v));
     return 0;
 }
 
-static int filter_float(struct value_heap *h, const struct value *v,
-                        const struct ops_arguments *args, struct value *out) {
-    (void)args;
-    if (v->type != VALUE_INT && v->type != VALUE_FLOAT)
-        return err_set(h->e, ERR_FORMAT, "float of %s is not understood", value_type_name(v));
-    *out = (struct value){.type = VALUE_FLOAT, .f = v->type == VALUE_INT ? (double)v->i : v->f};
+static int filter_float(const struct filter_call *c) {
+    if (c->v->type != VALUE_INT && c->v->type != VALUE_FLOAT)
+        return err_set(c->h->e, ERR_FORMAT, "float of %s is not understood", value_type_name(c->v));
+    *c->out = (struct value){.type = VALUE_FLOAT,
+                             .f = c->v->type == VALUE_INT ? (double)c->v->i : c->v->f};
     return 0;
 }
 
-// Capitals and small letters are one, as in Jinja; what has the same name otherwise keeps its order.
+// Compares without regard to case, as Jinja does.
 static int compare_names(const struct marked *a, const struct marked *b) {
     size_t n = a->n < b->n ? a->n : b->n;
     for (size_t i = 0; i < n; i++) {
@@ -320,17 +274,17 @@ static int compare_names(const struct marked *a, const struct marked *b) {
     return (a->n > b->n) - (a->n < b->n);
 }
 
-static int filter_dictsort(struct value_heap *h, const struct value *v,
-                           const struct ops_arguments *args, struct value *out) {
-    if (v->type != VALUE_DICT)
-        return err_set(h->e, ERR_FORMAT, "dictsort of %s", value_type_name(v));
-    TRY(ops_method(h, v, "items", 5, args, out));
-    struct value *items = out->list->items;
-    for (size_t i = 1; i < out->list->n; i++) // few members: insertion keeps equal names in order
+static int filter_dictsort(const struct filter_call *c) {
+    if (c->v->type != VALUE_DICT)
+        return err_set(c->h->e, ERR_FORMAT, "dictsort of %s", value_type_name(c->v));
+    TRY(ops_method(c->h, c->v, "items", 5, c->args, c->out));
+    struct value *items = c->out->list->items;
+    // There are few members. Insertion keeps equal names in order.
+    for (size_t i = 1; i < c->out->list->n; i++)
         for (size_t k = i;
              k > 0 && compare_names(items[k - 1].list->items[0].s, items[k].list->items[0].s) > 0;
              k--) {
-            TRY(value_spend(h, 1));
+            TRY(value_spend(c->h, 1));
             struct value other = items[k];
             items[k] = items[k - 1];
             items[k - 1] = other;
@@ -338,24 +292,20 @@ static int filter_dictsort(struct value_heap *h, const struct value *v,
     return 0;
 }
 
-static int filter_abs(struct value_heap *h, const struct value *v, const struct ops_arguments *args,
-                      struct value *out) {
-    (void)args;
-    if (v->type != VALUE_INT || v->i == INT64_MIN)
-        return err_set(h->e, ERR_FORMAT, "abs of %s is not understood", value_type_name(v));
-    *out = value_int(v->i < 0 ? -v->i : v->i);
+static int filter_abs(const struct filter_call *c) {
+    if (c->v->type != VALUE_INT || c->v->i == INT64_MIN)
+        return err_set(c->h->e, ERR_FORMAT, "abs of %s is not understood", value_type_name(c->v));
+    *c->out = value_int(c->v->i < 0 ? -c->v->i : c->v->i);
     return 0;
 }
 
-// safe, and others that change nothing where nothing is escaped.
-static int filter_same(struct value_heap *h, const struct value *v,
-                       const struct ops_arguments *args, struct value *out) {
-    (void)h, (void)args;
-    *out = *v;
+// For safe, which changes nothing because nothing is escaped here.
+static int filter_same(const struct filter_call *c) {
+    *c->out = *c->v;
     return 0;
 }
 
-// The argument that names an attribute or test.
+// Reads an argument that names an attribute or a test.
 static int name_argument(struct value_heap *h, const struct value *v, const struct marked **out) {
     *out = NULL;
     if (v == NULL || v->type != VALUE_STRING)
@@ -364,7 +314,8 @@ static int name_argument(struct value_heap *h, const struct value *v, const stru
     return 0;
 }
 
-// "a.b.0": the member a, of it b, of it the first element, as Jinja's filters read such names.
+// Follows a path as Jinja's filters do. "a.b.0": the member a, its member b, the first element of
+// that.
 static int attribute_path(struct value_heap *h, const struct value *of, const struct marked *path,
                           struct value *out) {
     *out = *of;
@@ -383,90 +334,74 @@ static int attribute_path(struct value_heap *h, const struct value *of, const st
     return 0;
 }
 
-// select, reject, selectattr, rejectattr: elements (whose attribute) pass a test, or are true.
-static int choose(struct value_heap *h, const struct value *v, const struct ops_arguments *args,
-                  bool attribute, bool keep, struct value *out) {
+// select, reject, selectattr, rejectattr: keep or drop elements that pass a test, or are true. With
+// attr, the test applies to an attribute of the element.
+static int filter_choose(const struct filter_call *c) {
+    const bool keep = c->name[0] == 's', attribute = strlen(c->name) > strlen("select");
     struct value list, part;
     const struct marked *name, *test;
-    const struct value *by = ops_argument(args, attribute ? 1 : 0, NULL),
-                       *other = ops_argument(args, attribute ? 2 : 1, NULL);
+    const struct value *by = ops_argument(c->args, attribute ? 1 : 0, NULL),
+                       *other = ops_argument(c->args, attribute ? 2 : 1, NULL);
     struct ops_arguments rest = {0};
     if (other != NULL) {
         rest.items[0] = *other;
         rest.n = rest.n_positional = 1;
     }
-    TRY(ops_elements(h, v, &list));
-    TRY(value_list_new(h, out));
+    TRY(ops_elements(c->h, c->v, &list));
+    TRY(value_list_new(c->h, c->out));
     for (size_t i = 0; i < list.list->n; i++) {
         part = list.list->items[i];
         if (attribute) {
-            TRY(name_argument(h, ops_argument(args, 0, NULL), &name));
-            TRY(attribute_path(h, &list.list->items[i], name, &part));
+            TRY(name_argument(c->h, ops_argument(c->args, 0, NULL), &name));
+            TRY(attribute_path(c->h, &list.list->items[i], name, &part));
         }
         bool yes = ops_truth(&part);
         if (by != NULL) {
-            TRY(name_argument(h, by, &test));
-            TRY(ops_test(h, test->bytes, test->n, &part, &rest, &yes));
+            TRY(name_argument(c->h, by, &test));
+            TRY(ops_test(c->h, test->bytes, test->n, &part, &rest, &yes));
         }
         if (yes == keep)
-            TRY(value_list_add(h, out->list, list.list->items[i]));
+            TRY(value_list_add(c->h, c->out->list, list.list->items[i]));
     }
     return 0;
 }
-static int filter_select(struct value_heap *h, const struct value *v,
-                         const struct ops_arguments *args, struct value *out) {
-    return choose(h, v, args, false, true, out);
-}
-static int filter_reject(struct value_heap *h, const struct value *v,
-                         const struct ops_arguments *args, struct value *out) {
-    return choose(h, v, args, false, false, out);
-}
-static int filter_selectattr(struct value_heap *h, const struct value *v,
-                             const struct ops_arguments *args, struct value *out) {
-    return choose(h, v, args, true, true, out);
-}
-static int filter_rejectattr(struct value_heap *h, const struct value *v,
-                             const struct ops_arguments *args, struct value *out) {
-    return choose(h, v, args, true, false, out);
-}
 
-// map(attribute="x"), map("trim").
-static int filter_map(struct value_heap *h, const struct value *v, const struct ops_arguments *args,
-                      struct value *out) {
-    const struct value *attribute = ops_argument(args, OPS_MAX_ARGUMENTS, "attribute");
+// map(attribute="x") or map("trim").
+static int filter_map(const struct filter_call *c) {
+    const struct value *attribute = ops_argument(c->args, OPS_MAX_ARGUMENTS, "attribute");
     const struct marked *name;
     struct value list, part;
     struct ops_arguments rest = {0};
-    TRY(name_argument(h, attribute != NULL ? attribute : ops_argument(args, 0, NULL), &name));
-    TRY(ops_elements(h, v, &list));
-    TRY(value_list_new(h, out));
+    TRY(name_argument(c->h, attribute != NULL ? attribute : ops_argument(c->args, 0, NULL), &name));
+    TRY(ops_elements(c->h, c->v, &list));
+    TRY(value_list_new(c->h, c->out));
     for (size_t i = 0; i < list.list->n; i++) {
         if (attribute != NULL)
-            TRY(attribute_path(h, &list.list->items[i], name, &part));
+            TRY(attribute_path(c->h, &list.list->items[i], name, &part));
         else if (marked_equals(name, "map"))
-            return err_set(h->e, ERR_FORMAT, "map of map is not understood");
+            return err_set(c->h->e, ERR_FORMAT, "map of map is not understood");
         else
-            TRY(ops_filter(h, name->bytes, name->n, &list.list->items[i], &rest, &part));
-        TRY(value_list_add(h, out->list, part));
+            TRY(ops_filter(c->h, name->bytes, name->n, &list.list->items[i], &rest, &part));
+        TRY(value_list_add(c->h, c->out->list, part));
     }
     return 0;
 }
 
 struct filter {
     const char *name;
-    filter_fn *fn;
-    size_t most; // arguments by position
+    filter_fn *fn; // NULL: a method of strings
+    size_t most;   // positional arguments
     const char *names;
 };
 
 static const struct filter *find_filter(const char *name, size_t n) {
     static const struct filter filters[] = {
-        {"trim", filter_trim, 1, "chars"},
-        {"upper", filter_upper, 0, ""},
-        {"lower", filter_lower, 0, ""},
+        {"trim", NULL, 1, "chars"},
+        {"upper", NULL, 0, ""},
+        {"lower", NULL, 0, ""},
         {"title", filter_title, 0, ""},
-        {"capitalize", filter_capitalize, 0, ""},
-        {"replace", filter_replace, 3, "old new count"},
+        {"capitalize", NULL, 0, ""},
+        {"replace", NULL, 3, "old new count"},
         {"string", filter_string, 0, ""},
         {"length", filter_length, 0, ""},
         {"count", filter_length, 0, ""},
@@ -474,20 +409,20 @@ static const struct filter *find_filter(const char *name, size_t n) {
         {"default", filter_default, 2, "default_value boolean"},
         {"d", filter_default, 2, "default_value boolean"},
         {"list", filter_list, 0, ""},
-        {"first", filter_first, 0, ""},
-        {"last", filter_last, 0, ""},
+        {"first", filter_edge, 0, ""},
+        {"last", filter_edge, 0, ""},
         {"reverse", filter_reverse, 0, ""},
         {"join", filter_join, 2, "d attribute"},
         {"items", filter_items, 0, ""},
-        {"int", filter_int, 2, "default base"}, // for what is no number
+        {"int", filter_int, 2, "default base"}, // both only for non-numbers
         {"float", filter_float, 1, "default"},
         {"dictsort", filter_dictsort, 0, ""},
         {"abs", filter_abs, 0, ""},
         {"safe", filter_same, 0, ""},
-        {"select", filter_select, 2, ""},
-        {"reject", filter_reject, 2, ""},
-        {"selectattr", filter_selectattr, 3, ""},
-        {"rejectattr", filter_rejectattr, 3, ""},
+        {"select", filter_choose, 2, ""},
+        {"reject", filter_choose, 2, ""},
+        {"selectattr", filter_choose, 3, ""},
+        {"rejectattr", filter_choose, 3, ""},
         {"map", filter_map, 1, "attribute"},
     };
     struct marked wanted = {.bytes = name, .n = n};
@@ -505,5 +440,7 @@ int ops_filter(struct value_heap *h, const char *name, size_t n, const struct va
         return err_set(h->e, ERR_FORMAT, "the filter %.*s is not understood",
                        (int)(n < 40 ? n : 40), name);
     TRY(ops_check_arguments(h, name, n, args, f->most, f->names));
-    return f->fn(h, v, args, out);
+    if (f->fn == NULL) // trim is strip in Python; the other names are the same
+        return string_filter(h, f->name[0] == 't' ? "strip" : f->name, v, args, out);
+    return f->fn(&(struct filter_call){h, f->name, v, args, out});
 }

@@ -1,14 +1,14 @@
-// template_known.c - chat formats by name, each as a template of the language that template.h describes.
+// template_known.c - chat formats by name, each as a template in the language of template.h.
 //
-// The formats are those the models' makers document; the templates are this project's own. A model's
-// folder usually brings its own template, which is then the one that is used: these are for models
-// without, and for those whose template is not understood. System messages of formats that have no
-// place for one go in front of the first user's text, with a blank line between.
+// The formats are those that the models' makers document. The templates were written for this
+// project. A model's folder usually has a template, which is then used. These are for models
+// without a template, and for models whose template is not understood. In formats that have no
+// place for a system message, it goes in front of the first user's text, followed by a blank line.
 #include "data/template.h"
 
 #include <string.h>
 
-// Turns of one mark per role, as ChatML: OPEN role CLOSE text END.
+// Turns with one mark per role, as in ChatML: OPEN role CLOSE text END.
 #define EACH     "{% for m in messages %}"
 #define END_EACH "{% endfor %}"
 #define ASK      "{% if add_generation_prompt %}"
@@ -21,14 +21,18 @@
 #define LLAMA3_TURN(role, text)                                                                    \
     "{{ '<|start_header_id|>' ~ " role " ~ '<|end_header_id|>\\n\\n' ~ " text " ~ '<|eot_id|>' }}"
 #define LLAMA3_ASK ASK "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}" END_ASK
+#define LLAMA31_SYSTEM                                                                             \
+    LLAMA3_TURN("'system'", "'Cutting Knowledge Date: December 2023\\nToday Date: ' ~ "            \
+                            "strftime_now('%d %b %Y') ~ '\\n\\n' ~ system")
+#define LLAMA31_TURN LLAMA3_TURN("('ipython' if m.role == 'tool' else m.role)", "m.content | trim")
 
-// Sets `rest` (messages but the system's) and `system` (its text with a blank line, or nothing).
+// Sets `rest` (all messages except the system's) and `system` (its text and a blank line, or "").
 #define TAKE_SYSTEM                                                                                \
     "{% set rest = messages %}{% set system = '' %}"                                               \
     "{% if messages[0].role in ('system', 'developer') %}"                                         \
     "{% set rest = messages[1:] %}{% set system = messages[0].content ~ '\\n\\n' %}{% endif %}"
 
-// Formats of user and assistant only.
+// Refuses other roles in formats that have only user and assistant.
 #define ONLY_TWO                                                                                   \
     "{% if m.role not in ('user', 'assistant') %}"                                                 \
     "{{ raise_exception('this format has no place for a message of the ' ~ m.role) }}{% endif %}"
@@ -59,18 +63,8 @@ static const struct template_known table[] = {
      .source = "{% set rest = messages %}{% set system = '' %}"
                "{% if messages[0].role == 'system' %}"
                "{% set rest = messages[1:] %}{% set system = messages[0].content | trim %}{% endif "
-               "%}"
-               "{{ '<|begin_of_text|>' }}" LLAMA3_TURN(
-                   "'system'",
-                   "'Cutting Knowledge Date: December 2023\\nToday Date: ' ~ "
-                   "strftime_now('%d %b %Y') ~ '\\n\\n' ~ system") "{% for m in rest "
-                                                                   "%}" LLAMA3_TURN("('ipython' if "
-                                                                                    "m.role == "
-                                                                                    "'tool' else "
-                                                                                    "m.role)",
-                                                                                    "m.content | "
-                                                                                    "trim")
-                                                                       END_EACH LLAMA3_ASK,
+               "%}{{ '<|begin_of_text|>' }}" LLAMA31_SYSTEM
+               "{% for m in rest %}" LLAMA31_TURN END_EACH LLAMA3_ASK,
      .needs = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
     {.name = "phi3",
      .about = "Phi-3",

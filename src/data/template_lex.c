@@ -1,19 +1,23 @@
-// template_lex.c - the source of a chat template as tokens.
+// template_lex.c - cuts the source of a chat template into tokens.
 //
-// Blanks around tags are what templates are most easily got wrong by. The rules, as transformers sets
-// Jinja up: one line break behind %} or #} goes; blanks between the begin of a line and {% or {#
-// go; a minus sign inside a tag takes all blanks on its side, a plus sign keeps them. One line break at
-// the end of the source goes.
+// Blanks around tags are the easiest thing to get wrong. The rules, with the options that
+// transformers sets for Jinja:
+//   - One line break behind %} or #} is removed.
+//   - Blanks between the start of a line and {% or {# are removed.
+//   - A minus sign inside a tag removes all blanks on its side. A plus sign keeps them.
+//   - One line break at the end of the source is removed.
 #include "data/template_parse.h"
 
-#include <stdlib.h>
+#include "base/text.h"
+#include "base/utf8.h"
+
 #include <string.h>
 
 struct lexer {
     const char *at, *end;
     unsigned line;
-    bool line_starting; // what was consumed last ended a line
-    int brackets;       // open ones inside a tag: a }} there closes dicts, not the tag
+    bool line_starting; // the last consumed byte ended a line
+    int brackets;       // open brackets inside a tag: a }} there closes dicts, not the tag
     struct region *r;
     struct template_token *tokens;
     size_t n, capacity;
@@ -44,7 +48,7 @@ static int add(struct lexer *l, enum template_token_kind kind, const char *bytes
     return 0;
 }
 
-// Consumes n bytes.
+// Consumes n bytes and counts lines.
 static void step(struct lexer *l, size_t n) {
     for (size_t i = 0; i < n; i++)
         l->line += l->at[i] == '\n';
@@ -53,7 +57,7 @@ static void step(struct lexer *l, size_t n) {
         l->line_starting = l->at[-1] == '\n';
 }
 
-// Consumes the end of a tag of two bytes, with its sign and the blanks that go with it.
+// Consumes the end of a tag (two bytes), with its sign and the blanks it removes.
 static void step_end(struct lexer *l, char sign, bool trims) {
     step(l, 2 + (sign != 0));
     if (sign == '-') {
@@ -64,74 +68,41 @@ static void step_end(struct lexer *l, char sign, bool trims) {
     }
 }
 
-// The sign in front of the tag's end `mark` at `at`; -1 when no end of a tag is there.
+// Returns the sign in front of the tag's end `mark` here (0: no sign), or -1 when no tag ends here.
 static int end_sign(const struct lexer *l, const char *mark) {
     size_t left = (size_t)(l->end - l->at);
     if (left >= 2 && memcmp(l->at, mark, 2) == 0)
         return 0;
     if (left >= 3 && (*l->at == '-' || *l->at == '+') && memcmp(l->at + 1, mark, 2) == 0)
-        return *l->at == '+' && mark[0] == '}' ? -1 : *l->at; // {{ 1 +}} is no end
+        return *l->at == '+' && mark[0] == '}' ? -1 : *l->at; // {{ 1 +}} does not end a tag
     return -1;
 }
 
 // ---------------------------------------------------------------- inside a tag
 
-static int hex_digits(const char *p, const char *end, int n, uint32_t *out) {
-    *out = 0;
-    if (end - p < n)
-        return -1;
-    for (int i = 0; i < n; i++) {
-        char c = p[i];
-        int d = is_digit(c)            ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : -1;
-        if (d < 0)
-            return -1;
-        *out = *out << 4 | (uint32_t)d;
-    }
-    return 0;
-}
-
-static size_t put_utf8(char *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xC0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    out[0] = (char)(0xE0 | c >> 12);
-    out[1] = (char)(0x80 | (c >> 6 & 63));
-    out[2] = (char)(0x80 | (c & 63));
-    return 3;
-}
-
-// One escape as Python reads it; p is behind the backslash. Returns the bytes consumed, 0 for one
-// that is not accepted. An unknown letter keeps its backslash.
+// Reads one escape as Python does; p is behind the backslash. Returns the bytes consumed, 0 for an
+// escape that is not accepted. An unknown letter keeps its backslash.
 static size_t unescape(const char *p, const char *end, char *out, size_t *n) {
     static const char pairs[] = "n\nt\tr\rb\bf\fv\va\a\\\\''\"\"";
-    uint32_t code = 0;
     for (const char *at = pairs; *at != '\0'; at += 2)
         if (*p == at[0]) {
             out[(*n)++] = at[1];
             return 1;
         }
     if (*p == '\n')
-        return 1; // a line that goes on
+        return 1; // the string continues on the next line
     int digits = *p == 'x' ? 2 : *p == 'u' ? 4 : 0;
     if (digits > 0) {
-        if (hex_digits(p + 1, end, digits, &code) != 0 || (code >= 0xD800 && code <= 0xDFFF))
+        int32_t code = text_hex(p + 1, end, digits);
+        if (code < 0 || (code >= 0xD800 && code <= 0xDFFF))
             return 0;
-        *n += put_utf8(out + *n, code);
+        *n += utf8_encode((uint32_t)code, out + *n);
         return 1 + (size_t)digits;
     }
     if (is_digit(*p) || *p == 'U' || *p == 'N')
         return 0;
     out[(*n)++] = '\\';
-    return (size_t)-1; // the character itself is read on as any other
+    return (size_t)-1; // the character itself is read like any other
 }
 
 static int lex_string(struct lexer *l) {
@@ -241,7 +212,7 @@ static int lex_comment(struct lexer *l) {
     return err_set(l->e, ERR_UNSUPPORTED, "line %u: a comment does not end with #}", l->line);
 }
 
-// Text up to the tag at `tag`, less the blanks that the tag takes.
+// Adds the text up to the tag at `tag`, without the blanks that the tag removes.
 static int add_text(struct lexer *l, const char *tag) {
     const char *begin = l->at, *end = tag;
     char sign = l->end - tag > 2 ? tag[2] : 0;
@@ -288,7 +259,7 @@ int template_lex(const char *source, size_t bytes, struct region *r, struct temp
     if (copy == NULL)
         return err_set(e, ERR_MEMORY, "no memory for a chat template");
     size_t n = 0;
-    for (size_t i = 0; i < bytes; i++) { // CRLF and CR are line breaks like LF
+    for (size_t i = 0; i < bytes; i++) { // CRLF and CR become LF
         if (source[i] == '\r' && i + 1 < bytes && source[i + 1] == '\n')
             continue;
         copy[n++] = source[i] == '\r' ? '\n' : source[i];

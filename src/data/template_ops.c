@@ -86,7 +86,7 @@ int ops_equal(struct value_heap *h, const struct value *a, const struct value *b
 
 int ops_order(struct value_heap *h, const struct value *a, const struct value *b, int *out) {
     if (a->type == VALUE_STRING && b->type == VALUE_STRING) {
-        *out = compare_bytes(a->s, b->s); // of UTF-8, the order of characters
+        *out = compare_bytes(a->s, b->s); // in UTF-8, byte order is the order of characters
         return 0;
     }
     if (!is_number(a) || !is_number(b))
@@ -94,7 +94,7 @@ int ops_order(struct value_heap *h, const struct value *a, const struct value *b
                        value_type_name(b));
     double x = number_of(a), y = number_of(b);
     *out = (x > y) - (x < y);
-    if (a->type == VALUE_INT && b->type == VALUE_INT) // doubles do not tell all of them apart
+    if (a->type == VALUE_INT && b->type == VALUE_INT) // doubles cannot distinguish all integers
         *out = (a->i > b->i) - (a->i < b->i);
     return 0;
 }
@@ -118,14 +118,14 @@ int ops_contains(struct value_heap *h, const struct value *in, const struct valu
     }
     if (in->type == VALUE_UNDEFINED)
         return 0;
-    return err_set(h->e, ERR_FORMAT, "%s is looked for in %s", value_type_name(what),
+    return err_set(h->e, ERR_FORMAT, "cannot search for %s in %s", value_type_name(what),
                    value_type_name(in));
 }
 
 // ---------------------------------------------------------------- parts
 
 int ops_elements(struct value_heap *h, const struct value *of, struct value *out) {
-    const struct value given = *of, *v = &given; // of and out may be one
+    const struct value given = *of, *v = &given; // `of` and `out` may be the same
     if (v->type == VALUE_LIST) {
         *out = given;
         return 0;
@@ -168,7 +168,7 @@ int ops_length(struct value_heap *h, const struct value *v, size_t *out) {
 
 static int undefined_has_no(struct value_heap *h, const struct value *of, const char *name,
                             size_t n) {
-    // Names stand in the source as they are, without an end of their own.
+    // Names point into the source and are not terminated.
     size_t known =
         strspn(of->missing, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
     return err_set(h->e, ERR_FORMAT, "\"%.*s\" is undefined and has no \"%.*s\"",
@@ -211,14 +211,14 @@ int ops_index(struct value_heap *h, const struct value *of, const struct value *
     return value_slice(h, of->s, begin, ops_byte_of_character(of->s, (size_t)i + 1), out);
 }
 
-// A bound of a slice in [low, high].
+// Brings a bound of a slice into [low, high].
 static int slice_bound(struct value_heap *h, const struct value *v, int64_t otherwise, int64_t n,
                        int64_t low, int64_t high, int64_t *out) {
     *out = otherwise;
     if (v == NULL || v->type == VALUE_NONE)
         return 0;
     if (v->type != VALUE_INT)
-        return err_set(h->e, ERR_FORMAT, "a slice from %s", value_type_name(v));
+        return err_set(h->e, ERR_FORMAT, "a slice with a bound that is %s", value_type_name(v));
     int64_t i = v->i < -n - 1 ? -1 : v->i < 0 ? v->i + n : v->i;
     *out = i < low ? low : i > high ? high : i;
     return 0;
@@ -240,11 +240,11 @@ int ops_slice(struct value_heap *h, const struct value *of, const struct value *
         return err_set(h->e, ERR_FORMAT, "%s cannot be sliced", value_type_name(of));
     int64_t by = 1, begin, end;
     if (step != NULL && step->type != VALUE_INT && step->type != VALUE_NONE)
-        return err_set(h->e, ERR_FORMAT, "a slice with steps of %s", value_type_name(step));
+        return err_set(h->e, ERR_FORMAT, "a slice with a step that is %s", value_type_name(step));
     if (step != NULL && step->type == VALUE_INT)
         by = step->i;
     if (by == 0 || by > INT32_MAX || by < -INT32_MAX)
-        return err_set(h->e, ERR_FORMAT, "a slice with steps of %lld", (long long)by);
+        return err_set(h->e, ERR_FORMAT, "a slice with a step of %lld", (long long)by);
     size_t length;
     TRY(ops_length(h, of, &length));
     int64_t n = (int64_t)length, low = by > 0 ? 0 : -1, high = by > 0 ? n : n - 1;

@@ -1,8 +1,8 @@
-// template_parse.c - tokens of a chat template to a tree.
+// template_parse.c - turns the tokens of a chat template into a tree.
 //
-// Recursive descent, with the precedences of Jinja. Nesting is counted: a template nested deeper than
-// DEPTH_MAX is refused before it can exhaust the stack. Chains (a + b + c, a.b.c, elif) are loops here;
-// how deep they make the tree, template.c counts when it runs.
+// Recursive descent, with the precedences of Jinja. Nesting is counted: a template nested deeper
+// than DEPTH_MAX is refused before it can exhaust the stack. Chains (a + b + c, a.b.c, elif) are
+// loops here. template.c counts the depth of the tree they make when it runs.
 #include "data/template_parse.h"
 
 #include <errno.h>
@@ -26,7 +26,8 @@ typedef struct template_node node;
 static int refuse(struct parser *p, const char *what) {
     const struct template_token *t = p->at;
     if (t->kind == TOKEN_END)
-        return err_set(p->e, ERR_UNSUPPORTED, "line %u: %s, and the template ends", t->line, what);
+        return err_set(p->e, ERR_UNSUPPORTED, "line %u: %s at the end of the template", t->line,
+                       what);
     return err_set(p->e, ERR_UNSUPPORTED, "line %u: %s at \"%.*s\"", t->line, what,
                    (int)(t->n < 40 ? t->n : 40), t->bytes);
 }
@@ -82,7 +83,14 @@ static int add_item(struct parser *p, node *list, node *item) {
     return 0;
 }
 
-// A node with the name under the cursor, which is consumed.
+static int make_of(struct parser *p, enum template_node_kind kind, node *a, node *b, node **out) {
+    TRY(make(p, kind, out));
+    (*out)->a = a;
+    (*out)->b = b;
+    return 0;
+}
+
+// Makes a node with the name at the cursor and consumes the name.
 static int make_named(struct parser *p, enum template_node_kind kind, node **out) {
     *out = NULL;
     if (p->at->kind != TOKEN_NAME)
@@ -117,7 +125,7 @@ static int parse_number(struct parser *p, node **out) {
     char text[40];
     const struct template_token *t = p->at;
     if (t->n >= sizeof text)
-        return refuse(p, "a number that is too long");
+        return refuse(p, "a number is too long");
     memcpy(text, t->bytes, t->n);
     text[t->n] = '\0';
     errno = 0;
@@ -127,13 +135,13 @@ static int parse_number(struct parser *p, node **out) {
     else
         v.f = strtod(text, NULL);
     if (errno != 0)
-        return refuse(p, "a number that is too large");
+        return refuse(p, "a number is too large");
     TRY(make_const(p, v, out));
     p->at++;
     return 0;
 }
 
-// Neighbouring strings are one.
+// Adjacent strings are joined.
 static int parse_string(struct parser *p, node **out) {
     size_t n = 0;
     for (const struct template_token *t = p->at; t->kind == TOKEN_STRING; t++)
@@ -150,7 +158,7 @@ static int parse_string(struct parser *p, node **out) {
     return make_const(p, (struct value){.type = VALUE_STRING, .s = s}, out);
 }
 
-// Elements up to `close`; the opening bracket was consumed.
+// Parses elements up to `close`; the opening bracket was consumed.
 static int parse_elements(struct parser *p, const char *close, node *list, bool *comma) {
     while (!take_op(p, close)) {
         node *item;
@@ -228,7 +236,7 @@ static int parse_primary(struct parser *p, node **out) {
 
 // ---------------------------------------------------------------- postfix, filters, tests
 
-// Arguments up to ")"; the "(" was consumed.
+// Parses arguments up to ")"; the "(" was consumed.
 static int parse_arguments(struct parser *p, node *call) {
     while (!take_op(p, ")")) {
         node *item, *value;
@@ -250,12 +258,11 @@ static int parse_arguments(struct parser *p, node *call) {
 
 static int parse_call(struct parser *p, node *what, node **out) {
     p->at++;
-    TRY(make(p, NODE_CALL, out));
-    (*out)->a = what;
+    TRY(make_of(p, NODE_CALL, what, NULL, out));
     return parse_arguments(p, *out);
 }
 
-// One of the three parts of a slice; NULL when it is left out.
+// Parses one of the three parts of a slice; NULL when it is left out.
 static int parse_part(struct parser *p, node **out) {
     *out = NULL;
     return at_op(p, ":") || at_op(p, "]") ? 0 : parse_expression(p, out);
@@ -265,9 +272,7 @@ static int parse_subscript(struct parser *p, node *what, node **out) {
     node *first, *made;
     p->at++;
     TRY(parse_part(p, &first));
-    TRY(make(p, at_op(p, ":") ? NODE_SLICE : NODE_INDEX, &made));
-    made->a = what;
-    made->b = first;
+    TRY(make_of(p, at_op(p, ":") ? NODE_SLICE : NODE_INDEX, what, first, &made));
     if (take_op(p, ":")) {
         TRY(parse_part(p, &made->c));
         if (take_op(p, ":"))
@@ -284,11 +289,9 @@ static int parse_dot(struct parser *p, node *what, node **out) {
     if (p->at->kind == TOKEN_INT) {
         node *index;
         TRY(parse_number(p, &index));
-        TRY(make(p, NODE_INDEX, out));
-        (*out)->b = index;
-    } else {
-        TRY(make_named(p, NODE_ATTR, out));
+        return make_of(p, NODE_INDEX, what, index, out);
     }
+    TRY(make_named(p, NODE_ATTR, out));
     (*out)->a = what;
     return 0;
 }
@@ -335,19 +338,14 @@ static int parse_test(struct parser *p, node *what, node **out) {
         TRY(add_item(p, test, argument));
     }
     *out = test;
-    if (negated) {
-        TRY(make(p, NODE_NOT, out));
-        (*out)->a = test;
-    }
-    return 0;
+    return negated ? make_of(p, NODE_NOT, test, NULL, out) : 0;
 }
 
 static int parse_unary_here(struct parser *p, bool filters, node **out) {
     if (take_op(p, "-")) {
         node *inner;
         TRY(parse_unary(p, false, &inner));
-        TRY(make(p, NODE_NEGATE, out));
-        (*out)->a = inner;
+        TRY(make_of(p, NODE_NEGATE, inner, NULL, out));
     } else {
         take_op(p, "+");
         TRY(parse_primary(p, out));
@@ -375,15 +373,7 @@ static int parse_unary(struct parser *p, bool filters, node **out) {
 
 // ---------------------------------------------------------------- operators
 
-static int binary(struct parser *p, char op, node *a, node *b, node **out) {
-    TRY(make(p, NODE_BINARY, out));
-    (*out)->op = op;
-    (*out)->a = a;
-    (*out)->b = b;
-    return 0;
-}
-
-// From the tightest: ** ; * / // % ; ~ ; + -
+// From the tightest binding: ** ; * / // % ; ~ ; + -
 static const struct {
     const char *text;
     char op;
@@ -405,11 +395,12 @@ static int parse_binary(struct parser *p, int level, node **out) {
         node *right;
         p->at++;
         TRY(parse_binary(p, level - 1, &right));
-        TRY(binary(p, op, *out, right, out));
+        TRY(make_of(p, NODE_BINARY, *out, right, out));
+        (*out)->op = op;
     }
 }
 
-// The comparison under the cursor, consumed; NULL: none.
+// Consumes and returns the comparison at the cursor; NULL: none.
 static const char *take_comparison(struct parser *p) {
     static const char *const symbols[] = {"==", "!=", "<", "<=", ">", ">="};
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
@@ -429,10 +420,8 @@ static int parse_compare(struct parser *p, node **out) {
     TRY(parse_binary(p, 3, &first));
     *out = first;
     for (const char *op; (op = take_comparison(p)) != NULL;) {
-        if (*out == first) {
-            TRY(make(p, NODE_COMPARE, out));
-            (*out)->a = first;
-        }
+        if (*out == first)
+            TRY(make_of(p, NODE_COMPARE, first, NULL, out));
         TRY(make(p, NODE_KEYWORD, &part));
         part->name = op;
         part->name_bytes = strlen(op);
@@ -449,19 +438,15 @@ static int parse_not(struct parser *p, node **out) {
     TRY(deeper(p));
     TRY(parse_not(p, &inner));
     p->depth--;
-    TRY(make(p, NODE_NOT, out));
-    (*out)->a = inner;
-    return 0;
+    return make_of(p, NODE_NOT, inner, NULL, out);
 }
 
 static int parse_and(struct parser *p, node **out) {
     TRY(parse_not(p, out));
     while (take_name(p, "and")) {
-        node *left = *out, *right;
+        node *right;
         TRY(parse_not(p, &right));
-        TRY(make(p, NODE_AND, out));
-        (*out)->a = left;
-        (*out)->b = right;
+        TRY(make_of(p, NODE_AND, *out, right, out));
     }
     return 0;
 }
@@ -469,11 +454,9 @@ static int parse_and(struct parser *p, node **out) {
 static int parse_or(struct parser *p, node **out) {
     TRY(parse_and(p, out));
     while (take_name(p, "or")) {
-        node *left = *out, *right;
+        node *right;
         TRY(parse_and(p, &right));
-        TRY(make(p, NODE_OR, out));
-        (*out)->a = left;
-        (*out)->b = right;
+        TRY(make_of(p, NODE_OR, *out, right, out));
     }
     return 0;
 }
@@ -482,8 +465,7 @@ static int parse_choice(struct parser *p, node **out) {
     TRY(parse_or(p, out));
     while (take_name(p, "if")) {
         node *made;
-        TRY(make(p, NODE_CHOICE, &made));
-        made->a = *out;
+        TRY(make_of(p, NODE_CHOICE, *out, NULL, &made));
         TRY(parse_or(p, &made->b));
         if (take_name(p, "else"))
             TRY(parse_expression(p, &made->c));
@@ -505,7 +487,7 @@ static int end_tag(struct parser *p) {
     return expect(p, TOKEN_BLOCK_END, "expected %}");
 }
 
-// Consumes "{% name %}" that ends a body: parse_body left the cursor on the name.
+// Consumes "{% name %}" that ends a body. parse_body left the cursor on the name.
 static int close_block(struct parser *p, const char *name) {
     return take_name(p, name) ? end_tag(p) : refuse(p, "a block does not end");
 }
@@ -563,7 +545,7 @@ static int parse_if(struct parser *p, node **out) {
     return close_block(p, "endif");
 }
 
-// x, y = .. | namespace.x = .. | x %} body {% endset
+// Parses  x, y = ..  or  namespace.x = ..  or  x %} body {% endset
 static int parse_set(struct parser *p, node **out) {
     static const char *const ends[] = {"endset", NULL};
     node *set, *value;
@@ -655,7 +637,7 @@ static int parse_statement(struct parser *p, node **out) {
         TRY(make(p, leaves ? NODE_BREAK : NODE_CONTINUE, out));
         return end_tag(p);
     }
-    return refuse(p, "a statement that is not understood");
+    return refuse(p, "a statement is not understood");
 }
 
 static int parse_item(struct parser *p, node **out) {
@@ -682,8 +664,8 @@ static bool at_end(const struct parser *p, const char *const *ends) {
     return false;
 }
 
-// Statements up to a block with one of these names (the cursor is left on the name), or, without
-// names, to the end of the template.
+// Parses statements up to a block with one of these names and leaves the cursor on the name.
+// Without names, parses to the end of the template.
 static int parse_body(struct parser *p, const char *const *ends, node **out) {
     TRY(deeper(p));
     TRY(make(p, NODE_BODY, out));

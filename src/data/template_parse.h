@@ -1,7 +1,7 @@
-// template_parse.h - a chat template as a tree, and its tokens on the way there.
+// template_parse.h - a chat template as tokens, and as a tree.
 //
-// Place: template_lex.c cuts the source into tokens, template_parse.c makes the tree, template.c runs
-// it. A tree never changes after it is made: threads share it.
+// Place: template_lex.c cuts the source into tokens, template_parse.c makes the tree, template.c
+// runs it. A tree never changes after it is made, so threads share it.
 #ifndef HAGGLE_DATA_TEMPLATE_PARSE_H
 #define HAGGLE_DATA_TEMPLATE_PARSE_H
 
@@ -14,7 +14,7 @@ enum template_token_kind {
     TOKEN_BLOCK,     // {%
     TOKEN_BLOCK_END, // %}
     TOKEN_NAME,
-    TOKEN_STRING, // bytes: unescaped
+    TOKEN_STRING, // bytes: without escapes
     TOKEN_INT,
     TOKEN_FLOAT,
     TOKEN_OPERATOR,
@@ -26,7 +26,7 @@ struct template_token {
     const char *bytes;
     size_t n;
 };
-// The last token is TOKEN_END. Memory is the region's, and tokens point into it.
+// The last token is TOKEN_END. Memory comes from the region, and tokens point into it.
 int template_lex(const char *source, size_t bytes, struct region *r, struct template_token **out,
                  struct err *e);
 
@@ -62,11 +62,12 @@ enum template_node_kind {
     NODE_BINARY,  // op; a, b
     NODE_COMPARE, // a; items: KEYWORDs whose name is the operator
     NODE_CHOICE,  // a if b else c (NULL: undefined)
+    NODE_KINDS
 };
 struct template_node {
     enum template_node_kind kind;
     unsigned line;
-    char op; // of NODE_BINARY: + - * / % ~, 'f' for //, 'p' for **
+    char op; // for NODE_BINARY: + - * / % ~, 'f' for //, 'p' for **
     const char *name;
     size_t name_bytes;
     struct value constant;
@@ -75,7 +76,7 @@ struct template_node {
     size_t n_items, item_capacity;
 };
 
-// `generation` becomes true when the template marks what the assistant writes.
+// `generation` becomes true when the template marks the text that the assistant writes.
 int template_parse(const struct template_token *tokens, struct region *r,
                    struct template_node **out, bool *generation, struct err *e);
 

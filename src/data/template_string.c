@@ -1,4 +1,4 @@
-// template_string.c - methods of strings, as Python has them, on strings that keep their origins.
+// template_string.c - string methods of Python, on strings that keep their origins.
 #include "data/template_ops.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ size_t ops_byte_of_character(const struct marked *s, size_t character) {
     return at < s->n ? at : s->n;
 }
 
-// Bytes of the character at p when str.strip() takes it for a blank, else 0. left > 0.
+// Returns the bytes of the character at p if str.strip() treats it as a blank, else 0. left > 0.
 static size_t python_space(const char *p, size_t left) {
     const unsigned char *u = (const unsigned char *)p;
     if (u[0] == ' ' || (u[0] >= 9 && u[0] <= 13) || (u[0] >= 0x1C && u[0] <= 0x1F))
@@ -40,7 +40,7 @@ static size_t python_space(const char *p, size_t left) {
     return space ? 3 : 0;
 }
 
-// The same for a set of characters; NULL: blanks.
+// The same for a set of characters; set NULL: blanks.
 static size_t in_set(const struct marked *set, const char *p, size_t left) {
     if (set == NULL)
         return python_space(p, left);
@@ -63,7 +63,7 @@ const struct value *ops_argument(const struct ops_arguments *a, size_t position,
     return NULL;
 }
 
-// Index of a name in a list with blanks between; SIZE_MAX when it is not there.
+// Returns the index of a name in a list separated by blanks, or SIZE_MAX.
 static size_t name_index(const char *names, const char *name, size_t n) {
     for (size_t i = 0; *names != '\0'; i++) {
         size_t m = strcspn(names, " ");
@@ -96,7 +96,7 @@ static int need_text(struct value_heap *h, const struct ops_arguments *a, size_t
     return 0;
 }
 
-// A string or nothing; None counts as nothing.
+// Reads an optional string. None counts as not given.
 static int optional_text(struct value_heap *h, const struct ops_arguments *a, size_t position,
                          const char *name, const struct marked **out) {
     const struct value *v = ops_argument(a, position, name);
@@ -158,7 +158,7 @@ static int split_blanks(struct value_heap *h, const struct marked *s, size_t mos
         if (at == s->n)
             return 0;
         size_t begin = at;
-        if (most-- == 0) // the rest is one piece, with the blanks at its end
+        if (most-- == 0) // the rest is one piece, including blanks at its end
             return add_slice(h, l, s, begin, s->n);
         while (at < s->n && python_space(s->bytes + at, s->n - at) == 0)
             at += character_bytes((unsigned char)s->bytes[at]);
@@ -173,7 +173,7 @@ static int split(struct value_heap *h, const struct marked *s, const struct mark
     if (separator == NULL)
         return split_blanks(h, s, most, out->list);
     if (separator->n == 0)
-        return err_set(h->e, ERR_FORMAT, "split at an empty string");
+        return err_set(h->e, ERR_FORMAT, "cannot split at an empty string");
     size_t at = 0;
     while (most-- > 0) {
         const char *found = memmem(s->bytes + at, s->n - at, separator->bytes, separator->n);
@@ -185,7 +185,8 @@ static int split(struct value_heap *h, const struct marked *s, const struct mark
     return add_slice(h, out->list, s, at, s->n);
 }
 
-// Bytes of the line end at p, as str.splitlines() knows them: more than \n and \r. left > 0.
+// Returns the bytes of the line end at p, or 0. str.splitlines() knows more line ends than \n and
+// \r. left > 0.
 static size_t line_end(const char *p, size_t left) {
     const unsigned char *u = (const unsigned char *)p;
     if (left >= 2 && u[0] == '\r' && u[1] == '\n')
@@ -217,7 +218,7 @@ static int replace(struct value_heap *h, const struct marked *s, const struct ma
     struct value piece;
     size_t at = 0;
     if (old->n == 0)
-        return err_set(h->e, ERR_FORMAT, "replaces an empty string");
+        return err_set(h->e, ERR_FORMAT, "cannot replace an empty string");
     while (most-- > 0) {
         const char *found = memmem(s->bytes + at, s->n - at, old->bytes, old->n);
         if (found == NULL)
@@ -233,7 +234,7 @@ static int replace(struct value_heap *h, const struct marked *s, const struct ma
     return marked_finish(h, &b, out);
 }
 
-// Beyond ASCII the tables of Unicode would be needed: refused.
+// Non-ASCII text would need the tables of Unicode, so it is refused.
 int ops_change_case(struct value_heap *h, const struct marked *s, char how, struct value *out) {
     struct marked_builder b = {0};
     TRY(marked_add(h, &b, s));
@@ -241,13 +242,14 @@ int ops_change_case(struct value_heap *h, const struct marked *s, char how, stru
     for (size_t i = 0; i < b.n; i++) {
         char c = b.bytes[i];
         if ((unsigned char)c >= 0x80)
-            return err_set(h->e, ERR_FORMAT, "changes the case of text that is not ASCII");
+            return err_set(h->e, ERR_FORMAT, "cannot change the case of text that is not ASCII");
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         bool raise =
             how == 'u' || ((how == 't' || how == 'T') && !inside) || (how == 'c' && i == 0);
         if (letter)
             b.bytes[i] = (char)(raise ? c & ~0x20 : c | 0x20);
-        // For Jinja a word begins behind a blank, a dash or a bracket; for Python behind any sign.
+        // In Jinja a word begins after a blank, a dash or a bracket; in Python after any
+        // non-letter.
         inside =
             how == 'T' ? python_space(&c, 1) == 0 && (c == '\0' || !strchr("-({[<", c)) : letter;
     }
@@ -289,7 +291,7 @@ static int find(struct value_heap *h, const struct marked *s, const struct ops_a
     TRY(need_text(h, args, 0, NULL, &text));
     TRY(value_spend(h, 1 + s->n / 64));
     if (text->n == 0)
-        return err_set(h->e, ERR_FORMAT, "looks for an empty string");
+        return err_set(h->e, ERR_FORMAT, "cannot search for an empty string");
     const char *at = s->bytes, *found, *end = s->bytes + s->n;
     int64_t times = 0;
     while ((found = memmem(at, (size_t)(end - at), text->bytes, text->n)) != NULL && count) {
@@ -307,7 +309,7 @@ static int join(struct value_heap *h, const struct marked *separator,
     struct marked_builder b = {0};
     struct value list;
     if (given == NULL)
-        return err_set(h->e, ERR_FORMAT, "join of nothing");
+        return err_set(h->e, ERR_FORMAT, "join needs an argument");
     TRY(ops_elements(h, given, &list));
     for (size_t i = 0; i < list.list->n; i++) {
         if (i > 0)
@@ -327,13 +329,13 @@ static int is_kind(struct value_heap *h, const struct marked *s, bool digits, st
         all =
             digits ? c >= 0x80 || (c >= '0' && c <= '9') : python_space(s->bytes + i, s->n - i) > 0;
     }
-    if (digits && all && !ascii) // other scripts have digits too, which only a table knows
-        return err_set(h->e, ERR_FORMAT, "isdigit of text that is not ASCII");
+    if (digits && all && !ascii) // other scripts have digits, too, which only a table knows
+        return err_set(h->e, ERR_FORMAT, "isdigit does not support text that is not ASCII");
     *out = value_bool(all);
     return 0;
 }
 
-// What may be given to a method, by position and by name.
+// Checks the arguments of a method, by position and by name.
 static int check_method(struct value_heap *h, const struct marked *method,
                         const struct ops_arguments *args) {
     static const struct {

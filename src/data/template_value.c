@@ -11,7 +11,7 @@ int value_spend(struct value_heap *h, size_t steps) {
     if (h->steps < 0 || steps > (size_t)h->steps) {
         h->steps = -1;
         return err_set(h->e, ERR_FORMAT,
-                       "takes too long: a chat template may not compute this much");
+                       "takes too long: a chat template may not do this much work");
     }
     h->steps -= (int64_t)steps;
     return 0;
@@ -28,14 +28,13 @@ void *value_alloc(struct value_heap *h, size_t bytes) {
     return p;
 }
 
-// After a failed value_alloc: its code, whether there is somebody to read the sentence or not.
+// Returns the code of a failed value_alloc, also when there is no err to read it from.
 static int out_of_memory(const struct value_heap *h) {
     return h->e != NULL && h->e->code != 0 ? h->e->code : ERR_MEMORY;
 }
 
-// An array with room for one more element; doubles.
-static int make_room(struct value_heap *h, void *array, size_t n, size_t *capacity,
-                     size_t element_bytes, size_t least) {
+int value_make_room(struct value_heap *h, void *array, size_t n, size_t *capacity,
+                    size_t element_bytes, size_t least) {
     if (n < *capacity)
         return 0;
     void **items = array;
@@ -92,7 +91,7 @@ int value_list_new(struct value_heap *h, struct value *out) {
 }
 
 int value_list_add(struct value_heap *h, struct value_list *l, struct value v) {
-    TRY(make_room(h, &l->items, l->n, &l->capacity, sizeof *l->items, 4));
+    TRY(value_make_room(h, &l->items, l->n, &l->capacity, sizeof *l->items, 4));
     l->items[l->n++] = v;
     return 0;
 }
@@ -112,7 +111,7 @@ const struct value *value_dict_get(const struct value_dict *d, const char *key, 
 
 static int dict_append(struct value_heap *h, struct value_dict *d, const struct marked *key,
                        struct value v) {
-    TRY(make_room(h, &d->pairs, d->n, &d->capacity, sizeof *d->pairs, 4));
+    TRY(value_make_room(h, &d->pairs, d->n, &d->capacity, sizeof *d->pairs, 4));
     d->pairs[d->n++] = (struct value_pair){.key = key, .value = v};
     return 0;
 }
@@ -163,7 +162,7 @@ int value_slice(struct value_heap *h, const struct marked *s, size_t begin, size
     if (s->spans == NULL)
         return 0;
     size_t first = span_at(s, begin), last = span_at(s, end - 1), n = last - first + 1;
-    struct marked *made = (struct marked *)out->s; // just allocated, nobody else has it
+    struct marked *made = (struct marked *)out->s; // just allocated, not shared
     made->origin = s->spans[first].origin;
     if (n == 1)
         return 0;
@@ -183,7 +182,7 @@ int value_slice(struct value_heap *h, const struct marked *s, size_t begin, size
 static int grow_bytes(struct value_heap *h, struct marked_builder *b, size_t more) {
     if (more <= b->capacity - b->n)
         return 0;
-    // Both are in memory: their sum is far from SIZE_MAX.
+    // Both strings are in memory, so their sum is far from SIZE_MAX.
     size_t wider = 2 * b->capacity > b->n + more ? 2 * b->capacity : b->n + more;
     char *moved = value_alloc(h, wider < 64 ? 64 : wider);
     if (moved == NULL)
@@ -207,7 +206,7 @@ int marked_add_bytes(struct value_heap *h, struct marked_builder *b, const char 
         b->spans[b->n_spans - 1].end = b->n;
         return 0;
     }
-    TRY(make_room(h, &b->spans, b->n_spans, &b->span_capacity, sizeof *b->spans, 4));
+    TRY(value_make_room(h, &b->spans, b->n_spans, &b->span_capacity, sizeof *b->spans, 4));
     b->n += n;
     b->spans[b->n_spans++] = (struct marked_span){.end = b->n, .origin = origin};
     return 0;
@@ -242,7 +241,7 @@ static int compare_keys(const void *a, const void *b) {
     return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-// Sorted, equal keys are neighbours: no order of members makes this slow.
+// Finds equal keys by sorting, so that no order of members makes this slow.
 static int refuse_duplicates(struct value_heap *h, struct json_reader *r,
                              const struct value_dict *d) {
     if (d->n < 2)
@@ -255,7 +254,7 @@ static int refuse_duplicates(struct value_heap *h, struct json_reader *r,
     qsort(keys, d->n, sizeof *keys, compare_keys);
     for (size_t i = 1; i < d->n; i++)
         if (compare_keys(&keys[i - 1], &keys[i]) == 0)
-            return json_fail(r, ERR_FORMAT, "the member \"%.60s\" stands twice in one object",
+            return json_fail(r, ERR_FORMAT, "the member \"%.60s\" appears twice in one object",
                              keys[i]->bytes);
     return 0;
 }
@@ -316,7 +315,7 @@ int value_read_json(struct value_heap *h, struct json_reader *r, uint32_t origin
     case JSON_STRING:
         TRY(json_read_string(r, &text, &n));
         return value_string(h, text, n, origin, out);
-    case JSON_ARRAY: // the reader holds nesting to 64 levels
+    case JSON_ARRAY: // the JSON reader limits nesting to 64 levels
         return read_array(h, r, origin, out);
     case JSON_OBJECT:
         return read_object(h, r, origin, out);
@@ -331,8 +330,8 @@ static int put(struct value_heap *h, struct marked_builder *out, const char *tex
     return marked_add_bytes(h, out, text, strlen(text), ORIGIN_TEMPLATE);
 }
 
-// The shortest digits that read back the same, in Python's layout: an exponent below 1e-4 and from
-// 1e16 on, at least one digit after the point otherwise.
+// Writes the shortest digits that read back the same, in Python's layout: an exponent below 1e-4
+// and from 1e16 on, otherwise at least one digit after the point.
 static void float_text(char text[40], double x) {
     if (!isfinite(x)) {
         snprintf(text, 40, "%s", isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
@@ -418,7 +417,7 @@ static int write_container(struct value_heap *h, const struct value *v, int inde
 static int write_json(struct value_heap *h, const struct value *v, int indent, int depth,
                       struct marked_builder *out) {
     TRY(value_spend(h, 1));
-    if (depth > 80) // deeper than any JSON read: a template nested lists of its own
+    if (depth > 80) // deeper than any JSON that is read: the template built nested lists
         return err_set(h->e, ERR_FORMAT, "tojson: nested deeper than 80 levels");
     switch (v->type) {
     case VALUE_NONE:
@@ -426,7 +425,7 @@ static int write_json(struct value_heap *h, const struct value *v, int indent, i
     case VALUE_BOOL:
         return put(h, out, v->b ? "true" : "false");
     case VALUE_FLOAT:
-        if (!isfinite(v->f)) // as Python spells what JSON does not have
+        if (!isfinite(v->f)) // Python's spelling of values that JSON does not have
             return put(h, out, isnan(v->f) ? "NaN" : v->f > 0 ? "Infinity" : "-Infinity");
         return write_number(h, v, out);
     case VALUE_INT:
@@ -461,6 +460,6 @@ int value_write_text(struct value_heap *h, const struct value *v, struct marked_
     case VALUE_STRING:
         return marked_add(h, out, v->s);
     default:
-        return err_set(h->e, ERR_FORMAT, "prints %s, which has no text", value_type_name(v));
+        return err_set(h->e, ERR_FORMAT, "cannot print %s", value_type_name(v));
     }
 }

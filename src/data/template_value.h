@@ -1,16 +1,16 @@
-// template_value.h - the values a chat template computes with, and strings that know where each of
+// template_value.h - the values that a chat template computes with. Strings know where each of
 // their bytes came from.
 //
-// Place: record.c makes values of a line's messages, the template's interpreter (template.c) computes
-// with them, render.c reads where the text of each message went.
+// Place: record.c makes values from a line's messages, the template interpreter (template.c)
+// computes with them, render_chat.c reads where the text of each message went.
 //
 // Invariants:
-//   1. Every byte of a string has an origin: 0 is the template's own text, k + 1 the text of message
-//      k, ORIGIN_RECORD other text of the record. No operation loses or changes an origin, so text
-//      of a record can never pass for the template's.
-//   2. Strings are valid UTF-8 and never change; lists and dicts only grow while they are made.
-//   3. All memory comes from one region with a ceiling, all work from a number of steps: a hostile
-//      template or record ends in an error, soon.
+//   1. Every byte of a string has an origin: 0 is the template's text, k + 1 the text of message k,
+//      ORIGIN_RECORD other text of the record. No operation loses or changes an origin, so text of
+//      a record can never pass for the template's.
+//   2. Strings are valid UTF-8 and never change. Lists and dicts only grow while they are made.
+//   3. All memory comes from one region with a limit, and all work is counted in steps with a
+//      limit. So a hostile template or record soon ends in an error.
 #ifndef HAGGLE_DATA_TEMPLATE_VALUE_H
 #define HAGGLE_DATA_TEMPLATE_VALUE_H
 
@@ -26,7 +26,7 @@
 #define ORIGIN_RECORD   UINT32_MAX
 
 struct marked_span {
-    size_t end; // of the bytes with this origin; they begin where the span before ends
+    size_t end; // end of the bytes with this origin; they begin where the span before ends
     uint32_t origin;
 };
 struct marked { // a string
@@ -53,7 +53,7 @@ enum value_type {
 struct value {
     enum value_type type;
     union {
-        const char *missing; // UNDEFINED: what was looked for, for messages
+        const char *missing; // UNDEFINED: the name that was looked up, for messages
         bool b;
         int64_t i;
         double f;
@@ -72,29 +72,33 @@ struct value_pair {
     const struct marked *key;
     struct value value;
 };
-struct value_dict { // in the order of insertion, as Python's
+struct value_dict { // in the order of insertion, as in Python
     struct value_pair *pairs;
     size_t n, capacity;
-    bool is_namespace; // the one kind of value whose members a template may set
+    bool is_namespace; // the only kind of value whose members a template may set
 };
 
-// Memory and work, with their ceilings.
+// Memory and work, with their limits.
 struct value_heap {
     struct region *region;
-    size_t limit_bytes; // of the region
-    int64_t steps;      // left
+    size_t limit_bytes; // limit of the region
+    int64_t steps;      // steps left
     struct err *e;
 };
 int value_spend(struct value_heap *h, size_t steps); // ERR_FORMAT when none are left
-// Zeroed memory; NULL (and the error) when there is none or the ceiling is reached.
+// Returns zeroed memory, or NULL and sets the error when there is none or the limit is reached.
 void *value_alloc(struct value_heap *h, size_t bytes);
+// Makes room for one more element in `array` (a pointer to the pointer to its n elements) by
+// doubling it. The first time there is room for `least`.
+int value_make_room(struct value_heap *h, void *array, size_t n, size_t *capacity,
+                    size_t element_bytes, size_t least);
 
 const char *value_type_name(const struct value *v); // "a string", for messages
 struct value value_bool(bool b);
 struct value value_int(int64_t i);
 struct value value_none(void);
 struct value value_undefined(const char *missing);
-// Strings; the bytes are not copied.
+// Makes a string; the bytes are not copied.
 int value_string(struct value_heap *h, const char *bytes, size_t n, uint32_t origin,
                  struct value *out);
 int value_slice(struct value_heap *h, const struct marked *s, size_t begin, size_t end,
@@ -102,12 +106,12 @@ int value_slice(struct value_heap *h, const struct marked *s, size_t begin, size
 int value_list_new(struct value_heap *h, struct value *out);
 int value_list_add(struct value_heap *h, struct value_list *l, struct value v);
 int value_dict_new(struct value_heap *h, struct value *out);
-// Replaces the member of that name or adds one.
+// Replaces the member with that name or adds one.
 int value_dict_set(struct value_heap *h, struct value_dict *d, const struct marked *key,
                    struct value v);
 const struct value *value_dict_get(const struct value_dict *d, const char *key, size_t n);
 
-// A string in the making.
+// A string that is being built.
 struct marked_builder {
     char *bytes;
     size_t n, capacity;
@@ -118,18 +122,19 @@ int marked_add(struct value_heap *h, struct marked_builder *b, const struct mark
 int marked_add_bytes(struct value_heap *h, struct marked_builder *b, const char *bytes, size_t n,
                      uint32_t origin);
 int marked_finish(struct value_heap *h, const struct marked_builder *b, struct value *out);
-// The bytes around `at` that have one origin. at < n.
+// Returns the span of bytes with one origin around `at`. at < n.
 struct marked_span marked_span_at(const struct marked *s, size_t at);
 bool marked_equals(const struct marked *s, const char *text);
 
-// Any JSON value; every string in it gets this origin. ERR_FORMAT for a duplicate member.
+// Reads any JSON value. Every string in it gets this origin. ERR_FORMAT for a duplicate member.
 int value_read_json(struct value_heap *h, struct json_reader *r, uint32_t origin,
                     struct value *out);
-// As Python's json.dumps(ensure_ascii=False) writes it; indent < 0: one line. Text keeps its origin.
+// Writes JSON as Python's json.dumps(ensure_ascii=False) does; indent < 0: one line. Text keeps its
+// origin.
 int value_write_json(struct value_heap *h, const struct value *v, int indent,
                      struct marked_builder *out);
-// As Python's str() does for numbers, booleans, None and strings. ERR_FORMAT for lists and dicts: what
-// they print as is nobody's chat format.
+// Writes numbers, booleans, None and strings as Python's str() does. ERR_FORMAT for lists and
+// dicts, because no chat format prints them as they are.
 int value_write_text(struct value_heap *h, const struct value *v, struct marked_builder *out);
 
 #endif

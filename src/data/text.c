@@ -1,6 +1,7 @@
 // text.c - see text.h.
 #include "data/text.h"
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -11,12 +12,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// Kinds of files that hold data in a form that is not read. Trained on as text they would only do
-// harm; the second string says what to do.
+// Kinds of data files that are not supported. Training on them as text would only do harm. The
+// second string says what to do.
 static const struct {
     const char *suffix, *hint;
 } foreign[] = {
-    {".json", "one JSON object per line is read, from a .jsonl file (or name data.shape)"},
+    {".json", "give one JSON object per line in a .jsonl file (or set data.shape)"},
     {".parquet", "write it as .jsonl first"},
     {".arrow", "write it as .jsonl first"},
     {".csv", "write it as .jsonl first"},
@@ -39,17 +40,6 @@ static const struct {
 
 static int no_memory(struct err *e, const char *path) {
     return err_set(e, ERR_MEMORY, "%s: no memory to list the data", path);
-}
-
-// Makes room for one more element; returns NULL when out of memory and leaves the array as it was.
-static void *grown(void *array, size_t count, size_t *capacity, size_t element_bytes) {
-    if (count < *capacity)
-        return array;
-    size_t wider = *capacity ? 2 * *capacity : 16;
-    void *moved = wider <= SIZE_MAX / element_bytes ? realloc(array, wider * element_bytes) : NULL;
-    if (moved != NULL)
-        *capacity = wider;
-    return moved;
 }
 
 static bool has_suffix(const char *name, const char *suffix) {
@@ -76,7 +66,7 @@ static int check_name(const char *path, bool shaped, struct err *e) {
             continue;
         if (shaped && strcmp(foreign[i].suffix, ".json") == 0)
             continue;
-        return err_set(e, ERR_USAGE, "%s: a %s file is not read as data; %s", path,
+        return err_set(e, ERR_USAGE, "%s: %s files are not accepted as data; %s", path,
                        foreign[i].suffix, foreign[i].hint);
     }
     return 0;
@@ -97,11 +87,8 @@ static int add_file(struct text_list *t, const char *path, bool shaped, bool nam
         t->skipped_empty++;
         return 0;
     }
-    struct text_file *files = grown(t->files, t->n, &t->capacity, sizeof *t->files);
     char *copy = strdup(path);
-    if (files != NULL)
-        t->files = files;
-    if (files == NULL || copy == NULL) {
+    if (copy == NULL || !array_room(&t->files, t->n, 1, &t->capacity, sizeof *t->files, 16)) {
         free(copy);
         return no_memory(e, path);
     }
@@ -142,15 +129,13 @@ static int add_path(struct text_list *t, const char *path, bool shaped, struct e
 // ---------------------------------------------------------------- the list
 
 static int add_pool(struct text_list *t, uint64_t weight, const char *path, struct err *e) {
-    uint64_t *weights = grown(t->weights, t->n_pools, &t->weight_capacity, sizeof *t->weights);
-    if (weights == NULL)
+    if (!array_room(&t->weights, t->n_pools, 1, &t->weight_capacity, sizeof *t->weights, 16))
         return no_memory(e, path);
-    t->weights = weights;
     t->weights[t->n_pools++] = weight;
     return 0;
 }
 
-// Cuts ":weight" off the entry; *weight is 0 when there is none.
+// Removes ":weight" from the entry. *weight is 0 when there is none.
 static int take_weight(char *entry, uint64_t *weight, struct err *e) {
     char *colon = strrchr(entry, ':');
     double value;
@@ -158,19 +143,20 @@ static int take_weight(char *entry, uint64_t *weight, struct err *e) {
     if (colon == NULL || colon == entry || file_exists(entry))
         return 0;
     if (strspn(colon + 1, "0123456789.+-eE") != strlen(colon + 1) || colon[1] == '\0')
-        return 0; // part of a name, which will be looked for as it stands
+        return 0; // part of a file name, which is looked up as it is
     if (text_parse_double(colon + 1, &value, NULL) != 0 || !(value >= 1.0 / TEXT_WEIGHT_UNIT) ||
         value > TEXT_MOST_WEIGHT)
         return err_set(e, ERR_USAGE,
-                       "data.path: the weight '%s' of '%.*s' is not accepted; a number above 0 and "
-                       "up to %d is",
+                       "data.path: the weight '%s' of '%.*s' is not accepted; accepted: a number "
+                       "above 0 and up to %d",
                        colon + 1, (int)(colon - entry), entry, TEXT_MOST_WEIGHT);
     *weight = (uint64_t)llround(value * TEXT_WEIGHT_UNIT);
     *colon = '\0';
     return 0;
 }
 
-// Entries are looked at twice: whether any has a weight decides what a pool is.
+// Entries are read twice: the first pass finds out whether any has a weight, which decides what a
+// pool is.
 static int add_entry(struct text_list *t, char *entry, bool shaped, bool counting, struct err *e) {
     uint64_t weight;
     TRY(take_weight(entry, &weight, e));

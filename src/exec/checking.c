@@ -1,16 +1,17 @@
-// checking.c - a turn under observation: what is written, by whom, and when it is dead.
+// checking.c - a turn under observation: what is written, by which op, and when it is dead.
 //
-// An observer that knows the layout only as far as it must. The arena lies between two guards, all of
-// it filled with a pattern, with a copy beside it that holds what each byte was when it was last
-// looked at. After every op all bytes are compared with the copy: one that changed must belong to an
-// output of that op, and the highest that ever changed is how much of the arena is used. When a life
-// ends (program/walk.h) its bytes get the pattern again, so whoever reads them afterwards reads NaN;
-// an output in which the pattern is left is an error by itself, and so is a life that begins where
-// the pattern is not. Persistent tensors begin as zero,
-// as the executor promises.
+// The observer uses as little of the layout as possible. The arena lies between two guards. All of
+// it is filled with a pattern, the poison. A second copy holds what each byte was when it was last
+// checked. After every op, all bytes are compared with the copy:
+//   - A byte that changed must belong to an output of that op.
+//   - The highest byte that ever changed says how much of the arena is used.
+//   - When a life ends (program/walk.h), its bytes get the pattern again. A later read sees NaN.
+//   - An output that still holds the pattern is an error.
+//   - A life that begins where the pattern is not intact is an error.
+// Persistent tensors begin as zero, as the executor promises.
 //
-// Invariants: ops see the same operands' values as in exec.c, in the same order, so a turn that
-// passes has the same bits. Between turns the host writes persistent tensors only.
+// Invariants: ops see the same operand values as in exec.c, in the same order. So a turn that
+// passes has the same bits. Between turns the host writes only persistent tensors.
 #include "base/clock.h"
 #include "exec/executor.h"
 #include "program/walk.h"
@@ -18,19 +19,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-// In every float type a NaN that no arithmetic makes (payloads pass through it, so a copy is known
-// again), as an id out of any vocabulary. The upper byte stands in no sane value's highest place.
+// In every float type this is a NaN that arithmetic does not produce. NaN payloads pass through
+// arithmetic, so copies of it are recognised too. As an id it is outside any vocabulary. No
+// plausible value has 0x7F as its highest byte.
 static const uint16_t PATTERN = 0x7FF1;
-// A vector store past an end reaches 64 bytes; a row that is one too many, more.
+// A vector store past the end reaches up to 64 bytes. A row too many reaches further.
 enum { GUARD_BYTES = 4096, LOOK_BYTES = 4096 };
 
-struct copy { // of a tensor
+struct copy { // one copy of a tensor
     int tensor, slot;
 };
 
 struct by_step { // copies whose life begins, or ends, at each step of a turn
     struct copy *list;
-    int *first; // [n_steps + 1]: those of step i are list[first[i]] to list[first[i + 1]]
+    int *first; // [n_steps + 1]: step i has list[first[i]] to list[first[i + 1] - 1]
 };
 
 struct turn_lives {
@@ -39,7 +41,7 @@ struct turn_lives {
 
 struct checking {
     unsigned char *block; // guard, arena, guard
-    unsigned char *seen;  // what block was when it was last looked at
+    unsigned char *seen;  // copy of block from the last check
     uint64_t block_bytes, arena_bytes, persistent_bytes;
     struct turn_lives *programs;
     int n_programs;
@@ -54,7 +56,7 @@ static void fill(unsigned char *at, uint64_t bytes) {
         at[i] = pattern[i & 1]; // tensors and guards begin at even addresses
 }
 
-// Sorts lives by a step of theirs: counts, then places.
+// Sorts lives by their first or last step: counts, then places.
 static int sort_lives(struct by_step *out, const struct lives *l, int n_steps, bool ends) {
     out->list = calloc((size_t)l->n + 1, sizeof *out->list);
     out->first = calloc((size_t)n_steps + 2, sizeof *out->first);
@@ -64,22 +66,22 @@ static int sort_lives(struct by_step *out, const struct lives *l, int n_steps, b
         out->first[(ends ? l->life[i].last : l->life[i].first) + 2]++;
     for (int i = 2; i <= n_steps + 1; i++)
         out->first[i] += out->first[i - 1];
-    for (int i = 0; i < l->n; i++) { // first[step + 1] moves up to where step + 1 begins
+    for (int i = 0; i < l->n; i++) { // first[step + 1] ends up where step + 1 begins
         int step = ends ? l->life[i].last : l->life[i].first;
         out->list[out->first[step + 1]++] = (struct copy){l->life[i].tensor, l->life[i].slot};
     }
     return 0;
 }
 
-// The walk is whole: its steps are the executor's.
+// The walk must be whole, because its steps are matched with the executor's.
 static int list_lives(struct turn_lives *out, const struct program *p, struct err *e) {
     struct walk w = {0};
     struct lives l = {0};
     int rc = walk_make(&w, p, true, e);
     if (rc == 0 && w.n_order != p->n_order)
         rc = err_set(e, ERR_UNSUPPORTED,
-                     "'%s' has more than %d op runs in a turn: too many to check one by one",
-                     p->name, WALK_MAX_STEPS);
+                     "the program '%s' runs more than %d ops in a turn: too many to check", p->name,
+                     WALK_MAX_STEPS);
     if (rc == 0)
         rc = lives_make(&l, p, &w, e);
     if (rc == 0 && (sort_lives(&out->begin, &l, w.n_steps, false) != 0 ||
@@ -101,10 +103,10 @@ static void clear_persistent(struct executor *x, const struct program *p) {
 int checking_open(struct executor *x, const struct exec_options *o, struct err *e) {
     struct backend *b = x->backend;
     void *block;
-    if (b->copy_in || b->prepare)
+    if (b->info.device || b->info.streams)
         return err_set(e, ERR_UNSUPPORTED,
-                       "the memory of the backend '%s' is not the host's: only the CPU's backends "
-                       "can be checked",
+                       "the backend '%s' does not use host memory: only CPU backends can be "
+                       "checked",
                        b->name);
     struct checking *c = x->checking = calloc(1, sizeof *c);
     if (!c)
@@ -136,7 +138,7 @@ static void free_lives(struct by_step *s) {
 
 void checking_close(struct executor *x) {
     struct checking *c = x->checking;
-    for (int i = 0; c->programs && i <= c->n_programs; i++) // one may be half made
+    for (int i = 0; c->programs && i <= c->n_programs; i++) // the last may be incomplete
         free_lives(&c->programs[i].begin), free_lives(&c->programs[i].end);
     free(c->programs);
     if (c->seen)
@@ -152,7 +154,7 @@ const struct exec_check *exec_checked(const struct executor *x) {
 
 // ---------------------------------------------------------------- looking
 
-// Whether a byte is one of an operand's own: a view's rows have gaps between them.
+// Whether a byte belongs to an operand. The rows of a view have gaps between them.
 static bool inside(const struct operand *o, const unsigned char *at) {
     if (!o->data || at < (const unsigned char *)o->data)
         return false;
@@ -165,7 +167,7 @@ static bool inside(const struct operand *o, const unsigned char *at) {
 }
 
 static bool allowed(const struct checking *c, const struct op_call *call, const unsigned char *at) {
-    uint64_t offset = (uint64_t)(at - c->block); // between turns: the persistent tensors
+    uint64_t offset = (uint64_t)(at - c->block); // without a call: only persistent tensors
     if (!call)
         return offset >= GUARD_BYTES && offset < GUARD_BYTES + c->persistent_bytes;
     for (int i = 0; i < call->op->n_out; i++)
@@ -192,11 +194,10 @@ static int look_at(struct checking *c, const struct program *p, const struct op_
             continue;
         int64_t offset = (int64_t)i - GUARD_BYTES;
         if (!allowed(c, call, c->block + i))
-            return err_set(e, ERR_INTERNAL,
-                           "byte %lld of an arena of %llu was written, which is not its to write "
-                           "('%s' lies there)",
-                           (long long)offset, (unsigned long long)c->arena_bytes,
-                           who_lies_at(p, offset));
+            return err_set(
+                e, ERR_INTERNAL,
+                "forbidden write to byte %lld of an arena of %llu bytes ('%s' lies there)",
+                (long long)offset, (unsigned long long)c->arena_bytes, who_lies_at(p, offset));
         if ((uint64_t)offset >= c->report.used_bytes)
             c->report.used_bytes = (uint64_t)offset + 1;
     }
@@ -204,7 +205,7 @@ static int look_at(struct checking *c, const struct program *p, const struct op_
     return 0;
 }
 
-// Every byte, guards too. call NULL: since the last turn.
+// Checks every byte, including the guards. call NULL: for writes since the last turn.
 static int look(struct checking *c, const struct program *p, const struct op_call *call,
                 struct err *e) {
     for (uint64_t at = 0; at < c->block_bytes; at += LOOK_BYTES) {
@@ -229,12 +230,12 @@ static bool is_pattern(const unsigned char *at, size_t element) {
     case 8:
         memcpy(&eight, at, sizeof eight);
         return eight == PATTERN * 0x1000100010001u;
-    default: // bytes may be the pattern's by chance
+    default: // single bytes may equal the pattern by chance
         return false;
     }
 }
 
-// The first element that is nothing but pattern; -1: none.
+// Returns the first element that consists only of the pattern; -1: none.
 static int64_t find_pattern(const struct operand *o) {
     size_t element = dtype_bytes(o->dtype);
     for (int64_t r = 0; o->data && r < o->rows; r++) {
@@ -251,14 +252,15 @@ static int look_for_pattern(const struct program *p, const struct op_call *call,
         int64_t at = find_pattern(&call->out[i]);
         if (at >= 0)
             return err_set(e, ERR_INTERNAL,
-                           "element %lld of '%s' is poison: the op read a dead tensor, or did not "
-                           "write there",
+                           "element %lld of '%s' is poison: the op read a dead tensor or did not "
+                           "write this element",
                            (long long)at, p->tensors[call->op->out[i]].name);
     }
     return 0;
 }
 
-// What begins to live must have its bytes to itself: all that lay there is dead, or was never written.
+// The bytes of a beginning life must hold only the pattern: all tensors that lay there are dead or
+// were never written.
 static int begin_lives(const struct executor *x, int program, int step, struct err *e) {
     const struct program *p = x->programs[program].p;
     const struct by_step *lives = &x->checking->programs[program].begin;
@@ -268,7 +270,7 @@ static int begin_lives(const struct executor *x, int program, int step, struct e
         for (uint64_t k = 0; k < t->bytes; k++)
             if (at[k] != (k & 1 ? PATTERN >> 8 : PATTERN & 0xFF))
                 return err_set(e, ERR_INTERNAL,
-                               "'%s' begins on bytes that are in use, from its byte %llu on",
+                               "'%s' begins on bytes that are still in use, from its byte %llu on",
                                t->name, (unsigned long long)k);
     }
     return 0;
@@ -326,5 +328,5 @@ int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed
                 trace_add_op(trace, call->op, entry->segment, entry->micro, start, clock_ns());
         }
     }
-    return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+    return 0;
 }

@@ -1,16 +1,16 @@
-// device.c - a turn on a backend with streams of its own: events between streams, batches through
-// pinned memory, graphs, and time taken on the device.
+// device.c - a turn on a backend with streams: events between streams, batches through pinned
+// memory, graphs, and times taken on the device.
 //
-// Everything is enqueued; the host waits at the end of the turn, and before it fills a staging
-// buffer whose copy may still be under way. An op's waits and its record go around it on its own
-// stream, as sync.c derived them.
+// Everything is enqueued. The host waits only at the end of the turn, and before it fills a staging
+// buffer whose copy may still be running. An op's waits and its record go before and after it on
+// its stream, as sync.c derived them.
 //
-// Graphs. A piece is captured after it has run once (twice when times are taken: the second run
-// tells how its time divides), so kernels are loaded and libraries warm by then. A graph starts and
-// ends as one thing on the compute stream: what its ops wait for from outside is waited for before
-// it, and the events of its ops count as recorded after it. That orders more than is needed and
-// never less. Inside a capture other event objects stand in, because an event that was recorded in
-// a capture can only be waited for there.
+// Graphs: a piece is captured after it has run once, so kernels are loaded and libraries are warm
+// by then. If times are taken, it runs twice first, and the second run shows how its time divides.
+// A graph runs as one unit on the compute stream. Events from outside that its ops wait for are
+// waited for before it. The events of its ops count as recorded after it. That orders more than
+// needed, never less. Inside a capture other event objects are used, because an event that was
+// recorded in a capture can only be waited for there.
 #include "base/clock.h"
 #include "exec/executor.h"
 
@@ -47,7 +47,7 @@ static int open_segment(struct device *d, struct bound_segment *s, struct err *e
         if (op->kind != OP_LOAD)
             continue;
         if (op->stream != STREAM_COPY)
-            return err_set(e, ERR_INTERNAL, "a load is not on the copy stream");
+            return err_set(e, ERR_INTERNAL, "a load op is not on the copy stream");
         if (load_bytes(op) > d->staging_bytes)
             d->staging_bytes = load_bytes(op);
     }
@@ -61,7 +61,7 @@ static int last_event(const struct device *d) {
 int device_open(struct executor *x, bool graphs, struct err *e) {
     struct device *d = &x->device;
     struct backend *b = x->backend;
-    d->graphs = graphs && b->capture_begin;
+    d->graphs = graphs && b->info.graphs;
     for (int i = 0; i < x->n_programs; i++) {
         const struct bound_program *p = &x->programs[i];
         if (p->p->n_events > d->n_events)
@@ -70,7 +70,8 @@ int device_open(struct executor *x, bool graphs, struct err *e) {
             if (p->segments[s].calls)
                 TRY(open_segment(d, &p->segments[s], e));
     }
-    // Its own events: one that was recorded in another's capture can be waited for only there.
+    // Separate events, because an event that was recorded in a capture can only be waited for
+    // there.
     d->first_event = x->beside ? last_event(&x->beside->device) : 0;
     TRY(b->prepare(b, last_event(d), e));
     for (int i = 0; i < STAGING_BUFFERS && d->staging_bytes; i++) {
@@ -86,7 +87,7 @@ void device_close(struct executor *x) {
     struct device *d = &x->device;
     struct backend *b = x->backend;
     if (x->arena)
-        b->sync(b, NULL); // nothing may be in flight when its memory goes
+        b->sync(b, NULL); // nothing may be running when its memory is freed
     for (int i = 0; i < x->n_programs; i++)
         for (int s = 0; s < x->programs[i].p->n_segments * x->programs[i].slots; s++)
             for (int k = 0; k < x->programs[i].segments[s].n_pieces; k++)
@@ -114,7 +115,7 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
     uint64_t bytes = (uint64_t)op->m * sizeof(int32_t);
     int buffer = d->next_staging, copied = d->first_event + 2 * d->n_events + buffer;
     d->next_staging = (buffer + 1) % STAGING_BUFFERS;
-    TRY(b->arrive(b, copied, e)); // the copy before from this buffer is over
+    TRY(b->arrive(b, copied, e)); // wait for the previous copy from this buffer
     for (int i = 0; i < op->n_wait; i++)
         TRY(b->wait(b, STREAM_COPY, d->first_event + op->wait[i], e));
     for (int i = 0; i < op->n_out; i++) {
@@ -130,8 +131,8 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
 
 // ---------------------------------------------------------------- time
 
-// Notes that `op` (or a whole piece) ends here. When the marks are used up, the rest of the turn is
-// not divided further.
+// Notes that `op` (or a whole piece, if op is NULL) ends here. If the marks are used up, the rest
+// of the turn is not divided further.
 static int note(struct executor *x, const struct op *op, struct piece *piece,
                 const struct order_entry *entry, struct err *e) {
     struct device *d = &x->device;
@@ -141,7 +142,7 @@ static int note(struct executor *x, const struct op *op, struct piece *piece,
     return x->backend->mark(x->backend, d->n_timed++, e);
 }
 
-// What was since the last mark is not this turn's.
+// Notes that the time since the last mark does not belong to this turn.
 static int note_gap(struct executor *x, struct err *e) {
     struct device *d = &x->device;
     if (d->n_timed >= x->backend->marks)
@@ -162,7 +163,7 @@ static void add_event(struct trace *trace, const struct timed *t, enum time_part
                                           .stream = STREAM_COMPUTE});
 }
 
-// A graph's time by the shares its ops had when they were run one by one.
+// Divides a graph's time in the proportions its ops had when they ran one by one.
 static void divide(struct trace *trace, const struct timed *t, uint64_t start, uint64_t ns) {
     uint64_t all = 0;
     for (int i = 0; i < TIME_COUNT; i++)
@@ -179,7 +180,7 @@ static void divide(struct trace *trace, const struct timed *t, uint64_t start, u
     }
 }
 
-// Device times are since the turn's begin, which the host saw at `start`.
+// Device times count from the begin of the turn, which was at `start` on the host's clock.
 static void trace_turn(struct executor *x, struct trace *trace, uint64_t start) {
     struct device *d = &x->device;
     uint64_t last = 0;
@@ -218,7 +219,7 @@ static int issue_piece(struct executor *x, const struct bound_segment *s, struct
     return 0;
 }
 
-// Whether an op of the piece before call `k` records the event.
+// Whether an op of the piece before call k records the event.
 static bool recorded_before(const struct bound_segment *s, const struct piece *piece, int k,
                             int event) {
     for (int i = piece->begin; i < k; i++)
@@ -230,7 +231,7 @@ static bool recorded_before(const struct bound_segment *s, const struct piece *p
 static int capture_ops(struct executor *x, const struct bound_segment *s, struct piece *piece,
                        int *at, struct err *e) {
     struct backend *b = x->backend;
-    int inside = x->device.first_event + x->device.n_events; // the events that stand in
+    int inside = x->device.first_event + x->device.n_events; // events for use inside a capture
     for (*at = piece->begin; *at < piece->end; ++*at) {
         const struct op *op = s->calls[*at].op;
         for (int i = 0; i < op->n_wait; i++)
@@ -308,9 +309,9 @@ static int run_segment(struct executor *x, const struct bound_segment *s,
     return 0;
 }
 
-// The host enqueues much faster than the device works: without a brake it would be past all yield points
-// of a turn when the first micro-batch ends, and a request would wait for the whole turn. So it stays one
-// micro-batch ahead, which keeps the device busy.
+// The host enqueues much faster than the device works. Without a limit it would pass all yield
+// points of a turn before the first micro-batch ends, and a request would wait for the whole turn.
+// So the host stays only one micro-batch ahead, which still keeps the device busy.
 static int yield_point(struct executor *x, const struct program *p, int at, bool timed,
                        struct err *e) {
     struct device *d = &x->device;
@@ -327,13 +328,14 @@ static int yield_point(struct executor *x, const struct program *p, int at, bool
     return timed && d->guests > 0 ? note_gap(x, e) : 0;
 }
 
-// Whose turn a turn of x would be inside of: its own, of a guest; that of the one it is beside; NULL: none.
+// Returns the executor whose turn a turn of x would interrupt: x itself for a guest, or the
+// executor that x is beside. NULL: none.
 static struct executor *interrupted(struct executor *x) {
     return x->interrupted ? x : x->beside && x->beside->interrupted ? x->beside : NULL;
 }
 
-// A guest's turn inside another one: the clock and the marks are the other one's. Its batch would be
-// copied to bytes that the micro-batch under way may still use, so that is waited for.
+// A turn inside another turn leaves the clock and the marks to the outer turn. Its batch would be
+// copied to bytes that the running micro-batch may still use, so it waits for the device first.
 static int begin_turn(struct executor *x, struct err *e) {
     struct backend *b = x->backend;
     struct executor *outer = interrupted(x);
@@ -349,7 +351,7 @@ int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_a
                struct trace *trace, struct err *e) {
     const struct bound_program *p = &x->programs[program];
     struct backend *b = x->backend;
-    const bool inside = interrupted(x) != NULL, timed = trace && b->mark && !inside;
+    const bool inside = interrupted(x) != NULL, timed = trace && b->marks > 0 && !inside;
     uint64_t start = clock_ns();
     TRY(begin_turn(x, e));
     for (int i = 0; i < p->p->n_order; i++) {

@@ -1,5 +1,5 @@
-// exec.c - see exec.h. One rank. On the host ops complete in issue order, so waits need no action;
-// device.c has the turn of a backend with streams of its own, checking.c the observed one.
+// exec.c - see exec.h. Runs one rank. On the host, ops complete in issue order, so waits need no
+// action. device.c runs turns on a backend with streams, checking.c runs observed turns.
 #include "exec/exec.h"
 #include "base/clock.h"
 #include "exec/executor.h"
@@ -48,7 +48,7 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
     return 0;
 }
 
-// As bind_program takes them: calls once for each (segment, slot) that the order has.
+// Bytes that bind_program will take: calls once for each (segment, slot) in the order.
 static uint64_t table_bytes(const struct program *p) {
     int slots = 1;
     for (int i = 0; i < p->n_order; i++)
@@ -99,15 +99,13 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
         rc = checking_open(x, o, e);
     } else if (rc == 0 && o->arena) {
         x->arena = o->arena;
-        x->lent = true;
     } else if (rc == 0) {
-        void *arena;
-        rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &arena, e);
-        x->arena = rc == 0 ? arena : NULL;
+        rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &x->own_arena, e);
+        x->arena = x->own_arena;
     }
     for (int i = 0; rc == 0 && i < o->n_programs; i++, x->n_programs++)
         rc = bind_program(x, &x->programs[i], o->programs[i], e);
-    if (rc == 0 && o->backend->prepare)
+    if (rc == 0 && o->backend->info.streams)
         rc = device_open(x, o->graphs, e);
     if (rc != 0) {
         exec_close(x);
@@ -120,7 +118,7 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
 void exec_close(struct executor *x) {
     if (!x)
         return;
-    if (x->backend->prepare)
+    if (x->backend->info.streams)
         device_close(x);
     for (int i = 0; x->programs && i <= x->n_programs; i++) {
         struct bound_program *b = &x->programs[i];
@@ -131,13 +129,13 @@ void exec_close(struct executor *x) {
     free(x->programs);
     if (x->checking)
         checking_close(x);
-    else if (x->arena && !x->lent)
-        x->backend->arena_give(x->backend, x->arena);
+    else if (x->own_arena)
+        x->backend->arena_give(x->backend, x->own_arena);
     free(x);
 }
 
 static int copy_in(struct executor *x, void *to, const void *from, uint64_t bytes, struct err *e) {
-    if (x->backend->copy_in)
+    if (x->backend->info.device)
         return x->backend->copy_in(x->backend, to, from, bytes, e);
     memcpy(to, from, bytes);
     return 0;
@@ -183,7 +181,7 @@ static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *k
         const struct bound_segment *seg = &b->segments[entry->segment * b->slots + entry->slot];
         bool yielded;
         TRY(exec_yield(x, b->p, i, &yielded, e));
-        if (yielded && trace) // a guest's time is not the next op's
+        if (yielded && trace) // the time of a guest does not count for the next op
             start = clock_ns();
         for (int k = 0; k < seg->n_calls; k++) {
             const struct op_call *call = &seg->calls[k];
@@ -203,16 +201,16 @@ static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *k
             }
         }
     }
-    return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+    return 0;
 }
 
 int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
              struct trace *trace, struct err *e) {
     if (x->interrupted && !x->programs[program].p->guest)
         return err_set(e, ERR_INTERNAL,
-                       "'%s' is no guest: it cannot run while a turn is interrupted",
+                       "the program '%s' is not a guest: it cannot run while a turn is interrupted",
                        x->programs[program].p->name);
-    if (x->backend->prepare)
+    if (x->backend->info.streams)
         return device_run(x, program, feed, feed_arg, trace, e);
     if (x->checking)
         return checking_run(x, program, feed, feed_arg, trace, e);
@@ -221,7 +219,7 @@ int exec_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg
 
 int exec_run_kept(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
                   exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
-    if (x->backend->prepare || x->checking)
+    if (x->backend->info.streams || x->checking)
         return err_set(e, ERR_UNSUPPORTED, "a device or a checking executor runs whole turns only");
     return host_run(x, program, keep, keep_arg, feed, feed_arg, trace, e);
 }
@@ -236,7 +234,7 @@ int exec_graphs(const struct executor *x) {
 
 int exec_run_category(struct executor *x, int program, enum op_category category, struct err *e) {
     const struct bound_program *b = &x->programs[program];
-    if (x->checking) // out of their turn, ops read what is dead
+    if (x->checking) // ops outside a whole turn would read dead tensors
         return err_set(e, ERR_UNSUPPORTED, "a checking executor runs whole turns only");
     for (int i = 0; i < b->p->n_order; i++) {
         const struct order_entry *entry = &b->p->order[i];
@@ -247,7 +245,7 @@ int exec_run_category(struct executor *x, int program, enum op_category category
                 TRY(x->backend->run[call->op->kind](x->backend, call, e));
         }
     }
-    return x->backend->sync ? x->backend->sync(x->backend, e) : 0;
+    return x->backend->info.streams ? x->backend->sync(x->backend, e) : 0;
 }
 
 static int locate(const struct executor *x, int program, int tensor, uint64_t at, uint64_t bytes,
@@ -258,7 +256,7 @@ static int locate(const struct executor *x, int program, int tensor, uint64_t at
         return err_set(e, ERR_INTERNAL,
                        "'%s' does not outlive a turn: it cannot be read or written", t->name);
     if (at > all || bytes > all - at)
-        return err_set(e, ERR_INTERNAL, "'%s' has %llu bytes; bytes %llu to %llu were asked for",
+        return err_set(e, ERR_INTERNAL, "'%s' has %llu bytes; bytes %llu to %llu were requested",
                        t->name, (unsigned long long)all, (unsigned long long)at,
                        (unsigned long long)(at + bytes));
     *out = x->arena + t->offset[0] + at;
@@ -269,7 +267,7 @@ int exec_read_part(struct executor *x, int program, int tensor, uint64_t at, voi
                    uint64_t bytes, struct err *e) {
     unsigned char *from;
     TRY(locate(x, program, tensor, at, bytes, &from, e));
-    if (x->backend->copy_out)
+    if (x->backend->info.device)
         return x->backend->copy_out(x->backend, out, from, bytes, e);
     memcpy(out, from, bytes);
     return 0;
@@ -293,10 +291,10 @@ int exec_write(struct executor *x, int program, int tensor, const void *data, ui
 }
 
 void *exec_host_arena(struct executor *x) {
-    return x->backend->copy_in ? NULL : x->arena;
+    return x->backend->info.device ? NULL : x->arena;
 }
 
 void *exec_host_address(struct executor *x, int program, int tensor) {
     const struct tensor *t = &x->programs[program].p->tensors[tensor];
-    return x->backend->copy_in ? NULL : x->arena + t->offset[0];
+    return x->backend->info.device ? NULL : x->arena + t->offset[0];
 }

@@ -1,56 +1,58 @@
-// executor.h - the executor's own state, for the files of this folder.
+// executor.h - the state of the executor, for the files of this folder.
 #ifndef HAGGLE_EXEC_EXECUTOR_H
 #define HAGGLE_EXEC_EXECUTOR_H
 
 #include "exec/exec.h"
 
-// A run of ops without a LOAD between them: what can be one graph. A LOAD needs the host.
+// A run of ops without a LOAD between them, which can become one graph. A LOAD needs the host.
 struct piece {
     int begin, end; // calls [begin, end) of the segment
-    void *graph;    // NULL: not captured (yet)
+    void *graph;    // NULL: not captured yet
     int runs;
-    // Measured op by op before the capture: how a replay's time is divided.
+    // Measured op by op before the capture. A replay's time is divided in these proportions.
     uint64_t part_ns[TIME_COUNT];
 };
 
 struct bound_segment { // one per (segment, slot)
     struct op_call *calls;
     int n_calls;
-    struct piece *pieces; // of a device; NULL on the host
+    struct piece *pieces; // on a device; NULL on the host
     int n_pieces;
 };
 
 struct bound_program {
     const struct program *p;
     struct bound_segment *segments; // [segment * slots + slot]
-    int slots;                      // most slots any order entry uses
+    int slots;                      // number of slots that the order uses
 };
 
-// Batches pass through two buffers of pinned memory, used in turns.
+// Batches pass through two buffers of pinned memory, used alternately.
 enum { STAGING_BUFFERS = 2 };
-// Of the last two yield points, behind the buffers' events.
+// One event for each of the last two yield points. They come after the buffers' events.
 enum { YIELD_EVENTS = 2 };
 
-struct timed {           // what ended at a mark
-    const struct op *op; // NULL: a whole piece; without a piece: something else
+struct timed {           // what ended at a time mark
+    const struct op *op; // NULL: a whole piece, or if piece is NULL too, work of other turns
     struct piece *piece;
-    bool typical; // not the first run, which loads kernels
+    bool typical; // not the first run, which also loads kernels
     int segment, micro;
 };
 
 struct device {
     bool graphs;
     int n_graphs;
-    int first_event; // of the backend's: those before it are an executor's that this one is beside
-    int n_events;    // of the program with the most; as many again are for captures, then the
-                     // buffers', then the yield points'
+    // Events of the backend. Those before first_event belong to the executor that this one is
+    // beside. From first_event on: n_events for normal runs, n_events for captures, then those of
+    // the buffers, then those of the yield points.
+    int first_event;
+    int n_events; // of the program that has the most
     unsigned char *staging[STAGING_BUFFERS];
     uint64_t staging_bytes;
     int next_staging;
     struct timed *timed; // [backend->marks]
     int n_timed;
-    int n_yields; // yield points of this turn so far
-    int guests;   // turns of guests at the last one
+    int n_yields; // number of yield points in this turn so far
+    int guests;   // number of guest turns at the last yield point
 };
 
 struct checking; // checking.c
@@ -58,15 +60,15 @@ struct checking; // checking.c
 struct executor {
     struct backend *backend;
     unsigned char *arena;
-    bool lent;                 // the arena is the caller's
+    void *own_arena;           // the same, when this executor took it; else NULL
     struct checking *checking; // NULL: not observed; else it owns the arena
     struct bound_program *programs;
     int n_programs;
-    struct device device; // when backend->prepare is not NULL
-    exec_yield_fn *yield; // NULL: nobody wants to know
+    struct device device; // used if backend->info.streams
+    exec_yield_fn *yield; // called at yield points; NULL: none
     void *yield_arg;
-    bool interrupted;        // a turn is, and a guest's runs
-    struct executor *beside; // whose turns this one's may interrupt; NULL: none
+    bool interrupted;        // a turn is interrupted at a yield point
+    struct executor *beside; // the executor whose turns this one may interrupt; NULL: none
 };
 
 int device_open(struct executor *x, bool graphs, struct err *e);
@@ -74,14 +76,15 @@ void device_close(struct executor *x); // also after a failed open
 int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,
                struct trace *trace, struct err *e);
 
-// Calls the hook where entry `at` of a turn's order is a yield point. *yielded (may be NULL): it was.
+// Calls the yield function if entry `at` of a turn's order is a yield point. *yielded (may be NULL)
+// says whether it was.
 int exec_yield(struct executor *x, const struct program *p, int at, bool *yielded, struct err *e);
 
-// The host's LOAD.
+// Runs a LOAD on the host.
 int host_load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
               void *arg, struct err *e);
 
-// Takes the arena with room around it, before programs are bound.
+// Takes the arena with guards around it. Call it before programs are bound.
 int checking_open(struct executor *x, const struct exec_options *o, struct err *e);
 void checking_close(struct executor *x); // also after a failed open
 int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_arg,

@@ -1,4 +1,4 @@
-// hw_print.c - the machine for people (haggle doctor) and for programs (JSON).
+// hw_print.c - describes the machine for people (haggle doctor) and for programs (JSON).
 #include "hw/hw.h"
 
 #include "base/text.h"
@@ -37,15 +37,15 @@ void hw_print(FILE *f, const struct hw_machine *m, const struct hw_rates *r) {
         return;
     fprintf(f, "measured with %d thread%s:\n", r->threads, r->threads == 1 ? "" : "s");
     if (r->cpu_share < HW_CPU_SHARE_MIN)
-        fprintf(f, "  (beside other work, with %.0f%% of the CPU time: the figures are low)\n",
+        fprintf(f, "  (too low: other processes ran, and haggle got %.0f%% of the CPU time)\n",
                 100 * r->cpu_share);
     fprintf(f, "  multiply-adds in registers (%s)  %.1f GFLOP/s fp32\n",
             hw_isa_level_name(r->level), 1e-9 * r->vector_flops);
     if (r->matmul_flops > 0)
-        fprintf(f, "  matrix products  %.1f GFLOP/s fp32 (%.0f%% of that)\n",
+        fprintf(f, "  matrix products  %.1f GFLOP/s fp32 (%.0f%% of the line above)\n",
                 1e-9 * r->matmul_flops, 100 * r->matmul_flops / r->vector_flops);
     if (r->matmul_bf16_flops > 0 || r->matmul_fp16_flops > 0)
-        fprintf(f, "  of 16-bit types  %.1f GFLOP/s bf16, %.1f GFLOP/s fp16\n",
+        fprintf(f, "  16-bit products  %.1f GFLOP/s bf16, %.1f GFLOP/s fp16\n",
                 1e-9 * r->matmul_bf16_flops, 1e-9 * r->matmul_fp16_flops);
     fprintf(f, "  memory  %.1f GB/s (a = b + s*c), %.1f GB/s (a = s*b)\n",
             1e-9 * r->memory_bytes_per_s, 1e-9 * r->copy_bytes_per_s);
@@ -63,16 +63,14 @@ void hw_machine_put_json(const struct hw_machine *m, struct json_writer *w) {
     json_member_i64(w, "cpus", m->cpus);
     json_member_i64(w, "usable_cpus", m->usable_cpus);
     json_member_string(w, "isa", hw_isa_level_name(m->level));
-    json_put_key(w, "instructions");
-    json_put_array_begin(w);
+    json_member_array(w, "instructions");
 #define X(field, name)                                                                             \
     if (m->isa.field)                                                                              \
         json_put_string(w, name);
     HW_ISA_LIST(X)
 #undef X
     json_put_array_end(w);
-    json_put_key(w, "caches");
-    json_put_array_begin(w);
+    json_member_array(w, "caches");
     for (int i = 0; i < m->n_caches; i++) {
         const struct hw_cache *c = &m->caches[i];
         json_put_object_begin(w);
@@ -89,8 +87,7 @@ void hw_machine_put_json(const struct hw_machine *m, struct json_writer *w) {
     json_member_i64(w, "memory_bytes", (int64_t)m->memory_bytes);
     json_member_i64(w, "memory_available_bytes", (int64_t)m->memory_available_bytes);
     json_member_string(w, "huge_pages", m->huge_pages);
-    json_put_key(w, "nodes");
-    json_put_array_begin(w);
+    json_member_array(w, "nodes");
     for (int i = 0; i < m->n_nodes; i++) {
         json_put_object_begin(w);
         json_member_i64(w, "id", m->nodes[i].id);

@@ -1,5 +1,5 @@
-// kernels_generic.c - kernels_body.h for any x86-64 CPU: SSE2, a multiplication and an addition
-// apart.
+// kernels_generic.c - kernels_body.h for any x86-64 CPU: SSE2, with separate multiplication and
+// addition.
 typedef float vector __attribute__((vector_size(16)));
 
 #define VECTOR       vector

@@ -1,7 +1,7 @@
 // machine.c - what this machine is: CPUID for instructions, /proc and /sys for the rest.
 //
-// Every file may be missing (containers, odd kernels) or say odd things; each reader then leaves
-// "unknown", and nothing is trusted beyond its buffer.
+// Any file may be missing (in containers, on unusual kernels) or have unexpected content. The value
+// then stays "unknown" or 0. Every read is bounded by its buffer.
 #include "hw/hw.h"
 
 #include "base/file.h"
@@ -50,7 +50,7 @@ void hw_isa_read(struct hw_isa *isa) {
         isa->avx512_bf16 = zmm && (a & 1u << 5);
 }
 
-// What the compile flags of *_avx2.c and *_avx512.c ask for (CMakeLists.txt).
+// Must match the compile flags of *_avx2.c and *_avx512.c in CMakeLists.txt.
 enum hw_isa_level hw_isa_level_of(const struct hw_isa *isa) {
     if (!(isa->avx2 && isa->fma && isa->f16c))
         return HW_GENERIC;
@@ -71,7 +71,7 @@ static bool under_hypervisor(void) {
 
 // ---------------------------------------------------------------- small files
 
-// The text of root/path without its last newline, malloc'd; NULL when it cannot be read.
+// The text of root/path without its last newline, malloc'd. NULL when it cannot be read.
 static char *slurp(const char *root, const char *path) {
     char full[PATH_BYTES], *text;
     size_t bytes;
@@ -97,10 +97,10 @@ static long read_number(const char *root, const char *path, long otherwise) {
     return x;
 }
 
-// Calls fn for each number of a list such as "0-3,8,10-11", the kernel's format for sets of CPUs
+// Calls fn for each number in a list such as "0-3,8,10-11", the kernel's format for sets of CPUs
 // and nodes.
 static void each_in_list(const char *text, void (*fn)(void *arg, int i), void *arg) {
-    enum { MOST = 1 << 16 }; // CPUs; Linux is built for 8192 at most
+    enum { MOST = 1 << 16 }; // CPUs; Linux supports at most 8192
     while (text && *text) {
         char *end;
         long a = strtol(text, &end, 10);
@@ -137,7 +137,7 @@ static struct list_count count_list(const char *text) {
     return c;
 }
 
-// "32K", "1024K", "32M" as /sys writes cache sizes.
+// Parses a cache size as /sys writes it: "32K", "1024K", "32M".
 static uint64_t parse_cache_size(const char *text) {
     char *end;
     errno = 0;
@@ -174,7 +174,7 @@ enum { PACKAGES_MAX = 64 };
 
 struct topology {
     const char *root;
-    int cpus, cores; // cores: CPUs that are the first of their siblings
+    int cpus, cores; // cores counts the CPUs that are the first of their siblings
     int packages[PACKAGES_MAX], n_packages;
 };
 
@@ -212,8 +212,8 @@ static void count_cache(void *arg, int cpu) {
     free(shared);
 }
 
-// The caches of the first CPU that is online, and how many of each there are. Machines whose CPUs
-// differ (big and small cores) are described by their first.
+// Reads the caches of the first online CPU, and how many of each there are. If CPUs differ (big and
+// small cores), the first one stands for all.
 static void read_caches(struct hw_machine *m, const char *root, const char *online, int first) {
     for (int i = 0; i < HW_MAX_CACHES; i++) {
         char path[PATH_BYTES];
@@ -250,13 +250,6 @@ static void read_cpus(struct hw_machine *m, const char *root) {
     free(online);
 }
 
-uint64_t hw_cache_bytes(const struct hw_machine *m, int level) {
-    for (int i = 0; i < m->n_caches; i++)
-        if (m->caches[i].level == level && m->caches[i].kind != 'i')
-            return m->caches[i].bytes;
-    return 0;
-}
-
 uint64_t hw_cache_total_bytes(const struct hw_machine *m, int level) {
     for (int i = 0; i < m->n_caches; i++)
         if (m->caches[i].level == level && m->caches[i].kind != 'i')
@@ -266,7 +259,7 @@ uint64_t hw_cache_total_bytes(const struct hw_machine *m, int level) {
 
 // ---------------------------------------------------------------- memory
 
-// "always [madvise] never": the one in brackets is in force.
+// In "always [madvise] never" the word in brackets is the active setting.
 static void read_huge_pages(struct hw_machine *m, const char *root) {
     snprintf(m->huge_pages, sizeof m->huge_pages, "unknown");
     char *text = slurp(root, "/sys/kernel/mm/transparent_hugepage/enabled");

@@ -1,9 +1,9 @@
 // measure.c - how fast this machine is: multiply-adds in registers, streaming through memory, fork
 // and join.
 //
-// Each figure is the best of several short trials: other programs can only make a trial slower, so
-// the best is the one nearest to what the hardware does. All members of the pool work at once,
-// because that is how kernels will run.
+// Each figure is the best of several short trials. Other programs can only make a trial slower, so
+// the best trial is nearest to what the hardware can do. All members of the pool work at once,
+// because kernels also run that way.
 #include "hw/hw.h"
 
 #include "base/clock.h"
@@ -18,14 +18,14 @@ enum {
     STREAM_TRIALS_MAX = 12,
     FORK_JOIN_TRIALS_MIN = 9,
     FORK_JOIN_TRIALS_MAX = 400,
-    FORK_JOIN_TASKS =
-        50, // a few microseconds in all: short enough to fit between two interruptions
+    // A few microseconds in total, which is short enough to fit between two interruptions.
+    FORK_JOIN_TASKS = 50,
 };
-// Long enough for the clock to rise, short beside a time slice.
+// Long enough for the CPU to raise its clock rate, but shorter than a time slice.
 static const uint64_t FMA_TRIAL_NS = 12000000;
 static const uint64_t STREAM_BUDGET_NS = 150000000; // per kernel
 static const uint64_t FORK_JOIN_BUDGET_NS = 40000000;
-static const uint64_t ARRAY_BYTES_MIN = 64ull << 20; // each of three
+static const uint64_t ARRAY_BYTES_MIN = 64ull << 20; // for each of three arrays
 static const uint64_t ARRAY_BYTES_MAX = 512ull << 20;
 
 static const struct hw_kernels *kernels_for(enum hw_isa_level level) {
@@ -34,8 +34,8 @@ static const struct hw_kernels *kernels_for(enum hw_isa_level level) {
                               : &hw_kernels_generic;
 }
 
-// Wall and CPU time of all timed tasks. Members of the pool never sleep inside a task, so less CPU
-// time than threads x wall time means that something else was on the CPUs.
+// Wall time and CPU time of all timed tasks. Members of the pool never sleep inside a task, so less
+// CPU time than threads x wall time means that other processes used the CPUs.
 struct stopwatch {
     struct pool *pool;
     double wall_ns, cpu_ns;
@@ -47,7 +47,7 @@ static double cpu_ns(void) {
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-// Runs a task on all members; returns its nanoseconds, at least 1.
+// Runs a task on all members. Returns its time in nanoseconds, at least 1.
 static double timed_run(struct stopwatch *w, pool_fn *fn, void *arg) {
     double cpu = cpu_ns();
     uint64_t begin = clock_ns();
@@ -75,7 +75,7 @@ static void run_fma(void *arg, int thread, int threads) {
 static double measure_vector_flops(const struct hw_kernels *kernels, struct stopwatch *watch) {
     struct fma_task t = {.kernels = kernels, .passes = 1 << 16};
     double best = 0;
-    // Passes for one trial, from a short run that also wakes the vector units up.
+    // A short run gives the number of passes for one trial. It also wakes up the vector units.
     uint64_t begin = clock_ns();
     run_fma(&t, 0, 1);
     uint64_t ns = clock_ns() - begin;
@@ -102,8 +102,8 @@ static void run_stream(void *arg, int thread, int threads) {
     pool_share(t->n, 1024, thread, threads, &begin, &end); // whole pages
     size_t n = (size_t)(end - begin);
     if (t->what == 0) {
-        // Each member touches its own share first, so on NUMA machines it lives on that member's
-        // node.
+        // Each member is the first to touch its share. On NUMA machines the share is then on that
+        // member's node.
         for (int64_t i = begin; i < end; i++)
             t->a[i] = 0, t->b[i] = 1, t->c[i] = 2;
     } else if (t->what == 1) {
@@ -126,8 +126,8 @@ static double best_rate(struct stopwatch *watch, struct stream_task *t, int what
     return best;
 }
 
-// Four times the last cache, so that at most a quarter of an array can have stayed in it; within
-// limits that keep the time and the memory of small machines bounded.
+// Four times the last cache, so that at most a quarter of an array can stay in the cache. The
+// limits bound the time, and the memory on small machines.
 static uint64_t array_bytes(const struct hw_machine *m) {
     uint64_t bytes = 4 * hw_cache_total_bytes(m, 3);
     if (bytes == 0)
@@ -136,7 +136,7 @@ static uint64_t array_bytes(const struct hw_machine *m) {
         bytes = ARRAY_BYTES_MAX;
     if (bytes < ARRAY_BYTES_MIN)
         bytes = ARRAY_BYTES_MIN;
-    uint64_t most = m->memory_available_bytes / 12; // three arrays: a quarter of what is free
+    uint64_t most = m->memory_available_bytes / 12; // three arrays take a quarter of free memory
     if (most > 0 && bytes > most)
         bytes = most;
     return bytes & ~(uint64_t)4095;

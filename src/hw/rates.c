@@ -1,10 +1,10 @@
-// rates.c - measured rates kept between runs, in one JSON file:
+// rates.c - measured rates, kept between runs in one JSON file:
 //     {"format": 2, "machines": {"<fingerprint>": {...}, ...}}
 //
-// One file may serve several machines (a home folder on a network) and several thread counts, so
-// storing keeps the other entries, the newest ENTRIES_MAX of them. The file is a cache: whatever is
-// wrong with it means measuring again, never failing, and its numbers are checked as if a stranger
-// had written them.
+// One file may serve several machines (a home folder on a network) and several numbers of threads,
+// so storing keeps the newest ENTRIES_MAX entries. The file is only a cache. If anything is wrong
+// with it, the machine is measured again and nothing fails. Its numbers are checked like any
+// untrusted input.
 #include "hw/hw.h"
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Format 2 has products of 16-bit types too: a file of format 1 is measured again.
+// Format 2 also has products of 16-bit types. A file of format 1 is ignored and measured again.
 enum { FORMAT = 2, ENTRIES_MAX = 64, FILE_MAX_BYTES = 1 << 20 };
 
 struct entry {
@@ -30,8 +30,8 @@ void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERP
         int n_ = snprintf(text + used, sizeof text - used, __VA_ARGS__);                           \
         used = n_ < 0 || (size_t)n_ >= sizeof text - used ? sizeof text - 1 : used + (size_t)n_;   \
     } while (0)
-    // Memory in whole GiB: the kernel's share moves a little from boot to boot. Available memory
-    // changes all the time and no rate depends on it.
+    // Memory counts in whole GiB, because the kernel's share differs a little from boot to boot.
+    // Available memory is left out: it changes all the time and no rate depends on it.
     ADD("%s;%s;%s;%d;%d;%d;%d;%d;%llu;%s;%d", m->cpu, m->arch, hw_isa_level_name(m->level),
         m->sockets, m->cores, m->cpus, m->usable_cpus, threads,
         (unsigned long long)(m->memory_bytes >> 30), m->huge_pages, m->n_nodes);
@@ -59,17 +59,35 @@ static bool plausible(const struct hw_rates *r) {
             return false;
     const double products[] = {r->matmul_flops, r->matmul_bf16_flops, r->matmul_fp16_flops};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-        if (!(products[i] >= 0 && products[i] < 1e18)) // 0: not known
+        if (!(products[i] >= 0 && products[i] < 1e18)) // 0 means unknown
             return false;
     return r->cpu_share >= 0 && r->cpu_share <= 1 && r->threads >= 1 && r->threads <= 1 << 20 &&
            r->measured_at >= 0;
 }
 
-static void read_known(struct json_reader *r, double *out) {
-    if (json_peek(r) == JSON_NULL)
-        json_read_null(r);
-    else
-        json_read_double(r, out);
+static void read_rate(struct json_reader *r, const char *key, struct hw_rates *rates) {
+    const struct {
+        const char *key;
+        double *out;
+        bool may_be_null; // not known
+    } numbers[] = {
+        {"vector_flops", &rates->vector_flops, false},
+        {"copy_bytes_per_s", &rates->copy_bytes_per_s, false},
+        {"memory_bytes_per_s", &rates->memory_bytes_per_s, false},
+        {"fork_join_ns", &rates->fork_join_ns, false},
+        {"matmul_flops", &rates->matmul_flops, true},
+        {"matmul_bf16_flops", &rates->matmul_bf16_flops, true},
+        {"matmul_fp16_flops", &rates->matmul_fp16_flops, true},
+        {"cpu_share", &rates->cpu_share, false},
+        {"measured_at", &rates->measured_at, false},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(key, numbers[i].key) == 0 &&
+            !(numbers[i].may_be_null && json_peek(r) == JSON_NULL)) {
+            json_read_double(r, numbers[i].out);
+            return;
+        }
+    json_skip(r);
 }
 
 static void read_entry(struct json_reader *r, struct entry *out) {
@@ -87,31 +105,13 @@ static void read_entry(struct json_reader *r, struct entry *out) {
             for (int l = 0; l < HW_ISA_LEVELS; l++)
                 if (strcmp(text, hw_isa_level_name(l)) == 0)
                     rates->level = l;
-        } else if (strcmp(key, "vector_flops") == 0) {
-            json_read_double(r, &rates->vector_flops);
-        } else if (strcmp(key, "copy_bytes_per_s") == 0) {
-            json_read_double(r, &rates->copy_bytes_per_s);
-        } else if (strcmp(key, "memory_bytes_per_s") == 0) {
-            json_read_double(r, &rates->memory_bytes_per_s);
-        } else if (strcmp(key, "fork_join_ns") == 0) {
-            json_read_double(r, &rates->fork_join_ns);
-        } else if (strcmp(key, "matmul_flops") == 0) {
-            read_known(r, &rates->matmul_flops);
-        } else if (strcmp(key, "matmul_bf16_flops") == 0) {
-            read_known(r, &rates->matmul_bf16_flops);
-        } else if (strcmp(key, "matmul_fp16_flops") == 0) {
-            read_known(r, &rates->matmul_fp16_flops);
-        } else if (strcmp(key, "cpu_share") == 0) {
-            json_read_double(r, &rates->cpu_share);
-        } else if (strcmp(key, "measured_at") == 0) {
-            json_read_double(r, &rates->measured_at);
         } else {
-            json_skip(r);
+            read_rate(r, key, rates);
         }
     }
 }
 
-// All entries of a cache file, at most ENTRIES_MAX; implausible ones are left out.
+// Reads the entries of a cache file, at most ENTRIES_MAX. Implausible ones are left out.
 static int read_entries(const char *path, struct entry *entries, int *n, struct err *e) {
     char *text;
     size_t bytes;
@@ -156,7 +156,7 @@ int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint,
             *r = entries[i].rates;
             return 0;
         }
-    return err_set(e, ERR_IO, "%s has no rates of this machine yet", path);
+    return err_set(e, ERR_IO, "%s has no rates for this machine yet", path);
 }
 
 // ---------------------------------------------------------------- writing
@@ -195,7 +195,7 @@ int hw_rates_store(const struct hw_rates *r, const char *path, const char *finge
     int at = 0;
     while (at < n && strcmp(entries[at].key, fingerprint) != 0)
         at++;
-    if (at == ENTRIES_MAX) { // full: the oldest goes
+    if (at == ENTRIES_MAX) { // full: replaces the oldest entry
         at = 0;
         for (int i = 1; i < n; i++)
             if (entries[i].rates.measured_at < entries[at].rates.measured_at)
@@ -211,8 +211,7 @@ int hw_rates_store(const struct hw_rates *r, const char *path, const char *finge
     json_writer_to_buffer(&w, 1);
     json_put_object_begin(&w);
     json_member_i64(&w, "format", FORMAT);
-    json_put_key(&w, "machines");
-    json_put_object_begin(&w);
+    json_member_object(&w, "machines");
     for (int i = 0; i < n; i++) {
         json_put_key(&w, entries[i].key);
         hw_rates_put_json(&entries[i].rates, &w);

@@ -1,25 +1,26 @@
-// knob.c - the table made from knob.def, and values in and out of it as text.
+// knob.c - the table made from knob.def, and values to and from text.
 //
 // Everything here is generic over the seven types: a knob is a row of INFO and an offset into
-// struct knobs. What differs per knob (why it may be idle) is in knobs_idle, the one place that
-// knows their meaning.
+// struct knobs. Only knobs_idle, which says why a knob has no effect, knows the meaning of single
+// knobs.
 #include "knob/knob.h"
 
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Enumerators are stored and read as int through the field's offset.
+// The code below stores and reads enumerators as int through the field's offset.
 _Static_assert(sizeof(enum sched_kind) == sizeof(int), "choices are stored as int");
 
 // ---------------------------------------------------------------- tables from knob.def
 
 // clang-format off
-// As an upper bound of any type; no lower bound is negative, so it cannot be meant as a number.
-// Cast to unsigned it is the largest value already.
+// "No upper bound", for any type. It cannot be confused with a number, because no lower bound is
+// negative. Cast to unsigned it is the largest value already.
 #define KNOB_NO_MOST (-1)
 
 static const struct knobs DEFAULTS = {
@@ -33,7 +34,7 @@ static const struct knobs DEFAULTS = {
 #include "knob/knob_each.h"
 };
 
-// sched_kind_choices[] = {"constant", ...}: indexed by the enumerators, which count from 0 in the
+// sched_kind_choices[] = {"constant", ...}, indexed by the enumerators, which count from 0 in the
 // same order.
 #define V(constant, text) text,
 #define CHOICE(field, name, initial, values, flags, help) \
@@ -79,19 +80,6 @@ static const char *const NAMES[KNOB_COUNT] = {
 };
 // clang-format on
 
-struct scale {
-    const char *suffix;
-    uint64_t factor;
-};
-static const struct scale BYTE_SCALES[] = {
-    {"TiB", UINT64_C(1) << 40}, {"GiB", UINT64_C(1) << 30},   {"TB", UINT64_C(1000000000000)},
-    {"MiB", UINT64_C(1) << 20}, {"GB", UINT64_C(1000000000)}, {"KiB", UINT64_C(1) << 10},
-    {"MB", UINT64_C(1000000)},  {"KB", UINT64_C(1000)},       {"B", 1},
-};
-static const struct scale DURATION_SCALES[] = {
-    {"h", UINT64_C(3600000000000)}, {"m", UINT64_C(60000000000)}, {"s", UINT64_C(1000000000)},
-    {"ms", UINT64_C(1000000)},      {"us", UINT64_C(1000)},       {"ns", 1},
-};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 // ---------------------------------------------------------------- names and descriptions
@@ -107,7 +95,7 @@ int knob_find(const char *name) {
     return -1;
 }
 
-// "batch" names a group: say what is in it.
+// When name is a group such as "batch", lists its knobs in out and returns true.
 static bool describe_group(const char *name, char *out, size_t out_bytes) {
     size_t length = strlen(name), used = 0;
     for (int i = 0; i < KNOB_COUNT; i++) {
@@ -127,7 +115,7 @@ int knob_find_or_suggest(const char *name, struct err *e) {
         return id;
     char group[512];
     if (*name && describe_group(name, group, sizeof group))
-        return err_set(e, ERR_USAGE, "'%.100s' is a group of knobs, not a knob: it has %s", name,
+        return err_set(e, ERR_USAGE, "'%.100s' is a group of knobs, not a knob; it has %s", name,
                        group);
     const char *near = text_suggest(name, NAMES, KNOB_COUNT);
     if (near)
@@ -159,13 +147,13 @@ const char *knob_choice(int id, int value) {
 
 // ---------------------------------------------------------------- values as text
 
-// The fewest digits that read back to the same double, as a person would write them: 100 and 1e-8,
-// not 1e+02 and 1e-08.
+// Prints the fewest digits that read back to the same double, as a person would write them: 100 and
+// 1e-8, not 1e+02 and 1e-08.
 static void print_double(char *out, size_t bytes, double x) {
     int digits = 1;
     while (snprintf(out, bytes, "%.*g", digits, x), digits < 17 && strtod(out, NULL) != x)
         digits++;
-    // %g turns to exponents as soon as the digits do not reach the decimal point.
+    // %g uses an exponent when there are fewer digits than places before the decimal point.
     if (x >= 10 && x < 1e6)
         snprintf(out, bytes, "%.*g", digits > 6 ? digits : 6, x);
     char *exponent = strchr(out, 'e');
@@ -177,22 +165,6 @@ static void print_double(char *out, size_t bytes, double x) {
             from++;
         memmove(to, from, strlen(from) + 1);
     }
-}
-
-// Exact, in the unit that gives the smallest whole number: 6GiB, 90s, 1500ms.
-static void print_scaled(char *out, size_t bytes, uint64_t x, const struct scale *scales,
-                         size_t n) {
-    size_t best = n - 1;
-    for (size_t i = 0; i < n; i++) {
-        if (x % scales[i].factor == 0) {
-            best = i;
-            break;
-        }
-    }
-    if (x == 0)
-        snprintf(out, bytes, "0");
-    else
-        snprintf(out, bytes, "%" PRIu64 "%s", x / scales[best].factor, scales[best].suffix);
 }
 
 static const void *field_of(const struct knobs *k, const struct knob_info *info) {
@@ -225,12 +197,10 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
         snprintf(out, KNOB_VALUE_BYTES, "%s", (const char *)field);
         break;
     case KNOB_BYTES:
-        print_scaled(out, KNOB_VALUE_BYTES, *(const uint64_t *)field, BYTE_SCALES,
-                     COUNT(BYTE_SCALES));
+        text_exact_bytes(out, *(const uint64_t *)field);
         break;
     case KNOB_DURATION:
-        print_scaled(out, KNOB_VALUE_BYTES, *(const uint64_t *)field, DURATION_SCALES,
-                     COUNT(DURATION_SCALES));
+        text_exact_ns(out, *(const uint64_t *)field);
         break;
     default:
         out[0] = '\0';
@@ -259,12 +229,11 @@ const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]) {
         break;
     case KNOB_BYTES:
     case KNOB_DURATION: {
-        bool bytes = info->type == KNOB_BYTES;
-        const struct scale *scales = bytes ? BYTE_SCALES : DURATION_SCALES;
-        size_t n = bytes ? COUNT(BYTE_SCALES) : COUNT(DURATION_SCALES);
-        print_scaled(least, sizeof least, info->least_u64, scales, n);
+        const char *(*print)(char *, uint64_t) =
+            info->type == KNOB_BYTES ? text_exact_bytes : text_exact_ns;
+        print(least, info->least_u64);
         if (info->most_u64 != UINT64_MAX)
-            print_scaled(most, sizeof most, info->most_u64, scales, n);
+            print(most, info->most_u64);
         break;
     }
     case KNOB_BOOL:
@@ -329,26 +298,16 @@ void knobs_init(struct knobs *k) {
     *k = DEFAULTS;
 }
 
-// Strings end up in YAML, JSON, terminals and file names, so they must be one line of valid UTF-8:
-// no control characters, no line or paragraph separators (YAML folds them), no surrogates or
-// non-characters. Returns NULL or what is wrong.
+// Returns what is wrong with a string, or NULL. Strings end up in YAML, JSON, terminals and file
+// names, so they must be one line of valid UTF-8: no control characters, no line or paragraph
+// separators (YAML folds them), no surrogates or non-characters.
 static const char *string_fault(const char *s) {
     if (strlen(s) >= KNOB_STRING_BYTES)
         return "it is longer than 1023 bytes";
-    for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        uint32_t c = *p++;
-        int more = c < 0x80 ? 0 : c < 0xC2 ? -1 : c < 0xE0 ? 1 : c < 0xF0 ? 2 : c < 0xF5 ? 3 : -1;
-        if (more < 0)
-            return "it is not valid UTF-8";
-        if (more > 0)
-            c &= 0x3Fu >> more;
-        for (int i = 0; i < more; i++) {
-            if ((*p & 0xC0) != 0x80) // also stops at the NUL
-                return "it is not valid UTF-8";
-            c = c << 6 | (*p++ & 0x3Fu);
-        }
-        if ((more == 2 && c < 0x800) || (more == 3 && (c < 0x10000 || c > 0x10FFFF)) ||
-            (c >= 0xD800 && c <= 0xDFFF))
+    const uint8_t *p = (const uint8_t *)s, *end = p + strlen(s);
+    for (unsigned bytes; p < end; p += bytes) {
+        uint32_t c = utf8_decode(p, end, &bytes);
+        if (c == UTF8_BAD)
             return "it is not valid UTF-8";
         if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
             (c & 0xFFFE) == 0xFFFE)
@@ -357,8 +316,8 @@ static const char *string_fault(const char *s) {
     return NULL;
 }
 
-// "batch.micro=0: a whole number is expected, 1 to 65536". The value is cut so that what is
-// accepted is never cut off.
+// "batch.micro='0' is not accepted: it takes a whole number, 1 to 65536". A long value is cut, so
+// that there is always room for what is accepted.
 static int refuse(int id, const char *value, const char *expected, struct err *e) {
     char accepted[KNOB_ACCEPTED_BYTES];
     const char *shown = value;
@@ -394,13 +353,13 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
         if (text_parse_double(value, &v, NULL) != 0 ||
             !(v >= info->least_float && v <= info->most_float))
             return refuse(id, value, "it takes a number", e);
-        *(double *)field = v == 0 ? 0 : v; // -0 would print as "-0" and hash apart from 0
+        *(double *)field = v == 0 ? 0 : v; // -0 would print as "-0" and have another hash than 0
         break;
     }
     case KNOB_BOOL: {
         bool v;
         if (text_parse_bool(value, &v, NULL) != 0)
-            return refuse(id, value, "it takes yes or no", e);
+            return refuse(id, value, "it takes one of these", e);
         *(bool *)field = v;
         break;
     }
@@ -425,18 +384,16 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
         memcpy(field, value, strlen(value) + 1);
         break;
     }
-    case KNOB_BYTES: {
-        uint64_t v;
-        if (text_parse_bytes(value, &v, NULL) != 0 || v < info->least_u64 || v > info->most_u64)
-            return refuse(id, value, "it takes a size such as 6GiB or 500MB", e);
-        *(uint64_t *)field = v;
-        break;
-    }
+    case KNOB_BYTES:
     case KNOB_DURATION: {
+        const bool bytes = info->type == KNOB_BYTES;
         uint64_t v;
-        if (text_parse_duration_ns(value, &v, NULL) != 0 || v < info->least_u64 ||
-            v > info->most_u64)
-            return refuse(id, value, "it takes a duration such as 80ms, 90s or 3m", e);
+        if ((bytes ? text_parse_bytes : text_parse_duration_ns)(value, &v, NULL) != 0 ||
+            v < info->least_u64 || v > info->most_u64)
+            return refuse(id, value,
+                          bytes ? "it takes a size such as 6GiB or 500MB"
+                                : "it takes a duration such as 80ms, 90s or 3m",
+                          e);
         *(uint64_t *)field = v;
         break;
     }
@@ -459,7 +416,7 @@ int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by, stru
         return err_set(e, ERR_USAGE,
                        "'%.100s' is not a setting; write knob=value, such as batch.micro=4", text);
     if ((size_t)(equals - text) >= sizeof name)
-        return err_set(e, ERR_USAGE, "no knob has a name as long as '%.100s...'", text);
+        return err_set(e, ERR_USAGE, "'%.100s...' is too long for the name of a knob", text);
     memcpy(name, text, (size_t)(equals - text));
     name[equals - text] = '\0';
     return knobs_set(k, name, equals + 1, by, e);
@@ -488,7 +445,8 @@ int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e) {
     if (k->run_dir[0])
         return 0;
     char stem[256], dir[sizeof stem + 8];
-    // A model's name may hold a dot that is no extension (qwen2-0.5b); a recipe's ends in .yaml.
+    // The extension .yaml is cut off a recipe. A dot in a model's name (qwen2-0.5b) begins no
+    // extension.
     path_stem(recipe_path ? recipe_path : k->model, recipe_path != NULL, stem, sizeof stem);
     if (stem[0] == '\0' || strcmp(stem, ".") == 0 || strcmp(stem, "..") == 0 ||
         strcmp(stem, "/") == 0)
@@ -499,12 +457,13 @@ int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e) {
 
 // ---------------------------------------------------------------- comparing
 
-// By value and not by its text, which takes a hundred times as long: a search compares every setting with every other.
+// Compares values, not texts: texts would take a hundred times as long, and a search compares every
+// setting with every other.
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id) {
     const struct knob_info *info = knob_info(id);
     const void *fa = field_of(a, info), *fb = field_of(b, info);
     switch (info->type) {
-    case KNOB_FLOAT: // bits: a NaN is itself, and -0 is not 0
+    case KNOB_FLOAT: // compares bits, so a NaN equals itself and -0 differs from 0
         return memcmp(fa, fb, sizeof(double)) == 0;
     case KNOB_BOOL:
         return *(const bool *)fa == *(const bool *)fb;
@@ -532,14 +491,15 @@ static bool has_validation(const struct knobs *k) {
     return k->data_val > 0 || k->data_val_path[0];
 }
 
-// For certain: without a tokenizer of its own the corpus is read in bytes too, but whether a model's
-// folder has one is not known here.
+// Whether the run certainly reads the built-in corpus as bytes. It also does so when the model's
+// folder has no tokenizer, but that is not known here.
 static bool reads_endless_corpus(const struct knobs *k) {
     return (!k->data_path[0] || strcmp(k->data_path, "synthetic") == 0) &&
            strcmp(k->tokenizer, "bytes") == 0;
 }
 
-// Requests are records as data.path has them; those to a second model as its recipe says.
+// Whether the knob decides how requests are read. Requests are records like those of data.path.
+// With a second model, its recipe decides how they are read.
 static bool reads_requests(const struct knobs *k, int id) {
     return k->goal == GOAL_HYBRID && !k->interactive_recipe[0] &&
            (id == KNOB_data_shape || id == KNOB_data_template || id == KNOB_data_keys ||
@@ -569,20 +529,20 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->recompute_mode != RECOMPUTE_MODE_SELECTIVE ? "recompute.mode is not selective"
                                                              : NULL;
     case KNOB_fuse_optim:
-        return k->optim_state != OPTIM_STATE_FP32 ? "only optim.state=fp32 has an update in passes"
+        return k->optim_state != OPTIM_STATE_FP32 ? "only optim.state=fp32 has separate passes"
                                                   : NULL;
     case KNOB_noise_every:
-        return k->batch_accum < 2 ? "batch.accum is 1: it is measured between micro-batches" : NULL;
+        return k->batch_accum < 2 ? "it needs batch.accum of 2 or more" : NULL;
     case KNOB_sched_min:
-        return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never goes down" : NULL;
+        return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never decays" : NULL;
     case KNOB_sched_decay:
         return k->sched_kind != SCHED_WSD ? "only sched.kind=wsd decays at the end" : NULL;
     case KNOB_data_workers:
-        return k->data_prefetch == 0 ? "data.prefetch is 0: nothing is prepared ahead" : NULL;
+        return k->data_prefetch == 0 ? "data.prefetch is 0, so no batch is prepared ahead" : NULL;
     case KNOB_data_ram:
         return reads_endless_corpus(k) ? "the built-in corpus in bytes never repeats" : NULL;
     case KNOB_data_val:
-        return k->data_val_path[0] ? "data.val_path has data of its own to validate on" : NULL;
+        return k->data_val_path[0] ? "data.val_path gives the validation data" : NULL;
     case KNOB_data_long:
         return k->data_pack == DATA_PACK_STREAM ? "data.pack=stream cuts nothing off" : NULL;
     case KNOB_data_val_path:
@@ -593,21 +553,21 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_data_loss:
     case KNOB_data_pack:
         return !k->data_path[0] && !reads_requests(k, id)
-                   ? "data.path is empty: the built-in corpus is plain text"
+                   ? "data.path is empty, and the built-in corpus is plain text"
                    : NULL;
     case KNOB_eval_every:
         return !has_validation(k) && k->eval_every > 0
-                   ? "data.val is 0: no data is kept to validate"
+                   ? "data.val is 0, so there is no validation data"
                    : NULL;
     case KNOB_eval_batches:
-        return k->eval_every == 0   ? "eval.every is 0: nothing is validated"
-               : !has_validation(k) ? "data.val is 0: no data is kept to validate"
+        return k->eval_every == 0   ? "eval.every is 0, so nothing is validated"
+               : !has_validation(k) ? "data.val is 0, so there is no validation data"
                                     : NULL;
     case KNOB_cuda_graphs:
         return k->device == DEVICE_CPU ? "device is cpu" : NULL;
     case KNOB_cpu_blas:
         if (k->precision != PRECISION_FP32 && k->device == DEVICE_CPU)
-            return "products of 16-bit types are the builtin ones";
+            return "16-bit products always use builtin";
         return k->device == DEVICE_CUDA ? "device is cuda" : NULL;
     case KNOB_cpu_isa:
         return k->device == DEVICE_CUDA ? "device is cuda" : NULL;
@@ -633,8 +593,8 @@ int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES
         }
         if (!hit)
             continue;
-        // The terminating NULs separate names from values, so no two lists of knobs spell the same
-        // bytes.
+        // The terminating NULs separate names from values, so that different lists of knobs never
+        // give the same bytes.
         knobs_value(k, i, value);
         hash_add(h, NAMES[i], strlen(NAMES[i]) + 1);
         hash_add(h, value, strlen(value) + 1);

@@ -1,12 +1,13 @@
-// knob.h - every setting of a run: its value, who set it, what is accepted, what it can change.
+// knob.h - every setting of a run, called a knob: its value, its source, what is accepted, what it
+// can change.
 //
-// Place in the flow: the command line and recipes come in here as text and leave as one checked
-// struct; everything after (build, layout, the trainer, the tuner) reads `struct knobs` and never
-// parses. knob.def is the only list of settings.
+// Place in the flow: the command line and recipes come in as text, and the result is one checked
+// struct. All later code (build, layout, the trainer, the tuner) reads `struct knobs` and never
+// parses text. knob.def is the only list of knobs.
 //
 // Invariants: a `struct knobs` that knobs_init filled always holds accepted values, because a call
-// that fails changes nothing; and what knobs_write_recipe writes, knobs_load_recipe reads back to
-// equal values.
+// that fails changes nothing. knobs_load_recipe reads what knobs_write_recipe wrote back to equal
+// values.
 #ifndef HAGGLE_KNOB_KNOB_H
 #define HAGGLE_KNOB_KNOB_H
 
@@ -33,14 +34,14 @@ enum knob_type {
 };
 
 enum knob_flag {
-    KNOB_TUNABLE = 1 << 0, // the tuner may move it
-    KNOB_FACTOR = 1 << 1,  // of mathematics only the product over all factors matters
-    KNOB_SPEED = 1 << 2,   // effects: what a change can alter (knob.def)
+    KNOB_TUNABLE = 1 << 0, // the tuner may change it
+    KNOB_FACTOR = 1 << 1,  // only the product of all factors matters to the mathematics
+    KNOB_SPEED = 1 << 2,   // effects: what a change can alter (see knob.def)
     KNOB_MEMORY = 1 << 3,
     KNOB_MATH = 1 << 4,
     KNOB_OUTPUT = 1 << 5,
     KNOB_EFFECTS = KNOB_SPEED | KNOB_MEMORY | KNOB_MATH | KNOB_OUTPUT,
-    KNOB_IN_PROGRAM = 1 << 6, // places: where the effect shows (knob.def)
+    KNOB_IN_PROGRAM = 1 << 6, // places: where the effect shows (see knob.def)
     KNOB_IN_BYTES = 1 << 7,
     KNOB_IN_LOADER = 1 << 8,
     KNOB_IN_NUMBERS = 1 << 9,
@@ -50,8 +51,8 @@ enum knob_flag {
                   KNOB_IN_HOST | KNOB_IN_OUTPUT,
 };
 
-// Who set a value. Later calls replace earlier values whoever made them: the caller's order is the
-// precedence.
+// The source of a value. A later call replaces the value of an earlier one, whatever the sources.
+// The order of calls therefore decides which source wins.
 enum set_by {
     SET_BY_DEFAULT,
     SET_BY_RECIPE,
@@ -91,18 +92,19 @@ struct knobs {
 // ---------------------------------------------------------------- setting
 
 void knobs_init(struct knobs *k); // all defaults
-// "batch.micro", "4". ERR_USAGE says which knob, which value and what is accepted; a misspelt name
-// gets a suggestion.
+// Sets a knob from text, such as "batch.micro" and "4". ERR_USAGE names the knob, the value and
+// what is accepted. For a misspelt name it suggests the nearest one.
 int knobs_set(struct knobs *k, const char *name, const char *value, enum set_by by, struct err *e);
 int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, struct err *e);
-int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by,
-                         struct err *e); // "batch.micro=4"
-// Reads a YAML recipe over what is already set; every error starts with file:line.
+// The same for "batch.micro=4".
+int knobs_set_assignment(struct knobs *k, const char *text, enum set_by by, struct err *e);
+// Reads a YAML recipe and sets its knobs. The other knobs keep their values. An error names the
+// file and the line.
 int knobs_load_recipe(struct knobs *k, const char *path, struct err *e);
 int knobs_load_recipe_text(struct knobs *k, const char *name, const char *text, size_t bytes,
                            struct err *e);
-// Fills run.dir when it is empty: runs/<stem of the recipe's file name>, or of the model's without
-// a recipe (NULL).
+// Fills run.dir when it is empty: runs/ and the file name of the recipe without its extension.
+// Without a recipe (NULL) it uses the name of the model.
 int knobs_name_run(struct knobs *k, const char *recipe_path, struct err *e);
 
 // ---------------------------------------------------------------- reading
@@ -112,8 +114,7 @@ struct knob_info {
     enum knob_type type;
     unsigned flags;
     size_t offset; // of the field in struct knobs
-    // Bounds of KNOB_INT (as integers), KNOB_FLOAT (as doubles), KNOB_BYTES and KNOB_DURATION (as
-    // unsigned).
+    // Bounds: _int for KNOB_INT, _float for KNOB_FLOAT, _u64 for KNOB_BYTES and KNOB_DURATION.
     int64_t least_int, most_int;
     double least_float, most_float;
     uint64_t least_u64, most_u64;
@@ -121,10 +122,11 @@ struct knob_info {
     int n_choices;
 };
 
-// The description of knob `id` in [0, KNOB_COUNT); out of range is a caller's bug and gives knob 0.
+// The description of knob `id` in [0, KNOB_COUNT). An id out of range is a bug in the caller and
+// gives knob 0.
 const struct knob_info *knob_info(int id);
 int knob_find(const char *name); // -1: none
-// The id, or ERR_USAGE with a suggestion.
+// The id, or ERR_USAGE with a suggestion of a similar name.
 int knob_find_or_suggest(const char *name, struct err *e);
 const char *knob_type_name(enum knob_type t); // "int", "float", "bool", ...
 const char *knob_set_by_name(enum set_by by); // "default", "recipe", "command line", ...
@@ -134,34 +136,35 @@ enum { KNOB_ACCEPTED_BYTES = 256, KNOB_EFFECT_BYTES = 64 };
 const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]);
 // "speed, memory"; returns out.
 const char *knob_effect(int id, char out[KNOB_EFFECT_BYTES]);
-// "program, bytes": where that shows; returns out.
+// "program, bytes": the places where the effect shows; returns out.
 const char *knob_places(int id, char out[KNOB_EFFECT_BYTES]);
-const char *knob_place_name(unsigned place); // of one place: "program"
+const char *knob_place_name(unsigned place); // KNOB_IN_PROGRAM -> "program"
 // The value as text that knobs_set reads back to the same value; returns out.
 const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES]);
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id);
-bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values; not who set them
-int64_t knobs_interactive_seq(const struct knobs *k);           // tokens of an interactive sample
-// Why a knob has no effect beside the others' values, as half a sentence ("only sched.kind=wsd
-// decays"); NULL when it has.
+bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values, not their sources
+int64_t knobs_interactive_seq(const struct knobs *k); // interactive.seq, or seq when that is 0
+// Why a knob has no effect with the current values of the other knobs, as half a sentence ("only
+// sched.kind=wsd decays"). NULL when it has an effect.
 const char *knobs_idle(const struct knobs *k, int id);
-// Fingerprint of the values of all knobs with any of the given effects. With KNOB_MATH alone,
-// factors count by their product: another split of the same batch trains the same numbers.
+// Hash of the values of all knobs that have any of the given effects. With KNOB_MATH alone, factors
+// count only by their product, because another split of the same batch trains the same numbers.
 int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES], struct err *e);
 
 // ---------------------------------------------------------------- writing
 
-// A complete recipe: every knob, grouped, with who set it as a comment.
+// Writes a complete recipe: every knob, in groups, with its source as a comment.
 int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e);
 int knobs_save_recipe(const struct knobs *k, const char *path, struct err *e); // the same, durably
-// For people: name, value, set by, default, accepted, effect, help; only_changed leaves the
-// defaults out.
+char *knobs_recipe_text(const struct knobs *k); // the same, malloc'd; NULL: no memory
+// A table for people: name, value, source, default, accepted, effect, help. only_changed leaves out
+// knobs that have their default.
 int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e);
 int knobs_write_markdown(FILE *f, struct err *e); // docs/knobs.md
-// One object: {"batch.micro": 4, ...}.
+// Writes one object: {"batch.micro": 4, ...}.
 void knobs_put_json(const struct knobs *k, struct json_writer *w);
-// One array with an object per knob and all the columns of knobs_print.
+// Writes one array with an object per knob, which has all the columns of knobs_print.
 void knobs_put_json_table(const struct knobs *k, struct json_writer *w);
 
 #endif

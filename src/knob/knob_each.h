@@ -1,7 +1,9 @@
-// knob_each.h - one pass over knob.def. Deliberately without an include guard: knob.h and knob.c
-// include it once per thing they generate, after defining the macros they care about. A type macro
-// left undefined falls back to KNOB(type, field), and both fall back to nothing. All are undefined
-// again at the end.
+// knob_each.h - one pass over knob.def.
+//
+// This file has no include guard, because knob.h and knob.c include it once for each thing they
+// generate. Before that they define the macros they need. A type macro that is not defined becomes
+// KNOB(type, field), and an undefined KNOB becomes nothing. At the end all macros are undefined
+// again.
 #ifndef KNOB
 #define KNOB(type, field)
 #endif

@@ -1,4 +1,4 @@
-// knob_print.c - the knobs for people and for programs: a table, docs/knobs.md, JSON.
+// knob_print.c - prints the knobs for people and for programs: a table, docs/knobs.md, JSON.
 #include "knob/knob.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@ static int finish(FILE *f, struct err *e) {
     return 0;
 }
 
-// Columns on a terminal: UTF-8 continuation bytes take none.
+// Width in columns of a terminal. UTF-8 continuation bytes take none.
 static int text_width(const char *s) {
     int n = 0;
     for (; *s; s++)
@@ -36,7 +36,7 @@ static void fill_row(struct row *r, const struct knobs *k, int id) {
     knobs_value(k, id, r->value);
     knob_default(id, r->initial);
     r->cell[0] = knob_info(id)->name;
-    r->cell[1] = *r->value ? r->value : "\"\""; // an empty string must be seen
+    r->cell[1] = *r->value ? r->value : "\"\""; // an empty string must be visible
     r->cell[2] = knob_set_by_name(k->by[id]);
     r->cell[3] = *r->initial ? r->initial : "\"\"";
     r->cell[4] = knob_accepted(id, r->accepted);
@@ -52,7 +52,7 @@ static void print_row(FILE *f, const char *const cell[COLUMNS], const int width[
 
 int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e) {
     static const char *const heads[COLUMNS] = {"knob", "value", "set by", "default", "accepted"};
-    // One long path must not push the other rows apart.
+    // Limits each column, so that one long path does not make the whole table wide.
     static const int most[COLUMNS] = {24, 24, 12, 16, 40};
     int width[COLUMNS];
     struct row r;
@@ -91,21 +91,23 @@ int knobs_write_markdown(FILE *f, struct err *e) {
         "# Knobs\n\n"
         "Generated from `src/knob/knob.def` by `haggle docs knobs`: edit that file, not this "
         "one.\n\n"
-        "Set a knob in a recipe (`batch: {micro: 4}` or `batch.micro: 4`) or on the command line "
-        "(`batch.micro=4`); the\n"
-        "command line wins. `haggle knobs` shows the values in force and who set them. The "
-        "effect says what a change can\n"
-        "alter: *speed* (time per step), *memory* (bytes), *math* (the numbers trained), "
-        "*output* (what is written or\n"
-        "said). *Shows in* names where two values can be seen to differ: the *program* (`haggle "
-        "show`), planned *bytes*, the\n"
-        "*loader* (batches, and how they are made), the *numbers* trained, the *host* (kernels, "
-        "libraries, threads), the *output*;\n"
-        "a test looks there for every knob, and `haggle knobs --check` looks and measures on your "
-        "machine. The tuner moves only what is tunable; where that is also *math* it keeps the "
-        "product of such knobs, and so\n"
-        "the tokens per step. Sizes are written `6GiB` or `500MB`, durations `80ms`, `90s` or "
-        "`3m`.\n\n"
+        "A knob is a setting. Set it in a recipe (`batch: {micro: 4}` or `batch.micro: 4`) or on "
+        "the command line\n"
+        "(`batch.micro=4`). The command line wins. `haggle knobs` shows the current values and "
+        "where they come from.\n"
+        "Sizes are written `6GiB` or `500MB`, durations `80ms`, `90s` or `3m`.\n\n"
+        "- *Effect* says what a change can alter: *speed* (time per step), *memory* (bytes), "
+        "*math* (the numbers trained),\n"
+        "  *output* (what is written or printed).\n"
+        "- *Shows in* names where two values can be seen to differ: the *program* (`haggle show`), "
+        "planned *bytes*, the\n"
+        "  *loader* (batches, and how they are made), the *numbers* trained, the *host* (kernels, "
+        "libraries, threads), the\n"
+        "  *output*. A test looks there for every knob. `haggle knobs --check` looks there too and "
+        "measures on your machine.\n"
+        "- *Tunable* knobs are the only ones that the tuner changes. It keeps the product of those "
+        "that are also *math*,\n"
+        "  and so the tokens per step.\n\n"
         "| knob | default | accepted | effect | shows in | tunable | what it does |\n"
         "|---|---|---|---|---|---|---|\n",
         f);
@@ -124,7 +126,8 @@ int knobs_write_markdown(FILE *f, struct err *e) {
 
 // ---------------------------------------------------------------- JSON
 
-// Bytes and durations as plain numbers (bytes, seconds): programs should not parse units.
+// Bytes and durations are written as plain numbers (bytes, seconds), so that programs need not
+// parse units.
 static void put_value(const struct knobs *k, int id, struct json_writer *w) {
     const struct knob_info *info = knob_info(id);
     const char *field = (const char *)k + info->offset;
@@ -166,7 +169,6 @@ void knobs_put_json_table(const struct knobs *k, struct json_writer *w) {
     json_put_array_begin(w);
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
-        const char *idle = knobs_idle(k, i);
         json_put_object_begin(w);
         json_member_string(w, "name", info->name);
         json_put_key(w, "value");
@@ -179,11 +181,7 @@ void knobs_put_json_table(const struct knobs *k, struct json_writer *w) {
         json_member_string(w, "effect", knob_effect(i, text));
         json_member_string(w, "shows_in", knob_places(i, text));
         json_member_bool(w, "tunable", (info->flags & KNOB_TUNABLE) != 0);
-        json_put_key(w, "no_effect_because");
-        if (idle)
-            json_put_string(w, idle);
-        else
-            json_put_null(w);
+        json_member_string(w, "no_effect_because", knobs_idle(k, i)); // NULL: null
         json_member_string(w, "help", info->help);
         json_put_object_end(w);
     }

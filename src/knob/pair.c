@@ -7,30 +7,37 @@
 #define TEXT "data.path={dir}/text.txt tokenizer=bytes"
 #define CHAT "data.path={dir}/chat.jsonl data.template=chatml tokenizer={dir}/tokenizer.json seq=96"
 
+#define REQUESTS .unmeasured = "trials take no requests"
+#define HYBRID .with = "goal=hybrid", REQUESTS
+#define HYBRID_BYTES .with = "goal=hybrid tokenizer=bytes", REQUESTS
+
 static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_model] = {.a = "tiny", .b = "gpt2-124m",
-        .unmeasured = "a model has no neighbour; haggle bench train model=a,b compares two"},
-    [KNOB_steps] = {.unmeasured = "a trial has its own number of steps"},
-    [KNOB_tokenizer] = {.with = "data.path={dir}/text.txt", .a = "bytes", .b = "{dir}/tokenizer.json"},
+        .unmeasured = "models have no neighbours; haggle bench train model=a,b compares two"},
+    [KNOB_steps] = {.unmeasured = "a trial does not run this number of steps"},
+    [KNOB_tokenizer] =
+        {.with = "data.path={dir}/text.txt", .a = "bytes", .b = "{dir}/tokenizer.json"},
     [KNOB_time] = {.a = "0", .b = "1ns"},
-    [KNOB_goal] = {.a = "bulk", .b = "hybrid", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_micro] = {.with = "goal=hybrid", .a = "1", .b = "64", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_seq] = {.with = "goal=hybrid", .a = "0", .b = "128", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_stdin] = {.with = "goal=hybrid", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_socket] = {.with = "goal=hybrid", .a = "", .b = "{dir}/requests", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_queue] = {.with = "goal=hybrid", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_respond] = {.with = "goal=hybrid", .a = "0", .b = "2s", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_data] = {.with = "goal=hybrid tokenizer=bytes", .a = "", .b = "{dir}/text.txt", .unmeasured = "trials take no requests"},
-    [KNOB_interactive_recipe] = {.with = "goal=hybrid tokenizer=bytes", .a = "", .b = "{dir}/second.yaml", .unmeasured = "trials take no requests"},
+    [KNOB_goal] = {.a = "bulk", .b = "hybrid", REQUESTS},
+    [KNOB_interactive_micro] = {HYBRID, .a = "1", .b = "64"},
+    [KNOB_interactive_seq] = {HYBRID, .a = "0", .b = "128"},
+    [KNOB_interactive_stdin] = {HYBRID},
+    [KNOB_interactive_socket] = {HYBRID, .a = "", .b = "{dir}/requests"},
+    [KNOB_interactive_queue] = {HYBRID},
+    [KNOB_interactive_respond] = {HYBRID, .a = "0", .b = "2s"},
+    [KNOB_interactive_data] = {HYBRID_BYTES, .a = "", .b = "{dir}/text.txt"},
+    [KNOB_interactive_recipe] = {HYBRID_BYTES, .a = "", .b = "{dir}/second.yaml"},
     [KNOB_recompute_every] = {.with = "recompute.mode=full seq=128 batch.micro=8"},
     [KNOB_recompute_ratio] = {.with = "recompute.mode=selective", .a = "0.05", .b = "1000"},
-    // Of a model with a small vocabulary only the unfused loss takes enough for chunks to show in bytes.
+    // In a model with a small vocabulary, chunks show in planned bytes only with the unfused loss,
+    // which needs more memory.
     [KNOB_logits_chunk] = {.with = "seq=128 batch.micro=8 fuse.loss=false", .a = "0", .b = "16"},
     [KNOB_optim_eps] = {.a = "1e-8", .b = "1e-3"},
     [KNOB_optim_clip] = {.a = "1", .b = "0.01"},
     [KNOB_scale_start] = {.with = "precision=fp16"},
     [KNOB_scale_growth] = {.with = "precision=fp16", .a = "1000", .b = "1"},
-    // The first step's gradients are not finite at this scale: only a lower floor lets the run go on.
+    // The first step's gradients are not finite at this scale. Only a lower floor lets the run
+    // continue.
     [KNOB_scale_floor] = {.with = "precision=fp16 scale.start=16777216", .a = "1", .b = "16777216"},
     [KNOB_sched_min] = {.with = "sched.kind=cosine"},
     [KNOB_sched_decay] = {.with = "sched.kind=wsd", .a = "0.25", .b = "0.75"},
@@ -38,8 +45,10 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_data_val_path] = {.with = TEXT, .a = "", .b = "{dir}/other.txt",
         .unmeasured = "trials of steps do not validate"},
     [KNOB_data_val] = {.with = TEXT, .a = "0.05", .b = "0.25"},
-    [KNOB_data_shape] = {.with = "data.path={dir}/mixed.jsonl tokenizer=bytes", .a = "text", .b = "completion"},
-    [KNOB_data_template] = {.with = "data.path={dir}/chat.jsonl tokenizer={dir}/tokenizer.json", .a = "chatml", .b = "plain"},
+    [KNOB_data_shape] = {.with = "data.path={dir}/mixed.jsonl tokenizer=bytes",
+        .a = "text", .b = "completion"},
+    [KNOB_data_template] = {.with = "data.path={dir}/chat.jsonl tokenizer={dir}/tokenizer.json",
+        .a = "chatml", .b = "plain"},
     [KNOB_data_keys] = {.with = "data.path={dir}/named.jsonl data.shape=completion tokenizer=bytes",
         .a = "prompt=question,completion=answer", .b = "prompt=answer,completion=question"},
     [KNOB_data_system] = {.with = CHAT, .a = "", .b = "Be brief."},
@@ -47,7 +56,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_data_pack] = {.with = CHAT, .a = "best_fit", .b = "stream"},
     [KNOB_data_long] = {.with = CHAT " data.pack=best_fit", .a = "truncate", .b = "split"},
     [KNOB_data_cache] = {.with = TEXT, .a = "none", .b = "{dir}/out/shards",
-        .unmeasured = "what is kept saves tokenizing before the first step, which trials leave out"},
+        .unmeasured = "the cache saves time before the first step, which trials do not measure"},
     [KNOB_data_workers] = {.with = "data.prefetch=2"},
     [KNOB_data_ram] = {.with = TEXT, .a = "0", .b = "64KiB"},
     [KNOB_data_source_rate] = {.with = "data.prefetch=0", .a = "0", .b = "2KiB"},
@@ -67,7 +76,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_cpu_isa] = {.with = "device=cpu", .a = "generic", .b = "auto"},
     [KNOB_log_every] = {.a = "1", .b = "2"},
     [KNOB_log_trace] = {.a = "", .b = "{dir}/out/trace.json",
-        .unmeasured = "a trial writes no trace; what recording one costs is in docs/speed-log.md"},
+        .unmeasured = "a trial writes no trace; docs/speed-log.md says what recording one costs"},
     [KNOB_generate_tokens] = {.a = "4", .b = "8"},
 };
 // clang-format on
@@ -81,14 +90,14 @@ const struct knob_pair *knob_pair_of(int id) {
 static int put_part(char *out, size_t bytes, size_t *used, const char *text, size_t n,
                     struct err *e) {
     if (*used + n >= bytes)
-        return err_set(e, ERR_USAGE, "'%.60s...' is longer than a knob's value may be", out);
+        return err_set(e, ERR_USAGE, "'%.60s...' is too long for the value of a knob", out);
     memcpy(out + *used, text, n);
     *used += n;
     out[*used] = '\0';
     return 0;
 }
 
-// `text` (n bytes) with each {dir} replaced.
+// Copies `text` (n bytes) to out and replaces each {dir} with dir.
 static int fill_dir(char *out, size_t bytes, const char *text, size_t n, const char *dir,
                     struct err *e) {
     static const char mark[] = "{dir}";
@@ -150,7 +159,7 @@ int knob_neighbour(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES], st
             double x = info->type == KNOB_INT     ? (double)*(const int64_t *)field
                        : info->type == KNOB_FLOAT ? *(const double *)field
                                                   : (double)*(const uint64_t *)field;
-            x = x == 0 ? 1 : x * factors[i]; // the double of nothing is nothing
+            x = x == 0 ? 1 : x * factors[i]; // twice 0 is 0, so 1 is taken
             if (info->type == KNOB_FLOAT)
                 snprintf(out, KNOB_VALUE_BYTES, "%.9g", x);
             else
@@ -163,8 +172,8 @@ int knob_neighbour(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES], st
     default:
         break;
     }
-    return err_set(e, ERR_UNSUPPORTED, "%s: a %s has no neighbour; give it a line in knob/pair.c",
-                   info->name, knob_type_name(info->type));
+    return err_set(e, ERR_UNSUPPORTED, "%s: no neighbouring value; add a line to src/knob/pair.c",
+                   info->name);
 }
 
 int knob_pair_values(const struct knobs *k, int id, const char *dir, char a[KNOB_VALUE_BYTES],

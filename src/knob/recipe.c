@@ -1,8 +1,7 @@
-// recipe.c - knobs from and to YAML.
+// recipe.c - reads knobs from YAML and writes them to YAML.
 //
-// Reading goes through base/yaml.h, which gives dotted keys with their lines; writing groups knobs
-// by the part before the first dot, so the file looks like what a person would write. What is
-// written reads back to equal values.
+// Reading uses base/yaml.h, which gives dotted keys with their lines. Writing groups knobs by the
+// part before the first dot, as a person would. What is written reads back to equal values.
 #include "knob/knob.h"
 
 #include "base/file.h"
@@ -14,7 +13,7 @@
 
 // ---------------------------------------------------------------- reading
 
-// All entries or none: a half-read recipe is worse than none.
+// Applies all entries or none, because half of a recipe is worse than none.
 static int apply(struct knobs *k, const char *name, const struct yaml_entry *entries, size_t n,
                  struct err *e) {
     struct knobs next = *k;
@@ -54,8 +53,9 @@ int knobs_load_recipe_text(struct knobs *k, const char *name, const char *text, 
 
 // ---------------------------------------------------------------- writing
 
-// Strings are always quoted: an unquoted "yes", "1e3" or "" would read as something else in other
-// YAML readers. knobs_set has refused control characters, so two escapes are enough.
+// Writes a value and returns its width. Strings are always quoted, because other YAML readers would
+// not read an unquoted yes, 1e3 or empty value as a string. knobs_set has refused control
+// characters, so two escapes are enough.
 static int write_value(FILE *f, enum knob_type type, const char *value) {
     if (type != KNOB_STRING)
         return fprintf(f, "%s", value);
@@ -77,8 +77,8 @@ int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e) {
     enum { COMMENT_COLUMN = 34 };
     const char *group = "";
     size_t group_length = 0;
-    fputs("# Every knob of a run, resolved; the comment says who set it. 'haggle knobs' explains "
-          "each.\n",
+    fputs("# Every knob of a run. The comment says where its value comes from. 'haggle knobs' "
+          "explains each.\n",
           f);
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
@@ -97,6 +97,20 @@ int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e) {
     if (fflush(f) != 0 || ferror(f))
         return err_set(e, ERR_IO, "the recipe could not be written");
     return 0;
+}
+
+char *knobs_recipe_text(const struct knobs *k) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
+        return NULL;
+    int rc = knobs_write_recipe(k, f, NULL);
+    if (fclose(f) != 0 || rc != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
 }
 
 int knobs_save_recipe(const struct knobs *k, const char *path, struct err *e) {

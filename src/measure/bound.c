@@ -1,4 +1,5 @@
-// bound.c - exact binomial tests for one look, a mixture of likelihood ratios for many. See bound.h.
+// bound.c - exact binomial tests for one look, a mixture of likelihood ratios for many looks. See
+// bound.h.
 #include "measure/bound.h"
 
 #include <math.h>
@@ -7,8 +8,9 @@
 
 // ---------------------------------------------------------------- tails of the binomial
 
-// P(Bin(n, q) <= k). Weights relative to the mode's, walked outwards until they no longer matter:
-// no factorials, nothing underflows, about sqrt(n) steps for any n.
+// P(Bin(n, q) <= k). The terms are computed relative to the term at the mode, outwards until they
+// no longer matter. So there are no factorials, nothing underflows, and it takes about sqrt(n)
+// steps.
 static double at_most(size_t n, size_t k, double q) {
     if (k >= n)
         return 1;
@@ -31,7 +33,7 @@ static double at_most(size_t n, size_t k, double q) {
     return part / all;
 }
 
-// P(Bin(n, q) >= k), from its own terms: 1 - at_most would lose the digits of small tails.
+// P(Bin(n, q) >= k), summed directly: 1 - at_most would lose the digits of small tails.
 static double at_least(size_t n, size_t k, double q) {
     return k == 0 ? 1 : k > n ? 0 : at_most(n, n - k, 1 - q);
 }
@@ -40,7 +42,8 @@ static bool sensible(double p, double confidence) {
     return p > 0 && p < 1 && confidence > 0 && confidence < 1;
 }
 
-// So few are over that a rate of 1 - p or more would be a rare accident; so many that p or less would.
+// proves_under: so few samples are over the budget that a rate of 1 - p or more is very unlikely.
+// proves_over: so many are over that a rate of 1 - p or less is very unlikely.
 static bool proves_under(size_t n, size_t over, double p, double confidence) {
     return n > 0 && at_most(n, over, 1 - p) <= 1 - confidence;
 }
@@ -50,7 +53,7 @@ static bool proves_over(size_t n, size_t over, double p, double confidence) {
 
 // ---------------------------------------------------------------- one look
 
-// Samples over the budget among n, when the rate stays what it was and luck is neither good nor bad.
+// Expected number of samples over the budget among n: none more, or at the same rate as so far.
 static size_t carried_on(size_t n, const struct bound_verdict *v, bool none_more) {
     if (none_more)
         return v->over;
@@ -59,8 +62,9 @@ static size_t carried_on(size_t n, const struct bound_verdict *v, bool none_more
 
 typedef bool proof_fn(size_t n, size_t over, double p, double confidence);
 
-// Fewest n at which the proof succeeds; doubling, then halving the interval. With `over` growing in steps
-// the proof may fail again just beyond a success: the answer is then one of several near it.
+// The smallest n at which the proof succeeds, found by doubling and then bisection. Because `over`
+// grows in steps, the proof may fail again just beyond a success. The answer is then one of several
+// values near each other.
 static size_t fewest(const struct bound_verdict *v, bool none_more, proof_fn *proves, double p,
                      double confidence) {
     size_t low = v->n > 0 ? v->n : 1, high = low;
@@ -113,11 +117,11 @@ size_t sample_upper_needs(double p, double confidence) {
     return (size_t)ceil(log(1 - confidence) / log(p));
 }
 
-// The k-th smallest exceeds the percentile unless k or more samples lie below it.
+// The k-th smallest sample is above the percentile unless k or more samples lie below it.
 size_t sample_upper_rank(size_t n, double p, double confidence) {
     if (!sensible(p, confidence) || n == 0 || at_least(n, n, p) > 1 - confidence)
         return 0;
-    size_t low = 0, high = n; // fails at low, holds at high: the tail falls as k grows
+    size_t low = 0, high = n; // false at low, true at high: the tail shrinks as k grows
     while (low + 1 < high) {
         const size_t k = low + (high - low) / 2;
         if (at_least(n, k, p) <= 1 - confidence)
@@ -128,7 +132,7 @@ size_t sample_upper_rank(size_t n, double p, double confidence) {
     return high;
 }
 
-// The k-th smallest is below the percentile unless fewer than k samples are: by symmetry.
+// The k-th smallest sample is below the percentile unless fewer than k samples are. By symmetry.
 size_t sample_lower_rank(size_t n, double p, double confidence) {
     const size_t k = sample_upper_rank(n, 1 - p, confidence);
     return k == 0 ? 0 : n + 1 - k;
@@ -141,11 +145,12 @@ double sample_look_confidence(double confidence, int look) {
 
 // ---------------------------------------------------------------- many looks
 
-// For a rate of samples over the budget that is at the limit q, the likelihood ratio (r/q)^over
-// ((1-r)/(1-q))^(n-over) is a martingale, for each alternative r; for a true rate on q's side away from
-// r it only falls on average. So is a mixture over alternatives, and Ville's inequality bounds
-// the chance that it ever exceeds 1 / (1 - confidence). Alternatives far from the limit are proven after
-// few samples, near ones after many: both are in the mixture.
+// Let q be the limit for the rate of samples over the budget, and r an alternative rate. If the
+// true rate is q, the likelihood ratio (r/q)^over ((1-r)/(1-q))^(n-over) is a martingale. If the
+// true rate is on the other side of q than r, the ratio only falls on average. The same holds for a
+// mixture over several r. Ville's inequality bounds the chance that the mixture ever exceeds 1 / (1
+// - confidence). Alternatives far from the limit are proven after few samples, near ones after
+// many. The mixture contains both.
 static double log_ratio(size_t n, size_t over, double r, double q) {
     const double a = over > 0 ? (double)over * log(r / q) : 0;
     const double b = n > over ? (double)(n - over) * (log1p(-r) - log1p(-q)) : 0;
@@ -163,7 +168,7 @@ static bool exceeds(const double *logs, const double *weights, int count, double
     return most + log(sum) >= -log(1 - confidence);
 }
 
-// Rates below the limit: none at all has half of the weight, as that is the usual case.
+// Alternatives below the limit. Rate 0 has half of the weight, because it is the usual case.
 static bool watch_under(size_t n, size_t over, double q, double confidence) {
     static const double share[] = {0, 0.06, 0.12, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9};
     enum { COUNT = sizeof share / sizeof *share };
@@ -175,7 +180,8 @@ static bool watch_under(size_t n, size_t over, double q, double confidence) {
     return exceeds(logs, weights, COUNT, confidence);
 }
 
-// Rates above it: from nearly always down to a quarter more than the limit of p99, in equal parts.
+// Alternatives above the limit, with equal weights: from nearly 1 down to a quarter above the limit
+// of p99.
 static bool watch_over(size_t n, size_t over, double q, double confidence) {
     enum { ALTERNATIVES = 12 };
     double logs[ALTERNATIVES], weights[ALTERNATIVES];

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-// Batches of a run that are long enough to be nearly independent: 10 to 30 serve best (Schmeiser, 1982).
+// A run is cut into blocks long enough to be nearly independent. 10 to 30 blocks work best
+// (Schmeiser, 1982).
 enum { RUN_BLOCKS = 16, LEAST_BLOCKS = 8 };
 enum { MOST_PAIRS = CONTEST_MOST_BLOCKS * (CONTEST_MOST_BLOCKS + 1) / 2 };
 
@@ -34,7 +35,8 @@ static double block_of(const struct contest_side *s, size_t begin, size_t end,
     return log(figure / tokens);
 }
 
-// `pieces` of equal length (to one), neighbours joined until there are at most `most` blocks.
+// Cuts the steps into `pieces` of equal length (to within one step), and joins neighbours until
+// there are at most `most` blocks.
 static void cut(struct blocks *out, const struct contest_side *s, size_t pieces, size_t most,
                 const struct contest_options *o) {
     if (pieces > s->n)
@@ -52,7 +54,7 @@ static void halve(struct blocks *b) {
     b->n /= 2;
 }
 
-// Correlation of neighbours. Of independent blocks it is -1/n on average, which is taken back.
+// Correlation of neighbouring blocks. For independent blocks its mean is -1/n, which is corrected.
 static double likeness(const struct blocks *b) {
     double mean = 0, square = 0, next = 0;
     for (size_t i = 0; i < b->n; i++)
@@ -65,13 +67,13 @@ static double likeness(const struct blocks *b) {
     return square > 0 ? next / square + 1 / (double)b->n : 0;
 }
 
-// More than chance gives to independent blocks (one-sided 5 %).
+// True if the correlation is larger than chance gives for independent blocks (one-sided 5 %).
 static bool resemble(const struct blocks *b) {
     return likeness(b) > 1.645 / sqrt((double)b->n);
 }
 
-// Total change over the run, by the median of all slopes, where Kendall's test (5 %, two-sided) sees a
-// trend; 0 where it does not.
+// Total change over the run, from the median of all slopes, if Kendall's test (5 %, two-sided)
+// finds a trend; else 0.
 static double trend(const struct blocks *b) {
     double slopes[MOST_PAIRS], score = 0;
     size_t pairs = 0;
@@ -91,8 +93,9 @@ static double trend(const struct blocks *b) {
 
 // ---------------------------------------------------------------- rank tests
 
-// Largest c with P(statistic <= c - 1) <= tail, from probabilities of 0, 1, 2, ...: the c-th smallest
-// and c-th largest difference enclose the true one. 0: even the extremes are too likely.
+// Largest c with P(statistic <= c - 1) <= tail, from the probabilities of 0, 1, 2, ... The c-th
+// smallest and the c-th largest difference enclose the true one. 0: even the extremes are too
+// likely.
 static size_t rank_of_tail(const double *probability, size_t count, double tail) {
     double sum = 0;
     size_t c = 0;
@@ -101,7 +104,7 @@ static size_t rank_of_tail(const double *probability, size_t count, double tail)
     return c;
 }
 
-// Signed ranks: each of 1 .. n is in the sum with probability 1/2.
+// Wilcoxon's signed ranks: each of 1 .. n is in the sum with probability 1/2.
 static size_t signed_rank(size_t n, double tail) {
     double p[MOST_PAIRS + 1] = {1};
     for (size_t i = 1; i <= n; i++)
@@ -110,8 +113,8 @@ static size_t signed_rank(size_t n, double tail) {
     return rank_of_tail(p, n * (n + 1) / 2 + 1, tail);
 }
 
-// Mann and Whitney's statistic of m and n values: its generating function is the product of
-// (1 - x^(m+i)) / (1 - x^i) for i = 1 .. n, over the number of ways.
+// Mann and Whitney's statistic of m and n values. Its generating function is the product of (1 -
+// x^(m+i)) / (1 - x^i) for i = 1 .. n, divided by the number of ways.
 static size_t two_sample_rank(size_t m, size_t n, double tail) {
     double p[RUN_BLOCKS * RUN_BLOCKS + 1] = {1}, ways = 1;
     const size_t top = m * n;
@@ -127,7 +130,7 @@ static size_t two_sample_rank(size_t m, size_t n, double tail) {
     return rank_of_tail(p, top + 1, tail);
 }
 
-// Interval and middle of log(a's seconds / b's) from sorted differences.
+// Interval and middle of log(seconds of a / seconds of b), from sorted differences.
 struct shift {
     double low, middle, high;
 };
@@ -165,9 +168,9 @@ static bool shift_separate(struct shift *out, const struct blocks *a, const stru
 
 // ---------------------------------------------------------------- the contest
 
-static const char TOO_FEW[] = "too few blocks for this confidence";
-static const char ALIKE[] = "steps resemble their neighbours for so long that there are too few "
-                            "independent blocks";
+static const char TOO_FEW[] = "too few blocks of steps for this confidence";
+static const char ALIKE[] =
+    "neighbouring steps are too alike: there are too few independent blocks";
 
 static void decide(struct contest *out, const struct shift *s, double allowance, double tolerance) {
     const double low = s->low - allowance, high = s->high + allowance, near = log1p(tolerance);
@@ -182,7 +185,7 @@ static void decide(struct contest *out, const struct shift *s, double allowance,
         out->state = CONTEST_EQUAL;
     else
         out->why = allowance > 0 && (s->high < 0 || s->low > 0)
-                       ? "the machine's speed has a trend as large as the difference: take turns"
+                       ? "the machine's speed drifts by as much as the difference: measure in turns"
                        : "the difference is within the noise so far";
 }
 
@@ -195,7 +198,7 @@ static void hold_paired(struct contest *out, const struct contest_side *a,
     cut(&x, a, rounds_a, CONTEST_MOST_BLOCKS, o);
     cut(&y, b, rounds_b, CONTEST_MOST_BLOCKS, o);
     if (rounds_a != rounds_b || x.n != y.n) {
-        out->why = "the sides do not have the same number of rounds";
+        out->why = "the two sides have different numbers of rounds";
         return;
     }
     for (size_t i = 0; i < x.n; i++)
@@ -209,8 +212,8 @@ static void hold_paired(struct contest *out, const struct contest_side *a,
         out->why = TOO_FEW;
 }
 
-// Likeness too small to be sure of still makes n blocks worth fewer: the interval grows as that of the mean
-// of an AR(1) process would.
+// A correlation too small for the test still makes n blocks worth fewer. The interval grows as that
+// of the mean of an AR(1) process would.
 static void widen(struct shift *s, const struct blocks *a, const struct blocks *b) {
     const double r = fmin(fmax(0.5 * (likeness(a) + likeness(b)), 0), 0.9);
     const double factor = sqrt((1 + r) / (1 - r));
@@ -232,7 +235,7 @@ static void hold_separate(struct contest *out, const struct contest_side *a,
     }
     const double drift_a = trend(&x), drift_b = trend(&y);
     out->drift = fabs(drift_a) > fabs(drift_b) ? expm1(drift_a) : expm1(drift_b);
-    // A trend makes neighbours alike as well, and is dealt with as a trend.
+    // A trend also makes neighbouring blocks alike. It is handled as a trend.
     if (drift_a == 0 && drift_b == 0 && (resemble(&x) || resemble(&y))) {
         halve(&x);
         halve(&y);
@@ -259,7 +262,7 @@ void contest_hold(struct contest *out, const struct contest_side *a, const struc
         return;
     }
     const double tail = 0.5 * (1 - o->confidence);
-    // All differences of one sign: 2^-n of paired rounds.
+    // Paired: all n differences have the same sign by chance with probability 2^-n per side.
     out->blocks_needed = o->paired ? (size_t)ceil(-log2(tail) - 1e-9) : LEAST_BLOCKS;
     if (a->n == 0 || b->n == 0)
         out->why = "one side has no samples";

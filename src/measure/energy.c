@@ -16,13 +16,14 @@
 
 #define POWERCAP "/sys/class/powercap"
 
-// Often enough for any range (the least seen is 65 kJ), seldom enough to cost nothing. Power alone must be
-// sampled more often: what lies between two samples is taken to be their mean.
+// Reading every second is often enough for any counter range (the smallest seen is 65 kJ) and costs
+// nothing. Power must be sampled more often, because the power between two samples is assumed to be
+// their mean.
 static const uint64_t COUNTER_NS = 1000000000, POWER_NS = 20000000;
 
 // ---------------------------------------------------------------- files of sysfs
 
-// A whole number and nothing else. 0, -errno, or 1 when the file holds something else (in text).
+// Reads a whole number. Returns 0, -errno, or 1 if the file holds anything else (then in text).
 static int read_number(int fd, uint64_t *out, char text[32]) {
     ssize_t n = pread(fd, text, 31, 0);
     if (n < 0)
@@ -44,8 +45,8 @@ static int open_in(const char *dir, const char *zone, const char *file) {
     return fd < 0 ? -errno : fd;
 }
 
-// "intel-rapl:0" is a package or the whole platform, "intel-rapl:0:1" a part of one, "intel-rapl-mmio:0"
-// the same package once more.
+// "intel-rapl:0" is a package or the whole platform, "intel-rapl:0:1" a part of one.
+// "intel-rapl-mmio:0" is the same package a second time.
 static bool is_zone(const char *name) {
     static const char prefix[] = "intel-rapl:";
     const size_t length = sizeof prefix - 1;
@@ -53,7 +54,8 @@ static bool is_zone(const char *name) {
            strspn(name + length, "0123456789") == strlen(name + length);
 }
 
-// "package-0", "package-1-die-0"; others ("psys") hold packages and would count them twice.
+// Packages are "package-0", "package-1-die-0", ... Others ("psys") contain packages and would count
+// them twice.
 static bool is_package(const char *dir, const char *zone) {
     char name[32] = "";
     const int fd = open_in(dir, zone, "name");
@@ -95,14 +97,14 @@ static bool add_package(struct energy_meter *m, const char *dir, const char *zon
     p.fd = open_in(dir, zone, "energy_uj");
     if (p.fd == -EACCES || p.fd == -EPERM) {
         m->fix = "sudo chmod a+r " POWERCAP "/intel-rapl:*/energy_uj";
-        return no_meter(m, "RAPL is here but only root may read it (%s/energy_uj)", zone);
+        return no_meter(m, "RAPL exists, but only root may read it (%s/energy_uj)", zone);
     }
     if (p.fd < 0)
         return no_meter(m, "RAPL: %s/energy_uj: %s", zone, strerror(-p.fd));
     const int rc = read_number(p.fd, &p.last_uj, text);
     if (rc != 0) {
         close(p.fd);
-        return rc > 0 ? no_meter(m, "RAPL: %s/energy_uj holds '%s', no number", zone, text)
+        return rc > 0 ? no_meter(m, "RAPL: %s/energy_uj holds '%s', not a number", zone, text)
                       : no_meter(m, "RAPL: %s/energy_uj: %s", zone, strerror(-rc));
     }
     m->packages[m->n_packages++] = p;
@@ -115,7 +117,7 @@ static void close_packages(struct energy_meter *m) {
     m->n_packages = 0;
 }
 
-// All packages or none: part of the energy would be taken for the whole.
+// All packages or none: a part of the energy would be taken for all of it.
 static bool rapl_open(struct energy_meter *m, const char *root) {
     char dir[PATH_MAX];
     bool whole = true;
@@ -142,10 +144,10 @@ static bool rapl_advance(struct energy_meter *m) {
         const int rc = read_number(p->fd, &now, text);
         if (rc != 0)
             return no_meter(m, "RAPL could no longer be read: %s",
-                            rc < 0 ? strerror(-rc) : "no number");
+                            rc < 0 ? strerror(-rc) : "not a number");
         if (now < p->last_uj && p->range_uj < p->last_uj)
             return no_meter(m, "RAPL's counter started over, and its range is not known");
-        // Counters hold 0 .. range, so one more than the range lies between two equal readings.
+        // A counter takes range + 1 values, 0 to range, before it is 0 again.
         const uint64_t used =
             now >= p->last_uj ? now - p->last_uj : p->range_uj - p->last_uj + 1 + now;
         m->joules += 1e-6 * (double)used;
@@ -162,9 +164,9 @@ static bool device_advance(struct energy_meter *m, uint64_t now_ns, bool first) 
     const bool counts = nvml_counts(m->nvml);
     const int rc = counts ? nvml_energy_mj(m->nvml, &mj) : nvml_watts(m->nvml, &watts);
     if (rc != 0)
-        return no_meter(m, "NVML %s: %s", first ? "tells neither energy nor power" : "failed",
+        return no_meter(m, "NVML %s: %s", first ? "reports neither energy nor power" : "failed",
                         nvml_error(m->nvml, rc));
-    if (counts && !first && mj < m->device_mj) // 64 bits of mJ do not run over
+    if (counts && !first && mj < m->device_mj) // 64 bits of mJ never overflow
         return no_meter(m, "NVML's counter started over: the driver was loaded again");
     if (!first)
         m->joules += counts ? 1e-3 * (double)(mj - m->device_mj)
@@ -196,7 +198,7 @@ void energy_open(struct energy_meter *m, const struct energy_options *o) {
     *m = (struct energy_meter){.every_ns = COUNTER_NS};
     const bool device = o->device && device_open(m, o->nvml ? o->nvml : "libnvidia-ml.so.1");
     if (o->device && !device)
-        return; // the host's share alone would be taken for the whole
+        return; // the host's energy alone would be taken for all of it
     const bool rapl = rapl_open(m, o->root ? o->root : "");
     m->present = m->sound = device || rapl;
     m->read_ns = clock_ns();
@@ -255,7 +257,8 @@ void energy_use_of(struct energy_use *out, const struct energy_meter *m, double 
         snprintf(out->why, sizeof out->why, "nothing was measured");
 }
 
-// A counter moves every tenth of a second or so: after less it says nothing.
+// A counter moves about every tenth of a second. After a shorter time it is still 0 and says
+// nothing.
 double energy_per(const struct energy_use *u, double of) {
     return u->joules > 0 && of > 0 ? u->joules / of : NAN;
 }

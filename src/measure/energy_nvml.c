@@ -1,11 +1,12 @@
-// energy_nvml.c - the few functions of NVIDIA's management library that energy needs, opened at run time.
+// energy_nvml.c - the few functions of NVIDIA's management library that energy.c needs, opened at
+// run time.
 //
-// Nothing of the library's header is used: the declarations below are its documented interface, which is
-// stable (functions that change get a new name with _v2, _v3).
+// The library's header is not used. The declarations below are its documented interface, which is
+// stable: functions that change get a new name with _v2, _v3.
 //
-// Which GPU: the first that CUDA sees. NVML counts all of them in the order of their buses; CUDA those that
-// CUDA_VISIBLE_DEVICES lists, by default the fastest first. Where GPUs differ and nothing says the
-// order, a guess might measure another one, so there is no meter.
+// Which GPU: the first that CUDA sees. NVML counts all GPUs in bus order. CUDA counts those that
+// CUDA_VISIBLE_DEVICES lists, by default the fastest first. If the GPUs differ and nothing states
+// the order, a guess might measure the wrong GPU, so there is no meter.
 #include "measure/energy.h"
 
 #include <dlfcn.h>
@@ -30,7 +31,7 @@ struct nvml {
 #define X(member, symbol, type, args) type(*member) args;
     NVML_LIST(X)
 #undef X
-    int (*energy)(nvml_device, unsigned long long *); // NULL: a driver too old to have it
+    int (*energy)(nvml_device, unsigned long long *); // NULL: the driver is too old
     nvml_device device;
     bool started, counts;
 };
@@ -39,7 +40,7 @@ static bool find_symbols(struct nvml *n, char why[ENERGY_WHY_BYTES]) {
 #define X(member, symbol, type, args)                                                              \
     *(void **)&n->member = dlsym(n->library, symbol);                                              \
     if (n->member == NULL) {                                                                       \
-        snprintf(why, ENERGY_WHY_BYTES, "NVML has no %s", symbol);                                 \
+        snprintf(why, ENERGY_WHY_BYTES, "NVML has no function %s", symbol);                        \
         return false;                                                                              \
     }
     NVML_LIST(X)
@@ -67,7 +68,7 @@ static bool by_order(struct nvml *n, unsigned index, char why[ENERGY_WHY_BYTES])
     if (rc == 0 && index < count && !all_alike(n, count) &&
         (order == NULL || strcmp(order, "PCI_BUS_ID") != 0)) {
         snprintf(why, ENERGY_WHY_BYTES,
-                 "the GPUs differ, and which of them is CUDA's first is not known; set "
+                 "the GPUs differ and it is not known which one CUDA uses first; set "
                  "CUDA_DEVICE_ORDER=PCI_BUS_ID");
         return false;
     }
@@ -88,7 +89,7 @@ static bool find_device(struct nvml *n, char why[ENERGY_WHY_BYTES]) {
         return by_order(n, (unsigned)atoi(first), why);
     const int rc = n->by_uuid(first, &n->device);
     if (rc != 0)
-        snprintf(why, ENERGY_WHY_BYTES, "NVML does not know CUDA_VISIBLE_DEVICES=%.96s: %s",
+        snprintf(why, ENERGY_WHY_BYTES, "NVML finds no GPU for CUDA_VISIBLE_DEVICES=%.96s: %s",
                  visible, n->error(rc));
     return rc == 0;
 }
@@ -98,7 +99,7 @@ struct nvml *nvml_open(const char *library, char name[ENERGY_NAME_BYTES],
     struct nvml *n = calloc(1, sizeof *n);
     unsigned long long mj;
     if (n == NULL) {
-        snprintf(why, ENERGY_WHY_BYTES, "no memory for NVML");
+        snprintf(why, ENERGY_WHY_BYTES, "out of memory for NVML");
         return NULL;
     }
     n->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);

@@ -1,4 +1,5 @@
-// metrics.c - from samples, trace and counters to the numbers of a run and their JSON.
+// metrics.c - computes the numbers of a run from samples, trace and counters, and writes them as
+// JSON.
 #include "measure/metrics.h"
 
 #include <math.h>
@@ -49,7 +50,7 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
 const char *metrics_energy_text(char out[METRICS_ENERGY_BYTES], const struct run_metrics *m) {
     const struct energy_use *e = &m->energy;
     if (isnan(m->joules_per_token) && e->meter[0])
-        snprintf(out, METRICS_ENERGY_BYTES, "%s: too few steps for it to move", e->meter);
+        snprintf(out, METRICS_ENERGY_BYTES, "%s: too few steps, the meter has not moved", e->meter);
     else if (isnan(m->joules_per_token))
         snprintf(out, METRICS_ENERGY_BYTES, "no meter: %s", e->why);
     else
@@ -74,17 +75,17 @@ void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes) 
         m->memory[m->n_memory++] = (struct metrics_class){name, bytes};
 }
 
-static void member_bytes(struct json_writer *w, const char *key, uint64_t bytes) {
+// 0 means "not known".
+static void member_or_null(struct json_writer *w, const char *key, uint64_t value) {
     json_put_key(w, key);
-    if (bytes == 0)
+    if (value == 0)
         json_put_null(w);
     else
-        json_put_i64(w, (int64_t)bytes);
+        json_put_i64(w, (int64_t)value);
 }
 
 static void put_step_ms(struct json_writer *w, const struct run_metrics *m) {
-    json_put_key(w, "step_ms");
-    json_put_object_begin(w);
+    json_member_object(w, "step_ms");
     json_member_double(w, "p50", m->step_p50.value / 1e6);
     json_member_double(w, "p95", m->step_p95.value / 1e6);
     json_member_double(w, "p99", m->step_p99.value / 1e6);
@@ -97,13 +98,11 @@ static void put_step_ms(struct json_writer *w, const struct run_metrics *m) {
 
 static void put_split(struct json_writer *w, const struct time_split *s) {
     const double wall_ns = (double)s->wall_ns;
-    json_put_key(w, "time_split"); // fractions of wall time; they add up to 1
-    json_put_object_begin(w);
+    json_member_object(w, "time_split"); // fractions of the wall time; their sum is 1
     for (int i = 0; i < TIME_COUNT; i++)
         json_member_double(w, time_part_name((enum time_part)i), per((double)s->ns[i], wall_ns));
     json_put_object_end(w);
-    json_put_key(w, "time_split_ms"); // per step
-    json_put_object_begin(w);
+    json_member_object(w, "time_split_ms"); // per step
     for (int i = 0; i < TIME_COUNT; i++)
         json_member_double(w, time_part_name((enum time_part)i),
                            per((double)s->ns[i] / 1e6, (double)s->steps));
@@ -115,28 +114,22 @@ static void put_split(struct json_writer *w, const struct time_split *s) {
 
 static void put_data(struct json_writer *w, const struct run_metrics *m) {
     const struct data_use *d = &m->data;
-    json_put_key(w, "data"); // of the measured steps
-    json_put_object_begin(w);
+    json_member_object(w, "data"); // of the measured steps
     json_member_i64(w, "source_bytes", (int64_t)d->source_bytes);
     json_member_double(w, "source_bytes_per_s", per((double)d->source_bytes, m->wall_s));
-    json_member_i64(w, "cache_hits", (int64_t)d->cache_hits); // windows, as all that follow
+    json_member_i64(w, "cache_hits", (int64_t)d->cache_hits); // counted in windows
     json_member_i64(w, "cache_misses", (int64_t)d->cache_misses);
     json_member_i64(w, "cache_windows", (int64_t)d->cache_windows);
-    json_put_key(w, "windows"); // of an epoch
-    if (d->windows == 0)
-        json_put_null(w);
-    else
-        json_put_i64(w, (int64_t)d->windows);
+    member_or_null(w, "windows", d->windows); // of an epoch
     json_member_double(w, "make_ms", per((double)d->make_ns / 1e6, (double)m->steps)); // per step
     json_member_double(w, "source_wait_ms", per((double)d->source_wait_ns / 1e6, (double)m->steps));
     json_put_object_end(w);
 }
 
-// Unknown is null, and `why` says why (or what the meter does not see).
+// Unknown values are null. `why` says why, or what the meter does not see.
 static void put_energy(struct json_writer *w, const struct run_metrics *m) {
     const struct energy_use *e = &m->energy;
-    json_put_key(w, "energy"); // of the measured steps
-    json_put_object_begin(w);
+    json_member_object(w, "energy"); // of the measured steps
     json_member_string(w, "meter", e->meter[0] ? e->meter : NULL);
     json_member_string(w, "why", e->why[0] ? e->why : NULL);
     json_member_double(w, "joules", energy_per(e, 1));
@@ -161,26 +154,23 @@ void metrics_put_members(const struct run_metrics *m, struct json_writer *w) {
     put_split(w, &m->split);
 
     put_data(w, m);
-    json_put_key(w, "memory");
-    json_put_object_begin(w);
-    member_bytes(w, "predicted_bytes", m->memory_predicted_bytes);
-    member_bytes(w, "measured_bytes", m->memory_measured_bytes);
-    json_put_key(w, "by_class");
-    json_put_object_begin(w);
+    json_member_object(w, "memory");
+    member_or_null(w, "predicted_bytes", m->memory_predicted_bytes);
+    member_or_null(w, "measured_bytes", m->memory_measured_bytes);
+    json_member_object(w, "by_class");
     for (int i = 0; i < m->n_memory; i++)
         json_member_i64(w, m->memory[i].name, (int64_t)m->memory[i].bytes);
     json_put_object_end(w);
     json_put_object_end(w);
 
-    json_put_key(w, "loss");
-    json_put_object_begin(w);
+    json_member_object(w, "loss");
     json_member_double(w, "first", m->loss_first);
     json_member_double(w, "last", m->loss_last);
     json_put_object_end(w);
     json_member_double(w, "mfu", m->mfu);
     json_member_double(w, "hfu", m->hfu);
     json_member_string(w, "mfu_formula",
-                       "model FLOPs per step (forward + backward, no recompute; hfu: with it) x "
-                       "steps / wall time / peak");
+                       "model FLOPs per step (forward + backward; mfu without recompute, hfu with "
+                       "it) x steps / wall time / peak");
     put_energy(w, m);
 }

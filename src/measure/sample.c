@@ -1,7 +1,7 @@
 // sample.c - quantiles, their distribution-free bounds, and comparison of two sets of samples.
 //
-// The bounds are order statistics (bound.c): with n independent samples, the number that fall below the
-// true quantile q_p is Bin(n, p), whatever the distribution, so the k-th smallest sample exceeds q_p
+// The bounds are order statistics (bound.c). With n independent samples, the number that fall below
+// the true quantile q_p is Bin(n, p), for any distribution. So the k-th smallest sample exceeds q_p
 // with probability P(Bin(n, p) < k).
 #include "measure/sample.h"
 
@@ -13,16 +13,18 @@
 #include <stdlib.h>
 
 static const double CONFIDENCE = 0.95;
-enum { MEDIAN_CI_MIN = 6 }; // 2 * 0.5^6 <= 0.05: fewer samples cannot enclose a median
+enum { MEDIAN_CI_MIN = 6 }; // smallest n for a 95 % interval of the median: 2 * 0.5^6 <= 0.05
 
 int samples_open(struct samples *s, size_t capacity, struct err *e) {
     *s = (struct samples){0};
     if (capacity == 0 || capacity > SIZE_MAX / 2 / sizeof(double))
-        return err_set(e, ERR_USAGE, "samples: a capacity of %zu is not accepted", capacity);
-    // One block; values first. Not cleared: pages that are never used are never touched.
+        return err_set(e, ERR_USAGE, "samples: a capacity of %zu is not in 1 to %zu", capacity,
+                       SIZE_MAX / 2 / sizeof(double));
+    // One block for both arrays, values first. It is not cleared, so unused pages are never
+    // touched.
     s->values = malloc(2 * capacity * sizeof(double));
     if (s->values == NULL)
-        return err_set(e, ERR_MEMORY, "samples: no memory for %zu values", capacity);
+        return err_set(e, ERR_MEMORY, "samples: out of memory for %zu values", capacity);
     s->sorted = s->values + capacity;
     s->capacity = capacity;
     return 0;
@@ -55,7 +57,7 @@ size_t samples_copy(const struct samples *s, size_t last, double *out) {
     return n;
 }
 
-// Heapsort in place: qsort of the C library may allocate, and the live line sorts between two steps.
+// Heapsort in place. The C library's qsort may allocate, and the live line sorts between two steps.
 static void sift_down(double *heap, size_t root, size_t n) {
     for (size_t child; (child = 2 * root + 1) < n; root = child) {
         if (child + 1 < n && heap[child + 1] > heap[child])
@@ -87,7 +89,7 @@ size_t sample_bound_needs(double p) {
     return sample_upper_needs(p, CONFIDENCE);
 }
 
-// Nearest rank: the smallest value that at least p of the samples do not exceed.
+// Nearest rank: the smallest value such that at least a share p of the samples does not exceed it.
 static double nearest_rank(const double *sorted, size_t n, double p) {
     if (n == 0)
         return NAN;
@@ -126,8 +128,8 @@ double sample_median(double *values, size_t n) {
     return median_of_sorted(values, n);
 }
 
-// Largest l with P(Bin(n, 1/2) < l) <= 0.025: samples l and n + 1 - l enclose the median with at
-// least 95 % confidence. By symmetry the weights are walked down from the middle.
+// Largest l with P(Bin(n, 1/2) < l) <= 0.025. Samples l and n + 1 - l then enclose the median with
+// at least 95 % confidence. The terms are summed from the middle outwards, using the symmetry.
 static size_t median_rank(size_t n) {
     if (n < MEDIAN_CI_MIN)
         return 0;
@@ -144,7 +146,7 @@ static size_t median_rank(size_t n) {
         below += w;
     }
     const double allowed = 0.025 * (total + below);
-    size_t l = middle; // below = P(Bin < l), scaled
+    size_t l = middle; // below is P(Bin < l), scaled
     w = 1;
     while (l > 0 && below > allowed) {
         w *= (double)l / (double)(n - l + 1);
@@ -155,16 +157,8 @@ static size_t median_rank(size_t n) {
 }
 
 void sample_spread_of(double *values, size_t n, struct spread *out) {
-    *out = (struct spread){.n = n,
-                           .median = NAN,
-                           .mad = NAN,
-                           .q1 = NAN,
-                           .q3 = NAN,
-                           .low95 = NAN,
-                           .high95 = NAN,
-                           .mean = NAN,
-                           .min = NAN,
-                           .max = NAN};
+    // All but n is unknown until it is set below.
+    *out = (struct spread){n, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     if (n == 0)
         return;
     sample_sort(values, n);
@@ -182,7 +176,7 @@ void sample_spread_of(double *values, size_t n, struct spread *out) {
         out->low95 = values[l - 1];
         out->high95 = values[n - l];
     }
-    // Last: deviations overwrite the values.
+    // Last, because the deviations overwrite the values.
     for (size_t i = 0; i < n; i++)
         values[i] = fabs(values[i] - out->median);
     sample_sort(values, n);
@@ -205,17 +199,12 @@ enum comparison sample_compare(const struct spread *a, const struct spread *b) {
 }
 
 enum comparison sample_compare_paired(const double *a, const double *b, size_t n, double *scratch) {
-    if (n < MEDIAN_CI_MIN)
-        return COMPARE_UNKNOWN;
     for (size_t i = 0; i < n; i++)
         scratch[i] = a[i] - b[i];
     struct spread d;
+    const struct spread zero = {.n = n};
     sample_spread_of(scratch, n, &d);
-    if (d.high95 < 0)
-        return COMPARE_LOWER;
-    if (d.low95 > 0)
-        return COMPARE_HIGHER;
-    return COMPARE_SAME;
+    return sample_compare(&d, &zero);
 }
 
 bool samples_stable(struct samples *s, size_t window, double tolerance) {

@@ -13,22 +13,11 @@ const char *time_part_name(enum time_part part) {
 }
 
 enum time_part time_part_of(enum op_category category) {
-    switch (category) {
-    case CAT_MATMUL:
-        return TIME_MATMUL;
-    case CAT_ATTENTION:
-        return TIME_ATTENTION;
-    case CAT_OPTIMIZER:
-        return TIME_OPTIMIZER;
-    case CAT_DATA:
-        return TIME_DATA_WAIT;
-    case CAT_COMM:
-        return TIME_COMM;
-    case CAT_OTHER:
-    case CAT_COUNT:
-        break;
-    }
-    return TIME_OTHER;
+    static const enum time_part parts[CAT_COUNT] = {
+        [CAT_MATMUL] = TIME_MATMUL,       [CAT_ATTENTION] = TIME_ATTENTION,
+        [CAT_OPTIMIZER] = TIME_OPTIMIZER, [CAT_DATA] = TIME_DATA_WAIT,
+        [CAT_COMM] = TIME_COMM,           [CAT_OTHER] = TIME_OTHER};
+    return category < CAT_COUNT ? parts[category] : TIME_OTHER;
 }
 
 static const struct {
@@ -52,7 +41,8 @@ int trace_open(struct trace *t, struct mem *m, size_t capacity, struct err *e) {
     if (capacity == 0)
         return 0;
     if (capacity > SIZE_MAX / 4 / sizeof *t->events)
-        return err_set(e, ERR_USAGE, "trace: a capacity of %zu events is not accepted", capacity);
+        return err_set(e, ERR_USAGE, "trace: a capacity of %zu events is over the limit of %zu",
+                       capacity, SIZE_MAX / 4 / sizeof *t->events);
     size_t size = 1;
     while (size < capacity)
         size *= 2;
@@ -69,20 +59,22 @@ void trace_close(struct trace *t) {
     *t = (struct trace){0};
 }
 
-void trace_clear(struct trace *t) {
-    t->added = 0;
-    t->last = t->total = (struct time_split){0};
+static void forget_step(struct trace *t) {
     memset(t->part_ns, 0, sizeof t->part_ns);
     memset(t->kind_ns, 0, sizeof t->kind_ns);
     t->overlapped_comm_ns = 0;
 }
 
+void trace_clear(struct trace *t) {
+    t->added = 0;
+    t->last = t->total = (struct time_split){0};
+    forget_step(t);
+}
+
 void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns) {
     t->step = step;
     t->step_start_ns = now_ns;
-    memset(t->part_ns, 0, sizeof t->part_ns);
-    memset(t->kind_ns, 0, sizeof t->kind_ns);
-    t->overlapped_comm_ns = 0;
+    forget_step(t);
 }
 
 void time_split_add(struct time_split *sum, const struct time_split *more) {
@@ -96,6 +88,19 @@ void time_split_add(struct time_split *sum, const struct time_split *more) {
         sum->kind_ns[i] += more->kind_ns[i];
 }
 
+static struct trace_event span_event(const struct trace *t, enum trace_span span, uint64_t start_ns,
+                                     uint64_t end_ns) {
+    return (struct trace_event){.start_ns = start_ns,
+                                .duration_ns = end_ns - start_ns,
+                                .step = t->step,
+                                .micro = -1,
+                                .what = (uint16_t)(OP_COUNT + (unsigned)span),
+                                .segment = -1,
+                                .layer = -1,
+                                .part = (uint8_t)spans[span].part,
+                                .stream = STREAM_COMPUTE};
+}
+
 void trace_end_step(struct trace *t, uint64_t now_ns) {
     struct time_split s = {.wall_ns = now_ns - t->step_start_ns,
                            .overlapped_comm_ns = t->overlapped_comm_ns,
@@ -105,8 +110,8 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
         s.ns[i] = t->part_ns[i];
         covered += t->part_ns[i];
     }
-    // Host is the remainder, spans of host included. Events may read the clock a little outside the
-    // step; then the wall gives way, so that the parts always add up.
+    // Host time is the remainder, including the spans of the host. Events may read the clock
+    // slightly outside the step. The wall time then grows, so that the parts always add up to it.
     if (covered > s.wall_ns)
         s.wall_ns = covered;
     s.ns[TIME_HOST] = s.wall_ns - covered;
@@ -117,16 +122,7 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
     time_split_add(&t->total, &s);
 
     if (t->events != NULL)
-        t->events[t->added++ & t->mask] =
-            (struct trace_event){.start_ns = t->step_start_ns,
-                                 .duration_ns = now_ns - t->step_start_ns,
-                                 .step = t->step,
-                                 .micro = -1,
-                                 .what = OP_COUNT + SPAN_STEP,
-                                 .segment = -1,
-                                 .layer = -1,
-                                 .part = TIME_HOST,
-                                 .stream = STREAM_COMPUTE};
+        t->events[t->added++ & t->mask] = span_event(t, SPAN_STEP, t->step_start_ns, now_ns);
 }
 
 void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, uint64_t start_ns,
@@ -142,14 +138,7 @@ void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, 
 }
 
 void trace_add_span(struct trace *t, enum trace_span span, uint64_t start_ns, uint64_t end_ns) {
-    trace_add(t, (struct trace_event){.start_ns = start_ns,
-                                      .duration_ns = end_ns - start_ns,
-                                      .micro = -1,
-                                      .what = (uint16_t)(OP_COUNT + (unsigned)span),
-                                      .segment = -1,
-                                      .layer = -1,
-                                      .part = (uint8_t)spans[span].part,
-                                      .stream = STREAM_COMPUTE});
+    trace_add(t, span_event(t, span, start_ns, end_ns));
 }
 
 void trace_last(const struct trace *t, struct time_split *out) {

@@ -1,15 +1,15 @@
 // trace.h - where a step's time went: a ring of op events, and exact totals by kind of cost.
 //
-// Place: exec/ adds an event per op and the loop a span per wait; metrics.h and verdict.h read the
-// totals, report/perfetto.h the events.
+// Place: exec/ adds an event per op, and the training loop a span per wait. metrics.h and verdict.h
+// read the totals, report/perfetto.h reads the events.
 //
 // Invariants:
-//   1. One writer. Adding an event is a few stores: no lock, no allocation, no clock (the caller,
-//      who already has the times, passes them).
-//   2. Totals are summed when an event is added, so they are exact even after the ring has wrapped
-//      (or has no capacity at all: then there are totals and no events).
-//   3. The parts of a split add up to its wall time: host is what no event accounts for. Work that
-//      runs beside something already counted is added as overlapped and is in no part.
+//   1. There is one writer. Adding an event is a few stores: no lock, no allocation, no clock. The
+//      caller already has the times and passes them.
+//   2. Totals are summed when an event is added. So they are exact even after the ring has wrapped,
+//      or if it has no capacity at all (then there are totals but no events).
+//   3. The parts of a split add up to its wall time: host is the time that no event accounts for.
+//      Work that runs beside something already counted is added as overlapped and is in no part.
 #ifndef HAGGLE_MEASURE_TRACE_H
 #define HAGGLE_MEASURE_TRACE_H
 
@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-// The split of a step, where it can be acted on. enum, JSON key.
+// The parts of a step's time, chosen so that each can be acted on. enum, JSON key.
 #define TIME_LIST(X)                                                                               \
     X(TIME_MATMUL, "matmul")                                                                       \
     X(TIME_ATTENTION, "attention")                                                                 \
@@ -41,10 +41,10 @@ enum time_part time_part_of(enum op_category category);
 struct time_split {
     uint64_t wall_ns;
     uint64_t ns[TIME_COUNT];     // sum == wall_ns
-    uint64_t busy_ns;            // device at work: matmul + attention + other + optimizer
+    uint64_t busy_ns;            // the device works: matmul + attention + other + optimizer
     uint64_t overlapped_comm_ns; // communication hidden behind work
-    uint64_t steps;              // that the split covers
-    // The same time by op, where ops were timed one by one (graphs are not).
+    uint64_t steps;              // number of steps that the split covers
+    // The same time by op kind, for ops that were timed one by one (ops in graphs are not).
     uint64_t kind_ns[OP_COUNT];
 };
 
@@ -67,19 +67,19 @@ struct trace_event { // 32 bytes: two per cache line
 
 struct trace {
     struct trace_event *events; // ring; NULL when there is none
-    uint64_t mask;              // capacity - 1 (a power of two)
-    uint64_t added;             // events ever; the newest capacity are held
+    uint64_t mask;              // capacity - 1; the capacity is a power of two
+    uint64_t added;             // number of events in all; the newest `capacity` are kept
     uint32_t step;
     uint64_t step_start_ns;
-    uint64_t part_ns[TIME_COUNT]; // of the step under way
+    uint64_t part_ns[TIME_COUNT]; // of the current step
     uint64_t kind_ns[OP_COUNT];
     uint64_t overlapped_comm_ns;
-    struct time_split last, total; // the last whole step; all since trace_clear
+    struct time_split last, total; // the last whole step; all steps since trace_clear
     struct mem *mem;
 };
 
-// capacity: events kept, rounded up to a power of two; 0 = totals only. The ring is taken from m
-// (class "trace").
+// capacity: number of events kept, rounded up to a power of two; 0: totals only. The ring is taken
+// from m (class "trace").
 int trace_open(struct trace *t, struct mem *m, size_t capacity, struct err *e);
 void trace_close(struct trace *t);
 void trace_clear(struct trace *t); // forgets events and totals (after warm-up)
@@ -87,7 +87,7 @@ void trace_clear(struct trace *t); // forgets events and totals (after warm-up)
 void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns);
 void trace_end_step(struct trace *t, uint64_t now_ns);
 
-// Records an event that nothing else covers: its time counts in the split. `step` is filled in.
+// Records an event that no other event covers: its time counts in the split. Fills in `step`.
 static inline void trace_add(struct trace *t, struct trace_event ev) {
     t->part_ns[ev.part] += ev.duration_ns;
     if (ev.what < OP_COUNT)
@@ -106,14 +106,14 @@ static inline void trace_add_overlapped(struct trace *t, struct trace_event ev) 
         t->events[t->added++ & t->mask] = ev;
     }
 }
-// Shorthands. An op on its own stream; a span on the compute stream.
+// Shorthands: an op on its stream, and a span on the compute stream.
 void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, uint64_t start_ns,
                   uint64_t end_ns);
 void trace_add_span(struct trace *t, enum trace_span span, uint64_t start_ns, uint64_t end_ns);
 
 void trace_last(const struct trace *t, struct time_split *out);  // the last whole step
 void trace_split(const struct trace *t, struct time_split *out); // all steps since trace_clear
-// Events still held, oldest first: index in [0, trace_count).
+// Events still kept, oldest first: index in [0, trace_count).
 size_t trace_count(const struct trace *t);
 const struct trace_event *trace_at(const struct trace *t, size_t index);
 

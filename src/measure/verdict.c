@@ -1,7 +1,8 @@
-// verdict.c - the sentence: parts of the step by size, then the first rule of a table that applies.
+// verdict.c - the sentence: the parts of the step by size, then the first rule of a table that
+// applies.
 //
-// The thresholds are where acting is worth a person's time: below a tenth of the step a part cannot
-// repay the attempt, and a matmul within 80 % of the best measured rate has little left to give.
+// The thresholds mark where acting is worth a person's time. A part below a tenth of the step
+// cannot repay the attempt. A matmul within 80 % of the best measured rate has little left to gain.
 #include "measure/verdict.h"
 
 #include <stdarg.h>
@@ -9,18 +10,20 @@
 #include <string.h>
 
 static const double WORTH_ACTING = 0.10, NEAR_BEST = 0.80;
-// Of the time that batches take to be made: beyond, the source decides and not the threads. Workers
-// that are busy less than most of the time could make more: then only the timing is wrong.
+// MOSTLY: a share above this counts as most of the time. If loader threads wait for the source for
+// most of the time they take to make batches, the source is the limit, not the threads. BUSY:
+// workers that are busy for less than this share of the time could make more batches, so only the
+// timing is wrong.
 static const double MOSTLY = 0.50, BUSY = 0.75;
-// Rows of a matmul below which its weights are hardly reused; below FEW_ROWS that needs no measured
-// rate to be known.
+// With fewer than MANY_ROWS rows a matmul hardly reuses its weights. Below FEW_ROWS this is certain
+// even without a measured rate.
 enum { MANY_ROWS = 1024, FEW_ROWS = 256 };
 
 struct view { // what a rule may look at
     const struct verdict_facts *f;
     uint64_t wall_ns;
     double part[TIME_COUNT];              // fractions of wall
-    double logits;                        // of wall, as far as sizes tell
+    double logits;                        // fraction of wall, estimated from sizes
     double matmul_of_best, bytes_of_best; // 0: not known
 };
 
@@ -36,8 +39,8 @@ static bool source_slow(const struct view *v) {
 static bool source_rereads(const struct view *v) {
     return source_slow(v) && v->f->data_repeats;
 }
-// On average the workers keep up, and still the step waits: batches come, or are taken, unevenly. The
-// same when there are more workers than batches to fill.
+// The workers keep up on average but the step still waits: batches are made or taken unevenly. Also
+// true if there are more workers than batches to fill.
 static bool data_uneven(const struct view *v) {
     const struct verdict_facts *f = v->f;
     const int at_work =
@@ -81,64 +84,67 @@ static bool always(const struct view *v) {
     return true;
 }
 
-// In order: the first row whose part is large enough (or is the largest, where least is 0) and
-// whose condition holds gives the advice. Cheap and safe knobs come first.
+// The first row that applies gives the advice. A row applies if its part is large enough (or is the
+// largest part, if least is 0) and its condition holds. Cheap and safe knobs come first. `why` must
+// not contain "; ", because api/tune_again.c splits stored sentences there.
 static const struct rule {
     enum time_part part;
-    double least; // fraction of wall that makes the row apply; 0: only when it is the largest part
+    double least; // smallest fraction of wall for the row to apply; 0: it must be the largest part
     bool (*applies)(const struct view *v);
     const char *knob, *why;
 } rules[] = {
     {TIME_DATA_WAIT, 0.05, data_sync, "data.prefetch",
-     "batches are made while the step waits, and cost nothing when made ahead"},
+     "batches are made while the step waits, but cost the step nothing when made ahead"},
     {TIME_DATA_WAIT, 0.05, source_rereads, "data.ram",
-     "the source is too slow, and sequences kept in memory cost it nothing in later epochs"},
+     "the data source is too slow, and sequences kept in memory are not read again in later "
+     "epochs"},
     {TIME_DATA_WAIT, 0.05, source_slow, "data.source_rate",
-     "the source delivers no more than this, and only what is read again could come from memory"},
+     "the source delivers no more than this rate, and memory only helps with data that is read "
+     "again"},
     {TIME_DATA_WAIT, 0.05, data_uneven, "data.prefetch",
-     "the threads keep up on average, and more batches ahead bridge the gaps"},
+     "the loader threads keep up on average, and more batches ahead bridge the gaps"},
     {TIME_DATA_WAIT, 0.05, data_slow, "data.workers", "one more thread makes batches sooner"},
     {TIME_COMM, 0.15, many_ranks, "batch.accum",
-     "more micro-batches per step exchange gradients less often"},
-    {TIME_MATMUL, 0, threads_idle, "threads", "CPUs of this process are idle"},
-    {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
+     "with more micro-batches per step, gradients are exchanged less often"},
+    {TIME_MATMUL, 0, threads_idle, "threads", "some CPUs of this process are idle"},
+    {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs have to take turns"},
     {TIME_MATMUL, 0, logits_whole, "logits.chunk",
-     "most of it is the projection to the vocabulary, chunks free the logits' memory, not their "
-     "time, for a larger batch.micro"},
+     "most of the time goes to the projection to the vocabulary: chunks save its memory, not its "
+     "time, and make room for a larger batch.micro"},
     {TIME_MATMUL, 0, tiny_batch, "batch.micro",
-     "so few tokens hardly reuse what is read, and more of them cost little more"},
+     "with so few tokens the weights are hardly reused, and more tokens cost little more time"},
     {TIME_MATMUL, 0, small_batch, "batch.micro",
-     "larger matrices reuse each weight more and run nearer the best rate"},
+     "larger matrices reuse each weight more and run closer to the best rate"},
     {TIME_MATMUL, 0, matmul_slow, "cpu.blas",
      "another matmul library may suit these shapes better"},
     {TIME_MATMUL, 0, matmul_unknown, NULL,
-     "how fast this machine could be is not measured: haggle doctor measures it"},
+     "the best rate of this machine is not measured yet: run haggle doctor"},
     {TIME_MATMUL, 0, always, NULL,
      "the matmuls run near this machine's best rate: only less work would be faster"},
-    {TIME_ATTENTION, 0, threads_idle, "threads", "CPUs of this process are idle"},
+    {TIME_ATTENTION, 0, threads_idle, "threads", "some CPUs of this process are idle"},
     {TIME_ATTENTION, 0, always, "seq",
-     "attention grows with the square of the sequence (this changes what is trained)"},
-    {TIME_OTHER, 0, threads_idle, "threads", "CPUs of this process are idle"},
-    {TIME_OTHER, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
+     "attention grows with the square of the sequence length (this changes what is trained)"},
+    {TIME_OTHER, 0, threads_idle, "threads", "some CPUs of this process are idle"},
+    {TIME_OTHER, 0, threads_crowded, "threads", "more threads than CPUs have to take turns"},
     {TIME_OTHER, 0, logits_whole, "logits.chunk",
-     "most of it is the projection to the vocabulary, chunks free the logits' memory, not their "
-     "time, for a larger batch.micro"},
+     "most of the time goes to the projection to the vocabulary: chunks save its memory, not its "
+     "time, and make room for a larger batch.micro"},
     {TIME_OTHER, 0, tiny_batch, "batch.micro",
-     "so few tokens hardly reuse what is read, and more of them cost little more"},
+     "with so few tokens the weights are hardly reused, and more tokens cost little more time"},
     {TIME_OTHER, 0, splits_batch, "batch.micro",
      "fewer, larger micro-batches pass over the weights' gradients less often"},
     {TIME_OTHER, 0, always, NULL,
-     "element-wise work is bound by memory: only less work would be faster"},
+     "element-wise work is limited by memory bandwidth: only less work would be faster"},
     {TIME_OPTIMIZER, 0, tiny_batch, "batch.micro",
-     "an update costs the same however few tokens it learns from (this changes what is trained)"},
+     "an update costs the same for few tokens as for many (this changes what is trained)"},
     {TIME_OPTIMIZER, 0, always, "batch.accum",
-     "more tokens per update make updates rarer (this changes what is trained)"},
-    {TIME_HOST, 0, threads_crowded, "threads", "more threads than CPUs take turns"},
+     "with more tokens per update, updates are rarer (this changes what is trained)"},
+    {TIME_HOST, 0, threads_crowded, "threads", "more threads than CPUs have to take turns"},
     {TIME_HOST, 0, always, "batch.micro",
-     "ops are too short for the work between them, and larger ones amortize it"},
+     "ops are short compared with the host's work between them, and larger ops amortize it"},
     {TIME_COMM, 0, always, "batch.accum",
-     "more micro-batches per step exchange gradients less often"},
-    {TIME_DATA_WAIT, 0, always, "data.prefetch", "batches made ahead cost nothing"},
+     "with more micro-batches per step, gradients are exchanged less often"},
+    {TIME_DATA_WAIT, 0, always, "data.prefetch", "batches made ahead cost the step nothing"},
 };
 
 struct writer {
@@ -165,7 +171,7 @@ static const struct rule *choose(const struct view *v, enum time_part dominant) 
     return NULL;
 }
 
-// Parts in falling order; those under a tenth are left to "the rest" after the first.
+// Writes the parts in falling order. After the first, parts under a tenth are left to "the rest".
 static void put_parts(struct writer *w, const struct view *v, const enum time_part *order) {
     double named = 0;
     for (int i = 0; i < TIME_COUNT; i++) {
@@ -183,36 +189,23 @@ static void put_parts(struct writer *w, const struct view *v, const enum time_pa
         put(w, ", the rest %.0f %%", 100 * (1 - named));
 }
 
-// A rate above the best one known means that the best was measured on a busier machine: then this is
-// the best.
+// Share of the best rate. A rate above the best known one means that the best was measured on a
+// busier machine. Then this rate is the best.
 static double share(double rate, double best) {
     return rate < best ? rate / best : 1;
 }
 
-// The roofline decides about matmuls, where it is known: products that do less per byte than the machine
-// could wait for memory.
+// For matmuls the roofline decides, if it is known: matmuls that do less work per byte than the
+// machine could are waiting for memory.
 static const char *bound_of(enum time_part dominant, const struct verdict_facts *f) {
-    switch (dominant) {
-    case TIME_MATMUL:
-        return f->best_bytes_per_s > 0 && f->matmul_flops_per_byte > 0 &&
-                       f->matmul_flops_per_byte * f->best_bytes_per_s < f->best_matmul_flops_per_s
-                   ? "memory bandwidth"
-                   : "compute";
-    case TIME_ATTENTION:
-        return "compute";
-    case TIME_OTHER:
-        return "memory bandwidth";
-    case TIME_OPTIMIZER:
-        return "optimizer";
-    case TIME_COMM:
-        return "communication";
-    case TIME_DATA_WAIT:
-        return "data";
-    case TIME_HOST:
-    case TIME_COUNT:
-        break;
-    }
-    return "host";
+    static const char *const bounds[TIME_COUNT] = {
+        [TIME_MATMUL] = "compute",         [TIME_ATTENTION] = "compute",
+        [TIME_OTHER] = "memory bandwidth", [TIME_HOST] = "host",
+        [TIME_OPTIMIZER] = "optimizer",    [TIME_COMM] = "communication",
+        [TIME_DATA_WAIT] = "data"};
+    const bool waits = f->best_bytes_per_s > 0 && f->matmul_flops_per_byte > 0 &&
+                       f->matmul_flops_per_byte * f->best_bytes_per_s < f->best_matmul_flops_per_s;
+    return dominant == TIME_MATMUL && waits ? bounds[TIME_OTHER] : bounds[dominant];
 }
 
 void verdict_of(struct verdict *out, const struct time_split *split,

@@ -1,9 +1,10 @@
-// verdict.h - one sentence about a run: what its time went to, and the first knob to try.
+// verdict.h - one sentence about a run: where its time went, and the first knob to try.
 //
-// Place: train and bench print it after the split; tune reads `knob` as its first move.
+// Place: train and bench print it after the split. tune reads `knob` as its first move.
 //
-// Invariants: the sentence states only measured numbers; advice comes from one table (verdict.c)
-// whose rows say when they apply, and the first that does wins. Where no knob helps it says so.
+// Invariants: the sentence states only measured numbers. The advice comes from one table
+// (verdict.c) whose rows say when they apply. The first row that applies wins. If no knob helps,
+// the sentence says so.
 #ifndef HAGGLE_MEASURE_VERDICT_H
 #define HAGGLE_MEASURE_VERDICT_H
 
@@ -11,20 +12,22 @@
 
 #include <stdbool.h>
 
-// What the rules look at besides the split. 0 or NULL = not known: rules that need it do not apply.
+// What the rules look at besides the split. 0 or NULL means not known: rules that need it do not
+// apply.
 struct verdict_facts {
     double matmul_flops_per_s;      // measured, over the matmul part
     double best_matmul_flops_per_s; // of a large matmul with all the CPUs
     double other_bytes_per_s;       // measured, over the other part (fewest bytes / time)
     double best_bytes_per_s;        // of a stream copy
-    double matmul_flops_per_byte;   // of the matmul part, fewest bytes
-    int threads, cpus;              // used; usable
+    double matmul_flops_per_byte;   // of the matmul part, with the fewest bytes
+    int threads, cpus;              // threads used; CPUs that may be used
     int64_t batch_micro, micro_batches, seq;
-    double logits_of_matmul, logits_of_other; // shares of their FLOPs and bytes in the logits
+    double logits_of_matmul; // the logits' share of the FLOPs of the matmul part
+    double logits_of_other;  // the logits' share of the bytes of the other part
     int64_t logits_chunk;
-    int data_workers, data_prefetch; // prefetch counts only when workers is not 0
-    uint64_t data_make_ns;           // that workers took to make the batches; of that they
-    uint64_t data_source_wait_ns;    // waited for data.source_rate
+    int data_workers, data_prefetch; // prefetch counts only if workers is not 0
+    uint64_t data_make_ns;           // time that workers took to make the batches
+    uint64_t data_source_wait_ns;    // part of it that they waited for data.source_rate
     bool data_repeats;               // windows that data.ram does not hold are used more than once
     int ranks;
 };
@@ -33,16 +36,16 @@ enum { VERDICT_TEXT_BYTES = 512 };
 
 struct verdict {
     enum time_part dominant;
-    const char
-        *bound;      // what that means: "compute", "memory bandwidth", "data", "optimizer", "host",
-                     // "communication"; "" when nothing was measured
-    double fraction; // of wall time that went to it
-    const char *knob; // first to try: "batch.micro"; NULL when none would help
+    // "compute", "memory bandwidth", "data", "optimizer", "host" or "communication"; "": nothing
+    // was measured
+    const char *bound;
+    double fraction;  // of wall time that went to `dominant`
+    const char *knob; // the first knob to try, such as "batch.micro"; NULL: none would help
     const char *why;  // what that knob is expected to do
     char text[VERDICT_TEXT_BYTES];
 };
 
-// Never fails: with no steps the text says that nothing was measured.
+// Never fails. Without steps the text says that nothing was measured.
 void verdict_of(struct verdict *out, const struct time_split *split,
                 const struct verdict_facts *facts);
 

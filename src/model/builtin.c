@@ -1,8 +1,8 @@
-// builtin.c - the shapes haggle knows by name: one table, values as published in each model's
-// config.json.
+// builtin.c - the shapes that haggle knows by name: one table with the values published in each
+// model's config.json.
 //
-// A row holds only what differs inside a family; shape_of adds the family's switches, which are the
-// same ones config.c derives from a file. tests/model/test_shape.c holds every row to the published
+// A row holds only what differs inside a family. shape_of adds the family's switches, the same ones
+// that config.c derives from a file. tests/model/test_shape.c compares every row with the published
 // parameter count.
 #include "model/family.h"
 #include "model/shape.h"
@@ -16,7 +16,7 @@ struct row {
     enum model_family family;
     int64_t vocab, width, layers, heads, kv_heads, head_dim, ffn, max_positions;
     bool tied;
-    double theta, factor; // factor 0: no llama3 frequency scaling
+    double theta, factor; // factor 0 means no llama3 frequency scaling
     float norm_eps;
     int64_t bos_id, eos_id;
 };
@@ -35,8 +35,8 @@ enum {
 // Columns: name, family, V, C, L, H, G, D, F, max positions, tied, rope theta, llama3 factor, eps,
 // bos, eos.
 static const struct row rows[] = {
-    // Ours: Llama-like, for byte-level text (256 bytes, 256 = end of text, the rest spare so that V
-    // is a multiple of 64).
+    // haggle's own model, like Llama, for byte-level text: ids 0 to 255 are bytes, 256 is the end
+    // of text. The other ids are unused and make V a multiple of 64.
     {"tiny", FAMILY_LLAMA, 320, 128, 4, 4, 2, 32, 352, 512, true, 1e4, 0, 1e-5f, 256, 256},
     // openai-community/gpt2, gpt2-medium, gpt2-large, gpt2-xl
     {"gpt2-124m", FAMILY_GPT2, GPT2_VOCAB, 768, 12, 12, 12, 64, 3072, 1024, true, 0, 0, 1e-5f,
@@ -90,12 +90,12 @@ static void shape_of(const struct row *r, struct model_shape *s) {
     s->max_positions = r->max_positions;
     s->tied = r->tied;
     s->norm_eps = r->norm_eps;
-    s->init_std = 0.02f; // initializer_range of every published configuration above
+    s->init_std = 0.02f; // the initializer_range of all published configurations above
     s->bos_id = r->bos_id;
     s->eos_id = r->eos_id;
     s->rope.theta = r->theta;
     if (r->factor != 0) {
-        // Llama 3.1 and 3.2 differ in the factor only.
+        // Llama 3.1 and 3.2 differ only in the factor.
         s->rope.llama3 = true;
         s->rope.factor = r->factor;
         s->rope.low_freq_factor = 1;

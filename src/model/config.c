@@ -1,10 +1,11 @@
-// config.c - reads an HF config.json into a shape; hostile until checked.
+// config.c - reads a Hugging Face (HF) config.json into a shape. The file is untrusted input.
 //
-// The file is read once into a table of the keys that matter (order in the file is free, model_type
-// may come last), then the family's rules turn the table into a shape: the same defaults for absent
-// keys as transformers' configuration classes, so that a folder transformers loads means the same
-// model here. What haggle cannot compute is refused by name; dropout and cache settings do not
-// change the model and are ignored. The last word has model_shape_check.
+// The file is read once into a table of the keys that matter. Keys may come in any order, and
+// model_type may come last. Then the family's rules turn the table into a shape. Absent keys get
+// the same defaults as in transformers' configuration classes, so that a folder means the same
+// model here and there. What haggle cannot compute is refused, and the error names the key. Dropout
+// and cache settings do not change the model and are ignored. At the end model_shape_check checks
+// the shape.
 #include "model/family.h"
 #include "model/names.h"
 #include "model/shape.h"
@@ -76,15 +77,15 @@ static const char *const config_keys[] = {CONFIG_KEYS(X)};
 static const char *const rope_keys[] = {ROPE_KEYS(X)};
 #undef X
 
-// One member as the file has it. Types are judged when a value is used: keys of another family do
-// not matter.
+// One member as the file has it. Its type is checked only when it is used, because keys of another
+// family do not matter.
 struct value {
     const char *key;
     bool present;
     enum json_type type;
-    double number; // of an array: its first element, when that is a number
+    double number; // in an array: the first element, if it is a number
     bool flag;
-    const char *text; // of an array: its first string that is not "full_attention"
+    const char *text; // in an array: the first string that is not "full_attention"
 };
 
 struct rope_table {
@@ -94,7 +95,7 @@ struct rope_table {
 
 struct config {
     struct value values[CONFIG_KEY_COUNT];
-    struct rope_table scaling, parameters; // what rope_scaling and rope_parameters hold
+    struct rope_table scaling, parameters; // the contents of rope_scaling and rope_parameters
 };
 
 // ---- the file into the table ----
@@ -106,7 +107,7 @@ static int read_array(struct json_reader *r, struct value *v) {
         const char *text = NULL;
         if (type == JSON_NUMBER && first) {
             TRY(json_read_double(r, &v->number));
-        } else if (type == JSON_STRING && v->text == NULL) { // later ones would only take memory
+        } else if (type == JSON_STRING && v->text == NULL) { // later strings are not needed
             TRY(json_read_string(r, &text, NULL));
             if (strcmp(text, "full_attention") != 0)
                 v->text = text;
@@ -206,7 +207,7 @@ static bool absent(const struct value *v) {
 }
 
 static bool is_integer(const struct value *v) {
-    // Beyond 2^53 a double no longer tells neighbours apart; every accepted size is far below.
+    // Above 2^53 a double cannot hold every integer. Every accepted size is far below.
     return v->type == JSON_NUMBER && v->number == floor(v->number) && fabs(v->number) <= 0x1p53;
 }
 
@@ -239,8 +240,8 @@ static int get_bool(const struct value *v, bool otherwise, bool *out, struct err
     return 0;
 }
 
-// GPT-2's classes also take the general spelling of a size; two spellings that disagree mean
-// nothing good.
+// GPT-2's classes also accept the general name of a size. If both names are present they must
+// agree.
 static int get_aliased(const struct config *c, enum config_key key, enum config_key alias,
                        int64_t otherwise, int64_t *out, struct err *e) {
     const struct value *own = &c->values[key], *other = &c->values[alias];
@@ -250,9 +251,9 @@ static int get_aliased(const struct config *c, enum config_key key, enum config_
     return get_size(own->present ? own : other, otherwise, out, e);
 }
 
-// An id outside the vocabulary marks nothing: tiny test models inherit GPT-2's 50256 with a
-// vocabulary of 512, and -1 is written for "none". Instruction-tuned Llamas list several end
-// tokens: the first one is the model's own.
+// An id outside the vocabulary becomes -1, "none": tiny test models inherit GPT-2's 50256 with a
+// vocabulary of 512, and some files write -1. Instruction-tuned Llamas list several end tokens. The
+// first one is the end token of the model itself.
 static int get_token(const struct value *v, int64_t vocab, int64_t otherwise, int64_t *out,
                      struct err *e) {
     double id = v->present ? v->number : (double)otherwise;
@@ -278,7 +279,7 @@ static int set_activation(const struct config *c, struct model_shape *s, struct 
     bool gpt2 = s->family == FAMILY_GPT2;
     const struct value *v = &c->values[gpt2 ? K_activation_function : K_hidden_act];
     if (!v->present)
-        return 0; // the family's own
+        return 0; // keeps the family's default
     const char *accepted =
         gpt2 ? "gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, relu" : "silu, swish";
     char quoted[NAMES_QUOTE_BYTES];
@@ -327,8 +328,8 @@ static int set_rope(const struct config *c, struct model_rope *r, struct err *e)
                            type_text(v));
     }
     TRY(check_partial_rotary(&c->values[K_partial_rotary_factor], e));
-    // As in transformers: a rope_scaling with content wins over rope_parameters, and a rope_theta
-    // inside either over the one beside them.
+    // As in transformers, a rope_scaling with content wins over rope_parameters, and a rope_theta
+    // inside either of them wins over the one at the top level.
     const struct value *rope = c->scaling.any ? c->scaling.values : c->parameters.values;
     double beside;
     TRY(get_double(&c->values[K_rope_theta], 10000, &beside, e));
@@ -337,7 +338,7 @@ static int set_rope(const struct config *c, struct model_rope *r, struct err *e)
     const struct value *type = &rope[absent(&rope[R_rope_type]) ? R_type : R_rope_type];
     char quoted[NAMES_QUOTE_BYTES];
     if (absent(type))
-        return 0; // transformers: "default"
+        return 0; // transformers uses "default" then
     if (type->type != JSON_STRING)
         return err_set(e, ERR_FORMAT, "\"%s\" is %s; accepted are: default, llama3", type->key,
                        type_text(type));
@@ -377,7 +378,7 @@ static int set_gpt2(const struct config *c, struct model_shape *s, struct err *e
     return get_size(absent(&v[K_n_inner]) ? &none : &v[K_n_inner], 4 * s->width, &s->ffn, e);
 }
 
-// Llama and Qwen, which differ in defaults and in what attention_bias means.
+// For Llama and Qwen, which differ in defaults and in the meaning of attention_bias.
 static int set_llama(const struct config *c, struct model_shape *s, struct err *e) {
     const struct value *v = c->values;
     bool llama = s->family == FAMILY_LLAMA;
@@ -388,7 +389,8 @@ static int set_llama(const struct config *c, struct model_shape *s, struct err *
     TRY(get_size(&v[K_num_hidden_layers], 32, &s->layers, e));
     TRY(get_size(&v[K_num_attention_heads], 32, &s->heads, e));
     TRY(get_size(&v[K_max_position_embeddings], llama ? 2048 : 32768, &s->max_positions, e));
-    // null means "as many as heads" everywhere; absent means that for Llama only, and 32 for Qwen.
+    // null means "as many as heads" in all of them. A missing key means the same for Llama, but 32
+    // for Qwen.
     if (v[K_num_key_value_heads].present && v[K_num_key_value_heads].type == JSON_NULL)
         s->kv_heads = s->heads;
     else
@@ -472,10 +474,11 @@ static int to_shape(const struct config *c, struct model_shape *s, struct err *e
 
 // ---- the model's name ----
 
-// The folder's name; inside the Hugging Face cache (models--org--name/snapshots/<commit>/) the
-// model's.
+// Uses the folder's name. In the Hugging Face cache (models--org--name/snapshots/<commit>/) it uses
+// the model's name, org/name.
 static void set_name(struct model_shape *s, const char *config_path) {
-    // The cache links config.json into ../../blobs: only the links of the folder are followed.
+    // In the cache config.json is a link into ../../blobs, so only links of the folder are
+    // followed.
     const char *slash = strrchr(config_path, '/');
     char dir[PATH_MAX], path[PATH_MAX];
     snprintf(s->name, sizeof s->name, "%s", family_model_type(s->family));

@@ -1,10 +1,9 @@
-// config_write.c - writes a shape as the config.json that transformers (4 and 5) and haggle itself
-// read back.
+// config_write.c - writes a shape as a config.json that transformers (4 and 5) and haggle can read.
 //
-// Rotary parameters are written the way published checkpoints have them (rope_theta beside
-// rope_scaling): version 4 knows nothing else and version 5 converts them. What reads back is the
-// same shape, except for the name, which is the folder's (tests/model/test_config.c holds every
-// built-in shape to that).
+// Rotary parameters are written as in published checkpoints, with rope_theta beside rope_scaling.
+// Version 4 reads nothing else, and version 5 converts them. Reading the file back gives the same
+// shape, except for the name, which comes from the folder. tests/model/test_config.c checks this
+// for every built-in shape.
 #include "model/family.h"
 #include "model/shape.h"
 
@@ -12,10 +11,11 @@
 
 #include <stdlib.h>
 
-// A float's shortest decimal, so that 1e-5f is written as 1e-05 and not as the double next to it.
+// The shortest decimal that gives the float, so that 1e-5f is written as 1e-05 and not with the
+// digits of its exact value.
 static double shortest(float x) {
     char text[32];
-    for (int digits = 1; digits <= 9; digits++) { // 9 digits tell any two floats apart
+    for (int digits = 1; digits <= 9; digits++) { // 9 digits distinguish any two floats
         snprintf(text, sizeof text, "%.*g", digits, (double)x);
         if (strtof(text, NULL) == x)
             break;
@@ -47,7 +47,7 @@ static const char *activation(enum model_act act) {
 
 static void put_gpt2(struct json_writer *w, const struct model_shape *s) {
     json_member_string(w, "activation_function", activation(s->act));
-    // haggle trains without dropout: a later run elsewhere should not switch it on by default.
+    // haggle trains without dropout. Another program should not turn it on by default later.
     json_member_double(w, "attn_pdrop", 0);
     json_member_double(w, "embd_pdrop", 0);
     json_member_double(w, "resid_pdrop", 0);
@@ -81,8 +81,8 @@ static void put_llama(struct json_writer *w, const struct model_shape *s) {
     if (s->family != FAMILY_QWEN2)
         json_member_bool(w, "attention_bias", s->qkv_bias);
     json_member_double(w, "attention_dropout", 0);
-    // Qwen2's class has no head_dim of its own but honours one: written only where it says
-    // something.
+    // Qwen2's class has no default head_dim but uses one if given. It is written only when it
+    // differs from width / heads.
     if (s->family != FAMILY_QWEN2 || s->head_dim * s->heads != s->width)
         json_member_i64(w, "head_dim", s->head_dim);
     json_member_string(w, "hidden_act", activation(s->act));
@@ -105,8 +105,7 @@ int model_shape_write_config(const struct model_shape *s, FILE *f, struct err *e
     TRY(model_shape_check(s, e));
     json_writer_to_file(&w, f, 2);
     json_put_object_begin(&w);
-    json_put_key(&w, "architectures");
-    json_put_array_begin(&w);
+    json_member_array(&w, "architectures");
     json_put_string(&w, family_architecture(s->family));
     json_put_array_end(&w);
     json_member_string(&w, "model_type", family_model_type(s->family));

@@ -1,5 +1,5 @@
-// export_config.c - see export_config.h. The pull reader says where a value begins and ends; the
-// text between the edits is copied.
+// export_config.c - see export_config.h. The JSON reader finds where each value begins and ends.
+// The text between the edits is copied unchanged.
 #include "model/export_config.h"
 
 #include "model/family.h"
@@ -26,7 +26,7 @@ const char *export_config_dtype(enum dtype t) {
 
 struct editor {
     struct json_reader r;
-    const char *copied; // the text before it is in `out`
+    const char *copied; // all text before this is already in `out`
     FILE *out;
     const char *architecture, *dtype;
     bool has_architecture, has_dtype, floats;
@@ -38,7 +38,7 @@ static void replace(struct editor *x, const char *begin, const char *text) {
     x->copied = x->r.at;
 }
 
-// Whether the value that comes next is a list of the one architecture; it is read either way.
+// Reads the next value. *same says whether it is a list of exactly the one architecture.
 static int read_architectures(struct editor *x, bool *same) {
     int count = 0;
     *same = true;
@@ -78,7 +78,7 @@ static bool is_digits(const char *begin, const char *end) {
     return p == end && p > begin;
 }
 
-// A value that is not looked at, but for the spelling of numbers, in objects inside it too.
+// Skips a value. With `floats` it changes the spelling of numbers, also inside nested objects.
 static int pass(struct editor *x, const char *key) {
     const char *begin = x->r.at;
     if (!x->floats || json_peek(&x->r) != JSON_OBJECT) {
@@ -127,7 +127,7 @@ static int edit(struct editor *x, const char **inside) {
     return 0;
 }
 
-// The edited text, and in front of its first member what it lacked.
+// Writes the edited text, with the missing members in front of its first member.
 static int join(const struct editor *x, char *edited, size_t bytes, size_t inside, char **out,
                 size_t *out_bytes) {
     FILE *f = open_memstream(out, out_bytes);
@@ -136,7 +136,7 @@ static int join(const struct editor *x, char *edited, size_t bytes, size_t insid
     fwrite(edited, 1, inside, f);
     if (!x->has_architecture)
         fprintf(f, "\n  \"architectures\": [\"%s\"],", x->architecture);
-    // Every release of transformers reads this spelling; "dtype" alone is unknown to older ones.
+    // Every release of transformers reads "torch_dtype". Older ones do not know "dtype".
     if (!x->has_dtype && x->dtype != NULL)
         fprintf(f, "\n  \"torch_dtype\": \"%s\",", x->dtype);
     fwrite(edited + inside, 1, bytes - inside, f);
@@ -162,7 +162,7 @@ int export_config_edit(const char *name, const char *text, size_t bytes, enum mo
     int rc = edit(&x, &inside);
     if (fclose(x.out) != 0 && rc == 0)
         rc = err_set(e, ERR_MEMORY, "no memory for the text of '%s'", name);
-    // Edits come after the opening bracket: up to there both texts are the same.
+    // Edits come only after the opening bracket, so `inside` is the same in both texts.
     if (rc == 0 && join(&x, edited, edited_bytes, (size_t)(inside - text), out, out_bytes) != 0)
         rc = err_set(e, ERR_MEMORY, "no memory for the text of '%s'", name);
     if (rc != 0) {

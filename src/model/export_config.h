@@ -1,28 +1,29 @@
-// export_config.h - the JSON of a model folder that goes out: a config.json that says what the
-// weights beside it are, and a generation_config.json that goes with it.
+// export_config.h - the JSON files of an exported model folder: a config.json that describes the
+// exported weights, and a generation_config.json.
 //
-// Place: train/export.c. A source folder's config.json is edited in its text, so that members haggle
-// knows nothing of arrive as they were, down to the spelling of a number.
+// Place: export/export.c calls this. The text of the source folder's config.json is edited in
+// place, so that members which haggle does not know stay exactly as they were, down to the spelling
+// of a number.
 #ifndef HAGGLE_MODEL_EXPORT_CONFIG_H
 #define HAGGLE_MODEL_EXPORT_CONFIG_H
 
 #include "base/dtype.h"
 #include "model/shape.h"
 
-// "bfloat16": the element type as config.json spells it; NULL for types it has no name for.
+// The element type as config.json spells it, such as "bfloat16". NULL for types without a name.
 const char *export_config_dtype(enum dtype t);
 
-// A config.json's text (name is for messages) with the family's architecture and the element type;
-// dtype NULL leaves the latter as it is. Only values that differ are replaced, and what is missing is
-// put first. floats: quantities that are real numbers are spelled as such (10000.0), for readers that
-// hold a configuration to its types; for texts of our own making. *out is malloc'd, with a NUL after
-// the last byte.
+// Sets the architecture and the element type in the text of a config.json (name is for messages).
+// With dtype NULL the element type stays as it is. Only values that differ are replaced. Missing
+// members are added in front. With floats, real-valued quantities are spelled as such (10000.0),
+// for readers that check types; use it only for texts that haggle wrote. *out is malloc'd, with a
+// NUL after the last byte.
 int export_config_edit(const char *name, const char *text, size_t bytes, enum model_family family,
                        const char *dtype, bool floats, char **out, size_t *out_bytes,
                        struct err *e);
 
-// generation_config.json for a folder that has none: greedy, and the token ids of its config.json as
-// they are spelled there (lists too).
+// Makes a generation_config.json for a folder that has none: greedy, with the token ids of its
+// config.json as they are spelled there, lists included.
 int export_config_generation(const char *name, const char *text, size_t bytes, char **out,
                              size_t *out_bytes, struct err *e);
 

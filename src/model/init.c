@@ -1,11 +1,11 @@
-// init.c - initial values of parameters: element i of a tensor is a function of (seed, tensor name,
-// i) and nothing else, so any split over threads, ranks or calls gives the same bits.
+// init.c - initial values of parameters. Element i of a tensor is a function of only (seed, tensor
+// name, i), so any split over threads, processes or calls gives the same bits.
 //
-// Normals are drawn four at a time: block i/4 of a Philox 4x32-10 stream (Salmon et al., "Parallel
+// Normals are drawn four at a time. Block i/4 of a Philox 4x32-10 stream (Salmon et al., "Parallel
 // random numbers: as easy as 1, 2, 3", SC'11) gives four 32-bit words, which two Box-Muller
 // transforms turn into four normals. Everything is written as short loops of fixed length over
-// arrays so that the compiler uses SIMD, in float32 with series of our own instead of libm: the C
-// library's log and sin may differ in the last bit between versions, these do not. For the same
+// arrays, so that the compiler uses SIMD. Logarithm, sine and cosine are float32 series in this
+// file and not libm's, because those may differ in the last bit between versions. For the same
 // reason this file must not be compiled for an instruction set with fused multiply-add contraction.
 #include "model/shape.h"
 
@@ -20,10 +20,10 @@ struct words {
     uint32_t w[4][LANES];
 };
 
-// Ten rounds on LANES consecutive counters. Key: the seed; counter: low half the block number, high
-// half the stream.
+// Ten rounds on LANES consecutive counters. The key is the seed. The counter's low half is the
+// block number and its high half is the stream.
 static void philox(uint64_t seed, uint64_t stream, uint64_t block, struct words *out) {
-    const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u; // multipliers and key steps from the paper
+    const uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u; // these constants are from the paper
     const uint32_t step0 = 0x9E3779B9u, step1 = 0xBB67AE85u;
     uint32_t *restrict c0 = out->w[0], *restrict c1 = out->w[1], *restrict c2 = out->w[2],
                        *restrict c3 = out->w[3];
@@ -48,28 +48,29 @@ static void philox(uint64_t seed, uint64_t stream, uint64_t block, struct words 
     }
 }
 
-// -2 ln(u) for u = (x/2 + 0.5) / 2^31 in (0, 1]; the smallest u is 2^-32, so normals reach 6.6
+// -2 ln(u) for u = (x/2 + 0.5) / 2^31 in (0, 1]. The smallest u is 2^-32, so normals reach 6.6
 // sigma.
 static inline float minus_two_log(uint32_t x) {
     float u = ((float)(int32_t)(x >> 1) + 0.5f) * 0x1p-31f;
     uint32_t bits;
     memcpy(&bits, &u, sizeof bits);
-    // Mantissa into [sqrt(1/2), sqrt(2)): the offset moves the exponent step from 1 to sqrt(1/2).
+    // Brings the mantissa into [sqrt(1/2), sqrt(2)). The offset moves the exponent step from 1 to
+    // sqrt(1/2).
     uint32_t shifted = bits - 0x3F3504F3u;
     int32_t exponent = (int32_t)shifted >> 23;
     uint32_t mantissa_bits = (shifted & 0x007FFFFFu) + 0x3F3504F3u;
     float m;
     memcpy(&m, &mantissa_bits, sizeof m);
-    // ln m = 2 artanh(t), t = (m-1)/(m+1), |t| <= 0.172: the first term left out is below 1e-9.
+    // ln m = 2 artanh(t) with t = (m-1)/(m+1), |t| <= 0.172. The first omitted term is below 1e-9.
     float t = (m - 1.0f) / (m + 1.0f), t2 = t * t;
     float series = 1.0f + t2 * (1.0f / 3 + t2 * (1.0f / 5 + t2 * (1.0f / 7 + t2 * (1.0f / 9))));
     float ln = (float)exponent * 0.693147181f + 2.0f * t * series;
     return fmaxf(-2.0f * ln, 0.0f);
 }
 
-// sin and cos of a uniformly drawn angle: the two highest bits choose the quarter turn, the other
-// 30 a signed offset of at most an eighth of a turn, where a short Taylor series is exact to float
-// precision.
+// Sine and cosine of a uniformly drawn angle. The two highest bits choose the quarter turn. The
+// other 30 bits are a signed offset of at most an eighth of a turn, where a short Taylor series is
+// exact to float precision.
 static inline void turn(uint32_t x, float *sine, float *cosine) {
     float a = (float)(int32_t)(x << 2) * (1.57079633f * 0x1p-32f), a2 = a * a;
     float s =
@@ -85,7 +86,7 @@ static inline void turn(uint32_t x, float *sine, float *cosine) {
     *cosine = (quarter + 1) & 2 ? -second : second;
 }
 
-// BATCH normals scaled by std: elements 4*block to 4*block + BATCH - 1 of the tensor.
+// BATCH normals, scaled by std: elements 4*block to 4*block + BATCH - 1 of the tensor.
 static void normals(uint64_t seed, uint64_t stream, uint64_t block, float std,
                     float *restrict out) {
     struct words w;
@@ -121,7 +122,7 @@ void model_param_init(const struct model_param *p, uint64_t seed, int64_t begin,
             at += BATCH;
             continue;
         }
-        // A batch cut by the range's edge: made whole, copied in part.
+        // A batch that crosses the edge of the range is computed whole and copied in part.
         float whole[BATCH];
         int64_t stop = end < first + BATCH ? end : first + BATCH;
         normals(seed, stream, (uint64_t)batch * LANES, p->init_std, whole);

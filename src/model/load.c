@@ -1,5 +1,4 @@
-// load.c - finds a parameter among the tensors of a folder (load.h says which spellings are
-// accepted).
+// load.c - finds a parameter among the tensors of a folder. load.h says which names are accepted.
 #include "model/load.h"
 #include "model/names.h"
 
@@ -20,7 +19,7 @@ static const char *dims_text(char out[DIMS_TEXT_BYTES], int rank, const int64_t 
     return out;
 }
 
-// The other spelling of a name, or NULL.
+// The name without the head's prefix, or NULL when it has none.
 static const char *without_prefix(const struct model_shape *s, const char *name) {
     const char *prefix = s->family == FAMILY_GPT2 ? "transformer." : "model.";
     size_t n = strlen(prefix);
@@ -33,7 +32,7 @@ static const struct safetensors_entry *find(const struct weights *w, const struc
     const struct safetensors_entry *t = weights_find(w, p->name);
     if (t == NULL && bare != NULL)
         t = weights_find(w, bare);
-    // Tied weights are one tensor under two names, and a writer keeps either.
+    // Tied weights are one tensor with two names. A file may have either name.
     if (t == NULL && p->role == ROLE_WTE && s->tied)
         t = weights_find(w, "lm_head.weight");
     if (t != NULL)
@@ -41,15 +40,14 @@ static const struct safetensors_entry *find(const struct weights *w, const struc
     if (p->role == ROLE_HEAD_W)
         err_set(e, ERR_FORMAT,
                 "the weights have no tensor \"lm_head.weight\", which a model with "
-                "\"tie_word_embeddings\" false "
-                "needs");
+                "\"tie_word_embeddings\" false needs");
     else if (bare != NULL)
         err_set(e, ERR_FORMAT,
-                "the weights have no tensor \"%s\" (nor \"%s\"), which the configuration asks for",
+                "the weights have no tensor \"%s\" (nor \"%s\"), which the configuration needs",
                 p->name, bare);
     else
-        err_set(e, ERR_FORMAT,
-                "the weights have no tensor \"%s\", which the configuration asks for", p->name);
+        err_set(e, ERR_FORMAT, "the weights have no tensor \"%s\", which the configuration needs",
+                p->name);
     return NULL;
 }
 
@@ -60,8 +58,7 @@ const struct safetensors_entry *weights_find_param(const struct weights *w,
     const struct safetensors_entry *t = find(w, s, p, e);
     if (t == NULL)
         return NULL;
-    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F64 && t->dtype != DTYPE_BF16 &&
-        t->dtype != DTYPE_F16) {
+    if (!dtype_is_floating(t->dtype)) {
         err_set(e, ERR_UNSUPPORTED, "tensor %s has type %s; accepted are: F32, F64, BF16, F16",
                 names_quote(quoted, t->name), t->dtype_name);
         return NULL;
@@ -70,7 +67,7 @@ const struct safetensors_entry *weights_find_param(const struct weights *w,
     for (int i = 0; same && i < p->rank; i++)
         same = t->dims[i] == p->dims[i];
     if (!same) {
-        err_set(e, ERR_MISMATCH, "tensor %s is %s in the file, but the configuration makes it %s",
+        err_set(e, ERR_MISMATCH, "tensor %s is %s in the file, but the configuration needs %s",
                 names_quote(quoted, t->name), dims_text(file_dims, t->rank, t->dims),
                 dims_text(want_dims, p->rank, p->dims));
         return NULL;

@@ -1,4 +1,4 @@
-// names.c - the table behind names.h: open addressing, linear probing, half full at most.
+// names.c - the table behind names.h: open addressing, linear probing, at most half full.
 #include "model/names.h"
 
 #include "base/hash.h"
@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-// At half load a good hash keeps runs of neighbours below about 100 slots even for a million names.
-// A longer run than this means names chosen to collide, which would make loading quadratic: refused
-// instead.
+// At half load a good hash keeps runs of used slots below about 100, even for a million names. A
+// run longer than PROBE_LIMIT means that the names were chosen to collide. That would make loading
+// quadratic, so it is refused.
 enum { PROBE_LIMIT = 512, FIRST_CAPACITY = 64 };
 
 static size_t start_of(const struct names *t, uint64_t hash) {
     return (size_t)hash & (t->capacity - 1);
 }
 
-// The slot that holds the name, or the free slot where it belongs; NULL past the probe limit.
+// The slot that holds the name, or the free slot where it belongs. NULL past the probe limit.
 static struct names_slot *slot_of(const struct names *t, const char *name, uint64_t hash) {
     size_t i = start_of(t, hash);
     for (int probe = 0; probe < PROBE_LIMIT; probe++) {
@@ -31,7 +31,7 @@ static struct names_slot *slot_of(const struct names *t, const char *name, uint6
 static int collide(struct err *e) {
     return err_set(
         e, ERR_FORMAT,
-        "over %d tensor names share one place in the name table: the file looks made to be slow",
+        "more than %d tensor names collide in the name table: the file looks made to be slow",
         PROBE_LIMIT);
 }
 
@@ -104,8 +104,8 @@ const char *names_quote(char out[NAMES_QUOTE_BYTES], const char *name) {
         name += wide_control;
     }
     if (*name != '\0') {
-        // Cut before the character that did not fit, not inside it: 10xxxxxx bytes continue a UTF-8
-        // character.
+        // Cuts before the character that did not fit, not inside it. Bytes 10xxxxxx continue a
+        // UTF-8 character.
         while (n > 1 && ((unsigned char)*name & 0xc0) == 0x80) {
             name--;
             n--;

@@ -1,10 +1,10 @@
-// param.c - the parameters of a shape: HF names, dimensions as stored in HF files, decay, initial
-// values.
+// param.c - the parameters of a shape: Hugging Face (HF) names, dimensions as stored in HF files,
+// decay, initial values.
 //
 // The order is fixed: embedding, positions, then each layer's roles in the order of enum
-// model_role, final norm, head. Checkpoints, export and sharding all walk it. Sizes come from a
-// checked shape; products saturate instead of wrapping so that model_shape_check itself may ask for
-// the total of a shape it has not accepted yet.
+// model_role, final norm, head. Checkpoints, export and sharding all use this order. Sizes normally
+// come from a checked shape. Products saturate and do not wrap, because model_shape_check asks for
+// the total of a shape before it has accepted it.
 #include "model/shape.h"
 
 #include "base/checked.h"
@@ -15,8 +15,8 @@
 
 enum { FIRST_LAYER_ROLE = ROLE_NORM1_W, LAST_LAYER_ROLE = ROLE_DOWN_B };
 
-// What a role is called, per family group; "%d" stands for the layer. NULL: the group has no such
-// role.
+// The name of a role in GPT-2 and in the other families. "%d" stands for the layer. NULL when there
+// is no such role.
 struct role_names {
     const char *gpt2, *llama;
 };
@@ -108,7 +108,7 @@ static void set_vector(struct model_param *p, int64_t n, enum model_init init) {
     p->init = init;
 }
 
-// A matrix from `in` features to `out` features, in the order the family stores it.
+// A matrix from `in` features to `out` features, in the order in which the family stores it.
 static void set_matrix(const struct model_shape *s, struct model_param *p, int64_t in,
                        int64_t out) {
     p->rank = 2;
@@ -119,15 +119,16 @@ static void set_matrix(const struct model_shape *s, struct model_param *p, int64
     p->init_std = s->init_std;
 }
 
-// Embeddings and the head are [rows, C] in every family: lookup tables, not Conv1D matrices.
+// Embeddings and the head are [rows, C] in every family. They are lookup tables, not Conv1D
+// matrices.
 static void set_table(const struct model_shape *s, struct model_param *p, int64_t rows) {
     set_matrix(s, p, s->width, rows);
     p->dims[0] = rows;
     p->dims[1] = s->width;
 }
 
-// GPT-2 shrinks what is added to the residual stream by the number of additions, 2 per layer. Llama
-// and Qwen do not.
+// GPT-2 divides the initial values of matrices that add to the residual stream by the square root
+// of the number of additions, 2 per layer. Llama and Qwen do not.
 static void scale_residual(const struct model_shape *s, struct model_param *p) {
     if (s->family == FAMILY_GPT2)
         p->init_std = (float)((double)s->init_std / sqrt(2.0 * (double)s->layers));
@@ -135,7 +136,7 @@ static void scale_residual(const struct model_shape *s, struct model_param *p) {
 
 static void set_rule(const struct model_shape *s, enum model_role role, struct model_param *p) {
     int64_t q = times(s->heads, s->head_dim), kv = times(s->kv_heads, s->head_dim);
-    int64_t qkv = times(q, 3); // packed: heads and kv_heads are equal
+    int64_t qkv = times(q, 3); // in packed models heads and kv_heads are equal
     switch (role) {
     case ROLE_WTE:
     case ROLE_HEAD_W:
@@ -233,7 +234,7 @@ int64_t model_param_count(const struct model_shape *s) {
            roles_between(s, LAST_LAYER_ROLE + 1, ROLE_COUNT - 1);
 }
 
-// The i-th role the model has, counting from `first`.
+// The i-th role that the model has, counting from `first`.
 static enum model_role nth_role(const struct model_shape *s, int first, int64_t i) {
     int role = first;
     for (; role < ROLE_COUNT; role++)

@@ -1,14 +1,16 @@
-// pattern.c - from a tree to an automaton.
+// pattern.c - turns a tree into an automaton.
 //
-// Place: second half of pattern_open. The characters of Unicode are first divided into classes that no
-// set of the pattern tells apart. Then the tree becomes instructions (a character, a choice with a
-// preference, a look, a match), and the instructions become a deterministic automaton over classes,
-// where a state is the list of places a backtracking matcher could be at, most preferred first: when
-// one of them is a match, those behind it are dropped, for a backtracking matcher would never get to
-// them. A look at the next character is decided when that character is read, one at the
-// character before by remembering its class in the state.
+// Place: the second half of pattern_open, in three steps.
+// 1. The characters of Unicode are divided into classes. Characters are in the same class when no
+//    set of the pattern distinguishes them.
+// 2. The tree becomes instructions: a character, a choice with a preference, a look, a match.
+// 3. The instructions become a deterministic automaton over classes. A state is the list of places
+//    (instructions) where a backtracking matcher could be, most preferred first. When one of them
+//    is a match, the places after it are dropped, because a backtracking matcher would never reach
+//    them. A look at the next character is decided when that character is read. For a look at the
+//    character before, the state remembers that character's class.
 //
-// Invariant: building is bounded in states and in work; a pattern that would take more is refused.
+// Invariant: the number of states and the work are bounded. A pattern that needs more is refused.
 #include "model/pattern_impl.h"
 
 #include "base/hash.h"
@@ -23,12 +25,12 @@ enum opcode { OP_SET, OP_SPLIT, OP_JUMP, OP_LOOK, OP_BORDER, OP_AROUND, OP_MATCH
 struct op {
     uint8_t code;
     bool behind, edge, negate;
-    int x,
-        y; // SET, LOOK, BORDER: the set; SPLIT: preferred, other; AROUND: which; JUMP: where, and
-           // behind a loop's body what follows the loop
+    // SET, LOOK, BORDER: x is the set. SPLIT: x is the preferred target, y the other. AROUND: x is
+    // the index. JUMP: x is the target; at the end of a loop's body, y is what follows the loop.
+    int x, y;
 };
 
-struct state_list { // a state's places
+struct state_list { // the places of a state
     uint32_t at, n;
     uint16_t before; // class of the character before, where that matters
 };
@@ -37,20 +39,20 @@ struct builder {
     const struct tree *t;
     struct err *e;
     unsigned n_classes;
-    uint64_t has[PATTERN_SETS_MOST][CLASS_WORDS]; // by set: its classes
+    uint64_t has[PATTERN_SETS_MOST][CLASS_WORDS]; // the classes of each set, as bits
     struct op *code;
     int n_code;
-    bool reverse, all; // all: no preference, every match counts
+    bool reverse, all; // all: there is no preference, and every match counts
     bool looks_behind;
     unsigned n_around;
-    // States made so far.
+    // The states made so far.
     struct state_list *states;
     uint16_t *places; // of all states, one after another
     size_t n_places, places_capacity;
     uint32_t n_states, states_capacity;
     uint16_t *slots; // hash table of states; 0: free
     uint64_t work;
-    // While one step is taken.
+    // Used while one step is computed.
     uint32_t *seen, *taken, stamp; // by instruction
     int *stack;
     uint16_t *next;
@@ -64,7 +66,8 @@ static int compare_u32(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// All places where a set begins or ends; between two of them all characters are alike.
+// All characters at which a range of a set begins or ends. All characters between two of these
+// borders are in the same sets.
 static uint32_t *borders(struct tree *t, size_t *count) {
     size_t n = 1;
     for (int i = 0; i < t->n_sets; i++)
@@ -142,7 +145,7 @@ static int divide(struct builder *b, struct tree *t, struct pattern *p, struct e
             c++;
         if (c == PATTERN_CLASSES_MOST)
             return err_set(e, ERR_UNSUPPORTED,
-                           "the pattern tells more than %d classes of characters apart",
+                           "the pattern distinguishes more than %d classes of characters",
                            PATTERN_CLASSES_MOST);
         if (c == b->n_classes)
             kinds[b->n_classes++] = kind;
@@ -161,8 +164,7 @@ static int divide(struct builder *b, struct tree *t, struct pattern *p, struct e
 static int emit(struct builder *b, struct op o, int *out) {
     if (b->n_code == PATTERN_CODE_MOST)
         return err_set(b->e, ERR_UNSUPPORTED,
-                       "the pattern is too long once repetitions are spelled "
-                       "out");
+                       "the pattern is too long when its repetitions are expanded");
     if (out)
         *out = b->n_code;
     b->code[b->n_code++] = o;
@@ -184,7 +186,7 @@ static int compile_repeat(struct builder *b, const struct node *n) {
         b->code[b->n_code - 1].y = b->n_code;
         return 0;
     }
-    // Each further repetition may be left out, and then so are those after it.
+    // Each further repetition is optional. If one is left out, so are all after it.
     int first_split = b->n_code;
     for (int i = n->min; i < n->max; i++) {
         TRY(emit(b, (struct op){.code = OP_SPLIT, .x = -1}, &split));
@@ -213,7 +215,7 @@ static int compile_choice(struct builder *b, const struct node *n) {
 static int compile(struct builder *b, int node) {
     const struct node *n = &b->t->nodes[node];
     if (++b->work > WORK_MOST)
-        return err_set(b->e, ERR_UNSUPPORTED, "the pattern takes too much work");
+        return err_set(b->e, ERR_UNSUPPORTED, "the pattern is too complex");
     switch (n->kind) {
     case NODE_EMPTY:
         return 0;
@@ -262,9 +264,9 @@ static bool holds(const struct builder *b, const struct op *o, unsigned before, 
     }
 }
 
-// Follows one place to all that can be reached without reading, most preferred first; those that read
-// a character of the class go into b->next. True when a match is among them and nothing behind it
-// counts.
+// Follows one place to all places that can be reached without reading, most preferred first. When
+// such a place reads a character of the class, the place after it goes into b->next. Returns true
+// when a match was reached and later places do not count.
 static bool follow(struct builder *b, int place, unsigned before, unsigned class, unsigned around,
                    bool *match) {
     int top = 0;
@@ -287,7 +289,7 @@ static bool follow(struct builder *b, int place, unsigned before, unsigned class
             b->stack[top++] = o->y;
             b->stack[top++] = o->x;
             break;
-        case OP_JUMP: // a round of a loop that read nothing ends the loop
+        case OP_JUMP: // a round of a loop that reads nothing ends the loop
             b->stack[top++] = o->y && b->seen[o->x] == b->stamp ? o->y : o->x;
             break;
         case OP_MATCH:
@@ -325,7 +327,7 @@ static int grow_states(struct builder *b) {
 
 enum { SLOTS = 4 * PATTERN_STATES_MOST };
 
-// The state with the places of b->next; a new one when there is none yet. No places: state 0.
+// Finds or makes the state with the places of b->next. Without places it is state 0.
 static int find_state(struct builder *b, unsigned before, uint16_t *out) {
     *out = 0;
     if (b->n_next == 0)
@@ -343,8 +345,7 @@ static int find_state(struct builder *b, unsigned before, uint16_t *out) {
     }
     if (b->n_states == PATTERN_STATES_MOST)
         return err_set(b->e, ERR_UNSUPPORTED,
-                       "the pattern needs more than %d states: it could not be matched in linear "
-                       "time",
+                       "the pattern needs more than %d states to be matched in linear time",
                        PATTERN_STATES_MOST);
     TRY(grow_states(b));
     b->states[b->n_states] = (struct state_list){(uint32_t)b->n_places, b->n_next, key};
@@ -365,7 +366,7 @@ static int step(struct builder *b, uint32_t state, unsigned symbol, uint16_t *ou
             break;
     if (b->work > WORK_MOST)
         return err_set(b->e, ERR_UNSUPPORTED,
-                       "the pattern takes too much work: it could not be matched in linear time");
+                       "the pattern is too complex to be matched in linear time");
     uint16_t next;
     TRY(find_state(b, class, &next));
     *out = (uint16_t)(next << 1 | match);
@@ -376,7 +377,7 @@ static int begin_states(struct builder *b, struct automaton *a) {
     a->start = calloc(b->n_classes + 1, sizeof *a->start);
     if (!a->start)
         return err_set(b->e, ERR_MEMORY, "no memory for a pattern");
-    b->n_states = 1; // state 0 is nothing
+    b->n_states = 1; // state 0 has no places
     for (unsigned c = 0; c <= b->n_classes; c++) {
         b->next[0] = 0;
         b->n_next = 1;
@@ -409,7 +410,7 @@ static int fill_table(struct builder *b, struct automaton *a) {
 }
 
 static int build(struct builder *b, struct automaton *a, int root) {
-    if (b->all) { // anywhere: read what comes before
+    if (b->all) { // may match anywhere, so any characters may come before
         TRY(emit(b, (struct op){.code = OP_SPLIT, .x = 1, .y = 3}, NULL));
         TRY(emit(b, (struct op){.code = OP_SET, .x = b->t->n_sets - 1}, NULL)); // any character
         TRY(emit(b, (struct op){.code = OP_JUMP, .x = 0}, NULL));
@@ -454,12 +455,13 @@ static int build_automaton(const struct builder *from, struct automaton *a, int 
     return rc;
 }
 
-// Is there a way round that reads characters without ending a match? Then a search may read to the end
-// of the text in vain, again and again, unless pattern_match.c remembers.
+// Finds out whether the automaton has a loop that reads characters without ending a match. Then a
+// search may read to the end of the text without success, again and again, unless pattern_match.c
+// remembers where nothing was found.
 static int find_run_ahead(struct pattern *p, unsigned n_around, struct err *e) {
     const struct automaton *a = &p->main;
     uint32_t symbols = p->n_classes << n_around, depth = 0;
-    uint8_t *color = calloc(a->n_states, 1); // 1: on the way, 2: done
+    uint8_t *color = calloc(a->n_states, 1); // depth-first search: 1 on the current path, 2 done
     uint32_t(*way)[2] = calloc(a->n_states + 1, sizeof *way);
     if (!color || !way) {
         free(color);

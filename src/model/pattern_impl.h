@@ -1,4 +1,5 @@
-// pattern_impl.h - what the files of pattern.h share: sets of characters, the tree, the automaton.
+// pattern_impl.h - shared by the files behind pattern.h: sets of characters, the tree, the
+// automaton.
 #ifndef HAGGLE_MODEL_PATTERN_IMPL_H
 #define HAGGLE_MODEL_PATTERN_IMPL_H
 
@@ -21,9 +22,9 @@ enum {
 // ---------------------------------------------------------------- sets (pattern_set.c)
 
 struct range {
-    uint32_t lo, hi; // both inside
+    uint32_t lo, hi; // both inclusive
 };
-// Sorted, disjoint, not touching: equal sets have equal ranges.
+// The ranges are sorted, disjoint and do not touch, so equal sets have equal ranges.
 struct set {
     struct range *ranges;
     size_t n;
@@ -32,14 +33,14 @@ struct category_run {
     uint32_t lo, hi;
     uint8_t category;
 };
-// What building sets needs: memory, and what of Unicode has been looked up so far.
+// What building sets needs: memory, and the Unicode data looked up so far.
 struct set_maker {
     struct region *region;
     struct category_run *runs;
     size_t n_runs;
     struct range *folds; // lo folds to hi
     size_t n_folds;
-    bool failed; // out of memory; sets are empty from then on
+    bool failed; // out of memory; all further sets are empty
 };
 
 struct set set_of_range(struct set_maker *m, uint32_t lo, uint32_t hi);
@@ -51,7 +52,7 @@ bool set_has(const struct set *s, uint32_t c);
 enum set_test { SET_SPACE, SET_WORD, SET_ALPHANUMERIC };
 struct set set_of_test(struct set_maker *m, enum set_test test);
 struct set set_of_digits(struct set_maker *m); // Nd
-// \p{name}; false when the name is not known.
+// The set of \p{name}. False when the name is unknown.
 bool set_of_property(struct set_maker *m, const char *name, size_t bytes, struct set *out);
 
 // ---------------------------------------------------------------- tree (pattern_parse.c)
@@ -62,21 +63,21 @@ enum node_kind {
     NODE_CAT,
     NODE_ALT,
     NODE_REPEAT,
-    NODE_LOOK,   // at one character
+    NODE_LOOK,   // lookaround of one character
     NODE_BORDER, // \b
-    NODE_AROUND, // at more than one
+    NODE_AROUND, // lookaround of more than one character
 };
 
 struct node {
     enum node_kind kind;
-    int a, b;     // children (CAT, ALT; REPEAT has a)
-    int set;      // SET, LOOK: number of the set; BORDER: of the word characters
-    int min, max; // REPEAT; max -1: any number
+    int a, b;     // CAT, ALT: children; REPEAT: a is the child
+    int set;      // SET, LOOK: index of the set; BORDER: index of the set of word characters
+    int min, max; // REPEAT; max -1: no limit
     bool lazy;
-    bool behind; // LOOK: at the character before
+    bool behind; // LOOK: looks at the character before
     bool edge;   // LOOK: holds where there is no character
     bool negate; // BORDER, AROUND
-    int around;  // AROUND: its number
+    int around;  // AROUND: index of the lookaround
 };
 
 struct tree {
@@ -87,7 +88,7 @@ struct tree {
     struct set sets[PATTERN_SETS_MOST];
     int n_sets;
     int root;
-    // Lookaround of more than one character, each with its own tree.
+    // The roots of lookarounds of more than one character.
     int around[PATTERN_AROUND_MOST];
     bool around_behind[PATTERN_AROUND_MOST];
     int n_around;
@@ -96,28 +97,29 @@ int pattern_parse(struct tree *t, const char *text, size_t bytes, bool literal, 
 
 // ---------------------------------------------------------------- automaton (pattern.c)
 
-// A symbol is class << n_around | what each lookaround says of the place; the class n_classes is the
-// end of the text. Row of state s: table[s * stride + symbol]. An entry is next state << 1 | a match
-// ends in front of this character. State 0: nothing more to find.
+// A symbol is class << n_around | one bit for each lookaround that holds at the place. The class
+// n_classes is the end of the text. The row of state s is table[s * stride + symbol]. An entry is
+// next state << 1 | 1 if a match ends in front of this character. State 0 means that nothing more
+// can be found.
 struct automaton {
     uint16_t *table;
     uint32_t stride, n_states;
-    uint16_t *start;   // state to begin with, by the class before (n_classes: none)
-    bool looks_behind; // else start[] is the same everywhere
+    uint16_t *start;   // the first state, by the class of the character before (n_classes: none)
+    bool looks_behind; // if not, all entries of start are the same
 };
 
 struct pattern {
     struct automaton main;
-    // Tells for every place whether the lookaround holds there: run over the text once, backwards for
-    // those that look ahead.
+    // Each runs over the text once and tells for every place whether the lookaround holds there.
+    // Those that look ahead run backwards.
     struct automaton around[PATTERN_AROUND_MOST];
     bool around_behind[PATTERN_AROUND_MOST];
     unsigned n_around;
     unsigned n_classes;
-    bool may_run_ahead; // can read on without bound before it knows that nothing follows
+    bool may_run_ahead; // may read any number of characters before it knows that no match follows
     uint8_t (*pages)[256];
     uint16_t page_of[UNICODE_COUNT / 256];
-    uint8_t of_byte[256]; // class of ASCII; of a bad byte above
+    uint8_t of_byte[256]; // below 0x80: class of the ASCII character; above: class of a bad byte
     uint8_t mapped[256];  // class of the character that stands for a byte
 };
 

@@ -1,12 +1,12 @@
-// pattern_match.c - the matches of a pattern in a text, one after another.
+// pattern_match.c - finds the matches of a pattern in a text, one after another.
 //
-// Place: tokenizer_encode.c splits with it. One pass of the automaton per match; the next search begins
-// where the last match ended, as Oniguruma's iteration does, empty matches included.
+// Place: tokenizer_encode.c splits text with it. Each match is one pass of the automaton. The next
+// search begins where the last match ended, as in Oniguruma's iteration, empty matches included.
 //
-// Invariant: linear time. A match read further than its end reads at most as many characters in vain
-// as the automaton has states, except where it has a way round without a match (may_run_ahead); then
-// every pair of state and place from which nothing was found is remembered and not tried
-// again, so the whole text costs at most states x bytes.
+// Invariant: linear time. A search may read past the end of the match it finds. Without a loop that
+// ends no match, it reads at most as many such characters as the automaton has states. With such a
+// loop (may_run_ahead), every pair of state and place from which no match was found is remembered
+// and not tried again. The whole text then costs at most states x bytes.
 #include "model/pattern_impl.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static inline unsigned class_at(const struct pattern_scan *s, size_t i, unsigned
         return p->mapped[b];
     if (b < 0x80)
         return p->of_byte[b];
-    uint32_t c = unicode_decode_wide(s->text + i, s->text + s->n, bytes);
-    return c == UNICODE_BAD ? p->of_byte[0x80] : p->pages[p->page_of[c >> 8]][c & 255];
+    uint32_t c = utf8_decode_wide(s->text + i, s->text + s->n, bytes);
+    return c == UTF8_BAD ? p->of_byte[0x80] : p->pages[p->page_of[c >> 8]][c & 255];
 }
 
 static unsigned class_before(const struct pattern_scan *s, size_t i, unsigned *bytes) {
@@ -37,11 +37,11 @@ static unsigned class_before(const struct pattern_scan *s, size_t i, unsigned *b
         return p->n_classes;
     if (s->mapped)
         return p->mapped[s->text[i - 1]];
-    uint32_t c = unicode_decode_back(s->text, s->text + i, bytes);
-    return c == UNICODE_BAD ? p->of_byte[0x80] : p->pages[p->page_of[c >> 8]][c & 255];
+    uint32_t c = utf8_decode_back(s->text, s->text + i, bytes);
+    return c == UTF8_BAD ? p->of_byte[0x80] : p->pages[p->page_of[c >> 8]][c & 255];
 }
 
-// What each lookaround says of every place of the text, one bit each.
+// Fills s->around: for every place of the text, one bit for each lookaround that holds there.
 static void look_around(struct pattern_scan *s) {
     const struct pattern *p = s->p;
     s->around = calloc(s->n + 1, 1);
@@ -85,7 +85,7 @@ static inline unsigned symbol_at(const struct pattern_scan *s, size_t i, unsigne
     return s->around ? class << s->p->n_around | s->around[i] : class;
 }
 
-// Nothing was found from (state, i) up to `to`: remembered for the searches that come by here.
+// Remembers for later searches that no match was found from (state, i) up to `to`.
 static void remember(struct pattern_scan *s, unsigned state, size_t i, size_t to) {
     const struct automaton *a = &s->p->main;
     unsigned bytes = 0;
@@ -110,14 +110,14 @@ static void remember(struct pattern_scan *s, unsigned state, size_t i, size_t to
     }
 }
 
-// End of the match that begins at `at`; SIZE_MAX: none.
+// The end of the match that begins at `at`, or SIZE_MAX when there is none.
 static size_t match_at(struct pattern_scan *s, size_t at) {
     const struct pattern *p = s->p;
     const struct automaton *a = &p->main;
     unsigned bytes = 0;
     unsigned state = a->start[a->looks_behind ? class_before(s, at, &bytes) : 0];
     size_t found = SIZE_MAX, i = at, from = at;
-    unsigned from_state = state; // behind the last match
+    unsigned from_state = state; // the state after the last match found
     bytes = 0;
     for (;;) {
         unsigned entry = a->table[state * a->stride + symbol_at(s, i, &bytes)];
@@ -151,7 +151,7 @@ bool pattern_scan_next(struct pattern_scan *s, size_t *begin, size_t *end) {
         look_around(s);
     while (s->at <= s->n && !s->failed) {
         size_t found = match_at(s, s->at);
-        // An empty match right behind the last one would be found for ever.
+        // An empty match right after the last match would be found forever.
         if (found == SIZE_MAX || (found == s->at && s->any && s->last_end == found)) {
             skip_char(s);
             continue;

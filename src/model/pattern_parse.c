@@ -1,8 +1,10 @@
-// pattern_parse.c - the text of a pattern into a tree: Oniguruma's Ruby syntax, the part of it that
-// describes text rather than backtracking.
+// pattern_parse.c - reads the text of a pattern into a tree. It accepts the part of Oniguruma's
+// Ruby syntax that describes text, not backtracking.
 //
-// Place: first half of pattern_open. Errors name the byte of the pattern. Two things differ from what
-// many know: ^ and $ are at every line, and a class may hold classes ([a[bc]], [a-z&&[^x]]).
+// Place: the first half of pattern_open. Errors name the byte of the pattern. Two things differ
+// from other syntaxes: ^ and $ match at every line, and a class may contain classes ([a[bc]],
+// [a-z&&[^x]]).
+#include "base/text.h"
 #include "model/pattern_impl.h"
 
 #include <string.h>
@@ -20,7 +22,7 @@ static int parse_alternatives(struct parser *p, int *out);
 static int parse_class(struct parser *p, struct set *out);
 
 static int refuse(const struct parser *p, const char *what) {
-    return err_set(p->e, ERR_UNSUPPORTED, "the pattern's byte %zu: %s", (size_t)(p->at - p->text),
+    return err_set(p->e, ERR_UNSUPPORTED, "byte %zu of the pattern: %s", (size_t)(p->at - p->text),
                    what);
 }
 
@@ -66,7 +68,7 @@ static int look_node(struct parser *p, struct set s, bool behind, bool edge, int
 
 static uint32_t take_char(struct parser *p) {
     unsigned bytes;
-    uint32_t c = unicode_decode(p->at, p->end, &bytes);
+    uint32_t c = utf8_decode(p->at, p->end, &bytes);
     p->at += bytes;
     return c;
 }
@@ -79,20 +81,13 @@ static bool take(struct parser *p, const char *s) {
     return true;
 }
 
-static int hex_digit(int c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 static int take_hex(struct parser *p, unsigned least, unsigned most, uint32_t *out) {
     uint32_t x = 0;
     unsigned n = 0;
-    for (; n < most && p->at < p->end && hex_digit(*p->at) >= 0; n++)
-        x = x << 4 | (uint32_t)hex_digit(*p->at++);
+    for (; n < most && p->at < p->end && text_hex_digit(*p->at) >= 0; n++)
+        x = x << 4 | (uint32_t)text_hex_digit(*p->at++);
     if (n < least || x >= UNICODE_COUNT)
-        return refuse(p, "a character's number in hexadecimal is expected");
+        return refuse(p, "expected the number of a character in hexadecimal");
     *out = x;
     return 0;
 }
@@ -109,14 +104,14 @@ static int parse_property(struct parser *p, bool negate, struct set *out) {
     if (!take(p, "}"))
         return refuse(p, "a property is written \\p{Name}");
     if (!set_of_property(&p->t->maker, (const char *)name, bytes, out))
-        return refuse(p, "this property's name is not known; accepted: general categories (L, "
-                         "Lu, N, ...), Any, Space, Word, Punct and the large scripts (Han, ...)");
+        return refuse(p, "unknown property; accepted: general categories (L, Lu, N, ...), Any, "
+                         "Space, Word, Punct and the large scripts (Han, ...)");
     if (negate)
         *out = set_not(&p->t->maker, *out);
     return 0;
 }
 
-// After a backslash: a shorthand for a set (true), or nothing taken.
+// After a backslash: takes a shorthand for a set and returns true, or takes nothing.
 static bool take_shorthand(struct parser *p, bool in_class, struct set *out) {
     struct set_maker *m = &p->t->maker;
     struct set hex = {0};
@@ -139,12 +134,12 @@ static bool take_shorthand(struct parser *p, bool in_class, struct set *out) {
         return false;
     }
     p->at++;
-    if (!(c & 0x20)) // the capital is the complement
+    if (!(c & 0x20)) // a capital letter means the complement
         *out = set_not(m, *out);
     return true;
 }
 
-// After a backslash: one character.
+// After a backslash: reads one character.
 static int parse_escaped_char(struct parser *p, uint32_t *out) {
     static const char names[] = "ntrfvae", values[] = "\n\t\r\f\v\a\x1B";
     const char *found = *p->at ? strchr(names, *p->at) : NULL;
@@ -155,7 +150,7 @@ static int parse_escaped_char(struct parser *p, uint32_t *out) {
     }
     if (take(p, "x{")) {
         TRY(take_hex(p, 1, 8, out));
-        return take(p, "}") ? 0 : refuse(p, "'}' is expected");
+        return take(p, "}") ? 0 : refuse(p, "expected '}'");
     }
     if (take(p, "x"))
         return take_hex(p, 1, 2, out);
@@ -175,7 +170,7 @@ static int parse_escaped_char(struct parser *p, uint32_t *out) {
 }
 
 static int escape_at_end(struct parser *p) {
-    return p->at == p->end ? refuse(p, "a backslash at the end") : 0;
+    return p->at == p->end ? refuse(p, "the pattern ends with a backslash") : 0;
 }
 
 // ---------------------------------------------------------------- classes
@@ -188,12 +183,12 @@ static int parse_posix(struct parser *p, struct set *out) {
             set_of_property(&p->t->maker, names[i], strlen(names[i]), out);
             if (negate)
                 *out = set_not(&p->t->maker, *out);
-            return take(p, ":]") ? 0 : refuse(p, "':]' is expected");
+            return take(p, ":]") ? 0 : refuse(p, "expected ':]'");
         }
-    return refuse(p, "of [:name:] digit, space, word and punct are supported");
+    return refuse(p, "unknown [:name:]; accepted: digit, space, word, punct");
 }
 
-// One item of a class: *single when it is one character (which a range may begin with).
+// Reads one item of a class. *single is true when it is one character, which may begin a range.
 static int parse_class_item(struct parser *p, struct set *out, bool *single, uint32_t *c) {
     *single = false;
     if (take(p, "[:"))
@@ -237,11 +232,11 @@ static int parse_class_part(struct parser *p, struct set *sum) {
             const uint8_t *dash = p->at++;
             struct set other;
             TRY(parse_class_item(p, &other, &single, &hi));
-            if (!single) { // [a-\d]: the - stands for itself
+            if (!single) { // in [a-\d] the - is an ordinary character
                 p->at = dash;
                 hi = lo;
             } else if (hi < lo) {
-                return refuse(p, "a range of characters runs backwards");
+                return refuse(p, "a range of characters ends before it begins");
             }
         }
         item = set_of_range(m, lo, hi);
@@ -250,16 +245,16 @@ static int parse_class_part(struct parser *p, struct set *sum) {
     return 0;
 }
 
-// Behind '['. Ends behind ']'.
+// Reads a class, from behind its '[' to behind its ']'.
 static int parse_class(struct parser *p, struct set *out) {
     struct set_maker *m = &p->t->maker;
     struct set sum = {0}, both = {0};
     bool negate = take(p, "^"), first = true, intersect = false;
     if (++p->depth > PATTERN_DEPTH_MOST)
-        return refuse(p, "classes nested too deep");
+        return refuse(p, "classes are nested too deep");
     for (;; first = false) {
         if (p->at == p->end)
-            return refuse(p, "a class without its ']'");
+            return refuse(p, "a class has no ']'");
         if (!first && take(p, "]"))
             break;
         if (take(p, "&&")) {
@@ -281,8 +276,8 @@ static int parse_class(struct parser *p, struct set *out) {
 
 // ---------------------------------------------------------------- groups
 
-// A tree that is one character of a set, or the end (or beginning) of the text, or alternatives of
-// these: what a look at one character can say.
+// Whether a tree is something that NODE_LOOK can express: one character of a set, the end (or
+// beginning) of the text, or alternatives of these.
 static bool is_one_char(struct parser *p, int node, bool behind, struct set *s, bool *edge) {
     const struct node *n = &p->t->nodes[node];
     switch (n->kind) {
@@ -326,7 +321,7 @@ static int parse_look(struct parser *p, bool behind, bool negate, int *out) {
         p, (struct node){.kind = NODE_AROUND, .negate = negate, .around = t->n_around++}, out);
 }
 
-// Behind "(?": letters that switch options, up to ':' or ')'.
+// Reads the letters that switch options, from behind "(?" to behind ':' or ')'.
 static int parse_options(struct parser *p, bool *to_the_end) {
     bool on = true;
     for (;;) {
@@ -349,15 +344,15 @@ static int parse_options(struct parser *p, bool *to_the_end) {
 static int skip_name(struct parser *p) {
     while (p->at < p->end && *p->at != '>')
         p->at++;
-    return take(p, ">") ? 0 : refuse(p, "a group's name without its '>'");
+    return take(p, ">") ? 0 : refuse(p, "the name of a group has no '>'");
 }
 
-// Behind '('. Ends behind ')'.
+// Reads a group, from behind its '(' to behind its ')'.
 static int parse_group(struct parser *p, int *out) {
     bool any_case = p->any_case, dot_all = p->dot_all, to_the_end = false;
     int rc;
     if (++p->depth > PATTERN_DEPTH_MOST)
-        return refuse(p, "groups nested too deep");
+        return refuse(p, "groups are nested too deep");
     if (!take(p, "?") || take(p, ":"))
         rc = parse_alternatives(p, out);
     else if (take(p, "="))
@@ -376,14 +371,14 @@ static int parse_group(struct parser *p, int *out) {
         rc = refuse(p, "this kind of group is not supported");
     TRY(rc);
     p->depth--;
-    if (to_the_end) // (?i) holds to the end of the group around it, whose ')' is still to come
+    if (to_the_end) // (?i) holds to the end of the enclosing group, whose ')' comes later
         return 0;
     p->any_case = any_case;
     p->dot_all = dot_all;
-    return take(p, ")") ? 0 : refuse(p, "a group without its ')'");
+    return take(p, ")") ? 0 : refuse(p, "a group has no ')'");
 }
 
-// At the beginning, and behind every line break that is not the last character.
+// ^ matches at the beginning, and after every line break that is not the last character.
 static int parse_line_begin(struct parser *p, int *out) {
     struct set_maker *m = &p->t->maker;
     int begin, behind, ahead, both;
@@ -428,7 +423,7 @@ static int parse_atom(struct parser *p, int *out) {
     if (take(p, "[")) {
         TRY(parse_class(p, &s));
         int set;
-        TRY(number_of_set(p, s, &set)); // the class has seen to case itself, before its ^
+        TRY(number_of_set(p, s, &set)); // parse_class has already handled case, before its ^
         return new_node(p, (struct node){.kind = NODE_SET, .set = set}, out);
     }
     if (take(p, ".")) {
@@ -447,7 +442,7 @@ static int parse_atom(struct parser *p, int *out) {
             return set_node(p, s, out);
         TRY(parse_escaped_char(p, &c));
     } else if (strchr("*+?", *p->at) && *p->at) {
-        return refuse(p, "a quantifier with nothing in front of it");
+        return refuse(p, "there is nothing to repeat before this quantifier");
     } else {
         c = take_char(p);
     }
@@ -465,7 +460,7 @@ static bool take_number(struct parser *p, int *out) {
     return p->at > start;
 }
 
-// {n} {n,} {,m} {n,m}; anything else is text that begins with '{'.
+// Takes {n} {n,} {,m} or {n,m}. Anything else is ordinary text that begins with '{'.
 static bool take_braces(struct parser *p, int *min, int *max) {
     const uint8_t *start = p->at;
     if (take(p, "{")) {
@@ -500,11 +495,12 @@ static bool take_quantifier(struct parser *p, int *min, int *max) {
     return take_braces(p, min, max);
 }
 
-// X*+ gives nothing back. For one character that is X* with no X behind it; X?+ is X, or no X there.
+// A possessive X*+ never gives back what it matched. For a single character X this means X* that is
+// not followed by X. X?+ means X, or nothing where no X follows.
 static int parse_possessive(struct parser *p, struct node r, int *out) {
     struct node *body = &p->t->nodes[r.a];
     if (body->kind != NODE_SET)
-        return refuse(p, "a possessive quantifier is supported behind one character or class");
+        return refuse(p, "a possessive quantifier is supported only after one character or class");
     int repeat, look, set = body->set;
     struct set_maker *m = &p->t->maker;
     TRY(look_node(p, set_not(m, p->t->sets[set]), false, true, &look));
@@ -522,17 +518,17 @@ static int parse_quantified(struct parser *p, int *out) {
         if (p->at == p->end || !take_quantifier(p, &r.min, &r.max))
             return 0;
         if (chained == 4)
-            return refuse(p, "too many quantifiers one after another");
+            return refuse(p, "more than 4 quantifiers in a row are not accepted");
         if (r.min > PATTERN_REPEAT_MOST || r.max > PATTERN_REPEAT_MOST)
             return refuse(p, "more than 1000 repetitions are not accepted");
         if (r.max >= 0 && r.max < r.min)
-            return refuse(p, "a quantifier's numbers run backwards");
+            return refuse(p, "the maximum of a quantifier is less than its minimum");
         bool braces = *start == '{';
         if (!braces && take(p, "+")) {
             TRY(parse_possessive(p, r, out));
             continue;
         }
-        // {n}? is an optional {n} in this syntax, which the next round makes of it.
+        // In this syntax {n}? means an optional {n}. The next round of the loop takes the '?'.
         if (!(braces && r.min == r.max) && take(p, "?"))
             r.lazy = true;
         TRY(new_node(p, r, out));
@@ -585,11 +581,11 @@ int pattern_parse(struct tree *t, const char *text, size_t bytes, bool literal, 
         return err_set(e, ERR_UNSUPPORTED, "the pattern has %zu bytes; accepted: at most %d", bytes,
                        PATTERN_BYTES_MOST);
     for (unsigned length; p.at < p.end; p.at += length)
-        if (unicode_decode(p.at, p.end, &length) == UNICODE_BAD)
-            return refuse(&p, "not UTF-8");
+        if (utf8_decode(p.at, p.end, &length) == UTF8_BAD)
+            return refuse(&p, "it is not valid UTF-8");
     p.at = u;
     if (literal)
         return parse_literal(&p, &t->root);
     TRY(parse_alternatives(&p, &t->root));
-    return p.at == p.end ? 0 : refuse(&p, "')' without its '('");
+    return p.at == p.end ? 0 : refuse(&p, "')' has no '('");
 }

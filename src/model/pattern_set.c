@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-// Room for n ranges, none of them there yet; without memory for them the maker has failed.
+// Makes an empty set with room for n ranges. Without memory the maker is marked as failed.
 static bool set_new(struct set_maker *m, size_t n, struct set *s) {
     *s = (struct set){m->failed ? NULL : region_alloc(m->region, n * sizeof *s->ranges), 0};
     m->failed = m->failed || !s->ranges;
@@ -86,7 +86,7 @@ bool set_has(const struct set *s, uint32_t c) {
     return lo < s->n && s->ranges[lo].lo <= c;
 }
 
-// All of Unicode as runs of one category, found in one walk (a few milliseconds) per pattern.
+// Divides all of Unicode into runs of one category. This takes a few milliseconds per pattern.
 static void find_runs(struct set_maker *m) {
     size_t capacity = 0;
     for (uint32_t c = 0; c < UNICODE_COUNT; c++) {
@@ -175,8 +175,8 @@ static struct set set_of_pairs(struct set_maker *m, const uint32_t *pairs, size_
     return s;
 }
 
-// White space and \w, made of categories. SET_WORD is Oniguruma's \w and \b outside a class, which has
-// six superscripts and fractions of Latin-1 more (found by comparing all of Unicode).
+// White space and \w, made of categories. SET_WORD is Oniguruma's \w and \b outside a class, which
+// also contains six superscripts and fractions of Latin-1 (found by comparing all of Unicode).
 struct set set_of_test(struct set_maker *m, enum set_test test) {
     static const uint32_t space[] = {9,      13,     0x20,   0x20,   0x85,   0x85,   0xA0,
                                      0xA0,   0x1680, 0x1680, 0x2000, 0x200A, 0x2028, 0x2029,
@@ -207,7 +207,7 @@ static bool set_of_script(struct set_maker *m, const char *name, struct set *out
 }
 
 bool set_of_property(struct set_maker *m, const char *name, size_t bytes, struct set *out) {
-    char plain[32]; // lower case, without spaces, - and _: as Oniguruma compares
+    char plain[32]; // in lower case, without spaces, - and _, as Oniguruma compares names
     size_t n = 0;
     for (size_t i = 0; i < bytes; i++) {
         char c = name[i];
@@ -242,7 +242,7 @@ bool set_of_property(struct set_maker *m, const char *name, size_t bytes, struct
 
 static void find_folds(struct set_maker *m) {
     size_t capacity = 0;
-    for (uint32_t c = 0; c < 0x1F000 && !m->failed; c++) { // no letter beyond has case
+    for (uint32_t c = 0; c < 0x1F000 && !m->failed; c++) { // no later letter has case
         uint32_t to = unicode_fold(c);
         if (to == c)
             continue;
@@ -259,7 +259,7 @@ static void find_folds(struct set_maker *m) {
 struct set set_any_case(struct set_maker *m, struct set a) {
     if (m->n_folds == 0)
         find_folds(m);
-    // First what the members fold to, then everything that folds to one of those.
+    // Adds first what the members fold to, then everything that folds to one of those.
     for (int pass = 0; pass < 2 && !m->failed; pass++) {
         struct set more;
         bool room = set_new(m, m->n_folds, &more);

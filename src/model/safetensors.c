@@ -1,12 +1,15 @@
-// safetensors.c - one weight file, opened and read; hostile until checked.
+// safetensors.c - opens and reads one weight file. The file is untrusted input.
 //
-// Layout: 8 bytes little-endian header length N, N bytes of JSON, data to the end of the file.
-// After safetensors_open returns 0 the ranges of all tensors tile the data exactly (sorted, from 0
-// to the end, no hole, no overlap), each range has the size its shape and type say, and names are
-// unique: reading needs no further check of the file's claims. Memory is bounded by the header,
-// which is itself bounded by the file: nothing is allocated by a number the file only claims, and
-// all that is held at once stays below 16 MiB and four times the header. For that the header's text
-// is given back before the names are indexed.
+// Layout: 8 bytes of little-endian header length N, N bytes of JSON, then data to the end of the
+// file.
+//
+// After safetensors_open returns 0, the ranges of all tensors cover the data exactly (sorted, from
+// 0 to the end, without holes or overlap), each range has the size that its shape and type require,
+// and names are unique. Reading needs no further check.
+//
+// Memory is bounded by the header, which is bounded by the file. No allocation depends on a number
+// that the file only claims. At any time less than 16 MiB plus four times the header is held. For
+// that reason the header's text is freed before the names are indexed.
 #include "model/safetensors.h"
 #include "model/names.h"
 
@@ -23,16 +26,16 @@
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "tensor data is little-endian, read as it lies");
+               "tensor data is little-endian and is read without conversion");
 
 enum {
     LENGTH_BYTES = 8,
-    HEADER_MAX_BYTES = 100000000, // the format's own limit
+    HEADER_MAX_BYTES = 100000000, // the limit of the format
     NAME_MAX_BYTES = 4096,
     TENSORS_MAX = 1000000, // the largest published models have about 100,000
     TENSOR_MIN_BYTES = 50, // "a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}
     SCRATCH_BYTES = 1 << 20,
-    CONVERT_BYTES = 64 << 10, // of the file's type, on the stack, per read
+    CONVERT_BYTES = 64 << 10, // buffer on the stack for values of the file's type
 };
 
 struct safetensors {
@@ -45,9 +48,9 @@ struct safetensors {
     struct names names;    // -> index in entries
 };
 
-// Types of the format that haggle does not compute with. Their tensors are checked like any other
-// (a type must not be a way around the range checks) and may be present, as GPT-2's mask buffers
-// are; only reading them fails.
+// Types of the format that haggle does not compute with. Such tensors may be present, like the mask
+// buffers of GPT-2. They are checked like all others, so that a type is no way around the range
+// checks. Only reading them fails.
 struct other_type {
     const char *name;
     int bits;
@@ -57,7 +60,7 @@ static const struct other_type other_types[] = {
     {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"C64", 64},
 };
 
-// What the header says of one tensor before it is believed.
+// What the header says about one tensor, before it is checked.
 struct claim {
     bool has_dtype, has_shape, has_offsets;
     uint64_t offsets[2];
@@ -66,7 +69,7 @@ struct claim {
 
 // ---- header ----
 
-// A non-negative integer written as one: the format has no place for 2.0 or 1e3.
+// Reads a non-negative integer that is written as one. The format does not allow 2.0 or 1e3.
 static int read_count(struct json_reader *r, uint64_t *out) {
     if (json_peek(r) == JSON_NUMBER) {
         const char *p = r->at;
@@ -147,7 +150,7 @@ static int read_field(struct json_reader *r, const char *key, struct safetensors
         field++;
     if (field == 3)
         return json_fail(r, ERR_FORMAT,
-                         "a tensor has no field %s; it has dtype, shape and data_offsets",
+                         "a tensor has an unknown field %s; accepted: dtype, shape, data_offsets",
                          names_quote(quoted, key));
     if (*fields[field].seen)
         return json_fail(r, ERR_FORMAT, "\"%s\" is given twice", fields[field].key);
@@ -157,7 +160,7 @@ static int read_field(struct json_reader *r, const char *key, struct safetensors
                         : read_offsets(r, c->offsets);
 }
 
-// The claims of one tensor against each other and against the file.
+// Checks what the header says about one tensor, for consistency and against the file.
 static int check_claim(struct json_reader *r, const struct safetensors *st,
                        struct safetensors_entry *t, const struct claim *c) {
     uint64_t bits, begin = c->offsets[0], end = c->offsets[1];
@@ -167,17 +170,17 @@ static int check_claim(struct json_reader *r, const struct safetensors *st,
                          : !c->has_shape ? "shape"
                                          : "data_offsets");
     if (end < begin || end > st->data_bytes)
-        return json_fail(
-            r, ERR_FORMAT,
-            "data_offsets %llu to %llu do not lie in the %llu bytes of data the file has",
-            (unsigned long long)begin, (unsigned long long)end, (unsigned long long)st->data_bytes);
+        return json_fail(r, ERR_FORMAT,
+                         "data_offsets %llu to %llu are outside the %llu bytes of data in the file",
+                         (unsigned long long)begin, (unsigned long long)end,
+                         (unsigned long long)st->data_bytes);
     if (!checked_mul_u64((uint64_t)t->elements, (uint64_t)c->bits, &bits))
-        return json_fail(r, ERR_FORMAT, "shape and type ask for more than 2^64 bits");
+        return json_fail(r, ERR_FORMAT, "shape and type need more than 2^64 bits");
     if (bits % 8 != 0)
         return json_fail(r, ERR_FORMAT, "%lld elements of type %s do not fill whole bytes",
                          (long long)t->elements, t->dtype_name);
     if (end - begin != bits / 8)
-        return json_fail(r, ERR_FORMAT, "shape and type ask for %llu bytes, data_offsets span %llu",
+        return json_fail(r, ERR_FORMAT, "shape and type need %llu bytes, data_offsets span %llu",
                          (unsigned long long)(bits / 8), (unsigned long long)(end - begin));
     t->begin = begin;
     t->bytes = end - begin;
@@ -236,8 +239,8 @@ static int read_members(struct json_reader *r, struct safetensors *st, struct re
     bool has_metadata = false;
     TRY(json_enter_object(r));
     for (;;) {
-        // Names are kept; the keys and types inside a tensor are not, or they would outweigh the
-        // names.
+        // Names are kept. Keys and types inside a tensor are not kept, as they would take more
+        // memory than the names.
         r->strings = &st->strings;
         if (!json_next_key(r, &name))
             break;
@@ -266,7 +269,7 @@ static int by_begin(const void *a, const void *b) {
     const struct safetensors_entry *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    // An empty tensor comes before the one that begins where it lies.
+    // An empty tensor comes before the tensor that begins at the same byte.
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
@@ -285,7 +288,7 @@ static int check_tiling(const struct safetensors *st, struct err *e) {
     }
     if (at != st->data_bytes)
         return err_set(e, ERR_FORMAT,
-                       "%s: the tensors end at byte %llu of the data, the file at %llu", st->path,
+                       "%s: the tensors end at byte %llu of the data, which has %llu", st->path,
                        (unsigned long long)at, (unsigned long long)st->data_bytes);
     return 0;
 }
@@ -297,7 +300,7 @@ static int index_names(struct safetensors *st, struct err *e) {
         bool fresh;
         rc = names_put(&st->names, st->entries[i].name, (uint32_t)i, &fresh, e);
         if (rc == 0 && !fresh)
-            rc = err_set(e, ERR_FORMAT, "tensor %s is there twice",
+            rc = err_set(e, ERR_FORMAT, "tensor %s appears twice",
                          names_quote(quoted, st->entries[i].name));
     }
     if (rc != 0)
@@ -315,7 +318,8 @@ static int parse_header(struct safetensors *st, const char *text, size_t bytes, 
 }
 
 static int check_together(struct safetensors *st, struct err *e) {
-    // Before sorting: a file with twice the same tensor should hear that, not of an overlap.
+    // Indexes names before sorting, so that a tensor that appears twice is reported as such and not
+    // as an overlap.
     TRY(index_names(st, e));
     bool sorted = true;
     for (size_t i = 1; sorted && i < st->count; i++)
@@ -330,8 +334,8 @@ static int check_together(struct safetensors *st, struct err *e) {
 
 // ---- the file ----
 
-// Reads exactly `bytes` at `offset`; a file that has become shorter is an error, not a signal as
-// with mmap.
+// Reads exactly `bytes` at `offset`. A file that has become shorter gives an error, and not a
+// signal as with mmap.
 static int read_at(const struct safetensors *st, void *out, size_t bytes, uint64_t offset,
                    struct err *e) {
     char *p = out;
@@ -344,7 +348,7 @@ static int read_at(const struct safetensors *st, void *out, size_t bytes, uint64
             return err_set(e, ERR_IO, "cannot read '%s' at byte %llu: %s", st->path,
                            (unsigned long long)offset, strerror(errno));
         if (n == 0)
-            return err_set(e, ERR_IO, "'%s' ends at byte %llu, though it was longer when opened",
+            return err_set(e, ERR_IO, "'%s' ends at byte %llu, but was longer when it was opened",
                            st->path, (unsigned long long)offset);
         p += n;
         bytes -= (size_t)n;
@@ -368,7 +372,7 @@ int safetensors_refuse_pickle(const char *path, struct err *e) {
 
 static int open_regular(struct safetensors *st, uint64_t *file_bytes, struct err *e) {
     struct stat info;
-    // O_NONBLOCK: a pipe in place of the file must not hang the open; regular files do not care.
+    // O_NONBLOCK: a pipe in place of the file must not block. It has no effect on regular files.
     do {
         st->fd = open(st->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (st->fd < 0 && errno == EINTR);
@@ -456,20 +460,16 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *st, c
 
 // ---- data ----
 
-static bool is_float(enum dtype t) {
-    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16 || t == DTYPE_F16;
-}
-
 int safetensors_read(struct safetensors *st, const struct safetensors_entry *t, int64_t first,
                      int64_t n, void *out, enum dtype out_type, struct err *e) {
     char quoted[NAMES_QUOTE_BYTES];
     if (first < 0 || n < 0 || first > t->elements || n > t->elements - first)
         return err_set(e, ERR_USAGE,
-                       "%s: %lld elements from %lld of tensor %s were asked for; it has %lld",
+                       "%s: cannot read %lld elements from %lld of tensor %s, which has %lld",
                        st->path, (long long)n, (long long)first, names_quote(quoted, t->name),
                        (long long)t->elements);
     if (t->dtype == DTYPE_COUNT ||
-        (t->dtype != out_type && !(is_float(t->dtype) && is_float(out_type))))
+        (t->dtype != out_type && !(dtype_is_floating(t->dtype) && dtype_is_floating(out_type))))
         return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %s, which cannot be read as %s",
                        st->path, names_quote(quoted, t->name), t->dtype_name, dtype_text(out_type));
     size_t from_bytes = dtype_bytes(t->dtype), to_bytes = dtype_bytes(out_type);

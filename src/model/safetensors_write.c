@@ -1,10 +1,10 @@
 // safetensors_write.c - writes one weight file, durably and in one pass.
 //
-// All tensors are declared first because the header comes before the data; offsets follow from the
-// declared order, so the data streams through without seeking and the file's fingerprint is known
-// at the end. The header is padded with spaces to a multiple of 8, as the reference writer does, so
-// that data can be used in place when mapped. Until close returns 0 the target path holds what it
-// held before (base/file.h).
+// All tensors are declared first, because the header comes before the data. Offsets follow from the
+// order of declaration, so the data is written without seeking and the file's fingerprint is known
+// at the end. The header is padded with spaces to a multiple of 8, as in the reference writer, so
+// that data is aligned when the file is mapped. Until close returns 0, the target path keeps its
+// old content (base/file.h).
 #include "model/names.h"
 #include "model/safetensors.h"
 
@@ -25,8 +25,8 @@ struct safetensors_writer {
     size_t count, capacity;
     uint64_t declared_bytes;
     bool header_written;
-    size_t current;       // tensor being filled
-    uint64_t current_put; // bytes of it already written
+    size_t current;       // the tensor that is being filled
+    uint64_t current_put; // bytes already written to it
 };
 
 int safetensors_writer_open(struct safetensors_writer **out, const char *path, struct err *e) {
@@ -67,7 +67,7 @@ static int declare(struct safetensors_writer *w, const char *name, enum dtype dt
     if (w->header_written)
         return err_set(e, ERR_USAGE, "declared after the first data was written");
     if (name[0] == '\0' || strcmp(name, "__metadata__") == 0)
-        return err_set(e, ERR_USAGE, "the name is empty or the format's own");
+        return err_set(e, ERR_USAGE, "the name is empty or reserved by the format");
     if ((int)dtype < 0 || dtype >= DTYPE_COUNT || rank < 0 || rank > SAFETENSORS_MAX_RANK)
         return err_set(e, ERR_USAGE, "type %d or rank %d (0 to %d) is not accepted", (int)dtype,
                        rank, SAFETENSORS_MAX_RANK);
@@ -110,13 +110,11 @@ static void put_tensor(struct json_writer *j, const struct safetensors_entry *t)
     json_put_key(j, t->name);
     json_put_object_begin(j);
     json_member_string(j, "dtype", t->dtype_name);
-    json_put_key(j, "shape");
-    json_put_array_begin(j);
+    json_member_array(j, "shape");
     for (int i = 0; i < t->rank; i++)
         json_put_i64(j, t->dims[i]);
     json_put_array_end(j);
-    json_put_key(j, "data_offsets");
-    json_put_array_begin(j);
+    json_member_array(j, "data_offsets");
     json_put_i64(j, (int64_t)t->begin);
     json_put_i64(j, (int64_t)(t->begin + t->bytes));
     json_put_array_end(j);
@@ -129,8 +127,7 @@ static int write_header(struct safetensors_writer *w, struct err *e) {
     json_writer_to_buffer(&j, 0);
     json_put_object_begin(&j);
     // transformers refuses files that do not say which framework wrote them.
-    json_put_key(&j, "__metadata__");
-    json_put_object_begin(&j);
+    json_member_object(&j, "__metadata__");
     json_member_string(&j, "format", "pt");
     json_put_object_end(&j);
     for (size_t i = 0; i < w->count; i++)
@@ -150,7 +147,7 @@ static int write_header(struct safetensors_writer *w, struct err *e) {
     return rc;
 }
 
-// Moves past tensors that are full, empty ones included.
+// Moves past tensors that are full, which includes empty ones.
 static void skip_full(struct safetensors_writer *w) {
     while (w->current < w->count && w->current_put == w->entries[w->current].bytes) {
         w->current++;

@@ -1,7 +1,8 @@
 // shape.c - what every shape must satisfy, the switches of each family, finding a shape by name or
-// folder, rotary frequencies. Everything after this folder (layout, planner, kernels) relies on
-// model_shape_check: sizes are positive and bounded, products fit in int64, and the switches form
-// one of the four families.
+// folder, rotary frequencies.
+//
+// All later code (layout, planner, kernels) relies on model_shape_check: sizes are positive and
+// bounded, products fit in int64, and the switches are those of one of the four families.
 #include "model/shape.h"
 #include "model/family.h"
 #include "model/safetensors.h"
@@ -13,8 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-// Ceilings far above any published model, low enough that a product of any three sizes fits in
-// int64 by a wide margin. Token ids and positions are int32 elsewhere.
+// These limits are far above any published model, and low enough that a product of any three sizes
+// fits easily in int64. Token ids and positions are int32 elsewhere.
 enum {
     VOCAB_MAX = 1 << 24,
     WIDTH_MAX = 1 << 20,
@@ -24,8 +25,8 @@ enum {
     FFN_MAX = 1 << 24,
     POSITIONS_MAX = 1 << 30,
 };
-// Bytes of optimizer state, master weight, gradient and weight per element never exceed this (4
-// fp64 values).
+// Optimizer state, master weight, gradient and weight of an element together never exceed this
+// number of bytes (4 fp64 values).
 enum { BYTES_PER_ELEMENT_MAX = 32 };
 
 static const char *const model_types[] = {
@@ -102,8 +103,8 @@ static int check_rope(const struct model_shape *s, struct err *e) {
                       POSITIONS_MAX, e);
 }
 
-// The switches must be those of the family: parameter names and config.json can express nothing
-// else.
+// The switches must be those of the family, because parameter names and config.json cannot express
+// other combinations.
 static int check_switches(const struct model_shape *s, struct err *e) {
     struct model_shape want = *s;
     family_set_switches(&want, s->family);
@@ -136,7 +137,7 @@ static int check_switches(const struct model_shape *s, struct err *e) {
 
 int model_shape_check(const struct model_shape *s, struct err *e) {
     if ((int)s->family < 0 || s->family >= FAMILY_COUNT)
-        return err_set(e, ERR_FORMAT, "model family %d is outside the list", (int)s->family);
+        return err_set(e, ERR_FORMAT, "model family %d is unknown", (int)s->family);
     TRY(check_size(s, "vocab_size", "vocab_size", s->vocab, VOCAB_MAX, e));
     TRY(check_size(s, "n_embd", "hidden_size", s->width, WIDTH_MAX, e));
     TRY(check_size(s, "n_layer", "num_hidden_layers", s->layers, LAYERS_MAX, e));
@@ -180,14 +181,14 @@ int model_shape_check(const struct model_shape *s, struct err *e) {
     int64_t elements = model_total_elements(s), bytes = 0;
     if (elements < 0 || !checked_mul_i64(elements, BYTES_PER_ELEMENT_MAX, &bytes))
         return err_set(e, ERR_FORMAT,
-                       "the model's sizes multiply to more than memory can be addressed");
+                       "the model's sizes multiply to more bytes than can be addressed");
     return 0;
 }
 
 int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_dir,
                      struct err *e) {
     bool dir = file_is_dir(name_or_dir);
-    // A built-in name wins over a folder of the same name; "./tiny" says the folder.
+    // A built-in name wins over a folder with the same name. "./tiny" means the folder.
     for (size_t i = 0; i < model_shape_builtin_count(); i++)
         dir = dir && strcmp(model_shape_builtin_name(i), name_or_dir) != 0;
     if (is_dir != NULL)
@@ -207,14 +208,14 @@ int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_
     if (!file_exists(path))
         return err_set(
             e, ERR_IO,
-            "model folder '%.300s' holds no config.json; a Hugging Face model folder has one",
+            "model folder '%.300s' has no config.json; a Hugging Face model folder needs one",
             name_or_dir);
     return model_shape_read_config(out, path, e);
 }
 
-// HF computes in float32: the exponent, the power and its inverse are each rounded to float, and so
-// is each step of the llama3 scaling. The power itself is taken in double and rounded once, which
-// is what a good float pow returns.
+// HF computes in float32: the exponent, the power, its inverse, and each step of the llama3 scaling
+// are rounded to float. Here the power is computed in double and rounded once, which is what a good
+// float pow returns.
 void model_rope_frequencies(const struct model_shape *s, float *out) {
     const struct model_rope *r = &s->rope;
     const float two_pi = (float)(2 * M_PI);
@@ -222,8 +223,8 @@ void model_rope_frequencies(const struct model_shape *s, float *out) {
         float exponent = (float)(2 * i) / (float)s->head_dim;
         float freq = 1.0f / (float)pow((double)(float)r->theta, (double)exponent);
         if (r->llama3) {
-            // Wavelengths beyond low are stretched by factor, those below high are kept, between
-            // the two both are mixed linearly in the number of turns the original context holds.
+            // Wavelengths above `low` are stretched by factor, and those below `high` are kept. In
+            // between, the two are mixed linearly by the number of turns in the original context.
             float context = (float)r->original_max_positions, factor = (float)r->factor;
             float low = (float)((double)r->original_max_positions / r->low_freq_factor);
             float high = (float)((double)r->original_max_positions / r->high_freq_factor);

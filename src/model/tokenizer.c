@@ -1,8 +1,10 @@
-// tokenizer.c - a tokenizer's life: tables from a file or built in, looked up by spelling, closed.
+// tokenizer.c - opens a tokenizer from a file or the built-in one, looks up tokens, decodes,
+// closes.
 //
 // Place: see tokenizer_impl.h. Encoding is in tokenizer_encode.c.
 #include "model/tokenizer_impl.h"
 
+#include "base/array.h"
 #include "base/file.h"
 
 #include <stdio.h>
@@ -11,8 +13,8 @@
 
 enum { FILE_BYTES_MOST = 100 * 1000 * 1000, FINGERPRINT_VERSION = 1 };
 
-// Byte-level files spell bytes that print as themselves, and the 68 others, in order, as U+0100 and
-// up: so every token is visible text without spaces.
+// Byte-level files spell printable bytes as themselves, and the 68 others, in order, as U+0100 and
+// up. Every token is then visible text without spaces.
 static bool byte_prints(unsigned b) {
     return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
 }
@@ -51,8 +53,9 @@ int32_t token_index_find(const struct tokenizer *t, const struct token_index *x,
     return -1;
 }
 
-// The index by bytes holds the model's own tokens, without the special ones: these are found by their
-// trie or not at all, so that text cannot forge them where they are not to be recognised.
+// The index by bytes holds the tokens of the model's vocabulary except the special ones. Special
+// tokens are found only by their trie, so that text cannot forge them where they must not be
+// recognized.
 int token_index_build(struct tokenizer *t, struct token_index *x, bool raw, struct err *e) {
     uint32_t slots = 16;
     while (slots < 2 * (uint32_t)t->size)
@@ -104,7 +107,7 @@ static int trie_add(struct trie *r, const uint8_t *s, size_t bytes, int32_t id) 
         }
         at = next;
     }
-    if (r->nodes[at].id < 0) // of two that normalize to the same text the first counts
+    if (r->nodes[at].id < 0) // if two normalize to the same text, the first counts
         r->nodes[at].id = id;
     return 0;
 }
@@ -113,7 +116,8 @@ static int trie_build(struct tokenizer *t, struct trie *r, bool normalized, stru
     struct unicode_buffer text = {0}, spare = {0};
     size_t nodes = 1;
     int rc = 0;
-    // Lengths first: a normalized text may be longer than the token's own.
+    // Pass 0 adds up the lengths, because a normalized text may be longer than the token's text.
+    // Pass 1 fills the trie.
     for (int pass = 0; rc == 0 && pass < 2; pass++) {
         for (int32_t id = 0; rc == 0 && id < t->size; id++) {
             const struct token *k = &t->tokens[id];
@@ -154,7 +158,7 @@ static int describe_self(struct tokenizer *t, const char *data, size_t bytes, st
     struct hash *h = hash_new();
     if (!h)
         return err_set(e, ERR_MEMORY, "%s: no memory for a fingerprint", t->name);
-    // The version stands for this code: raised when the same file begins to give other ids.
+    // Raise the version when a change of this code makes the same file give other ids.
     unsigned char version = FINGERPRINT_VERSION;
     hash_add(h, &version, 1);
     hash_add(h, data, bytes);
@@ -216,7 +220,7 @@ static int fill_bytes(struct tokenizer *t, struct err *e) {
     if (!t->tokens || !bytes || !spelled)
         return err_set(e, ERR_MEMORY, "no memory for the byte tokenizer");
     for (int b = 0; b < 256; b++) {
-        unsigned n = unicode_encode(tokenizer_byte_char((uint8_t)b), (uint8_t *)spelled);
+        unsigned n = utf8_encode(tokenizer_byte_char((uint8_t)b), spelled);
         bytes[b] = (char)b;
         t->tokens[b] = (struct token){spelled, bytes + b, n, 1, TOKEN_THERE | TOKEN_MODEL};
         t->byte_id[b] = b;
@@ -282,17 +286,9 @@ void token_list_free(struct token_list *l) {
 }
 
 int token_list_reserve(struct token_list *l, size_t more, struct err *e) {
-    if (more <= l->capacity - l->n)
+    if (array_room(&l->ids, l->n, more, &l->capacity, sizeof *l->ids, 256))
         return 0;
-    size_t capacity = l->capacity ? l->capacity : 256;
-    while (capacity - l->n < more && capacity <= SIZE_MAX / sizeof *l->ids / 2)
-        capacity *= 2;
-    int32_t *ids = capacity - l->n < more ? NULL : realloc(l->ids, capacity * sizeof *ids);
-    if (!ids)
-        return err_set(e, ERR_MEMORY, "no memory for %zu more token ids", more);
-    l->ids = ids;
-    l->capacity = capacity;
-    return 0;
+    return err_set(e, ERR_MEMORY, "no memory for %zu more token ids", more);
 }
 
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
@@ -308,7 +304,7 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, un
     }
     *out = (char *)b.data;
     *capacity = b.capacity;
-    if (rc == 0) // what was appended before a bad id is not handed out
+    if (rc == 0) // text in front of a bad id is not returned
         *bytes = b.n;
     return rc;
 }

@@ -1,24 +1,26 @@
-// tokenizer_bpe.c - one piece of text to ids: byte-pair encoding.
+// tokenizer_bpe.c - turns one piece of text into ids by byte-pair encoding.
 //
-// Place: the last stage of encoding; pieces come from tokenizer_encode.c.
+// Place: the last stage of encoding. The pieces come from tokenizer_encode.c.
 //
-// The rule: among all neighbours that the file merges, the pair with the lowest rank is merged, the
-// leftmost first, until none is left. Short pieces (nearly all) look for the lowest rank anew each
-// time; long ones keep a heap, so that a megabyte without a break takes n log n. Pieces seen before
-// come from a cache: text repeats its words.
+// The rule: among all neighbouring pairs that the file merges, the pair with the lowest rank is
+// merged, the leftmost first, until no pair is left. Short pieces (nearly all) search for the
+// lowest rank each time. Long pieces keep a heap, so that a megabyte without a break takes n log n
+// time. Pieces that were seen before come from a cache, because text repeats words.
 #include "model/tokenizer_impl.h"
+
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    SHORT_MOST = 32, // symbols, merged by looking at all of them
+    SHORT_MOST = 32, // symbols; longer pieces use a heap
     CACHE_LINES = 1 << 15,
     CACHE_KEY_MOST = 22,
     CACHE_IDS_MOST = 10,
 };
 
-// One cache line: direct-mapped, a newcomer takes the place.
+// One line of the cache, which is direct-mapped: a new piece replaces the old one.
 struct cached {
     uint8_t key_bytes, n; // key_bytes 0: free
     uint8_t key[CACHE_KEY_MOST];
@@ -34,7 +36,8 @@ struct symbol {
 struct bpe {
     const struct tokenizer *t;
     struct cached *cache;
-    // Long pieces: symbols in a list, pairs in a heap of rank << 32 | place of the left one.
+    // For long pieces: a linked list of symbols, and a heap of pairs, each rank << 32 | place of
+    // the left symbol.
     struct symbol *symbols;
     size_t symbols_capacity;
     uint64_t *heap;
@@ -75,8 +78,8 @@ static const struct merge *merge_find(const struct merge_table *m, int32_t left,
     return NULL;
 }
 
-// Bytes to first symbols. A byte without a token is the unknown token, where the file has one; runs of
-// it are one when the file says so.
+// Turns bytes into the first symbols. A byte without a token becomes the unknown token, if the file
+// has one. With fuse_unk a run of unknown tokens becomes one.
 static int first_symbols(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *ids,
                          size_t stride, size_t *count, struct err *e) {
     const struct tokenizer *t = b->t;
@@ -118,7 +121,7 @@ static int encode_short(struct bpe *b, const uint8_t *piece, size_t n, struct to
         if (ranks[best] == UINT32_MAX)
             break;
         ids[best] = results[best];
-        size_t tail = n - best - 2; // symbols behind the one that is swallowed
+        size_t tail = n - best - 2; // symbols after the right half of the merged pair
         memmove(ids + best + 1, ids + best + 2, tail * sizeof *ids);
         if (tail > 0) {
             memmove(ranks + best, ranks + best + 1, tail * sizeof *ranks);
@@ -137,14 +140,8 @@ static int encode_short(struct bpe *b, const uint8_t *piece, size_t n, struct to
 }
 
 static int heap_push(struct bpe *b, uint64_t x, struct err *e) {
-    if (b->heap_n == b->heap_capacity) {
-        size_t capacity = b->heap_capacity ? b->heap_capacity * 2 : 1024;
-        uint64_t *heap = realloc(b->heap, capacity * sizeof *heap);
-        if (!heap)
-            return err_set(e, ERR_MEMORY, "no memory for a piece of text without a break");
-        b->heap = heap;
-        b->heap_capacity = capacity;
-    }
+    if (!array_room(&b->heap, b->heap_n, 1, &b->heap_capacity, sizeof *b->heap, 1024))
+        return err_set(e, ERR_MEMORY, "no memory for a piece of text without a break");
     size_t i = b->heap_n++;
     while (i > 0 && b->heap[(i - 1) / 4] > x) {
         b->heap[i] = b->heap[(i - 1) / 4];
@@ -174,7 +171,7 @@ static uint64_t heap_pop(struct bpe *b) {
     return top;
 }
 
-// The pair whose left symbol is at `place`, when the file merges it.
+// Pushes the pair whose left symbol is at `place`, if the file merges it.
 static int push_pair(struct bpe *b, int32_t place, struct err *e) {
     const struct symbol *s = b->symbols;
     if (place < 0 || s[place].after < 0)
@@ -189,10 +186,10 @@ static int merge_long(struct bpe *b, struct err *e) {
         uint64_t top = heap_pop(b);
         int32_t place = (int32_t)(uint32_t)top, after = s[place].after;
         if (s[place].id < 0 || after < 0)
-            continue; // swallowed since, or the last one now
+            continue; // meanwhile merged into another symbol, or now the last one
         const struct merge *m = merge_find(&b->t->merges, s[place].id, s[after].id);
         if (!m || (uint32_t)m->rank != top >> 32)
-            continue; // another pair stands there now, with an entry of its own
+            continue; // another pair is there now, which has a separate entry
         s[place].id = m->result;
         s[place].after = s[after].after;
         s[after].id = -1;
@@ -209,13 +206,8 @@ static int encode_long(struct bpe *b, const uint8_t *piece, size_t n, struct tok
     if (n > INT32_MAX / 2)
         return err_set(e, ERR_USAGE, "a text has %zu bytes without a break; accepted: at most %d",
                        n, INT32_MAX / 2);
-    if (n > b->symbols_capacity) {
-        struct symbol *wider = realloc(b->symbols, n * sizeof *wider);
-        if (!wider)
-            return err_set(e, ERR_MEMORY, "no memory for %zu bytes without a break", n);
-        b->symbols = wider;
-        b->symbols_capacity = n;
-    }
+    if (!array_room(&b->symbols, 0, n, &b->symbols_capacity, sizeof *b->symbols, 0))
+        return err_set(e, ERR_MEMORY, "no memory for %zu bytes without a break", n);
     struct symbol *s = b->symbols;
     TRY(first_symbols(b, piece, n, &s->id, sizeof *s / sizeof s->id, &n, e));
     for (size_t i = 0; i < n; i++) {
@@ -259,7 +251,7 @@ int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list 
     if (c->key_bytes == n && memcmp(c->key, piece, n) == 0) {
         if (out->capacity - out->n < CACHE_IDS_MOST)
             TRY(token_list_reserve(out, CACHE_IDS_MOST, e));
-        memcpy(out->ids + out->n, c->ids, sizeof c->ids); // whole: faster than a counted copy
+        memcpy(out->ids + out->n, c->ids, sizeof c->ids); // a fixed size is faster than c->n
         out->n += c->n;
         return 0;
     }

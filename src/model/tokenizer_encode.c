@@ -1,13 +1,14 @@
-// tokenizer_encode.c - text to pieces: added tokens first, then the normalizer, then the steps of the
-// pre-tokenizer; each piece goes to tokenizer_bpe.c.
+// tokenizer_encode.c - cuts text into pieces and passes each piece to tokenizer_bpe.c.
 //
-// Place: behind tokenizer_encode of tokenizer.h.
+// Place: implements tokenizer_encode of tokenizer.h.
 //
-// The order of work is Hugging Face's, since ids must agree: (1) added tokens that are matched as they
-// stand are cut out of the text; (2) what lies between is normalized, and the added tokens that
-// are matched in normalized text are cut out of that; (3) what is left is split by each step in
-// turn. Nothing is collected: a span goes through all steps as soon as it is found, so memory does not
-// grow with the number of pieces.
+// The order of work is the same as in Hugging Face's code, because the ids must agree:
+// 1. Added tokens that are matched in the original text are cut out.
+// 2. The text between them is normalized. Added tokens that are matched in normalized text are cut
+//    out of it.
+// 3. The rest is split by each step of the pre-tokenizer in turn.
+// A span goes through all steps as soon as it is found, so memory does not grow with the number of
+// pieces.
 #include "model/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -17,8 +18,8 @@ struct tokenizer_encoder {
     const struct tokenizer *t;
     struct bpe *bpe;
     struct unicode_buffer normal, spare, prefixed;
-    unsigned flags;         // of the call in work
-    struct token_list *out; // its list
+    unsigned flags;         // of the current call
+    struct token_list *out; // of the current call
 };
 
 int tokenizer_encoder_open(struct tokenizer_encoder **out, const struct tokenizer *t,
@@ -52,13 +53,14 @@ void tokenizer_encoder_close(struct tokenizer_encoder *c) {
 static int run_steps(struct tokenizer_encoder *c, int step, const uint8_t *p, size_t n,
                      struct err *e);
 
-// Turns the spans of a step, matches and what lies between, into the spans it hands on.
+// Turns the spans that a step finds (matches, and the text between them) into the spans that go to
+// the next step.
 struct joiner {
     struct tokenizer_encoder *c;
     const struct split_step *s;
     int next; // the step after this one
     const uint8_t *text;
-    size_t begin, end; // held back, because the next span may join it
+    size_t begin, end; // a span held back, because the next one may join it
     bool held, held_match;
 };
 
@@ -77,7 +79,7 @@ static int joiner_put(struct joiner *j, size_t begin, size_t end, bool match, st
         return match ? 0 : run_steps(j->c, j->next, j->text + begin, end - begin, e);
     case SPLIT_ISOLATED:
         return run_steps(j->c, j->next, j->text + begin, end - begin, e);
-    case SPLIT_WITH_PREVIOUS: // a match joins what is no match
+    case SPLIT_WITH_PREVIOUS: // a match joins a span that is not a match
         join = match && !j->held_match;
         break;
     case SPLIT_WITH_NEXT:
@@ -123,13 +125,13 @@ static bool char_matches(enum step_kind kind, uint32_t c) {
                                       : unicode_is_space(c);
 }
 
-// Every matching character is a match of its own.
+// Every matching character is a separate match.
 static int split_chars(struct joiner *j, size_t n, struct err *e) {
     size_t from = 0;
     for (size_t i = 0; i < n;) {
         unsigned bytes = 1;
         uint32_t c = j->s->mapped ? tokenizer_byte_char(j->text[i])
-                                  : unicode_decode(j->text + i, j->text + n, &bytes);
+                                  : utf8_decode(j->text + i, j->text + n, &bytes);
         if (char_matches(j->s->kind, c)) {
             if (from < i)
                 TRY(joiner_put(j, from, i, false, e));
@@ -163,7 +165,7 @@ static int run_steps(struct tokenizer_encoder *c, int step, const uint8_t *p, si
 
 // ---------------------------------------------------------------- added tokens
 
-// The longest added token at p; its bytes, 0 when there is none.
+// Finds the longest added token at p. Returns its number of bytes, or 0 when there is none.
 static size_t trie_longest(const struct trie *r, const uint8_t *p, const uint8_t *end,
                            int32_t *id) {
     size_t longest = 0;
@@ -184,7 +186,7 @@ static size_t trie_longest(const struct trie *r, const uint8_t *p, const uint8_t
     return longest;
 }
 
-// As Rust's \w: with the two joiners.
+// Like \w in Rust, which includes the two joiners.
 static bool is_word(uint32_t c) {
     return unicode_is_alphanumeric(c) || c == 0x200C || c == 0x200D;
 }
@@ -192,8 +194,8 @@ static bool is_word(uint32_t c) {
 static bool stands_alone(const uint8_t *text, const uint8_t *end, const uint8_t *from,
                          const uint8_t *to) {
     unsigned bytes;
-    return (from == text || !is_word(unicode_decode_back(text, from, &bytes))) &&
-           (to == end || !is_word(unicode_decode(to, end, &bytes)));
+    return (from == text || !is_word(utf8_decode_back(text, from, &bytes))) &&
+           (to == end || !is_word(utf8_decode(to, end, &bytes)));
 }
 
 static int plain_text(struct tokenizer_encoder *c, const uint8_t *p, size_t n, struct err *e) {
@@ -202,7 +204,8 @@ static int plain_text(struct tokenizer_encoder *c, const uint8_t *p, size_t n, s
 
 typedef int text_fn(struct tokenizer_encoder *c, const uint8_t *p, size_t n, struct err *e);
 
-// Cuts added tokens out of a text: the leftmost, and of those the longest. `between` gets the rest.
+// Cuts added tokens out of a text: the leftmost first, and the longest at each place. `between`
+// gets the rest.
 static int cut_added(struct tokenizer_encoder *c, const struct trie *r, const uint8_t *text,
                      size_t n, text_fn *between, struct err *e) {
     const uint8_t *end = text + n, *from = text, *spaces_end = text;
@@ -222,13 +225,13 @@ static int cut_added(struct tokenizer_encoder *c, const struct trie *r, const ui
         if ((flags & TOKEN_SINGLE_WORD) && !stands_alone(text, end, start, stop))
             continue;
         while ((flags & TOKEN_LSTRIP) && start > from &&
-               unicode_is_space(unicode_decode_back(from, start, &bytes)))
+               unicode_is_space(utf8_decode_back(from, start, &bytes)))
             start -= bytes;
-        // A run of spaces is walked once, however many tokens inside it take what follows them.
+        // A run of spaces is walked only once, even if many tokens inside it strip what follows.
         if ((flags & TOKEN_RSTRIP) && stop < spaces_end)
             stop = spaces_end;
         while ((flags & TOKEN_RSTRIP) && stop < end &&
-               unicode_is_space(unicode_decode(stop, end, &bytes)))
+               unicode_is_space(utf8_decode(stop, end, &bytes)))
             spaces_end = stop += bytes;
         if (from < start)
             TRY(between(c, from, (size_t)(start - from), e));

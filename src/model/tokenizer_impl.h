@@ -1,11 +1,12 @@
 // tokenizer_impl.h - the tables behind tokenizer.h, shared by the files that fill and read them.
 //
-// Place: tokenizer_read.c fills them from a tokenizer.json, tokenizer.c owns them, tokenizer_encode.c
-// cuts text into pieces, tokenizer_bpe.c turns a piece into ids.
+// Place: tokenizer_read.c fills them from a tokenizer.json, tokenizer.c owns them,
+// tokenizer_encode.c cuts text into pieces, tokenizer_bpe.c turns a piece into ids.
 //
-// Invariants: nothing here changes once the tokenizer is open; everything lives in its region. A piece
-// of text is always raw bytes: the printable alphabet that byte-level files spell bytes with
-// exists in the file only (and in the properties that a step after ByteLevel looks at).
+// Invariants: nothing here changes after the tokenizer is open. Everything is in its region. A
+// piece of text is always raw bytes. The printable alphabet, with which byte-level files spell
+// bytes, is used only in the file and by steps after ByteLevel, which look at the properties of
+// characters.
 #ifndef HAGGLE_MODEL_TOKENIZER_IMPL_H
 #define HAGGLE_MODEL_TOKENIZER_IMPL_H
 
@@ -17,7 +18,7 @@
 enum {
     TOKENIZER_IDS_MOST = 1 << 22,
     TOKENIZER_STEPS_MOST = 16,
-    TOKENIZER_ADDED_BYTES_MOST = 256, // of one added token: bounds the work per byte of text
+    TOKENIZER_ADDED_BYTES_MOST = 256, // per added token; bounds the work per byte of text
 };
 
 enum token_flag {
@@ -32,20 +33,21 @@ enum token_flag {
 };
 
 struct token {
-    const char *spelled; // as in the file
-    const char *raw;     // the bytes it stands for
+    const char *spelled; // as written in the file
+    const char *raw;     // the bytes that it stands for
     uint32_t spelled_bytes, raw_bytes;
     uint8_t flags;
 };
 
-// Strings to ids: open addressing, a power of two of slots. The strings are the tokens' own.
+// Maps strings to ids by open addressing. The number of slots is a power of two. The strings belong
+// to the tokens.
 struct token_index {
     int32_t *slots; // -1: free
     uint32_t mask;
-    bool raw; // which of a token's two strings
+    bool raw; // uses token.raw, otherwise token.spelled
 };
 
-// (left, right) to (rank, result). Open addressing; a free slot has result -1.
+// Maps (left, right) to (rank, result) by open addressing. A free slot has result -1.
 struct merge {
     int32_t left, right, rank, result;
 };
@@ -55,24 +57,24 @@ struct merge_table {
     int32_t n;
 };
 
-// A trie over bytes. Node 0 is the root; children are a list.
+// A trie over bytes. Node 0 is the root. The children of a node are a linked list.
 struct trie_node {
     int32_t child, sibling; // 0: none
-    int32_t id;             // of the token that ends here; -1: none
+    int32_t id;             // the token that ends here; -1: none
     uint8_t byte;
 };
 struct trie {
     struct trie_node *nodes;
     int32_t n;
-    int32_t root[256]; // child of the root by byte; 0: none
+    int32_t root[256]; // the root's children by byte; 0: none
 };
 
 enum step_kind {
-    STEP_PATTERN,     // Split, Whitespace, ByteLevel's own pattern
+    STEP_PATTERN,     // Split, Whitespace, and the pattern of ByteLevel
     STEP_DIGITS,      // every numeric character is a match
     STEP_PUNCTUATION, // every punctuation character is a match
     STEP_SPACE,       // every white-space character is a match
-    STEP_PREFIX,      // ByteLevel's add_prefix_space: a space in front where there is none
+    STEP_PREFIX,      // ByteLevel's add_prefix_space: puts a space in front if there is none
 };
 enum step_behavior {
     SPLIT_REMOVED,
@@ -93,9 +95,9 @@ enum normal_kind { NORMAL_FORM, NORMAL_LOWERCASE, NORMAL_REPLACE, NORMAL_PREPEND
 struct normal_step {
     enum normal_kind kind;
     enum unicode_form form;
-    bool left, right;              // of NORMAL_STRIP
-    const struct pattern *pattern; // of NORMAL_REPLACE
-    const char *text;              // what replaces, or is put in front
+    bool left, right;              // for NORMAL_STRIP
+    const struct pattern *pattern; // for NORMAL_REPLACE
+    const char *text;              // the replacement, or the text put in front
     size_t text_bytes;
 };
 
@@ -109,19 +111,19 @@ struct tokenizer {
     int32_t unk_id;       // -1: none
     bool fuse_unk, ignore_merges;
     bool byte_level;               // a ByteLevel pre-tokenizer has been read
-    struct trie as_is, normalized; // added tokens, by where they are looked for
+    struct trie as_is, normalized; // added tokens searched in the text as it is, or normalized
     struct normal_step normal[TOKENIZER_STEPS_MOST];
     struct split_step steps[TOKENIZER_STEPS_MOST];
     int n_normal, n_steps;
     struct pattern *patterns[2 * TOKENIZER_STEPS_MOST]; // owned
     int n_patterns;
-    const char *name; // of the file, for messages
+    const char *name; // the file's path, for messages
     char fingerprint[HASH_TEXT_BYTES], describe[64];
 };
 
 // tokenizer.c
-uint32_t tokenizer_byte_char(uint8_t byte); // the printable character byte-level files use
-int tokenizer_char_byte(uint32_t c);        // and back; -1: none
+uint32_t tokenizer_byte_char(uint8_t byte); // the character with which byte-level files spell it
+int tokenizer_char_byte(uint32_t c);        // the reverse; -1: none
 int32_t token_index_find(const struct tokenizer *t, const struct token_index *x, const char *s,
                          size_t bytes);
 int token_index_build(struct tokenizer *t, struct token_index *x, bool raw, struct err *e);
@@ -129,12 +131,13 @@ int token_index_build(struct tokenizer *t, struct token_index *x, bool raw, stru
 // tokenizer_read.c
 int tokenizer_read(struct tokenizer *t, const char *text, size_t bytes, struct err *e);
 
-// tokenizer_normal.c: appends the normalized text. tokenizer_is_normal: nothing would change.
+// tokenizer_normal.c. tokenizer_is_normal: true when normalizing would certainly change nothing.
+// tokenizer_normalize: replaces the content of out with the normalized text.
 bool tokenizer_is_normal(const struct tokenizer *t, const uint8_t *text, size_t n);
 int tokenizer_normalize(const struct tokenizer *t, const uint8_t *text, size_t n,
                         struct unicode_buffer *out, struct unicode_buffer *spare, struct err *e);
 
-// tokenizer_bpe.c: one piece at a time, with the memory it needs.
+// tokenizer_bpe.c: encodes one piece at a time. struct bpe holds the memory for that.
 struct bpe;
 int bpe_open(struct bpe **out, const struct tokenizer *t, struct err *e);
 void bpe_close(struct bpe *b);

@@ -1,7 +1,7 @@
 // tokenizer_normal.c - the normalizers of a tokenizer.json, applied to text between added tokens.
 //
-// Place: tokenizer_encode.c calls it for every run of text between added tokens that are matched as
-// they stand; tokenizer.c for the added tokens that are matched after it.
+// Place: tokenizer_encode.c calls it for the text between added tokens that are matched in the
+// original text. tokenizer.c calls it for the added tokens that are matched in normalized text.
 #include "model/tokenizer_impl.h"
 
 #include <string.h>
@@ -14,21 +14,21 @@ bool tokenizer_is_normal(const struct tokenizer *t, const uint8_t *text, size_t 
     return true;
 }
 
-// Character by character, as the reference does it: no context for the final sigma. U+0130 is the one
-// whose lower case is two characters.
+// Works character by character, as in the reference, without context for the final sigma. U+0130 is
+// the only character whose lower case is two characters.
 static int lowercase(struct unicode_buffer *out, const uint8_t *text, size_t n, struct err *e) {
     const uint8_t *end = text + n;
     while (text < end) {
         unsigned bytes;
-        uint32_t c = unicode_decode(text, end, &bytes);
-        uint8_t lower[4];
-        if (c == UNICODE_BAD) {
+        uint32_t c = utf8_decode(text, end, &bytes);
+        char lower[4];
+        if (c == UTF8_BAD) {
             TRY(unicode_buffer_add(out, text, 1, e));
         } else if (c == 0x130) {
             TRY(unicode_buffer_add(out, "i\xCC\x87", 3, e));
         } else {
             c = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
-            TRY(unicode_buffer_add(out, lower, unicode_encode(c, lower), e));
+            TRY(unicode_buffer_add(out, lower, utf8_encode(c, lower), e));
         }
         text += bytes;
     }
@@ -56,9 +56,9 @@ static int strip(const struct normal_step *s, struct unicode_buffer *out, const 
                  size_t n, struct err *e) {
     const uint8_t *end = text + n;
     unsigned bytes;
-    while (s->left && text < end && unicode_is_space(unicode_decode(text, end, &bytes)))
+    while (s->left && text < end && unicode_is_space(utf8_decode(text, end, &bytes)))
         text += bytes;
-    while (s->right && text < end && unicode_is_space(unicode_decode_back(text, end, &bytes)))
+    while (s->right && text < end && unicode_is_space(utf8_decode_back(text, end, &bytes)))
         end -= bytes;
     return unicode_buffer_add(out, text, (size_t)(end - text), e);
 }
@@ -88,7 +88,8 @@ int tokenizer_normalize(const struct tokenizer *t, const uint8_t *text, size_t n
     if (t->n_normal == 0)
         return unicode_buffer_add(out, text, n, e);
     for (int i = 0; i < t->n_normal; i++) {
-        // The last step writes `out`, each reads what the one before it wrote.
+        // Each step reads what the step before wrote. The buffers alternate so that the last step
+        // writes `out`.
         struct unicode_buffer *to = (t->n_normal - i) % 2 ? out : spare;
         to->n = 0;
         TRY(apply(&t->normal[i], to, text, n, e));

@@ -1,9 +1,9 @@
 // tokenizer_parts.c - the parts of a tokenizer.json around the model: normalizer, pre-tokenizer,
 // decoder, post-processor.
 //
-// Place: called by tokenizer_read.c when the vocabulary is known. Normalizer and pre-tokenizer become
-// flat lists of steps. The decoder of byte-level BPE is always the same, and nothing is added by
-// a post-processor here (data/ places special tokens itself), so these two are checked and not kept.
+// Place: tokenizer_read.c calls this when the vocabulary is known. Normalizer and pre-tokenizer
+// become flat lists of steps. Decoder and post-processor are checked but not kept: the decoder of
+// byte-level BPE is always the same, and data/ places special tokens without a post-processor.
 #include "model/tokenizer_read.h"
 
 #include <string.h>
@@ -11,8 +11,16 @@
 #define BYTE_LEVEL_PATTERN                                                                         \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-// \w+|[^\w\s]+ with Rust's \w, which has the two joiners.
+// \w+|[^\w\s]+ with Rust's \w, which includes the two joiners.
 #define WHITESPACE_PATTERN "[\\p{Word}\\x{200C}\\x{200D}]+|[^\\p{Word}\\x{200C}\\x{200D}\\s]+"
+
+static const struct field only_type[] = {{"type", FIELD_TEXT, NULL, true}, {0}};
+// A ByteLevel whose settings have no effect here.
+static const struct field byte_level[] = {{"type", FIELD_TEXT, NULL, true},
+                                          {"add_prefix_space", FIELD_BOOL, NULL, false},
+                                          {"trim_offsets", FIELD_BOOL, NULL, false},
+                                          {"use_regex", FIELD_BOOL, NULL, false},
+                                          {0}};
 
 static int refuse_type(struct json_reader *r, const char *what, const char *type,
                        const char *accepted) {
@@ -20,14 +28,13 @@ static int refuse_type(struct json_reader *r, const char *what, const char *type
                      type, accepted);
 }
 
-// Calls `each` for the elements of the array that is the member `name` of the object that comes next.
+// Reads the next object and calls `each` for the elements of its member `name`, which is an array.
 static int read_sequence(struct tokenizer *t, struct json_reader *r, const char *what,
                          const char *name, int depth,
                          int (*each)(struct tokenizer *t, struct json_reader *r, int depth)) {
-    struct text_value type = {0};
     struct later list = {0};
     const struct field fields[] = {
-        {"type", FIELD_TEXT, &type, true}, {name, FIELD_LATER, &list, true}, {0}};
+        {"type", FIELD_TEXT, NULL, true}, {name, FIELD_LATER, &list, true}, {0}};
     if (depth == READ_DEPTH_MOST)
         return json_fail(r, ERR_UNSUPPORTED, "%s: sequences nested more than %d deep", what,
                          READ_DEPTH_MOST);
@@ -59,7 +66,7 @@ static int read_pattern(struct tokenizer *t, struct json_reader *r, const struct
         {"String", FIELD_TEXT, &string, false}, {"Regex", FIELD_TEXT, &regex, false}, {0}};
     TRY(read_fields(r, "pattern", fields));
     if (!string.s == !regex.s)
-        return json_fail(r, ERR_FORMAT, "a pattern has one member, String or Regex");
+        return json_fail(r, ERR_FORMAT, "a pattern needs exactly one member, String or Regex");
     return make_pattern(t, r, string.s ? string.s : regex.s, string.s ? string.bytes : regex.bytes,
                         string.s != NULL, out);
 }
@@ -74,10 +81,10 @@ static int add_normal(struct tokenizer *t, struct json_reader *r, struct normal_
 }
 
 static int read_replace(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0}, content = {0};
+    struct text_value content = {0};
     struct later pattern = {0};
     struct normal_step s = {.kind = NORMAL_REPLACE};
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"pattern", FIELD_LATER, &pattern, true},
                                    {"content", FIELD_TEXT, &content, true},
                                    {0}};
@@ -89,9 +96,9 @@ static int read_replace(struct tokenizer *t, struct json_reader *r) {
 }
 
 static int read_prepend(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0}, text = {0};
+    struct text_value text = {0};
     const struct field fields[] = {
-        {"type", FIELD_TEXT, &type, true}, {"prepend", FIELD_TEXT, &text, true}, {0}};
+        {"type", FIELD_TEXT, NULL, true}, {"prepend", FIELD_TEXT, &text, true}, {0}};
     TRY(read_fields(r, "normalizer Prepend", fields));
     return add_normal(
         t, r,
@@ -99,9 +106,8 @@ static int read_prepend(struct tokenizer *t, struct json_reader *r) {
 }
 
 static int read_strip(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0};
     struct normal_step s = {.kind = NORMAL_STRIP, .left = true, .right = true};
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"strip_left", FIELD_BOOL, &s.left, false},
                                    {"strip_right", FIELD_BOOL, &s.right, false},
                                    {0}};
@@ -120,8 +126,6 @@ int read_normalizer(struct tokenizer *t, struct json_reader *r, int depth) {
                   {"Lowercase", {.kind = NORMAL_LOWERCASE}}};
     char type[64];
     TRY(read_type(r, type));
-    struct text_value ignored = {0};
-    const struct field only_type[] = {{"type", FIELD_TEXT, &ignored, true}, {0}};
     for (size_t i = 0; i < sizeof simple / sizeof *simple; i++)
         if (strcmp(type, simple[i].name) == 0) {
             TRY(read_fields(r, "normalizer", only_type));
@@ -162,16 +166,16 @@ static int find_behavior(struct json_reader *r, const struct text_value *v,
             return 0;
         }
     return json_fail(r, ERR_UNSUPPORTED,
-                     "behavior '%.64s' is not known; accepted: Removed, Isolated, "
+                     "behavior '%.64s' is unknown; accepted: Removed, Isolated, "
                      "MergedWithPrevious, MergedWithNext, Contiguous",
                      v->s);
 }
 
 static int read_split(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0}, behavior = {0};
+    struct text_value behavior = {0};
     struct later pattern = {0};
     struct split_step s = {.kind = STEP_PATTERN};
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"pattern", FIELD_LATER, &pattern, true},
                                    {"behavior", FIELD_TEXT, &behavior, true},
                                    {"invert", FIELD_BOOL, &s.invert, false},
@@ -183,9 +187,8 @@ static int read_split(struct tokenizer *t, struct json_reader *r) {
 }
 
 static int read_digits(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0};
     bool individual = false;
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"individual_digits", FIELD_BOOL, &individual, false},
                                    {0}};
     TRY(read_fields(r, "pre_tokenizer Digits", fields));
@@ -196,31 +199,30 @@ static int read_digits(struct tokenizer *t, struct json_reader *r) {
 }
 
 static int read_punctuation(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0}, behavior = {0};
+    struct text_value behavior = {0};
     struct split_step s = {.kind = STEP_PUNCTUATION};
     const struct field fields[] = {
-        {"type", FIELD_TEXT, &type, true}, {"behavior", FIELD_TEXT, &behavior, false}, {0}};
+        {"type", FIELD_TEXT, NULL, true}, {"behavior", FIELD_TEXT, &behavior, false}, {0}};
     TRY(read_fields(r, "pre_tokenizer Punctuation", fields));
     TRY(find_behavior(r, &behavior, SPLIT_ISOLATED, &s.behavior));
     return add_step(t, r, s);
 }
 
 static int read_delimiter(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0}, delimiter = {0};
+    struct text_value delimiter = {0};
     struct split_step s = {.kind = STEP_PATTERN, .behavior = SPLIT_REMOVED};
     const struct field fields[] = {
-        {"type", FIELD_TEXT, &type, true}, {"delimiter", FIELD_TEXT, &delimiter, true}, {0}};
+        {"type", FIELD_TEXT, NULL, true}, {"delimiter", FIELD_TEXT, &delimiter, true}, {0}};
     TRY(read_fields(r, "pre_tokenizer CharDelimiterSplit", fields));
     TRY(make_pattern(t, r, delimiter.s, delimiter.bytes, true, &s.pattern));
     return add_step(t, r, s);
 }
 
 static int read_byte_level(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0};
-    bool prefix = true, trim = true, use_regex = true;
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    bool prefix = true, use_regex = true;
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"add_prefix_space", FIELD_BOOL, &prefix, false},
-                                   {"trim_offsets", FIELD_BOOL, &trim, false},
+                                   {"trim_offsets", FIELD_BOOL, NULL, false},
                                    {"use_regex", FIELD_BOOL, &use_regex, false},
                                    {0}};
     TRY(read_fields(r, "pre_tokenizer ByteLevel", fields));
@@ -234,15 +236,13 @@ static int read_byte_level(struct tokenizer *t, struct json_reader *r) {
                          &s.pattern));
         TRY(add_step(t, r, s));
     }
-    t->byte_level = true; // what follows sees the printable alphabet
+    t->byte_level = true; // later steps see the printable alphabet
     return 0;
 }
 
 static int read_pre_part(struct tokenizer *t, struct json_reader *r, int depth) {
     char type[64];
     TRY(read_type(r, type));
-    struct text_value ignored = {0};
-    const struct field only_type[] = {{"type", FIELD_TEXT, &ignored, true}, {0}};
     if (strcmp(type, "Sequence") == 0)
         return read_sequence(t, r, "pre_tokenizer", "pretokenizers", depth, read_pre_part);
     if (strcmp(type, "Split") == 0)
@@ -276,8 +276,7 @@ int read_pre_tokenizer(struct tokenizer *t, struct json_reader *r) {
         TRY(read_pre_part(t, r, 0));
     if (!t->byte_level)
         return json_fail(r, ERR_UNSUPPORTED,
-                         "no ByteLevel in pre_tokenizer: the vocabulary is not of bytes; accepted: "
-                         "byte-level BPE");
+                         "pre_tokenizer has no ByteLevel; accepted: byte-level BPE");
     return 0;
 }
 
@@ -286,18 +285,11 @@ int read_pre_tokenizer(struct tokenizer *t, struct json_reader *r) {
 int read_decoder(struct tokenizer *t, struct json_reader *r, int depth) {
     char type[64];
     TRY(read_type(r, type));
-    struct text_value text = {0};
-    bool a, b, c;
     if (strcmp(type, "Sequence") == 0)
         return read_sequence(t, r, "decoder", "decoders", depth, read_decoder);
-    const struct field fields[] = {{"type", FIELD_TEXT, &text, true},
-                                   {"add_prefix_space", FIELD_BOOL, &a, false},
-                                   {"trim_offsets", FIELD_BOOL, &b, false},
-                                   {"use_regex", FIELD_BOOL, &c, false},
-                                   {0}};
-    // Fuse joins what is decoded, which is joined here anyway.
+    // Fuse joins the decoded tokens, which are always joined here.
     if (strcmp(type, "ByteLevel") == 0 || strcmp(type, "Fuse") == 0)
-        return read_fields(r, "decoder", fields);
+        return read_fields(r, "decoder", byte_level);
     return refuse_type(r, "a decoder", type, "ByteLevel, Fuse, Sequence, or null");
 }
 
@@ -313,44 +305,41 @@ static int check_token(struct tokenizer *t, struct json_reader *r, const char *n
     return 0;
 }
 
-// ["</s>", 2], of Bert's and Roberta's processors.
+// Checks ["</s>", 2], as in the processors of Bert and Roberta.
 static int check_named(struct tokenizer *t, struct later *l) {
     struct json_reader *r = &l->at;
     const char *name = "";
     int64_t id = -1;
     if (!l->there)
-        return json_fail(r, ERR_FORMAT, "a token's name and id are expected");
+        return json_fail(r, ERR_FORMAT, "expected a token's name and id");
     TRY(json_enter_array(r));
     if (json_next_element(r))
         TRY(json_read_string(r, &name, NULL));
     if (json_next_element(r))
         TRY(json_read_i64(r, &id));
     if (json_next_element(r))
-        return json_fail(r, ERR_FORMAT, "a token's name and id are expected, and nothing more");
+        return json_fail(r, ERR_FORMAT, "expected a token's name and id, and nothing more");
     TRY(r->rc);
     return check_token(t, r, name, id);
 }
 
 static int check_pair_processor(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0};
     struct later sep = {0}, cls = {0};
-    bool a, b;
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"sep", FIELD_LATER, &sep, true},
                                    {"cls", FIELD_LATER, &cls, true},
-                                   {"trim_offsets", FIELD_BOOL, &a, false},
-                                   {"add_prefix_space", FIELD_BOOL, &b, false},
+                                   {"trim_offsets", FIELD_BOOL, NULL, false},
+                                   {"add_prefix_space", FIELD_BOOL, NULL, false},
                                    {0}};
     TRY(read_fields(r, "post_processor", fields));
     TRY(check_named(t, &sep));
     return check_named(t, &cls);
 }
 
-// One entry of special_tokens: "<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}
+// Checks one entry of special_tokens: "<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}
 static int check_special(struct tokenizer *t, struct json_reader *r) {
-    struct text_value name = {0};
     struct later ids = {0}, tokens = {0};
-    const struct field fields[] = {{"id", FIELD_TEXT, &name, true},
+    const struct field fields[] = {{"id", FIELD_TEXT, NULL, true},
                                    {"ids", FIELD_LATER, &ids, true},
                                    {"tokens", FIELD_LATER, &tokens, true},
                                    {0}};
@@ -363,7 +352,7 @@ static int check_special(struct tokenizer *t, struct json_reader *r) {
         TRY(tokens.at.rc);
         if (more_ids != more)
             return json_fail(&ids.at, ERR_FORMAT,
-                             "a special token of post_processor has other numbers of ids and "
+                             "a special token of post_processor has different numbers of ids and "
                              "tokens");
         if (!more)
             return 0;
@@ -388,19 +377,18 @@ static bool has_member(const struct later *object, const char *name) {
     return false;
 }
 
-// [{"SpecialToken": {"id": ..., "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+// Checks [{"SpecialToken": {"id": ..., "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}].
 static int check_template(struct later *list, const struct later *specials) {
     struct json_reader *r = &list->at;
     TRY(json_enter_array(r));
     while (json_next_element(r)) {
         struct later special = {0}, sequence = {0};
         struct text_value id = {0};
-        int64_t type_id = 0;
         const struct field piece[] = {{"SpecialToken", FIELD_LATER, &special, false},
                                       {"Sequence", FIELD_LATER, &sequence, false},
                                       {0}};
         const struct field inner[] = {
-            {"id", FIELD_TEXT, &id, true}, {"type_id", FIELD_NUMBER, &type_id, false}, {0}};
+            {"id", FIELD_TEXT, &id, true}, {"type_id", FIELD_NUMBER, NULL, false}, {0}};
         TRY(read_fields(r, "a template of post_processor", piece));
         if (special.there == sequence.there)
             return json_fail(r, ERR_FORMAT, "a template's entry is a SpecialToken or a Sequence");
@@ -418,9 +406,8 @@ static int check_template(struct later *list, const struct later *specials) {
 }
 
 static int check_templates(struct tokenizer *t, struct json_reader *r) {
-    struct text_value type = {0};
     struct later single = {0}, pair = {0}, specials = {0};
-    const struct field fields[] = {{"type", FIELD_TEXT, &type, true},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"single", FIELD_LATER, &single, true},
                                    {"pair", FIELD_LATER, &pair, true},
                                    {"special_tokens", FIELD_LATER, &specials, true},
@@ -445,16 +432,8 @@ int read_post_processor(struct tokenizer *t, struct json_reader *r, int depth) {
         return check_templates(t, r);
     if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0)
         return check_pair_processor(t, r);
-    if (strcmp(type, "ByteLevel") == 0) {
-        struct text_value text = {0};
-        bool a, b, c;
-        const struct field fields[] = {{"type", FIELD_TEXT, &text, true},
-                                       {"add_prefix_space", FIELD_BOOL, &a, false},
-                                       {"trim_offsets", FIELD_BOOL, &b, false},
-                                       {"use_regex", FIELD_BOOL, &c, false},
-                                       {0}};
-        return read_fields(r, "post_processor ByteLevel", fields);
-    }
+    if (strcmp(type, "ByteLevel") == 0)
+        return read_fields(r, "post_processor ByteLevel", byte_level);
     return refuse_type(
         r, "a post_processor", type,
         "ByteLevel, TemplateProcessing, RobertaProcessing, BertProcessing, Sequence");

@@ -1,8 +1,10 @@
-// tokenizer_read.c - a tokenizer.json into tables: the frame of the file, the BPE model, added tokens.
+// tokenizer_read.c - reads a tokenizer.json into tables: the top level, the BPE model, added
+// tokens.
 //
-// Place: called by tokenizer_open. The file is hostile until checked: ids are a whole range without
-// gaps or doubles, merges name tokens that exist, and every member is known. Members are read in an
-// order of our own (vocabulary, merges, added tokens, the parts), whatever theirs in the file.
+// Place: called by tokenizer_open. The file is untrusted input. It is checked that ids have no gaps
+// and no duplicates, that merges name existing tokens, and that every member is known. Members are
+// read in a fixed order (vocabulary, added tokens, merges, the other parts), whatever their order
+// in the file.
 #include "model/tokenizer_read.h"
 
 #include <stdlib.h>
@@ -19,14 +21,16 @@ static int read_value(struct json_reader *r, const struct field *f) {
     }
     if (json_peek(r) == JSON_NULL && !f->required)
         return json_read_null(r);
-    struct text_value *text = f->out;
+    struct text_value ignored_text, *text = f->out ? f->out : &ignored_text;
+    bool ignored_bool;
+    int64_t ignored_number;
     switch (f->type) {
     case FIELD_BOOL:
-        return json_read_bool(r, f->out);
+        return json_read_bool(r, f->out ? f->out : &ignored_bool);
     case FIELD_TEXT:
         return json_read_string(r, &text->s, &text->bytes);
     default:
-        return json_read_i64(r, f->out);
+        return json_read_i64(r, f->out ? f->out : &ignored_number);
     }
 }
 
@@ -39,8 +43,8 @@ static int refuse_member(struct json_reader *r, const char *what, const char *ke
         if (n + length + 3 < sizeof known)
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", fields->name);
     }
-    return json_fail(r, ERR_UNSUPPORTED, "%s has a member '%.64s' that is not known; accepted: %s",
-                     what, key, known);
+    return json_fail(r, ERR_UNSUPPORTED, "%s has an unknown member '%.64s'; accepted: %s", what,
+                     key, known);
 }
 
 int read_fields(struct json_reader *r, const char *what, const struct field *fields) {
@@ -120,7 +124,7 @@ static int read_vocab(struct json_reader *r, struct entries *l) {
     const char *key;
     if (json_peek(r) != JSON_OBJECT)
         return json_fail(r, ERR_UNSUPPORTED,
-                         "model.vocab is not an object of tokens and ids; accepted: that of BPE");
+                         "model.vocab must be an object of tokens and ids, as in BPE");
     TRY(json_enter_object(r));
     while (json_next_key(r, &key)) {
         int64_t id;
@@ -171,13 +175,13 @@ static int read_added(struct json_reader *r, struct entries *l) {
     return r->rc;
 }
 
-// The bytes a spelling stands for. One with a character outside the byte-level alphabet stands for
-// itself (no text can become it but as an added token).
+// Finds the bytes that a spelling stands for. A spelling with a character outside the byte-level
+// alphabet stands for itself. Text can become such a token only if it is an added token.
 static bool spell_bytes(const int16_t *byte_of, struct region *region, struct token *k) {
     const uint8_t *p = (const uint8_t *)k->spelled, *end = p + k->spelled_bytes;
     bool ascii = true, inside = true;
     for (unsigned n; p < end && inside; p += n) {
-        uint32_t c = unicode_decode(p, end, &n);
+        uint32_t c = utf8_decode(p, end, &n);
         inside = c < 0x180 && byte_of[c] >= 0;
         ascii = ascii && c < 0x80;
     }
@@ -195,7 +199,7 @@ static bool spell_bytes(const int16_t *byte_of, struct region *region, struct to
     k->raw_bytes = 0;
     p = (const uint8_t *)k->spelled;
     for (unsigned n; p < end; p += n)
-        raw[k->raw_bytes++] = (char)byte_of[unicode_decode(p, end, &n)];
+        raw[k->raw_bytes++] = (char)byte_of[utf8_decode(p, end, &n)];
     return true;
 }
 
@@ -206,7 +210,7 @@ static int place(struct tokenizer *t, const struct entry *x, struct err *e) {
         *k = (struct token){x->spelled, x->spelled, x->bytes, x->bytes, x->flags};
     } else if (added && !(k->flags & TOKEN_ADDED) && k->spelled_bytes == x->bytes &&
                memcmp(k->spelled, x->spelled, x->bytes) == 0) {
-        k->flags |= x->flags; // in the vocabulary as well
+        k->flags |= x->flags; // the added token is also in the vocabulary
     } else {
         return err_set(e, ERR_FORMAT, "%s: the id %d belongs to two tokens, '%.64s' and '%.64s'",
                        t->name, x->id, k->spelled, x->spelled);
@@ -268,7 +272,7 @@ static int merge_put(struct merge_table *m, struct merge x) {
     while (m->slots[i].result >= 0 && (m->slots[i].left != x.left || m->slots[i].right != x.right))
         i = (i + 1) & m->mask;
     m->n += m->slots[i].result < 0;
-    m->slots[i] = x; // of the same pair twice the later counts, as in the reference
+    m->slots[i] = x; // if a pair appears twice, the later counts, as in the reference
     return 0;
 }
 
@@ -277,7 +281,7 @@ struct merge_parts {
     size_t a_bytes, b_bytes;
 };
 
-// "a b" or ["a", "b"].
+// Reads "a b" or ["a", "b"].
 static int read_merge(struct json_reader *r, struct merge_parts *m) {
     if (json_peek(r) == JSON_ARRAY) {
         int n = 0;
@@ -317,7 +321,7 @@ static int add_merge(struct tokenizer *t, struct json_reader *r, const struct me
                          "the merge of '%.64s' and '%.64s' names a token that the "
                          "vocabulary does not have",
                          m->a, m->b);
-    // Parts are tokens, so the sum is bounded by the file; long ones are rare.
+    // The parts are tokens, so their length is bounded by the file. Long ones are rare.
     if (m->a_bytes + m->b_bytes > sizeof both)
         joined = malloc(m->a_bytes + m->b_bytes);
     if (!joined)
@@ -332,8 +336,8 @@ static int add_merge(struct tokenizer *t, struct json_reader *r, const struct me
                          "the merge of '%.64s' and '%.64s' makes a token that the "
                          "vocabulary does not have",
                          m->a, m->b);
-    // Special tokens come from the tokenizer's own recognition of their text, which can be switched
-    // off: a merge must not be a second way to them.
+    // Special tokens are recognized by their text, which a flag can turn off. A merge must not be
+    // another way to make one, so it is ignored.
     if (t->tokens[result].flags & TOKEN_IS_SPECIAL)
         return 0;
     if (merge_put(&t->merges, (struct merge){left, right, rank, result}) != 0)
@@ -350,7 +354,7 @@ static int read_merges(struct tokenizer *t, struct json_reader *r) {
         struct merge_parts m = {"", "", 0, 0};
         if (read_merge(r, &m) != 0)
             break;
-        bool header = strncmp(m.a, "#version", 8) == 0; // the first line of an old merges.txt
+        bool header = strncmp(m.a, "#version", 8) == 0; // from the first line of an old merges.txt
         if (!header && add_merge(t, r, &m, rank++) != 0)
             break;
         if (rank == TOKENIZER_IDS_MOST)
@@ -366,7 +370,7 @@ static int read_merges(struct tokenizer *t, struct json_reader *r) {
 
 struct model_fields {
     struct later vocab, merges, dropout;
-    struct text_value type, unk, prefix, suffix;
+    struct text_value unk, prefix, suffix;
     bool fuse_unk, byte_fallback, ignore_merges;
 };
 
@@ -382,7 +386,7 @@ static int check_dropout(struct later *dropout) {
 }
 
 static int read_model(struct json_reader *r, struct model_fields *m) {
-    const struct field fields[] = {{"type", FIELD_TEXT, &m->type, false},
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, false},
                                    {"dropout", FIELD_LATER, &m->dropout, false},
                                    {"unk_token", FIELD_TEXT, &m->unk, false},
                                    {"continuing_subword_prefix", FIELD_TEXT, &m->prefix, false},
@@ -413,7 +417,7 @@ static int check_fallback(struct tokenizer *t, const struct model_fields *m, str
             return err_set(e, ERR_FORMAT,
                            "%s: model.byte_fallback is true, but there is no token %s", t->name,
                            name);
-        // Where every byte has its own token, falling back never happens.
+        // byte_fallback has no effect when every byte has a token.
         if (t->byte_id[b] < 0)
             return err_set(e, ERR_UNSUPPORTED,
                            "%s: model.byte_fallback in a vocabulary that is not byte-level is not "
@@ -451,48 +455,45 @@ static int read_tables(struct tokenizer *t, struct model_fields *m, struct later
 
 // ---------------------------------------------------------------- the rest of the frame
 
-// Encoding here neither cuts nor pads; what is asked for is checked all the same.
+// Encoding here neither truncates nor pads, but the settings are checked.
 static int check_truncation(struct json_reader *r) {
-    struct text_value direction = {0}, strategy = {0};
     int64_t length = -1, stride = 0;
-    const struct field fields[] = {{"direction", FIELD_TEXT, &direction, false},
+    const struct field fields[] = {{"direction", FIELD_TEXT, NULL, false},
                                    {"max_length", FIELD_NUMBER, &length, true},
-                                   {"strategy", FIELD_TEXT, &strategy, false},
+                                   {"strategy", FIELD_TEXT, NULL, false},
                                    {"stride", FIELD_NUMBER, &stride, false},
                                    {0}};
     TRY(read_fields(r, "truncation", fields));
     if (length < 1 || stride < 0 || stride >= length)
         return json_fail(r, ERR_FORMAT,
-                         "truncation has max_length %lld and stride %lld; accepted: max_length "
-                         "from 1, stride from 0 and less than max_length",
+                         "truncation has max_length %lld and stride %lld; accepted: max_length of "
+                         "1 or more, stride from 0 to max_length - 1",
                          (long long)length, (long long)stride);
     return 0;
 }
 
 static int check_padding(struct json_reader *r) {
-    struct text_value direction = {0}, token = {0};
     struct later strategy = {0}, multiple = {0};
-    int64_t id = 0, type_id = 0;
     const struct field fields[] = {{"strategy", FIELD_LATER, &strategy, false},
-                                   {"direction", FIELD_TEXT, &direction, false},
+                                   {"direction", FIELD_TEXT, NULL, false},
                                    {"pad_to_multiple_of", FIELD_LATER, &multiple, false},
-                                   {"pad_id", FIELD_NUMBER, &id, false},
-                                   {"pad_type_id", FIELD_NUMBER, &type_id, false},
-                                   {"pad_token", FIELD_TEXT, &token, false},
+                                   {"pad_id", FIELD_NUMBER, NULL, false},
+                                   {"pad_type_id", FIELD_NUMBER, NULL, false},
+                                   {"pad_token", FIELD_TEXT, NULL, false},
                                    {0}};
     int64_t n = 1;
     TRY(read_fields(r, "padding", fields));
     if (multiple.there)
         TRY(json_read_i64(&multiple.at, &n));
     if (n < 1)
-        return json_fail(r, ERR_FORMAT, "padding.pad_to_multiple_of is %lld; accepted: from 1",
+        return json_fail(r, ERR_FORMAT, "padding.pad_to_multiple_of is %lld; accepted: 1 or more",
                          (long long)n);
     if (strategy.there && json_peek(&strategy.at) == JSON_OBJECT) {
         const struct field fixed[] = {{"Fixed", FIELD_NUMBER, &n, true}, {0}};
         TRY(read_fields(&strategy.at, "padding.strategy", fixed));
         if (n < 1)
             return json_fail(&strategy.at, ERR_FORMAT,
-                             "padding.strategy is Fixed %lld; accepted: from 1", (long long)n);
+                             "padding.strategy is Fixed %lld; accepted: 1 or more", (long long)n);
     }
     return 0;
 }

@@ -1,11 +1,12 @@
-// weights.c - a model folder's weights as one set of names, whatever the number of files.
+// weights.c - the weights of a model folder as one set of names, whatever the number of files.
 //
-// model.safetensors is taken when it is there, as transformers does; otherwise the shards that
-// model.safetensors.index.json names. The index is hostile: it chooses which files are opened, so
-// its values must be plain file names that resolve inside the folder, and what it says of each
-// tensor is compared with what the shards hold. After weights_open returns 0 every name belongs to
-// exactly one shard. Memory stays below 16 MiB and four times the index (besides what each shard
-// takes, see safetensors.c): the text is given back before names are compared.
+// If model.safetensors exists it is used, as in transformers. Otherwise the shards that
+// model.safetensors.index.json names are used. The index is untrusted input, and it chooses which
+// files are opened. Its values must therefore be plain file names that resolve inside the folder,
+// and what it says about each tensor is compared with the shards. After weights_open returns 0,
+// every name belongs to exactly one shard. Memory stays below 16 MiB plus four times the index, in
+// addition to what each shard takes (see safetensors.c). For that reason the text is freed before
+// names are compared.
 #include "model/names.h"
 #include "model/safetensors.h"
 
@@ -45,10 +46,10 @@ struct weights {
     struct names names; // -> position over all shards; unused with a single file
 };
 
-// What the index says, while it is being compared.
+// The content of the index, while it is compared with the shards.
 struct index {
     char path[PATH_MAX];
-    struct region strings; // tensor names; each file name is kept once, with the shards
+    struct region strings; // tensor names; file names are kept once each, with the shards
     struct names files;    // -> shard
     struct listed {
         const char *tensor;
@@ -101,21 +102,21 @@ static int note_file(void *arg, const char *name) {
     return 0;
 }
 
-// There is nothing to open: says what is there instead and what would be accepted.
+// The folder has no weights to open. The error says what is there and what is accepted.
 static int explain_missing(const char *dir, struct err *e) {
     struct found f = {0};
     char quoted[NAMES_QUOTE_BYTES];
     TRY(file_list_dir(dir, note_file, &f, e));
     if (f.tensors[0] != '\0')
-        return err_set(e, ERR_IO, "'%.300s' holds %s but neither %s nor %s", dir,
+        return err_set(e, ERR_IO, "'%.300s' has %s but neither %s nor %s", dir,
                        names_quote(quoted, f.tensors), single_name, index_name);
     if (f.pickle[0] != '\0')
         return err_set(
             e, ERR_UNSUPPORTED,
-            "'%.300s' holds %s, a pickle file, which can run code when it is loaded; haggle reads "
+            "'%.300s' has %s, a pickle file, which can run code when it is loaded; haggle reads "
             "safetensors only: convert the model to %s",
             dir, names_quote(quoted, f.pickle), single_name);
-    return err_set(e, ERR_IO, "'%.300s' holds no weights: neither %s nor %s", dir, single_name,
+    return err_set(e, ERR_IO, "'%.300s' has no weights: neither %s nor %s", dir, single_name,
                    index_name);
 }
 
@@ -127,11 +128,11 @@ static int check_file_name(struct json_reader *r, const char *file) {
     if (n == 0 || n > FILE_NAME_MAX || strchr(file, '/') != NULL || strchr(file, '\\') != NULL ||
         strcmp(file, ".") == 0 || strcmp(file, "..") == 0)
         return json_fail(r, ERR_FORMAT,
-                         "%s is not a plain file name; shards must lie in the model's own folder",
+                         "%s is not a plain file name; shards must be in the model's own folder",
                          names_quote(quoted, file));
     if (!ends_with(file, ".safetensors"))
         return json_fail(r, ERR_UNSUPPORTED,
-                         "%s is not a .safetensors file, and haggle reads no other",
+                         "%s is not a .safetensors file, and haggle reads only those",
                          names_quote(quoted, file));
     return 0;
 }
@@ -152,7 +153,7 @@ static int add_listed(struct json_reader *r, struct weights *w, struct index *x,
     if (x->count == x->capacity) {
         size_t wider = x->capacity + x->capacity / 2 + 64;
         size_t most = x->count + 1 + (size_t)(r->end - r->at) / LISTED_MIN_BYTES;
-        if (wider > most) // the rest of the text cannot list more
+        if (wider > most) // the rest of the text cannot list more than this
             wider = most;
         void *p = realloc(x->listed, wider * sizeof *x->listed);
         if (p == NULL)
@@ -260,9 +261,9 @@ static void parent_of(char *path) {
         *slash = '\0';
 }
 
-// Whether a resolved file may be read for this folder: inside it, or in the cache the folder is a
-// snapshot of
-// (<model>/snapshots/<commit>/x.safetensors links to <model>/blobs/<hash>).
+// Whether a resolved file may be read for this folder. It must be inside the folder, or in the
+// cache that the folder is a snapshot of: <model>/snapshots/<commit>/x.safetensors links to
+// <model>/blobs/<hash>.
 static bool belongs(const char *real_dir, const char *real_file) {
     size_t n = strlen(real_dir);
     if (strncmp(real_file, real_dir, n) == 0 && real_file[n] == '/')
@@ -288,7 +289,7 @@ static int open_shard(struct weights *w, struct shard *s, const char *index_path
     if (!belongs(real_dir, real_file))
         return err_set(
             e, ERR_FORMAT,
-            "%.400s names the shard %s, a link that leads out of the model's folder: refused",
+            "%.400s names the shard %s, which is a link out of the model's folder: refused",
             index_path, names_quote(quoted, s->file));
     return safetensors_open(&s->st, path, e);
 }
@@ -328,7 +329,7 @@ static int check_listed(const struct weights *w, const struct index *x, struct e
         if (t == NULL)
             return err_set(e, ERR_FORMAT, "%.400s: tensor %s should be in %.64s, but is not",
                            x->path, names_quote(quoted, x->listed[i].tensor), s->file);
-        if (!checked_add_u64(total, t->bytes, &total)) // sparse files can be that long
+        if (!checked_add_u64(total, t->bytes, &total)) // possible with sparse files
             return err_set(e, ERR_FORMAT, "%.400s: the tensors have more than 2^64 bytes", x->path);
     }
     if (x->has_total && (x->total_bytes < 0 || (uint64_t)x->total_bytes != total))
@@ -433,12 +434,12 @@ int weights_read(struct weights *w, const struct safetensors_entry *t, int64_t f
                  void *out, enum dtype out_type, struct err *e) {
     for (size_t i = 0; i < w->shard_count; i++) {
         struct safetensors *st = w->shards[i].st;
-        // The entries of a file are one array: the one that holds the pointer is the one to read
-        // from.
+        // The entries of a file are one array. The pointer is inside the array of the file that has
+        // the tensor.
         const struct safetensors_entry *begin = safetensors_at(st, 0);
         if (begin != NULL && (uintptr_t)t >= (uintptr_t)begin &&
             (uintptr_t)t < (uintptr_t)(begin + safetensors_count(st)))
             return safetensors_read(st, t, first, n, out, out_type, e);
     }
-    return err_set(e, ERR_INTERNAL, "'%.300s': a tensor of another folder was asked for", w->dir);
+    return err_set(e, ERR_INTERNAL, "'%.300s': the tensor belongs to another folder", w->dir);
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum {
-    MICRO_BATCHES = 2, // the second one adds to gradients
-    LAYERS_KEPT = 2,   // of a model whose step takes long
+    MICRO_BATCHES = 2, // the first writes gradients, the second adds to them
+    LAYERS_KEPT = 2,   // layers run in a model whose step takes long
     TURNS_LEAST = 3,
     TURNS_MOST = 24,
     GRAPH_TURNS_LEAST = 6,
@@ -17,26 +17,28 @@ enum {
     FILL_BLOCK = 1 << 16,
 };
 static const double SECONDS = 0.25, GRAPH_SECONDS = 0.1;
-// Ops of long turns are long themselves, and vary less: beyond these seconds a turn, two are timed.
+// Ops of long turns are long and vary less: if a turn takes longer than this (seconds), two turns
+// are enough.
 static const double LONG_TURN = 1;
-// Arithmetic of a turn beyond which layers are left out: about a second on two cores.
+// FLOP of a turn above which layers are left out: about a second on two cores.
 static const double FLOPS_WHOLE = 1e11;
 
 struct work {
-    struct session s;
+    struct plan plan;
+    struct engine *engine;
     struct trace trace;
     struct collection *collection;
     const struct calibrate_options *o;
-    int64_t layers;             // that are run
-    int32_t *batch;             // made up: tokens (and targets), positions, documents
-    double outside[TURNS_MOST]; // seconds of a turn that are no op's
+    int64_t layers;             // layers that are run
+    int32_t *batch;             // made up: tokens (also targets), positions, document starts
+    double outside[TURNS_MOST]; // seconds of a turn outside of ops
 };
 
 // ---------------------------------------------------------------- batches
 
 static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     const struct work *w = arg;
-    const int64_t rows = w->s.knobs.batch_micro * w->s.knobs.seq;
+    const int64_t rows = w->plan.knobs.batch_micro * w->plan.knobs.seq;
     (void)micro, (void)e;
     *out =
         (struct exec_batch){w->batch, w->batch + 1, w->batch + rows + 1, w->batch + 2 * rows + 1};
@@ -44,15 +46,15 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
 }
 
 static int make_batch(struct work *w, struct err *e) {
-    const int64_t rows = w->s.knobs.batch_micro * w->s.knobs.seq;
+    const int64_t rows = w->plan.knobs.batch_micro * w->plan.knobs.seq;
     w->batch = calloc((size_t)(3 * rows + 1), sizeof *w->batch);
     if (!w->batch)
         return err_set(e, ERR_MEMORY, "out of memory for a batch");
     for (int64_t i = 0; i <= rows; i++)
         w->batch[i] =
-            (int32_t)((uint64_t)i * 2654435761u % 4294967291u % (uint64_t)w->s.shape.vocab);
+            (int32_t)((uint64_t)i * 2654435761u % 4294967291u % (uint64_t)w->plan.shape.vocab);
     for (int64_t i = 0; i < rows; i++)
-        w->batch[rows + 1 + i] = (int32_t)(i % w->s.knobs.seq);
+        w->batch[rows + 1 + i] = (int32_t)(i % w->plan.knobs.seq);
     return 0;
 }
 
@@ -60,27 +62,28 @@ static int make_batch(struct work *w, struct err *e) {
 
 static int fill_tensor(struct work *w, int tensor, const float *values, void *typed,
                        struct err *e) {
-    const struct tensor *t = &w->s.programs[SESSION_TRAIN]->tensors[tensor];
+    const struct tensor *t = &plan_program(&w->plan, PLAN_TRAIN)->tensors[tensor];
     const uint64_t width = dtype_bytes(t->dtype);
     const int64_t all = tensor_elements(t);
     dtype_convert(typed, t->dtype, values, DTYPE_F32, FILL_BLOCK);
     for (int64_t i = 0; i < all; i += FILL_BLOCK) {
         uint64_t n = (uint64_t)(all - i < FILL_BLOCK ? all - i : FILL_BLOCK);
-        TRY(exec_write_part(w->s.exec, w->s.index[SESSION_TRAIN], tensor, (uint64_t)i * width,
-                            typed, n * width, e));
+        TRY(exec_write_part(w->engine->session->exec, plan_find(&w->plan, PLAN_TRAIN), tensor,
+                            (uint64_t)i * width, typed, n * width, e));
     }
     return 0;
 }
 
 static bool layer_runs(const struct work *w, int layer) {
-    return layer < w->layers || layer >= w->s.shape.layers;
+    return layer < w->layers || layer >= w->plan.shape.layers;
 }
 
-// A block of values as the model's rule has them, made quickly: what counts is that activations and gradients
-// have the sizes they have in training. Square roots and quotients of denormal numbers take longer, and so did
-// updates when norms had small weights, too, and gradients vanished from layer to layer.
+// Makes a block of values with the mean and deviation of the model's initial weights, quickly.
+// Activations and gradients must be about as large as in training, because square roots and
+// quotients of denormal numbers take longer. Updates were once too slow here because the weights of
+// norms were small, too, and gradients vanished from layer to layer.
 static void make_values(const struct model_param *p, float values[FILL_BLOCK]) {
-    const float most = 1.7320508f * p->init_std; // of a uniform distribution with that deviation
+    const float most = 1.7320508f * p->init_std; // uniform in +-sqrt(3) deviations
     for (int i = 0; i < FILL_BLOCK; i++)
         values[i] = p->init == INIT_ZERO ? 0
                     : p->init == INIT_ONE
@@ -88,15 +91,15 @@ static void make_values(const struct model_param *p, float values[FILL_BLOCK]) {
                         : most * 1e-3f * ((float)((uint32_t)i * 2654435761u % 2001u) - 1000);
 }
 
-// Weights of layers that are not run stay untouched, and take no memory.
+// Weights of layers that are not run are not touched, so they take no memory.
 static int fill_weights(struct work *w, struct err *e) {
-    const struct program *p = w->s.programs[SESSION_TRAIN];
+    const struct program *p = plan_program(&w->plan, PLAN_TRAIN);
     float *values = malloc(FILL_BLOCK * sizeof *values);
     void *typed = malloc(FILL_BLOCK * dtype_bytes(DTYPE_F64));
     struct model_param param;
     int rc = values && typed ? 0 : err_set(e, ERR_MEMORY, "out of memory for weights");
-    for (int64_t i = 0; rc == 0 && model_param_at(&w->s.shape, i, &param); i++) {
-        const int t = session_find(&w->s, SESSION_TRAIN, param.name);
+    for (int64_t i = 0; rc == 0 && model_param_at(&w->plan.shape, i, &param); i++) {
+        const int t = program_find(p, param.name);
         if (t < 0)
             rc = err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param.name);
         if (rc != 0 || !layer_runs(w, p->tensors[t].layer))
@@ -111,9 +114,9 @@ static int fill_weights(struct work *w, struct err *e) {
     return rc;
 }
 
-// A learning rate of 0: the update does all of its work and moves nothing.
+// The learning rate is 0: the update does all of its work but does not change the weights.
 static int write_hyper(struct work *w, struct err *e) {
-    const struct knobs *k = &w->s.knobs;
+    const struct knobs *k = &w->plan.knobs;
     const double hyper[HYPER_COUNT] = {
         [HYPER_BETA1] = k->optim_beta1,
         [HYPER_BETA2] = k->optim_beta2,
@@ -126,7 +129,7 @@ static int write_hyper(struct work *w, struct err *e) {
         [HYPER_SCALE] = 1,
         [HYPER_DRAW] = 1,
     };
-    return session_set_hyper(&w->s, hyper, e);
+    return session_set_hyper(w->engine->session, hyper, e);
 }
 
 // ---------------------------------------------------------------- turns
@@ -155,27 +158,29 @@ static bool keep(void *arg, const struct op *op) {
 static int run_turn(struct work *w, struct err *e) {
     exec_feed_fn *source = w->o->feed ? w->o->feed : feed;
     void *arg = w->o->feed ? w->o->feed_arg : w;
-    const int x = w->s.index[SESSION_TRAIN];
+    struct executor *exec = w->engine->session->exec;
+    const int x = plan_find(&w->plan, PLAN_TRAIN);
     trace_clear(&w->trace);
-    if (w->layers == w->s.shape.layers)
-        return exec_run(w->s.exec, x, source, arg, &w->trace, e);
-    return exec_run_kept(w->s.exec, x, keep, w, source, arg, &w->trace, e);
+    if (w->layers == w->plan.shape.layers)
+        return exec_run(exec, x, source, arg, &w->trace, e);
+    return exec_run_kept(exec, x, keep, w, source, arg, &w->trace, e);
 }
 
-// A turn as a step has it, with what the host writes before and reads after; returns the seconds that
-// no op accounts for.
+// A turn as in a step, with what the host writes before it and reads after it. *outside gets the
+// seconds spent outside of ops.
 static int run_step(struct work *w, double *outside, struct err *e) {
     double results[RESULT_COUNT], clip[CLIP_COUNT];
     uint64_t busy = 0;
     const uint64_t begin = clock_ns();
     TRY(write_hyper(w, e));
     TRY(run_turn(w, e));
-    TRY(session_get_results(&w->s, results, clip, e));
+    TRY(session_get_results(w->engine->session, results, clip, e));
     const uint64_t wall = clock_ns() - begin;
     for (int i = 0; i < TIME_COUNT; i++)
         busy += w->trace.part_ns[i];
-    if (exec_busy_ns(w->s.exec) > 0)
-        busy = exec_busy_ns(w->s.exec);
+    const uint64_t device_busy = exec_busy_ns(w->engine->session->exec);
+    if (device_busy > 0)
+        busy = device_busy;
     *outside = wall > busy ? 1e-9 * (double)(wall - busy) : 0;
     return 0;
 }
@@ -185,8 +190,8 @@ static double median(double *values, int n) {
     return values[n / 2];
 }
 
-// The turns that count are spread over all of the time: short ones in a row would all fall into the tenth
-// of a second in which somebody else had the machine.
+// The turns that count are spread over the whole time. A row of short ones could all fall into a
+// tenth of a second in which another process used the machine.
 static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
     const double most = w->o->seconds > 0 ? w->o->seconds : SECONDS;
     const uint64_t start = clock_ns();
@@ -205,21 +210,14 @@ static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
     return 0;
 }
 
-static int open_exec(struct work *w, bool graphs, struct err *e) {
-    struct program *set[] = {w->s.programs[SESSION_TRAIN]};
-    const struct exec_options o = {.programs = set,
-                                   .n_programs = 1,
-                                   .layout = &w->s.layout,
-                                   .backend = w->s.backend,
-                                   .graphs = graphs};
-    exec_close(w->s.exec);
-    w->s.exec = NULL;
-    TRY(exec_open(&w->s.exec, &o, e));
+static int bind(struct work *w, bool graphs, struct err *e) {
+    TRY(engine_bind(w->engine, &w->plan, graphs, e));
     TRY(fill_weights(w, e));
     return write_hyper(w, e);
 }
 
-// Seconds of a segment in the turn that was traced last. With graphs an event is a share of a graph.
+// Seconds of a segment in the turn traced last. With graphs an event's time is a share of its
+// graph's time.
 static double traced_segment(const struct work *w, int segment) {
     uint64_t sum = 0;
     for (size_t i = 0; i < trace_count(&w->trace); i++) {
@@ -230,14 +228,15 @@ static double traced_segment(const struct work *w, int segment) {
     return 1e-9 * (double)sum;
 }
 
-// Inside a graph ops follow one another sooner than when each is timed; short ones gain most by it, so
-// every segment has a ratio of its own. A device that was idle needs a while until its clocks are up.
+// Inside a graph ops follow each other sooner than when each is timed. Short ops gain most, so
+// every segment is scaled separately. Several turns are run because the clocks of an idle device
+// need a while to rise.
 static int run_graphs(struct work *w, struct costs *c, struct err *e) {
-    const int segments = w->s.programs[SESSION_TRAIN]->n_segments;
+    const int segments = plan_program(&w->plan, PLAN_TRAIN)->n_segments;
     double outside[GRAPH_TURNS],
         *seconds = calloc((size_t)segments * GRAPH_TURNS + 1, sizeof *seconds);
-    int rc = seconds ? open_exec(w, true, e) : err_set(e, ERR_MEMORY, "out of memory for times");
-    for (int i = 0; rc == 0 && i < 2; i++) // run ops one by one
+    int rc = seconds ? bind(w, true, e) : err_set(e, ERR_MEMORY, "out of memory for times");
+    for (int i = 0; rc == 0 && i < 2; i++) // the first turns run op by op, before graphs are made
         rc = run_step(w, &outside[i], e);
     int n = 0;
     const uint64_t begin = clock_ns();
@@ -257,20 +256,21 @@ static int run_graphs(struct work *w, struct costs *c, struct err *e) {
 }
 
 static int work_run(struct work *w, struct costs *c, struct calibrated *out, struct err *e) {
-    const struct program *p = w->s.programs[SESSION_TRAIN];
-    TRY(session_ready(&w->s, e));
-    const bool device = w->s.backend->prepare != NULL;
-    w->layers = w->s.shape.layers;
+    const struct program *p = plan_program(&w->plan, PLAN_TRAIN);
+    TRY(engine_open(&w->engine, NULL, e));
+    TRY(engine_ready(w->engine, &w->plan, e));
+    const bool device = w->engine->backend->info.streams;
+    w->layers = w->plan.shape.layers;
     int64_t most = w->o->layers > 0 ? w->o->layers : turn_flops(p) > FLOPS_WHOLE ? LAYERS_KEPT : 0;
     if (!device && most > 0 && most < w->layers)
         w->layers = most;
     out->layers = w->layers;
     TRY(make_batch(w, e));
-    TRY(trace_open(&w->trace, w->s.mem, turn_ops(p) + 16, e));
+    TRY(trace_open(&w->trace, w->engine->mem, turn_ops(p) + 16, e));
     TRY(collection_open(&w->collection, p, e));
-    TRY(open_exec(w, false, e));
+    TRY(bind(w, false, e));
     TRY(run_turns(w, out, e));
-    if (device && w->s.knobs.cuda_graphs)
+    if (device && w->plan.knobs.cuda_graphs)
         TRY(run_graphs(w, c, e));
     else
         costs_observe_outside(c, median(w->outside, out->turns));
@@ -288,15 +288,15 @@ int calibrate_run(const struct knobs *k, const struct calibrate_options *o, stru
         return err_set(e, ERR_MEMORY, "out of memory while measuring ops");
     two.batch_accum = MICRO_BATCHES;
     w->o = o ? o : &none;
-    const struct session_options so = {
-        .knobs = &two, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    int rc = session_plan(&w->s, &so, e);
+    const struct plan_options po = {.knobs = &two, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    int rc = plan_make(&w->plan, &po, e);
     if (rc == 0)
         rc = work_run(w, c, out, e);
     collection_close(w->collection);
     trace_close(&w->trace);
     free(w->batch);
-    session_close(&w->s);
+    engine_close(w->engine);
+    plan_free(&w->plan);
     free(w);
     out->seconds = 1e-9 * (double)(clock_ns() - begin);
     return rc;

@@ -1,8 +1,8 @@
-// collect.c - times of a program's ops, from the traces of its turns: see calibrate.h.
+// collect.c - see calibrate.h. Times of a program's ops, from the traces of its turns.
 //
-// An event does not name its op, only kind, segment, layer and micro-batch; but events come in issue
-// order, so walking the order beside them finds each event's op, and passes by those that were not
-// run or not timed.
+// An event does not name its op, only the op's kind, segment, layer and micro-batch. Events come in
+// issue order. So a walk over the program's order beside the events finds the op of each event, and
+// skips ops that were not run or not timed.
 #include "predict/calibrate.h"
 
 #include "measure/sample.h"
@@ -15,10 +15,10 @@ enum { TURNS_MOST = 32 };
 
 struct collection {
     const struct program *p;
-    const struct op **ops; // of the first turn's events
-    int *segments;         // theirs
-    int n;
-    double *s[TURNS_MOST]; // seconds per event
+    const struct op **ops; // one per event of the first turn
+    int *segments;         // the segment of each op
+    int n;                 // events
+    double *s[TURNS_MOST]; // for each turn, seconds per event
     int turns;
 };
 
@@ -45,7 +45,7 @@ static bool fits(const struct trace_event *ev, const struct op *op, const struct
            ev->layer == op->layer;
 }
 
-// Walks order and events together; returns how many events have found their op.
+// Walks the order and the events together. Returns the number of events whose op was found.
 static int match(const struct program *p, const struct trace *t, const struct op **ops,
                  int *segments, double *s) {
     const size_t events = trace_count(t);
@@ -103,7 +103,8 @@ static void sort_turns(const struct collection *l, int event, double turns[TURNS
     sample_sort(turns, (size_t)l->turns);
 }
 
-// Of an even number the lower one: what is slow now and then is so because of others.
+// The median. With an even number of turns it is the lower one, because an op that is slow now and
+// then is slowed down by other processes.
 static double event_median(const struct collection *l, const double turns[TURNS_MOST]) {
     return turns[(l->turns - 1) / 2];
 }
@@ -126,7 +127,7 @@ struct group { // ops of one signature
     int ops;
 };
 
-// Adds the median over the turns of one event.
+// Adds one event's median over the turns.
 static void add_event(const struct collection *l, int event, struct group *g) {
     double turns[TURNS_MOST];
     sort_turns(l, event, turns);
@@ -157,7 +158,7 @@ int collection_store(const struct collection *l, struct costs *c, int *signature
         add_event(l, i, group_of(groups, &n, l->p, l->ops[i]));
     for (int i = 0; rc == 0 && i < n; i++) {
         struct group *g = &groups[i];
-        g->point.seconds = fmax(g->sum_s / g->ops, 1e-9); // a clock's tick
+        g->point.seconds = fmax(g->sum_s / g->ops, 1e-9); // at least a tick of the clock
         g->point.spread = fmin(g->sum_spread / (2 * fmax(g->sum_s, 1e-9)), 10);
         g->point.count = (int64_t)g->ops * l->turns;
         rc = costs_add(c, &g->point, e);

@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How far off estimates were, of ops of tiny and gpt2-124m left out of their tables (docs/numerics.md).
+// Relative errors of estimates for ops of tiny and gpt2-124m that were left out of their tables
+// (docs/numerics.md).
 static const double SPREAD_LEAST = 0.02, SPREAD_ONE = 0.4, SPREAD_ROOFLINE = 0.7;
-// No kernel is this much faster or slower inside a step than alone: beyond it something else was
-// measured.
+// No kernel is this much faster or slower inside a step than alone. A larger ratio is a wrong
+// measurement and is ignored.
 static const double RATIO_MOST = 8;
-// An op timed again is another time beyond this (a logarithm): the machine was busy then, or is now.
+// If an op is timed again and the logarithm of the ratio is larger than this, the time has changed:
+// the machine was busy then, or is now.
 static const double ANOTHER_TIME = 0.15;
 
 enum { MEMO_SIZE = 4096 };
@@ -56,7 +58,7 @@ bool cost_point_plausible(const struct cost_point *p) {
     return true;
 }
 
-// The place of a signature, or of the free slot where it would go.
+// The slot of a signature in the index, or the free slot where it would go.
 static size_t slot_of(const struct costs *c, const struct op_signature *s) {
     size_t at = signature_hash(s) & (c->index_size - 1);
     while (c->index[at] && !signature_same(&c->points[c->index[at] - 1].signature, s))
@@ -81,7 +83,7 @@ static int build_index(struct costs *c, size_t size) {
     return 0;
 }
 
-// Room for one more point: a full table forgets its oldest quarter.
+// Makes room for one more point. A full table forgets its oldest quarter.
 static int make_room(struct costs *c) {
     if (c->n == COSTS_MOST_POINTS) {
         const int drop = COSTS_MOST_POINTS / 4;
@@ -117,7 +119,7 @@ int costs_add(struct costs *c, const struct cost_point *p, struct err *e) {
     const int known = c->index_size ? c->index[slot_of(c, &p->signature)] : 0;
     if (known) {
         struct cost_point *old = &c->points[known - 1];
-        // Corrections are of the times they were made for.
+        // The corrections were made for the old time.
         if (fabs(log(p->seconds / old->seconds)) > ANOTHER_TIME)
             c->ratios[p->signature.kind][signature_real(&p->signature)].count = 0;
         *old = *p;
@@ -138,7 +140,7 @@ static double roofline(const struct costs *c, double flops, double bytes) {
     return c->device.op_overhead_s + fmax(compute, memory);
 }
 
-// Times of the same op by rows, in rising order.
+// Lists the times of the same op by rows, in ascending order.
 static int list_family(const struct costs *c, const struct op_signature *s,
                        struct fit_knot knots[FIT_MOST_KNOTS]) {
     const enum signature_size rows = signature_rows(s);
@@ -186,7 +188,7 @@ static struct cost_estimate estimate(const struct costs *c, const struct op_sign
     struct fit_plane plane;
     out.how = COST_FITTED;
     n = list_class(c, s, rows);
-    if (n == 1) // says how far from the roofline its kind is, and no more
+    if (n == 1) // one time only tells how far this kind of op is from the roofline
         return (struct cost_estimate){roof * rows[0].seconds /
                                           roofline(c, rows[0].flops, rows[0].bytes),
                                       SPREAD_ONE, COST_FITTED};
@@ -205,7 +207,7 @@ struct cost_estimate costs_estimate_raw(struct costs *c, const struct program *p
     struct op_signature s;
     signature_of(p, op, &s);
     if (!c->memo)
-        c->memo = calloc(1, sizeof *c->memo); // without one it is only slower
+        c->memo = calloc(1, sizeof *c->memo); // if that fails, estimates are only slower
     size_t at = signature_hash(&s) & (MEMO_SIZE - 1);
     while (c->memo && c->memo->of[at].used) {
         if (signature_same(&c->memo->of[at].signature, &s))
@@ -231,7 +233,7 @@ struct cost_estimate costs_estimate(struct costs *c, const struct program *p, co
     return out;
 }
 
-// ---------------------------------------------------------------- what steps showed
+// ---------------------------------------------------------------- corrections from steps
 
 static double median_of(const double *values, int64_t count) {
     double sorted[COSTS_RATIOS];

@@ -1,10 +1,11 @@
-// costs_file.c - a table of costs between runs, in one JSON file per machine, device and build:
+// costs_file.c - keeps a table of costs between runs, in one JSON file per machine, device and
+// build:
 //     {"format": 1, "key": "...", "about": "...",
-//      "ops": [{"op": "matmul", "flags": 0, ..., "sizes": [...], "types": [...], "s": 1.2e-3}, ...],
+//      "ops": [{"op": "matmul", ..., "sizes": [...], "types": [...], "s": 1.2e-3}, ...],
 //      "ratios": [{"op": "matmul", "type": "fp32", "log": [0.01, ...]}, ...],
 //      "outside": [3e-5, ...]}
 //
-// Its numbers are checked as if a stranger had written them.
+// The numbers in the file are not trusted: every one is checked.
 #include "predict/costs.h"
 
 #include "base/file.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 enum { FORMAT = 1, FILE_MAX_BYTES = 16 << 20 };
-static const double LOG_MOST = 2.1; // of costs.c's RATIO_MOST
+static const double LOG_MOST = 2.1; // just above the logarithm of RATIO_MOST in costs.c
 
 // ---------------------------------------------------------------- reading
 
@@ -32,7 +33,7 @@ static int type_of(const char *name) {
     return strcmp(name, "none") == 0 ? DTYPE_COUNT : -1;
 }
 
-// At most `most` whole numbers; what is more is read and left out.
+// Reads an array of integers. At most `most` are stored; the rest is skipped.
 static void read_integers(struct json_reader *r, int64_t *out, int most) {
     int64_t x = 0;
     json_enter_array(r);
@@ -59,7 +60,7 @@ static void read_point(struct json_reader *r, struct costs *c) {
     struct cost_point p = {0};
     int64_t types[sizeof p.signature.types] = {0}, x = 0;
     const char *key, *text = "";
-    bool small = true; // numbers that fit where they are kept
+    bool small = true; // all numbers fit the fields they are stored in
     p.signature.kind = -1;
     json_enter_object(r);
     while (json_next_key(r, &key)) {
@@ -138,7 +139,7 @@ static int read_all(struct json_reader *r, struct costs *c, const char *expected
         } else if (strcmp(key, "key") == 0) {
             json_read_string(r, &text, NULL);
             same = strcmp(text, expected) == 0;
-        } else if (!(same && format == FORMAT)) { // both stand before what they are about
+        } else if (!(same && format == FORMAT)) { // both come before all other members
             json_skip(r);
         } else if (strcmp(key, "ops") == 0) {
             json_enter_array(r);
@@ -172,7 +173,7 @@ int costs_load(struct costs *c, const char *path, const char *key, struct err *e
     struct json_reader r;
     json_reader_init(&r, path, text, bytes, &strings, e);
     int rc = read_all(&r, c, key);
-    if (rc != 0) { // half a table is none
+    if (rc != 0) { // do not use half a table
         costs_free(c);
         costs_init(c, &device);
     }
@@ -189,13 +190,11 @@ static void put_point(struct json_writer *w, const struct cost_point *p) {
     json_member_string(w, "op", op_info((enum op_kind)s->kind)->name);
     json_member_i64(w, "flags", s->flags);
     json_member_i64(w, "act", s->act);
-    json_put_key(w, "sizes");
-    json_put_array_begin(w);
+    json_member_array(w, "sizes");
     for (int i = 0; i < SIZE_COUNT; i++)
         json_put_i64(w, s->sizes[i]);
     json_put_array_end(w);
-    json_put_key(w, "types");
-    json_put_array_begin(w);
+    json_member_array(w, "types");
     for (size_t i = 0; i < sizeof s->types; i++)
         json_put_i64(w, s->types[i]);
     json_put_array_end(w);
@@ -222,8 +221,7 @@ static void put_ratios(struct json_writer *w, const struct costs *c) {
             json_member_string(w, "op", op_info((enum op_kind)kind)->name);
             json_member_string(w, "type",
                                type == DTYPE_COUNT ? "none" : dtype_text((enum dtype)type));
-            json_put_key(w, "log");
-            json_put_array_begin(w);
+            json_member_array(w, "log");
             for (int i = 0; i < kept(r->count); i++)
                 json_put_double(w, r->log[i]);
             json_put_array_end(w);
@@ -240,15 +238,13 @@ int costs_store(const struct costs *c, const char *path, const char *key, const 
     json_member_i64(&w, "format", FORMAT);
     json_member_string(&w, "key", key);
     json_member_string(&w, "about", about);
-    json_put_key(&w, "ops");
-    json_put_array_begin(&w);
+    json_member_array(&w, "ops");
     for (int i = 0; i < c->n; i++)
         put_point(&w, &c->points[i]);
     json_put_array_end(&w);
     json_put_key(&w, "ratios");
     put_ratios(&w, c);
-    json_put_key(&w, "outside");
-    json_put_array_begin(&w);
+    json_member_array(&w, "outside");
     for (int i = 0; i < kept(c->outside_count); i++)
         json_put_double(&w, c->outside_s[i]);
     json_put_array_end(&w);

@@ -4,13 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-// Relative error of times that were left out and put back by these functions, seen on tiny and
-// gpt2-124m: between two knots, and per doubling beyond the last one.
+// Relative errors on times of tiny and gpt2-124m that were left out and then estimated by these
+// functions: between two knots, per doubling of rows beyond the last one, and from a plane.
 static const double SPREAD_BETWEEN = 0.05, SPREAD_PER_DOUBLING = 0.08, SPREAD_FITTED = 0.1;
 
 // ---------------------------------------------------------------- between rows
 
-// Pool adjacent violators: neighbours that fall become their mean, until none does.
+// Makes times rise with rows (pool adjacent violators): neighbours that fall are replaced by their
+// mean, until none falls.
 static void make_rising(struct fit_knot *knots, int n) {
     int weight[FIT_MOST_KNOTS];
     double mean[FIT_MOST_KNOTS];
@@ -34,7 +35,8 @@ static double clamp(double x, double least, double most) {
     return x < least ? least : x > most ? most : x;
 }
 
-// Beyond the ends: the nearest piece goes on, but time neither falls nor outgrows its rows.
+// Beyond the ends the nearest line continues, but time never falls with rows and grows at most in
+// proportion to them.
 static double beyond(const struct fit_knot *near, const struct fit_knot *next, double rows) {
     double slope = (next->seconds - near->seconds) / (next->rows - near->rows);
     return near->seconds + clamp(slope, 0, near->seconds / near->rows) * (rows - near->rows);
@@ -46,11 +48,9 @@ double fit_between(struct fit_knot *knots, int n, double rows, double roof, doub
     int i = 0;
     while (i < n && knots[i].rows < rows)
         i++;
-    if (i < n && knots[i].rows == rows) {
-        *spread = SPREAD_BETWEEN;
-        return knots[i].seconds;
-    }
     *spread = SPREAD_BETWEEN;
+    if (i < n && knots[i].rows == rows)
+        return knots[i].seconds;
     if (i > 0 && i < n) {
         const struct fit_knot *a = &knots[i - 1], *b = &knots[i];
         return a->seconds + (b->seconds - a->seconds) * (rows - a->rows) / (b->rows - a->rows);
@@ -66,7 +66,8 @@ double fit_between(struct fit_knot *knots, int n, double rows, double roof, doub
 
 enum { TERMS = 3 };
 
-// Solves the normal equations of the terms in `use` (bits); false when they are singular.
+// Solves the normal equations for the terms whose bits are set in `use`. False if they are
+// singular.
 static bool solve(const double a[TERMS][TERMS], const double b[TERMS], unsigned use,
                   double out[TERMS]) {
     double m[TERMS][TERMS + 1];
@@ -80,7 +81,7 @@ static bool solve(const double a[TERMS][TERMS], const double b[TERMS], unsigned 
         m[i][n] = b[of[i]];
     }
     for (int i = 0; i < n; i++) {
-        if (!(m[i][i] > 1e-10 * a[of[i]][of[i]])) // what the terms before it do not already say
+        if (!(m[i][i] > 1e-10 * a[of[i]][of[i]])) // a combination of the terms before it
             return false;
         for (int r = i + 1; r < n; r++) {
             double f = m[r][i] / m[i][i];
@@ -114,11 +115,13 @@ static double error_of(const struct fit_row *rows, int n, const double x[TERMS])
     return sum;
 }
 
-// Three terms: all seven choices of which are not zero, and of those without a negative the best.
+// Tries all seven choices of which terms are not zero, and takes the best one without a negative
+// coefficient.
 bool fit_plane_of(const struct fit_row *rows, int n, struct fit_plane *out) {
     double a[TERMS][TERMS] = {{0}}, b[TERMS] = {0}, t[TERMS], x[TERMS];
     double best = INFINITY, scale[TERMS] = {0};
-    for (int i = 0; i < n; i++) { // FLOP and seconds differ by ten orders: columns of length one
+    // FLOP and seconds differ by ten orders of magnitude, so columns are scaled to length one.
+    for (int i = 0; i < n; i++) {
         terms_of(&rows[i], t);
         for (int k = 0; k < TERMS; k++)
             scale[k] += t[k] * t[k];

@@ -1,5 +1,5 @@
-// costs_fit.h - the arithmetic of costs.c: times between measured rows, and a plane through a kind's
-// times.
+// costs_fit.h - the arithmetic of costs.c: interpolation between measured numbers of rows, and a
+// plane fitted to the times of one kind of op.
 #ifndef HAGGLE_PREDICT_COSTS_FIT_H
 #define HAGGLE_PREDICT_COSTS_FIT_H
 
@@ -9,21 +9,22 @@ enum { FIT_MOST_KNOTS = 64, FIT_MOST_ROWS = 256 };
 
 struct fit_knot {
     double rows, seconds;
-    double roof; // what a roofline says of it: how time grows where one knot is all there is
+    double roof; // seconds by the roofline; shows how time grows if there is only one knot
 };
 
-// Knots in rising order of rows; more than none. roof: the roofline at `rows`. Never falls as rows grow.
-// knots are evened out in place where noise made them fall.
+// The time at `rows`. It never falls as rows grow. Knots are in ascending order of rows, and there
+// is at least one. roof is the roofline's time at `rows`. Knots that fall because of noise are
+// evened out in place.
 double fit_between(struct fit_knot *knots, int n, double rows, double roof, double *spread);
 
 struct fit_row {
     double flops, bytes, seconds;
 };
 struct fit_plane {
-    double constant_s, per_flop_s, per_byte_s; // none negative
-    double spread;                             // relative, of what it was fitted to
+    double constant_s, per_flop_s, per_byte_s; // none is negative
+    double spread;                             // relative error, with a margin for few rows
 };
-// Least squares of relative errors. False without rows.
+// Least squares of relative errors. False if there are no rows.
 bool fit_plane_of(const struct fit_row *rows, int n, struct fit_plane *out);
 
 #endif

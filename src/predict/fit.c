@@ -1,5 +1,6 @@
-// fit.c - see fit.h. Candidates come from the knob tables: every knob whose effect is memory and that
-// the tuner may move, or that chooses an element type; batch.micro moves with batch.accum.
+// fit.c - see fit.h. Candidates come from the table of knobs: every knob that changes memory and
+// that the tuner may change, or that chooses an element type. batch.micro changes together with
+// batch.accum.
 #include "predict/fit.h"
 
 #include "base/clock.h"
@@ -12,24 +13,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Moves kept for combinations: of each knob the one with the fewest bytes and the one with the least
-// time. A limit on time keeps a refusal quick for models whose programs take long to lay out.
+// Two moves per knob are kept for combinations: the one with the fewest bytes and the one with the
+// least time.
 enum { MOVES_MOST = 96, KEPT_PER_KNOB = 2, COMBINED_MOST = 3 };
+// Limits the search, so that a refusal stays quick for models whose programs take long to lay out.
 static const uint64_t BUDGET_NS = 8000000000;
+// Predicted times that differ by less than this share count as equal.
 static const double TIME_TOLD = 0.005;
 
-struct move { // of one knob (and batch.accum with batch.micro)
+struct move { // a change of one knob (and batch.accum with batch.micro)
     int id;
     struct knobs knobs;
-    bool planned; // fits the programs; bytes and seconds are known
+    bool planned; // it could be planned: bytes and seconds are known
     uint64_t bytes;
     double seconds;
 };
 
 struct search {
-    const struct trainer *t;
-    const struct session *s;
-    const struct hw_device *device;
+    const struct fit_question *q;
+    const struct knobs *now; // as requested
     struct fit *out;
     struct move moves[MOVES_MOST];
     int n_moves;
@@ -38,34 +40,28 @@ struct search {
 
 // ---------------------------------------------------------------- a setting, planned
 
-static int step_seconds(const struct session *s, const struct hw_device *device, double *out,
+static int step_seconds(const struct plan *plan, const struct hw_device *device, double *out,
                         struct err *e) {
-    const struct hw_link none = {.name = "none", .bytes_per_s = 1e9, .latency_s = 1e-6};
+    struct program *train = plan_program(plan, PLAN_TRAIN);
     struct prediction p;
-    TRY(predict_programs(&s->programs[SESSION_TRAIN], 1, device, &none, &p, e));
+    TRY(predict_programs(&train, 1, device, NULL, &p, e));
     *out = p.seconds;
     prediction_free(&p);
     return 0;
 }
 
-// False when the setting is not accepted: a refusal of a candidate is no failure of the search.
-static bool plan(struct search *f, const struct knobs *k, uint64_t *bytes, double *seconds) {
-    struct session_options o = f->s->options;
-    struct session s;
-    struct session_memory m;
-    o.knobs = k;
+// False when the setting cannot be planned. That is not an error of the search.
+static bool try_plan(struct search *f, const struct knobs *k, uint64_t *bytes, double *seconds) {
+    const struct fit_question *q = f->q;
+    struct plan p;
     f->out->planned++;
-    if (!session_has_precision(f->s, k->precision))
-        return false;
-    bool ok = session_plan(&s, &o, NULL) == 0 && trainer_plan_memory(f->t, &s, NULL) == 0;
-    if (ok) {
-        s.backend = f->s->backend; // where the arena would be
-        ok = session_memory(&s, &m, NULL) == 0;
-        s.backend = NULL;
-    }
-    ok = ok && step_seconds(&s, f->device, seconds, NULL) == 0;
-    *bytes = ok ? m.need : 0;
-    session_close(&s);
+    bool ok = plan_like(&p, q->plan, k, NULL) == 0 && q->types >> plan_real_type(&p) & 1 &&
+              q->count(q->count_arg, &p, NULL) == 0;
+    if (ok)
+        plan_set_process(&p, q->plan->process_bytes, q->plan->process_how);
+    ok = ok && step_seconds(&p, q->device, seconds, NULL) == 0;
+    *bytes = ok ? plan_need_bytes(&p, q->on_device) : 0;
+    plan_free(&p);
     return ok;
 }
 
@@ -81,16 +77,16 @@ static void add_move(struct search *f, int id, const struct knobs *k) {
 }
 
 static void add_value(struct search *f, int id, const char *value) {
-    struct knobs k = f->s->knobs;
-    if (knobs_set_at(&k, id, value, SET_BY_PLANNER, NULL) == 0 &&
-        !knobs_same(&k, &f->s->knobs, id) && knobs_idle(&k, id) == NULL)
+    struct knobs k = *f->now;
+    if (knobs_set_at(&k, id, value, SET_BY_PLANNER, NULL) == 0 && !knobs_same(&k, f->now, id) &&
+        knobs_idle(&k, id) == NULL)
         add_move(f, id, &k);
 }
 
-// Smaller by halves, larger by doubling; 0 often means "all" or "none", so there the ladder begins at
-// a size of its own.
+// Halves the value repeatedly and doubles it. 0 often means "all" or "none", so from 0 it tries 32
+// and four larger values.
 static void add_whole_numbers(struct search *f, int id) {
-    const int64_t now = *(const int64_t *)((const char *)&f->s->knobs + knob_info(id)->offset);
+    const int64_t now = *(const int64_t *)((const char *)f->now + knob_info(id)->offset);
     char text[32];
     for (int i = 1; i <= 5; i++) {
         snprintf(text, sizeof text, "%" PRId64, now ? now >> i : (int64_t)8 << (2 * i));
@@ -103,7 +99,7 @@ static void add_whole_numbers(struct search *f, int id) {
 }
 
 static void add_sizes(struct search *f, int id) {
-    const uint64_t now = *(const uint64_t *)((const char *)&f->s->knobs + knob_info(id)->offset);
+    const uint64_t now = *(const uint64_t *)((const char *)f->now + knob_info(id)->offset);
     char text[32];
     for (int i = 1; i <= 5; i++) {
         snprintf(text, sizeof text, "%" PRIu64, i < 5 ? now >> (2 * i) : 0);
@@ -112,7 +108,7 @@ static void add_sizes(struct search *f, int id) {
 }
 
 static void add_numbers(struct search *f, int id) {
-    const double now = *(const double *)((const char *)&f->s->knobs + knob_info(id)->offset);
+    const double now = *(const double *)((const char *)f->now + knob_info(id)->offset);
     char text[32];
     for (int i = -2; i <= 2; i++) {
         snprintf(text, sizeof text, "%.17g", now * pow(10, i));
@@ -120,9 +116,9 @@ static void add_numbers(struct search *f, int id) {
     }
 }
 
-// The same step in more and smaller micro-batches.
+// The same step, split into more and smaller micro-batches.
 static void add_splits(struct search *f) {
-    const struct knobs *now = &f->s->knobs;
+    const struct knobs *now = f->now;
     for (int64_t parts = 2; parts <= now->batch_micro && parts <= 1024; parts++) {
         struct knobs k = *now;
         if (now->batch_micro % parts != 0 ||
@@ -140,7 +136,7 @@ static void list_moves(struct search *f) {
         const struct knob_info *info = knob_info(id);
         if (!(info->flags & KNOB_MEMORY) || info->flags & KNOB_FACTOR || id == KNOB_device)
             continue;
-        if (info->type == KNOB_CHOICE) // also element types, which the tuner may not move
+        if (info->type == KNOB_CHOICE) // including element types, which the tuner may not change
             for (int i = 0; i < info->n_choices; i++)
                 add_value(f, id, info->choices[i]);
         else if (!(info->flags & KNOB_TUNABLE))
@@ -153,8 +149,7 @@ static void list_moves(struct search *f) {
             add_numbers(f, id);
         else if (info->type == KNOB_BOOL)
             add_value(f, id,
-                      *((const bool *)((const char *)&f->s->knobs + info->offset)) ? "false"
-                                                                                   : "true");
+                      *((const bool *)((const char *)f->now + info->offset)) ? "false" : "true");
     }
 }
 
@@ -166,7 +161,7 @@ static void describe(const struct search *f, struct fit_change *c) {
     c->text[0] = '\0';
     for (int id = 0; id < KNOB_COUNT; id++) {
         const struct knob_info *info = knob_info(id);
-        if (knobs_same(&c->knobs, &f->s->knobs, id))
+        if (knobs_same(&c->knobs, f->now, id))
             continue;
         if (at < sizeof c->text)
             at += (size_t)snprintf(c->text + at, sizeof c->text - at, "%s%s=%s", at ? " " : "",
@@ -175,11 +170,11 @@ static void describe(const struct search *f, struct fit_change *c) {
     }
 }
 
-// The same knobs, with other sizes at most: one of the two is enough to know.
+// Whether two changes differ at most in integer values: it is enough to report one of them.
 static bool alike(const struct search *f, const struct fit_change *a, const struct fit_change *b) {
     for (int id = 0; id < KNOB_COUNT; id++) {
-        bool in_a = !knobs_same(&a->knobs, &f->s->knobs, id);
-        bool in_b = !knobs_same(&b->knobs, &f->s->knobs, id);
+        bool in_a = !knobs_same(&a->knobs, f->now, id);
+        bool in_b = !knobs_same(&b->knobs, f->now, id);
         if (in_a != in_b ||
             (knob_info(id)->type != KNOB_INT && !knobs_same(&a->knobs, &b->knobs, id)))
             return false;
@@ -187,16 +182,17 @@ static bool alike(const struct search *f, const struct fit_change *a, const stru
     return true;
 }
 
-// Everything that b changes, a changes to the same value: where b fits, a is more than is needed.
+// Whether a changes everything that b changes, to the same values. If b fits, a changes more than
+// is needed.
 static bool includes(const struct search *f, const struct fit_change *a,
                      const struct fit_change *b) {
     for (int id = 0; id < KNOB_COUNT; id++)
-        if (!knobs_same(&b->knobs, &f->s->knobs, id) && !knobs_same(&a->knobs, &b->knobs, id))
+        if (!knobs_same(&b->knobs, f->now, id) && !knobs_same(&a->knobs, &b->knobs, id))
             return false;
     return true;
 }
 
-// Times that differ by less than predictions can tell count as the same: fewer bytes then.
+// Times that differ by less than predictions can tell count as equal. Then fewer bytes win.
 static bool cheaper(const struct fit_change *a, const struct fit_change *b) {
     if (fabs(a->seconds - b->seconds) > TIME_TOLD * b->seconds)
         return a->seconds < b->seconds;
@@ -237,14 +233,14 @@ static void consider(struct search *f, const struct knobs *k, int changed, uint6
 static void try_singles(struct search *f) {
     for (int i = 0; i < f->n_moves && in_time(f); i++) {
         struct move *m = &f->moves[i];
-        m->planned = plan(f, &m->knobs, &m->bytes, &m->seconds);
+        m->planned = try_plan(f, &m->knobs, &m->bytes, &m->seconds);
         if (m->planned)
             consider(f, &m->knobs, 1, m->bytes, m->seconds);
     }
 }
 
-// Keeps, of each knob, the moves worth combining: the fewest bytes, and the least time of those that
-// save any. What fits alone needs no company.
+// For each knob, keeps the moves worth combining: the one with the fewest bytes, and the fastest
+// one that saves memory. Moves that fit alone need no combination.
 static void keep_best(struct search *f) {
     struct move kept[MOVES_MOST];
     int n = 0;
@@ -268,91 +264,76 @@ static void keep_best(struct search *f) {
     f->n_moves = n;
 }
 
-// k with what m changes.
+// k with the changes of m.
 static struct knobs combined(const struct search *f, const struct knobs *k, const struct move *m) {
     struct knobs out = *k;
     char value[KNOB_VALUE_BYTES];
     for (int id = 0; id < KNOB_COUNT; id++)
-        if (!knobs_same(&m->knobs, &f->s->knobs, id))
+        if (!knobs_same(&m->knobs, f->now, id))
             knobs_set_at(&out, id, knobs_value(&m->knobs, id, value), SET_BY_PLANNER, NULL);
     return out;
 }
 
-// `depth` moves of different knobs, beginning at `from`; k has `changed` already.
+// Adds `depth` more moves of different knobs to k, from index `from` on. k has `changed` already.
 static void try_combined(struct search *f, const struct knobs *k, int changed, int depth,
                          int from) {
     for (int i = from; i < f->n_moves && in_time(f); i++) {
         const struct move *m = &f->moves[i];
         uint64_t bytes;
         double seconds;
-        if (!knobs_same(k, &f->s->knobs, m->id))
+        if (!knobs_same(k, f->now, m->id))
             continue;
         struct knobs both = combined(f, k, m);
         if (depth > 1)
             try_combined(f, &both, changed + 1, depth - 1, i + 1);
-        else if (plan(f, &both, &bytes, &seconds))
+        else if (try_plan(f, &both, &bytes, &seconds))
             consider(f, &both, changed + 1, bytes, seconds);
     }
 }
 
-int fit_find(const struct trainer *t, const struct hw_device *device, struct fit *out,
-             struct err *e) {
-    struct session_memory m;
+int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
     memset(out, 0, sizeof *out);
     struct search *f = calloc(1, sizeof *f);
     if (!f)
-        return err_set(e, ERR_MEMORY, "out of memory while looking for what fits");
-    *f = (struct search){
-        .t = t, .s = trainer_session(t), .device = device, .out = out, .begin_ns = clock_ns()};
-    int rc = session_memory(f->s, &m, e);
-    if (rc == 0)
-        rc = step_seconds(f->s, device, &out->seconds, e);
+        return err_set(e, ERR_MEMORY, "out of memory while looking for a setting that fits");
+    *f = (struct search){.q = q, .now = &q->plan->knobs, .out = out, .begin_ns = clock_ns()};
+    int rc = step_seconds(q->plan, q->device, &out->seconds, e);
     if (rc == 0) {
-        out->need = m.need, out->have = m.have;
+        out->need = plan_need_bytes(q->plan, q->on_device), out->have = q->have_bytes;
         list_moves(f);
         try_singles(f);
         keep_best(f);
         for (int n = 2; n <= COMBINED_MOST && out->n < FIT_CHANGES; n++)
-            try_combined(f, &f->s->knobs, 0, n, 0);
+            try_combined(f, f->now, 0, n, 0);
     }
     free(f);
     return rc;
 }
 
-// ---------------------------------------------------------------- words
+// ---------------------------------------------------------------- output
 
 const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
     char bytes[TEXT_UNIT_BYTES];
     size_t at = 0;
     if (f->n == 0) {
-        snprintf(out, FIT_SENTENCE_BYTES,
-                 "No change that keeps the tokens per step makes it fit%s%s%s%s: a shorter seq, a "
-                 "smaller model or more memory is needed",
-                 f->least.bytes ? "; the least found is " : "",
-                 f->least.bytes ? text_bytes(bytes, f->least.bytes) : "",
-                 f->least.bytes ? " with " : "", f->least.bytes ? f->least.text : "");
+        snprintf(
+            out, FIT_SENTENCE_BYTES,
+            "No change that keeps the tokens per step makes it fit%s%s%s%s. Use a shorter seq, "
+            "a smaller model or more memory",
+            f->least.bytes ? "; the smallest found is " : "",
+            f->least.bytes ? text_bytes(bytes, f->least.bytes) : "", f->least.bytes ? " with " : "",
+            f->least.bytes ? f->least.text : "");
         return out;
     }
     for (int i = 0; i < f->n && at < FIT_SENTENCE_BYTES; i++) {
         const struct fit_change *c = &f->changes[i];
-        at +=
-            (size_t)snprintf(out + at, FIT_SENTENCE_BYTES - at, "%s%s (%s, step %+.0f %%%s)",
-                             i == 0          ? "It would fit with "
-                             : i + 1 == f->n ? ", or "
-                                             : ", ",
-                             c->text, text_bytes(bytes, c->bytes),
-                             100 * (c->seconds / f->seconds - 1), c->math ? ", other numbers" : "");
+        at += (size_t)snprintf(out + at, FIT_SENTENCE_BYTES - at, "%s%s (%s, step %+.0f %%%s)",
+                               i == 0          ? "It would fit with "
+                               : i + 1 == f->n ? ", or "
+                                               : ", ",
+                               c->text, text_bytes(bytes, c->bytes),
+                               100 * (c->seconds / f->seconds - 1),
+                               c->math ? ", changes the results" : "");
     }
     return out;
-}
-
-struct hw_device fit_nominal_device(bool gpu) {
-    return gpu ? (struct hw_device){.name = "a GPU",
-                                    .matmul_flops = 2e14,
-                                    .memory_bytes_per_s = 2e12,
-                                    .op_overhead_s = 4e-6}
-               : (struct hw_device){.name = "a CPU",
-                                    .matmul_flops = 2e11,
-                                    .memory_bytes_per_s = 2e10,
-                                    .op_overhead_s = 2e-6};
 }

@@ -1,7 +1,10 @@
-// predict.c - see predict.h. A discrete simulation: each rank is advanced until it needs something
-// another rank has not done yet; when no rank can advance and some are unfinished, the programs
+// predict.c - see predict.h. A discrete simulation: each rank advances until it needs something
+// that another rank has not done yet. If no rank can advance and some are unfinished, the programs
 // would deadlock.
 #include "predict/predict.h"
+
+#include "base/array.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +12,8 @@
 struct channel { // messages of one (from, to, channel), in order
     int from, to, channel;
     double *arrival;
-    int n_sent, n_taken, capacity;
+    int n_sent, n_taken;
+    size_t capacity;
 };
 
 struct meeting { // the k-th collective of a group
@@ -25,8 +29,8 @@ struct walker { // one rank
     double stream_s[STREAM_COUNT];
     double *event_s;
     double **op_s;                // per segment: time of each op alone, computed once
-    int next[PROGRAM_MAX_GROUPS]; // collectives met so far, by group
-    bool arrived;                 // at the collective it stands before
+    int next[PROGRAM_MAX_GROUPS]; // number of collectives done so far, by group
+    bool arrived;                 // at the collective it waits for
     struct rank_prediction *out;
 };
 
@@ -34,9 +38,9 @@ struct simulation {
     struct walker *walkers;
     int n;
     struct channel *channels;
-    int n_channels, channel_capacity;
     struct meeting *meetings;
-    int n_meetings, meeting_capacity;
+    int n_channels, n_meetings;
+    size_t channel_capacity, meeting_capacity;
     predict_op_fn *op_s;
     void *op_arg;
     struct err *e;
@@ -47,7 +51,7 @@ struct roofline {
     const struct hw_link *link;
 };
 
-// Products run at the rate of their operands' type.
+// Matrix products run at the rate of their operands' type.
 static double flops_rate(const struct program *p, const struct op *op, const struct hw_device *d) {
     if (op_info(op->kind)->category != CAT_MATMUL || op->n_in == 0 || op->in[0] < 0)
         return d->matmul_flops;
@@ -65,7 +69,7 @@ double predict_op(const struct program *p, const struct op *op, const struct hw_
         int hops = op->group >= 0 ? p->groups[op->group].n_ranks - 1 : 1;
         if (op->kind == OP_ALL_REDUCE)
             hops *= 2;
-        return hops * l->latency_s + c.comm_bytes / l->bytes_per_s;
+        return l ? hops * l->latency_s + c.comm_bytes / l->bytes_per_s : 0;
     }
     double compute = c.flops / flops_rate(p, op, d), memory = c.bytes / d->memory_bytes_per_s;
     return d->op_overhead_s + (compute > memory ? compute : memory);
@@ -80,14 +84,9 @@ static struct channel *find_channel(struct simulation *s, int from, int to, int 
         if (s->channels[i].from == from && s->channels[i].to == to &&
             s->channels[i].channel == channel)
             return &s->channels[i];
-    if (s->n_channels == s->channel_capacity) {
-        int capacity = s->channel_capacity ? 2 * s->channel_capacity : 64;
-        struct channel *grown = realloc(s->channels, sizeof *grown * (size_t)capacity);
-        if (!grown)
-            return NULL;
-        s->channels = grown;
-        s->channel_capacity = capacity;
-    }
+    if (!array_room(&s->channels, (size_t)s->n_channels, 1, &s->channel_capacity,
+                    sizeof *s->channels, 16))
+        return NULL;
     s->channels[s->n_channels] = (struct channel){.from = from, .to = to, .channel = channel};
     return &s->channels[s->n_channels++];
 }
@@ -96,14 +95,9 @@ static struct meeting *find_meeting(struct simulation *s, const char *group, int
     for (int i = s->n_meetings - 1; i >= 0; i--)
         if (s->meetings[i].seq == seq && strcmp(s->meetings[i].group, group) == 0)
             return &s->meetings[i];
-    if (s->n_meetings == s->meeting_capacity) {
-        int capacity = s->meeting_capacity ? 2 * s->meeting_capacity : 256;
-        struct meeting *grown = realloc(s->meetings, sizeof *grown * (size_t)capacity);
-        if (!grown)
-            return NULL;
-        s->meetings = grown;
-        s->meeting_capacity = capacity;
-    }
+    if (!array_room(&s->meetings, (size_t)s->n_meetings, 1, &s->meeting_capacity,
+                    sizeof *s->meetings, 16))
+        return NULL;
     s->meetings[s->n_meetings] = (struct meeting){.group = group, .seq = seq};
     return &s->meetings[s->n_meetings++];
 }
@@ -121,19 +115,13 @@ static int send(struct simulation *s, struct walker *w, const struct op *op, dou
     struct channel *c = find_channel(s, w->p->rank, op->peer, op->channel);
     if (!c)
         return no_memory(s);
-    if (c->n_sent == c->capacity) {
-        int capacity = c->capacity ? 2 * c->capacity : 64;
-        double *grown = realloc(c->arrival, sizeof *grown * (size_t)capacity);
-        if (!grown)
-            return no_memory(s);
-        c->arrival = grown;
-        c->capacity = capacity;
-    }
+    if (!array_room(&c->arrival, (size_t)c->n_sent, 1, &c->capacity, sizeof *c->arrival, 16))
+        return no_memory(s);
     c->arrival[c->n_sent++] = end;
     return 0;
 }
 
-// The end of one op, or 1 when it cannot run yet, or a negative code.
+// Sets *end. Returns 0, 1 if the op cannot run yet, or a negative error code.
 static int run_op(struct simulation *s, struct walker *w, const struct op *op, double time,
                   double start, double *end) {
     *end = start + time;
@@ -169,7 +157,8 @@ static int run_op(struct simulation *s, struct walker *w, const struct op *op, d
     return 0;
 }
 
-// Advances one rank as far as it goes; returns how many ops it ran, or a negative code.
+// Advances one rank as far as possible. Returns the number of ops that ran, or a negative error
+// code.
 static int advance(struct simulation *s, struct walker *w) {
     int ran = 0;
     for (; w->entry < w->p->n_order; w->entry++, w->op = 0) {
@@ -210,7 +199,7 @@ static int simulate(struct simulation *s) {
             const struct walker *w = &s->walkers[unfinished];
             const struct segment *seg = &w->p->segments[w->p->order[w->entry].segment];
             return err_set(s->e, ERR_INTERNAL,
-                           "the ranks wait for one another: rank %d stands before '%s' of '%s'",
+                           "the ranks wait for each other: rank %d waits at '%s' of '%s'",
                            w->p->rank, op_info(seg->ops[w->op].kind)->name, seg->name);
         }
     }
@@ -242,7 +231,7 @@ int predict_programs_with(struct program *const *ranks, int n, predict_op_fn *op
                           struct prediction *out, struct err *e) {
     memset(out, 0, sizeof *out);
     if (n < 1 || n > PREDICT_MAX_RANKS)
-        return err_set(e, ERR_USAGE, "%d ranks to predict; accepted: 1 to %d", n,
+        return err_set(e, ERR_USAGE, "cannot predict %d ranks; accepted: 1 to %d", n,
                        PREDICT_MAX_RANKS);
     struct simulation s = {.n = n, .op_s = op_s, .op_arg = arg, .e = e};
     s.walkers = calloc((size_t)n, sizeof *s.walkers);
@@ -288,6 +277,17 @@ int predict_programs(struct program *const *ranks, int n, const struct hw_device
                      const struct hw_link *link, struct prediction *out, struct err *e) {
     struct roofline r = {device, link};
     return predict_programs_with(ranks, n, by_roofline, &r, out, e);
+}
+
+struct hw_device predict_nominal_device(bool gpu) {
+    return gpu ? (struct hw_device){.name = "a GPU",
+                                    .matmul_flops = 2e14,
+                                    .memory_bytes_per_s = 2e12,
+                                    .op_overhead_s = 4e-6}
+               : (struct hw_device){.name = "a CPU",
+                                    .matmul_flops = 2e11,
+                                    .memory_bytes_per_s = 2e10,
+                                    .op_overhead_s = 2e-6};
 }
 
 void prediction_free(struct prediction *p) {

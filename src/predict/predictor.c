@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "measure/sample.h"
-#include "predict/fit.h"
 #include "predict/predict.h"
 
 #include <math.h>
@@ -15,11 +14,12 @@
 #include <unistd.h>
 
 enum { TABLES_MOST = 64, FILES_MOST = 128, KEY_TEXT_BYTES = 2048, GPUS_BYTES = 1000 };
-// Of a step: kinds that took less are noise.
+// Kinds of ops with a smaller share of a step are noise.
 static const double SHARE_LEAST = 0.002;
-// What no table knows: turbo, other programs, pages. Seen between trials of the same setting.
+// Relative differences between trials of the same setting, which no table knows: turbo, other
+// programs, pages.
 static const double SPREAD_STEP = 0.03;
-// Of a trial: the middle half of its steps over the median one.
+// The largest accepted interquartile range of a trial's steps, relative to the median.
 static const double NOISE_MOST = 0.3;
 
 struct table {
@@ -29,22 +29,23 @@ struct table {
     int threads;
     struct costs costs;
     bool changed;
-    bool borrowed; // times of another table, until it has its own; never stored
+    bool nominal;  // its roofline was not measured
+    bool borrowed; // holds the times of another table until it is calibrated; never stored
 };
 
 struct predictor {
     struct hw_machine machine;
-    char dir[HW_PATH_BYTES]; // "": nowhere
-    char build
-        [BUILD_ID_BYTES];  // kernels are part of what is measured: another build is another machine
-    char gpus[GPUS_BYTES]; // and their driver; "": none
+    char dir[HW_PATH_BYTES];    // "": tables are not kept
+    char build[BUILD_ID_BYTES]; // part of a table's key, because kernels are part of the build
+    char gpus[GPUS_BYTES];      // GPUs and driver; "": none
+    struct hw_device roof;      // set by the caller; matmul_flops 0: not set
     struct table *tables[TABLES_MOST];
     int n_tables;
 };
 
-// ---------------------------------------------------------------- which table
+// ---------------------------------------------------------------- finding a table
 
-// Which GPUs and driver are here, without opening them.
+// Adds the model of a GPU, from the driver's files, without opening the GPU.
 static int add_gpu(void *arg, const char *name) {
     char path[512], *text = NULL, *to = arg;
     size_t bytes = 0, used = strlen(to);
@@ -68,7 +69,8 @@ static void describe_gpus(char out[GPUS_BYTES]) {
     file_list_dir("/proc/driver/nvidia/gpus", add_gpu, out, NULL);
 }
 
-// Of the machine as it was found: asking again for every setting would read half a dozen files each time.
+// Uses the machine as read at the start: pool_machine_cpus would read half a dozen files for every
+// setting.
 static int threads_of(const struct predictor *p, const struct knobs *k) {
     return k->threads > 0 ? (int)k->threads : p->machine.usable_cpus;
 }
@@ -76,7 +78,7 @@ static int threads_of(const struct predictor *p, const struct knobs *k) {
 static void describe_table(const struct predictor *p, const struct knobs *k, struct table *t) {
     char text[KEY_TEXT_BYTES], machine[HW_FINGERPRINT_BYTES];
     const int threads = threads_of(p, k);
-    const bool device = session_wants_device(k);
+    const bool device = plan_wants_device(k);
     t->device = device;
     t->threads = threads;
     if (device) {
@@ -100,15 +102,20 @@ static bool table_path(const struct predictor *p, const struct table *t, char ou
     return p->dir[0] && file_join(out, HW_PATH_BYTES, p->dir, name, NULL) == 0;
 }
 
-static struct hw_device device_of(const struct predictor *p, const struct knobs *k) {
+// The roofline of a table: the caller's, else from the stored rates, else nominal.
+static struct hw_device device_of(const struct predictor *p, const struct knobs *k, bool *nominal) {
     char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
     struct hw_rates rates;
-    struct hw_device d;
-    if (session_wants_device(k))
-        return fit_nominal_device(true);
+    struct hw_device d = p->roof;
+    const bool device = plan_wants_device(k);
+    *nominal = false;
+    if (d.matmul_flops > 0)
+        return d;
     hw_fingerprint(&p->machine, threads_of(p, k), key);
-    if (hw_rates_path(path, NULL) != 0 || hw_rates_load(&rates, path, key, NULL) != 0)
-        return fit_nominal_device(false);
+    *nominal =
+        device || hw_rates_path(path, NULL) != 0 || hw_rates_load(&rates, path, key, NULL) != 0;
+    if (*nominal)
+        return predict_nominal_device(device);
     hw_device_from_rates(&d, &p->machine, &rates);
     return d;
 }
@@ -121,9 +128,9 @@ static int64_t most_observed(const struct costs *c) {
     return n;
 }
 
-// ---------------------------------------------------------------- what a relative knows
+// ---------------------------------------------------------------- borrowing from another table
 
-// Threads share work and not all of it: 2 of them made steps of small models 1.6 to 1.8 times as fast.
+// Not all work is shared by threads: 2 threads made steps of small models 1.6 to 1.8 times as fast.
 static const double THREADS_GAIN = 0.8, SPREAD_BORROWED = 0.2;
 
 static double threads_apart(const struct table *a, const struct table *b) {
@@ -141,7 +148,7 @@ static const struct table *relative_of(const struct predictor *p, const struct t
     return best;
 }
 
-// Other threads, pinned ones, another library: nearer to what was timed here than any roofline is.
+// Times with other threads, pinning or another library are closer to the truth than any roofline.
 static void borrow(const struct predictor *p, struct table *t) {
     const struct table *from = relative_of(p, t);
     if (!from || t->costs.n > 0)
@@ -151,7 +158,7 @@ static void borrow(const struct predictor *p, struct table *t) {
         struct cost_point point = from->costs.points[i];
         point.seconds *= factor;
         point.spread += SPREAD_BORROWED;
-        (void)costs_add(&t->costs, &point, NULL); // one less is no worse than none
+        (void)costs_add(&t->costs, &point, NULL); // a point that fails is only left out
     }
     memcpy(t->costs.ratios, from->costs.ratios, sizeof t->costs.ratios);
     memcpy(t->costs.outside_s, from->costs.outside_s, sizeof t->costs.outside_s);
@@ -159,8 +166,9 @@ static void borrow(const struct predictor *p, struct table *t) {
     t->borrowed = true;
 }
 
+// Drops borrowed times, before this table gets times of its own.
 static void give_back(const struct predictor *p, const struct knobs *k, struct table *t) {
-    const struct hw_device device = device_of(p, k);
+    const struct hw_device device = device_of(p, k, &t->nominal);
     if (!t->borrowed)
         return;
     costs_free(&t->costs);
@@ -179,16 +187,14 @@ static int table_of(struct predictor *p, const struct knobs *k, struct table **o
             return 0;
         }
     if (p->n_tables == TABLES_MOST)
-        return err_set(e, ERR_USAGE, "times for more than %d kinds of devices and threads",
+        return err_set(e, ERR_USAGE,
+                       "predictions for more than %d combinations of device, threads and kernels",
                        TABLES_MOST);
     struct table *t = calloc(1, sizeof *t);
     if (!t)
         return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
-    memcpy(t->key, found.key, sizeof t->key);
-    memcpy(t->about, found.about, sizeof t->about);
-    t->device = found.device;
-    t->threads = found.threads;
-    const struct hw_device device = device_of(p, k);
+    describe_table(p, k, t);
+    const struct hw_device device = device_of(p, k, &t->nominal);
     costs_init(&t->costs, &device);
     if (table_path(p, t, path))
         (void)costs_load(&t->costs, path, t->key, NULL);
@@ -213,6 +219,10 @@ int predictor_open(struct predictor **out, const char *dir, struct err *e) {
     return 0;
 }
 
+void predictor_set_roof(struct predictor *p, const struct hw_device *roof) {
+    p->roof = *roof;
+}
+
 void predictor_close(struct predictor *p) {
     if (!p)
         return;
@@ -223,7 +233,8 @@ void predictor_close(struct predictor *p) {
     free(p);
 }
 
-// Every build has tables of its own: beyond FILES_MOST the one that was written longest ago goes.
+// Every build has separate tables, so files pile up. Beyond FILES_MOST the one that was written
+// longest ago is removed.
 struct oldest {
     const char *dir;
     char path[HW_PATH_BYTES];
@@ -294,10 +305,9 @@ int predictor_known(struct predictor *p, const struct knobs *k, struct predictor
 
 // ---------------------------------------------------------------- predicting
 
-static int check_session(const struct session *s, struct err *e) {
-    return s->programs[SESSION_TRAIN]
-               ? 0
-               : err_set(e, ERR_USAGE, "the session to predict has no training program");
+static int training_of(const struct plan *plan, struct program **out, struct err *e) {
+    *out = plan_program(plan, PLAN_TRAIN);
+    return *out ? 0 : err_set(e, ERR_USAGE, "the plan to predict has no training program");
 }
 
 static void count_runs(const struct program *p, int *runs) {
@@ -309,7 +319,7 @@ static void count_runs(const struct program *p, int *runs) {
 struct sums {
     double category_s[CAT_COUNT], how_s[COST_HOWS], spread_s, all_s;
     double raw_s[OP_COUNT][DTYPE_COUNT + 1];  // without corrections
-    double roof_s[OP_COUNT][DTYPE_COUNT + 1]; // of these, what a roofline says
+    double roof_s[OP_COUNT][DTYPE_COUNT + 1]; // the part of raw_s that comes from a roofline
 };
 
 static int sum_ops(struct costs *c, const struct program *p, struct sums *sums, struct err *e) {
@@ -342,20 +352,19 @@ static double corrected(void *arg, const struct program *p, const struct op *op)
     return costs_estimate(arg, p, op).seconds;
 }
 
-int predictor_step(struct predictor *p, const struct session *planned, struct predicted *out,
+int predictor_step(struct predictor *p, const struct plan *plan, struct predicted *out,
                    struct err *e) {
     struct table *t;
+    struct program *program;
     struct sums sums;
     memset(out, 0, sizeof *out);
-    TRY(check_session(planned, e));
-    TRY(table_of(p, &planned->knobs, &t, e));
-    const struct program *program = planned->programs[SESSION_TRAIN];
+    TRY(training_of(plan, &program, e));
+    TRY(table_of(p, &plan->knobs, &t, e));
     TRY(sum_ops(&t->costs, program, &sums, e));
     double ops_s = sums.all_s;
-    if (session_wants_device(&planned->knobs)) { // streams of its own
+    if (plan->device) { // its streams overlap, so the sum is too long
         struct prediction turn;
-        TRY(predict_programs_with(&planned->programs[SESSION_TRAIN], 1, corrected, &t->costs, &turn,
-                                  e));
+        TRY(predict_programs_with(&program, 1, corrected, &t->costs, &turn, e));
         ops_s = turn.seconds;
         prediction_free(&turn);
     }
@@ -366,28 +375,83 @@ int predictor_step(struct predictor *p, const struct session *planned, struct pr
     for (int i = 0; sums.all_s > 0 && i < COST_HOWS; i++)
         out->share[i] = sums.how_s[i] / sums.all_s;
     out->spread = SPREAD_STEP + (sums.all_s > 0 ? sums.spread_s / sums.all_s : 0);
-    out->calibrated = !t->borrowed && out->share[COST_ROOFLINE] < 0.5;
+    const bool timed = out->share[COST_ROOFLINE] < 0.5;
+    out->calibrated = timed && !t->borrowed;
+    out->borrowed = timed && t->borrowed;
+    out->known = timed || !t->nominal;
     return 0;
 }
 
-double predictor_op(struct predictor *p, const struct session *planned,
-                    const struct program *program, const struct op *op) {
+double predictor_op(struct predictor *p, const struct plan *plan, const struct program *program,
+                    const struct op *op) {
     struct table *t;
-    if (table_of(p, &planned->knobs, &t, NULL) != 0)
+    if (table_of(p, &plan->knobs, &t, NULL) != 0)
         return -1;
     return costs_estimate(&t->costs, program, op).seconds;
+}
+
+// ---------------------------------------------------------------- requests
+
+// Seconds of a turn, and of the longest time in it without a yield point.
+static int turn_seconds(struct costs *c, const struct program *p, double *seconds, double *stretch,
+                        struct err *e) {
+    double *segment_s = calloc((size_t)p->n_segments + 1, sizeof *segment_s), since = 0;
+    *seconds = *stretch = 0;
+    if (!segment_s)
+        return err_set(e, ERR_MEMORY, "out of memory while predicting");
+    for (int i = 0; i < p->n_segments; i++)
+        for (int k = 0; k < p->segments[i].n_ops; k++)
+            segment_s[i] += costs_estimate(c, p, &p->segments[i].ops[k]).seconds;
+    for (int i = 0; i < p->n_order; i++) {
+        if (program_yields_at(p, p->order, i))
+            since = 0;
+        since += segment_s[p->order[i].segment];
+        *seconds += segment_s[p->order[i].segment];
+        *stretch = fmax(*stretch, since);
+    }
+    free(segment_s);
+    return 0;
+}
+
+int predictor_answers(struct predictor *p, const struct plan *plan, struct predicted_answers *out,
+                      struct err *e) {
+    struct table *t;
+    struct program *step;
+    struct predicted of_step;
+    const struct plan *who = plan->second ? plan->second : plan;
+    const struct program *evaluate = plan_program(who, plan->second ? PLAN_EVAL : PLAN_GUEST_EVAL),
+                         *train = plan_program(who, plan->second ? PLAN_TRAIN : PLAN_GUEST_TRAIN);
+    double step_s, stretch_s, train_s, none;
+    *out = (struct predicted_answers){0};
+    TRY(training_of(plan, &step, e));
+    if (!evaluate || !train)
+        return err_set(e, ERR_USAGE, "the plan to predict answers no requests");
+    TRY(predictor_step(p, plan, &of_step, e));
+    TRY(table_of(p, &plan->knobs, &t, e));
+    TRY(turn_seconds(&t->costs, step, &step_s, &stretch_s, e));
+    TRY(turn_seconds(&t->costs, evaluate, &out->turn_s, &none, e));
+    TRY(turn_seconds(&t->costs, train, &train_s, &none, e));
+    if (plan->device) // the host has already sent the next micro-batch when it looks for requests
+        stretch_s = fmin(2 * stretch_s, step_s);
+    out->evaluate_s = stretch_s + out->turn_s;
+    out->train_s = (plan->second ? stretch_s : step_s) + train_s;
+    out->calibrated = of_step.calibrated;
+    out->known = of_step.known;
+    if (plan->second) {
+        TRY(predictor_step(p, plan->second, &of_step, e));
+        out->second_step_s = of_step.seconds;
+    }
+    return 0;
 }
 
 // ---------------------------------------------------------------- learning
 
 int predictor_calibrate(struct predictor *p, const struct knobs *k,
                         const struct calibrate_options *o, struct calibrated *out, struct err *e) {
-    struct table *t;
+    struct costs *c;
     struct calibrated none;
-    TRY(table_of(p, k, &t, e));
-    give_back(p, k, t);
-    t->changed = true;
-    return calibrate_run(k, o, &t->costs, out ? out : &none, e);
+    TRY(predictor_costs(p, k, &c, e));
+    return calibrate_run(k, o, c, out ? out : &none, e);
 }
 
 int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t least,
@@ -410,9 +474,9 @@ int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t
     return 0;
 }
 
-// A median step over the mean one: what a few slow steps added to all sums. 0: the middle half of the
-// steps is spread too far for a median to mean anything.
-static double typical(const struct trial_result *r) {
+// The median step divided by the mean step: removes what a few slow steps added to all sums. 0: the
+// steps are spread too far for a median to mean anything.
+static double typical(const struct observed *r) {
     double *sorted = malloc(sizeof *sorted * (size_t)r->steps), out = 0, sum = 0;
     if (!sorted)
         return 0;
@@ -427,13 +491,20 @@ static double typical(const struct trial_result *r) {
     return out;
 }
 
-// Observed seconds of a kind, by its parts of other types in the shares they were estimated at. A
-// roofline is not corrected: its ratio would be wrong for the first op that is timed.
-static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *sums, double seen,
-                         double least) {
+// The seconds of a kind of op without corrections, in all element types.
+static double raw_seconds(const struct sums *sums, int kind) {
     double raw = 0;
     for (int t = 0; t <= DTYPE_COUNT; t++)
         raw += sums->raw_s[kind][t];
+    return raw;
+}
+
+// Corrects a kind of op by its observed seconds. All its element types get the same ratio, because
+// the seconds are known only for the kind. An estimate that comes mostly from a roofline is not
+// corrected: the ratio would be wrong for the first op that is timed.
+static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *sums, double seen,
+                         double least) {
+    const double raw = raw_seconds(sums, kind);
     if (raw < least && seen < least)
         return;
     for (int t = 0; t <= DTYPE_COUNT; t++)
@@ -441,15 +512,16 @@ static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *
             costs_observe(c, kind, (enum dtype)t, seen, raw);
 }
 
-int predictor_observe(struct predictor *p, const struct session *planned,
-                      const struct trial_result *seen, struct err *e) {
+int predictor_observe(struct predictor *p, const struct plan *plan, const struct observed *seen,
+                      struct err *e) {
     struct table *t;
+    struct program *program;
     struct sums sums;
-    if (seen->rc != 0 || seen->steps < 1 || seen->split.steps < 1)
+    if (seen->steps < 1 || seen->split.steps < 1)
         return 0;
-    TRY(check_session(planned, e));
-    TRY(table_of(p, &planned->knobs, &t, e));
-    TRY(sum_ops(&t->costs, planned->programs[SESSION_TRAIN], &sums, e));
+    TRY(training_of(plan, &program, e));
+    TRY(table_of(p, &plan->knobs, &t, e));
+    TRY(sum_ops(&t->costs, program, &sums, e));
     const struct time_split *split = &seen->split;
     const double per_step = 1e-9 * typical(seen) / (double)split->steps;
     if (per_step <= 0)
@@ -464,16 +536,14 @@ int predictor_observe(struct predictor *p, const struct session *planned,
                 for (int d = 0; d <= DTYPE_COUNT; d++)
                     raw += sums.raw_s[k][d];
             }
-        // Graphs are timed as a whole and divided by part: then all of a part's kinds learn alike.
-        // Waiting for data is no op, but shares its part with the op that copies it in.
+        // A graph is timed as a whole and its time is divided by part. Then all kinds of a part get
+        // the same ratio. TIME_DATA_WAIT holds both the wait for data, which is not an op, and the
+        // op that copies data in, so it is always taken by kind.
         bool by_kind = timed > split->ns[part] / 2 || part == TIME_DATA_WAIT;
         for (int k = 0; k < OP_COUNT; k++) {
             if (time_part_of(op_info((enum op_kind)k)->category) != (enum time_part)part)
                 continue;
-            double kind = 0;
-            for (int d = 0; d <= DTYPE_COUNT; d++)
-                kind += sums.raw_s[k][d];
-            double share = raw > 0 ? kind / raw : 0;
+            double share = raw > 0 ? raw_seconds(&sums, k) / raw : 0;
             observe_kind(
                 &t->costs, (enum op_kind)k, &sums,
                 per_step * (by_kind ? (double)split->kind_ns[k] : share * (double)split->ns[part]),

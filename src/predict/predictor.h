@@ -1,66 +1,97 @@
-// predictor.h - how long a training step will take on this machine, from ops that were timed on it.
+// predictor.h - predicts how long a training step will take on this machine, from ops that were
+// timed on it.
 //
-// Place: opened once; the tuner and `show` ask it about planned sessions, calibration and every trial
-// make it better. Tables of costs (costs.h) are kept per machine, device, threads, instruction set,
-// library of products and build, each in a file of its own in the cache folder, read when first
-// asked about.
+// Place: opened once. The tuner, `show` and a hybrid run ask it about plans. Calibration and every
+// trial improve it. There is one table of costs (costs.h) per machine, device, thread count,
+// instruction set, library of matrix products and build. Each is a file in the cache folder, read
+// when it is first needed.
 //
-// Invariants: a step is the sum of its ops on the host, and what streams and waits allow on a device,
-// plus what steps were seen to take outside of ops. Without any measurement it is a roofline and says
-// so; but where another table of the same device has times (other threads, pinned or not), they stand in,
-// and `calibrated` is false. One thread.
+// Invariants:
+//   1. On the host the time of a step is the sum of its ops. On a device it is what streams and
+//      waits allow. Both add the observed time outside of ops.
+//   2. Without any measurement the prediction is a roofline and says so. If another table of the
+//      same device has times (other threads, pinned or not), these are borrowed, and `calibrated`
+//      is false.
+//   3. A predictor is used by one thread only.
 #ifndef HAGGLE_PREDICT_PREDICTOR_H
 #define HAGGLE_PREDICT_PREDICTOR_H
 
 #include "predict/calibrate.h"
-#include "train/trial.h"
+#include "measure/trace.h"
 
 struct predictor;
 
-// dir: where tables are kept; NULL: haggle/ops in the user's cache folder, where there is one; "":
-// nowhere. A table that cannot be read is one that is not there.
+// dir: the folder of the tables. NULL: haggle/ops in the user's cache folder, if there is one. "":
+// tables are not kept. A table that cannot be read counts as missing.
 int predictor_open(struct predictor **out, const char *dir, struct err *e);
 void predictor_close(struct predictor *p); // stores nothing; NULL is accepted
-// Writes the tables that changed. Several processes may: the last one to store a table wins.
+// Writes the tables that changed. Several processes may do so: the last one to store a table wins.
 int predictor_store(struct predictor *p, struct err *e);
+
+// Sets the roofline that is used where nothing is calibrated, for a caller that knows the rates of
+// the machine better than the cache. To be called before the first prediction.
+void predictor_set_roof(struct predictor *p, const struct hw_device *roof);
 
 struct predicted {
     double seconds; // of a step
     double part_s[TIME_COUNT];
     double spread; // relative: about two thirds of steps lie within seconds * (1 +- spread)
-    double share[COST_HOWS]; // of the time in ops, by where the estimates come from
-    bool calibrated; // more than half of it from measured ops; else a roofline for the most part
+    double share[COST_HOWS]; // shares of the time in ops, by the source of the estimates
+    bool calibrated; // more than half of it from ops measured with these threads and kernels
+    bool borrowed;   // more than half of it from ops measured with other threads or kernels
+    // Calibrated, borrowed, or from a measured roofline. Else only ratios of predictions mean
+    // anything.
+    bool known;
 };
-// `planned` has a training program; session_plan is enough.
-int predictor_step(struct predictor *p, const struct session *planned, struct predicted *out,
+// The plan must have PLAN_TRAIN.
+int predictor_step(struct predictor *p, const struct plan *plan, struct predicted *out,
                    struct err *e);
-// Seconds of one op of a planned session's programs, as predictor_step counts it; negative: an error.
-double predictor_op(struct predictor *p, const struct session *planned,
-                    const struct program *program, const struct op *op);
+// Seconds of one op of a plan's programs, as predictor_step counts it. Negative: an error.
+double predictor_op(struct predictor *p, const struct plan *plan, const struct program *program,
+                    const struct op *op);
 
-// Times the ops of one setting now (calibrate.h). o and out may be NULL. With a GPU this opens it: a process
-// that forks trials afterwards calibrates in a process of its own, and shares the tables by dir.
+// The longest response times of a hybrid run's requests.
+struct predicted_answers {
+    double evaluate_s, train_s; // from a request to its answer: the longest wait plus its turn
+    double turn_s;              // the turn of an evaluation alone
+    double second_step_s;       // a training sample of the second model; 0: there is none
+    bool calibrated, known;     // as in struct predicted, for the training step
+};
+// The plan must be that of a hybrid run. The longest wait of an evaluation is the longest time
+// between two yield points of the step. A training sample waits for a whole step. With a second
+// model it waits only as long as an evaluation.
+int predictor_answers(struct predictor *p, const struct plan *plan, struct predicted_answers *out,
+                      struct err *e);
+
+// Times the ops of one setting now (calibrate.h). o and out may be NULL. With device=cuda this
+// opens the GPU. A process that forks trials afterwards must therefore calibrate in a child
+// process, which shares the tables through dir.
 int predictor_calibrate(struct predictor *p, const struct knobs *k,
                         const struct calibrate_options *o, struct calibrated *out, struct err *e);
-// The same for the settings between two micro-batches: the least, the most, and every fourth doubling
-// between them. What lies between is interpolated.
+// The same for a range of batch.micro: the least, the most, and values between them that grow by a
+// factor of four. Settings in between are interpolated.
 int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t least,
                              int64_t most, struct calibrated *out, struct err *e);
 
-// What a trial of this setting showed. Kinds of ops that took next to nothing teach nothing, nor do trials
-// whose steps differ so much that others must have been at work.
-int predictor_observe(struct predictor *p, const struct session *planned,
-                      const struct trial_result *seen, struct err *e);
+// Corrects the table by a trial of this setting. Kinds of ops that took almost no time are ignored,
+// and so are trials whose steps differ so much that another process must have been running.
+struct observed {
+    const double *step_ns;
+    int64_t steps;
+    struct time_split split; // of all steps
+};
+int predictor_observe(struct predictor *p, const struct plan *plan, const struct observed *seen,
+                      struct err *e);
 
-// The table of these knobs' machine and device, for whoever timed ops by other means (collection_store).
-// predictor_store will write it.
+// The table for these knobs' machine and device, for a caller that timed ops itself
+// (collection_store). predictor_store will write it.
 int predictor_costs(struct predictor *p, const struct knobs *k, struct costs **out, struct err *e);
 
 // For doctor and show: what is known for these knobs' machine and device.
 struct predictor_known {
-    int signatures;           // timed
-    int64_t steps;            // that corrected them: trials
-    char path[HW_PATH_BYTES]; // of the table; "": nowhere
+    int signatures;           // signatures timed
+    int64_t steps;            // trials that corrected them
+    char path[HW_PATH_BYTES]; // of the table; "": not kept
 };
 int predictor_known(struct predictor *p, const struct knobs *k, struct predictor_known *out,
                     struct err *e);

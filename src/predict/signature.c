@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// What a flag says about an op's place in a program, and not about its work.
+// Flags that describe an op's place in a program and not its work.
 static const unsigned NO_WORK = OP_FIRST_GRAD | OP_AGAIN;
 
 static uint8_t type_of(const struct program *p, int tensor) {

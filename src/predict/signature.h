@@ -1,11 +1,11 @@
-// signature.h - what the time of an op depends on, as a value: its kind, sizes, element types and the
-// flags that change its work.
+// signature.h - a value that holds all that the time of an op depends on: its kind, sizes, element
+// types and the flags that change its work.
 //
-// Place: costs.h keeps times by signature; the layers of a model repeat a few dozen of them, and so do
-// settings that differ in accumulation or recomputation.
+// Place: costs.h keeps times by signature. The layers of a model repeat a few dozen signatures, and
+// so do settings that differ only in accumulation or recomputation.
 //
-// Invariants: two ops of equal signature do the same work on other data. There is no padding, so that
-// signatures can be compared and hashed as memory.
+// Invariants: two ops of equal signature do the same work on different data. There is no padding,
+// so signatures can be compared and hashed as memory.
 #ifndef HAGGLE_PREDICT_SIGNATURE_H
 #define HAGGLE_PREDICT_SIGNATURE_H
 
@@ -25,7 +25,7 @@ enum signature_size {
     SIZE_COUNT
 };
 
-// Room for every operand, and a size without padding behind it.
+// At least the number of operands, rounded up so that the struct has no padding at its end.
 enum { SIGNATURE_OPERANDS = 20 };
 _Static_assert((int)SIGNATURE_OPERANDS >= (int)OP_MAX_IN + (int)OP_MAX_OUT, "operands have room");
 
@@ -42,12 +42,12 @@ _Static_assert(sizeof(struct op_signature) == 8 * SIZE_COUNT + 12 + SIGNATURE_OP
 void signature_of(const struct program *p, const struct op *op, struct op_signature *out);
 uint64_t signature_hash(const struct op_signature *s);
 bool signature_same(const struct op_signature *a, const struct op_signature *b);
-// The size that grows with the tokens of a micro-batch: rows, or sequences where there are such.
+// The size that grows with the tokens of a micro-batch: rows, or sequences if the op has them.
 enum signature_size signature_rows(const struct op_signature *s);
-// The same but for sizes; and but for the rows alone.
+// Same class: equal except for sizes. Same family: equal except for the rows.
 bool signature_same_class(const struct op_signature *a, const struct op_signature *b);
 bool signature_same_family(const struct op_signature *a, const struct op_signature *b);
-// The element type an op computes in: its first floating-point operand's; DTYPE_COUNT: none.
+// The element type an op computes in: that of its first floating-point operand; DTYPE_COUNT: none.
 enum dtype signature_real(const struct op_signature *s);
 
 #endif

@@ -1,32 +1,27 @@
-// apply.c - the order in which techniques edit a program. This file is the documentation of how
-// they compose:
+// apply.c - the order in which techniques edit a program. This file documents how they compose:
 //
-//   forward        the model on one device
-//   LoRA           edits the forward, so that what follows sees only trainable pairs
-//   qkv            the projections of attention as one product or three, in any program of a set
-//   derivative     the backward, for what is trainable
-//   logits         the head and the loss in chunks of rows
-//   precision      element types of what there is so far; sums and gradients of weights stay wide
-//   recompute      what the backward reads is computed again instead of kept
-//   ZeRO           weights and gradients become shards, gathered and scattered around their uses
-//   pipeline       keeps this rank's layers (their gathers included), sends and receives the rest
-//   update         for the weights (or shards) that are left
-//   state          element types of the optimizer's moments
-//   fusion         neighbours become one op, or fused ops several: on what is left, so that recompute
-//                  chose among plain ops and neighbours are those of this rank
-//   noise          the first micro-batch's squares, in a step that measures the gradient noise scale
-//   micro-batches  variants of the backward, order of everything
-//   lives, waits   who keeps which bytes how long; record and wait between streams
-//   check          proves the result before anyone uses it
+//   forward        builds the model on one device
+//   LoRA           edits the forward, so that later steps see only trainable pairs
+//   qkv            makes attention's projections one product or three, in every program of a set
+//   derivative     adds the backward for the trainable tensors
+//   logits         runs the head and the loss in chunks of rows
+//   precision      sets element types of the tensors so far; sums and weight gradients stay wide
+//   recompute      computes tensors again in the backward instead of keeping them
+//   ZeRO           makes weights and gradients shards, gathered and scattered around their uses
+//   pipeline       keeps this rank's layers (with their gathers), sends and receives the rest
+//   update         adds the update of the weights (or shards) that are left
+//   state          sets element types of the optimizer's moments
+//   fusion         joins neighbours into one op, or splits fused ops. It runs late, so recompute
+//                  chooses among plain ops, and neighbours are those of this rank.
+//   noise          sums the first micro-batch's squares, if the step measures the noise scale
+//   micro-batches  adds the variants of the backward and the order of all segments
+//   lives, waits   decide how long a tensor keeps its bytes, and where streams wait for each other
+//   check          proves the result before it is used
 #include "program/apply.h"
 #include "program/check.h"
 #include "program/sync.h"
 
 #include <stdio.h>
-
-void apply_empty_segment(struct program *p, int segment) {
-    p->segments[segment].n_ops = 0;
-}
 
 static int world_group(struct program *p, const struct apply_ranks *r) {
     if (r->world <= 1)

@@ -1,11 +1,11 @@
 // build.c - the mathematics of one model on one device, as ops: embedding, layers, norm, head,
 // loss.
 //
-// The four families share this skeleton; the switches of struct model_shape choose the branches.
-// Nothing here knows of ranks, micro-batches, precision or memory: techniques edit the result.
-// Tensors are single-assignment (no op overwrites another's output), which is what lets grad.c
-// differentiate and layout.c share bytes without further rules. The one exception is the loss,
-// which turns the logits into their gradient in place because they are the largest tensor.
+// The four families share this skeleton. The switches of struct model_shape choose the branches.
+// This file knows nothing of ranks, micro-batches, precision or memory: techniques edit the result.
+// Tensors are single-assignment: no op overwrites another op's output. Therefore grad.c can
+// differentiate and layout.c can share bytes without further rules. The one exception is the loss.
+// It turns the logits into their gradient in place, because they are the largest tensor.
 //
 // Letters: M = B*T rows, C width, H heads, G key/value heads, D head dimension, F MLP width, V
 // vocabulary.
@@ -40,23 +40,18 @@ static int weight(struct builder *w, enum model_role role) {
     return t;
 }
 
-// A tensor made by this layer. It starts as workspace; program_settle_lives promotes what the
-// backward reads.
-static int act_named(struct builder *w, const char *what, enum dtype dtype, int64_t rows,
-                     int64_t cols) {
+// A tensor that this layer makes. It starts as workspace. program_settle_lives promotes the tensors
+// that the backward reads.
+static int act(struct builder *w, const char *what, int64_t rows, int64_t cols) {
     char name[96];
     if (w->layer >= 0 && w->layer < w->s->layers)
         snprintf(name, sizeof name, "h.%d.%s", w->layer, what);
     else
         snprintf(name, sizeof name, "%s", what);
-    int t = program_tensor_2d(w->p, name, dtype, CLASS_WORKSPACE, LIFE_SEGMENT, rows, cols);
+    int t = program_tensor_2d(w->p, name, w->b->real, CLASS_WORKSPACE, LIFE_SEGMENT, rows, cols);
     if (t >= 0)
         w->p->tensors[t].layer = w->layer;
     return t;
-}
-
-static int act(struct builder *w, const char *what, int64_t rows, int64_t cols) {
-    return act_named(w, what, w->b->real, rows, cols);
 }
 
 static void emit(struct builder *w, struct op *op) {
@@ -78,7 +73,7 @@ static int matmul(struct builder *w, const char *what, int x, enum model_role we
     return y;
 }
 
-// heads: a row holds that many rows of cols, each with its own statistics.
+// heads: how many rows of `cols` columns a row holds, each with separate statistics.
 static int norm(struct builder *w, const char *what, int x, enum model_role weight_role,
                 enum model_role bias_role, int64_t rows, int64_t cols, int64_t heads, bool rms) {
     char name[64];
@@ -244,13 +239,12 @@ static int input(struct builder *w, const char *name, int64_t n, enum tensor_lif
     return program_tensor_1d(w->p, name, DTYPE_I32, CLASS_INPUT, life, n);
 }
 
-// Inputs. Training and validation batches arrive through LOAD once per micro-batch and live in its
-// slot; generation's prefix and positions are written by the host before the turn.
+// Inputs. For training and validation, LOAD writes one micro-batch at a time into its slot. For
+// generation and decoding, the host writes the inputs before the turn.
 static void inputs(struct builder *w) {
     bool loads = w->b->kind == BUILD_TRAIN || w->b->kind == BUILD_EVAL;
     enum tensor_life life = loads ? LIFE_SEGMENT : LIFE_RUN;
-    // Generation's inputs persist but differ in size from training's, so they must not share
-    // training's names.
+    // Inputs of generation persist but differ in size from training's, so they need other names.
     const char *prefix = loads ? "" : w->b->kind == BUILD_GENERATE ? "gen." : "dec.";
     char name[48];
 #define NAMED(n) (snprintf(name, sizeof name, "%s%s", prefix, n), name)
@@ -325,7 +319,7 @@ static void loss(struct builder *w, int logits) {
     emit(w, &sum);
 }
 
-// Generation: only one row per sequence reaches the head.
+// Generation needs logits of only one row per sequence.
 static int choose_rows(struct builder *w, int x) {
     struct op op = op_make(OP_GATHER_ROWS);
     int y = act(w, "x.last", w->b->batch, w->s->width);
@@ -362,7 +356,8 @@ int build_forward(struct program *p, const struct build *b, struct err *e) {
         x = attention_block(&w, x);
         x = mlp_block(&w, x);
     }
-    // The head belongs to layer index L: after every layer, for whoever cuts the model into stages.
+    // After the loop w.layer equals the number of layers: pipeline.c counts the head as after all
+    // layers.
     int64_t rows = w.M;
     if (b->kind == BUILD_GENERATE) {
         x = choose_rows(&w, x);

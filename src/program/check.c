@@ -1,6 +1,8 @@
-// check.c - see check.h. Each check walks the program itself; none shares a shortcut with what it
-// checks.
+// check.c - see check.h. Each check walks the program itself. No check uses results of the code
+// that it checks.
 #include "program/check.h"
+#include "base/array.h"
+#include "base/mem.h"
 #include "program/walk.h"
 
 #include <stdlib.h>
@@ -13,12 +15,14 @@ static int check_indices(const struct program *p, struct err *e) {
             for (int a = 0; a < op->n_in + op->n_out; a++) {
                 int t = a < op->n_in ? op->in[a] : op->out[a - op->n_in];
                 if (t >= p->n_tensors || t < -1)
-                    return err_set(e, ERR_INTERNAL, "op %d '%s' of '%s' names tensor %d of %d", i,
+                    return err_set(e, ERR_INTERNAL,
+                                   "op %d '%s' of segment '%s' names tensor %d; there are %d", i,
                                    op_info(op->kind)->name, p->segments[s].name, t, p->n_tensors);
             }
             for (int a = 0; a < op->n_wait; a++)
                 if (op->wait[a] < 0 || op->wait[a] >= p->n_events)
-                    return err_set(e, ERR_INTERNAL, "op %d of '%s' waits for event %d of %d", i,
+                    return err_set(e, ERR_INTERNAL,
+                                   "op %d of segment '%s' waits for event %d; there are %d", i,
                                    p->segments[s].name, op->wait[a], p->n_events);
         }
     for (int i = 0; i < p->n_tensors; i++) {
@@ -38,12 +42,10 @@ static int check_indices(const struct program *p, struct err *e) {
     return 0;
 }
 
-// Every read was written: per copy of a transient tensor, remember which life wrote it.
+// Proves that every read was written. For each copy of a transient tensor it remembers which life
+// wrote it last.
 static int check_reads(const struct program *p, const struct walk *w, struct err *e) {
-    int max_slots = 1, rc = 0;
-    for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensors[t].slots > max_slots)
-            max_slots = p->tensors[t].slots;
+    int max_slots = program_max_slots(p), rc = 0;
     long *written = malloc(sizeof *written * ((size_t)p->n_tensors * (size_t)max_slots + 1));
     if (!written)
         return err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
@@ -62,16 +64,18 @@ static int check_reads(const struct program *p, const struct walk *w, struct err
                 int slot = t->life == LIFE_SLOT ? entry->slot : 0;
                 long owner = t->life == LIFE_TURN ? 0 : t->life == LIFE_SLOT ? entry->micro : i;
                 if (slot >= t->slots) {
-                    rc = err_set(e, ERR_INTERNAL, "'%s' has %d slots but '%s' runs on slot %d",
-                                 t->name, t->slots, seg->name, slot);
+                    rc = err_set(e, ERR_INTERNAL,
+                                 "'%s' has %d slots but segment '%s' runs on slot %d", t->name,
+                                 t->slots, seg->name, slot);
                     break;
                 }
                 long *at = &written[access[a].tensor * max_slots + slot];
                 if ((access[a].how & OP_READ) && *at != owner)
-                    rc = err_set(
-                        e, ERR_INTERNAL,
-                        "op %d '%s' of '%s' (micro-batch %d) reads '%s', which nothing wrote", k,
-                        op_info(seg->ops[k].kind)->name, seg->name, entry->micro, t->name);
+                    rc = err_set(e, ERR_INTERNAL,
+                                 "op %d '%s' of segment '%s' (micro-batch %d) reads '%s', which "
+                                 "nothing wrote",
+                                 k, op_info(seg->ops[k].kind)->name, seg->name, entry->micro,
+                                 t->name);
                 if (access[a].how & OP_WRITE)
                     *at = owner;
             }
@@ -81,10 +85,11 @@ static int check_reads(const struct program *p, const struct walk *w, struct err
     return rc;
 }
 
-// Every access is ordered after the accesses it depends on, over the whole order: a read after the
-// latest write, a write after the latest write and the reads since.
+// Proves, over the whole order, that every access comes after the accesses it depends on. A read
+// must come after the latest write. A write must come after the latest write and after the reads
+// since then.
 struct recent {
-    int write_stream, write_index; // index 0: none
+    int write_stream, write_index; // index 0: not written yet
     int read_index[STREAM_COUNT];
 };
 
@@ -97,7 +102,7 @@ static int check_access(const struct program *p, const struct walk_step *step,
             late = s;
     if (late >= 0)
         return err_set(e, ERR_INTERNAL,
-                       "op %d '%s' of '%s' touches '%s' without waiting for the %s stream",
+                       "op %d '%s' of segment '%s' touches '%s' without waiting for the %s stream",
                        step->op, op_info(op->kind)->name, p->segments[step->segment].name,
                        p->tensors[a->tensor].name, op_stream_name((enum op_stream)late));
     if (a->how & OP_WRITE)
@@ -108,10 +113,7 @@ static int check_access(const struct program *p, const struct walk_step *step,
 }
 
 static int check_order(const struct program *p, const struct walk *w, struct err *e) {
-    int max_slots = 1, rc = 0;
-    for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensors[t].slots > max_slots)
-            max_slots = p->tensors[t].slots;
+    int max_slots = program_max_slots(p), rc = 0;
     struct recent *all = calloc((size_t)p->n_tensors * (size_t)max_slots + 1, sizeof *all);
     if (!all)
         rc = err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
@@ -128,13 +130,13 @@ static int check_order(const struct program *p, const struct walk *w, struct err
     return rc;
 }
 
-// A weight of 16 bits that trains without a master loses every update below its last bit.
+// A trainable 16-bit weight needs a master. Without one, every update smaller than the weight's
+// last bit is lost.
 static int check_masters(const struct program *p, struct err *e) {
     for (int s = 0; s < p->n_segments; s++)
         for (int k = 0; k < p->segments[s].n_ops; k++) {
             const struct op *op = &p->segments[s].ops[k];
-            bool step =
-                op->kind == OP_ADAM_STEP; // the last of the passes that AdamW was split into
+            bool step = op->kind == OP_ADAM_STEP; // the last pass when AdamW is split
             if (!step && op->kind != OP_ADAMW && op->kind != OP_ADAMW_BF16 &&
                 op->kind != OP_ADAMW_INT8)
                 continue;
@@ -142,7 +144,8 @@ static int check_masters(const struct program *p, struct err *e) {
             int at = step ? 1 : 3, master = op->n_out > at ? op->out[at] : -1;
             bool narrow = op_wide_type(w->dtype) != w->dtype, has = master >= 0;
             if (narrow != has || (has && w->master != master))
-                return err_set(e, ERR_INTERNAL, "the weight '%s' (%s) is updated %s a master",
+                return err_set(e, ERR_INTERNAL,
+                               "the weight '%s' (%s) is updated %s a full-precision master",
                                w->name, dtype_text(w->dtype), has ? "with" : "without");
         }
     return 0;
@@ -162,7 +165,7 @@ int check_program(const struct program *p, struct err *e) {
 
 // ---------------------------------------------------------------- bytes
 
-struct range { // bytes of a persistent tensor
+struct range { // the bytes of a persistent tensor
     uint64_t begin, end;
     int tensor;
 };
@@ -172,7 +175,7 @@ static int by_begin(const void *pa, const void *pb) {
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-// Lives of one copy follow one another: what lives_meet rests on.
+// The lives of one copy do not overlap. lives_meet relies on this.
 static int check_succession(const struct program *p, const struct lives *l, struct err *e) {
     for (int i = 1; i < l->n; i++) {
         const struct life *a = &l->life[i - 1], *b = &l->life[i];
@@ -220,18 +223,20 @@ static int check_persistent(const struct program *p, uint64_t arena_bytes, struc
     return rc;
 }
 
-// Whose bytes are whose, as lives begin one after the other in issue order: each takes its bytes over,
-// and all it takes them from must have ended. That is enough. Of three lives that have a byte one after
-// the other the first has ended before the third begins, because happens-before is transitive; and none
-// can have ended before another that is issued earlier.
+// Which life owns which bytes. The lives begin one after another in issue order. Each life takes
+// over its bytes, and every previous owner of those bytes must have ended. This covers every pair
+// of lives. If a byte has three owners in turn, the first ended before the second began and the
+// second before the third began, and happens-before is transitive. The other direction cannot
+// occur: a life never ends before the begin of one that is issued earlier.
 //
-// Bytes are numbered by the ends of ranges (`edge`, sorted), between which nothing changes; a stretch of
-// them has one owner, noted where it begins, and `begins` knows where stretches begin.
+// Bytes are numbered by the sorted ends of all ranges (`edge`). Between two edges nothing changes.
+// A stretch is a run of edges with one owner. The owner is stored at the first edge of the stretch,
+// and `begins` marks the first edges.
 struct ownership {
     uint64_t *edge;
-    const struct life **owner; // per edge; NULL: nobody's
-    uint64_t *begins[8];       // level 0: a bit per edge; level i: a bit per word of the one below
-    size_t n;                  // edges
+    const struct life **owner; // per edge; NULL: no owner
+    uint64_t *begins[8];       // level 0: a bit per edge; level i: a bit per word of level i - 1
+    size_t n;                  // number of edges
     int levels;
 };
 
@@ -270,7 +275,7 @@ static void clear_begin(struct ownership *o, size_t i) {
     }
 }
 
-// The stretch that holds edge i: the nearest beginning at or below it. Edge 0 is always one.
+// Returns the first edge of the stretch that contains edge i. Edge 0 always begins a stretch.
 static size_t stretch_of(const struct ownership *o, size_t i) {
     int level = 0;
     for (; level < o->levels; level++, i = i / 64 - 1) {
@@ -320,7 +325,7 @@ static int ownership_make(struct ownership *o, const struct program *p, struct e
     return 0;
 }
 
-// A beginning at edge i: the stretch around it becomes two of the same owner.
+// Splits the stretch around edge i into two stretches of the same owner, the second beginning at i.
 static void cut(struct ownership *o, size_t i) {
     size_t around = stretch_of(o, i);
     o->owner[i] = o->owner[around];
@@ -403,7 +408,7 @@ static int by_channel(const void *pa, const void *pb) {
     return (int)b->send - (int)a->send; // the send first
 }
 
-// Visits the communication ops of one rank in issue order.
+// Calls fn for each communication op of one rank, in issue order.
 typedef int visit_fn(void *arg, const struct program *p, const struct op *op, struct err *e);
 static int visit_comm(const struct program *p, visit_fn *fn, void *arg, struct err *e) {
     for (int i = 0; i < p->n_order; i++) {
@@ -424,13 +429,8 @@ static int collect_message(void *arg, const struct program *p, const struct op *
     struct post *post = arg;
     if (op->kind != OP_SEND && op->kind != OP_RECV)
         return 0;
-    if (post->n == post->capacity) {
-        post->capacity = post->capacity ? 2 * post->capacity : 256;
-        struct message *grown = realloc(post->list, sizeof *grown * post->capacity);
-        if (!grown)
-            return err_set(e, ERR_MEMORY, "out of memory while checking messages");
-        post->list = grown;
-    }
+    if (!array_room(&post->list, post->n, 1, &post->capacity, sizeof *post->list, 16))
+        return err_set(e, ERR_MEMORY, "out of memory while checking messages");
     bool send = op->kind == OP_SEND;
     const struct tensor *t = &p->tensors[send ? op->in[0] : op->out[0]];
     post->list[post->n] =
@@ -444,7 +444,7 @@ static int collect_message(void *arg, const struct program *p, const struct op *
     return 0;
 }
 
-// Turns the running numbers into numbers within each (from, to, channel, side).
+// Replaces the running numbers by numbers within each (from, to, channel, direction).
 static void number_messages(struct message *m, size_t n) {
     qsort(m, n, sizeof *m, by_channel);
     for (size_t i = 0; i < n;) {
@@ -477,8 +477,8 @@ static int check_messages(const struct message *m, size_t n, struct err *e) {
     return 0;
 }
 
-// Collectives: the k-th of a group must be the same on all its ranks. Group names identify groups
-// across ranks.
+// Collectives: the k-th collective of a group must be the same on all ranks of the group. Groups
+// are matched across ranks by name.
 struct roll {
     const char *group;
     uint64_t digest;
@@ -495,8 +495,8 @@ static int digest_collective(void *arg, const struct program *p, const struct op
     const struct tensor *t = &p->tensors[op->kind == OP_ALL_GATHER ? op->out[0] : op->in[0]];
     uint64_t word =
         ((uint64_t)op->kind << 56) ^ ((uint64_t)t->dtype << 48) ^ (uint64_t)tensor_elements(t);
-    roll->digest =
-        (roll->digest ^ word) * 0x9E3779B97F4A7C15u + 1; // Fibonacci hashing: order matters
+    // Fibonacci hashing: the digest depends on the order.
+    roll->digest = (roll->digest ^ word) * 0x9E3779B97F4A7C15u + 1;
     roll->count++;
     return 0;
 }
@@ -510,15 +510,15 @@ static int check_collectives(struct program *const *programs, int n, struct err 
             for (int k = 0; k < group->n_ranks; k++) {
                 int other = group->ranks[k];
                 if (other < 0 || other >= n)
-                    return err_set(e, ERR_INTERNAL, "group '%s' names rank %d of %d", group->name,
-                                   other, n);
+                    return err_set(e, ERR_INTERNAL, "group '%s' names rank %d; there are %d ranks",
+                                   group->name, other, n);
                 struct roll theirs = {.group = group->name};
                 TRY(visit_comm(programs[other], digest_collective, &theirs, e));
                 if (theirs.digest != mine.digest || theirs.count != mine.count)
-                    return err_set(
-                        e, ERR_INTERNAL,
-                        "ranks %d and %d issue different collectives in group '%s' (%d and %d)",
-                        programs[i]->rank, other, group->name, mine.count, theirs.count);
+                    return err_set(e, ERR_INTERNAL,
+                                   "ranks %d and %d issue different collectives in group '%s' (%d "
+                                   "and %d of them)",
+                                   programs[i]->rank, other, group->name, mine.count, theirs.count);
             }
         }
     return 0;

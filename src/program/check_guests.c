@@ -1,14 +1,14 @@
-// check_guests.c - the proof that a guest may run at the yield points of another program (check.h).
+// check_guests.c - proves that a guest may run at the yield points of another program (check.h).
 //
-// Believes nothing of layout.c but the offsets: what the interrupted program needs afterwards is found
-// from its lives over the whole order, what the guest writes from its tensors, and the two are compared
-// byte by byte.
+// It takes only the offsets from layout.c. What the interrupted program needs afterwards follows
+// from its lives over the whole order. What the guest writes follows from its tensors. The two are
+// compared byte by byte.
 #include "program/check.h"
 #include "program/walk.h"
 
 #include <stdlib.h>
 
-// Bytes [begin, end) of the arena that are a tensor's.
+// The bytes [begin, end) of the arena that belong to a tensor.
 struct place {
     uint64_t begin, end;
     int tensor;
@@ -34,7 +34,7 @@ static void places_add(struct places *x, const struct program *p, int tensor, in
         x->list[x->n++] = (struct place){t->offset[slot], t->offset[slot] + t->bytes, tensor};
 }
 
-// Persistent tensors that the program touches (or only: writes).
+// Adds the persistent tensors that the program touches, or only those that it writes.
 static void add_persistent(struct places *x, const struct program *p, bool only_written) {
     struct op_access access[OP_MAX_IN + OP_MAX_OUT];
     for (int t = 0; t < p->n_tensors; t++) {
@@ -60,7 +60,7 @@ static bool lives_at_yield(const struct program *p, const struct walk *w, const 
     return false;
 }
 
-// What a program needs when it goes on after a yield point.
+// Lists what a program needs when it continues after a yield point.
 static int list_needed(struct places *out, const struct program *p, struct err *e) {
     struct walk w = {0};
     struct lives l = {0};
@@ -69,7 +69,7 @@ static int list_needed(struct places *out, const struct program *p, struct err *
         rc = walk_make(&w, p, true, e);
     if (rc == 0)
         rc = lives_make(&l, p, &w, e);
-    for (int i = 0; rc == 0 && i < l.n; i++) // once per copy is enough: lives of one are neighbours
+    for (int i = 0; rc == 0 && i < l.n; i++) // one per copy is enough; lives of a copy are adjacent
         if (lives_at_yield(p, &w, &l.life[i]) &&
             (out->n == 0 || out->list[out->n - 1].tensor != l.life[i].tensor ||
              out->list[out->n - 1].begin != p->tensors[l.life[i].tensor].offset[l.life[i].slot]))

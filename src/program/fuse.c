@@ -1,18 +1,19 @@
-// fuse.c - fusion, both ways: neighbours become one op that passes over memory once, or an op that does
-// several things at once becomes the ops it is made of, with real tensors between them. The second is
-// what a library of plain ops would do; the difference of the two is what fusion buys.
+// fuse.c - fusion, in both directions. On: neighbouring ops become one op that passes over memory
+// once. Off: an op that does several things becomes plain ops with real tensors between them, as in
+// a library without fusion. The difference between the two is the gain from fusion.
 //
-//   group   on                                         off
-//   norm    add, norm          -> add_norm             norm_dx += -> norm_dx, copy +=
-//   act     matmul(+bias), act -> matmul_act           matmul+bias -> matmul, add_bias
-//                                                      swiglu      -> act (silu), mul
-//                                                      swiglu_bwd  -> mul, mul, act_bwd
-//   loss    (as built)                                 loss -> log_softmax, nll, nll_bwd, log_softmax_bwd
-//   optim   (as built)                                 adamw -> grad_scale, adam_decay, _m, _v, _step
+//   group   on                                 off
+//   norm    add, norm          -> add_norm     norm_dx += -> norm_dx, copy +=
+//   act     matmul(+bias), act -> matmul_act   matmul+bias -> matmul, add_bias
+//                                              swiglu      -> act (silu), mul
+//                                              swiglu_bwd  -> mul, mul, act_bwd
+//   loss    (as built)                         loss -> log_softmax, nll, nll_bwd, log_softmax_bwd
+//   optim   (as built)                         adamw -> grad_scale, adam_decay, _m, _v, _step
 //
-// The pass runs late: recompute has chosen among plain ops, and a pipeline's or ZeRO's cut has decided
-// who is whose neighbour. A fused op rounds where the two ops round, so add_norm and matmul_act give
-// their bits, and an op that recompute issues again alone gives the bits of the fused one.
+// The pass runs late. By then recompute has chosen among plain ops, and pipeline or ZeRO have
+// decided which ops are neighbours. A fused op rounds where its two ops round. Therefore add_norm
+// and matmul_act give the same bits as the two ops, and so does an op that recompute issues again
+// alone.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -21,10 +22,10 @@
 struct fuser {
     struct program *p;
     const struct fuse_rule *rule;
-    int segment;     // being rewritten
-    int n;           // tensors before this pass
-    int *silu;       // per tensor: silu of it, last computed; -1 none
-    int logp, dlogp; // of the largest chunk of rows so far; -1 none
+    int segment;     // the segment being rewritten
+    int n;           // number of tensors before this pass
+    int *silu;       // per tensor: the tensor that holds its silu, last computed; -1: none
+    int logp, dlogp; // tensors for the largest chunk of rows so far; -1: none
 };
 
 // ---------------------------------------------------------------- helpers
@@ -33,7 +34,7 @@ static void put(struct fuser *f, const struct op *op) {
     program_op(f->p, f->segment, op);
 }
 
-// A transient tensor for op's m x n elements, named after another one.
+// Makes a transient tensor for the op's m x n elements, named after tensor `after`.
 static int make(struct fuser *f, const struct op *op, int after, const char *suffix,
                 enum dtype type) {
     const struct tensor like = f->p->tensors[after];
@@ -41,7 +42,7 @@ static int make(struct fuser *f, const struct op *op, int after, const char *suf
     size_t stem = strlen(like.name), tail = strlen(".again");
     char name[200];
     if (stem > tail && strcmp(like.name + stem - tail, ".again") == 0)
-        stem -= tail; // a twin's companion is one, too
+        stem -= tail; // the name gets at most one ".again", at its end
     snprintf(name, sizeof name, "%.*s.%s%s", stem < 150 ? (int)stem : 150, like.name, suffix,
              again);
     int t = program_tensor_2d(f->p, name, type, CLASS_WORKSPACE, LIFE_SEGMENT, op->m, op->n);
@@ -54,7 +55,8 @@ static enum dtype type_of(const struct fuser *f, int tensor) {
     return f->p->tensors[tensor].dtype;
 }
 
-// A part of op: its sizes, layer and stream, without tensors; of its flags only `flags`.
+// Returns one part of a fused op: the same sizes, layer and stream, without tensors. Of the op's
+// flags it keeps only `flags`.
 static struct op part(const struct op *op, enum op_kind kind, unsigned flags) {
     struct op o = *op;
     o.kind = kind;
@@ -73,8 +75,9 @@ static bool conflict(const struct program *p, const struct op *a, const struct o
     return false;
 }
 
-// The next op of the stream, where it is of `kind`, reads what op i writes as its first input and has
-// its sizes; else -1. Ops of other streams between them (a gather for a later layer) may stay in front.
+// Returns the index of the next op on the same stream if it has kind `kind` and the same sizes and
+// reads op i's output as its first input; else -1. Ops of other streams between the two (a gather
+// for a later layer) stay in front of the fused op, unless they conflict with op i.
 static int follower(const struct fuser *f, const struct segment *s, int i, enum op_kind kind) {
     const struct op *op = &s->ops[i];
     for (int k = i + 1; k < s->n_ops; k++) {
@@ -92,11 +95,11 @@ static int follower(const struct fuser *f, const struct segment *s, int i, enum 
 
 // ---------------------------------------------------------------- two ops become one
 
-// The index of the op that op i is to be joined with, or -1.
+// Returns the index of the op that op i is to be joined with, or -1.
 static int partner(const struct fuser *f, const struct segment *s, int i) {
     const struct op *op = &s->ops[i];
     if (f->rule->norm && op->kind == OP_ADD) {
-        int norm = follower(f, s, i, OP_NORM); // of whole rows
+        int norm = follower(f, s, i, OP_NORM); // only norms of whole rows can be joined
         return norm >= 0 && op_norm_heads(&s->ops[norm]) == 1 ? norm : -1;
     }
     if (f->rule->act && op->kind == OP_MATMUL && !(op->flags & OP_ACCUMULATE))
@@ -124,7 +127,7 @@ static void put_joined(struct fuser *f, const struct op *first, const struct op 
 
 // ---------------------------------------------------------------- one op becomes several
 
-// The norm's gradient as a tensor of its own, then added to what is there.
+// Writes the norm's gradient to a separate tensor, then adds that to the output.
 static void split_norm_dx(struct fuser *f, const struct op *op) {
     int own = make(f, op, op->in[0], "dx", type_of(f, op->out[0]));
     struct op dx = *op, copy = part(op, OP_COPY, OP_ACCUMULATE);
@@ -147,13 +150,13 @@ static void split_bias(struct fuser *f, const struct op *op) {
     put(f, &add);
 }
 
-// `again`: OP_AGAIN where the forward has computed it before.
+// again: OP_AGAIN if the forward computed the same value before, else 0.
 static int put_silu(struct fuser *f, const struct op *op, int gate, unsigned again) {
     struct op act = part(op, OP_ACT, 0);
     act.flags |= again;
     int silu = make(f, &act, gate, "silu", type_of(f, gate));
     op_in(&act, gate), op_out(&act, silu);
-    put(f, &act); // op.act is the gated activation, which on one matrix is silu
+    put(f, &act); // op.act is the gated activation; applied to one matrix it is silu
     if (gate < f->n)
         f->silu[gate] = silu;
     return silu;
@@ -170,8 +173,9 @@ static void split_swiglu(struct fuser *f, const struct op *op) {
     put_mul(f, op, silu, op->in[1], op->out[0]);
 }
 
-// silu(gate) is the one of the forward, kept, or the one that recompute had issued again in this
-// segment; where neither is there (the gate itself is a twin that only this op reads), it is made here.
+// silu(gate) is either the tensor kept from the forward or the one that recompute issued again in
+// this segment. If neither exists (the gate is a recomputed twin that only this op reads), it is
+// computed here.
 static void split_swiglu_bwd(struct fuser *f, const struct op *op) {
     int dy = op->in[0], gate = op->in[1], up = op->in[2];
     int silu = f->silu[gate] >= 0 ? f->silu[gate] : put_silu(f, op, gate, OP_AGAIN);
@@ -183,7 +187,8 @@ static void split_swiglu_bwd(struct fuser *f, const struct op *op) {
     put(f, &act);
 }
 
-// Rows of a tensor that chunks of the logits use in turn; the first chunk is the largest.
+// Returns the first op->m rows of a tensor that all chunks of the logits use in turn. The first
+// chunk is the largest.
 static int rows_of(struct fuser *f, const struct op *op, int *whole, const char *suffix) {
     int64_t shape[2] = {op->m, op->n};
     char name[200];
@@ -211,7 +216,7 @@ static void split_loss(struct fuser *f, const struct op *op) {
     o = part(op, OP_NLL_BWD, 0);
     op_in(&o, targets), op_in(&o, hyper), op_out(&o, dlogp);
     put(f, &o);
-    o = part(op, OP_LOG_SOFTMAX_BWD, 0); // the logits are no longer needed: their place is free
+    o = part(op, OP_LOG_SOFTMAX_BWD, 0); // overwrites the logits, which are no longer needed
     op_in(&o, dlogp), op_in(&o, logp), op_out(&o, logits);
     put(f, &o);
 }
@@ -226,7 +231,7 @@ static void put_update(struct fuser *f, const struct op *op, enum op_kind kind, 
     put(f, &o);
 }
 
-// The gradient is scaled in its place, unless it is kept for somebody to look at.
+// Scales the gradient in place, unless it is kept to be read after the turn.
 static int put_scaled(struct fuser *f, const struct op *op) {
     const struct tensor g = f->p->tensors[op->in[0]];
     int to = op->in[0];
@@ -280,7 +285,7 @@ static void put_alone(struct fuser *f, const struct op *op) {
 }
 
 static void rewrite(struct fuser *f, int segment) {
-    struct segment old = f->p->segments[segment];
+    struct segment old = program_take_ops(f->p, segment);
     int *first = region_alloc(&f->p->region, sizeof *first * (size_t)(old.n_ops + 1));
     if (!first) {
         f->p->failed = ERR_MEMORY;
@@ -288,14 +293,11 @@ static void rewrite(struct fuser *f, int segment) {
     }
     memset(first, -1, sizeof *first * (size_t)(old.n_ops + 1));
     f->segment = segment;
-    f->p->segments[segment].ops = NULL;
-    f->p->segments[segment].n_ops = 0;
-    f->p->segments[segment].capacity = 0;
     f->logp = f->dlogp = -1;
     for (int i = 0; i < old.n_ops; i++) {
         int with = first[i] < 0 ? partner(f, &old, i) : -1;
         if (with >= 0)
-            first[with] = i; // written where the second one stood
+            first[with] = i; // the joined op takes the place of the second
         else if (first[i] >= 0)
             put_joined(f, &old.ops[first[i]], &old.ops[i]);
         else
@@ -311,7 +313,7 @@ int fuse_apply(struct program *p, const struct fuse_rule *rule, struct err *e) {
         p->failed = ERR_MEMORY;
     TRY(program_finish(p, e));
     memset(f.silu, -1, sizeof *f.silu * (size_t)(f.n + 1));
-    // Forwards first: their backwards look for what they kept.
+    // Forwards first, because backwards look up the silu tensors that forwards kept.
     for (int forward = 1; forward >= 0; forward--)
         for (int s = 0; s < p->n_segments && !p->failed; s++)
             if ((p->segments[s].role == SEGMENT_FORWARD) == forward && p->segments[s].n_ops > 0)

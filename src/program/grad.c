@@ -1,16 +1,17 @@
-// grad.c - the derivative of a forward segment, op by op from the end: the backward segment.
+// grad.c - the derivative of a forward segment: the backward segment, derived op by op from the
+// end.
 //
-// Every op kind has one rule below that says what its gradient ops are. So whatever edits the
-// forward (LoRA pairs, quantizers, another family) needs no backward of its own, and frozen weights
-// cost nothing: ops are emitted only towards tensors that some trainable weight feeds.
+// Every op kind has one rule below that emits its gradient ops. So a technique that edits the
+// forward (LoRA pairs, quantizers, another family) needs no code for the backward. Frozen weights
+// cost nothing: ops are emitted only towards tensors that depend on a trainable weight.
 //
 // Invariants:
 //   1. The gradient of a tensor is complete before an op that reads it is emitted, because all
-//      readers of the tensor come later in the forward and so earlier here.
+//      readers of the tensor come later in the forward and therefore earlier here.
 //   2. The first contribution to a gradient overwrites, later ones accumulate.
-//   3. y = a + b passes its gradient on without a copy: one tensor then serves several owners. That
-//      is right as long as nobody accumulates into it before the other owners' producers have read
-//      it; check_sole_reader holds it.
+//   3. y = a + b passes its gradient on without a copy, so one gradient tensor serves several
+//      forward tensors (its owners). Nothing may accumulate into it before the producers of the
+//      other owners have read it. check_sole_reader checks that.
 //   4. The gradient of a view is the same view of the root's gradient.
 #include "program/build.h"
 
@@ -21,12 +22,12 @@ struct deriver {
     struct program *p;
     const struct build *b;
     int segment;
-    int *grad;            // per forward tensor: its gradient, -1 none yet
-    int *producer;        // per root: index of the last forward op that writes it, -1 none
-    unsigned char *needs; // per root: some trainable weight feeds it
+    int *grad;            // per forward tensor: its gradient; -1: none yet
+    int *producer;        // per root: index of the last forward op that writes it; -1: none
+    unsigned char *needs; // per root: it depends on a trainable weight
     unsigned char *has;   // per forward tensor: a contribution was emitted
-    int *owner;           // per forward tensor: the next that shares its gradient, in a ring
-    int n, at;            // tensors before this pass; index of the forward op being derived
+    int *owner;           // per forward tensor: the next tensor with the same gradient, in a ring
+    int n, at;            // number of tensors before this pass; forward op being derived
     struct err *e;
 };
 
@@ -51,7 +52,7 @@ static void find_needs(struct deriver *d, const struct segment *f) {
     }
 }
 
-// The same part of g that a view is of its root.
+// Returns the part of g that corresponds to `view` within its root.
 static int same_view(struct deriver *d, int view, int g) {
     struct tensor v = d->p->tensors[view];
     char name[200];
@@ -62,7 +63,7 @@ static int same_view(struct deriver *d, int view, int g) {
     return t;
 }
 
-// The tensor that holds t's gradient, made on first use.
+// Returns the tensor that holds t's gradient, made on first use.
 static int gradient(struct deriver *d, int t) {
     if (d->grad[t] >= 0)
         return d->grad[t];
@@ -86,17 +87,18 @@ static void emit(struct deriver *d, struct op *op, const struct op *forward) {
     program_op(d->p, d->segment, op);
 }
 
-// Is it safe to add into t's gradient now? Not while another owner of the same tensor still has to
-// read it unchanged. Owners whose producer was derived leave the ring: one tensor serves the whole
-// residual stream, and going through all of its owners for each would be quadratic in layers.
+// Checks that t's gradient may be added to now: no other owner of the same gradient tensor still
+// has to read it unchanged. Owners whose producer was already derived leave the ring. Otherwise
+// this would be quadratic in the number of layers, because one tensor serves the whole residual
+// stream.
 static int check_sole_reader(struct deriver *d, int t) {
     for (int last = t, o = d->owner[t]; o != t; o = d->owner[last]) {
         int producer = d->producer[program_root(d->p, o)];
         if (producer >= 0 && producer < d->at)
             return err_set(d->e, ERR_INTERNAL,
-                           "gradient of '%s' is still needed by '%s' when it would be added to",
+                           "gradient of '%s' would be changed while '%s' still needs it",
                            d->p->tensors[t].name, d->p->tensors[o].name);
-        if (producer == d->at) { // its own inputs may join it yet
+        if (producer == d->at) { // stays: inputs of this op may still join the ring
             last = o;
             continue;
         }
@@ -106,8 +108,8 @@ static int check_sole_reader(struct deriver *d, int t) {
     return 0;
 }
 
-// Emits an op whose last appended output is to be t's gradient. `adds`: the op kind knows
-// OP_ACCUMULATE.
+// Emits an op whose last output is t's gradient, and appends that output. adds: the op kind
+// supports OP_ACCUMULATE.
 static int contribute(struct deriver *d, struct op *op, int t, bool adds,
                       const struct op *forward) {
     if (!d->has[t]) {
@@ -139,8 +141,8 @@ static int contribute(struct deriver *d, struct op *op, int t, bool adds,
     return 0;
 }
 
-// The gradient tensor of a trainable weight, or of a view of one, and whether this contribution is the
-// micro-batch's first.
+// Returns the gradient tensor of a trainable weight or of a view of one. Sets OP_FIRST_GRAD if this
+// is the micro-batch's first contribution, else OP_ACCUMULATE.
 static int weight_gradient(struct deriver *d, int w, struct op *op) {
     int root = program_root(d->p, w);
     struct tensor t = d->p->tensors[root];
@@ -163,13 +165,13 @@ static int weight_gradient(struct deriver *d, int w, struct op *op) {
     return d->grad[w];
 }
 
-// Weights that are parts of a root have their gradients as parts of its gradient.
+// The gradients of weights that are parts of a root are parts of the root's gradient.
 static void give_parts(struct deriver *d) {
     for (int t = 0; t < d->n; t++) {
         int root = d->p->tensors[t].root, g = -1;
         if (root >= 0 && d->p->tensors[root].parts && d->p->tensors[root].grad >= 0)
             g = same_view(d, t, d->p->tensors[root].grad);
-        if (g >= 0) // not in one expression: a new view may move the tensors
+        if (g >= 0) // a separate statement, because a new view may move the tensors
             d->p->tensors[t].grad = g;
     }
 }
@@ -178,7 +180,8 @@ static bool trains(const struct deriver *d, int w) {
     return w >= 0 && d->p->tensors[w].cls == CLASS_WEIGHT && d->p->tensors[w].trainable;
 }
 
-// A backward op with the forward's sizes and switches; tensors and flags are the rule's to fill.
+// Returns a backward op with the forward op's sizes and switches. The caller fills in tensors and
+// flags.
 static struct op like(const struct op *f, enum op_kind kind) {
     struct op op = *f;
     op.kind = kind;
@@ -280,7 +283,7 @@ static int derive_attention(struct deriver *d, const struct op *f) {
     op_in(&op, f->in[3]);
     for (int i = 0; i < 3; i++) {
         if (d->has[f->in[i]])
-            return err_set(d->e, ERR_INTERNAL, "'%s' has a second reader beside attention",
+            return err_set(d->e, ERR_INTERNAL, "'%s' has a second reader besides attention",
                            d->p->tensors[f->in[i]].name);
         op_out(&op, gradient(d, f->in[i]));
         d->has[f->in[i]] = 1;
@@ -294,7 +297,7 @@ static int derive_swiglu(struct deriver *d, const struct op *f) {
     op_in(&op, gradient(d, f->out[0]));
     for (int i = 0; i < 2; i++) {
         if (d->has[f->in[i]])
-            return err_set(d->e, ERR_INTERNAL, "'%s' has a second reader beside swiglu",
+            return err_set(d->e, ERR_INTERNAL, "'%s' has a second reader besides swiglu",
                            d->p->tensors[f->in[i]].name);
         op_in(&op, f->in[i]);
         op_out(&op, gradient(d, f->in[i]));
@@ -305,7 +308,7 @@ static int derive_swiglu(struct deriver *d, const struct op *f) {
 }
 
 static int derive(struct deriver *d, const struct op *f) {
-    if (f->kind == OP_LOSS) { // the logits became their own gradient
+    if (f->kind == OP_LOSS) { // the loss overwrote the logits with their gradient
         d->grad[f->in[0]] = f->in[0];
         d->has[f->in[0]] = 1;
         return 0;
@@ -336,7 +339,7 @@ static int derive(struct deriver *d, const struct op *f) {
         op.flags = OP_INVERSE;
         op_in(&op, gradient(d, f->out[0]));
         op_in(&op, f->in[1]);
-        if (f->in[0] == f->out[0]) { // in place, and so is the way back
+        if (f->in[0] == f->out[0]) { // rotated in place, so the gradient is too
             op_out(&op, gradient(d, f->out[0]));
             emit(d, &op, f);
             return 0;
@@ -344,7 +347,7 @@ static int derive(struct deriver *d, const struct op *f) {
         return contribute(d, &op, f->in[0], false, f);
     default:
         return err_set(d->e, ERR_INTERNAL,
-                       "op '%s' has no derivative, but a trainable weight feeds it",
+                       "op '%s' has no derivative, but it depends on a trainable weight",
                        op_info(f->kind)->name);
     }
 }

@@ -1,18 +1,20 @@
 // layout.c - assigns offsets.
 //
-// Persistent tensors come first, by class, matched by name over the programs of the set. Transient
-// ones (per program) are placed by greedy interval packing: two copies may share bytes only if all
-// their lives are ordered by happens-before (walk.h). Items are placed one by one at the lowest
-// offset that fits between the placed items they conflict with. Five orders of placement are tried
-// and the tightest kept, because none is always best; the largest sum of live bytes is the floor
-// all are measured against (program.live_bytes). Where the best is not close to the floor, orders near
-// it are tried in which what reaches the top is placed earlier (squeeze).
+// Persistent tensors come first, by class, matched by name over the programs of the set.
 //
-// What lives across a yield point (program.h) is alive together at that moment and lies end to end, in
-// front of the packed ones: its program's and every guest's.
+// Transient tensors are placed per program by greedy interval packing. An item is one copy of one
+// tensor. Two items may share bytes only if all their lives are ordered by happens-before (walk.h).
+// Items are placed one by one at the lowest offset that fits between the placed items they conflict
+// with. Five orders of placement are tried and the tightest is kept, because no order is always
+// best. The floor is the largest sum of bytes alive at once (program.live_bytes). If the best
+// result is not close to the floor, similar orders are tried that place the topmost item earlier
+// (squeeze).
 //
-// A few items are compared pair by pair. Many are placed through taken.h, one time per stream (struct
-// lane); the offsets are the same.
+// Tensors alive across a yield point (program.h) are all alive at that moment. They lie end to end,
+// in front of the packed tensors of their program and of every guest.
+//
+// Few items are compared pair by pair. Many items are placed through taken.h, with one time axis
+// per stream (struct lane). The offsets are the same.
 #include "program/layout.h"
 #include "base/hash.h"
 #include "base/rng.h"
@@ -22,9 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of squeeze: its rounds, and pairs of items that all of them may be about, because a layout should not
-// take longer than the rest of a plan. A table of pairs is made for up to so many items (1 MB); for more
-// time is quicker, for fewer pairs often are (docs/speed-log.md).
+// Limits of squeeze: the number of rounds, and the number of pairs of items over all rounds. They
+// keep layout faster than the rest of planning. Up to TABLE_ITEMS items, a table says which pairs
+// conflict (1 MB). With more items the search by time is faster, with fewer the table often is
+// (docs/speed-log.md).
 enum { SQUEEZE_ROUNDS = 1000, SQUEEZE_PAIRS = 12000000, TABLE_ITEMS = 1024 };
 
 static uint64_t aligned(uint64_t bytes) {
@@ -36,43 +39,44 @@ static uint64_t aligned(uint64_t bytes) {
 struct item {  // one copy of one tensor
     int index; // in packing.items
     int tensor, slot;
-    const struct life *life; // its lives, in order of time
+    const struct life *life; // its lives, ordered by time
     int n_lives;
-    uint64_t bytes, offset; // bytes aligned
-    uint64_t exact;         // bytes that are written: the last tensor's end is the arena's
-    bool peak;              // alive when the most is
+    uint64_t bytes, offset; // bytes are rounded up to TENSOR_ALIGN
+    uint64_t exact;         // bytes without rounding; the arena ends at the last item's exact end
+    bool peak;              // alive at the moment when most bytes are alive
 };
 
 struct hole {
     uint64_t begin, end;
 };
 
-// One stream's ops as time. Lives a and b meet when some stream has ops that touch b while a lasts or the
-// other way round; that stream sees a last from the first op that a's first ops do not wait for to the
-// last op that does not wait for a's end, whether a is touched there or not. So a lane knows of each life
-// when it is touched there and when it lasts there, and a question asks who touches while this one lasts,
-// and who lasts while this one is touched. A stream alone needs no difference: there they are the same.
+// The ops of one stream as a time axis. Two lives a and b conflict if, on some stream, an op
+// touches b while a lasts, or the other way round. On a stream, a "lasts" from the first op that
+// a's first ops do not wait for to the last op that does not wait for a's end, even if no op of
+// that stream touches a. So a lane stores two spans per life: when it is touched and when it lasts.
+// Placing an item asks which items are touched while it lasts, and which last while it is touched.
+// If there is only one stream, both spans are the same.
 struct lane {
-    struct taken touched, lasting; // touched: only beside other lanes
+    struct taken touched, lasting; // touched: only if there are several lanes
     struct span *touch, *last;     // per life
-    int moments;
+    int moments;                   // number of ops
 };
 
 struct packing {
     struct item *items, **order, **best_order;
-    struct item **placed; // by offset, when pairs are compared
+    struct item **placed; // sorted by offset; used when pairs are compared
     int n_placed;
     struct hole *taken;
-    uint64_t *best; // offsets
-    bool *meet;     // [n * n]: which pairs conflict; NULL: too many items, and so:
+    uint64_t *best; // offsets of the best result
+    bool *meet;     // [n * n]: which pairs conflict; NULL: too many items, lanes are used
     struct lane lanes[STREAM_COUNT];
-    int n_lanes;             // streams that have ops
-    const struct life *life; // the first of all, which spans[0] of a lane belongs to
+    int n_lanes;             // number of streams that have ops
+    const struct life *life; // the first of all lives, to which touch[0] and last[0] belong
     struct question question;
     int n;
-    uint64_t height, target; // best so far; so good that no other order is tried
-    uint64_t enough;         // not worth squeezing
-    uint64_t peak_bytes;     // what is alive at the peak, aligned
+    uint64_t height, target; // best height so far; no other order is tried at or below target
+    uint64_t enough;         // no squeezing at or below this height
+    uint64_t peak_bytes;     // aligned bytes of the items alive at the peak
     uint64_t best_ceiling;
 };
 
@@ -110,15 +114,15 @@ static int by_span(const void *pa, const void *pb) {
     return x != y ? y - x : by_bytes(pa, pb);
 }
 
-// What the floor is made of first: it lies without a gap, and the others find room around it.
+// Items alive at the peak first: they lie without gaps, and the others find room around them.
 static int by_peak(const void *pa, const void *pb) {
     const struct item *a = *(const struct item *const *)pa, *b = *(const struct item *const *)pb;
     return a->peak != b->peak ? (a->peak ? -1 : 1) : by_bytes(pa, pb);
 }
 
-// For a ceiling. What is alive at the peak lies in order of birth (gradients, as the backward makes
-// them); the others come last to die first and are placed from the top down, so room becomes free from
-// below as it is needed there.
+// For placement under a ceiling. Items alive at the peak are ordered by birth (gradients, as the
+// backward makes them). The others are ordered from last to die to first to die and placed from the
+// top down, so room becomes free from below, where it is needed.
 static int by_end(const void *pa, const void *pb) {
     const struct item *a = *(const struct item *const *)pa, *b = *(const struct item *const *)pb;
     if (a->peak != b->peak)
@@ -129,7 +133,7 @@ static int by_end(const void *pa, const void *pb) {
     return x != y ? y - x : by_bytes(pa, pb);
 }
 
-// The lowest offset that fits between what is taken, in order of `begin`.
+// The lowest offset at which `bytes` fit between the taken ranges, which are sorted by `begin`.
 static uint64_t lowest_fit(const struct hole *taken, int n, uint64_t bytes) {
     uint64_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -154,8 +158,8 @@ static uint64_t highest_fit(const struct hole *taken, int n, uint64_t bytes, uin
     return best;
 }
 
-// Where an item goes: below a ceiling (0: there is none) what is not alive at the peak goes as high as
-// it can, all else as low. By pairs, with what was placed before it ...
+// Where an item goes. If there is a ceiling (not 0), items that are not alive at the peak go as
+// high as possible below it. All other items go as low as possible. This function compares pairs.
 static uint64_t fit_by_pairs(const struct packing *k, const struct item *it, uint64_t ceiling) {
     struct hole *taken = k->taken;
     uint64_t at = UINT64_MAX;
@@ -180,7 +184,7 @@ static void add_placed(struct packing *k, struct item *it) {
     k->n_placed++;
 }
 
-// ... or by time.
+// The same by time: places an item through the lanes.
 static int fit_by_time(struct packing *k, struct item *it, uint64_t ceiling, struct err *e) {
     const ptrdiff_t first = it->life - k->life, past = first + it->n_lives;
     uint64_t at = UINT64_MAX;
@@ -206,8 +210,8 @@ static int fit_by_time(struct packing *k, struct item *it, uint64_t ceiling, str
     return 0;
 }
 
-// Places items in the packing's order and says which height they reach. A height above the best is not
-// gone on with.
+// Places items in the packing's order and returns the height they reach. It stops once that exceeds
+// the best height.
 static int place(struct packing *k, uint64_t ceiling, uint64_t *height, struct err *e) {
     for (int i = 0; i < k->n_lanes; i++) {
         taken_clear(&k->lanes[i].lasting);
@@ -229,7 +233,7 @@ static int place(struct packing *k, uint64_t ceiling, uint64_t *height, struct e
     return 0;
 }
 
-// Largest sum of live bytes over issue order, and what it is made of.
+// Finds the largest sum of live bytes over the issue order, and its parts by class.
 static int find_peak(struct program *p, const struct lives *l, int n_steps, int *peak_step,
                      struct err *e) {
     int64_t *change = calloc((size_t)n_steps + 2, sizeof *change);
@@ -311,7 +315,7 @@ static int packing_make(struct packing *k, const struct program *p, const struct
 static int attempt(struct packing *k, uint64_t ceiling, struct err *e) {
     uint64_t height;
     TRY(place(k, ceiling, &height, e));
-    if (height <= k->height) { // an equal one too: that is how squeeze gets away from where it is
+    if (height <= k->height) { // equal counts too: it lets squeeze move on to other orders
         k->height = height;
         k->best_ceiling = ceiling;
         for (int i = 0; i < k->n; i++)
@@ -331,7 +335,7 @@ static int table_pairs(struct packing *k, struct err *e) {
     return 0;
 }
 
-// Of a stream's n steps those that may run before a life has ended.
+// Counts the steps of a stream, among its n, that may run before life a has ended.
 static int count_unaware(const struct life *a, const struct walk *w, const int *steps, int n) {
     int low = 0, high = n;
     while (low < high) {
@@ -344,7 +348,7 @@ static int count_unaware(const struct life *a, const struct walk *w, const int *
     return low;
 }
 
-// Adds the lane of a stream, if it has ops. Moments are its ops' indices, from 0.
+// Adds the lane of a stream, if the stream has ops. Moments are the indices of its ops, from 0.
 static int add_lane(struct packing *k, int stream, const struct program *p, const struct walk *w,
                     const struct lives *l, int *steps, struct err *e) {
     int n = 0;
@@ -360,7 +364,7 @@ static int add_lane(struct packing *k, int stream, const struct program *p, cons
         return err_set(e, ERR_MEMORY, "out of memory while laying out '%s'", p->name);
     for (int i = 0; i < l->n; i++) {
         const struct life *a = &l->life[i];
-        const int touches = a->first_index[stream]; // 0 none: then the span 0 .. -1 is none too
+        const int touches = a->first_index[stream]; // 0: none; the span 0 .. -1 is then empty
         lane->touch[i] = (struct span){touches ? touches - 1 : 0, a->last_index[stream] - 1};
         lane->last[i] = (struct span){a->before[stream], count_unaware(a, w, steps, n) - 1};
     }
@@ -394,8 +398,8 @@ static void move_item(struct item **order, int from, int to) {
     order[to] = moved;
 }
 
-// Tries orders near the best: of what reaches the top one is placed earlier, and any one is moved. By
-// chance, but the same each time.
+// Tries orders near the best one: an item that reaches the top is placed earlier, and another item
+// is moved. The choices are pseudo-random but the same each time.
 static int squeeze(struct packing *k, struct err *e) {
     const double pairs = (double)k->n * k->n;
     const int rounds =
@@ -416,8 +420,7 @@ static int squeeze(struct packing *k, struct err *e) {
     return 0;
 }
 
-// Entries of the walked order that a life spans: crossing a yield point means one of them, after its
-// first, is one.
+// Whether a life crosses a yield point: one of the order entries it spans, after the first, is one.
 static bool crosses_yield(const struct program *p, const struct walk *w, const struct life *a) {
     for (int i = w->steps[a->first].entry + 1; i <= w->steps[a->last].entry; i++)
         if (program_yields_at(p, w->order, i))
@@ -425,8 +428,8 @@ static bool crosses_yield(const struct program *p, const struct walk *w, const s
     return false;
 }
 
-// Places copies of which a life crosses a yield point, and takes their lives off the list: what is left
-// is packed behind them.
+// Places the copies that have a life across a yield point, and removes their lives from the list.
+// The rest is packed behind them.
 static void hold(struct program *p, const struct walk *w, struct lives *l) {
     int kept = 0;
     for (int i = 0, next; i < l->n; i = next) {
@@ -449,8 +452,8 @@ static void hold(struct program *p, const struct walk *w, struct lives *l) {
     l->n = kept;
 }
 
-// Offsets relative to the start of the transient region; layout_set shifts them. Packed ones begin
-// behind what is held.
+// Sets offsets relative to the start of the transient region. layout_set shifts them later. Packed
+// tensors begin behind the held ones.
 static int layout_transient(struct program *p, bool guests, struct err *e) {
     int (*const orders[])(const void *, const void *) = {by_bytes, by_area, by_span, by_peak,
                                                          by_end};
@@ -491,7 +494,7 @@ static int layout_transient(struct program *p, bool guests, struct err *e) {
 
 // ---------------------------------------------------------------- persistent tensors of a set
 
-struct named { // open addressing by name
+struct named { // entry of a hash table by name (open addressing)
     const struct tensor *t;
     const char *program;
     uint64_t offset;
@@ -507,8 +510,8 @@ static int agree(const struct named *a, const struct tensor *b, const char *prog
     if (same)
         return 0;
     return err_set(e, ERR_MISMATCH,
-                   "tensor '%s' differs between the programs '%s' and '%s' of one set: switching "
-                   "between them would need a reload",
+                   "tensor '%s' differs in type or shape between the programs '%s' and '%s', "
+                   "which share one arena",
                    t->name, a->program, program);
 }
 
@@ -580,8 +583,8 @@ static void shift_and_resolve(struct program *p, uint64_t base) {
     }
 }
 
-// The program of which most is held: a guest lies behind that, whichever of those that yield it runs in. NULL: none
-// yields.
+// Returns the yielding program that holds the most bytes, or NULL if no program yields. Guests lie
+// behind its held bytes, whichever program they interrupt.
 static const struct program *find_holder(struct program *const *programs, int n) {
     const struct program *most = NULL;
     for (int i = 0; i < n; i++)
@@ -590,19 +593,19 @@ static const struct program *find_holder(struct program *const *programs, int n)
     return most;
 }
 
-// Whose held bytes lie before a program's packed tensors; NULL: nobody's.
+// Returns the program whose held bytes lie before p's packed tensors; NULL: none.
 static const struct program *held_before(const struct program *p, const struct program *holder) {
     return p->yields ? p : p->guest ? holder : NULL;
 }
 
-// Where a program's packed tensors end, from the beginning of the transient region on.
+// Where a program's packed tensors end, counted from the start of the transient region.
 static uint64_t extent(const struct program *p, const struct program *holder) {
     const struct program *before = held_before(p, holder);
     return (before ? before->held_bytes : 0) + p->transient_bytes;
 }
 
 int layout_set(struct program *const *programs, int n, struct layout *out, struct err *e) {
-    bool guests = false; // else whoever runs at a yield point has an arena of its own
+    bool guests = false; // false: what runs at yield points uses another arena
     memset(out, 0, sizeof *out);
     for (int i = 0; i < n; i++) {
         TRY(take_offsets(programs[i], e));
@@ -618,7 +621,7 @@ int layout_set(struct program *const *programs, int n, struct layout *out, struc
             out->transient_bytes = extent(programs[i], holder);
             out->neediest = i;
         }
-    for (int i = 0; i < n; i++) // whoever yields has counted its own
+    for (int i = 0; i < n; i++) // offsets of a yielding program already include its held bytes
         shift_and_resolve(programs[i],
                           out->persistent_bytes + (programs[i]->guest ? out->held_bytes : 0));
     out->arena_bytes = out->persistent_bytes + out->transient_bytes;

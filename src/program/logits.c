@@ -1,15 +1,17 @@
-// logits.c - the vocabulary projection and the loss in chunks of rows, so that the logits of a whole
-// micro-batch never exist: with a vocabulary of 128,000 they are the largest tensor of a step.
+// logits.c - the vocabulary projection and the loss in chunks of rows, so that the logits of a
+// whole micro-batch never exist. With a vocabulary of 128,000 they are the largest tensor of a
+// step.
 //
-// Of each chunk the gradient is used up before the next one is made. That needs the head's products
-// beside the loss, so when training the head moves from the end of the forward to the beginning of the
-// backward, which has the variants that overwrite and add to the weight's gradient already:
+// The gradient of each chunk is used up before the next chunk is made. This needs the head's
+// products next to the loss. So in training the head moves from the end of the forward to the start
+// of the backward. The backward already has the variants that overwrite or add to the weight's
+// gradient:
 //
 //   forward    ..., norm.final
 //   backward   per chunk: logits = x W'; loss turns them into their gradient; dW += ..; dx = ..
 //              then the rest
 //
-// The loss keeps its bits (rows do not know of one another); the head's gradient is summed in another
+// The loss keeps its bits, because rows are independent. The head's gradient is summed in another
 // order.
 #include "program/apply.h"
 
@@ -18,11 +20,11 @@
 struct head {
     struct program *p;
     struct op product, loss, sum; // taken out of the forward
-    struct op back[2];            // of the backward: what reads the logits' gradient
+    struct op back[2];            // taken out of the backward: readers of the logits' gradient
     int n_back;
     int logits;
     int64_t rows, chunk;
-    int segment; // where the chunks go
+    int segment; // the segment that gets the chunks
 };
 
 static bool reads(const struct op *op, int tensor) {
@@ -32,7 +34,7 @@ static bool reads(const struct op *op, int tensor) {
     return false;
 }
 
-// Takes the head's ops out of a segment; the others close up.
+// Takes the head's ops out of a segment and closes the gaps.
 static int take(struct head *h, int segment, bool backward, struct err *e) {
     struct segment *s = &h->p->segments[segment];
     int kept = 0, loss_rows = -1, found = 0;
@@ -54,12 +56,14 @@ static int take(struct head *h, int segment, bool backward, struct err *e) {
     }
     s->n_ops = kept;
     if (!backward && found != 3)
-        return err_set(e, ERR_INTERNAL, "the program '%s' has no plain head to cut in chunks",
-                       h->p->name);
+        return err_set(
+            e, ERR_INTERNAL,
+            "the program '%s' has no head of one matmul, loss and loss_sum to cut in chunks",
+            h->p->name);
     return 0;
 }
 
-// Rows [first, first + rows) of a tensor whose rows follow one another.
+// Returns rows [first, first + rows) of a tensor whose rows are contiguous.
 static int rows_of(struct head *h, int tensor, int64_t first, int64_t rows) {
     struct tensor t = h->p->tensors[tensor];
     int64_t shape[2] = {rows, t.rank > 1 ? t.local[1] : 1};
@@ -112,16 +116,13 @@ int logits_apply(struct program *p, int forward, int backward, int64_t chunk, st
     t->shape[0] = t->local[0] = chunk;
     t->bytes = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
     h.segment = backward >= 0 ? backward : forward;
-    struct segment rest = p->segments[h.segment]; // of a backward: what follows the head
-    if (backward >= 0) {
-        p->segments[backward].ops = NULL;
-        p->segments[backward].n_ops = 0;
-        p->segments[backward].capacity = 0;
-    }
+    struct segment rest = {0}; // the ops of the backward that follow the head
+    if (backward >= 0)
+        rest = program_take_ops(p, backward);
     for (int64_t first = 0; first < h.rows; first += chunk)
         emit_chunk(&h, first);
     program_op(p, h.segment, &h.sum);
-    for (int i = 0; backward >= 0 && i < rest.n_ops; i++)
+    for (int i = 0; i < rest.n_ops; i++)
         program_op(p, backward, &rest.ops[i]);
     return program_finish(p, e);
 }

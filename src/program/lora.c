@@ -1,8 +1,8 @@
-// lora.c - low-rank adapters on a frozen base (Hu et al., 2021): y = x W' + scale (x A') B', only A
+// lora.c - low-rank adapters on a frozen base (Hu et al., 2021): y = x W' + scale (x A') B'. Only A
 // and B train.
 //
-// Applied to the forward before it is differentiated: grad.c then leaves out every gradient the
-// frozen weights would have had, so gradients and optimizer state exist for the pairs alone.
+// It edits the forward before it is differentiated. grad.c then emits no gradients for the frozen
+// weights, so gradients and optimizer state exist only for the pairs.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -27,10 +27,7 @@ static int pair(struct program *p, const struct tensor *w, const char *which, in
 int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e) {
     for (int i = 0; i < p->n_tensors; i++)
         p->tensors[i].trainable = false;
-    struct segment old = p->segments[forward];
-    p->segments[forward].ops = NULL;
-    p->segments[forward].n_ops = 0;
-    p->segments[forward].capacity = 0;
+    struct segment old = program_take_ops(p, forward);
     for (int i = 0; i < old.n_ops; i++) {
         struct op op = old.ops[i];
         program_op(p, forward, &op);

@@ -1,9 +1,10 @@
-// micro.c - micro-batches and accumulation: one forward and one backward are stored, the order
+// micro.c - micro-batches and accumulation. One forward and one backward are stored. The order
 // repeats them.
 //
-// The loss is divided by the trained tokens of the whole step (an input), so gradients of
-// micro-batches simply add up and every split of the same samples gives the same update. Only the
-// first micro-batch differs: it overwrites the gradients, which saves clearing them.
+// The loss is divided by the number of trained tokens in the whole step (an input). So the
+// gradients of micro-batches simply add up, and every split of the same samples gives the same
+// update. Only the first micro-batch differs: it overwrites the gradients, which saves clearing
+// them.
 #include "program/apply.h"
 
 #include <stdio.h>

@@ -1,14 +1,15 @@
-// noise.c - what the gradient noise scale needs of a step: the squares of the first micro-batch's
-// gradients, summed before the second adds to them.
+// noise.c - what the gradient noise scale needs from a step: the squares of the first micro-batch's
+// gradients, summed before the second micro-batch adds to them.
 //
-// A program of its own beside the plain training step, not an op in it that reads a flag: steps that
-// measure nothing then cost nothing, no backend needs a new op, and the host still decides nothing inside a turn,
-// only which program of the set a turn runs. Both have the same persistent tensors, and their
-// transient ones share one region: measuring costs a few hundred bytes of the arena. One more
-// reading of all gradients is what a measuring step takes longer.
+// This is a separate program beside the plain training step, not an op that reads a flag. So steps
+// that do not measure cost nothing, no backend needs a new op, and the host still decides nothing
+// inside a turn. It only decides which program of the set runs. Both programs have the same
+// persistent tensors, and their transient tensors share one region. Measuring costs a few hundred
+// bytes of the arena, and one more pass over all gradients in a step that measures.
 //
-// The squares are those that the update sums up for clipping: the ops of its norm are issued once more, the
-// op that makes a norm of them included (what else it writes, a factor and a flag, nobody reads).
+// The squares are those that the update sums for clipping. The ops of the update's norm are issued
+// once more, including the op that makes a norm from the squares. That op also writes a factor and
+// a flag, which nothing reads.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -16,8 +17,8 @@
 int noise_apply(struct program *p, int update, struct err *e) {
     if (p->micro_batches < 2 || p->world > 1)
         return err_set(e, ERR_UNSUPPORTED,
-                       "the gradient noise scale is measured between micro-batches of one rank; "
-                       "this program has %d on %d",
+                       "the gradient noise scale needs at least 2 micro-batches on 1 rank; this "
+                       "program has micro-batches: %d, ranks: %d",
                        p->micro_batches, p->world > 1 ? p->world : 1);
     const int segment = program_segment(p, "noise", SEGMENT_UPDATE);
     int n = 0;

@@ -1,18 +1,20 @@
-// pipeline.c - cuts the layers into stages: keeps this rank's ops, and turns what crosses a cut
-// into messages.
+// pipeline.c - cuts the layers into stages: keeps this rank's ops, and turns tensors that cross a
+// cut into messages.
 //
-// The cut is read off the data flow, not off the model: an op belongs to a chunk by its layer
-// index; a transient tensor that one chunk reads and another wrote is received at the reader's head
-// and sent at the writer's tail. Ops that depend on nothing but the batch (loading, rotary tables)
-// are repeated wherever their results are read.
+// The cut follows the data flow, not the model. An op belongs to a chunk by its layer index. A
+// transient tensor that one chunk reads and another wrote is received at the start of the reader
+// and sent at the end of the writer. Ops that depend only on the batch (loading, rotary tables) are
+// repeated in every chunk that reads their results.
 //
-// Chunk c of the model lives on rank c mod P (one chunk per rank, or several when interleaved).
-// Channel numbers name the cut: 2c for activations leaving chunk c, 2c+1 for gradients leaving it,
-// so messages of one channel match in order.
+// Chunk c of the model is on rank c mod P: one chunk per rank, or several when interleaved. Channel
+// numbers name the cut: 2c for activations that leave chunk c, 2c+1 for gradients that leave it. So
+// messages of one channel match in order.
 //
-// Schedules: GPipe (all forwards, then all backwards); 1F1B (Narayanan et al., 2019): P-1-r
-// forwards, then one backward per forward; interleaved 1F1B (Narayanan et al., 2021): micro-batches
-// go through the rank's chunks in groups of P.
+// Schedules:
+//   GPipe             all forwards, then all backwards
+//   1F1B              P-1-r forwards, then one backward per forward (Narayanan et al., 2019)
+//   interleaved 1F1B  micro-batches go through the rank's chunks in groups of P (Narayanan et al.,
+//                     2021)
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -23,10 +25,9 @@ struct cut {
     const struct apply_ranks *r;
     int n_chunks; // of the whole model
     int64_t layers;
-    int *writer;   // per root: chunk whose op wrote it last, of the segment being cut; -1 none, -2
-                   // repeated everywhere
-    int *copy;     // per tensor: its copy for the chunk being built, -1 not made yet
-    int n_tensors; // before this pass
+    bool *local_data; // per root: every chunk makes it itself (see `repeated`)
+    int *copy;        // per tensor: its copy for the chunk being built; -1: not made yet
+    int n_tensors;    // number of tensors before this pass
 };
 
 static int chunk_of(const struct cut *c, int layer) {
@@ -46,14 +47,17 @@ static bool repeated(enum op_kind kind) {
     return kind == OP_LOAD || kind == OP_ROPE_TABLE;
 }
 
-// With several chunks on a rank each has its own copies of transient tensors: they are in flight at
-// different times.
+static bool transient(const struct program *p, int root) {
+    return p->tensors[root].life != LIFE_RUN && p->tensors[root].life != LIFE_TURN;
+}
+
+// Returns the chunk's copy of a transient tensor. Several chunks on one rank need separate copies,
+// because they are in flight at different times.
 static int local(struct cut *c, int chunk, int t) {
     if (t < 0 || t >= c->n_tensors || c->r->schedule != SCHEDULE_INTERLEAVED)
         return t;
     int root = program_root(c->p, t);
-    enum tensor_life life = c->p->tensors[root].life;
-    if (life == LIFE_RUN || life == LIFE_TURN)
+    if (!transient(c->p, root))
         return t;
     if (c->copy[t] >= 0)
         return c->copy[t];
@@ -90,66 +94,54 @@ static void message(struct cut *c, int segment, int chunk, enum op_kind kind, in
     program_op(c->p, segment, &op);
 }
 
-static bool transient(const struct program *p, int root) {
-    return p->tensors[root].life != LIFE_RUN && p->tensors[root].life != LIFE_TURN;
-}
-
-// Does `chunk` read root before writing it? (Only then does it need the value from elsewhere.)
-static bool reads_first(const struct cut *c, const struct segment *s, int chunk, int root) {
+// How `chunk` accesses root: OP_READ, OP_WRITE or both, 0: not at all. *first gets the same for the
+// first op that does. A chunk needs the value from elsewhere only if it reads it first.
+static int accesses(const struct cut *c, const struct segment *s, int chunk, int root, int *first) {
     struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    int how = 0;
+    *first = 0;
     for (int i = 0; i < s->n_ops; i++) {
         if (chunk_of(c, s->ops[i].layer) != chunk || repeated(s->ops[i].kind))
             continue;
         int n = op_accesses(c->p, &s->ops[i], access);
         for (int a = 0; a < n; a++)
-            if (access[a].tensor == root)
-                return access[a].how & OP_READ;
+            if (access[a].tensor == root) {
+                *first = how ? *first : access[a].how;
+                how |= access[a].how;
+            }
     }
-    return false;
+    return how;
 }
 
-static bool writes(const struct cut *c, const struct segment *s, int chunk, int root) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
-    for (int i = 0; i < s->n_ops; i++) {
-        if (chunk_of(c, s->ops[i].layer) != chunk || repeated(s->ops[i].kind))
-            continue;
-        int n = op_accesses(c->p, &s->ops[i], access);
-        for (int a = 0; a < n; a++)
-            if (access[a].tensor == root && access[a].how & OP_WRITE)
-                return true;
-    }
-    return false;
-}
-
-// What crosses from chunk `from` to chunk `to` in a segment: written in (or before) `from`, read
-// first in `to`. `step` is +1 in the forward and -1 in the backward.
+// Whether root crosses a cut into chunk `to`: an earlier chunk writes it and `to` reads it first.
+// step is +1 in the forward and -1 in the backward.
 static bool crosses(const struct cut *c, const struct segment *s, int root, int to, int step) {
-    if (!transient(c->p, root) || c->writer[root] == -2)
+    int first;
+    if (!transient(c->p, root) || c->local_data[root])
         return false;
-    if (!reads_first(c, s, to, root))
+    accesses(c, s, to, root, &first);
+    if (!(first & OP_READ))
         return false;
     for (int k = to - step; k >= 0 && k < c->n_chunks; k -= step)
-        if (writes(c, s, k, root))
+        if (accesses(c, s, k, root, &first) & OP_WRITE)
             return true;
     return false;
 }
 
 static void mark_repeated(struct cut *c, const struct segment *s) {
     struct op_access access[OP_MAX_IN + OP_MAX_OUT];
-    for (int t = 0; t < c->n_tensors; t++)
-        c->writer[t] = -1;
     for (int i = 0; i < s->n_ops; i++) {
         if (!repeated(s->ops[i].kind))
             continue;
         int n = op_accesses(c->p, &s->ops[i], access);
         for (int a = 0; a < n; a++)
             if (access[a].how & OP_WRITE)
-                c->writer[access[a].tensor] = -2;
+                c->local_data[access[a].tensor] = true;
     }
 }
 
-// Weights' gradients: on this rank, in this chunk, the first contribution of a micro-batch
-// overwrites.
+// Recomputes the flags of weight gradients: in this chunk, the first contribution of a micro-batch
+// overwrites and later ones accumulate.
 static void first_contributions(struct cut *c, struct segment *s) {
     for (int i = 0; i < s->n_ops; i++)
         for (int a = 0; a < s->ops[i].n_out; a++) {
@@ -166,28 +158,28 @@ static void first_contributions(struct cut *c, struct segment *s) {
         }
 }
 
+static void copy_op(struct cut *c, int segment, int chunk, struct op op) {
+    for (int a = 0; a < op.n_in; a++)
+        op.in[a] = local(c, chunk, op.in[a]);
+    for (int a = 0; a < op.n_out; a++)
+        op.out[a] = local(c, chunk, op.out[a]);
+    program_op(c->p, segment, &op);
+}
+
 static int build_chunk(struct cut *c, int from, int chunk, int local_index, int step,
                        const char *kind) {
     struct program *p = c->p;
     struct segment old = p->segments[from];
     char name[48];
-    if (c->r->schedule == SCHEDULE_INTERLEAVED)
-        snprintf(name, sizeof name, "%s.chunk%d", kind, chunk);
-    else
-        snprintf(name, sizeof name, "%s.stage%d", kind, chunk);
+    snprintf(name, sizeof name, "%s.%s%d", kind,
+             c->r->schedule == SCHEDULE_INTERLEAVED ? "chunk" : "stage", chunk);
     int segment = program_segment(p, name, old.role);
     if (segment < 0)
         return segment;
     p->segments[segment].chunk = local_index;
-    for (int i = 0; i < old.n_ops; i++) // data first: no stage waits for another to load its batch
-        if (repeated(old.ops[i].kind)) {
-            struct op op = old.ops[i];
-            for (int a = 0; a < op.n_in; a++)
-                op.in[a] = local(c, chunk, op.in[a]);
-            for (int a = 0; a < op.n_out; a++)
-                op.out[a] = local(c, chunk, op.out[a]);
-            program_op(p, segment, &op);
-        }
+    for (int i = 0; i < old.n_ops; i++) // data first: loading never waits for another stage
+        if (repeated(old.ops[i].kind))
+            copy_op(c, segment, chunk, old.ops[i]);
     int back = chunk - step, next = chunk + step;
     int channel_in = step > 0 ? 2 * back : 2 * back + 1,
         channel_out = step > 0 ? 2 * chunk : 2 * chunk + 1;
@@ -195,16 +187,9 @@ static int build_chunk(struct cut *c, int from, int chunk, int local_index, int 
         if (program_root(p, t) == t && back >= 0 && back < c->n_chunks &&
             crosses(c, &old, t, chunk, step))
             message(c, segment, chunk, OP_RECV, t, back, channel_in);
-    for (int i = 0; i < old.n_ops; i++) {
-        struct op op = old.ops[i];
-        if (chunk_of(c, op.layer) != chunk || repeated(op.kind))
-            continue;
-        for (int a = 0; a < op.n_in; a++)
-            op.in[a] = local(c, chunk, op.in[a]);
-        for (int a = 0; a < op.n_out; a++)
-            op.out[a] = local(c, chunk, op.out[a]);
-        program_op(p, segment, &op);
-    }
+    for (int i = 0; i < old.n_ops; i++)
+        if (chunk_of(c, old.ops[i].layer) == chunk && !repeated(old.ops[i].kind))
+            copy_op(c, segment, chunk, old.ops[i]);
     for (int t = 0; t < c->n_tensors; t++)
         if (program_root(p, t) == t && next >= 0 && next < c->n_chunks &&
             crosses(c, &old, t, next, step))
@@ -213,8 +198,8 @@ static int build_chunk(struct cut *c, int from, int chunk, int local_index, int 
     return segment;
 }
 
-// A weight read by the first and the last stage (tied embedding) is on both; its gradients are
-// summed before the update, and only the first stage counts it in the norm.
+// A weight that the first and the last stage both read (a tied embedding) exists on both. Its
+// gradients are summed before the update, and only the first stage counts it in the norm.
 static void reduce_shared_weights(struct cut *c, int forward, int backward_segment) {
     struct program *p = c->p;
     int last_rank = rank_of(c, c->n_chunks - 1);
@@ -251,14 +236,14 @@ static void reduce_shared_weights(struct cut *c, int forward, int backward_segme
     }
 }
 
-// Weights of other stages are no longer read here: they get no update (and program_sweep drops
-// them).
+// Weights of other stages are no longer read here. They get no update, and program_sweep drops
+// them.
 static void forget_other_stages(struct program *p, const struct apply_chunks *c, int n_tensors) {
     for (int w = 0; w < n_tensors; w++) {
         if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].grad < 0)
             continue;
         bool written = false;
-        int gradient = program_root(p, p->tensors[w].grad); // weights may share one
+        int gradient = program_root(p, p->tensors[w].grad); // weights may share a root
         for (int k = 0; k < c->n && !written; k++) {
             const struct segment *s = &p->segments[c->backward[k]];
             for (int i = 0; i < s->n_ops && !written; i++)
@@ -272,21 +257,21 @@ static void forget_other_stages(struct program *p, const struct apply_chunks *c,
 
 // ---------------------------------------------------------------- schedules
 
-struct turn { // one unit of work of this rank
+struct turn { // one unit of this rank's work: a chunk's forward or backward
     bool forward;
     int chunk, micro;
 };
 
-// Virtual micro-batch k of an interleaved schedule: groups of P micro-batches pass through the
-// chunks in turn.
+// Returns unit k of an interleaved schedule: groups of P micro-batches pass through the chunks in
+// turn.
 static struct turn interleaved_turn(const struct apply_ranks *r, int k, bool forward) {
     int P = r->stages, v = r->chunks, within = k % (P * v);
     int chunk = within / P;
     return (struct turn){forward, forward ? chunk : v - 1 - chunk, k / (P * v) * P + within % P};
 }
 
-// The i-th unit of work, or false past the end. One function serves ordering and counting what is
-// in flight.
+// Gets the i-th unit of work; false past the end. It is used both for the order and for counting
+// the micro-batches in flight.
 static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i, struct turn *out) {
     int v = r->schedule == SCHEDULE_INTERLEAVED ? r->chunks : 1, total = micro_batches * v, warm;
     if (i >= 2 * total)
@@ -304,8 +289,8 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
     }
     if (warm > total)
         warm = total;
-    // warm forwards; then forward, backward in turn while forwards last; then the remaining
-    // backwards.
+    // First `warm` forwards, then forward and backward in turn while forwards last, then the
+    // remaining backwards.
     int steady = 2 * (total - warm), f, b;
     bool forward;
     if (i < warm)
@@ -322,9 +307,9 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
     return true;
 }
 
-// Slots are numbered over all chunks of the rank: a slot belongs to one (chunk, micro-batch) at a
-// time, so that what chunk 0 keeps in slot 3 and what chunk 1 keeps in slot 3 are never alive
-// together and can have the same bytes.
+// Slots are numbered over all chunks of the rank. A slot belongs to one (chunk, micro-batch) at a
+// time. So the tensors that chunk 0 and chunk 1 keep in slot 3 are never alive together and can
+// have the same bytes.
 static void count_slots(const struct apply_ranks *r, int micro_batches, struct apply_chunks *out) {
     int live = 0, most = 0;
     struct turn t;
@@ -344,37 +329,37 @@ int pipeline_cut(struct program *p, int forward, int backward, const struct appl
         .p = p, .r = r, .n_chunks = r->stages * v, .layers = layers, .n_tensors = p->n_tensors};
     if (v < 1 || v > APPLY_MAX_CHUNKS || c.n_chunks > layers)
         return err_set(e, ERR_USAGE,
-                       "%d stages of %d chunks need at least %d layers; the model has %lld",
+                       "%d stages with %d chunks each need at least %d layers; the model has %lld",
                        r->stages, v, c.n_chunks, (long long)layers);
     if (interleaved && micro_batches % r->stages != 0)
         return err_set(e, ERR_USAGE,
-                       "interleaved stages need micro-batches in multiples of %d (stages); got %d",
+                       "the interleaved schedule needs a multiple of %d micro-batches (the number "
+                       "of stages); got %d",
                        r->stages, micro_batches);
-    c.writer = region_alloc(&p->region, sizeof *c.writer * (size_t)(c.n_tensors + 1));
+    c.local_data = region_alloc(&p->region, sizeof *c.local_data * (size_t)(c.n_tensors + 1));
     c.copy = region_alloc(&p->region, sizeof *c.copy * (size_t)(c.n_tensors + 1));
-    if (!c.writer || !c.copy)
+    if (!c.local_data || !c.copy)
         return err_set(e, ERR_MEMORY, "out of memory while cutting '%s'", p->name);
+    // Also for the backward: it reads what the forward loaded, and nothing is loaded again.
+    mark_repeated(&c, &p->segments[forward]);
     memset(out, 0, sizeof *out);
     out->n = v;
     for (int i = 0; i < v; i++) {
         int chunk = i * r->stages + r->rank;
         memset(c.copy, -1, sizeof *c.copy * (size_t)c.n_tensors);
-        mark_repeated(&c, &p->segments[forward]);
         out->forward[i] = build_chunk(&c, forward, chunk, i, +1, "forward");
-        mark_repeated(&c, &p->segments[forward]); // the backward reads what the forward loaded;
-                                                  // nothing is loaded again
         out->backward[i] = build_chunk(&c, backward, chunk, i, -1, "backward");
     }
     int reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
     reduce_shared_weights(&c, forward, reduce);
-    apply_empty_segment(p, forward);
-    apply_empty_segment(p, backward);
+    // The chunks have copies of their ops. The empty segments stay, so that indices stay valid.
+    p->segments[forward].n_ops = p->segments[backward].n_ops = 0;
     forget_other_stages(p, out, c.n_tensors);
     count_slots(r, micro_batches, out);
     return program_finish(p, e);
 }
 
-struct owner { // of a slot; chunk -1: free
+struct owner { // what a slot belongs to; chunk -1: free
     int chunk, micro;
 };
 

@@ -1,10 +1,11 @@
-// precision.c - weights and activations in a 16-bit type (Micikevicius et al., 2018): half the bytes,
-// and tensor cores where the device has them.
+// precision.c - weights and activations in a 16-bit type (Micikevicius et al., 2018). This halves
+// the bytes and uses tensor cores where the device has them.
 //
-// Which tensors change follows from the ops that touch them: ops.def gives every operand a letter, f
-// for what may have 16 bits and r for what must not (statistics, sums, gradients of weights). So an op
-// that is added needs no line here. update.c sees the 16-bit weights and gives each a float32 master,
-// on which the optimizer works: an update is often smaller than a bfloat16's last bit.
+// The ops that touch a tensor decide whether its type changes. ops.def gives every operand a
+// letter: f for tensors that may have 16 bits, r for those that must not (statistics, sums,
+// gradients of weights). So a new op needs no code here. update.c gives each 16-bit weight a
+// float32 master on which the optimizer works, because an update is often smaller than a bfloat16's
+// last bit.
 #include "program/apply.h"
 
 enum { HAS_REAL = 1, HAS_WIDE = 2 };
@@ -40,7 +41,7 @@ int precision_apply(struct program *p, enum dtype from, enum dtype to, struct er
             continue;
         if (how == (HAS_REAL | HAS_WIDE) && op_wide_type(to) != to)
             return err_set(e, ERR_INTERNAL,
-                           "'%s' is read both as an activation and as a sum: it has no type in %s",
+                           "'%s' is both an activation and a sum: it has no single type in %s",
                            x->name, dtype_text(to));
         x->dtype = how & HAS_REAL ? to : op_wide_type(to);
         x->bytes = x->bytes / dtype_bytes(from) * dtype_bytes(x->dtype);

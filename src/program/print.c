@@ -1,5 +1,5 @@
-// print.c - see print.h. Ops of layers that repeat the layer before (same kinds, same sizes) are
-// printed once.
+// print.c - see print.h. If a layer repeats the layer before it (same kinds, same sizes), its ops
+// are not printed again.
 #include "program/print.h"
 #include "base/text.h"
 
@@ -77,7 +77,7 @@ static bool same_op(const struct op *a, const struct op *b) {
            a->k == b->k && a->stream == b->stream && a->n_in == b->n_in && a->n_out == b->n_out;
 }
 
-// Ops [at, end) of one layer index.
+// Returns the end of the run of ops from `at` that have the same layer index.
 static int layer_end(const struct segment *s, int at) {
     int end = at;
     while (end < s->n_ops && s->ops[end].layer == s->ops[at].layer)
@@ -169,7 +169,7 @@ int program_print(const struct program *p, FILE *f, const struct print_options *
             print_segment(p, f, i, o && o->full);
     print_order(p, f);
     if (p->transient_bytes)
-        fprintf(f, "  transient tensors: %s laid out, %s alive at once at most\n",
+        fprintf(f, "  transient tensors: %s after layout, at most %s alive at once\n",
                 text_bytes(a, p->transient_bytes), text_bytes(b, p->live_bytes));
     if (o && o->tensors)
         print_tensors(p, f);
@@ -191,8 +191,7 @@ void program_print_layout(const struct layout *l, FILE *f) {
 void program_print_held(const struct layout *l, FILE *f, const char *gap) {
     char b[TEXT_UNIT_BYTES];
     if (l->held_bytes)
-        fprintf(f,
-                "  %-14s %12s%s   of that, kept while a request is answered (%" PRIu64 " bytes)\n",
+        fprintf(f, "  %-14s %12s%s   of the arena, kept during a request (%" PRIu64 " bytes)\n",
                 "held", text_bytes(b, l->held_bytes), gap, l->held_bytes);
 }
 
@@ -204,16 +203,14 @@ void program_put_json(const struct program *p, struct json_writer *w) {
     json_member_i64(w, "micro_batches", p->micro_batches);
     json_member_i64(w, "transient_bytes", (int64_t)p->transient_bytes);
     json_member_i64(w, "live_bytes", (int64_t)p->live_bytes);
-    json_put_key(w, "segments");
-    json_put_array_begin(w);
+    json_member_array(w, "segments");
     for (int i = 0; i < p->n_segments; i++) {
         const struct segment *s = &p->segments[i];
         if (s->n_ops == 0)
             continue;
         json_put_object_begin(w);
         json_member_string(w, "name", s->name);
-        json_put_key(w, "ops");
-        json_put_array_begin(w);
+        json_member_array(w, "ops");
         for (int k = 0; k < s->n_ops; k++) {
             struct op_cost c = op_cost_of(p, &s->ops[k]);
             json_put_object_begin(w);
@@ -237,8 +234,7 @@ void program_put_layout_json(const struct layout *l, struct json_writer *w) {
     json_member_i64(w, "persistent_bytes", (int64_t)l->persistent_bytes);
     json_member_i64(w, "held_bytes", (int64_t)l->held_bytes);
     json_member_i64(w, "transient_bytes", (int64_t)l->transient_bytes);
-    json_put_key(w, "by_class");
-    json_put_object_begin(w);
+    json_member_object(w, "by_class");
     for (int c = 0; c < CLASS_COUNT; c++)
         json_member_i64(w, tensor_class_name((enum tensor_class)c), (int64_t)l->by_class[c]);
     json_member_i64(w, "slack", (int64_t)l->slack_bytes);

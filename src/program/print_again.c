@@ -1,5 +1,5 @@
-// print_again.c - what the backward computes again (recompute.c), for people and programs: one line per
-// kind of tensor, with what keeping it would have cost and what computing it costs.
+// print_again.c - what the backward computes again (recompute.c), for people and programs. One line
+// per kind of tensor, with the bytes saved by not keeping it and the cost of computing it again.
 #include "program/print.h"
 #include "base/text.h"
 
@@ -7,14 +7,14 @@
 #include <string.h>
 
 struct again {
-    char name[96]; // without its layer
-    int n;
-    uint64_t bytes; // that the twins stand for, all layers
+    char name[96];  // without the layer
+    int n;          // number of ops
+    uint64_t bytes; // of the recomputed tensors, over all layers
     double flops;
 };
 enum { MAX_AGAIN = 64 };
 
-// "h.3.norm1.again" is norm1 of layer 3.
+// Makes "norm1" from "h.3.norm1.again", which is norm1 of layer 3.
 static void base_name(const char *twin, char out[96]) {
     const char *from = twin;
     if (strncmp(from, "h.", 2) == 0 && strchr(from + 2, '.'))
@@ -41,7 +41,7 @@ static void add_op(const struct program *p, const struct op *op, struct again *l
         list[at].bytes += p->tensors[program_root(p, op->out[i])].bytes;
 }
 
-// Of the first variant of each chunk's backward: the others run the same ops.
+// Lists the ops of the first variant of each chunk's backward. The other variants run the same ops.
 static int list_again(const struct program *p, struct again list[MAX_AGAIN]) {
     int n = 0;
     bool seen[64] = {false};
@@ -64,7 +64,7 @@ void program_print_again(const struct program *p, FILE *f) {
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     if (n == 0)
         return;
-    fprintf(f, "\ncomputed again in the backward, per micro-batch\n");
+    fprintf(f, "\nrecomputed in the backward, per micro-batch\n");
     for (int i = 0; i < n; i++)
         fprintf(f, "  %-12s %4d x %10s  %10sFLOP  %8.3g bytes/FLOP\n", list[i].name, list[i].n,
                 text_bytes(a, list[i].bytes / (uint64_t)list[i].n), text_count(b, list[i].flops),
@@ -74,8 +74,7 @@ void program_print_again(const struct program *p, FILE *f) {
 void program_put_again_json(const struct program *p, struct json_writer *w) {
     struct again list[MAX_AGAIN] = {0};
     int n = list_again(p, list);
-    json_put_key(w, "recomputed");
-    json_put_array_begin(w);
+    json_member_array(w, "recomputed");
     for (int i = 0; i < n; i++) {
         json_put_object_begin(w);
         json_member_string(w, "tensor", list[i].name);

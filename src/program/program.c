@@ -1,9 +1,9 @@
-// program.c - making programs: tensors, ops, segments, order. Plain data in one region; no
-// arithmetic of models here.
+// program.c - makes programs: tensors, ops, segments, order. Plain data in one region, no
+// arithmetic of models.
 //
-// Constructors never fail towards the caller: out of memory sets p->failed, later calls become
-// harmless, and program_finish reports it once. So the builders read like the mathematics they
-// describe.
+// Constructors never report errors to the caller. Running out of memory sets p->failed, later calls
+// do nothing, and program_finish reports the error once. So the builders read like the mathematics
+// they describe.
 #include "program/program.h"
 #include "base/hash.h"
 
@@ -73,7 +73,7 @@ int program_finish(struct program *p, struct err *e) {
     return 0;
 }
 
-// Where the name's first tensor is noted, or would be.
+// Returns the table entry of the first tensor with that name, or the free entry where it would go.
 static int *name_slot(const struct program *p, const char *name) {
     const size_t mask = p->by_name_size - 1;
     size_t i = hash_u64(name, strlen(name)) & mask;
@@ -94,8 +94,8 @@ static void note_names(struct program *p) {
         note_name(p, i);
 }
 
-// Room for one more name. Builders look names up as often as they make them, so a search through all
-// tensors would make deep models quadratic.
+// Makes room for one more name. Builders look up names as often as they make them. A linear search
+// through all tensors would make deep models quadratic.
 static int grow_names(struct program *p) {
     enum { FIRST_SIZE = 256 };
     if (p->by_name && 2 * ((size_t)p->n_tensors + 1) <= p->by_name_size)
@@ -171,12 +171,19 @@ int program_root(const struct program *p, int tensor) {
     return root < 0 ? tensor : root;
 }
 
+int program_max_slots(const struct program *p) {
+    int most = 1;
+    for (int t = 0; t < p->n_tensors; t++)
+        most = p->tensors[t].slots > most ? p->tensors[t].slots : most;
+    return most;
+}
+
 bool program_logical(const struct program *p, int tensor) {
     const struct tensor *t = &p->tensors[tensor];
     return t->root < 0 ? !t->parts : p->tensors[t->root].parts;
 }
 
-// A view inherits everything but its name, shape and place. Views of views are views of the root.
+// A view inherits everything but its name, shape and place. A view of a view is a view of the root.
 static int add_view(struct program *p, const char *name, int of, int64_t offset, int rank,
                     const int64_t *shape, int64_t ld) {
     if (p->failed || of < 0)
@@ -259,6 +266,12 @@ struct op *program_op(struct program *p, int segment, const struct op *op) {
     return &s->ops[s->n_ops++];
 }
 
+struct segment program_take_ops(struct program *p, int segment) {
+    const struct segment old = p->segments[segment];
+    p->segments[segment] = (struct segment){.name = old.name, .role = old.role, .chunk = old.chunk};
+    return old;
+}
+
 void program_order(struct program *p, int segment, int micro, int slot) {
     if (p->failed)
         return;
@@ -277,7 +290,7 @@ bool program_yields_at(const struct program *p, const struct order_entry *order,
         return false;
     const enum segment_role before = p->segments[order[at - 1].segment].role,
                             after = p->segments[order[at].segment].role;
-    // SEGMENT_UPDATE: what a step that measures the noise scale does between its first two micro-batches
+    // SEGMENT_UPDATE is the segment "noise" after the first micro-batch (noise.c).
     return (before == SEGMENT_BACKWARD || before == SEGMENT_UPDATE) && after == SEGMENT_FORWARD;
 }
 
@@ -344,8 +357,8 @@ void program_settle_lives(struct program *p, const int *slots) {
 
 int program_sweep(struct program *p, struct err *e) {
     TRY(program_finish(p, e));
-    // A tensor stays when an op touches it or a view of it; a weight also when an op touches the root
-    // it is a part of.
+    // A tensor stays if an op touches it or a view of it. A weight that is a part of a root also
+    // stays if an op touches the root.
     int *renumber = region_alloc(&p->region, sizeof *renumber * (size_t)(p->n_tensors + 1));
     if (!renumber)
         return err_set(e, ERR_MEMORY, "out of memory while building the program '%s'", p->name);
@@ -359,7 +372,7 @@ int program_sweep(struct program *p, struct err *e) {
                 if (op->out[a] >= 0)
                     renumber[op->out[a]] = renumber[program_root(p, op->out[a])] = 1;
         }
-    for (int i = 0; i < p->n_tensors; i++) // the weights a root consists of
+    for (int i = 0; i < p->n_tensors; i++) // parts of a root
         if (p->tensors[i].root >= 0 && p->tensors[p->tensors[i].root].parts)
             renumber[i] |= renumber[p->tensors[i].root];
     int kept = 0;

@@ -1,44 +1,46 @@
 // qkv.c - the projections to queries, keys and values as one product, or as three.
 //
-//   on    three products of one input become one, over a root that has the rows of all three weights.
-//         The weights stay what they were to everyone who knows them by name: they are views of that
-//         root (tensor.parts), with optimizer state of their own; so are their gradients and biases.
-//         The products' outputs become columns of one tensor, and a rotation of such columns is done
-//         in place: apart, only the rotated copies would be kept for the backward.
-//   off   one product over a packed weight (GPT-2) becomes three, over columns of the weight or rows,
-//         whichever way it is stored.
+//   on    Three products of one input become one, over a root that holds the rows of all three
+//         weights. The weights keep their names: they become views of that root (tensor.parts), and
+//         each keeps separate optimizer state. Their gradients and biases become parts in the same
+//         way. The outputs become columns of one tensor and are rotated in place. So fusing costs
+//         no memory: of separate tensors, the backward keeps only the rotated copies.
+//   off   One product over a packed weight (GPT-2) becomes three, over columns or rows of the
+//         weight, depending on how it is stored.
 //
-// Which products belong together is read off the data flow, from attention's inputs back through
-// rotations and norms. What does not fit (another input, a weight with a second reader, weights
-// stored [in, out] apart) stays as it is. Runs on the forward of every program of a set, so that all
-// have the same persistent tensors, and before grad.c, which derives the backward from what is here.
+// The data flow decides which products belong together: it is followed from attention's inputs back
+// through rotations and norms. Products that do not fit (another input, a weight with a second
+// reader, separate weights stored [in, out]) stay as they are. The pass runs on the forward of
+// every program of a set, so that all have the same persistent tensors. It runs before grad.c,
+// which derives the backward from the result.
 #include "program/apply.h"
 
 #include <stdio.h>
 #include <string.h>
 
 struct group {
-    int op[3];   // the products of q, k and v; equal: one for all
-    int out[3];  // what they write that is q, k and v
-    int rope[3]; // the op that rotates it as it is, -1 none
-    int first;   // of op[]: where the new product goes
+    int op[3];   // the products that make q, k and v; all equal if it is one product
+    int out[3];  // q, k and v: the outputs of those products, or columns of one output
+    int rope[3]; // the op that rotates out[i] directly; -1: none
+    int first;   // smallest index in op[]: where the new product goes
 };
 
 struct fusing {
     struct program *p;
     struct segment old; // the forward before this pass
-    int *writer;        // per root: the first op that writes it, -1 none
-    int *readers;       // per tensor: operands of the forward that are it
+    int *writer;        // per root: the first op that writes it; -1: none
+    int *readers;       // per tensor: number of input operands of the forward that name it
     bool *viewed;       // per root: it has views
-    int *instead;       // per tensor: what stands in its place from now on
-    int *with;          // per op: the group it is a product of, -1 none
+    int *instead;       // per tensor: the tensor that replaces it; -1: none
+    int *with;          // per op: the group whose product it is; -1: none
     struct group *groups;
-    int n_groups, n_tensors; // tensors before this pass
+    int n_groups, n_tensors; // n_tensors: before this pass
 };
 
 // ---------------------------------------------------------------- which products
 
-// Fills what the group has of q, k or v: the product it comes from, and what of its output.
+// Fills in member i (q, k or v) of the group: the product it comes from, and its output. False if
+// tensor t does not come from a product.
 static bool trace(const struct fusing *f, int t, struct group *g, int i) {
     for (g->rope[i] = -1; t >= 0;) {
         int w = f->writer[program_root(f->p, t)];
@@ -108,7 +110,7 @@ static bool can_pack(const struct fusing *f, const struct group *g) {
     return true;
 }
 
-// q, k and v are all of the columns, in that order.
+// True if q, k and v are all the columns of one product, in that order.
 static bool can_split(const struct fusing *f, const struct group *g) {
     const struct op *op = &f->old.ops[g->op[0]];
     int64_t column = 0;
@@ -141,7 +143,7 @@ static void emit(struct fusing *f, int forward, struct op op) {
 
 // ---------------------------------------------------------------- three become one
 
-// A tensor becomes a part of a root.
+// Makes a tensor a part of a root.
 static void become_view(struct program *p, int t, int root, int64_t offset) {
     struct tensor *v = &p->tensors[t];
     v->root = root;
@@ -150,7 +152,7 @@ static void become_view(struct program *p, int t, int root, int64_t offset) {
     v->bytes = 0;
 }
 
-// One root for the weights (or biases) that input `which` of the products is.
+// Makes one root for the weights (which = 1) or the biases (which = 2) of the three products.
 static int pack_weights(struct fusing *f, const struct group *g, int which, int64_t rows,
                         const char *name) {
     struct tensor like = f->p->tensors[f->old.ops[g->op[0]].in[which]];
@@ -177,7 +179,7 @@ static void pack_outputs(struct fusing *f, const struct group *g, int root) {
     }
 }
 
-// A rotation that alone reads what it rotates, into a tensor of its own.
+// Does a rotation in place if it is the only reader of its input and writes a plain tensor.
 static void rotate_in_place(struct fusing *f, int t, int rope) {
     int y = rope >= 0 ? f->old.ops[rope].out[0] : -1;
     if (y >= 0 && f->readers[t] == 1 && f->p->tensors[y].root < 0 && !f->viewed[y])
@@ -208,7 +210,8 @@ static struct op pack(struct fusing *f, const struct group *g) {
 
 // ---------------------------------------------------------------- one becomes three
 
-// Rows [first, first + n) of a weight stored [n, k], columns of one stored [k, n], elements of a bias.
+// Returns rows [first, first + n) of a weight stored [n, k], columns of one stored [k, n], or
+// elements of a bias.
 static int part_of(struct fusing *f, int w, char which, int64_t first, int64_t n, bool in_out) {
     struct tensor t = f->p->tensors[w];
     char name[160];
@@ -265,7 +268,7 @@ static int look(struct fusing *f, struct err *e) {
     return 0;
 }
 
-// The products that belong together, in groups; with[op] is the group an op is of.
+// Collects the products that belong together into groups, and sets with[op] to the op's group.
 static int find_groups(struct fusing *f, bool on, struct err *e) {
     f->groups = region_alloc(&f->p->region, sizeof *f->groups * (size_t)(f->old.n_ops + 1));
     if (!f->groups)
@@ -291,9 +294,7 @@ int qkv_apply(struct program *p, int forward, bool on, struct err *e) {
     TRY(find_groups(&f, on, e));
     if (f.n_groups == 0)
         return 0;
-    p->segments[forward].ops = NULL;
-    p->segments[forward].n_ops = 0;
-    p->segments[forward].capacity = 0;
+    program_take_ops(p, forward); // f.old has them
     for (int i = 0; i < f.old.n_ops; i++) {
         const struct group *g = f.with[i] >= 0 ? &f.groups[f.with[i]] : NULL;
         if (!g)

@@ -1,14 +1,16 @@
-// recompute.c - activation checkpointing (Chen et al., 2016): some of what the backward reads is not
-// kept from the forward but computed again just before it is needed.
+// recompute.c - activation checkpointing (Chen et al., 2016): some tensors that the backward reads
+// are not kept from the forward but computed again just before they are needed.
 //
-//   full        of every k-th block nothing is kept but its input: the whole block runs again
-//   selective   only what is cheap to compute and large to keep (Korthikanti et al., 2022): an op runs
-//               again when that saves at least so many bytes per floating-point operation
+//   full        of every k-th block only the input is kept: the whole block runs again
+//   selective   only tensors that are cheap to compute and large to keep (Korthikanti et al.,
+//               2022): an op runs again if that saves at least a given number of bytes per
+//               floating-point operation
 //
-// The decision is per forward op; the edit is the same for both. When an op of the backward reads what
-// a dropped op wrote, that op is issued again in front of it, into a twin of the tensor, and so are the
-// dropped ops it reads from. The same op on the same numbers gives the same bits, so loss and weights
-// do not change. Lives follow by themselves: what only the forward touches dies there.
+// The decision is made per forward op. The edit is the same for both modes. If an op of the
+// backward reads the output of a dropped op, the dropped op is issued again in front of it and
+// writes a twin of the tensor. The dropped ops that it reads from are issued again too. The same op
+// on the same numbers gives the same bits, so loss and weights do not change. Lives follow from the
+// accesses: a tensor that only the forward touches dies there.
 #include "program/recompute.h"
 
 #include <stdio.h>
@@ -17,14 +19,14 @@
 struct recompute {
     struct program *p;
     const struct segment *forward;
-    int backward, n; // the segment being rewritten; tensors before this pass
+    int backward, n; // the segment being rewritten; number of tensors before this pass
     int layers;
     unsigned char *read;    // per root: the backward reads it
     unsigned char *crosses; // per root: a forward op of another layer reads it
-    int *writer, *writers;  // per root: the first forward op that writes it, and how many do
+    int *writer, *writers;  // per root: the first forward op that writes it; how many ops do
     unsigned char *drop;    // per forward op: its outputs are not kept
     unsigned char *issued;  // per forward op: it was issued again
-    int *twin;              // per tensor: what the backward reads instead, -1 none
+    int *twin;              // per tensor: the tensor that the backward reads instead; -1: none
 };
 
 // ---------------------------------------------------------------- which ops
@@ -54,7 +56,8 @@ static bool lasting(const struct tensor *t) {
     return t->life == LIFE_RUN || t->life == LIFE_TURN;
 }
 
-// Ops that may run twice: of a layer, without effects outside it, and with what they read still there.
+// True for ops that may run twice: they belong to a layer, run on the compute stream and write only
+// transient tensors.
 static bool repeatable(const struct recompute *r, int index) {
     const struct op *op = &r->forward->ops[index];
     if (op->stream != STREAM_COMPUTE || op->layer < 0 || op->layer >= r->layers)
@@ -77,8 +80,9 @@ struct saving {
     double bytes, flops;
 };
 
-// Adds what dropping an op saves: bytes that are no longer kept, less those of inputs that would be kept
-// for it alone. False: it cannot run again by itself. `shared`: what it writes as one of several, -1 none.
+// Adds what dropping an op saves: the bytes that are no longer kept, minus the bytes of inputs that
+// would be kept only for it. Returns false if the op cannot run again. shared: the tensor that the
+// op writes together with other ops; -1: none.
 static bool add_saving(const struct recompute *r, int index, int shared, struct saving *s) {
     const struct op *op = &r->forward->ops[index];
     if (!repeatable(r, index))
@@ -101,7 +105,8 @@ static bool add_saving(const struct recompute *r, int index, int shared, struct 
     return true;
 }
 
-// Ops that write one tensor (its columns, or in place) run again together: the first decides for all.
+// Whether it is worth running op `index` again. Ops that write the same tensor (its columns, or in
+// place) run again together, and the first of them decides for all.
 static bool worth(const struct recompute *r, int index, double least) {
     struct saving s = {0};
     int shared = -1;
@@ -128,7 +133,7 @@ static void choose_selective(struct recompute *r, double least) {
         r->drop[i] = worth(r, i, least);
 }
 
-// What leaves the block stays: it is the next one's input.
+// Outputs that leave the block are kept, because they are the next block's input.
 static void choose_full(struct recompute *r, int every) {
     for (int i = 0; i < r->forward->n_ops; i++) {
         const struct op *op = &r->forward->ops[i];
@@ -172,7 +177,7 @@ static void issue(struct recompute *r, int index) {
         return;
     r->issued[index] = 1;
     struct op op = r->forward->ops[index];
-    for (int i = 0; i < op.n_in; i++) // what it changes in place holds what was written before it
+    for (int i = 0; i < op.n_in; i++) // an input changed in place: its twin has the value so far
         op.in[i] = op.in[i] >= 0 && writes(r, index, program_root(r->p, op.in[i]))
                        ? twin_of(r, op.in[i])
                        : map_tensor(r, op.in[i]);
@@ -182,7 +187,7 @@ static void issue(struct recompute *r, int index) {
     program_op(r->p, r->backward, &op);
 }
 
-// The tensor itself, or its twin after the dropped ops that write it were issued again.
+// Returns the tensor itself. If dropped ops write it, issues them again and returns its twin.
 static int map_tensor(struct recompute *r, int t) {
     if (t < 0 || t >= r->n)
         return t;
@@ -215,7 +220,7 @@ int recompute_apply(struct program *p, int forward, int backward, const struct r
                     int layers, struct err *e) {
     if (rule->kind == RECOMPUTE_NONE)
         return 0;
-    struct segment old = p->segments[backward], source = p->segments[forward];
+    struct segment source = p->segments[forward], old = program_take_ops(p, backward);
     struct recompute r = {
         .p = p, .forward = &source, .backward = backward, .n = p->n_tensors, .layers = layers};
     allocate(&r);
@@ -225,9 +230,6 @@ int recompute_apply(struct program *p, int forward, int backward, const struct r
         choose_full(&r, rule->every > 0 ? rule->every : 1);
     else
         choose_selective(&r, rule->bytes_per_flop);
-    p->segments[backward].ops = NULL;
-    p->segments[backward].n_ops = 0;
-    p->segments[backward].capacity = 0;
     for (int i = 0; i < old.n_ops; i++) {
         struct op op = old.ops[i];
         for (int k = 0; k < op.n_in; k++)

@@ -1,4 +1,4 @@
-// recompute.h - what the backward computes again instead of having kept it; see recompute.c.
+// recompute.h - computing tensors again in the backward instead of keeping them; see recompute.c.
 #ifndef HAGGLE_PROGRAM_RECOMPUTE_H
 #define HAGGLE_PROGRAM_RECOMPUTE_H
 
@@ -8,8 +8,8 @@ enum recompute_kind { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 
 struct recompute_rule {
     enum recompute_kind kind;
-    int every;             // of full: each k-th block; 1: all of them
-    double bytes_per_flop; // of selective: the least that must be saved
+    int every;             // full: each k-th block; 1: all of them
+    double bytes_per_flop; // selective: fewest bytes saved per floating-point operation
 };
 
 // Edits the backward. Ops issued again carry OP_AGAIN.

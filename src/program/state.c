@@ -1,12 +1,13 @@
-// state.c - Adam's moments in fewer bytes: bfloat16, or 8 bits in blocks with a scale each (Dettmers et
-// al., "8-bit Optimizers via Block-wise Quantization", 2022).
+// state.c - Adam's moments in fewer bytes: bfloat16, or 8 bits in blocks with a scale each
+// (Dettmers et al., "8-bit Optimizers via Block-wise Quantization", 2022).
 //
-// Works on what update.c has made: an ADAMW op becomes one of the kinds that read and write narrow
-// moments, the moments change their type, and 8-bit ones get a tensor of scales, [blocks, 2], for m and
-// v. The weights and masters stay as they are. What the bytes mean is in backend/moments.h.
+// This pass edits what update.c made. An ADAMW op becomes one of the kinds that read and write
+// narrow moments, and the moments change their type. 8-bit moments also get a tensor of scales,
+// [blocks, 2], for m and v. Weights and masters stay as they are. backend/moments.h defines what
+// the bytes mean.
 //
-// Rounding is stochastic, from draws that depend on (seed, step, tensor, element): the host puts
-// seed and step into HYPER_DRAW, the op's salt stands for the tensor (and this rank's part of it).
+// Rounding is stochastic. The random draws depend on (seed, step, tensor, element). The host puts
+// seed and step into HYPER_DRAW. The op's salt stands for the tensor and this rank's part of it.
 #include "program/state.h"
 
 #include "base/hash.h"
@@ -14,11 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-// Smaller tensors keep float32, as in the paper: biases and norms are a thousandth of the bytes, and a
-// step of theirs moves a whole channel.
+// Smaller tensors keep float32, as in the paper. Biases and norms are a thousandth of the bytes,
+// and an update of one of their elements moves a whole channel.
 enum { LEAST_INT8 = 4096 };
 
-// Where ADAMW has them (ops.def).
+// Operand indices of ADAMW (ops.def).
 enum { IN_W = 3, IN_M = 4, IN_V = 5, IN_MASTER = 6, OUT_MASTER = 3 };
 
 static void retype(struct tensor *t, enum dtype type) {
@@ -33,7 +34,8 @@ static uint32_t salt_of(const struct tensor *w) {
     return (uint32_t)hash_u64(parts, sizeof *parts * (size_t)(1 + w->rank));
 }
 
-// Blocks never cross ranks: a shard has scales of its own, and the whole tensor's are theirs in order.
+// Blocks never cross ranks. Each shard has separate scales, and the whole tensor's scales are those
+// of the shards in order.
 static int add_scales(struct program *p, const struct tensor *w) {
     int64_t all = 1, before = 0, local = tensor_elements(w);
     for (int i = 0; i < w->rank; i++) {
@@ -54,7 +56,7 @@ static int add_scales(struct program *p, const struct tensor *w) {
 }
 
 static void to_int8(struct program *p, struct op *op) {
-    // Not in one expression: adding a tensor may move the others.
+    // A copy, because adding a tensor may move the others.
     const struct tensor w = p->tensors[op->in[IN_W]];
     int scales = add_scales(p, &w);
     if (scales < 0)

@@ -1,4 +1,4 @@
-// state.h - what Adam's moments are kept in; see state.c.
+// state.h - the element type of Adam's moments; see state.c.
 #ifndef HAGGLE_PROGRAM_STATE_H
 #define HAGGLE_PROGRAM_STATE_H
 

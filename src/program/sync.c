@@ -1,14 +1,14 @@
-// sync.c - derives record and wait from what ops read and write, so that no technique ever writes
+// sync.c - derives record and wait from what ops read and write, so that no technique writes
 // synchronisation.
 //
-// An op must wait for work on another stream when it reads what that work writes, or overwrites
-// what it reads or writes. Ops are static (a segment is stored once) and run many times, so a wait
-// names an event and means its most recent record: at the point of issue that is the needed run of
-// the recording op or a later one, never an earlier one.
+// An op must wait for work on another stream if it reads what that work writes, or overwrites what
+// that work reads or writes. A segment is stored once and runs many times. So a wait names an event
+// and means the event's most recent record. At the point of issue that is the needed run of the
+// recording op or a later one, never an earlier one.
 //
-// The pass walks the program with the waits found so far and adds what is still missing; added
-// waits order more than they were added for, so it repeats until nothing is missing (two passes in
-// practice; bounded by the op count).
+// The pass walks the program with the waits found so far and adds the missing ones. An added wait
+// can also satisfy other dependencies, so the pass repeats until nothing is missing. In practice
+// that takes two passes. It gives up after 64.
 #include "program/sync.h"
 #include "program/walk.h"
 
@@ -19,9 +19,9 @@ struct touch { // the latest access of a kind on one stream
     int index, segment, op;
 };
 
-struct history {                     // of one copy of a tensor
-    struct touch write;              // latest write: stream in write_stream
-    int write_stream;                // -1: none this turn
+struct history {                     // accesses to one copy of a tensor
+    struct touch write;              // latest write, on stream write_stream
+    int write_stream;                // -1: not written in this turn
     struct touch read[STREAM_COUNT]; // reads since the latest write
 };
 
@@ -39,7 +39,7 @@ static int add_wait(struct program *p, const struct walk_step *step, const struc
         from->record = p->n_events++;
     for (int i = 0; i < to->n_wait; i++)
         if (to->wait[i] == from->record)
-            return 0; // known already; this walk was made before it was
+            return 0; // added earlier in this pass, after the walk was made
     if (to->n_wait == OP_MAX_WAIT)
         return err_set(e, ERR_INTERNAL, "op '%s' of segment '%s' needs more than %d waits",
                        op_info(to->kind)->name, p->segments[step->segment].name, OP_MAX_WAIT);
@@ -51,10 +51,7 @@ static int add_wait(struct program *p, const struct walk_step *step, const struc
 static int pass(struct program *p, struct err *e) {
     struct walk w;
     TRY(walk_make(&w, p, false, e));
-    int max_slots = 1, added = 0;
-    for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensors[t].slots > max_slots)
-            max_slots = p->tensors[t].slots;
+    int max_slots = program_max_slots(p), added = 0;
     size_t n = (size_t)p->n_tensors * (size_t)max_slots;
     struct history *all = calloc(n + 1, sizeof *all);
     if (!all) {
@@ -105,5 +102,6 @@ int sync_derive(struct program *p, struct err *e) {
         if (added <= 0)
             return added;
     }
-    return err_set(e, ERR_INTERNAL, "the waits of the program '%s' do not settle", p->name);
+    return err_set(e, ERR_INTERNAL, "no stable set of waits was found for the program '%s'",
+                   p->name);
 }

@@ -1,4 +1,4 @@
-// sync.h - record and wait for every cross-stream dependency. See sync.c.
+// sync.h - adds record and wait for every dependency between streams; see sync.c.
 #ifndef HAGGLE_PROGRAM_SYNC_H
 #define HAGGLE_PROGRAM_SYNC_H
 

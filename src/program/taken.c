@@ -1,21 +1,21 @@
 // taken.c - see taken.h.
 //
-// A segment tree over time: every node stands for a stretch of moments and keeps two sets of bytes,
+// A segment tree over time. Every node stands for a stretch of moments and keeps two sets of bytes:
 //
-//   over   what was added for all of its stretch (and not for all of its parent's)
-//   some   what was added for any part of its stretch
+//   over   bytes added for all of its stretch (and not for all of its parent's)
+//   some   bytes added for any part of its stretch
 //
-// A span is a few whole nodes (at most two per level) below nodes it covers in part. Adding puts the
-// bytes into `over` of the whole ones and `some` of both kinds; a question reads `some` of the whole
-// ones and `over` of the others. Tensors lie side by side, so that the sets are a few long runs however
-// many tensors there are: placing one of n costs O(log n) instead of a look at all that it may not
-// share bytes with.
+// A span of moments is covered by a few whole nodes, at most two per level. Their ancestors are
+// covered in part. Adding puts the bytes into `over` of the whole nodes and into `some` of both
+// kinds. A question reads `some` of the whole nodes and `over` of the others. Tensors lie side by
+// side, so the sets are a few long runs however many tensors there are. Placing one of n tensors
+// costs O(log n) instead of a comparison with every tensor that it conflicts with.
 #include "program/taken.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES_PER_LEVEL = 4, LEVELS = 32 }; // of one span: two whole, two in part
+enum { NODES_PER_LEVEL = 4, LEVELS = 32 }; // one span has two whole and two partial nodes per level
 
 int taken_make(struct taken *t, int moments, struct err *e) {
     memset(t, 0, sizeof *t);
@@ -47,7 +47,7 @@ void taken_free(struct taken *t) {
 
 // ---------------------------------------------------------------- adding
 
-// The first run that ends at `at` or above, from `from` on.
+// Returns the first run, from index `from` on, that ends at `at` or above.
 static int first_ending(const struct run *run, int from, int n, uint64_t at) {
     int low = from, high = n;
     while (low < high) {
@@ -74,7 +74,7 @@ static int make_room(struct taken *t, struct run_set *set) {
     return 0;
 }
 
-// Runs that touch become one.
+// Adds a run to a set. Runs that touch become one.
 static int join(struct taken *t, struct run_set *set, struct run r) {
     int at = first_ending(set->run, 0, set->n, r.begin), past = at;
     while (past < set->n && set->run[past].begin <= r.end)
@@ -94,10 +94,10 @@ static int join(struct taken *t, struct run_set *set, struct run r) {
     return 0;
 }
 
-// Of the tree, not of calls: depth is the logarithm of the moments.
+// Recursive. The depth is the logarithm of the number of moments.
 static int add(struct taken *t, int node, int first, int last, struct span s, struct run r) {
     TRY(join(t, &t->some[node], r));
-    if (s.first <= first && last <= s.last) // a single moment is never covered in part
+    if (s.first <= first && last <= s.last) // leaves need no `over`: they are never partial
         return first < last ? join(t, &t->over[node], r) : 0;
     int middle = first + (last - first) / 2;
     if (s.first <= middle)
@@ -152,8 +152,8 @@ void question_add(struct question *q, const struct taken *t, struct span s) {
         gather(q, t, 1, 0, t->leaves - 1, s);
 }
 
-// Round and round: each set moves the offset past what is in the way, until none objects. Cursors go
-// one way only.
+// Goes round over the sets. Each set moves the offset past what is in the way, until no set moves
+// it any more. Cursors only move forward.
 uint64_t question_lowest(struct question *q, uint64_t bytes) {
     uint64_t at = 0;
     for (int i = 0, agreed = 0; agreed < q->n; i = i + 1 < q->n ? i + 1 : 0) {
@@ -163,7 +163,7 @@ uint64_t question_lowest(struct question *q, uint64_t bytes) {
             c->at = first_ending(c->run, c->at + 1, c->n, at + 1);
         for (; c->at < c->n && c->run[c->at].begin < at + bytes; c->at++)
             at = c->run[c->at].end > at ? c->run[c->at].end : at;
-        agreed = at == before ? agreed + 1 : 1; // itself
+        agreed = at == before ? agreed + 1 : 1; // after a move only this set agrees
     }
     return at;
 }
@@ -177,7 +177,7 @@ uint64_t question_highest(struct question *q, uint64_t bytes, uint64_t ceiling) 
     for (int i = 0, agreed = 0; agreed < q->n; i = i + 1 < q->n ? i + 1 : 0) {
         struct run_cursor *c = &q->cursors[i];
         const uint64_t before = at;
-        int past = first_ending(c->run, 0, c->at + 1, at + bytes); // which may itself begin below
+        int past = first_ending(c->run, 0, c->at + 1, at + bytes); // this run may begin below
         if (past < c->at)
             c->at = past;
         for (; c->at >= 0 && c->run[c->at].end > at; c->at--) {

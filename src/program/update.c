@@ -1,10 +1,10 @@
-// update.c - the end of a training step: gradient norm over all weights, the clipping factor, AdamW
-// on each weight.
+// update.c - the end of a training step: the gradient norm over all weights, the clipping factor,
+// and AdamW on each weight.
 //
 // The host never branches on a gradient: CLIP writes a factor and a skip flag that ADAMW reads.
-// Every hyper-parameter comes from the input tensor NAME_HYPER, so learning rate and step need no
-// new program. A weight of 16 bits gets a master of full precision: the step is taken on it, and the
-// weight is its rounding.
+// Every hyper-parameter comes from the input tensor NAME_HYPER, so a new learning rate or step
+// needs no new program. A 16-bit weight gets a full-precision master. The step is taken on the
+// master, and the weight is the master rounded.
 #include "program/build.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static int state(struct program *p, const char *kind, int weight) {
     if (t >= 0) {
         struct tensor *s = &p->tensors[t];
         s->layer = w.layer;
-        for (int i = 0; i < w.rank; i++) // a sharded weight has sharded state
+        for (int i = 0; i < w.rank; i++) // the state of a sharded weight is sharded too
             s->shape[i] = w.shape[i], s->begin[i] = w.begin[i];
     }
     return t;
@@ -84,7 +84,7 @@ int build_update(struct program *p, int world_group, struct err *e) {
         int m = state(p, "adam.m", w), v = state(p, "adam.v", w), master = -1;
         if (op_wide_type(p->tensors[w].dtype) != p->tensors[w].dtype)
             master = state(p, "master", w);
-        if (master >= 0) // not in one expression: state() may move the tensors
+        if (master >= 0) // a separate statement, because state() may move the tensors
             p->tensors[w].master = master;
         op = op_make(OP_ADAMW);
         op_in(&op, g);

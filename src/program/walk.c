@@ -1,5 +1,8 @@
-// walk.c - unrolls programs and computes vector clocks and lives. See walk.h.
+// walk.c - unrolls programs, and computes vector clocks and lives. See walk.h.
 #include "program/walk.h"
+
+#include "base/array.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +13,7 @@ static bool same_work(const struct order_entry *a, const struct order_entry *b) 
     return a->segment == b->segment && a->slot == b->slot;
 }
 
-// Length of the run of whole repeats of order[at .. at+period) that starts at `at`, in entries.
+// Returns how many entries from `at` on are whole repeats of order[at .. at+period).
 static int repeat_length(const struct order_entry *order, int n, int at, int period) {
     int i = at + period;
     while (i < n && same_work(&order[i], &order[i - period]))
@@ -18,7 +21,7 @@ static int repeat_length(const struct order_entry *order, int n, int at, int per
     return (i - at) / period * period;
 }
 
-// Copies the order, each long repetition cut to WALK_REPEATS periods.
+// Copies the order and cuts each long repetition to WALK_REPEATS periods.
 static int shorten(const struct order_entry *order, int n, struct order_entry *out) {
     int kept = 0;
     for (int at = 0; at < n;) {
@@ -32,7 +35,7 @@ static int shorten(const struct order_entry *order, int n, struct order_entry *o
             int length = repeat_length(order, n, at, period);
             if (length > WALK_REPEATS * period) {
                 best_period = period, best_length = length;
-                break; // the shortest period of a run gives the most cutting
+                break; // the shortest period cuts the most entries
             }
         }
         if (!best_period) {
@@ -47,8 +50,8 @@ static int shorten(const struct order_entry *order, int n, struct order_entry *o
 }
 
 // Cutting separates forwards from their backwards. (segment, slot) alone says which belong
-// together: a backward ends what the latest forward on its (chunk, slot) began. So each forward
-// gets a fresh number and its backward the same one.
+// together: a backward belongs to the latest forward on its (chunk, slot). So each forward gets a
+// new micro-batch number and its backward the same one.
 static int renumber_micro(const struct program *p, struct order_entry *order, int n) {
     int chunks = 1, slots = 1;
     for (int i = 0; i < p->n_segments; i++)
@@ -149,15 +152,13 @@ static int compare_lives(const void *pa, const void *pb) {
 
 int lives_make(struct lives *l, const struct program *p, const struct walk *w, struct err *e) {
     memset(l, 0, sizeof *l);
-    // open[t*max_slots + s]: the life of that copy that is going on, and the micro-batch or entry
-    // it belongs to.
+    // open[t*max_slots + s]: the current life of that copy, and the micro-batch or entry it belongs
+    // to.
     struct open {
         int life, owner;
     } *open = NULL;
-    int max_slots = 1, capacity = 0;
-    for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensors[t].slots > max_slots)
-            max_slots = p->tensors[t].slots;
+    int max_slots = program_max_slots(p);
+    size_t capacity = 0;
     open = malloc(sizeof *open * (size_t)p->n_tensors * (size_t)max_slots + 1);
     if (!open)
         goto no_memory;
@@ -176,13 +177,8 @@ int lives_make(struct lives *l, const struct program *p, const struct walk *w, s
             int owner = t->life == LIFE_TURN ? 0 : t->life == LIFE_SLOT ? step->micro : step->entry;
             struct open *o = &open[access[a].tensor * max_slots + slot];
             if (o->life < 0 || o->owner != owner) {
-                if (l->n == capacity) {
-                    capacity = capacity ? 2 * capacity : 1024;
-                    struct life *grown = realloc(l->life, sizeof *grown * (size_t)capacity);
-                    if (!grown)
-                        goto no_memory;
-                    l->life = grown;
-                }
+                if (!array_room(&l->life, (size_t)l->n, 1, &capacity, sizeof *l->life, 16))
+                    goto no_memory;
                 l->life[l->n] = (struct life){.tensor = access[a].tensor, .slot = slot, .first = i};
                 memcpy(l->life[l->n].before, step->before, sizeof step->before);
                 *o = (struct open){l->n++, owner};
@@ -209,8 +205,8 @@ no_memory:
 
 bool lives_meet(const struct life *a, int n_a, const struct life *b, int n_b, int *at_a,
                 int *at_b) {
-    // Both lists are in order of time, so what is before a[i] is a beginning of b, and longer for
-    // i+1.
+    // Both lists are ordered by time. So the lives of b that come before a[i] are the first ones of
+    // b, and at least as many come before a[i+1].
     for (int i = 0, j = 0; i < n_a; i++) {
         while (j < n_b && life_before(&b[j], &a[i]))
             j++;

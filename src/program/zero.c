@@ -1,15 +1,16 @@
 // zero.c - ZeRO stage 3 (Rajbhandari et al., 2020): every rank keeps 1/N of the weights, gradients
 // and optimizer state.
 //
-// Weights are flattened into groups (one per layer and per decay rule; embedding, final norm and
-// head by themselves) and each group's shard is what persists. Around each use:
+// Weights are flattened into groups: one group per layer and decay rule, and one each for weights
+// outside the layers (embedding, final norm, head). Only each group's shard persists. Around each
+// use:
 //
 //   gather   ALL_GATHER(shard -> window) on the comm stream, `prefetch` groups before the reader
 //   scatter  REDUCE_SCATTER(gradient window -> gradient shard) after the last contribution
 //
 // Windows of layers rotate: prefetch + 1 for weights, 2 for gradients. A gather into a window that
-// an earlier layer still reads is a write after a read, so sync.c makes it wait: the technique says
-// which bytes, never when.
+// an earlier layer still reads is a write after a read, so sync.c makes it wait. This file decides
+// which bytes are moved, never when.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -20,10 +21,10 @@ enum { MAX_GROUPS = 4096, GRAD_WINDOWS = 2 };
 struct group {
     int layer; // -1: outside the layers
     bool decay;
-    enum dtype type;          // of its weights; all of a model have the same
-    int64_t elements, padded; // padded to a multiple of the world
-    int shard, shard_grad;    // persistent; of this rank
-    int scatters;             // contributions scattered so far in the backward
+    enum dtype type;          // of its weights; the same for all weights of a model
+    int64_t elements, padded; // padded: rounded up to a multiple of the world
+    int shard, shard_grad;    // this rank's shards, persistent
+    int scatters;             // number of contributions scattered so far in the backward
 };
 
 struct zero {
@@ -31,10 +32,10 @@ struct zero {
     const struct apply_ranks *r;
     struct group *groups;
     int n_groups;
-    int *group_of;         // per tensor that is a weight or a view of one; -1 others
-    int64_t *offset_of;    // of those: element inside its group
-    int n_weights;         // tensors before this pass
-    int64_t layer_room[2]; // largest layer group, by decay
+    int *group_of;         // per tensor: group of a weight or of a view of one; -1: other tensors
+    int64_t *offset_of;    // per such tensor: its first element inside the group
+    int n_weights;         // number of tensors before this pass
+    int64_t layer_room[2]; // elements of the largest layer group, by decay
 };
 
 static int new_group(struct zero *z, const struct tensor *w) {
@@ -45,8 +46,8 @@ static int new_group(struct zero *z, const struct tensor *w) {
     return z->n_groups++;
 }
 
-// Layers share a group per decay rule; weights outside layers are groups of their own (an embedding
-// is as large as several layers and must not widen every window).
+// The weights of a layer share one group per decay rule. Each weight outside the layers is a
+// separate group: an embedding is as large as several layers and must not widen every window.
 static int find_group(struct zero *z, const struct tensor *w) {
     for (int i = 0; w->layer >= 0 && i < z->n_groups; i++)
         if (z->groups[i].layer == w->layer && z->groups[i].decay == w->decay)
@@ -62,7 +63,9 @@ static int make_groups(struct zero *z, struct err *e) {
             continue;
         int g = find_group(z, &p->tensors[t]);
         if (g < 0)
-            return err_set(e, ERR_UNSUPPORTED, "more than %d weight groups", MAX_GROUPS);
+            return err_set(e, ERR_UNSUPPORTED,
+                           "ZeRO supports at most %d weight groups; this model has more",
+                           MAX_GROUPS);
         z->group_of[t] = g;
         z->offset_of[t] = z->groups[g].elements;
         z->groups[g].elements += tensor_elements(&p->tensors[t]);
@@ -103,8 +106,8 @@ static int make_groups(struct zero *z, struct err *e) {
     return 0;
 }
 
-// A run: consecutive ops of one layer index. Weights they read are gathered, gradients they write
-// are scattered.
+// A run is a sequence of ops with the same layer index. The weights that they read are gathered,
+// the gradients that they write are scattered.
 struct run {
     int first, last; // ops
     int layer;
@@ -120,8 +123,8 @@ static int find_runs(const struct segment *s, struct run *runs) {
     return n;
 }
 
-// The window of a group in a segment. Layers rotate over `count` windows by run; others have one of
-// their own.
+// Returns the window of a group in a segment. Groups of layers rotate over `count` windows by run.
+// Every other group has one window.
 static int window(struct zero *z, const char *kind, int group, int run, int count,
                   enum tensor_class cls) {
     const struct group *g = &z->groups[group];
@@ -139,7 +142,7 @@ static int window(struct zero *z, const char *kind, int group, int run, int coun
                              g->layer >= 0 ? z->layer_room[g->decay] : g->padded);
 }
 
-// A weight or gradient, or a view of one, where it lies in a window.
+// Returns the view of a window that holds a weight or gradient, or a view of one.
 static int view_of(struct zero *z, int window_tensor, int of, int64_t offset) {
     struct tensor w = z->p->tensors[of];
     char name[200];
@@ -153,7 +156,7 @@ static int view_of(struct zero *z, int window_tensor, int of, int64_t offset) {
     return t;
 }
 
-// A view of the window's first `padded` elements: what a collective moves.
+// Returns a view of the window's first `padded` elements, which is what a collective moves.
 static int exact(struct zero *z, int window_tensor, int group) {
     if (z->p->tensors[window_tensor].local[0] == z->groups[group].padded)
         return window_tensor;
@@ -185,7 +188,7 @@ static void emit_gathers(struct zero *z, int segment, const struct segment *old,
         }
 }
 
-// The weight, a root, whose gradient t is or is a view of.
+// Returns the weight (a root) whose gradient is t or the root of t; -1: none.
 static int weight_of_gradient(const struct zero *z, int t) {
     int root = program_root(z->p, t);
     for (int w = 0; root >= 0 && w < z->n_weights; w++)
@@ -228,8 +231,8 @@ static void redirect(struct zero *z, struct op *op, int index, const char *kind,
         int g = op->out[a], w = weight_of_gradient(z, g);
         if (w < 0)
             continue;
-        // Inside a run the first contribution overwrites the window; sums over runs and
-        // micro-batches are the scatter's.
+        // Inside a run the first contribution overwrites the window. The scatter sums over runs and
+        // micro-batches.
         op->flags &= ~(unsigned)OP_FIRST_GRAD;
         op->flags = touched[g] ? op->flags | OP_ACCUMULATE : op->flags & ~(unsigned)OP_ACCUMULATE;
         touched[g] = true;
@@ -242,10 +245,7 @@ static void redirect(struct zero *z, struct op *op, int index, const char *kind,
 
 static int rewrite(struct zero *z, int segment, const char *kind, struct err *e) {
     struct program *p = z->p;
-    struct segment old = p->segments[segment];
-    p->segments[segment].ops = NULL;
-    p->segments[segment].n_ops = 0;
-    p->segments[segment].capacity = 0;
+    struct segment old = program_take_ops(p, segment);
     struct run *runs = region_alloc(&p->region, sizeof *runs * (size_t)(old.n_ops + 1));
     bool *touched = region_alloc(&p->region, (size_t)z->n_weights + 1);
     if (!runs || !touched)
@@ -281,7 +281,6 @@ int zero_apply(struct program *p, int forward, int backward, const struct apply_
     TRY(rewrite(&z, backward, "bwd", e));
     for (int t = 0; t < z.n_weights; t++)
         if (z.group_of[t] >= 0)
-            p->tensors[t].grad = -1; // the whole weights are gone: program_sweep drops them,
-                                     // update.c sees the shards
+            p->tensors[t].grad = -1; // update.c sees only the shards; program_sweep drops the rest
     return 0;
 }

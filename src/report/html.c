@@ -19,7 +19,7 @@ static void put_title(struct html_page *p) {
         fprintf(p->f, " and %zu more", p->n - named);
 }
 
-// The policy is for what we may have overlooked: the page may load nothing and send nothing.
+// The policy is a second line of defence: the browser lets the page load and send nothing.
 void html_put_head(FILE *f) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
@@ -41,41 +41,33 @@ static void put_begin(struct html_page *p) {
           p->f);
 }
 
-static void begin_part(struct html_page *p, const char *title) {
+static void put_part(struct html_page *p, const char *title, void (*put)(struct html_page *)) {
     fprintf(p->f, "<section class=\"part\"><h2>%s</h2>\n", title);
+    put(p);
+    fputs("</section>\n", p->f);
 }
 
-static void end_part(struct html_page *p) {
-    fputs("</section>\n", p->f);
+static void put_step_time(struct html_page *p) {
+    html_put_distribution(p);
+    html_put_times(p);
+    html_put_split(p);
 }
 
 void html_report(FILE *f, struct run_read *runs, size_t n) {
     struct html_page page = {.f = f, .runs = runs, .n = n}, *p = &page;
     put_begin(p);
     html_put_heads(p);
-    begin_part(p, "Figures");
-    html_put_figures(p);
-    end_part(p);
-    begin_part(p, "Learning");
-    html_put_curves(p);
-    end_part(p);
-    begin_part(p, "Step time");
-    html_put_distribution(p);
-    html_put_times(p);
-    html_put_split(p);
-    end_part(p);
-    begin_part(p, "Memory");
-    html_put_memory(p);
-    end_part(p);
-    begin_part(p, "Settings that are not at their defaults");
-    html_put_settings(p);
-    end_part(p);
+    put_part(p, "Figures", html_put_figures);
+    put_part(p, "Learning", html_put_curves);
+    put_part(p, "Step time", put_step_time);
+    put_part(p, "Memory", html_put_memory);
+    put_part(p, "Settings that differ from their defaults", html_put_settings);
     fputs("<footer>Written by haggle " HAGGLE_VERSION
-          " report. MFU: FLOPs of forward and backward, without recomputation (HFU: with it), per "
-          "wall time, as a share of this machine's peak. A percentile is a step that was measured; "
-          "its "
-          "bound holds for any distribution.</footer>\n</main>\n<div id=\"tip\" class=\"tip\" "
-          "role=\"status\"></div>\n",
+          " report. MFU: the FLOPs per second of the forward and backward passes, without "
+          "recomputation, as a share of this machine's peak. HFU: the same with recomputation. A "
+          "percentile is the time of a step that was measured. Its bound holds for any "
+          "distribution.</footer>\n</main>\n"
+          "<div id=\"tip\" class=\"tip\" role=\"status\"></div>\n",
           f);
     html_put_data(p);
     fputs("<script>\n", f);

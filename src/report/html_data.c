@@ -1,19 +1,23 @@
-// html_data.c - the numbers behind the curves, as JSON that the page's script reads; see html.h.
+// html_data.c - the numbers behind the curves, as JSON for the page's script; see html.h.
 //
-// Per plot the range of its x axis and its series; a series has the first and last x of each point
-// (one array when they are equal), its value and, where a point stands for several steps, the least
-// and the greatest. Series of one run share their arrays of x.
+// Each plot has the range of its x axis and its series. A series has the index of its array of x
+// and the value of each point. Where a point stands for several steps, the series also has the
+// least and the greatest value of each point. The series of a run share their arrays of x.
 #include "report/html.h"
 #include "report/html_text.h"
 
 #include <math.h>
 
-// About a pixel in ten thousand: more digits would only be more bytes.
-static void put_number(FILE *f, double x) {
+// Digits of a value: one part in ten thousand is less than a pixel. Steps are written exactly.
+enum { VALUE_DIGITS = 5, SHARE_DIGITS = 4, STEP_DIGITS = 17 };
+
+// An element of an array.
+static void put_number(FILE *f, bool first, int digits, double x) {
+    fputs(first ? "" : ",", f);
     if (!isfinite(x))
         fputs("null", f);
     else
-        fprintf(f, "%.5g", x);
+        fprintf(f, "%.*g", digits, x);
 }
 
 static void put_scale(FILE *f, const char *id, const struct svg_scale *x, const char *unit) {
@@ -23,7 +27,7 @@ static void put_scale(FILE *f, const char *id, const struct svg_scale *x, const 
 
 struct series {
     const char *label; // a literal
-    const char *css;   // of the swatch
+    const char *css;   // colour beside the name
     size_t run;
     int x; // index of the array of x
 };
@@ -36,7 +40,17 @@ static void begin_series(struct html_page *p, const struct series *s, bool first
 
 // ---------------------------------------------------------------- from columns
 
-enum pick { PICK_MEAN, PICK_LEAST, PICK_MOST, PICK_LR, PICK_SMOOTH };
+// What to take from a column. The last two are of validations, the others of steps.
+enum pick {
+    PICK_MEAN,
+    PICK_LEAST,
+    PICK_MOST,
+    PICK_LR,
+    PICK_SMOOTH,
+    PICK_STEP,
+    PICK_EVAL,
+    PICK_EVAL_STEP
+};
 
 static double picked(const struct column *c, enum column_value which, enum pick pick) {
     const struct column_stat *s = &c->value[which];
@@ -45,6 +59,12 @@ static double picked(const struct column *c, enum column_value which, enum pick 
         return c->lr;
     case PICK_SMOOTH:
         return c->smooth;
+    case PICK_STEP:
+        return (double)c->from;
+    case PICK_EVAL:
+        return c->eval_loss;
+    case PICK_EVAL_STEP:
+        return (double)c->eval_step;
     case PICK_LEAST:
         return s->n > 0 ? s->least : NAN;
     case PICK_MOST:
@@ -55,13 +75,12 @@ static double picked(const struct column *c, enum column_value which, enum pick 
 }
 
 static void put_values(FILE *f, const struct columns *c, enum column_value which, enum pick pick) {
-    bool first = true;
+    bool first = true, is_step = pick == PICK_STEP || pick == PICK_EVAL_STEP;
     for (int i = 0; i < c->n; i++) {
-        if (c->column[i].steps == 0)
+        const struct column *at = &c->column[i];
+        if (pick >= PICK_EVAL ? at->eval_step == 0 : at->steps == 0)
             continue;
-        if (!first)
-            fputc(',', f);
-        put_number(f, picked(&c->column[i], which, pick));
+        put_number(f, first, is_step ? STEP_DIGITS : VALUE_DIGITS, picked(at, which, pick));
         first = false;
     }
 }
@@ -80,34 +99,6 @@ static void put_column_series(struct html_page *p, const struct series *s, enum 
     fputs("]}", p->f);
 }
 
-static void put_eval_series(struct html_page *p, const struct series *s) {
-    const struct columns *c = p->runs[s->run].log.columns;
-    bool first = true;
-    begin_series(p, s, false);
-    for (int i = 0; i < c->n; i++) {
-        if (c->column[i].eval_step == 0)
-            continue;
-        fputs(first ? "" : ",", p->f);
-        put_number(p->f, c->column[i].eval_loss);
-        first = false;
-    }
-    fputs("]}", p->f);
-}
-
-// Arrays of x: of run i, 2i is that of its columns, 2i + 1 that of its validations.
-static void put_steps(FILE *f, const struct columns *c, bool evals) {
-    bool first = true;
-    fputc('[', f);
-    for (int i = 0; i < c->n; i++) {
-        const struct column *at = &c->column[i];
-        if (evals ? at->eval_step == 0 : at->steps == 0)
-            continue;
-        fprintf(f, "%s%lld", first ? "" : ",", (long long)(evals ? at->eval_step : at->from));
-        first = false;
-    }
-    fputc(']', f);
-}
-
 static void put_plot(struct html_page *p, const char *id, const char *unit, enum column_value which,
                      enum pick pick, const char *label) {
     struct svg_scale x = html_step_scale(p);
@@ -122,7 +113,7 @@ static void put_plot(struct html_page *p, const char *id, const char *unit, enum
             if (html_draws_raw(p))
                 put_column_series(p, &s, which, pick, false);
             s = (struct series){"validation", p->n == 1 ? "c1" : css, i, (int)(2 * i + 1)};
-            put_eval_series(p, &s);
+            put_column_series(p, &s, which, PICK_EVAL, false);
             continue;
         }
         put_column_series(p, &s, which, pick, i == 0);
@@ -146,47 +137,51 @@ static void put_distribution(struct html_page *p) {
         html_bins_fill(&b, &p->runs[i], &x);
         begin_series(p, &s, i == 0);
         for (int k = 0; k < HTML_BINS; k++)
-            fprintf(p->f, "%s%.4g", k ? "," : "", 100 * b.share[k]);
+            put_number(p->f, k == 0, SHARE_DIGITS, 100 * b.share[k]);
         fputs("]}", p->f);
     }
     fputs("]},\n", p->f);
     put_scale(p->f, "cdf", &x, "%");
     for (size_t i = 0, seen = 0; i < p->n; i++) {
         struct svg_point v[HTML_CDF_POINTS];
-        struct series s = {"took at most that", html_colour(css, i), i, (int)(2 * p->n + 1 + i)};
+        struct series s = {"steps this fast or faster", html_colour(css, i), i,
+                           (int)(2 * p->n + 1 + i)};
         if (p->runs[i].log.p50.n == 0)
             continue;
         html_cdf_fill(v, &p->runs[i]);
         begin_series(p, &s, seen++ == 0);
         for (int k = 0; k < HTML_CDF_POINTS; k++)
-            fprintf(p->f, "%s%.4g", k ? "," : "", 100 * v[k].y);
+            put_number(p->f, k == 0, SHARE_DIGITS, 100 * v[k].y);
         fputs("]}", p->f);
     }
     fputs("]}},\n", p->f);
 }
 
+// The arrays of x. Run i has array 2i, the first step of each column, and 2i + 1, its validations.
+// The edges of the histogram follow, then the times of each run's CDF.
 static void put_arrays(struct html_page *p) {
     struct svg_scale x = html_duration_scale(p);
     fputs("\"x\":[", p->f);
     for (size_t i = 0; i < p->n; i++) {
-        put_steps(p->f, p->runs[i].log.columns, false);
-        fputc(',', p->f);
-        put_steps(p->f, p->runs[i].log.columns, true);
-        fputs(",\n", p->f);
+        fputc('[', p->f);
+        put_values(p->f, p->runs[i].log.columns, COLUMN_LOSS, PICK_STEP);
+        fputs("],[", p->f);
+        put_values(p->f, p->runs[i].log.columns, COLUMN_LOSS, PICK_EVAL_STEP);
+        fputs("],\n", p->f);
     }
     fputc('[', p->f);
     for (int k = 0; k < HTML_BINS; k++)
-        fprintf(p->f, "%s%.5g", k ? "," : "", x.lo + (x.hi - x.lo) * k / HTML_BINS);
+        put_number(p->f, k == 0, VALUE_DIGITS, x.lo + (x.hi - x.lo) * k / HTML_BINS);
     fputc(']', p->f);
     for (size_t i = 0; i < p->n; i++) {
         struct svg_point v[HTML_CDF_POINTS];
         fputs(",\n[", p->f);
         html_cdf_fill(v, &p->runs[i]);
         for (int k = 0; k < HTML_CDF_POINTS && p->runs[i].log.p50.n > 0; k++)
-            fprintf(p->f, "%s%.5g", k ? "," : "", v[k].x);
+            put_number(p->f, k == 0, VALUE_DIGITS, v[k].x);
         fputc(']', p->f);
     }
-    fputs("],\n\"width\":[", p->f); // steps that a column covers, per array of steps
+    fputs("],\n\"width\":[", p->f); // steps per point, for each array of x
     for (size_t i = 0; i < p->n; i++)
         fprintf(p->f, "%s%lld,1", i ? "," : "", (long long)p->runs[i].log.columns->width);
     fprintf(p->f, ",%.5g]", (x.hi - x.lo) / HTML_BINS);

@@ -9,61 +9,31 @@
 
 // ---------------------------------------------------------------- values
 
-static double steps_of(const struct run_read *r) {
-    return (double)r->log.steps;
-}
-static double loss_of(const struct run_read *r) {
-    return r->log.smooth_last;
-}
-static double eval_of(const struct run_read *r) {
-    return r->log.eval_last;
-}
-// Without a result the log's own running figure, which is the same rate.
-static double rate_of(const struct run_read *r) {
-    return r->result.is_there ? r->result.tokens_per_s : r->log.tokens_per_s_last;
-}
-static double trained_rate_of(const struct run_read *r) {
-    return r->result.trained_tokens_per_s;
-}
-static double sample_of(const struct run_read *r) {
-    return r->result.ms_per_sample;
-}
-static double p50_of(const struct run_read *r) {
-    return 1e-6 * r->log.p50.value;
-}
-static double p95_of(const struct run_read *r) {
-    return 1e-6 * r->log.p95.value;
-}
-static double p99_of(const struct run_read *r) {
-    return 1e-6 * r->log.p99.value;
-}
-static double predicted_of(const struct run_read *r) {
-    return r->result.predicted_step_ms;
-}
-static double utilization_of(const struct run_read *r) {
-    return r->result.utilization;
-}
-static double wait_of(const struct run_read *r) {
-    return r->log.step_ms > 0 ? r->log.wait_ms / r->log.step_ms : NAN;
-}
-static double mfu_of(const struct run_read *r) {
-    return r->result.mfu;
-}
-static double hfu_of(const struct run_read *r) {
-    return r->result.hfu;
-}
-static double memory_predicted_of(const struct run_read *r) {
-    return r->result.is_there ? r->result.memory_predicted : r->log.memory_predicted;
-}
-static double memory_measured_of(const struct run_read *r) {
-    return r->result.memory_measured;
-}
-static double skipped_of(const struct run_read *r) {
-    return (double)r->log.skipped.n;
-}
-static double wall_of(const struct run_read *r) {
-    return r->log.time_last - r->log.time_first;
-}
+// Defines the function NAME_of, which reads one figure of the run `r`.
+#define VALUE_OF(name, value)                                                                      \
+    static double name##_of(const struct run_read *r) {                                            \
+        return value;                                                                              \
+    }
+VALUE_OF(steps, (double)r->log.steps)
+VALUE_OF(loss, r->log.smooth_last)
+VALUE_OF(eval, r->log.eval_last)
+// Without a result: the running rate of the log's last line, which is the same rate.
+VALUE_OF(rate, r->result.is_there ? r->result.tokens_per_s : r->log.tokens_per_s_last)
+VALUE_OF(trained_rate, r->result.trained_tokens_per_s)
+VALUE_OF(sample, r->result.ms_per_sample)
+VALUE_OF(p50, 1e-6 * r->log.p50.value)
+VALUE_OF(p95, 1e-6 * r->log.p95.value)
+VALUE_OF(p99, 1e-6 * r->log.p99.value)
+VALUE_OF(predicted, r->result.predicted_step_ms)
+VALUE_OF(utilization, r->result.utilization)
+VALUE_OF(wait, r->log.step_ms > 0 ? r->log.wait_ms / r->log.step_ms : NAN)
+VALUE_OF(mfu, r->result.mfu)
+VALUE_OF(hfu, r->result.hfu)
+VALUE_OF(memory_predicted,
+         r->result.is_there ? r->result.memory_predicted : r->log.memory_predicted)
+VALUE_OF(memory_measured, r->result.memory_measured)
+VALUE_OF(skipped, (double)r->log.skipped.n)
+VALUE_OF(wall, r->log.time_last - r->log.time_first)
 
 // ---------------------------------------------------------------- notes
 
@@ -121,7 +91,7 @@ static const char *note_predicted(char out[FIGURE_TEXT_BYTES], const struct run_
     double ratio = 1e-6 * r->log.p50.value / r->result.predicted_step_ms;
     if (!(ratio > 0 && ratio < 1e6))
         return "";
-    snprintf(out, FIGURE_TEXT_BYTES, "the median is %.2f times that", ratio);
+    snprintf(out, FIGURE_TEXT_BYTES, "the median step takes %.2f times this", ratio);
     return out;
 }
 
@@ -171,31 +141,19 @@ const struct figure *figure_at(size_t i) {
 
 const char *figure_text(char out[FIGURE_TEXT_BYTES], const struct figure *g, double value) {
     char unit[TEXT_UNIT_BYTES];
-    if (!(fabs(value) < 1e18)) {
+    if (!(fabs(value) < 1e18))
         snprintf(out, FIGURE_TEXT_BYTES, "not known");
-        return out;
-    }
-    switch (g->kind) {
-    case FIGURE_COUNT:
-    case FIGURE_RATE:
+    else if (g->kind == FIGURE_COUNT || g->kind == FIGURE_RATE)
         snprintf(out, FIGURE_TEXT_BYTES, "%.0f", value);
-        break;
-    case FIGURE_LOSS:
+    else if (g->kind == FIGURE_LOSS)
         snprintf(out, FIGURE_TEXT_BYTES, fabs(value) < 1e4 ? "%.4f" : "%.4g", value);
-        break;
-    case FIGURE_MS:
-        snprintf(out, FIGURE_TEXT_BYTES, "%s", text_duration(unit, 1e-3 * value));
-        break;
-    case FIGURE_PERCENT:
+    else if (g->kind == FIGURE_PERCENT)
         snprintf(out, FIGURE_TEXT_BYTES, "%.1f %%", 100 * value);
-        break;
-    case FIGURE_BYTES:
+    else if (g->kind == FIGURE_BYTES)
         snprintf(out, FIGURE_TEXT_BYTES, "%s", text_bytes(unit, (uint64_t)value));
-        break;
-    case FIGURE_SECONDS:
-        snprintf(out, FIGURE_TEXT_BYTES, "%s", text_duration(unit, value));
-        break;
-    }
+    else
+        snprintf(out, FIGURE_TEXT_BYTES, "%s",
+                 text_duration(unit, g->kind == FIGURE_MS ? 1e-3 * value : value));
     return out;
 }
 

@@ -1,9 +1,9 @@
-// html_figures.h - the figures of a run, once: the page's table, the terminal and the JSON show the
-// same rows.
+// html_figures.h - the figures of a run, defined once: the page's table, the terminal and the JSON
+// show the same rows.
 //
-// Place: html_table.c and api/report.c walk the table; values come from run_read.h.
+// Place: html_table.c and api/report.c walk the table. Values come from run_read.h.
 //
-// Invariant: a figure that is not known is NaN, its text "not known" or why; never 0.
+// Invariant: a figure that is not known is NaN, never 0. Its text is "not known".
 #ifndef HAGGLE_REPORT_HTML_FIGURES_H
 #define HAGGLE_REPORT_HTML_FIGURES_H
 
@@ -22,11 +22,11 @@ enum figure_kind {
 };
 
 struct figure {
-    const char *key;   // of the JSON: append only
-    const char *label; // for people
+    const char *key;   // in the JSON; append only
+    const char *label; // on the page and the terminal
     enum figure_kind kind;
     double (*value)(const struct run_read *r);
-    // What stands beside the value in small print; may be NULL. Returns out.
+    // The small print beside the value. NULL: there is none. Returns out or "".
     const char *(*note)(char out[FIGURE_TEXT_BYTES], const struct run_read *r);
     bool brief;    // also on the terminal
     bool relative; // comparable as a ratio
@@ -35,11 +35,11 @@ struct figure {
 size_t figure_count(void);
 const struct figure *figure_at(size_t i);
 const char *figure_text(char out[FIGURE_TEXT_BYTES], const struct figure *g, double value);
-// "+12 %" of a value against the first run's; "" when that says nothing. Returns out.
+// "+12 %": the value against that of the first run. "" when a ratio has no meaning. Returns out.
 const char *figure_ratio(char out[FIGURE_TEXT_BYTES], const struct figure *g, double value,
                          double first);
-// "median step: B is 12 % slower than A" or that they cannot be told apart, from the confidence
-// intervals of the medians. Returns out.
+// A sentence: how much slower or faster the median step of b is, or that the two cannot be told
+// apart. Decided by the confidence intervals of the medians. Returns out.
 const char *figure_compare(char out[RUN_SENTENCE_BYTES], const struct run_read *a,
                            const struct run_read *b);
 const char *figure_time(char out[FIGURE_TEXT_BYTES], double seconds); // "2026-08-03 14:02 UTC"

@@ -1,7 +1,8 @@
-// html_plots.c - the curves and distributions of a report; see html.h.
+// html_plots.c - the curves of a report over steps; see html.h.
 //
-// One run gets its detail: every step or the band between the least and the greatest of a few, the
-// smoothed curve over it. Several runs share each plot, one colour per run, with less of each.
+// A single run is drawn in detail: every step, or the band between the least and the greatest of a
+// few steps, with the smoothed curve over it. Several runs share each plot, with one colour per run
+// and less detail.
 #include "report/html.h"
 #include "report/html_text.h"
 
@@ -10,9 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-// Above this ratio of greatest to least a linear axis shows little but the greatest.
+// Above this ratio of greatest to least, an axis is logarithmic: a linear one would show little but
+// the greatest.
 static const double LOG_RATIO = 50;
-// More dots than this touch each other: the line alone is clearer.
+// More dots than this touch each other. The line alone is clearer then.
 enum { DOTS_MOST = 60 };
 
 // ---------------------------------------------------------------- curves from columns
@@ -93,7 +95,7 @@ struct svg_scale html_step_scale(const struct html_page *p) {
             widen(&r, (double)p->runs[i].log.first_step);
             widen(&r, (double)p->runs[i].log.last_step);
         }
-    // From 0 when the log begins near it, so that ticks are round and the origin is where one looks.
+    // From 0 when the log begins near 0, so that ticks are round and the origin is where expected.
     if (r.lo < 0.1 * r.hi)
         r.lo = 0;
     return r.lo > r.hi ? svg_scale_exact(0, 1) : svg_scale_exact(r.lo, r.hi);
@@ -111,42 +113,42 @@ bool html_draws_raw(const struct html_page *p) {
     return p->n <= 3;
 }
 
+static void put_key(struct html_page *p, const char *css, const char *text) {
+    fprintf(p->f, "<span><i class=\"%s\"></i>", css);
+    html_put_between(p->f, "", text, "</span> ");
+}
+
 void html_put_legend(struct html_page *p) {
     char css[HTML_COLOUR_BYTES];
     if (p->n < 2)
         return;
     fputs("<p class=\"key\">", p->f);
-    for (size_t i = 0; i < p->n; i++) {
-        fprintf(p->f, "<span><i class=\"%s\"></i>", html_colour(css, i));
-        html_put_text(p->f, p->runs[i].name);
-        fputs("</span> ", p->f);
-    }
+    for (size_t i = 0; i < p->n; i++)
+        put_key(p, html_colour(css, i), p->runs[i].name);
     fputs("</p>", p->f);
 }
 
-static void put_key(struct html_page *p, const char *css, const char *text) {
-    fprintf(p->f, "<span><i class=\"%s\"></i>", css);
-    html_put_text(p->f, text);
-    fputs("</span> ", p->f);
-}
-
 static void put_title(struct html_page *p, const struct svg_plot *plot) {
-    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s%s</small></figcaption>\n", plot->id,
-            plot->title, plot->unit, plot->y.log ? ", logarithmic" : "");
+    svg_caption(p->f, plot, plot->y.log ? ", logarithmic" : "");
+    fputc('\n', p->f);
     html_put_legend(p);
 }
 
-static bool any_marks(const struct html_page *p, bool skipped) {
-    for (size_t i = 0; i < p->n; i++)
-        if ((skipped ? p->runs[i].log.skipped.n : p->runs[i].log.resumed.n) > 0)
-            return true;
-    return false;
+static void end_plot(struct html_page *p, const struct svg_plot *plot) {
+    svg_labels(p->f);
+    svg_end(p->f, plot);
+    fputs("</figure>\n", p->f);
 }
 
 static void put_mark_keys(struct html_page *p) {
-    if (any_marks(p, false))
+    bool resumed = false, skipped = false;
+    for (size_t i = 0; i < p->n; i++) {
+        resumed |= p->runs[i].log.resumed.n > 0;
+        skipped |= p->runs[i].log.skipped.n > 0;
+    }
+    if (resumed)
         put_key(p, "resume", "resumed");
-    if (any_marks(p, true))
+    if (skipped)
         put_key(p, "skip", "skipped: gradients not finite");
 }
 
@@ -159,6 +161,14 @@ static void put_marks(struct html_page *p, const struct svg_plot *plot) {
         for (uint64_t k = 0; k < skipped->n && k < RUN_MARKS_MOST; k++)
             svg_vertical(p->f, plot, "skip", (double)skipped->step[k], 0, 0.06);
     }
+}
+
+// The line of means, over the band between least and greatest.
+static void put_curve(struct html_page *p, const struct svg_plot *plot, const char *css,
+                      const struct curve *v, bool band) {
+    if (band)
+        svg_band(p->f, plot, css, v->lo, v->hi, v->n);
+    svg_line(p->f, plot, css, v->mid, v->n);
 }
 
 // ---------------------------------------------------------------- loss
@@ -211,7 +221,7 @@ static void put_loss_keys(struct html_page *p) {
     fputs("<p class=\"key\">", p->f);
     if (p->n == 1) {
         put_key(p, "c0 thin",
-                g->columns->width > 1 ? "least and greatest of each few steps" : "each step");
+                g->columns->width > 1 ? "least and greatest of a few steps" : "each step");
         snprintf(text, sizeof text, "smoothed over ±%lld steps", (long long)g->smooth_steps);
         put_key(p, "c0", text);
         if (g->evals > 0)
@@ -243,67 +253,46 @@ static void put_loss(struct html_page *p, const struct svg_scale *x, struct curv
     put_marks(p, &plot);
     for (size_t i = 0; i < p->n; i++)
         put_loss_run(p, &plot, i, v);
-    svg_labels(p->f);
-    svg_end(p->f, &plot);
-    fputs("</figure>\n", p->f);
+    end_plot(p, &plot);
 }
 
 // ---------------------------------------------------------------- learning rate, gradient norm
 
-static void put_rate(struct html_page *p, const struct svg_scale *x, struct curve *v) {
-    struct range r = NOTHING;
-    char css[HTML_COLOUR_BYTES];
-    for (size_t i = 0; i < p->n; i++) {
-        curve_of_last(v, p->runs[i].log.columns, false);
-        widen_by(&r, v->mid, v->n);
-    }
-    struct svg_plot plot = {.id = "lr",
-                            .title = "Learning rate",
-                            .unit = "",
-                            .x_unit = "step",
-                            .describe = "Learning rate over steps.",
-                            .x = *x,
-                            .y = scale_of(r, true),
-                            .low = true};
-    put_title(p, &plot);
-    svg_begin(p->f, &plot);
-    for (size_t i = 0; i < p->n; i++) {
-        curve_of_last(v, p->runs[i].log.columns, false);
-        svg_line(p->f, &plot, html_colour(css, i), v->mid, v->n);
-    }
-    svg_labels(p->f);
-    svg_end(p->f, &plot);
-    fputs("</figure>\n", p->f);
+static void low_curve(struct curve *v, const struct columns *c, bool norm) {
+    if (norm)
+        curve_of_value(v, c, COLUMN_GRAD_NORM);
+    else
+        curve_of_last(v, c, false);
 }
 
-static void put_norm(struct html_page *p, const struct svg_scale *x, struct curve *v) {
+// A low plot: the norm of the gradient (true) or the learning rate.
+static void put_low(struct html_page *p, const struct svg_scale *x, struct curve *v, bool norm) {
     struct range r = NOTHING;
+    bool bands = norm && html_draws_raw(p);
     char css[HTML_COLOUR_BYTES];
     for (size_t i = 0; i < p->n; i++) {
-        curve_of_value(v, p->runs[i].log.columns, COLUMN_GRAD_NORM);
-        widen_by(&r, html_draws_raw(p) ? v->lo : v->mid, v->n);
-        widen_by(&r, html_draws_raw(p) ? v->hi : v->mid, v->n);
+        low_curve(v, p->runs[i].log.columns, norm);
+        widen_by(&r, bands ? v->lo : v->mid, v->n);
+        widen_by(&r, bands ? v->hi : v->mid, v->n);
     }
-    struct svg_plot plot = {.id = "norm",
-                            .title = "Gradient norm",
-                            .unit = "before clipping",
+    struct svg_plot plot = {.id = norm ? "norm" : "lr",
+                            .title = norm ? "Gradient norm" : "Learning rate",
+                            .unit = norm ? "before clipping" : "",
                             .x_unit = "step",
-                            .describe = "Norm of the gradient over steps.",
+                            .describe = norm ? "Norm of the gradient over steps."
+                                             : "Learning rate over steps.",
                             .x = *x,
-                            .y = scale_of(r, r.hi / r.lo <= LOG_RATIO),
+                            .y = scale_of(r, !norm || r.hi / r.lo <= LOG_RATIO),
                             .low = true};
     put_title(p, &plot);
     svg_begin(p->f, &plot);
-    put_marks(p, &plot);
+    if (norm)
+        put_marks(p, &plot);
     for (size_t i = 0; i < p->n; i++) {
-        curve_of_value(v, p->runs[i].log.columns, COLUMN_GRAD_NORM);
-        if (html_draws_raw(p) && p->runs[i].log.columns->width > 1)
-            svg_band(p->f, &plot, html_colour(css, i), v->lo, v->hi, v->n);
-        svg_line(p->f, &plot, html_colour(css, i), v->mid, v->n);
+        low_curve(v, p->runs[i].log.columns, norm);
+        put_curve(p, &plot, html_colour(css, i), v, bands && p->runs[i].log.columns->width > 1);
     }
-    svg_labels(p->f);
-    svg_end(p->f, &plot);
-    fputs("</figure>\n", p->f);
+    end_plot(p, &plot);
 }
 
 void html_put_curves(struct html_page *p) {
@@ -311,8 +300,8 @@ void html_put_curves(struct html_page *p) {
     struct curve v;
     put_loss(p, &x, &v);
     fputs("<div class=\"pair\">", p->f);
-    put_rate(p, &x, &v);
-    put_norm(p, &x, &v);
+    put_low(p, &x, &v, false);
+    put_low(p, &x, &v, true);
     fputs("</div>", p->f);
 }
 
@@ -352,15 +341,15 @@ static void put_time_keys(struct html_page *p, const struct slowest *s, double t
     fputs("<p class=\"key\">", p->f);
     if (p->n == 1) {
         put_key(p, "c0",
-                g->columns->width > 1 ? "step: mean, least and greatest of each few" : "step");
-        put_key(p, "c1", "of it, waiting for data");
+                g->columns->width > 1 ? "step: mean, least and greatest of a few steps" : "step");
+        put_key(p, "c1", "waiting for data, part of the step");
     } else {
-        put_key(p, "fg", "step, mean of each few");
+        put_key(p, "fg", "step, mean of a few steps");
         if (html_draws_raw(p))
             put_key(p, "fg eval", "waiting for data");
     }
     if (p->n == 1 && g->warmup > 0)
-        put_key(p, "warm", "warm-up, in no percentile");
+        put_key(p, "warm", "warm-up, not in the percentiles");
     put_mark_keys(p);
     if (s->warm > top) {
         snprintf(text, sizeof text, "warm-up steps are cut off; the slowest took %s",
@@ -377,28 +366,25 @@ static void put_time_run(struct html_page *p, const struct svg_plot *plot, size_
     html_colour(css, i);
     snprintf(wait, sizeof wait, "%s%s", p->n == 1 ? "c1" : css, p->n == 1 ? "" : " eval");
     curve_of_value(v, c, COLUMN_STEP_MS);
-    if (html_draws_raw(p) && c->width > 1)
-        svg_band(p->f, plot, css, v->lo, v->hi, v->n);
-    svg_line(p->f, plot, css, v->mid, v->n);
+    put_curve(p, plot, css, v, html_draws_raw(p) && c->width > 1);
     if (!html_draws_raw(p))
         return;
     curve_of_value(v, c, COLUMN_WAIT_MS);
-    if (c->width > 1)
-        svg_band(p->f, plot, wait, v->lo, v->hi, v->n);
-    svg_line(p->f, plot, wait, v->mid, v->n);
+    put_curve(p, plot, wait, v, c->width > 1);
 }
 
 void html_put_times(struct html_page *p) {
     struct svg_scale x = html_step_scale(p);
     struct slowest s = find_slowest(p);
     struct curve v;
-    // One stall must not flatten the rest, and must be seen: then the axis is logarithmic.
+    // A stall must be visible without flattening the other steps: the axis becomes logarithmic.
     bool log = s.median > 0 && s.steady > 20 * s.median;
     struct svg_plot plot = {.id = "times",
                             .title = "Step time over steps",
                             .unit = "ms",
                             .x_unit = "step",
-                            .describe = "Time of each step, and of it the wait for data.",
+                            .describe =
+                                "Time of each step, and the part of it spent waiting for data.",
                             .x = x,
                             .y = log ? svg_scale_log(s.median / 10, s.steady)
                                      : svg_scale_round(0, s.steady > 0 ? s.steady : 1, 5)};
@@ -409,7 +395,5 @@ void html_put_times(struct html_page *p) {
     put_marks(p, &plot);
     for (size_t i = 0; i < p->n; i++)
         put_time_run(p, &plot, i, &v);
-    svg_labels(p->f);
-    svg_end(p->f, &plot);
-    fputs("</figure>\n", p->f);
+    end_plot(p, &plot);
 }

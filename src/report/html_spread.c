@@ -1,5 +1,5 @@
-// html_spread.c - how step times are distributed: a histogram, and below it the share of steps that
-// took at most so long, on the same axis; see html.h.
+// html_spread.c - the distribution of step times: a histogram and the cumulative distribution
+// (CDF), with the same time axis; see html.h.
 #include "report/html.h"
 #include "report/html_figures.h"
 #include "report/html_text.h"
@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-// The axis ends where the slowest steps are rare, so that one stall does not squeeze all others into
-// a bar; how many lie beyond is said.
+// The axis ends where the slowest steps are rare. Otherwise one stall would squeeze all other steps
+// into one bar. put_beyond says how many steps lie past the end.
 static double upper_edge(const struct run_log *g) {
     double p95 = 1e-6 * g->p95.value, p99 = 1e-6 * g->p99.value, most = 1e-6 * g->spread.max;
     return fmin(most, fmax(1.5 * p95, 1.1 * p99));
@@ -46,7 +46,7 @@ void html_bins_fill(struct html_bins *b, const struct run_read *r, const struct 
     }
 }
 
-// Even shares up to 90 %, then closer: the tail is what one looks at.
+// Points are 1 % apart up to 90 %, then closer, because the tail matters most.
 void html_cdf_fill(struct svg_point out[HTML_CDF_POINTS], struct run_read *r) {
     double p[HTML_CDF_POINTS];
     struct quantile q[HTML_CDF_POINTS];
@@ -70,38 +70,21 @@ static double highest_share(const struct html_page *p, const struct svg_scale *x
     return most > 0 ? most : 1;
 }
 
-// Bars for one run; for several the outline of what would be bars.
+// A single run gets bars, several runs get outlines.
 static void put_bins(struct html_page *p, const struct svg_plot *plot, size_t i) {
     struct html_bins b;
-    struct svg_point v[2 * HTML_BINS + 2];
-    size_t n = 0;
     char css[HTML_COLOUR_BYTES];
     html_bins_fill(&b, &p->runs[i], &plot->x);
-    if (p->n == 1) {
-        for (int k = 0; k < HTML_BINS; k++)
-            if (b.share[k] > 0)
-                svg_bar(p->f, plot, "bin c0", b.edge[k], b.edge[k + 1], b.share[k]);
-        return;
-    }
-    v[n++] = (struct svg_point){b.edge[0], 0};
-    for (int k = 0; k < HTML_BINS; k++) {
-        v[n++] = (struct svg_point){b.edge[k], b.share[k]};
-        v[n++] = (struct svg_point){b.edge[k + 1], b.share[k]};
-    }
-    v[n++] = (struct svg_point){b.edge[HTML_BINS], 0};
-    svg_line(p->f, plot, html_colour(css, i), v, n);
+    if (p->n > 1)
+        svg_outline(p->f, plot, html_colour(css, i), b.share, HTML_BINS);
+    for (int k = 0; p->n == 1 && k < HTML_BINS; k++)
+        if (b.share[k] > 0)
+            svg_bar(p->f, plot, "bin c0", b.edge[k], b.edge[k + 1], b.share[k]);
 }
 
-static void put_quantile_lines(struct html_page *p, const struct svg_plot *plot) {
-    const struct run_log *g = &p->runs[0].log;
-    const struct quantile *q[3] = {&g->p50, &g->p95, &g->p99};
-    for (int k = 0; p->n == 1 && k < 3; k++)
-        if (q[k]->n > 0)
-            svg_vertical(p->f, plot, "quantile", 1e-6 * q[k]->value, 0, 1);
-}
-
-// Labels at three heights, because p95 and p99 are often close.
-static void put_quantile_notes(struct html_page *p, const struct svg_plot *plot) {
+// The percentiles of a single run: lines in the drawing, or later the notes on them. Notes stand at
+// three heights, because p95 and p99 are often close.
+static void put_quantiles(struct html_page *p, const struct svg_plot *plot, bool notes) {
     const struct run_log *g = &p->runs[0].log;
     const struct quantile *q[3] = {&g->p50, &g->p95, &g->p99};
     for (int k = 0; p->n == 1 && k < 3; k++) {
@@ -110,7 +93,10 @@ static void put_quantile_notes(struct html_page *p, const struct svg_plot *plot)
             continue;
         snprintf(text, sizeof text, "p%.0f %s", 100 * q[k]->p,
                  text_duration(ms, 1e-9 * q[k]->value));
-        svg_note(p->f, plot, 1e-6 * q[k]->value, plot->y.hi * (1 - 0.11 * k), text);
+        if (notes)
+            svg_note(p->f, plot, 1e-6 * q[k]->value, plot->y.hi * (1 - 0.11 * k), text);
+        else
+            svg_vertical(p->f, plot, "quantile", 1e-6 * q[k]->value, 0, 1);
     }
 }
 
@@ -122,10 +108,8 @@ static void put_beyond(struct html_page *p, const struct svg_scale *x) {
         if (b.beyond == 0)
             continue;
         fputs("<p class=\"small\">", p->f);
-        if (p->n > 1) {
-            html_put_text(p->f, p->runs[i].name);
-            fputs(": ", p->f);
-        }
+        if (p->n > 1)
+            html_put_between(p->f, "", p->runs[i].name, ": ");
         fprintf(p->f, "%llu step%s took longer than %s, the slowest %s.</p>",
                 (unsigned long long)b.beyond, b.beyond == 1 ? "" : "s",
                 text_duration(a, 1e-3 * x->hi), text_duration(c, 1e-3 * b.most));
@@ -142,15 +126,14 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
                             .x = *x,
                             .y = svg_scale_round(0, highest_share(p, x), 4),
                             .percent = true};
-    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", plot.id,
-            plot.title, plot.unit);
+    svg_caption(p->f, &plot, "");
     html_put_legend(p);
     svg_begin(p->f, &plot);
     for (size_t i = 0; i < p->n; i++)
         put_bins(p, &plot, i);
-    put_quantile_lines(p, &plot);
+    put_quantiles(p, &plot, false);
     svg_labels(p->f);
-    put_quantile_notes(p, &plot);
+    put_quantiles(p, &plot, true);
     svg_end(p->f, &plot);
     if (p->n == 1)
         fprintf(p->f, "<p class=\"small\">n=%zu; %llu warm-up step%s left out.</p>", g->p50.n,
@@ -166,15 +149,14 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
 static void put_cdf(struct html_page *p, const struct svg_scale *x) {
     char css[HTML_COLOUR_BYTES], full[48];
     struct svg_plot plot = {.id = "cdf",
-                            .title = "Steps that took at most so long",
+                            .title = "Share of steps that took at most this time",
                             .unit = "dots: p50, p95, p99",
                             .x_unit = "ms",
                             .describe = "Cumulative distribution of step times.",
                             .x = *x,
                             .y = svg_scale_exact(0, 1),
                             .percent = true};
-    fprintf(p->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", plot.id,
-            plot.title, plot.unit);
+    svg_caption(p->f, &plot, "");
     html_put_legend(p);
     svg_begin(p->f, &plot);
     for (size_t i = 0; i < p->n; i++) {
@@ -203,9 +185,7 @@ void html_put_distribution(struct html_page *p) {
     put_histogram(p, &x);
     put_cdf(p, &x);
     fputs("</div>", p->f);
-    for (size_t i = 1; i < p->n; i++) {
-        fputs("<p class=\"small\">", p->f);
-        html_put_text(p->f, figure_compare(sentence, &p->runs[0], &p->runs[i]));
-        fputs("</p>", p->f);
-    }
+    for (size_t i = 1; i < p->n; i++)
+        html_put_between(p->f, "<p class=\"small\">",
+                         figure_compare(sentence, &p->runs[0], &p->runs[i]), "</p>");
 }

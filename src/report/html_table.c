@@ -1,4 +1,4 @@
-// html_table.c - what a report says in words, tables and bars; see html.h.
+// html_table.c - the words, tables and bars of a report; see html.h.
 #include "report/html.h"
 #include "report/html_figures.h"
 #include "report/html_text.h"
@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-// The head of a run's column. A single run is named by the title: here is room for what the column is.
+// The head of a run's column. The page's title names a single run, so its column is headed by what
+// the column shows.
 static void put_name(struct html_page *p, size_t i, const char *column) {
     char css[HTML_COLOUR_BYTES];
     if (p->n > 1)
@@ -16,14 +17,25 @@ static void put_name(struct html_page *p, size_t i, const char *column) {
     html_put_text(p->f, p->n > 1 ? p->runs[i].name : column);
 }
 
+// The first row of a table with a column per run.
+static void put_columns(struct html_page *p, const char *css, const char *first,
+                        const char *column) {
+    fprintf(p->f, "<div class=\"scroll\"><table class=\"%s\"><thead><tr><th scope=\"col\">%s</th>",
+            css, first);
+    for (size_t i = 0; i < p->n; i++) {
+        fputs("<th scope=\"col\">", p->f);
+        put_name(p, i, column);
+        fputs("</th>", p->f);
+    }
+}
+
 // ---------------------------------------------------------------- heads
 
 static void put_fact(struct html_page *p, const char *label, const char *value) {
     if (!value[0])
         return;
-    fprintf(p->f, "<dt>%s</dt><dd>", label);
-    html_put_text(p->f, value);
-    fputs("</dd>\n", p->f);
+    fprintf(p->f, "<dt>%s</dt>", label);
+    html_put_between(p->f, "<dd>", value, "</dd>\n");
 }
 
 static void put_model(struct html_page *p, const struct run_log *g) {
@@ -61,12 +73,12 @@ static void put_when(struct html_page *p, const struct run_read *r) {
     put_fact(p, "when", text);
     snprintf(text, sizeof text, "step %lld of %lld%s", (long long)g->last_step,
              (long long)g->steps_planned,
-             !r->result.is_there           ? "; it did not say how it ended"
+             !r->result.is_there           ? "; how it ended is not known"
              : strcmp(end, "done") == 0    ? "; done"
-             : strcmp(end, "time") == 0    ? "; its time was up"
+             : strcmp(end, "time") == 0    ? "; the time limit was reached"
              : strcmp(end, "stopped") == 0 ? "; stopped on request"
                                            : "; failed");
-    put_fact(p, "got to", text);
+    put_fact(p, "reached", text);
     put_fact(p, "error", r->result.error);
 }
 
@@ -78,11 +90,8 @@ static void put_head(struct html_page *p, size_t i) {
         put_name(p, i, "");
         fputs("</h2>\n", p->f);
     }
-    if (r->result.verdict[0]) {
-        fputs("<p class=\"verdict\">", p->f);
-        html_put_text(p->f, r->result.verdict);
-        fputs("</p>\n", p->f);
-    }
+    if (r->result.verdict[0])
+        html_put_between(p->f, "<p class=\"verdict\">", r->result.verdict, "</p>\n");
     fputs("<dl>", p->f);
     put_model(p, &r->log);
     put_when(p, r);
@@ -90,11 +99,8 @@ static void put_head(struct html_page *p, size_t i) {
     put_fact(p, "folder", r->dir);
     put_fact(p, "haggle", r->log.haggle);
     fputs("</dl>\n", p->f);
-    for (int k = 0; k < r->n_problems; k++) {
-        fputs("<p class=\"problem\">", p->f);
-        html_put_text(p->f, r->problems[k]);
-        fputs("</p>\n", p->f);
-    }
+    for (int k = 0; k < r->n_problems; k++)
+        html_put_between(p->f, "<p class=\"problem\">", r->problems[k], "</p>\n");
     fputs("</section>\n", p->f);
 }
 
@@ -115,24 +121,13 @@ static void put_figure(struct html_page *p, const struct figure *g, size_t i) {
     if (i > 0 && figure_ratio(ratio, g, value, g->value(&p->runs[0]))[0])
         fprintf(p->f, " <span class=\"ratio\">%s</span>", ratio);
     const char *beside = g->note ? g->note(note, &p->runs[i]) : "";
-    if (beside[0]) {
-        fputs(" <small>", p->f);
-        html_put_text(p->f, beside);
-        fputs("</small>", p->f);
-    }
+    if (beside[0])
+        html_put_between(p->f, " <small>", beside, "</small>");
     fputs("</td>", p->f);
 }
 
 void html_put_figures(struct html_page *p) {
-    fprintf(p->f,
-            "<div class=\"scroll\"><table class=\"figures%s\"><thead><tr>"
-            "<th scope=\"col\">figure</th>",
-            p->n == 1 ? " one" : "");
-    for (size_t i = 0; i < p->n; i++) {
-        fputs("<th scope=\"col\">", p->f);
-        put_name(p, i, "value");
-        fputs("</th>", p->f);
-    }
+    put_columns(p, p->n == 1 ? "figures one" : "figures", "figure", "value");
     fputs("</tr></thead><tbody>\n", p->f);
     for (size_t k = 0; k < figure_count(); k++) {
         const struct figure *g = figure_at(k);
@@ -143,7 +138,7 @@ void html_put_figures(struct html_page *p) {
     }
     fputs("</tbody></table></div>\n", p->f);
     if (p->n > 1)
-        fputs("<p class=\"small\">Percentages beside a value are against the first run.</p>\n",
+        fputs("<p class=\"small\">Percentages beside a value compare it with the first run.</p>\n",
               p->f);
 }
 
@@ -153,12 +148,15 @@ static const char *part_name(const char *name) {
     return strcmp(name, "data_wait") == 0 ? "data wait" : name;
 }
 
-// One bar: the parts as they come, each as long as its share of `whole`.
+static void begin_bar(struct html_page *p, const char *label) {
+    html_put_between(p->f, "<div class=\"row\"><span class=\"what\">", label,
+                     "</span><span class=\"bar\">");
+}
+
+// One bar: the parts in their order, each as long as its share of `whole`.
 static void put_bar(struct html_page *p, const char *label, const struct run_part *parts, int n,
                     double whole, bool bytes) {
-    fputs("<div class=\"row\"><span class=\"what\">", p->f);
-    html_put_text(p->f, label);
-    fputs("</span><span class=\"bar\">", p->f);
+    begin_bar(p, label);
     for (int i = 0; i < n; i++) {
         char amount[TEXT_UNIT_BYTES];
         double share = whole > 0 ? fmin(parts[i].amount / whole, 1) : 0;
@@ -173,7 +171,7 @@ static void put_bar(struct html_page *p, const char *label, const struct run_par
     fputs("</span></div>\n", p->f);
 }
 
-// Parts of all runs by name, so that a colour means one thing in all bars.
+// The names of the parts of all runs, so that a colour means the same in all bars.
 struct names {
     char name[RUN_PARTS_MOST][48];
     int n;
@@ -201,21 +199,13 @@ static void arrange(struct names *s, const struct run_part *parts, int n,
     }
 }
 
-// A table below the bars: the colours named, and every amount as a number.
+// The table below the bars: it names the colours and gives every amount as a number.
 static void put_parts_table(struct html_page *p, struct names *s, bool memory) {
-    fputs("<div class=\"scroll\"><table class=\"parts\"><thead><tr><th scope=\"col\">", p->f);
-    fputs(memory ? "class" : "part", p->f);
-    fputs("</th>", p->f);
-    for (size_t i = 0; i < p->n; i++) {
-        fputs("<th scope=\"col\">", p->f);
-        put_name(p, i, memory ? "bytes" : "share");
-        fputs("</th>", p->f);
-    }
+    put_columns(p, "parts", memory ? "class" : "part", memory ? "bytes" : "share");
     fputs("</tr></thead><tbody>\n", p->f);
     for (int k = 0; k < s->n; k++) {
         fprintf(p->f, "<tr><th scope=\"row\"><i class=\"f%d\"></i>", k % HTML_COLOURS);
-        html_put_text(p->f, part_name(s->name[k]));
-        fputs("</th>", p->f);
+        html_put_between(p->f, "", part_name(s->name[k]), "</th>");
         for (size_t i = 0; i < p->n; i++) {
             const struct run_result *o = &p->runs[i].result;
             struct run_part parts[RUN_PARTS_MOST];
@@ -233,22 +223,21 @@ static void put_parts_table(struct html_page *p, struct names *s, bool memory) {
     fputs("</tbody></table></div>\n", p->f);
 }
 
+// False, and the page says so: no run has these parts.
 static bool any_parts(const struct html_page *p, bool memory) {
     for (size_t i = 0; i < p->n; i++)
         if ((memory ? p->runs[i].result.n_memory : p->runs[i].result.n_split) > 0)
             return true;
+    fprintf(p->f, "<p class=\"small\">%s not known: there is no result.json that says it.</p>\n",
+            memory ? "Memory by class is" : "Where the time went is");
     return false;
 }
 
 void html_put_split(struct html_page *p) {
     struct names names = {.n = 0};
     struct run_part parts[RUN_PARTS_MOST];
-    if (!any_parts(p, false)) {
-        fputs("<p class=\"small\">Where the time went is told by a run's result.json, which is not "
-              "there.</p>\n",
-              p->f);
+    if (!any_parts(p, false))
         return;
-    }
     fputs("<figure id=\"split\"><figcaption>Where the time went <small>share of the steps' wall "
           "time</small></figcaption>\n",
           p->f);
@@ -260,13 +249,6 @@ void html_put_split(struct html_page *p) {
     }
     put_parts_table(p, &names, false);
     fputs("</figure>\n", p->f);
-}
-
-static double sum_parts(const struct run_part *parts, int n) {
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += parts[i].amount;
-    return sum;
 }
 
 static void put_memory_bars(struct html_page *p, struct names *names, size_t i, double whole) {
@@ -284,11 +266,8 @@ static void put_memory_bars(struct html_page *p, struct names *names, size_t i, 
         snprintf(label, sizeof label, "%s%smeasured %s%s", name, gap,
                  text_bytes(bytes, (uint64_t)o->memory_measured),
                  o->on_device ? " on the device" : "");
-        fputs("<div class=\"row\"><span class=\"what\">", p->f);
-        html_put_text(p->f, label);
-        fprintf(p->f,
-                "</span><span class=\"bar\"><i class=\"measured\" style=\"width:%.3f%%\"></i>"
-                "</span></div>\n",
+        begin_bar(p, label);
+        fprintf(p->f, "<i class=\"measured\" style=\"width:%.3f%%\"></i></span></div>\n",
                 100 * fmin(o->memory_measured / whole, 1));
     }
 }
@@ -296,20 +275,17 @@ static void put_memory_bars(struct html_page *p, struct names *names, size_t i, 
 void html_put_memory(struct html_page *p) {
     struct names names = {.n = 0};
     double whole = 0;
-    if (!any_parts(p, true)) {
-        fputs("<p class=\"small\">Memory by class is told by a run's result.json, which is not "
-              "there.</p>\n",
-              p->f);
+    if (!any_parts(p, true))
         return;
-    }
     for (size_t i = 0; i < p->n; i++) {
         const struct run_result *o = &p->runs[i].result;
-        whole = fmax(whole, fmax(sum_parts(o->memory, o->n_memory), o->memory_predicted));
-        whole = fmax(whole, o->memory_measured); // fmax passes a NaN over
+        double sum = 0;
+        for (int k = 0; k < o->n_memory; k++)
+            sum += o->memory[k].amount;
+        whole = fmax(whole, fmax(sum, fmax(o->memory_predicted, o->memory_measured))); // skips NaN
     }
-    fputs("<figure id=\"memory\"><figcaption>Memory <small>at the fullest moment: predicted by "
-          "class, "
-          "and measured</small></figcaption>\n",
+    fputs("<figure id=\"memory\"><figcaption>Memory <small>at its peak: predicted by class, and "
+          "measured</small></figcaption>\n",
           p->f);
     for (size_t i = 0; i < p->n; i++)
         put_memory_bars(p, &names, i, whole);
@@ -327,47 +303,36 @@ static const struct run_setting *find_setting(const struct run_read *r, const ch
 }
 
 static void put_setting(struct html_page *p, const struct run_setting *s) {
-    fputs("<tr><th scope=\"row\">", p->f);
-    html_put_text(p->f, s->name);
-    fputs("</th>", p->f);
+    html_put_between(p->f, "<tr><th scope=\"row\">", s->name, "</th>");
     for (size_t i = 0; i < p->n; i++) {
         const struct run_setting *own = find_setting(&p->runs[i], s->name);
-        fputs(own ? "<td>" : "<td class=\"unknown\">", p->f);
-        html_put_text(p->f, own                       ? (own->value[0] ? own->value : "(empty)")
-                            : p->runs[i].has_settings ? "default"
-                                                      : "not known");
-        if (own && own->by[0]) {
-            fputs(" <small>", p->f);
-            html_put_text(p->f, own->by);
-            fputs("</small>", p->f);
-        }
+        const char *absent = p->runs[i].has_settings ? "default" : "not known";
+        html_put_between(p->f, own ? "<td>" : "<td class=\"unknown\">",
+                         !own            ? absent
+                         : own->value[0] ? own->value
+                                         : "(empty)",
+                         "");
+        if (own && own->by[0])
+            html_put_between(p->f, " <small>", own->by, "</small>");
         fputs("</td>", p->f);
     }
-    fputs("<td class=\"unknown\">", p->f);
-    html_put_text(p->f, s->initial[0] ? s->initial : "(empty)");
-    fputs("</td></tr>\n", p->f);
+    html_put_between(p->f, "<td class=\"unknown\">", s->initial[0] ? s->initial : "(empty)",
+                     "</td></tr>\n");
 }
 
 void html_put_settings(struct html_page *p) {
     size_t all = 0;
-    for (size_t i = 0; i < p->n; i++)
+    bool known = true;
+    for (size_t i = 0; i < p->n; i++) {
         all += p->runs[i].n_settings;
+        known = known && p->runs[i].has_settings;
+    }
     if (all == 0) {
-        bool known = true;
-        for (size_t i = 0; i < p->n; i++)
-            known = known && p->runs[i].has_settings;
         fputs(known ? "<p class=\"small\">None.</p>\n" : "<p class=\"small\">Not known.</p>\n",
               p->f);
         return;
     }
-    fputs(
-        "<div class=\"scroll\"><table class=\"settings\"><thead><tr><th scope=\"col\">setting</th>",
-        p->f);
-    for (size_t i = 0; i < p->n; i++) {
-        fputs("<th scope=\"col\">", p->f);
-        put_name(p, i, "value");
-        fputs("</th>", p->f);
-    }
+    put_columns(p, "settings", "setting", "value");
     fputs("<th scope=\"col\">default</th></tr></thead><tbody>\n", p->f);
     for (size_t i = 0; i < p->n; i++)
         for (size_t k = 0; k < p->runs[i].n_settings; k++) {

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 // Decodes one character (RFC 3629: no overlong forms, no surrogates, nothing past 10FFFF). Returns
-// how many bytes it took, at least 1; *code is U+FFFD for what is none.
+// the number of bytes read, at least 1. *code is U+FFFD when the bytes are not a character.
 static size_t decode(const unsigned char *s, uint32_t *code) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
@@ -25,23 +25,17 @@ static size_t decode(const unsigned char *s, uint32_t *code) {
 static void put_code(FILE *f, uint32_t c) {
     if (c < 0x80) {
         fputc((int)c, f);
-    } else if (c < 0x800) {
-        fputc((int)(0xC0 | c >> 6), f);
-        fputc((int)(0x80 | (c & 0x3F)), f);
-    } else if (c < 0x10000) {
-        fputc((int)(0xE0 | c >> 12), f);
-        fputc((int)(0x80 | (c >> 6 & 0x3F)), f);
-        fputc((int)(0x80 | (c & 0x3F)), f);
-    } else {
-        fputc((int)(0xF0 | c >> 18), f);
-        fputc((int)(0x80 | (c >> 12 & 0x3F)), f);
-        fputc((int)(0x80 | (c >> 6 & 0x3F)), f);
-        fputc((int)(0x80 | (c & 0x3F)), f);
+        return;
     }
+    static const uint32_t lead[] = {0, 0xC0, 0xE0, 0xF0};
+    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; // bytes after the first, six bits each
+    fputc((int)(lead[more] | c >> 6 * more), f);
+    while (more-- > 0)
+        fputc((int)(0x80 | (c >> 6 * more & 0x3F)), f);
 }
 
-// Control characters have no place in HTML but for the three blanks; noncharacters neither. Nor have
-// the marks that turn the direction of what follows: a name must not rearrange the page around it.
+// HTML allows no control characters except tab and the line ends, and no noncharacters. Marks that
+// change the direction of text are removed too: a name must not rearrange the page around it.
 static uint32_t clean(uint32_t c) {
     if (c == '\n' || c == '\t' || c == '\r')
         return ' ';
@@ -57,19 +51,23 @@ void html_put_text(FILE *f, const char *text) {
         uint32_t c;
         s += decode(s, &c);
         c = clean(c);
-        if (c == '<')
-            fputs("&lt;", f);
-        else if (c == '>')
-            fputs("&gt;", f);
-        else if (c == '&')
-            fputs("&amp;", f);
-        else if (c == '"')
-            fputs("&quot;", f);
-        else if (c == '\'')
-            fputs("&#39;", f);
+        const char *entity = c == '<'    ? "&lt;"
+                             : c == '>'  ? "&gt;"
+                             : c == '&'  ? "&amp;"
+                             : c == '"'  ? "&quot;"
+                             : c == '\'' ? "&#39;"
+                                         : NULL;
+        if (entity)
+            fputs(entity, f);
         else
             put_code(f, c);
     }
+}
+
+void html_put_between(FILE *f, const char *before, const char *text, const char *after) {
+    fputs(before, f);
+    html_put_text(f, text);
+    fputs(after, f);
 }
 
 void html_put_json_string(FILE *f, const char *text) {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// A torn line is looked for in this much of the end: far more than any line written here.
+// The end of the file is searched for a torn line. This is far longer than any line of a log.
 enum { TAIL_BYTES = 1 << 16 };
 
 static int fail(struct err *e, const struct jsonl *j, const char *what) {
@@ -41,13 +41,13 @@ static bool is_whole(const char *line, size_t bytes) {
     return whole;
 }
 
-// The file should end in a newline. If not, the bytes after the last one are a line whose write was
-// cut short: complete but for its newline, or torn.
+// The file should end in a newline. If it does not, the write of its last line was cut short: the
+// line lacks only its newline, or it is torn.
 static int heal(struct jsonl *j, uint64_t *healed_bytes, struct err *e) {
     off_t end = lseek(j->fd, 0, SEEK_END);
     if (end < 0 && errno != ESPIPE)
         return fail(e, j, "examined");
-    if (end <= 0) // new, or a pipe, which has no past
+    if (end <= 0) // a new file, or a pipe, from which nothing can be read back
         return 0;
     size_t bytes = end < TAIL_BYTES ? (size_t)end : TAIL_BYTES;
     char *tail = malloc(bytes);
@@ -73,7 +73,7 @@ static int heal(struct jsonl *j, uint64_t *healed_bytes, struct err *e) {
             rc = write_all(j, "\n", 1, e);
         } else if (newline == NULL && (off_t)bytes < end) {
             rc = err_set(e, ERR_FORMAT,
-                         "%s: does not look like a log: its last line exceeds %d bytes", j->path,
+                         "%s: this is not a log: its last line is longer than %d bytes", j->path,
                          TAIL_BYTES);
         } else if (ftruncate(j->fd, end - (off_t)torn) != 0) {
             rc = fail(e, j, "repaired");
@@ -89,8 +89,9 @@ int jsonl_open(struct jsonl *j, const char *path, uint64_t *healed_bytes, struct
     *j = (struct jsonl){.fd = -1};
     size_t n = strlen(path);
     if (n == 0 || n >= sizeof j->path)
-        return err_set(e, ERR_USAGE, "log: a path of %zu characters is not accepted; 1 to %zu are",
-                       n, sizeof j->path - 1);
+        return err_set(e, ERR_USAGE,
+                       "log: a path of %zu characters is not accepted; accepted: 1 to %zu", n,
+                       sizeof j->path - 1);
     memcpy(j->path, path, n + 1);
     uint64_t healed = 0;
     j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -109,7 +110,7 @@ int jsonl_open(struct jsonl *j, const char *path, uint64_t *healed_bytes, struct
 }
 
 struct json_writer *jsonl_begin(struct jsonl *j) {
-    // Keep the buffer: a log line allocates once in a run.
+    // The buffer is kept from line to line, so that lines rarely allocate.
     char *buffer = j->line.buffer;
     size_t capacity = j->line.capacity;
     json_writer_to_buffer(&j->line, 0);
@@ -123,7 +124,7 @@ int jsonl_end(struct jsonl *j, struct err *e) {
     struct json_writer *w = &j->line;
     json_put_object_end(w);
     TRY(json_writer_finish(w, e));
-    w->buffer[w->bytes] = '\n'; // in place of the NUL, so that the line is one write
+    w->buffer[w->bytes] = '\n'; // replaces the NUL, so that the line is a single write
     return write_all(j, w->buffer, w->bytes + 1, e);
 }
 
@@ -150,7 +151,7 @@ int jsonl_put(struct jsonl *j, const struct jsonl_record *r, struct err *e) {
 int jsonl_close(struct jsonl *j, struct err *e) {
     int rc = 0;
     if (j->fd >= 0) {
-        // EINVAL, EROFS: a pipe or terminal has nothing to sync.
+        // EINVAL or EROFS: the log is a pipe or a terminal, which cannot be synced.
         if (fsync(j->fd) != 0 && errno != EINVAL && errno != EROFS)
             rc = fail(e, j, "saved");
         if (close(j->fd) != 0 && rc == 0)

@@ -10,11 +10,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static const uint64_t REDRAW_NS = 100000000; // ten times a second: more cannot be read
+static const uint64_t REDRAW_NS = 100000000; // 0.1 s: faster changes are unreadable
 enum { COLUMNS_UNKNOWN = 80, COLUMNS_MOST = 100, FIELD_BYTES = 48 };
 
-// The fields, in the order they are shown; `keep` is the order in which they are given up when the
-// line is too narrow: the lowest goes first.
+// The fields, in the order they are shown. If the line is too narrow, the field with the lowest
+// `keep` is left out first.
 enum field {
     F_STEP,
     F_LOSS,
@@ -41,7 +41,7 @@ ERR_PRINTF(2, 3) static void put(char out[FIELD_BYTES], const char *format, ...)
     va_end(args);
 }
 
-// "p50 41.2 p99 60.0 ms": one unit, chosen by the larger.
+// "p50 41.2 p99 60.0 ms": both in the unit that suits the larger one.
 static void put_times(char out[FIELD_BYTES], const struct live_numbers *n) {
     char unit[TEXT_UNIT_BYTES];
     if (isnan(n->step_p50_ms))
@@ -112,14 +112,14 @@ const char *live_format(char out[LIVE_TEXT_BYTES], const struct live_numbers *n,
     make_fields(f, n, true);
     if (joined_length(f, 2) <= most)
         return join(out, f, "  ");
-    // Closer together first; then without what matters least.
+    // First move the fields closer together, then leave out those that matter least.
     make_fields(f, n, false);
     while (joined_length(f, 1) > most) {
         int least = -1;
         for (int i = 0; i < F_COUNT; i++)
             if (f[i][0] != '\0' && (least < 0 || keep[i] < keep[least]))
                 least = i;
-        if (least == F_STEP) // alone and still too wide: cut it
+        if (least == F_STEP) // the only field left is still too wide: cut it
             f[F_STEP][most < FIELD_BYTES ? most : FIELD_BYTES - 1] = '\0';
         else
             f[least][0] = '\0';
@@ -141,7 +141,7 @@ void live_init(struct live *l, struct log *log, int64_t every) {
     struct winsize size;
     if (log->stream != NULL && ioctl(fileno(log->stream), TIOCGWINSZ, &size) == 0 &&
         size.ws_col > 1) {
-        l->columns = size.ws_col - 1; // the last column makes some terminals wrap
+        l->columns = size.ws_col - 1; // some terminals wrap after the last column
         if (l->columns > COLUMNS_MOST)
             l->columns = COLUMNS_MOST;
     }

@@ -1,7 +1,7 @@
 // perfetto.c - Chrome trace JSON: one object per event, written through a buffer to a durable file.
 //
-// The text is made with snprintf, not json.h: a trace has hundreds of thousands of events of one
-// shape, and all strings in it are names of ours or quoted by json_put_string below.
+// The text is made with snprintf instead of json.h, because a trace has hundreds of thousands of
+// events of the same form. All strings in it are literals of the program, or go through put_quoted.
 #include "report/perfetto.h"
 
 #include "base/file.h"
@@ -58,7 +58,7 @@ static void put_track(struct sink *s, int rank, int track, const char *name) {
         rank, track, name);
 }
 
-// Names of segments come from the program: quoted as JSON requires, and cut to fit an event.
+// Writes a segment's name as a JSON string, cut to fit an event.
 static void put_quoted(struct sink *s, const char *text) {
     struct json_writer w;
     json_writer_to_buffer(&w, 0);
@@ -73,7 +73,7 @@ static void put_quoted(struct sink *s, const char *text) {
 static void put_event(struct sink *s, const struct trace_event *ev, uint64_t origin_ns, int rank,
                       const char *const *segment_names, int n_segments) {
     const bool step = ev->what == OP_COUNT + SPAN_STEP;
-    // Microseconds with the nanoseconds kept: integers, because %f of a long run would round.
+    // Microseconds with three decimals, from integers: %f would round the times of a long run.
     const uint64_t at_ns = ev->start_ns > origin_ns ? ev->start_ns - origin_ns : 0;
     put_comma(s);
     if (step)
@@ -107,7 +107,8 @@ int perfetto_write(const struct trace *t, const char *path, int rank,
     s.rc = file_writer_begin(&s.file, path, e);
     if (s.rc == 0) {
         const size_t count = trace_count(t);
-        uint64_t origin_ns = UINT64_MAX; // a step is recorded at its end and starts before its ops
+        // The earliest start need not come first: a step is recorded at its end.
+        uint64_t origin_ns = UINT64_MAX;
         for (size_t i = 0; i < count; i++)
             if (trace_at(t, i)->start_ns < origin_ns)
                 origin_ns = trace_at(t, i)->start_ns;

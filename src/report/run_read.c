@@ -33,7 +33,7 @@ void run_copy(char *out, size_t out_bytes, const char *text) {
     out[n] = '\0';
 }
 
-// "runs/gpt2/" is called gpt2; "." and ".." are called by their whole path, which says more.
+// "runs/gpt2/" is named gpt2. "." and ".." get the name of the folder they stand for.
 static void name_run(struct run_read *r) {
     char path[PATH_MAX];
     run_copy(path, sizeof path, r->dir);
@@ -49,7 +49,8 @@ static void name_run(struct run_read *r) {
 
 // ---------------------------------------------------------------- recipe.yaml
 
-// Who set a value is the comment that ends its line; the YAML reader has dropped it.
+// The comment at the end of a line says where the value came from. The YAML reader drops comments,
+// so it is read from the text.
 static const char *set_by(const char *text, int line) {
     for (int i = 1; i < line && text; i++) {
         text = strchr(text, '\n');
@@ -68,7 +69,8 @@ static const char *set_by(const char *text, int line) {
     return "";
 }
 
-// The value as this program writes it, so that 1e-3 and 0.001 are one; as it is when not accepted.
+// The value as this program writes it, so that 1e-3 and 0.001 are the same. A value that is not
+// accepted stays as it is.
 static const char *plain_value(struct knobs *scratch, int id, const char *value,
                                char out[KNOB_VALUE_BYTES]) {
     if (knobs_set_at(scratch, id, value, SET_BY_RECIPE, NULL) != 0)
@@ -123,7 +125,7 @@ static int read_recipe(struct run_read *r, const char *path, struct err *e) {
         return err_set(e, ERR_MEMORY, "no memory for the settings of %s", r->dir);
     knobs_init(scratch);
     if (!file_exists(path))
-        run_problem(r, "There is no recipe.yaml: the settings are not known.");
+        run_problem(r, "There is no recipe.yaml, so the settings are not known.");
     else if (file_read_all(path, RECIPE_BYTES, &text, &bytes, &why) != 0 ||
              yaml_read_text("recipe.yaml", text, bytes, &lines, &entries, &n, &why) != 0)
         run_problem(r, "The settings could not be read: %.400s.", why.text);
@@ -149,12 +151,12 @@ int run_read_open(struct run_read *r, const char *dir, struct err *e) {
     run_copy(r->dir, sizeof r->dir, dir);
     name_run(r);
     if (!file_is_dir(dir))
-        return err_set(e, ERR_IO, "'%s' is no folder; accepted: the run.dir of a training run",
+        return err_set(e, ERR_IO, "'%s' is not a folder; accepted: the run.dir of a training run",
                        dir);
     TRY(file_join(path, sizeof path, dir, "log.jsonl", e));
     if (!file_exists(path))
-        return err_set(e, ERR_IO,
-                       "'%s' holds no log.jsonl; accepted: the run.dir of a training run", dir);
+        return err_set(e, ERR_IO, "'%s' has no log.jsonl; accepted: the run.dir of a training run",
+                       dir);
     TRY(file_join(path, sizeof path, dir, "result.json", e));
     run_read_result(r, path);
     TRY(file_join(path, sizeof path, dir, "log.jsonl", e));

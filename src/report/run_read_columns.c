@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-// A sum of this many of the largest still fits a double.
+// Larger values are not counted: sums of smaller ones always fit a double.
 static const double VALUE_MOST = 1e100;
 
 static const struct column EMPTY = {.lr = NAN, .smooth = NAN, .eval_loss = NAN};
@@ -65,7 +65,7 @@ static void halve(struct columns *c) {
 struct column *columns_at(struct columns *c, int64_t step) {
     if (step < c->base)
         return NULL;
-    // As unsigned numbers the distance of any two steps exists; the width ends at 2^53.
+    // Unsigned, because the distance of two steps may exceed INT64_MAX. The width ends at 2^53.
     uint64_t ahead = (uint64_t)step - (uint64_t)c->base;
     while (ahead / (uint64_t)c->width >= COLUMNS_MOST)
         halve(c);

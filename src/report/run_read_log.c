@@ -1,8 +1,8 @@
-// run_read_log.c - log.jsonl, as a stream, in two passes over the same bytes.
+// run_read_log.c - reads log.jsonl as a stream, in two passes over the same bytes.
 //
-// The first pass looks only at where processes of the run began: a process that goes on from step s
-// makes every later step of those before it void. The second pass takes the steps that count. A line
-// added meanwhile by a run still going on is not seen by either.
+// The first pass only looks for the steps at which processes of the run began. A process that
+// resumes at step s makes all later steps of earlier processes void. The second pass takes the
+// steps that count. Neither pass sees lines that a running process appends meanwhile.
 #include "report/run_read.h"
 
 #include "base/json.h"
@@ -10,16 +10,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Steps are at most 10^9 (knob.def); a little room for other writers.
+// The largest step accepted. knob.def allows 10^9; the rest is room for other writers.
 static const int64_t STEP_MOST = (int64_t)1 << 40;
-// Strings of lines are thrown away together, when there is this much of them.
+// The strings of parsed lines are freed together, once they take more than STRINGS_BYTES.
 enum { STRINGS_BYTES = 1 << 18, BUFFER_BYTES = 1 << 18 };
-// The smoothed loss looks a fiftieth of the run to each side.
+// The smoothed loss averages over 1/50 of the run to each side.
 enum { SMOOTH_PARTS = 50 };
 
 // ---------------------------------------------------------------- lines of a file
@@ -30,8 +31,8 @@ struct lines {
     char *buffer; // BUFFER_BYTES
     size_t at, end;
     uint64_t left; // bytes of the file not yet in the buffer
-    bool too_long; // of the line last returned: the rest of it has been skipped
-    bool torn;     // it was the last and has no newline
+    bool too_long; // the line last returned is too long; what did not fit has been skipped
+    bool torn;     // the line last returned is the last one and has no newline
 };
 
 static int refill(struct lines *l, struct err *e) {
@@ -45,7 +46,7 @@ static int refill(struct lines *l, struct err *e) {
             continue;
         if (n < 0)
             return err_set(e, ERR_IO, "%s cannot be read: %s", l->path, strerror(errno));
-        if (n == 0) // cut short meanwhile
+        if (n == 0) // the file has been truncated meanwhile
             l->left = 0;
         l->end += (size_t)n;
         l->left -= (uint64_t)n;
@@ -53,7 +54,7 @@ static int refill(struct lines *l, struct err *e) {
     return 0;
 }
 
-// 1 and the line without its newline; 0 at the end; negative: an error.
+// Returns 1 and the line without its newline, 0 at the end, a negative number on error.
 static int next_line(struct lines *l, const char **line, size_t *bytes, struct err *e) {
     l->too_long = false;
     for (;;) {
@@ -63,7 +64,7 @@ static int next_line(struct lines *l, const char **line, size_t *bytes, struct e
             TRY(refill(l, e));
             continue;
         }
-        if (!newline && l->left > 0) { // fills the buffer: far too long to be ours
+        if (!newline && l->left > 0) { // it fills the buffer: far longer than any line of a log
             l->too_long = true;
             l->at = l->end;
             continue;
@@ -83,110 +84,98 @@ static int next_line(struct lines *l, const char **line, size_t *bytes, struct e
 
 enum event { EVENT_STEP, EVENT_START, EVENT_EVAL, EVENT_SAVE, EVENT_OTHER };
 
-struct record {
-    enum event event;
-    int64_t step, steps, warmup_steps, parameters; // -1: not given
-    double loss, lr, grad_norm, tokens, tokens_per_s, step_ms, data_wait_ms, time;
-    double validation_loss, memory_predicted;
+struct record { // a missing integer is -1, a missing number NaN, a missing text NULL
+    enum event kind;
+    int64_t step, steps, warmup_steps, parameters;
+    double loss, lr, grad_norm, tokens_per_s, step_ms, data_wait_ms, time;
+    double validation_loss, memory_predicted_bytes;
     bool skipped, empty;
-    const char *haggle, *model, *data, *device, *isa, *blas, *resumed_from;
+    const char *event, *haggle, *model, *data, *device, *isa, *blas, *resumed_from;
 };
 
-// Members by type, name and where they go.
-static void take_number(struct json_reader *r, struct record *v, const char *key) {
-    const struct {
-        const char *key;
-        double *to;
-    } numbers[] = {{"loss", &v->loss},
-                   {"lr", &v->lr},
-                   {"grad_norm", &v->grad_norm},
-                   {"tokens", &v->tokens},
-                   {"tokens_per_s", &v->tokens_per_s},
-                   {"step_ms", &v->step_ms},
-                   {"data_wait_ms", &v->data_wait_ms},
-                   {"time", &v->time},
-                   {"validation_loss", &v->validation_loss},
-                   {"memory_predicted_bytes", &v->memory_predicted}};
-    const struct {
-        const char *key;
-        int64_t *to;
-    } integers[] = {{"step", &v->step},
-                    {"steps", &v->steps},
-                    {"warmup_steps", &v->warmup_steps},
-                    {"parameters", &v->parameters}};
-    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
-        if (strcmp(key, integers[i].key) == 0) {
-            json_read_i64(r, integers[i].to);
-            return;
-        }
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(key, numbers[i].key) == 0) {
-            json_read_double(r, numbers[i].to);
-            return;
-        }
-    json_skip(r);
+// The members of a record: the key in the log and the place in struct record.
+enum kind { KIND_INTEGER, KIND_NUMBER, KIND_TEXT, KIND_FLAG };
+static const enum json_type TYPE_OF_KIND[] = {JSON_NUMBER, JSON_NUMBER, JSON_STRING, JSON_BOOL};
+#define MEMBER(kind, field)                                                                        \
+    { #field, KIND_##kind, offsetof(struct record, field) }
+static const struct member {
+    const char *key;
+    enum kind kind;
+    size_t at;
+} members[] = {MEMBER(INTEGER, step),
+               MEMBER(INTEGER, steps),
+               MEMBER(INTEGER, warmup_steps),
+               MEMBER(INTEGER, parameters),
+               MEMBER(NUMBER, loss),
+               MEMBER(NUMBER, lr),
+               MEMBER(NUMBER, grad_norm),
+               MEMBER(NUMBER, tokens_per_s),
+               MEMBER(NUMBER, step_ms),
+               MEMBER(NUMBER, data_wait_ms),
+               MEMBER(NUMBER, time),
+               MEMBER(NUMBER, validation_loss),
+               MEMBER(NUMBER, memory_predicted_bytes),
+               MEMBER(FLAG, skipped),
+               MEMBER(FLAG, empty),
+               MEMBER(TEXT, event),
+               MEMBER(TEXT, haggle),
+               MEMBER(TEXT, model),
+               MEMBER(TEXT, data),
+               MEMBER(TEXT, device),
+               MEMBER(TEXT, isa),
+               MEMBER(TEXT, blas),
+               MEMBER(TEXT, resumed_from)};
+enum { MEMBERS = sizeof members / sizeof *members };
+
+// A value of another type is skipped. So is null, which means: not measured.
+static void take_member(struct json_reader *r, struct record *v, const char *key) {
+    size_t i = 0, bytes; // a NUL inside a text ends it, which does no harm here
+    while (i < MEMBERS && strcmp(key, members[i].key) != 0)
+        i++;
+    if (i == MEMBERS || json_peek(r) != TYPE_OF_KIND[members[i].kind]) {
+        json_skip(r);
+        return;
+    }
+    void *to = (char *)v + members[i].at;
+    if (members[i].kind == KIND_INTEGER)
+        json_read_i64(r, to);
+    else if (members[i].kind == KIND_NUMBER)
+        json_read_double(r, to);
+    else if (members[i].kind == KIND_TEXT)
+        json_read_string(r, to, &bytes);
+    else
+        json_read_bool(r, to);
 }
 
-static void take_string(struct json_reader *r, struct record *v, const char *key) {
-    const struct {
-        const char *key, **to;
-    } strings[] = {{"haggle", &v->haggle},
-                   {"model", &v->model},
-                   {"data", &v->data},
-                   {"device", &v->device},
-                   {"isa", &v->isa},
-                   {"blas", &v->blas},
-                   {"resumed_from", &v->resumed_from}};
-    const char *text = "";
-    size_t bytes; // a NUL inside ends the text: harmless here
-    json_read_string(r, &text, &bytes);
-    if (strcmp(key, "event") == 0)
-        v->event = strcmp(text, "start") == 0  ? EVENT_START
-                   : strcmp(text, "eval") == 0 ? EVENT_EVAL
-                   : strcmp(text, "save") == 0 ? EVENT_SAVE
-                                               : EVENT_OTHER;
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
-        if (strcmp(key, strings[i].key) == 0)
-            *strings[i].to = text;
+static enum event event_of(const char *name) { // NULL: a step
+    return !name                        ? EVENT_STEP
+           : strcmp(name, "start") == 0 ? EVENT_START
+           : strcmp(name, "eval") == 0  ? EVENT_EVAL
+           : strcmp(name, "save") == 0  ? EVENT_SAVE
+                                        : EVENT_OTHER;
 }
 
 static bool parse(struct record *v, const char *line, size_t bytes, struct region *strings) {
     struct json_reader r;
     const char *key;
-    *v = (struct record){.step = -1,
-                         .steps = -1,
-                         .warmup_steps = -1,
-                         .parameters = -1,
-                         .loss = NAN,
-                         .lr = NAN,
-                         .grad_norm = NAN,
-                         .tokens = NAN,
-                         .tokens_per_s = NAN,
-                         .step_ms = NAN,
-                         .data_wait_ms = NAN,
-                         .time = NAN,
-                         .validation_loss = NAN,
-                         .memory_predicted = NAN};
+    *v = (struct record){0};
+    for (size_t i = 0; i < MEMBERS; i++) {
+        void *to = (char *)v + members[i].at;
+        if (members[i].kind == KIND_INTEGER)
+            *(int64_t *)to = -1;
+        else if (members[i].kind == KIND_NUMBER)
+            *(double *)to = NAN;
+    }
     if (strings->bytes > STRINGS_BYTES)
         region_free(strings);
     json_reader_init(&r, "log.jsonl", line, bytes, strings, NULL);
     json_enter_object(&r);
-    while (json_next_key(&r, &key)) {
-        enum json_type type = json_peek(&r);
-        if (type == JSON_NUMBER)
-            take_number(&r, v, key);
-        else if (type == JSON_STRING)
-            take_string(&r, v, key);
-        else if (type == JSON_BOOL && strcmp(key, "skipped") == 0)
-            json_read_bool(&r, &v->skipped);
-        else if (type == JSON_BOOL && strcmp(key, "empty") == 0)
-            json_read_bool(&r, &v->empty);
-        else // null: not measured
-            json_skip(&r);
-    }
+    while (json_next_key(&r, &key))
+        take_member(&r, v, key);
     if (json_finish(&r) != 0)
         return false;
-    bool has_step = v->event == EVENT_STEP || v->event == EVENT_START || v->event == EVENT_EVAL;
+    v->kind = event_of(v->event);
+    bool has_step = v->kind == EVENT_STEP || v->kind == EVENT_START || v->kind == EVENT_EVAL;
     return !has_step || (v->step >= 0 && v->step <= STEP_MOST);
 }
 
@@ -197,13 +186,13 @@ struct reading {
     struct lines lines;
     struct region strings;
     uint64_t file_bytes;
-    int64_t starts[RUN_STARTS_MOST]; // step each process began at, then (void_steps) below which
-                                     // its steps count
+    int64_t starts[RUN_STARTS_MOST]; // the step at which each process began; after void_steps: the
+                                     // last of its steps that counts
     size_t n_starts;
-    int64_t base; // no step lies before it; -1: none seen
-    // The second pass.
+    int64_t base; // the least step; -1: none seen
+    // Used by the second pass only.
     size_t part;         // processes seen so far
-    int64_t warmup_left; // steps of this process still to come that are warm-up
+    int64_t warmup_left; // warm-up steps of this process still to come
 };
 
 static int rewind_lines(struct reading *d, struct err *e) {
@@ -228,19 +217,19 @@ static int survey(struct reading *d, struct err *e) {
     while ((rc = next_line(&d->lines, &line, &bytes, e)) > 0) {
         struct record v;
         d->run->log.lines++;
-        // Steps need no reading here, but for the first: a log may begin anywhere.
+        // Only the first step needs parsing here, because a log may begin at any step.
         if (d->lines.too_long || (d->base >= 0 && !memmem(line, bytes, "\"event\"", 7)) ||
             !parse(&v, line, bytes, &d->strings))
             continue;
-        if (v.event == EVENT_START || v.event == EVENT_STEP)
+        if (v.kind == EVENT_START || v.kind == EVENT_STEP)
             lower_base(d, v.step);
-        if (v.event == EVENT_START && d->n_starts < RUN_STARTS_MOST)
+        if (v.kind == EVENT_START && d->n_starts < RUN_STARTS_MOST)
             d->starts[d->n_starts++] = v.step;
     }
     return rc;
 }
 
-// starts[i] becomes the last step of process i that counts: the least that a later one began at.
+// starts[i] becomes the last step of process i that counts: the least start of a later process.
 static void void_steps(struct reading *d) {
     int64_t least = INT64_MAX;
     for (size_t i = d->n_starts; i-- > 0;) {
@@ -259,7 +248,7 @@ static void mark(struct run_marks *m, int64_t step) {
 }
 
 static void take_time(struct run_log *g, double time) {
-    if (!(time > 0 && time < 1e11)) // until the year 5138
+    if (!(time > 0 && time < 1e11)) // 1e11 s is in the year 5138
         return;
     if (isnan(g->time_first))
         g->time_first = time;
@@ -286,8 +275,8 @@ static void take_start(struct reading *d, const struct record *v) {
     copy_if(g->blas, sizeof g->blas, v->blas);
     g->parameters = v->parameters >= 0 ? v->parameters : g->parameters;
     g->steps_planned = v->steps >= 0 ? v->steps : g->steps_planned;
-    if (v->memory_predicted > 0 && v->memory_predicted < 1e18)
-        g->memory_predicted = v->memory_predicted;
+    if (v->memory_predicted_bytes > 0 && v->memory_predicted_bytes < 1e18)
+        g->memory_predicted = v->memory_predicted_bytes;
 }
 
 static bool counts(const struct reading *d, int64_t step) {
@@ -344,7 +333,7 @@ static void take_step(struct reading *d, const struct record *v) {
     bool is_last = counts(d, v->step);
     struct column *c = is_last ? columns_at(g->columns, v->step) : NULL;
     g->again += !is_last;
-    g->damaged += is_last && !c; // lies before where its process began
+    g->damaged += is_last && !c; // the step lies before the start of its process
     if (c) {
         g->first_step = g->steps == 0 || v->step < g->first_step ? v->step : g->first_step;
         g->last_step = g->steps == 0 || v->step > g->last_step ? v->step : g->last_step;
@@ -354,11 +343,9 @@ static void take_step(struct reading *d, const struct record *v) {
         take_times(d, c, v);
         column_add(c, COLUMN_GRAD_NORM, v->grad_norm);
         if (fabs(v->lr) < 1e100)
-            c->lr = g->lr_last = v->lr;
+            c->lr = v->lr;
         if (v->tokens_per_s >= 0)
             g->tokens_per_s_last = v->tokens_per_s;
-        if (v->tokens >= 0)
-            g->trained_tokens = v->tokens;
         g->empty += v->empty;
         c->skipped += v->skipped;
         if (v->skipped)
@@ -376,19 +363,19 @@ static int collect(struct reading *d, struct err *e) {
     while ((rc = next_line(&d->lines, &line, &bytes, e)) > 0) {
         struct record v;
         if (d->lines.too_long || !parse(&v, line, bytes, &d->strings)) {
-            // A last line without end is one in the making, or what a crash left of it.
+            // A last line without newline is still being written, or was cut off by a crash.
             g->torn = d->lines.torn;
             g->damaged += !d->lines.torn;
             continue;
         }
         take_time(g, v.time);
-        if (v.event == EVENT_START)
+        if (v.kind == EVENT_START)
             take_start(d, &v);
-        else if (v.event == EVENT_EVAL)
+        else if (v.kind == EVENT_EVAL)
             take_eval(d, &v);
-        else if (v.event == EVENT_STEP)
+        else if (v.kind == EVENT_STEP)
             take_step(d, &v);
-        g->saves += v.event == EVENT_SAVE;
+        g->saves += v.kind == EVENT_SAVE;
     }
     return rc;
 }
@@ -397,7 +384,7 @@ static int collect(struct reading *d, struct err *e) {
 
 static int open_log(struct lines *l, const char *path, uint64_t *bytes, struct err *e) {
     struct stat st;
-    // Not blocking: a pipe of that name must not hang the report before it is refused.
+    // Non-blocking: opening a pipe of that name must not hang before the check below refuses it.
     l->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (l->fd < 0 || fstat(l->fd, &st) != 0)
         return err_set(e, ERR_IO, "%s cannot be read: %s", path, strerror(errno));
@@ -410,7 +397,7 @@ static int open_log(struct lines *l, const char *path, uint64_t *bytes, struct e
 }
 
 static int open_stores(struct run_log *g, uint64_t lines, struct err *e) {
-    // No more samples than lines, and no more than the trainer itself keeps.
+    // At most one sample per line, and at most as many as the trainer keeps.
     uint64_t most = lines < SAMPLES_DEFAULT_CAPACITY ? lines : SAMPLES_DEFAULT_CAPACITY;
     g->columns = malloc(sizeof *g->columns);
     if (!g->columns)
@@ -439,20 +426,20 @@ static void say(struct run_read *r) {
         run_problem(r, "The last line of log.jsonl is not finished and was left out.");
     if (g->again > 0)
         run_problem(r,
-                    "%llu steps were trained again after the run went on from an earlier "
-                    "checkpoint; they are shown as they were trained last.",
+                    "%llu steps were trained again after the run resumed from an earlier "
+                    "checkpoint. Only their last training is shown.",
                     (unsigned long long)g->again);
     if (g->empty > 0)
         run_problem(r, "%llu steps had no trained token and computed nothing.",
                     (unsigned long long)g->empty);
     if (g->steps == 0)
-        run_problem(r, "The log holds no step yet: there is nothing to draw.");
+        run_problem(r, "The log has no step yet, so there is nothing to draw.");
     if (r->result.is_there && g->processes > 1)
         run_problem(
             r,
-            "The run was resumed. Throughput, utilization, MFU, the time split, memory and "
-            "the verdict are of its last part, steps %lld to %lld; curves and step times are "
-            "of all.",
+            "The run was resumed. Throughput, utilization, MFU, the time split, memory and the "
+            "verdict describe its last part, steps %lld to %lld. Curves and step times cover the "
+            "whole run.",
             (long long)r->result.first_step + 1, (long long)r->result.step);
 }
 
@@ -465,8 +452,7 @@ int run_read_log(struct run_read *r, const char *path, struct err *e) {
     d->base = -1;
     d->lines.fd = -1;
     g->time_first = g->time_last = g->loss_first = g->loss_last = g->smooth_last = NAN;
-    g->eval_last = g->eval_best = g->lr_last = g->tokens_per_s_last = g->trained_tokens = NAN;
-    g->memory_predicted = NAN;
+    g->eval_last = g->eval_best = g->tokens_per_s_last = g->memory_predicted = NAN;
     int rc = open_log(&d->lines, path, &d->file_bytes, e);
     if (rc == 0)
         rc = survey(d, e);

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-// Two more than svg_scale_round was asked for: then its steps are these steps.
+// Two more than the ticks asked of svg_scale_round, so that both choose the same distance of ticks.
 enum { X_TICKS = 8, Y_TICKS = 7 };
 
-// In tenths of a unit: a tenth of a pixel at most, and a third of the bytes of %f.
+// Rounded to tenths of a unit: at most a tenth of a pixel, in a third of the bytes of %f.
 static void put_coordinate(FILE *f, double place) {
     long tenths = lround(10000 * place);
     if (tenths % 10 == 0)
@@ -48,6 +48,11 @@ static void put_y_labels(FILE *f, const struct svg_plot *p) {
     }
 }
 
+void svg_caption(FILE *f, const struct svg_plot *p, const char *more) {
+    fprintf(f, "<figure id=\"%s\"><figcaption>%s <small>%s%s</small></figcaption>", p->id, p->title,
+            p->unit, more);
+}
+
 void svg_begin(FILE *f, const struct svg_plot *p) {
     fprintf(f, "<div class=\"frame%s\"><div class=\"y\" aria-hidden=\"true\">",
             p->low ? " low" : "");
@@ -73,7 +78,7 @@ void svg_line(FILE *f, const struct svg_plot *p, const char *css, const struct s
         }
         fputc(down ? 'L' : 'M', f);
         put_point(f, p, v[i].x, v[i].y);
-        // A point between two gaps is seen as a dot: round ends make one of a line without length.
+        // A point between two gaps becomes a dot: a line of no length with round ends.
         if (!down && (i + 1 == n || isnan(v[i + 1].y)))
             fputs("h0", f);
         down = true;
@@ -140,13 +145,24 @@ void svg_vertical(FILE *f, const struct svg_plot *p, const char *css, double x, 
     fputs("\"/>\n", f);
 }
 
+void svg_outline(FILE *f, const struct svg_plot *p, const char *css, const double *height, int n) {
+    struct svg_point v[2 * SVG_BARS_MOST + 2] = {{p->x.lo, 0}};
+    double width = (p->x.hi - p->x.lo) / n;
+    for (int i = 0; i < n; i++) {
+        v[2 * i + 1] = (struct svg_point){p->x.lo + i * width, height[i]};
+        v[2 * i + 2] = (struct svg_point){p->x.lo + (i + 1) * width, height[i]};
+    }
+    v[2 * n + 1] = (struct svg_point){p->x.hi, 0};
+    svg_line(f, p, css, v, (size_t)(2 * n + 2));
+}
+
 void svg_labels(FILE *f) {
     fputs("</svg>", f);
 }
 
 void svg_note(FILE *f, const struct svg_plot *p, double x, double y, const char *text) {
     double left = svg_place(&p->x, x);
-    // Near the right edge the text stands on the other side of its place.
+    // Near the right edge the text stands to the left of x.
     fprintf(f, "<span class=\"note%s\" style=\"left:%.2f%%;top:%.2f%%\">",
             left > 0.75 ? " before" : "", 100 * left, 100 * (1 - svg_place(&p->y, y)));
     html_put_text(f, text);
@@ -156,7 +172,7 @@ void svg_note(FILE *f, const struct svg_plot *p, double x, double y, const char 
 void svg_end(FILE *f, const struct svg_plot *p) {
     double at[SVG_TICKS_MOST];
     int n = svg_ticks(&p->x, X_TICKS, at);
-    // Where room is short every other of many is hidden.
+    // On narrow screens the style hides every other label of a "many" axis.
     fprintf(f, "</div><div class=\"x%s\" aria-hidden=\"true\">", n > 5 ? " many" : "");
     for (int i = 0; i < n; i++) {
         char text[SVG_NUMBER_BYTES];

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Beyond these a plot has nothing to say, and differences could overflow.
+// Values are limited to this range, so that differences cannot overflow.
 static const double VALUE_MOST = 1e100, VALUE_LEAST = 1e-100;
 
 static double tame(double x) {
@@ -22,7 +22,7 @@ struct svg_scale svg_scale_exact(double lo, double hi) {
         lo = hi;
         hi = swap;
     }
-    // A range too narrow for doubles to divide is as good as none.
+    // A range too narrow to be divided in doubles is treated as empty.
     double least = fmax(fabs(lo), fabs(hi)) * 1e-9;
     if (!(hi - lo > least)) {
         double half = fmax(fabs(hi) * 0.05, hi == 0 ? 0.5 : VALUE_LEAST);
@@ -32,7 +32,7 @@ struct svg_scale svg_scale_exact(double lo, double hi) {
     return (struct svg_scale){.lo = lo, .hi = hi};
 }
 
-// The least of 1, 2, 5 times a power of ten that is at least x.
+// The smallest number that is at least x and is 1, 2 or 5 times a power of ten.
 static double round_step(double x) {
     static const double nice[] = {1, 2, 5, 10};
     double power = pow(10, floor(log10(x)));
@@ -93,7 +93,8 @@ static int linear_ticks(const struct svg_scale *s, int most, double *out) {
     return n;
 }
 
-// Multiples of powers of ten: 1 2 5 when they fit, else 1, else every other, third, ... power.
+// Ticks at 1, 2 and 5 times the powers of ten if they fit. Otherwise at the powers, at every second
+// power, at every third, and so on.
 static int log_ticks(const struct svg_scale *s, int most, double *out) {
     static const double dense[] = {1, 2, 5};
     int low = (int)floor(log10(s->lo) + 1e-9), high = (int)ceil(log10(s->hi) - 1e-9);
@@ -133,18 +134,21 @@ static void trim(char *text) {
         *point = '\0';
 }
 
+static int decimals(int digits) {
+    return digits < 0 ? 0 : digits > 6 ? 6 : digits;
+}
+
 const char *svg_number(char out[SVG_NUMBER_BYTES], double value, double step) {
     static const struct {
         double unit;
         const char *suffix;
     } large[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
     double size = fabs(value);
-    if (!(size <= VALUE_MOST)) {
-        snprintf(out, SVG_NUMBER_BYTES, "%s", isnan(value) ? "not known" : "too large");
-        return out;
-    }
-    if (size < VALUE_LEAST) {
-        snprintf(out, SVG_NUMBER_BYTES, "0");
+    if (!(size <= VALUE_MOST) || size < VALUE_LEAST) {
+        snprintf(out, SVG_NUMBER_BYTES, "%s",
+                 isnan(value)        ? "not known"
+                 : size > VALUE_MOST ? "too large"
+                                     : "0");
         return out;
     }
     if (!(step > 0))
@@ -153,11 +157,7 @@ const char *svg_number(char out[SVG_NUMBER_BYTES], double value, double step) {
         int power = (int)floor(log10(size) + 1e-9);
         int digits = power - (int)floor(log10(step) + 1e-9);
         char mantissa[24];
-        snprintf(mantissa, sizeof mantissa, "%.*f",
-                 digits < 0   ? 0
-                 : digits > 6 ? 6
-                              : digits,
-                 value / pow(10, power));
+        snprintf(mantissa, sizeof mantissa, "%.*f", decimals(digits), value / pow(10, power));
         trim(mantissa);
         snprintf(out, SVG_NUMBER_BYTES, "%se%d", mantissa, power);
         return out;
@@ -171,7 +171,7 @@ const char *svg_number(char out[SVG_NUMBER_BYTES], double value, double step) {
             break;
         }
     int digits = -(int)floor(log10(step) + 1e-9);
-    snprintf(out, SVG_NUMBER_BYTES - 2, "%.*f", digits < 0 ? 0 : digits > 6 ? 6 : digits, value);
+    snprintf(out, SVG_NUMBER_BYTES - 2, "%.*f", decimals(digits), value);
     trim(out);
     strcat(out, suffix);
     return out;

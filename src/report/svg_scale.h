@@ -1,10 +1,11 @@
-// svg_scale.h - axes: from values to places, ticks at round numbers, and their labels.
+// svg_scale.h - axes: the place of a value, ticks at round numbers, and their labels.
 //
-// Place: svg.h draws plots with these; html_plots.c decides ranges.
+// Place: svg.h draws plots with these. The pages decide the ranges.
 //
-// Invariants: a scale has lo < hi, both finite (and positive when logarithmic), whatever it was made
-// from; svg_place is in [0, 1] for every value, not a number included (0); ticks lie within the
-// scale, ascend, and there are at most as many as asked for.
+// Invariants, for any input:
+//   1. A scale has lo < hi, both finite, and both positive if it is logarithmic.
+//   2. svg_place is in [0, 1] for every value. It is 0 for NaN.
+//   3. Ticks lie within the scale and ascend. There are at most as many as asked for.
 #ifndef HAGGLE_REPORT_SVG_SCALE_H
 #define HAGGLE_REPORT_SVG_SCALE_H
 
@@ -15,12 +16,12 @@ struct svg_scale {
     bool log;
 };
 
-// The range as it is (an x axis), widened when it is empty.
+// The range as it is, for an x axis. An empty range is widened.
 struct svg_scale svg_scale_exact(double lo, double hi);
-// Rounded outwards to ticks (a y axis).
+// Rounded outwards to ticks, for a y axis.
 struct svg_scale svg_scale_round(double lo, double hi, int ticks);
 // Logarithmic, rounded outwards to 1, 2 or 5 times a power of ten. A range that is not positive
-// gives a rounded linear one.
+// gives svg_scale_round.
 struct svg_scale svg_scale_log(double lo, double hi);
 
 double svg_place(const struct svg_scale *s, double value); // 0 at lo, 1 at hi, clamped
@@ -28,7 +29,8 @@ double svg_place(const struct svg_scale *s, double value); // 0 at lo, 1 at hi, 
 enum { SVG_TICKS_MOST = 12, SVG_NUMBER_BYTES = 32 };
 // At most `most` (2 to SVG_TICKS_MOST) ticks; returns how many.
 int svg_ticks(const struct svg_scale *s, int most, double out[SVG_TICKS_MOST]);
-// "20k", "0.25", "3e-4": as many digits as ticks `step` apart need; step 0: about four. Returns out.
+// "20k", "0.25", "3e-4": with as many digits as ticks at distance `step` need. step 0: about four
+// digits. Returns out.
 const char *svg_number(char out[SVG_NUMBER_BYTES], double value, double step);
 
 #endif

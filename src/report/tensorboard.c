@@ -23,8 +23,8 @@ struct message {
     size_t bytes;
 };
 
-// Every message here is bounded by the tag's length, which tensorboard_put checks; what would not
-// fit is dropped rather than written past the end.
+// tensorboard_put checks the length of the tag, so every message fits. Bytes that would not fit are
+// dropped rather than written past the end.
 static void put_raw(struct message *m, const void *data, size_t bytes) {
     if (bytes > sizeof m->data - m->bytes)
         return;
@@ -72,7 +72,7 @@ static void put_bytes(struct message *m, unsigned number, const void *data, size
     put_raw(m, data, bytes);
 }
 
-// A CRC stored beside data that may itself hold CRCs is masked, so that the two never cancel.
+// The data may itself contain CRCs. Masking keeps them from cancelling the stored CRC.
 static uint32_t masked_crc(const void *data, size_t bytes) {
     uint32_t crc = hash_crc32c(data, bytes);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -84,19 +84,11 @@ static int fail(struct err *e, const struct tensorboard *t, const char *what) {
 }
 
 static int write_record(struct tensorboard *t, const struct message *event, struct err *e) {
-    struct {
-        unsigned char data[RECORD_BYTES + 16];
-        size_t bytes;
-    } record = {.bytes = 0};
-    struct message head = {.bytes = 0};
-    put_little(&head, event->bytes, 8);
-    put_little(&head, masked_crc(head.data, 8), 4);
-    memcpy(record.data, head.data, 12);
-    memcpy(record.data + 12, event->data, event->bytes);
-    struct message foot = {.bytes = 0};
-    put_little(&foot, masked_crc(event->data, event->bytes), 4);
-    memcpy(record.data + 12 + event->bytes, foot.data, 4);
-    record.bytes = event->bytes + 16;
+    struct message record = {.bytes = 0};
+    put_little(&record, event->bytes, 8);
+    put_little(&record, masked_crc(record.data, 8), 4);
+    put_raw(&record, event->data, event->bytes);
+    put_little(&record, masked_crc(event->data, event->bytes), 4);
     for (size_t at = 0; at < record.bytes;) {
         ssize_t n = write(t->fd, record.data + at, record.bytes - at);
         if (n < 0 && errno == EINTR)
@@ -115,7 +107,7 @@ int tensorboard_open(struct tensorboard *t, const char *dir, struct err *e) {
     if (gethostname(host, sizeof host - 1) != 0)
         snprintf(host, sizeof host, "localhost");
     const double now_s = clock_wall_s();
-    // Two files of one process and second differ by the number at the end.
+    // The number at the end tells apart files that a process opens in the same second.
     for (int number = 0; number < 1000; number++) {
         snprintf(name, sizeof name, "events.out.tfevents.%010lld.%s.%ld.%d", (long long)now_s, host,
                  (long)getpid(), number);
@@ -126,7 +118,7 @@ int tensorboard_open(struct tensorboard *t, const char *dir, struct err *e) {
     }
     if (t->fd < 0)
         return fail(e, t, "created");
-    static const char version[] = "brain.Event:2"; // readers refuse files that do not begin with it
+    static const char version[] = "brain.Event:2"; // readers refuse a file without it
     struct message event = {.bytes = 0};
     put_double(&event, 1, now_s);
     put_bytes(&event, 3, version, sizeof version - 1);
@@ -142,7 +134,8 @@ int tensorboard_put(struct tensorboard *t, const char *tag, int64_t step, double
                     struct err *e) {
     const size_t tag_bytes = strlen(tag);
     if (tag_bytes == 0 || tag_bytes > TENSORBOARD_TAG_BYTES)
-        return err_set(e, ERR_USAGE, "tensorboard: a tag of %zu bytes is not accepted; 1 to %d are",
+        return err_set(e, ERR_USAGE,
+                       "tensorboard: a tag of %zu bytes is not accepted; accepted: 1 to %d",
                        tag_bytes, TENSORBOARD_TAG_BYTES);
     struct message scalar = {.bytes = 0}, summary = {.bytes = 0}, event = {.bytes = 0};
     put_bytes(&scalar, 1, tag, tag_bytes);

@@ -43,13 +43,12 @@ static void put_budgets(const struct tune_view *v) {
                 text_bytes(text, v->facts->memory_budget));
     if (r->joules_per_token > 0)
         fprintf(v->f, "%sat most %.3g J per token", n++ ? ", " : "", r->joules_per_token);
-    fputs(n ? "" : "none but the memory there is", v->f);
+    fputs(n ? "" : "none except the machine's memory", v->f);
 }
 
 static void put_row(const struct tune_view *v, const char *term, const char *text) {
-    fprintf(v->f, "<dt>%s</dt><dd>", term);
-    html_put_text(v->f, text);
-    fputs("</dd>", v->f);
+    fprintf(v->f, "<dt>%s</dt>", term);
+    html_put_between(v->f, "<dd>", text, "</dd>");
 }
 
 static void put_about(const struct tune_view *v) {
@@ -65,7 +64,7 @@ static void put_about(const struct tune_view *v) {
     fputs("</dd>", v->f);
     if (v->facts->machine)
         put_row(v, "machine", v->facts->machine);
-    snprintf(text, sizeof text, "%d settings looked at, %d of them measured in %d trials, in %s",
+    snprintf(text, sizeof text, "%d settings considered, %d of them measured in %d trials, in %s",
              t->n, measured, t->trials,
              text_duration(time, 1e-9 * (double)(t->end_ns - t->begin_ns)));
     put_row(v, "search", text);
@@ -74,7 +73,7 @@ static void put_about(const struct tune_view *v) {
     fputs("</dl>\n", v->f);
 }
 
-// Sentences with a separator between, each in an element of its own.
+// The pieces of a text between separators, each with markup before and after.
 static void put_sentences(const struct tune_view *v, const char *text, const char *between,
                           const char *before, const char *after) {
     char piece[2 * TUNE_TEXT_BYTES];
@@ -82,16 +81,14 @@ static void put_sentences(const struct tune_view *v, const char *text, const cha
         const char *end = strstr(text, between);
         size_t n = end ? (size_t)(end - text) : strlen(text);
         snprintf(piece, sizeof piece, "%.*s", (int)(n < sizeof piece ? n : sizeof piece - 1), text);
-        fputs(before, v->f);
-        html_put_text(v->f, piece);
-        fputs(after, v->f);
+        html_put_between(v->f, before, piece, after);
         text = end ? end + strlen(between) : NULL;
     }
 }
 
 // ---------------------------------------------------------------- the choice in a sentence
 
-// Without a latency budget an interactive user waits for a sample; everybody else wants tokens.
+// An interactive search without a latency budget compares the time per sample, all others tokens/s.
 static bool by_sample(const struct tune_request *r) {
     return r->goal == TUNE_INTERACTIVE && !tune_has_limits(r);
 }
@@ -102,11 +99,12 @@ static void put_gain(const struct tune_view *v) {
     double more =
         sample ? b->ms_per_sample / a->ms_per_sample - 1 : b->tokens_per_s / a->tokens_per_s - 1;
     if (!isfinite(more))
-        fputs("<b>and it can be trained here:</b> as given it could not be measured.", v->f);
+        fputs("<b>so that it can be trained here.</b> As given it could not be measured.", v->f);
     else if (sample ? more > 0.005 : more < -0.005) // as given was measured at another time
         fprintf(v->f,
-                "<b>which was the best of those that ran in turns.</b> As given was %.0f&thinsp;%% "
-                "%s when it was measured, earlier: the machine did not stay as fast as it was.",
+                "<b>as the best of the finalists, which ran in turns.</b> As given was "
+                "%.0f&thinsp;%% %s when it was measured earlier: the machine has become slower "
+                "since.",
                 100 * (sample ? 1 - 1 / (1 + more) : 1 / (1 + more) - 1),
                 sample ? "quicker" : "faster");
     else
@@ -119,15 +117,15 @@ static void put_sentence(const struct tune_view *v) {
     const struct tune *t = v->t;
     FILE *f = v->f;
     if (t->chosen < 0) {
-        fputs("<p class=\"choice none\"><b>Nothing was chosen.</b> ", f);
-        html_put_text(f, t->why_none[0] ? t->why_none : "The search did not come to an end.");
-        fputs("</p>\n", f);
+        html_put_between(f, "<p class=\"choice none\"><b>Nothing was chosen.</b> ",
+                         t->why_none[0] ? t->why_none : "The search did not finish.", "</p>\n");
         return;
     }
     const struct tune_setting *c = &t->settings[t->chosen];
     fputs("<p class=\"choice\">", f);
     if (t->chosen == 0) {
-        fputs("<b>Keep the recipe as it is:</b> nothing that was tried serves the goal better.", f);
+        fputs("<b>Keep the recipe as it is:</b> no setting that was tried is better for the goal.",
+              f);
     } else {
         fputs("<b>Set</b> <code>", f);
         put_sentences(v, c->name, " ", "<span>", "</span> ");
@@ -141,11 +139,9 @@ static void put_sentence(const struct tune_view *v) {
 
 static void put_tile(const struct tune_view *v, const char *name, const char *value,
                      const char *note) {
-    fprintf(v->f, "<div class=\"tile\"><small>%s</small><b>", name);
-    html_put_text(v->f, value);
-    fputs("</b><small>", v->f);
-    html_put_text(v->f, note);
-    fputs("</small></div>\n", v->f);
+    fprintf(v->f, "<div class=\"tile\"><small>%s</small>", name);
+    html_put_between(v->f, "<b>", value, "</b>");
+    html_put_between(v->f, "<small>", note, "</small></div>\n");
 }
 
 static const struct tune_bound *bound_of(const struct tune *t, enum tune_percentile p,
@@ -156,7 +152,7 @@ static const struct tune_bound *bound_of(const struct tune *t, enum tune_percent
     return NULL;
 }
 
-// Where a figure is to its budget.
+// Compares a figure with its budget.
 static void budget_note(char *out, size_t bytes, double value_ns, uint64_t limit_ns, bool proven) {
     char text[TEXT_UNIT_BYTES];
     snprintf(out, bytes, "%s the %s budget%s", value_ns <= (double)limit_ns ? "under" : "over",
@@ -166,9 +162,7 @@ static void budget_note(char *out, size_t bytes, double value_ns, uint64_t limit
 static void put_latency_tile(const struct tune_view *v, int at) {
     const struct tune_request *r = &v->t->request;
     char name[32], value[TEXT_UNIT_BYTES], note[128], a[TEXT_UNIT_BYTES];
-    int p = r->limit_ns[TUNE_P99] || !tune_has_limits(r) ? TUNE_P99
-            : r->limit_ns[TUNE_P95]                      ? TUNE_P95
-                                                         : TUNE_P50;
+    int p = tune_shown_percentile(r);
     const struct quantile *q = &v->figures[at].q[p];
     snprintf(name, sizeof name, "p%.0f of a step",
              100 * tune_percentile_of((enum tune_percentile)p));
@@ -178,11 +172,11 @@ static void put_latency_tile(const struct tune_view *v, int at) {
     else if (quantile_has_bound(q))
         snprintf(note, sizeof note, "at most %s, 95 %% sure", text_duration(a, 1e-9 * q->upper95));
     else
-        snprintf(note, sizeof note, "of %zu steps: no bound below %zu", q->n, q->n_needed);
+        snprintf(note, sizeof note, "%zu steps; a bound needs %zu", q->n, q->n_needed);
     put_tile(v, name, text_duration(value, 1e-9 * q->value), note);
 }
 
-// What the budget for answers is about: p95 of what a request waits.
+// The budget for answers is on the p95 of the time that a request waits.
 static void put_wait_tile(const struct tune_view *v) {
     const struct tune_bound *b = bound_of(v->t, TUNE_P95, true);
     char value[TEXT_UNIT_BYTES], note[128];
@@ -197,7 +191,7 @@ static void put_memory_tile(const struct tune_view *v) {
     bool whole;
     const uint64_t limit = tune_memory_limit(v, &whole);
     if (limit > 0)
-        snprintf(note, sizeof note, whole ? "the budget is %s" : "of %s it may need",
+        snprintf(note, sizeof note, whole ? "the budget is %s" : "the limit is %s",
                  text_bytes(a, limit));
     put_tile(v, "memory", text_bytes(value, v->t->settings[v->t->chosen].need_bytes), note);
 }
@@ -249,11 +243,8 @@ static void put_compared(const struct tune_view *v, const struct compared *c, in
         bool known = isfinite(c->value[k]);
         fputs(known ? "<td>" : "<td class=\"unknown\">", v->f);
         html_put_text(v->f, known || c->text[k][0] ? c->text[k] : "not measured");
-        if (c->note[k][0]) {
-            fputs("<small>", v->f);
-            html_put_text(v->f, c->note[k]);
-            fputs("</small>", v->f);
-        }
+        if (c->note[k][0])
+            html_put_between(v->f, "<small>", c->note[k], "</small>");
         fputs("</td>", v->f);
     }
     if (columns > 1)
@@ -290,7 +281,7 @@ static void percentile_row(const struct tune_view *v, const int at[2], int colum
     quantile_row(v, label, q, columns);
 }
 
-// As the budget for answers has it, whether there is one or not: of the p95 step.
+// The wait as the budget for answers counts it (from the p95 step), also when there is no budget.
 static void wait_row(const struct tune_view *v, const int at[2], int columns) {
     const struct tune_request *r = &v->t->request;
     struct quantile q[2];
@@ -303,7 +294,7 @@ static void wait_row(const struct tune_view *v, const int at[2], int columns) {
     quantile_row(v, "a request waits, p95", q, columns);
 }
 
-// The fixed rows: what they show of a setting.
+// The rows with one value per setting.
 enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_JOULES, ROW_MEMORY, ROW_PEAK, ROW_COUNT };
 
 static double figure_of(const struct tune_view *v, int at, enum compared_row row) {
@@ -380,15 +371,10 @@ static void put_changes(const struct tune_view *v) {
         const struct knobs *a = &t->settings[0].knobs, *b = &t->settings[t->chosen].knobs;
         if (knobs_same(a, b, id))
             continue;
-        fputs("<tr><th scope=\"row\">", v->f);
-        html_put_text(v->f, knob_info(id)->name);
-        fputs("</th><td>", v->f);
-        html_put_text(v->f, knobs_value(a, id, value));
-        fputs("</td><td><b>", v->f);
-        html_put_text(v->f, knobs_value(b, id, value));
-        fputs("</b></td><td><small>", v->f);
-        html_put_text(v->f, knob_info(id)->help);
-        fputs("</small></td></tr>\n", v->f);
+        html_put_between(v->f, "<tr><th scope=\"row\">", knob_info(id)->name, "</th>");
+        html_put_between(v->f, "<td>", knobs_value(a, id, value), "</td>");
+        html_put_between(v->f, "<td><b>", knobs_value(b, id, value), "</b></td>");
+        html_put_between(v->f, "<td><small>", knob_info(id)->help, "</small></td></tr>\n");
     }
     fputs("</tbody></table></div>\n", v->f);
 }
@@ -398,15 +384,8 @@ static void put_changes(const struct tune_view *v) {
 static void put_recipe(const struct tune_view *v) {
     if (!v->facts->recipe)
         return;
-    fputs("<details><summary>The recipe of the choice, complete</summary><pre>", v->f);
-    for (const char *line = v->facts->recipe; *line;) {
-        char text[1024];
-        size_t n = strcspn(line, "\n");
-        snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text ? n : sizeof text - 1), line);
-        html_put_text(v->f, text); // which makes a blank of a line's end
-        fputc('\n', v->f);
-        line += n + (line[n] == '\n');
-    }
+    fputs("<details><summary>The complete recipe of the choice</summary><pre>", v->f);
+    put_sentences(v, v->facts->recipe, "\n", "", "\n"); // line by line: escaping drops newlines
     fputs("</pre></details>\n", v->f);
 }
 
@@ -436,19 +415,13 @@ static void put_step_time(const struct tune_view *v) {
     tune_put_split(v);
 }
 
-static void put_title(const struct tune_view *v) {
-    const char *model = v->facts->model && v->facts->model[0] ? v->facts->model : "a model";
-    html_put_text(v->f, model);
-}
-
 static void put_page(const struct tune_view *v) {
+    const char *model = v->facts->model && v->facts->model[0] ? v->facts->model : "a model";
     html_put_head(v->f);
-    put_title(v);
-    fputs(" - haggle tune</title>\n<style>\n", v->f);
+    html_put_between(v->f, "", model, " - haggle tune</title>\n<style>\n");
     html_put_pieces(v->f, html_style);
     html_put_pieces(v->f, tune_style);
-    fputs("</style>\n</head>\n<body>\n<main>\n<h1>", v->f);
-    put_title(v);
+    html_put_between(v->f, "</style>\n</head>\n<body>\n<main>\n<h1>", model, "");
     fprintf(v->f, " <small>tuned: goal %s", tune_goal_name(v->t->request.goal));
     if (v->facts->tuning > 0)
         fprintf(v->f, ", tuning %lld", (long long)v->facts->tuning);
@@ -467,8 +440,9 @@ static void put_page(const struct tune_view *v) {
     part(v, "Every setting, and why", tune_put_settings);
     fputs(
         "<footer>Written by haggle " HAGGLE_VERSION
-        ". A percentile is a step that was measured; its bound holds for any distribution. Memory "
-        "planned is known before anything is allocated, to the byte of the arena.</footer>\n"
+        ". A percentile is the time of a step that was measured. Its bound holds for any "
+        "distribution. Planned memory is computed before anything is allocated, exact to the byte "
+        "for the arena.</footer>\n"
         "</main>\n<div id=\"tip\" class=\"tip\" role=\"status\"></div>\n<script>\n",
         v->f);
     html_put_pieces(v->f, tune_script);

@@ -1,5 +1,5 @@
-// tune_page_parts.c - where memory and time go, of the recipe as given and of the choice, as bars on one
-// scale with the numbers in a table below; see tune_page.h.
+// tune_page_parts.c - where memory and time go, for the recipe as given and for the choice: bars on
+// one scale, with the numbers in a table below; see tune_page.h.
 #include "report/html.h"
 #include "report/html_text.h"
 #include "report/tune_page.h"
@@ -15,7 +15,7 @@ _Static_assert((int)TIME_COUNT <= (int)PARTS_MOST, "a split has a place for ever
 struct parts {
     int n;
     const char *name[PARTS_MOST];
-    double amount[SIDES][PARTS_MOST]; // of the recipe as given, of the choice
+    double amount[SIDES][PARTS_MOST]; // side 0: the recipe as given, side 1: the choice
     bool known[SIDES];
     double limit; // drawn as a line; 0: none
     bool bytes;   // else milliseconds
@@ -28,8 +28,8 @@ static double sum(const struct parts *p, int side) {
     return all;
 }
 
-// The colours are eight, and so are the classes. Of what the arena does not hold a second model is hatched, the
-// rest grey.
+// There are eight colours, one for each class of the arena. Outside the arena, a second model is
+// hatched and the rest is grey.
 _Static_assert((int)CLASS_COUNT <= (int)HTML_COLOURS, "a class has a colour of its own");
 static void put_css(FILE *f, int i) {
     if (i < CLASS_COUNT)
@@ -91,7 +91,7 @@ static void put_parts(const struct tune_view *v, const struct parts *p, const ch
     const char *const label[SIDES] = {v->t->chosen == 0 ? "as given = chosen" : "as given",
                                       "chosen"};
     double whole = fmax(p->known[0] ? sum(p, 0) : 0, p->known[1] ? sum(p, 1) : 0);
-    // A budget that is far away would squeeze the bars; it is said instead.
+    // A budget far above the bars would squeeze them. It is named below the table instead.
     if (p->limit > 0 && p->limit < 4 * whole)
         whole = fmax(whole, 1.02 * p->limit);
     if (!(whole > 0))
@@ -104,7 +104,7 @@ static void put_parts(const struct tune_view *v, const struct parts *p, const ch
 
 // ---------------------------------------------------------------- memory
 
-static void fill_memory(struct parts *p, int side, const struct tune_memory *m,
+static void fill_memory(struct parts *p, int side, const struct stored_memory *m,
                         const struct tune_setting *s) {
     uint64_t arena = 0;
     for (int c = 0; c < CLASS_COUNT; c++) {
@@ -136,14 +136,14 @@ void tune_put_memory(const struct tune_view *v) {
     }
     const uint64_t limit = tune_memory_limit(v, &whole);
     p.limit = (double)limit;
-    fputs("<figure id=\"memory\"><figcaption>Memory a setting needs <small>at its fullest moment, "
-          "planned before anything is allocated</small></figcaption>\n",
+    fputs("<figure id=\"memory\"><figcaption>Memory a setting needs <small>at its peak, planned "
+          "before anything is allocated</small></figcaption>\n",
           v->f);
     put_parts(v, &p, "class");
     if (p.limit > 0)
         fprintf(v->f, "<p class=\"small\">The line is %s, %s%s.</p>",
                 whole ? "the budget" : "what a setting may need", text_bytes(text, limit),
-                whole ? "" : ": the budget or what there is, less head-room");
+                whole ? "" : ": the budget or what the machine has, minus head-room");
     fputs("</figure>\n", v->f);
 }
 

@@ -1,5 +1,5 @@
-// tune_page_steps.c - the step times of the choice, of the recipe as given and of the settings that were
-// measured the most beside them; see tune_page.h.
+// tune_page_steps.c - the step times of the choice, of the recipe as given, and of the other
+// settings with the most measured steps; see tune_page.h.
 #include "report/html_text.h"
 #include "report/svg.h"
 #include "report/tune_page.h"
@@ -15,9 +15,9 @@ enum { LINES_MOST = 5, LINE_POINTS = 201, BINS = 40, STEPS_LEAST = 5 };
 static const char *const line_css[LINES_MOST] = {"c1 strong", "c0 dash", "c2", "c3 dots2",
                                                  "c4 dash2"};
 
-struct lines { // the settings that are drawn, each with its times in order
+struct lines { // the settings that are drawn
     int n, at[LINES_MOST];
-    double *ms[LINES_MOST];
+    double *ms[LINES_MOST]; // the step times of each, ascending
 };
 
 static bool is_in(const struct lines *l, int i) {
@@ -41,7 +41,7 @@ static void add(const struct tune_view *v, struct lines *l, int i) {
     l->at[l->n++] = i;
 }
 
-// Finalists were visited in turns: they have the most steps.
+// The next setting to draw. Finalists were measured in turns, so they have the most steps.
 static int next_finalist(const struct tune_view *v, const struct lines *l) {
     int best = -1;
     for (int i = 0; i < v->t->n; i++) {
@@ -57,7 +57,7 @@ static size_t steps_of(const struct tune_view *v, const struct lines *l, int k) 
     return v->t->settings[l->at[k]].n;
 }
 
-// The axis ends where the slowest steps are rare: one stall must not squeeze all others.
+// The axis ends where the slowest steps are rare. Otherwise one stall would squeeze all others.
 static struct svg_scale times_scale(const struct tune_view *v, const struct lines *l) {
     double lo = INFINITY, hi = 0;
     for (int k = 0; k < l->n; k++) {
@@ -120,24 +120,7 @@ static double fill_bins(const struct tune_view *v, const struct lines *l, int k,
     return most;
 }
 
-static void put_outline(const struct tune_view *v, const struct svg_plot *p,
-                        const double share[BINS], const char *css, bool filled) {
-    struct svg_point line[2 * BINS + 2];
-    size_t n = 0;
-    double width = (p->x.hi - p->x.lo) / BINS;
-    line[n++] = (struct svg_point){p->x.lo, 0};
-    for (int b = 0; b < BINS; b++) {
-        if (filled && share[b] > 0)
-            svg_bar(v->f, p, "bin c1", p->x.lo + b * width, p->x.lo + (b + 1) * width, share[b]);
-        line[n++] = (struct svg_point){p->x.lo + b * width, share[b]};
-        line[n++] = (struct svg_point){p->x.lo + (b + 1) * width, share[b]};
-    }
-    line[n++] = (struct svg_point){p->x.hi, 0};
-    if (!filled)
-        svg_line(v->f, p, css, line, n);
-}
-
-// The first is filled, the second an outline: more than two hide each other.
+// The first setting has filled bars, the second an outline. More than two would hide each other.
 static void put_histogram(const struct tune_view *v, const struct lines *l,
                           const struct svg_scale *x) {
     double share[2][BINS], most = 0;
@@ -146,21 +129,25 @@ static void put_histogram(const struct tune_view *v, const struct lines *l,
         most = fmax(most, fill_bins(v, l, k, x, share[k]));
     struct svg_plot p = {.id = "histogram",
                          .title = "Step times",
-                         .unit = n > 1 ? "share of steps; filled: the first below, line: the second"
-                                       : "share of steps",
+                         .unit = n > 1
+                                     ? "share of steps; filled: the first setting, line: the second"
+                                     : "share of steps",
                          .x_unit = "ms",
                          .describe = "Histogram of step times.",
                          .x = *x,
                          .y = svg_scale_round(0, most, 4),
                          .percent = true};
-    fprintf(v->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", p.id, p.title,
-            p.unit);
+    svg_caption(v->f, &p, "");
     struct lines shown = *l;
     shown.n = n;
     put_key(v, &shown);
     svg_begin(v->f, &p);
-    for (int k = 0; k < n; k++)
-        put_outline(v, &p, share[k], line_css[k], k == 0);
+    double width = (x->hi - x->lo) / BINS;
+    for (int b = 0; b < BINS; b++)
+        if (share[0][b] > 0)
+            svg_bar(v->f, &p, "bin c1", x->lo + b * width, x->lo + (b + 1) * width, share[0][b]);
+    if (n > 1)
+        svg_outline(v->f, &p, line_css[1], share[1], BINS);
     put_limits(v, &p, false);
     svg_labels(v->f);
     put_limits(v, &p, true);
@@ -168,7 +155,7 @@ static void put_histogram(const struct tune_view *v, const struct lines *l,
     fputs("</figure>\n", v->f);
 }
 
-// ---------------------------------------------------------------- the share that took at most so long
+// ---------------------------------------------------------------- CDF
 
 static void put_curve(const struct tune_view *v, const struct svg_plot *p, const struct lines *l,
                       int k) {
@@ -196,16 +183,14 @@ static void put_quantile_marks(const struct tune_view *v, const struct svg_plot 
                 line_css[k], 100 * svg_place(&p->x, 1e-6 * x->value),
                 100 * (1 - svg_place(&p->y, x->p)));
         html_put_text(v->f, s->name);
-        fputs("&#10;", v->f);
-        html_put_text(v->f, quantile_text(text, x));
-        fputs("\"></span>\n", v->f);
+        html_put_between(v->f, "&#10;", quantile_text(text, x), "\"></span>\n");
     }
 }
 
 static void put_shares(const struct tune_view *v, const struct lines *l,
                        const struct svg_scale *x) {
     struct svg_plot p = {.id = "cdf",
-                         .title = "Steps that took at most so long",
+                         .title = "Share of steps that took at most this time",
                          .unit = "dots: p50, p95, p99",
                          .x_unit = "ms",
                          .describe =
@@ -214,8 +199,7 @@ static void put_shares(const struct tune_view *v, const struct lines *l,
                          .x = *x,
                          .y = svg_scale_exact(0, 1),
                          .percent = true};
-    fprintf(v->f, "<figure id=\"%s\"><figcaption>%s <small>%s</small></figcaption>", p.id, p.title,
-            p.unit);
+    svg_caption(v->f, &p, "");
     put_key(v, l);
     svg_begin(v->f, &p);
     for (int k = l->n - 1; k >= 0; k--)
@@ -238,8 +222,7 @@ static void put_beyond(const struct tune_view *v, const struct lines *l,
             beyond++;
         if (beyond == 0)
             continue;
-        fputs("<p class=\"small\">", v->f);
-        html_put_text(v->f, v->t->settings[l->at[k]].name);
+        html_put_between(v->f, "<p class=\"small\">", v->t->settings[l->at[k]].name, "");
         fprintf(v->f, ": %zu step%s took longer than %s, the slowest %s.</p>", beyond,
                 beyond == 1 ? "" : "s", text_duration(a, 1e-3 * x->hi),
                 text_duration(b, 1e-3 * l->ms[k][n - 1]));

@@ -1,5 +1,5 @@
-// tune_page_trials.c - how the choice was found: the playbook's steps, then every setting with its figures
-// and its reason; see tune_page.h.
+// tune_page_trials.c - how the choice was found: the steps of the playbook, then every setting with
+// its figures and the reason for its outcome; see tune_page.h.
 #include "report/html_text.h"
 #include "report/tune_page.h"
 
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-// A table of more rows is no longer read, and makes the page heavy.
+// More rows would make the page heavy, and would hardly be read.
 enum { ROWS_MOST = 600 };
 
 void tune_put_playbook(const struct tune_view *v) {
@@ -23,9 +23,7 @@ void tune_put_playbook(const struct tune_view *v) {
                         text_duration(time, 1e-9 * (double)d->ns));
             else
                 fputs("<small>no trial</small>", v->f);
-            fputs("<div>", v->f);
-            html_put_text(v->f, d->text);
-            fputs("</div>", v->f);
+            html_put_between(v->f, "<div>", d->text, "</div>");
         } else {
             fputs("<small>not reached</small>", v->f);
         }
@@ -68,9 +66,9 @@ static void put_why(const struct tune_view *v, int i) {
         fprintf(v->f, "%s: ", tune_outcome_name(s->outcome));
         html_put_text(v->f, s->reason);
     } else if (s->n > 0) {
-        fputs(s->frontier ? "on the frontier" : "another is at least as good in everything", v->f);
+        fputs(s->frontier ? "on the frontier" : "another is at least as good in every way", v->f);
     } else {
-        fputs("planned: nothing spoke for measuring it", v->f);
+        fputs("planned: the prediction gave no reason to measure it", v->f);
     }
     if (s->reused > 0)
         fprintf(v->f, " <small>(%d of %d visits from an earlier search)</small>", s->reused,
@@ -84,9 +82,7 @@ static void put_row(const struct tune_view *v, int i, bool measured) {
     enum tune_mark m = tune_mark_of(v->t, i);
     fprintf(v->f, "<tr><td data-v=\"%d\" title=\"%s\">", (int)m, tune_mark_name(m));
     tune_put_mark(v->f, m);
-    fputs("</td><th scope=\"row\">", v->f);
-    html_put_text(v->f, s->name);
-    fputs("</th>", v->f);
+    html_put_between(v->f, "</td><th scope=\"row\">", s->name, "</th>");
     if (measured) {
         put_number(v->f, "%.0f", g->tokens_per_s);
         put_number(v->f, "%.2f", 1e-6 * g->q[TUNE_P50].value);
@@ -106,7 +102,7 @@ static void put_row(const struct tune_view *v, int i, bool measured) {
 static void put_heads(const struct tune_view *v, bool measured) {
     static const struct {
         const char *name;
-        bool measured, metered; // only of those
+        bool measured, metered; // only if the settings are measured, or have their energy
     } heads[] = {{"", false, false},        {"setting", false, false},
                  {"tokens/s", true, false}, {"p50 ms", true, false},
                  {"p99 ms", true, false},   {"predicted ms", false, false},
@@ -139,17 +135,19 @@ static void put_table(const struct tune_view *v, bool measured, const char *titl
                 put_row(v, i, measured);
     fputs("</tbody></table></div>\n", v->f);
     if (n > ROWS_MOST)
-        fprintf(v->f,
-                "<p class=\"small\">%d more are left out here; haggle tune --output csv has them "
-                "all.</p>\n",
-                n - ROWS_MOST);
+        fprintf(
+            v->f,
+            "<p class=\"small\">%d more are left out here. haggle tune --output csv lists all of "
+            "them.</p>\n",
+            n - ROWS_MOST);
     fputs("</details>\n", v->f);
 }
 
 void tune_put_settings(const struct tune_view *v) {
     put_table(v, true, "Measured");
     put_table(v, false, "Not measured: refused, failed, or predicted to be worse");
-    fputs("<p class=\"small\">? = too few steps to bound it. With a script, a column's head sorts "
-          "by it.</p>\n",
+    fputs("<p class=\"small\">? = too few steps for a bound. If scripts are allowed, click a "
+          "column's "
+          "head to sort by it.</p>\n",
           v->f);
 }

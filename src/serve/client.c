@@ -37,9 +37,9 @@ bool client_wants_input(const struct client *c) {
     return c->used && !c->ended && c->n < c->most;
 }
 
-// Without room the two neighbours nearest in time become one, so that a full buffer of short lines costs
-// little precision, and the oldest time always leaves with its lines. Of the two times the older stays:
-// no wait is counted too short.
+// When there is no room, the two neighbours nearest in time are merged. So a full buffer of short
+// lines costs little precision, and the oldest time always leaves with its lines. The merged stamp
+// keeps the older time, so that no wait is counted too short.
 static void add_stamp(struct client *c) {
     if (c->n_stamps == CLIENT_STAMPS) {
         int at = 0;
@@ -77,7 +77,7 @@ bool client_read(struct client *c) {
         return true;
     if (n < 0 && c->socket)
         return false;
-    if (n <= 0) { // EIO: a terminal whose foreground is somebody else's
+    if (n <= 0) { // EIO: another process group has the terminal's foreground
         client_end(c);
         return true;
     }

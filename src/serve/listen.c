@@ -18,15 +18,15 @@ enum { BACKLOG = 16 };
 static int set_address(struct sockaddr_un *a, const char *path, struct err *e) {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof a->sun_path)
-        return err_set(e, ERR_USAGE,
-                       "interactive.socket: '%.200s' has %zu bytes; the path of a socket has at "
-                       "most %zu",
-                       path, strlen(path), sizeof a->sun_path - 1);
+        return err_set(
+            e, ERR_USAGE,
+            "interactive.socket: '%.200s' has %zu bytes; accepted: a path of at most %zu", path,
+            strlen(path), sizeof a->sun_path - 1);
     strcpy(a->sun_path, path);
     return 0;
 }
 
-// A socket nobody listens on is what a killed process left behind: *stale.
+// *stale: no process listens on the socket; a killed process left it behind.
 static int look_at(const struct sockaddr_un *a, bool *stale, struct err *e) {
     const char *path = a->sun_path;
     struct stat st;
@@ -37,17 +37,18 @@ static int look_at(const struct sockaddr_un *a, bool *stale, struct err *e) {
                    : err_set(e, ERR_IO, "interactive.socket: '%s': %s", path, strerror(errno));
     if (!S_ISSOCK(st.st_mode))
         return err_set(e, ERR_USAGE,
-                       "interactive.socket: '%s' is there and is no socket; give another path",
+                       "interactive.socket: '%s' exists and is not a socket; give another path",
                        path);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return err_set(e, ERR_IO, "interactive.socket: no socket: %s", strerror(errno));
+        return err_set(e, ERR_IO, "interactive.socket: cannot create a socket: %s",
+                       strerror(errno));
     const int rc = connect(fd, (const struct sockaddr *)a, sizeof *a), why = rc == 0 ? 0 : errno;
     close(fd);
-    if (why != ECONNREFUSED && why != ENOENT) // EAGAIN: it listens, and its backlog is full
+    if (why != ECONNREFUSED && why != ENOENT) // EAGAIN: a process listens, and its backlog is full
         return err_set(e, ERR_USAGE,
-                       "interactive.socket: '%s' is in use%s%s; give another path, or end whoever "
-                       "listens there",
+                       "interactive.socket: '%s' is in use%s%s; give another path, or stop the "
+                       "process that listens there",
                        path, why == 0 || why == EAGAIN ? "" : ": ",
                        why == 0 || why == EAGAIN ? "" : strerror(why));
     *stale = why == ECONNREFUSED;
@@ -68,7 +69,7 @@ static int check_folder(const char *path, const char *to_be_made, struct err *e)
         made[end - 1] = '\0';
     if (why == ENOENT && made[0] != '\0' && file_same_entry(folder, made))
         return 0;
-    return err_set(e, ERR_IO, "interactive.socket: no socket can be made in '%s': %s", folder,
+    return err_set(e, ERR_IO, "interactive.socket: cannot create a socket in '%s': %s", folder,
                    strerror(why));
 }
 
@@ -85,7 +86,7 @@ static int remove_stale(const struct sockaddr_un *a, struct err *e) {
     TRY(look_at(a, &stale, e));
     if (stale && unlink(a->sun_path) != 0 && errno != ENOENT)
         return err_set(e, ERR_IO,
-                       "interactive.socket: '%s' was left behind and cannot be removed: %s",
+                       "interactive.socket: '%s' is a stale socket that cannot be removed: %s",
                        a->sun_path, strerror(errno));
     return 0;
 }
@@ -97,7 +98,7 @@ int listen_open(struct listener *l, const char *path, struct err *e) {
     TRY(set_address(&a, path, e));
     TRY(remove_stale(&a, e));
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    // On Linux the file gets the mode the socket has: at no moment may others connect.
+    // On Linux the file gets the mode of the socket, so that other users can never connect.
     if (l->fd < 0 || fchmod(l->fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(l->fd, (const struct sockaddr *)&a, sizeof a) != 0)
         return err_set(e, ERR_IO, "interactive.socket: '%s': %s", path, strerror(errno));

@@ -1,7 +1,6 @@
 // request.c - see request.h.
 #include "serve/request.h"
 
-#include "base/file.h"
 #include "data/dataset.h"
 #include "data/text.h"
 
@@ -9,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// In a line: an id of a vocabulary of a million with its comma and a label takes 14 bytes, text less.
+// Bytes of a line per token: an id of a vocabulary of a million with its comma and a label takes 14
+// bytes, text takes less.
 enum { LINE_BYTES_PER_TOKEN = 16, LINE_LEAST = 64 << 10 };
 
-// interactive.data: every document's tokens one after the other.
+// interactive.data: the tokens of every document, one after the other.
 struct kept {
     uint64_t n, tokens;
     uint64_t *offsets; // [n + 1]
@@ -150,7 +150,7 @@ static struct row row_at(int32_t *const rows[REQUEST_ROWS], int64_t column) {
     return (struct row){rows[0] + column, rows[1] + column, rows[2] + column, rows[3] + column};
 }
 
-// As dataset.c pads: each column a document of its own, which nothing sees.
+// Pads as dataset.c does: each column is a separate document that no other column attends to.
 static void pad_row(const struct request_reader *r, struct row w, int64_t from, int64_t seq) {
     int32_t pad = renderer_end_of_text(r->renderer);
     if (pad < 0 || pad >= r->vocab)
@@ -207,7 +207,7 @@ struct slice {
     size_t bytes;
 };
 
-// The value that comes next, as it stands there.
+// Returns the next value as it is written in the line.
 static struct slice take_value(struct json_reader *j) {
     json_peek(j);
     const char *begin = j->at;
@@ -215,7 +215,7 @@ static struct slice take_value(struct json_reader *j) {
     return (struct slice){begin, j->rc == 0 ? (size_t)(j->at - begin) : 0};
 }
 
-// {"index": n} and nothing else: a record of interactive.data.
+// True for {"index": n} and nothing else: a record of interactive.data.
 static bool is_index(const struct slice *record, int64_t *index) {
     struct region strings = {0};
     struct json_reader j;
@@ -298,7 +298,7 @@ static int read_id(struct json_reader *j, struct request_id *id) {
     const char *text;
     if (json_peek(j) == JSON_NUMBER) {
         TRY(json_read_i64(j, &id->number));
-        id->type = REQUEST_ID_NUMBER; // not before: an error would answer request 0
+        id->type = REQUEST_ID_NUMBER; // set last: after an error the answer must not have id 0
         return 0;
     }
     TRY(json_read_string(j, &text, NULL));
@@ -320,18 +320,17 @@ static int read_line(struct json_reader *j, struct request *out, struct slice *v
         if (train || strcmp(key, "evaluate") == 0) {
             if (value->text != NULL)
                 return json_fail(j, ERR_USAGE,
-                                 "a request has one of \"train\" and \"evaluate\", once");
+                                 "a request must have exactly one of \"train\" and \"evaluate\"");
             out->kind = train ? GUEST_TRAIN : GUEST_EVALUATE;
             *value = take_value(j);
         } else if (strcmp(key, "id") == 0 && !has_id) {
             has_id = true;
             TRY(read_id(j, &out->id));
         } else {
-            return json_fail(
-                j, ERR_USAGE,
-                "a request has no member \"%.40s\" here; accepted: one of \"train\" and "
-                "\"evaluate\", and \"id\"",
-                key);
+            return json_fail(j, ERR_USAGE,
+                             "a request has an unknown or repeated member \"%.40s\"; accepted: one "
+                             "of \"train\" and \"evaluate\", and \"id\"",
+                             key);
         }
     }
     TRY(json_finish(j));

@@ -1,8 +1,8 @@
 // requests.c - see requests.h.
 //
-// A slot of the queue is FREE, being read into, READY, TAKEN by the training thread, or DONE; every
-// change is under the lock. The thread here sleeps in poll; the training thread wakes it through an
-// eventfd when a slot is DONE.
+// A slot of the queue is FREE, being read into, READY, TAKEN by the training thread, or DONE. Every
+// change happens under the lock. The thread here sleeps in poll. The training thread wakes it
+// through an eventfd when a slot is DONE.
 #include "serve/requests.h"
 
 #include "base/c_locale.h"
@@ -22,25 +22,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// An answer with the longest error and id, every byte of them escaped.
+// Room for an answer with the longest error and id, with every byte escaped.
 enum { ERROR_BYTES = 512, ANSWER_BYTES = 4096 };
-// Samples of one client in the queue, so that its answers have room.
+// Most samples of one client in the queue, so that there is room for its answers.
 enum { CLIENT_WAITING = 16, TEXT_BYTES = (CLIENT_WAITING + 2) * ANSWER_BYTES };
-// Standard input is a client too, the first.
+// Standard input is a client, too: the first one.
 enum { ALL_CLIENTS = REQUESTS_CLIENTS + 1, STDIO = 0, FULL_ROUNDS = 4 };
-// How long the end of a run waits for whoever is slow to read its last answers.
+// How long the end of a run waits for clients that are slow to read their last answers.
 static const uint64_t FAREWELL_NS = 1000000000;
-// And how long nobody is accepted after no descriptor was left for one.
+// How long no client is accepted after the process ran out of descriptors.
 enum { DEAF_NS = 100000000 };
-static const char RUN_ENDED[] = "the run has ended before this request could be answered";
+static const char RUN_ENDED[] = "the run ended before this request was answered";
 
 enum slot_state { SLOT_FREE, SLOT_READY, SLOT_TAKEN, SLOT_DONE };
 
 struct slot {
     enum slot_state state;
-    uint64_t number; // in order of arrival
-    uint64_t done;   // in order of answers
-    int client;      // -1: it has vanished
+    uint64_t number; // order of arrival
+    uint64_t done;   // order of answers
+    int client;      // -1: the client is gone
     struct request request;
     uint64_t arrived_ns;
     int32_t *rows[REQUEST_ROWS];
@@ -54,10 +54,10 @@ struct requests {
     struct client clients[ALL_CLIENTS];
     struct listener listener;
     struct json_writer answer;
-    char *texts;            // of all clients: lines and answers
-    int first;              // client that is asked for a line first, in turns
-    int full_rounds;        // that somebody has waited for a place
-    uint64_t deaf_until_ns; // no descriptors are left: whoever knocks is not heard until then
+    char *texts;            // buffers of all clients: lines and answers
+    int first;              // client that is asked for a line first; changes every round
+    int full_rounds;        // rounds during which a new client has waited for a place
+    uint64_t deaf_until_ns; // no descriptors are left: no client is accepted until then
     struct requests_counts counts;
 
     pthread_t thread;
@@ -70,7 +70,7 @@ struct requests {
     int n_slots;
     uint64_t arrived, answered;
     int32_t *columns;              // of all slots
-    atomic_int ready[GUEST_KINDS]; // a glance without the lock
+    atomic_int ready[GUEST_KINDS]; // read without the lock to see quickly whether there is work
 };
 
 // ---------------------------------------------------------------- memory
@@ -107,7 +107,7 @@ static int take_buffers(struct requests *r, struct err *e) {
         struct client *c = &r->clients[i];
         c->line = r->texts + i * client_bytes(r);
         c->most = line_most;
-        c->text = c->line + line_most + 1; // a readable byte behind each line
+        c->text = c->line + line_most + 1; // one readable byte behind each line
         c->text_most = TEXT_BYTES;
     }
     return 0;
@@ -119,7 +119,7 @@ static struct json_writer *begin_answer(struct requests *r, const struct request
     struct json_writer *w = &r->answer;
     char *buffer = w->buffer;
     const size_t capacity = w->capacity;
-    json_writer_to_buffer(w, 0); // the buffer is kept from answer to answer
+    json_writer_to_buffer(w, 0); // the buffer is reused from answer to answer
     w->buffer = buffer;
     w->capacity = capacity;
     json_put_object_begin(w);
@@ -135,14 +135,14 @@ static void end_answer(struct requests *r, struct client *c) {
     json_put_object_end(w);
     if (json_writer_finish(w, NULL) != 0)
         return;
-    w->buffer[w->bytes] = '\n'; // in place of the NUL
+    w->buffer[w->bytes] = '\n'; // replaces the NUL
     client_put(c, w->buffer, w->bytes + 1);
 }
 
 static void put_error(struct requests *r, struct client *c, const struct request_id *id,
                       const char *text) {
     struct json_writer *w = begin_answer(r, id);
-    char error[ERROR_BYTES]; // what is cut in the middle of a character is escaped by the writer
+    char error[ERROR_BYTES]; // a character cut in the middle is escaped by the writer
     snprintf(error, sizeof error, "%s", text);
     json_member_string(w, "error", error);
     end_answer(r, c);
@@ -185,7 +185,7 @@ static struct slot *first_done(struct requests *r) {
     return first;
 }
 
-// What the training thread has finished goes to whoever asked, in that order: slots are in none.
+// Sends finished answers to their clients in the order of completion; slots are in no order.
 static void deliver(struct requests *r) {
     for (struct slot *s; (s = first_done(r)) != NULL;) {
         if (s->client >= 0) {
@@ -200,7 +200,7 @@ static void deliver(struct requests *r) {
 
 // ---------------------------------------------------------------- the queue
 
-// Only the thread here makes a slot anything but FREE again, so a free one stays free until it is used.
+// Only the thread here takes a slot out of FREE, so a free slot stays free until it is used.
 static struct slot *free_slot(struct requests *r) {
     struct slot *found = NULL;
     pthread_mutex_lock(&r->lock);
@@ -244,7 +244,7 @@ static bool take_sample(void *arg, bool train, struct guest_sample *out) {
 static void wake(struct requests *r) {
     const uint64_t one = 1;
     if (write(r->wake, &one, sizeof one) < 0) {
-        // The counter is full: it has been woken often enough.
+        // The counter is full, so a wake-up is already pending.
     }
 }
 
@@ -279,8 +279,8 @@ static void refuse_long(struct requests *r, struct client *c) {
     char text[ERROR_BYTES];
     const struct request_id none = {0};
     snprintf(text, sizeof text,
-             "the line is longer than %zu bytes, which %lld records of %lld tokens never need; it "
-             "was left out",
+             "the line is longer than %zu bytes, more than %lld records of %lld tokens need; it "
+             "was ignored",
              c->most, (long long)r->o.request.knobs->interactive_micro,
              (long long)knobs_interactive_seq(r->o.request.knobs));
     r->counts.lines++;
@@ -288,7 +288,7 @@ static void refuse_long(struct requests *r, struct client *c) {
     put_error(r, c, &none, text);
 }
 
-// Takes one line of a client. False: it has none, or there is no room for what would come of it.
+// Takes one line from a client. False: it has none, or there is no room for the answer.
 static bool take_line(struct requests *r, int number, struct slot *s) {
     struct client *c = &r->clients[number];
     struct err e = {0};
@@ -317,7 +317,7 @@ static bool take_line(struct requests *r, int number, struct slot *s) {
     return l.taken > 0;
 }
 
-// A line of each client in turns, as long as there are slots.
+// Takes a line from each client in turn, as long as there are free slots.
 static void take_lines(struct requests *r) {
     for (bool any = true; any;) {
         any = false;
@@ -333,8 +333,8 @@ static void take_lines(struct requests *r) {
 
 // ---------------------------------------------------------------- clients
 
-// Nobody will read the answers. What it wanted to be trained on was accepted, and is; evaluations that
-// have not begun are not worth their time.
+// The client is gone and will not read answers. Accepted training requests are still done.
+// Evaluations that have not begun are dropped.
 static void vanish(struct requests *r, int number) {
     pthread_mutex_lock(&r->lock);
     for (int i = 0; i < r->n_slots; i++) {
@@ -358,7 +358,8 @@ static int free_client(const struct requests *r) {
     return i;
 }
 
-// While no place is free whoever comes waits a few rounds: that others have gone may not be known yet.
+// When no place is free, a new client waits a few rounds: it may not be known yet that
+// another client is gone.
 static void accept_clients(struct requests *r, bool now) {
     errno = 0;
     static const char busy[] = "{\"error\": \"too many clients are connected; try again later\"}\n";
@@ -375,14 +376,14 @@ static void accept_clients(struct requests *r, bool now) {
             continue;
         }
         r->counts.turned_away++;
-        send(fd, busy, sizeof busy - 1, MSG_DONTWAIT | MSG_NOSIGNAL); // it may have gone already
+        send(fd, busy, sizeof busy - 1, MSG_DONTWAIT | MSG_NOSIGNAL); // it may be gone
         close(fd);
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         r->deaf_until_ns = clock_ns() + DEAF_NS;
 }
 
-// A client that has sent all and got all. Standard output stays.
+// A client that has sent everything and got all answers. Standard output stays open.
 static bool is_finished(const struct client *c) {
     return c->used && c->ended && c->n == 0 && c->waiting == 0 && c->text_n == 0;
 }
@@ -394,13 +395,13 @@ static void serve_client(struct requests *r, int number, short in, short out) {
         there = client_read(c);
     else if (in & (POLLERR | POLLNVAL) || (in & POLLHUP && c->socket))
         there = false;
-    else if (in & POLLHUP) // of a pipe: its writer has gone, as at an end of file
+    else if (in & POLLHUP) // a pipe whose writer is gone: the same as the end of a file
         client_end(c);
     if (there && out & POLLOUT && c->text_n > 0)
         there = client_write(c);
     else if (out & (POLLERR | POLLHUP | POLLNVAL) && !c->socket)
         there = false;
-    if (!there && number == STDIO) { // the other end may still ask for training
+    if (!there && number == STDIO) { // standard input may still bring training requests
         c->out = -1;
         c->text_n = 0;
     } else if (!there) {
@@ -412,7 +413,7 @@ static void serve_client(struct requests *r, int number, short in, short out) {
 
 struct watch {
     struct pollfd polls[2 + 2 * ALL_CLIENTS];
-    int in[ALL_CLIENTS], out[ALL_CLIENTS]; // place of each; -1: none
+    int in[ALL_CLIENTS], out[ALL_CLIENTS]; // index of each client in polls; -1: none
     int n;
 };
 
@@ -424,14 +425,14 @@ static int add_poll(struct watch *w, int fd, int events) {
 static void watch_all(struct requests *r, struct watch *w) {
     w->n = 0;
     add_poll(w, r->wake, POLLIN);
-    add_poll(w, clock_ns() < r->deaf_until_ns ? -1 : r->listener.fd, POLLIN); // -1 is skipped
+    add_poll(w, clock_ns() < r->deaf_until_ns ? -1 : r->listener.fd, POLLIN); // poll skips -1
     for (int i = 0; i < ALL_CLIENTS; i++) {
         const struct client *c = &r->clients[i];
         w->in[i] = w->out[i] = -1;
         if (!c->used)
             continue;
         const int in = client_wants_input(c) ? POLLIN : 0, out = c->text_n > 0 ? POLLOUT : 0;
-        if (c->socket) // also without events: that it hung up is told all the same
+        if (c->socket) // also without events: poll then still reports a hang-up
             w->in[i] = w->out[i] = add_poll(w, c->in, in | out);
         else {
             if (in)
@@ -454,7 +455,7 @@ static void look(struct requests *r, struct watch *w, int timeout_ms) {
     if (poll(w->polls, (nfds_t)w->n, timeout_ms) <= 0)
         return;
     if (w->polls[0].revents && read(r->wake, &count, sizeof count) < 0) {
-        // Somebody else's wake-up; there is nothing to count.
+        // The wake-up was read already; there is nothing to count.
     }
     for (int i = 0; i < ALL_CLIENTS; i++)
         if (w->in[i] >= 0 || w->out[i] >= 0)
@@ -471,7 +472,7 @@ static void sweep(struct requests *r) {
 
 // ---------------------------------------------------------------- the end
 
-// Whatever waits or has been sent hears that there will be no answer.
+// Answers everything that waits or has been sent with the error that the run ended.
 static void refuse_rest(struct requests *r) {
     struct request x;
     for (int i = 0; i < r->n_slots; i++) {
@@ -511,8 +512,8 @@ static bool has_text(const struct requests *r) {
     return false;
 }
 
-// What has been sent is read once more, then all that is known is written; a client that does not read
-// gets no more than its second.
+// Reads once more what has been sent, then writes all answers. A client that does not read gets one
+// second.
 static void say_farewell(struct requests *r, struct watch *w) {
     const uint64_t until_ns = clock_ns() + FAREWELL_NS;
     deliver(r);
@@ -561,7 +562,7 @@ static int begin(void *arg, struct err *e) {
     r->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (r->wake < 0)
         return err_set(e, ERR_IO, "requests: no eventfd: %s", strerror(errno));
-    // Signals are the main thread's; a reader that has gone is a failed write, not a signal.
+    // The main thread handles signals. A client that is gone causes a failed write, not a signal.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -623,4 +624,23 @@ struct guest_source requests_source(struct requests *r) {
 
 struct requests_counts requests_counts(const struct requests *r) {
     return r->counts;
+}
+
+int requests_of_plan(struct requests **out, const struct plan *p, FILE *in, FILE *answers,
+                     const struct shard_listener *listener, struct err *e) {
+    const bool streams = in != NULL && answers != NULL;
+    const struct plan *who = p->second ? p->second : p; // answers
+    const struct requests_options o = {
+        .request = {.knobs = &who->knobs,
+                    .model_dir = who->from_folder ? who->knobs.model : NULL,
+                    .vocab = who->shape.vocab,
+                    .listener = *listener},
+        .in = streams ? fileno(in) : -1,
+        .out = streams ? fileno(answers) : -1};
+    *out = NULL;
+    if (p->knobs.goal != GOAL_HYBRID)
+        return 0;
+    if (streams)
+        fflush(answers); // what is written by descriptor comes after it
+    return requests_open(out, &o, e);
 }

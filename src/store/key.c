@@ -1,4 +1,4 @@
-// key.c - what may be compared with what: keys of trials, hashes of settings.
+// key.c - what may be compared: keys of trials, hashes of settings.
 #include "store/store.h"
 
 #include <stdio.h>
@@ -6,10 +6,10 @@
 #include <string.h>
 
 static void add(struct hash *h, const char *text) {
-    hash_add(h, text, strlen(text) + 1); // with the NUL, so that no two lists spell the same bytes
+    hash_add(h, text, strlen(text) + 1); // with the NUL: different lists give different bytes
 }
 
-// The shape as its config.json would be: every number that programs are built from, and no path.
+// The shape is hashed as its config.json: every number that programs are built from, and no path.
 int store_key(const struct store_key_parts *p, char out[HASH_TEXT_BYTES], struct err *e) {
     char *text = NULL;
     size_t bytes = 0;
@@ -38,8 +38,8 @@ int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *
         return err_set(e, ERR_MEMORY, "no memory for the hash of a setting");
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
-        // What is written or said meanwhile (validation, checkpoints) is no part of a trial; the
-        // noise scale is measured in its steps.
+        // Output during a trial (validation, checkpoints) is not part of its setting. The noise
+        // scale is: it is measured inside the steps.
         const bool beside = (info->flags & KNOB_OUTPUT) && i != KNOB_noise_every;
         if (!(info->flags & (KNOB_SPEED | KNOB_MEMORY)) || beside || i == KNOB_model ||
             knobs_idle(k, i))

@@ -1,12 +1,12 @@
 // schema.c - see schema.h.
 //
-// To add a column: a further step (ALTER TABLE trial ADD COLUMN ...), and a line in the list of
-// store.h. A step that was released is never changed: files out there were made with it.
+// To add a column: append a step (ALTER TABLE trial ADD COLUMN ...) and a line to the list in
+// store.h. Never change a step that was released: existing files were made with it.
 #include "store/schema.h"
 
 #include <string.h>
 
-// STRICT: a column holds its type or NULL, so what one version writes the next can read.
+// STRICT: a column holds its type or NULL, so a newer version can read what an older one wrote.
 static const char *const steps[] = {
     "CREATE TABLE tuning ("
     " id INTEGER PRIMARY KEY,"
@@ -70,7 +70,7 @@ static const char *const steps[] = {
     " mfu REAL,"
     " hfu REAL"
     ") STRICT;"
-    // Apart from their trial: a list of trials need not page through them.
+    // Separate from the trial, so that listing trials does not read the step times.
     "CREATE TABLE sample ("
     " trial INTEGER PRIMARY KEY REFERENCES trial(id),"
     " step_ns BLOB NOT NULL" // little-endian doubles
@@ -87,22 +87,22 @@ const struct schema schema_current = {steps, sizeof steps / sizeof *steps};
 int schema_accepts(const struct store *s, const struct schema *schema, int64_t application_id,
                    int64_t version, struct err *e) {
     if (application_id != SCHEMA_APPLICATION_ID)
-        return err_set(e, ERR_FORMAT,
-                       "'%s' is a database of another program, not a store of trials; it was left "
-                       "as it is",
-                       s->path);
+        return err_set(
+            e, ERR_FORMAT,
+            "'%s' is a database of another program, not a store of trials; it was not changed",
+            s->path);
     if (version > schema->version)
         return err_set(e, ERR_UNSUPPORTED,
-                       "'%s' was written by a newer haggle (version %lld of its tables, this one "
-                       "knows %d); it was left as it is",
+                       "'%s' was written by a newer haggle (table version %lld, this one knows "
+                       "%d); it was not changed",
                        s->path, (long long)version, schema->version);
     if (version < 1)
-        return err_set(e, ERR_FORMAT, "'%s' is damaged: version %lld of its tables never was",
-                       s->path, (long long)version);
+        return err_set(e, ERR_FORMAT, "'%s' is damaged: table version %lld does not exist", s->path,
+                       (long long)version);
     return 0;
 }
 
-// *version 0: nothing in it yet.
+// *version 0: the file is empty so far.
 static int look(struct store *s, const struct schema *schema, int64_t *version, struct err *e) {
     int64_t id, objects;
     TRY(sql_integer(s, "PRAGMA application_id", &id, e));
@@ -113,7 +113,8 @@ static int look(struct store *s, const struct schema *schema, int64_t *version, 
     return schema_accepts(s, schema, id, *version, e);
 }
 
-// Inside a transaction: what was seen before it may have been another process's unfinished work.
+// Runs inside a transaction: what was seen before it may have been unfinished work of another
+// process.
 static int bring(struct store *s, const struct schema *schema, struct err *e) {
     int64_t version;
     char sql[96];
@@ -134,16 +135,16 @@ int schema_bring(struct store *s, const struct schema *schema, struct err *e) {
         return version == 0
                    ? err_set(e, ERR_FORMAT, "'%s' is empty: no trial was recorded there", s->path)
                    : err_set(e, ERR_UNSUPPORTED,
-                             "'%s' has version %lld of the tables, this haggle reads %d: record a "
-                             "trial there, which brings it up to date",
+                             "'%s' has table version %lld, this haggle reads %d; record a trial "
+                             "there to update it",
                              s->path, (long long)version, schema->version);
     TRY(sql_begin(s, e));
     return sql_end(s, bring(s, schema, e), e);
 }
 
-// ---------------------------------------------------------------- whether it is what it says
+// ---------------------------------------------------------------- checking the tables
 
-// One object of the schema as it should be, looked up as it is.
+// Checks that an object of the schema exists in the file with exactly this SQL.
 static int check_object(struct store *s, sqlite3_stmt *found, const char *name, const char *sql,
                         struct err *e) {
     bool row = false;
@@ -154,8 +155,9 @@ static int check_object(struct store *s, sqlite3_stmt *found, const char *name, 
     TRY(sql_step(s, found, &row, e));
     const char *text = row ? (const char *)sqlite3_column_text(found, 0) : NULL;
     if (!text || strcmp(text, sql) != 0)
-        return err_set(e, ERR_FORMAT, "'%s' is damaged: its %s is not that of a store of trials",
-                       s->path, name);
+        return err_set(e, ERR_FORMAT,
+                       "'%s' is damaged: its %s differs from that of a store of trials", s->path,
+                       name);
     return 0;
 }
 
@@ -174,7 +176,7 @@ static int compare(struct store *s, struct store *model, struct err *e) {
     return rc;
 }
 
-// The same steps in memory say what the file should say: no second list to keep.
+// Running the same steps in memory gives the expected schema, so there is no second list to keep.
 int schema_check(struct store *s, const struct schema *schema, struct err *e) {
     struct store model = {.writable = true, .lock_fd = -1};
     snprintf(model.path, sizeof model.path, "%s", s->path);

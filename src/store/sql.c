@@ -1,4 +1,4 @@
-// sql.c - statements with checked results, and SQLite's codes as sentences.
+// sql.c - statements with checked results, and messages for SQLite's codes.
 #include "store/sql.h"
 
 #include <math.h>
@@ -8,20 +8,20 @@ int sql_fail(const struct store *s, int rc, struct err *e) {
     const char *why = s->db ? sqlite3_errmsg(s->db) : sqlite3_errstr(rc);
     switch (rc & 0xff) {
     case SQLITE_CORRUPT:
-        return err_set(e, ERR_FORMAT,
-                       "'%s' is damaged (%s); it was left as it is: move it away, or name another "
-                       "file",
-                       s->path, why);
+        return err_set(
+            e, ERR_FORMAT,
+            "'%s' is damaged (%s); it was not changed: move it away, or name another file", s->path,
+            why);
     case SQLITE_NOTADB:
         return err_set(e, ERR_FORMAT,
-                       "'%s' is not a store of trials (no SQLite database); it was left as it is",
+                       "'%s' is not a store of trials (not an SQLite database); it was not changed",
                        s->path);
-    case SQLITE_ERROR: // no such table or column: statements themselves are ours and right
-        return err_set(e, ERR_FORMAT, "'%s' has not the tables of a store of trials (%s)", s->path,
-                       why);
+    case SQLITE_ERROR: // no such table or column: our statements are valid, the file is not
+        return err_set(e, ERR_FORMAT, "'%s' does not have the tables of a store of trials (%s)",
+                       s->path, why);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return err_set(e, ERR_IO, "'%s' is held by another process for too long (%s)", s->path,
+        return err_set(e, ERR_IO, "'%s' is locked by another process for too long (%s)", s->path,
                        why);
     case SQLITE_NOMEM:
         return err_set(e, ERR_MEMORY, "no memory to read or write '%s'", s->path);
@@ -30,7 +30,7 @@ int sql_fail(const struct store *s, int rc, struct err *e) {
                        why);
     case SQLITE_CONSTRAINT:
         return err_set(e, ERR_USAGE, "'%s' does not accept the row (%s)", s->path, why);
-    default: // full, read-only, cannot be opened, input or output
+    default: // full, read-only, cannot be opened, I/O error
         return err_set(e, ERR_IO, "'%s' cannot be read or written: %s", s->path, why);
     }
 }
@@ -50,6 +50,11 @@ int sql_step(struct store *s, sqlite3_stmt *st, bool *row, struct err *e) {
     int rc = sqlite3_step(st);
     *row = rc == SQLITE_ROW;
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : sql_fail(s, rc, e);
+}
+
+int sql_run(struct store *s, sqlite3_stmt *st, int bound, struct err *e) {
+    bool row;
+    return bound == SQLITE_OK ? sql_step(s, st, &row, e) : sql_fail(s, bound, e);
 }
 
 int sql_integer(struct store *s, const char *sql, int64_t *out, struct err *e) {
@@ -72,7 +77,7 @@ int sql_begin(struct store *s, struct err *e) {
 int sql_end(struct store *s, int rc, struct err *e) {
     if (rc == 0)
         rc = sql_exec(s, "COMMIT", e);
-    if (rc != 0 && !sqlite3_get_autocommit(s->db)) // some errors have rolled back already
+    if (rc != 0 && !sqlite3_get_autocommit(s->db)) // some errors have already rolled back
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
     return rc;
 }
@@ -126,7 +131,7 @@ void read_real(struct sql_row *r, int i, double *out) {
         read_wrong(r, i, "holds no number");
 }
 
-// The text is looked at before its length is asked for, as SQLite wants it.
+// Reads the text before asking for its length, as SQLite requires.
 void read_text(struct sql_row *r, int i, const char **out) {
     *out = "";
     if (sqlite3_column_type(r->st, i) != SQLITE_TEXT) {

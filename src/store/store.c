@@ -1,7 +1,7 @@
-// store.c - opening a store: which file it is, how SQLite is set up, what is refused.
+// store.c - opens a store: examines the file, sets up SQLite, refuses what is not a store.
 //
-// The order matters. A file that is not ours is recognised from its first hundred bytes, before
-// SQLite looks inside: it would make files for a write-ahead log beside it.
+// The order matters. A file of another program is recognised from its first hundred bytes before
+// SQLite reads it, because SQLite would create files for a write-ahead log beside it.
 #include "store/store.h"
 
 #include "base/file.h"
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 enum {
-    BUSY_MS = 30000,            // that one process waits for another
-    VALUE_BYTES_MOST = 1 << 25, // of a text or blob: four times STORE_SAMPLES_MOST
-    HEADER_BYTES = 100,         // of a SQLite file; offsets below are of its documented format
+    BUSY_MS = 30000,            // how long one process waits for another
+    VALUE_BYTES_MOST = 1 << 25, // longest text or blob: four times STORE_SAMPLES_MOST doubles
+    HEADER_BYTES = 100, // header of a SQLite file; the offsets below are from its documented format
     HEADER_PAGE_BYTES = 16,
     HEADER_WRITE_VERSION = 18,
     HEADER_PAGES = 28,
@@ -28,7 +28,7 @@ enum {
 int store_default_path(char out[STORE_PATH_BYTES], struct err *e) {
     int rc = file_user_path(out, STORE_PATH_BYTES, FILE_DATA, "trials.db", e);
     if (rc != 0)
-        err_context(e, "the store of trials, for which no file was named");
+        err_context(e, "no file was given for the store of trials");
     return rc;
 }
 
@@ -52,41 +52,41 @@ static int examine_header(const struct store *s, const unsigned char *header, st
                        big_endian(header + HEADER_USER_VERSION), e));
     if (header[HEADER_WRITE_VERSION] != 1)
         return err_set(e, ERR_FORMAT,
-                       "'%s' has been given a write-ahead log, which a store of trials has not; "
+                       "'%s' uses a write-ahead log, which a store of trials does not support; "
                        "undo it with: sqlite3 FILE 'PRAGMA journal_mode=DELETE'",
                        s->path);
     return 0;
 }
 
-// SQLite itself says that a file of one byte is empty, and would write to it.
+// SQLite treats a file of one byte as empty and would write to it.
 static bool is_shorter(const struct store *s, int64_t bytes) {
     struct stat st;
     return stat(s->path, &st) == 0 && st.st_size < bytes;
 }
 
-// A copy that broke off, a disk that was full. SQLite takes a last page that is half there for whole.
-// Another process may be writing: page 1 comes first, and the journal goes when all pages are there,
-// so a file that is short, has no journal and is still short is short for good.
+// Detects an incomplete copy or the result of a full disk. SQLite treats a partial last page as
+// whole. Another process may be writing: it writes page 1 first, and removes the journal when all
+// pages are there. So a file that is short, has no journal and is still short stays short.
 static int examine_length(const struct store *s, const unsigned char *header, struct err *e) {
     int64_t page = header[HEADER_PAGE_BYTES] << 8 | header[HEADER_PAGE_BYTES + 1];
     int64_t bytes = (uint32_t)big_endian(header + HEADER_PAGES) * (page == 1 ? 65536 : page);
     if (!is_shorter(s, bytes) || has_journal(s) || !is_shorter(s, bytes))
         return 0;
     return err_set(e, ERR_FORMAT,
-                   "'%s' is damaged: it is cut off, and should have %lld bytes; it was left as it "
-                   "is: move it away, or name another file",
+                   "'%s' is damaged: it is cut off, and should have %lld bytes; it was not "
+                   "changed: move it away, or name another file",
                    s->path, (long long)bytes);
 }
 
-// Through SQLite's own handle: closing another one would give up the locks that this process holds
-// on the file (POSIX has it so).
+// Reads through SQLite's handle. Closing another handle would release the locks that this process
+// holds on the file (POSIX semantics).
 static int examine(const struct store *s, struct err *e) {
     unsigned char header[HEADER_BYTES] = {0};
     sqlite3_file *f = NULL;
     int rc = sqlite3_file_control(s->db, "main", SQLITE_FCNTL_FILE_POINTER, &f);
     if (rc != SQLITE_OK || !f || !f->pMethods)
         return sql_fail(s, SQLITE_CANTOPEN, e);
-    // With a journal the file may be half written, which SQLite undoes; empty, it is new.
+    // With a journal, the file may be half written, which SQLite undoes. An empty file is new.
     if (is_shorter(s, 1) || has_journal(s))
         return 0;
     rc = f->pMethods->xRead(f, header, sizeof header, 0);
@@ -99,22 +99,20 @@ static int examine(const struct store *s, struct err *e) {
 static int check_place(const struct store *s, enum store_mode mode, struct err *e) {
     struct stat st;
     if (stat(s->path, &st) == 0)
-        return S_ISREG(st.st_mode)
-                   ? 0
-                   : err_set(e, ERR_USAGE, "'%s' is no regular file; a store of trials is one",
-                             s->path);
+        return S_ISREG(st.st_mode) ? 0
+                                   : err_set(e, ERR_USAGE, "'%s' is not a regular file", s->path);
     if (errno != ENOENT)
         return err_set(e, ERR_IO, "'%s' cannot be opened: %s", s->path, strerror(errno));
     if (mode == STORE_READ)
-        return err_set(e, ERR_IO, "'%s' is not there: no trial was recorded in it", s->path);
+        return err_set(e, ERR_IO, "'%s' does not exist: no trial was recorded there", s->path);
     return 0;
 }
 
 // ---------------------------------------------------------------- SQLite
 
-// Nothing that a file's schema asks for is run but our own statements on our own tables. FULL: a
-// commit is on disk. DELETE: the rollback journal, because packaged versions of SQLite predate a
-// correction to the write-ahead log.
+// Only our own statements on our own tables run, nothing that the file's schema asks for. FULL: a
+// commit is on disk. DELETE: the rollback journal, because packaged versions of SQLite are older
+// than a correction to the write-ahead log.
 static int configure(struct store *s, enum store_mode mode, struct err *e) {
     sqlite3_busy_timeout(s->db, BUSY_MS);
     sqlite3_extended_result_codes(s->db, 1);
@@ -138,24 +136,24 @@ static int check_table(struct store *s, const char *sql, struct err *e) {
         rc = sql_step(s, st, &row, e);
     const char *text = row ? (const char *)sqlite3_column_text(st, 0) : NULL;
     if (rc == 0 && (!text || strcmp(text, "ok") != 0))
-        rc = err_set(e, ERR_FORMAT,
-                     "'%s' is damaged (%.200s); it was left as it is: move it away, or name "
-                     "another file",
-                     s->path, text ? text : "no answer");
+        rc = err_set(
+            e, ERR_FORMAT,
+            "'%s' is damaged (%.200s); it was not changed: move it away, or name another file",
+            s->path, text ? text : "no answer");
     sqlite3_finalize(st);
     return rc;
 }
 
-// Not of the step times, which are most of the file: their pages are checked when they are read.
+// Skips the step times, which are most of the file: their pages are checked when they are read.
 static int check_pages(struct store *s, struct err *e) {
     TRY(check_table(s, "PRAGMA quick_check(tuning)", e));
     TRY(check_table(s, "PRAGMA quick_check(stage)", e));
     return check_table(s, "PRAGMA quick_check(trial)", e);
 }
 
-// Also for reading the file is opened for writing where that is allowed: what a killed process left
-// half done has to be undone first. SQLite gives ":memory:" and the like a meaning of their own, which
-// "./:memory:" does not have.
+// The file is opened for writing where that is allowed, also for reading: what a killed process
+// left half done must be undone first. SQLite gives ":memory:" and similar names a special meaning,
+// which "./:memory:" does not have.
 static int open_database(struct store *s, enum store_mode mode, struct err *e) {
     char name[PATH_MAX + 2];
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX |
@@ -173,9 +171,10 @@ static int open_database(struct store *s, enum store_mode mode, struct err *e) {
 
 static int set_path(struct store *s, const char *path, struct err *e) {
     if (!path[0])
-        return err_set(e, ERR_USAGE, "a store of trials needs a name");
+        return err_set(e, ERR_USAGE, "the name of the store of trials is empty");
     if (strlen(path) >= sizeof s->path - sizeof "./-journal")
-        return err_set(e, ERR_USAGE, "the path '%.80s...' is too long", path);
+        return err_set(e, ERR_USAGE, "the path '%.80s...' is longer than %zu bytes", path,
+                       sizeof s->path - sizeof "./-journal" - 1);
     strcpy(s->path, path);
     return 0;
 }

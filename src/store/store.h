@@ -1,19 +1,18 @@
 // store.h - every trial and every tuning, in one SQLite file, written as it happens.
 //
-// Place: bench and tune write a row when a trial ends; tune asks for earlier ones before it measures;
-// `haggle trials` and the report read. Only this folder knows SQL.
+// Place: bench and tune write a row when a trial ends. tune looks for earlier trials before it
+// measures. `haggle trials` and the report read. Only this folder contains SQL.
 //
 // Invariants:
-//   1. A call that writes is one transaction, on disk when it returns: after kill -9 or a power cut
-//      the file holds whole rows, and all of those that were reported as written.
-//   2. Any number of processes may write at once: each waits for the other, for half a minute at
-//      most. A store belongs to the process that opened it: a child of fork must not use it (it may
-//      _exit or exec).
-//   3. A file that is not a store, is damaged, or was written by a newer haggle is refused with a
-//      sentence that names it, and left as it is. Its contents are checked as if a stranger had
-//      written them.
+//   1. A call that writes is one transaction, on disk when it returns. After kill -9 or a power cut
+//      the file holds whole rows, including all that were reported as written.
+//   2. Any number of processes may write at once. Each waits for the others, for at most half a
+//      minute. A store belongs to the process that opened it: a child of fork must not use it (it
+//      may _exit or exec).
+//   3. A file that is not a store, is damaged, or was written by a newer haggle is refused with an
+//      error that names it, and is not changed. Its contents are checked as untrusted input.
 //   4. What was not measured is NaN (0 for bytes) in a row and NULL in the file, never 0.
-//   5. Times are wall seconds since 1970; every other unit is in the name.
+//   5. Times are wall seconds since 1970. Every other unit is in the name.
 #ifndef HAGGLE_STORE_STORE_H
 #define HAGGLE_STORE_STORE_H
 
@@ -31,13 +30,13 @@
 struct store;
 
 enum store_mode {
-    STORE_READ,  // the file must be there
-    STORE_WRITE, // it is made when it is not, with its folder
+    STORE_READ,  // the file must exist
+    STORE_WRITE, // the file is created if missing, with its folder
 };
 
 int store_open(struct store **out, const char *path, enum store_mode mode, struct err *e);
-void store_close(struct store *s); // NULL is fine; a tuning that is not finished can be continued
-const char *store_path(const struct store *s); // as it was given
+void store_close(struct store *s); // NULL is fine; an unfinished tuning can be continued later
+const char *store_path(const struct store *s); // as given to store_open
 const char *store_sqlite_version(void);        // "3.40.1"
 
 enum { STORE_PATH_BYTES = 1024 };
@@ -47,12 +46,12 @@ int store_default_path(char out[STORE_PATH_BYTES], struct err *e);
 
 // ---------------------------------------------------------------- trials
 
-// What became of a trial. enum, name in the file. Append only.
+// Outcome of a trial. enum, name in the file. Append only.
 #define STORE_OUTCOME_LIST(X)                                                                      \
     X(OUTCOME_MEASURED, "measured")                                                                \
     X(OUTCOME_REFUSED, "refused")         /* before it ran: does not fit, not supported */         \
     X(OUTCOME_FAILED, "failed")           /* while it ran */                                       \
-    X(OUTCOME_DOMINATED, "dominated")     /* ended early: another is surely better */              \
+    X(OUTCOME_DOMINATED, "dominated")     /* ended early: another setting is surely better */      \
     X(OUTCOME_OVER_BUDGET, "over_budget") /* a budget is surely exceeded */                        \
     X(OUTCOME_KILLED, "killed")           /* its process died */                                   \
     X(OUTCOME_STOPPED, "stopped")         /* on request */
@@ -66,28 +65,34 @@ enum store_outcome {
 const char *store_outcome_name(enum store_outcome o);
 int store_outcome_find(const char *name); // -1: none
 
-struct store_split { // per step, of the parts of measure/trace.h; NaN: not known
+struct store_split { // ms per step, by the parts of measure/trace.h; NaN: not known
     double ms[TIME_COUNT];
 };
-struct store_classes { // of the arena
+struct store_classes { // bytes of the arena by class
     uint64_t bytes[CLASS_COUNT];
 };
 
-// The columns of a trial: kind, C type, name. Kinds: int; opt (0 is NULL); real (NaN is NULL); text
-// (never NULL; a pointer that is valid while the row is looked at); lines (such a text); outcome; split and classes (JSON
-// objects). Struct, INSERT and SELECT come from this list; the table is in schema.c, which says how
-// to add a column.
+// The columns of a trial: kind, C type, name. Kinds:
+//   int               an integer
+//   opt               an integer; 0 is NULL
+//   real              a number; NaN is NULL
+//   text              never NULL; a pointer that is valid while the row is visited
+//   lines             a text of several lines
+//   outcome           a name of STORE_OUTCOME_LIST
+//   split, classes    JSON objects
+// The struct, INSERT and SELECT come from this list. The table is in schema.c, which says how to
+// add a column.
 #define STORE_TRIAL_COLUMNS(X)                                                                     \
-    X(opt, int64_t, tuning) /* 0: of none */                                                       \
+    X(opt, int64_t, tuning) /* 0: not part of a tuning */                                          \
     X(real, double, started_at)                                                                    \
     X(text, const char *, origin)  /* the verb: "bench", "tune" */                                 \
-    X(text, const char *, key)     /* store_key: what must be the same for reuse */                \
+    X(text, const char *, key)     /* store_key: must be the same for reuse */                     \
     X(text, const char *, setting) /* store_setting: what was tried */                             \
     X(lines, const char *, knobs)  /* name=value lines: all that is not at its default */          \
     X(text, const char *, model)                                                                   \
     X(text, const char *, stage) /* of the tuning; "": none */                                     \
     X(outcome, enum store_outcome, outcome)                                                        \
-    X(text, const char *, reason) /* "" when there is nothing to say */                            \
+    X(text, const char *, reason) /* may be "" */                                                  \
     X(int, int64_t, warmup)                                                                        \
     X(int, int64_t, steps) /* measured */                                                          \
     X(int, int64_t, tokens)                                                                        \
@@ -100,7 +105,7 @@ struct store_classes { // of the arena
     X(real, double, step_p50_ms)                                                                   \
     X(real, double, step_p95_ms)                                                                   \
     X(real, double, step_p99_ms)                                                                   \
-    X(real, double, step_p50_upper95_ms) /* NULL: steps do not allow a bound */                    \
+    X(real, double, step_p50_upper95_ms) /* NULL: too few steps for a bound */                     \
     X(real, double, step_p95_upper95_ms)                                                           \
     X(real, double, step_p99_upper95_ms)                                                           \
     X(real, double, data_wait_ms)       /* per step */                                             \
@@ -117,13 +122,13 @@ struct store_classes { // of the arena
     X(real, double, hfu)
 
 struct store_trial {
-    int64_t id; // given by the store
+    int64_t id; // set by the store
 #define X(kind, type, name) type name;
     STORE_TRIAL_COLUMNS(X)
 #undef X
 };
 
-// A row in which nothing is known yet: NaN, 0 and "".
+// Sets a row in which nothing is known yet: NaN, 0 and "".
 void store_trial_init(struct store_trial *t);
 enum { STORE_SAMPLES_MOST = 1 << 20 };
 // Adds a trial with its raw step times (n may be 0); *id (may be NULL) becomes its number.
@@ -131,21 +136,22 @@ int store_trial_add(struct store *s, const struct store_trial *t, const double *
                     int64_t *id, struct err *e);
 
 enum { STORE_OUTSIDE = -1 };
-// For reuse: key and setting. What was measured holds; a refusal holds for its budget (memory=) alone,
-// which is no part of a setting.
+// For reuse, give key and setting. A measured trial can be reused. A refusal applies only to its
+// budget (memory=), which is not part of a setting.
 struct store_filter {    // zeroed: all trials
     int64_t id;          // 0: any
-    int64_t tuning;      // 0: any; STORE_OUTSIDE: of none
-    const char *key;     // NULL: any, as all below
-    const char *setting; // with `key`: what was measured of it before
+    int64_t tuning;      // 0: any; STORE_OUTSIDE: trials without a tuning
+    const char *key;     // NULL: any, as for all below
+    const char *setting; // with `key`: finds earlier trials of this setting
     const char *model, *outcome;
 };
-// Calls fn with each trial, oldest first; fn returning non-zero ends it and is returned. Pointers in
-// the row are valid inside fn only, which must not use the store.
+// Calls fn for each trial, oldest first. A non-zero result of fn ends the loop and is returned.
+// Pointers in the row are valid only inside fn, which must not use the store.
 typedef int store_trial_fn(void *arg, const struct store_trial *t);
 int store_trials(struct store *s, const struct store_filter *f, store_trial_fn *fn, void *arg,
                  struct err *e);
-// The step times of a trial in the order they were measured, malloc'd; NULL and 0 when it has none.
+// Returns the step times of a trial in the order of measurement, malloc'd; NULL and 0 if it has
+// none.
 int store_samples(struct store *s, int64_t trial, double **step_ns, size_t *n, struct err *e);
 
 // ---------------------------------------------------------------- tunings
@@ -168,14 +174,14 @@ struct store_tuning {
     double started_at, ended_at; // ended_at: NaN while it runs
     const char *goal;            // "bulk", ...
     const char *budgets;         // JSON
-    const char *key;             // as of its trials
+    const char *key;             // the same as of its trials
     const char *model;
-    const char *recipe; // YAML, complete: what it began from
+    const char *recipe; // YAML, complete: the recipe it started from
     enum store_state state;
-    int64_t chosen; // trial; 0: none yet
+    int64_t chosen; // id of a trial; 0: none yet
     const char *verdict;
-    bool held;                // a process is at work on it; running and not held: it died
-    int64_t trials, measured; // how many it has
+    bool held;                // a process works on it; running but not held: its process died
+    int64_t trials, measured; // number of its trials
 };
 
 struct store_stage {
@@ -184,21 +190,23 @@ struct store_stage {
     double started_at, ended_at;
 };
 
-// Of t it reads started_at, goal, budgets, key, model and recipe. The tuning is this store's until it
-// is finished or closed: no other process continues it meanwhile.
+// Reads started_at, goal, budgets, key, model and recipe of t. The tuning belongs to this store
+// until it is finished or the store is closed: no other process continues it meanwhile.
 int store_tuning_begin(struct store *s, const struct store_tuning *t, int64_t *id, struct err *e);
-// The newest tuning of the same key, goal, budgets and recipe as t that was stopped or whose process died;
-// it is this store's from now on, and running. *id is 0 when there is none.
+// Finds the newest tuning with the same key, goal, budgets and recipe as t that was stopped or
+// whose process died. It is set to running and belongs to this store from now on. *id is 0 when
+// there is none.
 int store_tuning_find_unfinished(struct store *s, const struct store_tuning *t, int64_t *id,
                                  struct err *e);
-// TUNING_DONE or TUNING_STOPPED. chosen 0: none.
+// state: TUNING_DONE or TUNING_STOPPED. chosen 0: none.
 int store_tuning_finish(struct store *s, int64_t id, enum store_state state, int64_t chosen,
                         const char *verdict, struct err *e);
-// A stage that ended. One of the same ordinal is replaced: a tuning that goes on decides anew.
+// Adds a stage that ended. It replaces a stage with the same ordinal: a continued tuning decides
+// again.
 int store_stage_add(struct store *s, int64_t tuning, const struct store_stage *stage,
                     struct err *e);
 
-// As store_trials, newest tuning first. id 0 and model NULL: all.
+// Like store_trials, newest tuning first. id 0 and model NULL: all.
 typedef int store_tuning_fn(void *arg, const struct store_tuning *t);
 int store_tunings(struct store *s, int64_t id, const char *model, store_tuning_fn *fn, void *arg,
                   struct err *e);
@@ -207,19 +215,20 @@ int store_stages(struct store *s, int64_t tuning, store_stage_fn *fn, void *arg,
 
 // ---------------------------------------------------------------- key.c: what may be compared
 
-// Trials with the same key were measured on the same model shape, data, hardware and build: their
-// figures may stand side by side, and be reused.
+// Trials with the same key were measured on the same model shape, data, hardware and build. Their
+// figures can be compared and reused.
 struct store_key_parts {
     const struct model_shape *shape;
-    const char *data;     // whatever describes its lengths
+    const char *data;     // any text that describes the lengths of the data
     const char *hardware; // fingerprints of machine and device
     const char *build;    // build_id
 };
 int store_key(const struct store_key_parts *p, char out[HASH_TEXT_BYTES], struct err *e);
-// What distinguishes one trial from another under a key: the knobs that speed or memory depend on,
-// without those that are idle beside the others and without `model`, which is in the key as a shape.
+// Hashes what distinguishes one trial from another under a key: the knobs that speed or memory
+// depend on. It leaves out knobs that have no effect beside the others, and `model`, which is in
+// the key as a shape.
 int store_setting(const struct knobs *k, char out[HASH_TEXT_BYTES], struct err *e);
-// All knobs that are not at their default, name=value with line breaks between; malloc'd.
+// Lists all knobs that are not at their default as name=value, separated by line breaks; malloc'd.
 int store_knobs_text(const struct knobs *k, char **out, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-// trials.c - rows of trials: in, out, and their step times.
+// trials.c - writes and reads trials and their step times.
 #include "store/store.h"
 
 #include "base/json.h"
@@ -48,7 +48,7 @@ void store_trial_init(struct store_trial *t) {
 #undef X
 }
 
-// ---------------------------------------------------------------- kinds that are more than a value
+// ---------------------------------------------------------------- kinds other than plain values
 
 static int bind_outcome(sqlite3_stmt *st, int i, const enum store_outcome *x) {
     return sqlite3_bind_text(st, i, store_outcome_name(*x), -1, SQLITE_STATIC);
@@ -94,7 +94,7 @@ static int bind_classes(sqlite3_stmt *st, int i, const struct store_classes *x) 
     return bind_json(st, i, &w);
 }
 
-// An object of numbers; a name that is not known is of another version and is passed over.
+// Reads an object of numbers. An unknown name comes from another version and is skipped.
 static void read_object(struct sql_row *r, int i, void (*put)(void *, const char *, double),
                         void *arg) {
     const char *text, *name;
@@ -153,8 +153,7 @@ static int bind_trial(sqlite3_stmt *st, const struct store_trial *t) {
 
 static int insert_trial(struct store *s, const struct store_trial *t, struct err *e) {
     sqlite3_stmt *st;
-    bool row;
-    // "NULL, ?, ?, ..." for id and the columns, in the order they are named.
+    // "NULL, ?, ?, ..." for the id and the columns, in the same order as the names.
 #define X(kind, type, name) ", " #name
 #define Y(kind, type, name) ", ?"
     int rc = sql_prepare(
@@ -163,10 +162,8 @@ static int insert_trial(struct store *s, const struct store_trial *t, struct err
         &st, e);
 #undef X
 #undef Y
-    if (rc == 0) {
-        int bound = bind_trial(st, t);
-        rc = bound == SQLITE_OK ? sql_step(s, st, &row, e) : sql_fail(s, bound, e);
-    }
+    if (rc == 0)
+        rc = sql_run(s, st, bind_trial(st, t), e);
     sqlite3_finalize(st);
     return rc;
 }
@@ -177,13 +174,12 @@ _Static_assert(sizeof(double) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 static int insert_samples(struct store *s, int64_t trial, const double *step_ns, size_t n,
                           struct err *e) {
     sqlite3_stmt *st;
-    bool row;
     int rc = sql_prepare(s, "INSERT INTO sample (trial, step_ns) VALUES (?, ?)", &st, e);
     if (rc == 0) {
         int bound = sqlite3_bind_int64(st, 1, trial);
         if (bound == SQLITE_OK)
             bound = sqlite3_bind_blob64(st, 2, step_ns, n * sizeof *step_ns, SQLITE_STATIC);
-        rc = bound == SQLITE_OK ? sql_step(s, st, &row, e) : sql_fail(s, bound, e);
+        rc = sql_run(s, st, bound, e);
     }
     sqlite3_finalize(st);
     return rc;
@@ -218,7 +214,7 @@ static int read_trial(const struct store *s, sqlite3_stmt *st, struct store_tria
     return r.rc;
 }
 
-// One statement for every filter: a parameter that is NULL lets all rows through.
+// One statement serves every filter: a parameter that is NULL accepts all rows.
 static int bind_filter(sqlite3_stmt *st, const struct store_filter *f) {
     const char *const texts[] = {f->key, f->setting, f->model, f->outcome};
     int rc = bind_opt(st, 1, &f->id);
@@ -236,7 +232,7 @@ static const char select_all[] = "SELECT id" STORE_TRIAL_COLUMNS(X) " FROM trial
 static int prepare_select(struct store *s, const struct store_filter *f, sqlite3_stmt **st,
                           struct err *e) {
     char sql[2048];
-    // Where an index serves, the condition is written so that it is used.
+    // Conditions are written so that SQLite uses an index where there is one.
     const char *tuning = f->tuning == STORE_OUTSIDE ? "(?2 AND tuning IS NULL)"
                          : f->tuning > 0            ? "tuning = ?2"
                                                     : "?2 IS NULL";
@@ -283,7 +279,7 @@ static int copy_samples(struct sql_row *r, double **out, size_t *n) {
     *n = bytes / sizeof **out;
     for (size_t i = 0; i < *n; i++)
         if (!((*out)[i] >= 0 && (*out)[i] < 1e18)) // thirty years
-            read_wrong(r, 0, "holds a time that no step takes");
+            read_wrong(r, 0, "holds a time that no step can take");
     if (r->rc != 0) {
         free(*out);
         *out = NULL, *n = 0;

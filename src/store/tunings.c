@@ -1,7 +1,7 @@
-// tunings.c - tunings and their stages, and which process a tuning belongs to.
+// tunings.c - tunings and their stages, and which process works on a tuning.
 //
-// A tuning that a process is at work on is a lock on byte `id` of FILE.lock beside the store. The
-// kernel gives it up when the process dies, however it dies; a number in a table would stay.
+// A process that works on a tuning holds a lock on byte `id` of FILE.lock beside the store. The
+// kernel releases the lock whenever the process dies. A number in a table would stay.
 #include "store/store.h"
 
 #include "base/clock.h"
@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,7 +22,7 @@ const char *store_state_name(enum store_state s) {
     return (unsigned)s < TUNING_STATES ? states[s] : "unknown";
 }
 
-// ---------------------------------------------------------------- whose it is
+// ---------------------------------------------------------------- locks
 
 static int open_lock(struct store *s, struct err *e) {
     char path[PATH_MAX + 16];
@@ -33,16 +32,17 @@ static int open_lock(struct store *s, struct err *e) {
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (s->lock_fd >= 0)
         return 0;
-    return err_set(e, ERR_IO, "'%s' cannot be made: %s", path, strerror(errno));
+    return err_set(e, ERR_IO, "'%s' cannot be created: %s", path, strerror(errno));
 }
 
-// Locks of the open file, not of the process: two stores in one process exclude each other as well.
+// Uses locks of the open file, not of the process: two stores in one process exclude each other,
+// too.
 static bool set_lock(const struct store *s, int64_t tuning, short type) {
     struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)tuning, .l_len = 1};
     return fcntl(s->lock_fd, F_OFD_SETLK, &l) == 0;
 }
 
-// Looked at through a handle of its own, which sees the locks of this store as well.
+// Looks through a separate handle, which also sees the locks of this store.
 static bool is_held(const struct store *s, int64_t tuning) {
     char path[PATH_MAX + 16];
     struct flock l = {
@@ -57,12 +57,6 @@ static bool is_held(const struct store *s, int64_t tuning) {
 
 // ---------------------------------------------------------------- writing
 
-// Runs a statement whose parameters are bound; bound is what binding them gave.
-static int run(struct store *s, sqlite3_stmt *st, int bound, struct err *e) {
-    bool row;
-    return bound == SQLITE_OK ? sql_step(s, st, &row, e) : sql_fail(s, bound, e);
-}
-
 static int insert_tuning(struct store *s, const struct store_tuning *t, struct err *e) {
     sqlite3_stmt *st;
     const char *const texts[] = {t->goal,  t->budgets, t->key,
@@ -75,7 +69,7 @@ static int insert_tuning(struct store *s, const struct store_tuning *t, struct e
         int bound = sqlite3_bind_double(st, 1, t->started_at);
         for (int i = 0; i < 6 && bound == SQLITE_OK; i++)
             bound = bind_text(st, 2 + i, &texts[i]);
-        rc = run(s, st, bound, e);
+        rc = sql_run(s, st, bound, e);
     }
     sqlite3_finalize(st);
     return rc;
@@ -86,8 +80,8 @@ int store_tuning_begin(struct store *s, const struct store_tuning *t, int64_t *i
     TRY(open_lock(s, e));
     TRY(sql_begin(s, e));
     int rc = insert_tuning(s, t, e);
-    int64_t number = rc == 0 ? sqlite3_last_insert_rowid(s->db) : 0; // else of an earlier row
-    // Before anyone can see the row.
+    int64_t number = rc == 0 ? sqlite3_last_insert_rowid(s->db) : 0; // else: an old id
+    // Lock before other processes can see the row.
     if (rc == 0 && !set_lock(s, number, F_WRLCK))
         rc = err_set(e, ERR_IO, "'%s.lock' cannot be locked: %s", s->path, strerror(errno));
     rc = sql_end(s, rc, e);
@@ -113,7 +107,7 @@ int store_tuning_finish(struct store *s, int64_t id, enum store_state state, int
         bound = bound ? bound : bind_opt(st, 3, &chosen);
         bound = bound ? bound : bind_text(st, 4, &verdict);
         bound = bound ? bound : bind_int(st, 5, &id);
-        rc = run(s, st, bound, e);
+        rc = sql_run(s, st, bound, e);
     }
     if (rc == 0 && sqlite3_changes(s->db) != 1)
         rc = err_set(e, ERR_USAGE, "'%s' has no tuning %lld", s->path, (long long)id);
@@ -139,15 +133,15 @@ int store_stage_add(struct store *s, int64_t tuning, const struct store_stage *s
         bound = bound ? bound : bind_text(st, 4, &stage->decision);
         bound = bound ? bound : bind_real(st, 5, &stage->started_at);
         bound = bound ? bound : bind_real(st, 6, &stage->ended_at);
-        rc = run(s, st, bound, e);
+        rc = sql_run(s, st, bound, e);
     }
     sqlite3_finalize(st);
     return sql_end(s, rc, e);
 }
 
-// ---------------------------------------------------------------- going on
+// ---------------------------------------------------------------- continuing
 
-// Inside a transaction: nobody else can take or finish one meanwhile.
+// Runs inside a transaction: no other process can take or finish a tuning meanwhile.
 static int take_unfinished(struct store *s, const struct store_tuning *t, int64_t *id,
                            struct err *e) {
     const char *const texts[] = {t->key, t->goal, t->budgets, t->recipe};
@@ -174,7 +168,7 @@ static int take_unfinished(struct store *s, const struct store_tuning *t, int64_
     rc =
         sql_prepare(s, "UPDATE tuning SET state = 'running', ended_at = NULL WHERE id = ?", &st, e);
     if (rc == 0)
-        rc = run(s, st, bind_int(st, 1, id), e);
+        rc = sql_run(s, st, bind_int(st, 1, id), e);
     sqlite3_finalize(st);
     return rc;
 }

@@ -1,11 +1,12 @@
-// checkpoint.c - the folder of checkpoints: opening, locking, cleaning up, writing, removing. What
-// is on disk and why it survives a crash: checkpoint.h. Reading back: resume.c.
+// checkpoint.c - the folder of checkpoints: opening, locking, cleaning up, writing, removing.
+// checkpoint.h says what is on disk and why it survives a crash. resume.c reads it back.
 #include "train/checkpoint.h"
+#include "base/array.h"
 #include "train/checkpoint_dir.h"
-#include "train/second.h"
 #include "train/snapshot.h"
 
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -17,14 +18,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// config.json and manifest.json, with room: thirteen hundred bytes and five thousand today, and a
-// few knobs may hold paths of a thousand characters.
+// An upper bound for config.json and manifest.json. They take 1300 and 5000 bytes today, and a few
+// knobs may hold paths of a thousand characters.
 enum { SMALL_FILES_BYTES = 32 << 10 };
 enum { ASIDE_MOST = 10000 };
 
 // ---------------------------------------------------------------- names
 
-// "step-000000120" and what follows the digits; false for other names.
+// Parses "step-000000120" into *step. *rest is what follows the digits. False for other names.
 static bool parse_name(const char *name, int64_t *step, const char **rest) {
     static const char prefix[] = "step-";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
@@ -59,7 +60,7 @@ void checkpoint_say(const struct checkpoint_listener *l, enum log_level level, c
     l->say(l->arg, level, text);
 }
 
-// ---------------------------------------------------------------- what is there
+// ---------------------------------------------------------------- listing
 
 struct scan {
     struct checkpoint_list *list;
@@ -74,14 +75,8 @@ static int note_step(void *arg, const char *name) {
     if (!parse_name(name, &step, &rest) || *rest != '\0')
         return 0;
     struct checkpoint_list *l = s->list;
-    if (l->count == l->capacity) {
-        size_t wider = l->capacity ? 2 * l->capacity : 16;
-        int64_t *steps = realloc(l->steps, wider * sizeof *steps);
-        if (steps == NULL)
-            return err_set(s->e, ERR_MEMORY, "no memory to list the checkpoints in '%s'", s->dir);
-        l->steps = steps;
-        l->capacity = wider;
-    }
+    if (!array_room(&l->steps, l->count, 1, &l->capacity, sizeof *l->steps, 16))
+        return err_set(s->e, ERR_MEMORY, "no memory to list the checkpoints in '%s'", s->dir);
     l->steps[l->count++] = step;
     return 0;
 }
@@ -95,7 +90,8 @@ int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err 
     *l = (struct checkpoint_list){0};
     struct scan s = {l, dir, e};
     struct stat st;
-    // Only "not there" means none: a folder that cannot be looked at may be full of them.
+    // Only a missing folder means that there are no checkpoints. A folder that cannot be read may
+    // be full of them.
     if (stat(dir, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     int rc = file_list_dir(dir, note_step, &s, e);
@@ -126,15 +122,17 @@ static int remove_stale(void *arg, const char *name) {
     int rc = file_join(path, sizeof path, d->path, name, &e);
     if (rc == 0)
         rc = file_remove_tree(path, &e);
-    // In the way of nothing but its own step: worth a word, not the run.
+    // The leftover is only in the way of its own step, so the run goes on with a warning.
     if (rc != 0)
-        checkpoint_say(&d->listener, LOG_WARN, "an unfinished checkpoint stays behind: %s", e.text);
+        checkpoint_say(&d->listener, LOG_WARN, "an unfinished checkpoint could not be removed: %s",
+                       e.text);
     else
         checkpoint_say(&d->listener, LOG_INFO, "removed '%s', which a crash left unfinished", path);
     return 0;
 }
 
-// resume=false: what an earlier run has saved is neither mixed with the new nor lost.
+// For resume=false: moves the checkpoints of an earlier run to another folder, so that they do not
+// mix with the new ones and are not lost.
 static int move_aside(struct checkpoint_dir *d, struct err *e) {
     struct checkpoint_list list;
     TRY(checkpoint_list_open(&list, d->path, e));
@@ -149,12 +147,12 @@ static int move_aside(struct checkpoint_dir *d, struct err *e) {
             continue;
         TRY(file_rename(d->path, to, e));
         checkpoint_say(&d->listener, LOG_WARN,
-                       "resume=false: %zu checkpoint%s of an earlier run %s now in '%s'", count,
-                       count == 1 ? "" : "s", count == 1 ? "is" : "are", to);
+                       "resume=false: moved %zu checkpoint%s of an earlier run to '%s'", count,
+                       count == 1 ? "" : "s", to);
         rundir_unlock(&d->lock);
         return rundir_lock(&d->lock, d->path, e);
     }
-    return err_set(e, ERR_IO, "'%s' has been moved aside %d times already: remove some", d->path,
+    return err_set(e, ERR_IO, "resume=false: '%s.1' to '.%d' all exist; remove some", d->path,
                    ASIDE_MOST - 1);
 }
 
@@ -168,13 +166,13 @@ int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, struct er
             continue;
         TRY(file_rename(from, to, e));
         checkpoint_say(&d->listener, LOG_WARN,
-                       "the damaged checkpoint is kept as '%s'; remove it when you no longer want "
-                       "to look at it",
+                       "the damaged checkpoint is kept as '%s'; remove it when you no longer need "
+                       "it",
                        to);
         return 0;
     }
-    return err_set(e, ERR_IO, "'%s' has been set aside %d times already: remove some", from,
-                   ASIDE_MOST);
+    return err_set(e, ERR_IO, "'%s.damaged' to '.damaged.%d' all exist; remove some", from,
+                   ASIDE_MOST - 1);
 }
 
 static int prepare(struct checkpoint_dir *d, bool resume, struct err *e) {
@@ -215,19 +213,20 @@ void checkpoint_dir_close(struct checkpoint_dir *d) {
 
 // ---------------------------------------------------------------- room
 
-uint64_t checkpoint_estimate_bytes(const struct session *s) {
-    const uint64_t own = snapshot_bytes(s) + SMALL_FILES_BYTES;
-    return own + (s->second ? checkpoint_estimate_bytes(&s->second->session) : 0);
+uint64_t checkpoint_estimate_bytes(const struct plan *p) {
+    const uint64_t own = snapshot_bytes(p) + SMALL_FILES_BYTES;
+    return own + (p->second ? checkpoint_estimate_bytes(p->second) : 0);
 }
 
-int checkpoint_check_space(const struct checkpoint_dir *d, const struct session *s, int64_t saves,
+int checkpoint_check_space(const struct checkpoint_dir *d, const struct plan *p, int64_t saves,
                            struct err *e) {
     struct checkpoint_list list;
-    uint64_t free_bytes, each = checkpoint_estimate_bytes(s);
+    uint64_t free_bytes, each = checkpoint_estimate_bytes(p);
     TRY(checkpoint_list_open(&list, d->path, e));
     int64_t there = (int64_t)list.count < d->keep ? (int64_t)list.count : d->keep;
     checkpoint_list_close(&list);
-    // keep and one more while the next is written; those that are there are paid for.
+    // Room for `keep` checkpoints and one more while the next is written, minus those that are
+    // already on the disk.
     int64_t count = d->keep + 1 - there;
     if (saves < count)
         count = saves;
@@ -243,8 +242,8 @@ int checkpoint_check_space(const struct checkpoint_dir *d, const struct session 
     return err_set(e, ERR_IO,
                    "the disk of '%s' has %s free; the run needs %s for %" PRId64
                    " checkpoint%s of %s (save.keep=%" PRId64
-                   " and one more while it is written). Free some, lower save.keep, choose another "
-                   "run.dir, or set save.every=0 save.last=false",
+                   ", plus one while it is written). Free some space, lower save.keep, choose "
+                   "another run.dir, or set save.every=0 save.last=false",
                    d->path, text_bytes(have, free_bytes), text_bytes(all, need), count,
                    count == 1 ? "" : "s", text_bytes(one, each), d->keep);
 }
@@ -292,8 +291,8 @@ static int write_manifest(const char *tmp, const struct session *s, struct manif
                           struct err *e) {
     char path[PATH_MAX];
     m->tool = "haggle " HAGGLE_VERSION;
-    checkpoint_describe_model(&s->shape, m->model);
-    TRY(manifest_set_knobs(m, &s->knobs, e));
+    checkpoint_describe_model(&s->plan->shape, m->model);
+    TRY(manifest_set_knobs(m, &s->plan->knobs, e));
     TRY(file_join(path, sizeof path, tmp, MANIFEST_NAME, e));
     return manifest_write(m, path, e);
 }
@@ -304,7 +303,7 @@ static int write_config(const char *tmp, const struct session *s, struct manifes
     char *text;
     size_t bytes;
     TRY(file_join(path, sizeof path, tmp, manifest_file_name(MANIFEST_CONFIG), e));
-    TRY(checkpoint_model_identity(&s->shape, m->identity, &text, &bytes, e));
+    TRY(checkpoint_model_identity(&s->plan->shape, m->identity, &text, &bytes, e));
     m->files[MANIFEST_CONFIG].bytes = bytes;
     memcpy(m->files[MANIFEST_CONFIG].hash, m->identity, HASH_TEXT_BYTES);
     int rc = file_write_atomic(path, text, bytes, e);
@@ -343,39 +342,43 @@ static int make_dir(const char *path, struct err *e) {
                : err_set(e, ERR_IO, "cannot create the directory '%s': %s", path, strerror(errno));
 }
 
-// Before the manifest beside it, which has the hash of this one's.
-static int write_second(const char *tmp, struct second *x, const struct pause *between,
-                        char hash[HASH_TEXT_BYTES], uint64_t *bytes, struct err *e) {
+// Writes the second model. It comes before the manifest of the bulk model, which holds the hash of
+// the second model's manifest.
+static int write_second(const char *tmp, struct session *s, const struct train_state *state,
+                        const struct pause *between, char hash[HASH_TEXT_BYTES], uint64_t *bytes,
+                        struct err *e) {
     char dir[PATH_MAX], path[PATH_MAX];
     struct manifest m = {0};
     TRY(file_join(dir, sizeof dir, tmp, CHECKPOINT_SECOND, e));
     TRY(file_join(path, sizeof path, dir, MANIFEST_NAME, e));
     TRY(make_dir(dir, e));
-    int rc = write_folder(dir, &x->session, &x->state, between, &m, bytes, e);
+    int rc = write_folder(dir, s, state, between, &m, bytes, e);
     manifest_free(&m);
     return rc == 0 ? manifest_hash(path, hash, e) : rc;
 }
 
 static int write_all(const char *tmp, struct session *s, const struct train_state *state,
-                     const struct pause *between, uint64_t *bytes, struct err *e) {
+                     const struct train_state *second, const struct pause *between, uint64_t *bytes,
+                     struct err *e) {
     struct manifest m = {0};
     *bytes = 0;
-    int rc = s->second ? write_second(tmp, s->second, between, m.second, bytes, e) : 0;
+    int rc = s->second ? write_second(tmp, s->second, second, between, m.second, bytes, e) : 0;
     if (rc == 0)
         rc = write_folder(tmp, s, state, between, &m, bytes, e);
     manifest_free(&m);
     return rc;
 }
 
-// Puts the finished folder in place. Those that did not verify were set aside when the run began, so
-// one of that name can only be one whose own publication was not made durable, or somebody else's.
-// Both are swapped in one move where the filesystem can, so that there is never less than before.
-// On failure the old one is in its place again, as far as the disk lets it.
+// Puts the finished folder `tmp` in place as `path`. Checkpoints that did not verify were set aside
+// when the run began. So a folder that already has this name is either one whose publication was
+// not made durable, or another process wrote it. Where the filesystem can, both folders are swapped
+// in one operation, so that at any moment one of them is in place. On failure the old one is put
+// back, as far as the disk allows.
 struct publication {
     const struct checkpoint_dir *d;
     const char *tmp, *path;
     int64_t step;
-    struct err rest; // of what it replaced: that it could not be removed
+    struct err rest; // why the replaced folder could not be removed; code 0: it was
 };
 
 static int publish(void *arg, struct err *e) {
@@ -413,7 +416,8 @@ static bool files_look_whole(const char *path, struct manifest *m) {
     return whole;
 }
 
-// Whether a folder looks whole without reading its tensors: enough to decide what may go.
+// Whether a folder has all files in their right sizes. Tensors are not read. That is enough to
+// decide which checkpoints may be removed.
 static bool looks_whole(const char *path) {
     struct manifest m = {0}, second = {0};
     char dir[PATH_MAX];
@@ -434,11 +438,11 @@ static int remove_one(const struct checkpoint_dir *d, int64_t step, struct err *
     return file_remove_tree(tmp, e);
 }
 
-// Keeps the one just published and, of those before it, the newest that look whole, `keep` in all;
-// removes what is older than these. One that does not look whole takes no good one's place. Up to
-// the published step the order of steps is the order of writing: a run begins at the newest that
-// verifies, and what was above that has been set aside. What is above the published step all the
-// same was put there by somebody else while the run went on: it is neither counted nor removed.
+// Keeps the checkpoint just published and the newest before it that look whole, `keep` in all.
+// Removes all that are older. One that does not look whole does not count, so it takes no good
+// one's place. Up to the published step the order of steps is the order of writing: a run begins at
+// the newest that verifies, and those above it were set aside. A checkpoint above the published
+// step was put there by another process during the run. It is neither counted nor removed.
 static int prune(const struct checkpoint_dir *d, int64_t published, struct err *e) {
     struct checkpoint_list list;
     char path[PATH_MAX];
@@ -464,7 +468,7 @@ struct pruning {
     int64_t published;
 };
 
-static int prune_beside(void *arg, struct err *e) { // to remove gigabytes takes a while, too
+static int prune_beside(void *arg, struct err *e) { // removing gigabytes takes a while, too
     const struct pruning *p = arg;
     return prune(p->d, p->published, e);
 }
@@ -472,7 +476,7 @@ static int prune_beside(void *arg, struct err *e) { // to remove gigabytes takes
 static int check_room_for_one(const struct checkpoint_dir *d, const struct session *s,
                               struct err *e) {
     char need[TEXT_UNIT_BYTES], have[TEXT_UNIT_BYTES];
-    uint64_t free_bytes, each = checkpoint_estimate_bytes(s);
+    uint64_t free_bytes, each = checkpoint_estimate_bytes(s->plan);
     TRY(file_free_bytes(d->path, &free_bytes, e));
     if (free_bytes >= each)
         return 0;
@@ -481,7 +485,8 @@ static int check_room_for_one(const struct checkpoint_dir *d, const struct sessi
 }
 
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
-                    const struct pause *between, struct checkpoint_saved *out, struct err *e) {
+                    const struct train_state *second, const struct pause *between,
+                    struct checkpoint_saved *out, struct err *e) {
     char tmp[PATH_MAX];
     struct err later = {0};
     struct publication new = {.d = d, .tmp = tmp, .path = out->path, .step = state->step};
@@ -494,7 +499,7 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
     if (rc == 0)
         rc = make_dir(tmp, e);
     if (rc == 0)
-        rc = write_all(tmp, s, state, between, &out->bytes, e);
+        rc = write_all(tmp, s, state, second, between, &out->bytes, e);
     if (rc == 0)
         rc = pause_beside(between, publish, &new, e);
     if (rc != 0) {
@@ -503,9 +508,10 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
         err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
         return rc;
     }
-    // The new one is in place and durable: a rest that cannot be removed is removed at the next start.
+    // The new one is in place and durable. If the old one cannot be removed now, the next start
+    // removes it.
     if (new.rest.code != 0)
-        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint stays behind: %s",
+        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint could not be removed: %s",
                        new.rest.text);
     struct pruning old = {d, state->step};
     if (pause_beside(between, prune_beside, &old, &later) != 0)

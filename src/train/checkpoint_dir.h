@@ -1,4 +1,5 @@
-// checkpoint_dir.h - what checkpoint.c (writing) and resume.c (reading) share; for no one else.
+// checkpoint_dir.h - what checkpoint.c (writing), resume.c (reading) and export*.c share. Private
+// to src/train.
 #ifndef HAGGLE_TRAIN_CHECKPOINT_DIR_H
 #define HAGGLE_TRAIN_CHECKPOINT_DIR_H
 
@@ -6,7 +7,7 @@
 #include "train/rundir.h"
 
 #define CHECKPOINT_FOLDER "checkpoints"
-#define CHECKPOINT_SECOND "interactive" // in a checkpoint: the second model's
+#define CHECKPOINT_SECOND "interactive" // the second model's folder inside a checkpoint
 enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
 
 struct checkpoint_dir {
@@ -17,7 +18,7 @@ struct checkpoint_dir {
     struct checkpoint_listener listener;
 };
 
-// Steps with a folder of their own, ascending; whether they verify is another matter.
+// Steps that have a folder, in ascending order. Whether they verify is not checked.
 struct checkpoint_list {
     int64_t *steps;
     size_t count, capacity;
@@ -25,8 +26,8 @@ struct checkpoint_list {
 int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err *e);
 void checkpoint_list_close(struct checkpoint_list *l);
 
-// Renames one that did not verify to step-N.damaged, or to the first of .damaged.1, .damaged.2 and so
-// on that is free: from then on it is not listed. With the listener told where it is.
+// Renames a checkpoint that did not verify to step-N.damaged, or to the first free name of
+// .damaged.1, .damaged.2 and so on. From then on it is not listed. Tells the listener the new name.
 int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, struct err *e);
 
 // dir/step-000000120 + ending.
@@ -35,7 +36,8 @@ int checkpoint_path(const char *dir, int64_t step, const char *ending, char out[
 void checkpoint_say(const struct checkpoint_listener *l, enum log_level level, const char *format,
                     ...) ERR_PRINTF(3, 4);
 
-// Hash of the shape's config.json; *config (malloc'd) receives the text unless it is NULL.
+// Hash of the shape's config.json. *config receives the text, which the caller frees; config may be
+// NULL.
 int checkpoint_model_identity(const struct model_shape *shape, char hash[HASH_TEXT_BYTES],
                               char **config, size_t *config_bytes, struct err *e);
 void checkpoint_describe_model(const struct model_shape *s, char out[MANIFEST_MODEL_BYTES]);

@@ -20,15 +20,15 @@ struct evaluator {
     struct samples batch_ns;
 };
 
-// B*T ids, rounded up so that the arrays do not share cache lines. The loader's plan has checked
-// that the product fits.
-static uint64_t array_bytes(const struct session *s) {
-    uint64_t bytes = (uint64_t)s->knobs.batch_micro * (uint64_t)s->knobs.seq * sizeof(int32_t);
+// B*T ids, rounded up so that the arrays do not share cache lines. buffers_count has checked that
+// the product does not overflow.
+static uint64_t array_bytes(const struct knobs *k) {
+    uint64_t bytes = (uint64_t)k->batch_micro * (uint64_t)k->seq * sizeof(int32_t);
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-uint64_t evaluator_plan_bytes(const struct session *s, const struct dataset *data) {
-    return ARRAYS * array_bytes(s) + dataset_scratch_bytes(data);
+uint64_t evaluator_plan_bytes(const struct knobs *k, const struct dataset *data) {
+    return ARRAYS * array_bytes(k) + dataset_scratch_bytes(data);
 }
 
 int evaluator_open(struct evaluator **out, struct session *s, const struct dataset *data,
@@ -40,13 +40,14 @@ int evaluator_open(struct evaluator **out, struct session *s, const struct datas
     struct evaluator *v = calloc(1, sizeof *v);
     if (v == NULL)
         return err_set(e, ERR_MEMORY, "no memory for validation");
-    *v = (struct evaluator){.s = s, .data = data, .B = s->knobs.batch_micro, .T = s->knobs.seq};
-    if (!checked_mul_u64((uint64_t)s->knobs.eval_batches, (uint64_t)v->B, &wanted))
+    *v = (struct evaluator){
+        .s = s, .data = data, .B = s->plan->knobs.batch_micro, .T = s->plan->knobs.seq};
+    if (!checked_mul_u64((uint64_t)s->plan->knobs.eval_batches, (uint64_t)v->B, &wanted))
         wanted = INT64_MAX;
     v->windows = (int64_t)(wanted < windows ? wanted : windows);
     v->batches = (v->windows + v->B - 1) / v->B;
-    int rc = mem_take(s->mem, "data", "validation batch", (size_t)evaluator_plan_bytes(s, data),
-                      &v->block, e);
+    int rc = mem_take(s->engine->mem, "data", "validation batch",
+                      (size_t)evaluator_plan_bytes(&s->plan->knobs, data), &v->block, e);
     if (rc == 0)
         rc = samples_open(&v->batch_ns,
                           (size_t)(v->batches < SAMPLES_MOST ? v->batches : SAMPLES_MOST), e);
@@ -55,7 +56,7 @@ int evaluator_open(struct evaluator **out, struct session *s, const struct datas
         return rc;
     }
     char *at = v->block;
-    for (int i = 0; i < ARRAYS; i++, at += array_bytes(s))
+    for (int i = 0; i < ARRAYS; i++, at += array_bytes(&s->plan->knobs))
         v->arrays[i] = (int32_t *)(void *)at;
     v->scratch = at;
     dataset_scratch_clear(data, v->scratch);
@@ -67,12 +68,13 @@ void evaluator_close(struct evaluator *v) {
     if (v == NULL)
         return;
     if (v->block != NULL)
-        mem_give(v->s->mem, v->block);
+        mem_give(v->s->engine->mem, v->block);
     samples_close(&v->batch_ns);
     free(v);
 }
 
-// Rows past the last window repeat it, not trained: the program's shape is fixed.
+// The program's batch size is fixed, so rows beyond the last window repeat it, marked as not
+// trained.
 static int fill(struct evaluator *v, int64_t batch, struct err *e) {
     for (int64_t b = 0; b < v->B; b++) {
         int64_t sample = batch * v->B + b, at = b * v->T;
@@ -102,7 +104,7 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
     struct quantile q[2];
     double loss_sum = 0, trained = 0;
     const uint64_t begin_ns = clock_ns();
-    uint64_t between_ns = 0; // others' time
+    uint64_t between_ns = 0; // spent in `between`, which is not validation
     *out = (struct train_eval){.step = step};
     samples_clear(&v->batch_ns);
     for (uint64_t now_ns = begin_ns; out->batches < v->batches; out->batches++) {
@@ -116,7 +118,7 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
         }
         TRY(fill(v, out->batches, e));
         uint64_t filled_ns = clock_ns();
-        TRY(session_run(v->s, SESSION_EVAL, feed, v, NULL, e));
+        TRY(session_run(v->s, PLAN_EVAL, feed, v, NULL, e));
         TRY(session_get_results(v->s, results, NULL, e));
         loss_sum += results[RESULT_LOSS_SUM];
         trained += results[RESULT_TOKENS];

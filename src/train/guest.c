@@ -2,23 +2,23 @@
 #include "train/guest.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "train/hyper.h"
-#include "train/second.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// Newest answers that percentiles are of: many times the 299 that p99 needs.
+// KEPT: percentiles are over this many of the newest answers, many times the 299 that p99 needs.
 enum { KEPT = 8192, RECENT = 256, LISTS = GUEST_KINDS + 1 };
 
 struct guests {
-    struct session *s;     // that answers
-    struct second *second; // the same, where it is a second model; else NULL
+    struct session *s;          // answers the requests: the second model's, if there is one
+    struct train_state *second; // of the second model; NULL: none
     struct guest_source source;
     void (*told)(void *arg, const struct guest_sample *s, const struct guest_answer *a);
     void *told_arg;
-    struct samples ns[LISTS]; // by kind; all
+    struct samples ns[LISTS]; // response times by kind; the last: of all kinds
     struct guest_report report;
 };
 
@@ -30,15 +30,23 @@ uint64_t guests_plan_bytes(void) {
     return LISTS * 2 * (uint64_t)KEPT * sizeof(double);
 }
 
-int guests_open(struct guests **out, struct session *s, const struct guest_source *source,
+void guests_begin_second(struct train_state *st, const struct knobs *k) {
+    static const char data[] = "requests"; // stands for the dataset, which has no content to hash
+    *st = (struct train_state){0};
+    hash_of(data, sizeof data - 1, st->dataset);
+    loss_scale_start(&st->scale, k);
+}
+
+int guests_open(struct guests **out, struct session *s, struct train_state *second,
+                const struct guest_source *source,
                 void (*told)(void *arg, const struct guest_sample *s, const struct guest_answer *a),
                 void *told_arg, struct err *e) {
     *out = NULL;
     struct guests *g = calloc(1, sizeof *g);
     if (g == NULL)
         return err_set(e, ERR_MEMORY, "no memory for requests");
-    *g = (struct guests){.s = s->second != NULL ? &s->second->session : s,
-                         .second = s->second,
+    *g = (struct guests){.s = s->second != NULL ? s->second : s,
+                         .second = s->second != NULL ? second : NULL,
                          .source = *source,
                          .told = told,
                          .told_arg = told_arg};
@@ -78,20 +86,20 @@ static int evaluate(struct guests *g, struct guest_sample *x, struct guest_answe
                     struct err *e) {
     double results[RESULT_COUNT];
     if (g->second != NULL) {
-        TRY(session_run(g->s, SESSION_EVAL, feed, x, NULL, e));
+        TRY(session_run(g->s, PLAN_EVAL, feed, x, NULL, e));
         TRY(session_get_results(g->s, results, NULL, e));
     } else {
-        TRY(session_run(g->s, SESSION_INTERACTIVE_EVAL, feed, x, NULL, e));
-        TRY(session_get_results_of(g->s, SESSION_INTERACTIVE_EVAL, results, e));
+        TRY(session_run(g->s, PLAN_GUEST_EVAL, feed, x, NULL, e));
+        TRY(session_get_guest_results(g->s, results, e));
     }
     a->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     return 0;
 }
 
-static int update(struct guests *g, enum session_program program, const struct hyper_step *at,
+static int update(struct guests *g, const char *program, const struct hyper_step *at,
                   struct guest_sample *x, struct guest_answer *a, struct err *e) {
     double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
-    hyper_fill(&g->s->knobs, at, hyper);
+    hyper_fill(&g->s->plan->knobs, at, hyper);
     TRY(session_set_hyper(g->s, hyper, e));
     TRY(session_run(g->s, program, feed, x, NULL, e));
     TRY(session_get_results(g->s, results, clip, e));
@@ -103,7 +111,7 @@ static int update(struct guests *g, enum session_program program, const struct h
     return 0;
 }
 
-// Beside the bulk's steps, on the same weights.
+// A training sample without a second model: an update of the bulk model's weights.
 static int train(struct guests *g, struct train_state *st, struct guest_sample *x,
                  struct guest_answer *a, struct err *e) {
     const struct hyper_step at = {.step = st->step,
@@ -111,32 +119,33 @@ static int train(struct guests *g, struct train_state *st, struct guest_sample *
                                   .guest = st->guest_updates + 1,
                                   .trained_tokens = x->trained_tokens,
                                   .loss_scale = st->scale.value};
-    TRY(update(g, SESSION_INTERACTIVE_TRAIN, &at, x, a, e));
+    TRY(update(g, PLAN_GUEST_TRAIN, &at, x, a, e));
     st->guest_updates += !a->skipped;
     return 0;
 }
 
-// A step of the second model, as the trainer makes one.
+// A training sample with a second model: a step of it, as in trainer.c.
 static int train_second(struct guests *g, struct guest_sample *x, struct guest_answer *a,
                         struct err *e) {
-    struct train_state *st = &g->second->state;
+    struct train_state *st = g->second;
     const struct hyper_step at = {.step = st->step,
                                   .update = hyper_updates(st) + 1,
                                   .trained_tokens = x->trained_tokens,
                                   .loss_scale = st->scale.value};
-    TRY(update(g, SESSION_TRAIN, &at, x, a, e));
+    TRY(update(g, PLAN_TRAIN, &at, x, a, e));
     st->step++;
-    st->position += (uint64_t)g->s->knobs.batch_micro;
-    st->tokens += (uint64_t)(g->s->knobs.batch_micro * g->s->knobs.seq);
+    st->position += (uint64_t)g->s->plan->knobs.batch_micro;
+    st->tokens += (uint64_t)(g->s->plan->knobs.batch_micro * g->s->plan->knobs.seq);
     st->trained_tokens += (uint64_t)x->trained_tokens;
     st->skipped_steps += a->skipped;
-    // At its floor the scale stays, and the answer says what happened: no reason to end the bulk.
-    loss_scale_update(&st->scale, &g->s->knobs, !a->skipped, st->step, NULL);
+    // Gradients that are not finite at the scale's floor do not end the bulk run: the scale stays,
+    // and the answer says that the step was skipped.
+    loss_scale_update(&st->scale, &g->s->plan->knobs, !a->skipped, st->step, NULL);
     return 0;
 }
 
 static void note(struct guests *g, struct guest_figures *f, struct samples *list, uint64_t ns) {
-    const uint64_t budget_ns = g->s->knobs.interactive_respond;
+    const uint64_t budget_ns = g->s->plan->knobs.interactive_respond;
     samples_add(list, (double)ns);
     f->answered++;
     f->late += budget_ns > 0 && ns > budget_ns;
@@ -151,7 +160,7 @@ static int serve(struct guests *g, struct train_state *st, struct guest_sample *
     a.rc = x->kind == GUEST_EVALUATE ? evaluate(g, x, &a, e)
            : g->second != NULL       ? train_second(g, x, &a, e)
                                      : train(g, st, x, &a, e);
-    a.own_step = g->second != NULL ? g->second->state.step : -1;
+    a.own_step = g->second != NULL ? g->second->step : -1;
     a.run_ns = clock_ns() - begin_ns;
     a.error = a.rc != 0 && e != NULL ? e->text : "";
     g->report.run_ns += a.run_ns;
@@ -167,7 +176,7 @@ static int serve(struct guests *g, struct train_state *st, struct guest_sample *
 
 int guests_serve(struct guests *g, struct train_state *st, bool train_too, struct err *e) {
     struct guest_sample x;
-    for (int64_t i = 0; i < g->s->knobs.interactive_queue; i++) {
+    for (int64_t i = 0; i < g->s->plan->knobs.interactive_queue; i++) {
         if (!g->source.next(g->source.arg, train_too, &x))
             break;
         TRY(serve(g, st, &x, e));

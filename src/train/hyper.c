@@ -6,12 +6,12 @@
 
 #include <math.h>
 
-// Of the draws that optimizer state is rounded with (base/rng.h): "optim" in ASCII.
+// Streams of random draws (base/rng.h) for rounding optimizer state: "optim" and "guest" in ASCII.
 static const uint64_t STREAM_OPTIM = 0x6f7074696d;
-static const uint64_t STREAM_GUEST = 0x6775657374; // "guest"
+static const uint64_t STREAM_GUEST = 0x6775657374;
 
-// 1 - beta^t. For beta near 1 the difference would keep only the digits in which beta^t is not 1;
-// expm1 keeps them all. beta 0 gives log 0 = -inf and so 1.
+// 1 - beta^t. For beta near 1 the plain difference loses digits; expm1 keeps them all. beta = 0
+// gives log 0 = -inf, and so 1.
 static double bias_correction(double beta, int64_t t) {
     return -expm1((double)(t > 1 ? t : 1) * log(beta));
 }
@@ -20,7 +20,7 @@ int64_t hyper_updates(const struct train_state *st) {
     return st->step - st->skipped_steps - st->empty_steps + st->guest_updates;
 }
 
-// Steps and requests draw from streams of their own, so a request changes no draw of a step.
+// Steps and requests draw from different streams, so a request changes no draw of a step.
 static uint64_t draw_key(const struct knobs *k, const struct hyper_step *at) {
     const uint64_t seed = (uint64_t)k->seed;
     return at->guest > 0 ? rng_u64(seed, STREAM_GUEST, (uint64_t)at->guest)

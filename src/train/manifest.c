@@ -1,13 +1,14 @@
 // manifest.c - see manifest.h.
 //
-// The file is one JSON object whose first line is {"hash":"<32 digits>", and the hash is over every
-// byte after that comma: it can be checked before anything is parsed, and the file is still plain
-// JSON to everybody else.
+// The file is one JSON object whose first line is {"hash":"<32 digits>", and the hash covers every
+// byte after that comma. So it can be checked before anything is parsed, and other programs can
+// still read the file as plain JSON.
 #include "train/manifest.h"
 
 #include "base/file.h"
 #include "base/json.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@
 static const size_t HASH_AT = sizeof OPENING - 1;          // where the digits begin
 static const size_t REST_AT = sizeof OPENING - 1 + 32 + 2; // after the digits and ",
 enum { HASH_DIGITS = HASH_TEXT_BYTES - 1, STEPS_MOST = 1000000000 };
-// Samples, tokens, bytes: more than any run reaches, and far enough from 2^63 that a run that goes on
-// from there can count on and be saved again.
+// The largest count of samples, tokens or bytes that is accepted. It is more than any run reaches,
+// and far enough below 2^63 that a run resumed from it can count on without overflow.
 static const int64_t COUNT_MOST = INT64_C(1) << 60;
 
 static const char *const file_names[MANIFEST_FILES] = {
@@ -50,8 +51,7 @@ int manifest_set_knobs(struct manifest *m, const struct knobs *k, struct err *e)
 // ---------------------------------------------------------------- writing
 
 static void put_files(struct json_writer *w, const struct manifest *m) {
-    json_put_key(w, "files");
-    json_put_array_begin(w);
+    json_member_array(w, "files");
     for (int i = 0; i < MANIFEST_FILES; i++) {
         json_put_object_begin(w);
         json_member_string(w, "name", file_names[i]);
@@ -72,7 +72,7 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
     json_member_i64(w, "trained_tokens", (int64_t)m->state.trained_tokens);
     json_member_i64(w, "skipped_steps", m->state.skipped_steps);
     json_member_i64(w, "empty_steps", m->state.empty_steps);
-    if (m->state.guest_updates > 0) // other runs' checkpoints stay readable for older programs
+    if (m->state.guest_updates > 0) // left out if 0, so that older versions can read the file
         json_member_i64(w, "guest_updates", m->state.guest_updates);
     json_member_double(w, "loss_scale", m->state.scale.value);
     json_member_i64(w, "scale_steps", m->state.scale.good_steps);
@@ -84,8 +84,7 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
     put_files(w, m);
     if (m->second[0] != '\0')
         json_member_string(w, "second", m->second);
-    json_put_key(w, "knobs");
-    json_put_object_begin(w);
+    json_member_object(w, "knobs");
     for (int i = 0; i < KNOB_COUNT; i++)
         if (m->knobs[i] != NULL)
             json_member_string(w, knob_info(i)->name, m->knobs[i]);
@@ -124,7 +123,7 @@ int manifest_write(const struct manifest *m, const char *path, struct err *e) {
     put_members(&w, m);
     json_put_object_end(&w);
     int rc = json_writer_finish(&w, e);
-    if (rc == 0) // without its own {: the head brings one
+    if (rc == 0) // without the first {, which write_parts puts before the hash
         rc = write_parts(path, w.buffer + 1, w.bytes - 1, e);
     free(w.buffer);
     return rc;
@@ -136,7 +135,7 @@ static bool is_hash(const char *text) {
     return strlen(text) == HASH_DIGITS && strspn(text, "0123456789abcdef") == HASH_DIGITS;
 }
 
-static int read_hash(struct json_reader *r, char out[HASH_TEXT_BYTES]) {
+static int read_hash(struct json_reader *r, void *out) {
     const char *text;
     TRY(json_read_string(r, &text, NULL));
     if (!is_hash(text))
@@ -145,32 +144,49 @@ static int read_hash(struct json_reader *r, char out[HASH_TEXT_BYTES]) {
     return 0;
 }
 
+// The hash of the file itself was checked before parsing.
+static int read_own_hash(struct json_reader *r, void *unused) {
+    char checked[HASH_TEXT_BYTES];
+    (void)unused;
+    return read_hash(r, checked);
+}
+
 static int read_count(struct json_reader *r, int64_t most, int64_t *out) {
     TRY(json_read_i64(r, out));
     if (*out < 0 || *out > most)
-        return json_fail(r, ERR_FORMAT, "%lld is not accepted here; 0 to %lld are", (long long)*out,
-                         (long long)most);
+        return json_fail(r, ERR_FORMAT, "%lld is out of range; accepted: 0 to %lld",
+                         (long long)*out, (long long)most);
     return 0;
 }
 
-static int read_u64(struct json_reader *r, uint64_t *out) {
+static int read_steps(struct json_reader *r, void *out) {
+    return read_count(r, STEPS_MOST, out);
+}
+
+static int read_seed(struct json_reader *r, void *out) {
+    return read_count(r, INT64_MAX, out);
+}
+
+static int read_u64(struct json_reader *r, void *out) {
     int64_t x = 0;
     TRY(read_count(r, COUNT_MOST, &x));
-    *out = (uint64_t)x;
+    *(uint64_t *)out = (uint64_t)x;
     return 0;
 }
 
-// Whether it suits the run is loss_scale_valid's to say; here, that it is one.
-static int read_scale(struct json_reader *r, double *out) {
-    TRY(json_read_double(r, out));
-    if (!(*out >= 0 && *out <= SCALE_MOST))
-        return json_fail(r, ERR_FORMAT, "a loss scale of %g is not accepted; 0 to %g are", *out,
-                         SCALE_MOST);
+// Checks only the range. loss_scale_valid checks whether the value suits the run.
+static int read_scale(struct json_reader *r, void *out) {
+    double *scale = out;
+    TRY(json_read_double(r, scale));
+    if (!(*scale >= 0 && *scale <= SCALE_MOST))
+        return json_fail(r, ERR_FORMAT, "a loss scale of %g is out of range; accepted: 0 to %g",
+                         *scale, SCALE_MOST);
     return 0;
 }
 
-static int read_version(struct json_reader *r) {
+static int read_version(struct json_reader *r, void *unused) {
     int64_t version;
+    (void)unused;
     TRY(json_read_i64(r, &version));
     if (version != MANIFEST_VERSION)
         return json_fail(r, ERR_UNSUPPORTED,
@@ -179,25 +195,28 @@ static int read_version(struct json_reader *r) {
     return 0;
 }
 
-static int read_format(struct json_reader *r) {
+static int read_format(struct json_reader *r, void *unused) {
     const char *text;
+    (void)unused;
     TRY(json_read_string(r, &text, NULL));
     if (strcmp(text, FORMAT) != 0)
         return json_fail(r, ERR_FORMAT, "the format is not \"" FORMAT "\"");
     return 0;
 }
 
-// Texts that are shown to people: a control character (C0, DEL, or C1, which is two bytes in UTF-8)
-// would act on their terminal.
-static int read_text(struct json_reader *r, const char **out) {
-    TRY(json_read_string(r, out, NULL));
-    for (const unsigned char *p = (const unsigned char *)*out; *p != '\0'; p++)
+// Reads a text that will be shown to the user. A control character (C0, DEL, or C1, which is two
+// bytes in UTF-8) could control the terminal, so it is refused.
+static int read_text(struct json_reader *r, void *out) {
+    const char **text = out;
+    TRY(json_read_string(r, text, NULL));
+    for (const unsigned char *p = (const unsigned char *)*text; *p != '\0'; p++)
         if (*p < 0x20 || *p == 0x7F || (*p == 0xC2 && p[1] < 0xA0))
             return json_fail(r, ERR_FORMAT, "a text with a control character is not accepted");
     return 0;
 }
 
-static int read_model(struct json_reader *r, struct manifest *m) {
+static int read_model(struct json_reader *r, void *manifest) {
+    struct manifest *m = manifest;
     const char *text;
     TRY(read_text(r, &text));
     if (strlen(text) >= sizeof m->model)
@@ -239,7 +258,8 @@ static int read_file(struct json_reader *r, struct manifest *m, bool listed[MANI
     return 0;
 }
 
-static int read_files(struct json_reader *r, struct manifest *m) {
+static int read_files(struct json_reader *r, void *manifest) {
+    struct manifest *m = manifest;
     bool listed[MANIFEST_FILES] = {0};
     TRY(json_enter_array(r));
     while (json_next_element(r))
@@ -250,104 +270,55 @@ static int read_files(struct json_reader *r, struct manifest *m) {
     return r->rc;
 }
 
-static int read_knobs(struct json_reader *r, struct manifest *m) {
+static int read_knobs(struct json_reader *r, void *manifest) {
+    struct manifest *m = manifest;
     const char *name, *value;
     TRY(json_enter_object(r));
     while (json_next_key(r, &name)) {
         int id = knob_find(name);
         TRY(read_text(r, &value));
-        if (id < 0) // of another version of haggle
+        if (id < 0) // a knob of another version of haggle
             continue;
         if (m->knobs[id] != NULL)
-            return json_fail(r, ERR_FORMAT, "the knob %s is there twice", knob_info(id)->name);
+            return json_fail(r, ERR_FORMAT, "the knob %s occurs twice", knob_info(id)->name);
         if (strlen(value) >= KNOB_VALUE_BYTES)
-            return json_fail(r, ERR_FORMAT, "the value of %s is too long", knob_info(id)->name);
+            return json_fail(r, ERR_FORMAT, "the value of %s is longer than %d bytes",
+                             knob_info(id)->name, KNOB_VALUE_BYTES - 1);
         m->knobs[id] = value;
     }
     return r->rc;
 }
 
-// Members in the order they are written; a file may have them in any order, each once.
-enum member {
-    HAS_HASH,
-    HAS_FORMAT,
-    HAS_VERSION,
-    HAS_TOOL,
-    HAS_STEP,
-    HAS_POSITION,
-    HAS_TOKENS,
-    HAS_TRAINED,
-    HAS_SKIPPED,
-    HAS_EMPTY,
-    HAS_GUESTS,
-    HAS_SCALE,
-    HAS_SCALE_STEPS,
-    HAS_DATASET,
-    HAS_SEED,
-    HAS_MATH,
-    HAS_IDENTITY,
-    HAS_MODEL,
-    HAS_FILES,
-    HAS_SECOND,
-    HAS_KNOBS,
-    MEMBERS
+// The members in the order in which they are written. A file may have them in any order, each once.
+static const struct {
+    const char *name;
+    int (*read)(struct json_reader *r, void *out);
+    size_t at; // the offset in struct manifest of what `read` fills
+    bool optional;
+} members[] = {
+    {"hash", read_own_hash, 0, false},
+    {"format", read_format, 0, false},
+    {"version", read_version, 0, false},
+    {"tool", read_text, offsetof(struct manifest, tool), false},
+    {"step", read_steps, offsetof(struct manifest, state.step), false},
+    {"position", read_u64, offsetof(struct manifest, state.position), false},
+    {"tokens", read_u64, offsetof(struct manifest, state.tokens), false},
+    {"trained_tokens", read_u64, offsetof(struct manifest, state.trained_tokens), false},
+    {"skipped_steps", read_steps, offsetof(struct manifest, state.skipped_steps), false},
+    {"empty_steps", read_steps, offsetof(struct manifest, state.empty_steps), false},
+    {"guest_updates", read_steps, offsetof(struct manifest, state.guest_updates), true},
+    {"loss_scale", read_scale, offsetof(struct manifest, state.scale.value), false},
+    {"scale_steps", read_steps, offsetof(struct manifest, state.scale.good_steps), false},
+    {"dataset", read_hash, offsetof(struct manifest, state.dataset), false},
+    {"seed", read_seed, offsetof(struct manifest, seed), false},
+    {"math", read_hash, offsetof(struct manifest, math), false},
+    {"identity", read_hash, offsetof(struct manifest, identity), false},
+    {"model", read_model, 0, false},
+    {"files", read_files, 0, false},
+    {"second", read_hash, offsetof(struct manifest, second), true},
+    {"knobs", read_knobs, 0, false},
 };
-static const char *const member_names[MEMBERS] = {
-    "hash",        "format",         "version",       "tool",        "step",          "position",
-    "tokens",      "trained_tokens", "skipped_steps", "empty_steps", "guest_updates", "loss_scale",
-    "scale_steps", "dataset",        "seed",          "math",        "identity",      "model",
-    "files",       "second",         "knobs"};
-
-static int read_member(struct json_reader *r, struct manifest *m, enum member which) {
-    char checked[HASH_TEXT_BYTES];
-    switch (which) {
-    case HAS_HASH: // checked before parsing
-        return read_hash(r, checked);
-    case HAS_FORMAT:
-        return read_format(r);
-    case HAS_VERSION:
-        return read_version(r);
-    case HAS_TOOL:
-        return read_text(r, &m->tool);
-    case HAS_STEP:
-        return read_count(r, STEPS_MOST, &m->state.step);
-    case HAS_POSITION:
-        return read_u64(r, &m->state.position);
-    case HAS_TOKENS:
-        return read_u64(r, &m->state.tokens);
-    case HAS_TRAINED:
-        return read_u64(r, &m->state.trained_tokens);
-    case HAS_SKIPPED:
-        return read_count(r, STEPS_MOST, &m->state.skipped_steps);
-    case HAS_EMPTY:
-        return read_count(r, STEPS_MOST, &m->state.empty_steps);
-    case HAS_GUESTS:
-        return read_count(r, STEPS_MOST, &m->state.guest_updates);
-    case HAS_SCALE:
-        return read_scale(r, &m->state.scale.value);
-    case HAS_SCALE_STEPS:
-        return read_count(r, STEPS_MOST, &m->state.scale.good_steps);
-    case HAS_DATASET:
-        return read_hash(r, m->state.dataset);
-    case HAS_SEED:
-        return read_count(r, INT64_MAX, &m->seed);
-    case HAS_MATH:
-        return read_hash(r, m->math);
-    case HAS_IDENTITY:
-        return read_hash(r, m->identity);
-    case HAS_MODEL:
-        return read_model(r, m);
-    case HAS_FILES:
-        return read_files(r, m);
-    case HAS_SECOND:
-        return read_hash(r, m->second);
-    case HAS_KNOBS:
-        return read_knobs(r, m);
-    case MEMBERS:
-        break;
-    }
-    return json_fail(r, ERR_INTERNAL, "there is no member number %d", (int)which);
-}
+enum { MEMBERS = sizeof members / sizeof *members };
 
 static int read_members(struct json_reader *r, struct manifest *m) {
     bool seen[MEMBERS] = {0};
@@ -355,19 +326,19 @@ static int read_members(struct json_reader *r, struct manifest *m) {
     TRY(json_enter_object(r));
     while (json_next_key(r, &key)) {
         int i = 0;
-        while (i < MEMBERS && strcmp(member_names[i], key) != 0)
+        while (i < MEMBERS && strcmp(members[i].name, key) != 0)
             i++;
         if (i == MEMBERS)
             return json_fail(r, ERR_FORMAT, "a manifest has no such member");
         if (seen[i])
-            return json_fail(r, ERR_FORMAT, "\"%s\" is there twice", member_names[i]);
+            return json_fail(r, ERR_FORMAT, "\"%s\" occurs twice", members[i].name);
         seen[i] = true;
-        TRY(read_member(r, m, (enum member)i));
+        TRY(members[i].read(r, (char *)m + members[i].at));
     }
     TRY(json_finish(r));
     for (int i = 0; i < MEMBERS; i++)
-        if (!seen[i] && i != HAS_GUESTS && i != HAS_SECOND)
-            return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, member_names[i]);
+        if (!seen[i] && !members[i].optional)
+            return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, members[i].name);
     if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
         return err_set(r->e, ERR_FORMAT, "%.400s counts more skipped steps than steps", r->name);
     return 0;

@@ -1,11 +1,14 @@
-// manifest.h - what a checkpoint says about itself: manifest.json, written last and believed only
-// when it verifies.
+// manifest.h - manifest.json, which describes a checkpoint. It is written last and trusted only
+// when its hash matches.
 //
-// Place: checkpoint.c writes one per checkpoint and reads them back; nobody else parses them.
+// Place: checkpoint.c writes one per checkpoint. resume.c, export.c and source.c read them with
+// manifest_read. No other code parses them.
 //
-// Invariants: the first line holds a hash of every byte after it, so a changed bit anywhere in the
-// file is seen; the rest is read as hostile input (base/json.h), every key once, none unknown, every
-// number in its range; file names come from a fixed list and are never paths.
+// Invariants:
+//   1. The first line holds a hash of every byte after it, so any changed bit is noticed.
+//   2. The content is not trusted (base/json.h): every key occurs once, none is unknown, every
+//      number is in its range.
+//   3. File names come from a fixed list and are never paths.
 #ifndef HAGGLE_TRAIN_MANIFEST_H
 #define HAGGLE_TRAIN_MANIFEST_H
 
@@ -39,15 +42,15 @@ struct manifest_file {
     char hash[HASH_TEXT_BYTES];
 };
 
-// Where a run stands, besides its tensors.
+// The progress of a run, apart from its tensors.
 struct train_state {
     int64_t step;                  // steps done
     uint64_t position;             // samples consumed (data/loader.h)
-    uint64_t tokens;               // computed on
-    uint64_t trained_tokens;       // of these, with a target
-    int64_t skipped_steps;         // gradients were not finite
-    int64_t empty_steps;           // had nothing to train on
-    int64_t guest_updates;         // by training requests (guest.h), beside the steps
+    uint64_t tokens;               // tokens computed
+    uint64_t trained_tokens;       // tokens with a target
+    int64_t skipped_steps;         // steps whose gradients were not finite
+    int64_t empty_steps;           // steps without a trained token
+    int64_t guest_updates;         // updates by training requests (guest.h), beside the steps
     struct loss_scale scale;       // of the next step
     char dataset[HASH_TEXT_BYTES]; // fingerprint of the data
 };
@@ -57,23 +60,24 @@ struct manifest {
     int64_t seed;
     char math[HASH_TEXT_BYTES];       // knobs_hash over KNOB_MATH
     char identity[HASH_TEXT_BYTES];   // of the model's shape: hash of its config.json
-    char model[MANIFEST_MODEL_BYTES]; // the same for people
+    char model[MANIFEST_MODEL_BYTES]; // the shape in words
     struct manifest_file files[MANIFEST_FILES];
-    // Of the manifest of the second model, which is in a folder of its own beside the files; "": none.
+    // Hash of the second model's manifest, which is in a folder beside the files; "": none.
     char second[HASH_TEXT_BYTES];
-    const char *tool;              // "haggle 0.1.0", in strings when read
+    const char *tool;              // "haggle 0.1.0"; after manifest_read it is in `strings`
     const char *knobs[KNOB_COUNT]; // values as knobs_value writes them; NULL: not in the file
     struct region strings;
 };
 
-// Durable (base/file.h).
+// Writes durably (base/file.h).
 int manifest_write(const struct manifest *m, const char *path, struct err *e);
-// ERR_IO, ERR_FORMAT; ERR_UNSUPPORTED for another version. Call manifest_free either way.
+// ERR_IO, ERR_FORMAT; ERR_UNSUPPORTED for another version. Call manifest_free afterwards, also
+// after a failure.
 int manifest_read(struct manifest *m, const char *path, struct err *e);
 void manifest_free(struct manifest *m);
-// Hash of a manifest's file, every byte.
+// Hash of a manifest's whole file.
 int manifest_hash(const char *path, char out[HASH_TEXT_BYTES], struct err *e);
-// Puts every knob's value in m (texts live in m->strings) and their hash.
+// Copies every knob's value into m (the texts are in m->strings) and sets m->math and m->seed.
 int manifest_set_knobs(struct manifest *m, const struct knobs *k, struct err *e);
 
 #endif

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
-// Weight of the past: what was measured 50 measurements ago counts a third. The scale grows while a model
-// learns, so an average over everything would be of nothing.
+// Weight of the past per measurement: one made 50 measurements ago counts about a third. The scale
+// grows while a model learns, so an average over the whole run would describe no moment of it.
 static const double KEEP = 0.98;
 
 bool noise_add(struct noise_scale *s, const struct noise_sample *x) {
@@ -31,16 +31,16 @@ bool noise_add(struct noise_scale *s, const struct noise_sample *x) {
     return true;
 }
 
-// 97.5 % point of Student's distribution, from the normal one's (Cornish and Fisher; within 0.1 % from
-// 4 degrees on).
+// The 97.5 % point of Student's t distribution, from that of the normal distribution (Cornish and
+// Fisher's expansion; within 0.1 % from 4 degrees of freedom on).
 static double student(double freedom) {
     const double z = 1.959963985, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
     return z + (z3 + z) / (4 * freedom) + (5 * z5 + 16 * z3 + 3 * z) / (96 * freedom * freedom) +
            (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * freedom * freedom * freedom);
 }
 
-// Fieller's interval of a ratio of two correlated means: all R for which trace - R gradient may be 0. Where
-// the gradient itself may be 0 there is no upper end.
+// Fieller's interval of a ratio of two correlated means: all R for which trace - R gradient may be
+// 0. If the gradient itself may be 0, there is no upper end.
 static void interval(const struct noise_scale *s, struct noise_estimate *out) {
     const double effective = s->weight * s->weight / s->weight2;
     const double q = student(effective - 1), per_mean = q * q / (effective - 1);
@@ -53,7 +53,8 @@ static void interval(const struct noise_scale *s, struct noise_estimate *out) {
         out->tokens_low = fmax((b - sqrt(root)) / a, 0);
         out->tokens_high = fmax((b + sqrt(root)) / a, 0);
     } else if (a < 0 && root > 0) {
-        // All but an interval is possible: it matters where that one holds 0.
+        // Everything outside of an interval is possible. If that interval contains 0, its upper end
+        // is the lower bound.
         const double r1 = (b + sqrt(root)) / a, r2 = (b - sqrt(root)) / a;
         if (fmin(r1, r2) <= 0)
             out->tokens_low = fmax(fmax(r1, r2), 0);
@@ -77,13 +78,13 @@ void noise_estimate_of(const struct noise_scale *s, struct noise_estimate *out) 
     }
 }
 
-// ---------------------------------------------------------------- for people and programs
+// ---------------------------------------------------------------- output
 
 static const char *advice(const struct noise_estimate *x) {
     if (!(x->batch_tokens > 0) || isnan(x->tokens_low))
         return "";
-    return x->batch_tokens < x->tokens_low    ? "; a larger batch would still pay"
-           : x->batch_tokens > x->tokens_high ? "; the batch is above it: a smaller one "
+    return x->batch_tokens < x->tokens_low    ? "; a larger batch would still help"
+           : x->batch_tokens > x->tokens_high ? "; that is more than needed: a smaller batch "
                                                 "learns as much from fewer tokens"
                                               : "";
 }
@@ -105,7 +106,7 @@ const char *noise_text(char out[NOISE_TEXT_BYTES], const struct noise_estimate *
     if (isnan(x->tokens))
         snprintf(out, NOISE_TEXT_BYTES, "not determined by %lld measurement%s of %s tokens%s: %s",
                  (long long)x->n, x->n == 1 ? "" : "s", batch, between,
-                 x->gradient_square > 0 ? "too little noise to be seen"
+                 x->gradient_square > 0 ? "the noise is too small to measure"
                                         : "the noise hides the gradient");
     else
         snprintf(out, NOISE_TEXT_BYTES,

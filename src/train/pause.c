@@ -31,7 +31,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-// Signals are the main thread's.
+// The new thread blocks all signals: the main thread handles them.
 static int start(pthread_t *thread, struct beside *b) {
     sigset_t all, before;
     sigfillset(&all);

@@ -16,8 +16,8 @@
 
 // ---------------------------------------------------------------- the key
 
-// A file by size and time: reading gigabytes to know that nothing changed would cost more than the
-// trials it saves.
+// A file counts by its size and time. Reading gigabytes to find out that nothing changed would cost
+// more than the trials it saves.
 static void put_file(FILE *f, const char *path) {
     struct stat st;
     if (stat(path, &st) == 0)
@@ -27,15 +27,15 @@ static void put_file(FILE *f, const char *path) {
         fprintf(f, "none\n");
 }
 
-// What turns text into tokens: tokenizer and chat template as the knobs name them, or the folder's own, which
-// lie beside each other.
+// What turns text into tokens: the tokenizer and chat template that the knobs name, or those of the
+// model's folder. All files lie beside each other in one folder.
 static void put_rendering(FILE *f, const struct knobs *k) {
     static const char *const beside[] = {"tokenizer.json", "tokenizer_config.json",
                                          "special_tokens_map.json", "chat_template.jinja"};
     char folder[PATH_MAX], path[PATH_MAX];
     const char *named = k->tokenizer[0] ? k->tokenizer : k->model;
     fprintf(f, "tokenizer=%s\n", k->tokenizer);
-    put_file(f, k->data_template); // the name of a built-in one is no file
+    put_file(f, k->data_template); // "none" for a built-in template, which is not a file
     if (strcmp(k->tokenizer, "bytes") == 0)
         return;
     snprintf(folder, sizeof folder, "%s", named);
@@ -49,7 +49,8 @@ static void put_rendering(FILE *f, const struct knobs *k) {
             put_file(f, path);
 }
 
-// What decides how long the documents are and how they fill sequences. Where files lie does not.
+// What determines the length of documents and how they fill sequences. The place of the files does
+// not matter.
 static void put_data(FILE *f, const struct knobs *k) {
     char value[KNOB_VALUE_BYTES];
     struct text_list list;
@@ -69,7 +70,7 @@ static void put_data(FILE *f, const struct knobs *k) {
         fprintf(f, "%llu ", (unsigned long long)list.weights[list.files[i].pool]);
         put_file(f, list.files[i].path);
     }
-    if (rc != 0) // a name that is no file: the built-in corpus, or a trial that will be refused
+    if (rc != 0) // not a file: the name of the built-in corpus, or the trial will be refused
         fprintf(f, "%s\n", k->data_path);
     text_list_close(&list);
 }
@@ -91,15 +92,15 @@ static int put_gpu(void *arg, const char *name) {
     return 0;
 }
 
-// What the driver says in files: opening the device here would take its memory from the trials, and
-// a process that has it open cannot fork.
+// What the driver's files say. The device is not opened here: that would take memory from the
+// trials, and a process that has it open cannot fork.
 static void put_device(FILE *f) {
     char path[PLUGIN_PATH_BYTES];
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     put_lines(f, "/proc/driver/nvidia/version", "");
     file_list_dir("/proc/driver/nvidia/gpus", put_gpu, f, NULL);
     fprintf(f, "%s\n", visible ? visible : "");
-    plugin_find("cuda", path); // code that the build id of the program does not cover
+    plugin_find("cuda", path); // the program's build id does not cover the plug-in's code
     put_file(f, path);
 }
 
@@ -107,13 +108,13 @@ static void put_hardware(FILE *f, const struct knobs *k) {
     struct hw_machine m;
     char fingerprint[HW_FINGERPRINT_BYTES];
     hw_machine_read(&m, "");
-    hw_fingerprint(&m, 0, fingerprint); // threads are a part of the setting
+    hw_fingerprint(&m, 0, fingerprint); // 0: the thread count is part of the setting, not the key
     fprintf(f, "%s\n", fingerprint);
-    if (session_wants_device(k))
+    if (plan_wants_device(k))
         put_device(f);
 }
 
-// The text that put writes, malloc'd; NULL without memory.
+// The text that `put` writes. The caller frees it. NULL: out of memory.
 static char *text_of(void (*put)(FILE *f, const struct knobs *k), const struct knobs *k) {
     char *text = NULL;
     size_t bytes;
@@ -156,7 +157,7 @@ enum store_outcome record_outcome(const struct trial_result *t) {
         return OUTCOME_MEASURED;
     if (t->rc == ERR_STOPPED)
         return OUTCOME_STOPPED;
-    // A process that dies says nothing of its plan; one that is refused for memory has made it.
+    // A process that died reported no planned bytes. One that was refused for memory has planned.
     if ((t->rc == ERR_MEMORY || t->rc == ERR_INTERNAL) && arena_bytes(t) == 0)
         return OUTCOME_KILLED;
     return t->rc == ERR_NUMERIC || t->rc == ERR_IO || t->rc == ERR_INTERNAL ? OUTCOME_FAILED
@@ -186,7 +187,7 @@ static void put_figures(struct store_trial *row, const struct run_metrics *m) {
     row->data_wait_ms = row->split.ms[TIME_DATA_WAIT];
 }
 
-// The same arithmetic as everywhere else: measure/metrics.h.
+// Computes the figures with measure/metrics.h, as all other code does.
 static int put_measured(struct store_trial *row, const struct record *r, const struct knobs *k,
                         const struct trial_result *t, struct err *e) {
     struct samples samples;
@@ -207,8 +208,9 @@ static int put_measured(struct store_trial *row, const struct record *r, const s
 
 static void put_counts(struct store_trial *row, const struct knobs *k,
                        const struct trial_result *t) {
-    // On a device the arena is its memory, and the process's peak is not what was predicted.
-    bool device = session_wants_device(k);
+    // On a device the prediction is about the device's memory: it is the arena, and the peak of the
+    // process is not comparable.
+    bool device = plan_wants_device(k);
     row->steps = t->steps;
     row->tokens = (int64_t)t->tokens;
     row->real_tokens = (int64_t)t->real_tokens;

@@ -1,8 +1,7 @@
-// resume.c - reading checkpoints back: verified first, then compared with the run that asks, then
-// loaded. The rules: checkpoint.h.
+// resume.c - reads checkpoints back: verifies them, compares them with the run, loads them. The
+// rules are in checkpoint.h.
 #include "train/checkpoint.h"
 #include "train/checkpoint_dir.h"
-#include "train/second.h"
 #include "train/snapshot.h"
 
 #include "base/file.h"
@@ -37,7 +36,7 @@ static int hash_fd(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_
                          strerror(errno));
             break;
         }
-        if (n == 0) { // cut off since its size was looked at
+        if (n == 0) { // it became shorter after fstat
             rc = err_set(e, ERR_FORMAT, "'%s' ends at byte %" PRIu64, path, at);
             break;
         }
@@ -51,7 +50,8 @@ static int hash_fd(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_
     return rc;
 }
 
-// What is missing or no file is damage (ERR_FORMAT); what cannot be looked at may be intact (ERR_IO).
+// A missing file or another kind of file is damage (ERR_FORMAT). A file that cannot be examined may
+// be intact (ERR_IO).
 static int check_present(const char *path, struct err *e) {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -65,7 +65,7 @@ static int verify_file(const char *path, const struct manifest_file *f, struct e
     char hash[HASH_TEXT_BYTES];
     int fd;
     TRY(check_present(path, e));
-    do { // O_NONBLOCK: a pipe in a file's place must not be waited for
+    do { // O_NONBLOCK: if the path is a pipe, opening it must not wait
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0)
@@ -84,7 +84,7 @@ static int verify_file(const char *path, const struct manifest_file *f, struct e
     return rc;
 }
 
-// hash: of the manifest, where somebody knows it; else NULL.
+// hash: the expected hash of the manifest's file; NULL: not known.
 static int verify_folder(const char *path, const char *hash, struct manifest *m, struct err *e) {
     char file[PATH_MAX], found[HASH_TEXT_BYTES];
     TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
@@ -92,7 +92,7 @@ static int verify_folder(const char *path, const char *hash, struct manifest *m,
     if (hash != NULL) {
         TRY(manifest_hash(file, found, e));
         if (strcmp(found, hash) != 0)
-            return err_set(e, ERR_FORMAT, "'%s' is of another moment than what it is in", file);
+            return err_set(e, ERR_FORMAT, "'%s' was not saved with the checkpoint it is in", file);
     }
     TRY(manifest_read(m, file, e));
     for (int i = 0; i < MANIFEST_FILES; i++) {
@@ -125,8 +125,9 @@ int checkpoint_verify(const char *path, struct manifest *out, struct err *e) {
     return rc;
 }
 
-// The newest folder that verifies and says it is the step its name says. path "" when there is no
-// folder at all. *damaged: the newer ones that do not; checkpoint_list_close it after success.
+// Finds the newest folder that verifies and whose manifest has the step of its name. path is ""
+// when there is no folder at all. *damaged gets the newer ones that failed; the caller closes it
+// with checkpoint_list_close after success.
 static int find_newest(const char *dir, const struct checkpoint_listener *listener,
                        struct manifest *m, char path[PATH_MAX], struct checkpoint_list *damaged,
                        struct err *e) {
@@ -146,13 +147,13 @@ static int find_newest(const char *dir, const struct checkpoint_listener *listen
         err_clear(&damage);
         int fault = checkpoint_verify(path, m, &damage);
         if (fault == 0 && m->state.step != list.steps[i])
-            fault = err_set(&damage, ERR_FORMAT, "its manifest is of step %" PRId64, m->state.step);
+            fault = err_set(&damage, ERR_FORMAT, "its manifest says step %" PRId64, m->state.step);
         if (fault == 0) {
             found = true;
         } else if (fault != ERR_FORMAT) {
-            // Not damage: passing over it would throw good work away.
+            // Not damage: skipping it would throw good work away.
             rc = err_set(e, fault,
-                         "the checkpoint '%s' cannot be used: %s. To go on from the one before, "
+                         "the checkpoint '%s' cannot be used: %s. To continue from the one before, "
                          "move it out of the folder",
                          path, damage.text);
         } else {
@@ -164,7 +165,7 @@ static int find_newest(const char *dir, const struct checkpoint_listener *listen
     if (rc == 0 && !found && list.count > 0)
         rc = err_set(e, ERR_FORMAT,
                      "none of the %zu checkpoints in '%s' is intact (%s). To start over, set "
-                     "resume=false: they will be kept aside",
+                     "resume=false; they will be moved to another folder",
                      list.count, dir, damage.text);
     if (!found) {
         path[0] = '\0';
@@ -194,7 +195,8 @@ int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener
 
 // ---------------------------------------------------------------- comparing
 
-// The product over the factors (batch.micro x batch.accum): only it matters to the mathematics.
+// Compares the product of the factors (batch.micro x batch.accum): only the product changes the
+// numbers.
 static bool same_product(const struct manifest *m, const struct knobs *k) {
     uint64_t then = 1, now = 1;
     char value[KNOB_VALUE_BYTES];
@@ -213,12 +215,12 @@ static bool same_product(const struct manifest *m, const struct knobs *k) {
 
 static bool is_same(const struct manifest *m, const struct knobs *k, int id, bool same_data) {
     char value[KNOB_VALUE_BYTES];
-    if (m->knobs[id] == NULL) // the knob is newer than the checkpoint: it had today's default
+    if (m->knobs[id] == NULL) // the knob is newer than the checkpoint, which behaves as its default
         return strcmp(knobs_value(k, id, value), knob_default(id, (char[KNOB_VALUE_BYTES]){0})) ==
                0;
     if (strcmp(knobs_value(k, id, value), m->knobs[id]) == 0)
         return true;
-    if (id == KNOB_data_path) // files may move; their content is what counts
+    if (id == KNOB_data_path) // files may move: their content counts
         return same_data;
     return (knob_info(id)->flags & KNOB_FACTOR) && same_product(m, k);
 }
@@ -230,20 +232,20 @@ static void compare_knobs(const struct checkpoint_listener *l, const struct mani
         if (!(knob_info(i)->flags & KNOB_MATH) || is_same(m, k, i, same_data))
             continue;
         const char *then = m->knobs[i] != NULL ? m->knobs[i] : "(not known)";
-        if (i == KNOB_steps) // going on for longer is what resuming is for
+        if (i == KNOB_steps) // training longer is the usual reason to resume: no warning
             checkpoint_say(l, LOG_INFO,
-                           "steps was %s and is %s now: the learning-rate schedule ends there",
+                           "steps was %s and is %s now; the learning-rate schedule ends there",
                            then, knobs_value(k, i, value));
         else
             checkpoint_say(l, LOG_WARN,
                            "%s was '%.300s' when step %" PRId64
-                           " was saved and is '%.300s' now: the numbers will differ from a run "
-                           "that had it from the beginning",
+                           " was saved and is '%.300s' now; the results will differ from a run "
+                           "that had this value from the start",
                            knob_info(i)->name, then, m->state.step, knobs_value(k, i, value));
     }
 }
 
-// Moments are stored as the run keeps them, to the bit.
+// Moments are stored in the type of optim.state, so another value of it cannot read them.
 static int compare_state(const struct manifest *m, const struct knobs *k, const char *path,
                          struct err *e) {
     char value[KNOB_VALUE_BYTES], usual[KNOB_VALUE_BYTES];
@@ -252,32 +254,32 @@ static int compare_state(const struct manifest *m, const struct knobs *k, const 
         return 0;
     return err_set(
         e, ERR_MISMATCH,
-        "'%s' holds the optimizer's moments in %.40s and this run has optim.state=%s: set it "
+        "'%s' holds the optimizer's moments in %.40s but this run has optim.state=%s; set it "
         "as it was, or choose another run.dir",
         path, m->knobs[id] != NULL ? m->knobs[id] : knob_default(id, usual),
         knobs_value(k, id, value));
 }
 
 static int compare(const struct checkpoint_listener *l, const struct manifest *m,
-                   const struct session *s, const char *dataset, const char *path, struct err *e) {
+                   const struct plan *p, const char *dataset, const char *path, struct err *e) {
     char identity[HASH_TEXT_BYTES], model[MANIFEST_MODEL_BYTES];
-    TRY(checkpoint_model_identity(&s->shape, identity, NULL, NULL, e));
+    TRY(checkpoint_model_identity(&p->shape, identity, NULL, NULL, e));
     if (strcmp(identity, m->identity) != 0) {
-        checkpoint_describe_model(&s->shape, model);
+        checkpoint_describe_model(&p->shape, model);
         return err_set(e, ERR_MISMATCH,
-                       "'%s' is of another model: it holds a %s; this run has a %s. Choose another "
-                       "run.dir, or resume=false",
+                       "'%s' holds another model, a %s; this run has a %s. Choose another run.dir, "
+                       "or set resume=false",
                        path, m->model, model);
     }
     bool same_data = strcmp(dataset, m->state.dataset) == 0;
     if (!same_data)
         checkpoint_say(l, LOG_WARN,
-                       "the data is not what step %" PRId64
-                       " was trained on (fingerprint %s then, %s now): the run goes on with the "
-                       "new data from the same position",
+                       "the data has changed since step %" PRId64
+                       " was saved (fingerprint %s then, %s now); the run continues with the new "
+                       "data from the same position",
                        m->state.step, m->state.dataset, dataset);
-    TRY(compare_state(m, &s->knobs, path, e));
-    compare_knobs(l, m, &s->knobs, same_data);
+    TRY(compare_state(m, &p->knobs, path, e));
+    compare_knobs(l, m, &p->knobs, same_data);
     return 0;
 }
 
@@ -287,22 +289,24 @@ static void say_second(void *arg, enum log_level level, const char *text) {
     checkpoint_say(arg, level, "the second model: %s", text);
 }
 
-// What is on one side only: said, and no reason to refuse.
+// If only the run or only the checkpoint has a second model, this warns and the run goes on.
 static bool both_have_second(const struct checkpoint_dir *d, const struct session *s,
                              const struct manifest *m, const char *path) {
     if (s->second != NULL && m->second[0] == '\0')
         checkpoint_say(&d->listener, LOG_WARN,
-                       "'%s' holds no second model: that of interactive.recipe begins anew", path);
+                       "'%s' holds no second model; the one in interactive.recipe starts from its "
+                       "initial weights",
+                       path);
     else if (s->second == NULL && m->second[0] != '\0')
         checkpoint_say(&d->listener, LOG_WARN,
                        "'%s' holds a second model, which this run does not have "
-                       "(interactive.recipe): later checkpoints will lack it",
+                       "(interactive.recipe); later checkpoints will not contain it",
                        path);
     return s->second != NULL && m->second[0] != '\0';
 }
 
-static int load_second(struct checkpoint_dir *d, struct second *x, const char *path,
-                       struct err *e) {
+static int load_second(struct checkpoint_dir *d, struct session *s, const char *path,
+                       struct train_state *state, struct err *e) {
     const struct checkpoint_listener listener = {.arg = &d->listener, .say = say_second};
     struct manifest m = {0};
     char dir[PATH_MAX], file[PATH_MAX];
@@ -310,33 +314,34 @@ static int load_second(struct checkpoint_dir *d, struct second *x, const char *p
     TRY(file_join(file, sizeof file, dir, MANIFEST_NAME, e));
     int rc = manifest_read(&m, file, e);
     if (rc == 0)
-        rc = compare(&listener, &m, &x->session, x->state.dataset, dir, e);
+        rc = compare(&listener, &m, s->plan, state->dataset, dir, e);
     if (rc == 0)
-        rc = snapshot_read(&x->session, dir, e);
+        rc = snapshot_read(s, dir, e);
     if (rc == 0)
-        x->state = m.state;
-    if (!loss_scale_valid(&x->state.scale, &x->session.knobs)) // saved in another precision
-        loss_scale_start(&x->state.scale, &x->session.knobs);
+        *state = m.state;
+    if (!loss_scale_valid(&state->scale, &s->plan->knobs)) // saved in another precision
+        loss_scale_start(&state->scale, &s->plan->knobs);
     manifest_free(&m);
     return rc;
 }
 
 int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
-                           struct train_state *state, char path[PATH_MAX], struct err *e) {
+                           struct train_state *state, struct train_state *second,
+                           char path[PATH_MAX], struct err *e) {
     struct manifest m;
     struct checkpoint_list damaged;
     TRY(find_newest(d->path, &d->listener, &m, path, &damaged, e));
     if (path[0] == '\0')
         return 0;
-    int rc = compare(&d->listener, &m, s, dataset, path, e);
+    int rc = compare(&d->listener, &m, s->plan, dataset, path, e);
     if (rc == 0)
         rc = snapshot_read(s, path, e);
     if (rc == 0 && both_have_second(d, s, &m, path))
-        rc = load_second(d, s->second, path, e);
+        rc = load_second(d, s->second, path, second, e);
     if (rc == 0)
         *state = m.state;
-    // Last, so that a run that is refused has changed nothing, and never when all are damaged: the
-    // next run would find none and begin anew.
+    // This comes last, so that a refused run has changed nothing. It never happens when all are
+    // damaged: the next run would find none and silently start from zero.
     for (size_t i = 0; rc == 0 && d->saves && i < damaged.count; i++)
         rc = checkpoint_set_aside(d, damaged.steps[i], e);
     checkpoint_list_close(&damaged);

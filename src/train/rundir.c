@@ -21,12 +21,13 @@ int rundir_lock(struct rundir_lock *l, const char *run_dir, struct err *e) {
     do {
         rc = flock(l->fd, LOCK_EX | LOCK_NB);
     } while (rc != 0 && errno == EINTR);
-    // Filesystems without locks say so in various ways; only "taken" is an answer.
+    // Filesystems without locks fail with various codes. Only EWOULDBLOCK means that another
+    // process has the lock.
     if (rc == 0 || errno != EWOULDBLOCK)
         return 0;
     rundir_unlock(l);
     return err_set(e, ERR_USAGE,
-                   "another process is training in '%s': wait for it, or choose another run.dir",
+                   "another process is training in '%s'; wait for it, or choose another run.dir",
                    run_dir);
 }
 

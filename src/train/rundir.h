@@ -1,10 +1,11 @@
-// rundir.h - one run at a time in a folder, whether it saves checkpoints or only writes its log.
+// rundir.h - a lock that allows one run at a time in a folder, whether the run saves checkpoints or
+// only writes its log.
 //
-// Place: trainer.c locks run.dir before anything is written there; checkpoint.c locks the folder of
-// checkpoints in the same way, for those who open it without a trainer.
+// Place: trainer.c locks run.dir before anything is written there. checkpoint.c locks the folder of
+// checkpoints in the same way, for callers that open it without a trainer.
 //
-// The lock is on the folder itself: nothing is left behind, and it ends with the process, however
-// that ends. It holds between two openings of one folder, also within a process.
+// The lock is on the folder itself, so no lock file is left behind. It ends with the process,
+// however that ends. It also excludes a second lock of the same folder in the same process.
 #ifndef HAGGLE_TRAIN_RUNDIR_H
 #define HAGGLE_TRAIN_RUNDIR_H
 
@@ -14,9 +15,9 @@ struct rundir_lock {
     int fd; // -1: not locked
 };
 
-// Creates the folder when it is not there. ERR_USAGE when another process has it. On failure
-// nothing is held.
+// Creates the folder if it does not exist. ERR_USAGE when another process has locked it. On failure
+// nothing is locked.
 int rundir_lock(struct rundir_lock *l, const char *run_dir, struct err *e);
-void rundir_unlock(struct rundir_lock *l); // one that is not locked is accepted
+void rundir_unlock(struct rundir_lock *l); // does nothing if it is not locked
 
 #endif

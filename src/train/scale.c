@@ -6,7 +6,7 @@
 static double power_of_two(double x) {
     int exponent;
     frexp(x, &exponent);
-    return ldexp(1, exponent - 1); // the largest that is not above x
+    return ldexp(1, exponent - 1); // the largest power of two that is not above x
 }
 
 void loss_scale_start(struct loss_scale *s, const struct knobs *k) {
@@ -39,10 +39,9 @@ int loss_scale_update(struct loss_scale *s, const struct knobs *k, bool finite, 
         s->value /= 2;
         return 0;
     }
-    return err_set(
-        e, ERR_NUMERIC,
-        "step %lld: gradients are not finite in fp16 even with the loss scale at %g, the "
-        "least that scale.floor=%g allows. Try precision=bf16, a lower optim.lr or a "
-        "longer sched.warmup",
-        (long long)step, s->value, k->scale_floor);
+    return err_set(e, ERR_NUMERIC,
+                   "step %lld: gradients are not finite in fp16 even with a loss scale of %g, the "
+                   "smallest that scale.floor=%g allows. Try precision=bf16, a lower optim.lr or a "
+                   "longer sched.warmup",
+                   (long long)step, s->value, k->scale_floor);
 }

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-// How much of the decay is done at `step` when step `from` is the last at the full rate and step
-// `last` the first at the lowest: 0 to 1.
+// The share of the decay that is done at `step`, from 0 to 1. Step `from` is the last one at the
+// full rate, step `last` the first one at the lowest rate.
 static double progress(int64_t step, int64_t from, int64_t last) {
     if (step <= from)
         return 0;

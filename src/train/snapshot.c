@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of device memory, per piece: large enough that the transfer and not the call counts.
-// What a tensor's entry takes in a header beyond its name, and a header beyond its entries.
+// Upper bounds. ENTRY_BYTES: a tensor's entry in a file's header, without its name. HEADER_BYTES:
+// the header without its entries.
 enum { ENTRY_BYTES = 224, HEADER_BYTES = 256 };
 
-struct item {   // tensors of the training program
-    int tensor; // whose bytes are stored: of a 16-bit weight that trains, its master's
-    int named;  // under whose name: the weight's
+// Indices of tensors of the training program. The two differ for a trainable 16-bit weight: the
+// bytes are its float32 master's, the name is the weight's.
+struct item {
+    int tensor; // its bytes are stored
+    int named;  // under this tensor's name
 };
 
 struct list {
@@ -23,25 +25,26 @@ struct list {
     int n_model, n; // the first n_model belong in the model file
 };
 
-// What a run cannot do without. A weight with a master is the master's rounding.
+// Whether a run needs this tensor to resume. A weight with a master is not stored: it is the
+// master, rounded.
 static bool belongs(const struct program *p, int index) {
     const struct tensor *t = &p->tensors[index];
     return t->life == LIFE_RUN && program_logical(p, index) && t->master < 0 &&
            (t->cls == CLASS_WEIGHT || t->cls == CLASS_OPTIMIZER);
 }
 
-static int list_tensors(const struct session *s, struct list *l, struct err *e) {
-    *l = (struct list){.p = s->programs[SESSION_TRAIN]};
+static int list_tensors(const struct plan *plan, struct list *l, struct err *e) {
+    *l = (struct list){.p = plan_program(plan, PLAN_TRAIN)};
     if (l->p == NULL)
-        return err_set(e, ERR_INTERNAL, "a checkpoint needs a session that trains");
+        return err_set(e, ERR_INTERNAL, "a checkpoint needs a plan that trains");
     bool *taken = calloc((size_t)l->p->n_tensors + 1, sizeof *taken);
     l->items = calloc((size_t)l->p->n_tensors + 1, sizeof *l->items);
     int rc = 0;
     if (taken == NULL || l->items == NULL)
         rc = err_set(e, ERR_MEMORY, "no memory for the list of a checkpoint's tensors");
     struct model_param param;
-    for (int64_t i = 0; rc == 0 && model_param_at(&s->shape, i, &param); i++) {
-        int named = session_find(s, SESSION_TRAIN, param.name);
+    for (int64_t i = 0; rc == 0 && model_param_at(&plan->shape, i, &param); i++) {
+        int named = program_find(l->p, param.name);
         int t =
             named >= 0 && l->p->tensors[named].master >= 0 ? l->p->tensors[named].master : named;
         if (t < 0 || !belongs(l->p, t) || taken[t]) {
@@ -61,7 +64,7 @@ static int list_tensors(const struct session *s, struct list *l, struct err *e) 
         const struct tensor *tensor = &l->p->tensors[l->items[i].tensor];
         if (memcmp(tensor->local, tensor->shape, (size_t)tensor->rank * sizeof *tensor->shape) != 0)
             rc = err_set(e, ERR_UNSUPPORTED,
-                         "'%s' is sharded over ranks: such a run cannot be checkpointed yet",
+                         "'%s' is sharded over ranks; such a run cannot save checkpoints yet",
                          tensor->name);
     }
     free(taken);
@@ -76,8 +79,8 @@ static uint64_t bytes_of(const struct tensor *t) {
     return (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
 }
 
-uint64_t snapshot_bytes(const struct session *s) {
-    const struct program *p = s->programs[SESSION_TRAIN];
+uint64_t snapshot_bytes(const struct plan *plan) {
+    const struct program *p = plan_program(plan, PLAN_TRAIN);
     uint64_t bytes = (uint64_t)2 * HEADER_BYTES;
     for (int i = 0; p != NULL && i < p->n_tensors; i++)
         if (belongs(p, i))
@@ -89,8 +92,8 @@ uint64_t snapshot_bytes(const struct session *s) {
 
 static int put_tensor(struct session *s, struct safetensors_writer *w, int index, void *buffer,
                       const struct pause *between, struct err *e) {
-    const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
-    const int x = s->index[SESSION_TRAIN];
+    const struct tensor *t = &plan_program(s->plan, PLAN_TRAIN)->tensors[index];
+    const int x = plan_find(s->plan, PLAN_TRAIN);
     const uint64_t all = bytes_of(t);
     const char *address = exec_host_address(s->exec, x, index);
     const uint64_t most = address != NULL ? SNAPSHOT_PIECE_BYTES : SNAPSHOT_BUFFER_BYTES;
@@ -104,7 +107,8 @@ static int put_tensor(struct session *s, struct safetensors_writer *w, int index
     return 0;
 }
 
-// Making a file durable takes as long as the disk does, for seconds.
+// Closing makes the file durable. That waits for the disk and can take seconds, so it runs beside
+// the pause.
 struct closing {
     struct safetensors_writer *w;
     struct manifest_file *out;
@@ -140,8 +144,8 @@ static int write_file(struct session *s, const char *path, const struct list *l,
 static int get_tensor(struct session *s, struct safetensors *st,
                       const struct safetensors_entry *entry, int index, void *buffer,
                       struct err *e) {
-    const struct tensor *t = &s->programs[SESSION_TRAIN]->tensors[index];
-    const int x = s->index[SESSION_TRAIN];
+    const struct tensor *t = &plan_program(s->plan, PLAN_TRAIN)->tensors[index];
+    const int x = plan_find(s->plan, PLAN_TRAIN);
     const int64_t step = (int64_t)(SNAPSHOT_BUFFER_BYTES / dtype_bytes(t->dtype));
     void *address = exec_host_address(s->exec, x, index);
     if (address != NULL)
@@ -190,13 +194,13 @@ static int read_file(struct session *s, const char *path, const struct list *l, 
 
 // ---------------------------------------------------------------- both files
 
-// The model file, then the optimizer's; written when `out` is given, read otherwise.
+// The model file, then the optimizer file. They are written if `out` is given, else read.
 static int each_file(struct session *s, const char *dir, const struct pause *between,
                      struct manifest_file *out, struct err *e) {
     static const int ids[2] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
     struct list l;
     char path[PATH_MAX];
-    TRY(list_tensors(s, &l, e));
+    TRY(list_tensors(s->plan, &l, e));
     const int from[3] = {0, l.n_model, l.n};
     void *buffer = malloc(SNAPSHOT_BUFFER_BYTES);
     int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");

@@ -17,7 +17,7 @@ static bool is_builtin(const char *name) {
     return false;
 }
 
-// The path of a checkpoint's manifest; false when the folder is no checkpoint.
+// The path of a checkpoint's manifest; false if the folder is not a checkpoint.
 static bool manifest_of(const char *dir, char path[PATH_MAX]) {
     return file_join(path, PATH_MAX, dir, MANIFEST_NAME, NULL) == 0 && file_exists(path);
 }
@@ -33,7 +33,9 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e) {
         }
         if (!file_is_dir(dir))
             return err_set(e, ERR_IO,
-                           "the run was trained from '%.400s', which is not there from here", dir);
+                           "the run was trained from '%.400s', which cannot be found from the "
+                           "current folder",
+                           dir);
         if (!manifest_of(dir, path))
             return 0;
         int rc = manifest_read(&m, path, e);
@@ -44,8 +46,8 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e) {
     }
     return err_set(
         e, ERR_FORMAT,
-        "'%.400s' was trained from a checkpoint that was trained from a checkpoint, more "
-        "than %d times over",
+        "'%.400s' was trained from a checkpoint, which was trained from a checkpoint, and so on "
+        "more than %d times",
         model, CHAIN_MOST);
 }
 

@@ -1,16 +1,16 @@
-// trainer.c - the step loop. What it promises: trainer.h.
+// trainer.c - see trainer.h. The step loop.
 //
-// Order inside the loop: a step, its observer, then a checkpoint when one is due, then validation
-// (a crash during validation should not cost the steps before it).
+// The order inside the loop: a step, its observer, then a checkpoint when one is due, then
+// validation. A crash during validation then does not cost the steps before it.
 #include "train/trainer.h"
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "train/buffers.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/hyper.h"
-#include "train/kept.h"
 #include "train/rundir.h"
 #include "train/snapshot.h"
 
@@ -21,11 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Not finite this often in a row is not an outlier: the weights or the learning rate are gone.
+// So many steps in a row that are not finite are no outliers: the run has diverged.
 enum { NOT_FINITE_MOST = 10 };
-// While data is waited for, requests are looked for this often.
+// While the trainer waits for data, it looks for requests this often.
 static const uint64_t DATA_TURN_NS = 2000000;
-// First steps touch memory and fill caches for the first time. Short runs give up a quarter at most.
+// The first steps touch memory and fill caches for the first time, so metrics leave them out. In a
+// short run that is at most a quarter of the steps.
 enum { WARMUP_STEPS = 3 };
 
 struct pace { // since the beginning, or since the end of warm-up
@@ -36,13 +37,18 @@ struct pace { // since the beginning, or since the end of warm-up
 };
 
 struct trainer {
-    struct session *s;
+    struct plan *plan;     // the caller's
+    struct engine *engine; // the caller's
+    struct session *s;     // of the plan in the engine; NULL until it is loaded
+    const struct knobs *k; // the plan's
     struct trainer_options o;
-    struct dataset *data;
+    struct dataset *opened; // opened by this trainer; NULL: the caller's is used
+    const struct dataset *data;
+    struct buffers buffers;
     struct loader *loader;
     struct rundir_lock lock;            // of run.dir, until the trainer is closed
-    struct checkpoint_dir *checkpoints; // NULL: neither saved nor resumed
-    struct evaluator *evaluator;        // NULL: none
+    struct checkpoint_dir *checkpoints; // NULL: the run neither saves nor resumes
+    struct evaluator *evaluator;        // NULL: no validation
     struct guests *guests;              // NULL: no requests
     bool guests_begun;
     struct samples step_ns;
@@ -52,8 +58,9 @@ struct trainer {
     struct energy_lap lap; // over the steps of `pace`, without validation and saving
 
     struct train_state state;
+    struct train_state second; // of the second model, if there is one
     bool saving;
-    bool asked; // by an observer, to stop
+    bool asked; // an observer has asked to stop
     uint64_t begin_ns;
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
@@ -61,7 +68,7 @@ struct trainer {
     struct noise_scale noise;
     struct pace pace;
     struct train_result r;
-    struct err save_error; // of the last save; code 0: it worked
+    struct err save_error; // of the last save; code 0: it succeeded
 };
 
 static void say(void *arg, enum log_level level, const char *text) {
@@ -76,77 +83,6 @@ static bool stop_asked(const struct trainer *t) {
 
 // ---------------------------------------------------------------- opening
 
-static struct loader_options loader_of(const struct trainer *t, const struct knobs *k) {
-    return (struct loader_options){.dataset = t->data,
-                                   .split = SPLIT_TRAIN,
-                                   .batch = k->batch_micro,
-                                   .micro_batches = k->batch_accum,
-                                   .replicas = 1,
-                                   .prefetch = (int)k->data_prefetch,
-                                   .workers = (int)k->data_workers,
-                                   .position = t->state.position,
-                                   .source_rate = k->data_source_rate,
-                                   .ram = k->data_ram,
-                                   .stop = t->o.stop};
-}
-
-// One sample per step, as far as there is a limit worth having.
-static size_t sample_capacity(const struct knobs *k) {
-    return k->steps < SAMPLES_DEFAULT_CAPACITY ? (size_t)k->steps + 1 : SAMPLES_DEFAULT_CAPACITY;
-}
-
-// Events of the trace: what the whole run can make, as far as that is less than the limit. A power
-// of two, as trace_open would make it.
-static size_t trace_capacity(const struct trainer *t, const struct session *s) {
-    const struct program *p =
-        s->programs[s->programs[SESSION_NOISE] ? SESSION_NOISE : SESSION_TRAIN];
-    uint64_t per_step = SPAN_COUNT, events = 0;
-    size_t size = 1;
-    if (t->o.trace_events == 0)
-        return 0;
-    for (int i = 0; i < p->n_order; i++)
-        per_step += (uint64_t)p->segments[p->order[i].segment].n_ops;
-    events = (uint64_t)s->knobs.steps * per_step;
-    if (events > t->o.trace_events)
-        events = t->o.trace_events;
-    while (size < events)
-        size *= 2;
-    return size;
-}
-
-uint64_t trainer_trace_bytes(const struct trainer *t) {
-    return trace_capacity(t, t->s) * sizeof(struct trace_event);
-}
-
-int trainer_plan_memory(const struct trainer *t, struct session *s, struct err *e) {
-    const struct loader_options loader = loader_of(t, &s->knobs);
-    uint64_t bytes = loader_plan_bytes(&loader);
-    if (bytes > UINT64_MAX / 2)
-        return err_set(e, ERR_MEMORY,
-                       "batch.accum=%" PRId64 " x batch.micro=%" PRId64 " x seq=%" PRId64
-                       " tokens are more than can be addressed",
-                       s->knobs.batch_accum, s->knobs.batch_micro, s->knobs.seq);
-    if (s->knobs.eval_every > 0)
-        bytes += evaluator_plan_bytes(s, t->data);
-    bytes += 2 * sample_capacity(&s->knobs) * sizeof(double);
-    s->trace_bytes = trace_capacity(t, s) * sizeof(struct trace_event);
-    s->loader_bytes = bytes + s->trace_bytes;
-    s->saving_bytes = t->saving ? SNAPSHOT_BUFFER_BYTES : 0;
-    s->guest_bytes = t->o.guest_bytes > 0 ? t->o.guest_bytes + guests_plan_bytes() : 0;
-    // Until session_ready knows better, with its libraries open: a plan without this would promise
-    // less than the run takes.
-    s->process_bytes = t->s->process_bytes ? t->s->process_bytes : session_resident_bytes(s);
-    return 0;
-}
-
-static bool on_device(const struct session *s) {
-    return s->backend != NULL && s->backend->memory != NULL;
-}
-
-int trainer_ready(struct trainer *t, struct err *e) {
-    return session_ready(t->s, e);
-}
-
 static void tell_progress(void *arg, const struct shard_progress *p) {
     const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
     if (ob->on_progress != NULL)
@@ -154,45 +90,45 @@ static void tell_progress(void *arg, const struct shard_progress *p) {
 }
 
 static int open_data(struct trainer *t, struct err *e) {
-    const struct session *s = t->s;
     const struct shard_listener listener = {.arg = t, .say = say, .progress = tell_progress};
-    if (s->options.kept)
-        TRY(kept_dataset(s->options.kept, s, &listener, &t->data, e));
-    else
-        TRY(dataset_open_knobs(&t->data, &s->knobs, s->from_folder ? s->knobs.model : NULL,
-                               s->shape.vocab, &listener, e));
+    if (t->o.data == NULL)
+        TRY(buffers_open_data(&t->opened, t->plan, &listener, e));
+    t->data = t->o.data != NULL ? t->o.data : t->opened;
+    t->buffers = (struct buffers){
+        .data = t->data, .trace_events = t->o.trace_events, .request_bytes = t->o.guest_bytes};
     memcpy(t->state.dataset, dataset_fingerprint(t->data), sizeof t->state.dataset);
-    loss_scale_start(&t->state.scale, &t->s->knobs);
-    return 0;
+    loss_scale_start(&t->state.scale, t->k);
+    if (t->plan->second != NULL)
+        guests_begin_second(&t->second, &t->plan->second->knobs);
+    return buffers_count(&t->buffers, t->plan, e);
 }
 
-int trainer_open(struct trainer **out, struct session *s, const struct trainer_options *o,
-                 struct err *e) {
+int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
+                 const struct trainer_options *o, struct err *e) {
+    const struct knobs *k = &p->knobs;
     *out = NULL;
-    if (s->programs[SESSION_TRAIN] == NULL ||
-        (s->knobs.eval_every > 0 && s->programs[SESSION_EVAL] == NULL))
-        return err_set(e, ERR_INTERNAL, "training needs a session with programs to train%s",
-                       s->knobs.eval_every > 0 ? " and to validate" : "");
-    if (o->guests != NULL && s->second == NULL &&
-        (s->programs[SESSION_INTERACTIVE_EVAL] == NULL ||
-         s->programs[SESSION_INTERACTIVE_TRAIN] == NULL))
+    if (plan_find(p, PLAN_TRAIN) < 0 || (k->eval_every > 0 && plan_find(p, PLAN_EVAL) < 0))
+        return err_set(e, ERR_INTERNAL, "training needs a plan with programs to train%s",
+                       k->eval_every > 0 ? " and to validate" : "");
+    if (o->guests != NULL && p->second == NULL &&
+        (plan_find(p, PLAN_GUEST_EVAL) < 0 || plan_find(p, PLAN_GUEST_TRAIN) < 0))
         return err_set(e, ERR_INTERNAL,
-                       "requests need a session with the interactive programs or a second model");
+                       "requests need a plan with the interactive programs or a second model");
     struct trainer *t = calloc(1, sizeof *t);
     if (t == NULL)
         return err_set(e, ERR_MEMORY, "no memory for the trainer");
-    t->s = s;
+    t->plan = p;
+    t->engine = g;
+    t->k = k;
     t->o = *o;
     t->lock.fd = -1;
-    t->saving = s->knobs.save_every > 0 || s->knobs.save_last;
+    t->saving = k->save_every > 0 || k->save_last;
     t->saved_step = t->eval_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
-    noise_estimate_of(&t->noise, &t->r.noise); // of nothing: not determined
+    noise_estimate_of(&t->noise, &t->r.noise); // no samples yet: not determined
     int rc = open_data(t, e);
     if (rc == 0)
-        rc = trainer_plan_memory(t, s, e);
-    if (rc == 0)
-        rc = samples_open(&t->step_ns, sample_capacity(&s->knobs), e);
+        rc = samples_open(&t->step_ns, buffers_sample_capacity(k), e);
     if (rc != 0) {
         trainer_close(t);
         return rc;
@@ -213,8 +149,7 @@ void trainer_close(struct trainer *t) {
     samples_close(&t->step_ns);
     checkpoint_dir_close(t->checkpoints);
     rundir_unlock(&t->lock);
-    if (!t->s->options.kept)
-        dataset_close(t->data);
+    dataset_close(t->opened);
     free(t);
 }
 
@@ -222,8 +157,8 @@ const struct trace *trainer_trace(const struct trainer *t) {
     return &t->trace;
 }
 
-const struct session *trainer_session(const struct trainer *t) {
-    return t->s;
+const struct buffers *trainer_buffers(const struct trainer *t) {
+    return &t->buffers;
 }
 
 const struct dataset *trainer_dataset(const struct trainer *t) {
@@ -232,7 +167,7 @@ const struct dataset *trainer_dataset(const struct trainer *t) {
 
 // ---------------------------------------------------------------- before the first step
 
-// Saves still to come: on the way, at the end, and one on request.
+// The most saves still to come: those of save.every, and one at the end or at a stop request.
 static int64_t saves_ahead(const struct knobs *k) {
     return (k->save_every > 0 ? k->steps / k->save_every : 0) + 1;
 }
@@ -245,20 +180,21 @@ static void tell_guest(void *arg, const struct guest_sample *x, const struct gue
         ob->on_guest(ob->arg, x, a);
 }
 
-// Between validation batches: evaluations only, because the checkpoint of this step is written.
+// Between validation batches only evaluations run, because the checkpoint of this step is already
+// written.
 static int let_guests(void *arg, struct err *e) {
     struct trainer *t = arg;
     return guests_serve(t->guests, &t->state, false, e);
 }
 
-// Inside a step a second model may be trained: the step knows nothing of it.
+// Inside a step a second model may also train, because it shares nothing with the step.
 static int let_guests_in(void *arg, struct err *e) {
     struct trainer *t = arg;
-    return guests_serve(t->guests, &t->state, t->s->second != NULL, e);
+    return guests_serve(t->guests, &t->state, t->plan->second != NULL, e);
 }
 
 static int open_guests(struct trainer *t, struct err *e) {
-    TRY(guests_open(&t->guests, t->s, t->o.guests, tell_guest, t, e));
+    TRY(guests_open(&t->guests, t->s, &t->second, t->o.guests, tell_guest, t, e));
     exec_on_yield(t->s->exec, let_guests_in, t);
     return 0;
 }
@@ -266,7 +202,7 @@ static int open_guests(struct trainer *t, struct err *e) {
 static int begin_guests(struct trainer *t, struct err *e) {
     if (t->guests == NULL)
         return 0;
-    t->guests_begun = true; // also when it fails half-way: end takes back what there is
+    t->guests_begun = true; // also if begin fails half-way: `end` cleans up
     return t->o.guests->begin(t->o.guests->arg, e);
 }
 
@@ -280,16 +216,41 @@ static void end_guests(struct trainer *t) {
 
 // ---------------------------------------------------------------- what may refuse the run
 
-// Everything that may refuse the run: memory, before anything is written or taken, the folder, the disk,
-// the checkpoint.
+static int load_newest(struct trainer *t, char resumed_from[PATH_MAX], struct err *e) {
+    struct train_state state = t->state;
+    TRY(checkpoint_load_newest(t->checkpoints, t->s, t->state.dataset, &state, &t->second,
+                               resumed_from, e));
+    memcpy(state.dataset, t->state.dataset, sizeof state.dataset); // of the data in use now
+    if (!loss_scale_valid(&state.scale, t->k))                     // saved in another precision
+        loss_scale_start(&state.scale, t->k);
+    t->state = state;
+    return 0;
+}
+
+static int open_loader(struct trainer *t, struct err *e) {
+    struct loader_options o = buffers_loader(&t->buffers, t->k);
+    o.position = t->state.position;
+    o.stop = t->o.stop;
+    TRY(loader_open(&t->loader, &o, t->engine->mem, e));
+    if (t->k->data_ram > 0 && loader_cache_windows(t->loader) == 0 &&
+        knobs_idle(t->k, KNOB_data_ram) == NULL)
+        say(t, LOG_WARN,
+            dataset_windows(t->data, SPLIT_TRAIN) == DATASET_ENDLESS
+                ? "data.ram has no effect here: the built-in corpus in bytes never repeats"
+                : "data.ram has no effect here: it is too small for one sequence");
+    return 0;
+}
+
+// Everything that may refuse the run: memory (before anything is written or taken), the folder, the
+// disk, the checkpoint.
 static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e) {
-    struct session *s = t->s;
-    const struct knobs *k = &s->knobs;
+    const struct knobs *k = t->k;
+    const bool loaded = t->engine->session != NULL && t->engine->session->plan == t->plan;
     resumed_from[0] = '\0';
-    if (s->exec == NULL)
-        TRY(trainer_ready(t, e));
-    // Also when nothing will be saved: observers write their logs there from on_start on. Not in
-    // trainer_open, which only plans: a plan may be shown while a run is on.
+    if (!loaded)
+        TRY(engine_ready(t->engine, t->plan, e));
+    // The folder is locked even if nothing will be saved, because observers write their logs there
+    // from on_start on. trainer_open does not lock it: a plan may be shown during another run.
     if (k->run_dir[0] != '\0')
         TRY(rundir_lock(&t->lock, k->run_dir, e));
     if (t->saving || (k->resume && k->run_dir[0] != '\0')) {
@@ -300,35 +261,23 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
                                              .listener = {.arg = t, .say = say}};
         TRY(checkpoint_dir_open(&t->checkpoints, &o, e));
         if (t->saving)
-            TRY(checkpoint_check_space(t->checkpoints, s, saves_ahead(k), e));
+            TRY(checkpoint_check_space(t->checkpoints, t->plan, saves_ahead(k), e));
     }
-    if (s->exec == NULL)
-        TRY(session_start(s, e));
-    if (k->resume && t->checkpoints != NULL) {
-        struct train_state state = t->state;
-        TRY(checkpoint_load_newest(t->checkpoints, s, t->state.dataset, &state, resumed_from, e));
-        memcpy(state.dataset, t->state.dataset, sizeof state.dataset); // of the data in use now
-        if (!loss_scale_valid(&state.scale, &s->knobs))                // saved in another precision
-            loss_scale_start(&state.scale, &s->knobs);
-        t->state = state;
-    }
+    if (!loaded)
+        TRY(engine_load(t->engine, t->plan, e));
+    t->s = t->engine->session;
+    if (k->resume && t->checkpoints != NULL)
+        TRY(load_newest(t, resumed_from, e));
     if (resumed_from[0] != '\0')
         t->saved_step = t->state.step;
-    const struct loader_options loader = loader_of(t, k);
-    TRY(loader_open(&t->loader, &loader, s->mem, e));
-    if (k->data_ram > 0 && loader_cache_windows(t->loader) == 0 &&
-        knobs_idle(k, KNOB_data_ram) == NULL)
-        say(t, LOG_WARN,
-            dataset_windows(t->data, SPLIT_TRAIN) == DATASET_ENDLESS
-                ? "data.ram has no effect here: the built-in corpus in bytes never repeats"
-                : "data.ram has no effect here: it is less than one sequence takes");
+    TRY(open_loader(t, e));
     if (k->eval_every > 0)
-        TRY(evaluator_open(&t->evaluator, s, t->data, e));
+        TRY(evaluator_open(&t->evaluator, t->s, t->data, e));
     if (k->eval_every > 0 && t->evaluator == NULL)
-        say(t, LOG_WARN, "no validation: the data has no part for it (data.val=0)");
-    TRY(trace_open(&t->trace, s->mem, trace_capacity(t, s), e));
+        say(t, LOG_WARN, "no validation: the data has no validation part (data.val=0)");
+    TRY(trace_open(&t->trace, t->engine->mem, buffers_trace_capacity(&t->buffers, t->plan), e));
     t->traced = true;
-    energy_open(&t->energy, &(struct energy_options){.device = on_device(s)});
+    energy_open(&t->energy, &(struct energy_options){.device = engine_on_device(t->engine)});
     return t->o.guests != NULL ? open_guests(t, e) : 0;
 }
 
@@ -341,7 +290,7 @@ struct batch_feed {
 static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     const struct loader_batch *b = ((const struct batch_feed *)arg)->batch;
     if (micro < 0 || micro >= b->micro_batches)
-        return err_set(e, ERR_INTERNAL, "micro-batch %d was asked for; the step has %" PRId64,
+        return err_set(e, ERR_INTERNAL, "micro-batch %d was requested; the step has %" PRId64,
                        micro, b->micro_batches);
     const int64_t at = (int64_t)micro * b->rows;
     *out =
@@ -350,11 +299,12 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
 }
 
 static bool measures_noise(const struct trainer *t) {
-    return t->s->programs[SESSION_NOISE] != NULL && t->state.step % t->s->knobs.noise_every == 0;
+    return plan_find(t->plan, PLAN_NOISE) >= 0 && t->state.step % t->k->noise_every == 0;
 }
 
-// The first micro-batch's gradients are of its share of the step's loss, a sum over the trained tokens of the
-// whole step; its own mean is over its own.
+// The first micro-batch's gradients belong to its share of the step's loss, which is divided by the
+// trained tokens of the whole step. This rescales their norm to the mean over the micro-batch's
+// tokens.
 static int add_noise(struct trainer *t, const struct loader_batch *b, struct train_step *info,
                      struct err *e) {
     const double all = (double)b->step_trained_tokens;
@@ -367,8 +317,7 @@ static int add_noise(struct trainer *t, const struct loader_batch *b, struct tra
                                    .all_square = info->grad_norm * info->grad_norm,
                                    .small_tokens = small,
                                    .all_tokens = all,
-                                   .sequences =
-                                       (double)(b->micro_batches * t->s->knobs.batch_micro)};
+                                   .sequences = (double)(b->micro_batches * t->k->batch_micro)};
     if (!noise_add(&t->noise, &x))
         return 0;
     noise_estimate_of(&t->noise, &t->r.noise);
@@ -385,15 +334,15 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
                                   .trained_tokens = b->step_trained_tokens,
                                   .loss_scale = st->scale.value};
     struct batch_feed source = {b};
-    hyper_fill(&t->s->knobs, &at, hyper);
+    hyper_fill(t->k, &at, hyper);
     info->lr = hyper[HYPER_LR];
     info->loss = info->grad_norm = NAN;
     info->empty = b->step_trained_tokens <= 0;
-    if (info->empty) // no gradient: running it would still decay weights and moments
+    if (info->empty) // no gradient, but running the step would still decay weights and moments
         return 0;
     TRY(session_set_hyper(t->s, hyper, e));
     const bool noise = measures_noise(t);
-    TRY(session_run(t->s, noise ? SESSION_NOISE : SESSION_TRAIN, feed, &source, &t->trace, e));
+    TRY(session_run(t->s, noise ? PLAN_NOISE : PLAN_TRAIN, feed, &source, &t->trace, e));
     TRY(session_get_results(t->s, results, clip, e));
     if (results[RESULT_TOKENS] != (double)b->trained_tokens)
         return err_set(e, ERR_INTERNAL, "the step trained %g tokens; its batch has %" PRId64,
@@ -415,8 +364,9 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
     st->trained_tokens += (uint64_t)b->step_trained_tokens;
     st->skipped_steps += info->skipped;
     st->empty_steps += info->empty;
-    // Where the loss is scaled, gradients that are not finite are the scale's business (check_finite).
-    bool scaled = t->s->knobs.precision == PRECISION_FP16;
+    // With a scaled loss (fp16), gradients that are not finite are handled by the scale: see
+    // check_finite.
+    bool scaled = t->k->precision == PRECISION_FP16;
     if (!info->empty)
         t->not_finite = (info->skipped && !scaled) || !isfinite(info->loss) ? t->not_finite + 1 : 0;
     t->r.steps_run++;
@@ -443,7 +393,7 @@ static uint64_t pace_ns(const struct pace *p) {
 
 static void describe(const struct trainer *t, const struct loader_batch *b,
                      struct train_step *info) {
-    const struct knobs *k = &t->s->knobs;
+    const struct knobs *k = t->k;
     const struct pace *p = &t->pace;
     const uint64_t windows = dataset_windows(t->data, SPLIT_TRAIN);
     info->step = t->state.step;
@@ -469,8 +419,8 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     }
 }
 
-// The next batch. As long as it is not there requests are answered, as inside a step; a request to stop
-// is loader_next's business.
+// Takes the next batch. Until it is ready, requests are answered as inside a step. loader_next
+// handles a stop request.
 static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) {
     while (t->guests != NULL && !stop_asked(t) && !loader_wait(t->loader, DATA_TURN_NS)) {
         const uint64_t begin_ns = clock_ns();
@@ -488,11 +438,12 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
                                 .energy = &t->energy};
     if (t->pace.steps == 0) {
         t->pace.begin_ns = info->begin_ns;
-        t->pace.pause_ns = 0; // of the last warm-up step: before the beginning
+        t->pace.pause_ns = 0; // a pause after the last warm-up step lies before the beginning
     }
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
     TRY(next_batch(t, &b, e));
-    const uint64_t here_ns = clock_ns(); // requests that were answered meanwhile are no wait
+    // Time spent in requests is no wait for data, so the span is b.wait_ns long and ends here.
+    const uint64_t here_ns = clock_ns();
     trace_add_span(&t->trace, SPAN_DATA_WAIT, here_ns - b.wait_ns, here_ns);
     int rc = compute(t, &b, info, e);
     const uint64_t end_ns = clock_ns();
@@ -508,8 +459,8 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     return rc;
 }
 
-// Percentiles, split and throughput begin anew when the warm-up is over. A run that ends before has
-// the warm-up in them, and says that it left out nothing.
+// Percentiles, split of time and throughput start again when the warm-up is over. For a run that
+// ends before, they include the warm-up, and warmup_steps is 0.
 static void end_warmup(struct trainer *t) {
     if (t->warmup == 0 || t->r.steps_run != t->warmup)
         return;
@@ -522,7 +473,7 @@ static void end_warmup(struct trainer *t) {
 
 // ---------------------------------------------------------------- between steps
 
-// An observer that returns ERR_STOPPED asks; any other code ends the run.
+// An observer that returns ERR_STOPPED asks to stop. Any other code ends the run at once.
 static int heed(struct trainer *t, int rc, struct err *e) {
     if (rc != ERR_STOPPED)
         return rc;
@@ -531,12 +482,13 @@ static int heed(struct trainer *t, int rc, struct err *e) {
     return 0;
 }
 
-// While a checkpoint is written: evaluations, which change nothing of what is saved. One that fails ends
-// the run, after the save. Whoever wants the run to end waits for no request. However many come, a save takes
-// twice its own time at most, and one queue: until it is done a crash costs the steps since the last one.
+// While a checkpoint is written, evaluations run: they change nothing that is saved. One that fails
+// ends the run after the save. After a stop request none is started. However many requests arrive,
+// a save takes at most twice its own time plus one queue of requests, because until it is done a
+// crash costs all steps since the last one.
 struct interlude {
     struct trainer *t;
-    uint64_t begin_ns, guests_ns; // guests_ns: of them, theirs
+    uint64_t begin_ns, guests_ns; // when the save began; time spent in requests since then
     int rc;
     struct err e;
 };
@@ -560,7 +512,8 @@ static int save(struct trainer *t, struct err *e) {
     char text[ERR_TEXT_BYTES + 64];
     energy_lap_end(&t->lap, &t->energy);
     err_clear(&t->save_error);
-    int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &between, &saved, &t->save_error);
+    int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &t->second, &between, &saved,
+                             &t->save_error);
     const uint64_t ns = clock_ns() - meanwhile.begin_ns - meanwhile.guests_ns;
     t->r.save_ns += ns;
     t->pace.pause_ns += ns;
@@ -599,7 +552,7 @@ static int evaluate(struct trainer *t, struct err *e) {
 
 static int check_finite(struct trainer *t, const struct train_step *info, struct err *e) {
     if (!info->empty)
-        TRY(loss_scale_update(&t->state.scale, &t->s->knobs, !info->skipped, t->state.step, e));
+        TRY(loss_scale_update(&t->state.scale, t->k, !info->skipped, t->state.step, e));
     if (t->not_finite < NOT_FINITE_MOST)
         return 0;
     return err_set(
@@ -612,13 +565,13 @@ static int check_finite(struct trainer *t, const struct train_step *info, struct
 
 static int after_step(struct trainer *t, const struct train_step *info, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
-    const struct knobs *k = &t->s->knobs;
+    const struct knobs *k = t->k;
     if (ob->on_step != NULL)
         TRY(heed(t, ob->on_step(ob->arg, info, e), e));
     end_warmup(t);
     TRY(check_finite(t, info, e));
-    if (t->guests !=
-        NULL) // before the save, so that a checkpoint has all that came before the next step
+    // Before the save, so that a checkpoint contains all updates made before the next step.
+    if (t->guests != NULL)
         TRY(guests_serve(t->guests, &t->state, true, e));
     if (k->save_every > 0 && t->state.step % k->save_every == 0)
         TRY(save(t, e));
@@ -628,23 +581,24 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
 }
 
 static int loop(struct trainer *t, struct err *e) {
-    const struct knobs *k = &t->s->knobs;
+    const struct knobs *k = t->k;
     struct train_step info;
-    t->r.end = TRAIN_FAILED; // until something else is known
+    t->r.end = TRAIN_FAILED; // unless it is set below
     while (t->state.step < k->steps) {
         if (stop_asked(t)) {
             t->r.end = TRAIN_STOPPED;
             return 0;
         }
-        // One step at least: a limit shorter than the start-up must not stall a chain of runs.
+        // At least one step: with a limit shorter than the start-up, a chain of runs must still
+        // advance.
         if (k->time > 0 && t->r.steps_run > 0 && clock_ns() - t->begin_ns >= k->time) {
             t->r.end = TRAIN_TIME;
             return 0;
         }
-        energy_lap_begin(&t->lap, &t->energy); // after a pause or the warm-up; else it is running
+        energy_lap_begin(&t->lap, &t->energy); // no effect unless a pause or the warm-up ended it
         const int rc = run_step(t, &info, e);
         energy_poll(&t->energy, clock_ns());
-        if (rc == ERR_STOPPED && stop_asked(t)) { // while it waited for data: the step is not begun
+        if (rc == ERR_STOPPED && stop_asked(t)) { // stopped while waiting for data: no step began
             err_clear(e);
             t->r.end = TRAIN_STOPPED;
             return 0;
@@ -656,9 +610,9 @@ static int loop(struct trainer *t, struct err *e) {
     return 0;
 }
 
-// The last checkpoint and the last validation; saved first, as in the loop.
+// The last checkpoint, then the last validation, in the same order as in the loop.
 static int wind_up(struct trainer *t, struct err *e) {
-    const struct knobs *k = &t->s->knobs;
+    const struct knobs *k = t->k;
     bool wanted = t->saving && (t->r.end != TRAIN_DONE || k->save_last);
     if (wanted && t->r.steps_run > 0 && t->saved_step != t->state.step)
         TRY(save(t, e));
@@ -667,9 +621,9 @@ static int wind_up(struct trainer *t, struct err *e) {
     return 0;
 }
 
-// What the caller hears when nothing broke: 0, or that the state was not saved, or that it stopped.
+// The result of a run that did not fail: 0, or that the last save failed, or that it was stopped.
 static int conclude(const struct trainer *t, struct err *e) {
-    const struct knobs *k = &t->s->knobs;
+    const struct knobs *k = t->k;
     const int64_t step = t->state.step;
     if (t->save_error.code != 0) {
         err_set(e, t->save_error.code, "%s", t->save_error.text);
@@ -689,18 +643,16 @@ static int conclude(const struct trainer *t, struct err *e) {
         return err_set(e, ERR_STOPPED, "stopped on request before the first step");
     return err_set(e, ERR_STOPPED,
                    "stopped on request after step %" PRId64 " of %" PRId64
-                   "; saved: the same command goes on from there",
+                   " and saved; the same command continues from there",
                    step, k->steps);
 }
 
 // ---------------------------------------------------------------- running
 
 static void measure(struct trainer *t) {
-    const struct session *s = t->s;
-    const struct knobs *k = &s->knobs;
+    const struct knobs *k = t->k;
     const struct pace *p = &t->pace;
     struct run_metrics *m = &t->r.metrics;
-    const struct step_flops flops = session_step_flops(s);
     struct energy_use energy;
     energy_use_of(&energy, &t->energy, p->steps > 0 ? t->lap.joules : NAN);
     const struct metrics_input in = {.step_ns = &t->step_ns,
@@ -712,27 +664,27 @@ static void measure(struct trainer *t) {
                                      .data = p->data,
                                      .batch_micro = k->batch_micro,
                                      .samples_per_step = k->batch_micro * k->batch_accum,
-                                     .model_flops_per_step = flops.model,
-                                     .hardware_flops_per_step = flops.hardware,
+                                     .model_flops_per_step = t->plan->flops.model,
+                                     .hardware_flops_per_step = t->plan->flops.hardware,
                                      .peak_flops_per_s = t->o.peak_flops_per_s,
                                      .energy = energy};
     metrics_compute(m, &in);
     m->loss_first = t->loss_first;
     m->loss_last = t->loss_last;
-    struct session_part parts[SESSION_PARTS];
-    const int n = session_parts(s, parts);
-    t->r.on_device = on_device(s);
-    t->r.process_peak_bytes = session_process_peak_bytes(s);
-    m->memory_predicted_bytes =
-        t->r.on_device ? session_arena_bytes(s) : session_predicted_bytes(s);
-    m->memory_measured_bytes = t->r.on_device ? session_device_bytes(s) : t->r.process_peak_bytes;
+    struct plan_part parts[PLAN_PARTS];
+    t->r.on_device = engine_on_device(t->engine);
+    const int n = plan_parts(t->plan, t->r.on_device, parts);
+    t->r.process_peak_bytes = engine_process_peak_bytes(t->engine);
+    m->memory_predicted_bytes = engine_need_bytes(t->engine, t->plan);
+    m->memory_measured_bytes =
+        t->r.on_device ? engine_device_bytes(t->engine) : t->r.process_peak_bytes;
     for (int i = 0; i < n; i++)
         metrics_add_class(m, parts[i].name, parts[i].bytes);
 }
 
 static int start(struct trainer *t, const char *resumed_from, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
-    const struct knobs *k = &t->s->knobs;
+    const struct knobs *k = t->k;
     int64_t ahead = k->steps > t->state.step ? k->steps - t->state.step : 0;
     char text[160];
     t->warmup = ahead / 4 < WARMUP_STEPS ? ahead / 4 : WARMUP_STEPS;
@@ -744,14 +696,15 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .warmup_steps = t->warmup,
                                      .resumed_from = resumed_from[0] != '\0' ? resumed_from : NULL,
                                      .checkpoint_bytes =
-                                         t->saving ? checkpoint_estimate_bytes(t->s) : 0,
+                                         t->saving ? checkpoint_estimate_bytes(t->plan) : 0,
                                      .energy = &t->energy};
-    TRY(begin_guests(t, e)); // may refuse the run; observers write from on_start on
+    TRY(begin_guests(t, e)); // may refuse the run, so it comes before observers write files
     if (ob->on_start != NULL)
         TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
     if (ahead == 0 && k->steps > 0) {
         snprintf(text, sizeof text,
-                 "nothing to train: step %" PRId64 " of %" PRId64 " is done; raise steps to go on",
+                 "nothing to train: step %" PRId64 " of %" PRId64
+                 " is done; raise steps to train further",
                  t->state.step, k->steps);
         say(t, LOG_INFO, text);
     }
@@ -764,13 +717,13 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
     if (t->loader != NULL)
         return err_set(e, ERR_INTERNAL, "a trainer runs once");
     t->begin_ns = clock_ns();
-    mem_process_reset_peak(); // where that is not possible the peak is the process's
+    mem_process_reset_peak(); // if it fails, the peak is that of the whole process
     int rc = prepare(t, resumed_from, e);
     if (rc == 0)
         rc = start(t, resumed_from, e);
     if (rc == 0)
         rc = loop(t, e);
-    energy_lap_end(&t->lap, &t->energy); // steps alone
+    energy_lap_end(&t->lap, &t->energy); // before wind_up: the lap covers steps only
     if (rc == 0)
         rc = wind_up(t, e);
     if (rc != 0)

@@ -1,20 +1,20 @@
-// trainer.h - the step loop: batches in, updates out, validated, checkpointed, measured.
+// trainer.h - the step loop: reads batches, trains, validates, saves checkpoints and measures.
 //
-// Place: api/ plans a session, opens a trainer on it (which opens the data and tells the session how
-// much memory that takes), runs it, and wires log, live line and TensorBoard to the observer. This
-// folder knows none of those.
+// Place: api/ makes a plan and an engine and opens a trainer on them. Opening it opens the data and
+// stores in the plan how much memory that takes. Then api/ runs the trainer and connects log, live
+// line and TensorBoard to the observer. This folder knows none of those.
 //
-//     session_plan(&s, ...); trainer_open(&t, &s, &options, &e); trainer_run(t, &result, &e);
-//     trainer_close(t); session_close(&s);
+//     plan_run(&p, ...); engine_open(&g, ...); trainer_open(&t, &p, g, &options, &e);
+//     trainer_run(t, &result, &e); trainer_close(t); engine_close(g); plan_free(&p);
 //
 // Invariants:
-//   1. A step is a function of the checkpointed state: 2N steps, and N steps, a crash, a resume and
-//      N steps, end with the same bits.
+//   1. A step depends only on the state that a checkpoint holds: 2N steps end with the same bits as
+//      N steps, a crash, a resume and N more steps.
 //   2. Nothing is allocated between two steps, except for validation results and saving.
-//   3. Weights change only in whole steps with finite gradients: a step whose gradients are not
-//      finite leaves weights and moments as they were, is counted, and ten in a row end the run.
-//   4. A save that fails is reported and the run goes on; when the newest state could not be saved
-//      at the end, the run's result says so.
+//   3. Weights change only in whole steps with finite gradients. A step whose gradients are not
+//      finite leaves weights and moments as they were and is counted. Ten in a row end the run.
+//   4. A save that fails is reported and the run goes on. If the last state could not be saved, the
+//      run's result says so.
 #ifndef HAGGLE_TRAIN_TRAINER_H
 #define HAGGLE_TRAIN_TRAINER_H
 
@@ -27,55 +27,55 @@
 #include "train/guest.h"
 #include "train/manifest.h"
 #include "train/noise.h"
-#include "train/session.h"
+#include "engine/engine.h"
 
 #include <limits.h>
 #include <signal.h>
 
-// ---------------------------------------------------------------- what observers are told
+// ---------------------------------------------------------------- what observers receive
 
 struct train_start {
     const struct session *session;
     const struct dataset *dataset;
-    struct train_state state;    // where the run begins
-    int64_t steps;               // where it ends
+    struct train_state state;    // at the beginning of the run
+    int64_t steps;               // the step at which the run ends
     int64_t warmup_steps;        // first steps of this process that percentiles leave out
-    const char *resumed_from;    // path; NULL: from the beginning
-    uint64_t checkpoint_bytes;   // of one checkpoint; 0: none will be saved
-    struct energy_meter *energy; // open; may be read whenever an observer is called
+    const char *resumed_from;    // path of a checkpoint; NULL: a new run
+    uint64_t checkpoint_bytes;   // size of one checkpoint; 0: none will be saved
+    struct energy_meter *energy; // open; observers may read it whenever they are called
 };
 
 struct train_step {
-    int64_t step, steps; // done, counting this one; of how many
+    int64_t step, steps; // steps done, counting this one; the step at which the run ends
     double loss;         // mean over the step's trained tokens; NaN when there are none
     double lr;
     double grad_norm;                            // before clipping
-    double loss_scale;                           // of this step; 1 where the type needs none
-    bool skipped;                                // not finite: nothing was updated
+    double loss_scale;                           // of this step; 1 unless precision=fp16
+    bool skipped;                                // gradients were not finite: nothing was updated
     bool empty;                                  // no trained token: nothing was computed
     bool warmup;                                 // left out of percentiles
-    int64_t tokens, real_tokens, trained_tokens; // of this step
-    uint64_t all_trained_tokens;                 // of the run so far
+    int64_t tokens, real_tokens, trained_tokens; // in this step
+    uint64_t all_trained_tokens;                 // in the run so far
     double epoch;                                // passes over the data; NaN: it is endless
-    uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes the wait
-    struct data_use data;                        // what its batch took
+    uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes data_wait_ns
+    struct data_use data;                        // work of making its batch
     const struct noise_estimate *noise;          // so far; NULL: this step did not measure it
     uint64_t elapsed_ns;                         // since trainer_run began
-    double tokens_per_s;             // since the warm-up (or the beginning of it), without
-                                     // validation and saving
-    double eta_s;                    // at that pace; NaN: not known yet
-    struct samples *step_ns_samples; // for quantiles; not to be changed
-    const struct trace *trace;       // trace_last: this step's split
-    struct energy_meter *energy;     // to be read, by those who want to know
-    uint64_t answered;               // requests so far
-    double answer_p95_ns;            // of recent ones; NaN: none
+    // Without validation and saving. Since the end of the warm-up; during it, since the start.
+    double tokens_per_s;
+    double eta_s;                    // at that speed; NaN: not known yet
+    struct samples *step_ns_samples; // for quantiles; observers must not change it
+    const struct trace *trace;       // trace_last gives this step's split of time
+    struct energy_meter *energy;     // observers may read it
+    uint64_t answered;               // requests answered so far
+    double answer_p95_ns;            // p95 of recent response times; NaN: none
 };
 
 struct train_eval {
     int64_t step;
     double loss; // mean over trained tokens; NaN when there were none
     int64_t batches, tokens, trained_tokens;
-    struct quantile batch_p50, batch_p99; // of nanoseconds per batch, data included
+    struct quantile batch_p50, batch_p99; // nanoseconds per batch, including its data
     uint64_t total_ns, data_ns;
     bool complete; // false: a stop request ended it early
 };
@@ -84,8 +84,8 @@ struct train_save {
     int64_t step;
     const char *path; // "" when it failed
     uint64_t bytes, ns;
-    int rc; // 0, or why it failed:
-    const char *error;
+    int rc;            // 0: saved
+    const char *error; // why not; "" when rc is 0
 };
 
 enum train_end { TRAIN_FAILED, TRAIN_DONE, TRAIN_TIME, TRAIN_STOPPED };
@@ -94,26 +94,24 @@ struct train_result {
     enum train_end end;
     struct train_state state; // at the end
     int64_t first_step, steps_run;
-    int64_t warmup_steps;   // of them left out of metrics
+    int64_t warmup_steps;   // first steps that metrics leave out
     struct train_eval eval; // the last one; batches 0 and loss NaN: none
     int saves, failed_saves;
-    struct noise_estimate noise;        // of all steps run that measured it; n 0: none
+    struct noise_estimate noise;        // from all steps that measured it; n 0: none
     struct data_use data;               // of all steps run, warm-up included
-    uint64_t wall_ns, eval_ns, save_ns; // of trainer_run; of these, validation and saving
-    struct run_metrics metrics; // of the steps after warm-up; wall time without validation and
-                                // saving
-    // On a device metrics speak of its memory alone; the process is apart.
-    bool on_device;
+    uint64_t wall_ns, eval_ns, save_ns; // the whole of trainer_run; its validation; its saving
+    struct run_metrics metrics;  // of the steps after warm-up; time without validation and saving
+    bool on_device;              // then the memory in metrics is the device's
     uint64_t process_peak_bytes; // on the host; 0: not known
     struct guest_report guests;
-    char checkpoint[PATH_MAX]; // newest one written; "" none
+    char checkpoint[PATH_MAX]; // the newest one written; "": none
 };
 
-// Any member may be NULL. A non-zero return ends the run: ERR_STOPPED as a stop request would
-// (the step is complete, a checkpoint is written), any other at once and unsaved; it is what
-// trainer_run returns. on_message and on_end cannot fail. What a person should read, a failed save
-// included, comes through on_message; on_save is for records. All are called from trainer_run's thread,
-// between steps; on_guest, which cannot fail, also inside them.
+// Any member may be NULL. All are called from the thread of trainer_run between steps, on_guest
+// also inside of steps. A return that is not 0 ends the run. ERR_STOPPED ends it as a stop request
+// does: the step is complete and a checkpoint is written. Any other code ends it at once, without
+// saving, and trainer_run returns it. Everything that the user should read, also that a save
+// failed, comes through on_message. on_save is for records.
 struct train_observer {
     void *arg;
     int (*on_start)(void *arg, const struct train_start *start, struct err *e);
@@ -121,7 +119,7 @@ struct train_observer {
     int (*on_eval)(void *arg, const struct train_eval *eval, struct err *e);
     int (*on_save)(void *arg, const struct train_save *save, struct err *e);
     void (*on_message)(void *arg, enum log_level level, const char *text);
-    // While data is tokenized, in trainer_open; cannot fail.
+    // Called by trainer_open while data is tokenized.
     void (*on_progress)(void *arg, const struct shard_progress *p);
     void (*on_guest)(void *arg, const struct guest_sample *s, const struct guest_answer *a);
     void (*on_end)(void *arg, const struct train_result *result);
@@ -131,43 +129,41 @@ struct train_observer {
 
 struct trainer_options {
     struct train_observer observer;
-    // Not 0: finish the step, save, return ERR_STOPPED. Set by a signal handler or another thread;
-    // NULL: nobody asks.
+    // A signal handler or another thread sets it to stop the run: the trainer finishes the step,
+    // saves and returns ERR_STOPPED. NULL: no stop requests.
     const volatile sig_atomic_t *stop;
-    // Op events kept for trainer_trace, at most: a short run gets no more than it can fill. 0:
-    // totals only.
+    // Most op events kept for trainer_trace. A short run keeps no more than it can fill. 0: totals
+    // only.
     size_t trace_events;
     double peak_flops_per_s; // of the device, for MFU; 0: not known
-    // Requests to answer meanwhile; NULL: none. The session then has the interactive programs, or a second
-    // model.
+    // Requests to answer during the run; NULL: none. They need a plan with the interactive programs
+    // or a second model.
     const struct guest_source *guests;
-    uint64_t guest_bytes; // what the source takes
+    uint64_t guest_bytes; // memory of the source of requests
+    // Data that the caller has opened for these knobs. It must outlive the trainer. NULL: the
+    // trainer opens the data.
+    const struct dataset *data;
 };
 
+struct buffers;
 struct trainer;
 
-// After session_plan (with SESSION_TRAIN, and SESSION_EVAL when eval.every is not 0), before
-// session_start: opens the data, sets s->loader_bytes (with the trace's) and s->process_bytes as
-// they are now. Everything else comes from s->knobs; saving
-// is on when save.every or save.last is, and then run.dir must be set.
-int trainer_open(struct trainer **out, struct session *s, const struct trainer_options *o,
-                 struct err *e);
-// Creates and locks run.dir, where one is set, until trainer_close (ERR_USAGE when another run has it):
-// before on_start, so that observers may write there from then on. Starts the session unless the
-// caller has, resumes, and trains to the end: once per trainer. 0 when
-// done or out of time; ERR_STOPPED; ERR_NUMERIC; ERR_IO when the last save failed. *out (may be
-// NULL) is filled in every case.
+// The plan must have PLAN_TRAIN, and PLAN_EVAL when eval.every is not 0. Plan and engine must
+// outlive the trainer. Opens the data and counts the buffers of the run into the plan (buffers.h).
+// Everything else comes from the plan's knobs. The run saves if save.every or save.last is set, and
+// then run.dir must be set.
+int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
+                 const struct trainer_options *o, struct err *e);
+// If run.dir is set, creates it and locks it until trainer_close (ERR_USAGE when another run has
+// locked it). That comes before on_start, so that observers may write there from then on. Loads the
+// plan unless the caller has loaded it, resumes, and trains to the end. May be called once per
+// trainer. Returns 0 when done or out of time (knob time), ERR_STOPPED, ERR_NUMERIC, or ERR_IO when
+// the last save failed. *out (out may be NULL) is filled in every case.
 int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
-// session_ready: trainer_run begins with it, before anything is written; a caller may ask before.
-int trainer_ready(struct trainer *t, struct err *e);
-// What a run with another plan on the same data would take besides its arena: fills its loader_bytes,
-// saving_bytes and process_bytes. `other` is planned, with the same seq.
-int trainer_plan_memory(const struct trainer *t, struct session *other, struct err *e);
-uint64_t trainer_trace_bytes(const struct trainer *t); // of the trace's events
-void trainer_close(struct trainer *t);                 // before session_close; NULL is accepted
+void trainer_close(struct trainer *t); // before engine_close; NULL is accepted
 
 const struct trace *trainer_trace(const struct trainer *t); // until trainer_close
 const struct dataset *trainer_dataset(const struct trainer *t);
-const struct session *trainer_session(const struct trainer *t);
+const struct buffers *trainer_buffers(const struct trainer *t); // for buffers_count of other plans
 
 #endif

@@ -1,20 +1,62 @@
-// trial.c - see trial.h. A trial trains with the ordinary trainer and an observer that keeps what is
-// asked for. From a child, results come back through a pipe as the bytes of the struct, then of the
+// trial.c - see trial.h. A trial trains with the ordinary trainer and an observer that records the
+// measurements. A child sends its result through a pipe: the bytes of the struct, then those of the
 // samples.
 #include "train/trial.h"
 
 #include "base/child.h"
 #include "base/mem.h"
-#include "train/kept.h"
+#include "train/buffers.h"
 #include "train/trainer.h"
 
 #include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+// ---------------------------------------------------------------- what stays between trials
+
+int trial_desk_open(struct trial_desk *d, bool keep, struct err *e) {
+    *d = (struct trial_desk){0};
+    return engine_open(&d->engine, &(struct engine_options){.keep = keep}, e);
+}
+
+void trial_desk_close(struct trial_desk *d) {
+    engine_close(d->engine);
+    dataset_close(d->data);
+    *d = (struct trial_desk){0};
+}
+
+// The knobs that the dataset depends on: all data.* that change what is trained, and the place of
+// the cache.
+static bool same_data(const struct knobs *a, const struct knobs *b) {
+    static const int more[] = {KNOB_model, KNOB_seed, KNOB_seq, KNOB_tokenizer, KNOB_data_cache};
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        const struct knob_info *info = knob_info(id);
+        if (strncmp(info->name, "data.", 5) == 0 && info->flags & KNOB_MATH &&
+            !knobs_same(a, b, id))
+            return false;
+    }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (!knobs_same(a, b, more[i]))
+            return false;
+    return true;
+}
+
+static int desk_data(struct trial_desk *d, const struct plan *p,
+                     const struct shard_listener *listener, const struct dataset **out,
+                     struct err *e) {
+    if (d->data && !same_data(&d->data_knobs, &p->knobs)) {
+        dataset_close(d->data);
+        d->data = NULL;
+    }
+    if (!d->data)
+        TRY(buffers_open_data(&d->data, p, listener, e));
+    d->data_knobs = p->knobs;
+    *out = d->data;
+    return 0;
+}
 
 // ---------------------------------------------------------------- measuring
 
@@ -22,8 +64,8 @@ struct recorder {
     const struct trial_options *options;
     struct trial_result *out;
     uint64_t begin_ns;
-    int64_t seen; // steps of any kind
-    bool sound;   // the last of them left weights that can be trained further
+    int64_t seen; // steps run, with warm-up
+    bool sound;   // the last step left weights that can be trained further
     double begin_joules;
 };
 
@@ -53,8 +95,8 @@ static void record(struct recorder *r, const struct train_step *step) {
     out->loss_last = step->loss;
 }
 
-// The meter is read where the measured steps begin and end, not at every step: reading may take as long as
-// a small step does.
+// The meter is read only where the measured steps begin and end, because reading it may take as
+// long as a small step.
 static void read_meter(struct recorder *r, const struct train_step *step) {
     energy_use_of(&r->out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
 }
@@ -95,46 +137,7 @@ static void on_progress(void *arg, const struct shard_progress *p) {
         ob->on_progress(ob->arg);
 }
 
-static bool is_logits(const struct program *p, int tensor) {
-    if (tensor < 0)
-        return false;
-    const struct tensor *t = &p->tensors[tensor];
-    return strcmp((t->root < 0 ? t : &p->tensors[t->root])->name, NAME_LOGITS) == 0;
-}
-
-static bool touches_logits(const struct program *p, const struct op *op) {
-    for (int i = 0; i < op->n_in; i++)
-        if (is_logits(p, op->in[i]))
-            return true;
-    for (int i = 0; i < op->n_out; i++)
-        if (is_logits(p, op->out[i]))
-            return true;
-    return false;
-}
-
-static void add_cost(struct op_cost *sum, const struct op_cost *c) {
-    sum->flops += c->flops;
-    sum->bytes += c->bytes;
-    sum->comm_bytes += c->comm_bytes;
-}
-
-void trial_step_cost(const struct session *s, struct step_cost *out) {
-    const struct program *p = s->programs[SESSION_TRAIN];
-    *out = (struct step_cost){0};
-    for (int i = 0; p && i < p->n_order; i++) {
-        const struct segment *seg = &p->segments[p->order[i].segment];
-        for (int k = 0; k < seg->n_ops; k++) {
-            const struct op *op = &seg->ops[k];
-            const struct op_cost c = op_cost_of(p, op);
-            const enum op_category kind = op_info(op->kind)->category;
-            add_cost(&out->all[kind], &c);
-            if (touches_logits(p, op))
-                add_cost(&out->logits[kind], &c);
-        }
-    }
-}
-
-// Steps alone: no validation, no files, nothing resumed.
+// The knobs of a run that only does steps: no validation, no files, no resume.
 static struct knobs bare_knobs(const struct knobs *k, const struct trial_options *o) {
     struct knobs bare = *k;
     bare.steps = o->warmup + o->steps;
@@ -143,51 +146,60 @@ static struct knobs bare_knobs(const struct knobs *k, const struct trial_options
     bare.save_every = 0;
     bare.save_last = false;
     bare.resume = false;
-    bare.run_dir[0] = '\0'; // neither created nor locked: a run may be on there
+    bare.run_dir[0] = '\0'; // neither created nor locked: another run may use it
     bare.log_trace[0] = '\0';
     bare.generate_tokens = 0;
     return bare;
 }
 
-int trial_measure(const struct knobs *k, const struct trial_options *o, struct kept *kept,
-                  struct trial_result *out, struct err *e) {
-    struct knobs bare = bare_knobs(k, o);
-    struct session_options so = {.knobs = &bare, .real = DTYPE_F32, .kept = kept};
-    so.has[SESSION_TRAIN] = true;
-    struct recorder recorder = {.options = o, .out = out};
-    struct trainer_options to = {.observer = {.arg = &recorder,
-                                              .on_start = on_start,
-                                              .on_step = on_step,
-                                              .on_progress = on_progress},
-                                 .stop = o->stop};
-    const bool peak_is_ours = mem_process_reset_peak() == 0;
-    struct session s;
+static int train(struct trial_desk *d, struct plan *p, struct recorder *r, struct err *e) {
+    struct trial_result *out = r->out;
+    struct trainer_options o = {.observer = {.arg = r,
+                                             .on_start = on_start,
+                                             .on_step = on_step,
+                                             .on_progress = on_progress},
+                                .stop = r->options->stop};
+    const struct shard_listener listener = {.arg = r, .progress = on_progress};
     struct trainer *t = NULL;
-    int rc = session_plan(&s, &so, e);
-    if (rc == 0) {
-        memcpy(out->by_class, s.layout.by_class, sizeof out->by_class);
-        trial_step_cost(&s, &out->cost);
-        out->flops = session_step_flops(&s);
-        rc = trainer_open(&t, &s, &to, e);
-    }
+    const bool peak_is_ours = mem_process_reset_peak() == 0;
+    TRY(desk_data(d, p, &listener, &o.data, e));
+    int rc = trainer_open(&t, p, d->engine, &o, e);
     if (rc == 0) {
         rc = trainer_run(t, NULL, e);
-        out->kept_weights = s.kept_weights;
-        out->started = s.exec != NULL;
-        // A process with a past has a peak from then; one without may not need to reset it.
-        if (peak_is_ours || !kept)
-            out->memory_measured_bytes = session_process_peak_bytes(&s);
+        const struct session *s = d->engine->session;
+        out->started = s && s->exec;
+        out->kept_weights = s && s->kept_weights;
+        // A process that has run other trials must reset its peak first. A new one need not.
+        if (peak_is_ours || !d->engine->options.keep)
+            out->memory_measured_bytes = engine_process_peak_bytes(d->engine);
     }
-    out->memory_predicted_bytes = session_predicted_bytes(&s);
-    if (rc == ERR_STOPPED && out->ended_early) { // as the observer wished
+    trainer_close(t);
+    return rc;
+}
+
+int trial_measure(struct trial_desk *d, const struct knobs *k, const struct trial_options *o,
+                  struct trial_result *out, struct err *e) {
+    const struct knobs bare = bare_knobs(k, o);
+    const struct plan_options po = {.knobs = &bare, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    struct recorder recorder = {.options = o, .out = out};
+    struct plan p;
+    int rc = plan_make(&p, &po, e);
+    if (rc == 0) {
+        memcpy(out->by_class, p.layout.by_class, sizeof out->by_class);
+        plan_step_cost(&p, &out->cost);
+        out->flops = p.flops;
+        rc = train(d, &p, &recorder, e);
+    }
+    out->memory_predicted_bytes = engine_total_bytes(d->engine, &p);
+    if (rc == ERR_STOPPED && out->ended_early) { // the observer ended it
         err_clear(e);
         rc = 0;
     }
-    // Weights whose gradients are not finite would give the next trial others like them.
-    if (rc == 0 && kept && recorder.sound)
-        kept_state_sound(kept);
-    trainer_close(t);
-    session_close(&s);
+    // If the last gradients were not finite, the next trial must not use these weights.
+    if (rc == 0 && recorder.sound)
+        engine_state_sound(d->engine);
+    engine_unload(d->engine);
+    plan_free(&p);
     if (rc == 0 && out->steps == 0 && !out->ended_early)
         rc = err_set(e, ERR_INTERNAL, "no step was measured");
     return rc;
@@ -209,12 +221,16 @@ static bool send_all(int fd, const void *data, size_t bytes) {
     return true;
 }
 
-// Never returns. _exit: the streams and handlers of the parent are the parent's.
+// Never returns. It uses _exit, so that the parent's streams are not flushed and its handlers do
+// not run.
 _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial_options *o,
                                struct trial_result *out) {
     struct err e = {0};
     const struct trial_options alone = {.warmup = o->warmup, .steps = o->steps};
-    out->rc = trial_measure(k, &alone, NULL, out, &e);
+    struct trial_desk desk;
+    out->rc = trial_desk_open(&desk, false, &e);
+    if (out->rc == 0)
+        out->rc = trial_measure(&desk, k, &alone, out, &e);
     if (out->rc != 0)
         snprintf(out->reason, sizeof out->reason, "%s", e.text[0] ? e.text : err_phrase(out->rc));
     bool sent = send_all(fd, out, sizeof *out) &&
@@ -224,36 +240,13 @@ _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial
 
 // ---------------------------------------------------------------- in the parent
 
-// Reads until `bytes` or the end; looks at the stop request ten times a second.
-static size_t receive(int fd, void *data, size_t bytes, const struct trial_options *o,
-                      bool *stopped) {
-    size_t got = 0;
-    while (got < bytes) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = poll(&p, 1, 100);
-        if (o->stop && *o->stop) {
-            *stopped = true;
-            break;
-        }
-        if (ready <= 0)
-            continue;
-        ssize_t n = read(fd, (char *)data + got, bytes - got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        got += (size_t)n;
-    }
-    return got;
-}
-
-// A child that sent nothing whole: what the kernel says about its end.
+// For a child that sent no complete result: explains its end by its exit status.
 void trial_explain(struct trial_result *out, int status) {
     out->rc = ERR_INTERNAL;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
         out->rc = ERR_MEMORY;
         snprintf(out->reason, sizeof out->reason,
-                 "its process was killed by the kernel, most likely for memory");
+                 "the kernel killed its process, most likely because memory ran out");
     } else if (WIFSIGNALED(status))
         snprintf(out->reason, sizeof out->reason, "its process ended with signal %d (%s)",
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -265,16 +258,16 @@ void trial_explain(struct trial_result *out, int status) {
 static int collect(pid_t child, int fd, const struct trial_options *o, struct trial_result *out,
                    struct err *e) {
     struct trial_result sent;
-    bool stopped = false;
     double *samples = out->step_ns; // the pointer in `sent` is the child's
-    size_t got = receive(fd, &sent, sizeof sent, o, &stopped);
-    bool whole = got == sizeof sent && sent.steps >= 0 && sent.steps <= o->steps;
+    bool whole = child_receive(fd, &sent, sizeof sent, o->stop, UINT64_MAX) == sizeof sent &&
+                 sent.steps >= 0 && sent.steps <= o->steps;
     if (whole) {
         *out = sent;
         out->step_ns = samples;
         size_t bytes = (size_t)out->steps * sizeof *samples;
-        whole = receive(fd, samples, bytes, o, &stopped) == bytes;
+        whole = child_receive(fd, samples, bytes, o->stop, UINT64_MAX) == bytes;
     }
+    const bool stopped = !whole && o->stop && *o->stop;
     if (stopped)
         kill(child, SIGKILL);
     const int status = child_wait(child);
@@ -290,7 +283,7 @@ static int collect(pid_t child, int fd, const struct trial_options *o, struct tr
 int trial_open(struct trial_result *out, const struct trial_options *o, struct err *e) {
     *out = (struct trial_result){.loss_first = NAN, .loss_last = NAN, .energy.joules = NAN};
     if (o->steps < 1 || o->steps > TRIAL_MOST_STEPS || o->warmup < 0)
-        return err_set(e, ERR_USAGE, "%lld steps after %lld; accepted: 1 to %d steps",
+        return err_set(e, ERR_USAGE, "%lld steps after %lld warm-up steps; accepted: 1 to %d steps",
                        (long long)o->steps, (long long)o->warmup, TRIAL_MOST_STEPS);
     out->step_ns = malloc((size_t)o->steps * sizeof *out->step_ns);
     if (!out->step_ns)
@@ -303,20 +296,12 @@ int trial_run(const struct knobs *k, const struct trial_options *o, struct trial
     TRY(trial_open(out, o, e));
     int ends[2];
     if (pipe(ends) != 0)
-        return err_set(e, ERR_IO, "no pipe for a trial: %s", strerror(errno));
-    const pid_t owner = getpid(), child = fork();
-    if (child < 0) {
-        int why = errno;
-        close(ends[0]);
-        close(ends[1]);
-        return err_set(e, ERR_MEMORY, "no process for a trial: %s", strerror(why));
-    }
-    if (child == 0) {
-        child_begin(owner);
-        close(ends[0]);
+        return err_set(e, ERR_IO, "cannot make a pipe for a trial: %s", strerror(errno));
+    const pid_t child = child_fork(ends);
+    if (child < 0)
+        return err_set(e, ERR_MEMORY, "cannot start a process for a trial: %s", strerror(errno));
+    if (child == 0)
         be_child(ends[1], k, o, out);
-    }
-    close(ends[1]);
     int rc = collect(child, ends[0], o, out, e);
     close(ends[0]);
     return rc;

@@ -1,14 +1,17 @@
-// verify.c - see verify.h. The order matters: loss, logits and greedy tokens use the weights as
-// loaded; the AdamW steps come last because they change them, and the first of them leaves the
+// verify.c - see verify.h. The order matters. Loss, logits and greedy tokens use the weights as
+// loaded. The AdamW steps come last because they change the weights. The first of them leaves the
 // gradients to compare.
 //
-// The reference is float32. In float32 the greedy continuation must be the same, token by token. With
-// 16 bits a near tie may fall the other way and everything after it is another text; so there each
-// token is chosen after the reference's own prefix, and the share that differs is the figure.
+// The reference is float32. In float32 the greedy continuation must be the same, token by token.
+// With 16 bits, a near tie may be decided the other way, and all later tokens are different then.
+// So in 16 bits each token is chosen after the prefix of the reference, and the figure is the share
+// of tokens that differ.
 #include "train/verify.h"
+#include "base/array.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "model/safetensors.h"
-#include "train/session.h"
+#include "engine/engine.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,33 +24,13 @@ struct reference { // ref.json
     double clip, lr, beta1, beta2, eps, decay;
 };
 
-// float32: what the reference's own sums leave, with room for another order of them. bf16: three
-// times what was measured (docs/numerics.md).
+// float32: the rounding error of the reference's sums, with room for another order of summation.
+// bf16: three times what was measured (docs/numerics.md).
 static const struct verify_limits limits[] = {
-    [PRECISION_FP32] = {.loss = 1e-5,
-                        .logits = 1e-4,
-                        .grad = 1e-4,
-                        .norm = 1e-4,
-                        .steps = 1e-3,
-                        .greedy = 0,
-                        .small = 1e-6,
-                        .noise = 1e-6},
-    [PRECISION_BF16] = {.loss = 5e-4,
-                        .logits = 3e-2,
-                        .grad = 6e-2,
-                        .norm = 6e-3,
-                        .steps = 1e-2,
-                        .greedy = 0.1,
-                        .small = 2e-4,
-                        .noise = 2e-5},
-    [PRECISION_FP16] = {.loss = 5e-5,
-                        .logits = 4e-3,
-                        .grad = 1e-2,
-                        .norm = 5e-4,
-                        .steps = 2.5e-3,
-                        .greedy = 0.03,
-                        .small = 2e-5,
-                        .noise = 2e-6},
+    // loss, logits, grad, norm, steps, greedy, small, noise
+    [PRECISION_FP32] = {1e-5, 1e-4, 1e-4, 1e-4, 1e-3, 0, 1e-6, 1e-6},
+    [PRECISION_BF16] = {5e-4, 3e-2, 6e-2, 6e-3, 1e-2, 0.1, 2e-4, 2e-5},
+    [PRECISION_FP16] = {5e-5, 4e-3, 1e-2, 5e-4, 2.5e-3, 0.03, 2e-5, 2e-6},
 };
 
 const struct verify_limits *verify_limits(enum precision p) {
@@ -58,7 +41,9 @@ struct verifier {
     struct verify_result *out;
     const struct verify_limits *limits;
     double scale; // of the loss, and so of the gradients
-    struct session s;
+    struct plan plan;
+    struct engine *engine;
+    struct session *s; // of the engine
     struct safetensors *ref;
     struct reference json;
     int32_t *tokens;                                   // [B][T+1]
@@ -71,14 +56,8 @@ struct verifier {
 
 static int add_figure(struct verifier *v, const char *name, double value, double limit) {
     struct verify_result *r = v->out;
-    if (r->n_figures == r->capacity) {
-        size_t capacity = r->capacity ? 2 * r->capacity : 64;
-        struct verify_figure *grown = realloc(r->figures, capacity * sizeof *grown);
-        if (!grown)
-            return err_set(v->e, ERR_MEMORY, "out of memory while verifying");
-        r->figures = grown;
-        r->capacity = capacity;
-    }
+    if (!array_room(&r->figures, r->n_figures, 1, &r->capacity, sizeof *r->figures, 16))
+        return err_set(v->e, ERR_MEMORY, "out of memory while verifying");
     struct verify_figure *f = &r->figures[r->n_figures++];
     snprintf(f->name, sizeof f->name, "%s", name);
     f->value = value, f->limit = limit;
@@ -168,7 +147,7 @@ static int read_json(struct reference *j, const char *path, struct err *e) {
     return rc;
 }
 
-// Integers may be int32 or int64 in the file.
+// Reads a table of token ids. The file may hold them as int32 or int64.
 static int read_ids(struct verifier *v, const char *name, int64_t rows, int64_t cols,
                     int32_t **out) {
     const struct safetensors_entry *t = safetensors_find(v->ref, name);
@@ -188,12 +167,12 @@ static int read_ids(struct verifier *v, const char *name, int64_t rows, int64_t 
         rc = safetensors_read(v->ref, t, 0, t->elements, wide ? (void *)wide : (void *)*out,
                               t->dtype, v->e);
     for (size_t i = 0; rc == 0 && wide && i < n; i++)
-        (*out)[i] = (int32_t)wide[i];
+        (*out)[i] = wide[i] == (int32_t)wide[i] ? (int32_t)wide[i] : -1; // refused below
     free(wide);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        if ((*out)[i] < 0 || (*out)[i] >= v->s.shape.vocab)
+        if ((*out)[i] < 0 || (*out)[i] >= v->plan.shape.vocab)
             rc = err_set(v->e, ERR_FORMAT, "%s: '%s' holds id %d; the model's vocabulary is %lld",
-                         v->out->dir, name, (*out)[i], (long long)v->s.shape.vocab);
+                         v->out->dir, name, (*out)[i], (long long)v->plan.shape.vocab);
     return rc;
 }
 
@@ -219,19 +198,20 @@ static int start(struct verifier *v, const struct knobs *base, unsigned how) {
     k.batch_micro = v->B, k.batch_accum = 1, k.seq = v->T;
     k.optim_decay_all = true; // the reference decays every parameter
     const struct safetensors_entry *greedy = safetensors_find(v->ref, "greedy");
-    struct session_options o = {
+    const struct plan_options o = {
         .knobs = &k,
-        .has = {true, true, greedy != NULL},
+        .programs = {PLAN_TRAIN, PLAN_EVAL, greedy ? PLAN_GENERATE : NULL},
         .generate_batch = v->B,
         .generate_seq = greedy && greedy->rank == 2 ? VERIFY_PROMPT + greedy->dims[1] : 0,
         .real = DTYPE_F32,
-        .reference = how & VERIFY_REFERENCE,
-        .checking = how & VERIFY_CHECKING,
         .keep_gradients = true,
         .keep_logits = true};
-    TRY(session_plan(&v->s, &o, v->e));
-    TRY(session_start(&v->s, v->e));
-    v->out->vocab = v->s.shape.vocab;
+    const struct engine_options run = {.reference = how & VERIFY_REFERENCE,
+                                       .checking = how & VERIFY_CHECKING};
+    TRY(plan_make(&v->plan, &o, v->e));
+    TRY(engine_start(&v->engine, &run, &v->plan, v->e));
+    v->s = v->engine->session;
+    v->out->vocab = v->plan.shape.vocab;
     return 0;
 }
 
@@ -272,25 +252,26 @@ static int set_hyper(struct verifier *v, int step) {
                              [HYPER_LOSS_FACTOR] = v->scale / (double)(v->B * v->T),
                              [HYPER_SCALE] = v->scale,
                              [HYPER_DRAW] = step};
-    return session_set_hyper(&v->s, h, v->e);
+    return session_set_hyper(v->s, h, v->e);
 }
 
-// Compares a tensor of ours with one of the reference, read in one piece each.
-static int compare(struct verifier *v, enum session_program in, const char *ours, double scale,
+// Compares a tensor of the engine with one of the reference. Each is read in one piece.
+static int compare(struct verifier *v, const char *in, const char *ours, double scale,
                    const char *ref, double *diff, double *norm) {
-    int t = session_find(&v->s, in, ours);
+    int t = plan_tensor(&v->plan, in, ours);
     const struct safetensors_entry *r = safetensors_find(v->ref, ref);
     if (t < 0)
         return err_set(v->e, ERR_FORMAT, "%s: the model has no tensor '%s'", v->out->dir, ours);
-    int64_t n = tensor_elements(&v->s.programs[in]->tensors[t]);
-    enum dtype type = v->s.programs[in]->tensors[t].dtype;
+    int64_t n = tensor_elements(&plan_program(&v->plan, in)->tensors[t]);
+    enum dtype type = plan_program(&v->plan, in)->tensors[t].dtype;
     if (!r || r->elements != n)
         return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s' of %lld elements",
                        v->out->dir, ref, (long long)n);
     float *a = malloc((size_t)n * sizeof *a + 1), *b = malloc((size_t)n * sizeof *b + 1);
     int rc = a && b ? 0 : err_set(v->e, ERR_MEMORY, "out of memory while comparing '%s'", ours);
-    if (rc == 0) // b holds ours first, in its own type
-        rc = exec_read(v->s.exec, v->s.index[in], t, b, (uint64_t)n * dtype_bytes(type), v->e);
+    if (rc == 0) // b first holds the engine's tensor, in that tensor's type
+        rc = exec_read(v->s->exec, plan_find(&v->plan, in), t, b, (uint64_t)n * dtype_bytes(type),
+                       v->e);
     if (rc == 0)
         dtype_convert(a, DTYPE_F32, b, type, (size_t)n);
     if (rc == 0)
@@ -305,21 +286,22 @@ static int compare(struct verifier *v, enum session_program in, const char *ours
 static int check_forward(struct verifier *v) {
     double results[RESULT_COUNT], diff, norm;
     TRY(set_hyper(v, 0));
-    TRY(session_run(&v->s, SESSION_EVAL, feed, v, NULL, v->e));
-    TRY(session_get_results(&v->s, results, NULL, v->e));
+    TRY(session_run(v->s, PLAN_EVAL, feed, v, NULL, v->e));
+    TRY(session_get_results(v->s, results, NULL, v->e));
     double loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     TRY(add_figure(v, "loss", fabs(loss - v->json.loss) / fabs(v->json.loss), v->limits->loss));
     if (!safetensors_find(v->ref, "logits"))
         return 0;
-    TRY(compare(v, SESSION_EVAL, NAME_LOGITS, 1, "logits", &diff, &norm));
+    TRY(compare(v, PLAN_EVAL, NAME_LOGITS, 1, "logits", &diff, &norm));
     return add_figure(v, "logits", diff / norm, v->limits->logits);
 }
 
 static int check_greedy(struct verifier *v) {
-    if (!v->s.programs[SESSION_GENERATE])
+    if (!plan_program(&v->plan, PLAN_GENERATE))
         return 0;
     int32_t *expected = NULL, *tokens = NULL;
-    int64_t *lengths = NULL, n = v->s.programs[SESSION_GENERATE]->seq - VERIFY_PROMPT, wrong = 0;
+    int64_t *lengths = NULL, n = plan_program(&v->plan, PLAN_GENERATE)->seq - VERIFY_PROMPT,
+            wrong = 0;
     int64_t capacity = VERIFY_PROMPT + n,
             prompt = v->T + 1 < VERIFY_PROMPT ? v->T + 1 : VERIFY_PROMPT;
     int rc = read_ids(v, "greedy", v->B, n, &expected);
@@ -334,7 +316,7 @@ static int check_greedy(struct verifier *v) {
     }
     bool exact = v->limits->greedy == 0;
     for (int64_t i = 0; rc == 0 && i < n; i += exact ? n : 1) {
-        rc = session_generate(&v->s, tokens, capacity, lengths, v->B, exact ? n : 1, v->e);
+        rc = session_generate(v->s, tokens, capacity, lengths, v->B, exact ? n : 1, v->e);
         for (int64_t b = 0; rc == 0 && b < v->B; b++)
             for (int64_t k = i; k < (exact ? n : i + 1); k++) {
                 int32_t *token = &tokens[b * capacity + prompt + k];
@@ -354,13 +336,13 @@ static int check_greedy(struct verifier *v) {
 static int check_gradients(struct verifier *v) {
     struct model_param p;
     double diff, norm, global = v->json.grad_norm;
-    for (int64_t i = 0; model_param_at(&v->s.shape, i, &p); i++) {
+    for (int64_t i = 0; model_param_at(&v->plan.shape, i, &p); i++) {
         char ours[160], ref[160], label[160];
         snprintf(ours, sizeof ours, "d.%s", p.name);
         snprintf(ref, sizeof ref, "grad.%s", p.name);
         if (!safetensors_find(v->ref, ref))
             return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s'", v->out->dir, ref);
-        TRY(compare(v, SESSION_TRAIN, ours, v->scale, ref, &diff, &norm));
+        TRY(compare(v, PLAN_TRAIN, ours, v->scale, ref, &diff, &norm));
         bool noise = v->json.has_grad_norm && norm < v->limits->small * global;
         snprintf(label, sizeof label, "grad %.120s%s", p.name,
                  noise ? " (noise: against the global norm)" : "");
@@ -372,11 +354,11 @@ static int check_gradients(struct verifier *v) {
 
 static int check_steps(struct verifier *v) {
     double results[RESULT_COUNT], clip[CLIP_COUNT], worst = 0;
-    int n = v->json.n_losses > 0 ? v->json.n_losses : 1; // one turn at least, for the gradients
+    int n = v->json.n_losses > 0 ? v->json.n_losses : 1; // at least one turn, for the gradients
     for (int i = 0; i < n; i++) {
         TRY(set_hyper(v, i));
-        TRY(session_run(&v->s, SESSION_TRAIN, feed, v, NULL, v->e));
-        TRY(session_get_results(&v->s, results, clip, v->e));
+        TRY(session_run(v->s, PLAN_TRAIN, feed, v, NULL, v->e));
+        TRY(session_get_results(v->s, results, clip, v->e));
         double loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
         if (i == 0) {
             TRY(check_gradients(v));
@@ -407,17 +389,17 @@ static int verify(struct verifier *v, const struct knobs *k, unsigned how) {
     TRY(check_forward(v));
     TRY(check_greedy(v));
     TRY(check_steps(v));
-    if (exec_checked(v->s.exec)) {
-        v->out->checked = *exec_checked(v->s.exec);
-        v->out->arena_bytes = v->s.layout.arena_bytes;
+    if (exec_checked(v->s->exec)) {
+        v->out->checked = *exec_checked(v->s->exec);
+        v->out->arena_bytes = v->plan.layout.arena_bytes;
     }
     if (v->out->ok)
         return 0;
     size_t off = 0;
     for (size_t i = 0; i < v->out->n_figures; i++)
         off += !v->out->figures[i].ok;
-    return err_set(v->e, ERR_NUMERIC, "%s: %zu of %zu figures are off", v->out->dir, off,
-                   v->out->n_figures);
+    return err_set(v->e, ERR_NUMERIC, "%s: %zu of %zu figures exceed their limits", v->out->dir,
+                   off, v->out->n_figures);
 }
 
 int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct verify_result *out,
@@ -434,7 +416,8 @@ int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct v
                          .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1,
                          .e = e};
     int rc = verify(&v, k, how);
-    session_close(&v.s);
+    engine_close(v.engine);
+    plan_free(&v.plan);
     if (v.ref)
         safetensors_close(v.ref);
     free(v.tokens);
@@ -471,11 +454,11 @@ void verify_print(const struct verify_result *r, FILE *f, bool all) {
     }
     if (r->checked.ops > 0)
         fprintf(f,
-                "  checked: %llu ops wrote nothing but their outputs, %llu lives ended; bytes "
+                "  checked: %llu ops wrote only their outputs, %llu tensor lives ended; bytes "
                 "written: %llu of %llu\n",
                 (unsigned long long)r->checked.ops, (unsigned long long)r->checked.lives,
                 (unsigned long long)r->checked.used_bytes, (unsigned long long)r->arena_bytes);
-    fprintf(f, "  %s\n", r->ok ? "all figures agree" : "NOT the same engine");
+    fprintf(f, "  %s\n", r->ok ? "all figures agree" : "does NOT agree with the reference");
 }
 
 void verify_put_json(const struct verify_result *r, struct json_writer *w) {
@@ -485,16 +468,14 @@ void verify_put_json(const struct verify_result *r, struct json_writer *w) {
     json_member_i64(w, "batch", r->batch);
     json_member_i64(w, "seq", r->seq);
     if (r->checked.ops > 0) {
-        json_put_key(w, "checked");
-        json_put_object_begin(w);
+        json_member_object(w, "checked");
         json_member_i64(w, "ops", (int64_t)r->checked.ops);
         json_member_i64(w, "lives", (int64_t)r->checked.lives);
         json_member_i64(w, "used_bytes", (int64_t)r->checked.used_bytes);
         json_member_i64(w, "arena_bytes", (int64_t)r->arena_bytes);
         json_put_object_end(w);
     }
-    json_put_key(w, "figures");
-    json_put_array_begin(w);
+    json_member_array(w, "figures");
     for (size_t i = 0; i < r->n_figures; i++) {
         json_put_object_begin(w);
         json_member_string(w, "name", r->figures[i].name);

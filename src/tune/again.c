@@ -18,6 +18,7 @@ int tune_again_begin(struct tune *t, const struct knobs *base, const struct tune
     memset(t, 0, sizeof *t);
     t->request = *r;
     t->lab.plan = plan_nothing;
+    t->policy = r->policy ? r->policy : &tune_policy_default;
     t->chosen = -1;
     int rc = tune_add(t, base, STAGE_PROFILE, e);
     return rc < 0 ? rc : 0;
@@ -33,7 +34,7 @@ int tune_again_visit(struct tune *t, int i, const struct tune_measured *m, struc
     TRY(visit_keep(s, m, e));
     if (m->rc == 0) {
         s->outcome = TUNE_MEASURED;
-        s->reason[0] = '\0'; // of a visit that failed before
+        s->reason[0] = '\0'; // an earlier visit may have failed
         return 0;
     }
     s->outcome = TUNE_FAILED;

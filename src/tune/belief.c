@@ -1,24 +1,19 @@
-// belief.c - what a setting is expected to cost, from the predictions of all and the measurements of
-// some.
+// belief.c - what a setting is expected to cost, from the predictions of all settings and the
+// measurements of some.
 //
-// The predictor is off by a factor; how far it is off for two settings is the more alike, the more
-// knobs they share. So the logarithm of measured/predicted is taken for a Gaussian process: a common
-// offset (this model on this machine) plus a part that fades with every knob that differs. Settings
-// near a measured one are then known well, far ones less, and a search can weigh "looks best" against
-// "hardly known" (expected improvement). A few dozen measurements: exact algebra, no approximation.
-//
-// The deviations below are priors, not fits: a predictor calibrated on the machine is usually within
-// OFFSET of the truth for a model it never saw, and its error changes by up to APART from setting to
-// setting. NOISE is what two visits to the same setting differ by on a shared machine.
+// The predictor is off by a factor. The more knobs two settings share, the more alike their factors
+// are. So log(measured / predicted) is modelled as a Gaussian process: an offset common to all
+// settings (this model on this machine) plus a part that fades with every knob that differs. A
+// setting near a measured one is then known well, one far away less. The search weighs "looks best"
+// against "hardly known" by the expected improvement. There are a few dozen measurements, so the
+// algebra is exact.
 #include "tune/tune_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double OFFSET = 0.5, APART = 0.15, NOISE = 0.02, FADE = 0.4;
-
-// Distance in one knob: 1 for another choice, the number of doublings for numbers.
+// Distance in one knob: for numbers the doublings between them, at most 3; else 1.
 static double knob_distance(const struct knobs *a, const struct knobs *b, int id) {
     const struct knob_info *info = knob_info(id);
     const char *pa = (const char *)a + info->offset, *pb = (const char *)b + info->offset;
@@ -29,21 +24,23 @@ static double knob_distance(const struct knobs *a, const struct knobs *b, int id
         x = (double)*(const uint64_t *)pa, y = (double)*(const uint64_t *)pb;
     else
         return 1;
-    // 0 stands for "all" or "none", far from any number.
+    // 0 stands for "all" or "none", not for a number.
     return x <= 0 || y <= 0 ? 1 : fmin(fabs(log2(x / y)), 3);
 }
 
-static double likeness(const struct knobs *a, const struct knobs *b) {
+// Covariance of log(measured / predicted) of two settings.
+static double likeness(const struct tune_policy *p, const struct knobs *a, const struct knobs *b) {
     double distance = 0;
     for (int id = 0; id < KNOB_COUNT; id++)
         if (!knobs_same(a, b, id))
             distance += knob_distance(a, b, id);
-    return OFFSET * OFFSET + APART * APART * exp(-FADE * distance);
+    return p->belief.offset_log * p->belief.offset_log +
+           p->belief.apart_log * p->belief.apart_log * exp(-p->belief.fade_per_change * distance);
 }
 
 struct process {
     const struct tune *t;
-    int *at; // measured settings
+    int *at; // indices of the measured settings
     int n;
     double *lower;    // Cholesky factor of the covariance, n x n
     double *residual; // log(measured / predicted)
@@ -51,7 +48,7 @@ struct process {
     double *column;   // scratch
 };
 
-// Without a prediction the cost itself is what is learnt.
+// Without a prediction this is 0, and the process learns the cost itself.
 static double predicted_log(const struct tune *t, const struct tune_setting *s) {
     double c = tune_predicted_cost(t, &s->knobs, s->predicted_s);
     return c > 0 ? log(c) : 0;
@@ -63,13 +60,16 @@ static int factor(struct process *p, struct err *e) {
         for (int j = 0; j <= i; j++) {
             const struct tune_setting *a = &p->t->settings[p->at[i]],
                                       *b = &p->t->settings[p->at[j]];
-            double sum = likeness(&a->knobs, &b->knobs);
-            if (i == j) // each visit has its own luck
-                sum += NOISE * NOISE / (a->n_blocks > 0 ? a->n_blocks : 1);
+            double sum = likeness(p->t->policy, &a->knobs, &b->knobs);
+            if (i == j) // the noise of visits averages out
+                sum += p->t->policy->belief.noise_log * p->t->policy->belief.noise_log /
+                       (a->n_blocks > 0 ? a->n_blocks : 1);
             for (int k = 0; k < j; k++)
                 sum -= p->lower[i * n + k] * p->lower[j * n + k];
             if (i == j && !(sum > 0))
-                return err_set(e, ERR_NUMERIC, "the settings measured so far cannot be told apart");
+                return err_set(e, ERR_NUMERIC,
+                               "the covariance of %d measured settings is not positive definite",
+                               n);
             p->lower[i * n + j] = i == j ? sqrt(sum) : sum / p->lower[j * n + j];
         }
     return 0;
@@ -92,12 +92,12 @@ static void solve(const struct process *p, double *x) {
 
 static struct belief expect(struct process *p, const struct tune_setting *s) {
     struct belief b = {.mean = predicted_log(p->t, s)};
-    double variance = likeness(&s->knobs, &s->knobs);
+    double variance = likeness(p->t->policy, &s->knobs, &s->knobs);
     for (int i = 0; i < p->n; i++) {
-        p->column[i] = likeness(&s->knobs, &p->t->settings[p->at[i]].knobs);
+        p->column[i] = likeness(p->t->policy, &s->knobs, &p->t->settings[p->at[i]].knobs);
         b.mean += p->column[i] * p->weight[i];
     }
-    // variance - c' K^-1 c, by forward substitution alone
+    // variance - c' K^-1 c needs only the forward substitution.
     for (int i = 0; i < p->n; i++) {
         for (int k = 0; k < i; k++)
             p->column[i] -= p->lower[i * p->n + k] * p->column[k];

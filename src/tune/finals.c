@@ -1,8 +1,9 @@
-// finals.c - the few best settings, measured in turns until their order is certain, and the one that is
-// taken; then the frontier of all that was measured.
+// finals.c - the finalists: the few best settings, measured in turns until their order is certain;
+// the choice among them; and the frontier of all measured settings.
 //
-// In turns, because a machine's mood changes over minutes: round i of one is compared with round i of
-// the other. Of those that are as good as the best, as far as can be told, the one nearest to the recipe is taken.
+// In turns, because a machine's speed changes over minutes: round i of one finalist is compared
+// with round i of another. Among finalists that cannot be told apart from the best, the one with
+// the fewest changes to the recipe is chosen.
 #include "tune/tune_impl.h"
 
 #include "measure/bound.h"
@@ -14,44 +15,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    FINALISTS_MOST = 4,
-    VISIT_MOST = 1 << 16,
-    ROUNDS_LEAST = 9,   // with fewer no look could decide: each has its share of the error
-    ROUNDS_BETWEEN = 3, // looks
-    ROUNDS_COMPARE = 3, // in fewer nothing was compared
-    ROUNDS_MOST = 24,
-    LOOKS_MOST = 64,
-    DOUBLE_FROM = 60,
-    DOUBTS_LEAST = 3 // steps over a limit
-};
-static const double NEAR = 0.06, ONCE_SLOW = 0.25, EQUAL = 0.01, CONFIDENCE = 0.95,
-                    ROUND_SHARE = 0.004, ROUND_LEAST_S = 0.2, COMPARED_BY = 0.9, PROVEN_BY = 1.0,
-                    GIVEN_MOST = 8, PROOF_MOST = 0.5, DOUBTS_RATE = 1.5;
-// By which two finalists may lead each other as long as their order is not certain.
-static const double TOLD_APART = 0.025;
-
 struct finalist {
     int at;
-    size_t first; // sample with which the rounds begin
-    int first_block;
-    bool out;
+    size_t first;    // sample with which the rounds begin
+    int first_block; // visit with which they begin
+    bool out;        // lost, failed or over a budget
 };
 
 struct finals {
     struct tune *t;
-    int64_t
-        given_steps; // of a visit to the recipe as given, where it is no finalist; 0: not visited
-    struct finalist f[FINALISTS_MOST + 1];
+    int64_t given_steps; // of a visit to the recipe as given beside the finalists; 0: not visited
+    struct finalist f[TUNE_FINALISTS_ROOM];
     int n, rounds;
-    int64_t steps[FINALISTS_MOST + 1]; // of one visit
-    double *scratch;                   // for the steps of any finalist
+    int64_t steps[TUNE_FINALISTS_ROOM]; // of one visit
+    double *scratch;                    // for the steps of any finalist
 };
 
 static double cost_at(const struct tune *t, int i) {
     return tune_cost(t, &t->settings[i]);
 }
 
+// May be chosen, as far as is known.
 static bool stands(const struct tune_setting *s) {
     return s->n > 0 && !s->doubtful && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
 }
@@ -60,9 +44,13 @@ static double step_seconds(const struct tune_setting *s) {
     return fmax(1e-9 * (double)s->wall_ns / (double)s->n, 1e-9);
 }
 
+// Steps of one visit in a round.
 static int64_t visit_steps(const struct tune *t, int i) {
-    double visit_s = fmax(ROUND_SHARE * 1e-9 * (double)t->request.time_ns, ROUND_LEAST_S);
-    return (int64_t)fmin(fmax(2, ceil(visit_s / step_seconds(&t->settings[i]))), VISIT_MOST);
+    const struct tune_policy *p = t->policy;
+    double visit_s =
+        fmax(p->finals.round_share * 1e-9 * (double)t->request.time_ns, p->finals.round_least_s);
+    return (int64_t)fmin(fmax(2, ceil(visit_s / step_seconds(&t->settings[i]))),
+                         (double)p->finals.visit_most_steps);
 }
 
 static bool is_in(const struct finals *f, int i) {
@@ -72,15 +60,17 @@ static bool is_in(const struct finals *f, int i) {
     return false;
 }
 
-// What the choice is compared with must be of the same minutes; unless its steps are so long that they
-// would take the finalists' time.
+// The recipe as given runs beside the finalists, because the choice is compared with it and both
+// should be measured in the same minutes. It does not if its steps are so long that they would take
+// the finalists' time.
 static void enter_given(struct finals *f) {
     const struct tune *t = f->t;
     int best = tune_best(t);
     if (!is_in(f, 0) && best >= 0 && t->settings[0].n > 0 &&
         t->settings[0].outcome != TUNE_FAILED &&
         (double)t->settings[0].wall_ns / (double)t->settings[0].n <
-            GIVEN_MOST * (double)t->settings[best].wall_ns / (double)t->settings[best].n)
+            t->policy->finals.given_most_ratio * (double)t->settings[best].wall_ns /
+                (double)t->settings[best].n)
         f->given_steps = visit_steps(t, 0);
 }
 
@@ -91,6 +81,7 @@ static void enter_one(struct finals *f, int i) {
     f->n++;
 }
 
+// Knobs that differ from the recipe.
 static int changes(const struct tune *t, int i) {
     int n = 0;
     for (int id = 0; id < KNOB_COUNT; id++)
@@ -102,26 +93,29 @@ static double predicted_at(const struct tune *t, int i) {
     return tune_predicted_cost(t, &t->settings[i].knobs, t->settings[i].predicted_s);
 }
 
-// How much slower a setting may have been seen to be and still compete. For the last seat, one with the best's
-// micro-batch: what else differs is seldom worth as much as somebody else's seconds.
+// By how much a setting may have been slower than the best and still compete. More is allowed for
+// the last seat if the micro-batch is the same: the other knobs seldom make as much difference as
+// another program that was busy for seconds.
 static double near_enough(const struct tune *t, int i, int best, bool last) {
     return last && t->settings[i].knobs.batch_micro == t->settings[best].knobs.batch_micro
-               ? ONCE_SLOW
-               : NEAR;
+               ? t->policy->finals.near_last_rel
+               : t->policy->finals.near_rel;
 }
 
-// The best few; and of those near them the one with the fewest changes that was not expected to be slower, which
-// luck may have kept out: were it missing, another time another one would be chosen.
+// The best few settings enter. The last seat is for the setting near them with the fewest changes
+// that was not predicted to be slower. Bad luck may have kept it out, and without it the next
+// search might choose another setting.
 static void enter(struct finals *f) {
     struct tune *t = f->t;
-    const int best = tune_best(t);
-    while (best >= 0 && f->n <= FINALISTS_MOST) {
-        const bool last = f->n == FINALISTS_MOST;
+    const int best = tune_best(t), most = t->policy->finals.most_settings;
+    while (best >= 0 && f->n <= most && f->n < TUNE_FINALISTS_ROOM) {
+        const bool last = f->n == most;
         int next = -1;
         for (int i = 0; i < t->n; i++) {
             if (is_in(f, i) || !stands(&t->settings[i]) ||
                 cost_at(t, i) > cost_at(t, best) * (1 + near_enough(t, i, best, last)) ||
-                (last && !(predicted_at(t, i) <= predicted_at(t, best) * (1 + EQUAL))))
+                (last && !(predicted_at(t, i) <=
+                           predicted_at(t, best) * (1 + t->policy->finals.equal_rel))))
                 continue;
             const int more = next >= 0 && last ? changes(t, i) - changes(t, next) : 0;
             if (next < 0 || more < 0 || (more == 0 && cost_at(t, i) < cost_at(t, next)))
@@ -141,6 +135,7 @@ static struct contest_side side(const struct finals *f, const struct finalist *x
                                  .tokens_per_step = 1 / tune_predicted_cost(f->t, &s->knobs, 1.0)};
 }
 
+// The cost of a finalist in the rounds; before them, in all visits.
 static double rounds_cost(const struct finals *f, const struct finalist *x) {
     const struct tune_setting *s = &f->t->settings[x->at];
     return s->n_blocks > x->first_block
@@ -156,39 +151,43 @@ static int leader(const struct finals *f) {
     return best;
 }
 
-static void lose(struct finals *f, int loser, const char *how, double percent) {
+static void lose(struct finals *f, int loser, double percent) {
     struct tune_setting *s = &f->t->settings[f->f[loser].at];
     f->f[loser].out = true;
     s->outcome = TUNE_SLOWER;
-    snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best, %s", percent, how);
+    snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best finalist, run in turns",
+             percent);
 }
 
-// Drops who is surely slower than the leader; true when nobody is left whose place is open.
+// Drops the finalists that are certainly slower than the leader. True if each of the others is
+// equal to the leader or slower for certain.
 static bool order_is_sure(struct finals *f) {
+    const struct tune_policy *p = f->t->policy;
     int best = leader(f);
     bool open = false;
-    const int look = (f->rounds - ROUNDS_LEAST) / ROUNDS_BETWEEN + 1;
-    // All comparisons together may err as seldom as one would.
-    const double each = 1 - (1 - CONFIDENCE) / (f->n > 1 ? f->n - 1 : 1);
+    const int look = (f->rounds - p->finals.least_rounds) / p->finals.between_rounds + 1;
+    // The error is shared out, so that all comparisons together are certain at the confidence.
+    const double each = 1 - (1 - p->confidence) / (f->n > 1 ? f->n - 1 : 1);
     for (int i = 0; best >= 0 && i < f->n; i++) {
         if (i == best || f->f[i].out)
             continue;
         struct contest_side a = side(f, &f->f[best]), b = side(f, &f->f[i]);
         struct contest_options o = {.confidence = sample_look_confidence(each, look),
-                                    .tolerance = EQUAL,
+                                    .tolerance = p->finals.equal_rel,
                                     .figure = CONTEST_MEDIAN,
                                     .paired = true,
                                     .scratch = f->scratch};
         struct contest c;
         contest_hold(&c, &a, &b, &o);
-        if (c.state == CONTEST_FASTER && c.high > 1 + EQUAL)
-            lose(f, i, "in turns", 100 * (c.speed_ratio - 1));
+        if (c.state == CONTEST_FASTER && c.high > 1 + p->finals.equal_rel)
+            lose(f, i, 100 * (c.speed_ratio - 1));
         else if (c.state != CONTEST_EQUAL && c.state != CONTEST_FASTER)
             open = true;
     }
     return !open;
 }
 
+// Makes f->scratch large enough for the samples of any finalist.
 static int make_scratch(struct finals *f, struct err *e) {
     size_t most = 1;
     for (int i = 0; i < f->n; i++)
@@ -218,15 +217,18 @@ static bool round_fits(const struct finals *f) {
 
 static int run_rounds(struct finals *f, struct err *e) {
     struct tune *t = f->t;
+    const struct tune_policy *p = t->policy;
     t->certain = f->n == 1 && (others_measured(f) || t->n == 1) && !t->hurried && !t->unplanned;
-    // Alone, but known from an earlier search only: other minutes, perhaps other company.
+    // A single finalist that only an earlier search measured is measured again: the machine may
+    // have been busy with other programs then.
     if (f->n == 1 && t->settings[f->f[0].at].reused == t->settings[f->f[0].at].n_blocks) {
         struct visit v = {.steps = f->steps[0], .long_run = true};
         TRY(visit_setting(t, f->f[0].at, &v, e));
         if (!stands(&t->settings[f->f[0].at]))
             f->f[0].out = true;
     }
-    while (f->n > 1 && f->rounds < ROUNDS_MOST && tune_searched(t) < COMPARED_BY && round_fits(f)) {
+    while (f->n > 1 && f->rounds < p->finals.most_rounds &&
+           tune_searched(t) < p->time.compare_by_share && round_fits(f)) {
         for (int i = 0; i < f->n; i++) {
             if (f->f[i].out)
                 continue;
@@ -234,9 +236,9 @@ static int run_rounds(struct finals *f, struct err *e) {
             size_t before = t->settings[f->f[i].at].n;
             TRY(visit_setting(t, f->f[i].at, &v, e));
             const struct tune_setting *s = &t->settings[f->f[i].at];
-            if (stands(s) && tune_elapsed(t) >= 1) // cut short: the rounds before it count
+            if (stands(s) && tune_elapsed(t) >= 1) // the round is not whole: those before it count
                 return 0;
-            // A round that is not whole (over budget, lost) cannot be paired.
+            // A visit that ended early (over budget, failed) cannot be paired.
             if (!stands(s) || s->n - before != (size_t)f->steps[i])
                 f->f[i].out = true;
         }
@@ -245,8 +247,9 @@ static int run_rounds(struct finals *f, struct err *e) {
             TRY(visit_setting(t, 0, &v, e));
         }
         f->rounds++;
-        t->compared = f->rounds >= ROUNDS_COMPARE;
-        if (f->rounds < ROUNDS_LEAST || (f->rounds - ROUNDS_LEAST) % ROUNDS_BETWEEN != 0)
+        t->compared = f->rounds >= p->finals.compared_rounds;
+        if (f->rounds < p->finals.least_rounds ||
+            (f->rounds - p->finals.least_rounds) % p->finals.between_rounds != 0)
             continue;
         TRY(make_scratch(f, e));
         if (order_is_sure(f)) {
@@ -264,15 +267,18 @@ static bool may_be_chosen(const struct finals *f, int i, double limit, int most_
            changes(f->t, f->f[i].at) <= most_changes;
 }
 
-// Who leads by less than can be told leads by luck, another time another one: of those the ones with the fewest
-// changes count. Of these the fastest is taken, or one that is as fast and a tenth leaner: all that was measured fits, and
-// for memory that nobody asked for no speed is given.
+// A lead smaller than the noise is luck, and the next search would choose another setting. So among
+// the settings within the noise of the leader those with the fewest changes remain. Of these the
+// fastest is chosen, or one that is equally fast and needs clearly less memory. No speed is given
+// up for memory: every measured setting fits.
 static int choose(const struct finals *f) {
     const struct tune *t = f->t;
+    const struct tune_policy *p = t->policy;
     const int best = leader(f);
     if (best < 0)
         return -1;
-    const double limit = rounds_cost(f, &f->f[best]) * (1 + (t->certain ? EQUAL : TOLD_APART));
+    const double limit = rounds_cost(f, &f->f[best]) *
+                         (1 + (t->certain ? p->finals.equal_rel : p->finals.apart_rel));
     int fewest = INT_MAX, fast = best, chosen;
     for (int i = 0; i < f->n; i++)
         if (may_be_chosen(f, i, limit, fewest))
@@ -283,24 +289,25 @@ static int choose(const struct finals *f) {
              rounds_cost(f, &f->f[i]) < rounds_cost(f, &f->f[fast])))
             fast = i;
     chosen = fast;
-    const double equal = fmin(limit, rounds_cost(f, &f->f[fast]) * (1 + EQUAL));
+    const double equal = fmin(limit, rounds_cost(f, &f->f[fast]) * (1 + p->finals.equal_rel));
     for (int i = 0; i < f->n; i++)
         if (may_be_chosen(f, i, equal, fewest) &&
             (double)t->settings[f->f[i].at].need_bytes <
-                0.9 * (double)t->settings[f->f[chosen].at].need_bytes)
+                p->finals.leaner_ratio * (double)t->settings[f->f[chosen].at].need_bytes)
             chosen = i;
     return f->f[chosen].at;
 }
 
-// For the proof, in all, if none of those to come is over.
-static size_t steps_needed(struct bound_verdict b, enum tune_percentile p) {
+// Steps in all with which the proof is complete if no step to come is over the limit; 0: it is
+// already decided.
+static size_t steps_needed(const struct tune *t, struct bound_verdict b, enum tune_percentile p) {
     return b.state == BOUND_OPEN
-               ? sample_watch_needs(b.n, b.over, tune_percentile_of(p), CONFIDENCE)
+               ? sample_watch_needs(b.n, b.over, tune_percentile_of(p), t->policy->confidence)
                : 0;
 }
 
-// Share of the time that a proof for the best so far would still take, if all goes well. None is kept for a
-// proof that there is no time for: the search is then worth more.
+// Share of the time that the proof for the best setting so far still takes, if no step is over. 0
+// for a proof that takes too much of the time: the search is then worth more.
 static double proof_share(const struct tune *t) {
     int best = tune_best(t);
     size_t more = 0;
@@ -308,7 +315,7 @@ static double proof_share(const struct tune *t) {
     const int n = best >= 0 ? tune_limits(&t->request, &t->settings[best].knobs, limits) : 0;
     for (int i = 0; i < n; i++) {
         const struct tune_setting *s = &t->settings[best];
-        const size_t needed = steps_needed(visit_bound(s, &limits[i]), limits[i].p);
+        const size_t needed = steps_needed(t, visit_bound(t, s, &limits[i]), limits[i].p);
         if (needed > s->n && needed - s->n > more)
             more = needed - s->n;
     }
@@ -316,7 +323,7 @@ static double proof_share(const struct tune *t) {
         return 0;
     double share =
         (double)more * step_seconds(&t->settings[best]) / (1e-9 * (double)t->request.time_ns);
-    return share <= PROOF_MOST ? share : 0;
+    return share <= t->policy->time.proof_most_share ? share : 0;
 }
 
 double tune_searched(const struct tune *t) {
@@ -324,48 +331,52 @@ double tune_searched(const struct tune *t) {
 }
 
 enum proof {
-    PROOF_UNDER,  // all percentiles with a limit are under it
-    PROOF_OPEN,   // time is up
-    PROOF_DOUBTS, // what was seen speaks against it, strongly or with no time to see more
-    PROOF_OVER
+    PROOF_UNDER,  // every percentile with a limit is proven under it
+    PROOF_OPEN,   // time is up, and it is neither proven nor in doubt
+    PROOF_DOUBTS, // far too many steps are over a limit; or too many, with no time for more
+    PROOF_OVER    // a limit is certainly broken, or the setting failed
 };
 
-// Measures on until every percentile with a limit is proven under it, or one over it, or time is up.
+// Measures until every percentile with a limit is proven under it, one is proven over it, or time
+// is up.
 static int prove(struct tune *t, int i, enum proof *out, struct err *e) {
+    const struct tune_policy *p = t->policy;
     struct tune_limit limits[TUNE_LIMITS_MOST];
     const int n = tune_limits(&t->request, &t->settings[i].knobs, limits);
     *out = PROOF_UNDER;
     for (int l = 0; l < n; l++) {
         for (int look = 1;; look++) {
             const struct tune_setting *s = &t->settings[i];
-            const struct bound_verdict b = visit_bound(s, &limits[l]);
+            const struct bound_verdict b = visit_bound(t, s, &limits[l]);
             if (b.state == BOUND_OVER || !stands(s)) {
                 *out = PROOF_OVER;
                 return 0;
             }
             if (b.state == BOUND_UNDER)
                 break;
-            const size_t needed = steps_needed(b, limits[l].p);
-            size_t more = needed > s->n ? needed - s->n : 48;
+            const size_t needed = steps_needed(t, b, limits[l].p);
+            size_t more = needed > s->n ? needed - s->n : p->proof.more_steps;
             double step_s = step_seconds(s);
-            double left_s = (PROVEN_BY - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
+            double left_s =
+                (p->time.prove_by_share - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
             const bool fits = (double)more * step_s <= left_s;
             const double allowed = (1 - tune_percentile_of(limits[l].p)) * (double)b.n;
             if ((!fits && (double)b.over > allowed) ||
-                (b.over >= DOUBTS_LEAST && (double)b.over > DOUBTS_RATE * allowed)) {
+                (b.over >= p->proof.doubt_least_steps &&
+                 (double)b.over > p->proof.doubt_ratio * allowed)) {
                 *out = PROOF_DOUBTS;
                 return 0;
             }
-            if (left_s < 2 * step_s || look > LOOKS_MOST) {
+            if (left_s < 2 * step_s || look > p->proof.most_looks) {
                 *out = PROOF_OPEN;
                 break;
             }
             if (!fits)
                 more = (size_t)(left_s / step_s);
-            if (more > s->n && s->n >= DOUBLE_FROM) // and another look at what speaks against it
+            if (more > s->n && s->n >= p->proof.doubling_from_steps) // then look for doubts again
                 more = s->n;
-            if (more > VISIT_MOST)
-                more = VISIT_MOST;
+            if (more > p->finals.visit_most_steps)
+                more = p->finals.visit_most_steps;
             struct visit v = {.steps = (int64_t)(more < 2 ? 2 : more), .long_run = true};
             TRY(visit_setting(t, i, &v, e));
         }
@@ -385,16 +396,17 @@ void finals_bounds(struct tune *t) {
                                  .limit_ns = limits[i].respond ? t->request.respond_ns
                                                                : t->request.limit_ns[limits[i].p],
                                  .q = tune_quantile(s, tune_percentile_of(limits[i].p))};
-        // After several looks a bound of 95 % at the last one alone is not 95 % any more.
+        // The search looked several times, so a 95 % bound of the last look alone does not hold
+        // with 95 %. visit_bound does.
         b->proven =
-            visit_bound(s, &limits[i]).state == BOUND_UNDER && b->q.upper95 <= limits[i].step_ns;
+            visit_bound(t, s, &limits[i]).state == BOUND_UNDER && b->q.upper95 <= limits[i].step_ns;
         if (b->respond) {
             b->q.value = 1e9 * tune_wait_of(&t->request, &s->knobs, 1e-9 * b->q.value);
             b->q.upper95 = 1e9 * tune_wait_of(&t->request, &s->knobs, 1e-9 * b->q.upper95);
         }
         t->provisional |= !b->proven;
     }
-    // Without a figure nothing says that it is kept.
+    // Without a figure nothing shows that the energy budget is kept.
     if (t->request.joules_per_token > 0 && !isfinite(tune_joules_per_token(s)))
         t->provisional = true;
 }
@@ -452,8 +464,8 @@ void finals_take_doubtful(struct tune *t) {
         struct tune_setting *s = &t->settings[i];
         if (!s->doubtful || s->outcome == TUNE_FAILED)
             continue;
-        if (visit_strain(t, s) >
-            1) { // nobody would take that for kept, however few steps there are
+        // A typical step over the limit breaks the budget, however few steps there are.
+        if (visit_strain(t, s) > 1) {
             s->outcome = TUNE_OVER;
             snprintf(s->reason, sizeof s->reason,
                      "a typical step is %.3g times as long as the budget allows (n=%zu)",
@@ -467,7 +479,8 @@ void finals_take_doubtful(struct tune *t) {
 
 // ---------------------------------------------------------------- the frontier
 
-// Energy counts where both were metered: what is not known is no advantage.
+// a is no worse than b in all figures and better in one. Energy counts only where both were
+// metered.
 static bool dominates(const struct tune_setting *a, const struct tune_setting *b, double p99_a,
                       double p99_b) {
     double speed_a = tune_tokens_per_s(a), speed_b = tune_tokens_per_s(b);

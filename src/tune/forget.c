@@ -1,21 +1,18 @@
-// forget.c - a search that began while somebody else had the machine, and went on when they had left.
+// forget.c - a search that began while another program used the machine, and went on after that
+// program had ended.
 //
-// What others do for seconds is outweighed by visiting again (playbook.c). What they did from the beginning on is
-// not: everything measured until then is slow by the same factor, the first setting that is seen without them is
-// the best by far, and of the rest nothing speaks for a second look. So the setting that was measured first is
-// looked at again when a stage is over, and if it is much faster by now, all that lies nearer to what it was
-// than to what it is has no figures any more.
+// A program that disturbs for seconds is outweighed by visiting settings again (playbook.c). One
+// that was there from the beginning is not. Everything measured until it ended is slow by the same
+// factor, so the first setting that is measured without it looks best by far, and nothing suggests
+// a second visit to the others. So the setting that was measured first is measured again at the end
+// of a stage. If it is much faster now, every setting whose figures are nearer to the slow time
+// than to the present loses them.
 //
-// Company that comes later, or comes and goes, is part of the machine, and its steps count.
+// A program that comes later, or comes and goes, counts as part of the machine, and so do the steps
+// that it slowed down.
 #include "tune/tune_impl.h"
 
 #include <math.h>
-
-// Others make steps half as long again and more, a machine's mood a tenth. The look must not take too long, is not
-// taken twice in a row, nor in a search that has no time to explore anew.
-static const double LEFT = 1.25, LOOK_MOST = 0.03, LOOK_LEAST_S = 0.1, BETWEEN = 0.03,
-                    SEARCH_LEAST_S = 10;
-enum { LOOK_STEPS = 5 };
 
 static int first_measured(const struct tune *t) {
     int first = -1;
@@ -26,6 +23,7 @@ static int first_measured(const struct tune *t) {
     return first;
 }
 
+// Makes a setting one that was planned and never measured.
 static void forget(struct tune_setting *s) {
     s->n = 0;
     s->n_blocks = s->reused = 0;
@@ -38,25 +36,29 @@ static void forget(struct tune_setting *s) {
     s->reason[0] = '\0';
 }
 
-// Longer than predicted by this factor.
+// How many times as long as predicted.
 static double late(const struct tune_setting *s, double step_s) {
     return step_s / s->predicted_s;
 }
 
-// 0: it is not worth it, or too early.
+// Steps of the second visit; 0: there is no time for it, or the last visit was just now.
 static int64_t steps_of_look(const struct tune *t, const struct tune_setting *s) {
     const double all_s = 1e-9 * (double)t->request.time_ns,
                  step_s = 1e-9 * (double)s->wall_ns / (double)s->n,
                  passed_s = 1e-9 * (double)(t->lab.clock_ns(t->lab.arg) - s->visited_ns),
-                 steps = fmax(LOOK_STEPS, ceil(LOOK_LEAST_S / step_s));
-    const bool just_seen = passed_s < BETWEEN * all_s && s->reused < s->n_blocks;
-    return all_s < SEARCH_LEAST_S || just_seen || (steps + 1) * step_s > LOOK_MOST * all_s
+                 steps = fmax(t->policy->forget.look_least_steps,
+                              ceil(t->policy->forget.look_least_s / step_s));
+    const bool just_seen =
+        passed_s < t->policy->forget.between_least_share * all_s && s->reused < s->n_blocks;
+    return all_s < t->policy->forget.search_least_s || just_seen ||
+                   (steps + 1) * step_s > t->policy->forget.look_most_share * all_s
                ? 0
                : (int64_t)steps;
 }
 
-// Whoever is nearer to what `first` was than to what it is, as ratios to predictions go. Without a prediction
-// nothing says whose minutes a figure is of.
+// Forgets the settings whose ratio to their prediction is nearer to what that of `first` was than
+// to what it is. Without a prediction nothing tells the two apart, and a setting is forgotten, too.
+// Returns how many were.
 static int forget_like(struct tune *t, int first, double was_s, double is_s) {
     const struct tune_setting *s = &t->settings[first];
     const double halfway = sqrt(late(s, was_s) * late(s, is_s));
@@ -77,21 +79,23 @@ int forget_the_slow(struct tune *t, bool *out, struct err *e) {
     *out = false;
     if (first < 0 || t->trials < 2)
         return 0;
-    const double was_s = t->settings[first].typical_s;
+    const double was_s = t->settings[first].typical_s,
+                 faster = t->policy->forget.faster_least_ratio;
     const struct visit look = {.steps = steps_of_look(t, &t->settings[first]), .now = true};
     if (look.steps == 0)
         return 0;
     TRY(visit_setting(t, first, &look, e));
     struct tune_setting *s = &t->settings[first];
     const double is_s = s->n_blocks > 0 ? visit_typical(s, s->n_blocks - 1) : NAN;
-    if (s->outcome == TUNE_FAILED || !(was_s > LEFT * is_s))
+    if (s->outcome == TUNE_FAILED || !(was_s > faster * is_s))
         return 0;
     const int forgotten = forget_like(t, first, was_s, is_s);
-    if (forgotten == 0) // they left before anything else was measured: two visits of one tell
+    // The program ended before anything else was measured. The two visits of `first` are enough.
+    if (forgotten == 0)
         return 0;
-    t->request.update_s *= is_s / was_s; // learnt then
-    // Ops were timed then, too, and turns are predicted from them.
-    if (t->slowed == 0 && late(s, is_s) < 1 / LEFT) {
+    t->request.update_s *= is_s / was_s; // it was learnt from a slow step
+    // Ops were timed while the program was there, too, and turns are predicted from them.
+    if (t->slowed == 0 && late(s, is_s) < 1 / faster) {
         t->request.turn_s *= late(s, is_s);
         t->request.answer_s *= late(s, is_s);
     }

@@ -5,52 +5,52 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "measure/energy.h"
+#include "plan/process.h"
 #include "predict/predictor.h"
-#include "train/second.h"
-#include "train/trainer.h"
+#include "train/buffers.h"
+#include "tune/history.h"
 #include "tune/worker.h"
 
-#include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { HAVE_TEXT_BYTES = 160, LOOK_MS = 100, UNTIMED_MOST = 8 };
-// A step that takes this many times what was predicted, and so many seconds at least, hangs.
+enum { HAVE_TEXT_BYTES = 160, UNTIMED_MOST = 8 };
+// A step hangs if it takes HANG_TIMES its predicted time, and at least HANG_LEAST_S seconds. A
+// start may take START_LIMIT_S. See run_trial for how the time left limits both.
 static const double HANG_TIMES = 50, HANG_LEAST_S = 30, HANG_STEPS = 5, START_LIMIT_S = 300,
                     START_LEAST_S = 60; // a device's first start takes tens of seconds
-// Head-room: a fiftieth of what there is, and what a process's libraries may differ by.
+// Head-room: 1/50 of the memory, and at least what the libraries of two processes may differ by.
 static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 
 struct ready {              // what a child with an open backend found
-    uint64_t have, process; // bytes; 0: not known
+    uint64_t have, process; // bytes available, bytes of the process; 0: not known
     char no_meter[ENERGY_WHY_BYTES];
 };
 
 struct lab {
     struct lab_options options;
-    struct session_options plan; // with knobs of its own:
-    struct knobs base;
-    struct knobs second; // where the plan has one
-    struct session session;
-    struct trainer *trainer;
-    // All settings are planned with what was known when the search began: predictions are compared with each
-    // other, and what trials show of them is belief.c's. The next search begins with what `learner` learnt.
+    struct knobs base; // the recipe's
+    struct plan plan;  // of the recipe; settings are planned like it
+    struct dataset *data;
+    struct buffers buffers;
+    // `predictor` does not change during the search, because its predictions are compared with each
+    // other. belief.c corrects them by what trials show. `learner` learns from trials, for the next
+    // search.
     struct predictor *predictor, *learner;
     struct worker *worker;
     uint64_t begin_ns;
     uint64_t have_bytes;
-    uint64_t process_bytes; // of a run, besides what is planned; 0: not known
+    uint64_t process_bytes; // of the process of a run; 0: not known
     char have_is[HAVE_TEXT_BYTES];
     char no_meter[ENERGY_WHY_BYTES];
 };
 
 uint64_t lab_second_bytes(const struct lab *l) {
-    return session_second_bytes(&l->session);
+    return plan_second_bytes(&l->plan);
 }
 
 uint64_t lab_begin_ns(const struct lab *l) {
@@ -67,61 +67,45 @@ const char *lab_no_meter(const struct lab *l) {
 
 uint64_t lab_headroom_bytes(const struct lab *l) {
     uint64_t part = l->have_bytes / HEADROOM_PARTS;
-    // Of a budget of a few MiB the fixed part would be all there is.
+    // HEADROOM_LEAST would be all of a budget of a few MiB.
     uint64_t least = HEADROOM_LEAST < l->have_bytes / 8 ? HEADROOM_LEAST : l->have_bytes / 8;
     return part > least ? part : least;
 }
 
 // ---------------------------------------------------------------- work in a child
 
-// What a child wrote, whole; else it died or hangs.
-static bool receive(int fd, char *out, size_t bytes) {
-    const uint64_t until_ns = clock_ns() + (uint64_t)(1e9 * START_LIMIT_S);
-    size_t got = 0;
-    while (got < bytes) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, LOOK_MS) == 0) {
-            if (clock_ns() > until_ns)
-                return false;
-            continue;
-        }
-        ssize_t n = read(fd, out + got, bytes - got);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        got += (size_t)n;
-    }
-    return true;
-}
-
 static void ask_meter(struct lab *l, struct ready *r) {
     struct energy_meter meter;
-    energy_open(&meter, &(struct energy_options){.device = session_wants_device(&l->base)});
+    energy_open(&meter, &(struct energy_options){.device = plan_wants_device(&l->base)});
     if (!meter.present)
         snprintf(r->no_meter, sizeof r->no_meter, "%s",
                  meter.why[0] ? meter.why : "none was found");
     energy_close(&meter);
 }
 
-// What only an open backend knows: a device's memory, and what a process takes with its threads,
-// libraries and kernels. A recipe that does not fit says as much.
+// Finds out what only an open backend knows: the memory of a device, and what a process takes with
+// its threads, libraries and kernels. A recipe that does not fit (ERR_MEMORY) also tells both.
 static void ask_backend(struct lab *l, struct ready *r) {
-    struct session_memory m;
+    struct engine *g = NULL;
+    struct plan_room room;
     ask_meter(l, r);
-    int rc = session_ready(&l->session, NULL);
-    r->process = rc == 0 || rc == ERR_MEMORY ? l->session.process_bytes : 0;
-    l->session.knobs.memory = 0; // of this process's copy: what there is, not what may be had
-    r->have = l->session.backend && session_memory(&l->session, &m, NULL) == 0 ? m.have : 0;
+    int rc = engine_open(&g, NULL, NULL);
+    if (rc == 0)
+        rc = engine_ready(g, &l->plan, NULL);
+    r->process = rc == 0 || rc == ERR_MEMORY ? l->plan.process_bytes : 0;
+    l->plan.knobs.memory = 0; // in this child's copy: room is what exists, not the budget
+    r->have = g && g->backend && engine_room(g, &l->plan, &room, NULL) == 0 ? room.bytes : 0;
+    process_keep(&l->plan);
+    engine_close(g); // before calibration, which opens another engine
 }
 
-// The budget, or what there is where that is less: a budget makes no memory.
+// The memory for settings: the budget, or what is available if that is less.
 static void set_memory(struct lab *l, const struct ready *ready) {
     char text[TEXT_UNIT_BYTES], budget[TEXT_UNIT_BYTES];
     snprintf(l->no_meter, sizeof l->no_meter, "%s", ready->no_meter);
     l->process_bytes = ready->process;
-    const bool device = session_wants_device(&l->base) && ready->have > 0;
-    const uint64_t have = device ? ready->have : mem_machine_available_bytes() / 20 * 19;
+    const bool device = plan_wants_device(&l->base) && ready->have > 0;
+    const uint64_t have = device ? ready->have : plan_machine_room();
     text_bytes(text, have);
     text_bytes(budget, l->base.memory);
     l->have_bytes = have;
@@ -137,39 +121,39 @@ static void set_memory(struct lab *l, const struct ready *ready) {
                  device ? "on the device" : "available");
 }
 
-static uint64_t need_of(const struct session *s) {
-    return session_wants_device(&s->knobs) ? session_arena_bytes(s) : session_predicted_bytes(s);
-}
-
-// Long enough to see past what disturbs a machine for a moment, where there is time for that.
+// Seconds for timing ops: long enough to average out short disturbances, if the search has time for
+// that.
 static double calibration_seconds(const struct lab *l) {
     const double all_s = l->options.time_s;
     return fmax(0.01 * all_s, fmin(0.5, 0.05 * all_s));
 }
 
-// Micro-batches that a calibration runs at least, and how many times the seconds for it they may take.
+// A calibration runs at least CALIBRATED_BATCHES micro-batches. They may take CALIBRATE_MOST times
+// calibration_seconds.
 static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
-// Of a step, from ops of other widths or by a roofline: another model's ops, or another type's, say little of these.
+// The largest share of a step that may come from ops of other widths or from a roofline. Ops of
+// another model or another element type say little about this one.
 static const double GUESSED_MOST = 0.1;
 
-// Others' work is what a host's ops are timed for so long for. It is not on a device's clock: what a tenth of a second
-// says is what a quarter of one does (docs/speed-log.md).
+// On the host ops are timed for long because other processes disturb them. A device's clock does
+// not count these: a tenth of a second gives the same times as a quarter (docs/speed-log.md).
 static const double DEVICE_CALIBRATE_S = 0.1;
 
-// Settings whose ops are to be timed: the recipe's, a second model's, those of other types.
+// Settings whose ops must be timed: the recipe, a second model, other element types.
 struct untimed {
     struct knobs knobs[UNTIMED_MOST];
     int n;
 };
 
-static void add_untimed(struct lab *l, const struct session *s, struct untimed *u) {
+static void add_untimed(struct lab *l, const struct plan *plan, struct untimed *u) {
     struct predicted p;
-    struct knobs k = s->knobs;
-    bool known = predictor_step(l->predictor, s, &p, NULL) == 0 && p.calibrated &&
+    struct knobs k = plan->knobs;
+    bool known = predictor_step(l->predictor, plan, &p, NULL) == 0 && p.calibrated &&
                  p.share[COST_FITTED] + p.share[COST_ROOFLINE] < GUESSED_MOST;
     if (known || l->options.time_s <= 0 || u->n == UNTIMED_MOST)
         return;
-    // A few turns of two micro-batches must not take a search's time: of long ones less is timed.
+    // A few turns of two micro-batches must not take the time of the search: if they are long, a
+    // smaller micro-batch is timed.
     double turns_s =
         isfinite(p.seconds) ? CALIBRATED_BATCHES * p.seconds / (double)k.batch_accum : 0;
     for (; turns_s > CALIBRATE_MOST * calibration_seconds(l) && k.batch_micro > 1; turns_s /= 2)
@@ -177,27 +161,26 @@ static void add_untimed(struct lab *l, const struct session *s, struct untimed *
     u->knobs[u->n++] = k;
 }
 
-// One that cannot be timed leaves the predictor as it was.
+// A setting that cannot be timed leaves the stored tables as they were.
 static void calibrate(const struct lab *l, const struct knobs *k) {
     struct calibrate_options o = {.seconds = calibration_seconds(l)};
     struct predictor *p = NULL;
-    if (session_wants_device(k) && o.seconds > DEVICE_CALIBRATE_S)
+    if (plan_wants_device(k) && o.seconds > DEVICE_CALIBRATE_S)
         o.seconds = DEVICE_CALIBRATE_S;
     if (predictor_open(&p, NULL, NULL) == 0 && predictor_calibrate(p, k, &o, NULL, NULL) == 0)
         predictor_store(p, NULL);
     predictor_close(p);
 }
 
-// All that needs an open backend, in one process: a device's context takes a second to make. What was asked is
-// sent before anything is timed, which may be the end of the process.
+// Does all work that needs an open backend in one process, because the context of a device takes a
+// second to make. The answers are sent before anything is timed, since timing may kill the process.
 static void explore(struct lab *l, const struct untimed *u, int fd) {
-    const uint64_t need = need_of(&l->session);
+    const uint64_t need = plan_need_bytes(&l->plan, l->plan.device);
     struct ready ready = {0};
     ask_backend(l, &ready);
     if (write(fd, &ready, sizeof ready) != (ssize_t)sizeof ready)
         return;
     set_memory(l, &ready);
-    session_close(&l->session); // of this process: timing has one of its own, and takes as much
     const bool fits = need <= l->have_bytes - lab_headroom_bytes(l);
     for (int i = 0; fits && i < u->n; i++)
         calibrate(l, &u->knobs[i]);
@@ -205,29 +188,31 @@ static void explore(struct lab *l, const struct untimed *u, int fd) {
         return;
 }
 
-// Memory, meter and op times. A child that dies, or of which nothing comes, leaves unknown what it did not say.
+// Finds out memory, meter and op times in a child. If the child dies or sends nothing, the rest
+// stays unknown.
 static void explore_in_child(struct lab *l, const struct untimed *u) {
     struct ready ready = {0};
     struct predictor *fresh = NULL;
-    int ends[2] = {-1, -1};
+    const uint64_t wait_ns = (uint64_t)(1e9 * START_LIMIT_S);
+    int ends[2];
     char done;
-    const pid_t owner = getpid(), child = pipe(ends) == 0 ? fork() : -1;
+    bool told = false, whole = false;
+    const pid_t child = pipe(ends) == 0 ? child_fork(ends) : -1;
     if (child == 0) {
-        child_begin(owner);
-        close(ends[0]);
         explore(l, u, ends[1]);
         _exit(0);
     }
-    close(ends[1]);
-    const bool told = child > 0 && receive(ends[0], (char *)&ready, sizeof ready);
-    const bool whole = told && receive(ends[0], &done, sizeof done);
-    close(ends[0]);
-    if (child > 0 && !whole)
-        kill(child, SIGKILL);
-    if (child > 0)
+    if (child > 0) {
+        told = child_receive(ends[0], &ready, sizeof ready, NULL, clock_ns() + wait_ns) ==
+               sizeof ready;
+        whole = told && child_receive(ends[0], &done, 1, NULL, clock_ns() + wait_ns) == 1;
+        close(ends[0]);
+        if (!whole)
+            kill(child, SIGKILL);
         child_wait(child);
+    }
     if (!told)
-        ready = (struct ready){.no_meter = "it is not known whether there is one"};
+        ready = (struct ready){.no_meter = "the process that looks for one died"};
     set_memory(l, &ready);
     if (u->n > 0 && predictor_open(&fresh, NULL, NULL) == 0) {
         predictor_close(l->predictor);
@@ -235,45 +220,48 @@ static void explore_in_child(struct lab *l, const struct untimed *u) {
     }
 }
 
-static int plan_session_of(struct lab *l, const struct knobs *k, struct session *s, struct err *e) {
-    struct session_options o = l->plan;
-    o.knobs = k;
-    TRY(session_plan(s, &o, e));
-    TRY(trainer_plan_memory(l->trainer, s, e));
-    if (l->process_bytes > s->process_bytes)
-        s->process_bytes = l->process_bytes;
+static int plan_setting(struct lab *l, const struct knobs *k, struct plan *p, struct err *e) {
+    TRY(plan_like(p, &l->plan, k, e));
+    TRY(buffers_count(&l->buffers, p, e));
+    plan_set_process(p, l->plan.process_bytes, l->plan.process_how);
+    if (l->process_bytes > p->process_bytes)
+        plan_set_process(p, l->process_bytes, PLAN_MEASURED);
     return 0;
 }
 
-// Of types that may be chosen a roofline would say too little: they are what changes a step most.
+// Times the element types that the search may choose. They change a step most, so a roofline is too
+// inexact for them.
 static void add_types(struct lab *l, struct untimed *u) {
     for (int p = 0; p < knob_info(KNOB_precision)->n_choices; p++) {
-        struct session s;
+        struct plan plan;
         struct knobs k = l->base;
         if ((int)k.precision == p)
             continue;
         k.precision = (enum precision)p;
-        if (plan_session_of(l, &k, &s, NULL) == 0)
-            add_untimed(l, &s, u);
-        session_close(&s);
+        if (plan_setting(l, &k, &plan, NULL) == 0)
+            add_untimed(l, &plan, u);
+        plan_free(&plan);
     }
 }
 
 // ---------------------------------------------------------------- opening
 
 static int open_all(struct lab *l, struct err *e) {
-    const struct trainer_options o = {.guest_bytes = l->options.guest_bytes};
     const struct worker_options plain = {0};
+    const struct shard_listener quiet = {0};
     struct untimed untimed = {.n = 0};
-    TRY(worker_open(&l->worker, &plain,
-                    e)); // the first thing: nothing is open yet that it would copy
-    TRY(session_plan(&l->session, &l->plan, e));
-    TRY(trainer_open(&l->trainer, &l->session, &o, e));
+    // The worker is forked first, before anything is open that the fork would copy.
+    TRY(worker_open(&l->worker, &plain, e));
+    TRY(plan_run(&l->plan, &l->base, e));
+    TRY(buffers_open_data(&l->data, &l->plan, &quiet, e));
+    l->buffers = (struct buffers){.data = l->data, .request_bytes = l->options.guest_bytes};
+    TRY(buffers_count(&l->buffers, &l->plan, e));
+    process_estimate(&l->plan);
     l->begin_ns = clock_ns();
     TRY(predictor_open(&l->predictor, NULL, e));
-    add_untimed(l, &l->session, &untimed);
-    if (l->session.second)
-        add_untimed(l, &l->session.second->session, &untimed);
+    add_untimed(l, &l->plan, &untimed);
+    if (l->plan.second)
+        add_untimed(l, l->plan.second, &untimed);
     if (l->options.all_types)
         add_types(l, &untimed);
     explore_in_child(l, &untimed);
@@ -285,16 +273,10 @@ int lab_open(struct lab **out, const struct lab_options *o, struct err *e) {
     if (!l)
         return err_set(e, ERR_MEMORY, "out of memory for a search");
     l->options = *o;
-    l->plan = *o->session;
-    l->base = *o->session->knobs;
-    // A search writes no run: neither its folder nor its log.
+    l->base = *o->knobs;
+    // A search writes neither the folder nor the log of a run.
     l->base.run_dir[0] = l->base.log_trace[0] = '\0';
     l->base.resume = false;
-    l->plan.knobs = &l->base;
-    if (l->plan.second) {
-        l->second = *l->plan.second;
-        l->plan.second = &l->second;
-    }
     int rc = open_all(l, e);
     if (rc != 0) {
         lab_close(l);
@@ -307,11 +289,11 @@ void lab_close(struct lab *l) {
     if (!l)
         return;
     if (l->learner)
-        predictor_store(l->learner, NULL); // a cache: what cannot be kept is measured again
+        predictor_store(l->learner, NULL); // a cache: after a failure ops are measured again
     predictor_close(l->learner);
     predictor_close(l->predictor);
-    trainer_close(l->trainer);
-    session_close(&l->session);
+    dataset_close(l->data);
+    plan_free(&l->plan);
     worker_close(l->worker);
     free(l);
 }
@@ -320,7 +302,7 @@ void lab_close(struct lab *l) {
 
 static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
     struct lab *l = arg;
-    struct session s;
+    struct plan setting;
     struct predicted p;
     struct err why = {0};
     char need[TEXT_UNIT_BYTES], room[TEXT_UNIT_BYTES];
@@ -328,26 +310,26 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
         return err_set(e, ERR_STOPPED, "stopped on request");
     out->step_s = NAN;
     out->have_bytes = l->have_bytes - lab_headroom_bytes(l);
-    out->rc = plan_session_of(l, k, &s, &why);
+    out->rc = plan_setting(l, k, &setting, &why);
     if (out->rc != 0) {
         snprintf(out->reason, sizeof out->reason, "%.500s", why.text);
-        session_close(&s);
+        plan_free(&setting);
         return out->rc == ERR_MEMORY && why.text[0] == '\0'
                    ? err_set(e, ERR_MEMORY, "out of memory")
                    : 0;
     }
-    out->need_bytes = need_of(&s);
-    if (predictor_step(l->predictor, &s, &p, NULL) == 0) {
+    out->need_bytes = plan_need_bytes(&setting, setting.device);
+    if (predictor_step(l->predictor, &setting, &p, NULL) == 0) {
         out->step_s = p.seconds;
         out->guessed = !p.calibrated;
     }
     if (out->need_bytes > out->have_bytes) {
         out->rc = ERR_MEMORY;
-        snprintf(out->reason, sizeof out->reason, "needs %s, more than %s less %s of head-room",
+        snprintf(out->reason, sizeof out->reason, "needs %s, more than %s minus %s of head-room",
                  text_bytes(need, out->need_bytes), l->have_is,
                  text_bytes(room, lab_headroom_bytes(l)));
     }
-    session_close(&s);
+    plan_free(&setting);
     return 0;
 }
 
@@ -377,24 +359,26 @@ static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
 }
 
 static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
-    struct session s;
+    const struct observed seen = {r->step_ns, r->steps, r->split};
+    struct plan setting;
     if (r->rc != 0)
         return;
-    if (plan_session_of(l, k, &s, NULL) == 0)
-        predictor_observe(l->learner, &s, r, NULL);
-    session_close(&s); // also when it could not be planned to the end
+    if (plan_setting(l, k, &setting, NULL) == 0)
+        predictor_observe(l->learner, &setting, &seen, NULL);
+    plan_free(&setting); // also when planning failed half-way
 }
 
 static int report(struct tune_measured *out, const struct knobs *k, struct trial_result *r,
                   struct err *e) {
     out->rc = r->rc;
     snprintf(out->reason, sizeof out->reason, "%.500s", r->rc != 0 ? r->reason : "");
-    out->n = r->wall_ns > 0 ? (size_t)r->steps : 0; // a process that died left steps and no figures
+    // If the process died, its steps are known but none of its figures: it counts as not measured.
+    out->n = r->wall_ns > 0 ? (size_t)r->steps : 0;
     out->tokens = r->tokens;
     out->wall_ns = r->wall_ns;
     out->split = r->split;
-    // On a device the process's peak is not what was planned: better unknown than compared.
-    out->memory_bytes = session_wants_device(k) ? 0 : r->memory_measured_bytes;
+    // On a device the planned memory is the device's. The peak of the process is not comparable.
+    out->memory_bytes = plan_wants_device(k) ? 0 : r->memory_measured_bytes;
     out->joules = r->energy.joules;
     out->step_ns = malloc((out->n + 1) * sizeof *out->step_ns);
     if (!out->step_ns)
@@ -403,14 +387,28 @@ static int report(struct tune_measured *out, const struct knobs *k, struct trial
     return 0;
 }
 
-static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
-                   struct tune_measured *out, struct err *e) {
+// Trials run without the second model, so its planned bytes are added.
+static void add_second(const struct lab *l, struct tune_measured *m) {
+    if (m->memory_bytes > 0)
+        m->memory_bytes += lab_second_bytes(l);
+}
+
+static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
+                  struct tune_measured *out, struct err *e) {
     struct lab *l = arg;
+    if (l->options.history)
+        TRY(history_recall(l->options.history, k, o, out, e));
+    add_second(l, out);
+    return 0;
+}
+
+static int run_trial(struct lab *l, const struct knobs *k, const struct tune_order *o,
+                     struct tune_measured *out, struct err *e) {
     struct trial_result r;
     struct trial_view view = {.order = o, .step_ns = calloc((size_t)o->steps, sizeof(double))};
     double hang_s =
         isfinite(o->step_s) ? fmax(HANG_TIMES * o->step_s, HANG_LEAST_S) : START_LIMIT_S;
-    // One that hangs must leave time for others.
+    // A trial that hangs must leave time for other trials.
     const double most_s =
         fmax(o->left_s / 2,
              HANG_LEAST_S + (isfinite(o->step_s) ? HANG_STEPS * o->step_s : START_LIMIT_S));
@@ -431,24 +429,32 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
         rc = report(out, k, &r, e);
     if (rc == 0) {
         learn(l, k, &r);
-        if (l->options.on_result)
-            l->options.on_result(l->options.on_result_arg, k, &r,
-                                 r.ended_early ? view.go : TUNE_GO_ON);
+        add_second(l, out);
+        if (l->options.history)
+            history_add(l->options.history, k, &r, r.ended_early ? view.go : TUNE_GO_ON);
     }
     trial_free(&r);
     free(view.step_ns);
     return rc;
 }
 
+static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
+                   struct tune_measured *out, struct err *e) {
+    if (!o->now)
+        TRY(recall(arg, k, o, out, e));
+    return out->n > 0 ? 0 : run_trial(arg, k, o, out, e);
+}
+
+// The trial ends at until_ns if it has enough steps for an estimate, else at last_ns.
 struct patience {
-    uint64_t until_ns, last_ns; // without enough steps for an estimate
+    uint64_t until_ns, last_ns;
 };
 
 static bool is_late(void *arg, const struct trial_sample *samples, int64_t n,
                     char reason[WORKER_REASON_BYTES]) {
     const struct patience *p = arg;
     (void)samples;
-    snprintf(reason, WORKER_REASON_BYTES, "no more time for it");
+    snprintf(reason, WORKER_REASON_BYTES, "its time is over");
     return clock_ns() > (n >= NOISE_LEAST ? p->until_ns : p->last_ns);
 }
 
@@ -475,7 +481,7 @@ int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimat
     const uint64_t now = clock_ns();
     struct patience patience = {now + (uint64_t)(1e9 * seconds), now + (uint64_t)(3e9 * seconds)};
     struct knobs k = l->base;
-    if (k.batch_accum < 2) { // the first micro-batch must be less than the step
+    if (k.batch_accum < 2) { // the first micro-batch must be smaller than the step
         k.batch_accum = 2;
         k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
     }
@@ -483,7 +489,7 @@ int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimat
     int rc = measure_noise(l, &k, steps, &patience, out, e);
     if (rc != ERR_MEMORY)
         return rc;
-    // The same gradients with less memory: the recipe may be one that needs tuning to run at all.
+    // The same gradients with less memory: perhaps the recipe does not fit before it is tuned.
     k.batch_accum *= k.batch_micro;
     k.batch_micro = 1;
     k.recompute_mode = RECOMPUTE_MODE_FULL;
@@ -497,5 +503,9 @@ static uint64_t lab_clock(void *arg) {
 }
 
 struct tune_lab lab_table(struct lab *l) {
-    return (struct tune_lab){.arg = l, .plan = plan, .measure = measure, .clock_ns = lab_clock};
+    return (struct tune_lab){.arg = l,
+                             .plan = plan,
+                             .measure = measure,
+                             .clock_ns = lab_clock,
+                             .recall = l->options.history ? recall : NULL};
 }

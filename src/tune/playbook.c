@@ -1,9 +1,10 @@
-// playbook.c - the stages of a search, in the order a careful engineer takes them: profile what was
-// given, see what fits, look at the latency target, move the batch, trade what costs time for what
-// costs memory, then the loader, the threads and fusion, and let the best compete at last.
+// playbook.c - the stages of a search, in the order a careful engineer takes them: profile the
+// recipe as given, see what fits, look at the latency target, change the batch, trade time for
+// memory, then tune the loader, the threads and fusion, and compare the best settings at the end.
 //
-// Every stage ends with a sentence that says what it decided and why; a stage with nothing to do says
-// that. Time is shared out by shares of the whole, so that the finalists always get theirs.
+// Every stage ends with a sentence that says what it decided and why. A stage with nothing to do
+// says so. Each stage ends by a share of the search's time (tune_policy.time), so that some is
+// always left for the finalists.
 #include "tune/tune_impl.h"
 
 #include "base/text.h"
@@ -14,28 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Shares of the time by which a stage must be over, and what planning may take.
-static const double PLANNED_BY = 0.12, BATCH_BY = 0.3, SPLIT_BY = 0.45, DATA_BY = 0.52,
-                    FUSION_BY = 0.54, AGAIN_BY = 0.62, ANEW_BY = 0.8;
-// However late it is, this many settings are explored before FEW_BY: a search that has seen nothing but the recipe has
-// nothing to choose from, and the time that is kept for a slow recipe's proof is not what a faster setting's takes.
-enum { FEW = 3 };
-static const double FEW_BY = 0.7;
-// Exploring ends when no setting is expected to gain this much; a flip of one knob must gain NOTICED to
-// move the rest of the search; a setting predicted SLOWER is not worth its trial, where the prediction is
-// a guess only one that is HOPELESSLY slower (fewer threads may well be faster where others are at work).
-static const double WORTH = 0.003, NOTICED = 0.02, SLOWER = 1.10, HOPELESSLY = 2,
-                    DATA_MATTERS = 0.01;
-// A percentile that is predicted this far above its limit is not measured.
-static const double HOPELESS = 1.15;
-// Slower than predicted by this, next to the best (a logarithm), is a surprise, and would be no finalist: others
-// at work make a step half as long again, or a visit they came to a tenth. They stay for seconds, so a second look comes AWAY_NS later at the soonest.
-static const double SURPRISE = 0.06;
-static const uint64_t AWAY_NS = 2000000000;
-
-// The same, of a search that had to begin anew.
+// The share by which a stage ends. It is later after figures were forgotten and explored anew.
 static double by(const struct tune *t, double share) {
-    return t->slowed > 0 ? fmin(share + 0.16, ANEW_BY) : share;
+    return t->slowed > 0
+               ? fmin(share + t->policy->time.anew_extra_share, t->policy->time.anew_by_share)
+               : share;
 }
 
 struct stage_at {
@@ -59,7 +43,7 @@ __attribute__((format(printf, 3, 4))) static void decide(struct tune *t, const s
     d->ns = t->lab.clock_ns(t->lab.arg) - at->ns;
     d->done = true;
     if (t->lab.on_stage)
-        t->lab.on_stage(t->lab.arg, t, (int)at->stage);
+        t->lab.on_stage(t->lab.heard_arg, t, (int)at->stage);
 }
 
 // ---------------------------------------------------------------- exploring, best first
@@ -82,33 +66,36 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// How far a percentile lies above the mean step, as seen so far: the median over settings.
+// A percentile of step times divided by their mean, as seen so far: the median over settings.
 static double tail_of(const struct tune *t, double p) {
     double ratios[64];
     size_t n = 0;
     for (int i = 0; i < t->n && n < 64; i++) {
         const struct tune_setting *s = &t->settings[i];
-        if (s->n >= 5 && s->wall_ns > 0 && s->outcome != TUNE_FAILED)
+        if (s->n >= t->policy->explore.tail_least_steps && s->wall_ns > 0 &&
+            s->outcome != TUNE_FAILED)
             ratios[n++] = tune_quantile(s, p).value * (double)s->n / (double)s->wall_ns;
     }
     if (n == 0)
         return 1;
     qsort(ratios, n, sizeof *ratios, compare_doubles);
-    return fmax(ratios[n / 2], 0.5);
+    return fmax(ratios[n / 2], t->policy->explore.tail_least_ratio);
 }
 
-// Steps of a cost, the other way round.
+// The step length with which a setting has this cost.
 static double step_of_cost(const struct tune *t, const struct tune_setting *s, double cost) {
     return cost / tune_predicted_cost(t, &s->knobs, 1.0);
 }
 
+// A budget would be broken by far with steps of this length; `why` says which.
 static bool hopeless(const struct tune *t, const struct tune_setting *s, double step_s,
                      char why[TUNE_TEXT_BYTES]) {
     const double wait_s = tune_wait_of(&t->request, &s->knobs, step_s),
-                 respond_s = 1e-9 * (double)t->request.respond_ns;
-    if (respond_s > 0 && wait_s > respond_s * HOPELESS) {
+                 respond_s = 1e-9 * (double)t->request.respond_ns,
+                 over = t->policy->explore.over_limit_ratio;
+    if (respond_s > 0 && wait_s > respond_s * over) {
         snprintf(why, TUNE_TEXT_BYTES,
-                 "a request is predicted to wait %.4g ms, the budget %.4g ms: not measured",
+                 "a request is predicted to wait %.4g ms, over the budget of %.4g ms; not measured",
                  1e3 * wait_s, 1e3 * respond_s);
         return true;
     }
@@ -118,17 +105,18 @@ static bool hopeless(const struct tune *t, const struct tune_setting *s, double 
         if (limit_s <= 0)
             continue;
         double at_least = step_s * tail_of(t, of);
-        if (!(at_least > limit_s * HOPELESS))
+        if (!(at_least > limit_s * over))
             continue;
-        snprintf(why, TUNE_TEXT_BYTES, "p%.0f is predicted to be %.4g ms, the budget %.4g ms: %s",
-                 100 * of, 1e3 * at_least, 1e3 * limit_s, s->n > 0 ? "measured" : "not measured");
+        snprintf(why, TUNE_TEXT_BYTES,
+                 "p%.0f is predicted to be %.4g ms, over the budget of %.4g ms; not measured",
+                 100 * of, 1e3 * at_least, 1e3 * limit_s);
         return true;
     }
     return false;
 }
 
-// The budget that is nearest to being broken by steps of this length, or broken most: its share of the
-// limit.
+// How close steps of this length come to the limits: the largest quotient of a predicted latency
+// and its limit. Without limits it is the step itself, so that the shortest strains least.
 static double strain(const struct tune *t, const struct tune_setting *s, double step_s) {
     double most = 0;
     if (t->request.respond_ns > 0)
@@ -142,11 +130,13 @@ static double strain(const struct tune *t, const struct tune_setting *s, double 
 }
 
 struct choice {
-    int at; // -1: nothing is worth a trial
-    double gain;
+    int at;      // -1: no setting is worth a trial
+    double gain; // expected, relative to the best
 };
 
-// Gain per second of trial would favour tiny steps; trials are about equally long, so gain alone.
+// The setting with the largest expected gain. Gain per second of trial would favour tiny steps, but
+// trials take about equally long. While nothing keeps the budgets, the setting that strains them
+// least.
 static struct choice next_to_measure(const struct tune *t, const struct belief *b, pick_fn *pick) {
     struct choice c = {-1, 0};
     char why[TUNE_TEXT_BYTES];
@@ -157,7 +147,7 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
         if (s->n > 0 || s->outcome != TUNE_PLANNED || !pick(t, i))
             continue;
         double step_s = step_of_cost(t, s, exp(b[i].mean));
-        if (best < 0 && strain(t, s, step_s) < least) { // nothing keeps the budgets yet
+        if (best < 0 && strain(t, s, step_s) < least) {
             least = strain(t, s, step_s);
             c = (struct choice){i, 1};
         }
@@ -182,12 +172,14 @@ static int find_next(const struct tune *t, pick_fn *pick, struct choice *out, st
 
 static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
     const struct visit v = {.judged = true};
-    // Where no setting keeps the budgets, those that strain them least were tried: no others will.
-    for (int fruitless = 0; fruitless < 6;) {
+    // While no setting keeps the budgets, those that strain them least are tried first. If they do
+    // not keep them, no other setting will.
+    for (int fruitless = 0; fruitless < t->policy->explore.fruitless_most_trials;) {
         struct choice c;
         TRY(find_next(t, pick, &c, e));
-        t->hurried = c.at >= 0 && c.gain >= WORTH;
-        const bool first = t->explored < FEW && tune_elapsed(t) < FEW_BY;
+        t->hurried = c.at >= 0 && c.gain >= t->policy->explore.gain_least_rel;
+        const bool first = t->explored < t->policy->explore.least_settings &&
+                           tune_elapsed(t) < t->policy->explore.least_by_share;
         if (!t->hurried || (tune_searched(t) >= until && !first))
             return 0;
         int before = tune_best(t);
@@ -199,8 +191,8 @@ static int explore(struct tune *t, pick_fn *pick, double until, struct err *e) {
     return 0;
 }
 
-// A search begins with all that earlier ones know, and one that was interrupted with all that it knew: not with what
-// it would happen to ask for.
+// Takes all that was measured before of the planned settings: by earlier searches, or by this one
+// before it was interrupted. Waiting until a setting is asked for would leave some of it unused.
 static int take_up(struct tune *t, struct err *e) {
     const struct visit v = {.recalled = true};
     for (int i = 0; i < t->n && t->lab.recall; i++)
@@ -238,17 +230,16 @@ static int profile(struct tune *t, struct err *e) {
             part = i;
     char most[64] = ""; // a trial from the store may have no split
     if (s->split.wall_ns > 0)
-        snprintf(most, sizeof most, "; %.0f %% of it %s",
-                 100.0 * (double)s->split.ns[part] / (double)s->split.wall_ns,
-                 time_part_name((enum time_part)part));
-    decide(t, &at, "as given: %.0f tokens/s, step %.4g ms (n=%zu)%s%s%.200s", tune_tokens_per_s(s),
-           1e-6 * tune_quantile(s, 0.5).value, s->n, most,
-           s->outcome == TUNE_OVER ? "; over budget: " : "",
-           s->outcome == TUNE_OVER ? s->reason : "");
+        snprintf(most, sizeof most, ", largest part %s (%.0f %%)",
+                 time_part_name((enum time_part)part),
+                 100.0 * (double)s->split.ns[part] / (double)s->split.wall_ns);
+    decide(t, &at, "the recipe as given: %.0f tokens/s, median step %.4g ms (n=%zu)%s%s%.200s",
+           tune_tokens_per_s(s), 1e-6 * tune_quantile(s, 0.5).value, s->n, most,
+           s->outcome == TUNE_OVER ? "; " : "", s->outcome == TUNE_OVER ? s->reason : "");
     return 0;
 }
 
-// The one that needs least of those that fit; -1: none does.
+// The setting that needs the least memory of those that fit; -1: none fits.
 static int leanest_fit(const struct tune *t) {
     int lean = -1;
     for (int i = 0; i < t->n; i++)
@@ -258,18 +249,18 @@ static int leanest_fit(const struct tune *t) {
     return lean;
 }
 
-// Plans all that trades time for memory. Where the recipe as given cannot run, the leanest is the first that is
-// measured.
+// Plans all settings that trade time for memory. If the recipe as given cannot run, the setting
+// that needs the least memory is measured first.
 static int memory(struct tune *t, struct err *e) {
     struct stage_at at = begin(t, STAGE_MEMORY);
     const struct visit v = {.judged = true};
     char lean_text[TEXT_UNIT_BYTES], most_text[TEXT_UNIT_BYTES], have_text[TEXT_UNIT_BYTES];
-    TRY(space_core(t, PLANNED_BY, e));
+    TRY(space_core(t, t->policy->time.plan_most_share, e));
     const int reused = t->reused;
     TRY(take_up(t, e));
-    char known[48] = "";
+    char known[64] = "";
     if (t->reused > reused)
-        snprintf(known, sizeof known, " (%d measured before)", t->reused - reused);
+        snprintf(known, sizeof known, " (%d were measured before)", t->reused - reused);
     const int lean = leanest_fit(t);
     int fit = 0, leanest = 0;
     uint64_t most = 0;
@@ -285,17 +276,20 @@ static int memory(struct tune *t, struct err *e) {
     }
     const struct tune_setting *least = &t->settings[leanest];
     if (lean < 0) {
-        snprintf(t->why_none, sizeof t->why_none,
-                 "nothing fits: of %d settings the leanest (%.120s) needs %s, there are %s; %.160s",
-                 t->n, least->name, text_bytes(lean_text, least->need_bytes),
-                 text_bytes(have_text, least->have_bytes), t->settings[0].reason);
+        snprintf(
+            t->why_none, sizeof t->why_none,
+            "nothing fits: the setting with the least memory of %d (%.120s) needs %s, but only %s "
+            "may be used; the recipe as given: %.160s",
+            t->n, least->name, text_bytes(lean_text, least->need_bytes),
+            text_bytes(have_text, least->have_bytes), t->settings[0].reason);
         decide(t, &at, "%s", t->why_none);
         return 0;
     }
     if (!any_measured(t))
         TRY(visit_setting(t, lean, &v, e));
-    decide(t, &at, "%d settings planned%s, %d fit %s (they need %s to %s); leanest: %.200s", t->n,
-           known, fit, text_bytes(have_text, t->settings[lean].have_bytes),
+    decide(t, &at, "%d setting%s planned%s, %d fit into %s and need %s to %s; least memory: %.200s",
+           t->n, t->n == 1 ? "" : "s", known, fit,
+           text_bytes(have_text, t->settings[lean].have_bytes),
            text_bytes(lean_text, t->settings[lean].need_bytes), text_bytes(most_text, most),
            t->settings[lean].name);
     return 0;
@@ -307,8 +301,8 @@ static int latency(struct tune *t, struct err *e) {
     size_t used = 0;
     for (int p = 0; p < TUNE_PERCENTILES; p++)
         if (t->request.limit_ns[p] > 0)
-            used += (size_t)snprintf(limits + used, sizeof limits - used, "%sp%.0f at most %.4g ms",
-                                     used ? ", " : "",
+            used += (size_t)snprintf(limits + used, sizeof limits - used,
+                                     "%sp%.0f of a step at most %.4g ms", used ? ", " : "",
                                      100 * tune_percentile_of((enum tune_percentile)p),
                                      1e-6 * (double)t->request.limit_ns[p]);
     if (t->request.respond_ns > 0)
@@ -316,17 +310,17 @@ static int latency(struct tune *t, struct err *e) {
                                  "%srequests answered within %.4g ms", used ? ", " : "",
                                  1e-6 * (double)t->request.respond_ns);
     if (used == 0) {
-        decide(t, &at, "no limit was asked for (--p99, --p95, --p50, --respond)");
+        decide(t, &at, "no latency limit was asked for (--p50, --p95, --p99, --respond)");
         return 0;
     }
-    if (tune_best(t) < 0) // nothing measured keeps it yet
-        TRY(explore(t, pick_any, BATCH_BY, e));
+    if (tune_best(t) < 0) // no measured setting keeps the budgets yet
+        TRY(explore(t, pick_any, t->policy->time.batch_by_share, e));
     int best = tune_best(t);
     if (best >= 0)
-        decide(t, &at, "%s: kept by %.200s, as far as %zu steps can tell", limits,
-               t->settings[best].name, t->settings[best].n);
+        decide(t, &at, "%s; best so far: %.200s, which is not proven to break a limit (n=%zu)",
+               limits, t->settings[best].name, t->settings[best].n);
     else
-        decide(t, &at, "%s: no setting measured so far keeps it", limits);
+        decide(t, &at, "%s; no setting measured so far keeps the budgets", limits);
     return 0;
 }
 
@@ -336,23 +330,23 @@ static int batch(struct tune *t, struct err *e) {
     long long samples = tune_samples_per_step(base), tokens = samples * base->seq;
     if (!(t->request.allow >> ALLOW_BATCH & 1)) {
         decide(t, &at,
-               "tokens per step stay at %lld (%lld sequences): --allow batch lets them move",
+               "tokens per step stay at %lld (%lld sequences); --allow batch lets them change",
                tokens, samples);
         return 0;
     }
-    TRY(explore(t, pick_any, BATCH_BY, e));
+    TRY(explore(t, pick_any, t->policy->time.batch_by_share, e));
     int best = tune_best(t);
     if (best < 0) {
-        decide(t, &at, "nothing measured so far keeps the budgets");
+        decide(t, &at, "no setting measured so far keeps the budgets");
         return 0;
     }
-    const struct knobs *k = &t->settings[best].knobs;
-    decide(t, &at, "from %lld to %lld sequences per step%s", samples,
-           (long long)tune_samples_per_step(k),
-           t->request.critical_samples > 0 &&
-                   2 * (double)tune_samples_per_step(k) > t->request.critical_samples
-               ? "; larger ones pass the critical batch"
-               : "");
+    const long long chosen = tune_samples_per_step(&t->settings[best].knobs);
+    char bound[80] = "";
+    if (t->request.critical_samples > 0 && 2 * (double)chosen > t->request.critical_samples)
+        snprintf(bound, sizeof bound, "; more than %.0f are not tried (gradient noise scale)",
+                 t->request.critical_samples);
+    decide(t, &at, "%lld sequences per step in the recipe, %lld in the best setting so far%s",
+           samples, chosen, bound);
     return 0;
 }
 
@@ -360,46 +354,50 @@ static int explore_all(struct tune *t, double until, struct err *e) {
     return explore(t, t->request.allow >> ALLOW_BATCH & 1 ? pick_any : pick_same_batch, until, e);
 }
 
-// One end of the frontier: what is there to be had for less memory. It is seldom the choice, so it comes last.
+// Measures the setting that needs the least memory. It is one end of the frontier and seldom the
+// choice, so it comes last.
 static int visit_leanest(struct tune *t, struct err *e) {
     const struct visit v = {.judged = true};
     const int lean = leanest_fit(t);
     const bool wanted = lean >= 0 && t->settings[lean].n == 0 &&
-                        t->settings[lean].outcome != TUNE_FAILED && tune_searched(t) < DATA_BY;
+                        t->settings[lean].outcome != TUNE_FAILED &&
+                        tune_searched(t) < t->policy->time.data_by_share;
     return wanted ? visit_setting(t, lean, &v, e) : 0;
 }
 
 static int split(struct tune *t, struct err *e) {
     struct stage_at at = begin(t, STAGE_SPLIT);
     bool forgot;
-    TRY(explore_all(t, SPLIT_BY, e));
+    TRY(explore_all(t, t->policy->time.split_by_share, e));
     TRY(forget_the_slow(t, &forgot, e));
     if (forgot)
-        TRY(explore_all(t, by(t, SPLIT_BY), e));
+        TRY(explore_all(t, by(t, t->policy->time.split_by_share), e));
     TRY(visit_leanest(t, e));
     int best = tune_best(t);
     if (best < 0) {
-        decide(t, &at, "nothing measured keeps the budgets");
+        decide(t, &at, "no setting measured so far keeps the budgets");
         return 0;
     }
     const struct tune_setting *s = &t->settings[best];
     const double gain = 100 * (tune_cost(t, &t->settings[0]) / tune_cost(t, s) - 1);
-    char against[64] = ""; // the recipe as given may not run
+    char against[80] = ""; // the recipe as given may not run
     if (isfinite(gain))
-        snprintf(against, sizeof against, " (%+.1f %% against as given)", gain);
-    decide(t, &at, "micro-batch %lld x %lld: %.200s, %.0f tokens/s%s",
-           (long long)s->knobs.batch_micro, (long long)s->knobs.batch_accum, s->name,
-           tune_tokens_per_s(s), against);
+        snprintf(against, sizeof against, "; by typical steps %+.1f %% against the recipe as given",
+                 gain);
+    decide(t, &at, "best so far: %.200s (micro-batch %lld x %lld), %.0f tokens/s%s", s->name,
+           (long long)s->knobs.batch_micro, (long long)s->knobs.batch_accum, tune_tokens_per_s(s),
+           against);
     return 0;
 }
 
 static int communication(struct tune *t) {
     struct stage_at at = begin(t, STAGE_COMM);
-    decide(t, &at, "one rank: nothing is sent");
+    decide(t, &at, "one rank: there is no communication to tune");
     return 0;
 }
 
-// One knob at a time from the best so far; a value that is noticed moves the rest of the stage.
+// Tries the values of one knob from setting *from. A value that gains enough becomes *from, and the
+// next knobs start there.
 static int flip_knob(struct tune *t, enum tune_stage stage, int id, double until, int *from,
                      struct err *e) {
     struct space_values values;
@@ -417,19 +415,25 @@ static int flip_knob(struct tune *t, enum tune_stage stage, int id, double until
         double slower = s->predicted_s / t->settings[*from].predicted_s;
         if (s->outcome != TUNE_PLANNED)
             continue;
-        if (slower > (s->guessed ? HOPELESSLY : SLOWER)) {
-            snprintf(s->reason, sizeof s->reason, "predicted %.0f %% slower", 100 * (slower - 1));
+        if (slower > (s->guessed ? t->policy->flip.guess_slower_most_ratio
+                                 : t->policy->flip.slower_most_ratio)) {
+            snprintf(
+                s->reason, sizeof s->reason,
+                "predicted to be %.0f %% slower than the setting it was derived from; not measured",
+                100 * (slower - 1));
             continue;
         }
         TRY(visit_setting(t, at, &v, e));
         s = &t->settings[at];
         if (s->outcome == TUNE_MEASURED &&
-            tune_cost(t, s) < tune_cost(t, &t->settings[*from]) * (1 - NOTICED))
+            tune_cost(t, s) <
+                tune_cost(t, &t->settings[*from]) * (1 - t->policy->flip.gain_least_rel))
             *from = at;
     }
     return 0;
 }
 
+// Part of a step's time that waits for data.
 static double data_share(const struct tune_setting *s) {
     return s->split.wall_ns > 0 ? (double)s->split.ns[TIME_DATA_WAIT] / (double)s->split.wall_ns
                                 : 0;
@@ -443,10 +447,10 @@ static int flips(struct tune *t, enum tune_stage stage, double until, struct err
     struct stage_at at = begin(t, stage);
     int first = tune_best(t), from = first, skipped = 0, seen = 0;
     if (first < 0) {
-        decide(t, &at, "nothing measured keeps the budgets");
+        decide(t, &at, "no setting measured so far keeps the budgets");
         return 0;
     }
-    bool data = data_share(&t->settings[first]) >= DATA_MATTERS;
+    bool data = data_share(&t->settings[first]) >= t->policy->flip.data_wait_least_rel;
     for (int id = 0; id < KNOB_COUNT; id++) {
         if (space_stage(id, &t->request) != stage)
             continue;
@@ -457,68 +461,76 @@ static int flips(struct tune *t, enum tune_stage stage, double until, struct err
         }
         TRY(flip_knob(t, stage, id, until, &from, e));
     }
-    const char *waits = data ? "" : stage == STAGE_DATA ? "; nothing waits for data" : "";
+    char waits[96] = "";
+    if (!data && stage == STAGE_DATA)
+        snprintf(waits, sizeof waits,
+                 "; data.* was not tried: less than %.0f %% of a step was seen waiting for data",
+                 100 * t->policy->flip.data_wait_least_rel);
     if (seen == 0)
         decide(t, &at, "no knob of this stage has an effect here");
     else if (from == first)
-        decide(t, &at, "%d knob%s, %d left alone%s; none gains %.0f %%", seen, seen == 1 ? "" : "s",
-               skipped, waits, 100 * NOTICED);
+        decide(t, &at, "%d of %d knobs tried, and no value gains %.0f %%%s", seen - skipped, seen,
+               100 * t->policy->flip.gain_least_rel, waits);
     else
-        decide(t, &at, "%.200s: %+.1f %%%s", t->settings[from].name,
+        decide(t, &at, "%.200s is %.1f %% faster than the best before this stage%s",
+               t->settings[from].name,
                100 * (tune_cost(t, &t->settings[first]) / tune_cost(t, &t->settings[from]) - 1),
                waits);
     return 0;
 }
 
-// How much slower than predicted, as a logarithm.
+// Logarithm of measured / predicted cost.
 static double lateness(const struct tune *t, const struct tune_setting *s) {
     return log(tune_cost(t, s) / tune_predicted_cost(t, &s->knobs, s->predicted_s));
 }
 
-// Predicted to be about as good as the best, and measured to be much worse or over a budget: one of them is
-// wrong. Where nothing keeps the budgets, whoever is not hopelessly over.
+// A setting is a surprise if it was predicted to be about as good as the best, and was measured to
+// be much slower or over a budget: the prediction or the measurement is wrong. Where no setting
+// keeps the budgets, every setting that is not far over them is one.
 static bool is_surprise(const struct tune *t, const struct tune_setting *s, int best) {
     const bool over = s->outcome == TUNE_OVER;
     if (s->n == 0 || s->outcome == TUNE_FAILED || s->outcome == TUNE_REFUSED)
         return false;
     if (best < 0)
-        return over && visit_strain(t, s) < HOPELESSLY;
+        return over && visit_strain(t, s) < t->policy->recheck.strain_most_ratio;
     const struct tune_setting *b = &t->settings[best];
-    return (over || lateness(t, s) > lateness(t, b) + SURPRISE) &&
+    return (over || lateness(t, s) > lateness(t, b) + t->policy->recheck.surprise_least_log) &&
            tune_predicted_cost(t, &s->knobs, s->predicted_s) <
-               SLOWER * tune_predicted_cost(t, &b->knobs, b->predicted_s);
+               t->policy->recheck.predicted_most_ratio *
+                   tune_predicted_cost(t, &b->knobs, b->predicted_s);
 }
 
-// Who surprised may have met somebody else's minute, and is visited again later, while there is time. When
-// all of them were seen just now, the best is: time passes, and nothing is known too well.
+// A surprise may have hit a moment in which another program was busy. It is measured again later,
+// while there is time. If all surprises were measured just now, the best setting is measured
+// instead: time passes, and its figures become more precise.
 static int second_chance(struct tune *t, struct err *e) {
-    enum { VISITS = 4 };
     const struct visit v = {.judged = true};
-    while (tune_searched(t) < by(t, AGAIN_BY)) {
+    while (tune_searched(t) < by(t, t->policy->time.recheck_by_share)) {
         const int best = tune_best(t);
         const uint64_t now_ns = t->lab.clock_ns(t->lab.arg);
         int next = -1;
         for (int i = 0; i < t->n; i++)
-            if (t->settings[i].n_blocks < VISITS && is_surprise(t, &t->settings[i], best) &&
+            if (t->settings[i].n_blocks < t->policy->recheck.most_visits &&
+                is_surprise(t, &t->settings[i], best) &&
                 (next < 0 || t->settings[i].visited_ns < t->settings[next].visited_ns))
                 next = i;
         if (next < 0)
             return 0;
-        if (best >= 0 && now_ns < t->settings[next].visited_ns + AWAY_NS)
+        if (best >= 0 && now_ns < t->settings[next].visited_ns + t->policy->recheck.after_least_ns)
             next = best;
         TRY(visit_setting(t, next, &v, e));
     }
     return 0;
 }
 
-// Finalists that turn out to break a budget make room for the next.
+// Finalists that turn out to break a budget are replaced by the next best settings.
 static int find_choice(struct tune *t, struct err *e) {
     bool forgot;
-    if (tune_searched(t) < AGAIN_BY)
+    if (tune_searched(t) < t->policy->time.recheck_by_share)
         TRY(forget_the_slow(t, &forgot, e));
     do {
         TRY(second_chance(t, e));
-        TRY(explore_all(t, by(t, AGAIN_BY), e));
+        TRY(explore_all(t, by(t, t->policy->time.recheck_by_share), e));
         TRY(finals_run(t, e));
     } while (t->chosen < 0 && tune_best(t) >= 0);
     if (t->chosen < 0)
@@ -526,7 +538,7 @@ static int find_choice(struct tune *t, struct err *e) {
     return 0;
 }
 
-// What was never measured says why.
+// Gives every setting that was never measured a reason for it.
 static void explain_rest(struct tune *t) {
     struct belief *b = calloc((size_t)t->n, sizeof *b);
     int best = tune_best(t);
@@ -542,7 +554,7 @@ static void explain_rest(struct tune *t) {
         } else if (known && best >= 0) {
             double more = exp(b[i].mean) / tune_cost(t, &t->settings[best]) - 1;
             snprintf(s->reason, sizeof s->reason,
-                     "expected to be %.1f %% %s than the best: not measured", 100 * fabs(more),
+                     "expected to be %.1f %% %s than the best; not measured", 100 * fabs(more),
                      more > 0 ? "slower" : "faster");
         }
     }
@@ -556,15 +568,15 @@ static void say_why_none(struct tune *t) {
     if (any_measured(t))
         snprintf(t->why_none, sizeof t->why_none, "no setting that was measured keeps the budgets");
     else
-        snprintf(t->why_none, sizeof t->why_none, "no setting could be measured; %.80s: %.380s",
-                 s->name, s->reason[0] ? s->reason : "there was no time");
+        snprintf(t->why_none, sizeof t->why_none, "no setting could be measured (%.80s: %.380s)",
+                 s->name, s->reason[0] ? s->reason : "no time was left");
 }
 
 int tune_why_rc(const struct tune *t) {
     return any_measured(t) || t->failed_rc == 0 ? ERR_MEMORY : t->failed_rc;
 }
 
-// A file that is not there or not what it should be is so for every setting.
+// A file that is missing or malformed is so for every setting, so the search ends.
 static bool is_lost(const struct tune *t) {
     return !any_measured(t) && (t->failed_rc == ERR_IO || t->failed_rc == ERR_FORMAT);
 }
@@ -582,8 +594,8 @@ static int play(struct tune *t, struct err *e) {
     TRY(batch(t, e));
     TRY(split(t, e));
     TRY(communication(t));
-    TRY(flips(t, STAGE_DATA, by(t, DATA_BY), e));
-    TRY(flips(t, STAGE_FUSION, by(t, FUSION_BY), e));
+    TRY(flips(t, STAGE_DATA, by(t, t->policy->time.data_by_share), e));
+    TRY(flips(t, STAGE_FUSION, by(t, t->policy->time.fusion_by_share), e));
     struct stage_at at = begin(t, STAGE_FINALISTS);
     TRY(find_choice(t, e));
     if (t->chosen < 0) {
@@ -592,11 +604,13 @@ static int play(struct tune *t, struct err *e) {
         decide(t, &at, "%s", t->why_none);
     } else {
         const struct tune_setting *s = &t->settings[t->chosen];
-        decide(t, &at, "%.200s: %.0f tokens/s over %zu steps%s%s%s", s->name, tune_tokens_per_s(s),
-               s->n, t->certain ? "" : "; the order of the best is not certain",
-               t->hurried || t->unplanned ? "; there was no time for others that may be better"
-                                          : "",
-               t->provisional ? "; provisional: a percentile is not bounded yet" : "");
+        decide(t, &at, "chosen: %.200s, %.0f tokens/s over %zu steps%s%s%s", s->name,
+               tune_tokens_per_s(s), s->n,
+               t->certain ? "" : "; the order of the best settings is not certain",
+               t->hurried || t->unplanned
+                   ? "; some promising settings were not tried, give more --time"
+                   : "",
+               t->provisional ? "; provisional: a budget is not proven" : "");
     }
     return 0;
 }
@@ -606,6 +620,7 @@ int tune_run(struct tune *out, const struct knobs *base, const struct tune_reque
     memset(out, 0, sizeof *out);
     out->request = *r;
     out->lab = *lab;
+    out->policy = r->policy ? r->policy : &tune_policy_default;
     out->chosen = -1;
     out->begin_ns = r->begin_ns > 0 ? r->begin_ns : lab->clock_ns(lab->arg);
     int rc = tune_add(out, base, STAGE_PROFILE, e);

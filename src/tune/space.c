@@ -1,8 +1,8 @@
-// space.c - the settings a search may look at: every knob marked tunable, with values that make sense
-// beside the others; and the product of those that trade time for memory.
+// space.c - the settings a search may look at: which values of a tunable knob are worth trying, and
+// the product of the knobs that trade time for memory.
 //
-// A knob has no ladder of its own by right: new tunable knobs take part with the general one (both
-// values of a switch, all of a choice, halves and doubles of a number).
+// Most knobs need no code of their own. A new tunable knob takes part with the general values: both
+// values of a switch, all of a choice, a quarter, half, double and four times a number.
 #include "tune/tune_impl.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ enum tune_stage space_stage(int id, const struct tune_request *r) {
         return allows(r, ALLOW_STATE) ? STAGE_SPLIT : STAGE_COUNT;
     if (!(flags & KNOB_TUNABLE))
         return STAGE_COUNT;
-    // knobs_idle sees what device= says, not what auto found.
+    // knobs_idle knows what device= says, not what auto found, so it is decided here.
     bool of_device = in_group(id, "cuda"), of_cpu = in_group(id, "cpu") || id == KNOB_threads;
     if (r->on_device ? of_cpu : of_device)
         return STAGE_COUNT;
@@ -58,7 +58,7 @@ static void put_number(struct space_values *v, int64_t x, int64_t least, int64_t
     put(v, text);
 }
 
-// Numbers whose sense depends on the machine or the batch.
+// For some knobs the values depend on the machine or on the batch.
 static void whole_numbers(const struct knobs *k, int id, const struct tune_request *r,
                           struct space_values *out) {
     const struct knob_info *info = knob_info(id);
@@ -69,9 +69,9 @@ static void whole_numbers(const struct knobs *k, int id, const struct tune_reque
         int64_t all = r->cpus > 0 ? r->cpus : 1;
         for (int64_t n = 1; n < all; n *= 2)
             put_number(out, n, least, most);
-        if (now != 0) // threads=0 is all of them
+        if (now != 0) // threads=0 means all
             put_number(out, all, least, most);
-    } else if (id == KNOB_logits_chunk) { // a chunk of all rows is no chunk
+    } else if (id == KNOB_logits_chunk) { // rows / 1 would be the same as 0: no chunks
         int64_t rows = k->batch_micro * k->seq;
         put_number(out, 0, least, most);
         for (int64_t part = 2; part <= 32; part *= 4)
@@ -124,7 +124,7 @@ void space_values(const struct knobs *k, int id, const struct tune_request *r,
         for (int i = 0; i < info->n_choices; i++)
             put(out, info->choices[i]);
         return;
-    default: // a text, a duration, a real number: nothing to guess
+    default: // a text, a duration, a real number: only the present value
         if (strlen(knobs_value(k, id, text)) < SPACE_VALUE_BYTES)
             put(out, text);
     }
@@ -136,7 +136,7 @@ enum { AXES_MOST = 24, SPLITS_MOST = 64 };
 
 struct axis {
     int id;
-    struct space_values values; // [0] is the recipe's
+    struct space_values values; // [0] is that of the recipe
 };
 
 struct split {
@@ -148,9 +148,9 @@ struct product {
     const struct knobs *base;
     struct axis axes[AXES_MOST];
     int n_axes;
-    struct split splits[SPLITS_MOST]; // [0] is the recipe's
+    struct split splits[SPLITS_MOST]; // [0] is that of the recipe
     int n_splits;
-    double until; // share of the time
+    double until; // share of the search's time by which planning ends
 };
 
 static void add_split(struct product *p, int64_t micro, int64_t accum) {
@@ -163,6 +163,7 @@ static void add_split(struct product *p, int64_t micro, int64_t accum) {
     p->splits[p->n_splits++] = (struct split){micro, accum};
 }
 
+// All ways to split a step of so many samples into equal micro-batches.
 static void splits_of(struct product *p, int64_t samples) {
     if (samples < 1)
         return;
@@ -171,8 +172,8 @@ static void splits_of(struct product *p, int64_t samples) {
             add_split(p, micro, samples / micro);
 }
 
-// With --allow batch the product moves by powers of two, not beyond the critical batch where that is
-// known.
+// With --allow batch the samples per step also change by powers of two, but do not exceed the
+// critical batch where it is known.
 static void list_splits(struct product *p) {
     const struct tune_request *r = &p->t->request;
     int64_t samples = tune_samples_per_step(p->base);
@@ -198,7 +199,7 @@ static void list_axes(struct product *p) {
     }
 }
 
-// A changed knob that has no effect beside the others makes no new setting.
+// False if a changed knob has no effect beside the others: that is no new setting.
 static bool all_work(const struct knobs *k, const struct knobs *base) {
     for (int id = 0; id < KNOB_COUNT; id++)
         if (!knobs_same(k, base, id) && knobs_idle(k, id) != NULL)
@@ -213,7 +214,7 @@ static int add_point(struct product *p, const struct knobs *k, struct err *e) {
     return i < 0 ? i : 0;
 }
 
-// All settings with exactly `changes` axes away from the recipe, from axis `from` on.
+// Adds all settings that differ from k in exactly `changes` of the axes from number `from` on.
 static int add_changes(struct product *p, const struct knobs *k, int from, int changes,
                        struct err *e) {
     if (tune_elapsed(p->t) > p->until || p->t->n >= TUNE_SETTINGS_MOST)
@@ -230,14 +231,14 @@ static int add_changes(struct product *p, const struct knobs *k, int from, int c
     return 0;
 }
 
-// Few changes first: when time is short, what is left out is far from the recipe.
+// Few changes first. When time is short, the settings that are left out are far from the recipe.
 int space_core(struct tune *t, double share, struct err *e) {
     const struct knobs base = t->settings[0].knobs;
     struct product *p = calloc(1, sizeof *p);
     if (!p)
         return err_set(e, ERR_MEMORY, "out of memory for the settings to try");
     p->t = t, p->base = &base, p->until = tune_elapsed(t) + share;
-    if (t->settings[0].n > 0) // else another must be found, however late it is
+    if (t->settings[0].n > 0) // else another setting must be found, however late it is
         p->until = fmin(p->until, 1);
     list_splits(p);
     list_axes(p);

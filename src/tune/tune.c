@@ -80,8 +80,8 @@ double tune_joules_per_token(const struct tune_setting *s) {
                : NAN;
 }
 
-// The share of a step's micro-batches that a request may have to wait for: one, and on a device also the
-// one behind it, which has been sent before anybody looks at requests.
+// The share of a step's micro-batches that a request may have to wait for: one, and on a device
+// also the next one, which the host sends before it looks for requests.
 static double stretch_of(const struct tune_request *r, const struct knobs *k) {
     return fmin(r->on_device ? 2.0 : 1.0, (double)k->batch_accum) / (double)k->batch_accum;
 }
@@ -93,8 +93,9 @@ double tune_wait_of(const struct tune_request *r, const struct knobs *k, double 
            (r->answer_s > 0 ? r->answer_s : fmax(sample_s, r->turn_s));
 }
 
-// The longest step with which a request does not wait too long: of its own turn the known part and the one
-// that grows with the step are two lines, and tune_wait_of is the upper of them.
+// The longest step with which a request is answered in time: tune_wait_of solved for the step. The
+// wait is the larger of two straight lines over the step's length (with the predicted turn, and
+// with a turn that grows with the step), so the answer is the smaller of two solutions.
 static double longest_step_s(const struct tune_request *r, const struct knobs *k) {
     const bool second = r->answer_s > 0;
     const double slope = stretch_of(r, k), room_s = 1e-9 * (double)r->respond_ns - r->update_s,
@@ -120,12 +121,13 @@ void tune_learn_update(struct tune *t, const struct tune_setting *s) {
         t->request.update_s = 1e-9 * (double)x->ns[TIME_OPTIMIZER] / (double)x->steps;
 }
 
-// Without a latency budget an interactive user waits for one sample; with one, whatever keeps the
-// budget is fast enough, and more tokens are better.
+// Without a latency budget an interactive user waits for one sample. With one, every setting that
+// keeps the budget is fast enough, and more tokens per second are better.
 static bool by_sample(const struct tune_request *r) {
     return r->goal == TUNE_INTERACTIVE && !tune_has_limits(r);
 }
 
+// The p-quantile by nearest rank. Sorts the values.
 static double rank_of(double *values, size_t n, double p) {
     sample_sort(values, n);
     const double rank = ceil(p * (double)n);

@@ -1,4 +1,4 @@
-// tune_impl.h - what the files of this folder share.
+// tune_impl.h - functions that the files of this folder share.
 #ifndef HAGGLE_TUNE_TUNE_IMPL_H
 #define HAGGLE_TUNE_TUNE_IMPL_H
 
@@ -9,93 +9,103 @@
 
 enum {
     TUNE_SETTINGS_MOST = 4096,
-    // A GPU's counter of energy moves every tenth of a second or so: of a few short steps it says nothing.
+    // A GPU's energy counter moves every tenth of a second or so. Trials of four steps had half or
+    // twice the joules of long ones.
     TUNE_METERED_LEAST_NS = 500000000
 };
-// The setting with these knobs, planned when it is new; its index, or a negative code.
+// Finds the setting with these knobs, or plans and adds it. Returns its index or a negative code.
 int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struct err *e);
 double tune_elapsed(const struct tune *t); // share of request.time_ns that has passed
-double tune_left_s(const struct tune *t);  // of it; negative: more has passed
-// The same of the time that is for searching: finals.c keeps some for the proof that a budget is kept.
+double tune_left_s(const struct tune *t);  // seconds of it that are left; negative: it is over
+// Share of the time for searching that has passed: all the time minus what finals.c keeps to prove
+// that a budget is kept.
 double tune_searched(const struct tune *t);
-// What the goal makes small, as predicted from a step's time; NaN: not known.
+// What the goal minimizes, for a step of this length: seconds per token or per sample. NaN: not
+// known.
 double tune_predicted_cost(const struct tune *t, const struct knobs *k, double step_s);
-// request.update_s from the first setting that was measured: others have as many weights, and about the same.
+// Sets request.update_s from the first setting that was measured. Other settings have as many
+// weights, so their updates take about as long.
 void tune_learn_update(struct tune *t, const struct tune_setting *s);
 int64_t tune_samples_per_step(const struct knobs *k);
 
 // ---------------------------------------------------------------- space.c: what could be tried
 
-// Which stage moves a knob: STAGE_SPLIT for what trades time for memory, STAGE_DATA, STAGE_FUSION;
-// STAGE_COUNT: none does.
+// The stage that changes a knob: STAGE_SPLIT for knobs that trade time for memory, STAGE_DATA or
+// STAGE_FUSION. STAGE_COUNT: no stage does.
 enum tune_stage space_stage(int id, const struct tune_request *r);
 enum { SPACE_VALUES_MOST = 12, SPACE_VALUE_BYTES = 32 };
 struct space_values {
     char text[SPACE_VALUES_MOST][SPACE_VALUE_BYTES];
     int n;
 };
-// Values worth trying for a knob of a setting, its own among them.
+// Values worth trying for a knob of a setting. The first is the one it has.
 void space_values(const struct knobs *k, int id, const struct tune_request *r,
                   struct space_values *out);
-// Adds the product of all knobs of STAGE_SPLIT, fewest changes first, until `share` of the time is
-// spent on planning.
+// Adds the product of all knobs of STAGE_SPLIT, fewest changes first, until planning has taken
+// `share` of the time.
 int space_core(struct tune *t, double share, struct err *e);
 
 // ---------------------------------------------------------------- belief.c: what is expected
 
-// Of each setting, from what was measured: the logarithm of its cost, as a normal distribution.
+// What is known of the logarithm of a setting's cost, as a normal distribution.
 struct belief {
     double mean, deviation;
 };
-// One per setting, into out[t->n]; NaN where nothing can be said. ERR_MEMORY.
+// Fills out[t->n], one per setting. Fails with ERR_MEMORY or ERR_NUMERIC.
 int belief_update(const struct tune *t, struct belief *out, struct err *e);
-// Expected improvement on `best`, as a share of it.
+// Expected improvement on the cost `best`, relative to it.
 double belief_gain(const struct belief *b, double best);
 
 // ---------------------------------------------------------------- visit.c: one trial
 
-// Steps of a first visit that are not counted. On a device the second captures its graphs and the third is the first to run
-// them, in every trial: the steps after them are those of a run.
+// Steps at the start of a first visit that are not counted. On a device the second step captures
+// the graphs and the third is the first to run them, in every trial. Only the steps after them are
+// like those of a run.
 enum { TUNE_WARM_STEPS = 2, TUNE_DEVICE_WARM_STEPS = 3 };
 
 struct visit {
-    int64_t steps; // at most; 0: as many as the figure needs
-    bool judged;   // may be ended early when another is surely better
-    bool long_run; // a finalist: no early end for being precise enough
-    bool now;      // nothing that was measured before
-    bool recalled; // nothing else; where there is nothing, no visit
+    int64_t steps; // at most; 0: until the figure is precise
+    bool judged;   // may end early when another setting is certainly better
+    bool long_run; // of a finalist: does not end early for being precise
+    bool now;      // use nothing that was measured before
+    bool recalled; // use only what was measured before; without that there is no visit
 };
 int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
-// Seconds of a typical step of the visits from this one on.
+// Seconds of a typical step (tune_typical) in the visits number `from` and later.
 double visit_typical(const struct tune_setting *s, int from);
 // Adds what a trial measured to a setting.
 int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e);
-int tune_best(
-    const struct tune *t); // of the measured that keep the budgets as far as known; -1: none
-// Whether a limit is kept, or broken: valid however often it is asked.
-struct bound_verdict visit_bound(const struct tune_setting *s, const struct tune_limit *l);
-// A typical step, as a share of the tightest limit.
+// The cheapest measured setting that is not known to break a budget; -1: none.
+int tune_best(const struct tune *t);
+// Whether the percentile is proven under its limit, over it, or neither. Valid however often it is
+// asked.
+struct bound_verdict visit_bound(const struct tune *t, const struct tune_setting *s,
+                                 const struct tune_limit *l);
+// A typical step divided by the tightest limit; 0: there is no limit.
 double visit_strain(const struct tune *t, const struct tune_setting *s);
-// The budget that is broken for sure, in words; false when none is.
+// True if a budget is certainly broken; `why` then says which, in words.
 bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
                         char why[TUNE_TEXT_BYTES]);
 
 // ---------------------------------------------------------------- forget.c
 
-// Looks again at what was measured first, where time allows. When it is much faster by now somebody else has left
-// the machine: what is as slow as it was is as good as never measured, and *out is true.
+// Measures the first setting again, where time allows. If it is much faster by now, another program
+// used the machine at first and has ended. Settings measured at that time count as not measured,
+// and *out is true.
 int forget_the_slow(struct tune *t, bool *out, struct err *e);
 
 // ---------------------------------------------------------------- finals.c
 
-// t->chosen stays -1 when none of the finalists keeps the budgets; they are then known to be over.
+// Compares the best settings and sets t->chosen. It stays -1 when no finalist keeps the budgets;
+// their outcome is then TUNE_OVER, or they are doubtful.
 int finals_run(struct tune *t, struct err *e);
-// A proven one goes before a faster one that time cannot prove and that does not look as if it could be: where
-// there is nothing else, the best of those.
+// Chooses among doubtful settings, where no other setting can be chosen: the cheapest whose typical
+// step keeps the limits.
 void finals_take_doubtful(struct tune *t);
-// Of the choice: what its samples say of each percentile that has a limit.
+// Fills t->bounds: what the samples of the choice say of each percentile that has a limit.
 void finals_bounds(struct tune *t);
-// Pareto set over tokens/s, p99, memory and, where it was metered, energy, among what was measured.
+// Marks the Pareto set of the measured settings by tokens/s, p99, memory and, where it was metered,
+// energy.
 void frontier_mark(struct tune *t);
 
 #endif

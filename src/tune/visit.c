@@ -1,4 +1,4 @@
-// visit.c - one trial of one setting: how long, when to end it early, what it says.
+// visit.c - one trial of one setting: how long it takes, when it ends early, what it shows.
 #include "tune/tune_impl.h"
 
 #include "measure/bound.h"
@@ -9,29 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A first visit takes FIRST_SHARE of the time given, between the two limits: long enough to see past
-// single slow steps, short enough for some thirty settings.
-static const double FIRST_SHARE = 0.006, FIRST_LEAST_S = 0.25, FIRST_MOST_S = 20;
-// One that is not precise after so many times that has company, and company stays: another visit later says more.
-static const double MOST_TIMES = 2;
-enum { LEAST_STEPS = 3, MOST_STEPS = 400 };
-// Of all the time: where a trial's steps take as much, fewer than LEAST_STEPS have to do, and one to warm up.
-static const double PATIENCE = 0.1;
-// Ended early: precise to PRECISE, or slower than the best by more than MARGIN beyond all doubt of this
-// trial. MARGIN is what a machine's mood can change between two visits: to stay until one visit is
-// more precise than that buys less than another visit later. Where a percentile has a limit it takes more
-// steps to see its tail, and PRECISE_TAIL stands for them.
-static const double PRECISE = 0.03, PRECISE_TAIL = 0.01, MARGIN = 0.04, CONFIDENCE = 0.95;
-
 struct trial_state {
     const struct tune *t;
     const struct visit *v;
     const struct knobs *knobs;
-    double best_cost;    // NaN: none yet
+    double best_cost;    // of the best other setting; NaN: none yet
     double least_s;      // run at least this long
     double sum, squares; // of the samples seen so far
     size_t n;
-    // With those of the visits before: only what adds up may be looked at again and again.
+    // Samples of earlier visits, and samples over each limit in all visits. A bound that may be
+    // asked again and again needs all samples.
     size_t before, over[TUNE_LIMITS_MOST];
     struct tune_limit limits[TUNE_LIMITS_MOST];
     int n_limits;
@@ -44,23 +31,25 @@ static double cost_of_step(const struct trial_state *j, double step_s) {
 static bool over_for_sure(const struct trial_state *j) {
     for (int i = 0; i < j->n_limits; i++)
         if (sample_bound_watch(j->before + j->n, j->over[i], tune_percentile_of(j->limits[i].p),
-                               CONFIDENCE)
+                               j->t->policy->confidence)
                 .state == BOUND_OVER)
             return true;
     return false;
 }
 
-// Steps so long, or so little time, that what there is must do.
+// The steps are so long, or so little time is left, that the visit ends with the steps it has.
 static bool impatient(const struct trial_state *j) {
     const double all_s = 1e-9 * (double)j->t->request.time_ns;
-    return tune_elapsed(j->t) >= 1 || (!j->v->long_run && 1e-9 * j->sum >= PATIENCE * all_s);
+    return tune_elapsed(j->t) >= 1 ||
+           (!j->v->long_run && 1e-9 * j->sum >= j->t->policy->visit.patience_share * all_s);
 }
 
-// What settings are compared by: a few steps that met somebody else's keep the mean open for long.
+// Settings are compared by medians. A few steps that another program slowed down keep the mean
+// imprecise for long, but not the median.
 static bool median_is_precise(const double *step_ns, size_t n, double precise) {
-    double sorted[MOST_STEPS];
+    double sorted[TUNE_VISIT_STEPS_ROOM];
     struct spread s;
-    if (n > MOST_STEPS)
+    if (n > TUNE_VISIT_STEPS_ROOM)
         return true;
     memcpy(sorted, step_ns, n * sizeof *sorted);
     sample_spread_of(sorted, n, &s);
@@ -69,6 +58,7 @@ static bool median_is_precise(const double *step_ns, size_t n, double precise) {
 
 static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
     struct trial_state *j = arg;
+    const struct tune_policy *p = j->t->policy;
     for (; j->n < n; j->n++) {
         double x = step_ns[j->n];
         j->sum += x;
@@ -76,25 +66,28 @@ static enum tune_go judge(void *arg, const double *step_ns, size_t n) {
         for (int i = 0; i < j->n_limits; i++)
             j->over[i] += !(x <= j->limits[i].step_ns);
     }
-    if (n < LEAST_STEPS)
+    if (n < p->visit.least_steps)
         return impatient(j) ? TUNE_ENOUGH : TUNE_GO_ON;
     double mean = j->sum / (double)n, variance = j->squares / (double)n - mean * mean;
     double error = 2 * sqrt((variance > 0 ? variance : 0) / (double)(n - 1));
     if (over_for_sure(j))
         return TUNE_OVER_BUDGET;
-    if (j->v->judged && cost_of_step(j, 1e-9 * (mean - error)) > j->best_cost * (1 + MARGIN))
+    if (j->v->judged &&
+        cost_of_step(j, 1e-9 * (mean - error)) > j->best_cost * (1 + p->visit.slower_rel))
         return TUNE_DOMINATED;
     const bool long_enough = !j->v->long_run && 1e-9 * j->sum >= j->least_s;
-    const double precise = j->n_limits > 0 ? PRECISE_TAIL : PRECISE;
-    if (long_enough && (error < precise * mean || 1e-9 * j->sum > MOST_TIMES * j->least_s ||
-                        median_is_precise(step_ns, n, precise)))
+    const double precise = j->n_limits > 0 ? p->visit.precise_limit_rel : p->visit.precise_rel;
+    if (long_enough &&
+        (error < precise * mean || 1e-9 * j->sum > p->visit.long_most_ratio * j->least_s ||
+         median_is_precise(step_ns, n, precise)))
         return TUNE_ENOUGH;
     return impatient(j) ? TUNE_ENOUGH : TUNE_GO_ON;
 }
 
-// ---------------------------------------------------------------- what came of it
+// ---------------------------------------------------------------- what it shows
 
-// Waiting for data is the setting's own and comes now and then, so that a median may miss it.
+// Waiting for data belongs to the setting. It comes now and then, so a median may miss it; hence
+// the mean wait per step is added.
 double visit_typical(const struct tune_setting *s, int from) {
     const struct time_split *x = &s->split;
     double wait = x->steps > 0 ? 1e-9 * (double)x->ns[TIME_DATA_WAIT] / (double)x->steps : 0;
@@ -133,11 +126,12 @@ int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err
     return 0;
 }
 
-struct bound_verdict visit_bound(const struct tune_setting *s, const struct tune_limit *l) {
+struct bound_verdict visit_bound(const struct tune *t, const struct tune_setting *s,
+                                 const struct tune_limit *l) {
     size_t over = 0;
     for (size_t i = 0; i < s->n; i++)
         over += !(s->step_ns[i] <= l->step_ns);
-    return sample_bound_watch(s->n, over, tune_percentile_of(l->p), CONFIDENCE);
+    return sample_bound_watch(s->n, over, tune_percentile_of(l->p), t->policy->confidence);
 }
 
 bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
@@ -146,23 +140,23 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
     const int n = tune_limits(&t->request, &s->knobs, limits);
     for (int i = 0; i < n; i++) {
         const double of = tune_percentile_of(limits[i].p);
-        if (visit_bound(s, &limits[i]).state != BOUND_OVER)
+        if (visit_bound(t, s, &limits[i]).state != BOUND_OVER)
             continue;
         struct quantile q = tune_quantile(s, of);
         if (limits[i].respond)
             snprintf(why, TUNE_TEXT_BYTES,
-                     "a request may wait %.4g ms (p%.0f, n=%zu), the budget %.4g ms",
+                     "a request may wait %.4g ms (p%.0f, n=%zu), over the budget of %.4g ms",
                      1e3 * tune_wait_of(&t->request, &s->knobs, 1e-9 * q.value), 100 * of, q.n,
                      1e-6 * (double)t->request.respond_ns);
         else
-            snprintf(why, TUNE_TEXT_BYTES, "p%.0f is %.4g ms (n=%zu), the budget %.4g ms", 100 * of,
-                     1e-6 * q.value, q.n, 1e-6 * limits[i].step_ns);
+            snprintf(why, TUNE_TEXT_BYTES, "p%.0f is %.4g ms (n=%zu), over the budget of %.4g ms",
+                     100 * of, 1e-6 * q.value, q.n, 1e-6 * limits[i].step_ns);
         return true;
     }
     double joules = tune_joules_per_token(s);
     if (t->request.joules_per_token > 0 && joules > t->request.joules_per_token) {
-        snprintf(why, TUNE_TEXT_BYTES, "%.3g J per token, the budget %.3g", joules,
-                 t->request.joules_per_token);
+        snprintf(why, TUNE_TEXT_BYTES, "energy is %.3g J per token, over the budget of %.3g",
+                 joules, t->request.joules_per_token);
         return true;
     }
     return false;
@@ -178,6 +172,7 @@ double visit_strain(const struct tune *t, const struct tune_setting *s) {
     return most;
 }
 
+// Sets the outcome of a setting after a visit, and the reason for it.
 static void settle(struct tune *t, int i, const struct tune_measured *m, double best_cost) {
     struct tune_setting *s = &t->settings[i];
     char why[TUNE_TEXT_BYTES];
@@ -185,15 +180,15 @@ static void settle(struct tune *t, int i, const struct tune_measured *m, double 
     if (m->rc != 0 && s->n == 0) {
         s->outcome = m->rc == ERR_USAGE || m->rc == ERR_UNSUPPORTED ? TUNE_REFUSED : TUNE_FAILED;
         snprintf(s->reason, sizeof s->reason, "%s", m->reason);
-    } else if (m->rc != 0) { // a finalist that died late is no choice either
+    } else if (m->rc != 0) { // not chosen, even if earlier visits were good
         s->outcome = TUNE_FAILED;
         snprintf(s->reason, sizeof s->reason, "after %zu steps: %.400s", s->n, m->reason);
     } else if (visit_breaks_limit(t, s, why)) {
         s->outcome = TUNE_OVER;
         snprintf(s->reason, sizeof s->reason, "%s", why);
-    } else if (tune_cost(t, s) > best_cost * (1 + MARGIN)) {
+    } else if (tune_cost(t, s) > best_cost * (1 + t->policy->visit.slower_rel)) {
         s->outcome = TUNE_SLOWER;
-        snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best so far",
+        snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best at that time",
                  100 * (tune_cost(t, s) / best_cost - 1));
     } else {
         s->outcome = TUNE_MEASURED;
@@ -204,21 +199,24 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
     struct tune_setting *s = &t->settings[i];
     int best = tune_best(t);
     double budget_s = 1e-9 * (double)t->request.time_ns;
+    const struct tune_policy *p = t->policy;
     struct trial_state state = {.t = t, .v = v, .knobs = &s->knobs};
     state.best_cost = best >= 0 && best != i ? tune_cost(t, &t->settings[best]) : NAN;
     state.before = s->n;
     state.n_limits = tune_limits(&t->request, &s->knobs, state.limits);
     for (int k = 0; k < state.n_limits; k++)
-        state.over[k] = visit_bound(s, &state.limits[k]).over;
-    state.least_s = fmin(fmax(FIRST_SHARE * budget_s, FIRST_LEAST_S), FIRST_MOST_S);
-    const bool slow = s->predicted_s * LEAST_STEPS > PATIENCE * budget_s;
+        state.over[k] = visit_bound(t, s, &state.limits[k]).over;
+    state.least_s =
+        fmin(fmax(p->visit.least_share * budget_s, p->visit.floor_s), p->visit.ceiling_s);
+    const bool slow =
+        s->predicted_s * (double)p->visit.least_steps > p->visit.patience_share * budget_s;
     if (t->request.joules_per_token > 0)
         state.least_s = fmax(state.least_s, 1e-9 * TUNE_METERED_LEAST_NS);
     const int warmup = t->request.on_device ? TUNE_DEVICE_WARM_STEPS
                        : s->n > 0           ? 1
                                             : TUNE_WARM_STEPS;
     struct tune_order o = {.warmup = slow ? 1 : warmup,
-                           .steps = v->steps > 0 ? v->steps : MOST_STEPS,
+                           .steps = v->steps > 0 ? v->steps : p->visit.most_steps,
                            .step_s = s->predicted_s,
                            .fresh = v->long_run,
                            .first = s->n == 0,
@@ -243,7 +241,7 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
             s->first_ns = s->visited_ns;
         settle(t, i, &m, state.best_cost);
         if (t->lab.on_trial)
-            t->lab.on_trial(t->lab.arg, t, s, &m);
+            t->lab.on_trial(t->lab.heard_arg, t, s, &m);
     }
     free(m.step_ns);
     return rc;
@@ -251,18 +249,21 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
 
 // ---------------------------------------------------------------- comparing
 
-// More steps over a limit than its percentile allows: too few to prove it, and still the best guess.
+// More steps are over a limit than its percentile allows. They may be too few to prove that the
+// limit is broken, but it probably is.
 static bool seems_over(const struct tune *t, const struct tune_setting *s) {
     struct tune_limit limits[TUNE_LIMITS_MOST];
     const int n = tune_limits(&t->request, &s->knobs, limits);
     for (int i = 0; i < n; i++)
-        if ((double)visit_bound(s, &limits[i]).over >
+        if ((double)visit_bound(t, s, &limits[i]).over >
             (1 - tune_percentile_of(limits[i].p)) * (double)s->n)
             return true;
     return false;
 }
 
-// Who seems over is the best only where all are: others would be called slower than what nobody can have.
+// A setting that seems over a limit is the best only if all are. Else other settings would be
+// called slower than one that cannot be chosen. Measured: searches of a record of `tiny` (hybrid)
+// stay near the best after 2.9 s instead of 13.0 s (docs/speed-log.md).
 int tune_best(const struct tune *t) {
     int best = -1;
     bool best_over = false;
@@ -270,7 +271,7 @@ int tune_best(const struct tune *t) {
         const struct tune_setting *s = &t->settings[i];
         if (s->n == 0 || s->doubtful || (s->outcome != TUNE_MEASURED && s->outcome != TUNE_SLOWER))
             continue;
-        if (!(tune_cost(t, s) > 0)) // no figure
+        if (!(tune_cost(t, s) > 0)) // no usable time
             continue;
         const bool over = seems_over(t, s);
         if (best < 0 ||

@@ -1,5 +1,6 @@
-// worker.c - see worker.h. The owner's side: starts the process, sends jobs, listens, and says in words
-// how a process was lost. worker_serve.c is the other side, worker_wire.h what lies between.
+// worker.c - see worker.h. The owner's side: starts the process, sends jobs, receives steps and
+// results, and explains how a process was lost. worker_serve.c is the worker's side, worker_wire.h
+// has the messages.
 #include "tune/worker.h"
 
 #include "base/child.h"
@@ -17,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// How often a stop request is looked at; a signal wakes poll by itself.
+// How often the owner checks for a stop request. A signal also wakes poll.
 enum { LOOK_MS = 100 };
 
 struct worker {
@@ -25,12 +26,12 @@ struct worker {
     pid_t pid; // -1: none
     int fd;
     int64_t starts, jobs;
-    // Libraries, once opened, stay in a process with their buffers: a setting without them then needs
-    // a process that has never seen them, or its memory would not be its own.
+    // An opened library stays in a process with its buffers. So a setting with another library or
+    // device needs a new process, or its measured memory would include theirs.
     bool used;
     enum device device;
     enum cpu_blas blas;
-    struct trial_sample *samples; // of the trial at work; room for all
+    struct trial_sample *samples; // of the present trial; room for all of its steps
     int64_t room, n;
 };
 
@@ -39,21 +40,14 @@ struct worker {
 static int start(struct worker *w, struct err *e) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-        return err_set(e, ERR_IO, "no sockets for a worker: %s", strerror(errno));
-    const pid_t owner = getpid(), pid = fork();
-    if (pid < 0) {
-        int why = errno;
-        close(ends[0]);
-        close(ends[1]);
-        return err_set(e, ERR_MEMORY, "no process for a worker: %s", strerror(why));
-    }
+        return err_set(e, ERR_IO, "cannot make sockets for a worker: %s", strerror(errno));
+    const pid_t pid = child_fork(ends);
+    if (pid < 0)
+        return err_set(e, ERR_MEMORY, "cannot start a process for a worker: %s", strerror(errno));
     if (pid == 0) {
-        child_begin(owner);
         prctl(PR_SET_NAME, "haggle-worker");
-        close(ends[0]);
         worker_serve(ends[1], &w->o);
     }
-    close(ends[1]);
     w->fd = ends[0];
     w->pid = pid;
     w->used = false;
@@ -61,7 +55,7 @@ static int start(struct worker *w, struct err *e) {
     return 0;
 }
 
-// The status of a process that has closed its end, which only ending does.
+// Waits for a process that has ended, or is about to, and returns its status.
 static int bury(struct worker *w) {
     const int status = child_wait(w->pid);
     close(w->fd);
@@ -70,7 +64,7 @@ static int bury(struct worker *w) {
     return status;
 }
 
-// At once: nothing of it needs saving.
+// Kills the process at once: it holds nothing that must be saved.
 static void end(struct worker *w) {
     if (w->pid < 0)
         return;
@@ -79,8 +73,7 @@ static void end(struct worker *w) {
 }
 
 int worker_open(struct worker **out, const struct worker_options *o, struct err *e) {
-    *out = NULL;
-    struct worker *w = calloc(1, sizeof *w);
+    struct worker *w = *out = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, ERR_MEMORY, "no memory for a worker");
     w->o = *o;
@@ -88,10 +81,9 @@ int worker_open(struct worker **out, const struct worker_options *o, struct err 
     int rc = start(w, e);
     if (rc != 0) {
         worker_close(w);
-        return rc;
+        *out = NULL;
     }
-    *out = w;
-    return 0;
+    return rc;
 }
 
 void worker_close(struct worker *w) {
@@ -110,7 +102,7 @@ int64_t worker_starts(const struct worker *w) {
     return w->starts;
 }
 
-// A process for this setting: the one there is, or a new one.
+// Makes sure that there is a process for this setting: the present one, or a new one.
 static int ready(struct worker *w, const struct knobs *k, struct err *e) {
     const bool other = w->used && (w->device != k->device || w->blas != k->cpu_blas);
     if (w->pid >= 0 && other)
@@ -129,8 +121,8 @@ struct trial {
     struct worker *w;
     const struct worker_job *job;
     struct trial_result *out;
-    uint64_t heard_ns; // last sign of life
-    bool asked;        // to stop, by the judge
+    uint64_t heard_ns; // time of the last message
+    bool asked;        // the judge has asked to stop
     char why[WORKER_REASON_BYTES];
 };
 
@@ -167,12 +159,12 @@ static void take_steps(struct trial *t, const struct wire_steps *m) {
     t->asked = t->job->judge(t->job->judge_arg, w->samples, w->n, t->why);
     const struct wire_head stop = {.kind = WIRE_STOP, .job = w->jobs};
     if (t->asked)
-        wire_send(w->fd, &stop, sizeof stop); // a worker that is gone is noticed by its silence
+        wire_send(w->fd, &stop, sizeof stop); // a failure is noticed when the next message is read
 }
 
 static void take_result(struct trial *t, const struct wire_result *m) {
     struct trial_result *out = t->out;
-    double *samples = out->step_ns; // the other process's pointer is of no use here
+    double *samples = out->step_ns; // the message's pointer is one of the other process
     const int64_t steps = out->steps;
     *out = m->result;
     out->step_ns = samples;
@@ -181,7 +173,7 @@ static void take_result(struct trial *t, const struct wire_result *m) {
         snprintf(out->reason, sizeof out->reason, "%s", t->why);
 }
 
-// One message; true when it was the result. *gone when there is nobody to hear from.
+// Takes one message. True: it was the result. Sets *gone if the process has closed its end.
 static bool take_message(struct trial *t, bool *gone) {
     union wire_message m;
     if (wire_receive(t->w->fd, &m, true) <= 0) {
@@ -221,13 +213,13 @@ static void lose_hung(struct trial *t) {
     end(t->w);
     t->out->rc = ERR_INTERNAL;
     snprintf(t->out->reason, sizeof t->out->reason,
-             "its process hung: nothing was heard for %s %s, and it was ended",
+             "its process hung: it sent nothing for %s %s and was killed",
              text_duration(a, 1e-9 * (double)limit_of(t)),
              step > 0 ? "after a step" : "before the first step");
 }
 
-// After failures that may have left the process unfit for the next trial (a device's errors stick, memory
-// that could not be had) a new one is cheaper than doubt.
+// Whether the failure may have left the process unfit for the next trial: errors of a device stay,
+// and memory may have run out half-way. Such a process is replaced.
 static bool is_doubtful(const struct trial_result *r) {
     return r->rc == ERR_INTERNAL || (r->rc == ERR_MEMORY && r->started);
 }
@@ -263,11 +255,11 @@ static int run_once(struct worker *w, const struct worker_job *job, struct trial
     TRY(trial_open(out, &o, e));
     TRY(make_room(w, job->warmup + job->steps, e));
     TRY(ready(w, job->knobs, e));
-    if (!send_job(w, job)) { // it died between two trials: that is no fault of this one
+    if (!send_job(w, job)) { // it died between two trials, which is not this trial's fault
         end(w);
         TRY(ready(w, job->knobs, e));
         if (!send_job(w, job))
-            return err_set(e, ERR_IO, "a worker that was just started takes no job");
+            return err_set(e, ERR_IO, "a worker that was just started accepts no job");
     }
     return listen_to(&t, e);
 }
@@ -277,7 +269,8 @@ int worker_run(struct worker *w, const struct worker_job *job, struct trial_resu
     TRY(run_once(w, job, out, e));
     if (out->rc != ERR_NUMERIC || !out->kept_weights)
         return 0;
-    // The weights may have been to blame, and they are others'. They are gone now: from the beginning.
+    // The cause may be the weights that earlier trials left. After this failure they are not used
+    // again, so the trial is repeated from the initial weights.
     trial_free(out);
     return run_once(w, job, out, e);
 }

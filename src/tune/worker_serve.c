@@ -1,11 +1,10 @@
-// worker_serve.c - the process of a worker: takes jobs, measures them, tells its steps.
+// worker_serve.c - the process of a worker: takes jobs, measures them, sends their steps.
 //
-// Steps are told between two steps, never inside one, and no more often than TELL_NS: waking the owner
-// takes a CPU that computes, so a step of a millisecond is told with the next ones.
+// Steps are sent between two steps, never inside one, and not more often than every TELL_NS. Waking
+// the owner takes a CPU from the computation, so short steps are sent together.
 #include "tune/worker_wire.h"
 
 #include "base/clock.h"
-#include "train/kept.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +21,7 @@ enum { ANSWER_MS = 2 };
 struct server {
     int fd;
     const struct worker_options *o;
-    struct kept *kept;
+    struct trial_desk desk;
     const struct wire_job *job;
     struct wire_steps pending;
     uint64_t told_ns;
@@ -51,7 +50,7 @@ long wire_receive(int fd, union wire_message *m, bool wait) {
 
 // ---------------------------------------------------------------- during a job
 
-// Without its owner a worker is of no use to anyone.
+// A worker whose owner is gone ends.
 static void tell(struct server *v, const void *message, size_t bytes) {
     if (!wire_send(v->fd, message, bytes))
         _exit(1);
@@ -83,11 +82,12 @@ static int on_step(void *arg, const struct trial_sample *sample, struct err *e) 
     v->step++;
     if (v->o->fault)
         v->o->fault(v->o->fault_arg, &v->job->knobs, v->step);
-    // The first at once: until then the owner waits for a start.
+    // The first step is sent at once, because the owner waits for it with the limit for a start.
     if (v->step > 1 && v->pending.n < WIRE_SAMPLES && clock_ns() - v->told_ns < TELL_NS)
         return 0;
     tell_steps(v);
-    // The owner's answer takes a moment: of a long step it is worth waiting for, or another one would be run.
+    // The owner's answer takes a moment. After a long step it is worth waiting for, because
+    // otherwise another long step would run in vain.
     struct pollfd answer = {.fd = v->fd, .events = POLLIN};
     if (sample->step_ns > ANSWER_FROM_NS)
         poll(&answer, 1, ANSWER_MS);
@@ -118,7 +118,7 @@ static void serve(struct server *v, const struct wire_job *job) {
     v->told_ns = clock_ns();
     r->rc = trial_open(r, &o, &e);
     if (r->rc == 0)
-        r->rc = trial_measure(&job->knobs, &o, v->kept, r, &e);
+        r->rc = trial_measure(&v->desk, &job->knobs, &o, r, &e);
     if (r->rc != 0)
         snprintf(r->reason, sizeof r->reason, "%s", e.text[0] ? e.text : err_phrase(r->rc));
     tell_steps(v);
@@ -129,12 +129,13 @@ static void serve(struct server *v, const struct wire_job *job) {
 
 // ---------------------------------------------------------------- the process
 
-// The tuner must survive what its trials do: the kernel ends the one that offers itself.
+// The tuner must survive its trials. If memory runs out, the kernel kills the process with the
+// highest score.
 static void offer_to_oom_killer(void) {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (write(fd, "1000", 4) != 4) // not allowed here: nothing is lost but the order
+    if (write(fd, "1000", 4) != 4) // not permitted: the kernel may kill another process first
         errno = 0;
     close(fd);
 }
@@ -144,10 +145,10 @@ _Noreturn void worker_serve(int fd, const struct worker_options *o) {
     struct server v = {.fd = fd, .o = o};
     struct err e = {0};
     offer_to_oom_killer();
-    if (kept_open(&v.kept, &e) != 0)
+    if (trial_desk_open(&v.desk, true, &e) != 0)
         _exit(1);
     while (wire_receive(fd, &m, true) > 0)
         if (m.head.kind == WIRE_JOB)
             serve(&v, &m.job);
-    _exit(0); // the kernel takes back what is kept, faster than we could
+    _exit(0); // the kernel frees all memory, faster than this process could
 }

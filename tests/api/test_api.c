@@ -90,7 +90,7 @@ static void test_config(void **state) {
     assert_int_equal(haggle_config_get(c, "nope", value, sizeof value, &e), HAGGLE_ERR_USAGE);
     assert_int_equal(haggle_config_get(c, "model", value, 2, &e), HAGGLE_ERR_USAGE);
 
-    // What is written is read back.
+    // What was written can be read back.
     snprintf(path, sizeof path, "%s/mine.yaml", (const char *)*state);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -150,7 +150,7 @@ static void test_train(void **state) {
     assert_non_null(strstr(capture_text(&out), "trained   4 steps"));
     assert_non_null(strstr(capture_text(&log), "weights"));
     assert_non_null(strstr(capture_text(&json), "\"tokens_per_s\""));
-    // Quiet: neither plan nor progress. What has no effect is a warning, and stays.
+    // Quiet: neither plan nor progress. A warning about a knob without effect stays.
     struct capture quiet;
     capture_open(&quiet);
     struct haggle_sink sink_quiet = {.log = quiet.f, .quiet = true};
@@ -161,7 +161,7 @@ static void test_train(void **state) {
     assert_null(strstr(kept, "weights"));
     assert_null(strstr(kept, "nothing to train"));
     capture_close(&quiet);
-    // Again, into no stream at all: the run is complete.
+    // Again, with no output stream at all: the run is complete.
     assert_int_equal(haggle_train(c, NULL, &e), 0);
     capture_close(&out);
     capture_close(&log);
@@ -190,14 +190,15 @@ static void test_budget(void **state) {
 static void test_stop(void **state) {
     struct haggle_config *c = small(state);
     struct haggle_error e = {0};
-    // Asked before it begins: it ends before its first step, and the request stands until cleared.
+    // A stop request before the run begins: it ends before its first step, and the request stays
+    // until it is cleared.
     assert_int_equal(haggle_request_stop(), 1);
     assert_int_equal(haggle_request_stop(), 2);
     assert_int_equal(haggle_train(c, NULL, &e), HAGGLE_ERR_STOPPED);
     assert_int_equal(haggle_train(c, NULL, &e), HAGGLE_ERR_STOPPED);
     haggle_clear_stop();
     assert_int_equal(haggle_train(c, NULL, &e), 0);
-    // Neither a run nor a plan is on any more: a first request is a first request.
+    // No run and no plan is active any more, so the next stop request counts as the first.
     assert_int_equal(haggle_request_stop(), 1);
     haggle_clear_stop();
     haggle_config_free(c);
@@ -237,7 +238,7 @@ static void test_bench(void **state) {
     assert_int_equal(haggle_bench_train(c, &b, &sink, &e), 0);
     assert_non_null(strstr(capture_text(&out), "\n1,"));
     assert_non_null(strstr(capture_text(&out), "is not accepted"));
-    // When no row is left there is no result, and the reason is the error.
+    // If no row is left there is no result, and the error gives the reason.
     b.n_grid = 0;
     assert_int_equal(haggle_config_set(c, "memory", "1MiB", &e), 0);
     assert_int_equal(haggle_bench_train(c, &b, &sink, &e), HAGGLE_ERR_MEMORY);
@@ -249,7 +250,7 @@ static void test_bench(void **state) {
 int main(void) {
 #define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        // First: it forks, which is only safe before a process has ever had threads.
+        // first, because it forks, which is only safe before a process has had threads
         IN_FOLDER(test_bench),
         IN_FOLDER(test_config),
         cmocka_unit_test(test_lists),

@@ -1,9 +1,11 @@
-// test_effects.c - every knob of knob.def does something, and does it where its line says: two values
-// (knob/pair.h) differ at each place it names, and one value is the same twice.
+// test_effects.c - every knob of knob.def has an effect, and has it where its line says: two values
+// (knob/pair.h) differ at each place that the line names, and one value gives the same twice.
 //
-// A new knob is tested without a line here. It fails when its line names no place, when it has
-// neither a neighbour nor a line in pair.c, or when nothing differs.
-#include "api/effects.h"
+// A new knob is tested without a change here. The test fails if its line names no place, if it has
+// neither a neighbour nor a line in pair.c, or if nothing differs.
+#include "api/knobs_check.h"
+#include "hw/hw.h"
+#include "plan/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,13 +33,13 @@ static int remove_scratch(void **state) {
     return 0;
 }
 
-// Why two values cannot be told apart here; NULL: they can. Nothing else is exempt.
+// The reason why two values cannot be told apart here; NULL: they can. No other knob is exempt.
 static const char *excuse(int id) {
     struct hw_machine m;
     struct knobs k;
     hw_machine_read(&m, "");
     knobs_init(&k);
-    if ((id == KNOB_device || id == KNOB_cuda_graphs) && !session_wants_device(&k))
+    if ((id == KNOB_device || id == KNOB_cuda_graphs) && !plan_wants_device(&k))
         return "there is no GPU here";
     if (id == KNOB_cpu_isa && m.level == HW_GENERIC)
         return "this CPU has none but the generic kernels";
@@ -50,12 +52,12 @@ static int observe(char **out, int id, const char *value, unsigned place, const 
     knobs_init(&base);
     TRY(effects_settings(&k, &base, id, s->dir, e));
     TRY(knobs_set_at(&k, id, value, SET_BY_COMMAND_LINE, e));
-    return effects_observe(out, place, &k, s->dir, e);
+    return effects_observe(out, place, &k, s->dir, knobs_check_train, e);
 }
 
 struct sight {
     char a[KNOB_VALUE_BYTES], b[KNOB_VALUE_BYTES];
-    char *one, *again, *two; // seen with a, with a once more, with b
+    char *one, *again, *two; // seen with a, with a again, and with b
     bool here;               // false: this machine cannot run b
 };
 
@@ -72,7 +74,7 @@ static int look(struct sight *v, int id, unsigned place, const struct scratch *s
     return v->here ? rc : 0;
 }
 
-// 1: the two values differ at this place; 0: that cannot be seen on this machine; -1: they do not.
+// 1: the two values differ at this place; 0: this machine cannot show it; -1: they do not differ.
 static int judge(int id, unsigned place, const struct scratch *s) {
     struct sight v;
     struct err e = {0};
@@ -122,7 +124,7 @@ static void test_every_knob_shows(void **state) {
     assert_true(seen > KNOB_COUNT);
 }
 
-// What is said not to matter does not: memory techniques and the loader leave the numbers alone.
+// Knobs that must not change the numbers do not: memory techniques and the loader.
 static void test_numbers_stay(void **state) {
     static const int ids[] = {KNOB_recompute_mode, KNOB_recompute_every, KNOB_data_prefetch,
                               KNOB_data_workers};

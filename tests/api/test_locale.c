@@ -1,5 +1,5 @@
-// A program that has chosen a locale with decimal commas: what is read and written keeps its points, and the
-// program keeps its locale.
+// test_locale.c - a program that uses a locale with decimal commas: haggle reads and writes decimal
+// points, and the program keeps its locale.
 #include "haggle.h"
 
 #include "train/harness.h"
@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-// Such a locale need not be installed: it is made, where there is a tool for it.
+// Such a locale may not be installed. It is made if there is a tool for it.
 static bool set_commas(const struct scratch *s) {
     static const char text[] = "comment_char %\nescape_char /\nLC_CTYPE\ncopy \"POSIX\"\n"
                                "END LC_CTYPE\nLC_NUMERIC\ndecimal_point \",\"\n"
@@ -101,7 +101,7 @@ static void test_commas(void **state) {
     check_show(c);
     haggle_config_free(c);
     snprintf(own, sizeof own, "%.1f", 0.5);
-    assert_string_equal(own, "0,5"); // as the program wishes
+    assert_string_equal(own, "0,5"); // as the program's locale says
     setlocale(LC_NUMERIC, "C");
 }
 
@@ -114,7 +114,7 @@ static void test_threads(void **state) {
     assert_int_equal(pool_open(&p, 2, 0, &e), 0);
     pool_run(p, write_half, texts);
     pool_close(p);
-    assert_string_equal(texts[0], "0,5"); // the caller's own thread
+    assert_string_equal(texts[0], "0,5"); // in the caller's thread
     assert_string_equal(texts[1], "0.5");
     setlocale(LC_NUMERIC, "C");
 }

@@ -1,9 +1,10 @@
-// haggle_trials: the store in every format, for people and programs, whatever its texts hold.
+// test_trials.c - haggle_trials: the store in every format, for people and for programs, whatever
+// its texts contain.
 #include "haggle.h"
 
 #include "../store/scratch.h"
 
-static char *shown; // what went to sink->out, json and log of the last call
+static char *shown; // the last call's output, json and log
 static char *json_text, *log_text;
 
 static int show(struct haggle_trials t) {
@@ -46,7 +47,7 @@ static bool is_json(const char *text) {
     return ok;
 }
 
-static void make_store(const char *reason) {
+static void make_store_of(const char *reason, const char *verdict) {
     struct store *s = scratch_store(STORE_WRITE);
     struct store_tuning tuning = {.started_at = 1794770000,
                                   .goal = "bulk",
@@ -64,12 +65,12 @@ static void make_store(const char *reason) {
     t.step_p50_ms = 12.25, t.step_p99_ms = 15.5, t.step_p99_upper95_ms = 16;
     t.knobs = "batch.micro=2\nseq=64";
     assert_int_equal(store_trial_add(s, &t, NULL, 0, &chosen, &e), 0);
-    t.knobs = "seq=64"; // the other knob at its default
+    t.knobs = "seq=64"; // the other knob has its default
     t.step_p99_upper95_ms = NAN;
     assert_int_equal(store_trial_add(s, &t, NULL, 0, NULL, &e), 0);
     store_trial_init(&t);
     t.tuning = id;
-    t.knobs = "seq=64\nbatch.micro=900\nlost.knob=1"; // of a version that had one more
+    t.knobs = "seq=64\nbatch.micro=900\nlost.knob=1"; // from a version that had one more knob
     t.model = "tiny";
     t.outcome = OUTCOME_REFUSED;
     t.reason = reason;
@@ -77,8 +78,12 @@ static void make_store(const char *reason) {
     t = scratch_trial(7);
     t.model = "other";
     assert_int_equal(store_trial_add(s, &t, NULL, 0, NULL, &e), 0);
-    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, "it pays", &e), 0);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, verdict, &e), 0);
     store_close(s);
+}
+
+static void make_store(const char *reason) {
+    make_store_of(reason, "it pays");
 }
 
 static void tunings_are_listed(void **state) {
@@ -88,7 +93,7 @@ static void tunings_are_listed(void **state) {
     says(shown, "| bulk | {\"memory_bytes\": 6442450944} | tiny  | done  |      3 |        2 |");
     says(log_text, "1 trial outside any tuning");
     assert_true(is_json(json_text));
-    says(json_text, "\"verdict\": \"it pays\"");
+    says(json_text, "\"verdict\": [\n        \"it pays\"\n      ]");
     assert_int_equal(show((struct haggle_trials){.format = HAGGLE_CSV}), 0);
     says(shown, "tuning,started_at,ended_at,goal,budgets,");
     assert_int_equal(count_of(shown, "\n"), 2);
@@ -120,9 +125,9 @@ static void trials_are_listed_with_their_reasons(void **state) {
     says(shown, "chosen    trial 1");
     says(shown, "verdict   it pays");
     says(shown, "all with seq=64\n");
-    says(shown, "| batch.micro=2 ");                // what distinguishes a row
-    says(shown, "| batch.micro=4 ");                // and the default of what others set
-    says(shown, "| batch.micro=900 lost.knob=1 |"); // and what this version does not know
+    says(shown, "| batch.micro=2 "); // the knobs that differ between rows
+    says(shown, "| batch.micro=4 "); // with their default if only other rows set them
+    says(shown, "| batch.micro=900 lost.knob=1 |"); // and a knob that this version does not know
     says(shown, " 15.50 |");
     says(shown, " 15.50? |");
     says(shown, "| refused: too large |");
@@ -143,6 +148,34 @@ static void trials_are_listed_with_their_reasons(void **state) {
     assert_int_equal(count_of(shown, "\n"), 1);
 }
 
+// One sentence per line, in each format. Older versions wrote a single line, which stays one
+// sentence.
+static void a_verdict_is_a_list(void **state) {
+    (void)state;
+    make_store_of("too large", "it pays, \"a lot\"\nthe end; \x1b[2Jreally");
+    assert_int_equal(show((struct haggle_trials){.tuning = "1"}), 0);
+    says(shown,
+         "\nverdict   it pays, \"a lot\"\n          the end;  [2Jreally\nstage     1 profile");
+    assert_true(is_json(json_text));
+    says(json_text, "\"verdict\": [\n      \"it pays, \\\"a lot\\\"\",\n"
+                    "      \"the end; \\u001b[2Jreally\"\n    ]");
+    assert_int_equal(show((struct haggle_trials){.format = HAGGLE_CSV}), 0);
+    says(shown, ",\"it pays, \"\"a lot\"\" the end;  [2Jreally\"\n");
+    assert_int_equal(count_of(shown, "\n"), 2);
+    assert_int_equal(show((struct haggle_trials){.format = HAGGLE_JSONL}), 0);
+    says(shown, "\"verdict\":[\"it pays, \\\"a lot\\\"\",\"the end; \\u001b[2Jreally\"]}\n");
+}
+
+static void a_tuning_without_a_verdict(void **state) {
+    (void)state;
+    make_store_of("too large", "");
+    assert_int_equal(show((struct haggle_trials){.tuning = "1"}), 0);
+    assert_int_equal(count_of(shown, "verdict"), 0);
+    says(json_text, "\"verdict\": []");
+    assert_int_equal(show((struct haggle_trials){.format = HAGGLE_CSV}), 0);
+    says(shown, ",1,\n"); // the last cell is empty
+}
+
 static void wishes_that_are_not_understood(void **state) {
     (void)state;
     make_store("too large");
@@ -156,7 +189,7 @@ static void wishes_that_are_not_understood(void **state) {
     says(log_text, "dominated");
 }
 
-// Texts come from a file: no terminal is commanded, no row is broken, JSON stays JSON.
+// Texts come from a file: none controls the terminal, none breaks a row, and JSON stays valid.
 static void hostile_texts_do_no_harm(void **state) {
     (void)state;
     make_store("\x1b[2Jgone | a bar\nand a line \xc2\x9b"
@@ -165,7 +198,7 @@ static void hostile_texts_do_no_harm(void **state) {
         assert_int_equal(
             show((struct haggle_trials){.tuning = "1", .format = (enum haggle_format)format}), 0);
         assert_null(strchr(shown, '\x1b'));
-        if (format <= HAGGLE_CSV) // JSON is not for terminals
+        if (format <= HAGGLE_CSV) // JSON is not printed to terminals
             assert_null(strchr(shown, '\x9b'));
         assert_true(is_json(json_text));
         if (format == HAGGLE_CSV)
@@ -190,6 +223,8 @@ int main(void) {
         TEST(tunings_are_listed),
         TEST(a_tuning_whose_process_is_gone_is_interrupted),
         TEST(trials_are_listed_with_their_reasons),
+        TEST(a_verdict_is_a_list),
+        TEST(a_tuning_without_a_verdict),
         TEST(wishes_that_are_not_understood),
         TEST(hostile_texts_do_no_harm),
     };

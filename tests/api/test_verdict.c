@@ -1,6 +1,6 @@
-// test_verdict.c - runs that are made slow on purpose get the verdict that fits: a slow source, a huge
-// vocabulary, a tiny batch. Nothing here looks at times: what dominates does so by a factor that a busy
-// machine does not have.
+// test_verdict.c - runs that are slow on purpose get the right verdict: a slow source, a huge
+// vocabulary, a tiny batch. No test depends on measured times: the dominant part is larger by a
+// factor that a busy machine cannot cause.
 #include "haggle.h"
 
 #include "train/harness.h"
@@ -10,7 +10,7 @@ struct verdict_seen {
     char bound[64], knob[64];
 };
 
-// The text of a member behind "verdict".
+// The text of a member inside "verdict".
 static void member(const char *json, const char *name, char out[64]) {
     char key[64];
     const char *at = strstr(json, "\"verdict\":");
@@ -63,7 +63,7 @@ static void check(const struct scratch *s, const char *const *settings, const ch
     free(v.json);
 }
 
-// A step of the small model takes a millisecond; here its bytes take fifty.
+// A step of the small model takes a millisecond. Here reading its bytes takes fifty.
 static void test_slow_source(void **state) {
     const struct scratch *s = *state;
     char path[300], text[1600];
@@ -71,23 +71,23 @@ static void test_slow_source(void **state) {
     memset(text, 'x', sizeof text);
     snprintf(path, sizeof path, "%s/text.txt", s->dir);
     assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
-    // 34 bytes a sequence, two sequences a step.
+    // 34 bytes per sequence, two sequences per step.
     const char *const ahead_of_nothing[] = {
         "seq", "16",    "batch.micro", "2", "data.prefetch", "0", "data.source_rate",
         "700", "steps", "8",           NULL};
     check(s, ahead_of_nothing, "data", "data.prefetch");
-    // What is read once cannot come from memory; what is read again can.
+    // Data that is read once cannot come from memory. Data that is read again can.
     const char *const once[] = {"seq", "16",    "batch.micro", "2", "data.source_rate",
                                 "700", "steps", "8",           NULL};
     check(s, once, "data", "data.source_rate");
-    char few[300]; // 20 sequences, so that four of them eight times are more than an epoch
+    char few[300]; // 20 sequences: eight steps of four are more than an epoch
     snprintf(few, sizeof few, "%s/few.txt", s->dir);
     assert_worked(file_write_atomic(few, text, 320, &e), &e);
     const char *const again[] = {"seq",      "16", "batch.micro",      "4",    "data.path", few,
                                  "data.val", "0",  "data.source_rate", "1000", "steps",     "8",
                                  NULL};
     check(s, again, "data", "data.ram");
-    // And with it the source is no longer the matter, once an epoch has passed.
+    // With data.ram the source is no longer the limit after the first epoch.
     const char *const kept[] = {"seq",      "16",        "batch.micro",
                                 "32",       "data.path", path,
                                 "data.val", "0",         "data.source_rate",
@@ -131,7 +131,8 @@ static void test_tiny_batch(void **state) {
 static int setup(void **state) {
     if (scratch_setup(state) != 0)
         return -1;
-    setenv("XDG_CACHE_HOME", ((struct scratch *)*state)->dir, 1); // rates of this machine: none
+    // An empty cache: no rates of this machine.
+    setenv("XDG_CACHE_HOME", ((struct scratch *)*state)->dir, 1);
     haggle_clear_stop();
     return 0;
 }

@@ -223,7 +223,7 @@ static void describe_loss(struct case_run *r, const struct backend_case *c) {
     OUT('r', 1, c->m, FILL_POISON);
 }
 
-// Moments in the kind's own type; blocks of 8-bit ones have two scales.
+// Moments in the type of the op; each block of 8-bit moments has two scales.
 static void describe_adamw(struct case_run *r, const struct backend_case *c) {
     bool bf16 = c->kind == OP_ADAMW_BF16, int8 = c->kind == OP_ADAMW_INT8;
     char m = bf16 ? 'b' : int8 ? 'c' : 'r', v = bf16 ? 'b' : int8 ? 'u' : 'r';
@@ -248,7 +248,7 @@ static void describe_adamw(struct case_run *r, const struct backend_case *c) {
     r->op.salt = (uint32_t)c->n;
 }
 
-// One of the passes of AdamW; the gradient, weight or first moment is there.
+// One of the passes of AdamW, with the gradient, weight or first moment that it needs.
 static void describe_adam_pass(struct case_run *r, const struct backend_case *c) {
     if (c->kind != OP_GRAD_SCALE)
         IN('d', 1, HYPER_COUNT, FILL_HYPER);
@@ -462,7 +462,7 @@ void case_set(struct case_operand *o, int64_t row, int64_t column, double value)
         *(int32_t *)at = (int32_t)value;
 }
 
-// AdamW's usual settings at step 3, a clip that bites, and 1 / 37 trained tokens.
+// The usual settings of AdamW at step 3, a clip below the norm, and 1 / 37 trained tokens.
 static const double hyper[HYPER_COUNT] = {
     [HYPER_LR] = 1e-2,
     [HYPER_BETA1] = 0.9,
@@ -744,13 +744,13 @@ static const double NMSE_MAX = 1e-11, ERROR_MAX = 2e-5;
 bool case_agree(const struct case_operand *got, const struct case_operand *want, char *why,
                 size_t why_bytes) {
     double error = 0, power = 0, worst = 0, largest = 0;
-    // Half of fp16's least number: below it any answer rounds to that or to 0.
+    // Half of the smallest fp16 number: a smaller value is rounded to that number or to 0.
     const double least = got->dtype == DTYPE_F16 ? 0x1p-25 : 0;
     int64_t differ = 0;
     for (int64_t i = 0; i < want->rows; i++)
         for (int64_t j = 0; j < want->columns; j++) {
             double a = case_get(got, i, j), b = case_get(want, i, j);
-            // NaN is the poison: no case's right answer has one.
+            // NaN is the poison. No case has NaN in its right answer.
             if (isnan(a) || isnan(b) || (isinf(b) && a != b)) {
                 snprintf(why, why_bytes, "element %" PRId64 ",%" PRId64 " is %g, not %g", i, j, a,
                          b);
@@ -765,11 +765,12 @@ bool case_agree(const struct case_operand *got, const struct case_operand *want,
             differ += a != b;
             largest = fmax(largest, fabs(b));
         }
-    // bf16 has 8 bits: a rounding is an NMSE of 1.3e-6 on average and up to 2^-8 of an element, and a
-    // product with a bias is rounded twice. Where both sides are bf16 the rounding is the same, but
-    // a boundary may flip one unit. fp16 has three bits more.
-    // Draws that round moments are the same everywhere: all but the few elements where a sum in another
-    // order falls on the other side of the draw (2 in 100,000 are expected) must be equal.
+    // bf16 has 8 bits: a rounding is an NMSE of 1.3e-6 on average and up to 2^-8 of an element, and
+    // a product with a bias is rounded twice. Where both sides are bf16 the rounding is the same,
+    // but near a boundary it may differ by one unit. fp16 has three bits more.
+    // The draws that round moments are the same everywhere. So all elements must be equal, except
+    // the few where a sum in another order falls on the other side of the draw (2 in 100,000 are
+    // expected).
     if (got->dtype == want->dtype && strchr("bcu", got->type) &&
         differ > 1 + want->rows * want->columns / 1000) {
         snprintf(why, why_bytes, "%" PRId64 " elements were rounded another way", differ);
@@ -813,7 +814,7 @@ bool case_rounded_once(const struct case_operand *got, const struct case_operand
     return true;
 }
 
-// Marks the elements an operand may change, then compares all others with what they were.
+// Marks the elements that an op may change, then compares all others with what they were.
 static bool only_changed(const struct case_operand *owner, const struct case_operand *list, int n,
                          int index, bool inputs) {
     size_t size = dtype_bytes(owner->dtype), count = owner->bytes / size;

@@ -1,6 +1,6 @@
-// test_cpu_amx.c - the AMX product on any CPU with AVX-512: the tile instructions are written out here,
-// everything around them (packing, edges, blocks, sums) is the real source. On a CPU that has AMX,
-// test_cpu_kernels.c runs the real instructions.
+// test_cpu_amx.c - the AMX product on any CPU with AVX-512. The tile instructions are replaced by
+// the C functions below; everything around them (packing, edges, blocks, sums) is the real source.
+// On a CPU that has AMX, test_cpu_kernels.c runs the real instructions.
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-// test_cpu_backend.c - what the case table cannot say: how backends open, what they refuse and in
-// which words, values that are not finite, and the accuracy of the vector functions in their tails.
+// test_cpu_backend.c - what the table of cases does not cover: how backends open, what they refuse
+// and with which message, values that are not finite, and the accuracy of the vector functions in
+// their tails.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 
@@ -70,14 +71,27 @@ static void assert_error(int rc, int code, const struct err *e, const char *part
 
 // ---------------------------------------------------------------- opening
 
+// The info of a backend on the host. products[] has a text for each of its types and no other.
+static void assert_host(const struct backend *b, unsigned types) {
+    assert_false(b->info.device || b->info.streams || b->info.graphs);
+    assert_int_equal(b->info.types, types);
+    assert_true(b->info.memory_bytes == mem_machine_total_bytes());
+    assert_true(strlen(b->info.text) > 0);
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        assert_int_equal(b->products[type] != NULL, b->info.types >> type & 1);
+}
+
 static void test_open(void **state) {
     struct world *w = *state;
     struct backend *b;
     struct err e = {0};
     struct cpu_options options = {.blas = "auto", .isa = "auto"};
     assert_int_equal(cpu_backend_open(&b, w->mem, w->pool, &options, &e), 0);
-    assert_true(strlen(cpu_backend_blas(b)) > 0);
-    assert_true(strlen(cpu_backend_isa(b)) > 0);
+    assert_true(strlen(b->products[DTYPE_F32]) > 0);
+    assert_true(strlen(b->isa) > 0);
+    assert_host(b, 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16);
+    assert_host(w->backends[0],
+                1u << DTYPE_F32 | 1u << DTYPE_F64 | 1u << DTYPE_BF16 | 1u << DTYPE_F16);
     assert_null(b->run[OP_LOAD]);
     assert_null(b->run[OP_ALL_REDUCE]);
     void *arena;
@@ -115,7 +129,7 @@ static void test_refusals(void **state) {
         assert_error(run(b, &loss, &c, &e), ERR_USAGE, &e, "target id 9 of row 1");
         assert_true(x[0] == 3); // nothing was overwritten
         struct op act = {.kind = OP_ACT, .m = 2, .n = 4};
-        const enum dtype other = DTYPE_I32; // none of its own
+        const enum dtype other = DTYPE_I32; // a type that no backend computes in
         c = (struct op_call){.in = {{x, 4, other}}, .out = {{y, 4, other}}};
         assert_error(run(b, &act, &c, &e), ERR_UNSUPPORTED, &e, "act");
         assert_non_null(strstr(e.text, dtype_text(other)));
@@ -266,12 +280,12 @@ static void test_accuracy(void **state) {
         // SiLU is exp, one addition and one division: 2 ulp. The exponents of the GELUs carry the
         // rounding of u and x^2 into the tails, less so where multiplication and addition are
         // fused.
-        bool fused = strcmp(cpu_backend_isa(w->backends[i]), "generic") != 0;
+        bool fused = strcmp(w->backends[i]->isa, "generic") != 0;
         if (worst[2] > 2.5e-7 || worst[0] > 2e-5 || worst[1] > (fused ? 6e-7 : 1e-5))
             fail_msg("%s: relative error of gelu tanh %.2e, gelu erf %.2e, silu %.2e",
-                     cpu_backend_isa(w->backends[i]), worst[0], worst[1], worst[2]);
+                     w->backends[i]->isa, worst[0], worst[1], worst[2]);
         print_message("%s: relative error of gelu tanh %.2e, gelu erf %.2e, silu %.2e\n",
-                      cpu_backend_isa(w->backends[i]), worst[0], worst[1], worst[2]);
+                      w->backends[i]->isa, worst[0], worst[1], worst[2]);
     }
     free(x);
     free(one);
@@ -281,7 +295,7 @@ static void test_accuracy(void **state) {
 // ---------------------------------------------------------------- 16-bit elements
 
 static const struct cpu_kernels *kernels_of(const struct backend *b, int type) {
-    const char *isa = cpu_backend_isa(b);
+    const char *isa = b->isa;
 #if defined(__x86_64__)
     if (strcmp(isa, "avx512") == 0)
         return cpu_kernels_avx512[type];

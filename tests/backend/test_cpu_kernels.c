@@ -1,6 +1,6 @@
 // test_cpu_kernels.c - the fast backend against the reference on every case, in every element type:
-// each instruction set the machine has, 1, 2 and 3 threads (equal to the bit), and each BLAS that is
-// installed.
+// with each instruction set of this machine, with 1, 2 and 3 threads (equal to the bit), and with
+// each BLAS library that is installed.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -16,8 +16,8 @@ struct world {
     struct mem *mem;
     struct backend *reference;
     struct case_run *drawn; // every case in float64
-    struct case_run *truth; // of every case, by the reference in float64
-    enum dtype type;        // what the truth is about: float64 of numbers this type holds
+    struct case_run *truth; // every case, run by the reference in float64
+    enum dtype type;        // the inputs of `truth` are rounded to this type
 };
 
 static int setup(void **state) {
@@ -51,7 +51,8 @@ static int teardown(void **state) {
     return 0;
 }
 
-// The truth about inputs as `type` holds them. Tests of one type follow each other: it is made once.
+// Makes the truth for inputs rounded to `type`. The tests of a type follow each other, so it is
+// made once per type.
 static void make_truth(struct world *w, enum dtype type) {
     struct err e = {0};
     for (size_t i = 0; i < case_count() && w->type != type; i++) {
@@ -84,7 +85,8 @@ static void run_case(struct world *w, size_t index, struct backend *fast, const 
         fail_msg("%s: %s: %s", label, name, why);
 }
 
-// Of ops that join two, what the second one writes is judged by what the first has stored.
+// For ops that join two, the result of the second is compared with the truth that starts from what
+// the first has stored.
 static void judge(struct world *w, size_t index, const struct case_run *run, const char *label) {
     const struct case_run *truth = &w->truth[index];
     const bool joined = case_is_joined(run->op.kind);
@@ -103,7 +105,8 @@ static void judge(struct world *w, size_t index, const struct case_run *run, con
     case_close(&second);
 }
 
-// The ops an op joins, one after the other on the same backend, must give its bits.
+// The two ops that an op joins must give the same bits, run one after the other on the same
+// backend.
 static void check_same_as_two(struct world *w, size_t index, struct backend *fast,
                               struct case_run *run) {
     const struct backend_case *c = case_at(index);
@@ -136,7 +139,7 @@ static void compare(struct world *w, size_t index, struct backend *fast, const c
     case_close(&run);
 }
 
-// The reference's own float32 and 16-bit types are held to the same standard as the fast kernels.
+// The reference in float32 and 16-bit types must be as exact as the fast kernels.
 static void check_reference(void **state, enum dtype type) {
     struct world *w = *state;
     make_truth(w, type);
@@ -169,10 +172,10 @@ static void check_isa(void **state, const char *isa, enum dtype type) {
             skip();
         }
         bool products = strcmp(isa, "avx512_bf16") == 0 || strcmp(isa, "amx") == 0;
-        assert_string_equal(cpu_backend_isa(fast[t]), products ? "avx512" : isa);
-        assert_true(strncmp(cpu_backend_products(fast[t], DTYPE_BF16), isa, strlen(isa)) == 0);
-        assert_int_equal(products, !strstr(cpu_backend_products(fast[t], DTYPE_BF16), "widened"));
-        assert_non_null(strstr(cpu_backend_products(fast[t], DTYPE_F16), "widened"));
+        assert_string_equal(fast[t]->isa, products ? "avx512" : isa);
+        assert_true(strncmp(fast[t]->products[DTYPE_BF16], isa, strlen(isa)) == 0);
+        assert_int_equal(products, !strstr(fast[t]->products[DTYPE_BF16], "widened"));
+        assert_non_null(strstr(fast[t]->products[DTYPE_F16], "widened"));
     }
     for (size_t i = 0; i < case_count(); i++) {
         struct case_run run[TEAMS];
@@ -216,7 +219,7 @@ static void test_blas(void **state) {
         open_cpu(w, pool, "auto", names[b], &fast, &rc);
         if (rc == ERR_UNSUPPORTED)
             continue;
-        assert_non_null(strstr(cpu_backend_blas(fast), names[b]));
+        assert_non_null(strstr(fast->products[DTYPE_F32], names[b]));
         for (size_t i = 0; i < case_count(); i++)
             if (op_info(case_at(i)->kind)->category == CAT_MATMUL)
                 compare(w, i, fast, names[b]);

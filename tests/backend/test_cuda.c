@@ -1,6 +1,6 @@
-// test_cuda.c - the CUDA backend on every case against the reference in float64; repeated to the
-// bit; captured as graphs; and refusals that must not be crashes. Skipped where there is no device,
-// with the reason.
+// test_cuda.c - the CUDA backend: every case against the reference in float64, repeated with the
+// same bits, captured as graphs, and refusals that must not crash. Skipped, with the reason, where
+// there is no device.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -25,7 +25,7 @@ static int setup(void **state) {
         return -1;
     int rc = plugin_open("cuda", &(struct plugin_options){0}, &w.cuda, &e);
     if (rc == 0)
-        print_message("cuda: %s\n", w.cuda->describe(w.cuda));
+        print_message("cuda: %s\n", w.cuda->info.text);
     else
         print_message("skipped, no CUDA backend: %s\n", e.text);
     return rc == 0 || rc == ERR_UNSUPPORTED ? 0 : -1;
@@ -115,7 +115,7 @@ static void run_on(struct mirror *m, struct case_run *r, const char *name) {
         fail_msg("%s: %s", name, e.text);
 }
 
-// The case in `type`, and the truth about it: in float64, from the same numbers as `type` holds them.
+// The case in `type`, and its truth: in float64, from the inputs as rounded to `type`.
 static void open_pair(struct world *w, size_t i, enum dtype type, struct case_run *truth,
                       struct case_run *run) {
     struct err e = {0};
@@ -164,7 +164,7 @@ static void check_cases(struct world *w, enum dtype type) {
                  case_agree(&run.out[o], joined && o > 0 ? &second.out[o - 1] : &truth.out[o], why,
                             sizeof why);
         case_close(&second);
-        if (!ok) { // all of them are worth seeing: the machine with the device may be far away
+        if (!ok) { // reports all failures: another run on a machine with a device may be far away
             print_error("%s: %s\n", name, why);
             wrong++;
         }
@@ -240,6 +240,9 @@ static void test_memory(void **state) {
         skip();
     assert_int_equal(w->cuda->memory(w->cuda, &free_bytes, &total_bytes, &e), 0);
     assert_true(free_bytes > 0 && free_bytes <= total_bytes);
+    assert_true(w->cuda->info.memory_bytes >= free_bytes);
+    assert_true(w->cuda->info.device && w->cuda->info.streams && w->cuda->info.graphs);
+    assert_non_null(strstr(w->cuda->info.text, w->cuda->products[DTYPE_BF16]));
     assert_int_equal(w->cuda->arena_take(w->cuda, total_bytes + (1 << 20), &arena, &e), ERR_MEMORY);
     assert_null(arena);
     assert_non_null(strstr(e.text, "asked for"));
@@ -254,7 +257,7 @@ static void test_memory(void **state) {
     w->cuda->arena_give(w->cuda, arena);
 }
 
-// Ids out of range cannot be refused without waiting for the device: their rows become NaN.
+// Ids out of range cannot be refused without waiting for the device, so their rows become NaN.
 static void test_bad_ids(void **state) {
     struct world *w = *state;
     struct err e = {0};

@@ -110,10 +110,10 @@ static void test_other_abi(void **state) {
     host.op_count++;
     assert_int_equal(symbol.fn(PLUGIN_ABI, &host, &o, &b, &e), ERR_UNSUPPORTED);
     host = right_host();
-    host.err_bytes++; // nothing can be said then; the code still is
+    host.err_bytes++; // no message is possible then, but the code is returned
     assert_int_equal(symbol.fn(PLUGIN_ABI, &host, &o, &b, &e), ERR_UNSUPPORTED);
     assert_null(b);
-    int rc = symbol.fn(PLUGIN_ABI, &host, &o, &b, NULL); // no err to fill is no crash
+    int rc = symbol.fn(PLUGIN_ABI, &host, &o, &b, NULL); // no crash without a struct err
     assert_int_equal(rc, ERR_UNSUPPORTED);
 }
 

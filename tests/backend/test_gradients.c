@@ -36,13 +36,13 @@ static int teardown(void **state) {
     return 0;
 }
 
-// How a backward op relates to its forward: which of its inputs are the forward's (by forward
-// input), and which forward input each of its outputs differentiates.
+// How a backward op relates to its forward op: which inputs they share, and which forward input
+// each output of the backward is the gradient of.
 struct rule {
     enum op_kind backward, forward;
     int dy;              // backward input that holds the gradient of forward output 0
     int from[OP_MAX_IN]; // per forward input: backward input with the same values, -1 for none
-    int wrt[OP_MAX_OUT]; // per backward output: the forward input it is the gradient to
+    int wrt[OP_MAX_OUT]; // per backward output: the forward input it is the gradient of
 };
 
 static const struct rule rules[] = {
@@ -73,7 +73,7 @@ static double forward_at(struct world *w, struct case_run *f, struct case_operan
     return weighted_sum(&f->out[0], weights);
 }
 
-// Some elements of x, spread over all: first, last, and every so many between.
+// Picks elements spread over all of x: the first, the last, and some at equal distances between.
 static void check_elements(struct world *w, struct case_run *f, struct case_operand *x,
                            const struct case_operand *dx, const struct case_operand *weights,
                            const struct case_operand *dx_before, double sign, const char *name) {
@@ -146,7 +146,7 @@ static void test_backward_ops(void **state) {
         assert_true(checked[rules[r].backward] >= 4);
 }
 
-// Column sums are what a bias, a row added to every row, receives.
+// The gradient of a bias, which is added to every row, is the sum of each column.
 static void test_bias_db(void **state) {
     struct world *w = *state;
     struct backend_case c = {.kind = OP_BIAS_DB, .m = 13, .n = 9},
@@ -179,7 +179,7 @@ static void test_embed_dw(void **state) {
     }
 }
 
-// A rotation's gradient is the rotation back.
+// The gradient of a rotation is the inverse rotation.
 static void test_rope_inverse(void **state) {
     struct world *w = *state;
     struct backend_case c = {.kind = OP_ROPE,
@@ -249,7 +249,7 @@ static void test_log_softmax_bwd(void **state) {
     case_close(&f);
 }
 
-// The loss in steps is the loss: rows' losses and the gradient, masked rows included.
+// The loss in steps gives the same row losses and gradient as the op LOSS, also for masked rows.
 static void test_loss_in_steps(void **state) {
     struct world *w = *state;
     static const enum op_kind kinds[] = {OP_LOSS, OP_LOG_SOFTMAX, OP_NLL, OP_NLL_BWD,
@@ -279,7 +279,7 @@ static void test_loss_in_steps(void **state) {
         case_close(&r[i]);
 }
 
-// AdamW in passes is AdamW.
+// AdamW in passes gives the same as the op ADAMW.
 static void test_adamw_in_passes(void **state) {
     struct world *w = *state;
     static const enum op_kind kinds[] = {OP_ADAMW,  OP_GRAD_SCALE, OP_ADAM_DECAY,

@@ -1,5 +1,5 @@
-// test_moments.c - the narrow types of Adam's moments: draws are even, rounding has no bias, errors stay
-// inside their bounds, and what decays slowly does decay.
+// test_moments.c - the narrow types of Adam's moments: draws are uniform, rounding has no bias,
+// errors stay within their bounds, and a slow decay is not lost.
 #include "backend/moments.h"
 
 #include "backend/cpu/cpu.h"
@@ -65,7 +65,7 @@ static void test_bf16_mean(void **state) {
         }
         assert_true(fabs(sum / DRAWS - (double)values[k]) <= fabs((double)values[k]) * 1e-12);
     }
-    // With the draws there are: within four standard errors.
+    // With the real draws: within four standard errors.
     const double x = 1.0 + 0.3 * 0x1p-7;
     double sum = 0;
     struct moments_key key = moments_key(7, 7);
@@ -96,7 +96,8 @@ static float spread(int block, uint64_t i, int decades) {
     return (float)(size * (rng_u64(4, (uint64_t)block, i) % 2 ? 1 : -1) * 1e-3);
 }
 
-// A code's neighbours are a step apart: the error is below it, for every draw at either end.
+// The error is smaller than the step between neighbouring codes, for the smallest and the largest
+// draw.
 static void test_int8_bounds(void **state) {
     (void)state;
     for (int block = 0; block < 48; block++) {
@@ -125,7 +126,8 @@ static void test_int8_bounds(void **state) {
     }
 }
 
-// Every draw once, as for bf16. Below the least v the mean is too large, never too small: see moments.h.
+// Every draw once, as for bf16. Below the smallest code above 0, the mean of v is too large, never
+// too small (moments.h).
 static void test_int8_mean(void **state) {
     (void)state;
     const double values[] = {1, 0.999, 0.5, 0.1234, 1e-2, 1e-4, 1e-6, 1e-9};
@@ -164,9 +166,9 @@ struct moments {
     uint8_t v8[4096];
 };
 
-// Steps without gradient, but for one element per block that keeps the scale where it is: the others must
-// decay as beta^n in the mean, though a step takes far less than a unit of either type. (Rounded to nearest
-// they would stay where they are.)
+// Steps without gradient, except for one element per block that keeps the scale where it is. The
+// mean of the others must decay as beta^n, although a step changes them by far less than a unit of
+// either type. (Rounded to nearest, they would stay where they are.)
 static void decay(struct backend *b, struct moments *x, bool int8, double *m, double *v) {
     enum { N = 4096, STEPS = 120 };
     double hyper[HYPER_COUNT] = {[HYPER_LR] = 0,  [HYPER_BETA1] = 0.998, [HYPER_BETA2] = 0.999,

@@ -1,10 +1,11 @@
-// test_support.c - the fourth use of the case table: which op runs in which element type on which
-// backend, as docs/support.md. The page is made here and must be current.
+// test_support.c - which op runs in which element type on which backend. Writes docs/support.md and
+// checks that the page is current.
 //
 //   test_support           checks; test_support --print writes the page (make docs)
 //
-// The reference and the CPU are asked by running a case. A GPU may not be here, so of CUDA the page
-// says what its sources fill in; where there is a device, that is compared with the plug-in itself.
+// For the reference and the CPU, a case is run. A GPU may not be here, so for CUDA the page lists
+// the ops that its sources add to the table. Where there is a device, this is compared with the
+// plug-in.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
@@ -91,7 +92,7 @@ static bool runs(struct world *w, struct backend *b, enum op_kind kind, enum dty
     size_t i = 0;
     while (i < case_count() && case_at(i)->kind != kind)
         i++;
-    if (i == case_count() || !b->run[kind] || !(b->types >> type & 1))
+    if (i == case_count() || !b->run[kind] || !(b->info.types >> type & 1))
         return false;
     if (case_open(&run, case_at(i), type, 1, w->reference, &e) != 0)
         return false;
@@ -165,7 +166,7 @@ static void test_page_is_current(void **state) {
     free(kept);
 }
 
-// What a backend computes has a case, so that it is compared with the reference.
+// Every op that a backend computes must have a case, so that it is compared with the reference.
 static void test_nothing_is_untested(void **state) {
     struct world *w = *state;
     for (int k = 0; k < OP_COUNT; k++) {
@@ -177,7 +178,7 @@ static void test_nothing_is_untested(void **state) {
     }
 }
 
-// The page speaks of the CPU as one: its instruction sets must not differ in what they can do.
+// The page has one column for the CPU, so its instruction sets must not differ in what they can do.
 static void test_instruction_sets_agree(void **state) {
     struct world *w = *state;
     for (int i = 1; i < ISAS; i++)

@@ -1,4 +1,4 @@
-// The build has an id, the linker's where there is one.
+// test_build.c - build.h: the build has an id, which is the linker's build id where there is one.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// test_dtype.c - dtype.h: every 16-bit value there and back, rounding against the compiler's
-// _Float16 and against an exact search for bf16.
+// test_dtype.c - dtype.h: every 16-bit value survives a round trip. Rounding is compared with the
+// compiler's _Float16, and with an exact search for bf16.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -56,7 +56,7 @@ static void test_round_trip(void **state) {
             assert_int_equal(back & 0x8000, x & 0x8000);
         } else {
             assert_int_equal(dtype_f32_to_f16(h), x);
-            // The definition: sign, exponent, mantissa.
+            // The value by definition, from sign, exponent and mantissa.
             int exponent = x >> 10 & 31, mantissa = x & 1023;
             double want = exponent == 31  ? INFINITY
                           : exponent == 0 ? ldexp(mantissa, -24)
@@ -67,14 +67,15 @@ static void test_round_trip(void **state) {
     }
 }
 
-// The nearest bf16 found by comparing the neighbours in exact arithmetic (a float's distance to
-// both fits a double).
+// The nearest bf16, found by comparing x with both neighbours. The arithmetic is exact, because a
+// float's distance to each of them fits a double.
 static uint16_t nearest_bf16(double x) {
     if (isnan(x))
         return 0x7FC0;
     uint16_t sign = signbit(x) ? 0x8000 : 0;
     double a = fabs(x);
-    // The largest bf16 not above a, by bisection: positive floats order like their bits.
+    // Bisection finds the largest bf16 that is not above a. Positive floats have the same order as
+    // their bits.
     uint32_t low = 0, high = 0x7F80;
     while (low + 1 < high) {
         uint32_t mid = (low + high) / 2;
@@ -85,7 +86,7 @@ static uint16_t nearest_bf16(double x) {
     }
     if (isinf(a))
         return sign | 0x7F80;
-    // Past the largest finite value the next step would be 2^128.
+    // The step after the largest finite value would be 2^128.
     double above = high == 0x7F80 ? 0x1p128 : (double)float_of(high << 16);
     double below = (double)float_of(low << 16);
     double up = above - a, down = a - below;
@@ -113,7 +114,7 @@ static void check_float(float x) {
 
 static void test_f32_rounding(void **state) {
     (void)state;
-    // Around every 16-bit value and every half-way point between two.
+    // Values around every 16-bit value and around every half-way point between two of them.
     for (uint32_t i = 0; i < 65536; i++) {
         uint32_t h = bits_of(dtype_f16_to_f32((uint16_t)i)), b = i << 16;
         for (int d = -1; d <= 1; d++) {
@@ -155,7 +156,8 @@ static void check_double(double x) {
 
 static void test_f64_rounds_once(void **state) {
     (void)state;
-    // A hair beyond half way: rounding to float first would lose the hair and fall back to even.
+    // Just above half way. Rounding to float first would lose the small excess and then round to
+    // even, the wrong way.
     double hair = 1 + 0x1p-8 + 0x1p-40;
     uint16_t b;
     dtype_convert(&b, DTYPE_BF16, &hair, DTYPE_F64, 1);
@@ -184,7 +186,7 @@ static void test_f64_rounds_once(void **state) {
 static void test_convert_pairs(void **state) {
     (void)state;
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16};
-    // Small integers are exact everywhere: any path keeps them.
+    // Small integers are exact in every type, so any path keeps them.
     double source[100], result[100];
     unsigned char a[800], b[800];
     for (int i = 0; i < 100; i++)
@@ -195,12 +197,12 @@ static void test_convert_pairs(void **state) {
             dtype_convert(a, types[i], source, DTYPE_F64, 100);
             dtype_convert(b, types[j], a, types[i], 99);
             for (size_t k = 99 * dtype_bytes(types[j]); k < sizeof b; k++)
-                assert_int_equal(b[k], 0xAA); // n elements, not one more
+                assert_int_equal(b[k], 0xAA); // exactly n elements were written
             dtype_convert(result, DTYPE_F64, b, types[j], 99);
             assert_memory_equal(result, source, 99 * sizeof *source);
         }
     }
-    // Not floating types: nothing is written.
+    // With a type that is not floating-point nothing is written.
     memset(b, 0xAA, sizeof b);
     dtype_convert(b, DTYPE_I32, source, DTYPE_F64, 10);
     assert_int_equal(b[0], 0xAA);

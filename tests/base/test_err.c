@@ -1,4 +1,4 @@
-// test_err.c - err.h and checked.h: codes, sentences, context, truncation.
+// test_err.c - err.h and checked.h: codes, messages, context, truncation.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static void test_set_and_context(void **state) {
     assert_string_equal(e.text, "bad value 3");
     assert_int_equal(err_context(&e, "reading '%s'", "x.json"), ERR_FORMAT);
     assert_string_equal(e.text, "reading 'x.json': bad value 3");
-    // The struct's own text may be an argument.
+    // The text of the struct that is filled may be an argument.
     assert_int_equal(err_set(&e, ERR_IO, "again (%s)", e.text), ERR_IO);
     assert_string_equal(e.text, "again (reading 'x.json': bad value 3)");
     err_clear(&e);
@@ -50,7 +50,7 @@ static void test_truncation(void **state) {
     (void)state;
     struct err e = {0};
     char wide[3 * ERR_TEXT_BYTES];
-    // Two-byte characters: some prefix of them is cut in the middle at one of the two parities.
+    // Three-byte characters after 0 to 3 single bytes: for some offsets the cut falls inside one.
     for (int lead = 0; lead < 4; lead++) {
         memset(wide, 'a', (size_t)lead);
         size_t n = (size_t)lead;
@@ -63,11 +63,11 @@ static void test_truncation(void **state) {
         size_t length = strlen(e.text);
         assert_true(length < ERR_TEXT_BYTES && length > ERR_TEXT_BYTES - 5);
         assert_int_equal((length - (size_t)lead) % 3, 0);
-        // No room is left for context: the cause stays.
+        // No room is left for context, so only the cause stays.
         assert_int_equal(err_context(&e, "saving"), ERR_IO);
         assert_memory_equal(e.text, wide, (size_t)lead);
     }
-    // A long context gives way to the cause.
+    // A long context is cut to keep the cause.
     err_set(&e, ERR_IO, "the cause");
     err_context(&e, "%s", wide);
     assert_true(strlen(e.text) < ERR_TEXT_BYTES);

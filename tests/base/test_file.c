@@ -1,5 +1,5 @@
-// test_file.c - file.h in a temporary directory: ceilings, durable writes under failure, trees and
-// links.
+// test_file.c - file.h in a temporary directory: size limits, durable writes under failure, trees
+// and links.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -39,9 +39,9 @@ static int teardown(void **state) {
     return rc;
 }
 
-// dir/name in one of a few buffers, enough for the calls of one statement.
+// dir/name, in one of four static buffers: enough for the calls in one statement.
 static const char *at(void **state, const char *name) {
-    static char paths[4][512]; // test-local scratch
+    static char paths[4][512];
     static int next;
     char *out = paths[next++ % 4];
     assert_int_equal(file_join(out, 512, ((struct place *)*state)->dir, name, NULL), 0);
@@ -69,32 +69,34 @@ static void test_read_all(void **state) {
     assert_string_equal(text, "");
     free(text);
     assert_int_equal(file_read_all(((struct place *)*state)->dir, 9, &text, &n, &e), ERR_FORMAT);
-    // A FIFO nobody writes to is refused, not waited for.
+    // A FIFO without a writer is refused and does not block.
     assert_int_equal(mkfifo(at(state, "fifo"), 0600), 0);
     assert_int_equal(file_read_all(at(state, "fifo"), 9, &text, &n, &e), ERR_FORMAT);
-    // Files of /proc claim to be empty and are not.
+    // Files in /proc report a size of 0 but are not empty.
     assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &n, &e), 0);
     assert_true(n > 100 && strlen(text) == n);
     free(text);
     assert_int_equal(file_read_all("/proc/self/status", 20, &text, &n, &e), ERR_FORMAT);
 }
 
-static void test_map(void **state) {
+static void test_read_limits(void **state) {
     struct err e = {0};
-    struct file_map m;
-    assert_int_equal(file_map_open(&m, at(state, "none"), &e), ERR_IO);
+    char *text;
+    size_t n;
+    assert_int_equal(file_read_all(at(state, "none"), 9, &text, &n, &e), ERR_IO);
     assert_int_equal(file_write_atomic(at(state, "f"), "abc", 3, &e), 0);
-    assert_int_equal(file_map_open(&m, at(state, "f"), &e), 0);
-    assert_int_equal(m.bytes, 3);
-    assert_memory_equal(m.data, "abc", 3);
-    file_map_close(&m);
-    assert_null(m.data);
-    file_map_close(&m);
+    assert_int_equal(file_read_all(at(state, "f"), 3, &text, &n, &e), 0);
+    assert_int_equal(n, 3);
+    assert_string_equal(text, "abc");
+    free(text);
+    assert_int_equal(file_read_all(at(state, "f"), 2, &text, &n, &e), ERR_FORMAT);
+    assert_null(text);
     assert_int_equal(file_write_atomic(at(state, "f"), "", 0, &e), 0);
-    assert_int_equal(file_map_open(&m, at(state, "f"), &e), 0);
-    assert_null(m.data);
-    assert_int_equal(m.bytes, 0);
-    assert_int_equal(file_map_open(&m, ((struct place *)*state)->dir, &e), ERR_FORMAT);
+    assert_int_equal(file_read_all(at(state, "f"), 0, &text, &n, &e), 0);
+    assert_string_equal(text, "");
+    assert_int_equal(n, 0);
+    free(text);
+    assert_int_equal(file_read_all(((struct place *)*state)->dir, 0, &text, &n, &e), ERR_FORMAT);
 }
 
 static void test_writer(void **state) {
@@ -102,7 +104,7 @@ static void test_writer(void **state) {
     struct file_writer w;
     struct hash *h = hash_new();
     assert_non_null(h);
-    // What a crash left behind does not matter.
+    // A temporary file left by a crash does no harm.
     assert_int_equal(file_write_atomic(at(state, "f.tmp"), "old rubbish, longer", 19, &e), 0);
     assert_int_equal(file_writer_begin(&w, at(state, "f"), &e), 0);
     w.hash = h;
@@ -149,7 +151,8 @@ static void test_writer(void **state) {
     assert_int_equal(size, 4);
 }
 
-// What a rename would do away with is refused before anything is written; links to files are replaced.
+// A path that a rename would destroy is refused before anything is written. Links to files are
+// replaced.
 static void test_what_is_no_file_stays(void **state) {
     struct err e = {0};
     struct stat st;
@@ -191,7 +194,7 @@ static void test_same_entry(void **state) {
     assert_false(file_same_entry(at(state, "none/f"), at(state, "a/f")));
 }
 
-// A full disk, played by a file size limit: first a short write, then an error.
+// Simulates a full disk with a file size limit: first a short write, then an error.
 static void test_write_failure(void **state) {
     struct err e = {0};
     static char data[5000];
@@ -273,7 +276,7 @@ static void test_remove_tree(void **state) {
     assert_int_equal(file_remove_tree(at(state, "t"), &e), 0); // already gone
 }
 
-// Each refusal is first tried where accepting it could only reach this test's own files.
+// Each path is tried where wrongly accepting it could only remove files of this test.
 static void test_remove_tree_refusals(void **state) {
     struct err e = {0};
     static const char *const inside[] = {"n/m/..", "n/m/../", "n/m/.", "n/m/./", "n/m/..//"};
@@ -293,7 +296,7 @@ static void test_remove_tree_refusals(void **state) {
     assert_true(dot == ERR_USAGE && dots == ERR_USAGE);
     assert_true(slash == ERR_USAGE && nothing == ERR_USAGE);
     assert_true(file_exists(at(state, "n/f")) && file_exists(at(state, "n/m/f")));
-    // A name that only begins with dots is a name.
+    // A name that only begins with dots is accepted.
     assert_int_equal(file_make_dirs(at(state, "n/..m"), &e), 0);
     assert_int_equal(file_remove_tree(at(state, "n/..m"), &e), 0);
     assert_false(file_exists(at(state, "n/..m")));
@@ -369,7 +372,7 @@ static void test_list(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(test_read_all),
-        TEST(test_map),
+        TEST(test_read_limits),
         TEST(test_writer),
         TEST(test_what_is_no_file_stays),
         TEST(test_same_entry),

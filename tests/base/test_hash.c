@@ -1,4 +1,4 @@
-// test_hash.c - hash.h: known answers, streaming equals one call.
+// test_hash.c - hash.h: known answers, and streaming gives the same as one call.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 // test_json.c - json.h: what is accepted, what is refused and where, hostile input, the writer's
 // round trip.
 //
-// Hostile texts live in exact malloc'd buffers, so one byte read too far is an AddressSanitizer
-// report. Every mutation is read twice, value by value and with json_skip: the two must agree.
+// Hostile texts are in malloc'd buffers of the exact size, so AddressSanitizer reports one byte
+// read too far. Every text is read twice, value by value and with json_skip. The two must agree.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Reads one value of any kind through the public calls. Depth is the reader's to limit.
+// Reads one value of any kind through the public calls. The reader limits the depth.
 static void read_any(struct json_reader *r) {
     const char *s;
     size_t n;
@@ -51,7 +51,7 @@ static void read_any(struct json_reader *r) {
     }
 }
 
-// 0 or the error of reading the text both ways.
+// Reads the text both ways. Returns 0 or the error.
 static int check_text(const char *text, size_t bytes, struct err *e) {
     char *exact = malloc(bytes ? bytes : 1);
     assert_non_null(exact);
@@ -332,7 +332,7 @@ static void test_i64(void **state) {
             fail_msg("%s: %s", cases[k].text, e.text);
         assert_true(x == cases[k].value);
     }
-    // Only what is read is converted: the range is the reader's concern, the grammar everyone's.
+    // A number out of range is an error only when it is read. json_skip checks only the grammar.
     static const char *const huge[] = {"1e999", "-1e999"};
     for (size_t k = 0; k < 2; k++) {
         struct json_reader r;
@@ -343,7 +343,7 @@ static void test_i64(void **state) {
         json_reader_init(&r, "t", huge[k], strlen(huge[k]), NULL, NULL);
         assert_int_equal(json_skip(&r), 0);
     }
-    // 512 characters of number are read, 513 are not.
+    // A number of 512 characters is accepted, one of 513 is not.
     char wide[514];
     memset(wide, '0', sizeof wide);
     wide[0] = '1';
@@ -389,7 +389,7 @@ static void test_first_error_stays(void **state) {
     assert_int_equal(json_peek(&r), JSON_INVALID);
     assert_int_equal(json_fail(&r, ERR_MISMATCH, "later"), ERR_FORMAT);
     assert_string_equal(e.text, first);
-    // A caller's own sentence carries the position; a NULL struct err is allowed.
+    // The position is put in front of a caller's sentence. A NULL struct err is allowed.
     json_reader_init(&r, "t", text, strlen(text), &strings, &e);
     json_enter_array(&r);
     assert_int_equal(json_fail(&r, ERR_MISMATCH, "%d of %s", 2, "these"), ERR_MISMATCH);
@@ -415,7 +415,7 @@ static void test_misuse(void **state) {
     json_reader_init(&r, "t", "[1,2]", 5, &strings, &e);
     json_enter_array(&r);
     assert_int_equal(json_finish(&r), ERR_INTERNAL);
-    // An element that is not read is not stepped over.
+    // An element that was not read cannot be stepped over.
     json_reader_init(&r, "t", "[1,2]", 5, &strings, &e);
     json_enter_array(&r);
     assert_true(json_next_element(&r));
@@ -445,7 +445,7 @@ static void test_depth(void **state) {
     for (int i = 0; i < BOMB; i += 5)
         memcpy(text + i, "{\"\": ", 5);
     assert_int_equal(check_text(text, BOMB, &e), ERR_FORMAT);
-    // Sixty-four levels, left and entered again many times: the bits of a level are set anew.
+    // 64 levels, left and entered again many times. The bits of a level must be set anew each time.
     size_t n = 0;
     for (int i = 0; i < 63; i++)
         text[n++] = i % 2 ? '[' : '{', n += i % 2 ? 0 : (size_t)sprintf(text + n, "\"k\":");
@@ -499,10 +499,10 @@ static void test_every_bit_flip(void **state) {
             check_text(text, sizeof sample - 1, &e);
         }
     }
-    // And every byte replaced by each character that means something.
+    // Every byte replaced by each character that has a meaning in JSON.
     static const char tokens[] = "{}[]:,\"\\u0e-.tn \x80\xED\xF4";
     for (size_t i = 0; i < sizeof sample - 1; i++) {
-        for (size_t k = 0; k < sizeof tokens; k++) { // with the NUL
+        for (size_t k = 0; k < sizeof tokens; k++) { // including the NUL
             memcpy(text, sample, sizeof text);
             text[i] = tokens[k];
             check_text(text, sizeof sample - 1, &e);
@@ -600,7 +600,7 @@ static void test_write_failures(void **state) {
     struct err e = {0};
     struct json_writer w;
     json_writer_to_buffer(&w, 0);
-    assert_int_equal(json_writer_finish(&w, &e), 0); // nothing is an empty string
+    assert_int_equal(json_writer_finish(&w, &e), 0); // no value gives an empty string
     assert_string_equal(w.buffer, "");
     free(w.buffer);
     json_writer_to_buffer(&w, 0);

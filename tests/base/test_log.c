@@ -1,4 +1,4 @@
-// test_log.c - log.h: levels, color, the live line on a pseudo-terminal and its absence elsewhere.
+// test_log.c - log.h: levels, color, and the live line, which appears only on a (pseudo-)terminal.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -48,7 +48,7 @@ static void test_color_and_clear(void **state) {
     free(text);
 }
 
-// Quiet keeps what somebody must know.
+// With least = LOG_WARN, warnings and errors are still shown.
 static void test_least(void **state) {
     (void)state;
     char *text = NULL;
@@ -82,7 +82,7 @@ static void test_silent(void **state) {
     log_live_end(NULL);
 }
 
-// What arrived at the terminal's other end so far.
+// Reads what has arrived at the other end of the terminal so far.
 static size_t drain(int master, char *out, size_t out_bytes) {
     size_t used = 0;
     ssize_t n;
@@ -114,14 +114,14 @@ static void test_terminal(void **state) {
     setenv("NO_COLOR", "1", 1);
     log_init(&l, f);
     assert_false(l.color);
-    setenv("NO_COLOR", "", 1); // empty does not count
+    setenv("NO_COLOR", "", 1); // an empty value does not count
     log_init(&l, f);
     assert_true(l.color);
     assert_int_equal(log_live(&l, "loss 1"), 1);
     assert_true(l.live);
     drain(master, text, sizeof text);
     assert_string_equal(text, "\r\033[Kloss 1");
-    // Cut to ten columns: characters count, bytes and color do not.
+    // Cut to ten columns. Each character counts as one, whatever its bytes. Color counts as none.
     log_live(&l, "\033[1m\xC3\xA9\xC3\xA9 456789abcdef\033[0m");
     drain(master, text, sizeof text);
     assert_string_equal(text, "\r\033[K\033[1m\xC3\xA9\xC3\xA9 456789a\033[0m");
@@ -135,7 +135,7 @@ static void test_terminal(void **state) {
     drain(master, text, sizeof text);
     assert_string_equal(text, "\r\033[Ktwo\n");
 
-    l.least = LOG_WARN; // no live line where progress is not wanted
+    l.least = LOG_WARN; // no live line when LOG_INFO is not shown
     assert_int_equal(log_live(&l, "x"), 0);
 
     setenv("TERM", "dumb", 1);

@@ -1,4 +1,4 @@
-// test_mem.c - mem.h and cgroup.h: accounting by class, alignment, refusal as a value, the
+// test_mem.c - mem.h and cgroup.h: accounting by class, alignment, refusal as an error value, the
 // machine's numbers.
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void test_account(void **state) {
         assert_int_equal(((unsigned char *)a)[i], 0);
     memset(a, 1, 5000000);
     memset(b, 2, 100);
-    assert_int_equal(mem_bytes(m), 5000101); // what was asked for, to the byte
+    assert_int_equal(mem_bytes(m), 5000101); // what was requested, to the byte
     assert_int_equal(mem_lines(m, lines, 8), 2);
     assert_string_equal(lines[0].class_name, "weight");
     assert_int_equal(lines[0].bytes, 5000001);
@@ -108,7 +108,7 @@ static void test_machine(void **state) {
     if (peak == 0)
         skip(); // no /proc/self/status with VmHWM here
     assert_true(peak > 100000);
-    // A large touch raises the peak; a reset, where the kernel has one, lowers it again.
+    // Touching much memory raises the peak. A reset lowers it again where the kernel supports one.
     struct mem *m;
     void *p;
     assert_int_equal(mem_open(&m, NULL), 0);

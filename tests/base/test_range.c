@@ -1,4 +1,5 @@
-// Ranges: the address stays, bytes stay until they are given back, and residence is told.
+// test_range.c - range.h: the address never changes, bytes stay until range_trim, and resident
+// bytes are reported.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -26,7 +26,7 @@ static void test_alloc(void **state) {
         kept[i] = p;
         total += bytes;
     }
-    // Nobody wrote over anybody.
+    // No object was overwritten by another.
     for (size_t i = 0; i < 600; i++)
         for (size_t k = 0; k < i * 7 % 1000; k++)
             assert_int_equal(kept[i][k], i & 0xFF);
@@ -47,7 +47,7 @@ static void test_large(void **state) {
     assert_true(first && small && large && after);
     memset(first, 1, 5 << 20);
     memset(large, 2, 3 << 20);
-    assert_int_equal(after - small, 16); // the large one did not end the chunk that was in use
+    assert_int_equal(after - small, 16); // the large object did not end the current chunk
     assert_int_equal(after[0], 0);
     region_free(&r);
 }

@@ -1,7 +1,7 @@
-// test_rng.c - rng.h: known answers, distributions, the permutation is one.
+// test_rng.c - rng.h: known answers, distributions, and the permutation really is a permutation.
 //
-// Everything is a function of constants here, so a test that passes once passes always; bounds are
-// about five standard deviations wide because the constants were not chosen.
+// Everything here is a function of constants, so a test that passes once passes always. The bounds
+// are about five standard deviations wide, because the constants were not selected to pass.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,8 +16,8 @@
 
 static void test_known_answers(void **state) {
     (void)state;
-    // kat_vectors of the authors' Random123 for philox4x32 with 10 rounds: the first two of four
-    // words.
+    // From kat_vectors in the authors' Random123, for philox4x32 with 10 rounds: the first two of
+    // four words.
     assert_true(rng_u64(0, 0, 0) == UINT64_C(0xe169c58d6627e8d5));
     assert_true(rng_u64(UINT64_MAX, UINT64_MAX, UINT64_MAX) == UINT64_C(0x41c83b0e408f276d));
     assert_true(rng_u64(UINT64_C(0x299f31d0a4093822), UINT64_C(0x0370734413198a2e),
@@ -120,11 +120,11 @@ static void test_permutation(void **state) {
                 fixed += x == i;
             }
             if (n >= 1000)
-                assert_true(fixed < 10); // one is expected
+                assert_true(fixed < 10); // one fixed point is expected on average
         }
     }
     free(seen);
-    // Sizes nobody can enumerate stay inside their range.
+    // For sizes too large to enumerate, results stay inside the range.
     static const uint64_t large[] = {UINT64_C(1) << 32, (UINT64_C(1) << 40) + 1, UINT64_MAX};
     for (size_t k = 0; k < 3; k++)
         for (uint64_t i = 0; i < 1000; i++)
@@ -134,7 +134,7 @@ static void test_permutation(void **state) {
 
 static void test_permutation_is_fair(void **state) {
     (void)state;
-    // All orders of three, and the place the first of ten goes to, over many seeds.
+    // Over many seeds: all orders of three elements, and the place of the first of ten.
     int orders[27] = {0}, places[10] = {0}, swapped = 0;
     enum { N = 12000 };
     for (uint64_t seed = 0; seed < N; seed++) {
@@ -153,7 +153,7 @@ static void test_permutation_is_fair(void **state) {
     for (int i = 0; i < 10; i++)
         assert_true(abs(places[i] - N / 10) < 5 * 33);
     assert_true(abs(swapped - N / 2) < 5 * 55);
-    // Neighbours in, strangers out: correlation of i and its image.
+    // i and its image are not correlated.
     enum { M = 10000 };
     double sum = 0;
     for (uint64_t i = 0; i < M; i++)

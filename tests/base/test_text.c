@@ -1,4 +1,4 @@
-// test_text.c - text.h: units both ways, strict parsers, suggestions.
+// test_text.c - text.h: units printed and parsed, strict parsers, suggestions.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -106,7 +106,7 @@ static void test_parse_bytes(void **state) {
     check_bytes("2e3K", 2000000);
     check_bytes("1TiB", UINT64_C(1) << 40);
     check_bytes("18446744073709551615", UINT64_MAX);
-    check_bytes("9007199254740993", UINT64_C(9007199254740993)); // not a double
+    check_bytes("9007199254740993", UINT64_C(9007199254740993)); // a double cannot hold it
     struct err e;
     uint64_t x;
     static const char *const bad[] = {"",

@@ -15,7 +15,7 @@
 
 static int parse(const char *text, size_t bytes, struct region *r, struct yaml_entry **entries,
                  size_t *count, struct err *e) {
-    // An exact copy, so that reading past the end is seen by AddressSanitizer.
+    // A copy of the exact size, so that AddressSanitizer reports a read past the end.
     char *exact = malloc(bytes ? bytes : 1);
     assert_non_null(exact);
     memcpy(exact, text, bytes);

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034 # some variables are for those who source this
-# lib.sh - what the tests of the program share. Sourced as: . lib.sh "$@"; the arguments are the
-# program, the build folder and the source tree (CMake gives them).
+# lib.sh - shared by the tests of the program. Source it as: . lib.sh "$@". The arguments are the
+# program, the build folder and the source tree (CMake passes them).
 #
-# Each test works in a folder of its own, with a cache of its own, and ends with `finish`.
+# Each test works in a separate folder with a separate cache, and ends with `finish`.
 set -u
 haggle=$(realpath "${1:?usage: $0 HAGGLE [BUILD] [SOURCE]}")
 build=$(realpath "${2:-$(dirname "$haggle")}")
@@ -18,7 +18,8 @@ fail() {
     failures=$((failures + 1))
 }
 
-# run STATUS WHAT ARGUMENT...: runs haggle, keeps its streams in ./out and ./err, checks the exit status.
+# run STATUS WHAT ARGUMENT...: runs haggle, keeps its streams in ./out and ./err, checks the exit
+# status.
 run() {
     local wanted=$1 what=$2 got
     shift 2
@@ -29,15 +30,15 @@ run() {
     sed 's/^/    /' err | tail -5
 }
 
-# says FILE TEXT WHAT: FILE holds TEXT.
+# says FILE TEXT WHAT: checks that FILE contains TEXT.
 says() {
     grep -qF -- "$2" "$1" && return
     fail "$3: '$2' is not in $1:"
     sed 's/^/    /' "$1" | tail -8
 }
 
-# json FILE EXPRESSION WHAT: FILE is JSON, and the Python expression about it (as d) is true. Without Python only the
-# outside of the object is looked at.
+# json FILE EXPRESSION WHAT: checks that FILE is JSON and that a Python expression about it (named
+# d) is true. Without Python only the first character is checked.
 json() {
     if command -v python3 >/dev/null; then
         python3 - "$1" "$2" <<'PYTHON' || fail "$3: $2"
@@ -49,7 +50,7 @@ if not value:
     sys.exit(1)
 PYTHON
     else
-        case $(head -c 1 "$1") in # an object or an array; more cannot be said without Python
+        case $(head -c 1 "$1") in # an object or an array; without Python no more can be checked
         '{' | '[') ;;
         *) fail "$3: no JSON" ;;
         esac

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_bad_input.sh - each bad input has its exit status and a sentence that names the value and what is accepted.
+# test_bad_input.sh - each bad input has its exit status and a message that names the value and what
+# is accepted.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -67,13 +68,13 @@ echo '{' >model/config.json
 bad 1 "model/config.json" train --model ./model
 ls runs >/dev/null 2>&1 && fail "a refused run left a folder behind"
 
-# memory: refused before it is taken, with bytes by class; nothing is written
+# memory: the run is refused before memory is taken, with bytes by class, and nothing is written
 bad 3 "the budget (memory=) is 1.00 MiB" train --memory 1MiB
 for class in weights gradients optimizer activations slack loader saving process; do
     says err "$class" "a budget that is too small"
 done
 ls runs >/dev/null 2>&1 && fail "a run that does not fit left a folder behind"
-# the table and the sentence speak of the same sum
+# the table and the message give the same sum
 total=$(sed -n 's/^  total  *\([0-9.]* [KMG]iB\) .*too much/\1/p' err)
 says err "the run needs $total but" "one sum in the table and in the sentence"
 bad 3 "what the machine has left" train model=llama-70b seq=1024
@@ -83,14 +84,14 @@ bad 2 "'trian' cannot be measured" bench trian
 bad 2 "which folder?" verify
 bad 1 "missing" verify missing
 bad 2 "--prompt and --ids" generate --prompt a --ids 1
-bad 2 "accepted: numbers with commas between" generate --ids 1,,2
+bad 2 "accepted: numbers separated by commas" generate --ids 1,,2
 bad 2 "accepted: 0 to 319" generate model=tiny --ids 400
 bad 2 "'nothing-here' is neither" generate nothing-here
 bad 1 "no/such/folder" generate no/such/folder
 bad 2 "which page?" docs
 bad 2 "did you mean knobs?" docs knob
 
-# with --json a failure is an object as well
+# with --json a failure is an object, too
 run 3 "a failure as JSON" train --memory 1MiB --json - -q
 json out 'd["error"]["code"] == "ERR_MEMORY" and "weights" in d["error"]["text"]' "a failure as JSON"
 run 2 "a refusal as JSON" train batch.micor=3 --json refused.json

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_bench.sh - grids: lists and ranges, refused rows, formats, spread over rounds, a stop in the middle.
+# test_bench.sh - grids: lists and ranges, refused rows, formats, spread over rounds, a stop in the
+# middle.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 base="seq=16 --steps 3 --warmup 1"
@@ -22,7 +23,8 @@ base="seq=16 --steps 3 --warmup 1"
         "memory by configuration"
     ls runs >/dev/null 2>&1 && fail "a benchmark writes a run's folder"
 
-    # What is refused is a row with a reason, in every format, and no failure of the whole.
+    # A setting that is refused is a row with a reason, in every format, and not a failure of the
+    # whole bench.
     run 0 "refused rows" bench $base batch.micro=0,1,2 memory=0,20MiB --repeat 1 -o csv
     [ "$(wc -l <out)" -eq 7 ] || fail "six configurations have not six lines of CSV"
     says out "batch.micro='0' is not accepted" "a bad value is a row"
@@ -42,18 +44,19 @@ base="seq=16 --steps 3 --warmup 1"
     printf 'model: tiny\nseq: 16\n' >mine.yaml
     run 0 "a recipe" bench train mine.yaml batch.micro=1 --steps 2 --repeat 1
 
-    # Recomputation costs the hardware what the model does not need: hfu is above mfu there, and equal without.
+    # Recomputation is work for the hardware but not for the model: with it hfu is above mfu,
+    # without it both are equal.
     run 0 "rates" doctor --quiet
     run 0 "mfu and hfu" bench seq=16 recompute.mode=none,full --steps 2 --repeat 1 -o jsonl --quiet
     head -1 out >plain.json
     tail -1 out >again.json
-    # A machine too busy to be measured well keeps no rates: then there is nothing to compare.
+    # A machine that was too busy stores no rates. Then there is nothing to compare.
     if ! grep -q '"mfu":null' plain.json; then
         json plain.json 'd["hfu"] == d["mfu"] > 0' "hfu without recomputation"
         json again.json 'd["hfu"] > 1.1 * d["mfu"] > 0' "hfu with recomputation"
     fi
 
-    # Strategies against the recipe as given.
+    # Strategies compared with the recipe as given.
     run 0 "tradeoffs" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 --json trade.json
     says out "rule of thumb" "tradeoffs: the table"
     says out "not measured: batch.accum=1 cannot be divided by 2" "tradeoffs: a strategy that is not there to be had"
@@ -69,7 +72,7 @@ base="seq=16 --steps 3 --warmup 1"
     run 2 "a subject that is none" bench everything
     says err "haggle bench tradeoffs" "a subject that is none"
 
-    # A process that dies is a row with a reason, and the others are measured all the same.
+    # A process that dies is a row with a reason, and the other rows are measured nevertheless.
     "$haggle" bench seq=16 batch.micro=1,2 --steps 300 --repeat 1 -o jsonl >out 2>err &
     pid=$!
     for _ in $(seq 200); do

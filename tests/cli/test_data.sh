@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_data.sh - haggle data, and training on what it shows: shapes, weights, packing, shards, a tokenizer of the model's.
+# test_data.sh - haggle data, and training on the data it shows: shapes, weights, packing, shards, a
+# model folder with a tokenizer.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -12,7 +13,7 @@ for i in $(seq 30); do
 done >chat.jsonl
 for i in $(seq 300); do echo "line $i of a plain text"; done >notes.txt
 
-# What is shown
+# What the command shows
 run 0 "data" data pc.jsonl seq=128 --json data.json
 says out "pc.jsonl: completion, 60 documents" "data: the shape"
 says out "60 train the token they end with (100.0 %)" "data: the end is trained"
@@ -26,7 +27,8 @@ json data.json 'd["samples"][0]["parts"][1] == {"trained": True, "text": "the nu
 json data.json 'd["samples"][0]["ids"].count(256) == 2' "data --json: text forges no special token"
 json data.json 'sum(b["documents"] for b in d["lengths"]["histogram"]) == 60 and d["tokens_per_s"] > 0' "data --json: histogram"
 
-# Written once, reused, made anew when damaged; another file or another template is another shard
+# A shard is written once, reused, and made again when it is damaged. Another file or another
+# template gives another shard.
 shards=cache/haggle/shards
 [ "$(find $shards -type f | wc -l)" = 1 ] || fail "there should be one shard: $(ls $shards)"
 cp pc.jsonl copy.jsonl
@@ -36,7 +38,7 @@ shard=$(echo $shards/*.shard)
 cp "$shard" whole.shard
 printf 'x' | dd of="$shard" bs=1 seek=300 conv=notrunc 2>/dev/null
 run 0 "a damaged shard" data pc.jsonl
-says err "it is made anew" "a damaged shard"
+says err "it is made again" "a damaged shard"
 cmp -s "$shard" whole.shard || fail "the shard was not repaired"
 run 0 "loss=all" data pc.jsonl data.loss=all --json all.json
 json all.json 'not d["files"][0]["reused"] and d["trained_share"] > 0.9' "data.loss=all"
@@ -75,7 +77,7 @@ run 2 "a weight" data pc.jsonl:0
 says err "weight" "a weight"
 run 2 "twice" data pc.jsonl data.path=notes.txt
 
-# Training on it
+# Training on the data
 run 0 "training on records" train --data pc.jsonl:2,notes.txt:1 seq=96 batch.micro=2 steps=6 eval.every=3 generate.tokens=0 \
     --json train.json
 says err "validation loss" "validation is said"
@@ -87,7 +89,7 @@ grep -q '"event":"eval".*"batch_ms_p99"' runs/tiny/log.jsonl || fail "log.jsonl 
 run 0 "validation data of its own" train --data pc.jsonl data.val_path=chat.jsonl seq=96 batch.micro=2 steps=2 eval.every=1 \
     generate.tokens=0 run.dir=own
 
-# A model folder with its own tokenizer
+# A model folder that contains a tokenizer
 tokenizer=$source_tree/../shared/fixtures/tokenizers/gpt2/tokenizer.json
 if [ -f "$tokenizer" ] && command -v python3 >/dev/null; then
     mkdir model && cp "$tokenizer" model/

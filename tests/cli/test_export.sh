@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_export.sh - export from outside: a run becomes a folder that haggle trains on and verifies, and what is refused.
+# test_export.sh - export through the program: a run becomes a folder that haggle trains on and
+# verifies; and what is refused.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 short="seq=32 batch.micro=2 steps=2 eval.every=0 generate.tokens=0"
@@ -23,7 +24,7 @@ says out "rounded" "bf16"
 json shards/model.safetensors.index.json 'len(set(d["weight_map"].values())) > 3 and d["metadata"]["total_size"] == 2 * d["metadata"]["total_parameters"]' "index"
 json shards/config.json 'd["torch_dtype"] == "bfloat16"' "config.json of bf16"
 
-# haggle takes it as a model
+# haggle accepts the folder as a model
 # shellcheck disable=SC2086
 run 0 "train on an export" train model=shards run.dir=more tokenizer=bytes $short
 run 0 "export what was fine-tuned" export more more-hf

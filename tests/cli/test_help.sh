@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_help.sh - help of the program and of every verb; slips in names; a fast start.
+# test_help.sh - help of the program and of every verb, suggestions for misspelt names, a fast
+# start.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -32,7 +33,7 @@ says err "accepted: train" "no verb like it"
 run 2 "help of an unknown verb" help benhc
 says err "did you mean bench?" "help of an unknown verb"
 
-# Nothing heavy at the start: the best of twenty starts is what the program costs.
+# The program does nothing heavy at its start. The best of twenty starts is its cost.
 best=999999999
 for _ in $(seq 20); do
     begin=$(date +%s%N)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_library.sh - libhaggle as others meet it: the header in C and C++, the exported names, an installed program.
+# test_library.sh - libhaggle as other programs use it: the header in C and C++, the exported names,
+# an installed program.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 header=$source_tree/include/haggle.h
@@ -17,7 +18,7 @@ grep -v '^haggle_' exported >foreign && fail "exported beside haggle_*: $(tr '\n
 grep -oE 'haggle_[a-z_]+\(' "$header" | tr -d '(' | sort -u >declared
 grep -v -x -F -f exported declared >missing && fail "declared and not exported: $(tr '\n' ' ' <missing)"
 
-# The example of the header, as a program against an installed copy.
+# The header's example, compiled as a program against an installed copy.
 DESTDIR="" cmake --install "$build" --prefix "$here/usr" >install.log 2>&1 || { cat install.log; fail "make install"; }
 for file in bin/haggle include/haggle.h; do
     [ -f "usr/$file" ] || fail "usr/$file is not installed"

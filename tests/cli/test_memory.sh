@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Memory: what does not fit is refused with advice that is true, before anything is written; and what was
-# predicted is what is taken (gpt2-124m, predicted before, measured after).
+# test_memory.sh - memory. A run that does not fit is refused before anything is written, with
+# advice that is true. The memory that a run takes is what was predicted (gpt2-124m, predicted
+# before, measured after).
 . "$(dirname "$0")/lib.sh" "$@"
 
-# the advice of a refusal, taken
+# follows the advice of a refusal
 small=(train model=tiny steps=2 eval.every=0 generate.tokens=0 device=cpu run.dir=fits)
 run 3 "a budget that is too small" "${small[@]}" batch.micro=8 memory=30MiB
 says err "It would fit with" "a budget that is too small"
@@ -15,9 +16,9 @@ run 0 "the advice: $advice" "${small[@]}" batch.micro=8 memory=30MiB "${changes[
 run 3 "nothing can help" "${small[@]}" memory=1MiB --json refused.json
 says err "No change that keeps the tokens per step makes it fit" "nothing can help"
 
-# verify, every op observed
+# verify, with every op observed
 run 0 "verify --checking" verify "$source_tree/tests/reference/gpt2-odd" --checking --json checked.json
-says out "wrote nothing but their outputs" "verify --checking"
+says out "wrote only their outputs" "verify --checking"
 json checked.json 'd["folders"][0]["checked"]["used_bytes"] == d["folders"][0]["checked"]["arena_bytes"]' \
     "verify --checking: the arena is written to its last byte"
 
@@ -36,7 +37,7 @@ for size in "1 64" "2 128"; do
         "gpt2-124m $size: the classes add up to the prediction"
 done
 
-# A second model, in the same plan, whether anybody asks or not.
+# A second model in the same plan, with and without requests.
 printf 'model: gpt2-124m\nseq: 32\ntokenizer: bytes\n' >second.yaml
 hybrid=(model=tiny goal=hybrid interactive.recipe=second.yaml batch.accum=2 steps=20 eval.every=0 save.last=false
     generate.tokens=0 device=cpu run.dir=hybrid resume=false)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_quickstart.sh - docs/quickstart.md, command by command: what a person would type, on a fresh folder.
+# test_quickstart.sh - docs/quickstart.md, command by command, as a person would type it, in a new
+# folder.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# test_report.sh - runs as a page: one, several, resumed, killed, with hostile names.
+# test_report.sh - runs as a page: one run, several, resumed, killed, with hostile names.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 tiny="seq=16 batch.micro=2 generate.tokens=0"
 
-# page FILE: it is whole, loads nothing, and every element that is opened is closed.
+# page FILE: checks that the page is complete, loads nothing, and closes every element that it
+# opens.
 page() {
     [ "$(head -c 15 "$1")" = '<!DOCTYPE html>' ] || fail "$1 does not begin as HTML"
     [ "$(tail -n 1 "$1")" = '</html>' ] || fail "$1 does not end as HTML"
@@ -52,7 +53,7 @@ PYTHON
 
 # shellcheck disable=SC2086 # $tiny is several words
 {
-    # one run; its result is kept beside its log
+    # one run; its result is stored beside its log
     run 0 "a run" train $tiny steps=40 eval.every=10 run.dir=a --json a.json
     cmp -s a.json a/result.json || fail "result.json is not what --json gave"
     run 0 "its report" report a --json report.json
@@ -67,18 +68,18 @@ PYTHON
     json report.json 'd["verb"] == "report" and d["runs"][0]["has_result"] and d["runs"][0]["end"] == "done"' "report --json"
     json report.json 'd["runs"][0]["log"]["damaged_lines"] == 0 and d["runs"][0]["log"]["validations"] == 4' "the log"
     json report.json 'd["runs"][0]["settings"]["eval.every"] == "10" and "optim.lr" not in d["runs"][0]["settings"]' "settings"
-    # what is worked out from the log is what the run said itself
+    # figures computed from the log equal those that the run reported
     json report.json '(lambda r, t: abs(r["figures"]["step_ms_p50"] / t["step_ms"]["p50"] - 1) < 1e-9
         and abs(r["figures"]["step_ms_p99"] / t["step_ms"]["p99"] - 1) < 1e-9 and r["step_ms"]["n"] == t["step_ms"]["n"]
         and r["figures"]["tokens_per_s"] == t["tokens_per_s"] and r["figures"]["mfu"] == t["mfu"]
         and r["figures"]["memory_measured_bytes"] == t["memory"]["measured_bytes"]
         and r["figures"]["validation_loss"] == t["run"]["validation_loss"])(d["runs"][0], json.load(open("a.json")))' \
         "the log and the result agree"
-    # nothing left to train keeps the result
+    # a run with nothing left to train keeps its result
     run 0 "nothing left" train $tiny steps=40 eval.every=10 run.dir=a
     cmp -s a.json a/result.json || fail "a run of no steps replaced the result"
 
-    # a name made of markup, a run that goes on, then is killed: its result would speak of other steps
+    # a name made of markup; a run that is resumed, then killed: its old result is about other steps
     evil='b<script>alert("x")<&'
     run 0 "hostile name" train $tiny steps=10 run.dir="$evil"
     "$haggle" train $tiny steps=100000 log.every=1 run.dir="$evil" >out 2>err &
@@ -98,7 +99,7 @@ PYTHON
     grep -q '<script>alert' evil.html && fail "a hostile name became markup"
     page evil.html
 
-    # several, side by side; of one name they are told apart
+    # several runs side by side; runs with the same name can be told apart
     mkdir -p c/a && cp a/log.jsonl a/recipe.yaml c/a
     printf 'torn {"step' >>c/a/log.jsonl
     run 0 "several" report a c/a "$evil" --json several.json
@@ -114,9 +115,9 @@ PYTHON
     run 2 "a knob" report a steps=5
     says err "has no meaning here" "a knob"
     run 1 "no such folder" report nowhere
-    says err "'nowhere' is no folder" "no such folder"
+    says err "'nowhere' is not a folder" "no such folder"
     mkdir empty && run 1 "no log" report empty
-    says err "holds no log.jsonl" "no log"
+    says err "has no log.jsonl" "no log"
     run 2 "a folder as the page" report a --out c
     says err "is a folder" "a folder as the page"
     run 1 "a page that cannot be written" report a --out nowhere/x.html

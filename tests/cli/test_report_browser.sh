@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# test_report_browser.sh - the page in a real browser, where there is one: no error on the console, every plot there and
-# drawn with extent, no page wider than a phone, values under the cursor.
+# test_report_browser.sh - the page in a real browser, if there is one: no error on the console,
+# every plot drawn with a visible size, no page wider than a phone, values under the cursor.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
     echo "skipped: no Chromium here to look at the page with"
     exit 77
 }
-# A browser that cannot start here (no user namespaces, no shared memory) says nothing about the page.
+# A browser that cannot start here (no user namespaces, no shared memory) proves nothing about the
+# page.
 look() { # look FILE: the page's elements after its script, in ./dom; the console in ./console
     timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$here/profile" \
         --enable-logging=stderr --virtual-time-budget=5000 --dump-dom "file://$here/$1" >dom 2>console
@@ -24,7 +25,7 @@ done
 run 0 "one" report one --out plain.html
 run 0 "two" report one two --out pair.html
 
-# What a person would do, and what they would see, as a script at the end of a copy of the page.
+# What a person would do and see, as a script at the end of a copy of the page.
 cat >probe.js <<'JS'
 <script>
 (function () {
@@ -59,7 +60,8 @@ grep -q '^times: .* ms' dom || fail "times have no unit"
 check pair.html
 grep -q '^loss: .*one, .*two, ' dom || fail "under the cursor runs are not named: $(grep '^loss:' dom)"
 
-# At the width of a phone: in a frame, because a window cannot be that narrow. The frame reports to the page around it.
+# The page at the width of a phone. It is in a frame, because a window cannot be that narrow. The
+# frame reports to the page around it.
 sed -e '/^<\/body>$/{r probe.js' -e 'd}' pair.html |
     sed 's|document.body.appendChild(out);|&parent.postMessage(out.textContent, "*");|' >inner.html
 cat >phone.html <<'HTML'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_show.sh - the plan of a run, and the machine it is made for: show, doctor.
+# test_show.sh - the plan of a run, and the machine that it is for: show, doctor.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -41,24 +41,25 @@ json doctor.json 'any(b["found"] and b["flops_per_s"] > 1e8 for b in d["blas"])'
 says out "measured now; matrix products: cpu.blas=auto, 1024 x 1024" "doctor: what the first figure is"
 says out "measured now with" "doctor: what the second figures are"
 json doctor.json 'd["blas_threads"] == d["rates"]["threads"] and not d["rates_cached"]' "doctor --json: the same threads"
-if [ -f cache/haggle/rates.json ]; then # not kept when the machine was busy
+if [ -f cache/haggle/rates.json ]; then # not stored if the machine was busy
     run 0 "doctor again" doctor --json doctor.json
     json doctor.json 'd["rates_cached"]' "doctor again"
     says out "--fresh measures again" "doctor again"
-    # A roof from a busy minute: a run that passes it measures it again, a short one knows of none.
+    # A best rate from a busy minute: a run that is faster measures it again, and a short run
+    # reports none.
     sed -i 's/"vector_flops": *[0-9.e+]*/"vector_flops": 1e9/' cache/haggle/rates.json
     rest="seq=32 eval.every=0 generate.tokens=0 save.last=false --json run.json"
     # shellcheck disable=SC2086 # $rest is several words
     run 0 "a short run above its roof" train steps=3 $rest
     json run.json 'd["mfu"] is None and d["hfu"] is None and d["rates"]["vector_flops"] == 1e9' "a short run above its roof"
-    says out "faster than the rate that was measured" "a short run above its roof"
+    says out "faster than the measured rate" "a short run above its roof"
     # shellcheck disable=SC2086
     run 0 "a run above its roof" train steps=100000 time=3500ms $rest
     json run.json '0 < d["mfu"] < 1 and d["rates"]["vector_flops"] > 1e9' "a run above its roof"
 fi
 json doctor.json 'd["ops"]["timed"] > 20 and d["ops"]["path"].startswith("/") and d["ops"]["reason"] == ""' "doctor times ops"
 
-# predictions, from ops that were timed and without
+# predictions, with and without timed ops
 run 0 "show with timed ops" show --json show.json
 says out "(calibrated: 100 % of it from ops timed on this machine" "show with timed ops"
 json show.json 'd["predicted"]["calibrated"] and 0 < d["predicted"]["spread"] < 10' "show --json with timed ops"
@@ -69,7 +70,7 @@ for table in cache/haggle/ops/*.json; do echo '{"format":1,' >"$table"; done
 run 0 "show with a damaged table" show
 says out "(roofline of this machine" "show with a damaged table"
 run 0 "doctor with a damaged table" doctor --json doctor.json
-says out "none yet, a roofline stands in" "doctor without timed ops"
+says out "none yet, a roofline is used instead" "doctor without timed ops"
 json doctor.json 'd["ops"]["timed"] == 0' "doctor without timed ops"
 json doctor.json 'all(m["needed_for"] for m in d["missing"])' "doctor --json says what is missing for what"
 finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test_state.sh - the optimizer's moments in 4 and 2 bytes per parameter instead of 8: the loss on the built-in corpus is
-# within 2 % of fp32's. With HAGGLE_TEST_LONG after 200 steps with all defaults (docs/numerics.md has the figures),
-# else after 60 small ones.
+# test_state.sh - the optimizer's moments in 4 and 2 bytes per parameter instead of 8: the loss on
+# the built-in corpus is within 2 % of that with fp32. With HAGGLE_TEST_LONG it is compared after
+# 200 steps with all defaults (docs/numerics.md has the figures), otherwise after 60 small steps.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -26,7 +26,7 @@ for state in ("bf16", "int8"):
         off = x / fp32[what] - 1
         print(f"{state}, {what}: {x:.4f}, fp32 {fp32[what]:.4f}, {100 * off:+.3f} %")
         bad |= not abs(off) < 0.02
-    bad |= of(state)["last step"] == fp32["last step"] # then the knob would do nothing
+    bad |= of(state)["last step"] == fp32["last step"] # equal: the knob has no effect
 bad |= not fp32["last 20 steps"] < 0.7 * fp32["first"] # something was learned
 sys.exit(bad)
 PYTHON

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# test_stop.sh - SIGTERM and SIGINT save and exit with 75; the run goes on to the same end; a second signal quits at once.
+# test_stop.sh - SIGTERM and SIGINT save and exit with 75. The run then continues to the same end. A
+# second signal quits at once.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 options="seq=32 batch.micro=2 steps=60 eval.every=0 generate.tokens=0 threads=1"
 
-# wait_for PATTERN FILE: until a line of FILE matches, at most 20 s.
+# wait_for PATTERN FILE: waits until a line of FILE matches, at most 20 s.
 wait_for() {
     for _ in $(seq 400); do
         grep -q "$1" "$2" 2>/dev/null && return
@@ -17,9 +18,11 @@ wait_for() {
 {
     run 0 "without a stop" train $options run.dir=whole
 
-    # A large `steps` keeps it running; the schedule is constant, so the first steps are the same.
+    # A large `steps` keeps the run going. The schedule is constant, so the first steps are the
+    # same.
     for signal in TERM INT; do
-        # bash starts background jobs with SIGINT ignored, which haggle respects: env puts it back.
+        # bash starts background jobs with SIGINT ignored, and haggle respects that. env restores
+        # the default.
         env --default-signal=INT "$haggle" train $options steps=1000000 sched.kind=constant run.dir=$signal \
             --json $signal.json >out 2>err &
         pid=$!
@@ -35,7 +38,7 @@ wait_for() {
         ls $signal/checkpoints/step-*/manifest.json >/dev/null 2>&1 || fail "SIG$signal: no checkpoint"
     done
 
-    # Stopped and resumed is the same run: same losses, to the last bit.
+    # A run that is stopped and resumed gives the same losses, to the last bit.
     "$haggle" train $options run.dir=parts >out 2>err &
     pid=$!
     wait_for '"step":7,' parts/log.jsonl
@@ -48,11 +51,11 @@ wait_for() {
     [ "$(wc -l <whole.txt)" -eq 60 ] || fail "the run has not 60 steps"
     cmp -s whole.txt parts.txt || fail "stopped and resumed, the losses differ"
 
-    # Nobody waits for a second signal.
+    # A second signal ends the run without waiting.
     "$haggle" train $options steps=1000000 run.dir=twice >out 2>err &
     pid=$!
     wait_for '"step":3,' twice/log.jsonl
-    kill -STOP $pid # both signals are there when it looks
+    kill -STOP $pid # so that both signals are pending when it continues
     kill -TERM $pid
     kill -INT $pid
     kill -CONT $pid
@@ -60,8 +63,8 @@ wait_for() {
     status=$?
     [ $status -eq 143 ] || [ $status -eq 130 ] || [ $status -eq 75 ] || fail "twice: exit status $status"
 
-    # While it only plans there is nothing to save: the first signal ends it. It is held in its plan by a
-    # standard error that is full.
+    # While the program only plans, there is nothing to save, so the first signal ends it. A full
+    # standard error holds it in its plan.
     mkfifo full
     exec 9<>full
     head -c 65536 /dev/zero >&9
@@ -78,7 +81,7 @@ wait_for() {
     exec 9>&-
     [ -e planned ] && fail "a run that was only planned left a folder behind"
 
-    # `time` is no failure: it ends with a checkpoint and goes on.
+    # Reaching `time` is not a failure: the run ends with a checkpoint and can continue.
     run 0 "out of time" train $options steps=1000000 run.dir=time time=500ms --json time.json
     json time.json 'd["run"]["end"] == "time" and d["run"]["checkpoint"]' "out of time"
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# test_tokenize.sh - haggle tokenize: ids there and back, special tokens, threads, bad lines.
+# test_tokenize.sh - haggle tokenize: text to ids and back, special tokens, threads, bad lines.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# give TEXT STATUS WHAT FLAG...: runs with the text as standard input.
+# give TEXT STATUS WHAT FLAG...: runs haggle with TEXT as standard input.
 give() {
     local text=$1
     shift
@@ -43,7 +43,7 @@ is '{"text":"a"}\n' "decode plain"
 give '[97,240,159,98,255,254]\n' 0 "decode broken" -t bytes --decode
 is '{"text":"a\xEF\xBF\xBDb\xEF\xBF\xBD\xEF\xBF\xBD"}\n' "bytes that are not UTF-8"
 
-# Bad lines: their number, and what came before them.
+# Bad lines: the message has their number, and the lines before them are written.
 bad() { # bad LINE TEXT WHAT FLAG...
     local line=$1 says=$2 what=$3
     shift 3
@@ -83,7 +83,7 @@ echo '{"version": "1.0", "model": {"type": "Unigram"}}' >odd.json
 give '' 1 "another model" -t odd.json
 says err "odd.json" "another model"
 
-# The order stays, whatever the threads; a long line and many short ones.
+# The order of lines does not depend on the threads: a long line and many short ones.
 awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\"text\": \"line %d of many, it is\"}\n", i }' >in
 run_in 0 "one thread" -t bytes --threads 1
 cp out one
@@ -98,7 +98,7 @@ run_in 1 "a line that is too long" -t bytes
 is '[98]\n' "a line that is too long"
 says err "line 2" "a line that is too long"
 
-# Real vocabularies, where they are.
+# Real vocabularies, if they are available.
 tokenizers=${HAGGLE_TOKENIZERS:-$source_tree/../shared/fixtures/tokenizers}
 for model in gpt2 llama3; do
     [ -f "$tokenizers/$model/tokenizer.json" ] || continue

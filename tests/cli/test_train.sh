@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test_train.sh - a run from the command line: the plan, the files, the result for people and for programs; going on.
+# test_train.sh - a run from the command line: the plan, the files, the result for people and for
+# programs, resuming.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 tiny="seq=32 batch.micro=2 generate.tokens=8"
@@ -37,7 +38,7 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     json noise.json 'd["noise_scale"]["measurements"] == 3 and d["noise_scale"]["batch_tokens"] == 128' "the noise scale"
     [ "$(grep -c '"noise_scale"' noise/log.jsonl)" -eq 3 ] || fail "log.jsonl has the noise scale of other steps"
     run 0 "no noise scale" train $tiny steps=1 noise.every=1 eval.every=0 run.dir=quiet
-    says err "noise.every=1 has no effect here: batch.accum is 1" "a knob without effect"
+    says err "noise.every=1 has no effect here: it needs batch.accum of 2 or more" "a knob without effect"
 
     # files of the run
     for file in log.jsonl recipe.yaml checkpoints/step-000000003/model.safetensors \
@@ -49,7 +50,8 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     while read -r line; do echo "$line" >line.json && json line.json 'isinstance(d, dict)' "a line of log.jsonl"; done \
         <runs/tiny/log.jsonl
 
-    # again: goes on; nothing left is no error; starting over keeps the old log
+    # the same command again continues; nothing left to do is not an error; starting over keeps the
+    # old log
     run 0 "going on" train $tiny steps=5 eval.every=0
     says err "goes on from runs/tiny/checkpoints/step-000000003: step 3 of 5" "going on"
     says out "trained   2 steps, to step 5 of 5" "going on"
@@ -60,7 +62,7 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     [ -f runs/tiny/log.1.jsonl ] || fail "the old log was not kept"
     says out "trained   2 steps, to step 2 of 2" "starting over"
 
-    # JSON alone on the standard output; silence
+    # only JSON on standard output; silence
     run 0 "--json -" train $tiny steps=2 eval.every=0 run.dir=a --json -
     json out 'd["run"]["dir"] == "a"' "--json - has the standard output alone"
     says err "trained   2 steps" "--json - moves the summary"
@@ -68,18 +70,18 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     [ -s err ] && fail "--quiet is not silent"
     says out "trained   2 steps" "--quiet keeps the result"
 
-    # silence keeps what somebody must know
+    # --quiet still shows what the user must know
     run 0 "two checkpoints" train $tiny steps=2 eval.every=0 run.dir=damaged save.every=1 --quiet
     printf x >>damaged/checkpoints/step-000000002/model.safetensors
     run 0 "--quiet, a damaged checkpoint" train $tiny steps=2 eval.every=0 run.dir=damaged save.every=1 --quiet
     grep -qE "^(warning|error): .*step-000000002" err || fail "--quiet does not say that a checkpoint is damaged"
     grep -qE "^  weights|^step|^goes on" err && fail "--quiet prints the plan or the progress"
 
-    # one validation is one figure
+    # a single validation gives one figure
     run 0 "one validation" train $tiny steps=2 eval.every=2 eval.batches=1 run.dir=once save.last=false
     grep -q 'validation [0-9.]*$' out || fail "one validation is not one figure"
 
-    # the budget is what the run says it needs, in the plan and at its end
+    # a budget of exactly what the run says it needs, in its plan and at its end
     run 0 "its own size" train $tiny steps=2 eval.every=0 run.dir=size save.last=false --json size.json
     if command -v python3 >/dev/null; then
         below=$(python3 -c 'import json; print(int(json.load(open("size.json"))["memory"]["predicted_bytes"] * 0.98))')
@@ -112,7 +114,7 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     says err "events of log.trace" "the trace in the plan"
     json trace.json 'len(d["traceEvents"]) > 10' "the trace"
     ls runs/mine/events.out.tfevents.* >/dev/null 2>&1 || fail "no TensorBoard file"
-    # a log that cannot grow is given up, not the run
+    # a log that cannot grow is given up, but the run goes on
     (
         trap '' XFSZ
         ulimit -f 8
@@ -121,7 +123,7 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
         says out "trained   80 steps" "a full disk"
         exit $failures
     ) || fail "a full disk"
-    # what has no effect is said
+    # a knob without effect is reported
     run 0 "a knob without effect" train mine.yaml run.dir=c sched.decay=0.5
     says err "sched.decay=0.5 has no effect here" "a knob without effect"
 }

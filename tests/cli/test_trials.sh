@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_trials.sh - bench --store, and haggle trials over what it recorded.
+# test_trials.sh - bench --store, and haggle trials over the rows that it recorded.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 export XDG_DATA_HOME=$here/data
@@ -8,7 +8,7 @@ run 1 "no store" trials
 says err "$here/data/haggle/trials.db" "no store"
 run 0 "record" bench seq=16 device=cpu threads=1 batch.micro=1,2 memory=1MiB,30MiB --steps 3 --repeat 2 --store t.db
 run 0 "a list" trials --store t.db
-says err "6 trials outside any tuning" "a list" # what is refused once is not tried again
+says err "6 trials outside any tuning" "a list" # a refused setting is not tried again
 run 0 "trials" trials none --store t.db --json t.json
 says out "all with seq=16 device=cpu threads=1" "trials"
 says out "refused: the run needs" "trials"
@@ -35,7 +35,7 @@ run 2 "no such format" trials -o xml -s t.db
 says err "accepted: md" "no such format"
 run 1 "a store that cannot be made" bench seq=16 --steps 2 --repeat 1 --store /proc/none/t.db
 
-# Files that are no store stay as they are, and nothing is measured for them.
+# A file that is not a store stays unchanged, and nothing is measured for it.
 printf 'a letter to a friend, long enough to be taken for a database if nobody looked inside it at all\n' >letter
 cp letter copy
 run 1 "not a store" trials -s letter

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# test_tune.sh - haggle tune from the shell: a recipe that trains as it is, what may move and what may not, budgets for
-# memory and latency, killed and stopped searches that go on, workers that end, results that are used again, hybrid runs,
-# and input that is refused before anything is written. No step time decides here: what a slow machine could change
-# (how many steps there was time for) is asked of the result first.
+# test_tune.sh - haggle tune from the shell: a recipe that trains unchanged, what may change and
+# what may not, budgets for memory and latency, killed and stopped searches that continue, workers
+# that end, results that are used again, hybrid runs, and input that is refused before anything is
+# written. No check depends on step times: where a slow machine could make a difference (how many
+# steps there was time for), the script reads the result first.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 export XDG_DATA_HOME=$here/data
@@ -17,22 +18,23 @@ threads: 1
 generate: {tokens: 0}
 YAML
 
-# field FILE NAME: a member of the outermost object, as it is written.
+# field FILE NAME: prints a member of the outermost object, as it is written.
 field() {
     sed -n "s/^  \"$2\": \(.*[^,]\),\{0,1\}\$/\1/p" "$1"
 }
 
-# values RECIPE: name and value of every knob.
+# values RECIPE: prints the name and value of every knob.
 values() {
     "$haggle" knobs "$1" | awk '/^[a-z]/ && $1 != "knob" { print $1, $2 }' | sort
 }
 
-# names FILE: of the settings of a search, a line each.
+# names FILE: prints the names of a search's settings, one per line.
 names() {
     sed -n 's/^ *"name": "\(.*\)",$/\1/p' "$1"
 }
 
-# samples FILE: sequences per step of every setting, each number once. Two in a micro-batch and four of them is the recipe's.
+# samples FILE: prints the sequences per step of all settings, each number once. The recipe has four
+# micro-batches of two.
 samples() {
     names "$1" | grep -E '=|as given' | awk '{
         micro = 2; accum = 4
@@ -44,12 +46,13 @@ samples() {
     }' | sort -n | uniq
 }
 
-# rows STORE: how many trials its newest tuning has.
+# rows STORE: prints how many trials the newest tuning has.
 rows() {
     "$haggle" trials last --store "$1" -o jsonl -q 2>/dev/null | wc -l
 }
 
-# begin STORE ARGUMENT...: a search in the background, with SIGINT as at a prompt; its number in $pid.
+# begin STORE ARGUMENT...: starts a search in the background, with SIGINT as at a prompt. Its
+# process id is in $pid.
 begin() {
     local store=$1
     shift
@@ -57,7 +60,7 @@ begin() {
     pid=$!
 }
 
-# wait_rows STORE N: until there are N trials, and the search still runs.
+# wait_rows STORE N: waits until there are N trials and the search still runs.
 wait_rows() {
     for _ in $(seq 600); do
         [ "$(rows "$1")" -ge "$2" ] && return
@@ -68,7 +71,7 @@ wait_rows() {
     sed 's/^/    /' bg.err | tail -5
 }
 
-# gone WHAT PROCESS...: none of them is alive (a zombie is not), after a moment.
+# gone WHAT PROCESS...: checks that after a moment none of them is alive (a zombie is not alive).
 gone() {
     local what=$1 left process
     shift
@@ -86,7 +89,7 @@ gone() {
     fail "$what: still there:$left"
 }
 
-# repeated STORE WHAT: while it explored, the newest tuning measured no setting twice.
+# repeated STORE WHAT: checks that the newest tuning measured no setting twice while it explored.
 repeated() {
     local twice
     twice=$("$haggle" trials last --store "$1" -o jsonl -q |
@@ -96,9 +99,12 @@ repeated() {
 
 plain() {
     run 0 "a search" tune r.yaml --time 1500ms --store s.db --json s.json
+    json s.json 'd["verdict"] and all(s and isinstance(s, str) and "\n" not in s for s in d["verdict"])' "its verdict"
+    json s.json '"\n" + "\n".join(d["verdict"]) + "\n" in open("out").read()' "its verdict, a line a sentence"
     values r.yaml >given
     values tuned.yaml >got
-    # What differs is what may be tuned; all that the mathematics depends on is the recipe's.
+    # Only knobs that may be tuned differ. All knobs that change the mathematics have the recipe's
+    # values.
     "$haggle" knobs r.yaml | awk '/^[a-z]/ { name = $1 } /tunable\]/ { print name }' | sort >tunable
     [ -s tunable ] || fail "no knob is tunable"
     diff given got | awk '/^[<>]/ { print $2 }' | sort -u | comm -23 - tunable >moved
@@ -119,9 +125,11 @@ plain() {
     run 0 "its trials" trials last --store s.db -o json
     json out 'd and all(t["outcome"] and (t["reason"] or t["outcome"] == "measured") for t in d)' "its trials"
     json out 'all((t["outcome"] == "dominated") == (t["reason"] == "another setting is surely better") for t in d)' "its outcomes"
-    run 0 "by number" trials 1 --store s.db
+    run 0 "by number" trials 1 --store s.db --json n.json
     says out "bulk of tiny, budgets {}, done" "by number"
     says out "chosen    trial" "by number"
+    json n.json 'd["tuning"]["verdict"] == json.load(open("s.json"))["verdict"]' "by number"
+    json n.json '"\nverdict   " + "\n          ".join(d["tuning"]["verdict"]) + "\n" in open("out").read()' "by number"
 }
 
 searched() {
@@ -129,15 +137,16 @@ searched() {
     reuse
 }
 
-# The same again; then what must be measured anew.
+# The same search again, then cases in which settings must be measured again.
 reuse() {
     run 0 "the same again" tune r.yaml --time 1500ms --store s.db --json again.json
     reused=$(field again.json reused)
     [ "$reused" -ge 1 ] || fail "the same again: $reused trials were used again"
-    # Whatever the first one measured of what both planned; knobs that are tried one by one depend on where from.
+    # All trials of the first search are reused, if both searches planned the setting. Settings with
+    # a single changed knob depend on where the search started from.
     json again.json 'all(s["reused"] for s in d["settings"] if s["stage"] == "memory" and s["name"] in
                [x["name"] for x in json.load(open("s.json"))["settings"] if x["steps"]])' "the same again"
-    says out "$reused of $(field again.json trials) trials were in the store from before" "the same again"
+    says out "$reused of $(field again.json trials) trials came from the store" "the same again"
     [ "$(field again.json tuning)" = 2 ] || fail "a search that had ended was continued"
     run 0 "the list" trials --store s.db -o jsonl
     [ "$(grep -c '"chosen":[0-9]' out)" -eq 2 ] || fail "a choice that was measured before is not in the list"
@@ -166,7 +175,8 @@ reuse() {
 }
 
 allow() {
-    # What nothing fits is planned and not measured: the settings that a search may look at, whatever the time.
+    # If nothing fits, settings are planned but not measured, so the list of settings does not
+    # depend on time.
     local list=(tune r.yaml --memory 1MiB --time 20s --store none --save no.yaml --report none --json a.json)
     run 3 "nothing" "${list[@]}"
     names a.json | grep -qE 'precision=|optim.state=|seq=|optim.lr=' && fail "what was not allowed is a setting"
@@ -185,7 +195,7 @@ allow() {
     json a.json 'd["config"]["batch.micro"] * d["config"]["batch.accum"] == 6' "--tokens-per-step 96"
     run 3 "tokens per step" "${list[@]}" --tokens-per-step 4194304
     json a.json 'd["config"]["batch.micro"] * d["config"]["batch.accum"] == 262144' "--tokens-per-step 4194304"
-    # And one that is measured.
+    # The same for a search that measures.
     run 0 "all of it" tune r.yaml --allow precision,state,batch --time 2s --store none --save allow.yaml --report none --json a.json
     says err "gradient noise scale: " "all of it"
     json a.json 'd["noise_scale"]["measurements"] >= 5' "all of it"
@@ -193,14 +203,14 @@ allow() {
 }
 
 memory() {
-    # What nothing fits: no recipe, no trial; every setting with its bytes.
+    # If nothing fits there is no recipe and no trial, but every setting with its bytes.
     local common=(tune r.yaml batch.micro=8 batch.accum=1 seq=64 --report none --json m.json) need most least budget
     run 3 "nothing fits" "${common[@]}" --memory 1MiB --time 1s --store n.db --save n.yaml
     says err "nothing was chosen: nothing fits" "nothing fits"
     [ -e n.yaml ] && fail "nothing fits: a recipe"
     json m.json 'd["chosen"] is None and d["error"]["code"] == "ERR_MEMORY"' "nothing fits"
     [ "$(rows n.db)" -eq 0 ] || fail "nothing fits: a trial"
-    # A budget in the middle of what the settings need, head-room added as docs/tuner.md has it.
+    # A budget in the middle of what the settings need, with head-room as in docs/tuner.md.
     need=$(sed -n 's/.*"memory_needed_bytes": \([0-9]*\).*/\1/p' m.json | sort -n)
     least=$(echo "$need" | head -1) most=$(echo "$need" | tail -1)
     budget=$(awk -v n=$(((least + most) / 2)) 'BEGIN { b = n * 8 / 7; if (b > 67108864) b = n + 8388608; printf "%.0f", b }')
@@ -213,7 +223,8 @@ memory() {
     run 0 "it fits" show lean.yaml
 }
 
-# bound FILE PERCENTILE LEAST ENOUGH: proven under the budget with ENOUGH steps, never with fewer than LEAST.
+# bound FILE PERCENTILE LEAST ENOUGH: checks that with ENOUGH steps the budget is proven, and never
+# with fewer than LEAST.
 bound() {
     json "$1" "[(b['proven'] or b['n'] < $4) and (not b['proven'] or (b['n'] >= $3 and b['upper95_ms'] <= b['limit_ms']))
                for b in d['budgets'] if b['percentile'] == 'p$2'] == [True]" "p$2"
@@ -244,8 +255,9 @@ latency() {
 }
 
 killed() {
-    # kill -9, then the same command. (--time is no part of what is asked. It must not end before: the proof of a budget
-    # takes 340 steps, however few settings are worth a trial.)
+    # kill -9, then the same command. (--time is not part of the request. The search must not end
+    # before it is killed: the proof of a budget takes 340 steps, however few settings are worth a
+    # trial.)
     begin k.db --p99 10s --time 20s --save k.yaml
     wait_rows k.db 3
     children=$(pgrep -P "$pid")
@@ -258,9 +270,10 @@ killed() {
     says out "interrupted" "after kill -9"
     "$haggle" trials last --store k.db -o jsonl -q >before
     run 0 "going on" tune r.yaml --store k.db --p99 10s --time 5s --save k.yaml --json k.json
-    says err "search 1 was not finished: going on with its trials" "going on"
+    says err "search 1 was not finished; continuing with its trials" "going on"
     [ "$(field k.json tuning)" = 1 ] || fail "going on: another number"
-    # All first looks are taken up, so far as there is time to plan their settings; a second look at one may not be.
+    # All first trials are reused, as far as there is time to plan their settings. A second trial of
+    # a setting may not be.
     [ "$(field k.json reused)" -ge 2 ] || fail "going on: $(field k.json reused) of $(wc -l <before) trials were used"
     "$haggle" trials last --store k.db -o jsonl -q >after
     head -n "$(wc -l <before)" after | cmp -s - before || fail "going on: earlier rows changed"
@@ -295,7 +308,8 @@ stopped() {
 lost_worker() {
     begin w.db --time 3s --save w.yaml
     wait_rows w.db 1
-    # Between two trials a worker's end costs none; the next process is started for a trial, and is killed in it.
+    # A worker that ends between two trials costs no trial. The next process is started for a trial
+    # and killed during it.
     local killed='' child children='' n=0
     for _ in $(seq 1000); do
         child=$(pgrep -P "$pid") || { kill -0 "$pid" 2>/dev/null || break; }
@@ -317,12 +331,13 @@ lost_worker() {
     # shellcheck disable=SC2046,SC2086 # several
     gone "after the end" $(printf '%s\n' $children | sort -u)
     run 0 "a killed worker" trials last --store w.db --outcome killed -o jsonl
-    grep -q '"outcome":"killed","reason":"its process' out || fail "a killed worker: no row that says so"
+    grep -q '"outcome":"killed","reason":"the kernel killed its process' out || fail "a killed worker: no row that says so"
     [ "$(rows w.db)" -ge 2 ] || fail "a killed worker: nothing but it"
     [ -s w.yaml ] || fail "a killed worker: no recipe"
 }
 
-# refuse STATUS TEXT ARGUMENT...: with that status and a sentence, and nothing is left behind.
+# refuse STATUS TEXT ARGUMENT...: checks the exit status and the message, and that nothing is left
+# behind.
 refuse() {
     local wanted=$1 text=$2
     shift 2
@@ -346,7 +361,7 @@ hostile() {
     refuse 2 "--respond=2s with goal bulk" --respond 2s
     refuse 2 "--energy=0; accepted: joules per token, above 0" --energy 0
     refuse 2 "'nan' is not a number" --energy nan
-    refuse 2 "--allow=quant; this build can move: precision, state, batch" --allow precision,quant
+    refuse 2 "--allow=quant; accepted: precision, state, batch" --allow precision,quant
     refuse 2 "--tokens-per-step=100; accepted: a multiple of seq (16), as 112" --tokens-per-step 100
     refuse 2 "--tokens-per-step=0 is not accepted" --tokens-per-step 0
     refuse 2 "--tokens-per-step=1000000000000 is 62500000000 sequences" --tokens-per-step 1000000000000
@@ -378,18 +393,18 @@ hostile() {
     says err "cannot open 'missing.yaml'" "no recipe"
     run 2 "a folder for a recipe" tune folder --store none
     says err "'folder' is a directory" "a folder for a recipe"
-    # Where there is a meter so much energy is no limit.
+    # If there is a meter, this much energy is no limit.
     "$haggle" tune r.yaml --energy 1e9 --time 150ms --store none --save energy.yaml --report none >out 2>err || {
-        says err "--energy=1e+09 needs a meter, and this machine has none: " "no meter"
+        says err "--energy=1e+09 needs an energy meter, and this machine has none: " "no meter"
         [ -e energy.yaml ] && fail "no meter: a recipe"
     }
-    # Stores that are none stay as they are, and nothing is read for them.
+    # A file that is not a store stays unchanged, and no data is read for it.
     echo 'a letter to a friend' >letter
     refuse 1 "'letter' is not a store of trials" --store letter
     [ "$(cat letter)" = 'a letter to a friend' ] || fail "a letter was written to"
-    refuse 2 "'folder' is no regular file" --store folder
-    refuse 2 "a store of trials needs a name" --store ''
-    # Root may write everything: as somebody else, where that can be done.
+    refuse 2 "'folder' is not a regular file" --store folder
+    refuse 2 "the name of the store of trials is empty" --store ''
+    # Root may write everything, so this runs as another user, if possible.
     local as=()
     [ "$(id -u)" -eq 0 ] && as=(setpriv --reuid 65534 --regid 65534 --clear-groups)
     mkdir theirs
@@ -407,20 +422,21 @@ hostile() {
 }
 
 hybrid() {
-    # A hybrid recipe with a budget is one without being told again.
+    # A recipe for a hybrid run with a budget is tuned for hybrid without a flag.
     { cat r.yaml && echo 'goal: hybrid' && echo 'interactive: {respond: 1us}'; } >h.yaml
     run 3 "no answer is so quick" tune h.yaml --time 1s --store none --save no.yaml --report none --json h.json
-    says err "requests answered within 0.001 ms: no setting" "no answer is so quick"
+    says err "requests answered within 0.001 ms; no setting" "no answer is so quick"
     says out "over budget: a request" "no answer is so quick"
     [ -e no.yaml ] && fail "no answer is so quick: a recipe"
-    # A wait of less than a whole micro-batch of eight, as far as this machine was measured: what is chosen keeps it, what
-    # does not is over the budget.
+    # A limit shorter than a whole micro-batch of eight, according to this machine's measurements:
+    # the chosen setting keeps it, and settings that do not are over the budget.
     step=$(awk '/"step_ms_p50"/ { on = 1 } on && /"value"/ { print $2 + 0; exit }' h.json)
     run_hybrid=(tune r.yaml batch.micro=8 batch.accum=1 --goal hybrid --time 1s --store none --report none --json h.json)
     "$haggle" "${run_hybrid[@]}" --respond "$(awk -v s="$step" 'BEGIN { print 0.7 * s }')ms" --save tight.yaml >out 2>err
     status=$?
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "a tight budget: exit status $status"
-    # (The update, for which a request waits too, is not in this formula; of a provisional choice the typical step counts.)
+    # (This formula leaves out the update, for which a request waits, too. For a provisional choice
+    # the typical step counts.)
     cat >wait.txt <<PYTHON
 all(w("step_ms_p95", s) > 0.8 * 0.7 * $step for s in over) and (
     w("step_ms_p50", d["chosen"]) <= 0.7 * $step if d["chosen"] else len(over) > 0)
@@ -436,7 +452,8 @@ PYTHON
     says out '"id":1,"evaluate":true' "the hybrid recipe"
 }
 
-# Parts in two lanes, each in a folder of its own: much of this is waiting, and no time is judged.
+# The parts run in two lanes, each in a separate folder: most of the time is waiting, and no time is
+# judged.
 lane() {
     for part in "$@"; do
         mkdir "$here/$part" && cd "$here/$part" && cp ../r.yaml . || exit 1

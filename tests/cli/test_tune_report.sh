@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# test_tune_report.sh - the page of a search from the program: written beside the recipe, made again from the store, also
-# where nothing can be chosen and where the model's name is hostile; then in a real browser, where there is one: nothing on
-# the console, nothing loaded, no page wider than a phone, light and dark, the setting under the cursor and by keys.
+# test_tune_report.sh - the page of a search from the program: written beside the recipe, and made
+# again from the store, also if nothing can be chosen or the model's name is hostile. Then in a real
+# browser, if there is one: nothing on the console, nothing loaded, no page wider than a phone,
+# light and dark, the setting under the cursor and by keys.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 small=(seq=16 batch.micro=2 batch.accum=2 generate.tokens=0)
 
 run 0 "a search" tune model=tiny "${small[@]}" --time 3s --p99 10s --store s.db --save best.yaml
 says out "report    best.html" "a search"
-grep -q "the recipe as given is the best" out || says out "the trade" "a search" # a trade is between two
+# A trade needs two settings.
+grep -q "the recipe as given is the best" out || says out "the trade" "a search"
 [ -s best.html ] || fail "no page beside the recipe"
 run 0 "again" report --tuning last --store s.db --out again.html
 says out "report    again.html" "again"
@@ -26,7 +28,8 @@ run 2 "a store alone" report --store s.db
 run 0 "none" tune model=tiny "${small[@]}" --time 1s --store none --save none.yaml --report none
 [ -e none.html ] && fail "a page that nobody wanted"
 
-# A model whose name is markup, and no memory for it: the name is in the title, in reasons and in the recipe.
+# A model whose name is markup, and not enough memory for it: the name is in the title, in reasons
+# and in the recipe.
 bad='a"><img src=x onerror=alert(1)>'
 run 0 "a run" train model=tiny "${small[@]}" steps=1 run.dir=r
 run 0 "a folder" export r plain
@@ -48,7 +51,7 @@ look() { # look FILE [FLAG ...]: the page's elements after its script, in ./dom;
         --enable-logging=stderr --virtual-time-budget=5000 "${@:2}" --dump-dom "file://$here/$1" >dom 2>console
 }
 
-# What a person would do, and what they would see; reported to the page around it, or put at the end.
+# What a person would do and see. It is reported to the page around it, or put at the end.
 cat >probe.js <<'JS'
 <script>
 (function () {

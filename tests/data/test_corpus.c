@@ -53,7 +53,7 @@ static void test_shape_and_determinism(void **state) {
     assert_string_not_equal(a, b);
 }
 
-// The longest document is bounded by its grammar; a million draws stay inside.
+// The grammar bounds the length of a document. A million draws stay inside.
 static void test_bounds_over_many(void **state) {
     (void)state;
     for (uint64_t i = 0; i < 300000; i++) {
@@ -149,7 +149,7 @@ static void check_lines(char *text, enum corpus_kind kind) {
         assert_true(facts.questions > 0 && facts.n >= 2);
 }
 
-// A list of its own: the test must not agree with the generator by sharing its tables.
+// A separate list: with the generator's tables the test would agree with it in any case.
 static bool is_she(const char *name) {
     static const char she[] = " Anna Bella Clara Dora Emma Fiona Grace Hanna Iris Julia Kira Lucy ";
     static const char he[] = " Adam Ben Carl David Erik Felix Georg Hugo Jakob Leo Max Paul ";
@@ -249,7 +249,7 @@ static void test_speed(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) { // to read some: test_corpus FIRST
+    if (argc > 1) { // prints some documents: test_corpus FIRST
         for (uint64_t i = 0; i < 12; i++) {
             char text[CORPUS_MAX_BYTES + 1];
             document(1, strtoull(argv[1], NULL, 10) + i, text);

@@ -1,4 +1,4 @@
-// test_dataset.c - windows: targets, documents, epochs, splits, fingerprints; odd files.
+// test_dataset.c - windows: targets, documents, epochs, splits, fingerprints, unusual files.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ static void expect_error(const char *paths, int64_t seq, double fraction, int co
         fail_msg("'%s' is not in '%s'", contains, e.text);
 }
 
-// What must hold in any window.
+// Checks what must hold in any window.
 static void check_window(const struct buffer *b) {
     int32_t start = 0;
     for (int32_t t = 0; t < b->seq; t++) {
@@ -84,7 +84,7 @@ static void test_bytes(void **state) {
     assert_memory_equal(back, "a\xff\n", 3);
 }
 
-// Corpus windows follow one another; joined, they are whole documents in order.
+// Corpus windows follow one another. Joined, they are whole documents in order.
 static void test_corpus_windows(void **state) {
     (void)state;
     static const int64_t seqs[] = {1, 7, 64, 128, 1000, 16384, 20000};
@@ -174,14 +174,15 @@ static void test_text_covers_once(void **state) {
             for (int split = 0; split <= with_validation; split++) {
                 uint64_t windows = dataset_windows(d, (enum dataset_split)split);
                 assert_true(windows > 0);
-                // The second epoch, which is shuffled otherwise.
+                // The second epoch, which has another order.
                 for (uint64_t i = windows; i < 2 * windows; i++) {
                     assert_int_equal(
                         dataset_fetch(d, (enum dataset_split)split, i, buf.scratch, &buf.w, NULL),
                         0);
                     check_window(&buf);
                     int64_t trained = 0, place = -1;
-                    // The window's place in the stream: unique when it is long enough.
+                    // The window's place in the stream, which is unique when the window is long
+                    // enough.
                     for (int64_t p = 0; p + seq <= total && place < 0; p++) {
                         place = p;
                         for (int64_t t = 0; t < seq && place >= 0; t++)
@@ -293,8 +294,8 @@ static void test_text_edges(void **state) {
     dataset_close(open_ok(comma, 4, 0, 1));
 }
 
-// The tokenized data is what is read: when that is cut short, the run ends with a sentence. The text
-// itself may go its way.
+// The run reads the tokenized data. When it is truncated, the run ends with an error. The text file
+// itself may change.
 static void test_data_changes_during_run(void **state) {
     struct folder *f = *state;
     char text[9000];
@@ -343,7 +344,7 @@ static void test_jsonl(void **state) {
         {"{\"text\": \"a\"} x\n", "line 1", ERR_FORMAT},
         {"{\"text\": \"\\ud800\"}\n", "line 1", ERR_FORMAT},
         {"{\"text\": \"a\n", "line 1", ERR_FORMAT},
-        {"\n  \n\n", "no document", ERR_USAGE},
+        {"\n  \n\n", "every document is empty", ERR_USAGE},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         expect_error(folder_file(f, "b.jsonl", bad[i].text, strlen(bad[i].text)), 1, 0, bad[i].code,
@@ -352,7 +353,7 @@ static void test_jsonl(void **state) {
 
 // ---------------------------------------------------------------- records: pools, splits, packing
 
-// n records "prompt p<number>" -> a completion of a length that varies.
+// Writes n records "prompt p<number>" -> a completion of varying length.
 static const char *make_records(struct folder *f, const char *name, char letter, int n) {
     char *text = malloc((size_t)n * 400), *at = text;
     assert_non_null(text);
@@ -376,7 +377,7 @@ static struct dataset *open_options(const struct dataset_options *o) {
     return d;
 }
 
-// Marks the numbers of the records that begin in a window; checks columns, padding and targets.
+// Marks the numbers of the records that begin in a window. Checks columns, padding and targets.
 static void read_window(const struct buffer *b, int *seen, int64_t *trained, int64_t *real) {
     *trained = *real = 0;
     for (int32_t t = 0; t < b->seq; t++) {
@@ -395,7 +396,7 @@ static void read_window(const struct buffer *b, int *seen, int64_t *trained, int
             seen[number]++;
         }
         (*real)++;
-        // The prompt (END_OF_TEXT, a letter, four digits) is no target; everything after it is.
+        // The prompt (END_OF_TEXT, a letter, four digits) is not a target. Everything after it is.
         assert_int_equal(b->w.targets[t] != DATASET_NOT_TRAINED, t - start >= 5);
     }
 }
@@ -425,11 +426,11 @@ static void test_records_split_and_pack(void **state) {
         }
         int n_validation = 0;
         for (int i = 0; i < N; i++) {
-            assert_int_equal(seen[0][i] + seen[1][i], 1); // each in one split, once
+            assert_int_equal(seen[0][i] + seen[1][i], 1); // each record is in one split, once
             n_validation += seen[1][i];
             if (m == 0)
                 validates[i] = seen[1][i];
-            assert_int_equal(seen[1][i], validates[i]); // whatever the packing
+            assert_int_equal(seen[1][i], validates[i]); // independent of the packing
         }
         assert_in_range(n_validation, 25, 80);
         if (modes[m] == DATA_PACK_NONE)
@@ -441,7 +442,7 @@ static void test_records_split_and_pack(void **state) {
     }
 }
 
-// Beside records a plain text still keeps its end, never all of it, whatever is drawn.
+// Beside records, a plain text still keeps its end for validation, but never all of it.
 static void test_text_beside_records(void **state) {
     struct folder *f = *state;
     char text[5000], paths[600];
@@ -490,17 +491,17 @@ static void test_weights(void **state) {
             assert_int_equal(counts[0], 6 * counts[1]);
     }
     for (int i = 0; i < 40; i++)
-        assert_int_equal(seen[0][i], 15); // 600 samples, 40 windows: each as often as any other
+        assert_int_equal(seen[0][i], 15); // 600 samples, 40 windows: each is used equally often
     for (int i = 0; i < 200; i++)
-        assert_true(seen[1][i] <= 1); // the first epoch of the other is not over
+        assert_true(seen[1][i] <= 1); // the first epoch of the other pool is not over
     buffer_free(&b);
     dataset_close(d);
     static const char *const refused[] = {":0", ":-1", ":1e9", ":nan0"};
     for (size_t i = 0; i < 3; i++) {
         snprintf(paths, sizeof paths, "%s%s", a, refused[i]);
-        expect_error(paths, 8, 0, ERR_USAGE, "is not accepted; a number above 0");
+        expect_error(paths, 8, 0, ERR_USAGE, "is not accepted; accepted: a number above 0");
     }
-    snprintf(paths, sizeof paths, "%s%s", a, refused[3]); // no number: a name
+    snprintf(paths, sizeof paths, "%s%s", a, refused[3]); // not a number: part of a name
     expect_error(paths, 8, 0, ERR_IO, "there is no such file");
 }
 
@@ -537,12 +538,13 @@ static void test_small_and_foreign(void **state) {
     assert_int_equal(dataset_windows(d, SPLIT_TRAIN), 1);
     assert_int_equal(dataset_windows(d, SPLIT_VALIDATION), 1);
     dataset_close(d);
-    // The prompt alone fills the window: nothing of it is trained.
+    // The prompt fills the window, so no token in it is trained.
     expect_error(make_records(f, "3.jsonl", 'x', 3), 4, 0, ERR_USAGE,
                  "none of its 3 documents has a trained token in its first seq=4");
     static const char *const names[] = {"a.json", "a.parquet", "a.gz", "a.pkl", "a.csv", "a.PT"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        expect_error(folder_file(f, names[i], "xxxx", 4), 2, 0, ERR_USAGE, "is not read as data");
+        expect_error(folder_file(f, names[i], "xxxx", 4), 2, 0, ERR_USAGE,
+                     "files are not accepted as data");
 }
 
 static void test_fingerprint(void **state) {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-// The lines of a file, each in [brackets] with its number.
+// Returns the lines of a file, each in [brackets] with its number.
 static const char *shown(const char *path, char out[4096]) {
     struct lines *l;
     struct err e;
@@ -56,7 +56,7 @@ static void test_ends(void **state) {
             cases[i].expected);
 }
 
-// Lines of every length around the window's size: each comes whole, in order.
+// Lines of every length around the buffer's size come whole and in order.
 static void test_windows(void **state) {
     enum { LINES = 300 };
     size_t total = 0, at = 0;
@@ -69,7 +69,7 @@ static void test_windows(void **state) {
         at += i * 131;
         text[at++] = '\n';
     }
-    memset(text + at, 'Z', 3 << 20); // wider than the window
+    memset(text + at, 'Z', 3 << 20); // longer than the buffer
     text[total - 1] = '\n';
     struct lines *l;
     struct err e;
@@ -102,14 +102,14 @@ static void test_longest(void **state) {
     char *text = malloc(n);
     memset(text, 'x', n);
     text[1] = '\n';
-    // Just as long as it may be.
+    // The longest accepted line.
     path = folder_file(*state, "f", text, n);
     assert_int_equal(lines_open(&l, path, &e), 0);
     assert_int_equal(lines_next(l, &line, &bytes, &number, &e), 0);
     assert_int_equal(lines_next(l, &line, &bytes, &number, &e), 0);
     assert_int_equal(bytes, LINES_MAX_BYTES);
     lines_close(l);
-    // One byte more; the lines before it were good.
+    // One byte more is refused. The lines before it are read.
     text[1] = 'x', text[0] = '\n';
     path = folder_file(*state, "f", text, n);
     assert_int_equal(lines_open(&l, path, &e), 0);
@@ -133,7 +133,7 @@ static void test_changes(void **state) {
         text[i] = i % 64 == 63 ? '\n' : 'x';
     char path[256];
     snprintf(path, sizeof path, "%s", folder_file(*state, "f", text, n));
-    // It shrinks: an error that says so, no signal.
+    // A file that shrinks gives an error that says so, not a signal.
     assert_int_equal(lines_open(&l, path, &e), 0);
     assert_int_equal(lines_next(l, &line, &bytes, &number, &e), 0);
     assert_int_equal(truncate(path, 100), 0);
@@ -143,7 +143,7 @@ static void test_changes(void **state) {
     assert_int_equal(rc, ERR_IO);
     assert_non_null(strstr(e.text, "shrank while it was read"));
     lines_close(l);
-    // It grows: what is new is not seen.
+    // A file that grows: the new bytes are not seen.
     folder_file(*state, "f", text, n);
     assert_int_equal(lines_open(&l, path, &e), 0);
     FILE *f = fopen(path, "ab");
@@ -166,7 +166,7 @@ static void test_not_files(void **state) {
     assert_int_equal(lines_open(&l, f->path, &e), ERR_FORMAT);
     const char *fifo = folder_path(f, "fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(lines_open(&l, fifo, &e), ERR_FORMAT); // and does not wait for a writer
+    assert_int_equal(lines_open(&l, fifo, &e), ERR_FORMAT); // does not wait for a writer
     lines_close(NULL);
 }
 

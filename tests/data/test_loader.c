@@ -1,4 +1,4 @@
-// test_loader.c - batches depend on no worker, prefetch or timing; resume, errors, speed.
+// test_loader.c - batches do not depend on workers, prefetch or timing; resume, errors, speed.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +67,7 @@ static void run(struct loader *l, uint64_t *hashes, int steps, bool naps) {
             nap_us(300);
         assert_int_equal(loader_next(l, &b, &e), ERR_INTERNAL); // not before release
         loader_release(l);
-        loader_release(l); // harmless
+        loader_release(l); // has no effect
     }
 }
 
@@ -119,7 +119,7 @@ static void test_determinism_text(void **state) {
     determinism(folder_file(*state, "t.txt", text, sizeof text));
 }
 
-// The same step holds the same samples however split, and all agree on its trained tokens.
+// A step holds the same samples however it is split, and all replicas agree on its trained tokens.
 static void test_splits_of_a_step(void **state) {
     char text[1111];
     memset(text, 'q', sizeof text);
@@ -238,7 +238,7 @@ static void test_options_refused(void **state) {
     dataset_close(t);
 }
 
-// Closing at any moment: workers waiting, working, before the first batch or with one out.
+// Close at any moment: with workers waiting or working, before the first batch or with one out.
 static void test_close_any_time(void **state) {
     (void)state;
     struct dataset *d = dataset_of(NULL, 256, 0);
@@ -298,7 +298,7 @@ static void test_workers_block_signals(void **state) {
     dataset_close(d);
 }
 
-// Shown, not judged: how fast a machine is says nothing about the code.
+// The speed is printed, not checked: it depends on the machine.
 static double speed(const char *paths, int prefetch, int workers) {
     struct dataset *d = dataset_of(paths, 256, 0);
     struct mem *m = mem_of();
@@ -318,7 +318,7 @@ static double speed(const char *paths, int prefetch, int workers) {
             tokens += (uint64_t)b.tokens_count;
             loader_release(l);
         }
-        assert_int_equal(tokens, 100 * 4 * 8 * 256); // every round is as much work as the others
+        assert_int_equal(tokens, 100 * 4 * 8 * 256); // every round does the same amount of work
         double rate = (double)tokens / 1e6 / (1e-9 * (double)(clock_ns() - begin));
         best = rate > best ? rate : best;
     }

@@ -1,4 +1,4 @@
-// test_pack.c - packing: every column where it belongs, once; tight; the same every time.
+// test_pack.c - packing: every column is placed once, little padding, the same result every time.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 enum { TOKENS = 400000 };
 
 struct world {
-    unsigned char trained[TOKENS]; // of column at: whether token at + 1 is a target
+    unsigned char trained[TOKENS]; // trained[at]: whether token at + 1 is a target
     int used[TOKENS];
     struct pack_span spans[5000];
     size_t n;
@@ -30,7 +30,8 @@ static uint64_t count(const void *arg, uint32_t shard, uint64_t at, uint64_t col
     return sum;
 }
 
-// n documents of 1 to `most` columns; of each the first part is not trained, of some everything.
+// Makes n documents of 1 to `most` columns. The first part of each is not trained, and some are not
+// trained at all.
 static struct world *make_world(size_t n, uint64_t most, uint64_t seed) {
     struct world *w = calloc(1, sizeof *w);
     assert_non_null(w);
@@ -42,7 +43,7 @@ static struct world *make_world(size_t n, uint64_t most, uint64_t seed) {
         w->spans[i] = (struct pack_span){.at = at, .columns = columns, .shard = 3, .splits = i % 2};
         for (uint64_t c = 0; c < columns; c++)
             w->trained[at + c] = c >= prompt;
-        at += columns + 1; // a document has a token more than columns
+        at += columns + 1; // a document has one more token than columns
     }
     w->n = n;
     return w;
@@ -55,7 +56,7 @@ static const struct pack_span *span_at(const struct world *w, uint64_t at) {
     return NULL;
 }
 
-// Windows are whole, stats add up; counts how often each column was trained.
+// Checks that windows are whole and stats add up. Counts how often each column was trained.
 static void check(struct world *w, const struct pack *p, const struct pack_options *o) {
     uint64_t used = 0, trained = 0, padding = 0;
     memset(w->used, 0, sizeof w->used);
@@ -106,7 +107,7 @@ static struct pack build(struct world *w, uint64_t seq, enum data_pack mode, enu
     return p;
 }
 
-// Of each document: all trained columns, or those below `seq`, or none of a long one.
+// Checks which columns of each document are trained: all, those below `seq`, or none of a long one.
 static void check_coverage(const struct world *w, uint64_t seq, enum data_long long_, bool stream) {
     for (size_t i = 0; i < w->n; i++) {
         const struct pack_span *s = &w->spans[i];
@@ -131,13 +132,13 @@ static void test_all_modes(void **state) {
                 struct pack p = build(w, seqs[s], (enum data_pack)mode, (enum data_long)policy);
                 check_coverage(w, seqs[s], (enum data_long)policy, mode == DATA_PACK_STREAM);
                 assert_int_equal(p.stats.spans, 300);
-                assert_true(p.stats.untrained > 10); // there are such, and they are nowhere
+                assert_true(p.stats.untrained > 10); // such documents exist and are in no window
                 pack_free(&p);
                 free(w);
             }
 }
 
-// Best fit: no window could take the pieces of another whole, and little is wasted.
+// Best fit: no window has room for all pieces of another one, and there is little padding.
 static void test_best_fit_is_tight(void **state) {
     (void)state;
     struct world *w = make_world(3000, 200, 11);
@@ -146,10 +147,10 @@ static void test_best_fit_is_tight(void **state) {
     struct pack stream = build(w, 512, DATA_PACK_STREAM, DATA_LONG_AUTO);
     const uint64_t total = p.stats.used + p.stats.padding;
     assert_true(p.stats.padding * 200 < total);            // half a percent
-    assert_true(none.stats.padding * 2 > none.stats.used); // against most of it
+    assert_true(none.stats.padding * 2 > none.stats.used); // without packing: more than a third
     assert_int_equal(stream.stats.padding, 0);
     assert_int_equal(p.stats.used_trained, none.stats.used_trained);
-    // At least half of all windows but one are more than half full: the bound any fit has.
+    // All windows but one are more than half full, as any-fit packing guarantees.
     size_t sparse = 0;
     for (size_t i = 0; i < p.n_windows; i++)
         sparse += p.windows[i].columns <= 256;
@@ -162,7 +163,7 @@ static void test_best_fit_is_tight(void **state) {
 
 static void test_known_case(void **state) {
     (void)state;
-    // 6 5 4 3 2 of 10: {6, 4}, {5, 3, 2}.
+    // Pieces of 6 5 4 3 2 columns in windows of 10: {6, 4}, {5, 3, 2}.
     static const uint64_t lengths[] = {4, 6, 2, 5, 3};
     struct world *w = calloc(1, sizeof *w);
     assert_non_null(w);
@@ -197,14 +198,14 @@ static void test_truncation_is_counted(void **state) {
     w->spans[0] = (struct pack_span){.at = 0, .columns = 30, .shard = 3};
     w->spans[1] = (struct pack_span){.at = 31, .columns = 8, .shard = 3};
     w->n = 2;
-    memset(w->trained + 25, 1, 5); // all of it past the first 20
+    memset(w->trained + 25, 1, 5); // all trained tokens are behind the first 20
     memset(w->trained + 31, 1, 8);
     struct pack p = build(w, 20, DATA_PACK_BEST_FIT, DATA_LONG_TRUNCATE);
     assert_int_equal(p.n_windows, 1);
     assert_int_equal(p.stats.truncated, 1);
     assert_int_equal(p.stats.cut_columns, 10);
     assert_int_equal(p.stats.cut_trained, 5);
-    assert_int_equal(p.stats.untrained_pieces, 1); // what is left of it teaches nothing
+    assert_int_equal(p.stats.untrained_pieces, 1); // the rest of it has no target
     pack_free(&p);
     p = build(w, 20, DATA_PACK_BEST_FIT, DATA_LONG_DROP);
     assert_int_equal(p.stats.dropped, 1);

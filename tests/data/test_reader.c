@@ -1,7 +1,7 @@
-// test_reader.c - the limit on the source and the windows kept in RAM: the same batches to the bit, the
-// same bytes from the source whoever is faster, waits that end when they are asked to.
+// test_reader.c - the limit on the source and the windows kept in RAM. Batches are the same to the
+// bit, the bytes from the source do not depend on timing, and waits end on request.
 //
-// Times are compared with what arithmetic says cannot be faster; where something must be quick, it is
+// Times are compared with a bound that arithmetic gives. Where something must be quick, it is
 // compared with something that is slow by construction.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ static void run(struct loader *l, struct seen *seen, int steps) {
 
 // ---------------------------------------------------------------- the same batches
 
-// What arithmetic says: a window drawn for the cache costs the source once.
+// Computes the expected use: a window drawn for the cache is read from the source once.
 static void expect_use(const struct dataset *d, uint64_t ram, struct seen *out) {
     struct mem *m = mem_of();
     const struct reader_options o = {.dataset = d, .ram = ram};
@@ -133,7 +133,7 @@ static void same_batches(const struct dataset *d, bool repeats) {
                     assert_memory_equal(seen, expected, sizeof seen);
                     loader_close(l);
                     assert_true(mem_bytes(m) == 0);
-                    // Resumed in the middle, with nothing kept yet: the same batches.
+                    // Resumed in the middle, with nothing kept yet, the batches are the same.
                     o.position = 20 * SAMPLES;
                     l = open_ok(&o, m);
                     run(l, seen, 10);
@@ -186,7 +186,7 @@ static void test_same_batches_text(void **state) {
     dataset_close(d);
 }
 
-// Several documents per window, padding, columns that are not trained, two pools with weights.
+// Several documents per window, padding, untrained columns, two pools with weights.
 static void test_same_batches_records(void **state) {
     char paths[600];
     snprintf(paths, sizeof paths, "%s:3,%s:1", records_file(state, "a.jsonl", 120),
@@ -211,7 +211,7 @@ static void test_same_batches_wide(void **state) {
         "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
         "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": "
         "false, \"byte_fallback\": false, \"vocab\": {");
-    unsigned next = 256; // bytes are spelt as byte-level tokenizers do
+    unsigned next = 256; // spells bytes as byte-level tokenizers do
     for (unsigned i = 0; i < VOCAB; i++) {
         const bool prints = (i > 32 && i < 127) || (i > 160 && i < 256 && i != 173);
         const unsigned letter = i < 256 && !prints ? next++ : i;
@@ -266,7 +266,7 @@ static void test_epochs(void **state) {
     uint64_t first = 0;
     for (uint64_t w = 0; w < windows; w++)
         first += dataset_about(d, SPLIT_TRAIN, w).source_bytes;
-    assert_true(first == windows * (SEQ + 1) * 2); // bytes of text are ids of 16 bits here
+    assert_true(first == windows * (SEQ + 1) * 2); // ids of bytes take 16 bits here
     for (uint64_t room = 0; room <= windows + 10; room += 13) {
         const struct reader_options o = {.dataset = d, .ram = room * entry + entry - 1};
         struct mem *m = mem_of();
@@ -288,7 +288,7 @@ static void test_epochs(void **state) {
     dataset_close(d);
 }
 
-// Another seed keeps another subset, the same seed the same one.
+// Another seed keeps another subset; the same seed keeps the same one.
 static void test_subset_is_drawn(void **state) {
     const char *path = text_file(state, "t.txt", 100 * SEQ - 1);
     unsigned char kept[3][100] = {{0}};
@@ -319,7 +319,7 @@ static void test_subset_is_drawn(void **state) {
     assert_memory_not_equal(kept[0], kept[2], sizeof kept[0]);
 }
 
-// Errors come in order with a cache too, and nobody waits for a window that could not be read.
+// With a cache, errors also come in order, and no worker waits for a window that could not be read.
 static void test_errors(void **state) {
     const char *path = text_file(state, "t.txt", 400 * SEQ);
     for (int prefetch = 0; prefetch <= 6; prefetch += 3) {
@@ -352,7 +352,7 @@ static void test_errors(void **state) {
 
 // ---------------------------------------------------------------- the limit
 
-// Slots follow one another without a gap and without a loss: over a second as over an hour.
+// Slots follow one another without gap or loss, over a second as well as over an hour.
 static void test_slots_are_exact(void **state) {
     (void)state;
     struct dataset *d = dataset_of((struct dataset_options){0});
@@ -376,7 +376,8 @@ static void test_slots_are_exact(void **state) {
     dataset_close(d);
 }
 
-// However many threads ask: together they are never faster than the limit, and wait, not work.
+// Any number of threads together is never faster than the limit, and the threads sleep while they
+// wait.
 static void test_rate_is_shared(void **state) {
     (void)state;
     struct dataset *d = dataset_of((struct dataset_options){0});
@@ -417,8 +418,8 @@ static void on_alarm(int signal) {
     stop_flag = 1;
 }
 
-// A source that would take years: a request ends the wait, and so does closing. What waited can be
-// asked for again.
+// With a source that would take years, a request ends the wait, and so does closing. The
+// interrupted batch can be requested again.
 static void test_waits_end(void **state) {
     (void)state;
     struct dataset *d = dataset_of((struct dataset_options){0});
@@ -441,8 +442,8 @@ static void test_waits_end(void **state) {
         assert_non_null(strstr(e.text, "waiting for data"));
         assert_int_equal(loader_next(l, &b, &e), ERR_STOPPED);
         assert_true(loader_position(l) == 0);
-        loader_close(l); // at once, or this test runs into its limit
-        // The step that was interrupted is delivered whole.
+        loader_close(l); // returns at once, or this test times out
+        // The interrupted step is delivered whole.
         struct seen plain, again;
         o.source_rate = 0;
         stop_flag = 0;
@@ -454,7 +455,7 @@ static void test_waits_end(void **state) {
         l = open_ok(&o, m);
         const int rc = loader_next(l, &b, &e);
         stop_flag = 0;
-        if (rc != 0) { // else this process was away for as long as the source needed
+        if (rc != 0) { // else this process was suspended for as long as the source needed
             assert_int_equal(rc, ERR_STOPPED);
             run(l, &again, 1);
             assert_memory_equal(&plain, &again, sizeof plain);
@@ -466,7 +467,7 @@ static void test_waits_end(void **state) {
     dataset_close(d);
 }
 
-// A consumer that waits in turns gets the same batch, and the whole wait is known.
+// A consumer that waits in several calls gets the same batch, and the whole wait is counted.
 static void test_waits_in_turns(void **state) {
     (void)state;
     struct dataset *d = dataset_of((struct dataset_options){0});
@@ -481,7 +482,7 @@ static void test_waits_in_turns(void **state) {
         }
         run(l, &plain, 1);
         loader_close(l);
-        o.source_rate = 5 * SAMPLES * (SEQ + 1); // a fifth of a second at least
+        o.source_rate = 5 * SAMPLES * (SEQ + 1); // takes at least a fifth of a second
         l = open_ok(&o, m);
         const uint64_t begin_ns = clock_ns();
         int turns = 0;
@@ -495,7 +496,7 @@ static void test_waits_in_turns(void **state) {
         again = (struct seen){hash_of_batch(&b), b.use.source_bytes, b.use.cache_hits,
                               b.use.cache_misses};
         assert_memory_equal(&plain, &again, sizeof plain);
-        assert_true(loader_wait(l, 0)); // a batch is out: loader_next has something to say
+        assert_true(loader_wait(l, 0)); // a batch is out: loader_next will return an error
         loader_release(l);
         loader_close(l);
     }
@@ -503,10 +504,10 @@ static void test_waits_in_turns(void **state) {
     dataset_close(d);
 }
 
-// ---------------------------------------------------------------- what workers and prefetch can do
+// ---------------------------------------------------------------- workers and prefetch
 
-// Four workers have four batches in work at once, so the fourth is in work while the source delivers
-// the three before it; one worker begins it when the third is done.
+// Four workers make four batches at once, so the fourth is being made while the source delivers the
+// three before it. One worker begins the fourth when the third is done.
 static void test_workers_side_by_side(void **state) {
     (void)state;
     struct dataset *d = dataset_of((struct dataset_options){0});
@@ -514,7 +515,7 @@ static void test_workers_side_by_side(void **state) {
     const uint64_t beat_ns = 40000000;
     uint64_t fourth_ns[2] = {0, UINT64_MAX};
     for (int i = 0; i < 2; i++)
-        for (int round = 0; round < 2; round++) { // the one that was disturbed less
+        for (int round = 0; round < 2; round++) { // uses the round with less disturbance
             struct loader_options o = options_of(d);
             struct loader_batch b;
             o.workers = i == 0 ? 4 : 1;
@@ -538,8 +539,8 @@ static void test_workers_side_by_side(void **state) {
 
 enum { BURST = 4, ROUNDS = 4 };
 
-// A consumer that takes BURST batches at once, then works for as long as the source needs for `beats`
-// batches: the least wait of a round, that of all rounds, and the rest of the time.
+// A consumer takes BURST batches at once, then works for as long as the source needs for `beats`
+// batches. Returns the shortest wait of a round, the sum of all waits, and the rest of the time.
 static void bursts(const struct dataset *d, int prefetch, double beats, uint64_t beat_ns,
                    uint64_t *least_ns, uint64_t *sum_ns, uint64_t *worked_ns) {
     struct mem *m = mem_of();
@@ -547,7 +548,7 @@ static void bursts(const struct dataset *d, int prefetch, double beats, uint64_t
     o.prefetch = prefetch;
     o.workers = prefetch > 0 ? prefetch : 1;
     o.source_rate = (uint64_t)(1e9 * SAMPLES * (SEQ + 1) / (double)beat_ns);
-    const uint64_t begin_ns = clock_ns(); // of the first slot
+    const uint64_t begin_ns = clock_ns(); // time of the first slot
     struct loader *l = open_ok(&o, m);
     *least_ns = UINT64_MAX;
     *sum_ns = 0;
@@ -570,8 +571,8 @@ static void bursts(const struct dataset *d, int prefetch, double beats, uint64_t
     mem_close(m);
 }
 
-// The source has more time than it needs, but the batches are wanted in bursts: with room for a burst
-// nothing waits. A source that is too slow is too slow with any depth.
+// The source has more time than it needs, but batches are taken in bursts. With room for a burst
+// there is no wait. A source that is too slow stays too slow with any prefetch.
 static void test_prefetch_hides_jitter_only(void **state) {
     (void)state;
     struct dataset *d = dataset_of((struct dataset_options){0});
@@ -588,11 +589,12 @@ static void test_prefetch_hides_jitter_only(void **state) {
         "needed %.0f and %.0f ms\n",
         ROUNDS, 1e-6 * (double)sums[0], 1e-6 * (double)sums[1], 2 * BURST, 1e-6 * (double)sums[2],
         1e-6 * (double)sums[3], 1e-6 * (double)sums[4]);
-    // By construction: every batch is read while the consumer waits, or all but those made ahead.
+    // Without prefetch every batch is read while the consumer waits; with 1, all but those made
+    // ahead.
     assert_true(none >= BURST * beat_ns - SOURCE_CREDIT_NS);
     assert_true(shallow >= (BURST - 2) * beat_ns - SOURCE_CREDIT_NS);
     assert_true(deep < shallow && deep < beat_ns);
-    // What the source lacks remains: the bytes' time less what the consumer was busy itself.
+    // Too slow a source: the wait is at least the time for the bytes minus the consumer's work.
     const uint64_t source_ns = BURST * ROUNDS * (beat_ns - 10) - SOURCE_CREDIT_NS;
     assert_true(sums[4] + worked >= source_ns);
     assert_true(short_none >= BURST * beat_ns - SOURCE_CREDIT_NS);

@@ -1,5 +1,5 @@
-// test_render.c - records as what the model will see: shapes, templates, what is trained, and that
-// text cannot forge special tokens.
+// test_render.c - records as the model will see them: shapes, templates, what is trained. Text
+// cannot forge special tokens.
 #include "test_render_fixture.h"
 
 #define TOKENIZERS HAGGLE_SOURCE_DIR "/../shared/fixtures/tokenizers"
@@ -83,7 +83,7 @@ static void test_templates(void **state) {
     };
     struct bench b;
     bench_begin(&b, state);
-    // Two tokens could end a text here: which one is said by a folder.
+    // Two tokens could end a text here. The folder says which one does.
     folder_file(b.folder, "special_tokens_map.json", "{\"eos_token\":\"<|endoftext|>\"}", 29);
     size_t known = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++, known++) {
@@ -139,14 +139,14 @@ static void test_shapes(void **state) {
                 "\"value\":\"q\"},{\"from\":\"gpt\",\"value\":\"a\"}]}",
                 "[<|im_start|>]system\nS[<|im_end|>]\n[<|im_start|>]user\nq[<|im_end|>]\n"
                 "[<|im_start|>]assistant\n{a[<|im_end|>]}\n");
-    // Content in parts; a member of a message that nobody knows.
+    // Content in parts, and an unknown member of a message.
     expect_line(
         &b, RENDER_MESSAGES,
         "{\"messages\":[{\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","
         "\"text\":\"b\"}],\"role\":\"user\",\"weight\":1},{\"role\":\"assistant\","
         "\"content\":\"c\"}]}",
         "[<|im_start|>]user\nab[<|im_end|>]\n[<|im_start|>]assistant\n{c[<|im_end|>]}\n");
-    // Tools answer; the assistant's turns on both sides are trained.
+    // A tool answers. The assistant's turns before and after it are trained.
     expect_line(
         &b, RENDER_MESSAGES,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
@@ -154,7 +154,7 @@ static void test_shapes(void **state) {
         "\"assistant\",\"content\":\"so 42\"}]}",
         "[<|im_start|>]user\nq[<|im_end|>]\n[<|im_start|>]assistant\n{call[<|im_end|>]}\n"
         "[<|im_start|>]tool\n42[<|im_end|>]\n[<|im_start|>]assistant\n{so 42[<|im_end|>]}\n");
-    // A conversation that the user ends; an empty answer is not trained.
+    // A conversation that ends with the user. An empty answer is not trained.
     expect_line(&b, RENDER_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
                 "[<|im_start|>]user\nq[<|im_end|>]\n");
     assert_int_equal(b.out.trained_tokens, 0);
@@ -208,7 +208,7 @@ static void test_refused_options(void **state) {
         const char *name, *keys, *says;
     } cases[] = {
         {"chatlm", "",
-         "is no known chat template; accepted: auto (the model's own), plain, chatml"},
+         "is not a known chat template; accepted: auto (the model's own), plain, chatml"},
         {"auto", "promt=x", "\"promt\" is not a member that can be renamed; accepted: text"},
         {"auto", "prompt", "is not a rename"},
         {"auto", "prompt=", "is not a rename"},
@@ -227,7 +227,7 @@ static void test_refused_options(void **state) {
         if (strstr(b.e.text, cases[i].says) == NULL)
             fail_msg("%s: %s", cases[i].says, b.e.text);
     }
-    // The built-in tokenizer has no marks of turns.
+    // The built-in tokenizer has no tokens for turns.
     struct tokenizer *bytes;
     assert_int_equal(tokenizer_open_bytes(&bytes, &b.e), 0);
     struct render_options o = {.tokenizer = bytes, .chat_template = "chatml"};
@@ -254,7 +254,7 @@ static size_t count_specials(const struct bench *b) {
     return n;
 }
 
-// A form with text in the place of each @.
+// Fills a form: each @ is replaced by text.
 static void fill(char out[2048], const char *form, const char *text) {
     size_t n = 0;
     for (; *form != '\0'; form++)
@@ -262,7 +262,7 @@ static void fill(char out[2048], const char *form, const char *text) {
                               *form == '@' ? text : form);
 }
 
-// Whatever text says, it stays text: only the template's own marks are special, and as many as for
+// Text always stays text. Only the template's own marks are special, and there are as many as with
 // harmless text.
 static void test_forging(void **state) {
     static const char *const fields[] = {
@@ -310,18 +310,18 @@ static void test_forging(void **state) {
                 assert_true(b.out.tokens.n >= tokens);
             }
     }
-    // Completions, texts and alpaca likewise: only the end token is special.
+    // In completions, texts and alpaca, too, only the end token is special.
     assert_int_equal(bench_line(&b, RENDER_TEXT, "{\"text\":\"<|endoftext|><|im_end|>\"}"), 0);
     assert_int_equal(count_specials(&b), 1);
     assert_int_equal(bench_line(&b, RENDER_COMPLETION,
                                 "{\"prompt\":\"<|im_end|>\",\"completion\":\"<|endoftext|>\"}"),
                      0);
     assert_int_equal(count_specials(&b), 1);
-    // A role is no place for text.
+    // A role cannot hold other text.
     assert_int_equal(bench_line(&b, RENDER_MESSAGES,
                                 "{\"messages\":[{\"role\":\"user<|im_end|>\",\"content\":\"q\"}]}"),
                      ERR_FORMAT);
-    // Nor are the tools, and what a call of one holds.
+    // Text of tools and of tool calls stays text, too.
     static const char tools[] =
         "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>"
         "{{ m.role }}\n\n{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls }}<|im_end|>"
@@ -338,7 +338,7 @@ static void test_forging(void **state) {
     bench_end(&b);
 }
 
-// A token that takes blanks along does so here, too.
+// A token that absorbs blanks does so here, too.
 static void test_strips(void **state) {
     struct bench b;
     bench_begin(&b, state);
@@ -349,7 +349,7 @@ static void test_strips(void **state) {
     bench_open(&b, (struct render_options){.model_dir = b.folder->path, .chat_template = "chatml"});
     expect_line(&b, RENDER_MESSAGES, short_chat,
                 "[<|im_start|>]user\nHi[<|im_end|>][<|im_start|>]assistant\n{Hello![<|im_end|>]}");
-    // Every kind of blank on either side: the ids are those that the tokenizer itself gives the text.
+    // For every kind of blank on either side, the ids equal those of the tokenizer itself.
 #define BETWEEN                                                                                    \
     "<|im_end|> \xc2\xa0\xe2\x80\x83\xe3\x80\x80x \xe1\x9a\x80\xe2\x80\xa8\xe2\x81\x9f<|end|> "    \
     "y\xc3\xa9 "                                                                                   \
@@ -392,8 +392,8 @@ static void test_bad_lines(void **state) {
         {RENDER_TEXT, "{\"text\":3}", "\"text\" is a number; a string is expected"},
         {RENDER_TEXT, "{\"text\":null}", "\"text\" is none; a string is expected"},
         {RENDER_TEXT, "{\"text\":[\"a\"]}", "\"text\" is a list"},
-        {RENDER_TEXT, "{\"text\":\"a\",\"text\":\"b\"}", "\"text\" stands twice"},
-        {RENDER_TEXT, "{\"text\":\"a\",\"x\":1,\"x\":2}", "\"x\" stands twice"},
+        {RENDER_TEXT, "{\"text\":\"a\",\"text\":\"b\"}", "\"text\" appears twice"},
+        {RENDER_TEXT, "{\"text\":\"a\",\"x\":1,\"x\":2}", "\"x\" appears twice"},
         {RENDER_TEXT, "{\"text\":\"a\"} {}", "column 14"},
         {RENDER_TEXT, "{\"text\":\"a\"", "ends"},
         {RENDER_TEXT, "{\"text\":\"a\",}", "column"},
@@ -404,7 +404,7 @@ static void test_bad_lines(void **state) {
         {RENDER_TEXT, "{\"text\":\"a\tb\"}", "control character"},
         {RENDER_TEXT, "{\"text\":\"a\",\"x\":NaN}", "expected a value"},
         {RENDER_TEXT, "{'text':'a'}", "expected"},
-        {RENDER_TEXT, "\xef\xbb\xbf{\"text\":\"a\"}", "expected"}, // only a file may begin with it
+        {RENDER_TEXT, "\xef\xbb\xbf{\"text\":\"a\"}", "expected"}, // only a file may begin so
         {RENDER_TEXT,
          "{\"text\":\"a\",\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
          "["
@@ -430,29 +430,29 @@ static void test_bad_lines(void **state) {
         {RENDER_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":null}]}",
          "\"content\" is none"},
         {RENDER_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"role\":\"user\",\"content\":\"\"}]}",
-         "\"role\" stands twice"},
+         "\"role\" appears twice"},
         {RENDER_MESSAGES, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]}",
          "part 1 of its content"},
         {RENDER_MESSAGES, "{\"messages\":[{\"role\":\"human\",\"content\":\"a\"}]}",
          "\"role\" is \"human\"; accepted: system"},
         {RENDER_MESSAGES, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}",
-         "message 1 is of the assistant, at the beginning"},
+         "message 1 has role assistant at the beginning"},
         {RENDER_MESSAGES,
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":"
          "\"b\"}]}",
-         "message 2 is of the user, after one of the user"},
+         "message 2 has role user after role user"},
         {RENDER_MESSAGES,
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"system\",\"content\":"
          "\"b\"}]}",
-         "message 2 is of the system"},
+         "message 2 has role system"},
         {RENDER_MESSAGES,
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"tool\",\"content\":"
          "\"b\"}]}",
-         "message 2 is of the tool"},
+         "message 2 has role tool"},
         {RENDER_MESSAGES,
          "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
          "\"b\"},{\"role\":\"assistant\",\"content\":\"b\"}]}",
-         "message 3 is of the assistant"},
+         "message 3 has role assistant"},
         {RENDER_MESSAGES, "{\"tools\":3,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
          "\"tools\" is a number"},
         {RENDER_ALPACA, "{\"instruction\":\"a\"}", "has no member \"output\""},
@@ -468,7 +468,7 @@ static void test_bad_lines(void **state) {
         {RENDER_TOKENS, "{\"input_ids\":[-1]}", "input_ids[0] is -1"},
         {RENDER_TOKENS, "{\"input_ids\":[1.5]}", "column"},
         {RENDER_TOKENS, "{\"input_ids\":[\"a\"]}", "expected a number"},
-        {RENDER_TOKENS, "{\"input_ids\":[99999999999]}", "is no token id"},
+        {RENDER_TOKENS, "{\"input_ids\":[99999999999]}", "is not a token id"},
         {RENDER_TOKENS, "{\"input_ids\":[1,2],\"labels\":[1]}", "2 input_ids and 1 labels"},
         {RENDER_TOKENS, "{\"input_ids\":[1,2],\"labels\":[1,3]}", "labels[1] is 3; accepted: -100"},
     };
@@ -498,7 +498,7 @@ static void test_bad_lines(void **state) {
     bench_end(&b);
 }
 
-// Every proper prefix is refused; no flip of a bit does harm.
+// Every proper prefix is refused. No flipped bit does harm.
 static void test_damaged_lines(void **state) {
     static const struct {
         enum render_shape shape;
@@ -515,7 +515,7 @@ static void test_damaged_lines(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t n = strlen(cases[i].line);
         for (size_t cut = 1; cut < n; cut++) {
-            char *prefix = malloc(cut); // exact, so that a sanitizer sees a read beyond
+            char *prefix = malloc(cut); // exact size, so that a sanitizer sees a read beyond it
             memcpy(prefix, cases[i].line, cut);
             assert_true(render_line(b.context, cases[i].shape, "f", 1, prefix, cut, &b.out, &b.e) <
                         0);
@@ -551,7 +551,7 @@ static void test_detect(void **state) {
          "its members are answer, prompt; shapes are text"},
         {"{}", 0, "its members are none"},
         {"[]", 0, "expected an object"},
-        {"{\"text\":\"a\",\"text\":\"a\"}", 0, "stands twice"},
+        {"{\"text\":\"a\",\"text\":\"a\"}", 0, "appears twice"},
         {"{\"text\"", 0, "column"},
     };
     struct bench b;
@@ -575,8 +575,8 @@ static void test_detect(void **state) {
 
 // ---------------------------------------------------------------- a real tokenizer
 
-// Ids of the model's documentation: 128000 begins a text, 128006 and 128007 hold a header, 128009 ends
-// a turn.
+// Ids from the model's documentation: 128000 begins a text, 128006 and 128007 enclose a header,
+// 128009 ends a turn.
 static void test_llama3_ids(void **state) {
     static const int32_t ids[] = {128000, 128006, 882,    128007, 271,  13347, 128009,
                                   128006, 78191,  128007, 271,    9906, 0,     128009};

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-// Id 256 on, in this order.
+// They have the ids from 256 on, in this order.
 static const char *const special_spellings[] = {"<|endoftext|>",
                                                 "<|im_start|>",
                                                 "<|im_end|>",
@@ -41,9 +41,9 @@ static inline int put_utf8(char *out, unsigned c) {
     return sprintf(out, "%c%c", (int)(0xC0 | c >> 6), (int)(0x80 | (c & 63)));
 }
 
-// Byte b is token b, spelt as byte-level tokenizers spell it: itself where it prints, else a letter
-// from U+0100 on. With `strips`
-// <|im_end|> takes the blanks behind it along, <|end|> those before it, <|user|> both.
+// Byte b is token b, spelt as byte-level tokenizers do: as itself where it is printable, else as a
+// letter from U+0100 on. With `strips`, <|im_end|> absorbs the blanks behind it, <|end|> those
+// before it, <|user|> both.
 static inline const char *write_tokenizer(struct folder *f, bool strips, const char *post) {
     static char text[32768];
     int n = sprintf(text, "{\"version\":\"1.0\",\"added_tokens\":[");
@@ -103,7 +103,7 @@ static inline void bench_end(struct bench *b) {
     tokenizer_close(b->tokenizer);
 }
 
-// Opens with these options (the tokenizer is filled in); fails the test when that fails.
+// Opens a renderer with these options (the tokenizer is filled in). Fails the test on an error.
 static inline void bench_open(struct bench *b, struct render_options o) {
     bench_reset(b);
     o.tokenizer = o.tokenizer ? o.tokenizer : b->tokenizer;
@@ -113,7 +113,7 @@ static inline void bench_open(struct bench *b, struct render_options o) {
         fail_msg("%s", b->e.text);
 }
 
-// What was rendered: special tokens in [brackets], trained stretches in {braces}.
+// Shows what was rendered: special tokens in [brackets], trained stretches in {braces}.
 static inline const char *bench_show(struct bench *b, const struct tokenizer *t) {
     size_t n = 0, capacity = 0, bytes, trained = 0;
     bool inside = false;

@@ -1,5 +1,5 @@
-// test_render_model.c - what a model's folder says: chat templates of its own, special tokens, and
-// folders that lie.
+// test_render_model.c - what a model's folder says: its chat template, special tokens, and wrong
+// folders.
 #include "test_render_fixture.h"
 
 static void put(struct bench *b, const char *name, const char *text) {
@@ -38,7 +38,7 @@ static void test_where_templates_are(void **state) {
     put(&b, "tokenizer_config.json",
         "{\"eos_token\":\"<|im_end|>\",\"chat_template\":\"" CHATML_JSON "\"}");
     open_folder(&b);
-    assert_string_equal(renderer_template(b.renderer), "chatml"); // recognised by what it writes
+    assert_string_equal(renderer_template(b.renderer), "chatml"); // recognised by its output
     assert_int_equal(renderer_end_of_text(b.renderer), 258);
     expect_line(&b, RENDER_MESSAGES, chat, chatml_shown);
     put(&b, "tokenizer_config.json",
@@ -51,12 +51,12 @@ static void test_where_templates_are(void **state) {
     put(&b, "tokenizer_config.json",
         "{\"eos_token\":\"</s>\",\"chat_template\":[{\"name\":\"rag\",\"template\":\"x\"}]}");
     refused(&b, ERR_FORMAT, "is named \"default\"");
-    // The file beside it wins.
+    // The separate file wins.
     put(&b, "tokenizer_config.json", "{\"eos_token\":\"</s>\",\"chat_template\":\"{{ nonsense\"}");
     put(&b, "chat_template.jinja", CHATML "\n");
     open_folder(&b);
     expect_line(&b, RENDER_MESSAGES, chat, chatml_shown);
-    // None at all: plain.
+    // Without any template: plain.
     drop(&b, "chat_template.jinja");
     put(&b, "tokenizer_config.json", "{\"eos_token\":\"</s>\",\"chat_template\":null}");
     open_folder(&b);
@@ -64,19 +64,19 @@ static void test_where_templates_are(void **state) {
     bench_end(&b);
 }
 
-// A template that is not understood is an error for conversations, which lists what is known; texts
-// do not need it.
+// A template that is not understood is an error for conversations, which lists the known ones.
+// Texts do not need a template.
 static void test_unknown_template(void **state) {
     static const struct {
         const char *source, *says;
     } cases[] = {
-        {"{% include 'x' %}", "line 1: a statement that is not understood at \"include\""},
+        {"{% include 'x' %}", "line 1: a statement is not understood at \"include\""},
         {"{{ messages", "a tag does not end"},
         {"{% for m in messages %}{{ m.content }}", "a block does not end"},
         {"{{ frobnicate(messages) }}", "the function frobnicate is not understood"},
         {"{{ messages | shuffle }}", "the filter shuffle is not understood"},
-        {"Hello", "it does not write what an assistant says"},
-        {"", "it does not write what an assistant says"},
+        {"Hello", "it does not write the assistant's text"},
+        {"", "it does not write the assistant's text"},
         {"{{ raise_exception('no') }}", "the template refuses this conversation: no"},
         {"{{ '\xff' }}", "is not valid UTF-8"},
     };
@@ -91,13 +91,13 @@ static void test_unknown_template(void **state) {
         if (strstr(b.e.text, cases[i].says) == NULL ||
             strstr(b.e.text, "plain, chatml, qwen2.5, llama3") == NULL)
             fail_msg("%s: %s", cases[i].says, b.e.text);
-        // Named on purpose, it is an error at once.
+        // Given by name, it is an error at once.
         struct render_options o = {.tokenizer = b.tokenizer,
                                    .model_dir = b.folder->path,
                                    .chat_template = folder_path(b.folder, "chat_template.jinja")};
         bench_reset(&b);
         assert_true(renderer_open(&b.renderer, &o, &b.e) < 0);
-        // And another one can be named instead.
+        // Another one can be given instead.
         bench_open(&b,
                    (struct render_options){.model_dir = b.folder->path, .chat_template = "chatml"});
         expect_line(&b, RENDER_MESSAGES, chat, chatml_shown);
@@ -105,7 +105,7 @@ static void test_unknown_template(void **state) {
     bench_end(&b);
 }
 
-// What is trained, with templates that are not as simple.
+// Finds what is trained with more complex templates.
 static void test_trained_turns(void **state) {
     static const char two[] =
         "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":"
@@ -113,32 +113,32 @@ static void test_trained_turns(void **state) {
     static const struct {
         const char *source, *expected;
     } cases[] = {
-        // The last turn is written with more than earlier ones (as thinking models do).
+        // The last turn has more text than earlier ones (as with thinking models).
         {"{% for m in messages %}<|im_start|>{{ m.role }}\n\n{% if loop.last and m.role == "
          "'assistant' %}{{ '<think></think>' }}{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
          "{% if add_generation_prompt %}<|im_start|>assistant\n\n{% endif %}",
          "[<|im_start|>]user\n\nq[<|im_end|>][<|im_start|>]assistant\n\n{a[<|im_end|>]}"
          "[<|im_start|>]user\n\nQ[<|im_end|>][<|im_start|>]assistant\n\n"
          "{<think></think>A[<|im_end|>]}"},
-        // The generation prompt says more than the turn does.
+        // The generation prompt has more text than the turn.
         {"{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
          "{% if add_generation_prompt %}<|im_start|>assistant: <think>{% endif %}",
          "[<|im_start|>]user: q[<|im_end|>][<|im_start|>]assistant: {a[<|im_end|>]}"
          "[<|im_start|>]user: Q[<|im_end|>][<|im_start|>]assistant: {A[<|im_end|>]}"},
-        // No generation prompt, no end of a turn: the text, and the end of the document.
+        // No generation prompt and no turn end: the text and the end of the document are trained.
         {"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
          "user: q\nassistant: {a}\nuser: Q\nassistant: {A}\n{[</s>]}"},
-        // The end of a turn is not special to the tokenizer: it is trained as text.
+        // The turn end is not a special token: it is trained as text.
         {"{% for m in messages %}<turn>{{ m.role }}\n\n{{ m.content }}</turn>\n{% endfor %}"
          "{% if add_generation_prompt %}<turn>assistant\n\n{% endif %}",
          "<turn>user\n\nq</turn>\n<turn>assistant\n\n{a</turn>}\n<turn>user\n\nQ</turn>\n"
          "<turn>assistant\n\n{A</turn>}\n{[</s>]}"},
-        // It says itself what a model writes.
+        // The template marks what the model writes.
         {"{% for m in messages %}{% if m.role == 'assistant' %}<|im_start|>{% generation %}"
          "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}\n{% endif %}"
          "{% endfor %}",
          "q\n[<|im_start|>]{a[<|im_end|>]}Q\n[<|im_start|>]{A[<|im_end|>]}"},
-        // Blanks around the text are gone, and with them nothing else.
+        // Blanks around the text are removed, and nothing else.
         {"{% for m in messages %}<|im_start|>{{ (' ' + m.content + ' ') | trim }}<|im_end|>"
          "{% endfor %}",
          "[<|im_start|>]q[<|im_end|>][<|im_start|>]{a[<|im_end|>]}[<|im_start|>]Q[<|im_end|>]"
@@ -153,7 +153,7 @@ static void test_trained_turns(void **state) {
         expect_line(&b, RENDER_MESSAGES, two, cases[i].expected);
         assert_true(b.out.end_trained);
     }
-    // Context of a completion is not trained, also where the template marks what is.
+    // The context of a completion is not trained, even if the template marks it.
     put(&b, "chat_template.jinja", cases[4].source);
     open_folder(&b);
     expect_line(&b, RENDER_COMPLETION,
@@ -161,7 +161,7 @@ static void test_trained_turns(void **state) {
                 "\"content\":\"a\"},{\"role\":\"user\",\"content\":\"Q\"}],\"completion\":[{"
                 "\"role\":\"assistant\",\"content\":\"A\"}]}",
                 "q\n[<|im_start|>]a[<|im_end|>]Q\n[<|im_start|>]{A[<|im_end|>]}");
-    // A template that shuffles or repeats: what is trained cannot be told.
+    // A template that shuffles or repeats messages: the trained part is ambiguous.
     put(&b, "chat_template.jinja",
         "{% for m in messages[::-1] %}{{ m.content }}<|im_end|>{% endfor %}");
     open_folder(&b);
@@ -181,7 +181,7 @@ static void test_tokens_of_the_model(void **state) {
     static const struct {
         const char *text[4];
         int32_t eos;
-        const char *shown; // of the text "a"
+        const char *shown; // for the text "a"
     } cases[] = {
         {{"{\"eos_token\":\"</s>\"}", NULL, NULL, "{\"eos_token_id\":258}"}, 270, "a{[</s>]}"},
         {{NULL, "{\"eos_token\":{\"content\":\"<|eot_id|>\"}}"}, 262, "a{[<|eot_id|>]}"},
@@ -213,8 +213,8 @@ static void test_tokens_of_the_model(void **state) {
     }
     for (int f = 0; f < 4; f++)
         drop(&b, files[f]);
-    refused(&b, ERR_USAGE, "the tokenizer has two that could");
-    // The tokenizer's post-processor puts a token in front, alone or in a sequence.
+    refused(&b, ERR_USAGE, "the tokenizer has two candidates");
+    // The tokenizer's post-processor adds a token in front, alone or in a sequence.
     static const char post[] =
         "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
         "\"trim_offsets\":true,\"use_regex\":true},{\"type\":\"TemplateProcessing\",\"single\":[{"
@@ -293,7 +293,7 @@ static void test_fingerprint(void **state) {
         bench_open(&b, others[i]);
         assert_string_not_equal(renderer_fingerprint(b.renderer), first);
     }
-    base.shape = RENDER_TEXT; // a file's, not the renderer's
+    base.shape = RENDER_TEXT; // belongs to the file, not to the renderer
     bench_open(&b, base);
     assert_string_equal(renderer_fingerprint(b.renderer), first);
     put(&b, "tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");

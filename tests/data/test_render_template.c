@@ -1,8 +1,8 @@
-// test_render_template.c - the language of chat templates: what it means, what it refuses, where text
-// came from, and that a hostile template ends soon.
+// test_render_template.c - the language of chat templates: what it means, what it refuses, the
+// origins of text, and that a hostile template ends soon.
 #include "test_template_fixture.h"
 
-// What Jinja 3.1, set up as transformers sets it up, prints for the same.
+// The expected texts are what Jinja 3.1 prints with the options that transformers sets.
 static void test_meaning(void **state) {
     (void)state;
     static const struct template_case cases[] = {
@@ -105,7 +105,7 @@ static void test_meaning(void **state) {
         {"{{ n }}\n\n", "7\n"},
         {"a{b{", "a{b{"},
         {"", ""},
-        // the date is a constant, and not there for those who ask
+        // the date is a constant; strftime_now looks undefined to a template that tests it
         {"{{ strftime_now is defined }} {{ strftime_now('%d %B %Y, %Y-%m-%d %b') }}",
          "False 26 July 2024, 2024-07-26 Jul"},
     };
@@ -137,32 +137,32 @@ static void test_refused(void **state) {
         {"{{ 1x }}", "followed by 'x'"},
         {"{{ l[] }}", "expected an index"},
         {"{% macro f(a) %}{% macro g() %}{% endmacro %}{% endmacro %}", "inside a macro"},
-        {"{% set d.a = 3 %}", "not a namespace"},
+        {"{% set d.a = 3 %}", "only members of a namespace can be set"},
         {"{{ nosuch() }}", "the function nosuch"},
         {"{{ s|nosuch }}", "the filter nosuch"},
         {"{{ n is nosuch }}", "the test nosuch"},
         {"{{ s.nosuch() }}", "the method nosuch of a string"},
         {"{{ l.append(1) }}", "the method append of a list"},
-        {"{{ d.items }}", "a method is not called"},
+        {"{{ d.items }}", "a method is used without a call"},
         {"{{ n() }}", "not a function"},
         {"{{ zz.foo }}", "\"zz\" is undefined and has no \"foo\""},
         {"{{ d.zz.foo }}", "\"zz\" is undefined"},
         {"{{ zz + 'a' }}", "'+' of undefined and a string"},
         {"{{ 'a' + 1 }}", "'+' of a string and a number"},
-        {"{{ l }}", "prints a list"},
-        {"{{ d }}", "prints an object"},
+        {"{{ l }}", "cannot print a list"},
+        {"{{ d }}", "cannot print an object"},
         {"{{ 1 // 0 }}", "divides by zero"},
         {"{{ 9223372036854775807 + 1 }}", "too large"},
-        {"{{ 1 in 5 }}", "looked for in a number"},
+        {"{{ 1 in 5 }}", "cannot search for a number in a number"},
         {"{{ 'a' < 1 }}", "have no order"},
-        {"{% for a, b in [1,2] %}{% endfor %}", "2 names for a number"},
+        {"{% for a, b in [1,2] %}{% endfor %}", "cannot unpack a number into 2 names"},
         {"{% for x in 5 %}{% endfor %}", "a number has no elements"},
         {"{{ 'x'.split('') }}", "empty string"},
         {"{{ s|upper }}", "not ASCII"},
         {"{{ d|tojson(sort_keys=true) }}", "tojson with sort_keys"},
         {"{{ range(0, 10, 0) }}", "range"},
         {"{{ range(1000000) }}", "more than 100000"},
-        {"{{ l[::0] }}", "steps of 0"},
+        {"{{ l[::0] }}", "a step of 0"},
         {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "argument that it does not have"},
         {"\n\n{{ raise_exception('no ' + s) }}",
          "line 3: the template refuses this conversation: no "},
@@ -210,7 +210,7 @@ static char *repeated(const char *head, const char *unit, size_t times, const ch
     return text;
 }
 
-// Nesting, loops, doubling, recursion: an error, in bounded memory.
+// Nesting, loops, doubling and recursion end in an error, in bounded memory.
 static void test_hostile(void **state) {
     (void)state;
     static const struct {
@@ -275,7 +275,7 @@ static void test_hostile(void **state) {
     }
 }
 
-// Every prefix of a template, and every flip of a bit: an error or a text, never harm.
+// Every prefix and every flipped bit of a template gives an error or a text and does no harm.
 static void test_damaged(void **state) {
     (void)state;
     static const char source[] =

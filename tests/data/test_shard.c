@@ -1,4 +1,4 @@
-// test_shard.c - shards: what goes in comes out, reused or made anew, damage seen, any thread count.
+// test_shard.c - shards: round trip, reuse, detected damage, any number of threads.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,7 +84,7 @@ static size_t count_files(const char *dir) {
     return (size_t)n;
 }
 
-// Ten thousand records of two kinds of length, with blank lines between some.
+// Writes n records of two kinds of length, with blank lines between some.
 static const char *write_records(struct tools *t, const char *name, int n) {
     char *text = malloc((size_t)n * 700), *at = text;
     assert_non_null(text);
@@ -128,12 +128,12 @@ static void test_records(void **state) {
     assert_true(b.reused);
     assert_true(same_contents(&a, &b));
     shard_close(&b);
-    // Any number of threads, and memory instead of a file: the same bytes.
+    // With any number of threads, and in memory instead of a file, the bytes are the same.
     obtain(&c, t, path, true, NULL, 3);
     assert_true(same_contents(&a, &c));
     assert_int_equal(shard_check(&c, NULL), 0);
     shard_close(&c);
-    // A copy elsewhere is the same data.
+    // A copy elsewhere has the same key.
     const char *copy = write_records(t, "copy.jsonl", N);
     obtain(&c, t, copy, true, cache, 2);
     assert_true(c.reused);
@@ -142,7 +142,7 @@ static void test_records(void **state) {
     shard_close(&a);
 }
 
-// A text of several stretches is one document with every byte of it.
+// A text of several stretches is one document with all its bytes.
 static void test_plain_text(void **state) {
     struct tools *t = *state;
     enum { BYTES = 3500000 };
@@ -178,8 +178,8 @@ static void write_over(const char *path, long at, const void *data, size_t bytes
     close(fd);
 }
 
-// Every bit of the header and samples of the rest; every length. A damaged shard is never opened,
-// and is made anew.
+// Flips every bit of the header and some of the rest, and tries every length. A damaged shard is
+// never opened, and is made again.
 static void test_damage(void **state) {
     struct tools *t = *state;
     const char *path = write_records(t, "r.jsonl", 40);
@@ -212,17 +212,18 @@ static void test_damage(void **state) {
     assert_int_equal(file_write_atomic(file, "not a shard", 11, NULL), 0);
     obtain(&b, t, path, true, cache, 1);
     assert_false(b.reused);
-    assert_non_null(strstr(t->said, "it is made anew"));
+    assert_non_null(strstr(t->said, "it is made again"));
     assert_int_equal(b.bytes, bytes);
     assert_memory_equal(b.map, whole, bytes);
-    // The right shard under another's name is not taken for it.
+    // A valid shard under another key is refused.
     assert_int_equal(shard_open(&a, file, "00000000000000000000000000000000", &e), ERR_FORMAT);
-    assert_non_null(strstr(e.text, "is of other data"));
+    assert_non_null(strstr(e.text, "belongs to other data"));
     shard_close(&b);
     free(whole);
 }
 
-// Numbers no honest writer puts in, with hashes that fit: refused before anything is read by them.
+// Numbers that a correct writer never stores, with matching hashes, are refused before they are
+// used.
 static void test_forged_header(void **state) {
     struct tools *t = *state;
     const char *path = write_records(t, "r.jsonl", 40);
@@ -261,14 +262,14 @@ static void test_forged_header(void **state) {
         assert_int_equal(file_write_atomic(file, copy, bytes, NULL), 0);
         struct err e = {0};
         assert_int_equal(shard_open(&b, file, a.key, &e), ERR_FORMAT);
-        assert_null(strstr(e.text, "damaged header")); // it got past the hash
+        assert_null(strstr(e.text, "damaged header")); // the hash was accepted
         free(copy);
     }
     shard_close(&a);
     free(whole);
 }
 
-// Contents that no honest writer puts in, under a header that fits them in every hash.
+// Contents that a correct writer never stores, with a header that matches them in every hash.
 static void test_forged_contents(void **state) {
     struct tools *t = *state;
     static const int32_t ids[] = {1, 2, 3, 70000, 5, 6, 7};
@@ -307,9 +308,9 @@ static void test_forged_contents(void **state) {
         {304, UINT64_MAX, "its documents are not in order"},
         {256, 70001, "it has ids outside its vocabulary"},
         {256, UINT32_MAX, "it has ids outside its vocabulary"},
-        {288, 0x77, "its trained tokens are not as many as its header says"},
+        {288, 0x77, "its number of trained tokens does not match its header"},
         {288, 0xF4,
-         "its trained tokens are not as many as its header says"}, // 5, one behind the last
+         "its number of trained tokens does not match its header"}, // 5, one behind the last
     };
     for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
         char *copy = malloc(bytes), text[HASH_TEXT_BYTES];
@@ -332,7 +333,7 @@ static void test_forged_contents(void **state) {
     free(whole);
 }
 
-// Places where a shard cannot be, and what is left behind there: nothing.
+// Places where a shard cannot be written. Nothing is left behind there.
 static void test_places(void **state) {
     struct tools *t = *state;
     static const int32_t ids[] = {1, 2};
@@ -344,17 +345,17 @@ static void test_places(void **state) {
     memset(path, 'p', sizeof path - 1);
     path[sizeof path - 1] = '\0';
     assert_int_equal(shard_open(&s, path, key, &e), ERR_USAGE);
-    assert_non_null(strstr(e.text, "is too long"));
+    assert_non_null(strstr(e.text, "is longer than 1023 bytes"));
     assert_int_equal(shard_writer_open(&w, path, &e), ERR_USAGE);
     assert_null(w);
-    assert_non_null(strstr(e.text, "is too long"));
+    assert_non_null(strstr(e.text, "is longer than 1023 bytes"));
     assert_int_equal(shard_open(&s, folder_path(t->folder, "none.shard"), key, &e), ERR_IO);
     assert_non_null(strstr(e.text, "none.shard: No such file"));
     assert_int_equal(shard_open(&s, t->folder->path, key, &e), ERR_FORMAT);
-    assert_non_null(strstr(e.text, "no file"));
+    assert_non_null(strstr(e.text, "not a regular file"));
     assert_int_equal(shard_writer_open(&w, folder_path(t->folder, "none/x.shard"), &e), ERR_IO);
     assert_null(w);
-    // A folder has taken the shard's name meanwhile.
+    // A folder has the shard's name.
     const char *taken = folder_path(t->folder, "taken");
     assert_int_equal(mkdir(taken, 0777), 0);
     assert_int_equal(shard_writer_open(&w, taken, &e), 0);
@@ -364,7 +365,7 @@ static void test_places(void **state) {
     assert_non_null(strstr(e.text, "taken"));
     assert_int_equal(s.fd, -1);
     assert_int_equal(count_files(t->folder->path), 1);
-    // No descriptor is left for one in memory.
+    // No descriptor is left for a shard in memory.
     struct rlimit before, none;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
@@ -391,12 +392,12 @@ static void test_bad_record(void **state) {
         const struct shard_options o = options(t, cache, threads);
         const struct shard_source source = {.path = path, .records = true};
         assert_int_equal(shard_obtain(&s, &source, &o, &e), ERR_FORMAT);
-        assert_non_null(strstr(e.text, "bad.jsonl: line 15002")); // the first, always
-        assert_int_equal(count_files(cache), 0);                  // and nothing is left behind
+        assert_non_null(strstr(e.text, "bad.jsonl: line 15002")); // always the first bad line
+        assert_int_equal(count_files(cache), 0);                  // nothing is left behind
     }
 }
 
-// Called between two waves: the file becomes another one under the reader's hands.
+// Called between two waves: changes the file while it is read.
 struct meddler {
     const char *path;
     int kind, at, calls;
@@ -406,7 +407,7 @@ static int meddle(void *arg) {
     if (m->calls++ != m->at)
         return 0;
     if (m->kind == 0)
-        return 1; // asks to stop
+        return 1; // requests a stop
     if (m->kind == 1)
         assert_int_equal(truncate(m->path, 1000), 0);
     if (m->kind == 2) {
@@ -425,7 +426,7 @@ static void test_source_changes(void **state) {
     strcpy(cache, folder_path(t->folder, "cache"));
     assert_int_equal(mkdir(cache, 0777), 0);
     for (int kind = 0; kind < 4; kind++)
-        for (int at = 0; at < 3; at++) { // while it is hashed, or while it is tokenized
+        for (int at = 0; at < 3; at++) { // during hashing or during tokenizing
             struct meddler m = {write_records(t, "r.jsonl", 20000), kind, at, 0};
             struct shard s;
             struct err e = {0};
@@ -444,7 +445,7 @@ static void test_source_changes(void **state) {
         }
 }
 
-// A shard that is whole and was not made here, with ids the tokenizer does not have.
+// A valid shard that was not made here, with ids that the tokenizer does not have.
 static void test_foreign_vocabulary(void **state) {
     struct tools *t = *state;
     const char *path = write_records(t, "r.jsonl", 10);
@@ -466,12 +467,12 @@ static void test_foreign_vocabulary(void **state) {
     shard_close(&forged);
     obtain(&s, t, path, true, cache, 1);
     assert_false(s.reused);
-    assert_non_null(strstr(t->said, "another tokenizer's ids"));
+    assert_non_null(strstr(t->said, "the ids of another tokenizer"));
     assert_int_equal(s.counts.documents, 10);
     shard_close(&s);
 }
 
-// Where nothing can be written, memory does.
+// When no folder is writable, the shard stays in memory.
 static void test_no_cache(void **state) {
     struct tools *t = *state;
     struct shard s;
@@ -481,11 +482,11 @@ static void test_no_cache(void **state) {
     assert_int_equal(s.counts.documents, 10);
     assert_string_equal(s.path, "");
     assert_non_null(strstr(t->said, "W "));
-    assert_non_null(strstr(t->said, "kept in memory"));
+    assert_non_null(strstr(t->said, "stays in memory and is not reused"));
     shard_close(&s);
 }
 
-// What a killed process left is removed an hour later, and nothing else.
+// Only files that a killed process left behind are removed, an hour later.
 static void test_left_behind(void **state) {
     struct tools *t = *state;
     struct shard s;
@@ -497,7 +498,7 @@ static void test_left_behind(void **state) {
         bool aged, stays;
     } files[] = {
         {"cache/0123.shard.77-abc.tmp", true, false},
-        {"cache/0123.shard.78-abc.tmp", false, true}, // somebody is at work
+        {"cache/0123.shard.78-abc.tmp", false, true}, // a process is writing it
         {"cache/0123.shard", true, true},
         {"cache/notes.tmp", true, true},
     };

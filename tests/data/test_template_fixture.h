@@ -1,4 +1,4 @@
-// test_template_fixture.h - templates run on one set of variables, and tables of what they give.
+// test_template_fixture.h - runs templates on one set of variables, and compares tables of results.
 #ifndef HAGGLE_TESTS_DATA_TEST_TEMPLATE_FIXTURE_H
 #define HAGGLE_TESTS_DATA_TEST_TEMPLATE_FIXTURE_H
 
@@ -64,7 +64,7 @@ static inline void expect_texts(const struct template_case *cases, size_t n_case
     }
 }
 
-// `expected` is a part of the error.
+// `expected` is part of the error.
 static inline void expect_refusals(const struct template_case *cases, size_t n_cases) {
     for (size_t i = 0; i < n_cases; i++) {
         struct run r;
@@ -76,7 +76,7 @@ static inline void expect_refusals(const struct template_case *cases, size_t n_c
     }
 }
 
-// Text of the record in <>.
+// Shows the record's text in <>.
 static inline void expect_origins(const struct template_case *cases, size_t n_cases) {
     for (size_t i = 0; i < n_cases; i++) {
         struct run r;

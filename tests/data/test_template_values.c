@@ -1,8 +1,8 @@
-// test_template_values.c - what templates compute with: strings, filters, tests and values mean what they
-// do in Python and Jinja, what would be ignored is refused, and every ceiling ends in an error.
+// test_template_values.c - strings, filters, tests and values mean the same as in Python and Jinja.
+// Arguments that would be ignored are refused. Every limit ends in an error.
 #include "test_template_fixture.h"
 
-// The expected texts of the first four tables are what Jinja 3.1.6 prints, set up as transformers does.
+// The first four tables expect what Jinja 3.1.6 prints with the options that transformers sets.
 static void test_strings(void **state) {
     (void)state;
     static const struct template_case cases[] = {
@@ -182,7 +182,7 @@ static void test_values(void **state) {
     expect_texts(cases, sizeof cases / sizeof *cases);
 }
 
-// Wrong arguments, and those that other programs would use and this one does not: never ignored.
+// Wrong arguments, and arguments that are not supported here, are never ignored.
 static void test_refused(void **state) {
     (void)state;
     static const struct template_case cases[] = {
@@ -191,11 +191,11 @@ static void test_refused(void **state) {
         {"{{ 'a'.replace('a') }}", "a string is expected as argument 2"},
         {"{{ 'a'.startswith(1) }}", "a string is expected as argument 1"},
         {"{{ 'a'.removeprefix() }}", "a string is expected as argument 1"},
-        {"{{ 'a'.replace('', 'b') }}", "replaces an empty string"},
-        {"{{ 'a'.find('') }}", "looks for an empty string"},
-        {"{{ ','.join() }}", "join of nothing"},
+        {"{{ 'a'.replace('', 'b') }}", "cannot replace an empty string"},
+        {"{{ 'a'.find('') }}", "cannot search for an empty string"},
+        {"{{ ','.join() }}", "join needs an argument"},
         {"{{ ','.join(5) }}", "a number has no elements"},
-        {"{{ '\\u0663'.isdigit() }}", "isdigit of text that is not ASCII"},
+        {"{{ '\\u0663'.isdigit() }}", "isdigit does not support text that is not ASCII"},
         {"{{ s|title }}", "not ASCII"},
         {"{{ 'abc'.find('c', 1) }}", "find with these arguments"},
         {"{{ 'abc'.startswith('b', 1) }}", "startswith with these arguments"},
@@ -237,28 +237,28 @@ static void test_refused(void **state) {
         {"{{ l|tojson(default=1) }}", "tojson with these arguments"},
         {"{{ [zz]|tojson }}", "undefined cannot be written as JSON"},
         {"{% macro f() %}{% endmacro %}{{ f|tojson }}", "a macro cannot be written as JSON"},
-        {"{% for i in l %}{{ loop }}{% endfor %}", "prints the loop"},
-        {"{{ 6 is divisibleby(0) }}", "a whole number that is not 0"},
-        {"{{ 6 is divisibleby(2.5) }}", "a whole number that is not 0"},
-        {"{{ 6 is divisibleby }}", "a whole number that is not 0"},
+        {"{% for i in l %}{{ loop }}{% endfor %}", "cannot print the loop"},
+        {"{{ 6 is divisibleby(0) }}", "a whole number other than 0"},
+        {"{{ 6 is divisibleby(2.5) }}", "a whole number other than 0"},
+        {"{{ 6 is divisibleby }}", "a whole number other than 0"},
         {"{{ 6 is divisibleby(num=3) }}", "divisibleby with these arguments"},
-        {"{{ 'a' is odd }}", "a string is asked whether it is even"},
+        {"{{ 'a' is odd }}", "expect a whole number, not a string"},
         {"{{ n is defined(1) }}", "defined with these arguments"},
         {"{{ n is eq }}", "the test eq is not understood without an argument"},
-        {"{{ 1 is in 5 }}", "a number is looked for in a number"},
+        {"{{ 1 is in 5 }}", "cannot search for a number in a number"},
         {"{{ none < 1 }}", "none and a number have no order"},
-        {"{{ l['a':] }}", "a slice from a string"},
-        {"{{ l[::'x'] }}", "steps of a string"},
+        {"{{ l['a':] }}", "a slice with a bound that is a string"},
+        {"{{ l[::'x'] }}", "a step that is a string"},
         {"{{ zz[0] }}", "\"zz\" is undefined"},
         {"{{ n[1:] }}", "a number cannot be sliced"},
-        {"{{ {1: 2} }}", "a number as the name of a member"},
-        {"{{ dict(5) }}", "an object of a number"},
+        {"{{ {1: 2} }}", "a number is the name of a member"},
+        {"{{ dict(5) }}", "cannot make an object from a number"},
         {"{{ range('a') }}", "up to three numbers"},
         {"{{ range(1, 2, 3, 4) }}", "up to three numbers"},
         {"{{ strftime_now() }}", "a format is expected"},
         {"{{ dict(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9) }}", "more than 8 arguments"},
         {"{{ 2 ** 3 }}", "a number is too large, or a power"},
-        {"{{ 1.5 // 2 }}", "an operation on numbers that is not understood"},
+        {"{{ 1.5 // 2 }}", "an operation on numbers is not understood"},
         {"{{ '\\u12' }}", "the escape \\u is not understood"},
         {"{{ '\\xg0' }}", "the escape \\x is not understood"},
         {"{{ '\\0' }}", "the escape \\0 is not understood"},
@@ -279,14 +279,14 @@ static void test_origins(void **state) {
         {"{{ [t ~ 'x']|tojson }}", "[\"<a,b,,c>x\"]"},
         {"{{ m|map(attribute='role')|map('upper')|join }}", "<USERASSISTANT>"},
         {"{{ d|dictsort|map('first')|join(' ') }}", "<a> <b> <e>"},
-        {"{{ strftime_now(t ~ '%d') }}", "<a,b,,c>26"}, // not even a format becomes the template's
+        {"{{ strftime_now(t ~ '%d') }}", "<a,b,,c>26"}, // a format keeps its origin, too
     };
     expect_origins(cases, sizeof cases / sizeof *cases);
 }
 
-// ---------------------------------------------------------------- ceilings
+// ---------------------------------------------------------------- limits
 
-// One of everything that takes memory or time while it runs.
+// Uses everything that takes memory or time.
 static const char busy[] =
     "{% set ns = namespace(x='') %}{% for q in m %}{% set ns.x = ns.x ~ q.role ~ '|' %}{% endfor %}"
     "{{ ns.x[3:9] }}{{ ns.x.split('|')|join(';') }}{{ ns.x.splitlines()|first }}{{ "
@@ -307,7 +307,7 @@ struct ceilings {
     char text[1024];
 };
 
-// Reads the variables and renders `busy` within the ceilings.
+// Reads the variables and renders `busy` within the limits.
 static int run_within(struct ceilings *c, const struct template *t, bool heard) {
     memset(&c->e, 0, sizeof c->e);
     struct value_heap h = {.region = &c->region,
@@ -334,8 +334,8 @@ static int run_within(struct ceilings *c, const struct template *t, bool heard) 
     return rc;
 }
 
-// With any memory and any time less than it takes: an error that says which, and with just as much as it
-// takes the same text. Nobody listening changes neither.
+// With less memory or fewer steps than needed, there is an error that says which. With exactly
+// enough, the text is the same. Both hold without an err to report to.
 static void test_ceilings(void **state) {
     (void)state;
     struct template *t;
@@ -370,14 +370,14 @@ static void test_ceilings(void **state) {
 static void test_json(void **state) {
     (void)state;
     static const struct {
-        const char *json, *says; // NULL: it is read
+        const char *json, *says; // NULL: it is accepted
     } cases[] = {
         {"[1, -2, 3.5, 1e3, \"a\", null, true, {\"a\": {}}]", NULL},
         {"", "column 1 (byte 0): the text ends where a value should be"},
         {"[1, ]", "column 5"},
         {"[1, x]", "column 5"},
         {"{\"a\": }", "column 7"},
-        {"{\"a\": 1, \"b\": 2, \"a\": 3}", "the member \"a\" stands twice"},
+        {"{\"a\": 1, \"b\": 2, \"a\": 3}", "the member \"a\" appears twice"},
         {"1e999", "column 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

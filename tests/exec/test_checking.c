@@ -1,6 +1,6 @@
-// test_checking.c - the checking executor gives the same bits as the plain one, and each rule it holds
-// is broken here on purpose and reported: a store too far, an output left out, a read of what is
-// dead, two tensors on the same bytes, a host that writes what it should not.
+// test_checking.c - the checking executor gives the same bits as the plain one. Each of its rules
+// is broken on purpose and must be reported: a store out of bounds, a missing output, a read of a
+// dead tensor, two tensors on the same bytes, a host write that is not allowed.
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
 #include "exec/exec.h"
@@ -18,7 +18,7 @@
 
 enum { BATCH = 2, SEQ = 6, MICRO = 3, ROWS = BATCH * SEQ, VOCAB = 61 };
 
-// How the backend is spoiled; what spoil_op does to it.
+// How the backend is broken; see spoiled_add.
 enum spoil { HONEST, PAST_END, BEFORE_BEGIN, NOTHING, STALE, FAR_AWAY };
 
 struct model {
@@ -32,7 +32,7 @@ struct model {
         starts[ROWS * MICRO];
 };
 
-// A backend has no room for a test's own state.
+// Globals, because a backend has no room for a test's state.
 static enum spoil spoil;
 static backend_op_fn *honest_add;
 static unsigned char *stale, *far_away;
@@ -176,7 +176,7 @@ static void test_wrong_writes(void **state) {
         unsigned char *first = exec_host_address(m.x, 0, 0);
         far_away = first - m.p->tensors[0].offset[0] + m.layout.arena_bytes; // just past the arena
         spoil = ways[i];
-        expect(&m, "not its to write");
+        expect(&m, "forbidden write");
         close_model(&m);
     }
 }
@@ -190,7 +190,7 @@ static void test_output_left_out(void **state) {
     close_model(&m);
 }
 
-// The gradients of weights are dead before the turn begins, whatever the last turn left in them.
+// Weight gradients are dead before the turn begins, whatever the last turn left in them.
 static void test_read_of_the_dead(void **state) {
     (void)state;
     struct model m;
@@ -207,7 +207,7 @@ static void test_read_of_the_dead(void **state) {
     close_model(&m);
 }
 
-// A layout that puts two tensors on the same bytes: the larger of those that are alive together.
+// A layout that puts two weight gradients, which are alive together, on the same bytes.
 static void test_shared_bytes(void **state) {
     (void)state;
     struct model m;
@@ -220,7 +220,7 @@ static void test_shared_bytes(void **state) {
     assert_true(b >= 0);
     m.p->tensors[a].offset[0] = m.p->tensors[b].offset[0];
     start_model(&m, true);
-    expect(&m, "in use");
+    expect(&m, "still in use");
     close_model(&m);
 }
 
@@ -239,12 +239,6 @@ static void test_host_writes(void **state) {
     close_model(&m);
 }
 
-static int no_copy(struct backend *b, void *device, const void *host, uint64_t bytes,
-                   struct err *e) {
-    (void)b, (void)device, (void)host, (void)bytes, (void)e;
-    return 0;
-}
-
 static void test_device_refused(void **state) {
     (void)state;
     struct model m;
@@ -252,7 +246,7 @@ static void test_device_refused(void **state) {
     struct executor *x;
     open_model(&m, true);
     struct backend far = *m.backend;
-    far.name = "far", far.copy_in = no_copy;
+    far.name = "far", far.info.device = true;
     struct exec_options o = {
         .programs = &m.p, .n_programs = 1, .layout = &m.layout, .backend = &far, .checking = true};
     assert_int_equal(exec_open(&x, &o, &e), ERR_UNSUPPORTED);

@@ -1,7 +1,7 @@
-// test_device.c - the executor's device turn on a device made of queues: ops, copies, waits and
-// records are only queued, and run later in whatever order the streams and events allow, chosen to
-// be as unkind as possible. Training must give the same bits as on the host: a missing wait, a
-// staging buffer filled too early or a graph that forgets an event changes them.
+// test_device.c - device turns of the executor on a device made of queues. Ops, copies, waits and
+// records are only queued. They run later, in the worst order that streams and events allow.
+// Training must give the same bits as on the host. A missing wait, a staging buffer filled too
+// early, or a graph that forgets an event would change them.
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
 #include "exec/exec.h"
@@ -26,7 +26,7 @@ struct command {
     enum command_kind kind;
     const struct op_call *call;
     int event;
-    uint64_t version; // of the event: how many records there were
+    uint64_t version; // of the event: number of records so far
     void *to;
     const void *from;
     uint64_t bytes;
@@ -48,12 +48,12 @@ struct lazy { // state of the backend
     struct backend *reference;
     struct queue queue[STREAM_COUNT];
     uint64_t recorded[MAX_EVENTS], done[MAX_EVENTS];
-    bool captured[MAX_EVENTS]; // last recorded in a capture: of no use outside of one
+    bool captured[MAX_EVENTS]; // last recorded in a capture, so not usable outside of one
     int n_events;
     bool in_turn;
     enum policy policy;
     uint64_t drawn;
-    struct graph *capture; // NULL: none under way
+    struct graph *capture; // NULL: no capture is running
     int replays, loads;
 };
 
@@ -70,7 +70,7 @@ static void push(struct lazy *d, enum op_stream stream, struct command c) {
     q->list[q->n++] = c;
 }
 
-// Runs the first command of a stream; false when there is none or it has to wait.
+// Runs the first command of a stream. False if there is none or it has to wait.
 static bool advance(struct lazy *d, int stream) {
     struct queue *q = &d->queue[stream];
     struct err e = {0};
@@ -90,7 +90,7 @@ static bool advance(struct lazy *d, int stream) {
     return true;
 }
 
-// One command of some stream; false when none can go on.
+// Runs one command of any stream. False if no stream can continue.
 static bool step(struct lazy *d) {
     static const int orders[POLICIES][STREAM_COUNT] = {
         [COPY_LATE] = {STREAM_COMPUTE, STREAM_COMM, STREAM_COPY},
@@ -109,7 +109,7 @@ static int sync(struct backend *b, struct err *e) {
         continue;
     for (int i = 0; i < STREAM_COUNT; i++)
         if (d->queue[i].n)
-            fail_msg("stream %d waits for what never comes", i);
+            fail_msg("stream %d waits for an event that is never recorded", i);
     return 0;
 }
 
@@ -142,7 +142,7 @@ static int arrive(struct backend *b, int event, struct err *e) {
     uint64_t version = d->recorded[event];
     while (d->done[event] < version)
         if (!step(d))
-            fail_msg("the host waits for what never comes");
+            fail_msg("the host waits for an event that is never recorded");
     return 0;
 }
 
@@ -157,7 +157,7 @@ static int prepare(struct backend *b, int n_events, struct err *e) {
     return 0;
 }
 
-// Turns do not lie in one another: one that interrupts leaves the clock alone.
+// Turns are not nested: a turn that interrupts another leaves the clock alone.
 static int turn_begin(struct backend *b, struct err *e) {
     struct lazy *d = b->state;
     (void)e;
@@ -262,6 +262,7 @@ static void open_lazy(struct backend *b, struct lazy *d, struct backend *referen
         assert_non_null(d->queue[i].list);
     }
     *b = (struct backend){.name = "lazy",
+                          .info = {.device = true, .streams = true, .graphs = true},
                           .state = d,
                           .arena_take = arena_take,
                           .arena_give = arena_give,
@@ -295,7 +296,7 @@ struct outcome {
     int graphs;
 };
 
-// The feed hands out one buffer and fills it anew each time, as a loader may.
+// The feed uses one buffer and fills it again each time, as a loader may do.
 struct source {
     int32_t data[4][ROWS];
     int turn;
@@ -332,12 +333,12 @@ static void collect(struct outcome *out, const void *data, size_t bytes) {
     out->n += bytes;
 }
 
-// At each yield point a guest of another length evaluates a batch of its own.
+// At each yield point, a guest of another length evaluates a separate batch.
 struct guest {
     struct executor *x;
     const struct program *p;
     struct source source;
-    struct outcome *out; // gets its results
+    struct outcome *out; // gets the results
     int n;
 };
 
@@ -351,7 +352,7 @@ static int feed_guest(void *arg, int micro, struct exec_batch *out, struct err *
 static int on_yield(void *arg, struct err *e) {
     struct guest *g = arg;
     double results[RESULT_COUNT];
-    if (g->n++ % 3 == 2) // nobody asks
+    if (g->n++ % 3 == 2) // no request at this yield point
         return 0;
     TRY(exec_run(g->x, 1, feed_guest, g, NULL, e));
     TRY(exec_read(g->x, 1, program_find(g->p, NAME_GUEST NAME_RESULTS), results, sizeof results,
@@ -388,7 +389,7 @@ static void set_hyper(struct executor *x, const struct program *p, int turn, int
     assert_int_equal(exec_write(x, 0, program_find(p, NAME_HYPER), hyper, sizeof hyper, &e), 0);
 }
 
-// Another model in an arena of its own, trained at each yield point of x.
+// Another model in a separate arena, trained at each yield point of x.
 struct second {
     struct guest guest;
     struct program *p;
@@ -438,7 +439,7 @@ static void close_second(struct second *s) {
     program_free(s->p);
 }
 
-// guests NULL: none. apart: they are trained on another model.
+// guests NULL: none. apart: at yield points another model is trained.
 static void train_with(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests,
                        bool apart) {
     struct err e = {0};
@@ -536,9 +537,9 @@ static void test_lazy(void **state) {
             train(&got, &b, graphs, NULL);
             assert_int_equal(got.n, truth.n);
             if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
-                fail_msg("policy %d, %s: not what the host computes", policy,
+                fail_msg("policy %d, %s: the result differs from the host's", policy,
                          graphs ? "graphs" : "no graphs");
-            // begin, forward, backward, backward of the others, update: each captured once
+            // Each captured once: begin, forward, first backward, other backwards, update.
             assert_int_equal(got.graphs, graphs ? 5 : 0);
             int runs = TURNS * (2 + 2 * MICRO);
             assert_int_equal(d.replays, graphs ? runs - 5 : 0);
@@ -553,8 +554,8 @@ static void test_lazy(void **state) {
     mem_close(mem);
 }
 
-// Whoever runs between micro-batches sees its weights and its own batch, and leaves no trace: whatever the
-// device has not done yet when it is enqueued.
+// A guest that runs between micro-batches sees its weights and its batch and changes nothing else,
+// whatever the device has not finished when it is enqueued.
 static void compare_guests(bool apart, int graphs_of_step) {
     struct mem *mem;
     struct backend *reference;
@@ -575,11 +576,11 @@ static void compare_guests(bool apart, int graphs_of_step) {
             train_with(&got, &b, graphs, &heard, apart);
             assert_int_equal(got.n, truth.n);
             if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
-                fail_msg("policy %d, %s: guests changed what is trained", policy,
+                fail_msg("policy %d, %s: guests changed the training result", policy,
                          graphs ? "graphs" : "no graphs");
             assert_int_equal(heard.n, answers.n);
             if (memcmp(heard.bytes, answers.bytes, answers.n) != 0)
-                fail_msg("policy %d, %s: guests got other answers", policy,
+                fail_msg("policy %d, %s: guests got different answers", policy,
                          graphs ? "graphs" : "no graphs");
             assert_int_equal(got.graphs, graphs ? graphs_of_step : 0);
             free(got.bytes);
@@ -596,7 +597,7 @@ static void compare_guests(bool apart, int graphs_of_step) {
 
 static void test_guests(void **state) {
     (void)state;
-    compare_guests(false, 7); // the guest's begin and forward, too
+    compare_guests(false, 7); // 5, and the guest's begin and forward
 }
 
 static void test_second_executor(void **state) {

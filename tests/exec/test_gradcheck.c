@@ -1,7 +1,6 @@
-// test_gradcheck.c - gradients of whole models against central differences of the loss, in float64,
-// for every family and for odd vocabularies, widths, head counts and lengths; with masked targets,
-// several documents per row and several micro-batches. No fixture is needed: the mathematics checks
-// itself.
+// test_gradcheck.c - compares gradients of whole models with central differences of the loss, in
+// float64. It covers every family, with odd vocabularies, widths, head counts and lengths, masked
+// targets, several documents per row and several micro-batches. It needs no reference data.
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
 #include "exec/exec.h"
@@ -39,7 +38,7 @@ static void make_batch(struct model *m, int64_t batch, int64_t seq, uint64_t see
     (void)batch;
     for (size_t i = 0; i < n; i++) {
         int64_t t = (int64_t)i % seq,
-                cut = seq > 4 ? seq / 2 : 0; // two documents per row when there is room
+                cut = seq > 4 ? seq / 2 : 0; // two documents per row if there is room
         int64_t start = cut && t >= cut ? cut : 0;
         m->tokens[i] = (int32_t)rng_below(seed, 1, i, (uint64_t)m->shape.vocab);
         bool masked = rng_below(seed, 3, i, 4) == 0 && i + 1 < n;
@@ -87,8 +86,8 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
     for (int t = 0; t < m->p->n_tensors; t++) {
         const struct tensor *w = &m->p->tensors[t];
         double *at = exec_host_address(m->x, 0, t);
-        // Larger than a real init, and nothing at 0 or 1: every term of every gradient should
-        // matter.
+        // Larger than a real init, and nothing at 0 or 1, so that every term of every gradient
+        // matters.
         bool fill = w->cls == CLASS_WEIGHT && program_logical(m->p, t);
         for (int64_t i = 0; fill && i < tensor_elements(w); i++)
             at[i] = 0.3 * rng_normal(7, (uint64_t)t, (uint64_t)i) + (w->rank == 1 ? 0.8 : 0.0);
@@ -107,7 +106,7 @@ static void close_model(struct model *m) {
     free(m->tokens);
 }
 
-// One turn with learning rate 0: loss and gradients, weights untouched.
+// One turn with learning rate 0: computes loss and gradients, leaves the weights unchanged.
 static double loss_of(struct model *m) {
     struct err e = {0};
     double *hyper = exec_host_address(m->x, 0, program_find(m->p, NAME_HYPER));
@@ -140,8 +139,8 @@ static void check_tensor(struct model *m, int t, double *worst) {
         double down = loss_of(m);
         at[i] = was;
         double numeric = (up - down) / (2 * h), off = fabs(numeric - kept[i]);
-        // Central differences in float64 carry about 1e-16/h of rounding and h^2 of curvature:
-        // 1e-10 absolute is noise.
+        // Central differences in float64 have a rounding error of about 1e-16/h and an error of
+        // order h^2 from curvature. An absolute difference of 1e-10 is noise.
         double bound = 1e-6 * largest + 2e-9;
         if (off > bound)
             fail_msg("%s: d loss / d %s[%lld] is %.12g, differences say %.12g", m->shape.name,

@@ -1,9 +1,10 @@
-// fuzz.h - what the fuzz targets share.
+// fuzz.h - shared by the fuzz targets.
 //
-// A target is fuzz_<what>.c: it hands the bytes it is given to one parser and checks what must hold
-// when they are accepted. It runs in two ways: under libFuzzer (scripts/fuzz.sh, clang), and with
-// replay.c, an ordinary program that CTest runs over seeds/<what> in every build, sanitizers included.
-// Parsers that read a file by name get one that lives in memory, so that no disk is in the way.
+// A target is fuzz_<what>.c. It passes its input to one parser and checks what must hold when the
+// input is accepted. It runs in two ways: under libFuzzer (scripts/fuzz.sh, clang), and with
+// replay.c as an ordinary program that CTest runs over seeds/<what> in every build, sanitizers
+// included. Parsers that read a file by name get a file in memory, so that the disk does not slow
+// them down.
 #ifndef HAGGLE_TESTS_FUZZ_FUZZ_H
 #define HAGGLE_TESTS_FUZZ_FUZZ_H
 
@@ -16,13 +17,14 @@
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-// Only where a target has something to prepare, or a length or hash to put right after a mutation.
+// A target defines these only if it must prepare something, or must correct a length or hash after
+// a mutation.
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t most, unsigned seed);
 // Provided by libFuzzer, or by replay.c.
 size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most);
 
-// A finding that no sanitizer would see.
+// Checks for errors that a sanitizer does not find.
 #define FUZZ_CHECK(condition)                                                                      \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -31,7 +33,8 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most);
         }                                                                                          \
     } while (0)
 
-// A failed call must say why: a code and a sentence. For `struct err`, whichever header declared it.
+// A failed call must have set a code and a message. A macro, so that this file need not include
+// err.h.
 #define FUZZ_CHECK_RESULT(rc, e)                                                                   \
     FUZZ_CHECK((rc) == 0 || ((rc) < 0 && (e)->code == (rc) && (e)->text[0] != '\0'))
 
@@ -40,7 +43,7 @@ struct fuzz_file {
     char path[64];
 };
 
-// Gives the file this content; the name stays the same from call to call.
+// Sets the content of the file. The name stays the same from call to call.
 static inline const char *fuzz_file_set(struct fuzz_file *f, const void *data, size_t bytes) {
     if (f->fd == 0) {
         f->fd = memfd_create("fuzz", MFD_CLOEXEC);

@@ -1,10 +1,10 @@
-// fuzz_encode.c - any text through a tokenizer with the parts that published ones have: what is encoded
-// decodes to the same bytes, and pieces do not depend on what was encoded before.
+// fuzz_encode.c - any text through a tokenizer with the same kinds of parts as published ones. The
+// ids decode to the same bytes, and encoding does not depend on what was encoded before.
 #include "fuzz.h"
 
 #include "model/tokenizer.h"
 
-// Every byte, some merges, added tokens of every kind, the pattern of Llama 3.
+// It has every byte, some merges, added tokens of every kind, and the pattern of Llama 3.
 static const char frame[] =
     "{\"version\":\"1.0\",\"added_tokens\":["
     "{\"id\":264,\"content\":\"<|end|>\",\"special\":true,\"normalized\":false},"
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     }
     const char *text = bytes ? (const char *)data : "";
     unsigned flags = bytes % 2 ? TOKENIZER_SPECIAL : 0;
-    // A new one has a cache of two megabytes to clear: for some inputs only.
+    // Only for some inputs, because a new encoder must clear a cache of two megabytes.
     bool compare = bytes % 16 == 3;
     if (compare)
         FUZZ_CHECK(tokenizer_encoder_open(&fresh, t, &e) == 0);

@@ -1,4 +1,4 @@
-// fuzz_json.c - base/json.h: what is accepted can be written again, and then reads the same.
+// fuzz_json.c - base/json.h: an accepted text can be written again and then reads the same.
 #include "fuzz.h"
 
 #include "base/json.h"
@@ -6,7 +6,7 @@
 static void copy_value(struct json_reader *r, struct json_writer *w);
 
 static void copy_number(struct json_reader *r, struct json_writer *w) {
-    struct json_reader ahead = *r; // the same place, asked for an integer
+    struct json_reader ahead = *r; // at the same place, to try an integer
     struct err e = {0};
     int64_t whole;
     double x;
@@ -68,7 +68,7 @@ static void copy_value(struct json_reader *r, struct json_writer *w) {
     }
 }
 
-// The text, read and written again; NULL when it is refused.
+// Reads the text and writes it again. NULL when it is refused.
 static char *copy(const char *text, size_t bytes, int indent, struct err *e) {
     struct json_reader r;
     struct json_writer w;
@@ -93,7 +93,7 @@ static char *copy(const char *text, size_t bytes, int indent, struct err *e) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct err e = {0}, skipped = {0}, again = {0};
     struct json_reader r;
-    char *own = malloc(bytes > 0 ? bytes : 1); // no slack: a read past the end is seen
+    char *own = malloc(bytes > 0 ? bytes : 1); // exact size, so that a read past the end is found
     FUZZ_CHECK(own != NULL);
     memcpy(own, data, bytes);
     json_reader_init(&r, "input", own, bytes, NULL, &skipped);
@@ -102,8 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     FUZZ_CHECK_RESULT(rc, &skipped);
     char *once = copy(own, bytes, 0, &e);
     if (once != NULL) {
-        FUZZ_CHECK(rc == 0); // what can be read can be skipped
-        // Not yet equal to the first: -1e-999 is written as -0 and then read as the integer 0.
+        FUZZ_CHECK(rc == 0); // a text that can be read can be skipped
+        // May still differ from `once`: -1e-999 is written as -0 and then read as the integer 0.
         char *twice = copy(once, strlen(once), 0, &again);
         FUZZ_CHECK(twice != NULL);
         char *wide = copy(twice, strlen(twice), 2, &again);

@@ -1,9 +1,10 @@
 // fuzz_jsonl.c - JSONL and chat templates: lines of every shape, rendered or refused.
 //
-// The first byte chooses a template by name; 't' makes what stands before the first NUL byte the
-// template instead. The rest is a file of JSONL, walked line by line. What was rendered obeys render.h:
-// ids are tokens, the first is no target, counts agree, and text of a record forges nothing: with the
-// built-in tokenizer the one special token comes from a template's own eos_token or the renderer.
+// The first byte chooses a template by name. With 't', the text before the first NUL byte is the
+// template instead. The rest is a JSONL file, which is read line by line. The result obeys
+// render.h: ids are tokens, the first is not a target, counts agree, and the text of a record
+// cannot forge a special token. With the built-in tokenizer, the only special token comes from a
+// template's eos_token or from the renderer.
 #include "fuzz.h"
 
 #include "data/lines.h"
@@ -64,7 +65,7 @@ static struct render_options options(uint8_t choice) {
     };
 }
 
-// Renderers of known templates are opened once: they do not depend on the input.
+// Renderers of known templates are opened once, because they do not depend on the input.
 static void with_known(uint8_t choice, const uint8_t *data, size_t bytes) {
     static struct renderer *renderers[32];
     static struct render_context *contexts[32];

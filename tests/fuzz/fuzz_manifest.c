@@ -1,5 +1,6 @@
-// fuzz_manifest.c - a checkpoint's manifest.json as an adversary would write it: after most mutations
-// the hash at its beginning is made to fit again, or nothing behind the hash would ever be reached.
+// fuzz_manifest.c - a checkpoint's manifest.json as an attacker might write it. After most
+// mutations the hash at its beginning is corrected. Otherwise nothing behind the hash would ever be
+// reached.
 #include "fuzz.h"
 
 #include "base/file.h"
@@ -17,7 +18,7 @@ static void fix_hash(uint8_t *data, size_t bytes) {
     memcpy(data + HASH_AT, hash, HASH_DIGITS);
 }
 
-// A manifest as haggle writes it today, whatever version the seeds are of.
+// A manifest as the current version of haggle writes it. Seeds may be of older versions.
 static struct {
     char text[8192];
     size_t bytes;

@@ -1,5 +1,5 @@
-// fuzz_recipe.c - base/yaml.h and the recipes made of it: all settings or none, and what was set is
-// written and read back to the same values.
+// fuzz_recipe.c - base/yaml.h and recipes: all settings are set or none, and they can be written
+// and read back to the same values.
 #include "fuzz.h"
 
 #include "base/yaml.h"
@@ -22,7 +22,7 @@ static int parse(struct parsed *p, const char *text, size_t bytes) {
     return rc;
 }
 
-// The same setting, or the first items of a list.
+// Whether `cut` is the same setting as `all`, or, for the last one, the first items of its list.
 static bool is_whole(const struct yaml_entry *cut, const struct yaml_entry *all, bool last) {
     size_t n = strlen(cut->value);
     if (strcmp(cut->key, all->key) != 0)
@@ -31,7 +31,7 @@ static bool is_whole(const struct yaml_entry *cut, const struct yaml_entry *all,
            (last && strncmp(cut->value, all->value, n) == 0 && all->value[n] == ',');
 }
 
-// What is left of a good text that was cut off is refused, or has the first of its settings.
+// A prefix of a valid text is refused, or has the first settings of the whole text.
 static void check_prefix(const struct parsed *all, const char *text, size_t bytes) {
     struct parsed cut;
     if (parse(&cut, text, bytes) == 0) {

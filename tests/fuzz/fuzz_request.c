@@ -1,8 +1,8 @@
-// fuzz_request.c - lines of a hybrid run's requests as a hostile client would send them.
+// fuzz_request.c - lines of requests to a hybrid run, as a hostile client might send them.
 //
-// The input is a line. A line that is accepted fills its rows as request.h says: ids of the vocabulary,
-// positions that count from a document's start, as many trained tokens as it says and more than none.
-// Looking only at whose line it is gives the same id as reading all of it.
+// The input is a line. An accepted line fills its rows as request.h says: ids of the vocabulary,
+// positions that count from a document's start, and at least one trained token, as many as
+// reported. Reading only the id of a request gives the same id as reading all of it.
 #include "fuzz.h"
 
 #include "base/file.h"

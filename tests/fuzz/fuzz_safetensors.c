@@ -1,6 +1,6 @@
-// fuzz_safetensors.c - model/safetensors.h: what is accepted tiles the file, and all of it can be
-// read. The mutator mostly changes the header's text and then puts its length right: random lengths
-// are refused at once and reach nothing.
+// fuzz_safetensors.c - model/safetensors.h: the tensors of an accepted file cover its data, and all
+// of them can be read. The mutator mostly changes the header's text and then corrects its length,
+// because a random length is refused at once.
 #include "fuzz.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
-// fuzz_tokenizer.c - model/tokenizer.h: a file is refused with a reason, or the tokenizer made of it
-// encodes and decodes without harm.
+// fuzz_tokenizer.c - model/tokenizer.h: a file is refused with a reason, or its tokenizer can
+// encode and decode.
 #include "fuzz.h"
 
 #include "model/tokenizer.h"

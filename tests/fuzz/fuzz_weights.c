@@ -1,6 +1,6 @@
-// fuzz_weights.c - a model folder whose index, and one of whose shards, someone else wrote. The input
-// is the index up to its first zero byte (JSON has none), then the content of a.safetensors; without
-// that the shard is a good one. No file outside the folder may ever be opened.
+// fuzz_weights.c - a model folder with an untrusted index and one untrusted shard. The input is the
+// index up to its first zero byte (JSON has none), then the content of a.safetensors. Without the
+// latter the shard is a valid one. No file outside the folder may be opened.
 #include "fuzz.h"
 
 #include "base/err.h"
@@ -48,7 +48,7 @@ static void clean_up(void) {
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     char link[300], target[300];
-    if (access("/dev/shm", W_OK) == 0) // two files are written per input
+    if (access("/dev/shm", W_OK) == 0) // faster, because each input writes two files
         FUZZ_CHECK(setenv("TMPDIR", "/dev/shm", 1) == 0);
     FUZZ_CHECK(file_make_temp_dir(folder.dir, sizeof folder.dir, "fuzz", NULL) == 0);
     FUZZ_CHECK(file_make_temp_dir(folder.outside, sizeof folder.outside, "fuzz", NULL) == 0);

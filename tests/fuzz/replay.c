@@ -1,10 +1,12 @@
-// replay.c - runs a fuzz target without libFuzzer: every seed as it is, every prefix and every flipped
-// bit of the small ones, then a number of pseudo-random mutations, the same ones every time.
+// replay.c - runs a fuzz target without libFuzzer: every seed as it is, every prefix and every
+// flipped bit of the small seeds, then a number of pseudo-random mutations, which are the same
+// every time.
 //
 //   fuzz_<what> [--mutations N] FILE-OR-FOLDER ...
 //
-// This is what CTest runs, in plain builds and under the sanitizers. It replaces no fuzzing; it keeps
-// what fuzzing has found from coming back. An input that kills the program is left in crash-<pid>.
+// CTest runs this, in plain builds and under the sanitizers. It does not replace fuzzing. It
+// prevents past findings from coming back. An input that crashes the program is written to
+// crash-<pid>.
 #include "fuzz.h"
 
 #include <dirent.h>
@@ -16,14 +18,14 @@
 #pragma weak LLVMFuzzerInitialize
 #pragma weak LLVMFuzzerCustomMutator
 
-// Where a sanitizer is linked in: called before it ends the process.
+// Exists only with a sanitizer, which calls the callback before it ends the process.
 void __sanitizer_set_death_callback(void (*callback)(void));
 #pragma weak __sanitizer_set_death_callback
 
 enum { INPUT_MAX_BYTES = 64 << 10, EXHAUSTIVE_MAX_BYTES = 512, MUTATED_MAX_BYTES = 4096 };
 
 static struct {
-    uint8_t input[INPUT_MAX_BYTES]; // the one being run
+    uint8_t input[INPUT_MAX_BYTES]; // the current input
     size_t bytes;
     uint64_t random; // xorshift64
     size_t runs;
@@ -60,7 +62,7 @@ static void run_input(const uint8_t *data, size_t bytes) {
     LLVMFuzzerTestOneInput(run.input, bytes);
 }
 
-// A few of libFuzzer's mutations: bytes flipped, set, removed, inserted, copied; digits changed.
+// Some of libFuzzer's mutations: flips, sets, removes, inserts or copies bytes, or changes a digit.
 size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most) {
     static const uint8_t special[] = "\"\\{}[],:0-9.eE\xff\x7f\x80 \n\x01\x1b";
     uint64_t x = next_random();
@@ -83,7 +85,7 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most) {
         memmove(data + at + 1, data + at, bytes - at);
         data[at] = byte;
         return bytes + 1;
-    case 4: { // a piece of it once more, somewhere else
+    case 4: { // copy a piece to another place
         size_t from = (size_t)next_random() % bytes;
         n = n < bytes - from ? n : bytes - from;
         n = n < bytes - at ? n : bytes - at;
@@ -134,7 +136,7 @@ static int run_file(const char *path, long mutations) {
         return 1;
     }
     run_input(seed, bytes);
-    run.random = 88172645463325252u + bytes; // the order of files does not matter
+    run.random = 88172645463325252u + bytes; // independent of the order of files
     if (mutations > 0 && bytes <= EXHAUSTIVE_MAX_BYTES)
         run_exhaustive(seed, bytes);
     if (bytes <= MUTATED_MAX_BYTES)

@@ -1,4 +1,4 @@
-// heap.c - see heap.h. Not for threads: the parsers have none.
+// heap.c - see heap.h. Not thread-safe, because the parsers use no threads.
 #include "heap.h"
 
 #include <malloc.h>
@@ -11,7 +11,7 @@ static struct {
     size_t held, base, peak; // bytes
     long blocks, base_blocks;
     size_t calls;
-    size_t fail_at; // calls until one fails; 0: none does
+    size_t fail_at; // number of the call that fails, counting down; 0: none
     bool fail_onwards, failed, yaml;
 } heap;
 
@@ -44,7 +44,7 @@ bool heap_failed(void) {
     return heap.failed;
 }
 
-// Counts a call and says whether it is to fail.
+// Counts a call. Returns whether it must fail.
 static bool fails(void) {
     heap.calls++;
     if (heap.fail_at == 0)
@@ -75,7 +75,7 @@ static void given(void *p) {
     heap.blocks--;
 }
 
-// The names the linker's --wrap asks for.
+// The linker's --wrap needs these names.
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *p, size_t bytes);
@@ -125,7 +125,7 @@ char *__wrap_strdup(const char *text) {
     return copy != NULL ? memcpy(copy, text, n) : NULL;
 }
 
-// libyaml calls these by name across its own shared library; defined here they are taken from here.
+// libyaml calls these functions by name through its shared library. These definitions replace them.
 #define VISIBLE __attribute__((visibility("default")))
 VISIBLE void *yaml_malloc(size_t bytes);
 VISIBLE void *yaml_realloc(void *p, size_t bytes);

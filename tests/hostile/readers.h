@@ -1,5 +1,5 @@
-// readers.h - every parser of files that others write, behind one signature: read the file (or folder)
-// all the way, give everything back, return what the parser returned.
+// readers.h - every parser of untrusted files behind one signature. A reader reads the file (or
+// folder) completely, frees everything, and returns what the parser returned.
 #ifndef HAGGLE_TESTS_HOSTILE_READERS_H
 #define HAGGLE_TESTS_HOSTILE_READERS_H
 
@@ -9,7 +9,7 @@
 
 struct reader {
     const char *name;
-    const char *file; // how the file is called; its folder is what is read when `folder` is set
+    const char *file; // the file's name; if `folder` is set, the folder of this file is read
     int folder;
     int (*read)(const char *path, struct err *e);
 };
@@ -17,15 +17,16 @@ struct reader {
 enum { READ_SAFETENSORS, READ_INDEX, READ_CONFIG, READ_MANIFEST, READ_RECIPE, READERS };
 extern const struct reader readers[READERS];
 
-// 16 MiB and four times what the file has: what reading may hold on the heap at any time.
+// The most bytes that reading may hold on the heap at any time: 16 MiB plus four times the file.
 size_t reader_heap_limit(size_t file_bytes);
-// Reads and checks what must hold whatever the file says: the heap stays within the limit, nothing
-// leaks, a refusal has its code and a sentence. Returns the parser's result.
+// Runs a reader and checks what must hold for every file: the heap stays within the limit, nothing
+// leaks, and an error has a code and a message. Returns the parser's result.
 int reader_run(const struct reader *r, const char *path, size_t file_bytes, struct err *e);
 
-// A manifest as haggle writes it, in `out` (NUL-terminated); `dir` is a folder to write in.
+// Writes a manifest as haggle writes it to `out`, NUL-terminated. `dir` is a folder for temporary
+// files.
 size_t manifest_sample(const char *dir, char *out, size_t room);
-// Gives a manifest's text (opening included) the hash that fits.
+// Sets the hash of a manifest's text to the correct one.
 void manifest_fix_hash(char *text, size_t bytes);
 
 #endif

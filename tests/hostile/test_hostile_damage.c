@@ -1,5 +1,5 @@
-// test_hostile_damage.c - good files cut at every byte and with every bit flipped, files made to cost
-// as much memory as they can, and every allocation made to fail. Heap limits and leaks: readers.h.
+// test_hostile_damage.c - valid files cut at every byte and with every bit flipped, files made to
+// use as much memory as possible, and failing allocations. readers.h checks heap limits and leaks.
 #include "readers.h"
 
 #include "heap.h"
@@ -66,8 +66,8 @@ static struct sample sample_of(const struct scratch *d, int which) {
     return s;
 }
 
-// The sample in its place, changed in place through *fd (replacing thousands of files is slow); what
-// to give to the reader.
+// Writes the sample. The test changes it in place through *fd, because replacing thousands of files
+// is slow. Returns the path for the reader.
 static const char *put_sample(const struct scratch *d, int which, const struct sample *s, int *fd) {
     const struct reader *r = &readers[which];
     if (r->folder) {
@@ -82,7 +82,8 @@ static const char *put_sample(const struct scratch *d, int which, const struct s
 
 // ---- damage ----
 
-// Of a JSON text the value must be cut, not only the blanks behind it; of a tensor file, anything.
+// The length without trailing blanks for a JSON text, where only a cut of the value is damage.
+// Otherwise the whole length.
 static size_t value_bytes(int which, const struct sample *s) {
     size_t n = s->count;
     if (which == READ_INDEX || which == READ_CONFIG)
@@ -111,7 +112,8 @@ static void test_cuts(void **state) {
     }
 }
 
-// Of a recipe: refused, or exactly the settings that are whole, as they are in the whole file.
+// A cut recipe is refused, or has exactly its complete settings with their values in the whole
+// file.
 static void test_recipe_cuts(void **state) {
     (void)state;
     struct region r = {0};
@@ -157,8 +159,8 @@ static void test_flips(void **state) {
                 assert_int_not_equal(rc, 0);
             assert_int_equal(pwrite(fd, &s.bytes[bit / 8], 1, (off_t)(bit / 8)), 1);
         }
-        // Not all are damage (a letter of a name, a digit of a size), but none may go unnoticed when
-        // the structure is hit.
+        // Not every flip is an error (it may change a letter of a name or a digit of a size), but
+        // damage to the structure must be noticed.
         assert_true(accepted < 8 * n / 2);
         assert_worked(reader_run(&readers[which], path, s.count, &e), &e);
         print_message("%s: %zu flips, %zu read as something else\n", readers[which].name, 8 * n,
@@ -174,14 +176,14 @@ struct text {
     size_t bytes;
 };
 
-// Opens with `head`, repeats `unit` (with a number where it has %zu) while there is room, and closes
-// with `tail`.
+// Writes `head`, then `unit` (with a number where it has %zu) until the text has `bytes`, then
+// `tail`.
 static struct text repeat(const char *head, const char *unit, const char *tail, size_t bytes) {
     struct text t = {malloc(bytes + 512), 0};
     assert_non_null(t.at);
     t.bytes = (size_t)sprintf(t.at, "%s", head);
     for (size_t i = 0; t.bytes < bytes; i++) {
-        // The units below are literals of this file with one %zx each.
+        // The units are literals in this file, with one conversion such as %zx each.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         t.bytes += (size_t)sprintf(t.at + t.bytes, unit, i);
@@ -193,7 +195,7 @@ static struct text repeat(const char *head, const char *unit, const char *tail, 
     return t;
 }
 
-// `parts` of the message that must come; NULL: any, or none.
+// `parts` are the parts of the expected message. NULL accepts any result.
 static void run_large(const struct scratch *d, int which, const char *what, const char *parts,
                       struct text t) {
     const struct reader *r = &readers[which];
@@ -222,7 +224,7 @@ static void run_large(const struct scratch *d, int which, const char *what, cons
 
 static void test_large(void **state) {
     const struct scratch *d = *state;
-    // Enough that the constant part of the limit does not hide what grows with the file.
+    // Large enough that the constant part of the limit does not hide growth with the file.
     const size_t large = UNDER_SANITIZER ? 4u << 20 : 28u << 20, small = 1000000;
     struct sample shard = sample_of(d, READ_SAFETENSORS);
     scratch_put(d, "a.safetensors", shard.bytes, shard.count);
@@ -276,7 +278,7 @@ static void test_large(void **state) {
 
 // ---- allocations that fail ----
 
-// Reads a manifest and writes it beside itself; what is left unfinished would be .tmp.
+// Reads a manifest and writes a copy beside it. No unfinished .tmp file may be left.
 static int rewrite_manifest(const char *path, struct err *e) {
     struct manifest m;
     char copy[PATH_MAX];
@@ -290,7 +292,7 @@ static int rewrite_manifest(const char *path, struct err *e) {
     return rc;
 }
 
-// The n-th, for every n there is; once, and with all that follow.
+// Makes the n-th allocation fail, for every n: first only that one, then that one and all after it.
 static void test_allocations(void **state) {
     static const struct reader rewriting = {"manifest, again", "manifest.json", 0,
                                             rewrite_manifest};
@@ -324,7 +326,7 @@ static void test_allocations(void **state) {
         print_message("%s: %zu allocations failed, each reported\n", r->name, points);
     }
     if (!heap_sees_yaml())
-        print_message("libyaml's own allocations were not seen\n");
+        print_message("libyaml's allocations were not seen\n");
 }
 
 int main(void) {

@@ -1,5 +1,6 @@
-// test_hostile_data.c - every allocation of the readers of data fails once: each time the error that says so,
-// no crash, nothing left behind; and with none failing the work is done.
+// test_hostile_data.c - makes every allocation of the readers of data fail once. Each time there
+// must be an error that names memory, no crash and no leak. Without a failure the work must
+// succeed.
 #include "heap.h"
 
 #include "data/test_render_fixture.h"
@@ -14,10 +15,10 @@ struct work {
     struct folder *folder;
     const char *path;
     struct tokenizer *tokenizer;
-    char *source; // of a template
+    char *source; // the text of a template
     size_t bytes;
-    const char *shown; // what is rendered
-    bool benign;       // some failures do no harm: the job itself checks what it made
+    const char *shown; // the expected result of rendering
+    bool benign;       // some failures do no harm; the job checks its result itself
 };
 typedef int job_fn(const struct work *w, struct err *e);
 
@@ -64,7 +65,7 @@ static int read_lines(const struct work *w, struct err *e) {
 }
 
 static void test_lines(void **state) {
-    enum { BYTES = 5 << 20 }; // wider than the window, twice
+    enum { BYTES = 5 << 20 }; // more than twice the window
     struct work w = {.folder = *state};
     char *text = malloc(BYTES);
     assert_non_null(text);
@@ -92,7 +93,7 @@ static int run_template(const struct work *w, struct err *e) {
     return rc;
 }
 
-// Texts, names, strings and lists, each large enough to need memory of its own.
+// Texts, names, strings and lists, each large enough to need a separate allocation.
 static void test_template(void **state) {
     struct work w = {.folder = *state, .source = malloc(1 << 18)};
     assert_non_null(w.source);
@@ -113,7 +114,7 @@ static void test_template(void **state) {
 
 // ---------------------------------------------------------------- rendering
 
-// Of more tokens than a list begins with.
+// Has more tokens than the initial capacity of a list.
 #define ANSWER "0123456789012345678901234567890123456789012345678901234567890123456789"
 
 static int render(const struct work *w, struct err *e) {
@@ -148,7 +149,7 @@ static void test_render(void **state) {
     if (tokenizer_open(&w.tokenizer, write_tokenizer(w.folder, true, "null"), &e) != 0)
         fail_msg("%s", e.text);
     char shown[1024], *at = shown;
-    at += sprintf(at, "257 "); // <|im_start|>, each byte is its token
+    at += sprintf(at, "257 "); // <|im_start|>; each byte is one token
     for (const char *p = "user\nHi"; *p != '\0'; p++)
         at += sprintf(at, "%d ", *p);
     at += sprintf(at, "258 257 ");
@@ -158,7 +159,7 @@ static void test_render(void **state) {
         at += sprintf(at, "%d+", *p);
     sprintf(at, "258+");
     w.shown = shown;
-    w.benign = true; // whether a template is a known one matters to people only
+    w.benign = true; // whether a template is a known one only affects a message
     fail_each(render, &w, 20);
     tokenizer_close(w.tokenizer);
 }
@@ -173,7 +174,7 @@ static int write_shard(const struct work *w, struct err *e) {
     struct shard_writer *writer;
     struct shard s = {.fd = -1};
     int rc = shard_writer_open(&writer, w->path, e);
-    for (int i = 0; i < 100 && rc == 0; i++) { // the flags of one batch fill what there is twice
+    for (int i = 0; i < 100 && rc == 0; i++) { // one batch fills the buffer of flags twice
         rc = shard_writer_put(writer, ids, NULL, N, w->path != NULL, e);
         for (int k = 0; k < 20 && rc == 0; k++) {
             rc = shard_writer_put(writer, ids, NULL, 1, w->path != NULL, e);
@@ -190,7 +191,7 @@ static int write_shard(const struct work *w, struct err *e) {
     shard_close(&s);
     if (w->path != NULL)
         unlink(w->path);
-    if (w->path != NULL && rmdir(w->folder->path) != 0) // whatever happened, no file is left
+    if (w->path != NULL && rmdir(w->folder->path) != 0) // no file may be left, also after an error
         fail_msg("something is left after %s", rc != 0 ? e->text : "success");
     if (w->path != NULL)
         assert_int_equal(file_make_dirs(w->folder->path, NULL), 0);

@@ -1,6 +1,6 @@
-// test_hostile_tables.c - files that must be refused, each with the file, the place and the reason, and
-// odd ones that are legal and must not be. Every case also holds the heap's limit and leaks nothing
-// (readers.h). tests/model, tests/base and tests/train test each parser further.
+// test_hostile_tables.c - files that must be refused with a message that names the file, the place
+// and the reason, and unusual files that must be accepted. Every case also checks the heap limit
+// and leaks (readers.h). tests/model, tests/base and tests/train test each parser further.
 #include "readers.h"
 
 #include "model/scratch.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 struct text_case {
-    const char *text, *parts; // parts of the message, separated by |; NULL: the text is legal
+    const char *text, *parts; // parts of the message, separated by |; NULL: the text is valid
 };
 
 static void run_case(const struct reader *r, const char *path, const char *shown, size_t bytes,
@@ -65,7 +65,7 @@ static const struct {
     size_t data_bytes;
     const char *parts;
 } headers[] = {
-    // legal, if odd
+    // valid but unusual
     {"{}", 0, NULL},
     {" \t\r\n{}", 0, NULL},
     {"{}  \n", 0, NULL},
@@ -80,7 +80,7 @@ static const struct {
     {"{" T("a", "F4", "[4]", "[0,2]") "}", 2, NULL},
     {"{" T("a", "U8", "[1,1,1,1,1,1,1,1]", "[0,1]") "}", 1, NULL},
     {"{" T(" ", "U8", "[1]", "[0,1]") "}", 1, NULL},
-    // not JSON, not an object, something behind it
+    // not JSON, not an object, or with something behind it
     {"xx", 0, "line 1, column 1"},
     {"[]", 0, "object"},
     {"12", 0, "object"},
@@ -157,7 +157,7 @@ static void test_safetensors(void **state) {
         refused += headers[i].parts != NULL;
     }
     static const uint64_t lengths[] = {0,          1,
-                                       3, // one more than there is
+                                       3, // one more than the file has
                                        100000001,  UINT64_C(1) << 63,
                                        UINT64_MAX, UINT64_MAX - 7};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++, refused++)
@@ -166,7 +166,7 @@ static void test_safetensors(void **state) {
     for (size_t n = 0; n < 8; n++, refused++)
         run_case(r, scratch_put(*state, r->file, "\2\0\0\0\0\0\0\0", n), r->file, n, "shorter",
                  "8 bytes of header length");
-    // Depth and the length of a name.
+    // Deep nesting, and a long name.
     char *text = malloc(20000);
     assert_non_null(text);
     memset(text, '[', 20000);
@@ -191,7 +191,7 @@ static void test_pickles(void **state) {
     struct err e = {0};
     struct model_shape s;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        // By its own name, as a model, and as what a folder holds.
+        // Opened by its name, as a model, and as the content of a folder.
         const char *path = scratch_text(d, names[i], "\x80\x02.");
         assert_failed(reader_run(&readers[READ_SAFETENSORS], path, 3, &e), &e, names[i], names[i]);
         assert_failed(e.code, &e, "pickle|safetensors", names[i]);
@@ -206,7 +206,7 @@ static void test_pickles(void **state) {
     scratch_text(d, "pytorch_model.bin.index.json", "{}");
     assert_failed(reader_run(&readers[READ_INDEX], d->dir, 0, &e), &e, "pickle|safetensors",
                   "index");
-    // A pickle under another name is no safetensors file either: its first bytes are no length.
+    // A pickle with another name is refused too, because its first bytes are not a valid length.
     assert_failed(reader_run(&readers[READ_SAFETENSORS],
                              scratch_put(d, "t.safetensors", "PK\3\4\24\0\0\10\10\0data.pkl", 18),
                              18, &e),
@@ -226,7 +226,7 @@ static const struct text_case indexes[] = {
     {" \n" MAP(BOTH) "\n", NULL},
     {"{\"metadata\":{},\"weight_map\":{" BOTH "},\"more\":[1,{}]}", NULL},
     {"{\"metadata\":null,\"weight_map\":{" BOTH "}}", NULL},
-    {MAP("\"a\":\"inside.safetensors\""), NULL}, // a link, but to the folder's own
+    {MAP("\"a\":\"inside.safetensors\""), NULL}, // a link to a file in the same folder
     {"", "ends"},
     {"[]", "object"},
     {"{}", "weight_map"},
@@ -279,7 +279,7 @@ static void test_index(void **state) {
     assert_int_equal(symlink(linked, scratch_path(d, "up.safetensors")), 0);
     assert_int_equal(symlink("loop.safetensors", scratch_path(d, "loop.safetensors")), 0);
     assert_int_equal(symlink("a.safetensors", scratch_path(d, "inside.safetensors")), 0);
-    // Shards are named in the message when they, not the index, are at fault: the folder is in both.
+    // When a shard is wrong, the message names the shard and not the index. Both have the folder.
     const struct reader *r = &readers[READ_INDEX];
     for (size_t i = 0; i < sizeof indexes / sizeof indexes[0]; i++) {
         scratch_text(d, r->file, indexes[i].text);
@@ -298,9 +298,9 @@ static void test_index(void **state) {
 
 static const struct text_case configs[] = {
     {"{\"model_type\":\"gpt2\"}", NULL},
-    {LLAMA("\"vocab_size\":64,\"eos_token_id\":50256") "\n", NULL}, // an id outside marks nothing
+    {LLAMA("\"vocab_size\":64,\"eos_token_id\":50256") "\n", NULL}, // an id outside is ignored
     {LLAMA("\"head_dim\":null,\"rope_scaling\":null,\"unknown\":{\"x\":[[[]]]}"), NULL},
-    {LLAMA("\"hidden_size\":100,\"head_dim\":8"), NULL}, // heads x head_dim need not be the width
+    {LLAMA("\"hidden_size\":100,\"head_dim\":8"), NULL}, // heads x head_dim may differ from width
     {LLAMA("\"num_hidden_layers\":2.0"), NULL},
     {"", "ends"},
     {"[]", "object"},
@@ -428,7 +428,7 @@ static void test_recipe(void **state) {
 
 #define H32              "0123456789abcdef0123456789abcdef"
 #define FILE_ENTRY(name) "{\"name\":\"" name "\",\"bytes\":10,\"hash\":\"" H32 "\"}"
-// What an adversary would do: the hash is made to fit afterwards.
+// Changes that an attacker might make. The test corrects the hash afterwards.
 static const struct {
     const char *from, *to, *parts; // parts NULL: accepted
 } lies[] = {
@@ -492,7 +492,7 @@ static void test_manifest(void **state) {
         const char *path = scratch_text(*state, r->file, text);
         run_case(r, path, r->file, strlen(text), lies[i].to, lies[i].parts);
     }
-    // Texts of more than their room.
+    // Texts that are longer than accepted.
     static const char *const longs[] = {"\"model\": \"", "\"seed\": \""};
     for (int i = 0; i < 2; i++) {
         const char *at = strstr(manifest, longs[i]) + strlen(longs[i]);
@@ -510,7 +510,7 @@ static void test_manifest(void **state) {
     print_message("manifest: %zu cases\n", sizeof lies / sizeof lies[0] + 4);
 }
 
-// What stands where a file should: nothing, a folder, a pipe, a device. None may block or be read.
+// In place of a file there is nothing, a folder, a pipe or a device. None may block or be read.
 static void test_no_file(void **state) {
     const struct scratch *d = *state;
     struct err e = {0};
@@ -524,13 +524,13 @@ static void test_no_file(void **state) {
         for (size_t p = 0; p < 4; p++)
             assert_failed(reader_run(&readers[i], paths[p], 0, &e), &e, paths[p], readers[i].name);
     }
-    // A path of any length leaves room for the reason.
+    // A long path leaves room for the reason in the message.
     char deep[900];
     memset(deep, 'd', sizeof deep);
     for (size_t i = 0; i < sizeof deep; i += 200)
         deep[i] = '/';
     memcpy(deep, d->dir, strlen(d->dir));
-    deep[strlen(d->dir)] = '/'; // inside, where it is removed with the rest
+    deep[strlen(d->dir)] = '/'; // inside the folder, so that it is removed with it
     snprintf(deep + 800, 100, "/config.json");
     char *last = strrchr(deep, '/');
     *last = '\0';

@@ -1,5 +1,5 @@
 // test_hw.c - reading machines (this one, and others from a folder), measuring, and the cache of
-// rates.
+// measured rates.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void test_this_machine(void **state) {
     assert_true(m.memory_bytes > 0 && m.memory_available_bytes <= m.memory_bytes);
     assert_true(m.n_nodes >= 1);
     assert_string_equal(m.arch, "x86_64");
-    // The compiler's own detection is a second opinion.
+    // The compiler's detection must agree.
     assert_int_equal(m.isa.avx2, __builtin_cpu_supports("avx2") != 0);
     assert_int_equal(m.isa.fma, __builtin_cpu_supports("fma") != 0);
     assert_int_equal(m.isa.avx512f, __builtin_cpu_supports("avx512f") != 0);
@@ -52,7 +52,7 @@ static void test_levels(void **state) {
     struct hw_isa isa = {0};
     assert_int_equal(hw_isa_level_of(&isa), HW_GENERIC);
     isa.avx512f = isa.avx512bw = isa.avx512dq = isa.avx512vl = true;
-    assert_int_equal(hw_isa_level_of(&isa), HW_GENERIC); // its kernels use FMA as well
+    assert_int_equal(hw_isa_level_of(&isa), HW_GENERIC); // AVX-512 kernels also need AVX2 and FMA
     isa.avx2 = isa.fma = isa.f16c = true;
     assert_int_equal(hw_isa_level_of(&isa), HW_AVX512);
     isa.avx512dq = false;
@@ -72,7 +72,7 @@ static void test_other_machine(void **state) {
     put(root, "/sys/devices/system/node/online", "0-1\n");
     put(root, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
     for (int cpu = 0; cpu < 8; cpu++) {
-        int socket = cpu / 2 % 2; // CPUs 0 1 4 5 on socket 0; c and c+4 are siblings
+        int socket = cpu / 2 % 2; // CPUs 0 1 4 5 are on socket 0; c and c+4 are siblings
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
                  cpu);
         snprintf(text, sizeof text, "%d,%d\n", cpu % 4, cpu % 4 + 4);
@@ -117,10 +117,10 @@ static void test_other_machine(void **state) {
     assert_int_equal(m.sockets, 2);
     assert_string_equal(m.huge_pages, "always");
     assert_int_equal(m.n_caches, 4);
-    assert_int_equal(hw_cache_bytes(&m, 1), 48 << 10);
+    assert_int_equal(hw_cache_total_bytes(&m, 1), 4 * 48 << 10);
     assert_int_equal(hw_cache_total_bytes(&m, 2), 4 * 2048 << 10);
     assert_int_equal(hw_cache_total_bytes(&m, 3), 2 * 30 << 20);
-    assert_int_equal(hw_cache_bytes(&m, 4), 0);
+    assert_int_equal(hw_cache_total_bytes(&m, 4), 0);
     assert_int_equal(m.n_nodes, 2);
     assert_int_equal(m.nodes[1].cpus, 4);
     assert_int_equal(m.nodes[1].memory_bytes, 1 << 30);
@@ -128,7 +128,7 @@ static void test_other_machine(void **state) {
     hw_fingerprint(&m, 4, a);
     hw_fingerprint(&m, 8, b);
     assert_string_not_equal(a, b);
-    m.memory_available_bytes /= 2; // changes all the time: no part of it
+    m.memory_available_bytes /= 2; // not part of the fingerprint
     hw_fingerprint(&m, 8, a);
     assert_string_equal(a, b);
     m.isa.amx_int8 = !m.isa.amx_int8;
@@ -137,7 +137,7 @@ static void test_other_machine(void **state) {
     assert_int_equal(file_remove_tree(root, NULL), 0);
 }
 
-// Nothing there, and nonsense there: unknown, never a crash.
+// Missing files and nonsense in files give "unknown" and never a crash.
 static void test_odd_machines(void **state) {
     (void)state;
     char root[DIR_BYTES];
@@ -173,7 +173,7 @@ static void test_odd_machines(void **state) {
     assert_int_equal(file_remove_tree(root, NULL), 0);
 }
 
-// fp32 and bf16, which is twice as fast; no fp16.
+// Supports fp32 and bf16, which is twice as fast, but not fp16.
 static int fake_matmul(void *arg, enum dtype type, double *flops, struct err *e) {
     if (type == DTYPE_F16)
         return err_set(e, ERR_UNSUPPORTED, "no fp16");
@@ -202,7 +202,8 @@ static void test_measure(void **state) {
     assert_int_equal(mem_bytes(mem), 0); // scratch was given back
     assert_int_equal(r.threads, pool_threads(pool));
     assert_int_equal(r.level, m.level);
-    // Wide bounds: sanitizers and busy machines are slow, and a unit mistake is off by a thousand.
+    // The bounds are wide, because sanitizers and busy machines are slow. A mistake in units would
+    // be off by a factor of a thousand.
     assert_true(r.vector_flops > 1e8 && r.vector_flops < 1e15);
     assert_true(r.memory_bytes_per_s > 1e8 && r.memory_bytes_per_s < 1e13);
     assert_true(r.copy_bytes_per_s > 1e8 && r.copy_bytes_per_s < 1e13);
@@ -216,7 +217,7 @@ static void test_measure(void **state) {
     r.matmul_flops = 5e9;
     hw_device_from_rates(&d, &m, &r);
     assert_true(d.matmul_flops == 5e9 && d.memory_bytes_per_s == r.memory_bytes_per_s);
-    // Every instruction set below the machine's own runs too.
+    // Every instruction set below the machine's level runs too.
     for (int l = 0; l < (int)m.level; l++) {
         struct hw_machine lesser = m;
         lesser.level = l;
@@ -245,7 +246,7 @@ static void test_get_uses_the_cache(void **state) {
     make_dir(dir);
     setenv("XDG_CACHE_HOME", dir, 1);
     hw_machine_read(&m, "");
-    m.memory_available_bytes = 64 << 20; // small arrays: this test is about the file
+    m.memory_available_bytes = 64 << 20; // gives small arrays, as this test is about the file
     assert_int_equal(mem_open(&mem, &e), 0);
     assert_int_equal(pool_open(&pool, 1, 0, &e), 0);
     struct hw_rates a, b;
@@ -254,16 +255,16 @@ static void test_get_uses_the_cache(void **state) {
     char key[HW_FINGERPRINT_BYTES];
     assert_int_equal(hw_rates_path(path, &e), 0);
     hw_fingerprint(&m, 1, key);
-    // Nothing there: measured, and kept unless the machine was too busy just now.
+    // Without a cache file the rates are measured, and kept unless the machine was too busy.
     assert_int_equal(hw_rates_get(&a, &m, pool, mem, false, NULL, NULL, &stored, &e), 0);
     assert_int_equal(stored, a.cpu_share >= HW_CPU_SHARE_MIN);
     assert_int_equal(file_exists(path), stored);
-    // Something there: taken as it is.
+    // With a cache file they are loaded.
     a = some_rates(7);
     assert_int_equal(hw_rates_store(&a, path, key, &e), 0);
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, false, NULL, NULL, &stored, &e), 0);
     assert_true(stored && b.measured_at == 7 && b.vector_flops == a.vector_flops);
-    // A backend appears: only the product is measured.
+    // When a backend is added, only the products are measured.
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, false, fake_matmul, &calls, &stored, &e), 0);
     assert_true(stored && calls == 1 && b.matmul_flops == 42e9 && b.measured_at == 7);
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, false, fake_matmul, &calls, NULL, &e), 0);
@@ -272,7 +273,7 @@ static void test_get_uses_the_cache(void **state) {
     assert_true(hw_rates_products(&b, DTYPE_F16) == 0 && hw_rates_products(&b, DTYPE_F32) == 42e9);
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, true, fake_matmul, &calls, NULL, &e), 0);
     assert_true(calls == 2 && b.measured_at > 7);
-    // Nowhere to write: measured all the same.
+    // Without a place to write, the rates are measured and not stored.
     setenv("XDG_CACHE_HOME", "/dev/null/nowhere", 1);
     assert_int_equal(hw_rates_get(&b, &m, pool, mem, false, NULL, NULL, &stored, &e), 0);
     assert_false(stored);
@@ -316,7 +317,7 @@ static void test_store(void **state) {
     snprintf(path, sizeof path, "%s/a/b/rates.json", dir);
     struct hw_rates r;
     assert_int_equal(hw_rates_load(&r, path, "nobody", &e), ERR_IO);
-    // More machines than are kept: the oldest go, the newest stay, in whatever order.
+    // With more machines than are kept, the oldest are dropped and the newest stay.
     for (int i = 0; i < 70; i++) {
         struct hw_rates in = some_rates(1000 + i);
         snprintf(key, sizeof key, "%032d", i);

@@ -1,4 +1,4 @@
-// test_knob.c - the table's own rules, and values in and out.
+// test_knob.c - the rules of the table in knob.def, and values to and from text.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The field names as written, to compare with the dotted names.
+// The field names as written in knob.def, to compare with the dotted names.
 static const char *const FIELDS[] = {
 #define KNOB(type, field) #field,
 #include "knob/knob_each.h"
@@ -32,8 +32,8 @@ static void test_fields_derive_from_names(void **state) {
     }
 }
 
-// A recipe writes a group as one mapping, so its knobs are neighbours and none has the group's own
-// name.
+// A recipe writes a group as one mapping, so the knobs of a group are neighbours and no knob has
+// the name of a group.
 static void test_groups_are_neighbours(void **state) {
     (void)state;
     for (int i = 0; i < KNOB_COUNT; i++) {
@@ -65,10 +65,11 @@ static void test_every_line_is_complete(void **state) {
         assert_null(strchr(info->help, '|')); // docs/knobs.md is a table
         assert_true(info->flags & KNOB_EFFECTS);
         assert_true(*knob_accepted(i, accepted));
-        // Tunable and math only together as a factor, or the tuner could change what is trained.
+        // A tunable knob that is also math must be a factor, or the tuner could change what is
+        // trained.
         if ((info->flags & KNOB_TUNABLE) && (info->flags & KNOB_MATH))
             assert_true((info->flags & KNOB_FACTOR) && info->type == KNOB_INT);
-        // The default is itself accepted, and reads back to itself.
+        // The default is accepted and reads back to itself.
         knob_default(i, value);
         struct err e = {0};
         assert_int_equal(knobs_set_at(&k, i, value, SET_BY_RECIPE, &e), 0);
@@ -80,7 +81,7 @@ static void test_every_line_is_complete(void **state) {
     }
 }
 
-// Two values are the same exactly where their texts are, and a knob's change is seen at that knob alone.
+// Two values are the same exactly when their texts are the same.
 static void test_same_is_as_written(void **state) {
     (void)state;
     static const char *const values[] = {"0",    "1",      "2",    "0.1",  "0.5",  "1e-3",
@@ -153,7 +154,7 @@ static void test_types(void **state) {
     set(&k, "optim.lr=0.00025");
     set(&k, "optim.decay_all=yes");
     set(&k, "sched.kind=wsd");
-    set(&k, "data.path=my data/a=b.txt"); // the first '=' divides
+    set(&k, "data.path=my data/a=b.txt"); // the first '=' separates name and value
     set(&k, "memory=6GiB");
     set(&k, "time=90s");
     assert_int_equal(k.batch_micro, 8);
@@ -188,7 +189,7 @@ static void test_types(void **state) {
     assert_string_equal(knobs_value(&k, KNOB_optim_decay, value), "0");
 }
 
-// Each refusal says which knob, which value and what is accepted.
+// Each error names the knob, the value and what is accepted.
 static void test_messages(void **state) {
     (void)state;
     static const struct {
@@ -249,7 +250,7 @@ static void test_long_values(void **state) {
     assert_int_equal(knobs_set_assignment(&k, text, SET_BY_RECIPE, &e), ERR_USAGE);
     text[2000] = '=';
     assert_int_equal(knobs_set_assignment(&k, text, SET_BY_RECIPE, &e), ERR_USAGE);
-    // What is accepted survives a long value in the message.
+    // The message says what is accepted, even if the value is long.
     assert_int_equal(knobs_set(&k, "seq", text, SET_BY_RECIPE, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "1 to 1048576"));
     text[KNOB_STRING_BYTES - 1] = '\0';
@@ -269,7 +270,7 @@ static void test_hash(void **state) {
     (knobs_hash(&a, effects, ha, NULL) == 0 && knobs_hash(&b, effects, hb, NULL) == 0 &&           \
      strcmp(ha, hb) == 0)
     assert_true(SAME(KNOB_EFFECTS));
-    set(&b, "batch.micro=4"); // who set it does not matter
+    set(&b, "batch.micro=4"); // the source does not matter
     assert_true(SAME(KNOB_EFFECTS));
     set(&b, "threads=1");
     assert_true(SAME(KNOB_MATH));
@@ -279,7 +280,7 @@ static void test_hash(void **state) {
     set(&b, "optim.lr=0.5");
     assert_false(SAME(KNOB_MATH));
     assert_true(SAME(KNOB_MEMORY));
-    // Another split of the same batch is the same mathematics, not the same speed.
+    // Another split of the same batch has the same mathematics but another speed.
     knobs_init(&b);
     set(&a, "batch.micro=4");
     set(&a, "batch.accum=2");
@@ -317,7 +318,7 @@ static void test_idle(void **state) {
     assert_non_null(knobs_idle(&k, KNOB_data_workers));
     assert_non_null(knobs_idle(&k, KNOB_optim_decay_all));
     set(&k, "eval.every=0");
-    assert_null(knobs_idle(&k, KNOB_eval_every)); // 0 is a decision, not a setting without effect
+    assert_null(knobs_idle(&k, KNOB_eval_every)); // 0 turns validation off, which is an effect
 }
 
 static void test_run_name(void **state) {

@@ -1,5 +1,5 @@
-// test_recipe.c - recipes in and out, the tables for people, and the recipes that ship with the
-// project.
+// test_recipe.c - recipes written and read, the tables for people, and the recipes that ship with
+// the project.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +54,7 @@ static void random_string(uint64_t i, char *out) {
         strcat(out, pieces[rng_below(7, 2, i * 64 + j, sizeof pieces / sizeof *pieces)]);
 }
 
-// Random accepted values of every knob, strings with all that YAML could misread.
+// Random accepted values of every knob. The strings contain everything that YAML could misread.
 static void test_round_trip_random(void **state) {
     (void)state;
     for (uint64_t round = 0; round < 300; round++) {
@@ -158,7 +158,7 @@ static void test_load_errors(void **state) {
         for (int j = 0; j < 3 && cases[i].says[j]; j++)
             if (!strstr(e.text, cases[i].says[j]))
                 fail_msg("'%s' does not say '%s'", e.text, cases[i].says[j]);
-        assert_true(knobs_equal(&k, &fresh)); // nothing of it was taken
+        assert_true(knobs_equal(&k, &fresh)); // nothing was set
         assert_true(load(&k, cases[i].text, NULL) < 0);
     }
 }
@@ -194,7 +194,7 @@ static int load_shipped(void *arg, const char *name) {
     knobs_init(&k);
     if (knobs_load_recipe(&k, path, &e) != 0)
         fail_msg("%s", e.text);
-    // A shipped recipe sets nothing that has no effect.
+    // A shipped recipe sets no knob without an effect.
     for (int i = 0; i < KNOB_COUNT; i++)
         if (k.by[i] == SET_BY_RECIPE && knobs_idle(&k, i))
             fail_msg("%s sets %s, which has no effect: %s", name, knob_info(i)->name,
@@ -242,7 +242,7 @@ static void test_tables(void **state) {
     }
     assert_int_equal(bars, KNOB_COUNT + 2);
     free(text);
-    // A full disk is reported, not ignored.
+    // A full disk is reported.
     FILE *full = fopen("/dev/full", "w");
     if (full) {
         struct err e = {0};

@@ -1,7 +1,8 @@
-// fake_nvml.c - a management library whose GPU tells what FAKE_NVML says, for test_energy.c.
+// fake_nvml.c - a fake management library for test_energy.c. Environment variables control its GPU.
 //
-// FAKE_NVML is a list of words: "down" does not start, "power" has no energy counter, "blind" has neither,
-// "two" has two GPUs that differ. FAKE_MJ and FAKE_MW are the counter and the power.
+// FAKE_NVML is a list of words: "down": it does not start. "power": it has no energy counter.
+// "blind": it has neither energy nor power. "two": it has two GPUs that differ. FAKE_MJ is the
+// counter in mJ, FAKE_MW the power in mW.
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// test_bound.c - verdicts against binomials summed by term; rates of error by simulation.
+// test_bound.c - verdicts compared with binomials summed term by term; error rates by simulation.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,13 +54,13 @@ static void test_known_numbers(void **state) {
     assert_int_equal(sample_bound_counts(299, 0, 0.99, 0.95).state, BOUND_UNDER);
     assert_int_equal(sample_bound_counts(0, 0, 0.95, 0.95).n_needed, 59);
     assert_int_equal(sample_bound_counts(0, 0, 0.95, 0.95).n_likely, 59);
-    // With one over, 473 are needed for p99: 0.99^473 + 473 * 0.01 * 0.99^472 < 0.05.
+    // With one sample over, p99 needs 473: 0.99^473 + 473 * 0.01 * 0.99^472 < 0.05.
     assert_int_equal(sample_bound_counts(299, 1, 0.99, 0.95).n_needed, 473);
     assert_true(sample_bound_counts(299, 1, 0.99, 0.95).n_likely > 473);
-    // Two of the first two are over: a p95 within the budget would do that once in 400.
+    // Both of the first two are over. If p95 were within the budget, that would happen once in 400.
     assert_int_equal(sample_bound_counts(2, 2, 0.95, 0.95).state, BOUND_OVER);
     assert_int_equal(sample_bound_counts(2, 1, 0.95, 0.95).state, BOUND_OPEN);
-    // Exactly at the limit nothing is ever likely to be proven.
+    // Exactly at the limit, no proof is ever likely.
     assert_int_equal(sample_bound_counts(1000, 10, 0.99, 0.95).n_likely, 0);
     assert_int_equal(sample_bound_watch(339, 0, 0.99, 0.95).state, BOUND_OPEN);
     assert_int_equal(sample_bound_watch(340, 0, 0.99, 0.95).state, BOUND_UNDER);
@@ -69,12 +69,12 @@ static void test_known_numbers(void **state) {
     const size_t needed = sample_watch_needs(120, 1, 0.99, 0.95); // one was over
     assert_int_equal(sample_bound_watch(needed - 1, 1, 0.99, 0.95).state, BOUND_OPEN);
     assert_int_equal(sample_bound_watch(needed, 1, 0.99, 0.95).state, BOUND_UNDER);
-    // Nonsense is open, never proven.
+    // Invalid arguments give "open", never a proof.
     assert_int_equal(sample_bound_counts(10, 11, 0.5, 0.95).state, BOUND_OPEN);
     assert_int_equal(sample_bound_counts(10, 0, 1.5, 0.95).state, BOUND_OPEN);
     assert_int_equal(sample_bound_counts(10, 0, 0.5, NAN).state, BOUND_OPEN);
     assert_int_equal(sample_bound_watch(10, 11, 0.5, 0.95).state, BOUND_OPEN);
-    const double values[] = {1, 2, NAN, 3, 3.5}; // ties are not over; a NaN is
+    const double values[] = {1, 2, NAN, 3, 3.5}; // ties are not over, NaN is
     assert_int_equal(sample_bound_verdict(values, 5, 0.5, 3, 0.95).over, 2);
 }
 
@@ -97,7 +97,8 @@ static void test_ranks_mirror(void **state) {
     for (size_t n = 1; n < 900; n += 13) {
         assert_int_equal(sample_upper_rank(n, 0.95, 0.95), sample_bound_rank(n, 0.95));
         const size_t low = sample_lower_rank(n, 0.9, 0.95);
-        // Where the budget lies just below the low bound's sample, the percentile is proven over.
+        // If the budget lies just below the sample of the lower bound, the percentile is proven
+        // over.
         if (low > 0) {
             assert_int_equal(sample_bound_counts(n, n - low + 1, 0.9, 0.95).state, BOUND_OVER);
             assert_int_not_equal(sample_bound_counts(n, n - low, 0.9, 0.95).state, BOUND_OVER);
@@ -116,7 +117,7 @@ static void test_ranks_mirror(void **state) {
     assert_true(all < 0.05 && all > 0.0499);
 }
 
-// A heavy tail, as step times have: log-normal. True percentiles are known.
+// A heavy tail, as step times have: log-normal. Its true percentiles are known.
 static double draw(uint64_t run, uint64_t i) {
     return exp(rng_normal(run, 7, i));
 }
@@ -134,7 +135,7 @@ static double true_quantile(double p) { // of the log-normal, by bisection on er
 
 enum { RUNS = 600 };
 
-// The budget lies a hair to the wrong side of the true percentile: every proof is an error.
+// The budget lies just on the wrong side of the true percentile, so every proof is an error.
 static void test_error_rates_of_one_look(void **state) {
     (void)state;
     static const struct {
@@ -155,17 +156,17 @@ static void test_error_rates_of_one_look(void **state) {
             over += sample_bound_verdict(values, cases[c].n, p, q * (1 + 1e-9), confidence).state ==
                     BOUND_OVER;
         }
-        // Four deviations of a frequency in RUNS.
+        // Four standard deviations of a frequency in RUNS.
         const double most = RUNS * allowed + 4 * sqrt(RUNS * allowed * (1 - allowed));
         if (under > most || over > most)
             fail_msg("p%g at %g: of %d runs %d wrongly under, %d wrongly over", 100 * p,
                      cases[c].confidence, RUNS, under, over);
-        assert_true(under > 0 && over > 0); // the budget is where it is hard
+        assert_true(under > 0 && over > 0); // errors do occur, so the case is hard enough
     }
 }
 
-// Looking after every step until something is proven: one look's rule errs far more often than it says,
-// the watch does not, and neither do looks that share the error.
+// Looks after every step until something is proven. The rule for one look errs far more often than
+// it states. The watch does not, and neither do looks that share the error.
 static void test_error_rates_of_many_looks(void **state) {
     (void)state;
     const double p = 0.95, q = true_quantile(p);
@@ -192,14 +193,14 @@ static void test_error_rates_of_many_looks(void **state) {
         shared += wrong[3];
     }
     const double most = RUNS * 0.05 + 4 * sqrt(RUNS * 0.05 * 0.95);
-    assert_true(naive > most); // why the watch exists
+    assert_true(naive > most); // the reason for the watch
     if (watch_under > most || watch_over > most || shared > most)
         fail_msg("of %d runs: watch %d wrongly under, %d wrongly over; shared looks %d", RUNS,
                  watch_under, watch_over, shared);
 }
 
-// What it is for: a configuration twice over its budget's rate is out long before 299 steps, a good one is
-// proven.
+// The purpose of the watch: a configuration that is over its budget far too often is ruled out long
+// before 299 steps, and a good one is proven.
 static void test_watch_decides(void **state) {
     (void)state;
     size_t steps = 0;
@@ -208,7 +209,7 @@ static void test_watch_decides(void **state) {
         size_t over = 0, n = 0;
         enum bound_state s = BOUND_OPEN;
         while (s == BOUND_OPEN && n < 2000) {
-            over += rng_uniform(run, 9, n++) < 0.2; // p99 is asked for: 0.01
+            over += rng_uniform(run, 9, n++) < 0.2; // p99 allows 0.01
             s = sample_bound_watch(n, over, 0.99, 0.95).state;
         }
         assert_int_equal(s, BOUND_OVER);

@@ -1,4 +1,5 @@
-// test_contest.c - rates of error and of decision on made machines: noise, likeness of neighbours, drift.
+// test_contest.c - rates of errors and of decisions on simulated machines, with noise, correlated
+// steps and drift.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +16,9 @@
 
 enum { STEPS_MOST = 4096 };
 
-// A machine: heavy-tailed noise of a step, luck that lasts (an AR(1) process), luck of a whole round, a
-// walk of the machine's speed that both sides share, a trend.
+// A simulated machine. step: heavy-tailed noise of each step. lasting, keep: noise that lasts (an
+// AR(1) process). round: noise of a whole round. walk: a random walk of the machine's speed that
+// both sides share. trend: a steady drift.
 struct machine {
     double step, lasting, keep, round, walk, trend;
 };
@@ -30,7 +32,7 @@ static double *side_of(struct game *g, int side) {
     return side == 0 ? g->a : g->b;
 }
 
-// Rounds of `steps` in turns: a, b, a, b, ... b takes `slower` times as long.
+// Rounds of `steps` steps in turns: a, b, a, b, ... Side b takes `slower` times as long.
 static void play(struct game *g, const struct machine *m, uint64_t seed, size_t rounds,
                  size_t steps, double slower) {
     double walk = 0, lasting = 0;
@@ -42,7 +44,7 @@ static void play(struct game *g, const struct machine *m, uint64_t seed, size_t 
             const double luck = m->round * rng_normal(seed, 2, at);
             for (size_t i = 0; i < steps; i++, at++) {
                 const double u = rng_uniform(seed, 4, at);
-                const double spike = u < 0.02 ? 10 * m->step : 0; // now and then somebody else runs
+                const double spike = u < 0.02 ? 10 * m->step : 0; // another process sometimes runs
                 lasting = m->keep * lasting +
                           m->lasting * sqrt(1 - m->keep * m->keep) * rng_normal(seed, 3, at);
                 side_of(g, side)[r * steps + i] =
@@ -53,7 +55,7 @@ static void play(struct game *g, const struct machine *m, uint64_t seed, size_t 
         }
 }
 
-// Runs one after the other: the whole of a, then the whole of b.
+// Separate runs: all of a, then all of b.
 static void play_apart(struct game *g, const struct machine *m, uint64_t seed, size_t n,
                        double slower) {
     g->n = n;
@@ -133,7 +135,8 @@ static void test_differences_are_found(void **state) {
     }
 }
 
-// Measured until certain, with a growing number of rounds: all looks together keep the confidence.
+// Measures until the order is certain, with a growing number of rounds. All looks together keep the
+// confidence.
 static void test_looks_share_the_error(void **state) {
     (void)state;
     static struct game g;
@@ -158,8 +161,8 @@ static void test_looks_share_the_error(void **state) {
         fail_msg("%d of %d equals were told apart in the end", wrong, RUNS);
 }
 
-// One after the other: likeness of neighbours does not make equals different, a trend of the machine is not
-// taken for a difference of the sides, a large difference is found.
+// Separate runs: correlated steps do not make equal sides differ, a trend of the machine is not
+// taken for a difference, and a large difference is found.
 static void test_runs_apart(void **state) {
     (void)state;
     static struct game g;
@@ -177,7 +180,8 @@ static void test_runs_apart(void **state) {
             s = hold(&g, 1, (struct contest_options){.confidence = 0.95}).state;
             right += s == CONTEST_FASTER;
         }
-        // Luck that lasts for a tenth of the run leaves too few blocks to see it well: 0.08 (measured 0.077).
+        // Noise that lasts for a tenth of the run leaves too few blocks to detect it: 0.08
+        // (measured 0.077).
         if (wrong > most_of(RUNS, m == 2 ? 0.08 : 0.05) || right < RUNS / 2)
             fail_msg("machine %zu: %d of %d equals were told apart, %d of as many found", m, wrong,
                      RUNS, right);
@@ -203,7 +207,7 @@ static void test_equal_and_undecided(void **state) {
     assert_int_equal(hold(&g, 6, o).state, CONTEST_UNDECIDED);
     o.confidence = 1;
     assert_int_equal(hold(&g, 6, o).state, CONTEST_UNDECIDED);
-    // Sizes that do not fit together are said, not guessed; tokens count.
+    // Numbers of rounds that do not match are reported, not guessed. Tokens per step count.
     const struct contest_side a = {g.a, 300, 6, 100}, b = {g.b, 300, 6, 200},
                               odd = {g.b, 300, 5, 0}, none = {g.b, 0, 0, 0};
     o.confidence = 0.95;
@@ -213,7 +217,7 @@ static void test_equal_and_undecided(void **state) {
     assert_true(c.state == CONTEST_UNDECIDED && c.why[0]);
     contest_hold(&c, &a, &b, &o); // twice the time for twice the tokens
     assert_true(fabs(c.speed_ratio - 1) < 0.01);
-    // More rounds than there are blocks; fewer steps than blocks.
+    // More rounds than blocks; fewer steps than blocks.
     play(&g, &(struct machine){.step = 0.01}, 2, 400, 2, 1.1);
     c = hold(&g, 400, o);
     assert_true(c.state == CONTEST_FASTER && c.blocks <= CONTEST_MOST_BLOCKS);

@@ -1,4 +1,5 @@
-// test_energy.c - meters on a made /sys and with a made NVML: sums, turn-arounds, and every way to have none.
+// test_energy.c - meters with a fake /sys and a fake NVML: sums, wrap-arounds, and every way to
+// have no meter.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ static int end(void **state) {
     return file_remove_tree(root, NULL);
 }
 
-// In place, as sysfs does: readers keep their file open.
+// Writes the file in place, as sysfs does, because readers keep the file open.
 static void put(const char *zone, const char *file, const char *text) {
     char dir[400], path[512];
     snprintf(dir, sizeof dir, "%s/sys/class/powercap/%s", root, zone);
@@ -65,7 +66,7 @@ static void expect_none(const char *words) {
     if (m.present || strstr(m.why, words) == NULL)
         fail_msg("present %d, '%s' does not say '%s'", m.present, m.why, words);
     assert_true(isnan(energy_read(&m)));
-    energy_use_of(&use, &m, 0); // never 0 joules
+    energy_use_of(&use, &m, 0); // without a meter: NaN, never 0 joules
     assert_true(isnan(use.joules) && !use.meter[0] && use.why[0]);
     energy_close(&m);
 }
@@ -75,7 +76,7 @@ static void test_packages_add_up(void **state) {
     struct energy_meter m;
     put_package(0, "package-0\n", "1000000\n");
     put_package(1, "package-1\n", "5000000\n");
-    put_package(2, "psys\n", "7000000\n"); // holds the packages: would count them twice
+    put_package(2, "psys\n", "7000000\n"); // contains the packages: would count them twice
     put("intel-rapl:0:0", "name", "core\n");
     put("intel-rapl:0:0", "energy_uj", "100\n");
     put("intel-rapl-mmio:0", "name", "package-0\n");
@@ -89,7 +90,7 @@ static void test_packages_add_up(void **state) {
     put_package(1, "package-1\n", "5250000\n");
     put_package(2, "psys\n", "99000000\n");
     assert_true(fabs(energy_read(&m) - 2.75) < 1e-9);
-    assert_true(fabs(energy_read(&m) - 2.75) < 1e-9); // nothing was used meanwhile
+    assert_true(fabs(energy_read(&m) - 2.75) < 1e-9); // no energy was used since then
     energy_close(&m);
     energy_close(&m);
 }
@@ -104,7 +105,8 @@ static void test_counter_starts_over(void **state) {
     put_package(0, "package-0\n", "171148\n"); // almost all the way around
     assert_true(fabs(energy_read(&m) - 0.5 - 262143.32885) < 1e-6);
     energy_close(&m);
-    // Without a range a counter that falls cannot be followed: unknown from then on, and it says so.
+    // Without a range, a counter that falls cannot be followed. From then on the energy is unknown,
+    // and the meter says so.
     put_package(0, "package-0\n", "500\n");
     put("intel-rapl:0", "max_energy_range_uj", "junk\n");
     open_cpu(&m);
@@ -124,17 +126,17 @@ static void test_no_meter(void **state) {
     (void)state;
     expect_none("no RAPL packages"); // no folder
     put("intel-rapl:0", "name", "psys\n");
-    expect_none("no RAPL packages"); // nothing that is a package
+    expect_none("no RAPL packages"); // a zone that is not a package
     put("intel-rapl:0", "name", "package-0\n");
     expect_none("intel-rapl:0/energy_uj"); // no counter
     put("intel-rapl:0", "energy_uj", "");
-    expect_none("no number");
+    expect_none("not a number");
     put("intel-rapl:0", "energy_uj", "12x34\n");
     expect_none("12x34");
     put("intel-rapl:0", "energy_uj", "-5\n");
     expect_none("-5");
     put("intel-rapl:0", "energy_uj", "99999999999999999999999999999999999999999\n");
-    expect_none("no number");
+    expect_none("not a number");
     // One package that cannot be read: half of the energy is not reported as all of it.
     put("intel-rapl:0", "energy_uj", "1\n");
     put("intel-rapl:1", "name", "package-1\n");
@@ -153,7 +155,7 @@ static void test_permission_denied(void **state) {
     snprintf(path, sizeof path, "%s/sys/class/powercap/intel-rapl:0/energy_uj", root);
     assert_int_equal(chmod(path, 0400), 0);
     if (geteuid() == 0)
-        assert_int_equal(seteuid(65534), 0); // root may read all
+        assert_int_equal(seteuid(65534), 0); // root could read everything
     else
         assert_int_equal(chmod(path, 0), 0);
     open_cpu(&m);
@@ -180,7 +182,7 @@ static void test_laps_leave_out_pauses(void **state) {
     put_package(0, "package-0\n", "1000000\n"); // before the first step
     energy_lap_begin(&lap, &m);
     put_package(0, "package-0\n", "3000000\n");
-    energy_lap_begin(&lap, &m); // runs already
+    energy_lap_begin(&lap, &m); // already running: ignored
     energy_lap_end(&lap, &m);
     put_package(0, "package-0\n", "103000000\n"); // a pause
     energy_lap_end(&lap, &m);
@@ -188,10 +190,10 @@ static void test_laps_leave_out_pauses(void **state) {
     put_package(0, "package-0\n", "103500000\n");
     energy_lap_end(&lap, &m);
     assert_true(fabs(lap.joules - 2.5) < 1e-9);
-    // The counter turns around once while nobody asks for a figure, but polls.
+    // The counter wraps around once while no figure is asked for, but polling sees it.
     const uint64_t now = clock_ns();
     put_package(0, "package-0\n", "1\n");
-    energy_poll(&m, now); // too soon: not read
+    energy_poll(&m, now); // too soon: does not read
     put_package(0, "package-0\n", "103600000\n");
     energy_poll(&m, now + 2000000000);
     assert_true(fabs(energy_read(&m) - 103.6) < 1e-9);
@@ -224,7 +226,7 @@ static void test_gpu_counts(void **state) {
     setenv("FAKE_MJ", "1000000", 1);
     open_gpu(&m);
     assert_string_equal(m.name, "NVML (Fake A)");
-    assert_true(m.present && strstr(m.why, "the GPU alone")); // no RAPL here
+    assert_true(m.present && strstr(m.why, "the GPU alone")); // there is no RAPL
     setenv("FAKE_MJ", "1002500", 1);
     assert_true(fabs(energy_read(&m) - 2.5) < 1e-9);
     energy_close(&m);
@@ -261,7 +263,7 @@ static void test_gpu_is_the_right_one(void **state) {
     (void)state;
     struct energy_meter m;
     setenv("FAKE_NVML", "two", 1);
-    expect_no_gpu("CUDA_DEVICE_ORDER"); // two that differ, and no order
+    expect_no_gpu("CUDA_DEVICE_ORDER"); // two GPUs that differ, and no stated order
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
     setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
     open_gpu(&m);
@@ -282,7 +284,7 @@ static void test_gpu_is_the_right_one(void **state) {
     expect_no_gpu("Driver Not Loaded");
     energy_open(&m, &(struct energy_options){.device = true, .root = root, .nvml = "no-such.so"});
     assert_true(!m.present && strstr(m.why, "no-such.so"));
-    // A library that opens and is something else.
+    // A library that can be opened but is not NVML.
     energy_open(&m, &(struct energy_options){.device = true, .root = root, .nvml = "libm.so.6"});
     assert_true(!m.present && strstr(m.why, "nvmlInit_v2"));
     energy_close(&m);

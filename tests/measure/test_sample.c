@@ -1,4 +1,5 @@
-// test_sample.c - quantiles by brute force, bounds against binomials summed by term, coverage.
+// test_sample.c - quantiles by brute force, bounds compared with binomials summed term by term, and
+// coverage.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,7 +91,7 @@ static void test_bounds_match_binomials(void **state) {
     assert_true(rank > 500815 && rank < 500830);
 }
 
-// The bound holds for a skewed distribution in about 95 % of repetitions, and never much less.
+// For a skewed distribution the bound holds in about 95 % of the repetitions, never much less.
 static void test_bound_covers(void **state) {
     (void)state;
     enum { RUNS = 2000, N = 80 };
@@ -147,7 +148,7 @@ static void test_compare(void **state) {
     }
     assert_int_equal(sample_compare_paired(a, b, 40, scratch), COMPARE_SAME);
     assert_int_equal(sample_compare_paired(a, c, 40, scratch), COMPARE_LOWER);
-    // One percent, hidden in a drift of a hundred: only pairs see it.
+    // A difference of one percent within a drift of a hundred percent: only pairs show it.
     assert_int_equal(sample_compare_paired(after, drift, 40, scratch), COMPARE_HIGHER);
     assert_int_equal(sample_compare_paired(a, c, 5, scratch), COMPARE_UNKNOWN);
     struct spread sa, sb, sc, sd, se;

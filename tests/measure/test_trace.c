@@ -1,4 +1,4 @@
-// test_trace.c - totals are exact whatever the ring keeps; the verdict and the metrics' JSON.
+// test_trace.c - totals are exact whatever the ring keeps; the verdict; the JSON of the metrics.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +69,7 @@ static void test_split_adds_up(void **state) {
     assert_int_equal(s.busy_ns, 3050);
     assert_int_equal(s.kind_ns[OP_MATMUL], 2000);
     assert_int_equal(s.kind_ns[OP_NORM], 50);
-    assert_int_equal(s.kind_ns[OP_ALL_REDUCE], 400); // what ran beside it is not in the split
+    assert_int_equal(s.kind_ns[OP_ALL_REDUCE], 400); // the overlapped one is not in the split
     assert_int_equal(s.kind_ns[OP_ADD], 0);
     trace_split(&t, &s);
     assert_int_equal(s.steps, 3);
@@ -82,7 +82,7 @@ static void test_split_adds_up(void **state) {
     assert_int_equal(sum, s.wall_ns);
 
     assert_int_equal(t.added, 27);
-    assert_int_equal(trace_count(&t), 8); // wrapped; the newest, oldest first
+    assert_int_equal(trace_count(&t), 8); // wrapped: the newest 8, oldest first
     assert_string_equal(trace_event_name(trace_at(&t, 0)->what), "matmul");
     assert_int_equal(trace_at(&t, 0)->step, 2);
     assert_int_equal(trace_at(&t, 0)->layer, 3);
@@ -102,7 +102,7 @@ static void test_no_ring(void **state) {
     trace_begin_step(&t, 0, 0);
     for (int i = 0; i < 1000; i++)
         trace_add_op(&t, &matmul, 0, 0, 0, 5);
-    trace_end_step(&t, 4000); // events exceed the wall: the wall gives way
+    trace_end_step(&t, 4000); // the events exceed the wall time, so the wall time grows
     struct time_split s;
     trace_split(&t, &s);
     assert_int_equal(s.ns[TIME_MATMUL], 5000);
@@ -156,7 +156,8 @@ static void test_verdicts(void **state) {
          TIME_DATA_WAIT,
          "data.workers",
          "38 % data_wait"},
-        // A source that is too slow: what is read again can be kept, else the limit is the matter.
+        // A source that is too slow: data that is read again can be kept in memory, otherwise the
+        // source's rate is the limit.
         {{.3, .1, .1, .1, 0, .38, .02},
          {.data_workers = 1,
           .data_prefetch = 2,
@@ -182,7 +183,8 @@ static void test_verdicts(void **state) {
          TIME_DATA_WAIT,
          "data.prefetch",
          "38 % data_wait"},
-        // Threads that keep up on average, threads that do not, threads without a batch to fill.
+        // Threads that keep up on average, threads that do not, and threads without a batch to
+        // fill.
         {{.3, .1, .1, .1, 0, .38, .02},
          {.data_workers = 2, .data_prefetch = 2, .data_make_ns = 100000000},
          TIME_DATA_WAIT,
@@ -198,7 +200,7 @@ static void test_verdicts(void **state) {
          TIME_DATA_WAIT,
          "data.prefetch",
          "38 % data_wait"},
-        // The vocabulary, unless it is in chunks already; then, and without it, few rows.
+        // The projection to the vocabulary, unless it is already in chunks. Otherwise few rows.
         {{.6, .05, .3, .03, 0, 0, .02},
          {.batch_micro = 8, .seq = 128, .logits_of_matmul = .9, .logits_of_other = .5},
          TIME_MATMUL,

@@ -1,5 +1,5 @@
-// scratch.h - what the tests of src/model share: a folder that goes away, files with given bytes,
-// error checks.
+// scratch.h - shared by the tests of src/model: a temporary folder, files with given bytes, error
+// checks.
 #ifndef HAGGLE_TESTS_MODEL_SCRATCH_H
 #define HAGGLE_TESTS_MODEL_SCRATCH_H
 
@@ -41,7 +41,7 @@ static inline int scratch_teardown(void **state) {
     return rc;
 }
 
-// Path of a file in the scratch folder; valid until the fourth next call.
+// The path of a file in the scratch folder. It is valid until the fourth next call.
 static inline const char *scratch_path(const struct scratch *s, const char *name) {
     static char paths[4][PATH_MAX];
     static int next;
@@ -50,7 +50,7 @@ static inline const char *scratch_path(const struct scratch *s, const char *name
     return path;
 }
 
-// Plain, not durable: the tests write thousands of files.
+// Writes a file without fsync, because the tests write thousands of files.
 static inline const char *scratch_put(const struct scratch *s, const char *name, const void *data,
                                       size_t bytes) {
     const char *path = scratch_path(s, name);
@@ -66,8 +66,8 @@ static inline const char *scratch_text(const struct scratch *s, const char *name
     return scratch_put(s, name, text, strlen(text));
 }
 
-// The call must have failed with a code of the list and a sentence that has every part (parts
-// separated by '|').
+// Checks that a call failed with a negative code, and with a message that contains every part.
+// Parts are separated by '|'.
 static inline void assert_failed(int rc, const struct err *e, const char *parts, const char *what) {
     if (rc >= 0 || e->code != rc || e->text[0] == '\0')
         fail_msg("%s: expected an error with '%s', got code %d, text '%s'", what, parts, rc,

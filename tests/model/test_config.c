@@ -1,5 +1,5 @@
-// HF config.json: transformers' defaults, the spellings of rotary parameters, what is refused, and
-// the way back.
+// test_config.c - HF config.json: transformers' defaults, the spellings of rotary parameters, what
+// is refused, and writing it back.
 #include "scratch.h"
 
 #include "model/shape.h"
@@ -15,7 +15,8 @@ static struct model_shape read_text(const struct scratch *d, const char *text) {
     return s;
 }
 
-// Field by field: padding between members means nothing. The name is the folder's and left out.
+// Compares field by field, because padding has no meaning. The name comes from the folder and is
+// ignored.
 static bool same_shape(const struct model_shape *a, const struct model_shape *b) {
 #define SAME(field) a->field == b->field
     return SAME(family) && SAME(vocab) && SAME(width) && SAME(layers) && SAME(heads) &&
@@ -33,8 +34,8 @@ static bool same_shape(const struct model_shape *a, const struct model_shape *b)
 static void test_defaults(void **state) {
     struct model_shape s = read_text(*state, "{\"model_type\": \"gpt2\"}"), b;
     struct err e = {0};
-    // GPT2Config() is the 124M model, LlamaConfig() is Llama 7B, the Qwen classes have defaults of
-    // their own.
+    // GPT2Config() is the 124M model, LlamaConfig() is Llama 7B, and the Qwen classes have other
+    // defaults.
     assert_worked(model_shape_builtin(&b, "gpt2-124m", &e), &e);
     assert_true(same_shape(&s, &b));
     s = read_text(*state, "{\"model_type\": \"llama\"}");
@@ -238,7 +239,7 @@ static void test_bad(void **state) {
         int rc = model_shape_read_config(&s, path, &e);
         assert_failed(rc, &e, cases[i].parts, cases[i].text);
         assert_failed(rc, &e, "config.json", cases[i].text); // every message names the file
-        assert_memory_equal(&s, &before, sizeof s);          // no half-made shape
+        assert_memory_equal(&s, &before, sizeof s);          // the shape was not changed
         assert_int_equal(model_shape_read_config(&s, path, NULL), rc);
     }
     print_message("%zu bad configurations refused\n", sizeof cases / sizeof cases[0]);
@@ -253,7 +254,7 @@ static void test_bad(void **state) {
                   "config.json", "no config");
 }
 
-// Every prefix and every flipped bit of a full configuration: an answer, never a crash.
+// Every prefix and every flipped bit of a full configuration gives a result and never a crash.
 static void test_damage(void **state) {
     static const char text[] =
         "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,\"vocab_size\":512,"
@@ -297,7 +298,7 @@ static void test_round_trip(void **state) {
         assert_worked(model_shape_builtin(&s, model_shape_builtin_name(i), &e), &e);
         write_read(*state, &s);
     }
-    // Every switch a configuration can turn.
+    // Every switch that a configuration can change.
     assert_worked(model_shape_builtin(&s, "gpt2-124m", &e), &e);
     s.act = ACT_GELU_ERF;
     s.scale_by_layer = s.unscaled_attention = true;
@@ -340,7 +341,7 @@ static void test_names(void **state) {
     assert_string_equal(s.name, "my-model");
     assert_worked(model_shape_open(&s, scratch_path(d, "my-model/"), NULL, &e), &e);
     assert_string_equal(s.name, "my-model");
-    // The Hugging Face cache: the folder is a commit, the file a link into blobs.
+    // In the Hugging Face cache the folder is a commit and the file is a link into blobs.
     assert_int_equal(mkdir(scratch_path(d, "models--Qwen--Qwen3-4B"), 0777), 0);
     assert_int_equal(mkdir(scratch_path(d, "models--Qwen--Qwen3-4B/blobs"), 0777), 0);
     assert_int_equal(mkdir(scratch_path(d, "models--Qwen--Qwen3-4B/snapshots"), 0777), 0);

@@ -1,5 +1,5 @@
-// test_export_config.c - a config.json that goes out: every member kept, the two that must agree with
-// the weights set, nothing hostile copied.
+// test_export_config.c - an exported config.json: every member is kept, the two that must agree
+// with the weights are set, and invalid text is refused.
 #include "model/export_config.h"
 
 #include "base/json.h"
@@ -27,22 +27,23 @@ static void test_edits(void **state) {
     static const struct {
         const char *text, *dtype, *want;
     } cases[] = {
-        // Nothing to change: the same bytes, odd spellings and all.
+        // Nothing to change: the same bytes, even unusual spellings.
         {"{ \"model_type\":\"llama\",\"rms_norm_eps\":1.0E-5, \"x\":[1,{\"dtype\":\"a\"}],\n"
          "\"architectures\":[\"LlamaForCausalLM\"],\"torch_dtype\":\"bfloat16\"}\n",
          "bfloat16",
          "{ \"model_type\":\"llama\",\"rms_norm_eps\":1.0E-5, \"x\":[1,{\"dtype\":\"a\"}],\n"
          "\"architectures\":[\"LlamaForCausalLM\"],\"torch_dtype\":\"bfloat16\"}\n"},
-        // Both spellings of the type; a member of the same name further inside is another.
+        // Both spellings of the type. A nested member with the same name is not changed.
         {"{\"dtype\":\"float16\",\"torch_dtype\":null,\"architectures\":[\"LlamaForCausalLM\"],"
          "\"x\":{\"dtype\":\"float16\"}}",
          "float32",
          "{\"dtype\":\"float32\",\"torch_dtype\":\"float32\",\"architectures\":["
          "\"LlamaForCausalLM\"],\"x\":{\"dtype\":\"float16\"}}"},
-        // Left as it is when nothing was asked for.
+        // Not changed when no type is given.
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"dtype\":\"float16\"}", NULL,
          "{\"architectures\":[\"LlamaForCausalLM\"],\"dtype\":\"float16\"}"},
-        // The base model's class, several, none: the weights are the causal model's.
+        // The class of the base model, several classes, none. The weights are those of the causal
+        // model.
         {"{\"architectures\": [\"LlamaModel\"], \"a\": 1}", NULL,
          "{\"architectures\": [\"LlamaForCausalLM\"], \"a\": 1}"},
         {"{\"architectures\":[\"LlamaForCausalLM\",\"B\"],\"a\":1}", NULL,

@@ -1,5 +1,5 @@
-// Initial values: rules per role, independence of how a tensor is split, and that normals are
-// normal.
+// test_init.c - initial values: the rule of each role, independence of how a tensor is split, and
+// the distribution of the normals.
 #include "scratch.h"
 
 #include "base/clock.h"
@@ -57,7 +57,7 @@ static void test_split(void **state) {
         for (int at = 0; at < N; at += steps[s])
             model_param_init(&p, 7, at, at + steps[s] < N ? steps[s] : N - at, parts + 1 + at);
         assert_memory_equal(parts + 1, whole, sizeof whole);
-        assert_memory_equal(&parts[N + 1], &guard, sizeof guard); // nothing past the end
+        assert_memory_equal(&parts[N + 1], &guard, sizeof guard); // nothing written past the end
     }
     // Far into a tensor the counter has more than 32 bits.
     model_param_init(&p, 7, (INT64_C(1) << 36) + 5, 10, parts);
@@ -72,7 +72,8 @@ static void test_split(void **state) {
     assert_memory_not_equal(parts, whole, sizeof whole);
 }
 
-// Moments, tails, cells and neighbours of four million draws. Bounds are five standard errors.
+// Moments, tails, cells and correlation of neighbours, for four million draws. The bounds are five
+// standard errors.
 static void test_distribution(void **state) {
     (void)state;
     enum { N = 1 << 22, CELLS = 32 };
@@ -105,7 +106,7 @@ static void test_distribution(void **state) {
     double chi2 = 0, expected = n / CELLS;
     for (int c = 0; c < CELLS; c++)
         chi2 += ((double)cells[c] - expected) * ((double)cells[c] - expected) / expected;
-    assert_true(chi2 < 75); // 31 degrees of freedom: one in 10^5 above 75
+    assert_true(chi2 < 75); // with 31 degrees of freedom, one in 10^5 is above 75
     double tail = n * erfc(4 / M_SQRT2);
     assert_true(fabs((double)beyond4 - tail) < 5 * sqrt(tail));
     free(x);
@@ -124,20 +125,19 @@ static void philox_reference(const uint32_t key[2], const uint32_t counter[4], u
     memcpy(out, c, sizeof c);
 }
 
-// The fast float path against Box-Muller in double with the C library's functions.
+// Compares the fast float path with Box-Muller in double and the C library's functions.
 static void test_reference(void **state) {
     (void)state;
     uint32_t words[4], zero[4] = {0};
     philox_reference(zero, zero, words);
-    // Known answer of the Random123 distribution for an all-zero counter and key.
+    // The known answer of Random123 for a counter and key of zeros.
     static const uint32_t known[4] = {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u};
     assert_memory_equal(words, known, sizeof known);
 
     enum { N = 4000 };
     static float got[N];
     const uint64_t seed = 0x123456789abcdef0u;
-    const int64_t begin =
-        INT64_C(4) * 0xfffffe00; // the counter carries into its second word on the way
+    const int64_t begin = INT64_C(4) * 0xfffffe00; // the counter will carry into its second word
     struct model_param p = param("tiny", ROLE_UP_W, 2);
     p.init_std = 1;
     uint64_t stream = hash_u64(p.name, strlen(p.name));
@@ -157,8 +157,8 @@ static void test_reference(void **state) {
     }
 }
 
-// Values are part of what a seed means, to the last bit, on every machine: a change here changes
-// every run from scratch.
+// A seed must give the same values to the last bit on every machine. A change of these values
+// changes every run that starts from scratch.
 static void test_fixed_values(void **state) {
     (void)state;
     static const float known[6] = {0x1.a57a98p-6f, -0x1.f20112p-9f, 0x1.bf4a2ap-9f,

@@ -1,12 +1,12 @@
-// test_pattern.c - patterns of published tokenizers and the corners of the syntax: what they match was
-// found with Oniguruma 6.9.8, the library that published tokenizers were made with.
+// test_pattern.c - patterns of published tokenizers, and corner cases of the syntax. The expected
+// matches were found with Oniguruma 6.9.8, the library that published tokenizers were made with.
 #include "model/scratch.h"
 
 #include "model/pattern.h"
 
 struct sample {
     const char *pattern, *text;
-    const char *matches; // with | between
+    const char *matches; // separated by |
 };
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -97,7 +97,7 @@ static void test_samples(void **state) {
     }
 }
 
-// Too much of something.
+// Patterns that exceed a limit.
 static void test_limits(void **state) {
     (void)state;
     static const struct {
@@ -110,7 +110,7 @@ static void test_limits(void **state) {
                   {"[", 100, "", "too deep"},
                   {"a", 1, "{2}{2}{2}{2}{2}{2}", "quantifiers"},
                   {"(?=ab)", 6, "", "lookaround"},
-                  {"(?:a{100}b?){100}", 1, "", "spelled"}};
+                  {"(?:a{100}b?){100}", 1, "", "expanded"}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         struct pattern *p;
         struct err e = {0};
@@ -135,7 +135,7 @@ static void test_limits(void **state) {
     assert_non_null(strstr(e.text, "64 different"));
 }
 
-// A text that is searched as bytes of the byte-level alphabet.
+// A text that is searched as characters of the byte-level alphabet.
 static void test_mapped(void **state) {
     (void)state;
     struct pattern *p;
@@ -143,7 +143,8 @@ static void test_mapped(void **state) {
     struct err e = {0};
     size_t begin, end;
     assert_int_equal(pattern_open(&p, "\\b\\p{No}", 8, false, &e), 0);
-    pattern_scan_begin(&s, p, (const uint8_t *)" \xB2\xB2", 3, true); // spelled as G-dot, 2, 2
+    // The bytes are spelled as G with a dot and two superscripts 2.
+    pattern_scan_begin(&s, p, (const uint8_t *)" \xB2\xB2", 3, true);
     assert_false(pattern_scan_next(&s, &begin, &end));
     assert_int_equal(pattern_scan_end(&s, &e), 0);
     pattern_scan_begin(&s, p, (const uint8_t *)"!\xB2", 2, true);
@@ -165,7 +166,7 @@ static void test_literal(void **state) {
     pattern_close(p);
 }
 
-// Bytes that are not UTF-8 are characters of their own, and no text is lost.
+// Each byte that is not UTF-8 is one character, and no text is lost.
 static void test_bad_bytes(void **state) {
     (void)state;
     struct pattern *p;
@@ -231,8 +232,9 @@ static void test_refused(void **state) {
     }
 }
 
-// Patterns that take a backtracking matcher quadratic or exponential time. Work is counted, not timed:
-// each byte is read a bounded number of times, and twice the text is twice the work.
+// Patterns for which a backtracking matcher needs quadratic or exponential time. The test counts
+// work and does not measure time: each byte is read a bounded number of times, and twice the text
+// is twice the work.
 static void test_linear(void **state) {
     (void)state;
     static const char *const patterns[] = {"a*b",         "(a+)+b",      "(a|aa)+$b",

@@ -1,5 +1,5 @@
-// One safetensors file: good ones read right, bad ones refused with a reason, damaged ones never
-// crash.
+// test_safetensors.c - one safetensors file: valid files are read correctly, invalid ones are
+// refused with a reason, damaged ones never cause a crash.
 #include "scratch.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-// A file from its header text and a number of data bytes (0, 1, 2, ...).
+// Makes a file from its header text and a number of data bytes (0, 1, 2, ...).
 static const char *put_file(const struct scratch *d, const char *header, size_t data_bytes) {
     size_t n = strlen(header);
     unsigned char *bytes = malloc(8 + n + data_bytes);
@@ -41,12 +41,10 @@ static void test_good(void **state) {
                                                                       "[0,8]") "}   ",
          8, 1},
         {"{" T("a", "F32", "[]", "[0,4]") "}", 4, 1}, // rank 0
-        {"{" T("a", "F32", "[0]", "[0,0]") "," T("b", "U8", "[3]", "[0,3]") "}", 3,
-         2}, // empty, in front
-        {"{" T("b", "U8", "[3]", "[0,3]") "," T("a", "F32", "[5,0]", "[3,3]") "}", 3,
-         2}, // empty, at the end
-        {"{" T("b", "U8", "[1]", "[2,3]") "," T("a", "F16", "[1]", "[0,2]") "}", 3,
-         2}, // not in order
+        // An empty tensor in front, one at the end, and tensors that are not in order.
+        {"{" T("a", "F32", "[0]", "[0,0]") "," T("b", "U8", "[3]", "[0,3]") "}", 3, 2},
+        {"{" T("b", "U8", "[3]", "[0,3]") "," T("a", "F32", "[5,0]", "[3,3]") "}", 3, 2},
+        {"{" T("b", "U8", "[1]", "[2,3]") "," T("a", "F16", "[1]", "[0,2]") "}", 3, 2},
         {"{" T("m", "BOOL", "[4]", "[0,4]") "," T("x", "F4", "[4]",
                                                   "[4,6]") "," T("c", "C64", "[1]", "[6,14]") "}",
          14, 3},
@@ -135,8 +133,8 @@ static void test_bad_headers(void **state) {
         {"{" T("a", "F32", "[18446744073709551616]", "[0,4]") "}", 4, "line 1"},
         {"{" T("a", "F32", "[4294967296,4294967296]", "[0,4]") "}", 4, "2^63"},
         {"{" T("a", "F32", "[4294967296,4294967296,0]", "[0,0]") "}", 0, "2^63"},
-        {"{" T("a", "F32", "[4611686018427387905]", "[0,4]") "}", 4,
-         "2^64"}, // times 32 bits wraps to 32
+        // Multiplied by 32 bits this would wrap to 32.
+        {"{" T("a", "F32", "[4611686018427387905]", "[0,4]") "}", 4, "2^64"},
         {"{" T("a", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, "dimensions"},
         {"{" T("a", "F32", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, "dimensions"},
         {"{" T("a", "F32", "[1]", "[]") "}", 4, "data_offsets"},
@@ -160,8 +158,8 @@ static void test_bad_headers(void **state) {
         {"{}", 1, "end at byte 0"},
         {"{" T("a", "F32", "[1]", "[0,3]") "}", 3, "4 bytes"},
         {"{" T("a", "F32", "[1]", "[0,5]") "}", 5, "4 bytes"},
-        {"{" T("a", "BOOL", "[3]", "[0,4]") "}", 4,
-         "3 bytes"}, // a type we do not read is checked all the same
+        // A type that haggle does not read is also checked.
+        {"{" T("a", "BOOL", "[3]", "[0,4]") "}", 4, "3 bytes"},
         {"{" T("a", "F4", "[3]", "[0,2]") "}", 2, "whole bytes"},
         {"{" T("a", "F6_E2M3", "[5]", "[0,4]") "}", 4, "whole bytes"},
         {"{\"__metadata__\":[]}", 0, "object"},
@@ -204,7 +202,7 @@ static void test_bad_files(void **state) {
             safetensors_open(&st, scratch_put(*state, "t.safetensors", bytes, sizeof bytes), &e),
             &e, "t.safetensors|byte 0|header length", "length");
     }
-    // A name over 4 KiB, nesting over 64, a header of a single long string.
+    // A name longer than 4 KiB, nesting deeper than 64, a header that is a single long string.
     char *long_name = malloc(20000);
     assert_non_null(long_name);
     int n = snprintf(long_name, 20000,
@@ -229,8 +227,7 @@ static void test_bad_files(void **state) {
     assert_failed(ERR_IO, &e, "missing", "missing");
     assert_int_equal(safetensors_open(&st, ((struct scratch *)*state)->dir, &e), ERR_FORMAT);
     assert_int_equal(mkfifo(scratch_path(*state, "pipe"), 0666), 0);
-    assert_int_equal(safetensors_open(&st, scratch_path(*state, "pipe"), &e),
-                     ERR_FORMAT); // and does not hang
+    assert_int_equal(safetensors_open(&st, scratch_path(*state, "pipe"), &e), ERR_FORMAT);
     static const char *const pickles[] = {"a.bin", "a.pt", "a.pth", "a.pkl", "a.ckpt", "a.PT"};
     for (size_t i = 0; i < sizeof pickles / sizeof pickles[0]; i++)
         assert_failed(safetensors_open(&st, scratch_text(*state, pickles[i], "{}"), &e), &e,
@@ -244,7 +241,7 @@ static const char small_header[] =
         "b", "BF16", "[2]", "[24,28]") "," T("c\\u00e9", "I64", "[]",
                                              "[28,36]") "," T("e", "U8", "[0,7]", "[36,36]") "}  ";
 
-// Reads everything an accepted file claims to hold.
+// Reads all tensors of an accepted file.
 static void read_all(struct safetensors *st) {
     char out[256];
     for (size_t i = 0; i < safetensors_count(st); i++) {
@@ -284,7 +281,7 @@ static void test_bit_flips(void **state) {
         e.text[0] = '\0';
         int rc = safetensors_open(&st, scratch_put(*state, "f.safetensors", bytes, n), &e);
         assert_true(rc == 0 || e.text[0] != '\0');
-        if (rc == 0) { // a letter of a name, say
+        if (rc == 0) { // for example a letter of a name was changed
             accepted++;
             read_all(st);
             safetensors_close(st);
@@ -295,7 +292,8 @@ static void test_bit_flips(void **state) {
     free(bytes);
 }
 
-// Bytes and pairs of tokens replaced at random, lengths kept right so that the JSON is reached.
+// Replaces bytes and tokens at random. The header length stays correct, so that the JSON is
+// reached.
 static void test_mutations(void **state) {
     static const char *const tokens[] = {"[",
                                          "]",
@@ -344,7 +342,7 @@ static void test_mutations(void **state) {
     print_message("4000 mutations, %d still legal\n", accepted);
 }
 
-// A megabyte of header made to be slow: many small tensors, all out of order.
+// A header of one megabyte that is made to be slow: many small tensors, all out of order.
 static void test_hostile_size(void **state) {
     enum { TENSORS = 16000 };
     char *text = malloc(TENSORS * 80 + 16);
@@ -362,7 +360,7 @@ static void test_hostile_size(void **state) {
     assert_worked(safetensors_open(&st, path, &e), &e);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     print_message("header of %zu bytes, %d tensors: %.1f ms\n", n, TENSORS, seconds * 1e3);
-    assert_true(seconds < 1); // 100 ms is the aim; sanitizers and shared machines are slower
+    assert_true(seconds < 1); // the goal is 100 ms; sanitizers and shared machines are slower
     assert_int_equal(safetensors_count(st), TENSORS);
     unsigned char value;
     const struct safetensors_entry *t = safetensors_find(st, "0");
@@ -392,8 +390,8 @@ static void test_shrunk(void **state) {
 enum { LONG = 70001 }; // more than one conversion buffer of any type
 
 static float sample(int64_t i) {
-    // Exactly representable in every float type: seven bits of mantissa, small exponents, both
-    // signs.
+    // Values that every floating-point type can represent exactly: seven bits of mantissa, small
+    // exponents, both signs.
     return (float)((i % 255 - 127) * (i % 3 == 0 ? 1 : 0.125));
 }
 
@@ -529,7 +527,7 @@ static void test_writer_errors(void **state) {
     assert_int_equal(safetensors_writer_open(&w, "/no/such/dir/x.safetensors", &e), ERR_IO);
     assert_null(w);
     safetensors_writer_abort(NULL);
-    // A file without tensors is legal; bytes after the last tensor are not.
+    // A file without tensors is valid. Bytes after the last tensor are not.
     assert_worked(safetensors_writer_open(&w, path, &e), &e);
     assert_failed(safetensors_writer_put(w, data, 1, &e), &e, "last tensor", "nothing declared");
     assert_worked(safetensors_writer_close(w, NULL, NULL, &e), &e);

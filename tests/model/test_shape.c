@@ -1,4 +1,4 @@
-// Built-in shapes, parameters, rotary frequencies and the checks every shape passes.
+// test_shape.c - built-in shapes, parameters, rotary frequencies, and the checks of every shape.
 #include "scratch.h"
 
 #include "model/shape.h"
@@ -12,7 +12,7 @@ static struct model_shape builtin(const char *name) {
     return s;
 }
 
-// Counts as published (model cards, safetensors metadata); a tied head is counted once.
+// Compares with published counts (model cards, safetensors metadata). A tied head counts once.
 static void test_totals(void **state) {
     (void)state;
     static const struct {
@@ -126,7 +126,8 @@ static void test_param_order(void **state) {
             assert_true(model_param_at(&s, i, &p));
             assert_true(model_param_get(&s, p.role, p.layer, &again));
             assert_string_equal(p.name, again.name);
-            // Strictly increasing in (before, layer, role, after): fixed order, nothing twice.
+            // The rank in (before, layer, role, after) must increase strictly: the order is fixed
+            // and nothing appears twice.
             int64_t rank = p.layer >= 0            ? (int64_t)(p.layer + 1) * ROLE_COUNT + p.role
                            : p.role < ROLE_NORM1_W ? p.role
                                                    : (s.layers + 1) * ROLE_COUNT + p.role;
@@ -164,7 +165,7 @@ static void test_odd_shapes(void **state) {
     g.vocab = 50257;
     g.width = 39;
     g.heads = g.kv_heads = 3;
-    g.head_dim = 13; // odd is fine without rotary embedding
+    g.head_dim = 13; // without rotary embedding an odd number is accepted
     g.ffn = 7;
     assert_worked(model_shape_check(&g, &e), &e);
 }
@@ -217,7 +218,7 @@ static void test_bad_shapes(void **state) {
     BAD(gpt2, s.rope.theta = 1e4, "learned positions");
     BAD(gpt2, s.kv_heads = 6, "packed");
     BAD(gpt2, s.head_dim = 65, "packed");
-    // Every size at its ceiling: the product does not fit, and must not wrap on the way.
+    // Every size at its limit: the product does not fit, and no step of it may wrap.
     BAD(good,
         (s.vocab = 1 << 24, s.width = 1 << 20, s.layers = 10000, s.heads = s.kv_heads = 1 << 16,
          s.head_dim = 1 << 16, s.ffn = 1 << 24),
@@ -236,7 +237,7 @@ static void check_frequencies(const char *name) {
     model_rope_frequencies(&s, got);
     int scaled = 0, mixed = 0, kept = 0;
     for (int64_t i = 0; i < s.head_dim / 2; i++) {
-        // The definition in double: HF's float32 result lies within a few roundings of it.
+        // The definition in double. HF's float32 result differs from it by a few roundings.
         double f = pow(s.rope.theta, -2.0 * (double)i / (double)s.head_dim), want = f;
         if (s.rope.llama3) {
             double turns = (double)s.rope.original_max_positions * f / (2 * M_PI);
@@ -268,7 +269,7 @@ static void test_frequencies(void **state) {
     float f[32];
     model_rope_frequencies(&s, f);
     assert_float_equal(f[0], 1.0f, 0);
-    // Below the low-frequency bound: exactly the plain frequency over 32 (a power of two).
+    // Below the low-frequency bound it is exactly the plain frequency / 32, a power of two.
     struct model_shape plain = s;
     float p[32];
     plain.rope.llama3 = false;

@@ -1,4 +1,4 @@
-// test_tokenizer.c - real vocabularies: ids as the reference gives them, there and back, any bytes.
+// test_tokenizer.c - real vocabularies: the same ids as the reference, round trips, any bytes.
 #include "model/scratch.h"
 
 #include "base/json.h"
@@ -49,8 +49,8 @@ struct test_case {
     bool reversible, plain;
 };
 
-// {"text": ..., "ids": [...]}; "reversible": false where the reference itself loses something, "plain":
-// true where special tokens are not to be recognised.
+// Reads {"text": ..., "ids": [...]}. "reversible" is false where the reference loses something.
+// "plain" is true where special tokens must not be recognized.
 static void read_case(struct test_case *k, const char *name, const char *line, size_t n,
                       struct region *region) {
     struct json_reader r;
@@ -178,7 +178,7 @@ static void test_any_bytes(void **state) {
         struct both b = open_both(path);
         for (int round = 0; round < 300; round++) {
             size_t n = rng_below(7, 0, at++, sizeof text);
-            for (size_t i = 0; i < n; i++) // bytes of all kinds, then mostly high ones
+            for (size_t i = 0; i < n; i++) // alternately all bytes, and only high bytes
                 text[i] = (char)(rng_below(7, 1, at++, 256) | (round % 2 ? 0x80 : 0));
             check_round_trip(&b, text, n);
         }

@@ -1,13 +1,15 @@
-// test_tokenizer_bad.c - tokenizer.json files that must be refused, each with a reason that says what
-// is wrong; cut and damaged files.
+// test_tokenizer_bad.c - tokenizer.json files that must be refused with a message that says what is
+// wrong. Also cut and damaged files.
 #include "model/tokenizer_file.h"
 
-// A file that is right, in pieces that a case may replace.
+// A valid file, in pieces that a case may replace.
 #define VOCAB  "\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"abc\": 4"
 #define MERGES "\"a b\", \"ab c\""
 #define MODEL(more, vocab, merges)                                                                 \
     "{\"type\": \"BPE\", " more "\"vocab\": {" vocab "}, \"merges\": [" merges "]}"
-#define PRE                "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true}"
+
+#define PRE "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true}"
+
 #define ADDED(id, content) "{\"id\": " id ", \"content\": " content ", \"special\": true}"
 #define FILE_OF(more, added, normalizer, pre, post, model)                                         \
     "{\"version\": \"1.0\", " more "\"added_tokens\": [" added "], \"normalizer\": " normalizer    \
@@ -42,7 +44,7 @@ static const char *const good[] = {
                      "\"ignore_merges\": false, ",
                      VOCAB, "[\"a\", \"b\"], [\"ab\", \"c\"]")),
     WITH_MODEL(MODEL("\"dropout\": 0.0, \"unk_token\": \"<e>\", ", VOCAB, "\"#version: 0.2\"")),
-    // A token that no text can become, and a merge that makes a special token: it is left out.
+    // A token that no text can become, and a merge that makes a special token, which is ignored.
     WITH_MODEL(
         MODEL("", "\"a\": 0, \"b\": 1, \" x\": 2, \"<e>\": 5, \"<\": 3, \"e>\": 4", "\"< e>\"")),
     WITH_POST(TEMPLATE(SPECIAL_E ", {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}",
@@ -177,7 +179,7 @@ static int open_text(struct scratch *s, const char *text, size_t n, struct err *
     char path[512];
     struct tokenizer *t = NULL;
     snprintf(path, sizeof path, "%s/tokenizer.json", s->dir);
-    unlink(path); // some file systems flush a file that is cut to nothing and written anew
+    unlink(path); // some file systems flush a file that is truncated and written again
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, n, f), n);
@@ -210,7 +212,7 @@ static void test_bad(void **state) {
 }
 
 static void test_prefixes_and_flips(void **state) {
-    // Without a pattern: making one is nearly all the time that opening takes.
+    // Without a pattern, because building one takes nearly all the time of opening.
     static const char text[] = WITH_PRE("{\"type\": \"ByteLevel\", \"use_regex\": false}");
     size_t n = sizeof text - 1;
     for (size_t i = 0; i < n; i++) {
@@ -224,7 +226,7 @@ static void test_prefixes_and_flips(void **state) {
         struct err e = {0};
         memcpy(copy, text, n);
         copy[bit / 8] ^= (char)(1 << bit % 8);
-        open_text(*state, copy, n, &e); // either way, without harm
+        open_text(*state, copy, n, &e); // may be accepted or refused
     }
     free(copy);
 }
@@ -266,7 +268,7 @@ static void test_no_file(void **state) {
     assert_non_null(strstr(e.text, "/no/such/tokenizer.json"));
 }
 
-// A hundred megabytes are the most; a file with a hole of that size takes no disk.
+// The limit is 100 MB. A sparse file of that size takes no disk space.
 static void test_large_file(void **state) {
     struct scratch *s = *state;
     char path[512];
@@ -281,7 +283,7 @@ static void test_large_file(void **state) {
     assert_non_null(strstr(e.text, "large.json"));
 }
 
-// A byte without a token: an error when there is no unknown token, and that token when there is one.
+// A byte without a token is an error when there is no unknown token, and else becomes that token.
 static void test_missing_bytes(void **state) {
     struct scratch *s = *state;
     char path[512];

@@ -1,6 +1,6 @@
-// test_tokenizer_memory.c - every allocation of opening, encoding and decoding fails once: each time an
-// error, no crash, nothing left behind. Allocations are counted by standing in for malloc, which a
-// sanitizer does itself: there the test is skipped.
+// test_tokenizer_memory.c - makes each allocation of opening, encoding and decoding fail once. Each
+// time there must be an error, no crash and no leak. The test replaces malloc to count allocations.
+// Sanitizers replace malloc too, so the test is skipped with them.
 #include "model/tokenizer_file.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -22,7 +22,7 @@ void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t align, size_t n);
 void __libc_free(void *p);
 
-static long calls, fail_at, live; // fail_at 0: none fails
+static long calls, fail_at, live; // fail_at 0: no call fails
 static bool counting;
 
 static bool fails(void) {
@@ -88,7 +88,7 @@ static void test_each_allocation(void **state) {
                   "\"ByteLevel\", \"use_regex\": false}]}",
                   "{\"type\": \"NFC\"}", NULL, "xyz"});
     long n = 0;
-    do { // until there are fewer allocations than the one that is to fail
+    do { // until there are fewer than n allocations
         struct err e = {0};
         calls = live = 0;
         fail_at = ++n;

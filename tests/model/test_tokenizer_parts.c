@@ -1,5 +1,5 @@
-// test_tokenizer_parts.c - each pre-tokenizer, behavior, normalizer and flag of added tokens: where a
-// text is cut. See tokenizer_file.h for how pieces become visible.
+// test_tokenizer_parts.c - where a text is cut by each pre-tokenizer, behavior, normalizer and flag
+// of added tokens. tokenizer_file.h explains how the pieces become visible.
 #include "model/tokenizer_file.h"
 
 #define BYTES      "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}"
@@ -37,7 +37,7 @@ static const struct cut cuts[] = {
     {SEQ("{\"type\": \"Whitespace\"}"), NULL, "ab, c!?", "ab|,|c|!?"},
     {SEQ("{\"type\": \"CharDelimiterSplit\", \"delimiter\": \"-\"}"), NULL, "a-b--c", "a|b|c"},
     {"{\"type\": \"ByteLevel\", \"add_prefix_space\": false}", NULL, "it's a 12", "it|'s| a| 12"},
-    // After ByteLevel a byte is a character: E2 B2 B2 has two bytes that are spelled as superscripts.
+    // After ByteLevel each byte is a character. In E2 B2 B2, two bytes are spelled as superscripts.
     {"{\"type\": \"Sequence\", \"pretokenizers\": [" BYTES ", {\"type\": \"Digits\", "
      "\"individual_digits\": false}]}",
      NULL,
@@ -86,10 +86,10 @@ struct added {
     const char *flags, *text, *pieces, *plain;
 };
 
-// The token is <t>; it is special, so that `plain` does not see it.
+// The token is <t>. It is special, so `plain` does not recognize it.
 static const struct added added_cases[] = {
     {"", "a<t>b", "a|<t>|b", "a<t>b"},
-    {"", "<t>", "<t>", "<|t|>"}, // a whole piece of the vocabulary, and still not forged
+    {"", "<t>", "<t>", "<|t|>"}, // a whole piece of the vocabulary, but still not forged
     {", \"lstrip\": true", "a <t> b", "a|<t>| b", "a <t> b"},
     {", \"rstrip\": true", "a <t>  b", "a |<t>|b", "a <t>  b"},
     {", \"single_word\": true", "<t>a <t> (<t>) a<t>", "<t>a |<t>| (|<t>|) a<t>",
@@ -103,7 +103,7 @@ static void test_added(void **state) {
     for (size_t i = 0; i < sizeof added_cases / sizeof *added_cases; i++) {
         const struct added *a = &added_cases[i];
         int id = write_tokenizer(path, &(struct file_parts){BYTES, NULL, NULL, a->text});
-        // "<t>" is one of the parts of the text, and so in the vocabulary: its id is taken from there.
+        // "<t>" is a part of the text and therefore in the vocabulary, which gives its id.
         struct tokenizer *t;
         struct err e = {0};
         assert_int_equal(tokenizer_open(&t, path, &e), 0);
@@ -120,7 +120,8 @@ static void test_added(void **state) {
     }
 }
 
-// The longest at a place counts; a normalized one is looked for in normalized text, after the others.
+// The longest token at a place counts. A normalized token is searched in normalized text, after the
+// others.
 static void test_added_order(void **state) {
     struct scratch *s = *state;
     char path[512], pieces[512], list[512];
@@ -151,7 +152,7 @@ static void test_normal_forms(void **state) {
         {"\xEA\xB0\x81",
          {"\xEA\xB0\x81", "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", "\xEA\xB0\x81",
           "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}},
-        // Marks in the order of their classes, then composed.
+        // Marks are sorted by class and then composed.
         {"a\xCC\x81\xCC\xA3",
          {"\xE1\xBA\xA1\xCC\x81", "a\xCC\xA3\xCC\x81", "\xE1\xBA\xA1\xCC\x81",
           "a\xCC\xA3\xCC\x81"}},

@@ -1,5 +1,5 @@
-// A model folder's weights: single file or shards, what an index may not do, and parameters under
-// their spellings.
+// test_weights.c - the weights of a model folder: a single file or shards, what an index must not
+// do, and the names of parameters.
 #include "scratch.h"
 
 #include "base/hash.h"
@@ -9,7 +9,8 @@
 
 #include <sys/stat.h>
 
-// A file with one-element F32 tensors; names separated by spaces, values 1, 2, 3, ...
+// Writes a file with one-element F32 tensors. Names are separated by spaces. Values are 1, 2, 3,
+// ...
 static void put_tensors(const struct scratch *d, const char *file, const char *names) {
     struct safetensors_writer *w;
     struct err e = {0};
@@ -57,7 +58,7 @@ static void test_shards(void **state) {
     assert_float_equal(value_of(w, "one"), 1, 0);
     assert_float_equal(value_of(w, "three"), 3, 0);
     assert_float_equal(value_of(w, "four"), 1, 0);
-    assert_float_equal(value_of(w, "extra"), 3, 0); // in a shard though not in the index: harmless
+    assert_float_equal(value_of(w, "extra"), 3, 0); // in a shard but not in the index: accepted
     assert_null(weights_find(w, "six"));
     for (size_t i = 0; i < 6; i++)
         assert_ptr_equal(weights_find(w, weights_at(w, i)->name), weights_at(w, i));
@@ -123,7 +124,7 @@ static void test_bad_index(void **state) {
     put_tensors(d, "twice.safetensors", "two");
     scratch_text(d, "broken.safetensors", "not a header");
     assert_int_equal(mkdir(scratch_path(d, "dir.safetensors"), 0777), 0);
-    // A link that leads out: the file it names is a perfectly good one, elsewhere.
+    // A link to a valid file outside the folder.
     char elsewhere[256], outside[300];
     assert_int_equal(file_make_temp_dir(elsewhere, sizeof elsewhere, "outside", NULL), 0);
     snprintf(outside, sizeof outside, "%s/a.safetensors", elsewhere);
@@ -147,7 +148,7 @@ static void test_bad_index(void **state) {
     }
     assert_worked(file_remove_tree(elsewhere, &e), &e);
     print_message("%zu bad indexes refused\n", sizeof cases / sizeof cases[0]);
-    // Too large: refused by size before anything is read.
+    // A file that is too large is refused before anything is read.
     assert_int_equal(truncate(scratch_path(d, "model.safetensors.index.json"), 100000001), 0);
     struct weights *w;
     assert_failed(weights_open(&w, d->dir, &e), &e, "index.json|100000000", "too large");
@@ -179,8 +180,8 @@ static void test_index_damage(void **state) {
     }
 }
 
-// models--x--y/snapshots/<commit>/*.safetensors link to ../../blobs/<hash>; nothing else outside is
-// followed.
+// models--x--y/snapshots/<commit>/*.safetensors are links to ../../blobs/<hash>. No other link out
+// of the folder is followed.
 static void test_cache_links(void **state) {
     const struct scratch *d = *state;
     struct weights *w;
@@ -208,7 +209,7 @@ static void test_cache_links(void **state) {
     assert_int_equal(symlink("../blobs/1234", scratch_path(d, "plain/s.safetensors")), 0);
     assert_failed(weights_open(&w, scratch_path(d, "plain"), &e), &e, "s.safetensors|out of",
                   "not a snapshot");
-    // Inside the folder a link is as good as a file.
+    // A link inside the folder is accepted.
     put_tensors(d, "plain/real.safetensors", "one");
     assert_int_equal(unlink(scratch_path(d, "plain/s.safetensors")), 0);
     assert_int_equal(symlink("real.safetensors", scratch_path(d, "plain/s.safetensors")), 0);
@@ -237,8 +238,8 @@ static void test_no_weights(void **state) {
 
 // ---- parameters ----
 
-// Writes all parameters of a shape as zeros, with `rename` applied to each name (NULL from it
-// leaves one out).
+// Writes all parameters of a shape as zeros, with `rename` applied to each name. Where it returns
+// NULL the parameter is left out.
 typedef const char *rename_fn(const struct model_param *p);
 
 static void put_model(const struct scratch *d, const struct model_shape *s, enum dtype type,
@@ -327,12 +328,12 @@ static void test_spellings(void **state) {
             s.tied = tied;
             put_model(*state, &s, DTYPE_F32, same_name, NULL);
             find_all(*state, &s);
-            // Published GPT-2 files: no prefix, and mask buffers that are no parameters. Base
-            // Llama: no "model.".
+            // Published GPT-2 files have no prefix, and mask buffers that are not parameters. Base
+            // Llama files have no "model.".
             put_model(*state, &s, DTYPE_BF16, bare_name, "h.0.attn.masked_bias");
             find_all(*state, &s);
         }
-        // A tied model with a head in its file: ignored. The same file read as untied: used.
+        // A head in the file of a tied model is ignored. It is used when the model is untied.
         struct model_shape untied = s;
         untied.tied = false;
         put_model(*state, &untied, DTYPE_F16, same_name, NULL);
@@ -436,7 +437,7 @@ static void test_names(void **state) {
     assert_string_equal(names_quote(out, "\xc2\x9b"
                                          "1m\xc3\xa9"),
                         "\"?1m\xc3\xa9\"");
-    for (size_t n = 100; n < 140; n++) { // the cut never splits a character
+    for (size_t n = 100; n < 140; n++) { // the cut must not split a character
         memset(long_name, 'x', n);
         for (size_t i = n; i + 3 < sizeof long_name; i += 3)
             memcpy(long_name + i, "\xe2\x82\xac", 4);
@@ -448,7 +449,7 @@ static void test_names(void **state) {
     }
 }
 
-// Names chosen to fall on one place of the table: refused after bounded work.
+// Names that all fall on one slot of the table are refused after bounded work.
 static void test_collisions(void **state) {
     (void)state;
     enum { WANT = 600 };

@@ -1,4 +1,4 @@
-// tokenizer_file.h - small tokenizer.json files made for a test: a vocabulary of all bytes and of every
+// tokenizer_file.h - small tokenizer.json files for a test. The vocabulary has all bytes and every
 // part of one text, so that with ignore_merges each piece of the text becomes exactly one token.
 #ifndef HAGGLE_TESTS_MODEL_TOKENIZER_FILE_H
 #define HAGGLE_TESTS_MODEL_TOKENIZER_FILE_H
@@ -8,14 +8,14 @@
 #include "base/json.h"
 #include "model/tokenizer_impl.h"
 
-struct file_parts { // JSON; NULL: null
+struct file_parts { // JSON texts; NULL means null
     const char *pre, *normalizer, *added;
     const char *vocab_of; // every part of this text is a token
 };
 
 static inline void spell(char *out, const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
-        out += unicode_encode(tokenizer_byte_char((uint8_t)text[i]), (uint8_t *)out);
+        out += utf8_encode(tokenizer_byte_char((uint8_t)text[i]), out);
     *out = '\0';
 }
 
@@ -26,7 +26,7 @@ static inline bool seen_before(const char *text, size_t at, size_t n) {
     return false;
 }
 
-// Writes the file; returns how many ids the vocabulary has (the first that an added token can have).
+// Writes the file. Returns the number of ids in the vocabulary, which is the first free id.
 static inline int write_tokenizer(const char *path, const struct file_parts *parts) {
     FILE *f = fopen(path, "w");
     struct json_writer w;
@@ -67,7 +67,7 @@ static inline int write_tokenizer(const char *path, const struct file_parts *par
     return id;
 }
 
-// The tokens of a text with | between.
+// Writes the tokens of a text, separated by |.
 static inline void encode_pieces(char *out, size_t most, const char *path, const char *text,
                                  unsigned flags) {
     struct tokenizer *t;

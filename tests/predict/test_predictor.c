@@ -1,5 +1,5 @@
-// test_predictor.c - step time from ops that were timed: tables and their files, what lies between
-// measurements, and a machine whose ops take known times, which the predictor must find out.
+// test_predictor.c - step times from ops that were timed: tables and their files, estimates between
+// measurements, and a made-up machine whose op times are known and must be found by the predictor.
 #include "base/file.h"
 #include "base/rng.h"
 #include "predict/costs_fit.h"
@@ -32,18 +32,17 @@ static void knobs_of(struct knobs *k, int64_t micro, int64_t accum) {
     assert_int_equal(knobs_set(k, "model", "tiny", SET_BY_COMMAND_LINE, &e), 0);
 }
 
-static void plan(struct session *s, const struct knobs *k) {
+static void plan_of(struct plan *p, const struct knobs *k) {
     struct err e = {0};
-    const struct session_options o = {
-        .knobs = k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    if (session_plan(s, &o, &e) != 0)
+    const struct plan_options o = {.knobs = k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    if (plan_make(p, &o, &e) != 0)
         fail_msg("%s", e.text);
 }
 
 // ---------------------------------------------------------------- a machine with known times
 
-// Per kind a start-up, a rate of arithmetic and one of memory, all different: nothing a table could
-// know beforehand.
+// Every kind has a different start-up time, arithmetic rate and memory rate, so that no table can
+// know them beforehand.
 static double true_s(const struct program *p, const struct op *op, const double *factor) {
     struct op_cost c = op_cost_of(p, op);
     const int k = (int)op->kind;
@@ -61,7 +60,8 @@ static double true_step_s(const struct program *p, const double *factor) {
     return sum;
 }
 
-// One turn on that machine, as a trace. Noise: a relative deviation per op, now and then a large one.
+// One turn on that machine, as a trace. noise: the relative deviation per op, with a large one now
+// and then.
 static void run_turn(const struct program *p, struct trace *t, int turn, double noise) {
     uint64_t now = 0, at = 0;
     trace_clear(t);
@@ -80,19 +80,19 @@ static void run_turn(const struct program *p, struct trace *t, int turn, double 
 
 static void calibrate_by_traces(struct predictor *p, const struct knobs *k, int turns,
                                 double noise) {
-    struct session s;
+    struct plan s;
     struct mem *mem;
     struct trace t;
     struct collection *l;
     struct costs *c;
     struct err e = {0};
     int signatures = 0;
-    plan(&s, k);
+    plan_of(&s, k);
     assert_int_equal(mem_open(&mem, &e), 0);
     assert_int_equal(trace_open(&t, mem, 1 << 14, &e), 0);
-    assert_int_equal(collection_open(&l, s.programs[SESSION_TRAIN], &e), 0);
+    assert_int_equal(collection_open(&l, plan_program(&s, PLAN_TRAIN), &e), 0);
     for (int i = 0; i < turns; i++) {
-        run_turn(s.programs[SESSION_TRAIN], &t, i, noise);
+        run_turn(plan_program(&s, PLAN_TRAIN), &t, i, noise);
         assert_int_equal(collection_add(l, &t, &e), 0);
     }
     assert_int_equal(predictor_costs(p, k, &c, &e), 0);
@@ -101,18 +101,18 @@ static void calibrate_by_traces(struct predictor *p, const struct knobs *k, int 
     collection_close(l);
     trace_close(&t);
     mem_close(mem);
-    session_close(&s);
+    plan_free(&s);
 }
 
 static double error_of(struct predictor *p, const struct knobs *k, const double *factor,
                        struct predicted *out) {
-    struct session s;
+    struct plan s;
     struct err e = {0};
-    plan(&s, k);
+    plan_of(&s, k);
     if (predictor_step(p, &s, out, &e) != 0)
         fail_msg("%s", e.text);
-    double truth = true_step_s(s.programs[SESSION_TRAIN], factor);
-    session_close(&s);
+    double truth = true_step_s(plan_program(&s, PLAN_TRAIN), factor);
+    plan_free(&s);
     return fabs(out->seconds / truth - 1);
 }
 
@@ -123,7 +123,7 @@ static struct predictor *open_predictor(const char *dir) {
     return p;
 }
 
-// Seconds of a segment in one turn.
+// The seconds that a segment takes in one turn.
 static double segment_s(const struct program *p, int segment, const double *factor) {
     double sum = 0;
     for (int i = 0; i < p->n_order; i++)
@@ -132,9 +132,9 @@ static double segment_s(const struct program *p, int segment, const double *fact
     return sum;
 }
 
-// Inside graphs all ops are faster than when each is timed, in one segment more than in another.
+// Inside graphs all ops are faster than when timed one by one, in one segment more than in another.
 static void test_segments_as_a_whole(void **state) {
-    struct session s;
+    struct plan s;
     struct mem *mem;
     struct trace t;
     struct collection *l;
@@ -144,8 +144,8 @@ static void test_segments_as_a_whole(void **state) {
     struct knobs k;
     (void)state;
     knobs_of(&k, 2, 2);
-    plan(&s, &k);
-    const struct program *p = s.programs[SESSION_TRAIN];
+    plan_of(&s, &k);
+    const struct program *p = plan_program(&s, PLAN_TRAIN);
     costs_init(&c, &roof);
     assert_int_equal(mem_open(&mem, &e), 0);
     assert_int_equal(trace_open(&t, mem, 1 << 14, &e), 0);
@@ -154,7 +154,7 @@ static void test_segments_as_a_whole(void **state) {
         run_turn(p, &t, i, 0);
         assert_int_equal(collection_add(l, &t, &e), 0);
     }
-    int last = p->order[p->n_order - 1].segment; // the update: no other has its ops
+    int last = p->order[p->n_order - 1].segment; // the update, whose ops occur in no other segment
     collection_scale(l, last, 0.5 * segment_s(p, last, NULL));
     assert_int_equal(collection_store(l, &c, NULL, &e), 0);
     double sum = 0, others = 0, expected = 0;
@@ -172,7 +172,7 @@ static void test_segments_as_a_whole(void **state) {
     costs_free(&c);
     trace_close(&t);
     mem_close(mem);
-    session_close(&s);
+    plan_free(&s);
 }
 
 static void test_measured_ops_add_up(void **state) {
@@ -182,24 +182,25 @@ static void test_measured_ops_add_up(void **state) {
     (void)state;
     knobs_of(&k, 2, 2);
     error_of(p, &k, NULL, &out);
-    assert_false(out.calibrated); // nothing is known
+    assert_false(out.calibrated); // nothing is known yet
     assert_true(out.seconds > 0 && out.share[COST_ROOFLINE] > 0.99);
     calibrate_by_traces(p, &k, 3, 0);
-    // The setting itself, and others made of the same ops.
+    // The setting that was timed, and others that consist of the same ops.
     assert_true(error_of(p, &k, NULL, &out) < 0.001);
     assert_true(out.calibrated && out.share[COST_MEASURED] > 0.999);
     k.batch_accum = 7;
     assert_true(error_of(p, &k, NULL, &out) < 0.001);
     k.recompute_mode = RECOMPUTE_MODE_FULL;
     assert_true(error_of(p, &k, NULL, &out) < 0.001);
-    // Other threads are another table.
+    // Another number of threads has another table.
     k.threads = 2;
     error_of(p, &k, NULL, &out);
     assert_false(out.calibrated);
     predictor_close(p);
 }
 
-// Times with some threads stand in for those with others, as a guess, until these are timed themselves.
+// Times for one number of threads are used as a guess for another, until ops are timed with that
+// number.
 static void test_a_relative_stands_in(void **state) {
     struct predictor *p = open_predictor("");
     struct predicted two, one, pinned;
@@ -255,7 +256,7 @@ static void test_between_micro_batches(void **state) {
     knobs_of(&k, 4, 2);
     k.logits_chunk = 40;
     assert_true(error_of(p, &k, NULL, &out) < 0.01);
-    // Another length: attention is fitted.
+    // Another sequence length: attention is estimated by a fit.
     knobs_of(&k, 4, 2);
     k.seq = 64;
     calibrate_by_traces(p, &k, 3, 0);
@@ -266,12 +267,18 @@ static void test_between_micro_batches(void **state) {
 
 // ---------------------------------------------------------------- trials
 
+enum { TRIAL_STEPS = 9 };
+
+struct trial {
+    double step_ns[TRIAL_STEPS];
+    struct observed seen; // its step_ns points to the array above
+};
+
 static void trial_of(const struct program *p, const double *factor, uint64_t at, double slow,
-                     struct trial_result *r) {
-    *r = (struct trial_result){.steps = 9};
-    r->step_ns = calloc(9, sizeof *r->step_ns);
-    assert_non_null(r->step_ns);
-    for (int step = 0; step < 9; step++) {
+                     struct trial *out) {
+    *out = (struct trial){.seen = {.step_ns = out->step_ns, .steps = TRIAL_STEPS}};
+    struct time_split *split = &out->seen.split;
+    for (int step = 0; step < TRIAL_STEPS; step++) {
         double all = 0;
         for (int i = 0; i < p->n_order; i++) {
             const struct segment *seg = &p->segments[p->order[i].segment];
@@ -279,29 +286,28 @@ static void trial_of(const struct program *p, const double *factor, uint64_t at,
                 const struct op *op = &seg->ops[k];
                 double s = true_s(p, op, factor) * slow;
                 s *= 1 + 0.02 * (rng_uniform(2, at, (uint64_t)step) - 0.5);
-                if (step == 4) // something else ran
+                if (step == 4) // another program was running
                     s *= 3;
-                r->split.kind_ns[op->kind] += (uint64_t)(1e9 * s);
-                r->split.ns[time_part_of(op_info(op->kind)->category)] += (uint64_t)(1e9 * s);
+                split->kind_ns[op->kind] += (uint64_t)(1e9 * s);
+                split->ns[time_part_of(op_info(op->kind)->category)] += (uint64_t)(1e9 * s);
                 all += s;
             }
         }
-        r->step_ns[step] = 1e9 * all;
-        r->split.wall_ns += (uint64_t)(1e9 * all);
-        r->split.steps++;
+        out->step_ns[step] = 1e9 * all;
+        split->wall_ns += (uint64_t)(1e9 * all);
+        split->steps++;
     }
 }
 
 static void observe(struct predictor *p, const struct knobs *k, const double *factor, uint64_t at,
                     double slow) {
-    struct session s;
-    struct trial_result r;
+    struct plan s;
+    struct trial r;
     struct err e = {0};
-    plan(&s, k);
-    trial_of(s.programs[SESSION_TRAIN], factor, at, slow, &r);
-    assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
-    trial_free(&r);
-    session_close(&s);
+    plan_of(&s, k);
+    trial_of(plan_program(&s, PLAN_TRAIN), factor, at, slow, &r);
+    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
+    plan_free(&s);
 }
 
 static void test_trials_correct(void **state) {
@@ -310,7 +316,7 @@ static void test_trials_correct(void **state) {
     struct predictor_known known;
     struct knobs k;
     struct err e = {0};
-    double factor[OP_COUNT]; // inside a step ops take this much longer than they did alone
+    double factor[OP_COUNT]; // inside a step, ops take this many times as long as alone
     (void)state;
     for (int i = 0; i < OP_COUNT; i++)
         factor[i] = 0.7 + 0.15 * (i % 7);
@@ -318,7 +324,7 @@ static void test_trials_correct(void **state) {
     calibrate_by_traces(p, &k, 3, 0);
     double before = error_of(p, &k, factor, &out);
     assert_true(before > 0.03);
-    // A third of the trials were on a busy machine.
+    // A third of the trials ran on a busy machine.
     for (uint64_t i = 0; i < 15; i++) {
         k.batch_accum = 1 + (int64_t)(i % 3);
         observe(p, &k, factor, i, i % 3 == 1 ? 2.0 : 1.0);
@@ -333,13 +339,13 @@ static void test_trials_correct(void **state) {
     predictor_close(p);
 }
 
-// Where ops are not timed one by one, their part's time corrects all of them alike.
+// Where ops are not timed one by one, the time of their part corrects all of them equally.
 static void test_parts_correct(void **state) {
     struct predictor *p = open_predictor("");
     struct predicted out;
     struct knobs k;
-    struct session s;
-    struct trial_result r;
+    struct plan s;
+    struct trial r;
     struct err e = {0};
     double factor[OP_COUNT];
     (void)state;
@@ -347,14 +353,13 @@ static void test_parts_correct(void **state) {
         factor[i] = 1.5;
     knobs_of(&k, 1, 2);
     calibrate_by_traces(p, &k, 3, 0);
-    plan(&s, &k);
+    plan_of(&s, &k);
     for (uint64_t i = 0; i < 5; i++) {
-        trial_of(s.programs[SESSION_TRAIN], factor, i, 1, &r);
-        memset(r.split.kind_ns, 0, sizeof r.split.kind_ns);
-        assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
-        trial_free(&r);
+        trial_of(plan_program(&s, PLAN_TRAIN), factor, i, 1, &r);
+        memset(r.seen.split.kind_ns, 0, sizeof r.seen.split.kind_ns);
+        assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
     }
-    session_close(&s);
+    plan_free(&s);
     assert_true(error_of(p, &k, factor, &out) < 0.01);
     predictor_close(p);
 }
@@ -362,29 +367,32 @@ static void test_parts_correct(void **state) {
 static void test_noisy_and_failed_trials_teach_nothing(void **state) {
     struct predictor *p = open_predictor("");
     struct knobs k;
-    struct session s;
-    struct trial_result r;
+    struct plan s;
+    struct trial r;
     struct predicted before, after;
     struct err e = {0};
     (void)state;
     knobs_of(&k, 1, 1);
     calibrate_by_traces(p, &k, 3, 0);
-    plan(&s, &k);
+    plan_of(&s, &k);
     assert_int_equal(predictor_step(p, &s, &before, &e), 0);
-    trial_of(s.programs[SESSION_TRAIN], NULL, 1, 2, &r);
-    for (int i = 0; i < 9; i += 2)
+    trial_of(plan_program(&s, PLAN_TRAIN), NULL, 1, 2, &r);
+    for (int i = 0; i < TRIAL_STEPS; i += 2)
         r.step_ns[i] *= 2.5;
-    assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
-    r.rc = ERR_MEMORY;
-    assert_int_equal(predictor_observe(p, &s, &r, &e), 0);
+    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
+    // A trial that failed before its first step, or whose steps have no time split.
+    trial_of(plan_program(&s, PLAN_TRAIN), NULL, 1, 2, &r);
+    r.seen.steps = 0;
+    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
+    r.seen.steps = TRIAL_STEPS, r.seen.split.steps = 0;
+    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
     assert_int_equal(predictor_step(p, &s, &after, &e), 0);
     assert_true(before.seconds == after.seconds);
-    trial_free(&r);
-    session_close(&s);
+    plan_free(&s);
     predictor_close(p);
 }
 
-// A ratio to a roofline, or to a time that no longer holds, must not be used on what is timed later.
+// A ratio to a roofline, or to an outdated time, must not be applied to ops that are timed later.
 static void test_corrections_keep_to_their_times(void **state) {
     struct predictor *p = open_predictor("");
     struct predicted out;
@@ -401,9 +409,9 @@ static void test_corrections_keep_to_their_times(void **state) {
     assert_true(error_of(p, &k, NULL, &out) < 0.001);
     observe(p, &k, factor, 1, 1);
     assert_true(error_of(p, &k, factor, &out) < 0.02);
-    calibrate_by_traces(p, &k, 3, 0); // the same times again: what was learned stays
+    calibrate_by_traces(p, &k, 3, 0); // the same times again: the corrections stay
     assert_true(error_of(p, &k, factor, &out) < 0.02);
-    // It was busy then: ops take half the time now.
+    // The machine was busy then: ops take half the time now.
     assert_int_equal(predictor_costs(p, &k, &c, &e), 0);
     for (int i = 0; i < c->n; i++)
         c->points[i].seconds *= 2;
@@ -420,7 +428,7 @@ static void test_between_never_falls(void **state) {
         struct fit_knot knots[FIT_MOST_KNOTS];
         int n = 1 + (int)rng_below(seed, 0, 0, 8);
         double rows = 1, spread;
-        for (int i = 0; i < n; i++) { // noise strong enough to make times fall
+        for (int i = 0; i < n; i++) { // noise strong enough that more rows may take less time
             rows += 1 + (double)rng_below(seed, 1, (uint64_t)i, 100);
             knots[i] = (struct fit_knot){
                 rows, 1e-5 * (rows + 300 * rng_uniform(seed, 2, (uint64_t)i)), 1e-6 * rows};
@@ -451,7 +459,8 @@ static void test_plane(void **state) {
     assert_true(fabs(plane.constant_s / 3e-6 - 1) < 1e-6);
     assert_true(fabs(plane.per_flop_s / 2e-11 - 1) < 1e-6);
     assert_true(fabs(plane.per_byte_s / 1e-10 - 1) < 1e-6);
-    // Rows that a negative term would fit best: it is 0 instead, and more work is never less time.
+    // Rows that a negative term would fit best: the term is 0 instead, so more work never takes
+    // less time.
     for (int i = 0; i < 40; i++)
         rows[i].seconds = 1e-3 - 1e-9 * rows[i].bytes;
     assert_true(fit_plane_of(rows, 40, &plane));
@@ -491,7 +500,7 @@ static void test_store_and_load(void **state) {
     assert_int_equal(predictor_known(p, &k, &known, &e), 0);
     assert_true(known.signatures > 20 && known.steps == COSTS_RATIOS);
     assert_true(file_exists(known.path));
-    // Damaged at any place: never a crash, never half a table.
+    // Damaged at any place: never a crash and never half a table.
     char *text;
     size_t bytes;
     assert_int_equal(file_read_all(known.path, 1 << 24, &text, &bytes, &e), 0);
@@ -511,6 +520,17 @@ static void test_store_and_load(void **state) {
     "{\"op\":\"" op "\",\"flags\":0,\"act\":0,\"sizes\":" sizes ",\"types\":" types                \
     ",\"flops\":1e6,\"bytes\":1e5,\"s\":" s ",\"spread\":0.1,\"count\":3}"
 
+// The table leaves out all points but the last one, of which it ignores the extra sizes.
+#define BAD_TIMES                                                                                  \
+    POINT("add", "[4,4]", "[1]", "-1")                                                             \
+    "," POINT("add", "[4,4]", "[1]", "0") "," POINT("add", "[4,4]", "[1]", "1e300")
+#define BAD_OP POINT("nothing", "[4,4]", "[1]", "1")
+#define BAD_SIZES                                                                                  \
+    POINT("add", "[-4,4]", "[1]", "1") "," POINT("add", "[9000000000000000000]", "[1]", "1")
+#define BAD_TYPES      POINT("add", "[4,4]", "[99]", "1") "," POINT("add", "[4,4]", "[-1]", "1")
+#define TOO_MANY_SIZES POINT("add", "[1,2,3,4,5,6,7,8,9,10,11,12]", "[1]", "1")
+#define BAD_POINTS     BAD_TIMES "," BAD_OP "," BAD_SIZES "," BAD_TYPES "," TOO_MANY_SIZES
+
 static void test_hostile_file(void **state) {
     static const struct {
         const char *text;
@@ -521,21 +541,7 @@ static void test_hostile_file(void **state) {
          ERR_FORMAT, 0},
         {"{\"format\":2,\"key\":\"x\",\"ops\":[]}", ERR_FORMAT, 0},
         {"{\"ops\":[" POINT("add", "[4,4]", "[1]", "1e-3") "],\"format\":1,\"key\":\"x\"}", 0, 0},
-        // Left out one by one.
-        {"{\"format\":1,\"key\":\"x\",\"ops\":[" POINT("add", "[4,4]", "[1]", "-1") "," POINT("add", "[4,4]", "[1]", "0") "," POINT(
-             "add", "[4,4]", "[1]",
-             "1e300") "," POINT("nothing", "[4,4]", "[1]",
-                                "1") "," POINT("add", "[-4,4]", "[1]",
-                                               "1") "," POINT("add", "[9000000000000000000]", "[1]",
-                                                              "1") "," POINT("add", "[4,4]", "[99]",
-                                                                             "1") "," POINT("add",
-                                                                                            "[4,4]",
-                                                                                            "[-1]",
-                                                                                            "1") "," POINT("add",
-                                                                                                           "[1,2,3,4,5,6,7,8,9,10,11,12]",
-                                                                                                           "[1]",
-                                                                                                           "1") ",{}]}",
-         0, 1},
+        {"{\"format\":1,\"key\":\"x\",\"ops\":[" BAD_POINTS ",{}]}", 0, 1},
         {"{\"format\":1,\"key\":\"x\",\"ops\":[1]}", ERR_FORMAT, 0},
         {"{\"format\":1,\"key\":\"x\",\"ops\":{}}", ERR_FORMAT, 0},
         {"[]", ERR_FORMAT, 0},
@@ -580,7 +586,7 @@ static void test_old_tables_go(void **state) {
         snprintf(path, sizeof path, "%s/%032d.json", dir, i);
         assert_int_equal(file_write_atomic(path, "{}", 2, &e), 0);
     }
-    snprintf(path, sizeof path, "%s/notes.json", dir); // someone else's
+    snprintf(path, sizeof path, "%s/notes.json", dir); // a file of another program
     assert_int_equal(file_write_atomic(path, "{}", 2, &e), 0);
     struct predictor *p = open_predictor(dir);
     knobs_of(&k, 1, 1);

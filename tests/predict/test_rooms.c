@@ -1,6 +1,6 @@
-// test_rooms.c - programs the engine does not run yet: they must build, lay out, simulate, print
-// and pass every check, so that the design is known to have room for them. And every check must
-// fail when the thing it checks is broken.
+// test_rooms.c - programs that the engine does not run yet. They must build, lay out, simulate,
+// print and pass every check, which proves that the design has room for them. And every check must
+// fail when the property it checks is broken.
 #include "predict/predict.h"
 #include "program/apply.h"
 #include "program/check.h"
@@ -17,7 +17,7 @@
 
 enum { MAX_RANKS = 8 };
 
-// Stages that are alike: the head and the embedding of this shape cost almost nothing beside a
+// Makes all stages alike: head and embedding of this shape cost almost nothing compared with a
 // layer.
 static struct model_shape even_shape(int64_t layers) {
     struct model_shape s;
@@ -51,8 +51,9 @@ static void build_world(struct world *w, struct apply a) {
         if (check_program(w->ranks[r], &e) != 0 ||
             check_layout(w->ranks[r], w->layouts[r].arena_bytes, &e) != 0)
             fail_msg("rank %d: %s", r, e.text);
-        // Compact: within 5 % of the largest sum of live tensors. (1F1B unfused, with two micro-batches in
-        // flight: 5.6 %; eight times the search finds nothing better.)
+        // The layout is compact: within 5 % of the largest sum of live tensors. (1F1B without
+        // fusion, with two micro-batches in flight: 5.6 %. A search eight times as long finds
+        // nothing better.)
         const double limit = a.fuse.act ? 1.05 : 1.06;
         assert_true((double)w->ranks[r]->transient_bytes <=
                     limit * (double)w->ranks[r]->live_bytes);
@@ -116,7 +117,7 @@ static int count_ops(const struct program *p, enum op_kind kind) {
     return n;
 }
 
-// What can be fused is: every test runs with and without.
+// Every test runs without and with fused qkv products.
 static bool fused;
 
 static struct apply training(const struct model_shape *s, int micro_batches) {
@@ -147,8 +148,8 @@ static void test_one_rank(void **state) {
         }
 }
 
-// Thousands of micro-batches cost a list: the program's segments do not grow, and layout stays
-// quick.
+// Thousands of micro-batches cost only a longer list: the segments do not grow, and layout stays
+// fast.
 static void test_many_micro_batches(void **state) {
     (void)state;
     struct model_shape s = even_shape(4);
@@ -178,19 +179,19 @@ static void test_zero3(void **state) {
     build_world(&whole, a);
     uint64_t all = class_bytes(whole.ranks[0], CLASS_WEIGHT),
              part = class_bytes(sharded.ranks[0], CLASS_WEIGHT);
-    assert_true(part >= all / 4 && part < all / 4 + 4096); // a quarter, and padding
+    assert_true(part >= all / 4 && part < all / 4 + 4096); // a quarter plus padding
     assert_int_equal(class_bytes(sharded.ranks[0], CLASS_OPTIMIZER), 2 * part);
     // Every layer is gathered in the forward and again in the backward, for each micro-batch.
     assert_true(count_ops(sharded.ranks[0], OP_ALL_GATHER) >= 2 * 3 * (int)s.layers);
     assert_true(count_ops(sharded.ranks[0], OP_REDUCE_SCATTER) >= 3 * (int)s.layers);
-    // Prefetch hides what no prefetch exposes.
+    // Prefetch hides communication that is exposed without it.
     double with = simulate(&sharded, &slow_link, NULL);
     a.ranks = (struct apply_ranks){.world = 4, .shard_weights = true, .prefetch = 0};
     struct world eager;
     build_world(&eager, a);
     assert_true(with < simulate(&eager, &slow_link, NULL));
     assert_true(eager.layouts[0].arena_bytes <
-                sharded.layouts[0].arena_bytes); // and its windows are what it costs
+                sharded.layouts[0].arena_bytes); // prefetch costs the bytes of its windows
     print_all(&sharded, "all_gather");
     free_world(&eager);
     free_world(&whole);
@@ -210,12 +211,12 @@ static void test_1f1b(void **state) {
         int slots = 1;
         for (int t = 0; t < w.ranks[r]->n_tensors; t++)
             slots = w.ranks[r]->tensors[t].slots > slots ? w.ranks[r]->tensors[t].slots : slots;
-        assert_int_equal(slots, P - r); // in flight: as many as stages below
+        assert_int_equal(slots, P - r); // micro-batches in flight: stages from this one to the last
     }
     simulate(&w, &fast_link, &idle);
     double bubble = (double)(P - 1) / (M + P - 1); // Narayanan et al., 2021
     assert_true(fabs(idle - bubble) < 0.02);
-    // GPipe has the same bubble and keeps every micro-batch's activations.
+    // GPipe has the same bubble but keeps every micro-batch's activations.
     a.ranks.schedule = SCHEDULE_GPIPE;
     build_world(&gpipe, a);
     simulate(&gpipe, &fast_link, &idle);
@@ -250,8 +251,8 @@ static void test_interleaved(void **state) {
     free_world(&w);
 }
 
-// Weights that are views of others, both ways (three of one root, or columns of one): shards, stages and
-// adapters know them all.
+// Weights that are views of a root, both ways: three weights of one root, or columns of one weight.
+// Shards, stages and adapters handle all of them.
 static void test_shared_roots(void **state) {
     (void)state;
     static const char *const names[] = {"gpt2-124m", "qwen2-0.5b", "qwen3-0.6b"};
@@ -281,13 +282,13 @@ static void test_shared_roots(void **state) {
                     adding += op->kind == OP_MATMUL_DW && op->flags & OP_ACCUMULATE;
                 }
         }
-        int others = s.act == ACT_SWIGLU ? 4 : 3, copies = i % 3 == 0 ? 4 : 1; // of the work
+        int others = s.act == ACT_SWIGLU ? 4 : 3, copies = i % 3 == 0 ? 4 : 1; // copies of the work
         assert_int_equal(products, 4 * copies * (8 * (others + (fused ? 1 : 3)) + 1));
         uint64_t all = (uint64_t)model_total_elements(&s) * (i % 2 ? 2 : 4);
-        if (i % 3 == 0) { // windows are written once, sums are the scatter's; the rest is padding
+        if (i % 3 == 0) { // windows are written once and the scatter sums; the rest is padding
             assert_int_equal(adding, 0);
             assert_true(weights >= all && weights < all + 4096 * 8);
-        } else { // a tied embedding is on two stages
+        } else { // a tied embedding exists on two stages
             assert_true(updates == model_param_count(&s) + s.tied);
             assert_true(weights ==
                         all + (s.tied ? (uint64_t)(s.vocab * s.width) * (i % 2 ? 2 : 4) : 0));
@@ -311,7 +312,7 @@ static void test_decode(void **state) {
     assert_int_equal(class_bytes(w.ranks[0], CLASS_KV), kv);
     assert_true(simulate(&w, &fast_link, NULL) > 0);
     print_all(&w, "attention_decode");
-    // Beside a generate program over the same weights: one arena, weights once.
+    // Together with a generate program over the same weights: one arena, the weights once.
     struct apply g = a;
     g.build.kind = BUILD_GENERATE, g.build.seq = 128;
     struct program *set[2] = {w.ranks[0], NULL};
@@ -344,7 +345,7 @@ static int scales_of(const struct program *p, int rank, uint64_t *bytes) {
     return n;
 }
 
-// Narrow moments of shards: each rank has whole blocks of its own, and draws of its own.
+// Narrow moments of shards: each rank has whole blocks and separate random draws.
 static void test_narrow_state(void **state) {
     (void)state;
     struct model_shape s = even_shape(6);
@@ -419,8 +420,8 @@ static int count_all(const struct world *w, enum op_kind kind) {
     return n;
 }
 
-// Fusion comes after the cuts: it joins across gathers, never across stages; and what it splits still
-// builds, lays out and checks in every room.
+// Fusion runs after the cuts. It joins ops across gathers, never across stages. The ops that it
+// splits still build, lay out and pass the checks in every room.
 static void test_fusion(void **state) {
     (void)state;
     enum { L = 8, P = 4, M = 8 };
@@ -493,14 +494,14 @@ static void test_checks_catch(void **state) {
     int at;
     a.ranks = (struct apply_ranks){.world = 4, .stages = 4, .schedule = SCHEDULE_1F1B};
 
-    build_world(&w, a); // a send without its receive
+    build_world(&w, a); // a send without a receive
     find_op(w.ranks[2], OP_RECV, &seg, &at);
     remove_op(seg, at);
     assert_int_equal(check_world(w.ranks, 4, &e), ERR_INTERNAL);
     assert_int_equal(check_program(w.ranks[2], &e), ERR_INTERNAL); // and a read that nothing wrote
     assert_non_null(strstr(e.text, "which nothing wrote"));
     struct prediction p;
-    find_op(w.ranks[1], OP_SEND, &seg, &at); // ranks that wait for ever
+    find_op(w.ranks[1], OP_SEND, &seg, &at); // ranks that wait forever
     remove_op(seg, at);
     assert_int_equal(predict_programs(w.ranks, 2, &device, &fast_link, &p, &e), ERR_INTERNAL);
     free_world(&w);
@@ -510,7 +511,7 @@ static void test_checks_catch(void **state) {
     assert_int_equal(check_world(w.ranks, 4, &e), ERR_INTERNAL);
     free_world(&w);
 
-    build_world(&w, a); // a wait that is missing
+    build_world(&w, a); // a missing wait
     find_op(w.ranks[1], OP_SEND, &seg, &at)->n_wait = 0;
     assert_int_equal(check_program(w.ranks[1], &e), ERR_INTERNAL);
     assert_non_null(strstr(e.text, "without waiting"));
@@ -541,12 +542,12 @@ static void test_checks_catch(void **state) {
     program_free(set[1]);
 }
 
-// Products run at the rate that was measured in their own type.
+// Products run at the rate that was measured for their element type.
 static void test_rates_by_type(void **state) {
     (void)state;
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     struct hw_device known = device;
-    known.matmul_bf16_flops = 4e12; // fp16: not known, so as fp32
+    known.matmul_bf16_flops = 4e12; // fp16 is not known, so it counts as fp32
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct model_shape shape = even_shape(2);
         struct apply a = training(&shape, 1);

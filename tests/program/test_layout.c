@@ -1,4 +1,4 @@
-// test_layout.c - layouts of deep models, and the proof of a layout against a look at every pair.
+// test_layout.c - layouts of deep models, and check_layout compared with a check of every pair.
 #include "base/rng.h"
 #include "program/apply.h"
 #include "program/check.h"
@@ -41,8 +41,8 @@ static int transient_copies(const struct program *p) {
     return n;
 }
 
-// Thousands of tensors are placed another way than a few, and as tightly: one stream and several, one
-// life per tensor and several, one copy and several.
+// Thousands of tensors are placed in another way than few tensors, and just as tightly. The cases
+// have one stream and several, one life per tensor and several, one copy and several.
 static void test_deep(void **state) {
     (void)state;
     struct {
@@ -90,7 +90,7 @@ static bool any_pair_shares(const struct program *p, const struct lives *l) {
     return false;
 }
 
-// Moves one copy after the other to a place that is in use and compares the verdicts.
+// Moves one copy at a time to a place that is in use, and compares the two results.
 static void test_proof(void **state) {
     (void)state;
     const struct apply_ranks ranks[] = {
@@ -128,7 +128,7 @@ static void test_proof(void **state) {
         walk_free(&w);
         program_free(p);
     }
-    assert_true(wrong > 100 && right > 20); // both verdicts were asked for
+    assert_true(wrong > 100 && right > 20); // both results occurred often
 }
 
 // Names are found after tensors were dropped and others were added.
@@ -141,7 +141,7 @@ static void test_names(void **state) {
     assert_int_equal(program_find(p, "t0"), -1);
     int segment = program_segment(p, "begin", SEGMENT_BEGIN);
     for (int i = 0; i < 1000; i++) {
-        snprintf(name, sizeof name, "t%d", i % 900); // the first of a name is found
+        snprintf(name, sizeof name, "t%d", i % 900); // of equal names, the first is found
         int t = program_tensor_1d(p, name, DTYPE_F32, CLASS_ACTIVATION, LIFE_TURN, 4);
         struct op op = op_make(OP_ZERO);
         op_out(&op, t);

@@ -1,4 +1,4 @@
-// test_taken.c - bytes over time: every answer against a search through all that was added.
+// test_taken.c - bytes over time: every answer is compared with a search through all additions.
 #include "base/rng.h"
 #include "program/taken.h"
 
@@ -50,7 +50,7 @@ static void test_against_search(void **state) {
         assert_int_equal(taken_make(&t, sizes[z], &e), 0);
         assert_int_equal(question_make(&q, SPANS, &e), 0);
         for (int n = 0; n < MOST; n++) {
-            if (n % 100 == 99) { // and what was cleared is gone
+            if (n % 100 == 99) { // cleared bytes are free again
                 taken_clear(&t);
                 for (int i = 0; i < n; i++)
                     all[i].r = (struct run){0, 0};
@@ -63,7 +63,7 @@ static void test_against_search(void **state) {
                 s[i] = draw_span(&draws, sizes[z]);
                 question_add(&q, &t, s[i]);
             }
-            question_add(&q, &t, (struct span){1, 0}); // none
+            question_add(&q, &t, (struct span){1, 0}); // an empty span
             struct run_cursor *cursors = q.cursors;
             uint64_t lowest = question_lowest(&q, bytes);
             while (!is_free(all, n, s, n_spans, want, bytes))
@@ -76,7 +76,7 @@ static void test_against_search(void **state) {
                     want = at;
             assert_int_equal(highest, want);
             assert_ptr_equal(q.cursors, cursors);
-            // Sometimes where it fits, sometimes across what is there.
+            // Half of the time add where it fits, otherwise anywhere, also over taken bytes.
             uint64_t at = draw(&draws, 2) ? lowest : draw(&draws, 100);
             all[n] = (struct added){s[0], {at, at + bytes}};
             assert_int_equal(taken_add(&t, s[0], all[n].r, &e), 0);

@@ -1,5 +1,5 @@
-// test_html.c - the parts of a report: text stays text, axes have round ticks, long curves keep their
-// extremes.
+// test_html.c - the parts of a report: text stays text, axes have round ticks, long curves keep
+// their extremes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,13 +43,13 @@ static void test_text(void **state) {
     expect_text("&lt;", "&amp;lt;");
     expect_text("Zürich 東京 \xF0\x9F\x98\x80", "Zürich 東京 \xF0\x9F\x98\x80");
     expect_text("a\nb\tc", "a b c");
-    // Not UTF-8: a lone byte, a cut character, an overlong '<', a surrogate, past the last.
+    // Not UTF-8: a lone byte, a cut character, an overlong '<', a surrogate, a code past 10FFFF.
     expect_text("a\xFFz", "a\uFFFDz");
     expect_text("a\xE6\x9D", "a\uFFFD");
     expect_text("\xC0\xBCscript", "\uFFFDscript");
     expect_text("\xED\xA0\x80", "\uFFFD");
     expect_text("\xF4\x90\x80\x80", "\uFFFD");
-    // Control characters, and marks that reverse what follows.
+    // Control characters, and marks that reverse the text after them.
     expect_text("\x01\x7F\x1B[31m", "\uFFFD\uFFFD\uFFFD[31m");
     expect_text("a\u202Eb", "a\uFFFDb");
 }
@@ -61,7 +61,7 @@ static void test_json_string(void **state) {
     free(out);
 }
 
-// Whatever the bytes, no character that could end an element, attribute or string gets through.
+// For any bytes, no character gets through that could end an element, attribute or string.
 static void test_text_of_any_bytes(void **state) {
     (void)state;
     uint64_t draw = 1;
@@ -120,7 +120,7 @@ static void test_scales(void **state) {
     s = svg_scale_log(0.03, 470);
     assert_true(s.log && fabs(s.lo - 0.02) < 1e-12 && fabs(s.hi - 500) < 1e-9);
     assert_true(fabs(svg_place(&s, sqrt(0.02 * 500)) - 0.5) < 1e-12);
-    assert_false(svg_scale_log(-1, 100).log); // not a range of logarithms
+    assert_false(svg_scale_log(-1, 100).log); // -1 has no logarithm
 }
 
 static void expect_ticks(struct svg_scale s, int most, int n, double first, double last) {
@@ -177,7 +177,7 @@ static void test_columns(void **state) {
     (void)state;
     struct columns *c = malloc(sizeof *c);
     assert_non_null(c);
-    // As long as there is a column for each step, nothing is merged.
+    // Nothing is merged while there is a column for each step.
     columns_init(c, 1);
     for (int64_t i = 1; i <= COLUMNS_MOST; i++)
         add(c, i, (double)i);
@@ -190,7 +190,7 @@ static void test_columns(void **state) {
     assert_true(c->column[0].from == 1 && c->column[0].to == 2 && c->column[0].steps == 2);
     assert_true(column_mean(&c->column[0].value[COLUMN_STEP_MS]) == 1.5);
 
-    // A million steps: no step lost, the one slow and the one fast still to be seen.
+    // A million steps: no step is lost, and the slow one and the fast one are still visible.
     columns_init(c, 1);
     const int64_t n = 1000000;
     for (int64_t i = 1; i <= n; i++)
@@ -210,7 +210,7 @@ static void test_columns(void **state) {
     assert_true(steps == (uint64_t)n && most == 3000 && least == 1);
     assert_true(sum == 100.0 * (double)(n - 2) + 3001);
 
-    // Any order, gaps, a distance nothing was meant for; before the base there is nothing.
+    // Steps in any order, with gaps, and very far apart. No column lies before the base.
     columns_init(c, 10);
     add(c, 5000000000, 1);
     add(c, 10, 2);
@@ -218,7 +218,7 @@ static void test_columns(void **state) {
     assert_true(c->column[0].steps == 1 && c->column[c->n - 1].steps == 1);
     assert_true(c->column[0].value[COLUMN_STEP_MS].most == 2);
 
-    // What is not a number, or could not be added up, is not counted.
+    // A value that is not finite, or too large to be added up, is not counted.
     columns_init(c, 0);
     add(c, 0, NAN);
     add(c, 0, INFINITY);
@@ -237,13 +237,13 @@ static void test_smooth(void **state) {
     for (int64_t i = 1; i <= 100; i++) {
         struct column *at = columns_at(c, i);
         column_see(at, i);
-        if (i != 50) // a step without loss is a gap, and does not pull its neighbours down
+        if (i != 50) // a step without loss is a gap and does not change its neighbours
             column_add(at, COLUMN_LOSS, 3 + (i % 2 ? 0.5 : -0.5));
     }
     double last = columns_smooth(c, 8);
     assert_true(fabs(last - 3) < 0.1);
     assert_true(isnan(c->column[49].smooth) && fabs(c->column[48].smooth - 3) < 0.1);
-    // Over one step it is the step.
+    // Smoothed over one step, the loss is that of the step.
     last = columns_smooth(c, 1);
     assert_true(last == 2.5 && c->column[0].smooth == 3.5);
     free(c);
@@ -273,7 +273,7 @@ static void test_drawing(void **state) {
     svg_note(f, &p, 5, 0.5, "<i>");
     svg_end(f, &p);
     fclose(f);
-    // Gaps part the line; a lone point is a dot; what lies outside is cut off at the edge.
+    // Gaps interrupt the line. A lone point is a dot. Points outside are moved to the edge.
     assert_non_null(strstr(out, "d=\"M0 1000L500 500M700 0h0M1000 0h0\""));
     assert_non_null(strstr(out, "x=\"100\" y=\"750\" width=\"100\" height=\"250\""));
     assert_non_null(strstr(out, "a &lt;b&gt; &amp; &quot;c&quot;"));

@@ -1,5 +1,5 @@
-// test_html_runs.c - a run read back from its folder, whole, resumed, killed and damaged; and the page
-// of it.
+// test_html_runs.c - runs read back from their folders: whole, resumed, killed and damaged. And
+// their pages.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void put_steps(struct text *t, int from, int to, double loss, double ms) 
                 i, loss, 64 * i, ms + i, 1000000000 + i);
 }
 
-// A folder of its own within the test's.
+// A folder for one run, inside the folder of the test.
 static const char *run_dir(struct folder *f, const char *name) {
     const char *dir = folder_path(f, name);
     assert_true(mkdir(dir, 0777) == 0 || file_is_dir(dir));
@@ -123,17 +123,18 @@ static void test_whole(void **state) {
     assert_true(g->steps == 60 && g->first_step == 1 && g->last_step == 60 && g->damaged == 0);
     assert_string_equal(g->model, "tiny");
     assert_int_equal(g->steps_planned, 100);
-    // Warm-up is in the curves and in no percentile: of 104 to 160 ms, the 29th of 57 is 132.
+    // Warm-up is in the curves but not in the percentiles. Of 104 to 160 ms, the 29th of 57 is 132.
     assert_true(g->warmup == 3 && g->p50.n == 57 && fabs(1e-6 * g->p50.value - 132) < 1e-9);
     assert_true(isnan(g->p95.upper95) && !isnan(g->p50.upper95));
     assert_true(g->columns->column[1].warmup && !g->columns->column[10].warmup);
     assert_true(g->evals == 2 && g->eval_last == 3.25 && g->eval_best_step == 60);
     assert_true(g->saves == 1 && g->loss_first == 3 && fabs(g->smooth_last - 3) < 1e-12);
-    // What cannot be (a negative share) or was not measured is not known.
+    // An impossible value (a negative share) or one that was not measured is not known.
     assert_true(r.result.is_there && r.result.tokens_per_s == 1234.5 && isnan(r.result.hfu));
     assert_true(isnan(r.result.trained_tokens_per_s) && r.result.mfu == 0.25);
     assert_true(r.result.n_split == 2 && r.result.n_memory == 2);
-    // Settings: defaults left out however they are written, who set them, names of other versions.
+    // Settings: defaults are left out, in any notation. The rest name their source. Names that this
+    // version does not know are kept.
     assert_int_equal(r.n_settings, 3);
     assert_string_equal(r.settings[0].value, "ti # recipe");
     assert_string_equal(r.settings[0].by, "command line");
@@ -163,7 +164,8 @@ static void test_whole(void **state) {
 
 // ---------------------------------------------------------------- resumed, killed
 
-// 0..50, killed; on from 30 to 45, killed; on from 40 to 60: each step counts as trained last.
+// Steps 1 to 50, killed. Resumed at 30 up to 45, killed. Resumed at 40 up to 60. Each step counts
+// as it was trained last.
 static void test_resumed(void **state) {
     struct folder *f = *state;
     const char *dir = run_dir(f, "resumed");
@@ -186,7 +188,7 @@ static void test_resumed(void **state) {
     assert_true(g->torn && g->damaged == 0);
     assert_true(g->resumed.n == 2 && g->resumed.step[0] == 30 && g->resumed.step[1] == 40);
     assert_true(g->skipped.n == 1 && g->skipped.step[0] == 61);
-    assert_int_equal(g->evals, 0); // of weights that were given up
+    assert_int_equal(g->evals, 0); // the one in the log was of weights that were discarded
     for (int i = 0; i < g->columns->n; i++) {
         const struct column *c = &g->columns->column[i];
         double wanted = c->from <= 30 ? 5 : c->from <= 40 ? 4 : 3;
@@ -218,15 +220,15 @@ static void test_damaged(void **state) {
           "\"data\":\"x\\\"'<img src=x>\"}\n",
           t.f);
     put_steps(&t, 1, 10, 3, 100);
-    // 1 to 5: no object, no JSON, a step that cannot be, a string for a step (so none), two values
+    // 1 to 5: not an object, not JSON, an impossible step, a string as step (so none), two values
     fputs("[1,2]\nnonsense \x01\xFF\n{\"step\":-4,\"loss\":1}\n{\"step\":\"7\",\"loss\":1}\n"
           "{\"step\":11}{\"step\":12}\n\n",
           t.f);                      // and 6: an empty line
     for (int i = 0; i < 300000; i++) // 7: longer than any buffer
         fputc('x', t.f);
     fputs("\n{\"step\":99999999999999999}\n", t.f); // 8
-    // Numbers that are none or too large are as if not measured; deep nesting and unknown members are
-    // passed over.
+    // Members that are not numbers or too large count as not measured. Deep nesting and unknown
+    // members are skipped.
     fputs("{\"step\":11,\"loss\":null,\"step_ms\":-5,\"lr\":1e300,\"grad_norm\":\"x\",\"new\":[[{}]"
           "]}\n",
           t.f);
@@ -242,7 +244,7 @@ static void test_damaged(void **state) {
     assert_false(r.result.is_there);
     assert_true(isnan(r.result.tokens_per_s)); // half a result is none
     assert_true(says(&r, "8 of 29 lines"));
-    assert_true(says(&r, "result.json tells is left out"));
+    assert_true(says(&r, "What result.json says is left out"));
     assert_true(says(&r, "settings could not be read"));
     char *page = page_of(&r, 1);
     assert_null(strstr(page, "<script>alert"));
@@ -252,7 +254,7 @@ static void test_damaged(void **state) {
     run_read_close(&r);
 }
 
-// A log with nothing in it is a page that says so; a folder without one is refused, a pipe too.
+// An empty log gives a page that says so. A folder without a log is refused, and so is a pipe.
 static void test_nothing(void **state) {
     struct folder *f = *state;
     struct run_read r;
@@ -284,7 +286,7 @@ static void disturb(char *bytes, size_t n, int places, uint64_t *draw) {
         bytes[rng_below(3, 1, *draw, n)] = (char)rng_below(3, 2, *draw, 256);
 }
 
-// Bytes of a good log changed at random: whatever comes of it, a page does.
+// Bytes of a good log are changed at random. There is always a page.
 static void test_any_bytes(void **state) {
     struct folder *f = *state;
     const char *dir = run_dir(f, "any");
@@ -332,9 +334,9 @@ static void test_long(void **state) {
     read_run(&r, dir);
     assert_true(r.log.steps == (uint64_t)n && r.log.columns->n <= COLUMNS_MOST);
     char *page = page_of(&r, 1);
-    assert_true(strlen(page) < 500000); // and a longer log makes no longer page
+    assert_true(strlen(page) < 500000); // a longer log does not make the page longer
     assert_non_null(strstr(page, "the slowest 9.0 s"));
-    assert_non_null(strstr(page, "9000")); // under the cursor
+    assert_non_null(strstr(page, "9000")); // a value for the cursor
     free(page);
     run_read_close(&r);
 }
@@ -356,7 +358,7 @@ static void test_several(void **state) {
     char *page = page_of(runs, 12), sentence[RUN_SENTENCE_BYTES];
     assert_non_null(strstr(page, "run0, run1 and 10 more"));
     assert_non_null(strstr(page, "run11"));
-    assert_non_null(strstr(page, "c3 dash")); // the twelfth: the fourth colour again
+    assert_non_null(strstr(page, "c3 dash")); // the twelfth run has the fourth colour again
     assert_non_null(strstr(figure_compare(sentence, &runs[0], &runs[2]), "run2 takes 2.73 times"));
     assert_non_null(strstr(figure_compare(sentence, &runs[2], &runs[0]), "63.4 % less"));
     assert_non_null(strstr(figure_compare(sentence, &runs[0], &runs[1]), "cannot be told apart"));

@@ -1,4 +1,4 @@
-// test_logs.c - the JSONL log and healing it; TensorBoard files read back independently.
+// test_logs.c - the JSONL log and its repair, and TensorBoard files read by separate code.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +75,7 @@ static void test_jsonl_lines(void **state) {
     assert_non_null(strstr(e.text, "/no/such/folder/log.jsonl"));
 }
 
-// A crash may cut the file anywhere: a reopened log is whole lines.
+// A crash may cut the file anywhere. After reopening, the log has only whole lines.
 static void test_jsonl_heals_every_cut(void **state) {
     (void)state;
     const size_t n = strlen(line);
@@ -231,7 +231,7 @@ static void test_tensorboard(void **state) {
     memset(long_tag, 't', sizeof long_tag);
     long_tag[sizeof long_tag - 1] = '\0';
     assert_int_equal(tensorboard_open(&t, path, &e), 0);
-    assert_int_equal(tensorboard_open(&u, path, &e), 0); // a second in the same second
+    assert_int_equal(tensorboard_open(&u, path, &e), 0); // a second file within one second
     assert_string_not_equal(t.path, u.path);
     assert_int_equal(tensorboard_close(&u, &e), 0);
     assert_int_equal(tensorboard_put(&t, "train/loss", 1, 5.5, &e), 0);

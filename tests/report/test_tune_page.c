@@ -1,5 +1,5 @@
-// test_tune_page.c - the page of a search: what it says of the choice, that nothing in it can break out of
-// its place, and that a search without a choice, or without anything, has a page too.
+// test_tune_page.c - the page of a search: what it says about the choice, that no text in it can
+// become markup, and that a search without a choice or without any setting has a page too.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static int count(const char *text, const char *what) {
     return n;
 }
 
-// Every element that is opened is closed, whatever was on the page.
+// Every element that is opened is closed.
 static void check_form(const char *page) {
     static const char *const elements[] = {"main", "section", "figure", "table", "tbody", "tr",
                                            "svg",  "details", "ol",     "ul",    "dl",    "script"};
@@ -67,7 +67,7 @@ static void visit(struct tune *t, int i, double ms, size_t n) {
     m.split.steps = n;
     assert_int_equal(tune_again_visit(t, i, &m, NULL), 0);
     t->settings[i].need_bytes = 1000000u * (uint64_t)k->batch_micro;
-    t->settings[i].predicted_s = 1.1e-3 * 1.03 * ms; // a tenth above the median
+    t->settings[i].predicted_s = 1.1e-3 * 1.03 * ms; // 10 % above the median
     free(ns);
 }
 
@@ -101,11 +101,11 @@ static void test_choice(void **state) {
     assert_non_null(strstr(page, "<li>one; or half</li>"));
     assert_non_null(strstr(page, "<li>two</li>"));
     assert_non_null(strstr(page, "no meter"));
-    assert_non_null(strstr(page, "n=400, at most")); // of p99: there are enough steps
+    assert_non_null(strstr(page, "n=400, at most")); // there are enough steps for p99
     assert_null(strstr(page, "provisional"));
     assert_non_null(strstr(page, "<b>10.0&thinsp;%</b>"));
     assert_non_null(strstr(page, "p99 budget 50.0 ms"));
-    assert_non_null(strstr(page, "the budget 50 ms")); // why as given is out
+    assert_non_null(strstr(page, "over the budget of 50 ms")); // the reason why as given is out
     assert_int_equal(count(page, "<span class=\"mark chosen\""), 3);
     free(page);
     tune_free(&t);
@@ -162,14 +162,14 @@ static void test_hybrid(void **state) {
     tune_free(&t);
 }
 
-// What is shown of the wait is what the budget is on: p95, with its n and its bound.
+// The page shows the wait that the budget limits: its p95, with n and bound.
 static void test_wait_of_a_request(void **state) {
     (void)state;
     struct tune t;
     struct tune_facts facts = {.model = "tiny"};
     char value[64], note[96], text[TEXT_UNIT_BYTES];
     search(&t, 0, 2, 400);
-    for (size_t s = 0; s < t.settings[1].n; s++) // p95 and p99 far apart
+    for (size_t s = 0; s < t.settings[1].n; s++) // puts p95 and p99 far apart
         t.settings[1].step_ns[s] = s % 50 == 0 ? 4e9 : 40e6;
     t.request.goal = TUNE_HYBRID;
     t.request.respond_ns = 2000000000;
@@ -191,7 +191,7 @@ static void test_wait_of_a_request(void **state) {
     tune_free(&t);
 }
 
-// Each setting is half as fast as the next, and takes less energy: all of them are worth something.
+// Each setting is half as fast as the next and takes less energy, so all are on the frontier.
 static void test_energy(void **state) {
     (void)state;
     struct tune t;
@@ -207,10 +207,10 @@ static void test_energy(void **state) {
     t.settings[2].joules *= 1.5; // over its budget
     tune_again_end(&t, 1);
     for (int i = 0; i < 4; i++)
-        assert_int_equal(t.settings[i].frontier, i != 2); // 3 is faster and takes less
+        assert_int_equal(t.settings[i].frontier, i != 2); // 3 is faster and takes less energy
     char *page = page_of(&t, &facts);
     check_form(page);
-    assert_non_null(strstr(page, "as sparing with energy"));
+    assert_non_null(strstr(page, "speed, latency, memory and energy"));
     assert_non_null(strstr(page, "<figure id=\"energy\">"));
     assert_non_null(strstr(page, "energy, mJ per token"));
     assert_non_null(strstr(page, "budget 4 mJ per token"));
@@ -219,7 +219,7 @@ static void test_energy(void **state) {
     assert_non_null(strstr(page, "<td data-v=\"0.002\">0.002</td>"));
     assert_int_equal(count(page, "<span class=\"mark chosen\""), 4);
     free(page);
-    t.settings[0].joule_tokens = 0; // not metered: then energy does not tell them apart
+    t.settings[0].joule_tokens = 0; // not metered: energy does not count
     frontier_mark(&t);
     assert_false(t.settings[0].frontier);
     for (int i = 1; i < 4; i++)
@@ -250,7 +250,8 @@ static void test_second_model(void **state) {
     tune_free(&t);
 }
 
-// From a store what there is is not known: the axis is that of the settings, and a budget is a line.
+// For a search from the store, the machine's memory is not known. Then the axis covers the
+// settings, and a budget is drawn as a line.
 static void test_memory_without_what_there_is(void **state) {
     (void)state;
     struct tune t;
@@ -300,7 +301,7 @@ static void test_a_failure_that_was_overcome(void **state) {
     tune_free(&t);
 }
 
-// A machine that became slower: the page does not sell what looks like a loss.
+// The machine became slower during the search. The page does not present a loss as a gain.
 static void test_choice_that_looks_slower(void **state) {
     (void)state;
     struct tune t;
@@ -334,7 +335,7 @@ static void test_nothing(void **state) {
     assert_non_null(strstr(page, "needs 9 GiB"));
     free(page);
     tune_free(&t);
-    memset(&t, 0, sizeof t); // not even the recipe
+    memset(&t, 0, sizeof t); // there is not even the recipe as given
     t.chosen = -1;
     page = page_of(&t, &facts);
     check_form(page);
@@ -375,7 +376,7 @@ static void test_hostile_text(void **state) {
     tune_free(&t);
 }
 
-// Figures at the ends of what there can be: a step of no time, one of an hour, one sample, NaN.
+// Extreme figures: a step that takes no time, one that takes an hour, one sample, NaN.
 static void test_odd_figures(void **state) {
     (void)state;
     struct tune t;

@@ -19,7 +19,7 @@
 
 struct seen {
     int events, steps, tracks, matmuls;
-    double end[STREAM_COUNT + 1]; // of the last event on each track
+    double end[STREAM_COUNT + 1]; // end of the last event on each track
     double last_layer;
     char segment[64];
 };

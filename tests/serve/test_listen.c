@@ -1,5 +1,5 @@
-// test_listen.c - the path of a run's socket: what is refused, by the look that changes nothing as by the
-// real thing.
+// test_listen.c - the path of a run's socket: what is refused, by the check without changes as well
+// as by opening.
 #include "serve/listen.h"
 
 #include "base/file.h"
@@ -53,9 +53,9 @@ static void test_refusals(void **state) {
     struct err e = {0};
     memset(path, 'x', sizeof path);
     path[108] = '\0';
-    refused(path, "has 108 bytes; the path of a socket has at most 107");
+    refused(path, "has 108 bytes; accepted: a path of at most 107");
     assert_int_equal(file_write_atomic(f->path, "mine", 4, &e), 0);
-    refused(f->path, "is no socket");
+    refused(f->path, "is not a socket");
     assert_true(file_exists(f->path));
     unlink(f->path);
     struct listener l;
@@ -68,7 +68,7 @@ static void test_refusals(void **state) {
     snprintf(run, sizeof run, "%s/run", f->dir);
     snprintf(path, sizeof path, "%s/s", run);
     assert_int_equal(listen_check(path, "", &e), ERR_IO);
-    assert_non_null(strstr(e.text, "no socket can be made in"));
+    assert_non_null(strstr(e.text, "cannot create a socket in"));
     assert_int_equal(listen_check(path, f->path, &e), ERR_IO); // another folder
     assert_int_equal(listen_check(path, run, &e), 0);
     strcat(run, "/");
@@ -83,7 +83,7 @@ static void test_a_look_changes_nothing(void **state) {
     assert_int_equal(listen_check(f->path, "", &e), 0);
     assert_false(file_exists(f->path));
     assert_int_equal(listen_open(&l, f->path, &e), 0);
-    close(l.fd); // as a killed process leaves it
+    close(l.fd); // like a killed process
     l.fd = -1;
     assert_int_equal(lstat(f->path, &before), 0);
     assert_int_equal(listen_check(f->path, "", &e), 0);

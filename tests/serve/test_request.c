@@ -1,4 +1,4 @@
-// test_request.c - a line of a hybrid run's requests: what is read, and every way it can be refused.
+// test_request.c - a line of a hybrid run's requests: what is read, and every way to refuse it.
 #include "serve/request.h"
 
 #include "base/file.h"
@@ -21,7 +21,7 @@ struct fixture {
     struct request_reader *reader;
     int32_t columns[REQUEST_ROWS][COLUMNS];
     int32_t *rows[REQUEST_ROWS];
-    char dir[256]; // with the records of interactive.data
+    char dir[256]; // holds the records of interactive.data
 };
 
 static void set(struct fixture *f, const char *assignment) {
@@ -69,7 +69,7 @@ static struct request reads(struct fixture *f, const char *line) {
     return x;
 }
 
-// "ab" in bytes: the end of a text, a, b, the end again.
+// "ab" in bytes: end of text, a, b, end of text.
 static void test_a_document_is_a_row(void **state) {
     struct fixture *f = *state;
     struct request x = reads(f, "{\"evaluate\": {\"text\": \"ab\"}, \"id\": 7}");
@@ -86,7 +86,7 @@ static void test_a_document_is_a_row(void **state) {
         assert_int_equal(f->rows[2][t], t);
         assert_int_equal(f->rows[3][t], 0);
     }
-    for (int t = 3; t < COLUMNS; t++) { // padding, of this row and the others
+    for (int t = 3; t < COLUMNS; t++) { // padding of this row and the others
         assert_int_equal(f->rows[1][t], DATASET_NOT_TRAINED);
         assert_int_equal(f->rows[2][t], 0);
         assert_int_equal(f->rows[3][t], t % 16);
@@ -100,7 +100,7 @@ static void test_prompts_are_context(void **state) {
     assert_int_equal(x.kind, GUEST_TRAIN);
     assert_string_equal(x.id.text, "a");
     assert_int_equal(x.tokens, 4);
-    assert_int_equal(x.trained_tokens, 2); // c and the end
+    assert_int_equal(x.trained_tokens, 2); // c and the end of text
     assert_int_equal(f->rows[1][0], DATASET_NOT_TRAINED);
     assert_int_equal(f->rows[1][2], 'c');
 }
@@ -138,10 +138,11 @@ static void test_refusals(void **state) {
         {"{\"id\": 1}", "needs \"train\" or \"evaluate\""},
         {"{\"train\": {\"text\": \"a\"}", "line 1"},
         {"{\"train\": {\"text\": \"a\"}} x", "line 1"},
-        {"{\"train\": {\"text\": \"a\"}, \"evaluate\": {\"text\": \"a\"}}", "once"},
-        {"{\"train\": {\"text\": \"a\"}, \"train\": {\"text\": \"a\"}}", "once"},
-        {"{\"learn\": {\"text\": \"a\"}}", "no member \"learn\""},
-        {"{\"id\": 1, \"id\": 2, \"train\": {\"text\": \"a\"}}", "no member \"id\" here"},
+        {"{\"train\": {\"text\": \"a\"}, \"evaluate\": {\"text\": \"a\"}}", "exactly one of"},
+        {"{\"train\": {\"text\": \"a\"}, \"train\": {\"text\": \"a\"}}", "exactly one of"},
+        {"{\"learn\": {\"text\": \"a\"}}", "unknown or repeated member \"learn\""},
+        {"{\"id\": 1, \"id\": 2, \"train\": {\"text\": \"a\"}}",
+         "unknown or repeated member \"id\""},
         {"{\"id\": 1.5, \"train\": {\"text\": \"a\"}}", "whole number"},
         {"{\"id\": [1], \"train\": {\"text\": \"a\"}}", "expected a string"},
         {"{\"id\": \"01234567890123456789012345678901234567890123456789012345678901234\"}",
@@ -174,8 +175,8 @@ static void test_refusals(void **state) {
     refused(f, deep, strlen(deep), "nested deeper");
 }
 
-// A model may know fewer ids than its tokenizer has: what it cannot read is refused, and padding is an id
-// that it can.
+// A model may have fewer ids than its tokenizer. Ids it does not have are refused, and padding is
+// an id it has.
 static void test_fewer_ids_than_the_tokenizer(void **state) {
     struct fixture *f = *state;
     const struct request_options o = {.knobs = &f->knobs, .vocab = 'c'};
@@ -201,7 +202,7 @@ static void test_room_of_a_line(void **state) {
     assert_true(request_line_most(&f->knobs) > least);
 }
 
-// Whose line it was is known as far as it could be read; a bad record does not lose the id.
+// The id is known if it could be read. A bad record does not lose it.
 static void test_the_id_survives(void **state) {
     struct fixture *f = *state;
     struct request x;
@@ -212,7 +213,7 @@ static void test_the_id_survives(void **state) {
     assert_int_equal(x.id.number, 12);
 }
 
-// One that is none is nobody's: an error must not reach whoever asked as number 0.
+// An id that is not valid gives no id: the answer must not have the id 0.
 static void test_no_id_from_half_a_number(void **state) {
     struct fixture *f = *state;
     static const char *const ids[] = {"1.5", "1e400", "99999999999999999999",
@@ -227,7 +228,7 @@ static void test_no_id_from_half_a_number(void **state) {
     }
 }
 
-// Every prefix and every changed byte of a good line is an answer or an error, never anything else.
+// Every prefix and every changed byte of a good line gives an answer or an error.
 static void test_damaged_lines(void **state) {
     struct fixture *f = *state;
     static const char good[] =

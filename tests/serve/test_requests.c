@@ -1,5 +1,5 @@
-// test_requests.c - the queue between clients and the run: since when a line waits, in which order answers
-// leave. The test is both the client, at the other ends of two pipes, and the thread that trains.
+// test_requests.c - the queue between clients and the run: since when a line waits, and the order
+// of answers. The test is both the client, at the other ends of two pipes, and the training thread.
 #include "serve/requests.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ struct fixture {
     struct guest_source source;
     int in[2], out[2];
     FILE *answers;
-    uint64_t sent_ns[LINES_MOST]; // by line: before it was written
+    uint64_t sent_ns[LINES_MOST]; // for each line: time before it was written
     int sent;
 };
 
@@ -98,8 +98,8 @@ static int heard(struct fixture *f) {
     return id;
 }
 
-// A client that always has `flight` lines under way, each written on its own. No wait is counted from
-// before the line `slack` lines before it was sent.
+// A client that always has `flight` lines in flight, each written separately. No wait is counted
+// from a time before the line `slack` lines earlier was sent.
 static void pipeline(struct fixture *f, int flight, int slack, int lines) {
     for (int i = 0; i < flight; i++)
         ask(f);
@@ -120,12 +120,12 @@ static void test_a_line_waits_since_it_came(void **state) {
     pipeline(*state, 32, 0, 400);
 }
 
-// More reads than are remembered: neighbours share a time, which still goes with them.
+// More reads than are remembered: neighbours share a time, and it is dropped with its lines.
 static void test_many_lines_wait_here(void **state) {
     pipeline(*state, 300, 2 * 300, 2400);
 }
 
-// Slots have no order; answers that are known together leave in theirs.
+// Slots have no order. Answers that become known together are sent in the order of completion.
 static void test_answers_in_their_order(void **state) {
     enum { TOGETHER = 8 };
     struct fixture *f = *state;

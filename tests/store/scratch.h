@@ -1,4 +1,4 @@
-// scratch.h - a folder of its own for a test of the store, and rows to put in one.
+// scratch.h - a temporary folder for a test of the store, and rows to put in a store.
 #ifndef HAGGLE_TESTS_STORE_SCRATCH_H
 #define HAGGLE_TESTS_STORE_SCRATCH_H
 
@@ -42,7 +42,7 @@ static inline struct store *scratch_store(enum store_mode mode) {
     return s;
 }
 
-// A row that says its number in several columns, so that a torn one would contradict itself.
+// A row that has its number in several columns, so that a torn row would contradict itself.
 static inline struct store_trial scratch_trial(int64_t i) {
     static const char *const keys[] = {"key even", "key odd"};
     struct store_trial t;

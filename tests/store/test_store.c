@@ -1,4 +1,5 @@
-// What goes into a store comes out again: trials, samples, tunings, stages; filters; continuation; keys.
+// What is written to a store is read back: trials, samples, tunings, stages, filters, continuation,
+// keys.
 #include "scratch.h"
 
 #include "store/schema.h"
@@ -38,14 +39,16 @@ static int same_trial(void *arg, const struct store_trial *t) {
     return 0;
 }
 
-// A different value in every column of a kind: one that landed in its neighbour's place is seen.
+// Every column of a kind gets a different value, so that a value in the wrong column is found.
 static void fill(struct store_trial *t) {
     static char texts[64][16];
     int n = 0;
-#define FILL_int(x)     (*(x) = 1000 + n)
-#define FILL_opt(x)     (*(x) = 2000 + n)
-#define FILL_real(x)    (*(x) = 0.1 + n)
-#define FILL_text(x)    (snprintf(texts[n], sizeof texts[n], "text %d \xc3\xa4", n), *(x) = texts[n])
+#define FILL_int(x)  (*(x) = 1000 + n)
+#define FILL_opt(x)  (*(x) = 2000 + n)
+#define FILL_real(x) (*(x) = 0.1 + n)
+
+#define FILL_text(x) (snprintf(texts[n], sizeof texts[n], "text %d \xc3\xa4", n), *(x) = texts[n])
+
 #define FILL_lines      FILL_text
 #define FILL_outcome(x) (*(x) = OUTCOME_OVER_BUDGET)
 #define FILL_split(x)                                                                              \
@@ -99,7 +102,7 @@ static void samples_come_back_to_the_bit(void **state) {
     assert_int_equal(n, N);
     assert_memory_equal(got, step_ns, sizeof step_ns);
     free(got);
-    assert_int_equal(store_samples(s, id + 1, &got, &n, &e), 0); // of no trial: none
+    assert_int_equal(store_samples(s, id + 1, &got, &n, &e), 0); // no such trial: no samples
     assert_int_equal(n, 0);
     assert_null(got);
     assert_int_equal(store_trial_add(s, &t, step_ns, (size_t)STORE_SAMPLES_MOST + 1, &id, &e),
@@ -131,7 +134,7 @@ static void filters_let_through_what_they_say(void **state) {
     assert_int_equal(count(s, (struct store_filter){.outcome = "killed"}), 1);
     assert_int_equal(count(s, (struct store_filter){.model = "large", .tuning = id}), 0);
     assert_int_equal(count(s, (struct store_filter){.model = "large"}), 1);
-    // A tuning that is not there cannot have trials.
+    // A tuning that does not exist cannot have trials.
     struct store_trial t = scratch_trial(1);
     t.tuning = 77;
     assert_int_equal(store_trial_add(s, &t, NULL, 0, NULL, &e), ERR_USAGE);
@@ -254,18 +257,18 @@ static void what_was_left_is_continued_and_what_runs_is_not(void **state) {
     int64_t id, newer;
     assert_int_equal(unfinished(s, "{}"), 0);
     assert_int_equal(store_tuning_begin(s, &t, &id, &e), 0);
-    assert_int_equal(unfinished(other, "{}"), 0); // it is being worked on
-    store_close(s);                               // as a process that dies
+    assert_int_equal(unfinished(other, "{}"), 0); // another store works on it
+    store_close(s);                               // like a process that dies
     assert_int_equal(unfinished(other, "{\"memory\": 1}"), 0);
     assert_int_equal(unfinished(other, "{}"), id);
     s = scratch_store(STORE_WRITE);
-    assert_int_equal(unfinished(s, "{}"), 0); // the other has it now
+    assert_int_equal(unfinished(s, "{}"), 0); // the other store has it now
     assert_int_equal(store_tuning_finish(other, id, TUNING_STOPPED, 0, "", &e), 0);
     assert_int_equal(unfinished(s, "{}"), id);
     assert_int_equal(store_tunings(s, id, NULL, see_tuning, &seen, &e), 0);
     assert_int_equal(seen.last.state, TUNING_RUNNING);
     assert_true(isnan(seen.last.ended_at));
-    // Of several the newest that is free.
+    // Of several tunings, the newest that is free.
     assert_int_equal(store_tuning_begin(other, &t, &newer, &e), 0);
     assert_int_equal(store_tuning_finish(other, newer, TUNING_STOPPED, 0, "", &e), 0);
     assert_int_equal(unfinished(other, "{}"), newer);
@@ -276,7 +279,7 @@ static void what_was_left_is_continued_and_what_runs_is_not(void **state) {
     store_close(other);
 }
 
-// Of another sequence length, or precision, it is another search.
+// A search with another sequence length or precision is another search.
 static void a_search_of_another_recipe_is_not_continued(void **state) {
     (void)state;
     struct store *s = scratch_store(STORE_WRITE);
@@ -290,7 +293,7 @@ static void a_search_of_another_recipe_is_not_continued(void **state) {
     store_close(s);
 }
 
-// The last row's number is no tuning's that was not written: whose it is stays his.
+// A tuning that fails to begin must not unlock the tuning of the last row that was written.
 static void a_tuning_that_cannot_begin_gives_up_no_other(void **state) {
     (void)state;
     struct store *s = scratch_store(STORE_WRITE), *other = scratch_store(STORE_WRITE);
@@ -353,7 +356,7 @@ static void a_store_is_made_with_its_folder(void **state) {
     assert_string_equal(path, want);
     assert_int_equal(store_open(&s, path, STORE_READ, &e), ERR_IO);
     assert_non_null(strstr(e.text, path));
-    assert_false(file_exists(path)); // reading makes nothing
+    assert_false(file_exists(path)); // reading creates nothing
     assert_int_equal(store_open(&s, path, STORE_WRITE, &e), 0);
     assert_string_equal(store_path(s), path);
     store_close(s);
@@ -367,7 +370,7 @@ static void a_store_is_made_with_its_folder(void **state) {
     assert_int_equal(store_open(&s, scratch_dir, STORE_WRITE, &e), ERR_USAGE);
 }
 
-// SQLite takes some names for something else than files.
+// SQLite gives some names a special meaning. Here they are files.
 static void a_name_is_a_file(void **state) {
     (void)state;
     char before[PATH_MAX];
@@ -393,7 +396,7 @@ static void keys_tell_apart_what_cannot_be_compared(void **state) {
     assert_int_equal(store_key(&p, key[0], &e), 0);
     assert_int_equal(store_key(&p, key[1], &e), 0);
     assert_string_equal(key[0], key[1]);
-    p.data = "dh", p.hardware = ""; // the same letters, otherwise divided
+    p.data = "dh", p.hardware = ""; // the same letters, divided differently
     assert_int_equal(store_key(&p, key[1], &e), 0);
     p.data = "d", p.hardware = "h2";
     assert_int_equal(store_key(&p, key[2], &e), 0);
@@ -422,13 +425,13 @@ static void settings_are_what_speed_depends_on(void **state) {
     knobs_init(&k);
     assert_int_equal(store_setting(&k, first, &e), 0);
     static const char *const same[] = {"optim.lr=1e-5", "run.dir=elsewhere", "eval.every=1",
-                                       "seed=9", "recompute.every=3"}; // idle with mode=none
+                                       "seed=9", "recompute.every=3"}; // no effect with mode=none
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         set(&k, same[i]);
         assert_int_equal(store_setting(&k, now, &e), 0);
         assert_string_equal(first, now);
     }
-    set(&k, "noise.every=1"); // idle with batch.accum=1
+    set(&k, "noise.every=1"); // no effect with batch.accum=1
     assert_int_equal(store_setting(&k, now, &e), 0);
     assert_string_equal(first, now);
     static const char *const other[] = {"batch.micro=3", "recompute.mode=full", "threads=1",
@@ -453,7 +456,7 @@ static void knobs_are_written_as_lines(void **state) {
     set(&k, "seq=64");
     set(&k, "data.system=a b\\c=d");
     set(&k, "batch.micro=2");
-    set(&k, "threads=0"); // at its default, whoever set it
+    set(&k, "threads=0"); // at its default, although it was set
     assert_int_equal(store_knobs_text(&k, &text, &e), 0);
     assert_string_equal(text, "seq=64\nbatch.micro=2\ndata.system=a b\\c=d");
     free(text);
@@ -475,19 +478,19 @@ static void steps_run_in_order_and_all_or_none(void **state) {
     int64_t n;
     assert_int_equal(sqlite3_open(":memory:", &s.db), SQLITE_OK);
     assert_int_equal(schema_bring(&s, &schema, &e), 0);
-    schema.version = 4; // the last step fails: nothing of the others stays
+    schema.version = 4; // the last step fails: none of the others is kept
     assert_int_equal(schema_bring(&s, &schema, &e), ERR_FORMAT);
     assert_int_equal(sql_integer(&s, "PRAGMA user_version", &n, &e), 0);
     assert_int_equal(n, 1);
     assert_int_not_equal(sql_integer(&s, "SELECT count(y) FROM a", &n, NULL), 0);
     schema.version = 3;
-    s.writable = false; // a reader does not bring a file up to date
+    s.writable = false; // a reader does not update a file
     assert_int_equal(schema_bring(&s, &schema, &e), ERR_UNSUPPORTED);
     s.writable = true;
     assert_int_equal(schema_bring(&s, &schema, &e), 0);
     assert_int_equal(sql_integer(&s, "SELECT count(*) FROM b WHERE y = 'two'", &n, &e), 0);
     assert_int_equal(n, 1);
-    schema.version = 2; // as an older program sees it
+    schema.version = 2; // as an older program sees the file
     assert_int_equal(schema_bring(&s, &schema, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "newer haggle"));
     sqlite3_close(s.db);

@@ -1,5 +1,5 @@
-// Several writers at once, and writers that are killed: rows are whole, and none that was reported
-// is lost.
+// Several writers at once, and writers that are killed: rows are whole, and no reported row is
+// lost.
 #include "scratch.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 enum { WRITERS = 4, ROWS = 12, KILLS = 12, SAMPLES = 700 };
 
-// Rows with samples of several pages: a transaction that touches one page only could not be torn.
+// Rows have samples of several pages: a transaction that touches only one page could not be torn.
 static int add_row(struct store *s, int64_t i) {
     static double step_ns[SAMPLES];
     struct store_trial t = scratch_trial(i);
@@ -20,7 +20,7 @@ static int add_row(struct store *s, int64_t i) {
 }
 
 struct tally {
-    struct store *samples_of; // another connection: a row's fn must not use its own
+    struct store *samples_of; // another connection: fn of a row must not use the store
     int64_t n, most;
 };
 
@@ -68,7 +68,7 @@ static void wait_for(pid_t child, int *status) {
         assert_int_equal(errno, EINTR);
 }
 
-// All of them begin with a file that is not there: they race to make it as well.
+// All writers begin without a file, so they also race to create it.
 static void writers_at_once_all_succeed(void **state) {
     (void)state;
     pid_t children[WRITERS];
@@ -92,7 +92,7 @@ static void writers_at_once_all_succeed(void **state) {
     check_integrity();
 }
 
-// The child says in shared memory which rows were reported to it as written.
+// The child stores in shared memory which rows were reported as written.
 _Noreturn static void write_until_killed(volatile int64_t *reported, int64_t first) {
     struct store *s;
     if (store_open(&s, scratch_db, STORE_WRITE, NULL) != 0)
@@ -116,16 +116,16 @@ static void a_writer_that_is_killed_leaves_whole_rows(void **state) {
         pid_t child = fork();
         if (child == 0)
             write_until_killed(reported, rows);
-        // From while the file is being made on to the middle of some row.
+        // From the creation of the file to the middle of some row.
         usleep((useconds_t)(round < 4 ? 500 * round : 4000 + 3700 * round));
         kill(child, SIGKILL);
         wait_for(child, &status);
         assert_true(WIFSIGNALED(status)); // it did not fail by itself
         if (*reported > 0)
-            check_all(); // a reader comes first, and undoes what is half done
-        store_close(scratch_store(STORE_WRITE)); // whatever is there: nothing, half a file, rows
+            check_all();                         // a reader is first and undoes what is half done
+        store_close(scratch_store(STORE_WRITE)); // nothing, half a file, or rows
         struct tally tally = check_all();
-        // Reported rows are there; of the one in work all or nothing.
+        // Reported rows are there. The row in progress is there whole or not at all.
         assert_true(tally.n == *reported || tally.n == *reported + 1);
         assert_int_equal(tally.most, tally.n - 1);
         check_integrity();

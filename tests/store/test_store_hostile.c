@@ -1,5 +1,5 @@
-// Files that are no store, are damaged, newer, or made by someone who means harm: a sentence that
-// names the file, no crash, and the file as it was.
+// Files that are not a store, are damaged, newer, or forged: an error names the file, nothing
+// crashes, and the file is not changed.
 #include "scratch.h"
 
 #include <sqlite3.h>
@@ -33,7 +33,7 @@ static int ignore_stage(void *arg, const struct store_stage *t) {
     return 0;
 }
 
-// Everything a reader does. 0, or the first failure.
+// Does everything a reader does. Returns 0, or the first failure.
 static int read_everything(const char *path, struct err *e) {
     struct store *s;
     size_t sum = 0, n;
@@ -53,7 +53,7 @@ static int read_everything(const char *path, struct err *e) {
     return rc;
 }
 
-// Refused for reading and for writing, by name, and left as it was.
+// Expects that the file is refused for reading and for writing, by name, and is not changed.
 static void refused(const char *path, int code, const char *words) {
     size_t before_bytes, after_bytes;
     char *before = slurp(path, &before_bytes);
@@ -76,13 +76,13 @@ static void run_sql(const char *path, const char *sql) {
     sqlite3 *db;
     char *why = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL); // nobody cuts the power here
+    sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL); // no power cut happens here
     if (sqlite3_exec(db, sql, NULL, NULL, &why) != SQLITE_OK)
         fail_msg("%s: %s", sql, why);
     sqlite3_close(db);
 }
 
-// A store with some of everything. Adds to one that is there.
+// Makes a store with some of everything. Adds to an existing one.
 static void make_store(void) {
     static double step_ns[900];
     struct store *s = scratch_store(STORE_WRITE);
@@ -104,7 +104,7 @@ static void make_store(void) {
     assert_int_equal(read_everything(scratch_db, &e), 0);
 }
 
-// The same from a copy of its bytes: writing it row by row waits for the disk each time.
+// The same from a copy of its bytes: writing row by row waits for the disk each time.
 static void copy_store(void) {
     static char *image;
     static size_t bytes;
@@ -162,7 +162,7 @@ static void a_newer_store_is_refused(void **state) {
     assert_int_equal(read_everything(scratch_db, NULL), 0);
 }
 
-// ---------------------------------------------------------------- our number, other tables
+// ---------------------------------------------------------------- our application id, other tables
 
 static void wrong_tables_are_refused(void **state) {
     (void)state;
@@ -183,7 +183,7 @@ static void wrong_tables_are_refused(void **state) {
     unlink(scratch_db);
     run_sql(scratch_db, "PRAGMA application_id = 1751213932; PRAGMA user_version = 1");
     refused(scratch_db, ERR_FORMAT, "damaged");
-    // What someone adds beside the tables is theirs; triggers do not run.
+    // Other objects beside the tables are accepted. Triggers do not run.
     copy_store();
     run_sql(scratch_db, "CREATE TABLE notes (x); CREATE TRIGGER t AFTER INSERT ON trial BEGIN "
                         "DELETE FROM trial; END");
@@ -206,7 +206,7 @@ static void values_that_are_not_theirs_are_refused(void **state) {
         "UPDATE sample SET step_ns = x'' WHERE trial = 2",
         "UPDATE sample SET step_ns = x'000000000000f87f' WHERE trial = 2", // not a number
         "UPDATE sample SET step_ns = x'000000000000f0bf' WHERE trial = 2", // below 0
-        "UPDATE sample SET step_ns = zeroblob(10000000) WHERE trial = 2",  // more than there may be
+        "UPDATE sample SET step_ns = zeroblob(10000000) WHERE trial = 2",  // more than is accepted
         "UPDATE trial SET knobs = printf('%.*c', 40000000, 'x') WHERE id = 3",
     };
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
@@ -217,7 +217,7 @@ static void values_that_are_not_theirs_are_refused(void **state) {
         if (rc != ERR_FORMAT || !strstr(e.text, scratch_db))
             fail_msg("%s: %d %s", edits[i], rc, e.text);
     }
-    // Names of another version are passed over, numbers may be anything.
+    // Names of another version are skipped. Numbers may have any value.
     static const char *const harmless[] = {
         "UPDATE trial SET split = '{\"warp\": 1}', by_class = '{\"weights\": -5}'",
         "UPDATE trial SET steps = -9223372036854775808, tokens_per_s = 9e999",
@@ -235,7 +235,7 @@ static void values_that_are_not_theirs_are_refused(void **state) {
 
 // ---------------------------------------------------------------- damage
 
-// What a disk that filled up, or a copy that broke off, leaves.
+// What a full disk or an incomplete copy leaves.
 static void a_truncated_store_is_refused(void **state) {
     (void)state;
     size_t bytes;
@@ -249,8 +249,8 @@ static void a_truncated_store_is_refused(void **state) {
     free(whole);
 }
 
-// Any byte may have changed. Most damage is found, some cannot be (a digit of a number); what is read
-// is read without harm, and what is refused is refused with a sentence.
+// Any byte may have changed. Most damage is found, some cannot be (a digit of a number). Reading
+// does no harm, and a refusal has a message.
 static void changed_bytes_do_no_harm(void **state) {
     (void)state;
     enum { ROUNDS = 240 };
@@ -264,7 +264,7 @@ static void changed_bytes_do_no_harm(void **state) {
         uint64_t x = round * 0x9e3779b97f4a7c15u + 12345;
         for (int k = 0; k < 1 + (int)(round % 4); k++) {
             x ^= x >> 29, x *= 0xbf58476d1ce4e5b9u, x ^= x >> 32;
-            // Half of them where the structure is: headers of pages, lists of cells and overflow.
+            // Half of them hit the structure: headers of pages, lists of cells and overflow.
             size_t at = (size_t)(x >> 8) % bytes;
             if (x & 1)
                 at = at / 4096 * 4096 + at % 16;
@@ -276,7 +276,7 @@ static void changed_bytes_do_no_harm(void **state) {
             assert_true(e.code < 0 && strlen(e.text) > 20);
             found++;
         }
-        struct store *s; // now and then a writer, which may have to refuse half way
+        struct store *s; // sometimes a writer, which may have to refuse half way
         if (round % 16 == 0 && store_open(&s, scratch_db, STORE_WRITE, &e) == 0) {
             struct store_trial t = scratch_trial(1);
             store_trial_add(s, &t, NULL, 0, NULL, &e);

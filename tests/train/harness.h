@@ -1,4 +1,4 @@
-// harness.h - what the tests of src/train share: a scratch folder, a model small enough to save and
+// harness.h - shared by the tests of src/train: a scratch folder, a model small enough to save and
 // load thousands of times, and a run of the trainer in one call.
 #ifndef HAGGLE_TESTS_TRAIN_HARNESS_H
 #define HAGGLE_TESTS_TRAIN_HARNESS_H
@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "at_work.h"
 #include "base/file.h"
 #include "model/safetensors.h"
 #include "train/checkpoint.h"
@@ -40,7 +41,8 @@ static inline void assert_worked(int rc, const struct err *e) {
         fail_msg("unexpected error %d: %s", rc, e->text);
 }
 
-// The call must have failed with this code and a sentence that has every part (separated by '|').
+// Checks that the call failed with this code and a message that contains every part (separated by
+// '|').
 static inline void assert_failed(int rc, int code, const struct err *e, const char *parts) {
     if (rc != code || e->code != rc)
         fail_msg("expected %s with '%s', got %s (e: %d): %s", err_name(code), parts, err_name(rc),
@@ -55,7 +57,7 @@ static inline void assert_failed(int rc, int code, const struct err *e, const ch
 
 // ---------------------------------------------------------------- folders
 
-// A checkpoint of a shape; poison puts a NaN in its embedding.
+// Writes a checkpoint of a shape. poison: puts a NaN into its embedding.
 static inline void write_model(const char *dir, const struct model_shape *s, bool poison) {
     struct err e = {0};
     char path[PATH_MAX];
@@ -119,7 +121,8 @@ static inline int scratch_teardown(void **state) {
     return rc;
 }
 
-// dir/checkpoints/step-.../name of a run, valid until the fourth next call; name "" for the folder.
+// The path dir/checkpoints/step-.../name of a run, valid until the fourth next call. name "": the
+// folder.
 static inline const char *step_file(const char *run, int64_t step, const char *name) {
     static char paths[4][PATH_MAX];
     static int next;
@@ -141,7 +144,7 @@ static inline void assert_same_file(const char *a, const char *b) {
     free(y);
 }
 
-// Weights and both moments of step `step`, bit for bit.
+// Compares weights and both moments of step `step`, bit for bit.
 static inline void assert_same_tensors(const char *run_a, const char *run_b, int64_t step) {
     assert_same_file(step_file(run_a, step, "model.safetensors"),
                      step_file(run_b, step, "model.safetensors"));
@@ -156,7 +159,7 @@ struct run {
     char dir[300];
     bool reference;
     volatile sig_atomic_t stop;
-    int64_t stop_at;                   // the observer asks after this step; 0: never
+    int64_t stop_at;                   // the observer asks to stop after this step; 0: never
     int64_t flag_at;                   // the flag is set after this step, as by a signal; 0: never
     int save_pipe;                     // > 0: each saved step is written there (int64_t)
     const struct guest_source *guests; // NULL: none
@@ -181,7 +184,7 @@ static inline void run_set(struct run *r, const char *assignment) {
     assert_worked(knobs_set_assignment(&r->knobs, assignment, SET_BY_COMMAND_LINE, &e), &e);
 }
 
-// A run named `name` in the scratch folder, on the small model, with nothing saved on the way.
+// A run named `name` in the scratch folder, on the small model, that saves nothing until its end.
 static inline void run_init(struct run *r, const struct scratch *s, const char *name) {
     memset(r, 0, sizeof *r);
     knobs_init(&r->knobs);
@@ -265,18 +268,25 @@ static inline void run_on_end(void *arg, const struct train_result *result) {
     r->ends++;
 }
 
-// Plans, trains, closes: r->rc, r->e, r->result and what the observer saw.
+// Opens a trainer for the plan, in a new engine unless one is open.
+static inline int trainer_at_work(struct trainer **out, struct at_work *w,
+                                  const struct trainer_options *o, struct err *e) {
+    *out = NULL;
+    TRY(at_work_open(w, NULL, e));
+    return trainer_open(out, &w->plan, w->engine, o, e);
+}
+
+// Plans, trains and closes. Fills r->rc, r->e, r->result and what the observer saw.
 static inline void run_go(struct run *r) {
-    struct session s;
-    struct session_options so = {.knobs = &r->knobs,
-                                 .has = {[SESSION_TRAIN] = true,
-                                         [SESSION_EVAL] = r->knobs.eval_every > 0,
-                                         [SESSION_INTERACTIVE_EVAL] = r->guests && !r->second,
-                                         [SESSION_INTERACTIVE_TRAIN] = r->guests && !r->second},
-                                 .second = r->second,
-                                 .real = DTYPE_F32,
-                                 .checking = r->checking,
-                                 .reference = r->reference};
+    struct at_work s;
+    const bool guests = r->guests && !r->second;
+    const struct plan_options po = {
+        .knobs = &r->knobs,
+        .programs = {PLAN_TRAIN, r->knobs.eval_every > 0 ? PLAN_EVAL : NULL,
+                     guests ? PLAN_GUEST_EVAL : NULL, guests ? PLAN_GUEST_TRAIN : NULL},
+        .second = r->second,
+        .real = DTYPE_F32};
+    const struct engine_options eo = {.checking = r->checking, .reference = r->reference};
     struct trainer_options to = {.observer = {.arg = r,
                                               .on_start = run_on_start,
                                               .on_step = run_on_step,
@@ -288,16 +298,18 @@ static inline void run_go(struct run *r) {
                                  .guests = r->guests};
     struct trainer *t = NULL;
     err_clear(&r->e);
-    r->rc = session_plan(&s, &so, &r->e);
+    r->rc = at_work_plan(&s, &po, &r->e);
     if (r->rc == 0)
-        r->rc = trainer_open(&t, &s, &to, &r->e);
+        r->rc = at_work_open(&s, &eo, &r->e);
+    if (r->rc == 0)
+        r->rc = trainer_open(&t, &s.plan, s.engine, &to, &r->e);
     if (r->rc == 0)
         r->rc = trainer_run(t, &r->result, &r->e);
     trainer_close(t);
-    session_close(&s);
+    at_work_close(&s);
 }
 
-// Again with the same knobs, as the same command would.
+// Runs again with the same knobs, as the same command would.
 static inline void run_again(struct run *r) {
     struct knobs knobs = r->knobs;
     char dir[sizeof r->dir];

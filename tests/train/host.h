@@ -6,19 +6,20 @@
 
 enum { ROWS_MOST = 256, ANSWERS_MOST = 1 << 15 };
 
-// A source in the same thread. Says when it has something, and remembers what it heard.
+// A source in the same thread. It says when it has a request, and remembers the answers.
 struct host {
     struct guest_source source;
     int64_t rows;
     int32_t tokens[ROWS_MOST], targets[ROWS_MOST], positions[ROWS_MOST], starts[ROWS_MOST];
     int per_call;          // evaluations ready at each question
-    bool only_inside;      // and at none where a training sample might run
-    int64_t train_after;   // a training sample after every so many steps; 0: none
-    const struct run *run; // whose steps are counted
-    int64_t trained_at;    // the step after which the last one was given
-    int left;              // in this call
+    bool only_inside;      // and none where a training sample might run
+    int64_t train_after;   // a training sample after every this many steps; 0: none
+    const struct run *run; // the run whose steps are counted
+    int64_t trained_at;    // the step after which the last training sample was given
+    int left;              // evaluations left in this call
     int n, begun, ended;   // answers; calls
-    int n_train, n_inside; // of the answers; given where only evaluations may run
+    // Answers to training samples; answers given where only evaluations may run.
+    int n_train, n_inside;
     struct guest_answer answers[ANSWERS_MOST];
     enum guest_kind kinds[ANSWERS_MOST];
 };
@@ -66,7 +67,7 @@ static inline void host_end(void *arg) {
     ((struct host *)arg)->ended++;
 }
 
-// rows columns, each row of `seq` a document.
+// Prepares a source whose samples have `rows` columns. Every `seq` of them are a document.
 static inline void host_init(struct host *h, int64_t rows, int64_t seq) {
     *h = (struct host){
         .source = {.begin = host_begin, .next = host_next, .answer = host_answer, .end = host_end},
@@ -88,7 +89,7 @@ static inline void assert_same_losses(const struct run *a, const struct run *b, 
             fail_msg("step %lld: %.17g and %.17g", (long long)i + 1, a->losses[i], b->losses[i]);
 }
 
-// Runs both, the second with every op observed: its requests leave no trace in what the other trains.
+// Runs both, the second with every op observed. Its requests must not change what the run trains.
 static inline void run_alone_and_with(struct run *plain, struct run *with, int64_t steps) {
     with->checking = true;
     run_go(plain);

@@ -1,5 +1,5 @@
-// references.h - verify_folder over every reference checkpoint there is: the project's own, and others
-// beside the checkout or where HAGGLE_FIXTURES says (a test may run far from the sources).
+// references.h - runs verify_folder over every reference checkpoint: those of the project, and
+// others beside the checkout or in HAGGLE_FIXTURES (a test may run far from the sources).
 #ifndef HAGGLE_TESTS_TRAIN_REFERENCES_H
 #define HAGGLE_TESTS_TRAIN_REFERENCES_H
 

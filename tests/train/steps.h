@@ -1,12 +1,11 @@
-// steps.h - a session that takes a few optimizer steps on made-up batches, and what comes of it: for
-// tests that say two configurations compute the same.
+// steps.h - a session that takes a few optimizer steps on made-up batches, and its results. It is
+// for tests that compare two configurations.
 #ifndef HAGGLE_TESTS_TRAIN_STEPS_H
 #define HAGGLE_TESTS_TRAIN_STEPS_H
 
 #include "harness.h"
 
 #include "base/rng.h"
-#include "train/session.h"
 
 struct steps_batch {
     int32_t *tokens, *targets, *positions, *doc_start; // [rows of all micro-batches]
@@ -14,12 +13,13 @@ struct steps_batch {
     int64_t trained;
 };
 
-// Rows of `seq` tokens, the second half of each a document of its own. Rows are trained up to lengths
-// that differ (the first row of a step not at all, when there are several), every fifth target is masked.
-// Row r of step n is the same however rows are grouped in micro-batches.
-static inline struct steps_batch steps_make_batch(const struct session *s, int number) {
-    const int64_t T = s->knobs.seq, all = s->knobs.batch_micro * s->knobs.batch_accum * T;
-    struct steps_batch b = {.rows = s->knobs.batch_micro * T};
+// Rows of `seq` tokens. The second half of each row is a separate document. Rows are trained up to
+// different lengths (the first row of a step not at all, if there are several), and every fifth
+// target is masked. Row r of step n is the same however rows are grouped into micro-batches.
+static inline struct steps_batch steps_make_batch(const struct at_work *s, int number) {
+    const int64_t T = s->plan.knobs.seq,
+                  all = s->plan.knobs.batch_micro * s->plan.knobs.batch_accum * T;
+    struct steps_batch b = {.rows = s->plan.knobs.batch_micro * T};
     int32_t *block = malloc((size_t)(4 * all) * sizeof *block);
     assert_non_null(block);
     b.tokens = block, b.targets = block + all, b.positions = block + 2 * all;
@@ -30,8 +30,8 @@ static inline struct steps_batch steps_make_batch(const struct session *s, int n
         uint64_t row = (uint64_t)(i / T) + 1009u * (uint64_t)number;
         int64_t length = i < T && all > T ? 0 : T - (int64_t)rng_below(11, 4, row, (uint64_t)T);
         bool skip = column >= length || rng_below(11, 3, at, 5) == 0;
-        b.tokens[i] = (int32_t)rng_below(11, 1, at, (uint64_t)s->shape.vocab);
-        b.targets[i] = skip ? -1 : (int32_t)rng_below(11, 2, at, (uint64_t)s->shape.vocab);
+        b.tokens[i] = (int32_t)rng_below(11, 1, at, (uint64_t)s->plan.shape.vocab);
+        b.targets[i] = skip ? -1 : (int32_t)rng_below(11, 2, at, (uint64_t)s->plan.shape.vocab);
         b.positions[i] = (int32_t)(column - start);
         b.doc_start[i] = (int32_t)start;
         b.trained += !skip;
@@ -56,18 +56,17 @@ static inline void steps_knobs(struct knobs *k, const char *model, int64_t micro
     snprintf(k->model, sizeof k->model, "%s", model);
 }
 
-static inline int steps_open(struct session *s, const struct knobs *k, bool reference,
+static inline int steps_open(struct at_work *s, const struct knobs *k, bool reference,
                              struct err *e) {
-    struct session_options o = {.knobs = k,
-                                .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
-                                .real = DTYPE_F32,
-                                .reference = reference};
-    TRY(session_plan(s, &o, e));
-    return session_start(s, e);
+    const struct plan_options o = {
+        .knobs = k, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
+    const struct engine_options eo = {.reference = reference};
+    TRY(at_work_plan(s, &o, e));
+    return at_work_start(s, &eo, e);
 }
 
 // The loss of step `number`.
-static inline double steps_take_at(struct session *s, int number, double lr) {
+static inline double steps_take_at(struct at_work *s, int number, double lr) {
     struct err e = {0};
     struct steps_batch b = steps_make_batch(s, number);
     double results[RESULT_COUNT], h[HYPER_COUNT] = {[HYPER_LR] = lr,
@@ -80,31 +79,31 @@ static inline double steps_take_at(struct session *s, int number, double lr) {
                                                     [HYPER_BIAS2] = 1 - pow(0.95, number + 1),
                                                     [HYPER_LOSS_FACTOR] = 1.0 / (double)b.trained,
                                                     [HYPER_DRAW] = 1e9 + number};
-    assert_worked(session_set_hyper(s, h, &e), &e);
-    assert_worked(session_run(s, SESSION_TRAIN, steps_feed, &b, NULL, &e), &e);
-    assert_worked(session_get_results(s, results, NULL, &e), &e);
+    assert_worked(session_set_hyper(s->s, h, &e), &e);
+    assert_worked(session_run(s->s, PLAN_TRAIN, steps_feed, &b, NULL, &e), &e);
+    assert_worked(session_get_results(s->s, results, NULL, &e), &e);
     free(b.tokens);
     return results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
 }
 
-static inline double steps_take(struct session *s, int number) {
+static inline double steps_take(struct at_work *s, int number) {
     return steps_take_at(s, number, 1e-3);
 }
 
-static inline void *steps_tensor(const struct session *s, const char *name,
+static inline void *steps_tensor(const struct at_work *s, const char *name,
                                  const struct tensor **out) {
-    int t = session_find(s, SESSION_TRAIN, name);
+    int t = plan_tensor(&s->plan, PLAN_TRAIN, name);
     if (t < 0)
         fail_msg("the training program has no '%s'", name);
     if (out)
-        *out = &s->programs[SESSION_TRAIN]->tensors[t];
-    return exec_host_address(s->exec, s->index[SESSION_TRAIN], t);
+        *out = &plan_program(&s->plan, PLAN_TRAIN)->tensors[t];
+    return exec_host_address(s->s->exec, plan_find(&s->plan, PLAN_TRAIN), t);
 }
 
-// Every weight of a is b's to the bit.
-static inline void steps_assert_same_weights(const struct session *a, const struct session *b) {
+// Checks that every weight of a equals that of b to the bit.
+static inline void steps_assert_same_weights(const struct at_work *a, const struct at_work *b) {
     struct model_param p;
-    for (int64_t i = 0; model_param_at(&a->shape, i, &p); i++) {
+    for (int64_t i = 0; model_param_at(&a->plan.shape, i, &p); i++) {
         const struct tensor *t;
         const void *x = steps_tensor(a, p.name, &t), *y = steps_tensor(b, p.name, NULL);
         if (memcmp(x, y, (size_t)tensor_elements(t) * dtype_bytes(t->dtype)) != 0)
@@ -112,8 +111,9 @@ static inline void steps_assert_same_weights(const struct session *a, const stru
     }
 }
 
-// L2 of the difference of a parameter's gradients (kept: keep_gradients), and of a's own.
-static inline void steps_compare_gradient(const struct session *a, const struct session *b,
+// The L2 norm of the difference of a parameter's gradients (they need keep_gradients), and of a's
+// gradient.
+static inline void steps_compare_gradient(const struct at_work *a, const struct at_work *b,
                                           const char *parameter, double *diff, double *norm) {
     char name[200];
     const struct tensor *t;
@@ -127,9 +127,9 @@ static inline void steps_compare_gradient(const struct session *a, const struct 
     *diff = sqrt(d), *norm = sqrt(n);
 }
 
-// Bytes that tensors of a class have in the training program, every copy counted.
-static inline uint64_t steps_class_bytes(const struct session *s, enum tensor_class cls) {
-    const struct program *p = s->programs[SESSION_TRAIN];
+// The bytes of all tensors of a class in the training program, every copy counted.
+static inline uint64_t steps_class_bytes(const struct at_work *s, enum tensor_class cls) {
+    const struct program *p = plan_program(&s->plan, PLAN_TRAIN);
     uint64_t bytes = 0;
     for (int i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].root < 0 && p->tensors[i].cls == cls)

@@ -1,5 +1,5 @@
-// test_checkpoint.c - checkpoints on disk: what is written, what is kept, what is refused, and that
-// every kind of damage is seen and passed over.
+// test_checkpoint.c - checkpoints on disk: what is written, what is kept and what is refused. Every
+// kind of damage must be found, and the damaged checkpoint skipped.
 #include "harness.h"
 
 #include "base/rng.h"
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <fcntl.h>
 
-// Names in run/checkpoints, sorted, joined by spaces.
+// The names in run/checkpoints, sorted and joined by spaces.
 struct joined {
     char text[1024];
 };
@@ -61,10 +61,9 @@ static void test_layout_and_keep(void **state) {
         assert_non_null(weights_find_param(w, &a, &p, &e));
     weights_close(w);
     // The estimate is an upper bound, and not a wild one.
-    struct session session;
-    struct session_options so = {
-        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    assert_worked(session_plan(&session, &so, &e), &e);
+    struct at_work work;
+    struct plan_options so = {.knobs = &r.knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    assert_worked(at_work_plan(&work, &so, &e), &e);
     uint64_t total = 0, bytes;
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
                                         "manifest.json"};
@@ -72,10 +71,10 @@ static void test_layout_and_keep(void **state) {
         assert_worked(file_size(step_file(r.dir, 6, names[i]), &bytes, &e), &e);
         total += bytes;
     }
-    assert_true(checkpoint_estimate_bytes(&session) >= total);
-    assert_true(checkpoint_estimate_bytes(&session) < total + 64 * 1024);
-    session_close(&session);
-    // Fewer kept from now on.
+    assert_true(checkpoint_estimate_bytes(&work.plan) >= total);
+    assert_true(checkpoint_estimate_bytes(&work.plan) < total + 64 * 1024);
+    at_work_close(&work);
+    // From now on fewer are kept.
     run_set(&r, "save.keep=1");
     run_set(&r, "steps=7");
     run_again(&r);
@@ -88,7 +87,7 @@ static void test_layout_and_keep(void **state) {
     assert_string_equal(path, "");
 }
 
-// A run with checkpoints 2, 4 and 6, and one that was never interrupted to 8.
+// A run with checkpoints 2, 4 and 6, and a run to step 8 that was never interrupted.
 static void make_history(const struct scratch *s, struct run *r, const char *name) {
     run_init(r, s, name);
     run_set(r, "save.every=2");
@@ -203,18 +202,19 @@ static void test_damage_is_named_and_passed_over(void **state) {
         damage(r.dir, 6, how);
         run_again(&r);
         assert_ran(&r);
-        assert_int_equal(r.first, 4); // the one before
+        assert_int_equal(r.first, 4); // the checkpoint before the damaged one
         assert_non_null(strstr(r.said, "E the checkpoint '"));
         assert_non_null(strstr(r.said, "step-000000006' is damaged"));
         assert_non_null(strstr(r.said, "W the damaged checkpoint is kept as '"));
-        // Written anew under its name, and the end is what it would have been.
+        // The step is saved again under its name, and the run ends as if nothing had been damaged.
         struct err e = {0};
         assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
         assert_same_tensors(whole.dir, r.dir, 8);
         assert_string_equal(listing(r.dir).text, "step-000000004 step-000000006 "
                                                  "step-000000006.damaged step-000000008");
     }
-    // Two damaged: the third. All damaged: an error that says what to do, not a fresh start.
+    // If two are damaged, the third is used. If all are damaged, the error says what to do, and the
+    // run does not start over.
     make_history(s, &r, "damaged-two");
     damage(r.dir, 6, 0);
     damage(r.dir, 4, 7);
@@ -231,11 +231,11 @@ static void test_damage_is_named_and_passed_over(void **state) {
     run_set(&r, "resume=false");
     run_again(&r);
     assert_ran(&r);
-    assert_non_null(strstr(r.said, "W resume=false: 3 checkpoints of an earlier run are now in"));
+    assert_non_null(strstr(r.said, "W resume=false: moved 3 checkpoints of an earlier run to"));
     assert_same_tensors(whole.dir, r.dir, 8);
 }
 
-// A damaged one never pushes out a good one.
+// A damaged checkpoint never causes a good one to be removed.
 static void test_keep_counts_only_whole_ones(void **state) {
     struct run r;
     make_history(*state, &r, "keep-whole");
@@ -247,7 +247,7 @@ static void test_keep_counts_only_whole_ones(void **state) {
     assert_ran(&r); // from 4: saved 5 and 8
     assert_string_equal(listing(r.dir).text,
                         "step-000000005 step-000000006.damaged step-000000008");
-    // Nor one that was not looked at, because a newer one is intact.
+    // The same for a damaged one that was not examined because a newer one is intact.
     make_history(*state, &r, "keep-whole-below");
     damage(r.dir, 4, 7);
     run_again(&r);
@@ -263,8 +263,8 @@ static void overwrite(const char *path) {
     close(fd);
 }
 
-// Damage that leaves sizes as they are, above where the run goes on: what the run saves stays, at the
-// smallest save.keep, and the damaged one is set aside, once.
+// Damage that does not change sizes, at a step after the one where the run continues. What the run
+// saves is kept even with the smallest save.keep, and the damaged one is set aside once.
 static void test_damaged_is_set_aside(void **state) {
     struct run r;
     struct err e = {0};
@@ -276,7 +276,7 @@ static void test_damaged_is_set_aside(void **state) {
     assert_ran(&r);
     assert_string_equal(listing(r.dir).text, "step-000000004 step-000000008");
     overwrite(step_file(r.dir, 8, "model.safetensors"));
-    // Only looked at: nothing is changed.
+    // Finding the newest checkpoint changes nothing.
     run_set(&r, "steps=6");
     run_set(&r, "save.keep=1");
     run_set(&r, "save.every=0");
@@ -292,7 +292,7 @@ static void test_damaged_is_set_aside(void **state) {
     assert_non_null(strstr(r.said, "step-000000008' is damaged"));
     assert_string_equal(listing(r.dir).text, "step-000000006 step-000000008.damaged");
     assert_worked(checkpoint_verify(step_file(r.dir, 6, ""), NULL, &e), &e);
-    // Its step again, from the one that was saved; nothing more is said.
+    // The run computes step 8 again, from the checkpoint of step 6. No more messages appear.
     run_set(&r, "save.keep=2");
     run_set(&r, "steps=8");
     run_again(&r);
@@ -301,7 +301,7 @@ static void test_damaged_is_set_aside(void **state) {
     assert_null(strstr(r.said, "damaged"));
     assert_string_equal(listing(r.dir).text,
                         "step-000000006 step-000000008 step-000000008.damaged");
-    // Damaged again: the next free name.
+    // Damaged again: it is renamed to the next free name.
     overwrite(step_file(r.dir, 8, "optimizer.safetensors"));
     run_again(&r);
     assert_ran(&r);
@@ -309,7 +309,7 @@ static void test_damaged_is_set_aside(void **state) {
     assert_string_equal(
         listing(r.dir).text,
         "step-000000006 step-000000008 step-000000008.damaged step-000000008.damaged.1");
-    // An intact one above a damaged one is where the run goes on.
+    // If an intact one lies above a damaged one, the run continues from the intact one.
     run_set(&r, "steps=12");
     run_again(&r);
     assert_ran(&r);
@@ -323,7 +323,7 @@ static void test_damaged_is_set_aside(void **state) {
                         "step-000000008.damaged step-000000008.damaged.1 step-000000013");
 }
 
-// A checkpoint of a later step appears while the run goes on; it looks whole.
+// During the run a checkpoint of a later step appears, and it looks whole.
 static void put_later_one(struct run *r, const struct train_save *save) {
     if (save != NULL || r->last != r->first + 1)
         return;
@@ -365,7 +365,8 @@ static void test_leftovers(void **state) {
     run_set(&r, "steps=7");
     run_again(&r);
     assert_ran(&r);
-    // Ours are gone; what is not ours stays; a step without manifest is damaged and set aside.
+    // Leftovers of haggle are gone and other files stay. A step without a manifest is damaged and
+    // set aside.
     assert_string_equal(listing(r.dir).text, "notes.tmp step-000000004 step-000000006 "
                                              "step-000000007 step-000000009.damaged step-12.tmp");
     assert_non_null(strstr(r.said, "step-000000007.tmp', which a crash left unfinished"));
@@ -386,7 +387,7 @@ static void test_start_over(void **state) {
         snprintf(path, sizeof path, "%s/checkpoints.%d/step-000000002/manifest.json", r.dir, i);
         assert_true(file_exists(path));
     }
-    // Without saving nothing is moved.
+    // A run that does not save moves nothing.
     run_set(&r, "save.every=0");
     run_set(&r, "save.last=false");
     run_again(&r);
@@ -400,7 +401,7 @@ static void test_mismatches(void **state) {
     struct run r;
     char folder[320];
     make_history(s, &r, "mismatch");
-    // Knobs that change the mathematics are named, each; another split of the batch is not one.
+    // Every knob that changes the mathematics is named. Another split of the batch does not.
     run_set(&r, "sched.kind=wsd");
     run_set(&r, "optim.beta2=0.99");
     run_set(&r, "batch.micro=1");
@@ -420,8 +421,8 @@ static void test_mismatches(void **state) {
     assert_ran(&r);
     assert_non_null(strstr(r.said, "W batch.accum was '2' when step 7"));
     assert_non_null(strstr(r.said, "W seed was '1'"));
-    assert_non_null(strstr(r.said, "W the data is not what")); // the corpus follows the seed
-    // Another shape is an error that describes both.
+    assert_non_null(strstr(r.said, "W the data has changed since")); // another seed
+    // A model of another shape is refused, and the error describes both.
     snprintf(folder, sizeof folder, "%s/wider", s->dir);
     make_nano(folder, 24, false);
     snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
@@ -430,47 +431,57 @@ static void test_mismatches(void **state) {
     assert_int_equal(r.steps, 0);
 }
 
-// float64 weights cannot go on from float32 ones: the manifest fits, the tensors do not.
+// A run with float64 weights cannot continue from float32 ones: the manifest fits, but the tensors
+// do not.
 static void test_other_types(void **state) {
     struct run r;
     struct err e = {0};
-    struct session session;
+    struct at_work work;
     struct trainer *t;
     make_history(*state, &r, "types");
-    struct session_options so = {
-        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F64, .reference = true};
+    struct plan_options so = {.knobs = &r.knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F64};
+    const struct engine_options eo = {.reference = true};
     struct trainer_options to = {.stop = NULL};
-    assert_worked(session_plan(&session, &so, &e), &e);
-    assert_worked(trainer_open(&t, &session, &to, &e), &e);
+    assert_worked(at_work_plan(&work, &so, &e), &e);
+    assert_worked(at_work_open(&work, &eo, &e), &e);
+    assert_worked(trainer_at_work(&t, &work, &to, &e), &e);
     assert_failed(trainer_run(t, NULL, &e), ERR_MISMATCH, &e, "model.safetensors|F32|F64");
     trainer_close(t);
-    session_close(&session);
+    at_work_close(&work);
 }
 
 static int copy_bytes(struct backend *b, void *to, const void *from, uint64_t bytes,
                       struct err *e) {
     (void)b;
     (void)e;
-    assert_true(bytes <= 1 << 20); // in pieces: no second copy of a large tensor
+    // Tensors are copied in pieces, so there is no second copy of a large one.
+    assert_true(bytes <= 1 << 20);
     memcpy(to, from, bytes);
     return 0;
 }
 
-// The same run on a backend whose memory the host may not touch: tensors travel in pieces, and what
-// arrives on disk and comes back is the same.
+static int plenty(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e) {
+    (void)e;
+    *free_bytes = *total_bytes = b->info.memory_bytes;
+    return 0;
+}
+
+// The same run on a backend whose memory the host may not touch. Tensors are copied in pieces, and
+// the files and what is read back are the same.
 static void run_on_device(struct run *r) {
-    struct session session;
+    struct at_work work;
     struct trainer *t;
-    struct session_options so = {
-        .knobs = &r->knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    struct plan_options so = {.knobs = &r->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
     struct trainer_options to = {.observer = {.arg = r, .on_step = run_on_step}};
-    assert_worked(session_plan(&session, &so, &r->e), &r->e);
-    assert_worked(trainer_open(&t, &session, &to, &r->e), &r->e);
-    assert_worked(session_start(&session, &r->e), &r->e);
-    session.backend->copy_in = session.backend->copy_out = copy_bytes;
+    assert_worked(at_work_plan(&work, &so, &r->e), &r->e);
+    assert_worked(trainer_at_work(&t, &work, &to, &r->e), &r->e);
+    assert_worked(at_work_start(&work, NULL, &r->e), &r->e);
+    work.engine->backend->copy_in = work.engine->backend->copy_out = copy_bytes;
+    work.engine->backend->memory = plenty;
+    work.engine->backend->info.device = true;
     r->rc = trainer_run(t, NULL, &r->e);
     trainer_close(t);
-    session_close(&session);
+    at_work_close(&work);
 }
 
 static void test_device_memory(void **state) {
@@ -513,21 +524,20 @@ static void test_disk_space(void **state) {
     const struct scratch *s = *state;
     struct run r;
     struct err e = {0};
-    struct session session;
+    struct at_work work;
     run_init(&r, s, "space");
-    struct session_options so = {
-        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    assert_worked(session_plan(&session, &so, &e), &e);
+    struct plan_options so = {.knobs = &r.knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    assert_worked(at_work_plan(&work, &so, &e), &e);
     struct checkpoint_options co = {
         .run_dir = r.dir, .keep = INT64_C(1) << 40, .save = true, .resume = true};
     struct checkpoint_dir *d;
     assert_worked(checkpoint_dir_open(&d, &co, &e), &e);
-    // 2^40 of them fit nowhere; of the few that a run will write, all do.
-    assert_failed(checkpoint_check_space(d, &session, INT64_MAX, &e), ERR_IO, &e,
+    // 2^40 checkpoints never fit. The few that a run will write do.
+    assert_failed(checkpoint_check_space(d, &work.plan, INT64_MAX, &e), ERR_IO, &e,
                   "free|the run needs|save.keep=1099511627776|KiB");
-    assert_worked(checkpoint_check_space(d, &session, 3, &e), &e);
+    assert_worked(checkpoint_check_space(d, &work.plan, 3, &e), &e);
     checkpoint_dir_close(d);
-    session_close(&session);
+    at_work_close(&work);
 }
 
 static void test_run_dir_is_a_file(void **state) {
@@ -540,8 +550,8 @@ static void test_run_dir_is_a_file(void **state) {
     assert_failed(r.rc, ERR_IO, &r.e, "occupied");
 }
 
-// Saves fail half way (a limit on file sizes): reported with the file's name, the old checkpoint
-// intact, training goes on, and the end says so.
+// Saves that fail half way, because file sizes are limited. The message names the file, the old
+// checkpoint is intact, training goes on, and the end of the run reports it.
 static void failing_saves(struct run *r) {
     struct rlimit limit = {20000, 20000}; // in the middle of the first file
     signal(SIGXFSZ, SIG_IGN);

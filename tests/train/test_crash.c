@@ -1,15 +1,15 @@
-// test_crash.c - what a save leaves behind when any one of its system calls fails, when the process is
-// killed at any one of them, and when it is killed at any time.
+// test_crash.c - what a save leaves behind when one of its system calls fails, when the process is
+// killed at one of them, and when it is killed at any time. Every call is tried.
 //
-// The calls are taken over by functions of the same names in this program, which the library's calls
-// then reach first: they count, and the one that is asked for fails, falls short or never returns.
-// Nothing in the library knows.
+// This program defines functions with the names of the system calls, so the library calls these
+// instead. They count the calls, and the chosen one fails, does only a part, or never returns. The
+// library does not know of this.
 #undef _FORTIFY_SOURCE // its headers define some of the names below
 #include "host.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "train/second.h"
+#include "plan/second.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,13 +26,13 @@ static const char *const call_names[CALLS] = {"open",   "write", "fsync", "close
 
 struct event {
     enum call call;
-    char path[256], to[256]; // by their last two parts
+    char path[256], to[256]; // only their last two parts
 };
 
 static struct {
     bool armed;
     int counts[CALLS], total;
-    int call; // which one fails: enum call, or CALLS for the when-th of all
+    int call; // which call fails: enum call, or CALLS for the when-th call of any kind
     int when; // counted from 1; 0: none
     int with; // an errno, KILL or SHORT
     bool from_then_on;
@@ -67,7 +67,7 @@ static void note(enum call call, int fd, const char *path, const char *to) {
     tail_of(to != NULL ? to : "", v->to);
 }
 
-// 0: go on; else what happens instead.
+// Returns 0 if the call is to be made, else what happens instead.
 static int strike(enum call call) {
     if (!fault.armed)
         return 0;
@@ -112,10 +112,10 @@ ssize_t write(int fd, const void *data, size_t bytes) {
 int fsync(int fd) {
     note(CALL_FSYNC, fd, NULL, NULL);
     FAIL_IF_STRUCK(CALL_FSYNC);
-    return 0; // the machine stays up: only the order matters here, and waiting would take minutes
+    return 0; // no power is cut here: only the order matters, and waiting would take minutes
 }
 
-int close(int fd) { // closed in any case, as on Linux
+int close(int fd) { // it is closed even if it fails, as on Linux
     int with = strike(CALL_CLOSE), rc = (int)syscall(SYS_close, fd);
     if (with > 0) {
         errno = with;
@@ -130,7 +130,7 @@ int rename(const char *from, const char *to) {
     return (int)syscall(SYS_rename, from, to);
 }
 
-// As on a filesystem that cannot swap, unless asked.
+// Behaves like a filesystem that cannot swap two names, unless `swaps` is set.
 int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
     if (fault.swaps)
         return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
@@ -186,8 +186,8 @@ static int leftovers(const char *run) {
     return n;
 }
 
-// Armed from the end of the step to the end of its save. When that failed, the checkpoint the run
-// began with must still verify.
+// Faults are on from the end of the step to the end of its save. If the save fails, the checkpoint
+// that the run began with must still verify.
 static void under_fire(struct run *r, const struct train_save *save) {
     if (save == NULL) {
         fault.armed = r->last == r->first + 1;
@@ -213,7 +213,7 @@ static void prepare_from(const struct scratch *s, struct run *r, const char *nam
     run_set(r, "steps=2000");
     run_set(r, "save.every=1");
     run_set(r, "save.keep=1");
-    run_set(r, "data.prefetch=0"); // the only thread
+    run_set(r, "data.prefetch=0"); // so that there is only one thread
     run_set(r, "sched.kind=constant");
     r->stop_at = 2;
     run_go(r);
@@ -224,8 +224,8 @@ static void prepare(const struct scratch *s, struct run *r, const char *name) {
     prepare_from(s, r, name, NULL, NULL);
 }
 
-// The same with a folder of the step's name in its way. Whether the save is said to have worked must
-// be whether it is there.
+// The same with a folder that already has the step's name. The save must report success exactly
+// when the checkpoint is there.
 static void replacing_under_fire(struct run *r, const struct train_save *save) {
     struct err e = {0};
     if (save == NULL && r->last == r->first + 1) {
@@ -243,7 +243,7 @@ static void replacing_under_fire(struct run *r, const struct train_save *save) {
                  e.text);
 }
 
-// One step from the newest checkpoint, its save under fire.
+// Runs one step from the newest checkpoint, with faults in its save.
 static void step_with(struct run *r, void (*hook)(struct run *, const struct train_save *)) {
     struct knobs knobs = r->knobs;
     char dir[sizeof r->dir];
@@ -288,7 +288,7 @@ static void count_calls(struct run *r, int counts[CALLS + 1]) {
     memcpy(counts, fault.counts, sizeof fault.counts);
     counts[CALLS] = fault.total;
     for (int i = 0; i < CALLS; i++)
-        assert_true(counts[i] > 0); // else they are not taken over here
+        assert_true(counts[i] > 0); // otherwise this program does not intercept them
 }
 
 static void test_every_call_may_fail_once(void **state) {
@@ -320,7 +320,7 @@ static void test_every_call_may_fail_once(void **state) {
             int64_t before = newest_step(r.dir);
             step_under_fire(&r);
             tried++;
-            // Failed and saved again when the run stopped, or saved at once: never silently neither.
+            // Either the save failed and was repeated when the run stopped, or it worked at once.
             if (!fault.hit || r.failed_saves > 1 || r.saves != 1 || r.rc != ERR_STOPPED ||
                 newest_step(r.dir) != before + 1)
                 fail_msg(
@@ -329,7 +329,8 @@ static void test_every_call_may_fail_once(void **state) {
                     r.rc, r.e.text, (long long)before, (long long)newest_step(r.dir));
             bool must_work =
                 kinds[k].with == SHORT || (kinds[k].with == EINTR && kinds[k].call != CALL_FSYNC);
-            // Others may hit what is best effort: reading back what is about to be removed.
+            // Other calls may belong to work that is allowed to fail: reading what is about to be
+            // removed.
             bool must_fail = kinds[k].call == CALL_WRITE;
             assert_false(must_work && r.failed_saves);
             assert_false(!must_work && must_fail && !r.failed_saves);
@@ -388,7 +389,8 @@ static void test_killed_at_every_call(void **state) {
     assert_same_as_uninterrupted(*state, &r, "killed-never");
 }
 
-// With a second model that learns a request after each step: both are of one moment, whenever that was.
+// With a second model that learns a request after each step. Both models in a checkpoint are of the
+// same moment, whenever the process was killed.
 static void test_killed_with_a_second_model(void **state) {
     const struct scratch *s = *state;
     struct run r, whole;
@@ -404,7 +406,7 @@ static void test_killed_with_a_second_model(void **state) {
     prepare_from(s, &whole, "killed-pair-never", &other, &second);
     whole.knobs.steps = step;
     run_set(&whole, "save.every=0");
-    other.trained_at = 0; // as far as this process has come, no step is over
+    other.trained_at = 0; // this process has not finished a step yet
     run_again(&whole);
     assert_ran(&whole);
     assert_same_tensors(whole.dir, r.dir, step);
@@ -414,7 +416,8 @@ static void test_killed_with_a_second_model(void **state) {
                      step_file(r.dir, step, "interactive/optimizer.safetensors"));
 }
 
-// What is in the way of a step's checkpoint is replaced by it, killed at every call of that.
+// A folder with the name of a step's checkpoint is replaced by the new one. The process is killed
+// at every call of the replacement.
 static void test_replacing_without_swap(void **state) {
     struct run r;
     prepare(*state, &r, "replace");
@@ -444,8 +447,8 @@ static void test_replacing_without_swap(void **state) {
     assert_same_as_uninterrupted(*state, &r, "replace-never");
 }
 
-// The old one cannot be removed, from any point on: once the new one is in its place, that is no
-// failed save.
+// The old folder cannot be removed, from any call on. Once the new one is in place, the save counts
+// as successful.
 static void test_replaced_one_cannot_be_removed(void **state) {
     struct run r;
     int said = 0;
@@ -462,7 +465,7 @@ static void test_replaced_one_cannot_be_removed(void **state) {
             hit = fault.hit;
             assert_int_equal(r.rc, ERR_STOPPED);
             assert_int_equal(r.saves, 1);
-            if (strstr(r.said, "W a replaced checkpoint stays behind: ") != NULL) {
+            if (strstr(r.said, "W a replaced checkpoint could not be removed: ") != NULL) {
                 assert_int_equal(r.failed_saves, 0);
                 said |= 1 << swaps;
             }
@@ -475,7 +478,7 @@ static void test_replaced_one_cannot_be_removed(void **state) {
     assert_same_as_uninterrupted(*state, &r, "stuck-never");
 }
 
-// A checkpoint that cannot be read now may be intact: no older one is taken for it.
+// A checkpoint that cannot be read now may be intact, so no older one is used instead.
 static void test_unreadable_is_not_damaged(void **state) {
     static const int whys[] = {EACCES, EMFILE, EIO, ENFILE};
     struct run r;
@@ -514,17 +517,17 @@ static void test_unreadable_is_not_damaged(void **state) {
     assert_failed(checkpoint_find_newest(r.dir, NULL, path, &e), ERR_IO, &e,
                   "model.safetensors|cannot read|Input/output error");
     r.hook = NULL;
-    run_go(&r); // nor does a run begin elsewhere
+    run_go(&r); // a run does not begin from another checkpoint either
     disarm();
     assert_failed(r.rc, ERR_IO, &r.e, "model.safetensors|cannot read");
     assert_true(newest_step(r.dir) == newest);
-    // Gone is another matter.
+    // A missing file is different: the one before is used.
     assert_int_equal(unlink(step_file(r.dir, newest, "config.json")), 0);
     assert_true(newest_step(r.dir) == newest - 1);
 }
 
-// What a power cut may lose is what was not fsynced: at each point where the new checkpoint or the
-// loss of an old one becomes visible, everything it rests on must have been.
+// A power cut may lose what was not fsynced. Wherever the new checkpoint, or the removal of an old
+// one, becomes visible, everything it depends on must have been fsynced.
 static void test_order_of_fsyncs(void **state) {
     struct run r;
     prepare(*state, &r, "order");
@@ -567,10 +570,10 @@ static void test_order_of_fsyncs(void **state) {
     assert_true(manifest < folder_synced);
     assert_true(folder_synced < published);
     assert_true(published < parent_synced);
-    assert_true(parent_synced < first_removal); // only then is an older one touched
+    assert_true(parent_synced < first_removal); // an older one is touched only after that
 }
 
-// A process that trains and is killed at random times, again and again.
+// A process that trains and is killed at random times, many times.
 static void test_killed_at_any_time(void **state) {
     const struct scratch *s = *state;
     const int kills = UNDER_SANITIZER ? 25 : 60;
@@ -599,7 +602,7 @@ static void test_killed_at_any_time(void **state) {
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
         killed += WIFSIGNALED(status);
-        // Whatever it said was saved is there.
+        // Every step that was reported as saved is there.
         int64_t step, said = 0;
         while (read(ends[0], &step, sizeof step) == sizeof step)
             said = step;

@@ -1,5 +1,5 @@
-// test_guest.c - requests beside a run: evaluations leave no trace, training samples are updates in
-// their order, and memory is proven to keep them apart.
+// test_guest.c - requests during a run. Evaluations change nothing, training samples are updates in
+// their order, and the layout proof keeps their memory apart.
 #include "host.h"
 
 #include "program/check.h"
@@ -10,8 +10,8 @@ static void hybrid_init(struct run *r, struct host *h, const struct scratch *s, 
     run_init(r, s, name);
     run_set(r, "goal=hybrid");
     run_set(r, "batch.accum=3");
-    run_set(r, "interactive.seq=24"); // longer than the bulk's
-    run_set(r, "data.prefetch=0");    // data is never waited for: questions can be counted
+    run_set(r, "interactive.seq=24"); // longer than the bulk run's
+    run_set(r, "data.prefetch=0");    // no wait for data, so that the questions can be counted
     if (h == NULL)
         return;
     host_init(h, 24, 24);
@@ -21,8 +21,8 @@ static void hybrid_init(struct run *r, struct host *h, const struct scratch *s, 
 
 // ---------------------------------------------------------------- evaluations
 
-// With evaluations at every yield point the run is the run without them, to the bit; every op is
-// observed, so nothing that is alive is touched, and every byte of the plan is known.
+// With evaluations at every yield point, the run gives the same bits as without them. Every op is
+// observed, so no live tensor is touched and every byte of the plan is known.
 static void test_evaluations_leave_no_trace(void **state) {
     static const char *const settings[] = {"precision=fp32",      "precision=bf16",
                                            "recompute.mode=full", "optim.state=int8",
@@ -41,8 +41,9 @@ static void test_evaluations_leave_no_trace(void **state) {
         run_set(&plain, "eval.every=3");
         run_set(&with, "eval.every=3");
         run_alone_and_with(&plain, &with, 6);
-        // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, once and more while
-        // the last checkpoint is written, 6 ends of steps; 2 evaluations each.
+        // 2 yield points in a step of 3 micro-batches, 3 batches in each of 2 validations, at least
+        // one while the last checkpoint is written, and 6 ends of steps. There are 2 evaluations at
+        // each.
         const int inside = 6 * 2 + 2 * 3 + 1;
         assert_true(host.n_inside >= 2 * inside && host.n_inside % 2 == 0);
         assert_int_equal(host.n, host.n_inside + 2 * 6);
@@ -52,7 +53,8 @@ static void test_evaluations_leave_no_trace(void **state) {
         assert_int_equal(g->all.answered, host.n);
         assert_int_equal(g->kinds[GUEST_EVALUATE].p50.n, host.n);
         assert_int_equal(g->kinds[GUEST_TRAIN].p50.n, 0);
-        // Within a step weights stay: all its evaluations have one loss. Another step, another loss.
+        // Weights do not change within a step, so all evaluations of a step have the same loss.
+        // Another step has another loss.
         assert_true(host.answers[0].loss == host.answers[3].loss);
         assert_true(host.answers[0].loss != host.answers[6].loss);
         assert_int_equal(host.answers[0].step, 0);
@@ -60,8 +62,8 @@ static void test_evaluations_leave_no_trace(void **state) {
     }
 }
 
-// A step without yield points, so that what is answered inside is answered while it is saved, or while
-// its data is waited for.
+// A step without yield points. A request that is answered inside it is answered while it is saved
+// or while it waits for data.
 static void inside_init(struct run *r, struct host *h, const struct scratch *s, const char *name) {
     hybrid_init(r, h, s, name);
     run_set(r, "batch.accum=1");
@@ -72,7 +74,8 @@ static void inside_init(struct run *r, struct host *h, const struct scratch *s, 
     h->per_call = h->left = 1;
 }
 
-// Between the tensors of a checkpoint, which is the one of a run that nobody asks.
+// Requests between the tensors of a checkpoint. The checkpoint is the same as that of a run without
+// requests.
 static void test_evaluations_while_saving(void **state) {
     struct run plain, with;
     static struct host host;
@@ -94,7 +97,8 @@ static void test_evaluations_while_saving(void **state) {
     assert_true(host.answers[0].loss != host.answers[first].loss);
 }
 
-// However many ask, a save takes twice its own time at most, and one queue; and its own time is what is told.
+// However many requests arrive, a save takes at most twice its own time plus one queue of requests.
+// The reported time is the save's own.
 static void test_a_save_is_not_held_up(void **state) {
     struct run r;
     static struct host host;
@@ -112,7 +116,8 @@ static void test_a_save_is_not_held_up(void **state) {
     assert_true(r.result.save_ns + r.result.guests.run_ns <= r.result.wall_ns);
 }
 
-// One that fails ends the run, and not the checkpoint; whoever stops the run waits for none.
+// An evaluation that fails ends the run, but the checkpoint is written. A stop request does not
+// wait for evaluations.
 static void test_saving_ends_well(void **state) {
     struct run r, stopped;
     static struct host host, other;
@@ -134,7 +139,7 @@ static void test_saving_ends_well(void **state) {
     assert_int_equal(other.n, 0);
 }
 
-// While a step waits for its data, made ahead or not.
+// Requests while a step waits for its data, with and without prefetch.
 static void test_evaluations_while_data_comes(void **state) {
     struct run plain, with[2];
     static struct host host;
@@ -151,7 +156,7 @@ static void test_evaluations_while_data_comes(void **state) {
         assert_ran(r);
         assert_true(host.n > 0);
         assert_same_losses(&plain, r, 4);
-        // What requests took is no waiting for data.
+        // Time spent in requests does not count as waiting for data.
         assert_true(r->data_wait_ns > 0 && r->source_wait_ns > 0);
         assert_true(r->data_wait_ns + r->result.guests.run_ns <= r->step_ns);
         if (!prefetch)
@@ -159,7 +164,7 @@ static void test_evaluations_while_data_comes(void **state) {
     }
 }
 
-// The answer is what validation says about the same sequence.
+// The answer is the same loss that validation gives for the sequence.
 static int take_validation(struct host *h, const struct run *r) {
     struct dataset *d;
     struct err e = {0};
@@ -183,7 +188,7 @@ static void test_answers_are_validations(void **state) {
     struct run r;
     static struct host host;
     hybrid_init(&r, &host, *state, "answers");
-    run_set(&r, "interactive.seq=0"); // seq
+    run_set(&r, "interactive.seq=0"); // 0: the length is seq
     run_set(&r, "interactive.micro=2");
     run_set(&r, "steps=4");
     run_set(&r, "eval.every=4");
@@ -217,13 +222,13 @@ static void test_training_samples_are_updates(void **state) {
     assert_int_equal(host.n, 3);
     assert_int_equal(with.result.state.guest_updates, 3);
     assert_int_equal(with.result.guests.updates, 3);
-    // The first two steps are the bulk's own; then the sample has been learnt, too.
+    // The first two steps are as without requests. After them the sample has been learned, too.
     assert_same_losses(&plain, &with, 2);
     assert_true(plain.losses[2] != with.losses[2]);
     assert_same_losses(&with, &again, 6);
     assert_same_tensors(with.dir, again.dir, 6);
     assert_true(host.answers[2].loss < host.answers[0].loss);
-    for (int i = 0; i < 6; i++) // the schedule knows steps only
+    for (int i = 0; i < 6; i++) // the schedule counts steps, not samples
         assert_true(with.lrs[i] == plain.lrs[i]);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(host.answers[i].step, 2 * (i + 1));
@@ -232,7 +237,8 @@ static void test_training_samples_are_updates(void **state) {
     }
 }
 
-// Adam's bias correction counts samples with the steps, and a checkpoint knows how many there were.
+// Adam's bias correction counts samples as well as steps, and a checkpoint stores how many samples
+// there were.
 static void test_updates_are_counted(void **state) {
     struct run r;
     static struct host host;
@@ -251,13 +257,14 @@ static void test_updates_are_counted(void **state) {
     manifest_free(&m);
 }
 
-// Stopped and resumed, with samples before and after, ends with the same bits.
+// A run that is stopped and resumed, with samples before and after, ends with the same bits.
 static void test_resumes_to_the_bit(void **state) {
     struct run whole, part;
     static struct host host, first, second;
     hybrid_init(&whole, &host, *state, "whole");
     hybrid_init(&part, &first, *state, "part");
-    run_set(&whole, "optim.state=bf16"); // whose rounding draws from the step and the sample
+    // Its rounding uses random draws that depend on the step and the sample.
+    run_set(&whole, "optim.state=bf16");
     run_set(&part, "optim.state=bf16");
     host.train_after = first.train_after = 1;
     run_go(&whole);
@@ -290,13 +297,13 @@ static void test_a_source_that_fails(void **state) {
     host.source.begin = refuse_begin;
     run_go(&r);
     assert_failed(r.rc, ERR_IO, &r.e, "no socket today");
-    assert_int_equal(host.ended, 1); // to take back what there is
+    assert_int_equal(host.ended, 1); // to undo what `begin` did
     assert_int_equal(r.starts, 0);   // observers have written nothing
     assert_int_equal(r.steps, 0);
 }
 
-// A token outside the vocabulary is the source's fault: the run ends with a sentence, and the request
-// hears it too.
+// A token outside the vocabulary is an error of the source. The run ends with a message, and the
+// request receives it too.
 static void test_a_turn_that_fails(void **state) {
     struct run r;
     static struct host host;
@@ -313,53 +320,53 @@ static void test_a_turn_that_fails(void **state) {
 
 // ---------------------------------------------------------------- memory
 
-static void plan(struct session *s, const struct run *r, bool hybrid) {
+static void plan(struct at_work *s, const struct run *r, bool hybrid) {
     struct err e = {0};
-    const struct session_options o = {.knobs = &r->knobs,
-                                      .has = {[SESSION_TRAIN] = true,
-                                              [SESSION_EVAL] = true,
-                                              [SESSION_INTERACTIVE_EVAL] = hybrid,
-                                              [SESSION_INTERACTIVE_TRAIN] = hybrid},
-                                      .real = DTYPE_F32};
-    assert_worked(session_plan(s, &o, &e), &e);
+    const struct plan_options o = {.knobs = &r->knobs,
+                                   .programs = {PLAN_TRAIN, PLAN_EVAL,
+                                                hybrid ? PLAN_GUEST_EVAL : NULL,
+                                                hybrid ? PLAN_GUEST_TRAIN : NULL},
+                                   .real = DTYPE_F32};
+    assert_worked(at_work_plan(s, &o, &e), &e);
 }
 
 static void test_plan_holds_gradients(void **state) {
     struct run r;
-    struct session s, bulk;
+    struct at_work s, bulk;
     hybrid_init(&r, NULL, *state, "plan");
     plan(&bulk, &r, false);
     plan(&s, &r, true);
-    const struct program *p = s.programs[SESSION_TRAIN];
+    const struct program *p = plan_program(&s.plan, PLAN_TRAIN);
     uint64_t gradients = 0, named = 0;
     for (int i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].cls == CLASS_GRADIENT && p->tensors[i].root < 0)
             gradients += p->tensors[i].bytes;
-    assert_int_equal(bulk.layout.held_bytes, 0);
+    assert_int_equal(bulk.plan.layout.held_bytes, 0);
     assert_int_equal(p->held_by_class[CLASS_GRADIENT], gradients);
-    assert_true(s.layout.held_bytes >= gradients);
+    assert_true(s.plan.layout.held_bytes >= gradients);
     for (int c = 0; c < CLASS_COUNT; c++)
-        named += s.layout.by_class[c];
-    assert_int_equal(named + s.layout.slack_bytes, s.layout.arena_bytes);
-    // Holding costs next to nothing where the bulk program is the neediest: its gradients are alive
-    // when activations are, too.
-    assert_true((double)s.layout.arena_bytes <= 1.05 * (double)bulk.layout.arena_bytes);
-    session_close(&s);
-    session_close(&bulk);
-    // Without accumulation there is no yield point inside a step, and nothing is held.
+        named += s.plan.layout.by_class[c];
+    assert_int_equal(named + s.plan.layout.slack_bytes, s.plan.layout.arena_bytes);
+    // Keeping gradients for the guest costs almost nothing if the bulk program needs the most
+    // memory: its gradients are alive together with its activations anyway.
+    assert_true((double)s.plan.layout.arena_bytes <= 1.05 * (double)bulk.plan.layout.arena_bytes);
+    at_work_close(&s);
+    at_work_close(&bulk);
+    // Without accumulation a step has no yield point, and nothing is kept for a guest.
     run_set(&r, "batch.accum=1");
     plan(&s, &r, true);
-    assert_int_equal(s.layout.held_bytes, 0);
-    session_close(&s);
+    assert_int_equal(s.plan.layout.held_bytes, 0);
+    at_work_close(&s);
 }
 
-// The proof can fail: a guest's tensor moved onto a gradient, and onto the sums of the step.
+// The proof can fail: a guest's tensor is moved onto a gradient, then onto the sums of the step.
 static void test_proof_can_fail(void **state) {
     struct run r;
-    struct session s;
+    struct at_work s;
     hybrid_init(&r, NULL, *state, "proof");
     plan(&s, &r, true);
-    struct program *set[2] = {s.programs[SESSION_TRAIN], s.programs[SESSION_INTERACTIVE_EVAL]};
+    struct program *set[2] = {plan_program(&s.plan, PLAN_TRAIN),
+                              plan_program(&s.plan, PLAN_GUEST_EVAL)};
     struct program *train = set[0], *guest = set[1];
     struct err e = {0};
     assert_worked(check_guests(set, 2, &e), &e);
@@ -382,7 +389,7 @@ static void test_proof_can_fail(void **state) {
     *moved = was;
     err_clear(&e);
     assert_worked(check_guests(set, 2, &e), &e);
-    session_close(&s);
+    at_work_close(&s);
 }
 
 int main(void) {

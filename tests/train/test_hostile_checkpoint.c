@@ -1,11 +1,11 @@
-// test_hostile_checkpoint.c - checkpoints that someone has changed and sealed again: sizes and hashes
-// fit, so what is inside has to be judged by what it says. Every one is refused with its file and the
-// reason, or does what it says; none is passed over as mere damage.
+// test_hostile_checkpoint.c - checkpoints that were changed and given matching sizes and hashes, so
+// only their content can reveal it. Each one is refused with its file and the reason, or is valid
+// as it stands. None is skipped as if it were mere damage.
 #include "harness.h"
 
 #include "base/hash.h"
 
-// What a file is now goes into the manifest.
+// Writes the present size and hash of a file into the manifest.
 static void seal(const char *run, int64_t step, void (*change)(struct manifest *m)) {
     struct manifest m;
     struct err e = {0};
@@ -134,7 +134,7 @@ static void test_files(void **state) {
     struct err e = {0};
     struct run r;
     char other[PATH_MAX];
-    // The two tensor files in each other's place.
+    // The two tensor files are swapped.
     make_run(*state, &r, "swapped");
     snprintf(other, sizeof other, "%s/other", r.dir);
     assert_int_equal(rename(step_file(r.dir, 2, "model.safetensors"), other), 0);
@@ -145,7 +145,7 @@ static void test_files(void **state) {
     seal(r.dir, 2, NULL);
     run_again(&r);
     assert_failed(r.rc, ERR_MISMATCH, &r.e, "model.safetensors|tensor");
-    // No tensor file at all under that name.
+    // The file is not a tensor file.
     static const char *const contents[] = {"", "{}", "not a header, surely"};
     for (size_t i = 0; i < 3; i++) {
         char name[32];
@@ -158,7 +158,7 @@ static void test_files(void **state) {
         run_again(&r);
         assert_failed(r.rc, ERR_FORMAT, &r.e, "model.safetensors|header");
     }
-    // A file that nobody listed changes nothing.
+    // A file that is not listed changes nothing.
     make_run(*state, &r, "extra");
     assert_worked(file_write_atomic(step_file(r.dir, 2, "more.safetensors"), "x", 1, &e), &e);
     run_again(&r);
@@ -187,7 +187,8 @@ static void other_step(struct manifest *m) {
 
 static void test_counters(void **state) {
     struct run r;
-    // The furthest position accepted: the run goes on from there, saves, and its checkpoint reads.
+    // The largest position that is accepted: the run continues from there, saves, and its
+    // checkpoint can be read.
     make_run(*state, &r, "far");
     seal(r.dir, 2, far_position);
     run_again(&r);
@@ -198,9 +199,10 @@ static void test_counters(void **state) {
     struct err e = {0};
     int rc = checkpoint_verify(step_file(r.dir, 4, ""), &m, &e);
     manifest_free(&m);
-    // Beyond 2^60 its own reader refuses it, by name: loudly, not as a wrapped number.
+    // A position above 2^60 is refused by the reader with its name. It never becomes a wrapped
+    // number.
     if (rc != 0)
-        assert_failed(rc, ERR_FORMAT, &e, "manifest.json|is not accepted here");
+        assert_failed(rc, ERR_FORMAT, &e, "manifest.json|is out of range");
     static const struct {
         void (*change)(struct manifest *m);
         int code;

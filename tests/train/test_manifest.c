@@ -1,5 +1,5 @@
-// test_manifest.c - the manifest as a file someone else may have written: every bit, every cut, every
-// lie.
+// test_manifest.c - the manifest as a file that another program may have written: every bit
+// flipped, every prefix, and false values in valid JSON.
 #include "harness.h"
 
 #include "train/manifest.h"
@@ -36,7 +36,7 @@ static const char *path_in(const struct scratch *s, const char *name) {
     return path;
 }
 
-// Plain, not durable: thousands of files.
+// Written without fsync, because there are thousands of files.
 static void put_file(const char *path, const char *text, size_t bytes) {
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -75,7 +75,7 @@ static void test_round_trip(void **state) {
     manifest_free(&b);
 }
 
-// A run without requests and without a second model has neither member.
+// A run without requests and without a second model writes neither member.
 static void test_what_may_be_missing(void **state) {
     struct manifest a, b;
     struct err e = {0};
@@ -129,10 +129,11 @@ static void test_every_bit_and_every_cut(void **state) {
     char *text = written(*state, &bytes), what[64];
     const char *path = path_in(*state, "damaged.json");
     put_file(path, text, bytes);
-    int fd = open(path, O_WRONLY); // changed in place: replacing files is slow on journals
+    // Changed in place, because replacing files is slow on journaling filesystems.
+    int fd = open(path, O_WRONLY);
     assert_true(fd >= 0);
     for (size_t i = 0; i < bytes; i++) {
-        unsigned bit = UNDER_SANITIZER ? (unsigned)(i % 8) : 0; // all of them where it is fast
+        unsigned bit = UNDER_SANITIZER ? (unsigned)(i % 8) : 0; // all bits where it is fast
         for (; bit < 8; bit += UNDER_SANITIZER ? 8 : 1) {
             char flipped = (char)(text[i] ^ (char)(1u << bit));
             assert_int_equal(pwrite(fd, &flipped, 1, (off_t)i), 1);
@@ -149,7 +150,7 @@ static void test_every_bit_and_every_cut(void **state) {
     free(text);
 }
 
-// Replaces `from` by `to` and gives the result a hash that fits: what an adversary would do.
+// Replaces `from` by `to` and updates the hash, as an attacker would.
 static void put_forged(const char *path, const char *text, const char *from, const char *to) {
     char hash[HASH_TEXT_BYTES];
     const char *at = strstr(text, from);
@@ -204,7 +205,7 @@ static void test_lies(void **state) {
             fail_msg("lie %zu (%s): got %d: %s", i, lies[i].to, rc, e.text);
         manifest_free(&m);
     }
-    // Another version is not damage; a knob of another version is nothing.
+    // Another format version is not damage. A knob of another version is ignored.
     struct manifest m;
     struct err e = {0};
     put_forged(path, text, "\"version\": 2", "\"version\": 3");

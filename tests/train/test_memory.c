@@ -1,15 +1,16 @@
-// test_memory.c - memory to the byte, for random settings of every knob that changes a program or its
-// memory: what was planned is what an independent observer sees written (exec/checking.c), what the
-// accountant was asked for, and hardly more than the largest sum of tensors that live at once; and the
-// observed run trains the same bits as the plain one.
+// test_memory.c - memory to the byte, for random settings of every knob that changes a program or
+// its memory. The planned bytes must equal what an independent observer sees written
+// (exec/checking.c) and what the accountant was asked for. They must be hardly more than the
+// largest sum of tensors that live at once. The observed run must train the same bits as the plain
+// one.
 //
-// Knobs come from knob.def itself: a new one with the effect MEMORY is drawn without a line here. A
-// setting that fails is printed; HAGGLE_MEMORY_SETTING=n runs number n alone.
+// The knobs come from knob.def, so a new knob with the effect MEMORY is drawn without a change
+// here. A setting that fails is printed, and HAGGLE_MEMORY_SETTING=n runs only number n.
 #include "harness.h"
 
 #include "base/rng.h"
+#include "plan/second.h"
 #include "program/walk.h"
-#include "train/second.h"
 
 enum { SETTINGS = 120, SETTINGS_SANITIZED = 16, SETTINGS_LONG = 1500, LINES_MOST = 16 };
 enum { STEPS = 2, PROMPT = 3, GENERATED = 3, GENERATE_MOST = 64, GUEST_SEQ = 24 };
@@ -34,7 +35,7 @@ static void draw_shape(struct draw *d, struct model_shape *s) {
     static const char *const names[] = {"gpt2-124m", "tiny", "qwen2-0.5b", "qwen3-0.6b"};
     struct err e = {0};
     assert_worked(model_shape_builtin(s, names[below(d, 4)], &e), &e);
-    s->vocab = between(d, 257, 400); // bytes are what is trained
+    s->vocab = between(d, 257, 400); // the data consists of bytes
     s->layers = between(d, 1, 4);
     s->heads = between(d, 1, 4);
     s->kv_heads = s->family == FAMILY_GPT2 || below(d, 2) ? s->heads : 1;
@@ -47,8 +48,8 @@ static void draw_shape(struct draw *d, struct model_shape *s) {
     assert_worked(model_shape_check(s, &e), &e);
 }
 
-// What a whole number may be here at most: the model is small, and two steps must not take long. A knob
-// that is not listed gets up to 8 beyond its least value.
+// The largest value of integers here: the model is small, and two steps must not take long. A knob
+// that is not listed gets at most 8 more than its least value.
 static int64_t most_of(int id, const struct model_shape *s) {
     switch (id) {
     case KNOB_seq:
@@ -109,8 +110,8 @@ static void draw_knob(struct draw *d, struct knobs *k, int id, const struct mode
 }
 
 static bool is_drawn(int id) {
-    // Records of interactive.data are no tensors; tests/serve knows their bytes. A second model is drawn as
-    // knobs, not as a file of them.
+    // Records of interactive.data are not tensors (tests/serve checks their bytes). A second model
+    // is drawn as knobs, not as a recipe file.
     if (id == KNOB_model || id == KNOB_device || id == KNOB_interactive_data ||
         id == KNOB_interactive_recipe)
         return false;
@@ -123,11 +124,11 @@ struct setting {
     struct knobs knobs;
     bool has_eval, has_generate, reference;
     int64_t generate_batch, generate_seq;
-    bool has_second; // of a hybrid run: another model answers
+    bool has_second; // in a hybrid run: another model answers
     struct knobs second;
 };
 
-// Read in bytes, as the built-in corpus: every model here has ids for these.
+// Read as bytes, like the built-in corpus: every model here has ids for these.
 static void use_text(struct knobs *k, const struct scratch *scratch) {
     char text[3000], path[300];
     struct err e = {0};
@@ -139,7 +140,7 @@ static void use_text(struct knobs *k, const struct scratch *scratch) {
     snprintf(k->tokenizer, sizeof k->tokenizer, "bytes");
 }
 
-// As second_knobs makes them of a recipe, which would be of this.
+// The knobs that second_knobs would make from a recipe.
 static void draw_second(struct draw *d, struct setting *out, const struct scratch *scratch) {
     struct knobs *k = &out->second;
     const struct knobs *bulk = &out->knobs;
@@ -185,7 +186,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     for (int id = 0; id < KNOB_COUNT; id++)
         if (is_drawn(id))
             draw_knob(&d, k, id, &shape);
-    if (below(&d, 2)) // data that repeats: windows of it can be kept
+    if (below(&d, 2)) // data that repeats, so that its windows can be kept
         use_text(k, scratch);
     k->device = DEVICE_CPU;
     k->steps = STEPS;
@@ -228,13 +229,13 @@ static void print_setting(const struct setting *s) {
 // ---------------------------------------------------------------- a run of it
 
 struct outcome {
-    struct session session; // open until close_outcome
+    struct at_work w; // open until close_outcome
     struct trainer *trainer;
     int rc;
     struct err e;
     double losses[STEPS], eval_loss;
     int32_t tokens[3 * GENERATE_MOST];
-    // Requests of a hybrid run, those that are still to come of this step (hand_out).
+    // Requests of a hybrid run that are still to come in this step (hand_out).
     struct guest_source source;
     int32_t rows[4][3 * GUEST_SEQ];
     int to_train, to_evaluate;
@@ -243,17 +244,18 @@ struct outcome {
     double answer_sum;
 };
 
-// Where the trainer looks for requests depends on the clock (while it waits for data), how many there are must not:
-// two runs are compared. So a step has one more than the training sample after it only where it has a yield
-// point, which takes what nobody took before. The first of them is a training sample of the second model.
+// When the trainer asks for requests depends on the clock (while it waits for data). How many there
+// are must not, because two runs are compared. So besides the training sample after it, a step has
+// one more request only if it has a yield point, which takes what was not taken before. The first
+// of them is a training sample of the second model.
 static void hand_out(struct outcome *o, int64_t step) {
-    const struct program *p = o->session.programs[SESSION_TRAIN];
+    const struct program *p = plan_program(&o->w.plan, PLAN_TRAIN);
     bool yields = false;
     for (int i = 0; i < p->n_order; i++)
         yields = yields || program_yields_at(p, p->order, i);
     o->to_train += step > 0;
     if (yields && step < STEPS)
-        ++*(o->session.second && step == 0 ? &o->to_train : &o->to_evaluate);
+        ++*(o->w.plan.second && step == 0 ? &o->to_train : &o->to_evaluate);
 }
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
@@ -261,8 +263,8 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     (void)e;
     if (step->step <= STEPS)
         o->losses[step->step - 1] = step->loss;
-    assert_true(o->to_train == 0 && o->to_evaluate == 0); // of this step: all were taken
-    if (o->session.knobs.goal == GOAL_HYBRID)
+    assert_true(o->to_train == 0 && o->to_evaluate == 0); // all requests of this step were taken
+    if (o->w.plan.knobs.goal == GOAL_HYBRID)
         hand_out(o, step->step);
     return 0;
 }
@@ -274,7 +276,7 @@ static int on_eval(void *arg, const struct train_eval *eval, struct err *e) {
 }
 
 static const struct knobs *asked(const struct outcome *o) {
-    return o->session.second ? &o->session.second->session.knobs : &o->session.knobs;
+    return o->w.plan.second ? &o->w.plan.second->knobs : &o->w.plan.knobs;
 }
 
 static int begin_requests(void *arg, struct err *e) {
@@ -296,11 +298,11 @@ static bool next_request(void *arg, bool train, struct guest_sample *out) {
     struct outcome *o = arg;
     const struct knobs *k = asked(o);
     const bool trains = train && o->to_train > 0;
-    if (o->handed || (!trains && o->to_evaluate == 0)) { // one at a time: guests_serve asks on
+    if (o->handed || (!trains && o->to_evaluate == 0)) { // one at a time: guests_serve asks again
         o->handed = false;
         return false;
     }
-    o->handed = o->session.knobs.interactive_queue > 1;
+    o->handed = o->w.plan.knobs.interactive_queue > 1;
     --*(trains ? &o->to_train : &o->to_evaluate);
     *out = (struct guest_sample){.kind = trains ? GUEST_TRAIN : GUEST_EVALUATE,
                                  .rows = {o->rows[0], o->rows[1], o->rows[2], o->rows[3]},
@@ -326,41 +328,42 @@ static int generate(const struct setting *s, struct outcome *o, struct err *e) {
         for (int64_t i = 0; i < PROMPT; i++)
             o->tokens[b * capacity + i] = (int32_t)(7 * b + i);
     }
-    return session_generate(&o->session, o->tokens, capacity, lengths, s->generate_batch, GENERATED,
-                            e);
+    return session_generate(o->w.s, o->tokens, capacity, lengths, s->generate_batch, GENERATED, e);
 }
 
 static void run_setting(const struct setting *s, bool checking, struct outcome *o) {
     memset(o, 0, sizeof *o);
-    struct session_options so = {
-        .knobs = &s->knobs,
-        .has = {[SESSION_TRAIN] = true,
-                [SESSION_EVAL] = s->has_eval,
-                [SESSION_GENERATE] = s->has_generate,
-                [SESSION_INTERACTIVE_EVAL] = s->knobs.goal == GOAL_HYBRID && !s->has_second,
-                [SESSION_INTERACTIVE_TRAIN] = s->knobs.goal == GOAL_HYBRID && !s->has_second},
-        .second = s->has_second ? &s->second : NULL,
-        .generate_batch = s->generate_batch,
-        .generate_seq = s->generate_seq,
-        .real = DTYPE_F32,
-        .reference = s->reference,
-        .checking = checking};
+    const bool hybrid = s->knobs.goal == GOAL_HYBRID, guests = hybrid && !s->has_second;
+    struct plan_options so = {.knobs = &s->knobs,
+                              .programs = {PLAN_TRAIN, s->has_eval ? PLAN_EVAL : NULL,
+                                           s->has_generate ? PLAN_GENERATE : NULL,
+                                           guests ? PLAN_GUEST_EVAL : NULL,
+                                           guests ? PLAN_GUEST_TRAIN : NULL},
+                              .second = s->has_second ? &s->second : NULL,
+                              .generate_batch = s->generate_batch,
+                              .generate_seq = s->generate_seq,
+                              .real = DTYPE_F32};
+    const struct engine_options eo = {.reference = s->reference, .checking = checking};
     struct trainer_options to = {.observer = {.arg = o, .on_step = on_step, .on_eval = on_eval}};
     o->source = (struct guest_source){o, begin_requests, next_request, hear_answer, end_requests};
-    if (s->knobs.goal == GOAL_HYBRID)
+    if (hybrid)
         to.guests = &o->source;
-    o->rc = session_plan(&o->session, &so, &o->e);
+    o->rc = at_work_plan(&o->w, &so, &o->e);
     if (o->rc == 0)
-        o->rc = trainer_open(&o->trainer, &o->session, &to, &o->e);
+        o->rc = at_work_open(&o->w, &eo, &o->e);
+    if (o->rc == 0)
+        o->rc = trainer_at_work(&o->trainer, &o->w, &to, &o->e);
     if (o->rc == 0)
         o->rc = trainer_run(o->trainer, NULL, &o->e);
+    if (o->rc == 0)
+        o->w.s = o->w.engine->session;
     if (o->rc == 0 && s->has_generate)
         o->rc = generate(s, o, &o->e);
 }
 
 static void close_outcome(struct outcome *o) {
     trainer_close(o->trainer);
-    session_close(&o->session);
+    at_work_close(&o->w);
 }
 
 // ---------------------------------------------------------------- what must hold
@@ -369,8 +372,8 @@ static uint64_t aligned(uint64_t bytes) {
     return (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
 }
 
-// The largest sum of transient tensors alive at once, each rounded up to where the next may begin: by the
-// whole order, op by op.
+// The largest sum of transient tensors alive at once, each rounded up to where the next may begin.
+// It is computed op by op over the whole order.
 static uint64_t floor_of(const struct program *p) {
     struct err e = {0};
     struct walk w;
@@ -390,27 +393,27 @@ static uint64_t floor_of(const struct program *p) {
     return most;
 }
 
-static void check_compact(const struct session *s) {
-    const struct layout *l = &s->layout;
+static void check_compact(const struct plan *p) {
+    const struct layout *l = &p->layout;
     uint64_t most = 0;
-    for (int i = 0; i < SESSION_PROGRAMS; i++)
-        if (s->programs[i]) {
-            uint64_t least = floor_of(s->programs[i]);
-            if (s->programs[i]->guest) // runs while another one's are held
-                least += l->held_bytes;
-            most = least > most ? least : most;
-        }
+    for (int i = 0; i < p->n_programs; i++) {
+        uint64_t least = floor_of(p->programs[i]);
+        if (p->programs[i]->guest) // it runs while the tensors of another program are held
+            least += l->held_bytes;
+        most = least > most ? least : most;
+    }
     if (l->transient_bytes > most + most / 20)
         fail_msg("transient tensors take %llu bytes; %llu are alive at once",
                  (unsigned long long)l->transient_bytes, (unsigned long long)most);
 }
 
-// The accountant's peaks: the arena, the data's buffers, the kernels' scratch, and nothing else.
+// The accountant's peaks are the arena, the data's buffers, the kernels' scratch, and nothing else.
 static void check_accountant(const struct outcome *o) {
-    const struct session *s = &o->session;
+    const struct at_work *s = &o->w;
     struct mem_line lines[LINES_MOST];
-    size_t n = mem_lines(s->mem, lines, LINES_MOST);
-    uint64_t samples = 2 * (STEPS + 1) * sizeof(double); // with malloc: not the accountant's
+    size_t n = mem_lines(s->engine->mem, lines, LINES_MOST);
+    // Allocated with malloc, so not in the accountant.
+    uint64_t samples = 2 * (STEPS + 1) * sizeof(double);
     uint64_t arena = 0, data = 0, trace = 0, workspace = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t *at = strcmp(lines[i].class_name, "arena") == 0       ? &arena
@@ -422,9 +425,10 @@ static void check_accountant(const struct outcome *o) {
             fail_msg("memory of the class '%s' is in no plan", lines[i].class_name);
         *at = lines[i].peak_bytes;
     }
-    assert_int_equal(arena, session_arena_bytes(s));
-    assert_int_equal(data + trace + samples, s->loader_bytes);
-    assert_int_equal(mem_peak_bytes(s->mem), arena + data + trace + workspace);
+    assert_int_equal(arena, plan_arena_bytes(&s->plan));
+    assert_int_equal(data + samples, s->plan.host.loader);
+    assert_int_equal(trace, s->plan.host.trace);
+    assert_int_equal(mem_peak_bytes(s->engine->mem), arena + data + trace + workspace);
 }
 
 static void check_classes(const struct layout *l) {
@@ -435,8 +439,8 @@ static void check_classes(const struct layout *l) {
 }
 
 static void check_same_tensors(const struct session *a, const struct session *b) {
-    const struct program *p = a->programs[SESSION_TRAIN];
-    const int x = a->index[SESSION_TRAIN];
+    const struct program *p = plan_program(a->plan, PLAN_TRAIN);
+    const int x = plan_find(a->plan, PLAN_TRAIN);
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensors[t].life == LIFE_RUN && p->tensors[t].root < 0 &&
             memcmp(exec_host_address(a->exec, x, t), exec_host_address(b->exec, x, t),
@@ -453,27 +457,27 @@ static void check_same(const struct outcome *a, const struct outcome *b) {
     assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
     assert_int_equal(a->answers, b->answers);
     assert_true(a->answer_sum == b->answer_sum);
-    assert_true((a->answers > 0) == (a->session.knobs.goal == GOAL_HYBRID));
-    check_same_tensors(&a->session, &b->session);
-    if (a->session.second)
-        check_same_tensors(&a->session.second->session, &b->session.second->session);
+    assert_true((a->answers > 0) == (a->w.plan.knobs.goal == GOAL_HYBRID));
+    check_same_tensors(a->w.s, b->w.s);
+    if (a->w.s->second)
+        check_same_tensors(a->w.s->second, b->w.s->second);
 }
 
 static void check_written(const struct session *plain, const struct session *checked) {
-    const struct layout *l = &checked->layout;
+    const struct layout *l = &checked->plan->layout;
     const struct exec_check *seen = exec_checked(checked->exec);
-    if (seen->used_bytes != l->arena_bytes || plain->layout.arena_bytes != l->arena_bytes)
+    if (seen->used_bytes != l->arena_bytes || plain->plan->layout.arena_bytes != l->arena_bytes)
         fail_msg("the plan is %llu bytes, written were %llu", (unsigned long long)l->arena_bytes,
                  (unsigned long long)seen->used_bytes);
     check_classes(l);
-    check_compact(plain);
+    check_compact(plain->plan);
 }
 
-// false: the setting is refused.
+// Returns false if the setting is refused.
 static bool check_setting(struct setting *s) {
     static struct outcome plain, checked; // large
     run_setting(s, false, &plain);
-    if (plain.rc == ERR_UNSUPPORTED && !s->reference) { // a type the fast backend has not
+    if (plain.rc == ERR_UNSUPPORTED && !s->reference) { // a type that the fast backend lacks
         close_outcome(&plain);
         s->reference = true;
         run_setting(s, false, &plain);
@@ -490,9 +494,9 @@ static bool check_setting(struct setting *s) {
         fail_msg("%s", checked.e.text);
     check_same(&plain, &checked);
     check_accountant(&plain);
-    check_written(&plain.session, &checked.session);
+    check_written(plain.w.s, checked.w.s);
     if (s->has_second)
-        check_written(&plain.session.second->session, &checked.session.second->session);
+        check_written(plain.w.s->second, checked.w.s->second);
     close_outcome(&plain);
     close_outcome(&checked);
     return true;
@@ -519,8 +523,8 @@ static void test_random_settings(void **state) {
     print_message("%d settings hold, %d were refused\n", valid, refused);
 }
 
-// Knobs that are drawn must be all there are: one whose effect is memory and whose type cannot be drawn
-// would be left out silently.
+// All knobs must be drawn: a knob whose effect is memory, but whose type cannot be drawn, would be
+// left out silently.
 static void test_every_memory_knob_is_drawn(void **state) {
     (void)state;
     for (int id = 0; id < KNOB_COUNT; id++) {

@@ -1,15 +1,15 @@
-// test_noise.c - the gradient noise scale: where the truth is known, in a program, in runs of one batch
-// split in different ways.
+// test_noise.c - the gradient noise scale: for made-up gradients whose scale is known, in a
+// program, and in runs that split one batch in different ways.
 #include "steps.h"
 
 #include "train/noise.h"
 #include "train/trial.h"
 
-// ---------------------------------------------------------------- the estimator, against a known truth
+// ---------------------------------------------------------------- made-up gradients
 
 enum { DIMS = 30, RUNS = 200 };
 
-// A gradient and a noise of its own in each direction, some much louder than others.
+// A gradient, and noise of a different strength in each direction.
 struct truth {
     double gradient[DIMS], sigma[DIMS], square, trace;
 };
@@ -25,8 +25,8 @@ static struct truth make_truth(double loudness) {
     return t;
 }
 
-// The mean over `tokens` of gradients with noise is drawn as what it is distributed as; the whole step's is
-// the mean of the first part's and of the rest's, weighted by tokens.
+// The mean of noisy gradients over `tokens` is drawn from its distribution. The mean of the whole
+// step is that of the first part and that of the rest, weighted by tokens.
 static struct noise_sample draw(const struct truth *t, uint64_t seed, uint64_t step, double small,
                                 double all) {
     struct noise_sample x = {.small_tokens = small, .all_tokens = all, .sequences = all / 4};
@@ -56,7 +56,7 @@ static void test_truth_is_found(void **state) {
             struct noise_scale s = {0};
             struct noise_estimate x;
             for (uint64_t i = 0; i < (uint64_t)cases[c].steps; i++) {
-                // Tokens differ from step to step, as trained tokens do.
+                // The number of tokens varies from step to step, as that of trained tokens does.
                 const double more = 1 + 0.5 * rng_uniform(run, 9, i);
                 const struct noise_sample sample =
                     draw(&t, run, i, cases[c].small * more, cases[c].all * (0.5 + more));
@@ -71,10 +71,10 @@ static void test_truth_is_found(void **state) {
             if (!isnan(x.tokens))
                 assert_true(fabs(x.sequences - x.tokens / 4) < 1e-9 * x.tokens);
         }
-        // Unbiased: within four deviations of a mean over the runs.
+        // Unbiased: within four standard deviations of the mean over the runs.
         const double off_t = fabs(trace - t.trace) / sqrt((trace2 - trace * trace) / RUNS);
         const double off_g = fabs(square - t.square) / sqrt((square2 - square * square) / RUNS);
-        // 95 % of the runs, four deviations less, and the averages are not quite normal: 92 %.
+        // 95 % of the runs minus four standard deviations. The averages are not quite normal: 92 %.
         if (off_t > 4 || off_g > 4 || covered < 0.92 * RUNS - 8)
             fail_msg("case %zu: trace off by %.1f deviations, gradient by %.1f, covered %d of %d",
                      c, off_t, off_g, covered, RUNS);
@@ -99,7 +99,8 @@ static void test_undetermined_is_said(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(noise_add(&s, &bad[i]));
     assert_int_equal(s.n, 0);
-    // A gradient a thousand times below its noise: no upper bound, but the scale is surely not small.
+    // A gradient a thousand times smaller than its noise: there is no upper bound, but the scale is
+    // surely not small.
     struct truth t = make_truth(100);
     for (uint64_t i = 0; i < 50; i++) {
         const struct noise_sample sample = draw(&t, 1, i, 8, 64);
@@ -108,7 +109,7 @@ static void test_undetermined_is_said(void **state) {
     noise_estimate_of(&s, &x);
     assert_true(isinf(x.tokens_high) && x.tokens_low > 64);
     assert_non_null(strstr(noise_text(text, &x), "no upper bound"));
-    // Hardly any noise: the scale is small, whatever the batch.
+    // Hardly any noise: the scale is small for every batch.
     s = (struct noise_scale){0};
     t = make_truth(0.001);
     for (uint64_t i = 0; i < 50; i++) {
@@ -118,9 +119,9 @@ static void test_undetermined_is_said(void **state) {
     noise_estimate_of(&s, &x);
     assert_true(x.tokens_high < 1);
     assert_true(x.tokens_high < x.batch_tokens);
-    // Words for each case; numbers that are not determined are never 0.
+    // There is a text for each case, and a number that is not determined is never shown as 0.
     x.tokens = NAN;
-    assert_non_null(strstr(noise_text(text, &x), "too little noise"));
+    assert_non_null(strstr(noise_text(text, &x), "the noise is too small"));
     x.gradient_square = -1;
     assert_non_null(strstr(noise_text(text, &x), "hides the gradient"));
     x = (struct noise_estimate){.n = 9,
@@ -129,9 +130,9 @@ static void test_undetermined_is_said(void **state) {
                                 .tokens_low = 400,
                                 .tokens_high = 900,
                                 .batch_tokens = 100};
-    assert_non_null(strstr(noise_text(text, &x), "a larger batch would still pay"));
+    assert_non_null(strstr(noise_text(text, &x), "a larger batch would still help"));
     x.batch_tokens = 1000;
-    assert_non_null(strstr(noise_text(text, &x), "the batch is above it"));
+    assert_non_null(strstr(noise_text(text, &x), "that is more than needed"));
 }
 
 // ---------------------------------------------------------------- the program
@@ -140,8 +141,8 @@ static void reference_model(char out[512], const char *model) {
     snprintf(out, 512, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR, model);
 }
 
-// A step that measures is the step that does not, to the bit; and what it measures is the norm of a step on
-// the first micro-batch alone with the same factor of the loss.
+// A step that measures gives the same bits as one that does not. What it measures is the norm of a
+// step on only the first micro-batch, with the same loss factor.
 static void test_step_that_measures(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2-odd", "llama-bias", "qwen3"};
@@ -152,18 +153,20 @@ static void test_step_that_measures(void **state) {
             struct knobs k;
             char model[512];
             reference_model(model, models[m]);
-            struct session with, without, first;
+            struct at_work with, without, first;
             steps_knobs(&k, model, 2, 3, 11);
             k.precision = precisions[p];
             k.noise_every = 1;
             assert_worked(steps_open(&with, &k, false, &e), &e);
             k.noise_every = 0;
             assert_worked(steps_open(&without, &k, false, &e), &e);
-            assert_true(with.programs[SESSION_NOISE] && !without.programs[SESSION_NOISE]);
+            assert_true(plan_program(&with.plan, PLAN_NOISE) &&
+                        !plan_program(&without.plan, PLAN_NOISE));
             k.batch_accum = 1;
-            k.noise_every = 1; // nothing to measure between: no such program
+            // A single micro-batch: nothing can be measured, so there is no such program.
+            k.noise_every = 1;
             assert_worked(steps_open(&first, &k, false, &e), &e);
-            assert_null(first.programs[SESSION_NOISE]);
+            assert_null(plan_program(&first.plan, PLAN_NOISE));
 
             struct steps_batch b = steps_make_batch(&without, 1);
             double clip[CLIP_COUNT], results[RESULT_COUNT], norm,
@@ -173,41 +176,41 @@ static void test_step_that_measures(void **state) {
                     [HYPER_CLIP] = 1,     [HYPER_BIAS1] = 0.1,
                     [HYPER_BIAS2] = 0.05, [HYPER_LOSS_FACTOR] = 64.0 / (double)b.trained,
                     [HYPER_SCALE] = 64};
-            struct session *all[] = {&with, &without, &first};
+            struct at_work *all[] = {&with, &without, &first};
             for (int i = 0; i < 3; i++) {
-                assert_worked(session_set_hyper(all[i], h, &e), &e);
-                assert_worked(session_run(all[i], i == 0 ? SESSION_NOISE : SESSION_TRAIN,
-                                          steps_feed, &b, NULL, &e),
+                assert_worked(session_set_hyper(all[i]->s, h, &e), &e);
+                assert_worked(session_run(all[i]->s, i == 0 ? PLAN_NOISE : PLAN_TRAIN, steps_feed,
+                                          &b, NULL, &e),
                               &e);
             }
             steps_assert_same_weights(&with, &without);
-            assert_worked(session_get_noise(&with, &norm, &e), &e);
-            assert_worked(session_get_results(&first, results, clip, &e), &e);
+            assert_worked(session_get_noise(with.s, &norm, &e), &e);
+            assert_worked(session_get_results(first.s, results, clip, &e), &e);
             if (!(norm > 0) || norm != clip[CLIP_NORM])
                 fail_msg("%s, precision %d: the first micro-batch's norm is %.17g, measured %.17g",
                          models[m], p, clip[CLIP_NORM], norm);
             free(b.tokens);
             for (int i = 0; i < 3; i++)
-                session_close(all[i]);
+                at_work_close(all[i]);
         }
 }
 
-// A few hundred bytes of the arena, and nothing in a checkpoint.
+// It costs a few hundred bytes of the arena, and nothing in a checkpoint.
 static void test_memory_of_measuring(void **state) {
     (void)state;
     struct err e = {0};
     struct knobs k;
-    struct session with, without;
+    struct at_work with, without;
     steps_knobs(&k, "tiny", 2, 4, 32);
     k.noise_every = 10;
-    struct session_options o = {.knobs = &k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    assert_worked(session_plan(&with, &o, &e), &e);
+    struct plan_options o = {.knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    assert_worked(at_work_plan(&with, &o, &e), &e);
     k.noise_every = 0;
-    assert_worked(session_plan(&without, &o, &e), &e);
-    assert_true(with.layout.arena_bytes >= without.layout.arena_bytes);
-    assert_true(with.layout.arena_bytes - without.layout.arena_bytes <= 4096);
-    session_close(&with);
-    session_close(&without);
+    assert_worked(at_work_plan(&without, &o, &e), &e);
+    assert_true(with.plan.layout.arena_bytes >= without.plan.layout.arena_bytes);
+    assert_true(with.plan.layout.arena_bytes - without.plan.layout.arena_bytes <= 4096);
+    at_work_close(&with);
+    at_work_close(&without);
 }
 
 // ---------------------------------------------------------------- runs
@@ -221,7 +224,7 @@ static struct noise_estimate measure_split(const struct scratch *x, int64_t micr
     snprintf(r->knobs.model, sizeof r->knobs.model, "tiny");
     run_set(r, "seq=16");
     run_set(r, "steps=30");
-    run_set(r, "optim.lr=0"); // the weights stay: one truth for all steps
+    run_set(r, "optim.lr=0"); // the weights do not change, so all steps have the same true scale
     run_set(r, "noise.every=1");
     run_set(r, "save.last=false");
     run_set(r, "threads=2");
@@ -233,7 +236,7 @@ static struct noise_estimate measure_split(const struct scratch *x, int64_t micr
     return n;
 }
 
-// The same batches, cut in different ways: the estimates agree within the intervals they give themselves.
+// The same batches, split in different ways: the estimates agree within their confidence intervals.
 static void test_splits_agree(void **state) {
     const struct scratch *x = *state;
     struct noise_estimate n[3];
@@ -259,7 +262,8 @@ static int count_noise(void *arg, const struct train_step *step, struct err *e) 
     return 0;
 }
 
-// Measured every third step, beginning with the first; losses are those of a run that measures nothing.
+// Measured in every third step, beginning with the first. The losses are those of a run that
+// measures nothing.
 static void test_every(void **state) {
     const struct scratch *x = *state;
     struct run *plain = malloc(sizeof *plain), *r = malloc(sizeof *r);
@@ -281,21 +285,20 @@ static void test_every(void **state) {
     assert_memory_equal(r->losses, plain->losses, sizeof r->losses);
     assert_same_tensors(r->dir, plain->dir, 10);
 
-    struct session s;
+    struct at_work s;
     struct err e = {0};
-    struct session_options so = {
-        .knobs = &r->knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    struct plan_options so = {.knobs = &r->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
     struct trainer_options to = {.observer = {.on_step = count_noise}};
     struct trainer *t = NULL;
     r->knobs.run_dir[0] = '\0';
     r->knobs.save_last = false;
-    assert_worked(session_plan(&s, &so, &e), &e);
-    assert_worked(trainer_open(&t, &s, &to, &e), &e);
+    assert_worked(at_work_plan(&s, &so, &e), &e);
+    assert_worked(trainer_at_work(&t, &s, &to, &e), &e);
     assert_worked(trainer_run(t, NULL, &e), &e);
     trainer_close(t);
-    session_close(&s);
+    at_work_close(&s);
     assert_int_equal(steps_told, 4);
-    // A trial carries it, and energy with a meter or a reason.
+    // The result of a trial includes it, and the energy with a meter or a reason.
     struct trial_result trial;
     assert_worked(
         trial_run(&r->knobs, &(struct trial_options){.warmup = 1, .steps = 6}, &trial, &e), &e);

@@ -1,9 +1,9 @@
-// test_packed.c - documents in one window do not see each other: not in the loss, not in a gradient,
-// not in a bit.
+// test_packed.c - documents in one window do not affect each other: not in the loss, not in a
+// gradient, not in a single bit.
 //
 // A window is made by the real pipeline (records, best fit). Then everything outside one of its
-// documents is changed, padding included, and that document's losses and the gradients they give are
-// compared with memcmp. That the test can fail is tested: with document boundaries taken away it does.
+// documents is changed, including padding. That document's losses, and the gradients from them, are
+// compared with memcmp. The test also checks that it can fail: without document boundaries it does.
 #include "harness.h"
 
 #include "data/dataset.h"
@@ -12,9 +12,9 @@
 enum { T = 48, MOST_PARAMS = 64 };
 
 struct packed {
-    struct session s;
+    struct at_work s;
     int32_t tokens[T], targets[T], positions[T], doc_start[T];
-    int32_t begin, end; // columns of the document that is watched
+    int32_t begin, end; // columns of the document that is compared
     int32_t vocab;
 };
 
@@ -37,7 +37,7 @@ static void make_window(struct packed *p, const struct scratch *s) {
     assert_true(dataset_scratch_bytes(d) <= sizeof scratch);
     assert_worked(dataset_fetch(d, SPLIT_TRAIN, 0, scratch, &w, &e), &e);
     dataset_close(d);
-    p->begin = p->doc_start[20]; // the second document: one before it, one behind it
+    p->begin = p->doc_start[20]; // the second document, which has one before it and one after it
     assert_true(p->begin > 0);
     for (p->end = p->begin; p->doc_start[p->end] == p->begin; p->end++)
         continue;
@@ -51,17 +51,17 @@ static void start(struct packed *p, const char *model, bool reference, const cha
     snprintf(k.model, sizeof k.model, "%s", model);
     k.batch_micro = 1;
     k.seq = T;
-    k.optim_lr = 0; // the weights stay as they are from turn to turn
+    k.optim_lr = 0; // so that the weights do not change
     assert_worked(knobs_set(&k, "threads", threads, SET_BY_COMMAND_LINE, &e), &e);
     assert_worked(knobs_set(&k, "device", "cpu", SET_BY_COMMAND_LINE, &e), &e);
-    const struct session_options o = {.knobs = &k,
-                                      .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
-                                      .real = DTYPE_F32,
-                                      .reference = reference,
-                                      .keep_gradients = true};
-    assert_worked(session_plan(&p->s, &o, &e), &e);
-    assert_worked(session_start(&p->s, &e), &e);
-    p->vocab = (int32_t)p->s.shape.vocab;
+    const struct plan_options o = {.knobs = &k,
+                                   .programs = {PLAN_TRAIN, PLAN_EVAL},
+                                   .real = DTYPE_F32,
+                                   .keep_gradients = true};
+    const struct engine_options eo = {.reference = reference};
+    assert_worked(at_work_plan(&p->s, &o, &e), &e);
+    assert_worked(at_work_start(&p->s, &eo, &e), &e);
+    p->vocab = (int32_t)p->s.plan.shape.vocab;
     for (int t = 0; t < T; t++) {
         p->tokens[t] %= p->vocab;
         if (p->targets[t] >= 0)
@@ -77,8 +77,8 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
-// The loss's sum over the columns [from, to), which alone are trained.
-static double run(struct packed *p, enum session_program program, int from, int to) {
+// The sum of the loss over the columns [from, to), the only ones that are trained.
+static double run(struct packed *p, const char *program, int from, int to) {
     struct err e = {0};
     double hyper[HYPER_COUNT], results[RESULT_COUNT];
     struct packed masked = *p;
@@ -89,10 +89,10 @@ static double run(struct packed *p, enum session_program program, int from, int 
         trained += masked.targets[t] >= 0;
     }
     const struct hyper_step at = {.update = 1, .trained_tokens = trained, .loss_scale = 1};
-    hyper_fill(&p->s.knobs, &at, hyper);
-    assert_worked(session_set_hyper(&p->s, hyper, &e), &e);
-    assert_worked(session_run(&p->s, program, feed, &masked, NULL, &e), &e);
-    assert_worked(session_get_results(&p->s, results, NULL, &e), &e);
+    hyper_fill(&p->s.plan.knobs, &at, hyper);
+    assert_worked(session_set_hyper(p->s.s, hyper, &e), &e);
+    assert_worked(session_run(p->s.s, program, feed, &masked, NULL, &e), &e);
+    assert_worked(session_get_results(p->s.s, results, NULL, &e), &e);
     assert_int_equal(results[RESULT_TOKENS], trained);
     return results[RESULT_LOSS_SUM];
 }
@@ -108,18 +108,18 @@ static void read_gradients(struct packed *p, struct gradients *g) {
     struct err e = {0};
     struct model_param param;
     g->n = 0;
-    for (int64_t i = 0; model_param_at(&p->s.shape, i, &param); i++, g->n++) {
+    for (int64_t i = 0; model_param_at(&p->s.plan.shape, i, &param); i++, g->n++) {
         assert_true(g->n < MOST_PARAMS);
         snprintf(g->name[g->n], sizeof g->name[0], "d.%.150s", param.name);
-        int t = session_find(&p->s, SESSION_TRAIN, g->name[g->n]);
+        int t = plan_tensor(&p->s.plan, PLAN_TRAIN, g->name[g->n]);
         assert_true(t >= 0);
-        const struct tensor *tensor = &p->s.programs[SESSION_TRAIN]->tensors[t];
+        const struct tensor *tensor = &plan_program(&p->s.plan, PLAN_TRAIN)->tensors[t];
         g->bytes[g->n] = (uint64_t)tensor_elements(tensor) * dtype_bytes(tensor->dtype);
         g->data[g->n] = malloc(g->bytes[g->n]);
         assert_non_null(g->data[g->n]);
-        assert_worked(
-            exec_read(p->s.exec, p->s.index[SESSION_TRAIN], t, g->data[g->n], g->bytes[g->n], &e),
-            &e);
+        assert_worked(exec_read(p->s.s->exec, plan_find(&p->s.plan, PLAN_TRAIN), t, g->data[g->n],
+                                g->bytes[g->n], &e),
+                      &e);
     }
 }
 
@@ -128,7 +128,7 @@ static void free_gradients(struct gradients *g) {
         free(g->data[i]);
 }
 
-// How many parameters' gradients are not the same bits.
+// The number of parameters whose gradients do not have the same bits.
 static int differing(const struct gradients *a, const struct gradients *b) {
     int n = 0;
     for (int i = 0; i < a->n; i++)
@@ -136,7 +136,7 @@ static int differing(const struct gradients *a, const struct gradients *b) {
     return n;
 }
 
-// Other tokens, and other targets, everywhere outside the watched document.
+// Other tokens and targets everywhere outside the compared document.
 static void change_others(struct packed *p) {
     for (int t = 0; t < T; t++) {
         if (t >= p->begin && t < p->end)
@@ -153,36 +153,36 @@ static void check_model(const struct scratch *s, const char *model, bool referen
     double rows[T], whole, others;
     make_window(&p, s);
     start(&p, model, reference, threads);
-    whole = run(&p, SESSION_TRAIN, p.begin, p.end);
+    whole = run(&p, PLAN_TRAIN, p.begin, p.end);
     read_gradients(&p, &before);
-    others = run(&p, SESSION_EVAL, 0, p.begin);
+    others = run(&p, PLAN_EVAL, 0, p.begin);
     for (int t = p.begin; t < p.end; t++)
-        rows[t] = run(&p, SESSION_EVAL, t, t + 1);
+        rows[t] = run(&p, PLAN_EVAL, t, t + 1);
 
     const struct packed original = p;
     change_others(&p);
-    assert_true(run(&p, SESSION_TRAIN, p.begin, p.end) == whole);
+    assert_true(run(&p, PLAN_TRAIN, p.begin, p.end) == whole);
     read_gradients(&p, &after);
     for (int i = 0; i < before.n; i++)
         if (memcmp(before.data[i], after.data[i], before.bytes[i]) != 0)
             fail_msg("%s (%s): the gradient %s has seen another document", model,
                      reference ? "reference" : "fast", before.name[i]);
     for (int t = p.begin; t < p.end; t++)
-        assert_true(run(&p, SESSION_EVAL, t, t + 1) == rows[t]);
-    assert_true(run(&p, SESSION_EVAL, 0, p.begin) != others); // those did change
+        assert_true(run(&p, PLAN_EVAL, t, t + 1) == rows[t]);
+    assert_true(run(&p, PLAN_EVAL, 0, p.begin) != others); // the other documents' loss did change
 
-    // Without boundaries the same change is seen, in the loss and in every gradient.
+    // Without boundaries the same change affects the loss and every gradient.
     struct packed open = original;
     memset(open.doc_start, 0, sizeof open.doc_start);
     open.s = p.s;
-    double seen = run(&open, SESSION_TRAIN, p.begin, p.end);
+    double seen = run(&open, PLAN_TRAIN, p.begin, p.end);
     read_gradients(&open, &leaked);
     assert_true(seen != whole);
     assert_true(differing(&before, &leaked) > before.n / 2);
     free_gradients(&before);
     free_gradients(&after);
     free_gradients(&leaked);
-    session_close(&p.s);
+    at_work_close(&p.s);
 }
 
 static void test_llama(void **state) {
@@ -199,8 +199,8 @@ static void test_gpt2(void **state) {
     check_model(s, model, false, "2");
 }
 
-// A trainer on packed records mixed with plain text goes on to the bit, in steps and epochs, with any
-// number of workers, and reports what was real.
+// A trainer on packed records mixed with plain text resumes to the bit, in steps and epochs, with
+// any number of workers. It reports how many tokens were real.
 static void test_run_on_records(void **state) {
     const struct scratch *s = *state;
     struct run whole, part;
@@ -242,8 +242,8 @@ static void test_run_on_records(void **state) {
     assert_same_tensors(whole.dir, part.dir, 40);
 }
 
-// Ids the model does not have are refused before anything is tokenized; so is a folder whose text
-// nothing can read.
+// Token ids that the model does not have are refused before anything is tokenized. So is a folder
+// with text that cannot be read.
 static void test_vocabulary(void **state) {
     const struct scratch *s = *state;
     const char *folder = HAGGLE_SOURCE_DIR "/tests/reference/gpt2-odd";

@@ -1,4 +1,5 @@
-// test_pause.c - whoever waits is let in while other work blocks, and what that came to is told.
+// test_pause.c - pause_beside: other work may run while a job blocks, and the job's result is
+// returned.
 #include "train/pause.h"
 
 #include <setjmp.h>
@@ -12,16 +13,16 @@
 #include <cmocka.h>
 
 struct work {
-    atomic_int let; // times
+    atomic_int let; // number of times that other work was let in
     int rc;
-    int ended_after; // of them
+    int ended_after; // how many of them were over when the job ended
 };
 
 static void let(void *arg) {
     atomic_fetch_add(&((struct work *)arg)->let, 1);
 }
 
-// As a disk would: not before others had their turns.
+// Blocks like a disk: it ends only after the other work had its turns.
 static int block(void *arg, struct err *e) {
     const struct timespec turn = {.tv_nsec = 100000};
     struct work *w = arg;

@@ -1,8 +1,8 @@
-// test_pipeline.c - the data pipeline's knobs in a run: the same bits with any of them, and their effect
-// where the metrics show it.
+// test_pipeline.c - the data pipeline's knobs in a run: the same bits with every value, and an
+// effect where the metrics show it.
 //
-// The machine may be busy with other things, so effects are of a size that noise does not have, and a
-// run that was disturbed is repeated.
+// The machine may be busy, so effects are larger than noise, and a run that was disturbed is
+// repeated.
 #include "harness.h"
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@ struct seen {
     uint64_t wait_ns[STEPS_MOST];
     struct data_use use[STEPS_MOST];
     struct train_result result;
-    uint64_t loader_bytes, data_bytes; // planned; as the accountant was asked
+    uint64_t loader_bytes, data_bytes; // planned; as requested from the accountant
 };
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
@@ -30,24 +30,23 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
 }
 
 static void go(const struct run *r, struct seen *out) {
-    struct session s;
+    struct at_work s;
     struct trainer *t = NULL;
     struct err e = {0};
     struct mem_line lines[16];
-    struct session_options so = {
-        .knobs = &r->knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    struct plan_options so = {.knobs = &r->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
     struct trainer_options to = {.observer = {.arg = out, .on_step = on_step}};
     memset(out, 0, sizeof *out);
-    assert_worked(session_plan(&s, &so, &e), &e);
-    assert_worked(trainer_open(&t, &s, &to, &e), &e);
+    assert_worked(at_work_plan(&s, &so, &e), &e);
+    assert_worked(trainer_at_work(&t, &s, &to, &e), &e);
     assert_worked(trainer_run(t, &out->result, &e), &e);
-    out->loader_bytes = s.loader_bytes;
-    const size_t n = mem_lines(s.mem, lines, 16);
+    out->loader_bytes = s.plan.host.loader + s.plan.host.trace;
+    const size_t n = mem_lines(s.engine->mem, lines, 16);
     for (size_t i = 0; i < n; i++)
         if (strcmp(lines[i].class_name, "data") == 0)
             out->data_bytes = lines[i].peak_bytes;
     trainer_close(t);
-    session_close(&s);
+    at_work_close(&s);
 }
 
 static void set_number(struct run *r, const char *name, uint64_t value) {
@@ -56,7 +55,7 @@ static void set_number(struct run *r, const char *name, uint64_t value) {
     run_set(r, text);
 }
 
-// 100 windows of 16 columns: a token before and one behind the text.
+// 100 windows of 16 columns, with one token before the text and one after it.
 static void use_text(struct run *r, const struct scratch *s) {
     char text[16 * 100 - 1], path[300];
     struct err e = {0};
@@ -77,7 +76,7 @@ static double wait_of(const struct seen *s, int64_t from, int64_t to) {
 
 // ---------------------------------------------------------------- the same bits
 
-// Two and a half epochs, with every setting, whole and in two parts.
+// Two and a half epochs with every setting, in one run and in two parts.
 static void test_same_bits(void **state) {
     static const char *const settings[][4] = {
         {NULL},
@@ -129,8 +128,8 @@ static void use_larger_batches(struct run *r) {
     run_set(r, "save.last=false");
 }
 
-// A source at half the speed that the same run has without a limit: about half the time is data_wait,
-// with any depth of prefetch.
+// A source at half the speed that the same run reaches without a limit: about half of the time is
+// data_wait, with any prefetch depth.
 static void test_half_the_speed_needed(void **state) {
     static struct seen free_run, slow;
     const char *const depths[] = {"data.prefetch=2", "data.prefetch=16"};
@@ -151,7 +150,7 @@ static void test_half_the_speed_needed(void **state) {
             print_message(
                 "%s: data_wait %.1f %% without a limit, %.1f %% at half the speed needed\n",
                 depths[i], 100 * wait_share(&free_run), 100 * share);
-            // Never faster than the source; what threads wait for is in the metrics too.
+            // Never faster than the source. The metrics also show how long threads wait.
             assert_true(1e-9 * (double)slow.result.wall_ns >=
                         (double)slow.result.data.source_bytes / (double)r.knobs.data_source_rate -
                             0.03);
@@ -162,8 +161,8 @@ static void test_half_the_speed_needed(void **state) {
     }
 }
 
-// Two epochs from a slow source: without a cache the second waits as the first did, with one for all
-// windows it reads nothing, with one for half of them half.
+// Two epochs from a slow source. Without a cache the second epoch waits like the first. With a
+// cache for all windows it reads nothing, with one for half of them it reads half.
 static void test_ram_in_the_second_epoch(void **state) {
     const int64_t epoch = 50; // steps; two sequences each, 100 windows
     static struct seen s;
@@ -190,7 +189,7 @@ static void test_ram_in_the_second_epoch(void **state) {
         print_message("%3d %% of the windows kept: waited %.3f s in the first epoch, %.3f s in the "
                       "second\n",
                       (int)kept, waits[i][0], waits[i][1]);
-        // The plan has exactly what the loader asked for; samples of step times are beside it.
+        // The plan has exactly what the loader requested. The samples of step times are extra.
         assert_true(s.data_bytes == s.loader_bytes - 2 * (size_t)(2 * epoch + 1) * sizeof(double));
     }
     assert_true(waits[1][1] < 0.3 * waits[1][0]);
@@ -198,7 +197,7 @@ static void test_ram_in_the_second_epoch(void **state) {
     assert_true(waits[2][1] < 0.8 * waits[0][1]);
 }
 
-// A wait for data ends when the run is asked to stop; the steps before it are saved.
+// A wait for data ends when the run is asked to stop, and the steps before it are saved.
 static void test_stop_while_waiting(void **state) {
     static const char *const depths[] = {"data.prefetch=0", "data.prefetch=2"};
     static struct run r;

@@ -1,11 +1,11 @@
-// test_precision.c - 16-bit weights with float32 masters: which tensors have which type, what a checkpoint
-// holds, that a run goes on from it to the bit, and that the fast backend trains as the reference does.
+// test_precision.c - 16-bit weights with float32 masters: the type of each tensor, the content of a
+// checkpoint, a resume to the bit, and that the fast backend trains like the reference.
 #include "steps.h"
 
 #include "train/snapshot.h"
 #include "train/verify.h"
 
-static void open_session(struct session *s, const char *model, enum precision precision) {
+static void open_session(struct at_work *s, const char *model, enum precision precision) {
     struct err e = {0};
     struct knobs k;
     steps_knobs(&k, model, 2, 1, 16);
@@ -13,11 +13,11 @@ static void open_session(struct session *s, const char *model, enum precision pr
     assert_worked(steps_open(s, &k, true, &e), &e);
 }
 
-// Every weight is its master's rounding; returns how many there are.
-static int check_rounded(const struct session *s) {
+// Checks that every weight is its master rounded. Returns the number of weights.
+static int check_rounded(const struct at_work *s) {
     struct model_param p;
     int n = 0;
-    for (int64_t i = 0; model_param_at(&s->shape, i, &p); i++, n++) {
+    for (int64_t i = 0; model_param_at(&s->plan.shape, i, &p); i++, n++) {
         char name[200];
         snprintf(name, sizeof name, "master.%s", p.name);
         const struct tensor *w, *m;
@@ -33,7 +33,7 @@ static int check_rounded(const struct session *s) {
 
 static void test_types(void **state) {
     struct scratch *x = *state;
-    struct session wide, half;
+    struct at_work wide, half;
     open_session(&wide, x->nano, PRECISION_FP32);
     open_session(&half, x->nano, PRECISION_BF16);
     uint64_t bytes[2][CLASS_COUNT];
@@ -41,35 +41,35 @@ static void test_types(void **state) {
         bytes[0][c] = steps_class_bytes(&half, (enum tensor_class)c);
         bytes[1][c] = steps_class_bytes(&wide, (enum tensor_class)c);
     }
-    // Weights halve, gradients stay, the optimizer's two moments get a third companion.
+    // Weights take half, gradients stay, and the optimizer's two moments are joined by the master.
     assert_int_equal(2 * bytes[0][CLASS_WEIGHT], bytes[1][CLASS_WEIGHT]);
     assert_int_equal(bytes[0][CLASS_GRADIENT], bytes[1][CLASS_GRADIENT]);
     assert_int_equal(2 * bytes[0][CLASS_OPTIMIZER], 3 * bytes[1][CLASS_OPTIMIZER]);
     assert_true(bytes[0][CLASS_ACTIVATION] < bytes[1][CLASS_ACTIVATION]);
     assert_true(check_rounded(&half) > 5);
-    session_close(&wide);
-    session_close(&half);
+    at_work_close(&wide);
+    at_work_close(&half);
 }
 
-// Models with many tensors: none is forgotten.
+// Models with many tensors: none is missed.
 static void test_every_weight_has_a_master(void **state) {
     (void)state;
     static const char *const models[] = {"gpt2-odd", "llama-bias", "qwen3"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        struct session s;
+        struct at_work s;
         char path[512];
         snprintf(path, sizeof path, "%s/tests/reference/%s", HAGGLE_SOURCE_DIR, models[i]);
         open_session(&s, path, PRECISION_BF16);
         steps_take(&s, 0);
         assert_true(check_rounded(&s) > 20);
-        session_close(&s);
+        at_work_close(&s);
     }
 }
 
-// An update far below a bfloat16's last bit must not be lost: it adds up in the master.
+// An update far below the last bit of a bfloat16 must not be lost: it adds up in the master.
 static void test_small_steps_add_up(void **state) {
     struct scratch *x = *state;
-    struct session s;
+    struct at_work s;
     const struct tensor *w;
     open_session(&s, x->nano, PRECISION_BF16);
     const uint16_t *weight = steps_tensor(&s, "model.embed_tokens.weight", &w);
@@ -89,13 +89,13 @@ static void test_small_steps_add_up(void **state) {
     assert_true(check_rounded(&s) > 5);
     free(before);
     free(rounded);
-    session_close(&s);
+    at_work_close(&s);
 }
 
 static void test_checkpoint(void **state) {
     struct scratch *x = *state;
     struct err e = {0};
-    struct session a, b, wide;
+    struct at_work a, b, wide;
     struct manifest_file files[MANIFEST_FILES];
     char dir[400], path[500];
     snprintf(dir, sizeof dir, "%s/snapshot", x->dir);
@@ -103,8 +103,9 @@ static void test_checkpoint(void **state) {
     open_session(&a, x->nano, PRECISION_BF16);
     for (int i = 0; i < 3; i++)
         steps_take(&a, i);
-    assert_worked(snapshot_write(&a, dir, NULL, files, &e), &e);
-    // The model file is the masters under the weights' own names: any precision can go on from it.
+    assert_worked(snapshot_write(a.s, dir, NULL, files, &e), &e);
+    // The model file holds the masters under the names of the weights, so a run of any precision
+    // can continue from it.
     struct safetensors *st;
     assert_worked(file_join(path, sizeof path, dir, manifest_file_name(MANIFEST_MODEL), &e), &e);
     assert_worked(safetensors_open(&st, path, &e), &e);
@@ -113,25 +114,25 @@ static void test_checkpoint(void **state) {
     assert_int_equal(entry->dtype, DTYPE_F32);
     safetensors_close(st);
     open_session(&b, x->nano, PRECISION_BF16);
-    assert_worked(snapshot_read(&b, dir, &e), &e);
+    assert_worked(snapshot_read(b.s, dir, &e), &e);
     check_rounded(&b);
     for (int i = 3; i < 6; i++) {
         double on = steps_take(&a, i), resumed = steps_take(&b, i);
         assert_memory_equal(&on, &resumed, sizeof on);
     }
     open_session(&wide, x->nano, PRECISION_FP32);
-    assert_worked(snapshot_read(&wide, dir, &e), &e);
-    session_close(&a);
-    session_close(&b);
-    session_close(&wide);
+    assert_worked(snapshot_read(wide.s, dir, &e), &e);
+    at_work_close(&a);
+    at_work_close(&b);
+    at_work_close(&wide);
 }
 
-// The fast backend takes the steps the reference takes, within what verify allows.
+// The fast backend takes the same steps as the reference, within the limits of verify.
 static void test_fast_backend(void **state) {
     struct scratch *x = *state;
     static const enum precision precisions[] = {PRECISION_BF16, PRECISION_FP16};
     for (int p = 0; p < 2; p++) {
-        struct session s[2];
+        struct at_work s[2];
         struct err e = {0};
         struct knobs k;
         steps_knobs(&k, x->nano, 2, 2, 16);
@@ -145,8 +146,8 @@ static void test_fast_backend(void **state) {
         }
         if (precisions[p] == PRECISION_BF16)
             check_rounded(&s[0]);
-        session_close(&s[0]);
-        session_close(&s[1]);
+        at_work_close(&s[0]);
+        at_work_close(&s[1]);
     }
 }
 

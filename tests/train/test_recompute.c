@@ -1,5 +1,5 @@
-// test_recompute.c - activation checkpointing changes memory and nothing else: every family, every mode,
-// bit for bit.
+// test_recompute.c - activation checkpointing changes memory and nothing else, bit for bit, for
+// every family and every mode.
 #include "steps.h"
 
 static const char *const models[] = {"gpt2-odd", "llama-bias", "llama3-scaled", "qwen2", "qwen3"};
@@ -14,7 +14,7 @@ static const struct mode modes[] = {{RECOMPUTE_MODE_SELECTIVE, 1, 0.05},
                                     {RECOMPUTE_MODE_FULL, 1, 0},
                                     {RECOMPUTE_MODE_FULL, 2, 0}};
 
-static void open_mode(struct session *s, const char *model, enum precision precision, bool fused,
+static void open_mode(struct at_work *s, const char *model, enum precision precision, bool fused,
                       const struct mode *m) {
     struct err e = {0};
     struct knobs k;
@@ -28,14 +28,14 @@ static void open_mode(struct session *s, const char *model, enum precision preci
 }
 
 static void compare(const char *model, enum precision precision, bool fused, int steps) {
-    struct session plain;
+    struct at_work plain;
     double losses[8];
     open_mode(&plain, model, precision, fused, NULL);
     for (int i = 0; i < steps; i++)
         losses[i] = steps_take(&plain, i);
     uint64_t kept = steps_class_bytes(&plain, CLASS_ACTIVATION);
     for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
-        struct session s;
+        struct at_work s;
         open_mode(&s, model, precision, fused, &modes[m]);
         for (int i = 0; i < steps; i++) {
             double loss = steps_take(&s, i);
@@ -48,10 +48,10 @@ static void compare(const char *model, enum precision precision, bool fused, int
         if (left >= kept)
             fail_msg("%s, mode %zu keeps %llu bytes, without %llu", model, m,
                      (unsigned long long)left, (unsigned long long)kept);
-        assert_true(session_step_flops(&s).model == session_step_flops(&plain).model);
-        session_close(&s);
+        assert_true(s.plan.flops.model == plain.plan.flops.model);
+        at_work_close(&s);
     }
-    session_close(&plain);
+    at_work_close(&plain);
 }
 
 static void test_same_bits(void **state) {
@@ -69,10 +69,11 @@ static void test_same_bits_bf16(void **state) {
     compare("qwen3", PRECISION_BF16, true, 2);
 }
 
-// Full keeps only what enters a block, of every second one half of the blocks' own.
+// Full recomputation keeps only the input of each block. With every second block it keeps half of
+// the blocks' activations.
 static void test_how_much_is_kept(void **state) {
     (void)state;
-    struct session s[3];
+    struct at_work s[3];
     open_mode(&s[0], "llama-bias", PRECISION_FP32, true, NULL);
     open_mode(&s[1], "llama-bias", PRECISION_FP32, true, &modes[3]);
     open_mode(&s[2], "llama-bias", PRECISION_FP32, true, &modes[2]);
@@ -80,14 +81,14 @@ static void test_how_much_is_kept(void **state) {
     for (int i = 0; i < 3; i++)
         kept[i] = steps_class_bytes(&s[i], CLASS_ACTIVATION);
     assert_true(kept[0] > kept[1] && kept[1] > kept[2]);
-    // The residual stream at each block's edge, the final norm and its statistics, logits.
-    const struct model_shape *m = &s[2].shape;
+    // The residual stream at each block's edge, the final norm and its statistics, and the logits.
+    const struct model_shape *m = &s[2].plan.shape;
     uint64_t least = rows * 4 * (uint64_t)((m->layers + 1) * m->width + m->vocab);
     assert_true(kept[2] >= least && kept[2] < least + rows * 4 * (uint64_t)(2 * m->width + 64));
-    assert_true(session_step_flops(&s[2]).hardware > session_step_flops(&s[1]).hardware);
-    assert_true(session_step_flops(&s[1]).hardware > session_step_flops(&s[0]).hardware);
+    assert_true(s[2].plan.flops.hardware > s[1].plan.flops.hardware);
+    assert_true(s[1].plan.flops.hardware > s[0].plan.flops.hardware);
     for (int i = 0; i < 3; i++)
-        session_close(&s[i]);
+        at_work_close(&s[i]);
 }
 
 int main(void) {

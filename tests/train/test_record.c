@@ -1,4 +1,5 @@
-// A trial as a row: its figures, its outcome, and a key that changes with what speed depends on.
+// test_record.c - a trial as a row of the store: its figures, its outcome, and a key that changes
+// with everything that speed depends on.
 #include "train/record.h"
 
 #include "../store/scratch.h"
@@ -35,7 +36,7 @@ static int check_refused(void *arg, const struct store_trial *t) {
     assert_int_equal(t->outcome, OUTCOME_REFUSED);
     assert_non_null(strstr(t->reason, "budget"));
     assert_true(isnan(t->tokens_per_s) && isnan(t->step_p50_ms) && isnan(t->utilization));
-    assert_int_equal(t->memory_measured_bytes, 0); // of a process that ran nothing
+    assert_int_equal(t->memory_measured_bytes, 0); // the process ran nothing
     assert_true(t->memory_predicted_bytes > 1 << 20);
     return 0;
 }
@@ -80,7 +81,7 @@ static void a_measured_trial_is_recorded(void **state) {
     assert_true(fabs(row.tokens_per_s - (double)row.tokens / wall_s) < 1e-6 * row.tokens_per_s);
     assert_true(row.step_p50_ms > 0 && row.step_p50_ms <= row.step_p99_ms);
     assert_true(isfinite(row.step_p50_upper95_ms) && isnan(row.step_p99_upper95_ms)); // 8 steps
-    assert_true(row.hfu > 0 && row.mfu == row.hfu); // nothing is computed again
+    assert_true(row.hfu > 0 && row.mfu == row.hfu); // nothing is recomputed
     assert_true(row.predicted_step_ms == 2 && isnan(row.joules_per_token));
     assert_true(row.memory_predicted_bytes > 0 && row.memory_measured_bytes > 0);
     assert_true(row.by_class.bytes[CLASS_WEIGHT] > 0 && row.split.ms[TIME_MATMUL] > 0);
@@ -91,14 +92,14 @@ static void a_measured_trial_is_recorded(void **state) {
     free(step_ns);
     trial_free(&t);
 
-    // What is computed again is the machine's work, and not the model's.
+    // Recomputed work counts as the machine's work, not as the model's.
     k.recompute_mode = RECOMPUTE_MODE_FULL;
     assert_int_equal(trial_run(&k, &o, &t, &e), 0);
     assert_int_equal(record_trial(s, &r, &k, &t, &id, &e), 0);
     assert_int_equal(store_trials(s, &(struct store_filter){.id = id}, check_again, NULL, &e), 0);
     trial_free(&t);
 
-    // One that does not fit: no figures, and the reason.
+    // A setting that does not fit has no figures, but a reason.
     k.memory = 1 << 20;
     assert_int_equal(trial_run(&k, &o, &t, &e), 0);
     assert_int_equal(record_outcome(&t), OUTCOME_REFUSED);
@@ -114,7 +115,7 @@ static void outcomes_follow_from_results(void **state) {
     (void)state;
     struct trial_result t = {.rc = 0};
     assert_int_equal(record_outcome(&t), OUTCOME_MEASURED);
-    t.rc = ERR_MEMORY; // of a process that told nothing: the kernel took it
+    t.rc = ERR_MEMORY; // the process sent nothing, because the kernel killed it
     assert_int_equal(record_outcome(&t), OUTCOME_KILLED);
     t.rc = ERR_INTERNAL;
     assert_int_equal(record_outcome(&t), OUTCOME_KILLED);
@@ -143,7 +144,7 @@ static void keys_change_with_model_and_data(void **state) {
     char key[7][HASH_TEXT_BYTES], again[HASH_TEXT_BYTES], path[512];
     int n = 0;
     assert_int_equal(record_key(&k, key[n++], &e), 0);
-    set(&k, "batch.micro", "8"); // a setting, not a condition
+    set(&k, "batch.micro", "8"); // part of the setting, not of the key
     set(&k, "optim.lr", "1e-5");
     set(&k, "data.prefetch", "4");
     assert_int_equal(record_key(&k, again, &e), 0);
@@ -161,7 +162,7 @@ static void keys_change_with_model_and_data(void **state) {
     assert_string_equal(again, key[n - 1]);
     write_text(path, "some other text");
     assert_int_equal(record_key(&k, key[n++], &e), 0);
-    set(&k, "data.path", scratch_dir); // the same file, by its folder
+    set(&k, "data.path", scratch_dir); // the same file, named by its folder
     assert_int_equal(record_key(&k, again, &e), 0);
     assert_string_equal(again, key[n - 1]);
     snprintf(path, sizeof path, "%s/b.txt", scratch_dir);
@@ -177,7 +178,7 @@ static void keys_change_with_model_and_data(void **state) {
     assert_int_not_equal(record_key(&k, again, &e), 0);
 }
 
-// A tokenizer or a template that was edited in place keeps its name, and makes other documents.
+// A tokenizer or template that was edited in place has the same name but gives other documents.
 static void keys_change_with_what_reads_the_data(void **state) {
     (void)state;
     static const struct {

@@ -52,15 +52,16 @@ static void test_bounds(void **state) {
     k.precision = PRECISION_BF16;
     loss_scale_start(&s, &k);
     assert_true(s.value == 1 && loss_scale_valid(&s, &k));
-    assert_int_equal(loss_scale_update(&s, &k, false, 1, &e), 0); // not this policy's business
+    // Without fp16 the policy does nothing.
+    assert_int_equal(loss_scale_update(&s, &k, false, 1, &e), 0);
     assert_true(s.value == 1);
 }
 
-// In float32 a power of two more or less changes no digit of the update.
+// In float32 another power of two as the scale changes no digit of the update.
 static void test_scaled_step(void **state) {
     struct scratch *x = *state;
     struct err e = {0};
-    struct session s[2];
+    struct at_work s[2];
     for (int i = 0; i < 2; i++) {
         struct knobs k;
         double results[RESULT_COUNT], clip[CLIP_COUNT], scale = i ? 8192 : 0;
@@ -73,23 +74,23 @@ static void test_scaled_step(void **state) {
             [HYPER_CLIP] = 0.5,   [HYPER_BIAS1] = 0.1,
             [HYPER_BIAS2] = 0.05, [HYPER_LOSS_FACTOR] = (i ? scale : 1) / (double)b.trained,
             [HYPER_SCALE] = scale};
-        assert_worked(session_set_hyper(&s[i], h, &e), &e);
-        assert_worked(session_run(&s[i], SESSION_TRAIN, steps_feed, &b, NULL, &e), &e);
-        assert_worked(session_get_results(&s[i], results, clip, &e), &e);
+        assert_worked(session_set_hyper(s[i].s, h, &e), &e);
+        assert_worked(session_run(s[i].s, PLAN_TRAIN, steps_feed, &b, NULL, &e), &e);
+        assert_worked(session_get_results(s[i].s, results, clip, &e), &e);
         assert_true(clip[CLIP_NORM] > 0.5 &&
-                    clip[CLIP_NORM] < 100); // clipped, and without the scale
+                    clip[CLIP_NORM] < 100); // clipped, after division by the scale
         free(b.tokens);
     }
     steps_assert_same_weights(&s[0], &s[1]);
-    session_close(&s[0]);
-    session_close(&s[1]);
+    at_work_close(&s[0]);
+    at_work_close(&s[1]);
 }
 
-// Gradients too large for fp16 skip the update and leave everything as it was.
+// Gradients too large for fp16: the update is skipped and everything stays unchanged.
 static void test_overflow_skips(void **state) {
     struct scratch *x = *state;
     struct err e = {0};
-    struct session s;
+    struct at_work s;
     struct knobs k;
     double clip[CLIP_COUNT], results[RESULT_COUNT];
     steps_knobs(&k, x->nano, 2, 1, 16);
@@ -105,15 +106,15 @@ static void test_overflow_skips(void **state) {
         [HYPER_LR] = 1e-2,    [HYPER_BETA1] = 0.9,        [HYPER_BETA2] = 0.95,
         [HYPER_EPS] = 1e-8,   [HYPER_CLIP] = 1,           [HYPER_BIAS1] = 0.1,
         [HYPER_BIAS2] = 0.05, [HYPER_SCALE] = SCALE_MOST, [HYPER_LOSS_FACTOR] = SCALE_MOST};
-    assert_worked(session_set_hyper(&s, h, &e), &e);
-    assert_worked(session_run(&s, SESSION_TRAIN, steps_feed, &b, NULL, &e), &e);
-    assert_worked(session_get_results(&s, results, clip, &e), &e);
+    assert_worked(session_set_hyper(s.s, h, &e), &e);
+    assert_worked(session_run(s.s, PLAN_TRAIN, steps_feed, &b, NULL, &e), &e);
+    assert_worked(session_get_results(s.s, results, clip, &e), &e);
     assert_true(clip[CLIP_SKIP] != 0);
     assert_true(isfinite(results[RESULT_LOSS_SUM]));
     assert_memory_equal(before, w, t->bytes);
     free(before);
     free(b.tokens);
-    session_close(&s);
+    at_work_close(&s);
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
-// test_schedule.c - learning rates and the optimizer's numbers, against values worked out by hand.
+// test_schedule.c - learning rates and the optimizer's numbers, compared with values calculated by
+// hand.
 #include "harness.h"
 
 #include "train/hyper.h"
@@ -20,7 +21,7 @@ static const struct row rows[] = {
     {"constant", 10, 4, 0.1, 0.2, 9, 1},
     {"constant", 10, 0, 0.1, 0.2, 0, 1},
     {"constant", 10, 1, 0.1, 0.2, 0, 1},
-    // Linear: full at W-1, min at the last step, straight between.
+    // Linear: full rate at W-1, the minimum at the last step, a straight line between them.
     {"linear", 11, 0, 0.0, 0.2, 0, 1},
     {"linear", 11, 0, 0.0, 0.2, 5, 0.5},
     {"linear", 11, 0, 0.0, 0.2, 10, 0},
@@ -29,13 +30,13 @@ static const struct row rows[] = {
     {"linear", 14, 4, 0.0, 0.2, 8, 0.5},
     {"linear", 14, 4, 0.0, 0.2, 13, 0},
     {"linear", 14, 4, 0.0, 0.2, 100, 0}, // past the end
-    // Cosine: same ends, half way at the middle, cos 60 degrees at a third.
+    // Cosine: the same ends, halfway in the middle, cos 60 degrees at a third.
     {"cosine", 13, 0, 0.1, 0.2, 0, 1},
     {"cosine", 13, 0, 0.1, 0.2, 6, 0.55},
     {"cosine", 13, 0, 0.1, 0.2, 4, 0.775},
     {"cosine", 13, 0, 0.1, 0.2, 12, 0.1},
     {"cosine", 13, 0, 1.0, 0.2, 7, 1},
-    // WSD: the last decay x steps steps go down in a line.
+    // WSD: the rate falls in a straight line over the last decay x steps steps.
     {"wsd", 20, 2, 0.0, 0.25, 0, 0.5},
     {"wsd", 20, 2, 0.0, 0.25, 1, 1},
     {"wsd", 20, 2, 0.0, 0.25, 14, 1},
@@ -45,7 +46,8 @@ static const struct row rows[] = {
     {"wsd", 20, 2, 0.5, 0.0, 19, 1},  // decays over nothing
     {"wsd", 11, 0, 0.0, 1.0, 5, 0.5}, // decays from the beginning: linear
     {"wsd", 14, 4, 0.0, 1.0, 8, 0.5}, // warm-up comes first
-    // Edges: a warm-up longer than the run never gets there; runs of one step or none.
+    // Edge cases: a warm-up longer than the run never reaches the full rate; runs of one step or
+    // none.
     {"cosine", 5, 10, 0.1, 0.2, 4, 0.5},
     {"linear", 5, 10, 0.1, 0.2, 0, 0.1},
     {"wsd", 5, 10, 0.1, 0.2, 4, 0.5},
@@ -124,7 +126,8 @@ static void test_hyper(void **state) {
     assert_true(h[HYPER_LOSS_FACTOR] == 1.0 / 512);
     assert_true(h[HYPER_BETA1] == 0.9 && h[HYPER_BETA2] == 0.95 && h[HYPER_EPS] == 1e-8);
     assert_true(h[HYPER_DECAY] == 0.1 && h[HYPER_CLIP] == 1.0);
-    // The key of a step's draws: exact in a double, another in every step and for every seed.
+    // The key of a step's random draws is exact in a double and differs for every step and every
+    // seed.
     double draw = h[HYPER_DRAW], again[HYPER_COUNT];
     assert_true(draw >= 0 && draw < 0x1p53 && draw == floor(draw));
     hyper_fill(&k, &(struct hyper_step){.step = 0, .update = 1, .trained_tokens = 1}, again);

@@ -1,10 +1,11 @@
-// test_second.c - a second model that answers a hybrid run's requests: the bulk never notices, it learns as a
-// run of its own would, both are saved as one, and every byte of it is planned.
+// test_second.c - a second model that answers the requests of a hybrid run. The bulk run does not
+// change, the second model learns as in a separate run, both are saved together, and every byte is
+// planned.
 #include "host.h"
 
+#include "plan/second.h"
 #include "train/checkpoint_dir.h"
 #include "train/hyper.h"
-#include "train/second.h"
 #include "train/snapshot.h"
 
 enum { OTHER_SEQ = 24 };
@@ -20,7 +21,7 @@ static void write_recipe(const struct scratch *s, const char *name, const char *
     assert_worked(file_write_atomic(path, text, strlen(text), &e), &e);
 }
 
-// A run whose requests another model answers, with a recipe that says `more`.
+// A run whose requests are answered by another model, with `more` added to its recipe.
 static void second_init(struct run *r, struct knobs *second, struct host *h,
                         const struct scratch *s, const char *name, const char *more) {
     struct err e = {0};
@@ -30,7 +31,7 @@ static void second_init(struct run *r, struct knobs *second, struct host *h,
     run_init(r, s, name);
     run_set(r, "goal=hybrid");
     run_set(r, "batch.accum=3");
-    run_set(r, "data.prefetch=0"); // data is never waited for: questions can be counted
+    run_set(r, "data.prefetch=0"); // no wait for data, so that the questions can be counted
     assert_worked(knobs_set_at(&r->knobs, KNOB_interactive_recipe, path, SET_BY_DEFAULT, &e), &e);
     assert_worked(second_knobs(&r->knobs, second, &e), &e);
     host_init(h, OTHER_SEQ, OTHER_SEQ);
@@ -71,8 +72,8 @@ static struct manifest read_second(const struct run *r, int64_t step) {
 
 // ---------------------------------------------------------------- what it does
 
-// With evaluations and training samples wherever they may run, the bulk is the run that has no requests at
-// all, to the bit. Every op of both is observed.
+// With evaluations and training samples wherever they may run, the bulk run gives the same bits as
+// a run without requests. Every op of both models is observed.
 static void test_bulk_is_untouched(void **state) {
     static const char *const bulk[] = {"precision=fp32", "precision=bf16", "recompute.mode=full"};
     static const char *const beside[] = {"precision: bf16", "optim: {state: int8}",
@@ -94,12 +95,14 @@ static void test_bulk_is_untouched(void **state) {
         host.per_call = host.left = 1;
         host.train_after = 1;
         run_alone_and_with(&plain, &with, 6);
-        // Trained in the first step and after each; 2 yield points in a step, 3 batches in each of 2
-        // validations, 6 ends of steps, once and more while the last checkpoint is written.
+        // Training samples in the first step and after each step. 2 yield points in a step, 3
+        // batches in each of 2 validations, 6 ends of steps, and at least one while the last
+        // checkpoint is written.
         assert_int_equal(host.n_train, 7);
         assert_true(host.n >= 7 + 6 * 2 + 2 * 3 + 6 + 1);
         assert_int_equal(with.result.guests.updates, 7);
-        assert_int_equal(with.result.state.guest_updates, 0); // none of the bulk's
+        // None of them belongs to the bulk model.
+        assert_int_equal(with.result.state.guest_updates, 0);
         assert_int_equal(host.answers[host.n - 1].own_step, 7);
         assert_int_equal(host.answers[host.n - 1].step, 6);
         assert_true(host.answers[host.n - 1].loss < host.answers[0].loss);
@@ -122,7 +125,7 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     return 0;
 }
 
-// The same samples in a session of its own, step by step as the trainer makes them.
+// The same samples in a separate session, step by step as the trainer does it.
 static void test_learns_as_a_run_of_its_own(void **state) {
     static const char *const recipes[] = {
         "optim: {lr: 0.002}\nsched: {warmup: 3}", "precision: bf16\noptim: {state: bf16}",
@@ -140,13 +143,12 @@ static void test_learns_as_a_run_of_its_own(void **state) {
         assert_ran(&r);
         assert_int_equal(host.n, 7);
 
-        struct session s;
-        struct session_options so = {
-            .knobs = &second, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+        struct at_work s;
+        struct plan_options so = {.knobs = &second, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
         struct train_state st = {0};
         struct plain_feed from = {{host.tokens, host.targets, host.positions, host.starts}};
-        assert_worked(session_plan(&s, &so, &e), &e);
-        assert_worked(session_start(&s, &e), &e);
+        assert_worked(at_work_plan(&s, &so, &e), &e);
+        assert_worked(at_work_start(&s, NULL, &e), &e);
         loss_scale_start(&st.scale, &second);
         for (int k = 0; k < host.n; k++) {
             double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
@@ -155,9 +157,9 @@ static void test_learns_as_a_run_of_its_own(void **state) {
                                           .trained_tokens = OTHER_SEQ,
                                           .loss_scale = st.scale.value};
             hyper_fill(&second, &at, hyper);
-            assert_worked(session_set_hyper(&s, hyper, &e), &e);
-            assert_worked(session_run(&s, SESSION_TRAIN, feed, &from, NULL, &e), &e);
-            assert_worked(session_get_results(&s, results, clip, &e), &e);
+            assert_worked(session_set_hyper(s.s, hyper, &e), &e);
+            assert_worked(session_run(s.s, PLAN_TRAIN, feed, &from, NULL, &e), &e);
+            assert_worked(session_get_results(s.s, results, clip, &e), &e);
             const struct guest_answer *a = &host.answers[k];
             assert_true(a->loss == results[RESULT_LOSS_SUM] / results[RESULT_TOKENS]);
             assert_true(a->lr == hyper[HYPER_LR]);
@@ -168,17 +170,17 @@ static void test_learns_as_a_run_of_its_own(void **state) {
             assert_worked(loss_scale_update(&st.scale, &second, !a->skipped, st.step, &e), &e);
         }
         if (second.precision == PRECISION_FP16)
-            assert_true(host.answers[0].skipped); // that case is among them
+            assert_true(host.answers[0].skipped); // this case occurs
         struct manifest_file files[MANIFEST_FILES];
         struct manifest m = read_second(&r, 6);
         snprintf(dir, sizeof dir, "%s/own-%zu-plain", ((const struct scratch *)*state)->dir, i);
         assert_worked(file_make_dirs(dir, &e), &e);
-        assert_worked(snapshot_write(&s, dir, NULL, files, &e), &e);
+        assert_worked(snapshot_write(s.s, dir, NULL, files, &e), &e);
         assert_string_equal(files[MANIFEST_MODEL].hash, m.files[MANIFEST_MODEL].hash);
         assert_string_equal(files[MANIFEST_OPTIMIZER].hash, m.files[MANIFEST_OPTIMIZER].hash);
         assert_true(m.state.scale.value == st.scale.value);
         manifest_free(&m);
-        session_close(&s);
+        at_work_close(&s);
     }
 }
 
@@ -215,7 +217,8 @@ static void test_resumes_to_the_bit(void **state) {
     assert_same_second(&whole, &part, 6);
 }
 
-// Whatever is wrong with the second model makes its checkpoint a damaged one: the pair before is taken.
+// If anything is wrong with the second model, the whole checkpoint counts as damaged, and the one
+// before is used.
 static void test_damage_falls_back_to_a_pair(void **state) {
     enum { MISSING, CHANGED, FOLDER, OLDER, WAYS };
     struct run whole;
@@ -257,7 +260,7 @@ static void test_damage_falls_back_to_a_pair(void **state) {
             snprintf(path, sizeof path, "%s", second_file(&r, 4, ""));
             assert_worked(file_remove_tree(path, &e), &e);
             snprintf(from, sizeof from, "%s", second_file(&r, 2, ""));
-            if (way == OLDER) // whole by itself, of another step
+            if (way == OLDER) // valid by itself, but of another step
                 assert_int_equal(symlink(from, path), 0);
         }
         assert_int_equal(checkpoint_verify(step_file(r.dir, 4, ""), NULL, &e), ERR_FORMAT);
@@ -266,7 +269,7 @@ static void test_damage_falls_back_to_a_pair(void **state) {
         assert_ran(&r);
         assert_int_equal(r.first, 2);
         assert_non_null(strstr(r.said, "is damaged: its second model"));
-        assert_int_equal(then.answers[0].own_step, 4); // 3 are in the pair
+        assert_int_equal(then.answers[0].own_step, 4); // the checkpoint contains 3
         assert_same_tensors(whole.dir, r.dir, 6);
         assert_same_second(&whole, &r, 6);
         err_clear(&e);
@@ -288,10 +291,10 @@ static void test_one_side_only_is_said(void **state) {
     resume(&r, &then);
     assert_ran(&r);
     assert_non_null(strstr(r.said, "W '"));
-    assert_non_null(
-        strstr(r.said, "holds no second model: that of interactive.recipe begins anew"));
+    assert_non_null(strstr(r.said, "holds no second model; the one in interactive.recipe starts "
+                                   "from its initial weights"));
     assert_int_equal(then.answers[0].own_step, 1);
-    // A knob of its mathematics that differs is named, and whose it is.
+    // A knob of the second model's mathematics that differs is named, with the model it belongs to.
     run_set(&r, "steps=7");
     other = second;
     other.optim_lr = 1e-2;
@@ -305,7 +308,7 @@ static void test_one_side_only_is_said(void **state) {
     run_again(&r);
     assert_ran(&r);
     assert_non_null(strstr(r.said, "holds a second model, which this run does not have"));
-    // Another model in its place is refused.
+    // Another model in place of the second one is refused.
     run_set(&r, "steps=9");
     run_set(&r, "resume=true");
     r.second = &second;
@@ -316,14 +319,14 @@ static void test_one_side_only_is_said(void **state) {
     snprintf(other.model, sizeof other.model, "%s", r.knobs.model);
     r.second = &other;
     run_again(&r);
-    assert_failed(r.rc, ERR_MISMATCH, &r.e, CHECKPOINT_SECOND "' is of another model");
+    assert_failed(r.rc, ERR_MISMATCH, &r.e, CHECKPOINT_SECOND "' holds another model");
 }
 
 // ---------------------------------------------------------------- memory
 
-static uint64_t arena_peak(const struct session *s) {
+static uint64_t arena_peak(const struct at_work *s) {
     struct mem_line lines[16];
-    const size_t n = mem_lines(s->mem, lines, 16);
+    const size_t n = mem_lines(s->engine->mem, lines, 16);
     for (size_t i = 0; i < n; i++)
         if (strcmp(lines[i].class_name, "arena") == 0)
             return lines[i].peak_bytes;
@@ -336,43 +339,46 @@ static void test_memory_is_one_plan(void **state) {
     static struct host host;
     struct err e = {0};
     second_init(&r, &second, &host, *state, "plan", "");
-    struct session s, alone, bulk;
-    struct session_options so = {.knobs = &second,
-                                 .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true},
-                                 .real = DTYPE_F32};
-    assert_worked(session_plan(&alone, &so, &e), &e);
+    struct at_work s, alone, bulk;
+    struct plan_options so = {
+        .knobs = &second, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
+    assert_worked(at_work_plan(&alone, &so, &e), &e);
     so.knobs = &r.knobs;
-    assert_worked(session_plan(&bulk, &so, &e), &e);
+    assert_worked(at_work_plan(&bulk, &so, &e), &e);
     so.second = &second;
-    assert_worked(session_plan(&s, &so, &e), &e);
-    // The bulk's arena is as without requests, the other one as it would be alone.
-    assert_int_equal(s.layout.arena_bytes, bulk.layout.arena_bytes);
-    assert_int_equal(session_second_bytes(&s), alone.layout.arena_bytes);
-    assert_int_equal(session_arena_bytes(&s), s.layout.arena_bytes + alone.layout.arena_bytes);
-    assert_true(s.programs[SESSION_TRAIN]->yields);
-    struct session_part parts[SESSION_PARTS];
+    assert_worked(at_work_plan(&s, &so, &e), &e);
+    // The bulk model's arena is as large as without requests, and the second one's as large as
+    // alone.
+    assert_int_equal(s.plan.layout.arena_bytes, bulk.plan.layout.arena_bytes);
+    assert_int_equal(plan_second_bytes(&s.plan), alone.plan.layout.arena_bytes);
+    assert_int_equal(plan_arena_bytes(&s.plan),
+                     s.plan.layout.arena_bytes + alone.plan.layout.arena_bytes);
+    assert_true(plan_program(&s.plan, PLAN_TRAIN)->yields);
+    struct plan_part parts[PLAN_PARTS];
     uint64_t sum = 0;
-    assert_worked(session_start(&s, &e), &e);
-    const int n = session_parts(&s, parts);
+    assert_worked(at_work_start(&s, NULL, &e), &e);
+    const int n = plan_parts(&s.plan, engine_on_device(s.engine), parts);
     for (int i = 0; i < n; i++)
         sum += parts[i].bytes;
-    assert_int_equal(sum, session_predicted_bytes(&s));
-    assert_int_equal(arena_peak(&s), session_arena_bytes(&s));
-    assert_true(s.second->session.pool == s.pool && s.second->session.backend == s.backend);
-    session_close(&s);
-    // One budget for both: what only the bulk would fit is refused, with its name.
+    assert_int_equal(sum, engine_total_bytes(s.engine, &s.plan));
+    assert_int_equal(arena_peak(&s), plan_arena_bytes(&s.plan));
+    assert_true(s.s->second->engine == s.engine && s.s->second->plan == s.plan.second);
+    at_work_close(&s);
+    // One budget for both models: if only the bulk model fits, the run is refused, and the second
+    // one is named.
     char text[64];
-    assert_worked(session_ready(&bulk, &e), &e);
+    assert_worked(at_work_ready(&bulk, NULL, &e), &e);
     snprintf(text, sizeof text, "memory=%llu",
-             (unsigned long long)(session_predicted_bytes(&bulk) + alone.layout.arena_bytes / 4));
+             (unsigned long long)(engine_total_bytes(bulk.engine, &bulk.plan) +
+                                  alone.plan.layout.arena_bytes / 4));
     run_set(&r, text);
-    bulk.knobs.memory = r.knobs.memory;
-    assert_worked(session_check_memory(&bulk, &e), &e);
-    session_close(&bulk);
-    assert_worked(session_plan(&s, &so, &e), &e);
-    assert_failed(session_ready(&s, &e), ERR_MEMORY, &e, "second model |process ");
-    session_close(&s);
-    session_close(&alone);
+    bulk.plan.knobs.memory = r.knobs.memory;
+    assert_worked(at_work_ready(&bulk, NULL, &e), &e);
+    at_work_close(&bulk);
+    assert_worked(at_work_plan(&s, &so, &e), &e);
+    assert_failed(at_work_ready(&s, NULL, &e), ERR_MEMORY, &e, "second model |process ");
+    at_work_close(&s);
+    at_work_close(&alone);
 }
 
 // ---------------------------------------------------------------- recipes
@@ -392,7 +398,7 @@ static void test_recipes(void **state) {
     struct err e = {0};
     char path[PATH_MAX];
     second_init(&r, &second, &host, *state, "recipes", "threads: 64\nbatch: {micro: 7, accum: 9}");
-    // The machine and the requests are the bulk's, the mathematics its own.
+    // Machine and requests come from the bulk run's knobs, the mathematics from the second recipe.
     assert_int_equal(second.threads, r.knobs.threads);
     assert_int_equal(second.batch_micro, 1);
     assert_int_equal(second.batch_accum, 1);
@@ -400,7 +406,7 @@ static void test_recipes(void **state) {
     assert_int_equal(second.seed, 5);
     assert_int_equal(second.interactive_queue, r.knobs.interactive_queue);
     assert_true(second_wanted(&r.knobs));
-    // What is saved of it can be named again.
+    // A checkpoint of the second model can be named as its model.
     second_recipe(&second, &out);
     snprintf(path, sizeof path, "%s/again.yaml", ((const struct scratch *)*state)->dir);
     assert_worked(knobs_save_recipe(&out, path, &e), &e);
@@ -423,21 +429,21 @@ static void test_recipes(void **state) {
     refused(&r, path, ERR_USAGE, "interactive.recipe|bad.yaml:6|no_such_knob");
     run_set(&r, "device=cpu");
     write_recipe(*state, "bad.yaml", "device: cuda", path);
-    refused(&r, path, ERR_USAGE, "bad.yaml has device=cuda and the run is on cpu");
+    refused(&r, path, ERR_USAGE, "bad.yaml has device=cuda but the run is on cpu");
 
-    // Lengths: its own, and what the bulk asks for.
-    struct session s;
-    struct session_options so = {
-        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32, .second = &second};
+    // Lengths: the recipe's, and those that the bulk run asks for.
+    struct at_work s;
+    struct plan_options so = {
+        .knobs = &r.knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .second = &second};
     second.seq = 65;
-    assert_failed(session_plan(&s, &so, &e), ERR_USAGE, &e,
+    assert_failed(at_work_plan(&s, &so, &e), ERR_USAGE, &e,
                   "interactive.recipe=|seq=65 is more than the 64 positions");
-    session_close(&s);
+    at_work_close(&s);
     second.interactive_seq = 70;
     second.seq = 70;
-    assert_failed(session_plan(&s, &so, &e), ERR_USAGE, &e,
+    assert_failed(at_work_plan(&s, &so, &e), ERR_USAGE, &e,
                   "interactive.seq=70 is more than the 64 positions");
-    session_close(&s);
+    at_work_close(&s);
 }
 
 int main(void) {

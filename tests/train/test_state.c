@@ -1,5 +1,5 @@
-// test_state.c - Adam's moments in fewer bytes: what they take, that a run repeats and goes on to the bit,
-// with float32 weights and with masters, and what is refused.
+// test_state.c - Adam's moments in fewer bytes: how many they take, that a run repeats and resumes
+// to the bit, with float32 weights and with masters, and what is refused.
 #include "steps.h"
 
 #include "train/snapshot.h"
@@ -7,7 +7,7 @@
 static const enum optim_state states[] = {OPTIM_STATE_FP32, OPTIM_STATE_BF16, OPTIM_STATE_INT8};
 enum { STATES = sizeof states / sizeof *states };
 
-// Wide enough that most of its matrices have 4096 elements, some biases and norms do not.
+// Wide enough that most matrices have 4096 elements, while some biases and norms do not.
 static void make_wide(const struct scratch *x, char folder[320]) {
     snprintf(folder, 320, "%s/wide", x->dir);
     struct stat st;
@@ -15,7 +15,7 @@ static void make_wide(const struct scratch *x, char folder[320]) {
         make_nano(folder, 136, false);
 }
 
-static void open_state(struct session *s, const char *model, enum optim_state state,
+static void open_state(struct at_work *s, const char *model, enum optim_state state,
                        enum precision precision) {
     struct err e = {0};
     struct knobs k;
@@ -26,20 +26,20 @@ static void open_state(struct session *s, const char *model, enum optim_state st
 
 // ---------------------------------------------------------------- bytes
 
-static uint64_t elements_of(const struct session *s, int64_t least) {
+static uint64_t elements_of(const struct at_work *s, int64_t least) {
     struct model_param p;
     uint64_t sum = 0;
-    for (int64_t i = 0; model_param_at(&s->shape, i, &p); i++) {
+    for (int64_t i = 0; model_param_at(&s->plan.shape, i, &p); i++) {
         int64_t n = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
         sum += n >= least ? (uint64_t)n : 0;
     }
     return sum;
 }
 
-static uint64_t blocks_of(const struct session *s) {
+static uint64_t blocks_of(const struct at_work *s) {
     struct model_param p;
     uint64_t sum = 0;
-    for (int64_t i = 0; model_param_at(&s->shape, i, &p); i++) {
+    for (int64_t i = 0; model_param_at(&s->plan.shape, i, &p); i++) {
         int64_t n = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
         sum += n >= 4096 ? (uint64_t)(n + 255) / 256 : 0;
     }
@@ -48,7 +48,7 @@ static uint64_t blocks_of(const struct session *s) {
 
 static void test_bytes(void **state) {
     char wide[320];
-    struct session s[STATES];
+    struct at_work s[STATES];
     uint64_t bytes[STATES];
     make_wide(*state, wide);
     for (int i = 0; i < STATES; i++) {
@@ -62,50 +62,49 @@ static void test_bytes(void **state) {
     assert_int_equal(bytes[0], 8 * all);
     assert_int_equal(bytes[1], 4 * all);
     assert_int_equal(bytes[2], 2 * large + 8 * blocks_of(&s[2]) + 8 * (all - large));
-    // What layout gives is what the tensors need and the alignment of each.
-    const uint64_t *by_class = s[2].layout.by_class;
-    uint64_t tensors = (uint64_t)s[2].programs[SESSION_TRAIN]->n_tensors;
+    // Layout gives each tensor what it needs plus alignment.
+    const uint64_t *by_class = s[2].plan.layout.by_class;
+    uint64_t tensors = (uint64_t)plan_program(&s[2].plan, PLAN_TRAIN)->n_tensors;
     assert_true(by_class[CLASS_OPTIMIZER] >= bytes[2] &&
                 by_class[CLASS_OPTIMIZER] < bytes[2] + tensors * TENSOR_ALIGN);
     for (int i = 0; i < STATES; i++)
-        session_close(&s[i]);
+        at_work_close(&s[i]);
 }
 
-// Of a model of ordinary size: 8, 4 and 2.03 bytes per parameter.
+// For a model of ordinary size: 8, 4 and 2.03 bytes per parameter.
 static void test_bytes_per_parameter(void **state) {
     (void)state;
     static const double expected[STATES] = {8, 4, 2.03125};
     for (int i = 0; i < STATES; i++) {
         struct err e = {0};
         struct knobs k;
-        struct session s;
+        struct at_work s;
         steps_knobs(&k, "gpt2-124m", 1, 1, 16);
         k.optim_state = states[i];
-        struct session_options o = {
-            .knobs = &k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-        assert_worked(session_plan(&s, &o, &e), &e);
+        struct plan_options o = {.knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+        assert_worked(at_work_plan(&s, &o, &e), &e);
         double per = (double)steps_class_bytes(&s, CLASS_OPTIMIZER) / (double)elements_of(&s, 0);
         print_message("%s: %.4f bytes per parameter\n", knob_choice(KNOB_optim_state, i), per);
         assert_true(fabs(per - expected[i]) < 0.01);
-        session_close(&s);
+        at_work_close(&s);
     }
 }
 
 // ---------------------------------------------------------------- steps
 
-// The first step sees moments of 0 and steps before it rounds: it is the same to the bit. After it the
-// rounding shows, a little.
+// The first step starts with moments of 0 and updates before it rounds, so its bits are the same.
+// After it, rounding has a small effect.
 static void test_close_to_fp32(void **state) {
     char wide[320];
     make_wide(*state, wide);
     for (int p = 0; p < 2; p++) {
         double losses[STATES][6];
         for (int i = 0; i < STATES; i++) {
-            struct session s;
+            struct at_work s;
             open_state(&s, wide, states[i], (enum precision)p);
             for (int n = 0; n < 6; n++)
                 losses[i][n] = steps_take(&s, n);
-            session_close(&s);
+            at_work_close(&s);
         }
         for (int i = 1; i < STATES; i++) {
             assert_true(losses[i][0] == losses[0][0] && losses[i][1] == losses[0][1]);
@@ -120,12 +119,13 @@ static void test_close_to_fp32(void **state) {
     }
 }
 
-// The fast backend is the reference up to the order of sums: draws do not depend on who computes.
+// The fast backend equals the reference except for the order of sums: random draws do not depend on
+// the backend.
 static void test_backends_agree(void **state) {
     char wide[320];
     make_wide(*state, wide);
     for (int i = 1; i < STATES; i++) {
-        struct session s[2];
+        struct at_work s[2];
         struct knobs k;
         struct err e = {0};
         steps_knobs(&k, wide, 2, 1, 12);
@@ -136,8 +136,8 @@ static void test_backends_agree(void **state) {
             double a = steps_take(&s[0], n), b = steps_take(&s[1], n);
             assert_true(fabs(a - b) < 2e-5 * b);
         }
-        session_close(&s[0]);
-        session_close(&s[1]);
+        at_work_close(&s[0]);
+        at_work_close(&s[1]);
     }
 }
 
@@ -148,17 +148,17 @@ static void test_snapshot(void **state) {
     for (int p = 0; p < 2; p++)
         for (int i = 1; i < STATES; i++) {
             struct err e = {0};
-            struct session a, b, other;
+            struct at_work a, b, other;
             struct manifest_file files[MANIFEST_FILES];
             snprintf(dir, sizeof dir, "%s/snapshot-%d-%d", x->dir, p, i);
             assert_worked(file_make_dirs(dir, &e), &e);
             open_state(&a, wide, states[i], (enum precision)p);
             for (int n = 0; n < 2; n++)
                 steps_take(&a, n);
-            assert_worked(snapshot_write(&a, dir, NULL, files, &e), &e);
+            assert_worked(snapshot_write(a.s, dir, NULL, files, &e), &e);
             open_state(&b, wide, states[i], (enum precision)p);
-            assert_worked(snapshot_read(&b, dir, &e), &e);
-            const struct program *t = a.programs[SESSION_TRAIN];
+            assert_worked(snapshot_read(b.s, dir, &e), &e);
+            const struct program *t = plan_program(&a.plan, PLAN_TRAIN);
             int narrow = 0;
             for (int n = 0; n < t->n_tensors; n++) {
                 const struct tensor *m = &t->tensors[n];
@@ -175,16 +175,17 @@ static void test_snapshot(void **state) {
             }
             steps_assert_same_weights(&a, &b);
             open_state(&other, wide, OPTIM_STATE_FP32, (enum precision)p);
-            assert_failed(snapshot_read(&other, dir, &e), ERR_MISMATCH, &e, "optimizer");
-            session_close(&a);
-            session_close(&b);
-            session_close(&other);
+            assert_failed(snapshot_read(other.s, dir, &e), ERR_MISMATCH, &e, "optimizer");
+            at_work_close(&a);
+            at_work_close(&b);
+            at_work_close(&other);
         }
 }
 
 // ---------------------------------------------------------------- runs
 
-// As a user would: stopped, resumed, other numbers of threads; and another state is refused by name.
+// As a user would do it: stop and resume with other thread counts. Another optim.state is refused
+// by name.
 static void test_resume(void **state) {
     char wide[320];
     make_wide(*state, wide);
@@ -216,11 +217,11 @@ static void test_resume(void **state) {
     }
 }
 
-// Draws are not of the moment: the same command, the same bits.
+// Random draws do not depend on the time: the same command gives the same bits.
 static void test_repeats(void **state) {
     char wide[320];
     make_wide(*state, wide);
-    struct run a, b; // not an array: GCC 12 sees run_init's strings overlap in one
+    struct run a, b; // not an array, because GCC 12 warns that run_init's strings overlap
     for (int i = 0; i < 2; i++) {
         struct run *r = i ? &b : &a;
         run_init(r, *state, i ? "again-b" : "again-a");

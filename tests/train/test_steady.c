@@ -1,9 +1,9 @@
 // test_steady.c - nothing is allocated inside a step.
 //
-// The allocator's functions are taken over by this program, which counts calls from any thread, from
-// the end of one step's observer to the beginning of the next one's: the whole of a step, the loader's
-// threads included. With a BLAS library the first steps may still allocate its own buffers, so the
-// count begins after them and the strict runs use the built-in products.
+// This program replaces the allocator's functions and counts calls from any thread, from the end of
+// one step's observer to the beginning of the next one's. That covers a whole step, including the
+// loader's threads. A BLAS library may still allocate buffers in its first steps, so the count
+// begins after them, and the strict runs use the built-in products.
 #undef _FORTIFY_SOURCE
 #include "harness.h"
 
@@ -20,7 +20,7 @@ static void seen(void) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-// The sanitizer's allocator must stay: it tells us instead.
+// The sanitizer's allocator cannot be replaced; its hooks count instead.
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
                                               void (*on_free)(const volatile void *));
 static void on_malloc(const volatile void *p, size_t bytes) {
@@ -35,7 +35,7 @@ static void take_over(void) {
     assert_true(__sanitizer_install_malloc_and_free_hooks(on_malloc, on_free) > 0);
 }
 #else
-// The C library's own names for what is taken over.
+// The C library's own names of the replaced functions.
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
 void *__libc_realloc(void *p, size_t bytes);
@@ -70,7 +70,7 @@ static void take_over(void) {}
 #endif
 
 struct steady {
-    int64_t from; // steps before are not looked at
+    int64_t from; // earlier steps do not count
     int64_t counted, steps;
     char blamed[64];
 };
@@ -91,24 +91,23 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
 }
 
 static void check_steady(struct run *r, int64_t from) {
-    struct session s;
+    struct at_work s;
     struct trainer *t;
     struct err e = {0};
     struct steady seen_here = {.from = from};
-    struct session_options so = {.knobs = &r->knobs,
-                                 .has = {[SESSION_TRAIN] = true},
-                                 .real = DTYPE_F32,
-                                 .reference = r->reference};
+    struct plan_options so = {.knobs = &r->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    const struct engine_options eo = {.reference = r->reference};
     struct trainer_options to = {.observer = {.arg = &seen_here, .on_step = on_step},
                                  .trace_events = 4096};
-    assert_worked(session_plan(&s, &so, &e), &e);
-    assert_worked(trainer_open(&t, &s, &to, &e), &e);
+    assert_worked(at_work_plan(&s, &so, &e), &e);
+    assert_worked(at_work_open(&s, &eo, &e), &e);
+    assert_worked(trainer_at_work(&t, &s, &to, &e), &e);
     int rc = trainer_run(t, NULL, &e);
     atomic_store(&counting, false);
     assert_worked(rc, &e);
     assert_true(trace_count(trainer_trace(t)) > 0);
     trainer_close(t);
-    session_close(&s);
+    at_work_close(&s);
     assert_int_equal(seen_here.steps, r->knobs.steps - from);
     if (seen_here.counted != 0)
         fail_msg("%lld allocations, %s", (long long)seen_here.counted, seen_here.blamed);
@@ -129,10 +128,11 @@ static void test_builtin(void **state) {
     run_init(&r, *state, "steady");
     run_set(&r, "steps=40");
     run_set(&r, "batch.accum=2");
-    run_set(&r, "noise.every=3"); // two programs in turns
+    run_set(&r, "noise.every=3"); // two programs take turns
     run_set(&r, "data.workers=2");
     run_set(&r, "threads=2");
-    check_steady(&r, 1); // from the second step on: the first is counted from its middle
+    // From the second step on, because the count starts in the middle of the first.
+    check_steady(&r, 1);
 }
 
 static void test_without_prefetch(void **state) {
@@ -143,7 +143,7 @@ static void test_without_prefetch(void **state) {
     check_steady(&r, 1);
 }
 
-// With windows kept, and a source that is waited for.
+// With a cache of windows, and a source that the loader waits for.
 static void test_kept_windows(void **state) {
     const struct scratch *s = *state;
     char text[1000], path[300];

@@ -2,10 +2,10 @@
 // CPU, and graphs against single launches (equal to the bit). Skipped where there is no device.
 #include "references.h"
 
+#include "at_work.h"
 #include "backend/plugin.h"
 #include "base/rng.h"
-#include "train/second.h"
-#include "train/session.h"
+#include "plan/second.h"
 
 #include <math.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static void draw(struct tokens *t, int step, int64_t vocab) {
     }
 }
 
-static int steps(struct session *s, struct outcome *out, struct trace *trace, struct err *e) {
+static int steps(struct at_work *s, struct outcome *out, struct trace *trace, struct err *e) {
     static struct tokens t;
     double results[RESULT_COUNT], clip[CLIP_COUNT];
     for (int i = 0; i < STEPS; i++) {
@@ -107,12 +107,12 @@ static int steps(struct session *s, struct outcome *out, struct trace *trace, st
                                  [HYPER_BIAS1] = 1 - pow(0.9, i + 1),
                                  [HYPER_BIAS2] = 1 - pow(0.95, i + 1),
                                  [HYPER_LOSS_FACTOR] = 1.0 / (MICRO * BATCH * SEQ)};
-        draw(&t, i, s->shape.vocab);
-        TRY(session_set_hyper(s, h, e));
+        draw(&t, i, s->plan.shape.vocab);
+        TRY(session_set_hyper(s->s, h, e));
         if (trace)
             trace_begin_step(trace, (uint32_t)i, 0);
-        TRY(session_run(s, SESSION_TRAIN, feed, &t, trace, e));
-        TRY(session_get_results(s, results, clip, e));
+        TRY(session_run(s->s, PLAN_TRAIN, feed, &t, trace, e));
+        TRY(session_get_results(s->s, results, clip, e));
         out->loss[i] = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
         out->norm[i] = clip[CLIP_NORM];
     }
@@ -137,8 +137,8 @@ struct guest {
 static int on_yield(void *arg, struct err *e) {
     struct guest *g = arg;
     double results[RESULT_COUNT];
-    TRY(session_run(g->s, SESSION_INTERACTIVE_EVAL, feed, &g->tokens, NULL, e));
-    TRY(session_get_results_of(g->s, SESSION_INTERACTIVE_EVAL, results, e));
+    TRY(session_run(g->s, PLAN_GUEST_EVAL, feed, &g->tokens, NULL, e));
+    TRY(session_get_guest_results(g->s, results, e));
     assert_int_equal((int)results[RESULT_TOKENS], SEQ);
     g->out->guest_loss[g->out->guests++] = results[RESULT_LOSS_SUM] / SEQ;
     return 0;
@@ -156,8 +156,8 @@ static int learn(struct session *s, struct tokens *t, int step, double *loss, st
                                    [HYPER_BIAS2] = 1 - pow(0.95, step + 1),
                                    [HYPER_LOSS_FACTOR] = 1.0 / SEQ};
     TRY(session_set_hyper(s, h, e));
-    TRY(session_run(s, SESSION_TRAIN, feed, t, NULL, e));
-    TRY(session_run(s, SESSION_EVAL, feed, t, NULL, e));
+    TRY(session_run(s, PLAN_TRAIN, feed, t, NULL, e));
+    TRY(session_run(s, PLAN_EVAL, feed, t, NULL, e));
     TRY(session_get_results(s, results, NULL, e));
     assert_int_equal((int)results[RESULT_TOKENS], SEQ);
     *loss = results[RESULT_LOSS_SUM] / SEQ;
@@ -167,7 +167,7 @@ static int learn(struct session *s, struct tokens *t, int step, double *loss, st
 static int on_yield_second(void *arg, struct err *e) {
     struct guest *g = arg;
     const int n = g->out->guests++;
-    return learn(&g->s->second->session, &g->tokens, n, &g->out->guest_loss[n], e);
+    return learn(g->s->second, &g->tokens, n, &g->out->guest_loss[n], e);
 }
 
 // As second_knobs would make them: another seed, a sequence at a time.
@@ -180,51 +180,50 @@ static struct knobs second_of(const struct knobs *k) {
 static void train(struct outcome *out, struct manner how) {
     struct err e = {0};
     struct knobs k;
-    struct session s;
+    struct at_work s;
     struct trace trace;
     knobs_init(&k);
     k.threads = 2, k.seq = SEQ, k.batch_micro = BATCH, k.batch_accum = MICRO;
     k.device = how.device, k.cuda_graphs = how.graphs, k.precision = how.precision;
     const struct knobs second = second_of(&k);
-    struct session_options o = {
-        .knobs = &k,
-        .has = {[SESSION_TRAIN] = true, [SESSION_INTERACTIVE_EVAL] = how.guests},
-        .real = DTYPE_F32,
-        .reference = how.reference,
-        .second = how.second ? &second : NULL};
+    struct plan_options o = {.knobs = &k,
+                             .programs = {PLAN_TRAIN, how.guests ? PLAN_GUEST_EVAL : NULL},
+                             .real = DTYPE_F32,
+                             .second = how.second ? &second : NULL};
     static struct guest guest;
     memset(out, 0, sizeof *out);
-    guest.s = &s;
     guest.out = out;
-    int rc = session_plan(&s, &o, &e);
+    const struct engine_options eo = {.reference = how.reference};
+    int rc = at_work_plan(&s, &o, &e);
     if (rc == 0)
-        rc = session_start(&s, &e);
+        rc = at_work_start(&s, &eo, &e);
+    guest.s = s.s;
     if (rc == 0 && (how.guests || how.second)) {
-        draw(&guest.tokens, 99, s.shape.vocab);
-        exec_on_yield(s.exec, how.second ? on_yield_second : on_yield, &guest);
+        draw(&guest.tokens, 99, s.plan.shape.vocab);
+        exec_on_yield(s.s->exec, how.second ? on_yield_second : on_yield, &guest);
     }
     if (rc == 0 && how.traced)
-        rc = trace_open(&trace, s.mem, 0, &e);
+        rc = trace_open(&trace, s.engine->mem, 0, &e);
     if (rc == 0)
         rc = steps(&s, out, how.traced ? &trace : NULL, &e);
     if (rc != 0)
         fail_msg("%s", e.text);
     struct model_param param;
-    assert_true(model_param_at(&s.shape, 0, &param));
-    int t = session_find(&s, SESSION_TRAIN, param.name);
-    out->bytes = s.programs[SESSION_TRAIN]->tensors[t].bytes;
+    assert_true(model_param_at(&s.plan.shape, 0, &param));
+    int t = plan_tensor(&s.plan, PLAN_TRAIN, param.name);
+    out->bytes = plan_program(&s.plan, PLAN_TRAIN)->tensors[t].bytes;
     out->weight = malloc(out->bytes);
     assert_non_null(out->weight);
-    rc = exec_read(s.exec, s.index[SESSION_TRAIN], t, out->weight, out->bytes, &e);
+    rc = exec_read(s.s->exec, plan_find(&s.plan, PLAN_TRAIN), t, out->weight, out->bytes, &e);
     if (rc != 0)
         fail_msg("%s", e.text);
-    out->graphs = exec_graphs(s.exec);
-    out->busy_ns = exec_busy_ns(s.exec);
-    if (s.device_free_bytes && how.second) // both arenas are there
-        assert_true(session_device_bytes(&s) >= session_arena_bytes(&s));
+    out->graphs = exec_graphs(s.s->exec);
+    out->busy_ns = exec_busy_ns(s.s->exec);
+    if (s.engine->device_free_bytes && how.second) // both arenas are there
+        assert_true(engine_device_bytes(s.engine) >= plan_arena_bytes(&s.plan));
     if (how.traced)
         trace_close(&trace);
-    session_close(&s);
+    at_work_close(&s);
 }
 
 static void assert_same(const struct outcome *a, const struct outcome *b) {
@@ -235,7 +234,8 @@ static void assert_same(const struct outcome *a, const struct outcome *b) {
     assert_memory_equal(a->weight, b->weight, a->bytes);
 }
 
-// Launched one by one, again, as graphs and traced: the same bits. Against the host: the tolerances.
+// One launch per op, the same again, graphs, and traced: the same bits. Compared with the host:
+// within the tolerances.
 static void compare_steps(enum precision precision, bool reference, double loss, double norm,
                           double later_norm) {
     if (!have_device())
@@ -274,16 +274,16 @@ static void test_steps(void **state) {
     compare_steps(PRECISION_FP32, false, 1e-4, 1e-3, 1e-3);
 }
 
-// As far apart as two bf16 engines that round at different places are: the limits of verify. Steps of
-// 1e-2 from random weights drive norms apart soon (8 % were measured at the third step).
+// Two bf16 engines that round at different places may differ by the limits of verify. Steps of 1e-2
+// from random weights soon drive norms apart (8 % were measured at the third step).
 static void test_steps_bf16(void **state) {
     (void)state;
     compare_steps(PRECISION_BF16, true, verify_limits(PRECISION_BF16)->steps,
                   verify_limits(PRECISION_BF16)->norm, 0.25);
 }
 
-// Guests between micro-batches change no bit, launched one by one, as graphs and timed; and their own
-// answers are the same each time. (Without a device this is the CPU.)
+// Guests between micro-batches change no bit, with one launch per op, with graphs and timed. Their
+// answers are the same each time. (Without a device this runs on the CPU.)
 static void test_guests(void **state) {
     (void)state;
     struct outcome alone, got[3];
@@ -303,29 +303,29 @@ static void test_guests(void **state) {
         free(got[i].weight);
 }
 
-// A second model that is trained between micro-batches changes no bit of the bulk, and learns what it would
-// alone, launched one by one, as graphs and timed. (Without a device this is the CPU.)
+// A second model that is trained between micro-batches changes no bit of the bulk model, and it
+// learns the same as alone: with one launch per op, with graphs and timed. (Without a device this
+// runs on the CPU.)
 static void test_second(void **state) {
     (void)state;
     struct outcome alone, got[3];
     struct knobs k;
     struct err e = {0};
-    struct session s;
+    struct at_work s;
     static struct tokens t;
     const enum device device = have_device() ? DEVICE_CUDA : DEVICE_CPU;
     train(&alone, (struct manner){device, PRECISION_FP32, .graphs = true});
     knobs_init(&k);
     k.threads = 2, k.seq = SEQ, k.device = device;
     const struct knobs own = second_of(&k);
-    struct session_options o = {
-        .knobs = &own, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
-    assert_int_equal(session_plan(&s, &o, &e), 0);
-    assert_int_equal(session_start(&s, &e), 0);
-    draw(&t, 99, s.shape.vocab);
+    struct plan_options o = {.knobs = &own, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
+    assert_int_equal(at_work_plan(&s, &o, &e), 0);
+    assert_int_equal(at_work_start(&s, NULL, &e), 0);
+    draw(&t, 99, s.plan.shape.vocab);
     double losses[STEPS * (MICRO - 1)];
     for (int i = 0; i < STEPS * (MICRO - 1); i++)
-        assert_int_equal(learn(&s, &t, i, &losses[i], &e), 0);
-    session_close(&s);
+        assert_int_equal(learn(s.s, &t, i, &losses[i], &e), 0);
+    at_work_close(&s);
     assert_true(losses[STEPS * (MICRO - 1) - 1] < losses[0]);
     for (int i = 0; i < 3; i++) {
         train(&got[i], (struct manner){device, PRECISION_FP32, .graphs = i > 0, .traced = i > 1,
@@ -339,28 +339,28 @@ static void test_second(void **state) {
     free(alone.weight);
 }
 
-// More than the device has is refused with numbers, and nothing crashes.
+// A plan that needs more than the device has is refused with numbers, and nothing crashes.
 static void test_too_large(void **state) {
     (void)state;
     struct err e = {0};
     struct knobs k;
-    struct session s;
+    struct at_work s;
     if (!have_device())
         skip();
     knobs_init(&k);
     assert_int_equal(knobs_set(&k, "model", "llama-70b", SET_BY_COMMAND_LINE, &e), 0);
     k.device = DEVICE_CUDA, k.seq = 1024, k.batch_micro = 4;
-    struct session_options o = {.knobs = &k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    int rc = session_plan(&s, &o, &e);
+    struct plan_options o = {.knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    int rc = at_work_plan(&s, &o, &e);
     if (rc == 0)
-        rc = session_start(&s, &e);
-    session_close(&s);
+        rc = at_work_start(&s, NULL, &e);
+    at_work_close(&s);
     assert_int_equal(rc, ERR_MEMORY);
     assert_non_null(strstr(e.text, "device"));
     print_message("%s\n", e.text);
 }
 
-// device=cuda without a device is refused with the reason; device=auto goes on with the CPU.
+// device=cuda without a device is refused with the reason. device=auto uses the CPU.
 static void test_choice(void **state) {
     (void)state;
     struct plugin_report r;
@@ -370,13 +370,13 @@ static void test_choice(void **state) {
         skip();
     struct err e = {0};
     struct knobs k;
-    struct session s;
+    struct at_work s;
     knobs_init(&k);
     k.threads = 1, k.device = DEVICE_CUDA;
-    struct session_options o = {.knobs = &k, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
-    assert_int_equal(session_plan(&s, &o, &e), 0);
-    assert_int_equal(session_start(&s, &e), ERR_UNSUPPORTED);
-    session_close(&s);
+    struct plan_options o = {.knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    assert_int_equal(at_work_plan(&s, &o, &e), 0);
+    assert_int_equal(at_work_start(&s, NULL, &e), ERR_UNSUPPORTED);
+    at_work_close(&s);
     assert_non_null(strstr(e.text, "device=cuda"));
     print_message("%s\n", e.text);
     train(&x, (struct manner){DEVICE_AUTO, PRECISION_FP32, .graphs = true, .traced = true});

@@ -1,5 +1,5 @@
-// test_trainer.c - the step loop: it learns, goes on where it was to the bit, stops when asked, and
-// never trains on what is not finite.
+// test_trainer.c - the step loop: it learns, resumes to the bit, stops when asked, and never trains
+// on values that are not finite.
 #include "harness.h"
 
 #include "train/schedule.h"
@@ -26,7 +26,7 @@ static void test_learns(void **state) {
     assert_true(r.losses[59] < 0.8 * r.losses[0]);
     for (int64_t s = 0; s < 60; s++)
         assert_true(r.lrs[s] == schedule_lr(&r.knobs, s));
-    assert_int_equal(r.evals, 3); // 20, 40, and 60 once
+    assert_int_equal(r.evals, 3); // 20, 40, and 60 only once
     assert_int_equal(r.eval.step, 60);
     assert_int_equal(r.eval.batches, 3);
     assert_int_equal(r.eval.trained_tokens, 3 * 2 * 16);
@@ -36,7 +36,7 @@ static void test_learns(void **state) {
     assert_true((double)r.eval.total_ns >= 3 * 0.9 * r.eval.batch_p50.value / 2);
     assert_int_equal(r.saves, 1); // save.last
     assert_string_equal(x->checkpoint, step_file(r.dir, 60, ""));
-    // Metrics leave the warm-up out, and say how much.
+    // Metrics leave out the warm-up and say how long it was.
     const struct run_metrics *m = &x->metrics;
     assert_int_equal(x->warmup_steps, 3);
     assert_int_equal(m->steps, 57);
@@ -68,7 +68,7 @@ static void test_every_split_of_a_batch_is_the_same_step(void **state) {
         assert_true(fabs(a.losses[i] - b.losses[i]) < 1e-5 * a.losses[i]);
 }
 
-// 2N steps, and N + stop + N, have the same losses, weights and moments to the bit.
+// 2N steps, and N steps + stop + N steps, give the same losses, weights and moments to the bit.
 static void check_continuation(const struct scratch *s, bool reference, const char *const *sets,
                                int64_t steps, int64_t at) {
     struct run whole, part;
@@ -132,11 +132,11 @@ static void test_stop_flag(void **state) {
     run_set(&r, "eval.every=7");
     r.flag_at = 7;
     run_go(&r);
-    assert_failed(r.rc, ERR_STOPPED, &r.e, "after step 7 of 50|the same command goes on");
-    assert_int_equal(r.evals, 0); // asked to stop: no validation first
+    assert_failed(r.rc, ERR_STOPPED, &r.e, "after step 7 of 50|the same command continues");
+    assert_int_equal(r.evals, 0); // after a stop request there is no validation
     assert_int_equal(r.saves, 1);
     assert_true(file_exists(step_file(r.dir, 7, "manifest.json")));
-    // Asked before the first step: nothing to save, nothing lost.
+    // A stop request before the first step: there is nothing to save, and nothing is lost.
     r.stop = 1;
     r.flag_at = 0;
     r.steps = r.saves = 0;
@@ -144,13 +144,13 @@ static void test_stop_flag(void **state) {
     assert_failed(r.rc, ERR_STOPPED, &r.e, "stopped on request");
     assert_int_equal(r.steps + r.saves, 0);
     assert_int_equal(r.first, 7);
-    // With saving off it stops all the same, and says that nothing was kept.
+    // With saving off it stops as well and says that nothing was saved.
     run_init(&r, *state, "flag-off");
     run_set(&r, "save.last=false");
     r.flag_at = 2;
     run_go(&r);
     assert_failed(r.rc, ERR_STOPPED, &r.e, "after step 2 of 6|nothing was saved");
-    assert_int_equal(rmdir(r.dir), 0); // nor was anything created in its folder
+    assert_int_equal(rmdir(r.dir), 0); // nothing was created in its folder either
 }
 
 static void second_run_is_refused(struct run *r, const struct train_save *save) {
@@ -162,11 +162,12 @@ static void second_run_is_refused(struct run *r, const struct train_save *save) 
     run_go(other);
     assert_failed(other->rc, ERR_USAGE, &other->e, "another process|one-run'|run.dir");
     assert_int_equal(other->steps, 0);
-    assert_int_equal(other->first, -1); // nor was its observer told to start, and opened files
+    // Its observer was not started either, so it opened no files.
+    assert_int_equal(other->first, -1);
     free(other);
 }
 
-// Logs are written there even when no checkpoint is: a second run waits outside.
+// Logs are written to run.dir even without checkpoints, so a second run there is refused.
 static void test_one_run_in_a_folder(void **state) {
     struct run r;
     run_init(&r, *state, "one-run");
@@ -185,7 +186,7 @@ static void test_time_runs_out(void **state) {
     struct run r;
     run_init(&r, *state, "time");
     run_set(&r, "steps=512");
-    run_set(&r, "time=1ns"); // one step at least, so that a chain of runs ends
+    run_set(&r, "time=1ns"); // at least one step, so that a chain of runs ends
     run_set(&r, "eval.every=1000");
     run_go(&r);
     assert_ran(&r);
@@ -210,7 +211,7 @@ static void test_nothing_to_do(void **state) {
     assert_int_equal(r.steps + r.saves, 0);
     assert_non_null(strstr(r.said, "nothing to train: step 3 of 3 is done"));
     assert_true(isnan(r.result.metrics.step_p50.value) && isnan(r.result.metrics.tokens_per_s));
-    // Longer: legitimate, said, and no warning.
+    // A longer run is legitimate: it is reported, but not as a warning.
     run_set(&r, "steps=5");
     run_again(&r);
     assert_ran(&r);
@@ -218,7 +219,7 @@ static void test_nothing_to_do(void **state) {
     assert_int_equal(r.last, 5);
     assert_non_null(strstr(r.said, "I steps was 3 and is 5 now"));
     assert_null(strstr(r.said, "W "));
-    // No steps at all: the model as it is, validated.
+    // No steps at all: the initial model is validated.
     run_init(&r, *state, "zero");
     run_set(&r, "steps=0");
     run_set(&r, "eval.every=1");
@@ -245,7 +246,7 @@ static void test_not_finite(void **state) {
     assert_int_equal(r.steps, 10);
     assert_int_equal(r.skipped, 10);
     assert_int_equal(r.result.state.skipped_steps, 10);
-    assert_int_equal(r.saves, 2); // 4 and 8: weights that no update has touched
+    assert_int_equal(r.saves, 2); // 4 and 8, with weights that no update has changed
     assert_same_file(step_file(r.dir, 8, "optimizer.safetensors"),
                      step_file(r.dir, 4, "optimizer.safetensors"));
     assert_same_file(step_file(r.dir, 8, "model.safetensors"),
@@ -266,23 +267,23 @@ static void test_observer_ends_the_run(void **state) {
     const struct scratch *s = *state;
     struct run r;
     run_init(&r, s, "observer");
-    struct session session;
+    struct at_work w;
     struct trainer *t;
     struct err e = {0};
     struct train_result result;
-    struct session_options so = {
-        .knobs = &r.knobs, .has = {[SESSION_TRAIN] = true}, .real = DTYPE_F32};
+    struct plan_options so = {.knobs = &r.knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
     struct trainer_options to = {.observer = {.on_step = refuse_step}};
-    assert_worked(session_plan(&session, &so, &e), &e);
-    assert_worked(trainer_open(&t, &session, &to, &e), &e);
-    assert_true(session.loader_bytes > 3 * 4 * 2 * 16 * sizeof(int32_t)); // known before the start
+    assert_worked(at_work_plan(&w, &so, &e), &e);
+    assert_worked(trainer_at_work(&t, &w, &to, &e), &e);
+    assert_true(w.plan.host.loader + w.plan.host.trace >
+                3 * 4 * 2 * 16 * sizeof(int32_t)); // known before the start
     assert_string_equal(dataset_describe(trainer_dataset(t)), "built-in corpus, seed 1");
     assert_failed(trainer_run(t, &result, &e), ERR_IO, &e, "the log is full");
     assert_int_equal(result.end, TRAIN_FAILED);
     assert_int_equal(result.saves, 0);
     assert_failed(trainer_run(t, &result, &e), ERR_INTERNAL, &e, "runs once");
     trainer_close(t);
-    session_close(&session);
+    at_work_close(&w);
 }
 
 static void test_text_data(void **state) {
@@ -296,27 +297,27 @@ static void test_text_data(void **state) {
     assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
     run_init(&r, s, "text");
     snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", path);
-    run_set(&r, "steps=100"); // 119 windows of training, 200 samples: past an epoch
+    run_set(&r, "steps=100"); // 119 windows for training, 200 samples: more than an epoch
     run_set(&r, "eval.every=50");
     run_set(&r, "data.val=0.05"); // 100 tokens: 7 windows, the last one overlapping
     run_set(&r, "eval.batches=100");
     r.stop_at = 77;
     run_go(&r);
     assert_failed(r.rc, ERR_STOPPED, &r.e, "77");
-    assert_int_equal(r.eval.batches, 4); // 7 windows in batches of 2, none twice
+    assert_int_equal(r.eval.batches, 4); // 7 windows in batches of 2, each once
     assert_int_equal(r.eval.trained_tokens, 100);
     run_again(&r);
     assert_ran(&r);
     assert_true(r.losses[99] < 2.5);
-    // Other data: warned, and gone on with.
+    // Other data: there is a warning, and the run goes on.
     text[17] = 'z';
     assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
     run_set(&r, "steps=101");
     run_again(&r);
     assert_ran(&r);
     assert_int_equal(r.steps, 1);
-    assert_non_null(strstr(r.said, "W the data is not what step 100 was trained on"));
-    // Moved but not changed: not a word.
+    assert_non_null(strstr(r.said, "W the data has changed since step 100 was saved"));
+    // Data that was moved but not changed: no message.
     char moved[320];
     snprintf(moved, sizeof moved, "%s/moved.txt", s->dir);
     assert_int_equal(rename(path, moved), 0);
@@ -325,7 +326,7 @@ static void test_text_data(void **state) {
     run_again(&r);
     assert_ran(&r);
     assert_null(strstr(r.said, "W "));
-    // Without a validation split there is no validation, and a word about it.
+    // Without a validation split there is no validation, and a message says so.
     run_init(&r, s, "text-all");
     snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", moved);
     run_set(&r, "data.val=0");
@@ -336,7 +337,7 @@ static void test_text_data(void **state) {
     assert_non_null(strstr(r.said, "W no validation"));
 }
 
-// Validation and saving before the first step that counts are no part of what is counted.
+// Validation and saving before the first counted step are not part of the measured time.
 static void test_pauses_are_not_counted(void **state) {
     struct run r;
     run_init(&r, *state, "pauses");
@@ -358,7 +359,7 @@ static void test_refusals(void **state) {
     assert_failed(r.rc, ERR_USAGE, &r.e, "run.dir is empty");
     assert_int_equal(r.result.end, TRAIN_FAILED);
     assert_int_equal(r.ends, 1);
-    run_set(&r, "save.last=false"); // nothing to save, nowhere to look: no folder needed
+    run_set(&r, "save.last=false"); // nothing to save and nothing to resume: no folder is needed
     run_again(&r);
     assert_ran(&r);
     run_init(&r, s, "refuse-memory");

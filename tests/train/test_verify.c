@@ -1,5 +1,5 @@
-// test_verify.c - the engine against reference checkpoints: the plain backend and the fast one, in each
-// precision.
+// test_verify.c - the engine compared with reference checkpoints: the plain backend and the fast
+// one, in each precision.
 #include "references.h"
 
 static void sweep_fused(enum precision precision, bool reference, bool fused) {
@@ -41,7 +41,7 @@ static void test_fast_backend_bf16(void **state) {
     sweep_with(PRECISION_BF16, false);
 }
 
-// As the checkpoints have their weights, or the other way.
+// Without fused products of q, k and v, however the checkpoints store these weights.
 static void test_qkv_apart(void **state) {
     (void)state;
     sweep_fused(PRECISION_FP32, false, false);

@@ -1,5 +1,5 @@
-// The laboratory on this machine: it opens, plans, measures and closes whatever the process that started it
-// left behind.
+// test_lab.c - the laboratory on this machine: it opens, plans, measures and closes, whatever state
+// it inherits from the process that started it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,10 +27,8 @@ static struct lab *open_lab_of(struct knobs *k, bool calibrate, bool all_types) 
     knobs_init(k);
     assert_worked(knobs_set_assignment(k, "device=cpu", SET_BY_RECIPE, &e), &e);
     assert_worked(knobs_set_assignment(k, "seq=16", SET_BY_RECIPE, &e), &e);
-    const struct session_options session = {
-        .knobs = k, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
     const struct lab_options o = {
-        .session = &session, .time_s = calibrate ? 0.2 : 0, .all_types = all_types};
+        .knobs = k, .time_s = calibrate ? 0.2 : 0, .all_types = all_types};
     assert_worked(lab_open(&l, &o, &e), &e);
     return l;
 }
@@ -68,7 +66,7 @@ static void test_ends_of_children_are_not_heard(void **state) {
     struct knobs k;
     (void)state;
     signal(SIGCHLD, SIG_IGN);
-    alarm(60); // what it would take longer than is a loop without an end
+    alarm(60); // ends the test if the laboratory loops forever
     struct lab *l = open_lab(&k, true);
     try_it(l, &k);
     lab_close(l);
@@ -86,8 +84,8 @@ static int count_timed(const struct knobs *k) {
     return known.signatures;
 }
 
-// Types that may be chosen are timed before. (How much of a step is guessed where they are not depends on how long
-// those ops take that all types share.)
+// Element types that may be chosen are timed beforehand. (If they are not timed, the guessed share
+// of a step depends on how long the ops take that all types share.)
 static void test_types_that_may_be_chosen(void **state) {
     (void)state;
     int timed[2];
@@ -117,9 +115,7 @@ static void test_a_budget_makes_no_memory(void **state) {
     const uint64_t have = plan.have_bytes;
     lab_close(l);
     assert_worked(knobs_set_assignment(&k, "memory=1000000GiB", SET_BY_RECIPE, &e), &e);
-    const struct session_options session = {
-        .knobs = &k, .has = {[SESSION_TRAIN] = true, [SESSION_EVAL] = true}, .real = DTYPE_F32};
-    const struct lab_options o = {.session = &session};
+    const struct lab_options o = {.knobs = &k};
     assert_worked(lab_open(&l, &o, &e), &e);
     assert_worked(lab_table(l).plan(l, &k, &plan, &e), &e);
     assert_true(plan.have_bytes < 2 * have);

@@ -1,5 +1,5 @@
-// test_tune.c - the playbook over a made-up machine, whose step times are known: what it chooses, what
-// it refuses, how much it measures, and that a search repeats to the bit.
+// test_tune.c - searches over a made-up machine, whose step times are known: what they choose, what
+// they refuse, how much they measure, and that a search repeats to the bit.
 #include "base/rng.h"
 #include "tune/tune_impl.h"
 
@@ -17,25 +17,26 @@ struct machine {
     uint64_t seed, drawn;
     uint64_t now_ns;
     double noise, tail; // relative deviation of a step; share of steps that take half as long again
-    bool tail_of_best;  // only of pinned threads, with nothing computed again or in chunks
-    double bias;        // of the predictor, which also misjudges micro-batches by this much
+    bool tail_of_best;  // only settings with has_tail() have a tail
+    double bias;        // predicted / true step
     uint64_t have_bytes;
     int dies_at;       // micro-batch whose process dies; 0: none
-    int dies_after;    // so many steps, which it tells nothing of but their times
-    uint64_t alone_ns; // from when on nobody else is at work
-    double crowd;      // until then steps take so many times as long; 0: COMPANY
-    double busy;       // share of the time that somebody else is at work, seconds in a row
-    double slow;       // steps take so many times as long; 0: as they are
-    double gain; // 0, or: only micro-batches matter, those of 4 are so much better than those of 2
-    double update;  // share of a step that is the optimizer's
-    int fails_rc;   // of every trial
-    double watts;   // 0: no meter
-    double capture; // the second and third step of a trial take so many times as long; 0: no
+    int dies_after;    // steps before it dies, of which only the times are reported
+    uint64_t alone_ns; // from then on no other program uses the machine
+    double crowd;      // until then steps take this many times as long; 0: COMPANY
+    double busy;       // share of the time in which another program runs, seconds in a row
+    double slow;       // steps take this many times as long; 0: 1
+    double gain;   // time of a micro-batch of 2 / of 4; other changes only cost time; 0: as truth()
+    double update; // share of a step that the optimizer takes
+    int fails_rc;  // code with which every trial fails; 0: none fails
+    double watts;  // 0: no meter
+    double capture; // the second and third step of a trial take this many times as long; 0: 1
     int measured, planned, stages;
-    const struct tune *before; // a search whose figures are at hand
+    const struct tune *before; // an earlier search, whose figures can be recalled
 };
 
-// Small micro-batches waste time, large ones fall out of the cache; computing again costs a quarter.
+// The true seconds of a step. Small micro-batches waste time, large ones fall out of the cache, and
+// recomputing everything costs a quarter.
 static double truth(const struct knobs *k) {
     double rows = (double)(k->batch_micro * k->seq), per_row = 1e-6;
     double s = (double)k->batch_accum * (2e-3 + rows * per_row);
@@ -66,7 +67,7 @@ static uint64_t bytes_of(const struct knobs *k) {
     return (uint64_t)(1e6 + kept + logits);
 }
 
-// A machine on which all settings but a few are plainly slower.
+// A machine on which all settings but a few are clearly slower.
 static double few_matter(const struct machine *m, const struct knobs *k) {
     const double s = 0.02 * (double)(k->batch_micro * k->batch_accum);
     struct knobs plain;
@@ -97,7 +98,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     return 0;
 }
 
-// Others come for a second or two and make every step longer.
+// Another program comes for a second or two and makes every step this many times as long.
 static const double COMPANY = 1.6;
 
 static double company(const struct machine *m) {
@@ -119,7 +120,7 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     if (m->dies_at == k->batch_micro) {
         m->now_ns += 100000000;
         out->rc = ERR_MEMORY;
-        snprintf(out->reason, sizeof out->reason, "its process was killed by the kernel");
+        snprintf(out->reason, sizeof out->reason, "the kernel killed its process");
         out->step_ns = calloc((size_t)m->dies_after + 1, sizeof *out->step_ns);
         for (int i = 0; out->step_ns && i < m->dies_after; i++)
             out->step_ns[out->n++] = 1e9 * truth(k);
@@ -157,7 +158,7 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     return 0;
 }
 
-// All steps of a setting in one: which of its visits they are of does not matter here.
+// Returns all steps of a setting as one visit: which visit they belong to does not matter here.
 static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
                   struct tune_measured *out, struct err *e) {
     const struct machine *m = arg;
@@ -209,6 +210,7 @@ static void run(struct tune *t, struct machine *m, const struct knobs *k,
                                  .measure = measure,
                                  .recall = m->before ? recall : NULL,
                                  .clock_ns = now,
+                                 .heard_arg = m,
                                  .on_stage = on_stage};
     struct err e = {0};
     int rc = tune_run(t, k, r, &lab, &e);
@@ -216,7 +218,7 @@ static void run(struct tune *t, struct machine *m, const struct knobs *k,
         fail_msg("%s", e.text);
 }
 
-// Where nothing is known but the step.
+// A request's wait where neither the update nor a turn is known.
 static double wait_of(const struct knobs *k, double step_s) {
     return step_s / (double)k->batch_accum + step_s / (double)(k->batch_micro * k->batch_accum);
 }
@@ -225,10 +227,10 @@ static double per_token(const struct knobs *k) {
     return truth(k) / (double)(k->batch_micro * k->batch_accum * k->seq);
 }
 
-// What a goal makes small; infinity where a setting does not keep what is asked.
+// What a goal minimizes; infinity where a setting breaks a budget.
 static double goal_cost(const struct tune_request *r, const struct knobs *k) {
     if (r->respond_ns > 0 && wait_of(k, COMPANY * truth(k)) > 1e-9 * (double)r->respond_ns)
-        return INFINITY; // also while others are there
+        return INFINITY; // the budget must hold while another program runs, too
     return r->goal == TUNE_INTERACTIVE ? truth(k) / (double)k->batch_accum : per_token(k);
 }
 
@@ -252,7 +254,7 @@ static void test_bulk(void **state) {
         assert_true(t.chosen >= 0);
         const struct tune_setting *s = &t.settings[t.chosen];
         assert_true(per_token(&s->knobs) <= 1.02 * best_known(&t));
-        assert_int_equal(s->knobs.batch_micro * s->knobs.batch_accum, 32); // the mathematics stays
+        assert_int_equal(s->knobs.batch_micro * s->knobs.batch_accum, 32); // the batch stays
         assert_int_equal(s->knobs.precision, PRECISION_FP32);
         assert_int_equal(m.stages, (1 << STAGE_COUNT) - 1);
         assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
@@ -303,7 +305,7 @@ static void test_latency(void **state) {
     struct knobs k = recipe(1, 32);
     struct tune_request r = request(TUNE_INTERACTIVE);
     struct tune t;
-    r.allow = 1 << ALLOW_BATCH; // or a step of so many tokens could not be that short
+    r.allow = 1 << ALLOW_BATCH; // a step of 32 sequences cannot be that short
     r.limit_ns[TUNE_P99] = 20000000;
     run(&t, &m, &k, &r);
     assert_true(t.chosen >= 0);
@@ -313,7 +315,7 @@ static void test_latency(void **state) {
     assert_true(t.bounds[0].proven && !t.provisional);
     assert_true(t.bounds[0].q.n >= 299);
     assert_int_equal(t.settings[0].outcome, TUNE_OVER);
-    double best = INFINITY; // among those with a margin: at the edge nothing can be proven
+    double best = INFINITY; // among settings with a margin: at the limit nothing can be proven
     for (int i = 0; i < t.n; i++)
         if (true_p99(&t.settings[i].knobs, &m) < 0.019)
             best = fmin(best, per_token(&t.settings[i].knobs));
@@ -324,15 +326,15 @@ static void test_latency(void **state) {
     assert_int_equal(t.chosen, -1);
     assert_true(t.why_none[0]);
     tune_free(&t);
-    r.time_ns = 20000000; // nor is it taken where there is no time to prove that it is
+    r.time_ns = 20000000; // too little to prove anything: it is not chosen either
     run(&t, &m, &k, &r);
     assert_int_equal(t.chosen, -1);
     assert_int_equal(t.settings[0].outcome, TUNE_OVER);
     tune_free(&t);
 }
 
-// A request waits for a micro-batch and for its own turn, which a second model has to itself: what that
-// takes leaves less for the micro-batch.
+// A request waits for a micro-batch and for its own turn. The longer the turn of a second model
+// takes, the shorter the micro-batch must be.
 static void test_respond(void **state) {
     (void)state;
     struct machine m = ordinary(5);
@@ -357,7 +359,8 @@ static void test_respond(void **state) {
     assert_true(tune_wait_of(&r, &k, step_s) == wait_of(&k, step_s));
 }
 
-// What a request may wait is a limit on steps: at that length it waits exactly so long.
+// The limit on a request's wait becomes a limit on steps: with steps of that length the wait is
+// exactly its limit.
 static void test_waits(void **state) {
     (void)state;
     struct tune_request r = {.goal = TUNE_HYBRID, .respond_ns = 300000000};
@@ -374,13 +377,13 @@ static void test_waits(void **state) {
     }
     r = (struct tune_request){.goal = TUNE_HYBRID};
     assert_float_equal(tune_wait_of(&r, &k, 0.32), 0.04 + 0.01, 1e-12);
-    r.turn_s = 0.1; // longer than a sample: interactive.micro or interactive.seq are larger
+    r.turn_s = 0.1; // longer than a sample, as with a larger interactive.micro or interactive.seq
     assert_float_equal(tune_wait_of(&r, &k, 0.32), 0.04 + 0.1, 1e-12);
-    r.on_device = true; // which is a micro-batch ahead
+    r.on_device = true; // the host is a micro-batch ahead
     assert_float_equal(tune_wait_of(&r, &k, 0.32), 0.08 + 0.1, 1e-12);
 }
 
-// Where the recipe itself does not fit, what the update takes is learnt from one that does.
+// Where the recipe does not fit, the time of an update is learnt from a setting that does.
 static void test_update_of_another(void **state) {
     (void)state;
     struct machine m = ordinary(2);
@@ -396,7 +399,8 @@ static void test_update_of_another(void **state) {
     tune_free(&t);
 }
 
-// Steps of half a minute: no trial may take what all of them have, and what could not be looked at is said.
+// With steps of half a minute no trial may take all the time, and the search says that settings
+// were left out.
 static void test_long_steps_keep_the_time(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -406,19 +410,20 @@ static void test_long_steps_keep_the_time(void **state) {
         struct tune t;
         m.slow = 30 / truth(&k);
         m.now_ns = 500000000000;
-        r.begin_ns = m.now_ns - (i == 0 ? 0 : 60000000000); // reading, timing ops
+        r.begin_ns = m.now_ns - (i == 0 ? 0 : 60000000000); // a minute for timing ops
         r.time_ns = 180000000000;
         run(&t, &m, &k, &r);
         assert_true(t.chosen >= 0);
         assert_true(t.hurried && !t.certain);
-        // A step that has begun is waited for, and one to warm up comes before the first.
+        // A step that has begun is waited for, and a warm-up step comes before the first.
         assert_true(m.now_ns <= r.begin_ns + r.time_ns + 75000000000);
-        assert_non_null(strstr(t.stages[STAGE_FINALISTS].text, "no time for others"));
+        assert_non_null(
+            strstr(t.stages[STAGE_FINALISTS].text, "some promising settings were not tried"));
         tune_free(&t);
     }
 }
 
-// What was metered for a moment only has no figure.
+// A setting that was metered only briefly has no figure for energy.
 static void test_energy(void **state) {
     (void)state;
     struct machine m = ordinary(8);
@@ -427,7 +432,7 @@ static void test_energy(void **state) {
     struct tune t;
     int without = 0;
     m.watts = 100;
-    r.time_ns = 30000000000; // first looks of a quarter of a second
+    r.time_ns = 30000000000; // first visits take a quarter of a second
     run(&t, &m, &k, &r);
     for (int i = 0; i < t.n; i++)
         if (t.settings[i].n > 0 && t.settings[i].wall_ns < 500000000) {
@@ -479,7 +484,7 @@ static void test_short_time_is_provisional(void **state) {
     tune_free(&t);
 }
 
-// Where half of the time is enough for the proof, the search leaves it that.
+// Where half of the time is enough for the proof, the search leaves that much.
 static void test_time_is_kept_for_the_proof(void **state) {
     (void)state;
     int far = 0;
@@ -498,11 +503,12 @@ static void test_time_is_kept_for_the_proof(void **state) {
         assert_true(m.now_ns <= r.time_ns + r.time_ns / 20);
         tune_free(&t);
     }
-    // Of sixty seeds one is that far: a few rounds are all there is time for.
+    // One of sixty seeds is that far from the best: there is time for a few rounds only.
     assert_true(far <= 1);
 }
 
-// What a slow recipe's proof would take, and what passed before the search began, leave no time by shares of the whole.
+// The time before the search began and the time kept for the proof of a slow recipe together exceed
+// the shares of all stages. Some settings are explored nevertheless.
 static void test_the_best_is_tried_however_late(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -523,8 +529,8 @@ static void test_the_best_is_tried_however_late(void **state) {
     }
 }
 
-// Graphs are captured in every trial: were those steps counted, one of a dozen would be, and a tail be seen that no
-// run has.
+// Graphs are captured in every trial. If those steps counted, one of a dozen would be slow, a tail
+// that no run has.
 static void test_graphs_are_no_tail(void **state) {
     (void)state;
     struct machine m = ordinary(9);
@@ -551,7 +557,7 @@ static void test_a_death_costs_one_trial(void **state) {
     struct knobs k = recipe(4, 8);
     struct tune_request r = request(TUNE_BULK);
     struct tune t;
-    m.dies_at = 32; // the best of all
+    m.dies_at = 32; // the best setting
     run(&t, &m, &k, &r);
     assert_true(t.chosen >= 0);
     assert_true(t.settings[t.chosen].knobs.batch_micro != 32);
@@ -565,7 +571,7 @@ static void test_a_death_costs_one_trial(void **state) {
     tune_free(&t);
 }
 
-// Steps without the time they took together say nothing of a tail.
+// Steps of a process that died come without their total time and say nothing about a tail.
 static void test_a_late_death_is_no_figure(void **state) {
     (void)state;
     struct machine m = ordinary(6);
@@ -582,7 +588,8 @@ static void test_a_late_death_is_no_figure(void **state) {
     tune_free(&t);
 }
 
-// While others are at work no setting keeps the budget; they leave, and those near it are looked at again.
+// While another program runs no setting keeps the budget. After it has ended, settings that were
+// close are measured again.
 static void test_others_at_first(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -599,8 +606,8 @@ static void test_others_at_first(void **state) {
     }
 }
 
-// Others had the machine when ops were timed and for the first third of the search, or for half of it: what was
-// measured until then is not compared with what was measured after.
+// Another program uses the machine while ops are timed and for the first seconds of the search.
+// What is measured until then must not be compared with what is measured after.
 static void test_others_leave(void **state) {
     (void)state;
     int far = 0, forgetful = 0, searches = 0;
@@ -624,13 +631,13 @@ static void test_others_leave(void **state) {
         }
     if (far > searches / 10)
         fail_msg("%d of %d choices are not within 3 %% of the best", far, searches);
-    if (forgetful <
-        searches * 2 / 3) // of the shorter ones nothing else may have been measured then
+    // In the shorter disturbances perhaps only one setting was measured.
+    if (forgetful < searches * 2 / 3)
         fail_msg("only %d of %d searches noticed", forgetful, searches);
 }
 
-// Of the fastest two steps of a hundred take too long: among those about as good the one whose percentile can be
-// proven is taken.
+// Two of a hundred steps of the fastest setting take too long. Among settings about as fast, one
+// whose percentile can be proven is chosen.
 static void test_a_proven_one_goes_first(void **state) {
     (void)state;
     int proven = 0;
@@ -648,7 +655,7 @@ static void test_a_proven_one_goes_first(void **state) {
         proven += !t.provisional && !has_tail(&t.settings[t.chosen].knobs);
         tune_free(&t);
     }
-    if (proven < 5) // of the others a step too many was seen
+    if (proven < 5) // in the others one slow step too many was measured
         fail_msg("%d of 6 choices are proven", proven);
 }
 
@@ -679,7 +686,7 @@ static void test_interactive_takes_one_sample(void **state) {
     tune_free(&t);
 }
 
-// On a machine that others use for a third of the time, in all goals.
+// Another program uses the machine for a third of the time. All goals.
 static void test_others_at_work(void **state) {
     (void)state;
     int far = 0, searches = 0;
@@ -699,7 +706,7 @@ static void test_others_at_work(void **state) {
             double best = INFINITY, cost = goal_cost(&r, c);
             for (int i = 0; i < t.n; i++)
                 best = fmin(best, goal_cost(&r, &t.settings[i].knobs));
-            if (goal == TUNE_HYBRID) // a budget that is kept as long as nobody comes was kept
+            if (goal == TUNE_HYBRID) // a budget that holds without the other program is enough
                 cost = per_token(c);
             far += cost > 1.03 * best;
             searches++;
@@ -709,15 +716,16 @@ static void test_others_at_work(void **state) {
         fail_msg("%d of %d choices are not within 3 %% of the best", far, searches);
 }
 
-// Of finalists that cannot be told apart: the recipe as given, else the fastest, or one as fast and leaner.
+// Which of the finalists that cannot be told apart is chosen: the recipe as given, else the
+// fastest, or one that is equally fast and needs less memory.
 static void test_who_is_taken(void **state) {
     (void)state;
     const struct {
         int64_t given; // micro-batch of 4 samples
         double gain, noise;
         int64_t taken;
-    } cases[] = {{1, 1.0, 0.005, 2},  // as fast, with less memory
-                 {1, 1.02, 0.005, 4}, // faster: memory that nobody asked for is not paid for
+    } cases[] = {{1, 1.0, 0.005, 2},  // equally fast, with less memory
+                 {1, 1.02, 0.005, 4}, // faster: no speed is given up for memory
                  {4, 0.99, 0.05, 4},  // as given, though perhaps slower
                  {2, 1.01, 0.05, 2},
                  {2, 1.06, 0.03, 4}};
@@ -734,12 +742,12 @@ static void test_who_is_taken(void **state) {
             as_said += t.settings[t.chosen].knobs.batch_micro == cases[i].taken;
             tune_free(&t);
         }
-        if (as_said < 30) // luck leads by more than it should in one of seven
+        if (as_said < 30) // in one of seven searches the noise exceeds the tolerance
             fail_msg("case %zu: %d of 40 choices are as they should be", i, as_said);
     }
 }
 
-// A faster setting of which one step in ten is over is not named the best, but where there is no other.
+// A faster setting with one of ten steps over the limit is the best only if there is no other.
 static void test_who_seems_over_is_not_the_best(void **state) {
     (void)state;
     double steady[10], lively[10];
@@ -749,16 +757,19 @@ static void test_who_seems_over_is_not_the_best(void **state) {
         {.knobs = recipe(1, 4), .outcome = TUNE_MEASURED, .step_ns = steady, .n = 10},
         {.knobs = recipe(1, 4), .outcome = TUNE_MEASURED, .step_ns = lively, .n = 10}};
     settings[0].typical_s = 9e-3, settings[1].typical_s = 8e-3;
-    struct tune t = {.request = request(TUNE_BULK), .settings = settings, .n = 2};
-    assert_int_equal(tune_best(&t), 1); // nothing was asked for
+    struct tune t = {.request = request(TUNE_BULK),
+                     .policy = &tune_policy_default,
+                     .settings = settings,
+                     .n = 2};
+    assert_int_equal(tune_best(&t), 1); // no limit
     t.request.limit_ns[TUNE_P95] = 10000000;
     assert_int_equal(tune_best(&t), 0);
     settings[0].outcome = TUNE_OVER;
     assert_int_equal(tune_best(&t), 1);
 }
 
-// What earlier searches measured is all taken up, whatever this one would have asked for: here it has no time to
-// ask for anything.
+// A search takes up all that earlier searches measured, not only what it asks for. This one has no
+// time to ask for anything.
 static void test_begins_with_what_is_known(void **state) {
     (void)state;
     struct machine m = ordinary(3), again = ordinary(4);
@@ -803,7 +814,7 @@ static void test_frontier(void **state) {
                          tune_quantile(b, 0.99).value < tune_quantile(a, 0.99).value);
         }
         if (a->outcome == TUNE_PLANNED || a->outcome == TUNE_SLOWER || a->outcome == TUNE_OVER)
-            assert_true(a->reason[0]); // nothing is left out without a reason
+            assert_true(a->reason[0]); // each gives a reason
     }
     assert_true(on >= 2);
     tune_free(&t);

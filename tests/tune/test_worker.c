@@ -1,5 +1,5 @@
-// Workers: they measure what a fresh process measures, tell their steps, end a trial when asked, and are
-// replaced when they are lost.
+// test_worker.c - workers: they measure what a new process measures, report their steps, end a
+// trial when asked, and are replaced when they are lost.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +82,7 @@ static void run_fresh(const char *text, int64_t steps, struct trial_result *out)
         fail_msg("%s: not measured: %s", text, out->reason);
 }
 
-static bool is_running(pid_t pid) { // a zombie whom nobody has buried yet has ended
+static bool is_running(pid_t pid) { // a zombie that was not waited for yet has ended
     char path[64], line[256] = "", state = 'X';
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *f = fopen(path, "r");
@@ -101,7 +101,7 @@ static void assert_ends(pid_t pid) {
 
 // ---------------------------------------------------------------- the same figures
 
-// Losses tell whether a trial began where a fresh process begins, to the bit.
+// Losses show, to the bit, whether a trial began with the same weights as in a new process.
 static void assert_as_fresh(struct worker *w, const char *text) {
     struct trial_result a, b;
     run_fresh(text, STEPS, &a);
@@ -120,8 +120,8 @@ static void assert_as_fresh(struct worker *w, const char *text) {
 }
 
 static void test_begins_as_a_fresh_process(void **state) {
-    // Each differs from the one before in the places or types of its weights, or in its model: nothing of
-    // the state can be kept, and what is left of it must not show.
+    // Each setting differs from the one before in the places or types of its weights, or in its
+    // model. No state can be kept, and leftovers must not have an effect.
     static const char *const settings[] = {
         "batch.micro=3",
         "precision=bf16",
@@ -145,7 +145,7 @@ static void test_keeps_weights_and_says_so(void **state) {
     (void)state;
     run_well(w, "", &a);
     assert_false(a.kept_weights);
-    // More and fewer activations, other data and threads: the weights' places are the same.
+    // More and fewer activations, other data and threads: the weights stay at the same places.
     static const char *const others[] = {"batch.micro=8", "batch.micro=1 batch.accum=3",
                                          "recompute.mode=full", "threads=2", "seq=32 seed=2"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -156,7 +156,7 @@ static void test_keeps_weights_and_says_so(void **state) {
     }
     run_well(w, "", &b);
     assert_true(b.kept_weights);
-    assert_true(b.loss_first < a.loss_first); // it has learned in between
+    assert_true(b.loss_first < a.loss_first); // it has learned in the meantime
     assert_int_equal(a.tokens, b.tokens);
     trial_free(&a);
     trial_free(&b);
@@ -167,7 +167,7 @@ static void test_bad_weights_are_not_kept(void **state) {
     struct worker *w = open_worker(NULL);
     struct trial_result r;
     (void)state;
-    // The first update is the last whose gradients are finite; the loss stays so.
+    // Only the gradients of the first update are finite. The loss stays finite.
     run_well(w, "optim.lr=100 optim.decay=10 optim.clip=0 sched.warmup=0", &r);
     assert_true(r.loss_last > 1000);
     trial_free(&r);
@@ -175,14 +175,14 @@ static void test_bad_weights_are_not_kept(void **state) {
     worker_close(w);
 }
 
-// The tail of a larger trial is in the process, and not in the figure.
+// Memory that a larger trial left in the process does not count in the figure.
 static void test_memory_is_the_trials_own(void **state) {
     static const char *const settings[] = {
         "seq=128 batch.micro=2", "seq=128 batch.micro=12", "seq=128 batch.micro=2",
         "seq=128 batch.micro=16 recompute.mode=full", "seq=128 batch.micro=4"};
     struct worker *w = open_worker(NULL);
     (void)state;
-    if (UNDER_SANITIZER) { // its shadow and quarantine are resident too
+    if (UNDER_SANITIZER) { // a sanitizer's shadow memory and quarantine are resident, too
         worker_close(w);
         skip();
     }
@@ -207,7 +207,8 @@ static void test_memory_is_the_trials_own(void **state) {
     worker_close(w);
 }
 
-// A library's buffers stay in a process: a setting without it gets another one.
+// The buffers of a library stay in the process, so a setting without the library gets a new
+// process.
 static void test_a_library_gets_a_process_of_its_own(void **state) {
     struct worker *w = open_worker(NULL);
     struct trial_result r;
@@ -223,7 +224,7 @@ static void test_a_library_gets_a_process_of_its_own(void **state) {
 // ---------------------------------------------------------------- the judge
 
 struct judge {
-    int64_t enough, calls, seen; // enough: 0 is never
+    int64_t enough, calls, seen; // enough: steps after which the judge stops the trial; 0: never
     const volatile struct worker *w;
     volatile sig_atomic_t *stop;
 };
@@ -260,7 +261,7 @@ static void test_judge_sees_every_step(void **state) {
     assert_worked(worker_run(w, &job, &r, &e), &e);
     assert_int_equal(r.rc, 0);
     assert_int_equal(j.seen, WARMUP + 100);
-    assert_true(j.calls > 1); // on the way, not at the end
+    assert_true(j.calls > 1); // during the trial, not only at its end
     assert_false(r.ended_early);
     assert_string_equal(r.reason, "");
     trial_free(&r);
@@ -274,7 +275,7 @@ static void test_judge_ends_a_trial(void **state) {
     struct err e = {0};
     (void)state;
     const pid_t pid = worker_pid(w);
-    for (int64_t enough = 1; enough <= 4; enough += 3) { // in the warm-up; later
+    for (int64_t enough = 1; enough <= 4; enough += 3) { // in the warm-up, then later
         struct judge j = {.enough = enough};
         const struct worker_job job = {
             .knobs = &k, .warmup = WARMUP, .steps = 20000, .judge = judge, .judge_arg = &j};
@@ -292,7 +293,7 @@ static void test_judge_ends_a_trial(void **state) {
             assert_true(r.memory_measured_bytes > 0);
         trial_free(&r);
     }
-    run_well(w, "", &r); // a stop that came too late ends nothing
+    run_well(w, "", &r); // a stop that came too late has no effect
     assert_true(r.kept_weights);
     assert_int_equal(worker_pid(w), pid);
     trial_free(&r);
@@ -303,7 +304,7 @@ static void test_judge_ends_a_trial(void **state) {
 
 enum fault { FAULT_NONE, FAULT_KILL, FAULT_SEGV, FAULT_EXIT, FAULT_HANG };
 
-// By the seed, so that the same process serves good and bad settings.
+// Faults depend on the seed, so that one process serves good and bad settings.
 static void fault(void *arg, const struct knobs *k, int64_t step) {
     (void)arg;
     if (step != WARMUP + 3)
@@ -331,7 +332,7 @@ static void test_a_lost_process_costs_one_trial(void **state) {
         enum fault fault;
         int rc;
         const char *reason;
-    } cases[] = {{FAULT_KILL, ERR_MEMORY, "killed by the kernel, most likely for memory"},
+    } cases[] = {{FAULT_KILL, ERR_MEMORY, "killed its process, most likely because memory ran out"},
                  {FAULT_SEGV, ERR_INTERNAL, "signal 11"},
                  {FAULT_EXIT, ERR_INTERNAL, "status 3"},
                  {FAULT_HANG, ERR_INTERNAL, "hung"}};
@@ -368,7 +369,7 @@ static void test_a_lost_process_costs_one_trial(void **state) {
     worker_close(w);
 }
 
-// A hang before the first step has a limit of its own.
+// A hang before the first step has a separate limit.
 static void hang_at_once(void *arg, const struct knobs *k, int64_t step) {
     (void)arg, (void)k, (void)step;
     for (;;)
@@ -426,7 +427,7 @@ static void test_refusals_keep_the_process(void **state) {
         trial_free(&r);
     }
     run_well(w, "", &r);
-    assert_true(r.kept_weights); // nothing was taken, nothing was lost
+    assert_true(r.kept_weights); // nothing was taken and nothing was lost
     trial_free(&r);
     assert_int_equal(worker_starts(w), 1);
     worker_close(w);
@@ -462,7 +463,7 @@ static void test_no_orphans(void **state) {
     assert_int_equal(pipe(ends), 0);
     const pid_t owner = fork();
     assert_true(owner >= 0);
-    if (owner == 0) { // an owner with one worker that is idle and one at work
+    if (owner == 0) { // an owner with one idle worker and one that is measuring
         struct worker *idle = open_worker(NULL), *busy = open_worker(NULL);
         const struct knobs k = small("");
         const struct worker_job job = {.knobs = &k, .warmup = 0, .steps = 1000000};
@@ -515,7 +516,7 @@ static void test_is_first_for_the_oom_killer(void **state) {
     char path[64];
     int score = 0;
     (void)state;
-    run_well(w, "", &r); // it is up
+    run_well(w, "", &r); // the process is running
     trial_free(&r);
     snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)worker_pid(w));
     FILE *f = fopen(path, "r");

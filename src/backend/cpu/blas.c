@@ -1,9 +1,9 @@
-// blas.c - finds a BLAS, makes it single-threaded, calls it.
+// blas.c - finds a BLAS library, makes it single-threaded, calls it.
 //
-// Builtin comes first in "auto": it allocates nothing and gives the same bits for any number of
-// threads, which no library promises, for 1-2 % of speed against the fastest one measured (oneDNN
-// 2.6.3, matrix products of a GPT-2 124M step, two Zen 4 cores). The libraries stay selectable, for
-// comparison and for machines whose vector unit the builtin kernels do not know.
+// "auto" prefers builtin: it allocates nothing and gives the same bits for any number of threads,
+// which no library promises. That costs 1-2 % of speed against the fastest library measured (oneDNN
+// 2.6.3, matrix products of a GPT-2 124M step, two Zen 4 cores). The libraries stay selectable for
+// comparison, and for machines whose vector unit the builtin kernels do not know.
 #include "backend/cpu/blas.h"
 
 #include <dlfcn.h>
@@ -31,7 +31,7 @@ static const struct candidate candidates[] = {
 };
 enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
 
-// dlsym hands out functions as data pointers; ISO C has no cast for that, so the bytes are copied.
+// dlsym returns functions as data pointers. ISO C has no cast for that, so the bytes are copied.
 static bool find(void *library, const char *symbol, void *function, size_t bytes) {
     void *at = dlsym(library, symbol);
     if (!at)
@@ -50,7 +50,7 @@ static void one_omp_thread(void *arg, int thread, int threads) {
     ((struct team *)arg)->omp_set_num_threads(1);
 }
 
-// OpenMP keeps its thread count per calling thread, the others per process.
+// OpenMP keeps its thread count per calling thread, OpenBLAS and BLIS keep it per process.
 static void use_one_thread(void *library, struct pool *pool) {
     void (*set_int)(int), (*set_long)(int64_t);
     struct team team;
@@ -94,8 +94,7 @@ static void name_onednn(struct blas *b) {
 }
 
 static bool open_candidate(struct blas *b, const struct candidate *c, struct pool *pool) {
-    // NODELETE: these libraries keep memory and thread-local state that does not survive being
-    // unmapped.
+    // NODELETE: these libraries keep memory and thread-local state that do not survive unloading.
     *b = (struct blas){.library = dlopen(c->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     if (!b->library)
         return false;
@@ -153,14 +152,14 @@ void blas_close(struct blas *b) {
 }
 
 bool blas_gemm(const struct blas *b, const struct gemm_args *g) {
-    // Products with a vector go to our own kernels: libraries switch to other code there, and it is
-    // no faster.
+    // Products with a vector go to the builtin kernels: libraries switch to other code there, and
+    // it is no faster.
     if (!b->library || g->m < 2 || g->n < 2 || g->k < 1)
         return false;
     float beta = g->accumulate ? 1 : 0;
     const float *bias = g->bias;
     float *c = g->c;
-    if (bias) { // every row of C begins with the bias, then the product is added to it
+    if (bias) { // every row of C starts as the bias, and the product is added to it
         for (int64_t i = 0; i < g->m; i++)
             for (int64_t j = 0; j < g->n; j++)
                 c[i * g->ldc + j] = bias[j] + (g->accumulate ? c[i * g->ldc + j] : 0);
@@ -172,7 +171,7 @@ bool blas_gemm(const struct blas *b, const struct gemm_args *g) {
     if (g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX || g->lda > INT_MAX ||
         g->ldb > INT_MAX || g->ldc > INT_MAX)
         return false;
-    enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; // of cblas.h
+    enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 }; // values from cblas.h
     b->cblas_sgemm(ROW_MAJOR, g->ta ? TRANSPOSED : PLAIN, g->tb ? TRANSPOSED : PLAIN, (int)g->m,
                    (int)g->n, (int)g->k, g->alpha, g->a, (int)g->lda, g->b, (int)g->ldb, beta, g->c,
                    (int)g->ldc);

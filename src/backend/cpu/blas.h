@@ -1,8 +1,9 @@
-// blas.h - matrix products from a library found at run time, or from our own kernels ("builtin").
+// blas.h - matrix products by a library that is found at run time, or by this program's own kernels
+// ("builtin").
 //
-// Libraries are opened with dlopen, never linked: the program starts on machines that have none.
-// They are told to use one thread and are called from inside pool tasks, so there is one team of
-// threads.
+// Libraries are opened with dlopen and never linked, so the program starts on machines that have
+// none. A library is told to use one thread and is called from inside pool tasks, so there is only
+// one team of threads.
 #ifndef HAGGLE_BACKEND_CPU_BLAS_H
 #define HAGGLE_BACKEND_CPU_BLAS_H
 
@@ -22,14 +23,14 @@ struct blas {
     char name[BLAS_NAME_BYTES]; // "openblas 0.3.21 (SkylakeX)", "builtin"
 };
 
-// name: "auto", "openblas", "blis", "onednn", "builtin". auto is builtin where `kernels` has fused
-// multiply-add, else the first library found, else builtin. ERR_UNSUPPORTED lists the files that
-// were looked for.
+// name: "auto", "openblas", "blis", "onednn" or "builtin". "auto" is builtin where `kernels` has
+// fused multiply-add, else the first library that is found, else builtin. ERR_UNSUPPORTED lists the
+// files that were tried.
 int blas_open(struct blas *out, const char *name, const struct cpu_kernels *kernels,
               struct pool *pool, struct err *e);
 void blas_close(struct blas *b);
-// One thread's product of float32 by the library; false when the library cannot take it (no library, sizes
-// beyond int, vectors).
+// One thread's product of float32 by the library. false: not computed, because there is no library,
+// a size exceeds int, or one side is a vector.
 bool blas_gemm(const struct blas *b, const struct gemm_args *g);
 
 #endif

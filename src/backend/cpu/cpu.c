@@ -1,9 +1,10 @@
-// cpu.c - opens the fast CPU backend: instruction set, BLAS, scratch memory, and the function of
-// each op.
+// cpu.c - opens the fast CPU backend: chooses instruction set and BLAS, takes scratch memory, and
+// has the table of functions by op.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_state.h"
 #include "backend/operands.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,13 +63,13 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_ATTENTION_DECODE] = cpu_attention_decode,
 };
 
-// The whole backend: what ops of each element type see, and what they share.
+// The state of the backend: one struct per element type, which its ops get, and what they share.
 struct cpu_all {
     struct cpu of[KERNEL_TYPES];
     struct blas blas;
 };
 
-// DTYPE_COUNT (the op has no type of its own) and what only moves bytes count as float32.
+// An op without a float type (DTYPE_COUNT) runs as float32. -1: the type is not supported.
 static int type_of(enum dtype type) {
     switch (type) {
     case DTYPE_BF16:
@@ -101,14 +102,14 @@ static int run(struct backend *b, const struct op_call *call, struct err *e) {
 struct isa {
     const char *name;
     const struct cpu_kernels *const *kernels;
-    const struct cpu_gemm *bf16; // products of bf16; NULL: the kernels' own, which widen
+    const struct cpu_gemm *bf16; // products of bf16; NULL: those of `kernels`, which widen
     bool supported;
 };
 
 #if defined(__x86_64__)
 
-// Tiles are state that the operating system saves only for processes that asked (Linux: an
-// arch_prctl since 5.16; tile data is component 18 of the saved state).
+// Linux saves the tile registers of AMX only for processes that asked for it: by arch_prctl, since
+// 5.16. Tile data is component 18 of the saved state.
 static bool tiles_allowed(void) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 }; // EDX of leaf 7
@@ -120,8 +121,8 @@ static bool tiles_allowed(void) {
 
 #endif
 
-// Best first. Returns how many there are.
 enum { MAX_ISAS = 5 };
+// Lists the instruction sets, best first, and returns how many there are.
 static int list_isas(struct isa out[MAX_ISAS]) {
     int n = 0;
 #if defined(__x86_64__)
@@ -184,8 +185,8 @@ static void close_backend(struct backend *b) {
     free(b);
 }
 
-// Every thread touches its own scratch: the pages are near it, and exist before anyone asks how much
-// the process has.
+// Every thread touches its part of the scratch, so that the pages lie near its core and are
+// resident before the process's memory is measured.
 static void touch_scratch(void *arg, int thread, int threads) {
     (void)threads;
     memset((float *)arg + (int64_t)thread * CPU_SCRATCH_FLOATS, 0,
@@ -197,7 +198,7 @@ static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
     struct cpu base = {.mem = mem, .pool = pool, .threads = pool_threads(pool)};
     struct isa isa = {0};
     void *block;
-    all->of[KERNEL_F32] = base; // what close needs
+    all->of[KERNEL_F32] = base; // close_backend needs mem, also after a failure below
     TRY(choose_isa(options ? options->isa : NULL, &isa, e));
     TRY(blas_open(&all->blas, options ? options->blas : NULL, isa.kernels[KERNEL_F32], pool, e));
     size_t scratch = (size_t)base.threads * CPU_SCRATCH_FLOATS * sizeof(float);
@@ -224,6 +225,17 @@ static int accepts(const struct backend *b, const struct op *op, struct err *e) 
     return op_info(op->kind)->category == CAT_ATTENTION ? cpu_check_head_dim(op, e) : 0;
 }
 
+static void describe(struct backend *b, const struct cpu_all *all) {
+    b->isa = all->of[KERNEL_F32].kernels->name;
+    b->products[DTYPE_F32] = all->blas.name;
+    b->products[DTYPE_BF16] = all->of[KERNEL_BF16].gemm->name;
+    b->products[DTYPE_F16] = all->of[KERNEL_F16].gemm->name;
+    b->info.types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
+    b->info.memory_bytes = mem_machine_total_bytes();
+    snprintf(b->info.text, sizeof b->info.text, "kernels for %s, matrix products: %s", b->isa,
+             all->blas.name);
+}
+
 int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
                      const struct cpu_options *options, struct err *e) {
     struct backend *b = calloc(1, sizeof *b);
@@ -239,7 +251,6 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
     b->arena_give = arena_give;
     b->close = close_backend;
     b->accepts = accepts;
-    b->types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     for (int kind = 0; kind < OP_COUNT; kind++)
         b->run[kind] = functions[kind] ? run : NULL;
     int rc = open_state(all, mem, pool, options, e);
@@ -247,20 +258,7 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
         close_backend(b);
         return rc;
     }
+    describe(b, all);
     *out = b;
     return 0;
-}
-
-const char *cpu_backend_blas(const struct backend *b) {
-    return ((const struct cpu_all *)b->state)->blas.name;
-}
-
-const char *cpu_backend_isa(const struct backend *b) {
-    return ((const struct cpu_all *)b->state)->of[KERNEL_F32].kernels->name;
-}
-
-const char *cpu_backend_products(const struct backend *b, enum dtype type) {
-    const struct cpu_all *all = b->state;
-    int t = type_of(type);
-    return t < 0 ? NULL : t == KERNEL_F32 ? all->blas.name : all->of[t].gemm->name;
 }

@@ -1,11 +1,13 @@
-// cpu_attention.c - attention dealt to threads in units that need no common memory.
+// cpu_attention.c - attention split over the threads in units of work that write no common memory.
 //
-// Forward: a unit is (sequence, head, block of queries). Backward: a unit is (sequence, kv head),
-// which owns its dk, dv and the dq of its query heads; when those are too few for the threads, two
-// passes with smaller units compute the scores twice instead (7 products for 5). Units are taken
-// from a counter, longest first; kernels_attention.inc sums in an order that does not depend on the
-// units, so neither the dealing nor the choice of passes changes a bit.
+// In the forward, a unit is (sequence, head, block of queries). In the backward, a unit is
+// (sequence, kv head): it alone writes its dk and dv and the dq of its query heads. When these
+// units are too few for the threads, two passes with smaller units compute the scores twice instead
+// (7 products for 5). Threads take units from a counter, longest first. kernels_attention.inc sums
+// in an order that does not depend on the units, so neither the split nor the number of passes
+// changes a bit.
 #include "backend/cpu/cpu_state.h"
+#include "backend/operands.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -59,7 +61,7 @@ static void run_units(struct cpu *cpu, const struct op_call *c, int64_t count, p
     const struct op *op = c->op;
     struct units u = {.cpu = cpu, .c = c, .count = count};
     u.blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
-    // Every element of a T x T half, for D multiply-adds each.
+    // The work: half of the T x T scores with D multiply-adds each, in units of 32 of these.
     cpu_run(cpu, fn, &u,
             op->batch * op->heads * op->seq * (op->seq / 8 + 1) * (op->head_dim / 8 + 1));
 }
@@ -71,7 +73,7 @@ int cpu_check_head_dim(const struct op *op, struct err *e) {
                    op_info(op->kind)->name, (long long)op->head_dim, (int)ATTN_MAX_D);
 }
 
-// Later blocks of queries see more keys: they go first, so that the last units taken are short.
+// Later blocks of queries see more keys. They go first, so that the last units taken are short.
 static void forward_units(void *arg, int thread, int threads) {
     (void)threads;
     struct units *u = arg;
@@ -92,7 +94,7 @@ int cpu_attention(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return 0;
 }
 
-// All blocks of a kv head, in order: dq is added to from block to block.
+// All blocks of a kv head, in order, because each block adds to dq.
 static void backward_units(void *arg, int thread, int threads) {
     (void)threads;
     struct units *u = arg;
@@ -106,7 +108,7 @@ static void backward_units(void *arg, int thread, int threads) {
     }
 }
 
-// Early blocks of keys are seen by more queries: they go first.
+// More queries see the early blocks of keys, so these go first.
 static void backward_kv_units(void *arg, int thread, int threads) {
     (void)threads;
     struct units *u = arg;
@@ -131,8 +133,8 @@ static void backward_q_units(void *arg, int thread, int threads) {
     }
 }
 
-// One pass adds to gradients of queries from block to block, in float32: in place, or in scratch that
-// must have room for them.
+// One pass adds to the gradients of queries block by block, in float32. For fp32 that happens in
+// place; for 16-bit types it needs scratch, which must have room for them.
 static bool sums_fit(const struct cpu *cpu, const struct op *op) {
     int64_t width = cpu->kernels->width, whole = (op->head_dim + width - 1) / width * width;
     return cpu->type == KERNEL_F32 ||
@@ -143,8 +145,8 @@ int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
     TRY(cpu_check_head_dim(op, e));
     int64_t pairs = op->batch * op->kv_heads, blocks = (op->seq + ATTN_BLOCK - 1) / ATTN_BLOCK;
-    // One pass keeps pairs / (rounds x threads) of the threads busy; two passes keep all, at 7/5 of
-    // the work.
+    // One pass keeps pairs / (rounds x threads) of the threads busy. Two passes keep all of them
+    // busy, with 7/5 of the work.
     int64_t rounds = (pairs + cpu->threads - 1) / cpu->threads;
     bool one_pass = cpu->threads == 1 || blocks == 1 || 7 * pairs >= 5 * rounds * cpu->threads;
     if (one_pass && sums_fit(cpu, op)) {
@@ -158,21 +160,12 @@ int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
 
 // ---------------------------------------------------------------- generation
 
-static int check_positions(const struct op *op, const int32_t *positions, int64_t rows,
-                           struct err *e) {
-    for (int64_t b = 0; b < rows; b++)
-        if (positions[b] < 0 || positions[b] >= op->seq)
-            return err_set(e, ERR_USAGE, "%s: position %d of sequence %lld is not in [0, %lld)",
-                           op_info(op->kind)->name, positions[b], (long long)b, (long long)op->seq);
-    return 0;
-}
-
 int cpu_kv_append(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)cpu;
     const struct op *op = c->op;
     const int32_t *positions = c->in[2].data;
     size_t bytes = (size_t)(op->kv_heads * op->head_dim) * dtype_bytes(c->in[0].dtype);
-    TRY(check_positions(op, positions, op->m, e));
+    TRY(backend_check_positions(op, positions, op->m, e));
     for (int64_t b = 0; b < op->m; b++) {
         memcpy(cpu_row(&c->out[0], b * op->seq + positions[b]), cpu_row(&c->in[0], b), bytes);
         memcpy(cpu_row(&c->out[1], b * op->seq + positions[b]), cpu_row(&c->in[1], b), bytes);
@@ -201,7 +194,7 @@ int cpu_attention_decode(struct cpu *cpu, const struct op_call *c, struct err *e
     const struct op *op = c->op;
     const int32_t *positions = c->in[3].data;
     TRY(cpu_check_head_dim(op, e));
-    TRY(check_positions(op, positions, op->batch, e));
+    TRY(backend_check_positions(op, positions, op->batch, e));
     struct units u = {.cpu = cpu, .c = c, .count = op->batch * op->heads};
     int64_t keys = 0;
     for (int64_t b = 0; b < op->batch; b++)

@@ -1,10 +1,11 @@
-// cpu_fusion.c - ops that fusion makes or takes apart (program/fuse.c): residual and norm in one pass; and
-// the single passes of a bias, of the loss and of AdamW.
+// cpu_fusion.c - ops that program/fuse.c makes by joining or by taking apart: residual and norm in
+// one pass, and the single passes of a bias, of the loss and of AdamW.
 //
-// Split by rows or elements, each computed by one thread alone, so splits cannot change a result. The
-// fused op calls the kernels of the two ops row by row, which is why its bits are theirs: the row it
-// has just written is still in the first-level cache.
+// Work is split by rows or elements. One thread computes each of them alone, so the split cannot
+// change a result. The fused op calls the kernels of its two ops row by row, so its bits are
+// theirs. It is faster because the row just written is still in the first-level cache.
 #include "backend/cpu/cpu_state.h"
+#include "backend/operands.h"
 #include "program/program.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@
 struct task {
     struct cpu *cpu;
     const struct op_call *c;
-    struct adamw_scalars scalars; // of the passes of AdamW
+    struct adamw_scalars scalars; // for the passes of AdamW
 };
 
 // ---------------------------------------------------------------- rows
@@ -67,21 +68,12 @@ ROW_OP(log_softmax_bwd)
 
 // ---------------------------------------------------------------- loss
 
-static int check_targets(const struct op_call *c, const int32_t *targets, struct err *e) {
-    for (int64_t i = 0; i < c->op->m; i++)
-        if (targets[i] >= c->op->n)
-            return err_set(e, ERR_USAGE, "%s: target id %d of row %lld is not in [0, %lld)",
-                           op_info(c->op->kind)->name, targets[i], (long long)i,
-                           (long long)c->op->n);
-    return 0;
-}
-
-// One element per row: never worth sharing.
+// One element per row: too little work for several threads.
 int cpu_nll(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)cpu;
     const int32_t *targets = c->in[1].data;
     float *row_loss = c->out[0].data;
-    TRY(check_targets(c, targets, e));
+    TRY(backend_check_targets(c, targets, e));
     for (int64_t i = 0; i < c->op->m; i++)
         row_loss[i] = targets[i] < 0 ? 0 : -*(const float *)cpu_at(&c->in[0], i, targets[i]);
     return 0;
@@ -100,7 +92,7 @@ ROW_SHARE(nll_bwd)
 
 int cpu_nll_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     struct task t = {.cpu = cpu, .c = c};
-    TRY(check_targets(c, c->in[0].data, e));
+    TRY(backend_check_targets(c, c->in[0].data, e));
     cpu_run(cpu, nll_bwd_share, &t, c->op->m * c->op->n);
     return 0;
 }
@@ -122,7 +114,7 @@ static void grad_scale_share(void *arg, int thread, int threads) {
     pool_share(c->op->n, BLOCK, thread, threads, &begin, &end);
     if (begin >= end)
         return;
-    if (skipped(&c->in[1])) // not 0 times what is not finite
+    if (skipped(&c->in[1])) // gradients are not finite: 0 times them would be NaN
         memset(y + begin, 0, (size_t)(end - begin) * sizeof *y);
     else
         t->cpu->kernels->scale(y + begin, (const float *)c->in[0].data + begin,
@@ -154,8 +146,8 @@ static void moment_share(void *arg, int thread, int threads) {
         k->adam_v(y + begin, g, end - begin, &t->scalars);
 }
 
-// On the master where there is one; a 16-bit weight is its rounding, made block by block. Without a
-// master it is widened, stepped and rounded again.
+// Steps on the float32 master where there is one; the 16-bit weight is the master rounded, block by
+// block. A 16-bit weight without a master is widened, stepped and rounded again.
 static void adam_step_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;

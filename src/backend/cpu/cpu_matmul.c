@@ -1,12 +1,12 @@
-// cpu_matmul.c - the three matrix products of a layer, cut into one piece of C per thread.
+// cpu_matmul.c - the three matrix products of a layer, with C cut into one piece per thread.
 //
-// The pieces form a grid of rows and columns chosen for the least work per thread: each thread
-// packs its own B, so few rows of wide pieces are cheapest until the columns run out. With the
-// builtin kernels an element of C is the same however C is cut; with a library it may differ in the
-// last bit between thread counts.
+// The pieces form a grid of rows and columns, chosen for the least work per thread. Each thread
+// packs its own part of B, so few rows of wide pieces are cheapest until the columns run out. With
+// the builtin kernels an element of C is the same however C is cut. With a library it may differ in
+// the last bit between thread counts.
 //
-// With an activation the builtin product of many rows applies it to each finished tile; after a library
-// or a product of few rows it is a pass over the thread's own piece.
+// An activation is applied to each finished tile by the builtin product of many rows. After a
+// library or a product of few rows it is a separate pass over the thread's piece.
 #include "backend/cpu/cpu_state.h"
 
 #include <math.h>
@@ -21,11 +21,12 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 (it
-// often comes from main memory), of A about 3 for each block of columns it is packed for.
+// Cost of a thread's piece in multiply-adds. Packing an element of B costs about as much as 8 of
+// them, because it often comes from main memory. Packing an element of A costs about 3, for each
+// block of columns that it is packed for.
 static double piece_cost(const struct gemm_args *g, const struct cpu_gemm *way, int rows,
                          int columns) {
-    if (g->few_rows) // B is read once by those who share a column
+    if (g->few_rows) // every piece of a column reads the same part of B
         return (double)ceil_div(g->n, columns) * (double)(rows > 1 ? 2 : 1);
     double m = (double)(ceil_div(ceil_div(g->m, way->mr), rows) * way->mr);
     double n = (double)(ceil_div(ceil_div(g->n, way->nr), columns) * way->nr);
@@ -134,7 +135,7 @@ int cpu_matmul_dx(struct cpu *cpu, const struct op_call *c, struct err *e) {
                                              .accumulate = op->flags & OP_ACCUMULATE});
 }
 
-// dW has W's layout: [k,n] = x' dy with IN_OUT, else [n,k] = dy' x.
+// dW has the layout of W: [k,n] = x' dy with IN_OUT, else [n,k] = dy' x. The prime is a transpose.
 int cpu_matmul_dw(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)e;
     const struct op *op = c->op;

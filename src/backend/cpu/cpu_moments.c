@@ -1,5 +1,6 @@
-// cpu_moments.c - AdamW with moments of 16 and 8 bits: splits the elements over the pool and calls the
-// kernels. Shares begin where blocks do, and draws go by element, so splits cannot change a result.
+// cpu_moments.c - AdamW with moments of 16 and 8 bits: splits the elements over the pool and calls
+// the kernels. A thread's share begins at a block of moments, and the random draws depend on the
+// element's number, so the split cannot change a result.
 #include "backend/cpu/cpu_state.h"
 #include "program/program.h"
 
@@ -25,7 +26,7 @@ static void step(const struct task *t, float *w, int64_t at, int64_t n) {
                                &t->scalars);
 }
 
-// The step is taken on float32: the weight itself, its master, or the weight widened.
+// The step is computed in float32: on the weight itself, on its master, or on the widened weight.
 static void share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;

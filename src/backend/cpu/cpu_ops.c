@@ -1,14 +1,15 @@
 // cpu_ops.c - every op but matrix products and attention: splits the work over the pool and calls
 // the kernels.
 //
-// How each kind of op is split, and why that cannot change its result:
-//   element by element   by elements or rows; every element is its own
-//   row by row           by rows; a row is computed by one thread (norm, rope, loss, argmax)
-//   sums over rows       by columns; a column is summed by one thread, rows in order (bias,
-//                        norm weights, embedding)
+// How each kind of op is split, and why the split cannot change its result:
+//   element by element   by elements or rows; no element depends on another
+//   row by row           by rows; one thread computes a row (norm, rope, loss, argmax)
+//   sums over rows       by columns; one thread sums a column, rows in order (bias, norm weights,
+//                        embedding)
 //   sums over all        by blocks whose size depends on n only, added in order (gradient norm)
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/plain.h"
+#include "backend/operands.h"
 #include "model/shape.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static enum dtype cpu_dtype(const struct cpu *cpu) {
     return types[cpu->type];
 }
 
-// Below this many elements a fork-join costs more than it saves.
+// With fewer elements, starting the threads costs more than they save.
 enum { WORK_TO_SHARE = 16384 };
 
 void cpu_run(struct cpu *cpu, pool_fn *fn, void *arg, int64_t work) {
@@ -39,8 +40,8 @@ struct task {
 
 // ---------------------------------------------------------------- element by element
 
-// Calls `span` with (row, column, n) pieces that cover this thread's share of the op's m x n
-// elements. When every operand is without gaps the matrix is one long row.
+// Calls `span` with pieces (row, column, n) that cover this thread's share of the op's m x n
+// elements. When no operand has gaps between rows, the matrix is treated as one long row.
 typedef void span_fn(const struct task *t, int64_t row, int64_t column, int64_t n);
 
 static void for_spans(const struct task *t, int n_in, int n_out, int thread, int threads,
@@ -63,7 +64,7 @@ static void for_spans(const struct task *t, int n_in, int n_out, int thread, int
         span(t, i, 0, n);
 }
 
-// One pool function per op: the span, and how many operands it has.
+// The pool function and the op from name##_span and its numbers of operands.
 #define SPAN_OP(name, n_in, n_out)                                                                 \
     static void name##_share(void *arg, int thread, int threads) {                                 \
         for_spans(arg, n_in, n_out, thread, threads, name##_span);                                 \
@@ -140,7 +141,7 @@ int cpu_copy(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return 0;
 }
 
-// Any element type: a row is n elements of dtype_bytes; m = 0 stands for one row.
+// For any element type. m = 0 stands for one row.
 static void zero_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct operand *y = &t->c->out[0];
@@ -163,7 +164,7 @@ int cpu_zero(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return 0;
 }
 
-// The plain cast on this thread's rows, or on its part of the only row.
+// plain_cast on this thread's rows, or on its part of the only row.
 static void cast_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     struct op op = *t->c->op;
@@ -197,7 +198,7 @@ int cpu_cast(struct cpu *cpu, const struct op_call *c, struct err *e) {
     nothing.m = 0;
     nothing.n = 0;
     check.op = &nothing;
-    TRY(plain_cast(&check, e)); // the types, before threads that cannot report
+    TRY(plain_cast(&check, e)); // checks the types: threads cannot report an error
     cpu_run(cpu, cast_share, &t, (c->op->m > 0 ? c->op->m : 1) * c->op->n);
     return 0;
 }
@@ -222,15 +223,7 @@ static void embed_share(void *arg, int thread, int threads) {
 
 int cpu_embed(struct cpu *cpu, const struct op_call *c, struct err *e) {
     struct task t = {.cpu = cpu, .c = c};
-    const int32_t *ids = c->in[0].data, *positions = c->in[2].data;
-    for (int64_t i = 0; i < c->op->m; i++) {
-        if (ids[i] < 0 || ids[i] >= c->op->k)
-            return err_set(e, ERR_USAGE, "embed: token id %d of row %lld is not in [0, %lld)",
-                           ids[i], (long long)i, (long long)c->op->k);
-        if (positions && (positions[i] < 0 || positions[i] >= c->op->positions))
-            return err_set(e, ERR_USAGE, "embed: position %d of row %lld is not in [0, %lld)",
-                           positions[i], (long long)i, (long long)c->op->positions);
-    }
+    TRY(backend_check_tokens(c, e));
     cpu_run(cpu, embed_share, &t, c->op->m * c->op->n);
     return 0;
 }
@@ -263,7 +256,7 @@ int cpu_embed_dw(struct cpu *cpu, const struct op_call *c, struct err *e) {
 }
 
 int cpu_gather_rows(struct cpu *cpu, const struct op_call *c, struct err *e) {
-    (void)cpu; // a row per sequence: never worth sharing
+    (void)cpu; // one row per sequence: too little work for several threads
     const int32_t *rows = c->in[1].data;
     for (int64_t i = 0; i < c->op->m; i++)
         if (rows[i] < 0 || (c->op->k > 0 && rows[i] >= c->op->k))
@@ -284,7 +277,7 @@ int cpu_gather_rows(struct cpu *cpu, const struct op_call *c, struct err *e) {
         return 0;                                                                                  \
     }
 
-// With heads a row holds several of n columns, and statistics of each.
+// With heads, a row of the operands holds several rows of n columns, each with its statistics.
 static void norm_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;
@@ -314,7 +307,7 @@ static void norm_dx_share(void *arg, int thread, int threads) {
 }
 ROW_OP(norm_dx, op_norm_heads(c->op) * c->op->m * c->op->n)
 
-// libm per element: a table is made once per micro-batch.
+// Calls libm for each element, which is affordable: the table is made once per micro-batch.
 static void rope_table_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;
@@ -368,13 +361,9 @@ static void loss_share(void *arg, int thread, int threads) {
 
 int cpu_loss(struct cpu *cpu, const struct op_call *c, struct err *e) {
     struct task t = {.cpu = cpu, .c = c};
-    const int32_t *targets = c->in[1].data;
     if (c->op->flags & OP_WITH_GRAD && !c->in[2].data)
         return err_set(e, ERR_INTERNAL, "loss: WITH_GRAD needs hyper");
-    for (int64_t i = 0; i < c->op->m; i++)
-        if (targets[i] >= c->op->n)
-            return err_set(e, ERR_USAGE, "loss: target id %d of row %lld is not in [0, %lld)",
-                           targets[i], (long long)i, (long long)c->op->n);
+    TRY(backend_check_targets(c, c->in[1].data, e));
     cpu_run(cpu, loss_share, &t, c->op->m * c->op->n);
     return 0;
 }
@@ -475,9 +464,9 @@ int cpu_sum(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return plain_sum(c);
 }
 
-// On the master where there is one, else on the weight. A 16-bit weight is the master's rounding; it
-// is made block by block, while the master is in the first-level cache. Without a master it is
-// widened, stepped and rounded again.
+// Steps on the float32 master where there is one, else on the weight. A 16-bit weight is the master
+// rounded, block by block, while the master is in the first-level cache. A 16-bit weight without a
+// master is widened, stepped and rounded again.
 static void adamw_share(void *arg, int thread, int threads) {
     enum { BLOCK = 1024 };
     const struct task *t = arg;
@@ -505,8 +494,8 @@ static void adamw_share(void *arg, int thread, int threads) {
     }
 }
 
-// The scalars are made in double and rounded once, as torch does: 1 - 0.999f would lose half its
-// digits.
+// The scalars are computed in double and rounded once, as torch does: 1 - 0.999f would lose half
+// its digits.
 struct adamw_scalars cpu_adamw_scalars(const struct op_call *c) {
     const double *hyper = c->in[1].data, *clip = c->in[2].data;
     return (struct adamw_scalars){

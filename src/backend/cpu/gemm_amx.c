@@ -1,18 +1,19 @@
-// gemm_amx.c - products of bf16 by AMX: tiles of 16 x 16 float32 that take 32 steps of k at a time.
+// gemm_amx.c - products of bf16 by AMX: tiles of 16 x 16 float32 that take 32 elements of k at a
+// time.
 //
-// A block of 32 x 32 of C is four tiles; two of A (16 rows of 16 pairs) and two of B (16 pairs of 16
-// columns) are loaded for four products, which hides the loads. Packed panels of B are those of the
-// other bf16 product; A is always row-major here, so A stored [k,m] is transposed while it is packed.
-// Steps are filled up with 0 to whole tiles. Tiles cannot add to a partial C, so results always go
-// through sums.
+// A block of 32 x 32 of C is four tiles. Two tiles of A (16 rows of 16 pairs) and two of B (16
+// pairs of 16 columns) are loaded for four products, which hides the loads. B is packed into the
+// same panels as in gemm_avx512bf16.c. A is always packed row-major, so an A stored [k,m] is
+// transposed while it is packed. Panels are padded with 0 to whole tiles along k. A tile is always
+// stored whole, which a partial block of C has no room for, so results always go through the sums.
 //
-// The tile registers are set up and released inside one product of one thread: nobody else sees them.
-// The process must have asked for tile state (cpu.c).
+// The tile registers are set up and released inside one product of one thread; no other code uses
+// them. The process must have asked Linux for them before (cpu.c).
 #include "backend/cpu/vec.inc"
 #include "backend/cpu/vec16.inc"
 #include "backend/cpu/kernels_panel.inc"
 
-// A test may define these, to run without the instructions.
+// A test may define these first, to run on a CPU without the instructions.
 #if !defined(AMX_LOAD)
 #define AMX_CONFIGURE(c)       _tile_loadconfig(c)
 #define AMX_RELEASE()          _tile_release()
@@ -27,14 +28,14 @@ enum { KS = KC + 16, PANEL = MR * KS, A_GROUP = 2 };
 enum { TILE = 16 }; // rows of a tile, columns of C, pairs of k
 _Static_assert(KC *NC_MAX + A_GROUP * PANEL <= GEMM_PACK_FLOATS, "packed blocks fit their buffer");
 
-// As the instruction wants it (Intel SDM, LDTILECFG).
+// The layout that the instruction LDTILECFG reads (Intel SDM).
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 };
 
-// Tiles 0 to 3: C, by rows; 4, 5: A; 6, 7: B.
+// Tiles 0 to 3 hold C, row by row; 4 and 5 hold A; 6 and 7 hold B.
 static void tiles_open(void) {
     struct tile_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) {
@@ -44,7 +45,7 @@ static void tiles_open(void) {
     AMX_CONFIGURE(&c);
 }
 
-// 32 x 32 of C; a vector of columns or 16 rows less where there is no more.
+// Up to 32 x 32 of C: 16 rows where `rows` is at most 16, 16 columns where `vectors` is 1.
 static void amx_tile(int64_t rows, int64_t vectors, int64_t steps, const float *a, const float *b,
                      const struct tile_out *out) {
     bool low = rows > TILE, right = vectors > 1;
@@ -99,7 +100,7 @@ static void amx_tile(int64_t rows, int64_t vectors, int64_t steps, const float *
 #include "backend/cpu/real.inc"
 #include "backend/cpu/pairs.inc"
 
-// A stored [k,m]: 16 steps of 16 rows at a time become rows.
+// Packs an A stored [k,m]: transposes 16 steps (pairs along k) of 16 rows at a time.
 static void pack_a_columns_bf16(float *pack, const real *a, int64_t lda, int64_t rows, int64_t k) {
     int64_t steps = (k + 1) / 2;
     for (int64_t i = 0; i < rows; i += W)

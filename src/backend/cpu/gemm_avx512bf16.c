@@ -1,8 +1,9 @@
-// gemm_avx512bf16.c - products of bf16 by AVX512_BF16's vdpbf16ps: each lane adds two products of bf16
-// to a float32, so a step of k is a pair of elements and a tile is that of float32 in half the steps.
+// gemm_avx512bf16.c - products of bf16 by vdpbf16ps, the instruction of AVX512_BF16. Each lane adds
+// two products of bf16 to a float32. So a step of k is a pair of elements, and a tile is that of
+// float32 in half the steps.
 //
-// Products are exact in float32; sums are rounded as float32, subnormal numbers count as 0. Everything
-// but the product (few rows, element access) is that of avx512.
+// The products are exact in float32. Sums are rounded to float32, and subnormal numbers count as 0.
+// Everything else (products of few rows, element access) is the code of avx512.
 #include "backend/cpu/vec.inc"
 #include "backend/cpu/vec16.inc"
 
@@ -10,8 +11,8 @@ INLINE vf pairs_madd(vf a, vf b, vf sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
-// A block of B takes the place of float32's, but is longer in k: fewer blocks of k mean fewer sums
-// that wait in memory.
+// A packed block of B has as many bytes as with float32, but is longer in k: with fewer blocks of
+// k, fewer sums wait in memory.
 #define TILE_MADD pairs_madd
 enum { KC = 384, NC_MAX = 256 };
 #include "backend/cpu/kernels_tile.inc"

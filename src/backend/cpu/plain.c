@@ -1,5 +1,5 @@
-// plain.c - ops that move bytes or handle a few doubles, for the reference backend and as the fast
-// one's fallback.
+// plain.c - ops that move bytes or handle a few doubles: for the reference backend, and for what
+// the fast one has no kernels for.
 #include "backend/cpu/plain.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ static char *row_of(const struct operand *o, int64_t row) {
     return (char *)o->data + row * o->ld * (int64_t)dtype_bytes(o->dtype);
 }
 
-// An op without rows (m = 0) is one of n elements in a row: results, flat gradients.
+// m = 0 stands for one row of n elements: results, flat gradients.
 static int64_t rows_of(const struct op *op) {
     return op->m > 0 ? op->m : 1;
 }
@@ -40,10 +40,10 @@ int plain_copy(const struct op_call *c, struct err *e) {
     const struct op *op = c->op;
     enum dtype type = c->in[0].dtype;
     if (type != c->out[0].dtype)
-        return err_set(e, ERR_MISMATCH, "copy: from %s to %s is a cast", dtype_text(type),
+        return err_set(e, ERR_MISMATCH, "copy: from %s to %s needs the op cast", dtype_text(type),
                        dtype_text(c->out[0].dtype));
     if (op->flags & OP_ACCUMULATE && !is_float(type))
-        return err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds floating types, not %s",
+        return err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds float types, not %s",
                        dtype_text(type));
     for (int64_t i = 0; i < op->m && op->n > 0; i++) {
         const void *x = row_of(&c->in[0], i);
@@ -65,7 +65,8 @@ int plain_copy(const struct op_call *c, struct err *e) {
 int plain_cast(const struct op_call *c, struct err *e) {
     enum dtype from = c->in[0].dtype, to = c->out[0].dtype;
     if (!is_float(from) || !is_float(to))
-        return err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s", dtype_text(from), dtype_text(to));
+        return err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s; accepted are float types",
+                       dtype_text(from), dtype_text(to));
     for (int64_t i = 0; i < rows_of(c->op) && c->op->n > 0; i++)
         dtype_convert(row_of(&c->out[0], i), to, row_of(&c->in[0], i), from, (size_t)c->op->n);
     return 0;
@@ -83,8 +84,9 @@ int plain_sum(const struct op_call *c) {
     return 0;
 }
 
-// As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
-// clipping. Gradients come times the loss scale; the norm is without it, and the factor takes it away.
+// As torch.nn.utils.clip_grad_norm_: the factor is clip / (norm + 1e-6), at most 1. A clip of 0 or
+// less means no clipping. The gradients are multiplied by the loss scale. The norm is given without
+// it, and the factor also divides by it.
 int plain_clip(const struct op_call *c) {
     const double *sq = c->in[0].data, *hyper = c->in[1].data;
     double *out = c->out[0].data, sum = total(sq, c->op->n);

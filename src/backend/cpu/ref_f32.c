@@ -1,4 +1,4 @@
-// ref_f32.c - the reference kernels in float32 (sums still in double).
+// ref_f32.c - the reference kernels in float32 (sums are in double).
 #define REAL          float
 #define REF(name)     name##_f32
 #define REAL_FN(name) name##f

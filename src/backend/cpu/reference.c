@@ -1,11 +1,12 @@
-// reference.c - the reference backend: picks the float32 or float64 kernel by the operands' type,
-// one thread.
+// reference.c - the reference backend: picks the float32 or float64 kernel by the type of the
+// operands, and runs it on one thread.
 //
-// 16-bit types are defined by it: an op reads its operands widened to float32, computes in float32 and
-// rounds what it writes, once. It takes memory for that in every call, as no other backend may.
+// It defines what an op means in 16-bit types: the operands are widened to float32, the op computes
+// in float32, and its results are rounded once. This takes memory in every call, which no other
+// backend may do.
 //
-// Ops without a float type of their own (zero, copy, cast, clip, sum) are here, once; the fast backend
-// shares clip and sum.
+// Ops without a float type of their own (zero, copy, cast, clip, sum) are in plain.c, which the
+// fast backend uses as well.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/ref.h"
@@ -28,8 +29,8 @@ static void convert(const struct operand *to, const struct operand *from) {
                       from->dtype, (size_t)from->cols);
 }
 
-// An operand that stands in both lists is widened once. Outputs are widened too: an op may add to
-// them or leave rows as they are.
+// An operand that is both input and output is widened once. Outputs are widened too, because an op
+// may add to them or leave rows as they are.
 static int widen(struct widened *list, int n, struct operand *o, bool output, struct err *e) {
     const struct operand was = *o;
     for (int i = 0; i < n; i++)
@@ -49,8 +50,8 @@ static int widen(struct widened *list, int n, struct operand *o, bool output, st
     return n + 1;
 }
 
-// Only what has the type of weights and activations: an op that keeps bfloat16 in any case (letter b)
-// sees it as it is.
+// Whether to widen an operand: only those with the type of weights and activations (letter f). An
+// operand that is always bfloat16 (letter b) stays as it is.
 static bool narrow(const struct operand *o, char letter) {
     return o->data && (letter == 'f' || letter == 'F') && op_wide_type(o->dtype) != o->dtype;
 }
@@ -116,7 +117,7 @@ static struct op piece(const struct op *op, enum op_kind kind, unsigned flags, i
     return o;
 }
 
-// Two ops in one mean the two, one after the other: the second reads what the first has stored.
+// A joined op means its two ops, one after the other: the second reads what the first has stored.
 static int run_joined(const struct op_call *c, enum dtype type, struct err *e) {
     bool norm = c->op->kind == OP_ADD_NORM;
     struct op one = norm ? piece(c->op, OP_ADD, 0, 2, 1) : piece(c->op, OP_MATMUL, OP_IN_OUT, 3, 1);
@@ -155,12 +156,17 @@ int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e) {
     struct backend *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, ERR_MEMORY, "no memory for the reference backend");
-    b->name = "reference";
+    b->name = b->isa = "reference";
     b->state = mem;
     b->arena_take = arena_take;
     b->arena_give = arena_give;
     b->close = close_backend;
-    b->types = 1u << DTYPE_F32 | 1u << DTYPE_F64 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
+    b->info = (struct device_info){.types = 1u << DTYPE_F32 | 1u << DTYPE_F64 | 1u << DTYPE_BF16 |
+                                            1u << DTYPE_F16,
+                                   .memory_bytes = mem_machine_total_bytes(),
+                                   .text = "plain loops on one thread"};
+    b->products[DTYPE_F32] = b->products[DTYPE_F64] = "builtin";
+    b->products[DTYPE_BF16] = b->products[DTYPE_F16] = "builtin";
     for (int kind = 0; kind < OP_COUNT; kind++)
         if (ref_table_f32[kind])
             b->run[kind] = run;

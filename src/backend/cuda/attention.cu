@@ -1,5 +1,6 @@
-// attention.cu - attention forward over a sequence and over a cache. Scores never leave the
-// multiprocessor: a block walks the keys in tiles and keeps a running maximum and sum per row.
+// attention.cu - the forward of attention, over a sequence and over a cache. Scores never leave the
+// multiprocessor: a block goes through the keys in tiles and keeps a running maximum and sum per
+// row.
 #include "backend/cuda/attention.cuh"
 
 // ---------------------------------------------------------------- a sequence
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(WARPS *WARP)
     int64_t g = h / (n.H / n.G);
     load_tile(q, a.q + base * a.ldq + h * n.D, a.ldq, t0, n.T, n.D);
 
-    // The tile's keys: from the earliest document of its rows to its last row.
+    // The keys of the tile: from the earliest document of its rows to its last row.
     int64_t mine = t0 + lane < n.T ? t0 + lane : n.T - 1;
     int64_t begin = first_key(a.doc_start, base + mine, mine);
     for (int offset = WARP / 2; offset > 0; offset /= 2) {
@@ -38,12 +39,12 @@ __global__ void __launch_bounds__(WARPS *WARP)
         int64_t t = t0 + warp + i * WARPS;
         max[i] = -CUDART_INF_F;
         sum[i] = 0;
-        first[i] = t < n.T ? first_key(a.doc_start, base + t, t) : t + 1; // past the end: no keys
+        first[i] = t < n.T ? first_key(a.doc_start, base + t, t) : t + 1; // past the end: no key
         for (int j = 0; j < NJ; j++)
             out[i][j] = 0;
     }
     for (int64_t s0 = begin / TILE * TILE; s0 < end; s0 += TILE) {
-        __syncthreads(); // the tile before has been used
+        __syncthreads(); // all threads are done with the tile before
         load_tile(k, a.k + base * a.ldk + g * n.D, a.ldk, s0, n.T, n.D);
         load_tile(v, a.v + base * a.ldv + g * n.D, a.ldv, s0, n.T, n.D);
         __syncthreads();
@@ -57,8 +58,8 @@ __global__ void __launch_bounds__(WARPS *WARP)
             for (int offset = WARP / 2; offset > 0; offset /= 2)
                 top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
             top = fmaxf(top, max[i]);
-            // A tile without any key of this row leaves everything as it is. A score that is NaN is
-            // seen but never the maximum: exp(NaN) carries it on.
+            // A tile without a key of this row changes nothing. A score that is NaN is never the
+            // maximum, but exp(NaN) carries it into the sum.
             float shift = top == -CUDART_INF_F ? 0 : top;
             p[i] = seen ? expf(score - shift) : 0;
             float keep = expf(max[i] - shift); // 0 before the first key
@@ -96,16 +97,16 @@ static int attention(struct cuda *s, const struct op_call *c, cudaStream_t strea
     const struct op *op = c->op;
     if (op->batch == 0 || op->seq == 0)
         return 0;
-    struct attention_args<T> a = {(const T *)c->in[0].data,
-                                  (const T *)c->in[1].data,
-                                  (const T *)c->in[2].data,
-                                  c->in[0].ld,
-                                  c->in[1].ld,
-                                  c->in[2].ld,
-                                  (const int32_t *)c->in[3].data,
-                                  (T *)c->out[0].data,
-                                  c->out[0].ld,
-                                  (float *)c->out[1].data};
+    attention_args<T> a = {(const T *)c->in[0].data,
+                           (const T *)c->in[1].data,
+                           (const T *)c->in[2].data,
+                           c->in[0].ld,
+                           c->in[1].ld,
+                           c->in[2].ld,
+                           (const int32_t *)c->in[3].data,
+                           (T *)c->out[0].data,
+                           c->out[0].ld,
+                           (float *)c->out[1].data};
     dim3 grid((unsigned)ceil_div(op->seq, TILE), (unsigned)op->heads, (unsigned)op->batch);
     ATTENTION_LAUNCH(attention_kernel, T, grid, tile_bytes(3, op->head_dim), stream, a,
                      attention_sizes_of(op));
@@ -114,8 +115,8 @@ static int attention(struct cuda *s, const struct op_call *c, cudaStream_t strea
 
 // ---------------------------------------------------------------- a cache
 
-// A block per sequence and key/value head writes one row of the cache. A position outside the cache
-// is left out: attention_decode makes that sequence NaN.
+// A block per sequence writes one row of the two caches. A position outside the cache is not
+// written; attention_decode makes the output of that sequence NaN.
 template <typename T>
 __global__ void kv_append_kernel(T *kcache, int64_t ldkc, T *vcache, int64_t ldvc, const T *k,
                                  int64_t ldk, const T *v, int64_t ldv, const int32_t *positions,
@@ -141,8 +142,9 @@ static int kv_append(struct cuda *s, const struct op_call *c, cudaStream_t strea
     return cuda_launched(s, c, e);
 }
 
-// A block per (head, sequence): warps take the keys in turns, each with a running maximum, sum and
-// output (lanes hold the head's columns), and the warps' parts are put together at the end.
+// A block per (head, sequence). The warps take the keys in turns. Each warp has its running
+// maximum, sum and output, with the columns of the head in its lanes. At the end the parts of the
+// warps are added up.
 template <typename T, int NJ>
 __global__ void __launch_bounds__(WARPS *WARP)
     decode_kernel(T *o, int64_t ldo, const T *q, int64_t ldq, const T *kcache, int64_t ldk,

@@ -1,12 +1,12 @@
 // attention.cuh - tiles and masks that the forward and backward of attention share.
 //
-// Letters: B sequences, T tokens, H query heads, G key/value heads, D head dimension. Row b*T+t
-// attends columns s of its own sequence with doc_start[row] <= s <= t; a doc_start beyond t is
-// taken as t. Query head h reads key/value head h / (H/G).
+// B sequences, T tokens, H query heads, G key/value heads, D columns of a head. Row b*T+t sees the
+// keys s of its sequence with doc_start[row] <= s <= t. A doc_start beyond t is taken as t. Query
+// head h reads key/value head h / (H/G).
 //
-// A block of 8 warps has a tile of 32 rows. Warp w owns rows w, w+8, w+16, w+24 of it; its 32 lanes
-// are the 32 columns of the score tile, and, for outputs, columns lane, lane+32, ... of the head.
-// NJ is the number of those: heads of up to 32 NJ columns.
+// A block of 8 warps has a tile of 32 rows. Warp w owns rows w, w+8, w+16 and w+24 of it. Its 32
+// lanes are the 32 columns of the tile of scores. For outputs, a lane holds columns lane, lane+32,
+// ... of the head; NJ is how many, so a head has up to 32 NJ columns.
 #ifndef HAGGLE_BACKEND_CUDA_ATTENTION_CUH
 #define HAGGLE_BACKEND_CUDA_ATTENTION_CUH
 
@@ -26,7 +26,8 @@ static inline struct attention_sizes attention_sizes_of(const struct op *op) {
                                     (float)op->scale};
 }
 
-// Floats between rows of a tile in shared memory: odd, so that a column of it meets every bank.
+// Floats between rows of a tile in shared memory. The number is odd, so that the elements of a
+// column lie in different banks.
 static inline __host__ __device__ int tile_ld(int64_t D) {
     return (int)(D | 1);
 }
@@ -56,8 +57,8 @@ static __device__ float dot_rows(const float *a, const float *b, int64_t D) {
     return sum;
 }
 
-// Picks the kernel for the head's width and allows it the shared memory it needs. A macro: the
-// kernel's name is a template with NJ open.
+// Launches the kernel for the width of the head, after allowing it the shared memory it needs. A
+// macro, because `kernel` is a template whose NJ is chosen here.
 #define ATTENTION_LAUNCH(kernel, T, grid, bytes, stream, ...)                                      \
     do {                                                                                           \
         void *which_;                                                                              \
@@ -77,16 +78,15 @@ static __device__ float dot_rows(const float *a, const float *b, int64_t D) {
         TRY(cuda_launched(s, c, e));                                                               \
     } while (0)
 
-// Blocks get more than 48 KiB of shared memory only when told so.
+// A kernel that uses more than 48 KiB of shared memory must be allowed to.
 static inline int cuda_allow_shared(struct cuda *s, const struct op_call *c, const void *kernel,
                                     size_t bytes, struct err *e) {
     const char *name = s->host.op_name(c->op->kind);
-    if (bytes <= 40 * 1024) // with room for what a kernel declares itself
+    if (bytes <= 40 * 1024) // leaves room for the arrays that a kernel declares itself
         return 0;
-    return cuda_check(s,
-                      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           (int)bytes),
-                      name, e);
+    return cuda_check(
+        s, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        name, e);
 }
 
 #endif

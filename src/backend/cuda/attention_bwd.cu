@@ -1,6 +1,6 @@
-// attention_bwd.cu - the gradient of attention, scores computed again tile by tile from q, k and
-// lse. Two kernels, so that every output has one writer: dq by tiles of rows, dk and dv by tiles of
-// keys (over all query heads that share them).
+// attention_bwd.cu - the gradient of attention. Scores are computed again, tile by tile, from q, k
+// and lse. There are two kernels, so that each output has one writer: dq by tiles of rows, dk and
+// dv by tiles of keys (over all query heads that share them).
 //
 //   p = exp(scale q.k - lse)   dp = dout.v   ds = p (dp - dout.o) scale
 //   dq = sum ds k              dk = sum ds q  dv = sum p dout
@@ -15,7 +15,7 @@ template <typename T> struct attention_bwd_args {
     int64_t lddq, lddk, lddv;
 };
 
-// dout.o of row t, summed by one warp; in all its lanes.
+// dout.o of a row, summed by one warp. All its lanes get the result.
 template <typename T>
 static __device__ float row_product(const struct attention_bwd_args<T> *a, int64_t row, int64_t h,
                                     int64_t D) {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(WARPS *WARP)
     }
 }
 
-// Here a warp owns four keys, and the lanes are the 32 queries of a tile.
+// In this kernel a warp owns four keys, and its lanes are the 32 queries of a tile.
 template <typename T, int NJ>
 __global__ void __launch_bounds__(WARPS *WARP)
     dkv_kernel(struct attention_bwd_args<T> a, struct attention_sizes n) {
@@ -185,8 +185,8 @@ static int attention_bwd(struct cuda *s, const struct op_call *c, cudaStream_t s
     return 0;
 }
 
-// Tiles of whole heads lie in shared memory; heads and sequences are the grid's second and third
-// dimension, which have 16 bits.
+// Tiles of whole heads must fit shared memory. Heads and sequences are the second and third
+// dimension of the grid, which have 16 bits.
 int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err *e) {
     const char *name = s->host.op_name(op->kind);
     int64_t most = ATTENTION_MAX_DIM;
@@ -198,8 +198,8 @@ int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err
                                (long long)op->head_dim, (long long)most);
     if (op->heads > 65535 || op->batch > 65535)
         return s->host.err_set(e, ERR_UNSUPPORTED,
-                               "%s: %lld heads, %lld sequences; accepted on a GPU: up to 65535", name,
-                               (long long)op->heads, (long long)op->batch);
+                               "%s: %lld heads, %lld sequences; accepted on a GPU: up to 65535",
+                               name, (long long)op->heads, (long long)op->batch);
     return 0;
 }
 

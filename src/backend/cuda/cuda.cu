@@ -1,12 +1,13 @@
-// cuda.cu - the CUDA backend's own things: opening, memory, streams and events, staging, graphs,
-// time. Ops are in the other files; run.cu finds them.
+// cuda.cu - the CUDA backend without its ops: opening, memory, streams and events, staging, graphs,
+// time. The ops are in the other files; run.cu finds them.
 #include "backend/cuda/cuda.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// cuBLAS' advice for Hopper; smaller workspaces rule out its split kernels.
+// The workspace has the size that cuBLAS recommends for Hopper; a smaller one rules out its split
+// kernels.
 enum { BLAS_WORKSPACE_BYTES = 32 << 20, MIN_CAPABILITY = 80 };
 
 // ---------------------------------------------------------------- failures
@@ -14,7 +15,7 @@ enum { BLAS_WORKSPACE_BYTES = 32 << 20, MIN_CAPABILITY = 80 };
 int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err *e) {
     if (status == cudaSuccess)
         return 0;
-    cudaGetLastError(); // a failure that is not sticky must not be reported again by the next call
+    cudaGetLastError(); // clears the error, so that the next call does not report it again
     int code = status == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_INTERNAL;
     return s->host.err_set(e, code, "%s: CUDA says %s (%s)", what, cudaGetErrorString(status),
                            cudaGetErrorName(status));
@@ -48,7 +49,7 @@ static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err 
     size_t free_bytes = 0, total_bytes = 0;
     *out = NULL;
     TRY(cuda_check(s, cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device", e));
-    // cudaMalloc of more than there is fails by itself; some drivers would page instead.
+    // Asked for more than is free, cudaMalloc fails with most drivers; some would page instead.
     cudaError_t status = bytes > free_bytes ? cudaErrorMemoryAllocation
                                             : cudaMalloc(out, bytes > 0 ? (size_t)bytes : 1);
     if (status == cudaErrorMemoryAllocation) {
@@ -62,7 +63,7 @@ static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err 
     }
     TRY(cuda_check(s, status, "taking the arena", e));
     int rc = cuda_check(s, cudaMemset(*out, 0, (size_t)bytes), "clearing the arena", e);
-    if (rc == 0) // the clearing runs on the default stream, which the others do not wait for
+    if (rc == 0) // cudaMemset runs on the default stream, for which the other streams do not wait
         rc = cuda_check(s, cudaDeviceSynchronize(), "clearing the arena", e);
     if (rc != 0) {
         cudaFree(*out);
@@ -77,8 +78,8 @@ static void arena_give(struct backend *b, void *arena) {
     cudaFree(arena);
 }
 
-// Copies of persistent tensors are rare (a checkpoint, hyper before a turn) and the host needs them
-// done: they go in line on the compute stream and wait.
+// Copies of persistent tensors are rare (a checkpoint, hyper before a turn), and the host needs the
+// result. They are enqueued on the compute stream, and the host waits for them.
 static int copy(struct cuda *s, void *to, const void *from, uint64_t bytes,
                 enum cudaMemcpyKind kind, const char *what, struct err *e) {
     cudaStream_t stream = s->stream[STREAM_COMPUTE];
@@ -136,8 +137,8 @@ static int sync(struct backend *b, struct err *e) {
     return 0;
 }
 
-// Anew each time: an event that was recorded in a capture of an earlier executor can be waited for by
-// nobody outside of it.
+// Makes all events anew: an event that was recorded in a capture of an earlier executor cannot be
+// waited for outside of that capture.
 static int prepare(struct backend *b, int n_events, struct err *e) {
     struct cuda *s = state_of(b);
     while (s->n_events > 0)
@@ -173,9 +174,9 @@ static int arrive(struct backend *b, int event, struct err *e) {
 
 // ---------------------------------------------------------------- graphs
 
-// The capture begins on the compute stream; the others join it by waiting for an event of it, and
-// it takes them back in at the end. Relaxed: kernels may be loaded the first time they are
-// captured.
+// The capture begins on the compute stream. The other streams join it by waiting for an event of
+// it, and at the end it waits for them (join_streams). The mode is relaxed, because CUDA may load a
+// kernel the first time it is captured.
 static int capture_begin(struct backend *b, unsigned streams, struct err *e) {
     struct cuda *s = state_of(b);
     cudaStream_t compute = s->stream[STREAM_COMPUTE];
@@ -207,7 +208,7 @@ static int capture_end(struct backend *b, void **out, struct err *e) {
     cudaGraphExec_t ready = NULL;
     *out = NULL;
     if (!s->capturing)
-        return s->host.err_set(e, ERR_INTERNAL, "capture: none is under way");
+        return s->host.err_set(e, ERR_INTERNAL, "capture: no capture is under way");
     int rc = join_streams(s, e);
     s->capturing = false;
     s->captured = 0;
@@ -276,13 +277,9 @@ static uint64_t busy_ns(struct backend *b) {
     return elapsed_ns(s->begin, s->end);
 }
 
-static const char *describe(const struct backend *b) {
-    return ((const struct cuda *)b->state)->text;
-}
-
 // ---------------------------------------------------------------- open and close
 
-// Also after a failed open: whatever is there is given back.
+// Frees whatever exists; also called after a failed open.
 static void close_backend(struct backend *b) {
     struct cuda *s = state_of(b);
     cudaDeviceSynchronize();
@@ -311,7 +308,7 @@ static void close_backend(struct backend *b) {
     cudaGetLastError();
 }
 
-static int choose_device(struct cuda *s, int index, struct err *e) {
+static int choose_device(struct cuda *s, int index, struct device_info *info, struct err *e) {
     int count = 0, driver = 0, runtime = 0;
     struct cudaDeviceProp p;
     cudaError_t status = cudaGetDeviceCount(&count);
@@ -335,8 +332,8 @@ static int choose_device(struct cuda *s, int index, struct err *e) {
                                                      : cudaGetErrorString(status));
     }
     if (index < 0 || index >= count)
-        return s->host.err_set(e, ERR_UNSUPPORTED, "there is no CUDA device %d; there are %d",
-                               index, count);
+        return s->host.err_set(e, ERR_UNSUPPORTED, "there is no CUDA device %d; accepted: 0 to %d",
+                               index, count - 1);
     TRY(cuda_check(s, cudaGetDeviceProperties(&p, index), "properties of the device", e));
     if (10 * p.major + p.minor < MIN_CAPABILITY)
         return s->host.err_set(e, ERR_UNSUPPORTED,
@@ -347,45 +344,46 @@ static int choose_device(struct cuda *s, int index, struct err *e) {
     s->processors = p.multiProcessorCount;
     s->shared_bytes = (int)p.sharedMemPerBlockOptin;
     cudaDriverGetVersion(&driver);
-    snprintf(s->text, sizeof s->text,
+    info->memory_bytes = p.totalGlobalMem;
+    snprintf(info->text, sizeof info->text,
              "%.64s, sm_%d%d, %d multiprocessors, %.1f GiB, driver for CUDA %d.%d", p.name, p.major,
              p.minor, p.multiProcessorCount, (double)p.totalGlobalMem / (1024.0 * 1024 * 1024),
              driver / 1000, driver % 1000 / 10);
     return 0;
 }
 
-static int open_blas(struct cuda *s, bool tf32, struct err *e) {
+static int open_blas(struct cuda *s, bool tf32, struct backend *b, struct err *e) {
     int version = 0;
     TRY(cuda_check_blas(s, cublasCreate(&s->blas), "opening cuBLAS", e));
     TRY(cuda_check_blas(s, cublasSetStream(s->blas, s->stream[STREAM_COMPUTE]), "cuBLAS", e));
     TRY(cuda_check(s, cudaMalloc(&s->blas_workspace, BLAS_WORKSPACE_BYTES), "cuBLAS' workspace",
                    e));
-    // After SetStream, which resets it. A workspace of our own: cuBLAS then allocates nothing while
-    // a graph is captured, and one stream with one workspace gives the same bits every time.
-    TRY(cuda_check_blas(s,
-                        cublasSetWorkspace(s->blas, s->blas_workspace, BLAS_WORKSPACE_BYTES),
+    // Set after cublasSetStream, which resets it. With this workspace cuBLAS allocates nothing
+    // while a graph is captured, and one stream with one workspace gives the same bits every time.
+    TRY(cuda_check_blas(s, cublasSetWorkspace(s->blas, s->blas_workspace, BLAS_WORKSPACE_BYTES),
                         "cuBLAS' workspace", e));
-    TRY(cuda_check_blas(s,
-                        cublasSetMathMode(s->blas,
-                                          tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
-                        "cuBLAS", e));
+    TRY(cuda_check_blas(
+        s, cublasSetMathMode(s->blas, tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+        "cuBLAS", e));
     TRY(cuda_check_blas(s, cublasGetVersion(s->blas, &version), "cuBLAS", e));
-    size_t at = strlen(s->text);
-    snprintf(s->text + at, sizeof s->text - at, ", cuBLAS %d.%d.%d", version / 10000,
-             version / 100 % 100, version % 100);
+    char *text = b->info.text + strlen(b->info.text), *end = b->info.text + sizeof b->info.text;
+    snprintf(text, (size_t)(end - text), ", cuBLAS %d.%d.%d", version / 10000, version / 100 % 100,
+             version % 100);
+    b->products[DTYPE_F32] = b->products[DTYPE_BF16] = b->products[DTYPE_F16] = text + 2;
     return 0;
 }
 
-static int open_state(struct cuda *s, const struct plugin_options *o, struct err *e) {
-    TRY(choose_device(s, o ? o->device : 0, e));
+static int open_state(struct cuda *s, const struct plugin_options *o, struct backend *b,
+                      struct err *e) {
+    TRY(choose_device(s, o ? o->device : 0, &b->info, e));
     for (int i = 0; i < STREAM_COUNT; i++) {
         TRY(cuda_check(s, cudaStreamCreateWithFlags(&s->stream[i], cudaStreamNonBlocking),
                        "making a stream", e));
         TRY(cuda_check(s, cudaEventCreateWithFlags(&s->join[i], cudaEventDisableTiming),
                        "making an event", e));
     }
-    TRY(cuda_check(s, cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming),
-                   "making an event", e));
+    TRY(cuda_check(s, cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming), "making an event",
+                   e));
     TRY(cuda_check(s, cudaEventCreate(&s->begin), "making an event", e));
     TRY(cuda_check(s, cudaEventCreate(&s->end), "making an event", e));
     s->marks = (cudaEvent_t *)calloc(CUDA_MARKS, sizeof *s->marks);
@@ -393,11 +391,11 @@ static int open_state(struct cuda *s, const struct plugin_options *o, struct err
         return s->host.err_set(e, ERR_MEMORY, "no memory for the cuda backend");
     TRY(cuda_check(s, cudaMalloc((void **)&s->scratch, CUDA_SCRATCH_FLOATS * sizeof(float)),
                    "scratch memory", e));
-    return open_blas(s, o && o->tf32, e);
+    return open_blas(s, o && o->tf32, b, e);
 }
 
-// The sizes must be right before anything else of `host` is believed, err_set included: a host of
-// another ABI gets its sentence through the members all versions have in front.
+// Nothing in `host` can be trusted before the sizes are compared, not even err_set. So a host of
+// another ABI gets its message through the members that come first in every version.
 static int check_host(uint32_t abi, const struct plugin_host *host, struct err *e) {
     if (abi != PLUGIN_ABI || host->abi != PLUGIN_ABI || host->err_bytes != sizeof(struct err)) {
         if (e && host->err_bytes == sizeof(struct err)) {
@@ -414,8 +412,7 @@ static int check_host(uint32_t abi, const struct plugin_host *host, struct err *
         return host->err_set(e, ERR_UNSUPPORTED,
                              "the CUDA plug-in was built from other sources than the program "
                              "(ops %u and %u, op %u and %zu bytes): build both again",
-                             host->op_count, (unsigned)OP_COUNT, host->op_bytes,
-                             sizeof(struct op));
+                             host->op_count, (unsigned)OP_COUNT, host->op_bytes, sizeof(struct op));
     return 0;
 }
 
@@ -432,7 +429,9 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
         return host->err_set(e, ERR_MEMORY, "no memory for the cuda backend");
     }
     s->host = *host;
-    b->name = "cuda";
+    b->name = b->isa = "cuda";
+    b->info.device = b->info.streams = b->info.graphs = true;
+    b->info.types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     b->state = s;
     b->arena_take = arena_take;
     b->arena_give = arena_give;
@@ -440,9 +439,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->copy_out = copy_out;
     b->sync = sync;
     b->close = close_backend;
-    b->describe = describe;
     b->memory = memory;
-    b->types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     b->accepts = accepts;
     b->prepare = prepare;
     b->record = record;
@@ -463,7 +460,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->busy_ns = busy_ns;
     for (int kind = 0; kind < OP_COUNT; kind++)
         b->run[kind] = cuda_has((enum op_kind)kind) ? cuda_run : NULL;
-    int rc = open_state(s, o, e);
+    int rc = open_state(s, o, b, e);
     if (rc != 0) {
         close_backend(b);
         return rc;

@@ -1,11 +1,14 @@
-// cuda.cuh - what the files of the CUDA plug-in share: its state, how failures become sentences,
-// and the few helpers every kernel uses.
+// cuda.cuh - what the files of the CUDA plug-in share: its state, the translation of failures into
+// messages, and the few helpers that every kernel uses.
 //
-// Rules of the folder: everything is enqueued on the op's stream and nothing waits for the device
-// inside an op, so any run of ops can be captured as a graph. No atomics on floats: results do not
-// depend on timing. Kernels are templates over the activations' type T (float, __nv_bfloat16, __half);
-// whatever is summed or kept for later (statistics, lse, gradients of weights) is float, and hyper,
-// results, clip and norms are double, as on the CPU. Row i of an operand starts at i * ld.
+// Rules of this folder:
+// - An op enqueues everything on its stream and never waits for the device, so any sequence of ops
+//   can be captured as a graph.
+// - There are no atomics on floats, so results do not depend on timing.
+// - Kernels are templates over T, the type of the activations: float, __nv_bfloat16 or __half.
+//   Sums and what is kept for later (statistics, lse, gradients of weights) are float. hyper,
+//   results, clip and norms are double, as on the CPU.
+// - Row i of an operand starts at i * ld.
 #ifndef HAGGLE_BACKEND_CUDA_CUH
 #define HAGGLE_BACKEND_CUDA_CUH
 
@@ -17,36 +20,35 @@
 #include <cuda_runtime.h>
 
 enum {
-    CUDA_MARKS = 16384,            // timing events of a turn
-    CUDA_SCRATCH_FLOATS = 2 << 20, // partial sums, for ops of the compute stream
+    CUDA_MARKS = 16384,            // timing events per turn, at most
+    CUDA_SCRATCH_FLOATS = 2 << 20, // for partial sums of ops on the compute stream
     CUDA_SQNORM_BLOCKS = 512,
 };
 
 struct cuda {
     struct plugin_host host;
-    int device, processors, shared_bytes; // of a block, at most
+    int device, processors, shared_bytes; // shared memory of a block, at most
     cudaStream_t stream[STREAM_COUNT];
     cudaEvent_t *events;
     int n_events;
-    cudaEvent_t fork, join[STREAM_COUNT]; // of captures
-    unsigned captured;                    // streams of the capture under way
+    cudaEvent_t fork, join[STREAM_COUNT]; // for captures
+    unsigned captured;                    // streams that joined the capture, bits 1 << stream
     bool capturing;
-    cudaEvent_t *marks; // made as they are needed
+    cudaEvent_t *marks; // made when they are first used
     int n_marks;
     cudaEvent_t begin, end;
     cublasHandle_t blas;
     void *blas_workspace;
     float *scratch;
-    char text[PLUGIN_TEXT_BYTES];
 };
 
-// One op: enqueues its kernels on `stream`.
+// Runs one op: enqueues its kernels on `stream`.
 typedef int cuda_fn(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e);
 struct cuda_table {
     cuda_fn *fn[OP_COUNT];
 };
 
-// Each file adds its kernels for T to a table (NULL stays: not supported).
+// Each file adds its ops for T to a table. An op that no file adds is not supported.
 template <typename T> void cuda_add_plain(struct cuda_table *t);
 template <typename T> void cuda_add_rows(struct cuda_table *t);
 template <typename T> void cuda_add_loss(struct cuda_table *t);
@@ -60,19 +62,20 @@ template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);
 int cuda_run(struct backend *b, const struct op_call *call, struct err *e);
 bool cuda_has(enum op_kind kind);
 
-// Turns a status into an error that names what was being done; 0 when it worked.
+// Turns a failure into an error that names what was being done; 0 when there was none.
 int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err *e);
 int cuda_check_blas(struct cuda *s, cublasStatus_t status, const char *what, struct err *e);
-// After a launch: whether it was accepted.
+// Called after a launch: an error when CUDA did not accept it.
 int cuda_launched(struct cuda *s, const struct op_call *c, struct err *e);
-// Whether an attention op fits the device: asked when a program is bound.
+// Refuses an attention op that does not fit the device. Called when a program is bound.
 int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err *e);
 
-// Adds bias[j] to every row of y (matmul.cu needs it, plain.cu has it).
+// Adds bias[j] to every row of y. In plain.cu, used by matmul.cu.
 template <typename T>
 void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream);
 
-// a = act(h) with h += bias (NULL: none) stored first, in one pass (the same two files).
+// h += bias (NULL: none), then a = act(h) of h as it is stored, in one pass. In plain.cu, used by
+// matmul.cu.
 template <typename T>
 void cuda_add_bias_act(T *h, int64_t ldh, T *a, int64_t lda, const T *bias, int kind, int64_t m,
                        int64_t n, cudaStream_t stream);
@@ -98,12 +101,12 @@ template <> inline __device__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) {
 template <> inline __device__ __half rounded<__half>(float x) {
     return __float2half_rn(x);
 }
-// Stores x, or adds it to what is there.
+// Stores x, or adds it to the element.
 template <typename T> static inline __device__ void put(T *at, float x, bool accumulate) {
     *at = rounded<T>(accumulate ? value(*at) + x : x);
 }
 
-// Where row i of n columns begins when each row of an operand holds `heads` of them side by side.
+// Where row i of n columns begins, when each row of an operand holds `heads` of them side by side.
 static inline __device__ int64_t head_at(int64_t i, int64_t heads, int64_t ld, int64_t n) {
     return heads == 1 ? i * ld : i / heads * ld + i % heads * n;
 }
@@ -116,7 +119,12 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// A thread per element of m x n, rows in y: no division by n inside the kernel.
+// A thread per element of n, in blocks of BLOCK threads.
+#define EACH(i, n)                                                                                 \
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < (n);                           \
+         i += (int64_t)gridDim.x * BLOCK)
+
+// A thread per element of m x n. Rows are the grid's y, so that kernels need no division by n.
 static inline dim3 grid_of(int64_t m, int64_t n) {
     return dim3((unsigned)ceil_div(n, BLOCK), (unsigned)(m < 65535 ? m : 65535));
 }
@@ -125,7 +133,8 @@ static inline dim3 grid_of(int64_t m, int64_t n) {
         for (int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; j < (n);                  \
              j += (int64_t)gridDim.x * blockDim.x)
 
-// Rows without gaps are one long row: fuller blocks.
+// The sizes of an op for EACH_ELEMENT. Rows without gaps between them become one long row, which
+// fills the blocks better.
 struct extent {
     int64_t m, n;
 };
@@ -135,11 +144,11 @@ static inline struct extent extent_of(const struct op *op, int64_t ld0, int64_t 
     return (struct extent){op->m, op->n};
 }
 
-// Ops where a block takes a row. Blocks per grid: rows beyond it are taken in turns.
+// The grid of an op where a block takes a row. Blocks take further rows in turns.
 static inline unsigned rows_grid(int64_t m) {
     return (unsigned)(m < (1 << 30) ? m : 1 << 30);
 }
-#define EACH_ROW(i, m) for (int64_t i = blockIdx.x; i < (m); i += gridDim.x)
+#define EACH_ROW(i, m)    for (int64_t i = blockIdx.x; i < (m); i += gridDim.x)
 #define EACH_COLUMN(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
 
 // ---------------------------------------------------------------- sums over a block
@@ -150,12 +159,13 @@ template <typename T> static inline __device__ T warp_sum(T x) {
     return x;
 }
 
-// The sum over all threads of the block (a multiple of 32), in all of them; always in one order.
+// The sum over all threads of the block, a multiple of 32. Every thread gets it; the order is
+// always the same.
 template <typename T> static inline __device__ T block_sum(T x) {
     __shared__ T part[WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     x = warp_sum(x);
-    __syncthreads(); // part may still be read by the sum before
+    __syncthreads(); // the sum before may still be reading `part`
     if (lane == 0)
         part[warp] = x;
     __syncthreads();

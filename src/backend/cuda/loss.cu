@@ -1,14 +1,14 @@
-// loss.cu - cross-entropy and its gradient, a block per row: in one pass, and step by step.
+// loss.cu - cross-entropy and its gradient, with a block per row: in one pass, and step by step.
 //
-// A target that is out of range makes its row NaN: the loss is then not finite, CLIP skips the update,
-// and the run says so.
+// A target that is out of range makes its row NaN. The loss is then not finite, CLIP skips the
+// update, and the run reports it.
 #include "backend/cuda/cuda.cuh"
 
 #include <math_constants.h>
 
 // ---------------------------------------------------------------- in one pass
 
-// The larger of two, or NaN when either is: a NaN logit must reach the loss.
+// The larger of two values, or NaN when one is NaN: a logit that is NaN must make the loss NaN.
 static __device__ float larger(float a, float b) {
     return a > b || isnan(a) ? a : b;
 }
@@ -29,8 +29,8 @@ static __device__ float block_max(float x) {
 
 template <typename T>
 __global__ void __launch_bounds__(1024)
-    loss_kernel(T *logits, int64_t ld, float *row_loss, const int32_t *targets,
-                const double *hyper, bool with_grad, int64_t m, int64_t n) {
+    loss_kernel(T *logits, int64_t ld, float *row_loss, const int32_t *targets, const double *hyper,
+                bool with_grad, int64_t m, int64_t n) {
     EACH_ROW(i, m) {
         T *x = logits + i * ld;
         int64_t target = targets[i];
@@ -117,8 +117,7 @@ static int log_softmax(struct cuda *s, const struct op_call *c, cudaStream_t str
 
 static __global__ void nll_kernel(float *row_loss, const float *logp, int64_t ld,
                                   const int32_t *targets, int64_t m, int64_t n) {
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < m;
-         i += (int64_t)gridDim.x * BLOCK) {
+    EACH(i, m) {
         int64_t target = targets[i];
         row_loss[i] = target < 0 ? 0 : target >= n ? CUDART_NAN_F : -logp[i * ld + target];
     }

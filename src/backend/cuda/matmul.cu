@@ -1,8 +1,8 @@
-// matmul.cu - the three matrix products, by cuBLAS: fp32 in fp32 arithmetic (no TF32 unless asked
-// for), bf16 and fp16 with sums in fp32.
+// matmul.cu - the three matrix products, by cuBLAS. fp32 is computed in fp32 (TF32 only on
+// request), bf16 and fp16 with sums in fp32.
 //
-// cuBLAS counts in columns: a row-major [rows, columns] matrix is its transpose there, with the
-// same leading dimension. Each product below is therefore written for the transposed result.
+// cuBLAS is column-major: to it, a row-major [rows, columns] matrix is the transpose, with the same
+// leading dimension. Each product below is therefore written for the transposed result.
 #include "backend/cuda/cuda.cuh"
 
 template <typename T> static cudaDataType_t type_of(void);
@@ -19,15 +19,15 @@ template <> cudaDataType_t type_of<__half>(void) {
 struct matrix {
     const void *data;
     int64_t ld;
-    cublasOperation_t as; // CUBLAS_OP_T: the transpose of what cuBLAS sees
+    cublasOperation_t as; // CUBLAS_OP_T: cuBLAS is to transpose it
 };
 
 static int leading(int64_t ld) {
     return (int)(ld > 0 ? ld : 1);
 }
 
-// C [rows x columns, in cuBLAS' sense] = scale A B (+ C). Sizes that are not of an int are refused:
-// the 64-bit interface has no advantage below 2^31 elements per dimension.
+// C = scale A B (+ C), where rows and columns of C are column-major as in cuBLAS. Sizes beyond int
+// are refused: the 64-bit interface has no advantage below 2^31 elements per dimension.
 static int gemm(struct cuda *s, const struct op_call *c, int64_t rows, int64_t columns,
                 int64_t inner, struct matrix a, struct matrix b, cudaDataType_t in, void *out,
                 int64_t ld, cudaDataType_t out_type, cudaStream_t stream, struct err *e) {
@@ -48,7 +48,7 @@ static int gemm(struct cuda *s, const struct op_call *c, int64_t rows, int64_t c
                            name, e);
 }
 
-// A product over no elements is 0: cuBLAS is not asked.
+// A product over no elements is 0. cuBLAS is not called.
 static int empty_product(struct cuda *s, const struct op_call *c, int64_t rows, int64_t columns,
                          size_t size, cudaStream_t stream, struct err *e) {
     if (c->op->flags & OP_ACCUMULATE || rows == 0 || columns == 0)
@@ -59,12 +59,12 @@ static int empty_product(struct cuda *s, const struct op_call *c, int64_t rows, 
                       s->host.op_name(c->op->kind), e);
 }
 
-// y[m,n] = scale x[m,k] W, of an op with a product to compute
+// y[m,n] = scale x[m,k] W, where neither m nor n is 0.
 template <typename T>
 static int product(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
-    struct matrix w = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N
-                                                                         : CUBLAS_OP_T};
+    struct matrix w = {c->in[1].data, c->in[1].ld,
+                       op->flags & OP_IN_OUT ? CUBLAS_OP_N : CUBLAS_OP_T};
     struct matrix x = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
     if (op->k == 0)
         return empty_product(s, c, op->m, op->n, sizeof(T), stream, e);
@@ -72,7 +72,7 @@ static int product(struct cuda *s, const struct op_call *c, cudaStream_t stream,
                 type_of<T>(), stream, e);
 }
 
-// y = product + b
+// y = product + bias
 template <typename T>
 static int matmul(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
@@ -86,7 +86,7 @@ static int matmul(struct cuda *s, const struct op_call *c, cudaStream_t stream, 
     return cuda_launched(s, c, e);
 }
 
-// h = product + b, a = act(h): bias and activation in one kernel behind the product
+// h = product + bias, a = act(h). Bias and activation are one kernel after the product.
 template <typename T>
 static int matmul_act(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
@@ -104,8 +104,8 @@ static int matmul_dx(struct cuda *s, const struct op_call *c, cudaStream_t strea
     const struct op *op = c->op;
     if (op->m == 0 || op->k == 0)
         return 0;
-    struct matrix w = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_T
-                                                                         : CUBLAS_OP_N};
+    struct matrix w = {c->in[1].data, c->in[1].ld,
+                       op->flags & OP_IN_OUT ? CUBLAS_OP_T : CUBLAS_OP_N};
     struct matrix dy = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
     if (op->n == 0)
         return empty_product(s, c, op->m, op->k, sizeof(T), stream, e);
@@ -113,7 +113,7 @@ static int matmul_dx(struct cuda *s, const struct op_call *c, cudaStream_t strea
                 type_of<T>(), stream, e);
 }
 
-// dW = scale x' dy, in float whatever T is: [n,k], or [k,n] with IN_OUT
+// dW = scale x' dy, a float for every T. Its shape is [n,k], or [k,n] with IN_OUT.
 template <typename T>
 static int matmul_dw(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;

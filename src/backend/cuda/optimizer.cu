@@ -1,9 +1,10 @@
-// optimizer.cu - AdamW with moments of 16 and 8 bits, and AdamW of float moments one pass at a time. (The whole one
-// is sums.cu's.) What the narrow bytes mean and the draws that round them are backend/moments.h's, as on the CPU.
+// optimizer.cu - AdamW with moments of 16 and 8 bits, and AdamW with float moments one pass at a
+// time. (AdamW with float moments in one pass is in sums.cu.) backend/moments.h says what the bytes
+// of narrow moments mean and draws the random bits that round them, as on the CPU.
 #include "backend/cuda/cuda.cuh"
 #include "backend/moments.h"
 
-// What comes from hyper, computed in double and used as float.
+// The values from hyper: computed in double, used as float.
 struct step {
     float factor, beta1, beta2, rest1, rest2, keep, size, root, eps;
 };
@@ -42,8 +43,7 @@ __global__ void adamw_bf16_kernel(T *w, uint16_t *m, uint16_t *v, float *master,
         return;
     const struct step s = step_of(hyper, clip, decay);
     const struct moments_key key = moments_key(hyper[HYPER_DRAW], salt);
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK) {
+    EACH(i, n) {
         float mi = moments_from_bf16(m[i]), vi = moments_from_bf16(v[i]);
         update(s, grad[i], &mi, &vi, w, master, i);
         uint32_t bits = moments_bits(key, (uint32_t)i);
@@ -54,13 +54,13 @@ __global__ void adamw_bf16_kernel(T *w, uint16_t *m, uint16_t *v, float *master,
 
 // ---------------------------------------------------------------- int8
 
-// The largest over the block, in all its threads; NaN is passed over.
+// The largest value over the threads of the block; every thread gets it. NaN is ignored.
 static __device__ float block_most(float x) {
     __shared__ float part[WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     for (int offset = WARP / 2; offset > 0; offset /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
-    __syncthreads(); // part may still be read by the one before
+    __syncthreads(); // the call before may still be reading `part`
     if (lane == 0)
         part[warp] = x;
     __syncthreads();
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(ADAMW_BLOCK)
             vi = moments_v(v[i], scales[2 * block + 1]);
             update(s, grad[i], &mi, &vi, w, master, i);
         }
-        // block_most waits for all threads, so everyone has read the old scales.
+        // block_most waits for all threads, so all of them have read the old scales.
         float m_scale = moments_scale(block_most(fabsf(mi)));
         float v_scale = moments_scale(block_most(vi));
         if (threadIdx.x == 0)
@@ -103,11 +103,7 @@ __global__ void __launch_bounds__(ADAMW_BLOCK)
 
 // ---------------------------------------------------------------- one pass at a time
 
-#define EACH(i, n)                                                                                 \
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < (n);                           \
-         i += (int64_t)gridDim.x * BLOCK)
-
-// y may be g; 0 instead of 0 times what is not finite.
+// y may be g. When the update is skipped, gradients are not finite, and 0 times them would be NaN.
 static __global__ void grad_scale_kernel(float *y, const float *g, const double *clip, int64_t n) {
     const bool skip = clip[CLIP_SKIP] != 0;
     const float factor = (float)clip[CLIP_FACTOR];

@@ -1,5 +1,5 @@
-// plain.cu - ops that look at one element (or one pair) at a time: zero, copy, cast, add, mul,
-// activations, rotary embedding, and the addition of a bias, with an activation or without.
+// plain.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul,
+// activations, rotary embedding, and the addition of a bias, with or without an activation.
 #include "backend/cuda/cuda.cuh"
 #include "model/shape.h"
 
@@ -8,14 +8,14 @@
 // ---------------------------------------------------------------- bytes
 
 static size_t bytes_of(enum dtype t) {
-    return t == DTYPE_F64 || t == DTYPE_I64     ? 8
-           : t == DTYPE_F32 || t == DTYPE_I32   ? 4
+    return t == DTYPE_F64 || t == DTYPE_I64    ? 8
+           : t == DTYPE_F32 || t == DTYPE_I32  ? 4
            : t == DTYPE_BF16 || t == DTYPE_F16 ? 2
-                                                : 1;
+                                               : 1;
 }
 
 static int zero(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
-    // An op without rows (m = 0) is one of n elements in a row: results, flat gradients.
+    // m = 0 stands for one row of n elements: results, flat gradients.
     size_t rows = c->op->m > 0 ? (size_t)c->op->m : 1, size = bytes_of(c->out[0].dtype);
     size_t width = (size_t)c->op->n * size, pitch = (size_t)c->out[0].ld * size;
     if (width == 0)
@@ -38,16 +38,15 @@ static int copy(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
     size_t size = bytes_of(type), width = (size_t)op->n * size;
     size_t to = (size_t)c->out[0].ld * size, from = (size_t)c->in[0].ld * size;
     if (type != c->out[0].dtype)
-        return s->host.err_set(e, ERR_MISMATCH, "copy: from %s to %s is a cast",
+        return s->host.err_set(e, ERR_MISMATCH, "copy: from %s to %s needs the op cast",
                                s->host.dtype_text(type), s->host.dtype_text(c->out[0].dtype));
     if (op->m == 0 || op->n == 0)
         return 0;
     if (!(op->flags & OP_ACCUMULATE)) {
         if (op->m == 1 || (to == width && from == width))
             return cuda_check(s,
-                              cudaMemcpyAsync(c->out[0].data, c->in[0].data,
-                                              (size_t)op->m * width, cudaMemcpyDeviceToDevice,
-                                              stream),
+                              cudaMemcpyAsync(c->out[0].data, c->in[0].data, (size_t)op->m * width,
+                                              cudaMemcpyDeviceToDevice, stream),
                               "copy", e);
         return cuda_check(s,
                           cudaMemcpy2DAsync(c->out[0].data, to, c->in[0].data, from, width,
@@ -56,23 +55,23 @@ static int copy(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
     }
     struct extent x = extent_of(op, c->in[0].ld, c->out[0].ld, op->n);
     if (type == DTYPE_F32)
-        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
-            (float *)c->out[0].data, c->out[0].ld, (const float *)c->in[0].data, c->in[0].ld, x.m,
-            x.n);
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>((float *)c->out[0].data, c->out[0].ld,
+                                                        (const float *)c->in[0].data, c->in[0].ld,
+                                                        x.m, x.n);
     else if (type == DTYPE_BF16)
         add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
             (__nv_bfloat16 *)c->out[0].data, c->out[0].ld, (const __nv_bfloat16 *)c->in[0].data,
             c->in[0].ld, x.m, x.n);
     else if (type == DTYPE_F16)
-        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
-            (__half *)c->out[0].data, c->out[0].ld, (const __half *)c->in[0].data, c->in[0].ld, x.m,
-            x.n);
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>((__half *)c->out[0].data, c->out[0].ld,
+                                                        (const __half *)c->in[0].data, c->in[0].ld,
+                                                        x.m, x.n);
     else if (type == DTYPE_F64)
-        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
-            (double *)c->out[0].data, c->out[0].ld, (const double *)c->in[0].data, c->in[0].ld, x.m,
-            x.n);
+        add_to<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>((double *)c->out[0].data, c->out[0].ld,
+                                                        (const double *)c->in[0].data, c->in[0].ld,
+                                                        x.m, x.n);
     else
-        return s->host.err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds floats, not %s",
+        return s->host.err_set(e, ERR_UNSUPPORTED, "copy: ACCUMULATE adds float types, not %s",
                                s->host.dtype_text(type));
     return cuda_launched(s, c, e);
 }
@@ -121,7 +120,7 @@ static bool is_float(enum dtype t) {
 static int cast(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     int64_t m = c->op->m > 0 ? c->op->m : 1;
     if (!is_float(c->in[0].dtype) || !is_float(c->out[0].dtype))
-        return s->host.err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s",
+        return s->host.err_set(e, ERR_UNSUPPORTED, "cast: from %s to %s; accepted are float types",
                                s->host.dtype_text(c->in[0].dtype),
                                s->host.dtype_text(c->out[0].dtype));
     if (c->op->n == 0)
@@ -192,17 +191,16 @@ template <typename T>
 void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream) {
     bias_kernel<<<grid_of(m, n), BLOCK, 0, stream>>>(y, ld, (const T *)y, ld, bias, m, n);
 }
-template void cuda_add_bias<float>(float *, int64_t, const float *, int64_t, int64_t,
-                                   cudaStream_t);
-template void cuda_add_bias<__nv_bfloat16>(__nv_bfloat16 *, int64_t, const __nv_bfloat16 *,
-                                           int64_t, int64_t, cudaStream_t);
-template void cuda_add_bias<__half>(__half *, int64_t, const __half *,
-                                           int64_t, int64_t, cudaStream_t);
+template void cuda_add_bias<float>(float *, int64_t, const float *, int64_t, int64_t, cudaStream_t);
+template void cuda_add_bias<__nv_bfloat16>(__nv_bfloat16 *, int64_t, const __nv_bfloat16 *, int64_t,
+                                           int64_t, cudaStream_t);
+template void cuda_add_bias<__half>(__half *, int64_t, const __half *, int64_t, int64_t,
+                                    cudaStream_t);
 
 // ---------------------------------------------------------------- activations
 
-// GELU's tanh form is 0.5 h (1 + tanh(u)) = h sigmoid(2u): as written on the right it keeps its
-// digits where 1 + tanh(u) cancels. For the same reason the erf form uses erfc.
+// The tanh form of GELU is 0.5 h (1 + tanh(u)) = h sigmoid(2u). The right side keeps its digits
+// where 1 + tanh(u) cancels. For the same reason the erf form uses erfc.
 static __device__ float gelu_u(float h) {
     return 0.79788456080286535588f * (h + 0.044715f * h * h * h);
 }
@@ -214,7 +212,7 @@ static __device__ float sigmoid(float x) {
 static __device__ float act_value(float h, int kind) {
     if (kind == ACT_RELU)
         return h > 0 || isnan(h) ? h : 0;
-    if (kind == ACT_SWIGLU) // of its gate: silu
+    if (kind == ACT_SWIGLU) // the activation of its gate: silu
         return h * sigmoid(h);
     if (kind == ACT_GELU_ERF)
         return 0.5f * h * erfcf(-h * 0.70710678118654752440f);
@@ -228,8 +226,7 @@ static __device__ float act_slope(float h, int kind) {
         float p = sigmoid(h);
         return p * (1 + h * (1 - p));
     }
-    // Far out the slope is 0 or 1 to the last digit, and h^3 would overflow on the way to saying
-    // so.
+    // For large |h| the slope is 0 or 1 to the last digit, but h^3 would overflow.
     if (fabsf(h) > 30)
         return h > 0 ? 1 : 0;
     if (kind == ACT_GELU_ERF)
@@ -257,7 +254,7 @@ static int act(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
     return cuda_launched(s, c, e);
 }
 
-// The activation is of h as it is stored.
+// The activation is computed from h as it is stored, i.e. rounded to T.
 template <typename T>
 __global__ void bias_act_kernel(T *h, int64_t ldh, T *a, int64_t lda, const T *bias, int kind,
                                 int64_t m, int64_t n) {
@@ -336,8 +333,7 @@ __global__ void swiglu_bwd_kernel(T *dgate, int64_t lddg, T *dup, int64_t lddu, 
 }
 
 template <typename T>
-static int swiglu_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stream,
-                      struct err *e) {
+static int swiglu_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     if (c->op->m == 0 || c->op->n == 0)
         return 0;
     swiglu_bwd_kernel<<<grid_of(c->op->m, c->op->n), BLOCK, 0, stream>>>(
@@ -349,7 +345,8 @@ static int swiglu_bwd(struct cuda *s, const struct op_call *c, cudaStream_t stre
 
 // ---------------------------------------------------------------- rotary embedding
 
-// The angle is a float product, as on the CPU: position x frequency rounds the same everywhere.
+// The angle is a float product, as on the CPU: position x frequency is rounded in the same way
+// everywhere.
 static __global__ void rope_table_kernel(float *table, int64_t ld, const int32_t *positions,
                                          const float *inv_freq, int64_t half, int64_t m) {
     EACH_ELEMENT(i, j, m, half) {
@@ -359,8 +356,7 @@ static __global__ void rope_table_kernel(float *table, int64_t ld, const int32_t
     }
 }
 
-static int rope_table(struct cuda *s, const struct op_call *c, cudaStream_t stream,
-                      struct err *e) {
+static int rope_table(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     int64_t half = c->op->head_dim / 2;
     if (c->op->m == 0 || half == 0)
         return 0;
@@ -370,8 +366,8 @@ static int rope_table(struct cuda *s, const struct op_call *c, cudaStream_t stre
     return cuda_launched(s, c, e);
 }
 
-// "Rotate half": element j of a head pairs with j + D/2. A thread reads both before it writes
-// either, so y may be x.
+// Element j of a head pairs with j + D/2. A thread reads both before it writes either, so y may be
+// x.
 template <typename T>
 __global__ void rope_kernel(T *y, int64_t ldy, const T *x, int64_t ldx, const float *table,
                             int64_t ldt, float sign, int64_t half, int64_t m, int64_t n) {

@@ -1,18 +1,17 @@
-// rows.cu - ops where a block takes a row: norms, argmax, and rows fetched by index. (loss.cu has the
-// loss.)
+// rows.cu - ops where a block takes a row: norms, argmax, and rows fetched by index. (The loss is
+// in loss.cu.)
 //
-// Ids come from the host and cannot be refused here without waiting for the device. A token that is
-// out of range makes its row NaN instead: the loss is then not finite, CLIP skips the update, and the
-// run says so.
+// A token id that is out of range cannot be refused here without waiting for the device. It makes
+// its row NaN instead. The loss is then not finite, CLIP skips the update, and the run reports it.
 #include "backend/cuda/cuda.cuh"
 
 #include <math_constants.h>
 
 // ---------------------------------------------------------------- norm
 
-// The norm of one row by its block. stats = {mean, 1 / standard deviation}; the mean of an RMS norm is
-// 0 by definition. Here and below m counts rows of n columns, of which each row of the operands holds
-// `heads`.
+// The norm of one row, by one block. stats = {mean, 1 / standard deviation}; the mean of an RMS
+// norm is 0 by definition. Here and below m counts rows of n columns. Each row of the operands
+// holds `heads` of them.
 template <typename T>
 static __device__ void norm_row(T *y, float *stats, const T *row, const T *w, const T *b, float eps,
                                 bool rms, int64_t n) {
@@ -46,7 +45,7 @@ __global__ void norm_kernel(T *y, int64_t ldy, float *stats, const T *x, int64_t
                  eps, rms, n);
 }
 
-// A thread reads back only what it has written itself: nobody has to wait.
+// A thread reads only elements of y that it has written itself, so threads need not wait.
 template <typename T>
 __global__ void add_norm_kernel(T *y, int64_t ldy, T *z, int64_t ldz, float *stats, const T *a,
                                 int64_t lda, const T *b, int64_t ldb, const T *w, const T *bias,
@@ -84,13 +83,13 @@ static int add_norm(struct cuda *s, const struct op_call *c, cudaStream_t stream
     return cuda_launched(s, c, e);
 }
 
-// dy w, rounded once and always alike: contracted into one of its two uses only, dy w - mean(dy w)
-// would not cancel for a row of one column.
+// dy w, always rounded in the same way. If the compiler fused the product into one of its two uses
+// only, dy w - mean(dy w) would not cancel for a row of one column.
 template <typename T> static __device__ float scaled(T dy, const T *w, int64_t j) {
     return w ? __fmul_rn(value(dy), value(w[j])) : value(dy);
 }
 
-// With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS has
+// With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)). RMS has
 // no mean(g).
 template <typename T>
 __global__ void norm_dx_kernel(T *dx, int64_t ldd, const T *dy, int64_t ldy, const T *x,
@@ -124,14 +123,14 @@ static int norm_dx(struct cuda *s, const struct op_call *c, cudaStream_t stream,
     norm_dx_kernel<<<rows_grid(rows), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
         (const T *)c->in[1].data, c->in[1].ld, (const T *)c->in[2].data,
-        (const float *)c->in[3].data, (op->flags & OP_RMS) != 0,
-        (op->flags & OP_ACCUMULATE) != 0, heads, rows, op->n);
+        (const float *)c->in[3].data, (op->flags & OP_RMS) != 0, (op->flags & OP_ACCUMULATE) != 0,
+        heads, rows, op->n);
     return cuda_launched(s, c, e);
 }
 
 // ---------------------------------------------------------------- argmax
 
-// The first of equals; NaN never wins; 0 when all are NaN.
+// The first of equal values. NaN is ignored; 0 when all values are NaN.
 template <typename T>
 __global__ void argmax_kernel(int32_t *ids, const T *x, int64_t ld, int64_t m, int64_t n) {
     __shared__ float best_value[BLOCK];
@@ -169,9 +168,8 @@ template <typename T>
 static int argmax(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     if (c->op->m == 0)
         return 0;
-    argmax_kernel<<<rows_grid(c->op->m), BLOCK, 0, stream>>>((int32_t *)c->out[0].data,
-                                                             (const T *)c->in[0].data, c->in[0].ld,
-                                                             c->op->m, c->op->n);
+    argmax_kernel<<<rows_grid(c->op->m), BLOCK, 0, stream>>>(
+        (int32_t *)c->out[0].data, (const T *)c->in[0].data, c->in[0].ld, c->op->m, c->op->n);
     return cuda_launched(s, c, e);
 }
 
@@ -199,9 +197,9 @@ static int embed(struct cuda *s, const struct op_call *c, cudaStream_t stream, s
     if (op->m == 0 || op->n == 0)
         return 0;
     embed_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
-        (T *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data,
-        (const T *)c->in[1].data, c->in[1].ld, (const int32_t *)c->in[2].data,
-        (const T *)c->in[3].data, c->in[3].ld, op->k, op->m, op->n);
+        (T *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data, (const T *)c->in[1].data,
+        c->in[1].ld, (const int32_t *)c->in[2].data, (const T *)c->in[3].data, c->in[3].ld, op->k,
+        op->m, op->n);
     return cuda_launched(s, c, e);
 }
 

@@ -1,5 +1,5 @@
-// run.cu - an op to its kernel: checks the call, picks the table by the activations' type, and
-// enqueues on the op's stream.
+// run.cu - runs an op: checks the call, picks the table of the activations' type, and enqueues the
+// op on its stream.
 #include "backend/cuda/cuda.cuh"
 
 template <typename T> static struct cuda_table make_table(void) {
@@ -15,7 +15,7 @@ template <typename T> static struct cuda_table make_table(void) {
     return t;
 }
 
-// Written once, when the shared object is loaded; constant from then on.
+// Filled when the shared object is loaded, constant from then on.
 static const struct cuda_table table_f32 = make_table<float>();
 static const struct cuda_table table_bf16 = make_table<__nv_bfloat16>();
 static const struct cuda_table table_f16 = make_table<__half>();
@@ -29,7 +29,7 @@ int cuda_run(struct backend *b, const struct op_call *call, struct err *e) {
     enum op_kind kind = call->op->kind;
     enum dtype type;
     TRY(s->host.check_call(call, &type, e));
-    if (type != DTYPE_COUNT && !(b->types >> type & 1))
+    if (type != DTYPE_COUNT && !(b->info.types >> type & 1))
         return s->host.err_set(e, ERR_UNSUPPORTED,
                                "%s: the cuda backend computes in fp32, bf16 and fp16, not %s",
                                s->host.op_name(kind), s->host.dtype_text(type));

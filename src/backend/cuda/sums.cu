@@ -1,17 +1,17 @@
-// sums.cu - ops that add up over rows or over all elements: gradients of norms, biases and
-// embeddings, the loss of a micro-batch, the gradient's norm, and the update.
+// sums.cu - ops that sum over rows or over all elements (gradients of norms, biases and embeddings,
+// the loss of a micro-batch, the norm of the gradients), and the update.
 //
-// Every sum has one order, whatever the timing: a thread's terms in steps of its stride, then a
-// tree or a loop over the parts. Partial sums go through scratch memory, which ops of the compute
-// stream use one after the other.
+// The order of a sum never depends on timing: a thread adds its terms in order, then the parts of
+// the threads are added by a tree or a loop. Partial sums go through scratch memory, which the ops
+// of the compute stream use one after the other.
 #include "backend/cuda/cuda.cuh"
 
 // ---------------------------------------------------------------- columns
 
-// A block adds columns [32 x, 32 x + 32) of the rows of its split y, eight rows at a time.
+// Block (x, y) sums columns [32 x, 32 x + 32) over the rows of split y, eight rows at a time.
 enum { COLUMNS = 32, LANES = 8, SPLITS = 64 };
 
-// part[split][2][n]: sums of dy xhat (when x is given) and of dy.
+// part[split][2][n] = sums of dy xhat (0 without x) and of dy.
 template <typename T>
 __global__ void column_sums(float *part, const T *dy, int64_t ldy, const T *x, int64_t ldx,
                             const float *stats, int64_t heads, int64_t m, int64_t n,
@@ -24,8 +24,8 @@ __global__ void column_sums(float *part, const T *dy, int64_t ldy, const T *x, i
     for (int64_t i = begin + lane; j < n && i < end && i < m; i += LANES) {
         float d = value(dy[head_at(i, heads, ldy, n) + j]);
         if (x)
-            sum_w += d * (value(x[head_at(i, heads, ldx, n) + j]) - stats[2 * i]) *
-                     stats[2 * i + 1];
+            sum_w +=
+                d * (value(x[head_at(i, heads, ldx, n) + j]) - stats[2 * i]) * stats[2 * i + 1];
         sum_b += d;
     }
     sums[0][lane][column] = sum_w;
@@ -75,9 +75,9 @@ static int sum_columns(struct cuda *s, const struct op_call *c, const T *x, int6
         return s->host.err_set(e, ERR_UNSUPPORTED, "%s: runs on the compute stream only",
                                s->host.op_name(op->kind));
     dim3 grid((unsigned)ceil_div(op->n, COLUMNS), (unsigned)splits);
-    column_sums<<<grid, COLUMNS * LANES, 0, stream>>>(
-        s->scratch, (const T *)c->in[0].data, c->in[0].ld, x, ldx, stats, heads, rows, op->n,
-        ceil_div(rows, splits));
+    column_sums<<<grid, COLUMNS * LANES, 0, stream>>>(s->scratch, (const T *)c->in[0].data,
+                                                      c->in[0].ld, x, ldx, stats, heads, rows,
+                                                      op->n, ceil_div(rows, splits));
     TRY(cuda_launched(s, c, e));
     add_parts<<<(unsigned)ceil_div(op->n, BLOCK), BLOCK, 0, stream>>>(
         dw, db, s->scratch, (int)splits, (op->flags & OP_ACCUMULATE) != 0, op->n);
@@ -97,9 +97,9 @@ static int bias_db(struct cuda *s, const struct op_call *c, cudaStream_t stream,
 
 // ---------------------------------------------------------------- embedding
 
-// A block owns a row of the table and walks all ids in order, so every row's sum has the order of
-// the batch and no two blocks write the same place. The ids are read once per row of the table,
-// from cache; most blocks find none of theirs.
+// A block owns a row of the table and goes through all ids in order. So the sum of a row has the
+// order of the batch, and no two blocks write the same place. The ids are read from the cache, once
+// per row of the table; most blocks do not find their row among them.
 template <typename T>
 __global__ void embed_dw_kernel(float *table, int64_t ldt, const int32_t *ids, const T *dx,
                                 int64_t ldx, bool accumulate, int64_t rows, int64_t m, int64_t n) {
@@ -139,9 +139,9 @@ static int embed_dw(struct cuda *s, const struct op_call *c, cudaStream_t stream
 
 // ---------------------------------------------------------------- loss, norm, clip
 
-// Always adds: a turn begins with ZERO of the results and has one LOSS_SUM per micro-batch.
-static __global__ void __launch_bounds__(1024) loss_sum_kernel(
-    double *results, const float *row_loss, const int32_t *targets, int64_t m) {
+// Always adds: a turn begins by setting the results to 0, and has one LOSS_SUM per micro-batch.
+static __global__ void __launch_bounds__(1024)
+    loss_sum_kernel(double *results, const float *row_loss, const int32_t *targets, int64_t m) {
     double sum = 0, count = 0;
     for (int64_t i = threadIdx.x; i < m; i += blockDim.x) {
         sum += (double)row_loss[i];
@@ -163,8 +163,7 @@ static int loss_sum(struct cuda *s, const struct op_call *c, cudaStream_t stream
 
 static __global__ void square_parts(double *part, const float *g, int64_t n) {
     double sum = 0;
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK)
+    EACH(i, n)
         sum += (double)g[i] * (double)g[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
@@ -195,7 +194,7 @@ static int grad_sqnorm(struct cuda *s, const struct op_call *c, cudaStream_t str
     return cuda_launched(s, c, e);
 }
 
-// A few hundred doubles, in order: the CPU's sum to the bit.
+// Adds a few hundred doubles in order, so the result has the bits of the CPU's.
 static __global__ void sum_kernel(double *y, const double *x, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -209,8 +208,9 @@ static int sum(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
     return cuda_launched(s, c, e);
 }
 
-// As torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6), at most 1. A clip of 0 or less means no
-// clipping. Gradients come times the loss scale; the norm is without it, and the factor takes it away.
+// As torch.nn.utils.clip_grad_norm_: the factor is clip / (norm + 1e-6), at most 1. A clip of 0 or
+// less means no clipping. The gradients are multiplied by the loss scale. The norm is given without
+// it, and the factor also divides by it.
 static __global__ void clip_kernel(double *out, const double *sq, const double *hyper, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -232,8 +232,9 @@ static int clip(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
 
 // ---------------------------------------------------------------- AdamW
 
-// torch.optim.AdamW, in its order: decay, moments, then the step. What comes from hyper is computed
-// in double and used as float. With fp32 masters (w in bf16) the step is taken on them and rounded.
+// torch.optim.AdamW, in its order: decay, moments, then the step. The values from hyper are
+// computed in double and used as float. With a float master, the step is made on the master, and w
+// is the master rounded.
 template <typename T>
 __global__ void adamw_kernel(T *w, float *m, float *v, float *master, const float *grad,
                              const double *hyper, const double *clip, bool decay, int64_t n) {
@@ -245,8 +246,7 @@ __global__ void adamw_kernel(T *w, float *m, float *v, float *master, const floa
     const float keep = decay ? (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]) : 1;
     const float step = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]);
     const float root = (float)(1 / sqrt(hyper[HYPER_BIAS2])), eps = (float)hyper[HYPER_EPS];
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK) {
+    EACH(i, n) {
         float g = grad[i] * factor;
         float mi = beta1 * m[i] + rest1 * g, vi = beta2 * v[i] + rest2 * g * g;
         float wi = master ? master[i] : value(w[i]);

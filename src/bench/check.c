@@ -1,0 +1,240 @@
+// check.c - measures whether every knob has an effect on this machine.
+//
+// Trials come first (they fork, which needs a process without threads), observations last. The
+// values of a knob are measured in interleaved rounds. Before that the base configuration is
+// measured twice in the same way: the difference is the noise that a knob must exceed.
+#include "bench/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOISE_ROUNDS = 6 };
+
+// ---------------------------------------------------------------- what is tried
+
+static bool chosen(const char *const *names, size_t n_names, int id) {
+    const char *name = knob_info(id)->name;
+    for (size_t i = 0; i < n_names; i++) {
+        size_t n = strlen(names[i]);
+        if (strncmp(name, names[i], n) == 0 && (name[n] == '\0' || name[n] == '.'))
+            return true;
+    }
+    return n_names == 0;
+}
+
+// A word is the name of a knob, or of a group of knobs.
+static int check_names(const char *const *names, size_t n_names, struct err *e) {
+    for (size_t i = 0; i < n_names; i++) {
+        bool any = false;
+        for (int id = 0; id < KNOB_COUNT; id++)
+            any = any || chosen(&names[i], 1, id);
+        if (!any)
+            return knob_find_or_suggest(names[i], e);
+    }
+    return 0;
+}
+
+static void add_value(struct check_knob *k, const char *value) {
+    if (k->n_values < CHECK_VALUES_MOST)
+        snprintf(k->values[k->n_values++], KNOB_VALUE_BYTES, "%s", value);
+}
+
+// All values of a choice or a bool; for other knobs the two values of the pair (knob/pair.h).
+static int list_values(const struct check *c, struct check_knob *k, const struct knobs *with,
+                       struct err *e) {
+    const struct knob_info *info = knob_info(k->id);
+    char a[KNOB_VALUE_BYTES], b[KNOB_VALUE_BYTES];
+    for (int i = 0; i < info->n_choices; i++)
+        add_value(k, info->choices[i]);
+    if (info->type == KNOB_BOOL) {
+        add_value(k, "false");
+        add_value(k, "true");
+    }
+    if (k->n_values > 0)
+        return 0;
+    TRY(knob_pair_values(with, k->id, c->dir, a, b, e));
+    add_value(k, a);
+    add_value(k, b);
+    return 0;
+}
+
+static const char *unmeasured(const struct check *c, int id, const struct knobs *with) {
+    const unsigned measured = KNOB_SPEED | KNOB_MEMORY | KNOB_MATH;
+    struct knobs there = *with;
+    if ((id == KNOB_device || id == KNOB_cuda_graphs) && !plan_wants_device(&c->base))
+        return "there is no GPU here";
+    if (!(knob_info(id)->flags & measured))
+        return "it changes what is written or printed, not the steps";
+    if (knob_pair_of(id)->unmeasured)
+        return knob_pair_of(id)->unmeasured;
+    if (!plan_wants_device(with))
+        there.device = DEVICE_CPU;
+    return knobs_idle(&there, id);
+}
+
+static struct bench bench_of(const struct check *c, const struct grid *g, int rounds) {
+    return (struct bench){.grid = g,
+                          .rounds = rounds,
+                          .steps = c->steps,
+                          .warmup = c->warmup,
+                          .stop = c->stop,
+                          .there_and_back = true};
+}
+
+static int prepare(struct check *c, struct check_knob *k, int id, struct err *e) {
+    struct knobs with = c->base;
+    *k = (struct check_knob){.id = id};
+    TRY(knobs_set_list(&with, knob_pair_of(id)->with, c->dir, false, SET_BY_PLANNER, e));
+    const char *why_not = unmeasured(c, id, &with);
+    if (why_not) {
+        snprintf(k->why_not, sizeof k->why_not, "%s", why_not);
+        return 0;
+    }
+    TRY(list_values(c, k, &with, e));
+    for (int i = 0; i < k->n_values; i++)
+        k->settings[i] = (struct grid_setting){k->values[i], ""};
+    grid_from_list(&k->grid, k->settings, (size_t)k->n_values);
+    k->bench = bench_of(c, &k->grid, c->rounds);
+    TRY(bench_open(&k->bench, &with, e));
+    // The settings are empty, and values are set here: a value may contain spaces.
+    for (int i = 0; i < k->n_values; i++) {
+        struct err why = {0};
+        int rc = knobs_set_at(&k->bench.rows[i].knobs, id, k->values[i], SET_BY_COMMAND_LINE, &why);
+        if (rc != 0)
+            bench_refuse(&k->bench.rows[i], rc, why.text);
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- measuring
+
+static int measure_noise(struct check *c, struct log *log, struct err *e) {
+    static const struct grid_setting twice[] = {{"for the noise", ""}, {"for the noise", ""}};
+    struct grid g;
+    struct bench b = bench_of(c, &g, NOISE_ROUNDS);
+    grid_from_list(&g, twice, 2);
+    int rc = bench_open(&b, &c->base, e);
+    if (rc == 0)
+        rc = bench_measure(&b, log, e);
+    if (rc == 0 && b.rows[0].n_rounds == 0)
+        rc = err_set(e, b.rows[0].rc, "the settings as given cannot be run: %s", b.rows[0].reason);
+    if (rc == 0) {
+        struct ratio r = bench_ratio(&b.rows[1], &b.rows[0], false);
+        c->noise = ratio_noise(&r);
+    }
+    bench_close(&b);
+    grid_free(&g);
+    return rc;
+}
+
+static void compare(const struct check *c, struct check_knob *k) {
+    for (int i = 0; i + 1 < k->n_values; i++) {
+        const struct bench_row *a = &k->bench.rows[i], *b = &k->bench.rows[i + 1];
+        struct check_pair *p = &k->pairs[i];
+        bool both = a->n_rounds > 0 && b->n_rounds > 0;
+        int rounds = a->n_rounds < b->n_rounds ? a->n_rounds : b->n_rounds;
+        p->speed = bench_ratio(b, a, false);
+        p->direction = ratio_direction(&p->speed, rounds, c->noise);
+        p->memory_bytes = both ? bench_memory(b) - bench_memory(a) : NAN;
+        p->planned_bytes =
+            both ? (double)b->sum.memory_predicted_bytes - (double)a->sum.memory_predicted_bytes
+                 : NAN;
+        p->loss = both ? b->loss_last - a->loss_last : NAN;
+    }
+}
+
+static int measure(struct check *c, struct log *log, struct err *e) {
+    for (int i = 0; i < c->n; i++) {
+        struct check_knob *k = &c->knobs[i];
+        if (k->why_not[0])
+            continue;
+        TRY(bench_measure(&k->bench, log, e));
+        TRY(bench_finish(&k->bench, &c->base, 0, e)); // 0: only stored rates
+        compare(c, k);
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- observing
+
+static int look(const struct check *c, const struct check_knob *k, struct check_place *p,
+                struct err *e) {
+    char value[2][KNOB_VALUE_BYTES], *seen[2] = {NULL, NULL};
+    struct knobs with;
+    int rc = effects_settings(&with, &c->base, k->id, c->dir, e);
+    if (rc == 0)
+        rc = knob_pair_values(&with, k->id, c->dir, value[0], value[1], e);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        struct knobs one = with;
+        rc = knobs_set_at(&one, k->id, value[i], SET_BY_PLANNER, e);
+        if (rc == 0)
+            rc = effects_observe(&seen[i], p->place, &one, c->dir, c->train, e);
+    }
+    p->looked = rc == 0;
+    p->differs = rc == 0 && strcmp(seen[0], seen[1]) != 0;
+    free(seen[0]);
+    free(seen[1]);
+    return rc;
+}
+
+static void look_everywhere(struct check *c, struct log *log) {
+    for (int i = 0; i < c->n && !(c->stop && *c->stop); i++) {
+        struct check_knob *k = &c->knobs[i];
+        for (unsigned place = KNOB_IN_PROGRAM; place <= KNOB_IN_OUTPUT; place <<= 1) {
+            if (!(knob_info(k->id)->flags & place) || k->n_places == CHECK_PLACES)
+                continue;
+            struct check_place *p = &k->places[k->n_places++];
+            struct err why = {0};
+            char text[128];
+            snprintf(text, sizeof text, "looking at %s in the %s", knob_info(k->id)->name,
+                     knob_place_name(place));
+            log_live(log, text);
+            p->place = place;
+            if (look(c, k, p, &why) != 0)
+                snprintf(p->reason, sizeof p->reason, "%s", why.text);
+        }
+    }
+    if (log->live)
+        log_live_end(log);
+}
+
+// ---------------------------------------------------------------- all of it
+
+int check_run(struct check *c, const char *const *names, size_t n_names, struct log *log,
+              struct err *e) {
+    TRY(check_names(names, n_names, e));
+    TRY(effects_make_files(c->dir, e));
+    TRY(knobs_set_list(&c->base, "seq=64 batch.micro=2 data.cache=none", c->dir, true,
+                       SET_BY_DEFAULT, e));
+    c->knobs = calloc(KNOB_COUNT, sizeof *c->knobs);
+    if (!c->knobs)
+        return err_set(e, ERR_MEMORY, "out of memory for the knobs");
+    for (int id = 0; id < KNOB_COUNT; id++)
+        if (chosen(names, n_names, id))
+            TRY(prepare(c, &c->knobs[c->n++], id, e));
+    log_put(log, LOG_INFO, "%d knob%s, %d rounds of %lld steps for each value", c->n,
+            c->n == 1 ? "" : "s", c->rounds, (long long)c->steps);
+    TRY(measure_noise(c, log, e));
+    TRY(measure(c, log, e));
+    look_everywhere(c, log);
+    return 0;
+}
+
+void check_close(struct check *c) {
+    for (int i = 0; c->knobs && i < c->n; i++) {
+        bench_close(&c->knobs[i].bench);
+        grid_free(&c->knobs[i].grid);
+    }
+    free(c->knobs);
+    effects_remove_files(c->dir);
+}
+
+void check_say_unseen(const struct check *c, struct log *log) {
+    for (int i = 0; i < c->n; i++)
+        for (int p = 0; p < c->knobs[i].n_places; p++)
+            if (c->knobs[i].places[p].looked && !c->knobs[i].places[p].differs)
+                log_put(log, LOG_WARN, "%s does not show in the %s with these settings",
+                        knob_info(c->knobs[i].id)->name,
+                        knob_place_name(c->knobs[i].places[p].place));
+}

@@ -1,0 +1,120 @@
+// effects_files.c - the sample files of effects.h. They are small, and every knob of the data has
+// an effect on them. Words are numbered, so that no two windows are equal.
+#include "bench/effects.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DOCUMENTS = 40, LINES = 300, LONG_WORDS = 90 };
+
+static void put_words(FILE *f, int seed, int n) {
+    static const char *const words[] = {"red", "stone", "runs", "over", "the", "quiet", "river"};
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%s %d", i ? " " : "", words[(seed + 3 * i) % 7], seed * 13 + i);
+}
+
+static void put_text(FILE *f, int offset) {
+    for (int i = 0; i < LINES; i++) {
+        put_words(f, offset + i, 4);
+        fputs(".\n", f);
+    }
+}
+static void put_one_text(FILE *f) {
+    put_text(f, 0);
+}
+static void put_other_text(FILE *f) {
+    put_text(f, 1000);
+}
+
+// Every fifth answer is longer than a sequence of an observation.
+static int answer_words(int i) {
+    return i % 5 == 0 ? LONG_WORDS : 1 + i % 3;
+}
+
+static void put_chats(FILE *f) {
+    for (int i = 0; i < DOCUMENTS; i++) {
+        fputs("{\"messages\": [{\"role\": \"user\", \"content\": \"", f);
+        put_words(f, i, 2);
+        fputs("\"}, {\"role\": \"assistant\", \"content\": \"", f);
+        put_words(f, i + 7, answer_words(i));
+        fputs("\"}]}\n", f);
+    }
+}
+
+static void put_pairs(FILE *f, const char *first, const char *second) {
+    for (int i = 0; i < DOCUMENTS; i++) {
+        fprintf(f, "{\"text\": \"text %d\", \"%s\": \"", i, first);
+        put_words(f, i, 2);
+        fprintf(f, "\", \"%s\": \"", second);
+        put_words(f, i + 9, answer_words(i));
+        fputs("\"}\n", f);
+    }
+}
+static void put_mixed(FILE *f) {
+    put_pairs(f, "prompt", "completion");
+}
+static void put_named(FILE *f) {
+    put_pairs(f, "question", "answer");
+}
+
+// One token per byte as in the built-in tokenizer, with other ids, plus the tokens that mark chats.
+// Tokens are named as in byte-level BPE: a printable byte by its character, any other byte by a
+// character from U+0100 on.
+static void put_tokenizer(FILE *f) {
+    static const char *const marks[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    int hidden = 0;
+    fputs("{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [", f);
+    for (int i = 0; i < 3; i++)
+        fprintf(f,
+                "%s{\"id\": %d, \"content\": \"%s\", \"special\": true, \"single_word\": false, "
+                "\"lstrip\": false, \"rstrip\": false, \"normalized\": false}",
+                i ? ", " : "", 256 + i, marks[i]);
+    fputs("], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+          "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}, "
+          "\"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": "
+          "\"BPE\", \"vocab\": {",
+          f);
+    for (int b = 0; b < 256; b++) {
+        bool shown = (b > 32 && b < 127) || (b > 160 && b != 173);
+        fprintf(f, "%s\"\\u%04x\": %d", b ? ", " : "", shown ? b : 256 + hidden, 255 - b);
+        hidden += !shown;
+    }
+    fputs("}, \"merges\": []}}\n", f);
+}
+
+static void put_second(FILE *f) {
+    fputs("model: tiny\nseq: 64\n", f);
+}
+
+static const struct {
+    const char *name;
+    void (*put)(FILE *f);
+} files[] = {
+    {"text.txt", put_one_text},  {"other.txt", put_other_text}, {"chat.jsonl", put_chats},
+    {"mixed.jsonl", put_mixed},  {"named.jsonl", put_named},    {"tokenizer.json", put_tokenizer},
+    {"second.yaml", put_second},
+};
+
+int effects_make_files(char dir[PATH_MAX], struct err *e) {
+    TRY(file_make_temp_dir(dir, PATH_MAX, "check", e) != 0 ? err_context(e, "sample files") : 0);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[PATH_MAX];
+        TRY(file_join(path, sizeof path, dir, files[i].name, e));
+        FILE *f = fopen(path, "we");
+        if (!f)
+            return err_set(e, ERR_IO, "'%.200s' cannot be written: %s", path, strerror(errno));
+        files[i].put(f);
+        if (fclose(f) != 0)
+            return err_set(e, ERR_IO, "'%.200s' cannot be written: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+void effects_remove_files(const char *dir) {
+    if (dir[0])
+        (void)file_remove_tree(dir, NULL);
+}

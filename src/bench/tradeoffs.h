@@ -1,0 +1,59 @@
+// tradeoffs.h - strategies, the usual rule of thumb for each, and what was measured here.
+//
+// Place in the flow: tradeoffs.c measures the list with the machinery of bench.h and judges each
+// strategy against its baseline; report/tradeoffs_print.c prints the tables.
+//
+// Invariants: a strategy is an entry in a table. A rule of thumb holds or differs only by more than
+// the noise, which is the difference between two measurements of the baseline.
+#ifndef HAGGLE_BENCH_TRADEOFFS_H
+#define HAGGLE_BENCH_TRADEOFFS_H
+
+#include "bench/bench.h"
+
+enum { RULE_IS_SILENT = 2 };
+
+struct strategy {
+    const char *name;
+    const char *settings; // for grid_change; {rate} is half of the rate that the baseline reads
+    const char *against;  // the strategy it is compared with; NULL: the baseline
+    int speed, memory;    // expected change of tokens/s and bytes: -1, 0, 1, RULE_IS_SILENT
+    const char *rule;     // the rule of thumb, in words
+    const char *what;     // what the strategy does, in one line
+};
+
+size_t strategy_count(void);
+const struct strategy *strategy_at(size_t i); // the first and the last are the baseline
+
+enum agreement { RULE_HOLDS, RULE_DIFFERS, RULE_UNSEEN, RULE_NONE };
+
+enum { FINDING_BYTES = 320 };
+struct finding {
+    const struct strategy *strategy;
+    int against; // index of the row it is compared with; -1: none
+    struct ratio speed, p50;
+    double p99, sample, memory; // ratios of the figures of all rounds
+    double loss;                // minus the baseline's; NaN: other batches, or not known
+    bool other_batch;           // tokens per step differ from the baseline's
+    enum agreement agreement;
+    char text[FINDING_BYTES]; // "as the rule says", or where it differs
+};
+
+struct tradeoffs {
+    struct bench bench;
+    struct grid grid;
+    struct grid_setting *settings; // one per row
+    struct finding *findings;
+    double speed_noise, memory_noise; // largest |ratio - 1| of the baseline measured twice
+};
+
+// The caller first fills rounds, steps, warmup and stop of t->bench. Measures the baseline once,
+// for the rate of slow sources, and makes the rows. Call bench_measure(&t->bench, ...) next, and
+// tradeoffs_close in every case.
+int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e);
+// Computes the figures and the findings. seconds: how long measuring took.
+int tradeoffs_finish(struct tradeoffs *t, const struct knobs *base, double seconds, struct err *e);
+void tradeoffs_close(struct tradeoffs *t);
+// Fills findings and noise from the measured rows.
+void tradeoffs_judge(struct tradeoffs *t);
+
+#endif

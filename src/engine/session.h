@@ -1,0 +1,47 @@
+// session.h - a plan that is loaded in an engine: its turns, inputs, results and weights.
+//
+// Place: engine_load makes sessions and engine_unload ends them. Training, verification, generation
+// and calibration are clients. Programs are named as in plan.h.
+#ifndef HAGGLE_ENGINE_SESSION_H
+#define HAGGLE_ENGINE_SESSION_H
+
+#include "exec/exec.h"
+#include "plan/plan.h"
+
+struct engine;
+
+struct session {
+    struct plan *plan;     // the caller's
+    struct engine *engine; // holds this load
+    struct executor *exec;
+    bool kept_weights;      // weights and moments are what an earlier load left
+    struct session *second; // of the second model; NULL: none
+};
+
+// Runs one turn of a program of the plan. feed and trace may be NULL, as in exec_run.
+int session_run(struct session *s, const char *program, exec_feed_fn *feed, void *arg,
+                struct trace *trace, struct err *e);
+
+// Inputs and results of a turn.
+int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e);
+int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
+                        struct err *e);
+// After a turn of PLAN_NOISE: the norm of the first micro-batch's gradients. They are gradients of
+// that micro-batch's share of the step's loss.
+int session_get_noise(struct session *s, double *norm, struct err *e);
+// The results of PLAN_GUEST_EVAL, which are kept apart from those of PLAN_TRAIN.
+int session_get_guest_results(struct session *s, double results[RESULT_COUNT], struct err *e);
+
+// Fills the weights (fill.c), from the model's folder or with initial values, and the tensors that
+// never change.
+int session_fill(struct session *s, struct err *e);
+// Rounds the float32 masters into their trainable 16-bit weights. To be called after the masters
+// were written.
+int session_round_weights(struct session *s, struct err *e);
+
+// Continues each of `batch` prompts greedily by n tokens. tokens is [batch][capacity]; each of
+// lengths[batch] grows by n. capacity is at most PLAN_GENERATE's seq, batch at most its batch.
+int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths,
+                     int64_t batch, int64_t n, struct err *e);
+
+#endif

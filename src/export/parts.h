@@ -1,0 +1,76 @@
+// parts.h - what the files of this folder share. Private to them.
+//
+//   export.c         the order of things: checkpoint, source, folder, check, rename
+//   write.c   weights: types, shards, index
+//   files.c   all other files: config, tokenizer, card, haggle.json
+//   check.c   reading the folder back
+//   bytes.c   the built-in byte tokenizer as a tokenizer.json
+//   ids.c     ids of fixed texts by both tokenizers
+#ifndef HAGGLE_EXPORT_PARTS_H
+#define HAGGLE_EXPORT_PARTS_H
+
+#include "model/load.h"
+#include "export/export.h"
+
+#define EXPORT_MANIFEST "haggle.json"
+#define EXPORT_INDEX    "model.safetensors.index.json"
+enum { EXPORT_VERSION = 1, EXPORT_BLOCK = 1 << 18 }; // elements converted at a time
+
+struct export_item { // one tensor
+    struct model_param param;
+    enum dtype dtype;
+    int64_t elements;
+    int64_t shard; // from 0
+};
+
+struct exporter {
+    const struct export_options *o;
+    struct export_result *out;
+    struct manifest manifest; // of the checkpoint
+    struct model_shape shape;
+    bool has_source;
+    char source_name[128];         // model_shape.name of the source: "org/name", "name"
+    bool bytes;                    // the run read text as bytes: write the built-in tokenizer
+    char tokenizer_dir[PATH_MAX];  // folder whose tokenizer files are copied; "": none
+    char tokenizer_file[PATH_MAX]; // its tokenizer.json, maybe under another name; "": none
+    char dir[PATH_MAX];            // the folder that is being written or checked
+    struct weights *weights;       // the checkpoint's
+    struct export_item *items;     // in the fixed order of parameters
+    int64_t n_items, shards;
+    struct err *e;
+};
+
+// ---- write.c
+// Chooses the type and the shard of every tensor.
+int export_plan_weights(struct exporter *x);
+uint64_t export_weights_bytes(const struct exporter *x); // an upper bound
+int export_write_weights(struct exporter *x);
+
+// ---- files.c
+int export_note_file(struct exporter *x, const char *name, uint64_t bytes, const char *hash);
+int export_write_file(struct exporter *x, const char *name, const void *data, size_t bytes);
+uint64_t export_copied_bytes(const struct exporter *x); // of what is copied from other folders
+int export_write_files(struct exporter *x);             // everything but the weights
+bool export_has_file(const char *dir, const char *name);
+// Reads dir/haggle.json: the files into out->files, the step, and the hash of the checkpoint's
+// weights.
+int export_read_manifest(struct exporter *x, const char *dir, int64_t *step,
+                         char model_hash[HASH_TEXT_BYTES]);
+bool export_has_tokenizer(const char *dir);
+
+// ---- check.c
+int export_check_folder(struct exporter *x);
+int export_add_figure(struct exporter *x, const char *name, double value, double limit);
+
+// ---- bytes.c
+// tokenizer.json and tokenizer_config.json of the built-in byte tokenizer.
+int export_write_byte_tokenizer(struct exporter *x);
+
+// ---- ids.c
+// Compares the ids of fixed texts by the exported tokenizer.json with those of the source's
+// tokenizer (or of the built-in one).
+int export_check_tokens(struct exporter *x);
+// Writes the member "texts" of a probe: the ids of the fixed texts by the exported tokenizer.
+int export_put_texts(struct exporter *x, struct json_writer *w);
+
+#endif

@@ -1,0 +1,308 @@
+// plan.c - see plan.h. Chooses a run's programs, describes each to program/apply.c, and lays them
+// out over one arena.
+#include "plan/plan.h"
+
+#include "backend/plugin.h"
+#include "model/load.h"
+#include "plan/second.h"
+#include "program/apply.h"
+#include "program/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- programs
+
+// Every program a plan can have, with what it asks of apply.c beyond what all of them share.
+// Programs have the same order in a plan as in this table.
+static const struct kind {
+    const char *name;
+    enum build_kind build;
+    bool noise; // measures the gradient noise scale
+    bool step;  // a whole training step: accumulates, and yields when a guest may run in between
+    bool guest; // its batch is one request (interactive.micro, interactive.seq)
+} kinds[] = {
+    {.name = PLAN_TRAIN, .build = BUILD_TRAIN, .step = true},
+    {.name = PLAN_EVAL, .build = BUILD_EVAL},
+    {.name = PLAN_GENERATE, .build = BUILD_GENERATE},
+    {.name = PLAN_NOISE, .build = BUILD_TRAIN, .step = true, .noise = true},
+    {.name = PLAN_GUEST_EVAL, .build = BUILD_EVAL, .guest = true},
+    {.name = PLAN_GUEST_TRAIN, .build = BUILD_TRAIN, .guest = true},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static const enum recompute_kind recompute_kinds[] = {
+    [RECOMPUTE_MODE_NONE] = RECOMPUTE_NONE,
+    [RECOMPUTE_MODE_SELECTIVE] = RECOMPUTE_SELECTIVE,
+    [RECOMPUTE_MODE_FULL] = RECOMPUTE_FULL,
+};
+
+static const enum state_type state_types[] = {
+    [OPTIM_STATE_FP32] = STATE_FP32,
+    [OPTIM_STATE_BF16] = STATE_BF16,
+    [OPTIM_STATE_INT8] = STATE_INT8,
+};
+
+enum dtype plan_real_type(const struct plan *p) {
+    return p->knobs.precision == PRECISION_BF16   ? DTYPE_BF16
+           : p->knobs.precision == PRECISION_FP16 ? DTYPE_F16
+                                                  : p->real;
+}
+
+static bool wants(const struct plan *p, const char *program) {
+    for (int i = 0; i < PLAN_PROGRAMS_MOST; i++)
+        if (p->wanted[i] && strcmp(p->wanted[i], program) == 0)
+            return true;
+    return strcmp(program, PLAN_NOISE) == 0 && wants(p, PLAN_TRAIN) && p->knobs.noise_every > 0 &&
+           p->knobs.batch_accum > 1;
+}
+
+static struct apply describe(const struct plan *p, const struct kind *kind, bool yields) {
+    const struct knobs *k = &p->knobs;
+    struct apply a = {
+        .micro_batches = kind->step ? (int)k->batch_accum : 1,
+        .precision = plan_real_type(p),
+        .logits_chunk = k->logits_chunk,
+        .recompute = {.kind = recompute_kinds[k->recompute_mode],
+                      .every = (int)k->recompute_every,
+                      .bytes_per_flop = k->recompute_ratio},
+        .state = state_types[k->optim_state],
+        .fuse = {.norm = k->fuse_norm,
+                 .act = k->fuse_act,
+                 .loss = k->fuse_loss,
+                 .optim = k->fuse_optim},
+        .fuse_qkv = k->fuse_qkv,
+        .noise = kind->noise,
+        .yields = kind->step && yields,
+        .build = {.kind = kind->build,
+                  .shape = &p->shape,
+                  .batch = k->batch_micro,
+                  .seq = k->seq,
+                  .real = p->real,
+                  .decay_all = k->optim_decay_all,
+                  .guest = kind->guest && kind->build == BUILD_EVAL,
+                  .keep_gradients = p->keep_gradients,
+                  .keep_logits = p->keep_logits && kind->build == BUILD_EVAL && !kind->guest}};
+    if (kind->guest) {
+        a.build.batch = k->interactive_micro;
+        a.build.seq = knobs_interactive_seq(k);
+    }
+    if (kind->build == BUILD_GENERATE) {
+        a.build.batch = p->generate_batch ? p->generate_batch : 1;
+        a.build.seq = p->generate_seq ? p->generate_seq : k->seq;
+    }
+    return a;
+}
+
+int plan_find(const struct plan *p, const char *program) {
+    for (int i = 0; i < p->n_programs; i++)
+        if (strcmp(p->programs[i]->name + strlen(p->prefix), program) == 0)
+            return i;
+    return -1;
+}
+
+struct program *plan_program(const struct plan *p, const char *program) {
+    const int i = plan_find(p, program);
+    return i < 0 ? NULL : p->programs[i];
+}
+
+int plan_tensor(const struct plan *p, const char *program, const char *tensor) {
+    const struct program *in = plan_program(p, program);
+    return in ? program_find(in, tensor) : -1;
+}
+
+// ---------------------------------------------------------------- figures
+
+static struct step_flops count_flops(const struct program *p) {
+    struct step_flops sum = {0};
+    for (int i = 0; p && i < p->n_segments; i++) {
+        double model = 0, all = 0, runs = 0;
+        for (int k = 0; k < p->segments[i].n_ops; k++) {
+            const struct op *op = &p->segments[i].ops[k];
+            enum op_category c = op_info(op->kind)->category;
+            if (c != CAT_MATMUL && c != CAT_ATTENTION)
+                continue;
+            double flops = op_cost_of(p, op).flops;
+            all += flops;
+            model += op->flags & OP_AGAIN ? 0 : flops;
+        }
+        for (int k = 0; k < p->n_order; k++)
+            runs += p->order[k].segment == i;
+        sum.model += model * runs;
+        sum.hardware += all * runs;
+    }
+    return sum;
+}
+
+static bool touches_logits(const struct program *p, const struct op *op) {
+    struct op_access touched[OP_MAX_IN + OP_MAX_OUT];
+    const int n = op_accesses(p, op, touched);
+    for (int i = 0; i < n; i++)
+        if (strcmp(p->tensors[touched[i].tensor].name, NAME_LOGITS) == 0)
+            return true;
+    return false;
+}
+
+static void add_cost(struct op_cost *sum, const struct op_cost *c) {
+    sum->flops += c->flops;
+    sum->bytes += c->bytes;
+    sum->comm_bytes += c->comm_bytes;
+}
+
+void plan_step_cost(const struct plan *plan, struct step_cost *out) {
+    const struct program *p = plan_program(plan, PLAN_TRAIN);
+    *out = (struct step_cost){0};
+    for (int i = 0; p && i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            const struct op *op = &seg->ops[k];
+            const struct op_cost c = op_cost_of(p, op);
+            const enum op_category kind = op_info(op->kind)->category;
+            add_cost(&out->all[kind], &c);
+            if (touches_logits(p, op))
+                add_cost(&out->logits[kind], &c);
+        }
+    }
+}
+
+void plan_own_bytes(const struct plan *plan, uint64_t by_class[CLASS_COUNT]) {
+    const struct program *p = plan->programs[plan->layout.neediest];
+    memcpy(by_class, plan->layout.by_class, CLASS_COUNT * sizeof *by_class);
+    // Persistent tensors never share bytes, so only the transient ones are counted again.
+    for (int c = 0; p && c < CLASS_COUNT; c++)
+        by_class[c] -= p->peak_by_class[c] + (p->yields ? p->held_by_class[c] : 0);
+    for (int i = 0; p && i < p->n_tensors; i++) {
+        const struct tensor *t = &p->tensors[i];
+        if (t->root < 0 && t->life != LIFE_RUN) // a view has no bytes of its own
+            by_class[t->cls] += t->bytes * (uint64_t)t->slots;
+    }
+}
+
+// ---------------------------------------------------------------- making a plan
+
+bool plan_wants_device(const struct knobs *k) {
+    return k->device == DEVICE_CUDA || (k->device == DEVICE_AUTO && plugin_device_present("cuda"));
+}
+
+static int check_length(const struct plan *p, const char *knob, int64_t length, int64_t least,
+                        struct err *e) {
+    if (length <= p->shape.max_positions)
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "%s=%lld is more than the %lld positions of %s; accepted: %lld to %lld", knob,
+                   (long long)length, (long long)p->shape.max_positions, p->shape.name,
+                   (long long)least, (long long)p->shape.max_positions);
+}
+
+// interactive.seq is the length of a request, whether this plan or its second model answers it.
+static int check_lengths(const struct plan *p, bool is_second, struct err *e) {
+    if (is_second && p->knobs.interactive_seq > 0)
+        return check_length(p, "interactive.seq", p->knobs.interactive_seq, 0, e);
+    TRY(check_length(p, "seq", p->knobs.seq, 1, e));
+    return wants(p, PLAN_GUEST_EVAL)
+               ? check_length(p, "interactive.seq", p->knobs.interactive_seq, 0, e)
+               : 0;
+}
+
+// The programs of p->wanted, in the order of `kinds`, and their layout.
+static int make_programs(struct plan *p, bool yields, struct err *e) {
+    for (int i = 0; i < KINDS; i++) {
+        char name[64];
+        if (!wants(p, kinds[i].name))
+            continue;
+        const struct apply a = describe(p, &kinds[i], yields);
+        snprintf(name, sizeof name, "%s%s", p->prefix, kinds[i].name);
+        TRY(apply_program(&p->programs[p->n_programs], name, &a, e));
+        p->n_programs++;
+    }
+    TRY(layout_set(p->programs, p->n_programs, &p->layout, e));
+    for (int i = 0; i < p->n_programs; i++)
+        TRY(check_layout(p->programs[i], p->layout.arena_bytes, e));
+    TRY(check_guests(p->programs, p->n_programs, e));
+    p->flops = count_flops(plan_program(p, PLAN_TRAIN));
+    return 0;
+}
+
+static int make_one(struct plan *p, const struct plan_options *o, const char *prefix,
+                    struct err *e) {
+    const bool is_second = prefix[0] != '\0';
+    *p = (struct plan){.knobs = *o->knobs,
+                       .prefix = prefix,
+                       .generate_batch = o->generate_batch,
+                       .generate_seq = o->generate_seq,
+                       .real = o->real,
+                       .keep_gradients = o->keep_gradients,
+                       .keep_logits = o->keep_logits};
+    memcpy(p->wanted, o->programs, sizeof p->wanted);
+    p->device = plan_wants_device(&p->knobs);
+    TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
+    TRY(check_lengths(p, is_second, e));
+    return make_programs(p, wants(p, PLAN_GUEST_EVAL) || o->second, e);
+}
+
+// The second model's plan is an ordinary one that trains and validates. A step of it is one
+// micro-batch: a request.
+static int make_second(struct plan *p, const struct plan_options *o, struct err *e) {
+    const struct plan_options second = {
+        .knobs = o->second, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = o->real};
+    p->second = calloc(1, sizeof *p->second);
+    if (!p->second)
+        return err_set(e, ERR_MEMORY, "out of memory for a second model");
+    return make_one(p->second, &second, "second.", e);
+}
+
+int plan_make(struct plan *p, const struct plan_options *o, struct err *e) {
+    TRY(make_one(p, o, "", e));
+    return o->second && make_second(p, o, e) != 0
+               ? err_context(e, "interactive.recipe=%s", p->knobs.interactive_recipe)
+               : 0;
+}
+
+int plan_run(struct plan *p, const struct knobs *k, struct err *e) {
+    struct plan_options o = {.knobs = k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    struct model_shape shape;
+    struct knobs second;
+    bool from_folder = false;
+    int n = 1;
+    *p = (struct plan){.prefix = ""}; // so that plan_free is safe after every failure below
+    TRY(model_shape_open(&shape, k->model, &from_folder, e));
+    if (k->eval_every > 0)
+        o.programs[n++] = PLAN_EVAL;
+    if (second_wanted(k)) {
+        TRY(second_knobs(k, &second, e));
+        o.second = &second;
+    } else if (k->goal == GOAL_HYBRID) {
+        o.programs[n++] = PLAN_GUEST_EVAL;
+        o.programs[n++] = PLAN_GUEST_TRAIN;
+    }
+    if (k->generate_tokens > 0) {
+        // The sample begins with one token, as documents do, and must leave room for it.
+        const int64_t length = k->generate_tokens + 1;
+        o.programs[n++] = PLAN_GENERATE;
+        o.generate_batch = 1;
+        o.generate_seq = length < shape.max_positions ? length : shape.max_positions;
+    }
+    return plan_make(p, &o, e);
+}
+
+int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, struct err *e) {
+    struct plan_options o = {.knobs = k,
+                             .generate_batch = like->generate_batch,
+                             .generate_seq = like->generate_seq,
+                             .real = like->real,
+                             .keep_gradients = like->keep_gradients,
+                             .keep_logits = like->keep_logits,
+                             .second = like->second ? &like->second->knobs : NULL};
+    memcpy(o.programs, like->wanted, sizeof o.programs);
+    return plan_make(p, &o, e);
+}
+
+void plan_free(struct plan *p) {
+    for (int i = 0; i < p->n_programs; i++)
+        program_free(p->programs[i]);
+    if (p->second)
+        plan_free(p->second);
+    free(p->second);
+    *p = (struct plan){.prefix = ""};
+}

@@ -1,0 +1,146 @@
+// plan.h - a plan: what a run computes and how much memory it takes, as plain data.
+//
+//     knobs, model shape  ->  named programs, layout, bytes by class, FLOPs
+//
+// A plan opens no device and takes no arena, so it can be made for another machine. An engine
+// (engine/engine.h) runs a plan. All other code only reads it: show, the refusal before a run, fit,
+// the predictor and the tuner all get their answer from the same plan.
+//
+// Invariants:
+//   1. A plan owns its programs and its second plan. plan_free frees both, also after a failed
+//      plan_make.
+//   2. After plan_make only plan_set_host and plan_set_process change a plan. They set the bytes
+//      that the process takes beside the arena, which depend on open data and on measurements.
+#ifndef HAGGLE_PLAN_PLAN_H
+#define HAGGLE_PLAN_PLAN_H
+
+#include "knob/knob.h"
+#include "model/shape.h"
+#include "program/layout.h"
+
+// Programs by name. The interactive ones answer the requests of a hybrid run, beside its bulk
+// training. PLAN_GUEST_EVAL is a guest (program.h) that may run between the micro-batches of
+// PLAN_TRAIN, which yields when the plan has a guest or a second model. PLAN_GUEST_TRAIN is a
+// separate step that runs between two bulk steps. PLAN_NOISE is a training step that also measures
+// the gradient noise scale (program/noise.c). It is added when the plan has PLAN_TRAIN and the
+// knobs noise.every and batch.accum ask for it.
+#define PLAN_TRAIN       "train"
+#define PLAN_EVAL        "eval"
+#define PLAN_GENERATE    "generate"
+#define PLAN_NOISE       "train with noise scale"
+#define PLAN_GUEST_EVAL  "interactive.eval"
+#define PLAN_GUEST_TRAIN "interactive.train"
+
+enum { PLAN_PROGRAMS_MOST = 8 };
+
+struct plan_options {
+    const struct knobs *knobs;                // copied
+    const char *programs[PLAN_PROGRAMS_MOST]; // names from above in any order; the rest NULL
+    int64_t generate_batch, generate_seq;     // 0: one sequence; as long as the knob seq
+    enum dtype real;                          // DTYPE_F32; DTYPE_F64 for the reference backend
+    bool keep_gradients, keep_logits;         // so that they can be read after a turn
+    const struct knobs *second;               // of a second model (second.h); copied; NULL: none
+};
+
+// Where the figure for the process itself comes from.
+enum plan_how {
+    PLAN_UNKNOWN,  // no measurement: 0, or what is resident now (process_estimate)
+    PLAN_STORED,   // measured by an earlier process of this build on this machine (process.h)
+    PLAN_MEASURED, // measured in this process, with the backend open
+};
+
+// Bytes of the process beside the arenas.
+struct plan_host {
+    uint64_t loader;   // batches made ahead, validation batches, samples of step times
+    uint64_t trace;    // events of a trace
+    uint64_t saving;   // the buffer of a checkpoint that is being written
+    uint64_t requests; // requests of a hybrid run, and the samples of their times
+};
+
+// Floating-point operations of one training step in matrix products and attention. `model` counts
+// each once; `hardware` also counts those that recomputation runs again.
+struct step_flops {
+    double model, hardware;
+};
+
+// Work of one training step by category of op. `logits` is the part that reads or writes the
+// logits.
+struct step_cost {
+    struct op_cost all[CAT_COUNT], logits[CAT_COUNT];
+};
+
+struct plan {
+    struct knobs knobs;
+    struct model_shape shape;
+    bool from_folder; // weights come from the folder knobs.model; else they are random
+    bool device;      // plan_wants_device of the knobs
+    struct program *programs[PLAN_PROGRAMS_MOST];
+    int n_programs;
+    struct layout layout;
+    struct step_flops flops; // of PLAN_TRAIN; 0 without it
+    struct plan *second;     // of the second model, which has a separate arena; NULL: none
+    struct plan_host host;
+    uint64_t process_bytes; // code, libraries, executor tables, what kernels have reserved
+    enum plan_how process_how;
+    // plan_like needs these to plan other knobs in the same way.
+    const char *prefix; // of the programs' names: "" or "second."
+    const char *wanted[PLAN_PROGRAMS_MOST];
+    int64_t generate_batch, generate_seq;
+    enum dtype real;
+    bool keep_gradients, keep_logits;
+};
+
+int plan_make(struct plan *p, const struct plan_options *o, struct err *e);
+// The programs of a run with these knobs: train, eval when there is validation, generate when a
+// sample is wanted, the interactive programs or a second model for goal=hybrid.
+int plan_run(struct plan *p, const struct knobs *k, struct err *e);
+// Other knobs, planned as `like` was: the same programs, the same second model.
+int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, struct err *e);
+void plan_free(struct plan *p);
+
+// The index of a program in the plan and in the executor; -1: the plan does not have it.
+int plan_find(const struct plan *p, const char *program);
+struct program *plan_program(const struct plan *p, const char *program); // NULL: no such program
+// The index of a tensor in a program of the plan; -1: no such program or tensor.
+int plan_tensor(const struct plan *p, const char *program, const char *tensor);
+
+// Whether these knobs ask for a device: device=cuda, or auto where this machine seems to have one.
+bool plan_wants_device(const struct knobs *k);
+enum dtype plan_real_type(const struct plan *p); // of weights and activations
+void plan_step_cost(const struct plan *p, struct step_cost *out);
+// Bytes by class of all tensors of the program that needs the most memory, as if no two tensors
+// shared bytes. Every copy of a tensor counts.
+void plan_own_bytes(const struct plan *p, uint64_t by_class[CLASS_COUNT]);
+
+// ---------------------------------------------------------------- memory (plan_memory.c)
+
+void plan_set_host(struct plan *p, const struct plan_host *h);
+void plan_set_process(struct plan *p, uint64_t bytes, enum plan_how how);
+
+uint64_t plan_arena_bytes(const struct plan *p);  // of both models
+uint64_t plan_second_bytes(const struct plan *p); // the second model's arena; 0: none
+// Both arenas, the buffers of the host, and the process: the peak of a run on the host.
+uint64_t plan_total_bytes(const struct plan *p);
+// Bytes that must be free before the run starts. On a device: the arenas, in the device's memory.
+// On the host: plan_total_bytes.
+uint64_t plan_need_bytes(const struct plan *p, bool on_device);
+
+enum { PLAN_PARTS = CLASS_COUNT + 7 };
+struct plan_part {
+    const char *name;
+    uint64_t bytes;
+};
+// plan_need_bytes by name. Returns how many parts there are.
+int plan_parts(const struct plan *p, bool on_device, struct plan_part out[PLAN_PARTS]);
+
+struct plan_room { // memory that a run may use
+    uint64_t bytes;
+    const char *is; // for messages: "the budget (memory=)", "what the device has left", ...
+};
+// What the machine has available, minus 5 % kept free for other processes.
+uint64_t plan_machine_room(void);
+// ERR_MEMORY, with the bytes by name, when `need` is more than room->bytes.
+int plan_check_room(const struct plan *p, bool on_device, uint64_t need,
+                    const struct plan_room *room, struct err *e);
+
+#endif

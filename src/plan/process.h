@@ -1,0 +1,21 @@
+// process.h - the memory of the process itself, measured once per build and machine, and stored.
+//
+// Code, libraries and thread stacks belong to no program, and their bytes can be measured only
+// while a backend is open. A run measures them and stores the figure here. A plan that is made
+// without opening a backend (show, a search) reads it and says that an earlier process measured it.
+#ifndef HAGGLE_PLAN_PROCESS_H
+#define HAGGLE_PLAN_PROCESS_H
+
+#include "plan/plan.h"
+
+// Sets the process part of a plan (plan_set_process) to the stored figure plus the computed size of
+// the executor's tables for this plan. Without a stored figure it is what is resident now, as
+// PLAN_UNKNOWN.
+void process_estimate(struct plan *p);
+// Stores the figure of a plan that has PLAN_MEASURED. A failure to write is ignored: the next run
+// measures again.
+void process_keep(const struct plan *p);
+// Bytes of the executor's tables for both models.
+uint64_t process_table_bytes(const struct plan *p);
+
+#endif

@@ -1,0 +1,212 @@
+// doctor_print.c - see doctor_print.h.
+#include "report/doctor_print.h"
+
+#include "base/text.h"
+#include "store/store.h"
+
+#include <time.h>
+
+// ---------------------------------------------------------------- for people
+
+static void print_meter(FILE *f, const char *what, const struct energy_use *u) {
+    fprintf(f, "  %-9s %s%s%s\n", what, u->meter[0] ? u->meter : "no meter",
+            u->why[0] ? (u->meter[0] ? "; " : ": ") : "", u->why);
+}
+
+static void print_meters(FILE *f, const struct doctor_meters *m) {
+    fprintf(f, "energy per token, measured with:\n");
+    print_meter(f, "cpu", &m->cpu);
+    if (m->has_gpu)
+        print_meter(f, "cuda", &m->gpu);
+}
+
+static void print_ops(FILE *f, const struct doctor_ops *o) {
+    fprintf(f, "times of ops, used for predictions (show, tune):\n  ");
+    if (o->known.signatures == 0 && !o->reason[0])
+        fprintf(f, "none yet, a roofline is used instead; --fresh times this model's ops\n");
+    else if (o->reason[0])
+        fprintf(f, "could not be taken: %s\n", o->reason);
+    else
+        fprintf(f, "%d ops timed%s, corrected by %lld trial%s  %s\n", o->known.signatures,
+                o->now ? " (this model's now)" : "", (long long)o->known.steps,
+                o->known.steps == 1 ? "" : "s", o->known.path);
+}
+
+static void print_plugin(FILE *f, const struct plugin_report *r) {
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    fprintf(f, "plug-ins (device):\n  %-9s ", "cuda");
+    if (r->usable)
+        fprintf(f, "%s, %s free of %s%s%s\n", r->device, text_bytes(a, r->free_bytes),
+                text_bytes(b, r->total_bytes), r->path[0] ? "  " : "", r->path);
+    else
+        fprintf(f, "not usable: %s%s%s\n", r->reason, r->path[0] ? "  " : "", r->path);
+}
+
+// Rates of matrix products are printed twice, so say when and how each was measured.
+static void print_origin(FILE *f, const struct machine *m, const struct knobs *k) {
+    char when[32] = "before";
+    time_t at = (time_t)m->rates.measured_at;
+    struct tm t;
+    if (m->cached && localtime_r(&at, &t))
+        strftime(when, sizeof when, "on %Y-%m-%d %H:%M", &t);
+    fprintf(f, "  all of this was measured %s; matrix products: cpu.blas=%s, %d x %d\n",
+            m->cached ? when : "now", knob_choice(KNOB_cpu_blas, (int)k->cpu_blas),
+            MACHINE_MATMUL_SIZE, MACHINE_MATMUL_SIZE);
+    if (m->cached)
+        fprintf(f, "  (stored since then; --fresh measures again)\n");
+    fprintf(f,
+            "libraries for matrix products (cpu.blas), measured now with %d thread%s, %d x %d:\n",
+            machine_threads(k), machine_threads(k) == 1 ? "" : "s", MACHINE_MATMUL_SIZE,
+            MACHINE_MATMUL_SIZE);
+}
+
+static void print_store(FILE *f) {
+    char path[STORE_PATH_BYTES];
+    struct err e = {0};
+    bool has = store_default_path(path, &e) == 0;
+    fprintf(f, "store of trials (haggle trials): %s, SQLite %s\n", has ? path : e.text,
+            store_sqlite_version());
+}
+
+void doctor_print(const struct doctor *d, FILE *f) {
+    char packages[512] = "";
+    size_t at = 0;
+    hw_print(f, &d->machine.hw, &d->machine.rates);
+    print_origin(f, &d->machine, &d->cpu);
+    for (int i = 0; i < DOCTOR_LIBRARIES; i++) {
+        const struct doctor_library *l = &d->libraries[i];
+        if (l->found)
+            fprintf(f, "  %-9s %7.1f GFLOP/s  %s%s%s\n", l->choice, 1e-9 * l->blas.flops_per_s,
+                    l->blas.name, l->blas.path[0] ? "  " : "", l->blas.path);
+        else
+            fprintf(f, "  %-9s not here: %s\n", l->choice, l->reason);
+    }
+    fprintf(f, "products of 16-bit types (precision), the same size and threads:\n");
+    for (int i = 0; i < DOCTOR_PRODUCTS; i++) {
+        const struct doctor_products *p = &d->products[i];
+        fprintf(f, "  %-9s %7.1f GFLOP/s  %s products: %s\n", dtype_text(p->type),
+                1e-9 * p->blas.flops_per_s, dtype_text(p->type), p->blas.name);
+    }
+    print_plugin(f, &d->cuda);
+    print_meters(f, &d->meters);
+    print_ops(f, &d->ops);
+    print_store(f);
+    fprintf(f, "missing:%s\n", d->n_gaps ? "" : " nothing");
+    for (int i = 0; i < d->n_gaps; i++) {
+        const struct doctor_gap *gap = &d->gaps[i];
+        fprintf(f, "  %s: %s%s%s\n", gap->what, gap->purpose, gap->fix[0] ? "; " : "", gap->fix);
+        if (gap->package && at < sizeof packages)
+            at += (size_t)snprintf(packages + at, sizeof packages - at, " %s", gap->package);
+    }
+    if (at > 0)
+        fprintf(f, "all of them at once:\n  sudo apt install%s\n", packages);
+}
+
+// ---------------------------------------------------------------- for programs
+
+static void put_meter(struct json_writer *w, const char *device, const struct energy_use *u) {
+    json_put_object_begin(w);
+    json_member_string(w, "device", device);
+    json_member_string(w, "meter", u->meter[0] ? u->meter : NULL);
+    json_member_string(w, "why", u->why[0] ? u->why : NULL);
+    json_put_object_end(w);
+}
+
+static void put_meters(struct json_writer *w, const struct doctor_meters *m) {
+    json_member_array(w, "energy_meters");
+    put_meter(w, "cpu", &m->cpu);
+    if (m->has_gpu)
+        put_meter(w, "cuda", &m->gpu);
+    json_put_array_end(w);
+}
+
+static void put_ops(struct json_writer *w, const struct doctor_ops *o) {
+    json_member_object(w, "ops");
+    json_member_i64(w, "timed", o->known.signatures);
+    json_member_i64(w, "trials", o->known.steps);
+    json_member_string(w, "path", o->known.path);
+    json_member_string(w, "reason", o->reason);
+    json_put_object_end(w);
+}
+
+static void put_libraries(struct json_writer *w, const struct doctor *d) {
+    json_member_array(w, "blas");
+    for (int i = 0; i < DOCTOR_LIBRARIES; i++) {
+        const struct doctor_library *l = &d->libraries[i];
+        json_put_object_begin(w);
+        json_member_string(w, "choice", l->choice);
+        json_member_bool(w, "found", l->found);
+        if (l->found) {
+            json_member_string(w, "name", l->blas.name);
+            json_member_string(w, "path", l->blas.path);
+            json_member_double(w, "flops_per_s", l->blas.flops_per_s);
+        } else {
+            json_member_string(w, "reason", l->reason);
+        }
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
+static void put_narrow(struct json_writer *w, const struct doctor *d) {
+    json_member_array(w, "products");
+    for (int i = 0; i < DOCTOR_PRODUCTS; i++) {
+        json_put_object_begin(w);
+        json_member_string(w, "type", dtype_text(d->products[i].type));
+        json_member_string(w, "name", d->products[i].blas.name);
+        json_member_double(w, "flops_per_s", d->products[i].blas.flops_per_s);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
+static void put_plugin(struct json_writer *w, const struct plugin_report *cuda) {
+    json_member_array(w, "plugins");
+    json_put_object_begin(w);
+    json_member_string(w, "name", "cuda");
+    json_member_string(w, "path", cuda->path);
+    json_member_bool(w, "usable", cuda->usable);
+    if (cuda->usable) {
+        json_member_string(w, "device", cuda->device);
+        json_member_i64(w, "memory_bytes", (int64_t)cuda->total_bytes);
+        json_member_i64(w, "memory_available_bytes", (int64_t)cuda->free_bytes);
+    } else {
+        json_member_string(w, "reason", cuda->reason);
+    }
+    json_put_object_end(w);
+    json_put_array_end(w);
+}
+
+static void put_store(struct json_writer *w) {
+    char path[STORE_PATH_BYTES];
+    json_member_object(w, "store");
+    json_member_string(w, "path", store_default_path(path, NULL) == 0 ? path : NULL);
+    json_member_string(w, "sqlite", store_sqlite_version());
+    json_put_object_end(w);
+}
+
+static void put_gaps(struct json_writer *w, const struct doctor *d) {
+    json_member_array(w, "missing");
+    for (int i = 0; i < d->n_gaps; i++) {
+        json_put_object_begin(w);
+        json_member_string(w, "what", d->gaps[i].what);
+        json_member_string(w, "needed_for", d->gaps[i].purpose);
+        json_member_string(w, "fix", d->gaps[i].fix);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
+void doctor_put_json(const struct doctor *d, struct json_writer *w) {
+    machine_put_json(&d->machine, w);
+    json_member_bool(w, "rates_cached", d->machine.cached);
+    json_member_i64(w, "blas_threads", machine_threads(&d->cpu)); // for the figures below
+    json_member_i64(w, "blas_size", MACHINE_MATMUL_SIZE);
+    put_libraries(w, d);
+    put_narrow(w, d);
+    put_ops(w, &d->ops);
+    put_plugin(w, &d->cuda);
+    put_meters(w, &d->meters);
+    put_store(w);
+    put_gaps(w, d);
+}

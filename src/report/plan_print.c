@@ -1,0 +1,339 @@
+// plan_print.c - see plan_print.h.
+#include "report/plan_print.h"
+
+#include "base/text.h"
+#include "predict/predict.h"
+#include "program/print.h"
+#include "report/requests_print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- words
+
+static const char *family_text(enum model_family f) {
+    static const char *const names[FAMILY_COUNT] = {
+#define X(name, type, arch) type,
+        MODEL_FAMILY_LIST(X)
+#undef X
+    };
+    return (int)f >= 0 && f < FAMILY_COUNT ? names[f] : "unknown";
+}
+
+static void print_model(FILE *f, const char *head, const struct plan *p) {
+    const struct model_shape *m = &p->shape;
+    char count[TEXT_UNIT_BYTES];
+    fprintf(f,
+            "%-8s %s: %s parameters (%s), %" PRId64 " layers, width %" PRId64 ", %" PRId64
+            " heads, vocabulary %" PRId64 ", %s\n",
+            head, m->name, text_count(count, (double)model_total_elements(m)),
+            family_text(m->family), m->layers, m->width, m->heads, m->vocab,
+            p->from_folder ? "weights from its folder" : "random weights");
+}
+
+void plan_print_model(FILE *f, const struct plan *p) {
+    print_model(f, "model", p);
+    if (p->second)
+        print_model(f, "second", p->second);
+}
+
+// Tensors share bytes over time, so a class may take fewer bytes at the peak than all its tensors.
+static void print_classes_twice(FILE *f, const struct plan *p) {
+    const struct layout *l = &p->layout;
+    uint64_t own[CLASS_COUNT];
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    plan_own_bytes(p, own);
+    fprintf(f, "  %-14s %12s %12s   all tensors of the class; they share bytes over time\n", "",
+            "then", "in all");
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (l->by_class[c] || own[c])
+            fprintf(f, "  %-14s %12s %12s\n", tensor_class_name((enum tensor_class)c),
+                    text_bytes(a, l->by_class[c]), text_bytes(b, own[c]));
+    fprintf(f, "  %-14s %12s %12s   alignment and holes\n", "slack", text_bytes(a, l->slack_bytes),
+            "");
+    fprintf(f, "  %-14s %12s %12s   (%" PRIu64 " bytes)\n", "arena", text_bytes(a, l->arena_bytes),
+            "", l->arena_bytes);
+    program_print_held(l, f, "             ");
+}
+
+// One line: the second model's arena, and its bytes by class.
+static void print_second(FILE *f, const struct plan *p, const char *gap) {
+    char a[TEXT_UNIT_BYTES];
+    if (!p->second)
+        return;
+    const struct layout *l = &p->second->layout;
+    const char *comma = "   ";
+    fprintf(f, "  %-14s %12s%s", "second model", text_bytes(a, l->arena_bytes), gap);
+    for (int c = 0; c < CLASS_COUNT; c++)
+        if (l->by_class[c]) {
+            fprintf(f, "%s%s %s", comma, tensor_class_name((enum tensor_class)c),
+                    text_bytes(a, l->by_class[c]));
+            comma = ", ";
+        }
+    fprintf(f, "%sslack %s (%" PRIu64 " bytes)\n", comma, text_bytes(a, l->slack_bytes),
+            l->arena_bytes);
+}
+
+static void print_part(FILE *f, const char *name, uint64_t bytes, const char *gap,
+                       const char *what) {
+    char text[TEXT_UNIT_BYTES];
+    if (bytes > 0)
+        fprintf(f, "  %-14s %12s%s   %s\n", name, text_bytes(text, bytes), gap, what);
+}
+
+void plan_print_memory(FILE *f, const struct plan *p, bool own) {
+    static const char *const process[] = {
+        [PLAN_UNKNOWN] = "this program itself, before libraries",
+        [PLAN_STORED] = "this program itself, its libraries and what kernels work in (measured by "
+                        "an earlier run)",
+        [PLAN_MEASURED] = "this program itself, its libraries and what kernels work in",
+    };
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    const char *gap = own ? "             " : ""; // the second column
+    // Arenas on a device are checked when the device is opened.
+    const uint64_t total = plan_total_bytes(p) - (p->device ? plan_arena_bytes(p) : 0);
+    const bool budget = p->knobs.memory && !p->device;
+    const uint64_t limit = budget ? p->knobs.memory : plan_machine_room();
+    fprintf(f, "memory at the fullest moment of a step\n");
+    if (own)
+        print_classes_twice(f, p);
+    else
+        program_print_layout(&p->layout, f);
+    print_second(f, p, gap);
+    print_part(f, "loader", p->host.loader, gap,
+               p->knobs.data_ram > 0 ? "batches made ahead, sequences kept (data.ram)"
+                                     : "batches made ahead");
+    print_part(f, "trace", p->host.trace, gap, "events of log.trace");
+    print_part(f, "saving", p->host.saving, gap, "a checkpoint's buffer");
+    print_part(f, "requests", p->host.requests, gap,
+               "requests that wait, and what they are read into");
+    print_part(f, "process", p->process_bytes, gap, process[p->process_how]);
+    fprintf(f, "  %-14s %12s%s   of %s%s%s%s\n", p->device ? "host" : "total", text_bytes(a, total),
+            gap, budget ? "the budget memory=" : "", text_bytes(b, limit),
+            budget ? "" : " available (5 % kept free for other processes)",
+            total > limit ? ": too much"
+            : !p->device  ? ""
+            : p->second   ? "; the arenas are on the device"
+                          : "; the arena is on the device");
+}
+
+static void put_model(const struct plan *p, const char *key, struct json_writer *w) {
+    const struct model_shape *m = &p->shape;
+    json_member_object(w, key);
+    json_member_string(w, "name", m->name);
+    json_member_string(w, "family", family_text(m->family));
+    json_member_i64(w, "parameters", model_total_elements(m));
+    json_member_bool(w, "from_folder", p->from_folder);
+    json_member_i64(w, "vocab", m->vocab);
+    json_member_i64(w, "width", m->width);
+    json_member_i64(w, "layers", m->layers);
+    json_member_i64(w, "heads", m->heads);
+    json_member_i64(w, "kv_heads", m->kv_heads);
+    json_member_i64(w, "head_dim", m->head_dim);
+    json_member_i64(w, "ffn", m->ffn);
+    json_member_i64(w, "max_positions", m->max_positions);
+    json_member_bool(w, "tied", m->tied);
+    json_put_object_end(w);
+}
+
+void plan_put_model_json(const struct plan *p, struct json_writer *w) {
+    put_model(p, "model", w);
+    if (p->second)
+        put_model(p->second, "second_model", w);
+}
+
+// ---------------------------------------------------------------- predicted
+
+static void print_prediction(const struct plan_view *v, FILE *f) {
+    const struct program *train = plan_program(v->plan, PLAN_TRAIN);
+    const struct predicted *p = &v->step;
+    char step[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES];
+    double tokens = (double)(train->batch * train->seq) * train->micro_batches;
+    if (!p->known) {
+        fprintf(f,
+                "no predicted step: this machine has no device=%s, and its ops were never timed\n",
+                knob_choice(KNOB_device, (int)v->plan->knobs.device));
+        return;
+    }
+    fprintf(f, "predicted step %s, %s tokens/s ", text_duration(step, p->seconds),
+            text_count(speed, tokens / p->seconds));
+    if (p->calibrated)
+        fprintf(f,
+                "(calibrated: %.0f %% of it from ops timed on this machine, %.0f %% from similar "
+                "ones; within about %.0f %%)\n ",
+                100 * p->share[COST_MEASURED], 100 * (1 - p->share[COST_MEASURED]),
+                100 * p->spread);
+    else if (p->borrowed)
+        fprintf(f,
+                "(from ops timed on this machine with other threads or kernels; within about "
+                "%.0f %%)\n ",
+                100 * p->spread);
+    else
+        fprintf(f, "(roofline of this machine: %.0f GFLOP/s, %.0f GB/s, %.1f us per op)\n ",
+                1e-9 * v->roof->matmul_flops, 1e-9 * v->roof->memory_bytes_per_s,
+                1e6 * v->roof->op_overhead_s);
+    for (int i = 0; i < TIME_COUNT; i++)
+        if (p->part_s[i] > 0)
+            fprintf(f, " %s %.0f %%",
+                    i == TIME_DATA_WAIT ? "data" : time_part_name((enum time_part)i),
+                    100 * p->part_s[i] / p->seconds);
+    fprintf(f, "\n");
+}
+
+// ---------------------------------------------------------------- a program, summed by kind of op
+
+struct kind_sum {
+    int n;
+    double flops, bytes, comm_bytes, seconds;
+};
+
+static void print_kind(FILE *f, const char *indent, const char *name, const struct kind_sum *k) {
+    char flops[TEXT_UNIT_BYTES] = "", bytes[TEXT_UNIT_BYTES], time[TEXT_UNIT_BYTES];
+    if (k->flops > 0)
+        text_count(flops, k->flops);
+    fprintf(f, "%s%-*s %5d %10s %12s %10s", indent, (int)(22 - strlen(indent)), name, k->n, flops,
+            text_bytes(bytes, (uint64_t)k->bytes), text_duration(time, k->seconds));
+    if (k->comm_bytes > 0)
+        fprintf(f, "  sends %s", text_bytes(bytes, (uint64_t)k->comm_bytes));
+    fprintf(f, "\n");
+}
+
+// Adds up a segment by kind of op; returns the sum of all.
+static struct kind_sum sum_segment(const struct plan_view *v, const struct plan *plan,
+                                   const struct program *p, const struct segment *s,
+                                   struct kind_sum kinds[OP_COUNT]) {
+    struct kind_sum all = {0};
+    memset(kinds, 0, OP_COUNT * sizeof *kinds);
+    for (int i = 0; i < s->n_ops; i++) {
+        struct op_cost c = op_cost_of(p, &s->ops[i]);
+        double seconds = predictor_op(v->predictor, plan, p, &s->ops[i]);
+        struct kind_sum *to[2] = {&kinds[s->ops[i].kind], &all};
+        for (int t = 0; t < 2; t++) {
+            to[t]->n++;
+            to[t]->flops += c.flops;
+            to[t]->bytes += c.bytes;
+            to[t]->comm_bytes += c.comm_bytes;
+            to[t]->seconds += seconds;
+        }
+    }
+    return all;
+}
+
+static void print_brief(const struct plan_view *v, const struct plan *plan, const struct program *p,
+                        bool by_kind, FILE *f) {
+    fprintf(f, "program %s: %" PRId64 " x %" PRId64 " tokens x %d micro-batch%s\n", p->name,
+            p->batch, p->seq, p->micro_batches, p->micro_batches > 1 ? "es" : "");
+    fprintf(f, "  %-20s %5s %10s %12s %10s\n", "", "ops", "FLOP", "bytes moved", "predicted");
+    // Segments in the order in which they first run, each with its number of runs.
+    for (int at = 0; at < p->n_order; at++) {
+        int segment = p->order[at].segment, runs = 0;
+        bool seen = false;
+        for (int i = 0; i < p->n_order; i++) {
+            runs += p->order[i].segment == segment;
+            seen = seen || (i < at && p->order[i].segment == segment);
+        }
+        if (seen || p->segments[segment].n_ops == 0)
+            continue;
+        struct kind_sum kinds[OP_COUNT];
+        struct kind_sum all = sum_segment(v, plan, p, &p->segments[segment], kinds);
+        char name[64];
+        snprintf(name, sizeof name, "%d x %s", runs, p->segments[segment].name);
+        print_kind(f, "  ", name, &all);
+        for (int k = 0; by_kind && k < OP_COUNT; k++)
+            if (kinds[k].n > 0 && kinds[k].n < all.n)
+                print_kind(f, "    ", op_info((enum op_kind)k)->name, &kinds[k]);
+    }
+}
+
+// ---------------------------------------------------------------- the whole plan
+
+static int print_programs(const struct plan_view *v, const struct plan *p, enum plan_detail detail,
+                          FILE *f, struct err *e) {
+    const struct print_options o = {.full = detail == PLAN_FULL, .tensors = detail == PLAN_FULL};
+    const struct program *train = plan_program(v->plan, PLAN_TRAIN);
+    for (int i = 0; i < p->n_programs; i++) {
+        fprintf(f, "\n");
+        if (detail == PLAN_BRIEF)
+            print_brief(v, p, p->programs[i], p->programs[i] == train, f);
+        else
+            TRY(program_print(p->programs[i], f, &o, e));
+    }
+    return 0;
+}
+
+int plan_print(const struct plan_view *v, enum plan_detail detail, FILE *f, struct err *e) {
+    const struct plan *p = v->plan;
+    const struct knobs *k = &p->knobs;
+    char flops[TEXT_UNIT_BYTES];
+    plan_print_model(f, p);
+    fprintf(f,
+            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
+            " = %" PRId64 " tokens, %sFLOP\n",
+            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
+            text_count(flops, p->flops.model));
+    if (v->answers)
+        requests_print_plan(p, v->answers, f);
+    TRY(print_programs(v, p, detail, f, e));
+    if (p->second)
+        TRY(print_programs(v, p->second, detail, f, e));
+    program_print_again(plan_program(p, PLAN_TRAIN), f);
+    fprintf(f, "\n");
+    plan_print_memory(f, p, true);
+    fprintf(f, "\n");
+    print_prediction(v, f);
+    return 0;
+}
+
+// ---------------------------------------------------------------- JSON
+
+static void put_programs(const struct plan *p, struct json_writer *w) {
+    for (int i = 0; i < p->n_programs; i++)
+        program_put_json(p->programs[i], w);
+    if (p->second)
+        put_programs(p->second, w);
+}
+
+static void put_memory(const struct plan *p, struct json_writer *w) {
+    static const char *const how[] = {
+        [PLAN_UNKNOWN] = "unknown", [PLAN_STORED] = "stored", [PLAN_MEASURED] = "measured"};
+    uint64_t own[CLASS_COUNT];
+    plan_own_bytes(p, own);
+    json_put_key(w, "layout");
+    program_put_layout_json(&p->layout, w);
+    program_put_again_json(plan_program(p, PLAN_TRAIN), w);
+    json_member_object(w, "tensor_bytes"); // all tensors; "layout" has those alive at the peak
+    for (int i = 0; i < CLASS_COUNT; i++)
+        if (own[i] > 0)
+            json_member_i64(w, tensor_class_name((enum tensor_class)i), (int64_t)own[i]);
+    json_put_object_end(w);
+    json_member_i64(w, "loader_bytes", (int64_t)p->host.loader);
+    json_member_i64(w, "trace_bytes", (int64_t)p->host.trace);
+    json_member_i64(w, "saving_bytes", (int64_t)p->host.saving);
+    json_member_i64(w, "request_bytes", (int64_t)p->host.requests);
+    if (p->second) {
+        json_put_key(w, "second_layout");
+        program_put_layout_json(&p->second->layout, w);
+    }
+    json_member_i64(w, "process_bytes", (int64_t)p->process_bytes);
+    json_member_string(w, "process_from", how[p->process_how]);
+}
+
+void plan_put_json(const struct plan_view *v, struct json_writer *w) {
+    const struct knobs *k = &v->plan->knobs;
+    const double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
+    const double seconds = v->step.known ? v->step.seconds : NAN; // unknown without the device
+    json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
+    json_member_double(w, "step_flops", v->plan->flops.model);
+    put_memory(v->plan, w);
+    requests_put_plan_json(v->answers, w);
+    json_member_object(w, "predicted");
+    json_member_double(w, "step_ms", 1e3 * seconds);
+    json_member_double(w, "tokens_per_s", tokens / seconds);
+    json_member_bool(w, "calibrated", v->step.calibrated);
+    json_member_double(w, "spread", v->step.calibrated ? v->step.spread : NAN);
+    json_put_object_end(w);
+    json_member_array(w, "programs");
+    put_programs(v->plan, w);
+    json_put_array_end(w);
+}

@@ -1,0 +1,33 @@
+// buffers.h - the memory that a run takes on the host beside its arenas: batches made ahead, the
+// trace, the buffer of a checkpoint, requests.
+//
+// Place: the bytes depend on the open data and on the plan's knobs, so they are counted after
+// plan_make. The trainer, show, fit and the tuner all count them here, so they get the same figure.
+#ifndef HAGGLE_TRAIN_BUFFERS_H
+#define HAGGLE_TRAIN_BUFFERS_H
+
+#include "data/loader.h"
+#include "plan/plan.h"
+
+struct buffers {
+    const struct dataset *data;
+    size_t trace_events;    // most op events that the trace keeps; 0: totals only
+    uint64_t request_bytes; // memory of the source of a hybrid run's requests; 0: no requests
+};
+
+// Opens the dataset that the plan's knobs name, for the plan's model.
+int buffers_open_data(struct dataset **out, const struct plan *p,
+                      const struct shard_listener *listener, struct err *e);
+// Counts the bytes for a plan and stores them in it (plan_set_host). ERR_MEMORY when the batches of
+// a step would not fit in the address space.
+int buffers_count(const struct buffers *b, struct plan *p, struct err *e);
+
+// The parts, for the trainer, which allocates them.
+struct loader_options buffers_loader(const struct buffers *b, const struct knobs *k);
+// Events that the trace keeps: as many as the whole run can make, up to trace_events. Rounded up to
+// a power of two, as trace_open does.
+size_t buffers_trace_capacity(const struct buffers *b, const struct plan *p);
+// Samples of step times: one per step, up to a limit.
+size_t buffers_sample_capacity(const struct knobs *k);
+
+#endif

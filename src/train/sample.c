@@ -1,0 +1,129 @@
+// sample.c - see sample.h.
+#include "train/sample.h"
+
+#include "base/clock.h"
+#include "data/dataset.h"
+#include "train/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---------------------------------------------------------------- between ids and text
+
+int speech_open(struct speech *s, const struct knobs *k, struct err *e) {
+    struct knobs own = *k;
+    char dir[PATH_MAX];
+    *s = (struct speech){0};
+    TRY(source_tokenizer(&own, dir, e));
+    return dataset_open_renderer(&s->tokenizer, &s->renderer, &own, dir[0] ? dir : NULL, e);
+}
+
+void speech_close(struct speech *s) {
+    if (s->renderer)
+        renderer_close(s->renderer);
+    tokenizer_close(s->tokenizer);
+    *s = (struct speech){0};
+}
+
+// The prompt is rendered as a document, without the end-of-text token. If the model's documents
+// begin with no special token (GPT-2), an empty prompt is the end-of-text token alone, as after the
+// end of another document.
+int speech_prompt(const struct speech *s, const char *text, int32_t **ids, size_t *n,
+                  struct err *e) {
+    struct render_context *c;
+    struct rendered d = {0};
+    *ids = NULL;
+    TRY(render_context_open(&c, s->renderer, e));
+    int rc = render_text(c, text ? text : "", text ? strlen(text) : 0, &d, e);
+    if (rc == 0 && d.tokens.n > 1 &&
+        d.tokens.ids[d.tokens.n - 1] == renderer_end_of_text(s->renderer))
+        d.tokens.n--;
+    if (rc == 0 && d.tokens.n == 0)
+        rc = err_set(e, ERR_USAGE, "the prompt is empty, and the model has no token to begin with");
+    if (rc == 0 && !(*ids = malloc(d.tokens.n * sizeof **ids)))
+        rc = err_set(e, ERR_MEMORY, "out of memory for a prompt of %zu tokens", d.tokens.n);
+    if (rc == 0) {
+        memcpy(*ids, d.tokens.ids, d.tokens.n * sizeof **ids);
+        *n = d.tokens.n;
+    }
+    rendered_free(&d);
+    render_context_close(c);
+    return rc;
+}
+
+// ---------------------------------------------------------------- a sample
+
+int sample_make(struct sample *out, struct session *s, const int32_t *prompt, size_t n,
+                int64_t tokens, int32_t end, double budget_s, struct err *e) {
+    int64_t capacity = plan_program(s->plan, PLAN_GENERATE)->seq;
+    *out = (struct sample){.ids = calloc((size_t)capacity, sizeof *out->ids)};
+    if (!out->ids)
+        return err_set(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)capacity);
+    if ((int64_t)n > capacity)
+        return err_set(e, ERR_INTERNAL, "the prompt is longer than the generate program");
+    memcpy(out->ids, prompt, n * sizeof *prompt);
+    out->length = out->prompt = (int64_t)n;
+    const uint64_t begin = clock_ns();
+    // One token at a time, so that the loop can end at the end of a document.
+    for (int64_t i = 0; i < tokens && out->length < capacity && !out->ended; i++) {
+        TRY(session_generate(s, out->ids, capacity, &out->length, 1, 1, e));
+        int32_t last = out->ids[out->length - 1];
+        out->ended = last == s->plan->shape.eos_id || (end >= 0 && last == end);
+        out->seconds = 1e-9 * (double)(clock_ns() - begin);
+        if (budget_s > 0 && out->seconds > budget_s)
+            break;
+    }
+    return 0;
+}
+
+// A model's embedding may have more rows than its tokenizer has tokens. A half-trained model may
+// choose such an id. It has no text, so it is left out.
+int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e) {
+    size_t capacity = 0, n = 0;
+    int32_t *known = malloc((size_t)s->length * sizeof *known + 1);
+    if (!known)
+        return err_set(e, ERR_MEMORY, "out of memory for a sample");
+    for (int64_t i = (int64_t)from; i < s->length; i++)
+        if (s->ids[i] >= 0 && tokenizer_has(t, s->ids[i]))
+            known[n++] = s->ids[i];
+    s->text_bytes = 0;
+    int rc = tokenizer_decode(t, known, n, 0, &s->text, &s->text_bytes, &capacity, e);
+    free(known);
+    if (rc == 0 && !s->text && !(s->text = calloc(1, 1)))
+        rc = err_set(e, ERR_MEMORY, "out of memory for a sample");
+    return rc;
+}
+
+void sample_free(struct sample *s) {
+    free(s->ids);
+    free(s->text);
+    *s = (struct sample){0};
+}
+
+// A half-trained model may produce control characters, which must not reach a terminal.
+static void print_byte(unsigned char c, FILE *f) {
+    if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f))
+        fputc(c, f);
+    else
+        fprintf(f, "\\x%02x", c);
+}
+
+void sample_print(const struct sample *s, FILE *f) {
+    for (size_t i = 0; s->text && i < s->text_bytes; i++)
+        print_byte((unsigned char)s->text[i], f);
+    for (int64_t i = s->prompt; !s->text && i < s->length; i++)
+        fprintf(f, "%s%d", i > s->prompt ? "," : "", s->ids[i]);
+    if (!s->text || s->text_bytes == 0 || s->text[s->text_bytes - 1] != '\n')
+        fputc('\n', f);
+}
+
+void sample_put_json(const struct sample *s, struct json_writer *w) {
+    json_member_array(w, "ids");
+    for (int64_t i = s->prompt; i < s->length; i++)
+        json_put_i64(w, s->ids[i]);
+    json_put_array_end(w);
+    if (!s->text)
+        return;
+    json_put_key(w, "text");
+    json_put_string_n(w, s->text, s->text_bytes);
+}
