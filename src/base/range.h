@@ -1,6 +1,6 @@
 // range.h - large memory that grows in place: addresses are reserved once, pages are taken on use.
 //
-// Place: a process that runs one plan after another (train/kept.h) keeps its arena here. The next
+// Place: a process that runs one plan after another (engine/arena.h) keeps its arena here. The next
 // plan, larger or smaller, reuses the pages that are already resident, at the same address. To take
 // memory for a single plan, use mem.h.
 //

@@ -85,8 +85,7 @@ static bool always(const struct view *v) {
 }
 
 // The first row that applies gives the advice. A row applies if its part is large enough (or is the
-// largest part, if least is 0) and its condition holds. Cheap and safe knobs come first. `why` must
-// not contain "; ", because api/tune_again.c splits stored sentences there.
+// largest part, if least is 0) and its condition holds. Cheap and safe knobs come first.
 static const struct rule {
     enum time_part part;
     double least; // smallest fraction of wall for the row to apply; 0: it must be the largest part

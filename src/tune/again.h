@@ -1,6 +1,6 @@
 // again.h - a finished search, rebuilt from what was recorded of it.
 //
-// Place: api/tune_again.c reads the store's rows. The report shows the result like a search that
+// Place: stored.c reads the store's rows. The report shows the result like a search that
 // has just ended.
 //
 // Invariant: the result holds only what the rows say. What the store does not keep (settings that

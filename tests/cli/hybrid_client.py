@@ -124,7 +124,7 @@ check(at.count("train") == 2 and at.index("train") > 0, "the log has the order o
 
 # ---------------------------------------------------------------- a second model
 
-# It learns what requests train, the bulk nothing: its losses are those of the run that nobody asked.
+# The second model learns from training requests, the bulk model does not: its losses equal those of a run without requests.
 open("second.yaml", "w").write("model: tiny\nseq: 64\nseed: 9\noptim:\n  lr: 1e-3\nsched:\n  warmup: 1\n")
 SECOND = ["interactive.recipe=second.yaml"]
 run = Run("second", "steps=40", *SECOND, "--json", "second.json")
@@ -249,7 +249,7 @@ extra = connect("run.sock")
 check("too many" in answers_of(extra, 1)[0]["error"], "the seventeenth")
 extra.close()
 
-# Somebody else's path.
+# A path that belongs to another program.
 other = subprocess.run([haggle, "train", "--goal", "hybrid", *BULK, "run.dir=other", "steps=2", "interactive.socket=run.sock"],
                        stdin=subprocess.DEVNULL, capture_output=True, text=True)
 check(other.returncode == 2 and "is in use" in other.stderr, "a socket in use: " + other.stderr[-200:])
@@ -302,7 +302,7 @@ s = connect("left.sock")
 s.sendall(b'{"evaluate": {"text": "a"}}\n')
 check(len(answers_of(s, 1)) == 1, "a stale socket is replaced")
 
-# Standard output that nobody reads any more is no reason to stop.
+# A run goes on when its standard output is no longer read.
 os.close(unread)
 run.say(('{"evaluate": %s}\n' % HELLO) * 3)
 time.sleep(0.2)
