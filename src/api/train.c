@@ -126,13 +126,13 @@ static int check_trace(const struct knobs *k, struct err *e) {
 }
 
 // Predicts the step, and the answers to requests, from ops timed here or from the roofline of m.
-static int predict(struct train_call *t, const struct machine *m, struct err *e) {
+static int predict(struct train_call *t, const struct machine *m, bool answers, struct err *e) {
     struct predictor *p = NULL;
     struct predicted step = {0};
     TRY(predictor_open(&p, NULL, e));
     predictor_set_roof(p, &m->device);
     int rc = predictor_step(p, &t->plan, &step, e);
-    if (rc == 0 && t->requests)
+    if (rc == 0 && answers)
         rc = predictor_answers(p, &t->plan, &t->answers, e);
     predictor_close(p);
     t->summary.predicted_step_s = step.known ? step.seconds : 0;
@@ -174,19 +174,20 @@ static int prepare(struct train_call *t, struct err *e) {
     int rc = trainer_open(&t->trainer, &t->plan, t->engine, &o, e);
     log_live_end(&t->call->log); // the line that showed the data's progress
     TRY(rc);
+    process_estimate(&t->plan);
     int fits = engine_ready(t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
-    process_keep(&t->plan);
-    TRY(predict(t, &machine, e));
+    process_keep(&t->plan, engine_on_device(t->engine));
+    TRY(predict(t, &machine, t->requests != NULL, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     say_idle_knobs(k, &t->call->log);
     char warning[REQUESTS_TEXT_BYTES];
     if (t->requests && requests_warning(&t->answers, k, warning)[0])
         log_put(&t->call->log, LOG_WARN, "%s", warning);
-    if (fits == ERR_MEMORY)
+    if (fits == ERR_MEMORY && t->engine->backend) // else there was no memory to open it
         add_advice(t, e);
     return fits;
 }
@@ -259,7 +260,7 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     if (s->past_roof)
         m->mfu = m->hfu = NAN;
     if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
-        TRY(predict(t, &s->machine, e));
+        TRY(predict(t, &s->machine, false, e));
     verdict_run(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
     return 0;
 }

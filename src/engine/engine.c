@@ -24,7 +24,9 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
     return rc;
 }
 
+// A load does not outlive its backend.
 static void close_backend(struct engine *g) {
+    engine_unload(g);
     arena_give_device(&g->arena, g);
     if (g->backend)
         g->backend->close(g->backend);
@@ -220,10 +222,10 @@ static void touch(struct session *s) {
 }
 
 int engine_bind(struct engine *g, struct plan *p, bool graphs, struct err *e) {
-    // Kernels will touch all that they have reserved, so it counts in full.
-    const uint64_t reserved = mem_bytes(g->mem);
     uint64_t total;
     engine_unload(g);
+    // Kernels will touch all that they have reserved, so it counts in full.
+    const uint64_t reserved = mem_bytes(g->mem);
     g->device_free_bytes = 0;
     if (engine_on_device(g))
         TRY(g->backend->memory(g->backend, &g->device_free_bytes, &total, e));
@@ -272,6 +274,7 @@ void engine_unload(struct engine *g) {
         return;
     close_session(g->session);
     g->session = NULL;
+    g->arena.tail_bytes = 0;
     malloc_trim(0); // else freed tables of this load would count as memory of the next plan
 }
 

@@ -14,6 +14,7 @@
 #ifndef HAGGLE_PLAN_PLAN_H
 #define HAGGLE_PLAN_PLAN_H
 
+#include "base/hash.h"
 #include "knob/knob.h"
 #include "model/shape.h"
 #include "program/layout.h"
@@ -82,6 +83,7 @@ struct plan {
     struct plan_host host;
     uint64_t process_bytes; // code, libraries, executor tables, what kernels have reserved
     enum plan_how process_how;
+    char process_key[HASH_TEXT_BYTES]; // of the stored figure (process.h); "": not asked for yet
     // plan_like needs these to plan other knobs in the same way.
     const char *prefix; // of the programs' names: "" or "second."
     const char *wanted[PLAN_PROGRAMS_MOST];

@@ -31,9 +31,12 @@ static void make_key(const struct plan *p, char out[HASH_TEXT_BYTES]) {
     build_id(build);
     hw_machine_read(&m, "");
     hw_fingerprint(&m, k->threads > 0 ? (int)k->threads : m.usable_cpus, machine);
-    snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%d", build, machine, p->device ? "device" : "host",
-             knob_choice(KNOB_cpu_isa, (int)k->cpu_isa),
-             knob_choice(KNOB_cpu_blas, (int)k->cpu_blas), (int)k->precision);
+    // A library of matrix products has buffers as wide as the vocabulary (engine.c).
+    const bool library = k->cpu_blas != CPU_BLAS_AUTO && k->cpu_blas != CPU_BLAS_BUILTIN;
+    snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%d|%lld", build, machine,
+             p->device ? "device" : "host", knob_choice(KNOB_cpu_isa, (int)k->cpu_isa),
+             knob_choice(KNOB_cpu_blas, (int)k->cpu_blas), (int)k->precision,
+             library ? (long long)p->shape.vocab : 0);
     hash_of(text, strlen(text), out);
 }
 
@@ -68,30 +71,30 @@ static char *read_store(const char *path, const char *key, uint64_t *bytes) {
 }
 
 void process_estimate(struct plan *p) {
-    char path[HW_PATH_BYTES], key[HASH_TEXT_BYTES];
+    char path[HW_PATH_BYTES];
     uint64_t bytes = 0;
-    make_key(p, key);
+    make_key(p, p->process_key);
     if (store_path(path))
-        free(read_store(path, key, &bytes));
+        free(read_store(path, p->process_key, &bytes));
     if (bytes > 0)
         plan_set_process(p, bytes + process_table_bytes(p), PLAN_STORED);
     else
         plan_set_process(p, mem_process_rss_bytes(), PLAN_UNKNOWN);
 }
 
-void process_keep(const struct plan *p) {
-    char path[HW_PATH_BYTES], key[HASH_TEXT_BYTES], first[LINE_BYTES + 2];
+void process_keep(const struct plan *p, bool on_device) {
+    char path[HW_PATH_BYTES], first[LINE_BYTES + 2];
     uint64_t known;
     const uint64_t tables = process_table_bytes(p);
-    if (p->process_how != PLAN_MEASURED || p->process_bytes <= tables || !store_path(path))
+    if (p->process_how != PLAN_MEASURED || p->process_key[0] == '\0' || p->device != on_device ||
+        p->process_bytes <= tables || !store_path(path))
         return;
     const uint64_t bytes = p->process_bytes - tables;
-    make_key(p, key);
-    char *others = read_store(path, key, &known);
+    char *others = read_store(path, p->process_key, &known);
     // Two processes differ by some pages: a stored figure within 2 % is good enough.
     const uint64_t apart = known > bytes ? known - bytes : bytes - known;
     if (apart > bytes / 50) {
-        const int n = snprintf(first, sizeof first, "%s %" PRIu64 "\n", key, bytes);
+        const int n = snprintf(first, sizeof first, "%s %" PRIu64 "\n", p->process_key, bytes);
         const size_t room = (size_t)n + (others ? strlen(others) : 0) + 1;
         char *all = malloc(room);
         int lines = 0;

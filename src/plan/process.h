@@ -10,11 +10,13 @@
 
 // Sets the process part of a plan (plan_set_process) to the stored figure plus the computed size of
 // the executor's tables for this plan. Without a stored figure it is what is resident now, as
-// PLAN_UNKNOWN.
+// PLAN_UNKNOWN. To be called before an engine is ready: its threads may be pinned, and the machine
+// then looks smaller than it is.
 void process_estimate(struct plan *p);
-// Stores the figure of a plan that has PLAN_MEASURED. A failure to write is ignored: the next run
-// measures again.
-void process_keep(const struct plan *p);
+// Stores the figure of a plan that has PLAN_MEASURED and was estimated before. on_device says where
+// it was measured: a run that fell back from its device to the CPU stores nothing. A failure to
+// write is ignored: the next run measures again.
+void process_keep(const struct plan *p, bool on_device);
 // Bytes of the executor's tables for both models.
 uint64_t process_table_bytes(const struct plan *p);
 

@@ -135,9 +135,12 @@ int costs_add(struct costs *c, const struct cost_point *p, struct err *e) {
 
 // ---------------------------------------------------------------- estimates
 
-static double roofline(const struct costs *c, double flops, double bytes) {
-    double compute = flops / c->device.matmul_flops, memory = bytes / c->device.memory_bytes_per_s;
-    return c->device.op_overhead_s + fmax(compute, memory);
+static double roofline(const struct costs *c, const struct op_signature *s, double flops,
+                       double bytes) {
+    const bool product = op_info(s->kind)->category == CAT_MATMUL;
+    const double rate =
+        product ? predict_products_rate(&c->device, signature_real(s)) : c->device.matmul_flops;
+    return c->device.op_overhead_s + fmax(flops / rate, bytes / c->device.memory_bytes_per_s);
 }
 
 // Lists the times of the same op by rows, in ascending order.
@@ -155,7 +158,7 @@ static int list_family(const struct costs *c, const struct op_signature *s,
         for (; at > 0 && knots[at - 1].rows > (double)p->signature.sizes[rows]; at--)
             knots[at] = knots[at - 1];
         knots[at] = (struct fit_knot){(double)p->signature.sizes[rows], p->seconds,
-                                      roofline(c, p->flops, p->bytes)};
+                                      roofline(c, &p->signature, p->flops, p->bytes)};
     }
     return n;
 }
@@ -176,7 +179,7 @@ static struct cost_estimate estimate(const struct costs *c, const struct op_sign
     if (exact)
         return (struct cost_estimate){exact->seconds, fmax(SPREAD_LEAST, exact->spread),
                                       COST_MEASURED};
-    const double roof = roofline(c, cost->flops, cost->bytes);
+    const double roof = roofline(c, s, cost->flops, cost->bytes);
     struct fit_knot knots[FIT_MOST_KNOTS];
     struct cost_estimate out = {0, 0, COST_BETWEEN};
     int n = list_family(c, s, knots);
@@ -190,7 +193,7 @@ static struct cost_estimate estimate(const struct costs *c, const struct op_sign
     n = list_class(c, s, rows);
     if (n == 1) // one time only tells how far this kind of op is from the roofline
         return (struct cost_estimate){roof * rows[0].seconds /
-                                          roofline(c, rows[0].flops, rows[0].bytes),
+                                          roofline(c, s, rows[0].flops, rows[0].bytes),
                                       SPREAD_ONE, COST_FITTED};
     if (fit_plane_of(rows, n, &plane)) {
         out.seconds =

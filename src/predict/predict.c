@@ -51,15 +51,18 @@ struct roofline {
     const struct hw_link *link;
 };
 
+double predict_products_rate(const struct hw_device *d, enum dtype type) {
+    const double rate = type == DTYPE_BF16  ? d->matmul_bf16_flops
+                        : type == DTYPE_F16 ? d->matmul_fp16_flops
+                                            : 0;
+    return rate > 0 ? rate : d->matmul_flops;
+}
+
 // Matrix products run at the rate of their operands' type.
 static double flops_rate(const struct program *p, const struct op *op, const struct hw_device *d) {
     if (op_info(op->kind)->category != CAT_MATMUL || op->n_in == 0 || op->in[0] < 0)
         return d->matmul_flops;
-    enum dtype type = p->tensors[op->in[0]].dtype;
-    double rate = type == DTYPE_BF16  ? d->matmul_bf16_flops
-                  : type == DTYPE_F16 ? d->matmul_fp16_flops
-                                      : 0;
-    return rate > 0 ? rate : d->matmul_flops;
+    return predict_products_rate(d, p->tensors[op->in[0]].dtype);
 }
 
 double predict_op(const struct program *p, const struct op *op, const struct hw_device *d,

@@ -30,6 +30,9 @@ struct prediction {
 // A typical device, for predictions without measurements. Only ratios of such times mean anything.
 struct hw_device predict_nominal_device(bool gpu);
 
+// The device's rate for matrix products of an element type; what is unknown of a 16-bit type is the
+// rate of float32.
+double predict_products_rate(const struct hw_device *d, enum dtype type);
 // Time of one op alone on a device; for communication, on the link. The link may be NULL if there
 // is only one rank.
 double predict_op(const struct program *p, const struct op *op, const struct hw_device *d,

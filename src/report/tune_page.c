@@ -76,7 +76,7 @@ static void put_about(const struct tune_view *v) {
 // The pieces of a text between separators, each with markup before and after.
 static void put_sentences(const struct tune_view *v, const char *text, const char *between,
                           const char *before, const char *after) {
-    char piece[2 * TUNE_TEXT_BYTES];
+    char piece[SENTENCES_BYTES];
     while (text && *text) {
         const char *end = strstr(text, between);
         size_t n = end ? (size_t)(end - text) : strlen(text);

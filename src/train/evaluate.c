@@ -11,6 +11,7 @@ enum { LINE_BYTES = 64, SAMPLES_MOST = 1 << 16, ARRAYS = 4 };
 
 struct evaluator {
     struct session *s;
+    struct mem *mem; // of the engine
     const struct dataset *data;
     int64_t B, T; // sequences, tokens per sequence
     int64_t batches, windows;
@@ -40,13 +41,16 @@ int evaluator_open(struct evaluator **out, struct session *s, const struct datas
     struct evaluator *v = calloc(1, sizeof *v);
     if (v == NULL)
         return err_set(e, ERR_MEMORY, "no memory for validation");
-    *v = (struct evaluator){
-        .s = s, .data = data, .B = s->plan->knobs.batch_micro, .T = s->plan->knobs.seq};
+    *v = (struct evaluator){.s = s,
+                            .mem = s->engine->mem,
+                            .data = data,
+                            .B = s->plan->knobs.batch_micro,
+                            .T = s->plan->knobs.seq};
     if (!checked_mul_u64((uint64_t)s->plan->knobs.eval_batches, (uint64_t)v->B, &wanted))
         wanted = INT64_MAX;
     v->windows = (int64_t)(wanted < windows ? wanted : windows);
     v->batches = (v->windows + v->B - 1) / v->B;
-    int rc = mem_take(s->engine->mem, "data", "validation batch",
+    int rc = mem_take(v->mem, "data", "validation batch",
                       (size_t)evaluator_plan_bytes(&s->plan->knobs, data), &v->block, e);
     if (rc == 0)
         rc = samples_open(&v->batch_ns,
@@ -68,7 +72,7 @@ void evaluator_close(struct evaluator *v) {
     if (v == NULL)
         return;
     if (v->block != NULL)
-        mem_give(v->s->engine->mem, v->block);
+        mem_give(v->mem, v->block);
     samples_close(&v->batch_ns);
     free(v);
 }

@@ -245,7 +245,8 @@ static int open_loader(struct trainer *t, struct err *e) {
 // disk, the checkpoint.
 static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e) {
     const struct knobs *k = t->k;
-    const bool loaded = t->engine->session != NULL && t->engine->session->plan == t->plan;
+    const bool loaded = t->engine->session != NULL && t->engine->session->plan == t->plan &&
+                        t->engine->session->exec != NULL;
     resumed_from[0] = '\0';
     if (!loaded)
         TRY(engine_ready(t->engine, t->plan, e));

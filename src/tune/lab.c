@@ -95,7 +95,7 @@ static void ask_backend(struct lab *l, struct ready *r) {
     r->process = rc == 0 || rc == ERR_MEMORY ? l->plan.process_bytes : 0;
     l->plan.knobs.memory = 0; // in this child's copy: room is what exists, not the budget
     r->have = g && g->backend && engine_room(g, &l->plan, &room, NULL) == 0 ? room.bytes : 0;
-    process_keep(&l->plan);
+    process_keep(&l->plan, engine_on_device(g));
     engine_close(g); // before calibration, which opens another engine
 }
 
@@ -223,9 +223,10 @@ static void explore_in_child(struct lab *l, const struct untimed *u) {
 static int plan_setting(struct lab *l, const struct knobs *k, struct plan *p, struct err *e) {
     TRY(plan_like(p, &l->plan, k, e));
     TRY(buffers_count(&l->buffers, p, e));
-    plan_set_process(p, l->plan.process_bytes, l->plan.process_how);
-    if (l->process_bytes > p->process_bytes)
+    if (l->process_bytes > 0)
         plan_set_process(p, l->process_bytes, PLAN_MEASURED);
+    else
+        plan_set_process(p, l->plan.process_bytes, l->plan.process_how);
     return 0;
 }
 

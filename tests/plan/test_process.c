@@ -56,8 +56,10 @@ static struct plan plan_of(int64_t threads, int64_t accum) {
 // Stores what a run with these knobs measured.
 static void keep(int64_t threads, int64_t accum, uint64_t bytes, enum plan_how how) {
     struct plan p = plan_of(threads, accum);
+    process_estimate(&p);
     plan_set_process(&p, bytes, how);
-    process_keep(&p);
+    process_keep(&p, true); // measured on a device, which this plan does not ask for: not stored
+    process_keep(&p, false);
     plan_free(&p);
 }
 

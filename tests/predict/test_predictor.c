@@ -39,6 +39,37 @@ static void plan_of(struct plan *p, const struct knobs *k) {
         fail_msg("%s", e.text);
 }
 
+// Where nothing was timed, the caller's roofline stands in: matrix products at the rate of their
+// type, and the prediction says that it is known and not calibrated.
+static void test_roof_of_each_type(void **state) {
+    (void)state;
+    struct hw_device roof = {.matmul_flops = 1e9, .memory_bytes_per_s = 1e15};
+    double seconds[2][2];
+    struct err e = {0};
+    for (int fast = 0; fast < 2; fast++) {
+        struct predictor *p;
+        roof.matmul_bf16_flops = fast ? 4e9 : 0;
+        assert_int_equal(predictor_open(&p, "", &e), 0);
+        predictor_set_roof(p, &roof);
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            struct knobs k;
+            struct plan plan;
+            struct predicted out;
+            knobs_of(&k, 2, 1);
+            k.precision = bf16 ? PRECISION_BF16 : PRECISION_FP32;
+            plan_of(&plan, &k);
+            assert_int_equal(predictor_step(p, &plan, &out, &e), 0);
+            assert_true(out.known && !out.calibrated && !out.borrowed);
+            seconds[fast][bf16] = out.seconds;
+            plan_free(&plan);
+        }
+        predictor_close(p);
+    }
+    assert_true(seconds[1][0] == seconds[0][0]);      // float32 does not use the rate of bf16
+    assert_true(seconds[1][1] < 0.5 * seconds[0][1]); // most of a step are products
+    assert_true(fabs(seconds[0][1] / seconds[0][0] - 1) < 0.2); // unknown: the rate of float32
+}
+
 // ---------------------------------------------------------------- a machine with known times
 
 // Every kind has a different start-up time, arithmetic rate and memory rate, so that no table can
@@ -657,6 +688,7 @@ static void test_calibrates_this_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_roof_of_each_type),
         cmocka_unit_test(test_segments_as_a_whole),
         cmocka_unit_test(test_measured_ops_add_up),
         cmocka_unit_test(test_a_relative_stands_in),
