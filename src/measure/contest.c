@@ -189,12 +189,25 @@ static void decide(struct contest *out, const struct shift *s, double allowance,
                        : "the difference is within the noise so far";
 }
 
+// Decides from the differences of paired rounds. Neighbours that are alike are joined, because they
+// are not independent.
+static void hold_differences(struct contest *out, struct blocks *d, const struct contest_options *o,
+                             double tail) {
+    struct shift s;
+    while (d->n / 2 >= out->blocks_needed && resemble(d))
+        halve(d);
+    out->blocks = d->n;
+    if (shift_paired(&s, d, tail))
+        decide(out, &s, 0, o->tolerance);
+    else
+        out->why = TOO_FEW;
+}
+
 static void hold_paired(struct contest *out, const struct contest_side *a,
                         const struct contest_side *b, const struct contest_options *o,
                         double tail) {
     const size_t rounds_a = a->rounds > 1 ? a->rounds : 1, rounds_b = b->rounds > 1 ? b->rounds : 1;
     struct blocks x, y;
-    struct shift s;
     cut(&x, a, rounds_a, CONTEST_MOST_BLOCKS, o);
     cut(&y, b, rounds_b, CONTEST_MOST_BLOCKS, o);
     if (rounds_a != rounds_b || x.n != y.n) {
@@ -203,13 +216,7 @@ static void hold_paired(struct contest *out, const struct contest_side *a,
     }
     for (size_t i = 0; i < x.n; i++)
         x.y[i] -= y.y[i];
-    while (x.n / 2 >= out->blocks_needed && resemble(&x))
-        halve(&x);
-    out->blocks = x.n;
-    if (shift_paired(&s, &x, tail))
-        decide(out, &s, 0, o->tolerance);
-    else
-        out->why = TOO_FEW;
+    hold_differences(out, &x, o, tail);
 }
 
 // A correlation too small for the test still makes n blocks worth fewer. The interval grows as that
@@ -254,16 +261,36 @@ static void hold_separate(struct contest *out, const struct contest_side *a,
     decide(out, &s, fmax(fabs(drift_a), fabs(drift_b)), o->tolerance);
 }
 
-void contest_hold(struct contest *out, const struct contest_side *a, const struct contest_side *b,
-                  const struct contest_options *o) {
+// Clears *out. False: the options are not usable.
+static bool begin(struct contest *out, const struct contest_options *o, bool paired, double *tail) {
     *out = (struct contest){.speed_ratio = NAN, .low = NAN, .high = NAN, .why = ""};
     if (!(o->confidence > 0 && o->confidence < 1)) {
         out->why = "the confidence is not between 0 and 1";
-        return;
+        return false;
     }
-    const double tail = 0.5 * (1 - o->confidence);
+    *tail = 0.5 * (1 - o->confidence);
     // Paired: all n differences have the same sign by chance with probability 2^-n per side.
-    out->blocks_needed = o->paired ? (size_t)ceil(-log2(tail) - 1e-9) : LEAST_BLOCKS;
+    out->blocks_needed = paired ? (size_t)ceil(-log2(*tail) - 1e-9) : LEAST_BLOCKS;
+    return true;
+}
+
+void contest_rounds(struct contest *out, const double *a, const double *b, size_t rounds,
+                    const struct contest_options *o) {
+    struct blocks d = {.n = 0};
+    double tail;
+    if (!begin(out, o, true, &tail))
+        return;
+    for (size_t i = 0; i < rounds && d.n < CONTEST_MOST_BLOCKS; i++)
+        if (isfinite(a[i] - b[i]))
+            d.y[d.n++] = a[i] - b[i];
+    hold_differences(out, &d, o, tail);
+}
+
+void contest_hold(struct contest *out, const struct contest_side *a, const struct contest_side *b,
+                  const struct contest_options *o) {
+    double tail;
+    if (!begin(out, o, o->paired, &tail))
+        return;
     if (a->n == 0 || b->n == 0)
         out->why = "one side has no samples";
     else if (o->paired)

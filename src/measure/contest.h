@@ -55,6 +55,13 @@ struct contest {
 
 enum { CONTEST_MOST_BLOCKS = 64 };
 
+// The same for paired rounds that the caller has summarised: a[i] and b[i] are the logarithms of
+// what round i cost each side (seconds per token, say). A round in which either is NaN does not
+// count. At most CONTEST_MOST_BLOCKS rounds are looked at. Of the options only confidence and
+// tolerance matter.
+void contest_rounds(struct contest *out, const double *a, const double *b, size_t rounds,
+                    const struct contest_options *o);
+
 void contest_hold(struct contest *out, const struct contest_side *a, const struct contest_side *b,
                   const struct contest_options *o);
 

@@ -19,7 +19,8 @@ int tune_again_begin(struct tune *t, const struct knobs *base, const struct tune
     t->request = *r;
     t->lab.plan = plan_nothing;
     t->policy = r->policy ? r->policy : &tune_policy_default;
-    t->chosen = -1;
+    t->chosen = t->rival = -1;
+    t->busy_most = NAN;
     int rc = tune_add(t, base, STAGE_PROFILE, e);
     return rc < 0 ? rc : 0;
 }
@@ -31,7 +32,7 @@ int tune_again_add(struct tune *t, const struct knobs *k, enum tune_stage stage,
 int tune_again_visit(struct tune *t, int i, const struct tune_measured *m, struct err *e) {
     struct tune_setting *s = &t->settings[i];
     t->trials++;
-    TRY(visit_keep(s, m, e));
+    TRY(visit_keep(t->policy, s, m, e));
     if (m->rc == 0) {
         s->outcome = TUNE_MEASURED;
         s->reason[0] = '\0'; // an earlier visit may have failed

@@ -54,6 +54,13 @@ static double predicted_log(const struct tune *t, const struct tune_setting *s) 
     return c > 0 ? log(c) : 0;
 }
 
+// Variance of the logarithm of a measured cost. The noise of visits averages out. That of busy
+// visits does not: other programs only ever add time.
+static double noise_of(const struct tune_policy *p, const struct tune_setting *s) {
+    return s->quiet > 0 ? p->belief.noise_log * p->belief.noise_log / s->quiet
+                        : p->busy.noise_log * p->busy.noise_log;
+}
+
 static int factor(struct process *p, struct err *e) {
     const int n = p->n;
     for (int i = 0; i < n; i++)
@@ -61,9 +68,8 @@ static int factor(struct process *p, struct err *e) {
             const struct tune_setting *a = &p->t->settings[p->at[i]],
                                       *b = &p->t->settings[p->at[j]];
             double sum = likeness(p->t->policy, &a->knobs, &b->knobs);
-            if (i == j) // the noise of visits averages out
-                sum += p->t->policy->belief.noise_log * p->t->policy->belief.noise_log /
-                       (a->n_blocks > 0 ? a->n_blocks : 1);
+            if (i == j)
+                sum += noise_of(p->t->policy, a);
             for (int k = 0; k < j; k++)
                 sum -= p->lower[i * n + k] * p->lower[j * n + k];
             if (i == j && !(sum > 0))

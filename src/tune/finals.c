@@ -1,13 +1,17 @@
-// finals.c - the finalists: the few best settings, measured in turns until their order is certain;
-// the choice among them; and the frontier of all measured settings.
+// finals.c - the choice: the few best settings are run in turns, changes that buy nothing are taken
+// back, and what is left must beat the recipe as given.
 //
-// In turns, because a machine's speed changes over minutes: round i of one finalist is compared
-// with round i of another. Among finalists that cannot be told apart from the best, the one with
-// the fewest changes to the recipe is chosen.
+//   1. contenders  the best settings by their visits so far, run in turns with the recipe as given
+//   2. pruning     the best of them beside itself without one of its changes. A change without
+//                  which it is not slower is taken back.
+//   3. the proof   that it keeps its latency budgets
+//   4. the duel    it and the recipe as given, alone, in new rounds. Only these rounds say what is
+//                  gained: those before chose the setting, and who is chosen for being fast looks
+//                  faster than it is.
+//
+// The recipe as given stays unless the other is better beyond the 95 % interval of the duel, or
+// the recipe as given cannot be used at all.
 #include "tune/tune_impl.h"
-
-#include "measure/bound.h"
-#include "measure/contest.h"
 
 #include <limits.h>
 #include <math.h>
@@ -15,79 +19,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct finalist {
-    int at;
-    size_t first;    // sample with which the rounds begin
-    int first_block; // visit with which they begin
-    bool out;        // lost, failed or over a budget
-};
-
-struct finals {
-    struct tune *t;
-    int64_t given_steps; // of a visit to the recipe as given beside the finalists; 0: not visited
-    struct finalist f[TUNE_FINALISTS_ROOM];
-    int n, rounds;
-    int64_t steps[TUNE_FINALISTS_ROOM]; // of one visit
-    double *scratch;                    // for the steps of any finalist
-};
-
 static double cost_at(const struct tune *t, int i) {
     return tune_cost(t, &t->settings[i]);
 }
 
-// May be chosen, as far as is known.
-static bool stands(const struct tune_setting *s) {
+bool setting_stands(const struct tune_setting *s) {
     return s->n > 0 && !s->doubtful && (s->outcome == TUNE_MEASURED || s->outcome == TUNE_SLOWER);
 }
 
-static double step_seconds(const struct tune_setting *s) {
-    return fmax(1e-9 * (double)s->wall_ns / (double)s->n, 1e-9);
-}
-
-// Steps of one visit in a round.
-static int64_t visit_steps(const struct tune *t, int i) {
-    const struct tune_policy *p = t->policy;
-    double visit_s =
-        fmax(p->finals.round_share * 1e-9 * (double)t->request.time_ns, p->finals.round_least_s);
-    return (int64_t)fmin(fmax(2, ceil(visit_s / step_seconds(&t->settings[i]))),
-                         (double)p->finals.visit_most_steps);
-}
-
-static bool is_in(const struct finals *f, int i) {
-    for (int k = 0; k < f->n; k++)
-        if (f->f[k].at == i)
-            return true;
-    return false;
-}
-
-// The recipe as given runs beside the finalists, because the choice is compared with it and both
-// should be measured in the same minutes. It does not if its steps are so long that they would take
-// the finalists' time.
-static void enter_given(struct finals *f) {
-    const struct tune *t = f->t;
-    int best = tune_best(t);
-    if (!is_in(f, 0) && best >= 0 && t->settings[0].n > 0 &&
-        t->settings[0].outcome != TUNE_FAILED &&
-        (double)t->settings[0].wall_ns / (double)t->settings[0].n <
-            t->policy->finals.given_most_ratio * (double)t->settings[best].wall_ns /
-                (double)t->settings[best].n)
-        f->given_steps = visit_steps(t, 0);
-}
-
-static void enter_one(struct finals *f, int i) {
-    const struct tune_setting *s = &f->t->settings[i];
-    f->f[f->n] = (struct finalist){.at = i, .first = s->n, .first_block = s->n_blocks};
-    f->steps[f->n] = visit_steps(f->t, i);
-    f->n++;
-}
-
-// Knobs that differ from the recipe.
+// Knobs that differ from the recipe. batch.micro and batch.accum, which change together, are one.
 static int changes(const struct tune *t, int i) {
     int n = 0;
-    for (int id = 0; id < KNOB_COUNT; id++)
-        n += !knobs_same(&t->settings[i].knobs, &t->settings[0].knobs, id);
-    return n;
+    bool factor = false;
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        if (knobs_same(&t->settings[i].knobs, &t->settings[0].knobs, id))
+            continue;
+        if (knob_info(id)->flags & KNOB_FACTOR)
+            factor = true;
+        else
+            n++;
+    }
+    return n + factor;
 }
+
+// ---------------------------------------------------------------- contenders
 
 static double predicted_at(const struct tune *t, int i) {
     return tune_predicted_cost(t, &t->settings[i].knobs, t->settings[i].predicted_s);
@@ -102,157 +57,104 @@ static double near_enough(const struct tune *t, int i, int best, bool last) {
                : t->policy->finals.near_rel;
 }
 
-// The best few settings enter. The last seat is for the setting near them with the fewest changes
-// that was not predicted to be slower. Bad luck may have kept it out, and without it the next
-// search might choose another setting.
-static void enter(struct finals *f) {
-    struct tune *t = f->t;
+// The recipe as given always takes part, if it runs at all. The best few settings enter. The last
+// seat is for the setting near them with the fewest changes that was not predicted to be slower.
+// Bad luck may have kept it out, and without it the next search might choose another setting.
+static int enter(struct rounds *r, struct err *e) {
+    struct tune *t = r->t;
     const int best = tune_best(t), most = t->policy->finals.most_settings;
-    while (best >= 0 && f->n <= most && f->n < TUNE_FINALISTS_ROOM) {
-        const bool last = f->n == most;
+    if (t->settings[0].n > 0)
+        TRY(rounds_seat(r, 0, e));
+    for (int seat = 0; best >= 0 && seat <= most; seat++) {
+        const bool last = seat == most;
         int next = -1;
         for (int i = 0; i < t->n; i++) {
-            if (is_in(f, i) || !stands(&t->settings[i]) ||
+            if (rounds_seat_of(r, i) >= 0 || !setting_stands(&t->settings[i]) ||
                 cost_at(t, i) > cost_at(t, best) * (1 + near_enough(t, i, best, last)) ||
                 (last && !(predicted_at(t, i) <=
-                           predicted_at(t, best) * (1 + t->policy->finals.equal_rel))))
+                           predicted_at(t, best) * (1 + t->policy->rounds.equal_rel))))
                 continue;
             const int more = next >= 0 && last ? changes(t, i) - changes(t, next) : 0;
             if (next < 0 || more < 0 || (more == 0 && cost_at(t, i) < cost_at(t, next)))
                 next = i;
         }
         if (next < 0)
-            return;
-        enter_one(f, next);
+            return 0;
+        TRY(rounds_seat(r, next, e));
     }
+    return 0;
 }
 
-static struct contest_side side(const struct finals *f, const struct finalist *x) {
-    const struct tune_setting *s = &f->t->settings[x->at];
-    return (struct contest_side){.step_ns = s->step_ns + x->first,
-                                 .n = s->n - x->first,
-                                 .rounds = (size_t)f->rounds,
-                                 .tokens_per_step = 1 / tune_predicted_cost(f->t, &s->knobs, 1.0)};
+// The confidence of the k-th look at the rounds, if n comparisons are made: all looks and all
+// comparisons together err as seldom as the policy says.
+static double look_confidence(const struct rounds *r, int n) {
+    const struct tune_policy *p = r->t->policy;
+    const int look = (r->done - p->rounds.least_rounds) / p->rounds.between_rounds + 1;
+    return sample_look_confidence(1 - (1 - p->confidence) / (n > 1 ? n : 1), look);
 }
 
-// The cost of a finalist in the rounds; before them, in all visits.
-static double rounds_cost(const struct finals *f, const struct finalist *x) {
-    const struct tune_setting *s = &f->t->settings[x->at];
-    return s->n_blocks > x->first_block
-               ? tune_predicted_cost(f->t, &s->knobs, visit_typical(s, x->first_block))
-               : cost_at(f->t, x->at);
+static bool time_to_look(const struct rounds *r) {
+    const struct tune_policy *p = r->t->policy;
+    return r->done >= p->rounds.least_rounds &&
+           (r->done - p->rounds.least_rounds) % p->rounds.between_rounds == 0;
 }
 
-static int leader(const struct finals *f) {
-    int best = -1;
-    for (int i = 0; i < f->n; i++)
-        if (!f->f[i].out && (best < 0 || rounds_cost(f, &f->f[i]) < rounds_cost(f, &f->f[best])))
-            best = i;
-    return best;
-}
-
-static void lose(struct finals *f, int loser, double percent) {
-    struct tune_setting *s = &f->t->settings[f->f[loser].at];
-    f->f[loser].out = true;
+static void lose(struct rounds *r, int loser, double ratio) {
+    struct tune_setting *s = &r->t->settings[r->seats[loser].at];
+    r->seats[loser].out = true;
+    if (s->outcome == TUNE_OVER)
+        return;
     s->outcome = TUNE_SLOWER;
     snprintf(s->reason, sizeof s->reason, "%.1f %% slower than the best finalist, run in turns",
-             percent);
+             100 * (ratio - 1));
 }
 
-// Drops the finalists that are certainly slower than the leader. True if each of the others is
+// Drops the contenders that are certainly slower than the leader. True if each of the others is
 // equal to the leader or slower for certain.
-static bool order_is_sure(struct finals *f) {
-    const struct tune_policy *p = f->t->policy;
-    int best = leader(f);
+static bool order_is_sure(struct rounds *r) {
+    const int best = rounds_leader(r, true);
+    const double confidence = look_confidence(r, r->n - 1);
     bool open = false;
-    const int look = (f->rounds - p->finals.least_rounds) / p->finals.between_rounds + 1;
-    // The error is shared out, so that all comparisons together are certain at the confidence.
-    const double each = 1 - (1 - p->confidence) / (f->n > 1 ? f->n - 1 : 1);
-    for (int i = 0; best >= 0 && i < f->n; i++) {
-        if (i == best || f->f[i].out)
-            continue;
-        struct contest_side a = side(f, &f->f[best]), b = side(f, &f->f[i]);
-        struct contest_options o = {.confidence = sample_look_confidence(each, look),
-                                    .tolerance = p->finals.equal_rel,
-                                    .figure = CONTEST_MEDIAN,
-                                    .paired = true,
-                                    .scratch = f->scratch};
+    for (int i = 0; best >= 0 && i < r->n; i++) {
         struct contest c;
-        contest_hold(&c, &a, &b, &o);
-        if (c.state == CONTEST_FASTER && c.high > 1 + p->finals.equal_rel)
-            lose(f, i, 100 * (c.speed_ratio - 1));
+        if (i == best || r->seats[i].out)
+            continue;
+        rounds_compare(r, best, i, confidence, &c);
+        if (c.state == CONTEST_FASTER && c.high > 1 + r->t->policy->rounds.equal_rel)
+            lose(r, i, c.speed_ratio);
         else if (c.state != CONTEST_EQUAL && c.state != CONTEST_FASTER)
             open = true;
     }
     return !open;
 }
 
-// Makes f->scratch large enough for the samples of any finalist.
-static int make_scratch(struct finals *f, struct err *e) {
-    size_t most = 1;
-    for (int i = 0; i < f->n; i++)
-        most = f->t->settings[f->f[i].at].n > most ? f->t->settings[f->f[i].at].n : most;
-    double *more = realloc(f->scratch, most * sizeof *more);
-    if (!more)
-        return err_set(e, ERR_MEMORY, "out of memory for %zu samples", most);
-    f->scratch = more;
-    return 0;
-}
-
-static bool others_measured(const struct finals *f) {
-    for (int i = 0; i < f->t->n; i++)
-        if (i != f->f[0].at && f->t->settings[i].n > 0)
-            return true;
-    return false;
-}
-
-static bool round_fits(const struct finals *f) {
-    double round_s =
-        f->given_steps > 0 ? (double)(f->given_steps + 1) * step_seconds(&f->t->settings[0]) : 0;
-    for (int i = 0; i < f->n; i++)
-        if (!f->f[i].out)
-            round_s += (double)(f->steps[i] + 1) * step_seconds(&f->t->settings[f->f[i].at]);
-    return round_s <= tune_left_s(f->t);
-}
-
-static int run_rounds(struct finals *f, struct err *e) {
-    struct tune *t = f->t;
+// The share of the time by which the rounds before the duel must end, so that it has its rounds.
+static double duel_from(const struct rounds *r, double by) {
+    const struct tune *t = r->t;
     const struct tune_policy *p = t->policy;
-    t->certain = f->n == 1 && (others_measured(f) || t->n == 1) && !t->hurried && !t->unplanned;
-    // A single finalist that only an earlier search measured is measured again: the machine may
-    // have been busy with other programs then.
-    if (f->n == 1 && t->settings[f->f[0].at].reused == t->settings[f->f[0].at].n_blocks) {
-        struct visit v = {.steps = f->steps[0], .long_run = true};
-        TRY(visit_setting(t, f->f[0].at, &v, e));
-        if (!stands(&t->settings[f->f[0].at]))
-            f->f[0].out = true;
+    const int best = rounds_leader(r, false), given = rounds_seat_of(r, 0);
+    double round_s = 0;
+    if (best < 0 || given < 0 || t->request.time_ns == 0)
+        return by;
+    for (int i = 0; i < 2; i++) {
+        const struct seat *x = &r->seats[i ? best : given];
+        round_s += (double)(x->steps + 1) * setting_step_s(&t->settings[x->at]);
     }
-    while (f->n > 1 && f->rounds < p->finals.most_rounds &&
-           tune_searched(t) < p->time.compare_by_share && round_fits(f)) {
-        for (int i = 0; i < f->n; i++) {
-            if (f->f[i].out)
-                continue;
-            struct visit v = {.steps = f->steps[i], .long_run = true};
-            size_t before = t->settings[f->f[i].at].n;
-            TRY(visit_setting(t, f->f[i].at, &v, e));
-            const struct tune_setting *s = &t->settings[f->f[i].at];
-            if (stands(s) && tune_elapsed(t) >= 1) // the round is not whole: those before it count
-                return 0;
-            // A visit that ended early (over budget, failed) cannot be paired.
-            if (!stands(s) || s->n - before != (size_t)f->steps[i])
-                f->f[i].out = true;
-        }
-        if (f->given_steps > 0) {
-            struct visit v = {.steps = f->given_steps, .long_run = true};
-            TRY(visit_setting(t, 0, &v, e));
-        }
-        f->rounds++;
-        t->compared = f->rounds >= p->finals.compared_rounds;
-        if (f->rounds < p->finals.least_rounds ||
-            (f->rounds - p->finals.least_rounds) % p->finals.between_rounds != 0)
-            continue;
-        TRY(make_scratch(f, e));
-        if (order_is_sure(f)) {
+    const double share = round_s * p->duel.least_rounds / (1e-9 * (double)t->request.time_ns);
+    return fmax(fmin(by, p->time.duel_by_share - share), 0);
+}
+
+static int contend(struct rounds *r, struct err *e) {
+    struct tune *t = r->t;
+    const struct tune_policy *p = t->policy;
+    while (r->n > 1 && r->done < p->rounds.most_rounds &&
+           tune_searched(t) < duel_from(r, p->time.contend_by_share)) {
+        bool whole;
+        TRY(rounds_play(r, &whole, e));
+        if (!whole)
+            return 0;
+        t->compared = r->done >= p->rounds.compared_rounds;
+        if (time_to_look(r) && order_is_sure(r)) {
             t->certain = true;
             return 0;
         }
@@ -260,129 +162,239 @@ static int run_rounds(struct finals *f, struct err *e) {
     return 0;
 }
 
-// ---------------------------------------------------------------- the choice
-
-static bool may_be_chosen(const struct finals *f, int i, double limit, int most_changes) {
-    return !f->f[i].out && rounds_cost(f, &f->f[i]) <= limit &&
-           changes(f->t, f->f[i].at) <= most_changes;
+static bool others_measured(const struct tune *t, int but) {
+    for (int i = 0; i < t->n; i++)
+        if (i != but && t->settings[i].n > 0)
+            return true;
+    return false;
 }
 
 // A lead smaller than the noise is luck, and the next search would choose another setting. So among
 // the settings within the noise of the leader those with the fewest changes remain. Of these the
-// fastest is chosen, or one that is equally fast and needs clearly less memory. No speed is given
-// up for memory: every measured setting fits.
-static int choose(const struct finals *f) {
-    const struct tune *t = f->t;
+// fastest is taken, or one that is equally fast and needs clearly less memory. The recipe as given
+// is not one of them: it fights the duel. Returns a seat; -1: none.
+static int pick(const struct rounds *r) {
+    const struct tune *t = r->t;
     const struct tune_policy *p = t->policy;
-    const int best = leader(f);
+    const int best = rounds_leader(r, false);
     if (best < 0)
         return -1;
-    const double limit = rounds_cost(f, &f->f[best]) *
-                         (1 + (t->certain ? p->finals.equal_rel : p->finals.apart_rel));
-    int fewest = INT_MAX, fast = best, chosen;
-    for (int i = 0; i < f->n; i++)
-        if (may_be_chosen(f, i, limit, fewest))
-            fewest = changes(t, f->f[i].at);
-    for (int i = 0; i < f->n; i++)
-        if (may_be_chosen(f, i, limit, fewest) &&
-            (changes(t, f->f[fast].at) > fewest ||
-             rounds_cost(f, &f->f[i]) < rounds_cost(f, &f->f[fast])))
-            fast = i;
-    chosen = fast;
-    const double equal = fmin(limit, rounds_cost(f, &f->f[fast]) * (1 + p->finals.equal_rel));
-    for (int i = 0; i < f->n; i++)
-        if (may_be_chosen(f, i, equal, fewest) &&
-            (double)t->settings[f->f[i].at].need_bytes <
-                p->finals.leaner_ratio * (double)t->settings[f->f[chosen].at].need_bytes)
-            chosen = i;
-    return f->f[chosen].at;
+    const double limit =
+        rounds_cost(r, best) * (1 + (t->certain ? p->rounds.equal_rel : p->finals.apart_rel));
+    int taken = best, fewest = INT_MAX;
+    for (int i = 0; i < r->n; i++)
+        if (r->seats[i].at != 0 && !r->seats[i].out &&
+            setting_stands(&t->settings[r->seats[i].at]) && rounds_cost(r, i) <= limit &&
+            changes(t, r->seats[i].at) < fewest)
+            fewest = changes(t, r->seats[i].at);
+    for (int pass = 0; pass < 2; pass++) // the fastest, then one that is leaner
+        for (int i = 0; i < r->n; i++) {
+            const struct tune_setting *s = &t->settings[r->seats[i].at],
+                                      *now = &t->settings[r->seats[taken].at];
+            if (r->seats[i].at == 0 || r->seats[i].out || !setting_stands(s) ||
+                changes(t, r->seats[i].at) > fewest || rounds_cost(r, i) > limit)
+                continue;
+            const bool better =
+                pass == 0
+                    ? changes(t, r->seats[taken].at) > fewest ||
+                          rounds_cost(r, i) < rounds_cost(r, taken)
+                    : rounds_cost(r, i) <= rounds_cost(r, taken) * (1 + p->rounds.equal_rel) &&
+                          (double)s->need_bytes < p->finals.leaner_ratio * (double)now->need_bytes;
+            if (better)
+                taken = i;
+        }
+    return taken;
 }
 
-// Steps in all with which the proof is complete if no step to come is over the limit; 0: it is
-// already decided.
-static size_t steps_needed(const struct tune *t, struct bound_verdict b, enum tune_percentile p) {
-    return b.state == BOUND_OPEN
-               ? sample_watch_needs(b.n, b.over, tune_percentile_of(p), t->policy->confidence)
-               : 0;
-}
+// ---------------------------------------------------------------- pruning
 
-// Share of the time that the proof for the best setting so far still takes, if no step is over. 0
-// for a proof that takes too much of the time: the search is then worth more.
-static double proof_share(const struct tune *t) {
-    int best = tune_best(t);
-    size_t more = 0;
-    struct tune_limit limits[TUNE_LIMITS_MOST];
-    const int n = best >= 0 ? tune_limits(&t->request, &t->settings[best].knobs, limits) : 0;
-    for (int i = 0; i < n; i++) {
-        const struct tune_setting *s = &t->settings[best];
-        const size_t needed = steps_needed(t, visit_bound(t, s, &limits[i]), limits[i].p);
-        if (needed > s->n && needed - s->n > more)
-            more = needed - s->n;
-    }
-    if (more == 0 || t->request.time_ns == 0)
-        return 0;
-    double share =
-        (double)more * step_seconds(&t->settings[best]) / (1e-9 * (double)t->request.time_ns);
-    return share <= t->policy->time.proof_most_share ? share : 0;
-}
-
-double tune_searched(const struct tune *t) {
-    return tune_elapsed(t) / (1 - proof_share(t));
-}
-
-enum proof {
-    PROOF_UNDER,  // every percentile with a limit is proven under it
-    PROOF_OPEN,   // time is up, and it is neither proven nor in doubt
-    PROOF_DOUBTS, // far too many steps are over a limit; or too many, with no time for more
-    PROOF_OVER    // a limit is certainly broken, or the setting failed
+enum { GROUPS_MOST = TUNE_FINALISTS_ROOM - 2 };
+struct group { // changes that belong together
+    int ids[KNOB_COUNT];
+    int n;
 };
 
-// Measures until every percentile with a limit is proven under it, one is proven over it, or time
-// is up.
-static int prove(struct tune *t, int i, enum proof *out, struct err *e) {
-    const struct tune_policy *p = t->policy;
-    struct tune_limit limits[TUNE_LIMITS_MOST];
-    const int n = tune_limits(&t->request, &t->settings[i].knobs, limits);
-    *out = PROOF_UNDER;
-    for (int l = 0; l < n; l++) {
-        for (int look = 1;; look++) {
-            const struct tune_setting *s = &t->settings[i];
-            const struct bound_verdict b = visit_bound(t, s, &limits[l]);
-            if (b.state == BOUND_OVER || !stands(s)) {
-                *out = PROOF_OVER;
-                return 0;
-            }
-            if (b.state == BOUND_UNDER)
-                break;
-            const size_t needed = steps_needed(t, b, limits[l].p);
-            size_t more = needed > s->n ? needed - s->n : p->proof.more_steps;
-            double step_s = step_seconds(s);
-            double left_s =
-                (p->time.prove_by_share - tune_elapsed(t)) * 1e-9 * (double)t->request.time_ns;
-            const bool fits = (double)more * step_s <= left_s;
-            const double allowed = (1 - tune_percentile_of(limits[l].p)) * (double)b.n;
-            if ((!fits && (double)b.over > allowed) ||
-                (b.over >= p->proof.doubt_least_steps &&
-                 (double)b.over > p->proof.doubt_ratio * allowed)) {
-                *out = PROOF_DOUBTS;
-                return 0;
-            }
-            if (left_s < 2 * step_s || look > p->proof.most_looks) {
-                *out = PROOF_OPEN;
-                break;
-            }
-            if (!fits)
-                more = (size_t)(left_s / step_s);
-            if (more > s->n && s->n >= p->proof.doubling_from_steps) // then look for doubts again
-                more = s->n;
-            if (more > p->finals.visit_most_steps)
-                more = p->finals.visit_most_steps;
-            struct visit v = {.steps = (int64_t)(more < 2 ? 2 : more), .long_run = true};
-            TRY(visit_setting(t, i, &v, e));
+static int groups_of(const struct tune *t, int at, struct group out[GROUPS_MOST]) {
+    int n = 0, factor = -1;
+    for (int id = 0; id < KNOB_COUNT; id++) {
+        if (knobs_same(&t->settings[at].knobs, &t->settings[0].knobs, id))
+            continue;
+        const bool joined = knob_info(id)->flags & KNOB_FACTOR && factor >= 0;
+        if (!joined && n == GROUPS_MOST)
+            continue;
+        struct group *g = &out[joined ? factor : n];
+        if (!joined) {
+            g->n = 0;
+            if (knob_info(id)->flags & KNOB_FACTOR)
+                factor = n;
+            n++;
         }
+        g->ids[g->n++] = id;
+    }
+    return n;
+}
+
+static void take_back(struct knobs *k, const struct knobs *base, int id) {
+    char text[KNOB_VALUE_BYTES];
+    if (knobs_set_at(k, id, knobs_value(base, id, text), SET_BY_TUNER, NULL) == 0)
+        k->by[id] = base->by[id];
+}
+
+// The setting without some groups of its changes, and without those that have no effect then.
+// Returns its index or a negative code.
+static int without(struct tune *t, int at, const struct group *groups, int n, unsigned drop,
+                   struct err *e) {
+    struct knobs k = t->settings[at].knobs;
+    const struct knobs base = t->settings[0].knobs;
+    for (int g = 0; g < n; g++)
+        for (int i = 0; drop >> g & 1 && i < groups[g].n; i++)
+            take_back(&k, &base, groups[g].ids[i]);
+    for (int id = 0; id < KNOB_COUNT; id++)
+        if (!knobs_same(&k, &base, id) && knobs_idle(&k, id))
+            take_back(&k, &base, id);
+    return tune_add(t, &k, STAGE_FINALISTS, e);
+}
+
+// A setting that is known to be no alternative need not be run beside the other.
+static bool is_hopeless(const struct tune *t, int i, int at) {
+    const struct tune_setting *s = &t->settings[i], *c = &t->settings[at];
+    const double most = t->policy->flip.slower_most_ratio;
+    if (s->outcome == TUNE_REFUSED || s->outcome == TUNE_FAILED || s->outcome == TUNE_OVER ||
+        s->doubtful)
+        return true;
+    if (s->n == 0)
+        return !s->guessed && predicted_at(t, i) > most * predicted_at(t, at);
+    // A visit may have met other programs, so the prediction must agree.
+    return s->quiet > 0 && c->quiet > 0 && cost_at(t, i) > most * cost_at(t, at) &&
+           !(predicted_at(t, i) <= predicted_at(t, at) * (1 + t->policy->rounds.equal_rel));
+}
+
+// Plays rounds until the setting in seat 0 is faster for certain than every other, or equal.
+static int play_out(struct rounds *r, struct err *e) {
+    const struct tune_policy *p = r->t->policy;
+    while (r->n > 1 && r->done < p->rounds.most_rounds &&
+           tune_searched(r->t) < p->time.prune_by_share) {
+        bool whole, open = false;
+        TRY(rounds_play(r, &whole, e));
+        if (!whole)
+            return 0;
+        if (!time_to_look(r))
+            continue;
+        for (int i = 1; i < r->n; i++) {
+            struct contest c;
+            rounds_compare(r, 0, i, look_confidence(r, r->n - 1), &c);
+            if (c.state == CONTEST_FASTER)
+                r->seats[i].out = true;
+            open |= c.state == CONTEST_UNDECIDED && !r->seats[i].out;
+        }
+        if (!open)
+            return 0;
     }
     return 0;
 }
+
+// Whether the setting in seat 0 is faster than that in seat i beyond the interval.
+static bool is_needed(const struct rounds *r, int i) {
+    struct contest c;
+    rounds_compare(r, 0, i, r->t->policy->finals.keep_change_confidence, &c);
+    return c.state == CONTEST_FASTER || r->t->settings[r->seats[i].at].outcome == TUNE_FAILED ||
+           r->t->settings[r->seats[i].at].outcome == TUNE_OVER;
+}
+
+// The rounds of the contenders have shown already that setting `at` is faster than setting i.
+static bool is_shown(const struct rounds *contenders, int at, int i) {
+    const int a = rounds_seat_of(contenders, at), b = rounds_seat_of(contenders, i);
+    struct contest c;
+    if (a < 0 || b < 0)
+        return false;
+    rounds_compare(contenders, a, b, contenders->t->policy->confidence, &c);
+    return c.state == CONTEST_FASTER;
+}
+
+// Takes back the changes of setting *at without which it is not slower. Several that can each be
+// taken back are taken back together if that is not slower either.
+static int prune(struct tune *t, const struct rounds *contenders, int *at, struct err *e) {
+    struct group groups[GROUPS_MOST];
+    int reverted[GROUPS_MOST];
+    const int n = groups_of(t, *at, groups);
+    struct rounds r;
+    unsigned drop = 0;
+    int best = -1;
+    rounds_begin(&r, t);
+    TRY(rounds_seat(&r, *at, e));
+    for (int g = 0; g < n && n > 1 && r.n > 0; g++) {
+        const int i = reverted[g] = without(t, *at, groups, n, 1u << g, e);
+        if (i < 0)
+            return i;
+        if (i != 0 && i != *at && !is_hopeless(t, i, *at) && !is_shown(contenders, *at, i))
+            TRY(rounds_seat(&r, i, e));
+    }
+    if (r.n < 2)
+        return 0;
+    TRY(play_out(&r, e));
+    for (int g = 0; g < n; g++) {
+        const int seat = rounds_seat_of(&r, reverted[g]);
+        if (seat < 1 || is_needed(&r, seat))
+            continue;
+        drop |= 1u << g;
+        if (best < 0 || rounds_cost(&r, seat) < rounds_cost(&r, best))
+            best = seat;
+    }
+    if (best < 0)
+        return 0;
+    const int single = r.seats[best].at;
+    if (drop & (drop - 1)) { // more than one
+        const int all = without(t, *at, groups, n, drop, e);
+        if (all < 0)
+            return all;
+        rounds_begin(&r, t);
+        TRY(rounds_seat(&r, *at, e));
+        if (all != 0 && !is_hopeless(t, all, *at))
+            TRY(rounds_seat(&r, all, e));
+        if (all != 0 && r.n == 2) {
+            TRY(play_out(&r, e));
+            if (!is_needed(&r, 1) && setting_stands(&t->settings[all])) {
+                *at = all;
+                return 0;
+            }
+        }
+    }
+    if (setting_stands(&t->settings[single]))
+        *at = single;
+    return 0;
+}
+
+// ---------------------------------------------------------------- the duel
+
+// The interval is narrow enough: a hundredth, or a tenth of the difference.
+static bool is_precise(const struct tune_policy *p, const struct contest *c) {
+    const double half = 0.5 * (c->high - c->low),
+                 wanted = fmin(
+                     fmax(p->duel.precise_rel, p->duel.precise_of_gain * fabs(c->speed_ratio - 1)),
+                     p->duel.precise_most_rel);
+    return isfinite(half) && half <= wanted;
+}
+
+static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, struct err *e) {
+    const struct tune_policy *p = t->policy;
+    rounds_begin(r, t);
+    TRY(rounds_seat(r, 0, e));
+    TRY(rounds_seat(r, at, e));
+    *c = (struct contest){.speed_ratio = NAN, .low = NAN, .high = NAN};
+    while (r->n == 2 && tune_searched(t) < p->time.duel_by_share && !r->seats[0].out &&
+           !r->seats[1].out) {
+        bool whole;
+        TRY(rounds_play(r, &whole, e));
+        if (!whole)
+            break;
+        rounds_compare(r, 1, 0, p->confidence, c);
+        if (rounds_pairs(r, 0, 1) >= p->duel.least_rounds && is_precise(p, c))
+            break;
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- the choice
 
 void finals_bounds(struct tune *t) {
     const struct tune_setting *s = &t->settings[t->chosen];
@@ -411,8 +423,9 @@ void finals_bounds(struct tune *t) {
         t->provisional = true;
 }
 
-static void take(struct tune *t, int at) {
+static void take(struct tune *t, int at, enum tune_why why) {
     t->chosen = at;
+    t->why = why;
     t->settings[at].outcome = TUNE_MEASURED;
     t->settings[at].reason[0] = '\0';
     finals_bounds(t);
@@ -428,33 +441,134 @@ static void refuse(struct tune *t, int at) {
         snprintf(s->reason, sizeof s->reason, "%s", why);
 }
 
-static int compete(struct finals *f, struct err *e) {
-    struct tune *t = f->t;
-    enter(f);
-    enter_given(f);
-    TRY(run_rounds(f, e));
-    for (int at = choose(f); at >= 0; at = choose(f)) {
-        enum proof proof;
-        TRY(prove(t, at, &proof, e));
-        if (proof == PROOF_UNDER || proof == PROOF_OPEN) {
-            take(t, at);
-            return 0;
-        }
-        for (int i = 0; i < f->n; i++)
-            if (f->f[i].at == at)
-                f->f[i].out = true;
-        if (proof == PROOF_OVER)
-            refuse(t, at);
-        else
-            t->settings[at].doubtful = true;
-    }
+static int prove(struct tune *t, int at, enum proof *out, struct err *e) {
+    TRY(proof_run(t, at, out, e));
+    if (*out == PROOF_OVER)
+        refuse(t, at);
+    else if (*out == PROOF_DOUBTS)
+        t->settings[at].doubtful = true;
     return 0;
 }
 
+// Says why a setting was not taken although it may look faster than the recipe as given.
+static void say_not_enough(struct tune *t, int at, const struct contest *c, int pairs) {
+    struct tune_setting *s = &t->settings[at];
+    s->outcome = TUNE_SLOWER;
+    if (isfinite(c->low))
+        snprintf(s->reason, sizeof s->reason,
+                 "not faster than as given beyond the interval: %+.1f %% (%+.1f to %+.1f)",
+                 100 * (c->speed_ratio - 1), 100 * (c->low - 1), 100 * (c->high - 1));
+    else
+        snprintf(s->reason, sizeof s->reason,
+                 "%d round%s with as given count%s, too few to say whether it is faster", pairs,
+                 pairs == 1 ? "" : "s", pairs == 1 ? "s" : "");
+}
+
+static bool has_limits(const struct tune_request *r) {
+    return tune_has_limits(r) || r->respond_ns > 0;
+}
+
+// Keeps the recipe as given, if it keeps its budgets. A setting that is proven to keep them is
+// preferred to a recipe that is not.
+static int keep_given(struct tune *t, int rival, enum tune_why why, enum proof of_rival,
+                      struct err *e) {
+    enum proof proof;
+    TRY(prove(t, 0, &proof, e));
+    const bool rival_stands = setting_stands(&t->settings[rival]);
+    if (proof == PROOF_UNDER || (proof == PROOF_OPEN && !(rival_stands && of_rival == PROOF_UNDER &&
+                                                          has_limits(&t->request))))
+        take(t, 0, why);
+    else if (rival_stands)
+        take(t, rival, TUNE_WHY_NEEDED);
+    return 0;
+}
+
+// Chooses between setting `at`, which keeps its budgets as far as is known, and the recipe as
+// given. `r` are the rounds of the contenders.
+static int settle(struct tune *t, const struct rounds *contenders, int at, enum proof proof,
+                  struct err *e) {
+    const struct tune_policy *p = t->policy;
+    const bool free_to_keep = setting_stands(&t->settings[0]);
+    const int given = rounds_seat_of(contenders, 0), seat = rounds_seat_of(contenders, at);
+    struct contest c = {.speed_ratio = NAN};
+    struct rounds r;
+    t->rival = at;
+    if (given < 0) { // the recipe as given cannot run
+        if (seat >= 0)
+            rounds_keep(contenders, seat);
+        take(t, at, TUNE_WHY_NEEDED);
+        return 0;
+    }
+    rounds_keep(contenders, given);
+    if (seat >= 0) {
+        rounds_compare(contenders, seat, given, p->confidence, &c);
+        if (free_to_keep && (c.state == CONTEST_SLOWER || c.state == CONTEST_EQUAL)) {
+            say_not_enough(t, at, &c, rounds_pairs(contenders, seat, given));
+            return keep_given(t, at, c.state == CONTEST_SLOWER ? TUNE_WHY_BEST : TUNE_WHY_EQUAL,
+                              proof, e);
+        }
+    }
+    TRY(duel(t, at, &r, &c, e));
+    const int pairs = r.n == 2 ? rounds_pairs(&r, 0, 1) : 0;
+    if (r.n == 2 && pairs > 0)
+        rounds_keep(&r, 0);
+    if (!setting_stands(&t->settings[at])) { // it failed, or broke a budget in the end
+        t->rival = -1;
+        return 0; // the next one is tried
+    }
+    if (!free_to_keep || !setting_stands(&t->settings[0])) {
+        take(t, at, TUNE_WHY_NEEDED);
+        return 0;
+    }
+    if (c.low > 1 && c.speed_ratio >= 1 + p->rounds.equal_rel) {
+        take(t, at, TUNE_WHY_FASTER);
+        return 0;
+    }
+    say_not_enough(t, at, &c, pairs);
+    const bool too_busy = !isfinite(c.low) && r.n == 2 && r.done > 2 * pairs;
+    return keep_given(t, at, too_busy ? TUNE_WHY_TOO_BUSY : TUNE_WHY_EQUAL, proof, e);
+}
+
+// A single finalist that only an earlier search measured is measured again: the machine may have
+// been busy with other programs then.
+static int look_again(struct tune *t, int at, struct err *e) {
+    const struct tune_setting *s = &t->settings[at];
+    const struct visit v = {.steps = 0, .long_run = false, .now = true};
+    return s->reused == s->n_blocks ? visit_setting(t, at, &v, e) : 0;
+}
+
 int finals_run(struct tune *t, struct err *e) {
-    struct finals f = {.t = t};
-    int rc = compete(&f, e);
-    free(f.scratch);
+    struct rounds *r = calloc(1, sizeof *r);
+    int rc = r ? 0 : err_set(e, ERR_MEMORY, "out of memory for the finalists");
+    if (rc == 0) {
+        rounds_begin(r, t);
+        rc = enter(r, e);
+    }
+    const bool alone = rc == 0 && rounds_leader(r, false) < 0; // nothing beside as given
+    if (rc == 0 && r->n == 1) {
+        t->certain =
+            (others_measured(t, r->seats[0].at) || t->n == 1) && !t->hurried && !t->unplanned;
+        rc = look_again(t, r->seats[0].at, e);
+    }
+    if (rc == 0)
+        rc = contend(r, e);
+    for (int seat = 0; rc == 0 && t->chosen < 0 && (seat = pick(r)) >= 0;) {
+        enum proof proof = PROOF_OPEN;
+        int at = r->seats[seat].at;
+        r->seats[seat].out = true;
+        rc = prune(t, r, &at, e);
+        if (rc == 0)
+            rc = prove(t, at, &proof, e);
+        if (rc == 0 && (proof == PROOF_UNDER || proof == PROOF_OPEN))
+            rc = settle(t, r, at, proof, e);
+    }
+    if (rc == 0 && t->chosen < 0 && setting_stands(&t->settings[0]) && alone) {
+        enum proof proof;
+        rc = prove(t, 0, &proof, e);
+        if (rc == 0 && (proof == PROOF_UNDER || proof == PROOF_OPEN))
+            take(t, 0, TUNE_WHY_ALONE);
+    }
+    free(r);
     return rc;
 }
 
@@ -474,36 +588,5 @@ void finals_take_doubtful(struct tune *t) {
             best = i;
     }
     if (best >= 0)
-        take(t, best);
-}
-
-// ---------------------------------------------------------------- the frontier
-
-// a is no worse than b in all figures and better in one. Energy counts only where both were
-// metered.
-static bool dominates(const struct tune_setting *a, const struct tune_setting *b, double p99_a,
-                      double p99_b) {
-    double speed_a = tune_tokens_per_s(a), speed_b = tune_tokens_per_s(b);
-    double joules_a = tune_joules_per_token(a), joules_b = tune_joules_per_token(b);
-    bool metered = isfinite(joules_a) && isfinite(joules_b);
-    bool no_worse = speed_a >= speed_b && p99_a <= p99_b && a->need_bytes <= b->need_bytes &&
-                    !(metered && joules_a > joules_b);
-    bool better = speed_a > speed_b || p99_a < p99_b || a->need_bytes < b->need_bytes ||
-                  (metered && joules_a < joules_b);
-    return no_worse && better;
-}
-
-void frontier_mark(struct tune *t) {
-    double *p99 = calloc((size_t)t->n, sizeof *p99);
-    for (int i = 0; p99 && i < t->n; i++)
-        p99[i] = t->settings[i].n > 0 ? tune_quantile(&t->settings[i], 0.99).value : NAN;
-    for (int i = 0; p99 && i < t->n; i++) {
-        struct tune_setting *s = &t->settings[i];
-        s->frontier = s->n > 0 && s->outcome != TUNE_FAILED;
-        for (int k = 0; k < t->n && s->frontier; k++)
-            if (k != i && t->settings[k].n > 0 && t->settings[k].outcome != TUNE_FAILED &&
-                dominates(&t->settings[k], s, p99[k], p99[i]))
-                s->frontier = false;
-    }
-    free(p99);
+        take(t, best, TUNE_WHY_NEEDED);
 }

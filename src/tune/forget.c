@@ -26,7 +26,7 @@ static int first_measured(const struct tune *t) {
 // Makes a setting one that was planned and never measured.
 static void forget(struct tune_setting *s) {
     s->n = 0;
-    s->n_blocks = s->reused = 0;
+    s->n_blocks = s->reused = s->quiet = 0;
     s->tokens = s->wall_ns = s->joule_tokens = s->joule_ns = 0;
     s->joules = NAN;
     s->typical_s = 0;

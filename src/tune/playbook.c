@@ -134,6 +134,14 @@ struct choice {
     double gain; // expected, relative to the best
 };
 
+// Worth a visit: never measured, or only while other programs were busy and they are quiet now.
+static bool is_candidate(const struct tune *t, const struct tune_setting *s) {
+    if (s->n == 0)
+        return s->outcome == TUNE_PLANNED;
+    return s->quiet == 0 && !t->busy_now && s->n_blocks < t->policy->recheck.most_visits &&
+           s->outcome != TUNE_FAILED && s->outcome != TUNE_REFUSED;
+}
+
 // The setting with the largest expected gain. Gain per second of trial would favour tiny steps, but
 // trials take about equally long. While nothing keeps the budgets, the setting that strains them
 // least.
@@ -144,7 +152,7 @@ static struct choice next_to_measure(const struct tune *t, const struct belief *
     double best_cost = best >= 0 ? tune_cost(t, &t->settings[best]) : NAN, least = INFINITY;
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
-        if (s->n > 0 || s->outcome != TUNE_PLANNED || !pick(t, i))
+        if (!is_candidate(t, s) || !pick(t, i))
             continue;
         double step_s = step_of_cost(t, s, exp(b[i].mean));
         if (best < 0 && strain(t, s, step_s) < least) {
@@ -621,7 +629,8 @@ int tune_run(struct tune *out, const struct knobs *base, const struct tune_reque
     out->request = *r;
     out->lab = *lab;
     out->policy = r->policy ? r->policy : &tune_policy_default;
-    out->chosen = -1;
+    out->chosen = out->rival = -1;
+    out->busy_most = NAN;
     out->begin_ns = r->begin_ns > 0 ? r->begin_ns : lab->clock_ns(lab->arg);
     int rc = tune_add(out, base, STAGE_PROFILE, e);
     if (rc >= 0)

@@ -55,7 +55,13 @@ int64_t tune_samples_per_step(const struct knobs *k) {
 }
 
 double tune_tokens_per_s(const struct tune_setting *s) {
-    return s->wall_ns > 0 ? (double)s->tokens / (1e-9 * (double)s->wall_ns) : NAN;
+    uint64_t tokens = 0, wall_ns = 0;
+    if (s->turns.rounds > 0)
+        return s->turns.tokens_per_s;
+    for (int i = 0; i < s->n_blocks; i++)
+        if (s->quiet == 0 || !s->blocks[i].busy)
+            tokens += s->blocks[i].tokens, wall_ns += s->blocks[i].wall_ns;
+    return wall_ns > 0 ? (double)tokens / (1e-9 * (double)wall_ns) : NAN;
 }
 
 struct quantile tune_quantile(const struct tune_setting *s, double p) {
@@ -135,17 +141,23 @@ static double rank_of(double *values, size_t n, double p) {
 }
 
 double tune_typical(const double *step_ns, const struct tune_block *visits, int n) {
-    double of[TUNE_BLOCKS_MOST];
-    int kept = 0;
-    for (int i = 0; i < n && kept < TUNE_BLOCKS_MOST; i++) {
-        double *steps = visits[i].n > 0 ? malloc(visits[i].n * sizeof *steps) : NULL;
-        if (!steps)
+    size_t room = 0;
+    int quiet = 0, kept = 0;
+    for (int i = 0; i < n; i++) {
+        room += visits[i].n;
+        quiet += visits[i].n > 0 && !visits[i].busy;
+    }
+    double *steps = malloc((room + 1) * sizeof *steps), *of = malloc((size_t)(n + 1) * sizeof *of);
+    for (int i = 0; steps && of && i < n; i++) {
+        if (visits[i].n == 0 || (visits[i].busy && quiet > 0))
             continue;
         memcpy(steps, step_ns + visits[i].first, visits[i].n * sizeof *steps);
-        of[kept++] = 1e-9 * rank_of(steps, visits[i].n, 0.5);
-        free(steps);
+        of[kept++] = 1e-9 * sample_median(steps, visits[i].n);
     }
-    return kept > 0 ? rank_of(of, (size_t)kept, 0.25) : NAN;
+    const double typical = kept > 0 ? rank_of(of, (size_t)kept, 0.25) : NAN;
+    free(steps);
+    free(of);
+    return typical;
 }
 
 double tune_cost(const struct tune *t, const struct tune_setting *s) {
@@ -221,7 +233,7 @@ int tune_add(struct tune *t, const struct knobs *k, enum tune_stage stage, struc
 
 void tune_free(struct tune *t) {
     for (int i = 0; i < t->n; i++)
-        free(t->settings[i].step_ns);
+        free(t->settings[i].step_ns), free(t->settings[i].blocks);
     free(t->settings);
     t->settings = NULL;
     t->n = t->capacity = 0;

@@ -89,6 +89,7 @@ struct tune_measured {
     struct time_split split;
     uint64_t memory_bytes; // measured peak; 0: not known
     double joules;         // NaN: no meter
+    double busy;           // share of the time lost to other programs; NaN: they cannot be seen
 };
 
 enum tune_go { TUNE_GO_ON, TUNE_DOMINATED, TUNE_OVER_BUDGET, TUNE_ENOUGH };
@@ -163,8 +164,16 @@ const char *tune_outcome_name(enum tune_outcome o);
 struct tune_block { // one visit
     uint64_t tokens, wall_ns;
     size_t first, n; // its samples in tune_setting.step_ns
+    bool busy;       // other programs took part of the machine meanwhile
 };
-enum { TUNE_BLOCKS_MOST = 64 };
+
+// What running in turns with the recipe as given showed. If that cannot run, the choice stands in
+// for it.
+struct tune_turns {
+    int rounds;              // that count: other programs were quiet; 0: it did not run in turns
+    double ratio, low, high; // speed for the goal, as given = 1; 95 % interval; NaN: too few rounds
+    double tokens_per_s;
+};
 
 struct tune_setting {
     struct knobs knobs;
@@ -178,8 +187,10 @@ struct tune_setting {
     // Measured, over all visits:
     double *step_ns;
     size_t n, capacity;
-    struct tune_block blocks[TUNE_BLOCKS_MOST];
-    int n_blocks;
+    struct tune_block *blocks;
+    int n_blocks, blocks_capacity;
+    int quiet; // visits in which other programs were quiet, or could not be seen
+    struct tune_turns turns;
     uint64_t tokens, wall_ns, memory_bytes;
     double typical_s;              // of a step; see tune_typical
     uint64_t first_ns, visited_ns; // end of the first and of the last visit, laboratory's clock
@@ -209,6 +220,17 @@ enum { TUNE_LIMITS_MOST = TUNE_PERCENTILES + 1 };
 int tune_limits(const struct tune_request *r, const struct knobs *k,
                 struct tune_limit out[TUNE_LIMITS_MOST]); // returns how many there are
 
+// Why the choice is what it is.
+enum tune_why {
+    TUNE_WHY_NONE,   // nothing was chosen
+    TUNE_WHY_FASTER, // better than the recipe as given beyond the interval of their rounds
+    TUNE_WHY_NEEDED, // the recipe as given does not run, breaks a budget, or is not proven to keep it
+    TUNE_WHY_BEST,   // the recipe as given is kept: it is better than every other setting
+    TUNE_WHY_EQUAL,   // it is kept: no other setting is better beyond the interval
+    TUNE_WHY_ALONE,   // it is kept: no other setting can be chosen
+    TUNE_WHY_TOO_BUSY // it is kept: other programs were at work too often to compare anything
+};
+
 struct tune_bound { // of a percentile of the choice
     enum tune_percentile p;
     bool respond; // of a request's wait; else of a step
@@ -224,7 +246,9 @@ struct tune {
     struct tune_setting *settings; // [0] is the recipe as given
     int n, capacity;
     struct tune_decision stages[STAGE_COUNT];
-    int chosen;       // -1: none
+    int chosen; // -1: none
+    enum tune_why why;
+    int rival;        // the setting that the choice was compared with at the end; -1: none
     bool provisional; // a budget of the choice is not proven
     bool certain;     // the order of the finalists is certain
     bool compared;    // there was time to compare the finalists
@@ -234,6 +258,9 @@ struct tune {
     double slowed;    // steps took this many times as long while another program used the machine;
                       // 0: no such program was noticed
     int forgotten;    // settings measured then, which count as not measured (forget.c)
+    int busy;         // visits while other programs were at work
+    bool busy_now;    // the last visit was one of them
+    double busy_most; // the largest share of a visit's time that they took; NaN: they are not seen
     int failed_rc;    // of the first trial that failed; 0: none did
     struct tune_bound bounds[TUNE_LIMITS_MOST];
     int n_bounds;
@@ -264,7 +291,7 @@ double tune_joules_per_token(const struct tune_setting *s); // NaN: not metered,
 //     interactive.seq).
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // The typical step in seconds, by which settings are compared: the lower quartile over visits of
-// the median of each visit. Other programs on the machine only ever make steps longer, by half and
+// the median of each visit. Visits while others were busy count only if there is no other. Other programs on the machine only ever make steps longer, by half and
 // for seconds at a time, and it is chance which setting is being measured then. A mean would say
 // more about those programs than about the setting.
 double tune_typical(const double *step_ns, const struct tune_block *visits, int n);

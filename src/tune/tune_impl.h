@@ -3,6 +3,7 @@
 #define HAGGLE_TUNE_TUNE_IMPL_H
 
 #include "measure/bound.h"
+#include "measure/contest.h"
 #include "tune/tune.h"
 
 // ---------------------------------------------------------------- tune.c: settings
@@ -74,7 +75,8 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e);
 // Seconds of a typical step (tune_typical) in the visits number `from` and later.
 double visit_typical(const struct tune_setting *s, int from);
 // Adds what a trial measured to a setting.
-int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e);
+int visit_keep(const struct tune_policy *p, struct tune_setting *s, const struct tune_measured *m,
+               struct err *e);
 // The cheapest measured setting that is not known to break a budget; -1: none.
 int tune_best(const struct tune *t);
 // Whether the percentile is proven under its limit, over it, or neither. Valid however often it is
@@ -94,16 +96,68 @@ bool visit_breaks_limit(const struct tune *t, const struct tune_setting *s,
 // and *out is true.
 int forget_the_slow(struct tune *t, bool *out, struct err *e);
 
+// ---------------------------------------------------------------- rounds.c: run in turns
+
+enum { ROUNDS_MOST = CONTEST_MOST_BLOCKS };
+struct seat {
+    int at;                   // setting
+    int64_t steps;            // of one visit
+    bool out;                 // lost, failed or over a budget: no longer visited
+    double cost[ROUNDS_MOST]; // logarithm of the cost in each round; NaN: the visit does not count
+    uint64_t tokens, wall_ns; // of the visits that count
+    int quiet;                // how many visits count
+};
+struct rounds {
+    struct tune *t;
+    struct seat seats[TUNE_FINALISTS_ROOM];
+    int n, done;
+};
+void rounds_begin(struct rounds *r, struct tune *t);
+// Lets a setting take part, unless it cannot run.
+int rounds_seat(struct rounds *r, int at, struct err *e);
+int rounds_seat_of(const struct rounds *r, int at); // -1: it has no seat
+double rounds_seconds(const struct rounds *r);      // that one round takes
+// Plays a round. *whole is false if there was no time for it.
+int rounds_play(struct rounds *r, bool *whole, struct err *e);
+// Compares seat a with seat b by the rounds in which both count.
+void rounds_compare(const struct rounds *r, int a, int b, double confidence, struct contest *out);
+int rounds_pairs(const struct rounds *r, int a, int b); // number of these rounds
+double rounds_cost(const struct rounds *r, int i);      // of a seat
+// The cheapest seat that is not out and may be chosen; -1: none. The recipe as given counts only
+// with `with_given`.
+int rounds_leader(const struct rounds *r, bool with_given);
+// Fills tune_setting.turns of all seats, relative to the seat `base`.
+void rounds_keep(const struct rounds *r, int base);
+double setting_step_s(const struct tune_setting *s); // mean, of a setting that was measured
+// Whether a setting may be chosen, as far as is known.
+bool setting_stands(const struct tune_setting *s);
+
+// ---------------------------------------------------------------- proof.c
+
+enum proof {
+    PROOF_UNDER,  // every percentile with a limit is proven under it
+    PROOF_OPEN,   // time is up, and it is neither proven nor in doubt
+    PROOF_DOUBTS, // far too many steps are over a limit; or too many, with no time for more
+    PROOF_OVER    // a limit is certainly broken, or the setting failed
+};
+// Measures until every percentile with a limit is proven under it, one is proven over it, or time
+// is up.
+int proof_run(struct tune *t, int i, enum proof *out, struct err *e);
+
 // ---------------------------------------------------------------- finals.c
 
-// Compares the best settings and sets t->chosen. It stays -1 when no finalist keeps the budgets;
-// their outcome is then TUNE_OVER, or they are doubtful.
+// Compares the best settings with each other and with the recipe as given, and sets t->chosen. It
+// stays -1 when no finalist keeps the budgets; their outcome is then TUNE_OVER, or they are
+// doubtful.
 int finals_run(struct tune *t, struct err *e);
 // Chooses among doubtful settings, where no other setting can be chosen: the cheapest whose typical
 // step keeps the limits.
 void finals_take_doubtful(struct tune *t);
 // Fills t->bounds: what the samples of the choice say of each percentile that has a limit.
 void finals_bounds(struct tune *t);
+
+// ---------------------------------------------------------------- frontier.c
+
 // Marks the Pareto set of the measured settings by tokens/s, p99, memory and, where it was metered,
 // energy.
 void frontier_mark(struct tune *t);

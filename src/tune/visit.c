@@ -96,20 +96,36 @@ double visit_typical(const struct tune_setting *s, int from) {
     return isfinite(typical) ? fmin(typical + wait, fmax(mean, typical)) : mean;
 }
 
-int visit_keep(struct tune_setting *s, const struct tune_measured *m, struct err *e) {
-    if (m->n == 0)
-        return 0;
-    if (s->n + m->n > s->capacity) {
-        size_t capacity = 2 * (s->n + m->n);
+// Makes room for the samples and the block of one more visit.
+static int make_room(struct tune_setting *s, size_t n, struct err *e) {
+    if (s->n + n > s->capacity) {
+        size_t capacity = 2 * (s->n + n);
         double *more = realloc(s->step_ns, capacity * sizeof *more);
         if (!more)
             return err_set(e, ERR_MEMORY, "out of memory for %zu samples", capacity);
         s->step_ns = more;
         s->capacity = capacity;
     }
+    if (s->n_blocks == s->blocks_capacity) {
+        int capacity = 2 * s->blocks_capacity + 4;
+        struct tune_block *more = realloc(s->blocks, (size_t)capacity * sizeof *more);
+        if (!more)
+            return err_set(e, ERR_MEMORY, "out of memory for %d visits", capacity);
+        s->blocks = more;
+        s->blocks_capacity = capacity;
+    }
+    return 0;
+}
+
+int visit_keep(const struct tune_policy *p, struct tune_setting *s, const struct tune_measured *m,
+               struct err *e) {
+    if (m->n == 0)
+        return 0;
+    TRY(make_room(s, m->n, e));
+    const bool busy = m->busy > p->busy.most_rel; // false where others cannot be seen
     memcpy(s->step_ns + s->n, m->step_ns, m->n * sizeof *m->step_ns);
-    if (s->n_blocks < TUNE_BLOCKS_MOST)
-        s->blocks[s->n_blocks++] = (struct tune_block){m->tokens, m->wall_ns, s->n, m->n};
+    s->blocks[s->n_blocks++] = (struct tune_block){m->tokens, m->wall_ns, s->n, m->n, busy};
+    s->quiet += !busy;
     if (isfinite(m->joules)) {
         s->joules = (s->joule_tokens > 0 ? s->joules : 0) + m->joules;
         s->joule_tokens += m->tokens;
@@ -224,14 +240,17 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
                            .left_s = tune_left_s(t),
                            .judge = judge,
                            .judge_arg = &state};
-    struct tune_measured m = {.joules = NAN};
+    struct tune_measured m = {.joules = NAN, .busy = NAN};
     int rc = (v->recalled ? t->lab.recall : t->lab.measure)(t->lab.arg, &s->knobs, &o, &m, e);
     if (v->recalled && m.n == 0)
         return rc;
     if (rc == 0)
-        rc = visit_keep(s, &m, e);
+        rc = visit_keep(p, s, &m, e);
     if (rc == 0) {
         t->trials++;
+        t->busy += m.n > 0 && s->blocks[s->n_blocks - 1].busy;
+        t->busy_now = m.n > 0 && s->blocks[s->n_blocks - 1].busy;
+        t->busy_most = fmax(t->busy_most, m.busy);
         t->reused += m.reused;
         if (m.rc != 0 && t->failed_rc == 0)
             t->failed_rc = m.rc;

@@ -1,0 +1,159 @@
+// rounds.c - settings run in turns, so that they can be compared.
+//
+// A machine's speed changes over minutes, and other programs come and go. So settings are compared
+// within rounds: each round visits every setting once, and only figures of the same round are held
+// against each other. The order of the visits is reversed from round to round, because the machine
+// may become slower or faster within a round. A visit in which other programs were busy does not
+// count, and neither does its pair with any other setting: the round is repeated by playing more.
+#include "tune/tune_impl.h"
+
+#include <math.h>
+
+double setting_step_s(const struct tune_setting *s) {
+    return fmax(1e-9 * (double)s->wall_ns / (double)s->n, 1e-9);
+}
+
+void rounds_begin(struct rounds *r, struct tune *t) {
+    *r = (struct rounds){.t = t};
+}
+
+// Steps of one visit.
+static int64_t visit_steps(const struct tune *t, int i) {
+    const struct tune_policy *p = t->policy;
+    const double visit_s =
+        fmax(p->rounds.visit_share * 1e-9 * (double)t->request.time_ns, p->rounds.visit_least_s);
+    return (int64_t)fmin(fmax(2, ceil(visit_s / setting_step_s(&t->settings[i]))),
+                         (double)p->rounds.visit_most_steps);
+}
+
+// A setting that was never measured gets a visit first, which also says how long its steps are.
+int rounds_seat(struct rounds *r, int at, struct err *e) {
+    struct tune *t = r->t;
+    if (r->n == TUNE_FINALISTS_ROOM)
+        return 0;
+    if (t->settings[at].n == 0)
+        TRY(visit_setting(t, at, &(struct visit){.judged = true}, e));
+    if (t->settings[at].n == 0 || t->settings[at].outcome == TUNE_FAILED)
+        return 0;
+    r->seats[r->n++] = (struct seat){.at = at, .steps = visit_steps(t, at)};
+    return 0;
+}
+
+int rounds_seat_of(const struct rounds *r, int at) {
+    for (int i = 0; i < r->n; i++)
+        if (r->seats[i].at == at)
+            return i;
+    return -1;
+}
+
+double rounds_seconds(const struct rounds *r) {
+    double s = 0;
+    for (int i = 0; i < r->n; i++)
+        if (!r->seats[i].out)
+            s += (double)(r->seats[i].steps + 1) * setting_step_s(&r->t->settings[r->seats[i].at]);
+    return s;
+}
+
+// The recipe as given is compared with even if it breaks a budget.
+static bool may_go_on(const struct tune_setting *s, int at) {
+    return s->outcome != TUNE_FAILED && (at == 0 || setting_stands(s));
+}
+
+static int visit_seat(struct rounds *r, struct seat *x, struct err *e) {
+    struct tune *t = r->t;
+    const int before = t->settings[x->at].n_blocks;
+    const struct visit v = {.steps = x->steps, .long_run = true};
+    TRY(visit_setting(t, x->at, &v, e));
+    const struct tune_setting *s = &t->settings[x->at];
+    x->cost[r->done] = NAN;
+    if (!may_go_on(s, x->at))
+        x->out = true;
+    else if (s->n_blocks > before && !s->blocks[before].busy) {
+        x->cost[r->done] = log(tune_predicted_cost(t, &s->knobs, visit_typical(s, before)));
+        x->tokens += s->blocks[before].tokens;
+        x->wall_ns += s->blocks[before].wall_ns;
+        x->quiet++;
+    }
+    return 0;
+}
+
+int rounds_play(struct rounds *r, bool *whole, struct err *e) {
+    *whole = false;
+    if (r->done == ROUNDS_MOST || rounds_seconds(r) > tune_left_s(r->t))
+        return 0;
+    for (int k = 0; k < r->n; k++) {
+        struct seat *x = &r->seats[r->done % 2 ? r->n - 1 - k : k];
+        if (!x->out)
+            TRY(visit_seat(r, x, e));
+        else
+            x->cost[r->done] = NAN;
+        if (tune_elapsed(r->t) >= 1 && k < r->n - 1) // the rounds before it count
+            return 0;
+    }
+    r->done++;
+    *whole = true;
+    return 0;
+}
+
+void rounds_compare(const struct rounds *r, int a, int b, double confidence, struct contest *out) {
+    const struct contest_options o = {.confidence = confidence,
+                                      .tolerance = r->t->policy->rounds.equal_rel};
+    contest_rounds(out, r->seats[a].cost, r->seats[b].cost, (size_t)r->done, &o);
+}
+
+int rounds_pairs(const struct rounds *r, int a, int b) {
+    int n = 0;
+    for (int i = 0; i < r->done; i++)
+        n += isfinite(r->seats[a].cost[i] - r->seats[b].cost[i]);
+    return n;
+}
+
+// Middle of the rounds that count; of all visits where there is none.
+double rounds_cost(const struct rounds *r, int i) {
+    double of[ROUNDS_MOST];
+    size_t n = 0;
+    for (int k = 0; k < r->done; k++)
+        if (isfinite(r->seats[i].cost[k]))
+            of[n++] = r->seats[i].cost[k];
+    return n > 0 ? exp(sample_median(of, n)) : tune_cost(r->t, &r->t->settings[r->seats[i].at]);
+}
+
+int rounds_leader(const struct rounds *r, bool with_given) {
+    int best = -1;
+    for (int i = 0; i < r->n; i++)
+        if (!r->seats[i].out && setting_stands(&r->t->settings[r->seats[i].at]) &&
+            (with_given || r->seats[i].at != 0) &&
+            (best < 0 || rounds_cost(r, i) < rounds_cost(r, best)))
+            best = i;
+    return best;
+}
+
+// Tokens per second of the seat `base` are those of its visits that count. Those of the others
+// follow from their ratios, so that the figures agree with the comparison.
+void rounds_keep(const struct rounds *r, int base) {
+    struct tune *t = r->t;
+    const struct seat *b = &r->seats[base];
+    const double base_speed =
+        b->wall_ns > 0 ? (double)b->tokens / (1e-9 * (double)b->wall_ns) : NAN;
+    const struct knobs *of_base = &t->settings[b->at].knobs;
+    for (int i = 0; i < r->n && isfinite(base_speed); i++) {
+        struct tune_setting *s = &t->settings[r->seats[i].at];
+        struct tune_turns turns = {.rounds = rounds_pairs(r, i, base), .low = NAN, .high = NAN};
+        struct contest c;
+        if (turns.rounds == 0)
+            continue;
+        rounds_compare(r, i, base, t->policy->confidence, &c);
+        turns.ratio = i == base                 ? 1
+                      : isfinite(c.speed_ratio) ? c.speed_ratio
+                                                : rounds_cost(r, base) / rounds_cost(r, i);
+        if (i != base)
+            turns.low = c.low, turns.high = c.high;
+        // The goal may be the time of a sample. Then speed for the goal is not tokens per second.
+        const double per_goal =
+                         tune_predicted_cost(t, of_base, 1) / tune_predicted_cost(t, &s->knobs, 1),
+                     per_token = (double)tune_samples_per_step(&s->knobs) * (double)s->knobs.seq /
+                                 ((double)tune_samples_per_step(of_base) * (double)of_base->seq);
+        turns.tokens_per_s = base_speed * turns.ratio / per_goal * per_token;
+        s->turns = turns;
+    }
+}
