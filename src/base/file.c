@@ -117,6 +117,7 @@ done:
 
 static const char *kind_of(mode_t mode) {
     return S_ISDIR(mode)                    ? "a directory"
+           : S_ISLNK(mode)                  ? "a symbolic link"
            : S_ISFIFO(mode)                 ? "a pipe"
            : S_ISSOCK(mode)                 ? "a socket"
            : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
@@ -133,6 +134,36 @@ int file_check_replaceable(const char *path, struct err *e) {
                    path, kind_of(st.st_mode));
 }
 
+// Opens a regular file for writing, creates it if it does not exist, and opens nothing else.
+// O_NONBLOCK: opening a pipe would wait for a reader before it could be refused.
+static int open_to_write(const char *path, int flags, int *fd, struct err *e) {
+    struct stat st;
+    *fd = open_retry(AT_FDCWD, path,
+                     flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    const int why = errno;
+    const bool known = (*fd >= 0 ? fstat(*fd, &st) : lstat(path, &st)) == 0;
+    if (*fd >= 0 && known && S_ISREG(st.st_mode))
+        return 0;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    if (known && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "'%s' is %s; a regular file is needed to write to", path,
+                       kind_of(st.st_mode));
+    errno = why;
+    return fail_io(e, "cannot create", path);
+}
+
+int file_open_append(const char *path, int *fd, struct err *e) {
+    return open_to_write(path, O_RDWR | O_APPEND, fd, e);
+}
+
+bool file_is_open_as(const char *path, int fd) {
+    struct stat open, there;
+    return fd >= 0 && fstat(fd, &open) == 0 && stat(path, &there) == 0 &&
+           open.st_dev == there.st_dev && open.st_ino == there.st_ino;
+}
+
 int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     w->fd = -1;
     w->bytes = 0;
@@ -145,16 +176,11 @@ int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     TRY(file_check_replaceable(path, e));
     memcpy(w->path, path, n + 1);
     snprintf(w->tmp, sizeof w->tmp, "%s.tmp", path);
-    // A temporary file left by a crash is overwritten. A symbolic link in its place is not
-    // followed.
-    w->fd = open_retry(AT_FDCWD, w->tmp,
-                       O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
-    if (w->fd < 0) {
-        int rc = fail_io(e, "cannot create", w->tmp);
+    // A temporary file left by a crash is overwritten.
+    int rc = open_to_write(w->tmp, O_WRONLY | O_TRUNC, &w->fd, e);
+    if (rc != 0)
         w->tmp[0] = '\0';
-        return rc;
-    }
-    return 0;
+    return rc;
 }
 
 int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struct err *e) {

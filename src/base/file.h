@@ -16,6 +16,12 @@
 // Fails with ERR_IO, or with ERR_FORMAT when the file is too large or not a regular file.
 int file_read_all(const char *path, size_t max_bytes, char **out, size_t *out_bytes, struct err *e);
 
+// Opens a regular file to read it and to append to it, and creates it if it does not exist. A link,
+// a pipe, a socket or a device in its place is ERR_IO and is neither followed nor waited for.
+int file_open_append(const char *path, int *fd, struct err *e);
+// Whether a path still names the file or folder that is open as fd.
+bool file_is_open_as(const char *path, int fd);
+
 // Sequential durable writer. begin creates `path`.tmp. end does fsync, close, rename, and fsync of
 // the directory. abort removes the temporary file. After any failure the caller calls abort.
 struct file_writer {

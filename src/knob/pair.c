@@ -65,7 +65,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
         .unmeasured = "trials of steps do not validate"},
     [KNOB_noise_every] = {.with = "batch.accum=2", .a = "0", .b = "1"},
     [KNOB_run_dir] = {.a = "{dir}/out/one", .b = "{dir}/out/two"},
-    [KNOB_save_every] = {.a = "0", .b = "2", .unmeasured = "trials of steps do not save"},
+    [KNOB_save_every] = {.a = "0", .b = "1ns", .unmeasured = "trials of steps do not save"},
     [KNOB_save_keep] = {.with = "save.every=1", .a = "2", .b = "1"},
     [KNOB_resume] = {.with = "save.last=true"},
     [KNOB_device] = {.a = "cpu", .b = "cuda"},

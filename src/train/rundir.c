@@ -31,6 +31,14 @@ int rundir_lock(struct rundir_lock *l, const char *run_dir, struct err *e) {
                    run_dir);
 }
 
+int rundir_lock_again(struct rundir_lock *l, const char *run_dir, bool *again, struct err *e) {
+    *again = !file_is_open_as(run_dir, l->fd);
+    if (!*again)
+        return 0;
+    rundir_unlock(l);
+    return rundir_lock(l, run_dir, e);
+}
+
 void rundir_unlock(struct rundir_lock *l) {
     if (l->fd >= 0)
         close(l->fd);

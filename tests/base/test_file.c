@@ -149,6 +149,40 @@ static void test_writer(void **state) {
     assert_int_equal(file_write_atomic(at(state, "g"), "x", 1, &e), ERR_IO);
     assert_int_equal(file_size(at(state, "victim"), &size, &e), 0);
     assert_int_equal(size, 4);
+    // A pipe there is not waited for, with and without a reader.
+    assert_int_equal(mkfifo(at(state, "h.tmp"), 0600), 0);
+    assert_int_equal(file_write_atomic(at(state, "h"), "x", 1, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "h.tmp' is a pipe"));
+}
+
+static void test_append(void **state) {
+    struct err e = {0};
+    int fd;
+    char text[4] = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(file_open_append(at(state, "log"), &fd, &e), 0);
+        assert_true(file_is_open_as(at(state, "log"), fd));
+        assert_int_equal(write(fd, "x", 1), 1);
+        assert_int_equal(pread(fd, text, 3, 0), i + 1);
+        assert_int_equal(close(fd), 0);
+    }
+    // Neither followed nor waited for.
+    assert_int_equal(symlink("log", at(state, "log-link")), 0);
+    assert_int_equal(mkfifo(at(state, "log-pipe"), 0600), 0);
+    assert_int_equal(file_open_append(at(state, "log-link"), &fd, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "log-link' is a symbolic link"));
+    assert_int_equal(file_open_append(at(state, "log-pipe"), &fd, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "log-pipe' is a pipe"));
+    assert_int_equal(file_open_append(at(state, "none/log"), &fd, &e), ERR_IO);
+    assert_int_equal(fd, -1);
+    // A file that another one has replaced is not the open one.
+    assert_int_equal(file_open_append(at(state, "log"), &fd, &e), 0);
+    assert_int_equal(file_rename(at(state, "log"), at(state, "moved"), &e), 0);
+    assert_false(file_is_open_as(at(state, "log"), fd));
+    assert_int_equal(file_write_atomic(at(state, "log"), "y", 1, &e), 0);
+    assert_false(file_is_open_as(at(state, "log"), fd));
+    assert_true(file_is_open_as(at(state, "moved"), fd));
+    close(fd);
 }
 
 // A path that a rename would destroy is refused before anything is written. Links to files are
@@ -374,6 +408,7 @@ int main(void) {
         TEST(test_read_all),
         TEST(test_read_limits),
         TEST(test_writer),
+        TEST(test_append),
         TEST(test_what_is_no_file_stays),
         TEST(test_same_entry),
         TEST(test_write_failure),

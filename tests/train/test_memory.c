@@ -190,6 +190,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
         use_text(k, scratch);
     k->device = DEVICE_CPU;
     k->steps = STEPS;
+    k->save_every = 0;
     k->save_last = false;
     k->eval_batches = 2;
     out->has_eval = below(&d, 2);

@@ -146,6 +146,7 @@ static void test_stop_flag(void **state) {
     assert_int_equal(r.first, 7);
     // With saving off it stops as well and says that nothing was saved.
     run_init(&r, *state, "flag-off");
+    run_set(&r, "save.every=0");
     run_set(&r, "save.last=false");
     r.flag_at = 2;
     run_go(&r);
@@ -171,6 +172,7 @@ static void second_run_is_refused(struct run *r, const struct train_save *save) 
 static void test_one_run_in_a_folder(void **state) {
     struct run r;
     run_init(&r, *state, "one-run");
+    run_set(&r, "save.every=0");
     run_set(&r, "save.last=false");
     for (int resume = 0; resume < 2; resume++) {
         r.knobs.resume = resume;
@@ -359,6 +361,7 @@ static void test_refusals(void **state) {
     assert_failed(r.rc, ERR_USAGE, &r.e, "run.dir is empty");
     assert_int_equal(r.result.end, TRAIN_FAILED);
     assert_int_equal(r.ends, 1);
+    run_set(&r, "save.every=0");
     run_set(&r, "save.last=false"); // nothing to save and nothing to resume: no folder is needed
     run_again(&r);
     assert_ran(&r);
