@@ -17,6 +17,8 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_steps] = {.unmeasured = "a trial does not run this number of steps"},
     [KNOB_tokenizer] =
         {.with = "data.path={dir}/text.txt", .a = "bytes", .b = "{dir}/tokenizer.json"},
+    [KNOB_allow_extra] = {.with = "model={dir}/extra tokenizer=bytes", .a = "false", .b = "true",
+        .unmeasured = "it decides whether a folder is loaded"},
     [KNOB_time] = {.a = "0", .b = "1ns"},
     [KNOB_goal] = {.a = "bulk", .b = "hybrid", REQUESTS},
     [KNOB_interactive_micro] = {HYBRID, .a = "1", .b = "64"},

@@ -587,6 +587,14 @@ static int evaluate(struct trainer *t, struct err *e) {
 static int check_finite(struct trainer *t, const struct train_step *info, struct err *e) {
     if (!info->empty)
         TRY(loss_scale_update(&t->state.scale, t->k, !info->skipped, t->state.step, e));
+    // Weights that no step has changed give a finite loss unless they, or the data, are broken.
+    // Ten steps would tell no more.
+    if (!info->empty && !isfinite(info->loss) && hyper_updates(&t->state) == 0)
+        return err_set(e, ERR_NUMERIC,
+                       "the loss of step %" PRId64 " is %s before any update: the model's weights "
+                       "do not fit its configuration, or precision=%s is too narrow for them",
+                       t->state.step, isnan(info->loss) ? "not a number (NaN)" : "infinite",
+                       knob_choice(KNOB_precision, (int)t->k->precision));
     if (t->not_finite < NOT_FINITE_MOST)
         return 0;
     return err_set(
@@ -648,6 +656,15 @@ static int loop(struct trainer *t, struct err *e) {
 // The last checkpoint, then the last validation, in the same order as in the loop.
 static int wind_up(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
+    const struct train_state *st = &t->state;
+    if (t->r.end == TRAIN_DONE && t->r.steps_run > 0 && st->skipped_steps > 0 &&
+        hyper_updates(st) == 0)
+        return err_set(e, ERR_NUMERIC,
+                       "nothing was trained: gradients were not finite in all %" PRId64
+                       " steps, so no weight has changed. Try %s",
+                       st->skipped_steps,
+                       k->precision == PRECISION_FP16 ? "more steps or a lower scale.start"
+                                                      : "precision=fp32 or other weights");
     bool wanted = t->saving && (t->r.end != TRAIN_DONE || k->save_last);
     if (wanted && t->r.steps_run > 0 && !is_saved(t))
         TRY(save(t, e));

@@ -640,7 +640,7 @@ static void test_too_large_for_fp16(void **state) {
     struct export_call x;
     char large[512];
     snprintf(large, sizeof large, "%s/large", s->dir);
-    make_nano(large, 16, false);
+    make_nano(large, 16, POISON_NONE);
     // The weight of the last norm, which is at the end of the file, becomes 1e5.
     const float value = 1e5f;
     struct stat st;

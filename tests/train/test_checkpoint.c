@@ -424,7 +424,7 @@ static void test_mismatches(void **state) {
     assert_non_null(strstr(r.said, "W the data has changed since")); // another seed
     // A model of another shape is refused, and the error describes both.
     snprintf(folder, sizeof folder, "%s/wider", s->dir);
-    make_nano(folder, 24, false);
+    make_nano(folder, 24, POISON_NONE);
     snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
     run_again(&r);
     assert_failed(r.rc, ERR_MISMATCH, &r.e, "another model|width 16|width 24");
@@ -489,7 +489,7 @@ static void test_device_memory(void **state) {
     struct run host, device;
     char folder[320];
     snprintf(folder, sizeof folder, "%s/large", s->dir);
-    make_nano(folder, 1024, false); // its embedding is 1.25 MiB
+    make_nano(folder, 1024, POISON_NONE); // its embedding is 1.25 MiB
     run_init(&host, s, "host");
     run_init(&device, s, "device");
     snprintf(host.knobs.model, sizeof host.knobs.model, "%s", folder);
