@@ -142,11 +142,12 @@ static const struct {
     {"second.yaml", put_second}, {"extra/config.json", put_extra_config},
 };
 
-int effects_make_files(char dir[PATH_MAX], struct err *e) {
-    TRY(file_make_temp_dir(dir, PATH_MAX, "check", e) != 0 ? err_context(e, "sample files") : 0);
+int effects_make_files(struct effects_dir *dir, struct err *e) {
+    if (file_make_locked_dir(dir->path, sizeof dir->path, "check", &dir->lock, e) != 0)
+        return err_context(e, "sample files");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[PATH_MAX];
-        TRY(file_join(path, sizeof path, dir, files[i].name, e));
+        TRY(file_join(path, sizeof path, dir->path, files[i].name, e));
         TRY(file_make_parent(path, e));
         FILE *f = fopen(path, "we");
         if (!f)
@@ -155,10 +156,13 @@ int effects_make_files(char dir[PATH_MAX], struct err *e) {
         if (fclose(f) != 0)
             return err_set(e, ERR_IO, "'%.200s' cannot be written: %s", path, strerror(errno));
     }
-    return put_extra_weights(dir, e);
+    return put_extra_weights(dir->path, e);
 }
 
-void effects_remove_files(const char *dir) {
-    if (dir[0])
-        (void)file_remove_tree(dir, NULL);
+void effects_remove_files(struct effects_dir *dir) {
+    if (dir->path[0] == '\0')
+        return;
+    (void)file_remove_tree(dir->path, NULL);
+    close(dir->lock);
+    dir->path[0] = '\0';
 }

@@ -16,7 +16,7 @@
 
 enum {
     READ_BYTES = 1 << 20, // buffer for hashing
-    LEFT_BEHIND_S = 3600  // a temporary file this old is abandoned
+    LEFT_BEHIND_S = 3600  // without locks, a temporary file this old is abandoned
 };
 
 static void say(const struct shard_options *o, enum log_level level, const char *format, ...)
@@ -107,6 +107,23 @@ int shard_default_cache(char *out, size_t bytes, struct err *e) {
     return rc;
 }
 
+// Removes files that a killed process left behind: <key>.shard.<process>, with or without .tmp. A
+// running process has its file locked. Where there are no locks, it writes to it all the time.
+static int sweep(void *arg, const char *name) {
+    const struct shard_task *t = arg;
+    char path[PATH_MAX];
+    struct stat st;
+    if (strstr(name, ".shard.") == NULL ||
+        file_join(path, sizeof path, t->o->cache, name, NULL) != 0 || lstat(path, &st) != 0 ||
+        !S_ISREG(st.st_mode))
+        return 0;
+    if (clock_wall_s() - (double)st.st_mtim.tv_sec > LEFT_BEHIND_S)
+        unlink(path);
+    else
+        file_remove_abandoned(path);
+    return 0;
+}
+
 // Finds the shard's path ("" when it can only be in memory), and opens the shard if it is there and
 // valid.
 static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX],
@@ -123,6 +140,7 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
         say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e.text);
         return false;
     }
+    file_list_dir(t->o->cache, sweep, t, NULL); // a failure to tidy up is ignored
     if (!file_exists(path))
         return false;
     if (shard_open(out, path, key, &e) == 0 && out->vocab == tokenizer_size(t->o->tokenizer)) {
@@ -137,27 +155,11 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
     return false;
 }
 
-// Removes files that a killed process left behind. A running process writes to its file all the
-// time.
-static int sweep(void *arg, const char *name) {
-    const struct shard_task *t = arg;
-    char path[PATH_MAX];
-    struct stat st;
-    const char *shard = strstr(name, ".shard."), *dot = strrchr(name, '.');
-    if (shard == NULL || dot == NULL || strcmp(dot, ".tmp") != 0 ||
-        file_join(path, sizeof path, t->o->cache, name, NULL) != 0 || lstat(path, &st) != 0)
-        return 0;
-    if (S_ISREG(st.st_mode) && clock_wall_s() - (double)st.st_mtim.tv_sec > LEFT_BEHIND_S)
-        unlink(path);
-    return 0;
-}
-
 static int build(struct shard_task *t, const char *path, const char *key, struct shard *out,
                  struct err *e) {
     bool write_failed;
     if (path[0] == '\0')
         return shard_make(t, NULL, key, out, &write_failed, e);
-    file_list_dir(t->o->cache, sweep, t, NULL); // a failure to tidy up is ignored
     int rc = shard_make(t, path, key, out, &write_failed, e);
     if (rc == 0 || !write_failed)
         return rc;

@@ -185,6 +185,26 @@ static void test_append(void **state) {
     close(fd);
 }
 
+// The folder of a process that still runs stays, one that a killed process left is removed.
+static void test_locked_dir(void **state) {
+    struct err e = {0};
+    char ours[500], theirs[500], left[500], other[500];
+    int lock, their_lock;
+    assert_int_equal(setenv("TMPDIR", at(state, "."), 1), 0);
+    assert_int_equal(file_make_locked_dir(theirs, sizeof theirs, "x", &their_lock, &e), 0);
+    assert_int_equal(file_make_temp_dir(left, sizeof left, "x", &e), 0);
+    assert_int_equal(file_make_temp_dir(other, sizeof other, "y", &e), 0);
+    char inside[520];
+    snprintf(inside, sizeof inside, "%s/file", left);
+    assert_int_equal(file_write_atomic(inside, "x", 1, &e), 0);
+    assert_int_equal(file_make_locked_dir(ours, sizeof ours, "x", &lock, &e), 0);
+    assert_true(file_is_dir(ours) && file_is_dir(theirs) && file_is_dir(other));
+    assert_false(file_exists(left));
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    close(lock);
+    close(their_lock);
+}
+
 // A path that a rename would destroy is refused before anything is written. Links to files are
 // replaced.
 static void test_what_is_no_file_stays(void **state) {
@@ -409,6 +429,7 @@ int main(void) {
         TEST(test_read_limits),
         TEST(test_writer),
         TEST(test_append),
+        TEST(test_locked_dir),
         TEST(test_what_is_no_file_stays),
         TEST(test_same_entry),
         TEST(test_write_failure),

@@ -46,4 +46,31 @@ says err "and saved; the same command continues" "run.dir moved"
 last=$(sed -n 's/.*after step \([0-9]*\) of.*/\1/p' err)
 [ -f "gone/checkpoints/$(printf step-%09d "$last")/manifest.json" ] || fail "run.dir moved: not saved"
 
+# The sample after training is valid UTF-8, whatever bytes the model chooses: here 0xf2 again and
+# again.
+run 0 "a sample" train $tiny generate.tokens=8 steps=1 run.dir=sample
+iconv -f UTF-8 -t UTF-8 out >/dev/null 2>&1 || fail "a sample: it is not UTF-8"
+says out $'\xef\xbf\xbd' "a sample"
+json sample/result.json "min(d['sample']['ids']) > 127" "a sample"
+
+# What a killed check of the knobs left is removed by the next one.
+mkdir tmp
+check() {
+    TMPDIR=$here/tmp "$haggle" knobs --check seed >out 2>err &
+    pid=$!
+    for _ in $(seq 100); do
+        for folder in tmp/haggle-check-*; do
+            [ "$folder" != "${1-}" ] && [ -d "$folder" ] && break 2
+        done
+        sleep 0.05
+    done
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+}
+check
+left=$(echo tmp/haggle-check-*)
+[ -d "$left" ] || fail "a killed check left nothing: the test needs a leftover"
+check "$left"
+[ -d "$left" ] && fail "what a killed check left is still there"
+
 finish

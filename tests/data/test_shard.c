@@ -486,7 +486,7 @@ static void test_no_cache(void **state) {
     shard_close(&s);
 }
 
-// Only files that a killed process left behind are removed, an hour later.
+// Files that a killed process left behind are removed, those of running processes stay.
 static void test_left_behind(void **state) {
     struct tools *t = *state;
     struct shard s;
@@ -495,22 +495,29 @@ static void test_left_behind(void **state) {
     assert_int_equal(mkdir(cache, 0777), 0);
     static const struct {
         const char *name;
-        bool aged, stays;
+        bool aged, locked, stays;
     } files[] = {
-        {"cache/0123.shard.77-abc.tmp", true, false},
-        {"cache/0123.shard.78-abc.tmp", false, true}, // a process is writing it
-        {"cache/0123.shard", true, true},
-        {"cache/notes.tmp", true, true},
+        {"cache/0123.shard.77-abc.tmp", true, false, false},
+        {"cache/0123.shard.78-abc.tmp", false, true, true}, // a process is writing it
+        {"cache/0123.shard.79-abc.tmp", false, false, false},
+        {"cache/0123.shard.80-abc", false, false, false}, // killed between two renames
+        {"cache/0123.shard", true, false, true},
+        {"cache/notes.tmp", true, false, true},
     };
+    int fds[sizeof files / sizeof *files];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const char *path = folder_file(t->folder, files[i].name, "x", 1);
         if (files[i].aged)
             assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+        fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fds[i] >= 0 && (!files[i].locked || file_lock(fds[i])));
     }
     obtain(&s, t, write_records(t, "r.jsonl", 5), true, cache, 1);
     shard_close(&s);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         assert_int_equal(file_exists(folder_path(t->folder, files[i].name)), files[i].stays);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        close(fds[i]);
 }
 
 // Four processes make the same shard at once.

@@ -575,6 +575,7 @@ static void test_checkpoints(void **state) {
     export_init(&x, s, r.dir, "none-intact");
     export_go(&x);
     assert_failed(x.rc, ERR_FORMAT, &x.e, "none of the 2 checkpoints");
+    assert_null(strstr(x.e.text, "resume")); // no advice that belongs to training
     assert_nothing_left(&x);
     snprintf(x.out, sizeof x.out, "%s/second-out", s->dir);
     export_look(&x);

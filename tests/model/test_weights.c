@@ -222,6 +222,15 @@ static void test_no_weights(void **state) {
     const struct scratch *d = *state;
     struct weights *w;
     struct err e = {0};
+    static const char *const links[] = {"model.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *path = scratch_path(d, links[i]);
+        assert_int_equal(symlink("../blobs/gone", path), 0);
+        assert_failed(weights_open(&w, d->dir, &e), &e,
+                      "is a link to '../blobs/gone', which does not exist", "dead link");
+        assert_non_null(strstr(e.text, path));
+        assert_int_equal(unlink(path), 0);
+    }
     assert_failed(weights_open(&w, "/no/such/folder", &e), &e, "/no/such/folder", "no folder");
     assert_failed(weights_open(&w, scratch_text(d, "file", "x"), &e), &e, "file", "not a folder");
     assert_failed(weights_open(&w, d->dir, &e), &e, "model.safetensors", "empty folder");
