@@ -53,7 +53,7 @@ int file_make_parent(const char *path, struct err *e); // the same for the folde
 // Makes a new folder that only this user can access, below $TMPDIR or else /tmp. Writes its path to
 // out, or "" on failure.
 int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err *e);
-// The same, with a lock on the folder. Close *lock after the folder was removed. Folders of this name
+// The same, with a lock on the folder. Close *lock after it was removed. Folders of this name
 // that a killed process left there are removed first.
 int file_make_locked_dir(char *out, size_t out_bytes, const char *name, int *lock, struct err *e);
 // Locks an open file or folder, until it is closed or the process ends. False when it is locked

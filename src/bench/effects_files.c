@@ -59,6 +59,10 @@ static void put_pairs(FILE *f, const char *first, const char *second) {
 static void put_mixed(FILE *f) {
     put_pairs(f, "prompt", "completion");
 }
+static void put_bad(FILE *f) {
+    put_mixed(f);
+    fputs("{\"text\": null}\n", f);
+}
 static void put_named(FILE *f) {
     put_pairs(f, "question", "answer");
 }
@@ -136,10 +140,15 @@ static const struct {
     const char *name;
     void (*put)(FILE *f);
 } files[] = {
-    {"text.txt", put_one_text},  {"other.txt", put_other_text},
-    {"chat.jsonl", put_chats},   {"mixed.jsonl", put_mixed},
-    {"named.jsonl", put_named},  {"tokenizer.json", put_tokenizer},
-    {"second.yaml", put_second}, {"extra/config.json", put_extra_config},
+    {"text.txt", put_one_text},
+    {"other.txt", put_other_text},
+    {"chat.jsonl", put_chats},
+    {"mixed.jsonl", put_mixed},
+    {"named.jsonl", put_named},
+    {"tokenizer.json", put_tokenizer},
+    {"bad.jsonl", put_bad},
+    {"second.yaml", put_second},
+    {"extra/config.json", put_extra_config},
 };
 
 int effects_make_files(struct effects_dir *dir, struct err *e) {

@@ -354,6 +354,7 @@ static int put_header(struct shard_writer *w, const struct shard_header_info *in
                        .counts = w->counts};
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     h.counts.source_bytes = info->source_bytes;
+    h.counts.bad = info->bad;
     snprintf(h.key, sizeof h.key, "%s", info->key);
     hash_text(w->hash, h.payload);
     h.hash = hash_u64(&h, offsetof(struct header, hash));

@@ -19,17 +19,16 @@ enum {
     LEFT_BEHIND_S = 3600  // without locks, a temporary file this old is abandoned
 };
 
-static void say(const struct shard_options *o, enum log_level level, const char *format, ...)
-    ERR_PRINTF(3, 4);
-static void say(const struct shard_options *o, enum log_level level, const char *format, ...) {
-    char text[ERR_TEXT_BYTES];
+void shard_task_say(const struct shard_task *t, enum log_level level, const char *format, ...) {
+    const struct shard_listener *l = &t->o->listener;
+    char text[ERR_TEXT_BYTES + PATH_MAX];
     va_list args;
-    if (o->listener.say == NULL)
+    if (l->say == NULL)
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    o->listener.say(o->listener.arg, level, text);
+    l->say(l->arg, level, text);
 }
 
 static int no_memory(const struct shard_task *t, struct err *e) {
@@ -65,10 +64,11 @@ static int find_key(struct shard_task *t, char key[HASH_TEXT_BYTES], struct err 
     struct hash *h = hash_new();
     if (h == NULL)
         return no_memory(t, e);
-    int n = snprintf(text, sizeof text, "shard %d tokenizer %s renderer %s kind %d shape %d\n",
+    int n = snprintf(text, sizeof text, "shard %d tokenizer %s renderer %s kind %d shape %d%s\n",
                      SHARD_VERSION, tokenizer_fingerprint(o->tokenizer),
                      renderer_fingerprint(o->renderer), t->source->records,
-                     t->source->records ? (int)o->shape : 0);
+                     t->source->records ? (int)o->shape : 0,
+                     t->source->records && o->bad == DATA_BAD_SKIP ? " skip" : "");
     hash_add(h, text, (size_t)n);
     int rc = 0;
     if (t->source->path != NULL) {
@@ -137,7 +137,7 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
     if (file_make_dirs(t->o->cache, &e) != 0 ||
         file_join(path, PATH_MAX, t->o->cache, name, &e) != 0) {
         path[0] = '\0';
-        say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e.text);
+        shard_task_say(t, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e.text);
         return false;
     }
     file_list_dir(t->o->cache, sweep, t, NULL); // a failure to tidy up is ignored
@@ -151,7 +151,7 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
         shard_close(out);
         err_set(&e, ERR_FORMAT, "%s: has the ids of another tokenizer", path);
     }
-    say(t->o, LOG_INFO, "%s; it is made again", e.text);
+    shard_task_say(t, LOG_INFO, "%s; it is made again", e.text);
     return false;
 }
 
@@ -164,8 +164,25 @@ static int build(struct shard_task *t, const char *path, const char *key, struct
     if (rc == 0 || !write_failed)
         return rc;
     // Training can go on with a full disk or a folder that is not writable.
-    say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e->text);
+    shard_task_say(t, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e->text);
     return shard_make(t, NULL, key, out, &write_failed, e);
+}
+
+void shard_bad_path(const char *path, char out[PATH_MAX]) {
+    const char *dot = strrchr(path, '.');
+    snprintf(out, PATH_MAX, "%.*s.bad.jsonl", (int)(dot - path), path);
+}
+
+static void say_bad(const struct shard_task *t, const struct shard *s) {
+    char path[PATH_MAX];
+    if (s->counts.bad == 0)
+        return;
+    if (s->path[0] != '\0')
+        shard_bad_path(s->path, path);
+    const bool listed = s->path[0] != '\0' && file_exists(path);
+    shard_task_say(t, LOG_WARN, "%s: %llu bad line%s left out (data.bad=skip)%s%s%s", t->name,
+                   (unsigned long long)s->counts.bad, s->counts.bad == 1 ? " is" : "s are",
+                   listed ? "; '" : "", listed ? path : "", listed ? "' lists them" : "");
 }
 
 int shard_obtain(struct shard *out, const struct shard_source *source,
@@ -198,6 +215,7 @@ int shard_obtain(struct shard *out, const struct shard_source *source,
         shard_close(out);
         return rc;
     }
+    say_bad(&t, out);
     out->seconds = 1e-9 * (double)(clock_ns() - t.begin_ns);
     return 0;
 }

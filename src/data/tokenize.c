@@ -65,7 +65,8 @@ static int read_text(struct json_reader *r, const char **text, size_t *bytes) {
             return json_fail(r, ERR_FORMAT, "two members 'text'");
         found = true;
         if (json_peek(r) != JSON_STRING)
-            return json_fail(r, ERR_FORMAT, "the member 'text' is not a string");
+            return json_fail(r, ERR_FORMAT, "the member 'text' is %s; a string is expected",
+                             json_peek(r) == JSON_NULL ? "null" : "not a string");
         json_read_string(r, text, bytes);
     }
     TRY(json_finish(r));

@@ -581,6 +581,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_data_system:
     case KNOB_data_loss:
     case KNOB_data_pack:
+    case KNOB_data_bad:
         return !k->data_path[0] && !reads_requests(k, id)
                    ? "data.path is empty, and the built-in corpus is plain text"
                    : NULL;
