@@ -79,6 +79,7 @@ static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
     const struct plan *p = &t->plan;
     char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES];
+    char every[KNOB_VALUE_BYTES];
     plan_print_model(f, p);
     fprintf(f, "data     %s\n", dataset_describe(trainer_dataset(t->trainer)));
     fprintf(f,
@@ -94,8 +95,11 @@ static void print_plan(const struct train_call *t, FILE *f) {
         requests_print_plan(p, &t->answers, f);
     fprintf(f, "run      %s, %d thread%s", k->run_dir, machine_threads(k),
             machine_threads(k) == 1 ? "" : "s");
-    if (k->save_every > 0 || k->save_last)
+    if (knobs_saves(k))
         fprintf(f, ", checkpoints of %s", text_bytes(bytes, checkpoint_estimate_bytes(p)));
+    if (k->save_every != 0)
+        fprintf(f, " every %s%s", knobs_value(k, KNOB_save_every, every),
+                k->save_every > 0 ? " steps" : "");
     fprintf(f, "\n");
     plan_print_memory(f, p, false);
     fflush(f);

@@ -147,3 +147,36 @@ void dtype_convert(void *dst, enum dtype dst_type, const void *src, enum dtype s
         break;
     }
 }
+
+// Exponents of all ones are infinities and NaNs. The loop over a block has no branch, so that
+// compilers vectorize it.
+enum { FINITE_BLOCK = 4096 };
+#define FIRST_NOT_FINITE(type, mask)                                                               \
+    do {                                                                                           \
+        const type *x = data, ones = (mask);                                                       \
+        for (size_t i = 0; i < n; i += FINITE_BLOCK) {                                             \
+            const size_t end = n - i < FINITE_BLOCK ? n : i + FINITE_BLOCK;                        \
+            type bad = 0;                                                                          \
+            for (size_t k = i; k < end; k++)                                                       \
+                bad |= (type)((x[k] & ones) == ones);                                              \
+            for (size_t k = i; bad && k < end; k++)                                                \
+                if ((x[k] & ones) == ones)                                                         \
+                    return (int64_t)k;                                                             \
+        }                                                                                          \
+        return -1;                                                                                 \
+    } while (0)
+
+int64_t dtype_first_not_finite(const void *data, enum dtype t, size_t n) {
+    switch (t) {
+    case DTYPE_F32:
+        FIRST_NOT_FINITE(uint32_t, 0x7f800000u);
+    case DTYPE_F64:
+        FIRST_NOT_FINITE(uint64_t, 0x7ff0000000000000u);
+    case DTYPE_BF16:
+        FIRST_NOT_FINITE(uint16_t, 0x7f80u);
+    case DTYPE_F16:
+        FIRST_NOT_FINITE(uint16_t, 0x7c00u);
+    default:
+        return -1;
+    }
+}

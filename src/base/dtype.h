@@ -37,5 +37,8 @@ uint16_t dtype_f32_to_f16(float x);
 // Converts n elements between any two floating-point types (F32, F64, BF16, F16). Does nothing for
 // other types. The buffers must not overlap.
 void dtype_convert(void *dst, enum dtype dst_type, const void *src, enum dtype src_type, size_t n);
+// The first of n elements that is infinite or not a number; -1 when all are finite, or when the
+// type is not a floating-point type.
+int64_t dtype_first_not_finite(const void *data, enum dtype t, size_t n);
 
 #endif

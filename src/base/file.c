@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -117,6 +118,7 @@ done:
 
 static const char *kind_of(mode_t mode) {
     return S_ISDIR(mode)                    ? "a directory"
+           : S_ISLNK(mode)                  ? "a symbolic link"
            : S_ISFIFO(mode)                 ? "a pipe"
            : S_ISSOCK(mode)                 ? "a socket"
            : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
@@ -133,6 +135,36 @@ int file_check_replaceable(const char *path, struct err *e) {
                    path, kind_of(st.st_mode));
 }
 
+// Opens a regular file for writing, creates it if it does not exist, and opens nothing else.
+// O_NONBLOCK: opening a pipe would wait for a reader before it could be refused.
+static int open_to_write(const char *path, int flags, int *fd, struct err *e) {
+    struct stat st;
+    *fd = open_retry(AT_FDCWD, path,
+                     flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
+    const int why = errno;
+    const bool known = (*fd >= 0 ? fstat(*fd, &st) : lstat(path, &st)) == 0;
+    if (*fd >= 0 && known && S_ISREG(st.st_mode))
+        return 0;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    if (known && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "'%s' is %s; a regular file is needed to write to", path,
+                       kind_of(st.st_mode));
+    errno = why;
+    return fail_io(e, "cannot create", path);
+}
+
+int file_open_append(const char *path, int *fd, struct err *e) {
+    return open_to_write(path, O_RDWR | O_APPEND, fd, e);
+}
+
+bool file_is_open_as(const char *path, int fd) {
+    struct stat open, there;
+    return fd >= 0 && fstat(fd, &open) == 0 && stat(path, &there) == 0 &&
+           open.st_dev == there.st_dev && open.st_ino == there.st_ino;
+}
+
 int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     w->fd = -1;
     w->bytes = 0;
@@ -145,16 +177,11 @@ int file_writer_begin(struct file_writer *w, const char *path, struct err *e) {
     TRY(file_check_replaceable(path, e));
     memcpy(w->path, path, n + 1);
     snprintf(w->tmp, sizeof w->tmp, "%s.tmp", path);
-    // A temporary file left by a crash is overwritten. A symbolic link in its place is not
-    // followed.
-    w->fd = open_retry(AT_FDCWD, w->tmp,
-                       O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
-    if (w->fd < 0) {
-        int rc = fail_io(e, "cannot create", w->tmp);
+    // A temporary file left by a crash is overwritten.
+    int rc = open_to_write(w->tmp, O_WRONLY | O_TRUNC, &w->fd, e);
+    if (rc != 0)
         w->tmp[0] = '\0';
-        return rc;
-    }
-    return 0;
+    return rc;
 }
 
 int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struct err *e) {
@@ -326,9 +353,13 @@ int file_make_parent(const char *path, struct err *e) {
     return file_make_dirs(folder, e);
 }
 
-int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err *e) {
+static const char *temp_base(void) {
     const char *base = getenv("TMPDIR");
-    base = base && *base ? base : "/tmp";
+    return base && *base ? base : "/tmp";
+}
+
+int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err *e) {
+    const char *base = temp_base();
     const int n = snprintf(out, out_bytes, "%s/haggle-%s-XXXXXX", base, name);
     const bool fits = n > 0 && (size_t)n < out_bytes;
     if (fits && mkdtemp(out))
@@ -337,6 +368,59 @@ int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err
     if (fits)
         return fail_io(e, "cannot create a directory in", base);
     return err_set(e, ERR_USAGE, "the path '%.80s...' (TMPDIR) is too long", base);
+}
+
+bool file_lock(int fd) {
+    int rc;
+    do {
+        rc = flock(fd, LOCK_EX | LOCK_NB);
+    } while (rc != 0 && errno == EINTR);
+    return rc == 0;
+}
+
+void file_remove_abandoned(const char *path) {
+    struct stat st;
+    int fd =
+        open_retry(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+        (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) && file_lock(fd))
+        (void)file_remove_tree(path, NULL);
+    close(fd);
+}
+
+struct abandoned {
+    const char *base, *prefix;
+};
+
+static int remove_abandoned(void *arg, const char *name) {
+    const struct abandoned *a = arg;
+    char path[PATH_MAX];
+    if (strncmp(name, a->prefix, strlen(a->prefix)) == 0 &&
+        file_join(path, sizeof path, a->base, name, NULL) == 0)
+        file_remove_abandoned(path);
+    return 0;
+}
+
+int file_make_locked_dir(char *out, size_t out_bytes, const char *name, int *lock, struct err *e) {
+    char prefix[64];
+    struct abandoned a = {.base = temp_base(), .prefix = prefix};
+    snprintf(prefix, sizeof prefix, "haggle-%s-", name);
+    (void)file_list_dir(a.base, remove_abandoned, &a, NULL); // failing to tidy up is no failure
+    *lock = -1;
+    // Another process may take the new folder for an abandoned one before it is locked.
+    for (int i = 0; i < 10; i++) {
+        TRY(file_make_temp_dir(out, out_bytes, name, e));
+        *lock = open_retry(AT_FDCWD, out, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+        if (*lock >= 0 && (file_lock(*lock) || errno != EWOULDBLOCK) && file_is_open_as(out, *lock))
+            return 0;
+        if (*lock >= 0)
+            close(*lock);
+        *lock = -1;
+    }
+    return err_set(e, ERR_IO, "a directory that was made in '%s' is removed at once by others",
+                   a.base);
 }
 
 int file_user_path(char *out, size_t out_bytes, enum file_place place, const char *name,
@@ -444,6 +528,15 @@ int file_remove_tree(const char *path, struct err *e) {
 bool file_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+int file_refuse_dead_link(const char *path, struct err *e) {
+    char target[PATH_MAX];
+    const ssize_t n = file_exists(path) ? -1 : readlink(path, target, sizeof target - 1);
+    if (n < 0)
+        return 0;
+    target[n] = '\0';
+    return err_set(e, ERR_IO, "'%s' is a link to '%s', which does not exist", path, target);
 }
 
 bool file_is_dir(const char *path) {

@@ -16,6 +16,12 @@
 // Fails with ERR_IO, or with ERR_FORMAT when the file is too large or not a regular file.
 int file_read_all(const char *path, size_t max_bytes, char **out, size_t *out_bytes, struct err *e);
 
+// Opens a regular file to read it and to append to it, and creates it if it does not exist. A link,
+// a pipe, a socket or a device in its place is ERR_IO and is neither followed nor waited for.
+int file_open_append(const char *path, int *fd, struct err *e);
+// Whether a path still names the file or folder that is open as fd.
+bool file_is_open_as(const char *path, int fd);
+
 // Sequential durable writer. begin creates `path`.tmp. end does fsync, close, rename, and fsync of
 // the directory. abort removes the temporary file. After any failure the caller calls abort.
 struct file_writer {
@@ -47,6 +53,14 @@ int file_make_parent(const char *path, struct err *e); // the same for the folde
 // Makes a new folder that only this user can access, below $TMPDIR or else /tmp. Writes its path to
 // out, or "" on failure.
 int file_make_temp_dir(char *out, size_t out_bytes, const char *name, struct err *e);
+// The same, with a lock on the folder. Close *lock after it was removed. Folders of this name
+// that a killed process left there are removed first.
+int file_make_locked_dir(char *out, size_t out_bytes, const char *name, int *lock, struct err *e);
+// Locks an open file or folder, until it is closed or the process ends. False when it is locked
+// already, or when the filesystem has no locks.
+bool file_lock(int fd);
+// Removes a file or folder of this user unless it is locked: the process that made it was killed.
+void file_remove_abandoned(const char *path);
 enum file_place { FILE_CACHE, FILE_DATA };
 // The path of haggle/NAME in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache) or data
 // folder ($XDG_DATA_HOME, else ~/.local/share). Creates nothing. ERR_UNSUPPORTED when neither
@@ -60,6 +74,8 @@ int file_rename(const char *from, const char *to, struct err *e);
 // last component is not a name ("/", ".", "x/..") is ERR_USAGE.
 int file_remove_tree(const char *path, struct err *e);
 bool file_exists(const char *path);
+// ERR_IO with both names when the path is a symbolic link to something that does not exist.
+int file_refuse_dead_link(const char *path, struct err *e);
 bool file_is_dir(const char *path);
 int file_size(const char *path, uint64_t *out, struct err *e);
 // Bytes that an unprivileged user can still write on the filesystem of `dir`.

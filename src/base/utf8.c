@@ -1,7 +1,8 @@
 // utf8.c - see utf8.h.
 #include "base/utf8.h"
 
-#include <stddef.h>
+#include <stdbool.h>
+#include <string.h>
 
 uint32_t utf8_decode_wide(const uint8_t *p, const uint8_t *end, unsigned *bytes) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -45,4 +46,42 @@ unsigned utf8_encode(uint32_t c, char out[4]) {
         out[i] = (char)(0x80 | (c & 0x3F));
     out[0] = (char)(leads[n] | c);
     return n;
+}
+
+// Bytes at p that begin a well-formed character and continue it, as far as they do. *whole says
+// whether the character is complete. A broken character is replaced as a unit, as other programs
+// do.
+static size_t char_part(const uint8_t *p, const uint8_t *end, bool *whole) {
+    size_t length = *p < 0x80   ? 1
+                    : *p < 0xC2 ? 0
+                    : *p < 0xE0 ? 2
+                    : *p < 0xF0 ? 3
+                    : *p < 0xF5 ? 4
+                                : 0;
+    size_t n = 1;
+    while (n < length && p + n < end) {
+        uint8_t low = 0x80, high = 0xBF;
+        if (n == 1) {
+            low = *p == 0xE0 ? 0xA0 : *p == 0xF0 ? 0x90 : 0x80;
+            high = *p == 0xED ? 0x9F : *p == 0xF4 ? 0x8F : 0xBF;
+        }
+        if (p[n] < low || p[n] > high)
+            break;
+        n++;
+    }
+    *whole = length > 0 && n == length;
+    return n;
+}
+
+size_t utf8_repair(const char *text, size_t n, char *out) {
+    const uint8_t *p = (const uint8_t *)text, *end = p + n;
+    size_t written = 0;
+    while (p < end) {
+        bool whole;
+        const size_t bytes = char_part(p, end, &whole), take = whole ? bytes : 3;
+        memcpy(out + written, whole ? (const char *)p : "\xEF\xBF\xBD", take);
+        written += take;
+        p += bytes;
+    }
+    return written;
 }

@@ -3,6 +3,7 @@
 #ifndef HAGGLE_BASE_UTF8_H
 #define HAGGLE_BASE_UTF8_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { UTF8_BAD = 0x110000 }; // one more than the largest character
@@ -18,6 +19,9 @@ static inline uint32_t utf8_decode(const uint8_t *p, const uint8_t *end, unsigne
 }
 // The character that ends at p (begin < p).
 uint32_t utf8_decode_back(const uint8_t *begin, const uint8_t *p, unsigned *bytes);
+// Copies n bytes as valid UTF-8 to out, which has room for 3 * n bytes, and returns the number of
+// bytes written. The bytes of one broken character become one U+FFFD.
+size_t utf8_repair(const char *text, size_t n, char *out);
 unsigned utf8_encode(uint32_t c, char out[4]); // bytes written; 0 when c has no UTF-8 form
 
 #endif

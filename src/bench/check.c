@@ -53,7 +53,7 @@ static int list_values(const struct check *c, struct check_knob *k, const struct
     }
     if (k->n_values > 0)
         return 0;
-    TRY(knob_pair_values(with, k->id, c->dir, a, b, e));
+    TRY(knob_pair_values(with, k->id, c->dir.path, a, b, e));
     add_value(k, a);
     add_value(k, b);
     return 0;
@@ -85,7 +85,7 @@ static struct bench bench_of(const struct check *c, const struct grid *g, int ro
 static int prepare(struct check *c, struct check_knob *k, int id, struct err *e) {
     struct knobs with = c->base;
     *k = (struct check_knob){.id = id};
-    TRY(knobs_set_list(&with, knob_pair_of(id)->with, c->dir, false, SET_BY_PLANNER, e));
+    TRY(knobs_set_list(&with, knob_pair_of(id)->with, c->dir.path, false, SET_BY_PLANNER, e));
     const char *why_not = unmeasured(c, id, &with);
     if (why_not) {
         snprintf(k->why_not, sizeof k->why_not, "%s", why_not);
@@ -162,14 +162,14 @@ static int look(const struct check *c, const struct check_knob *k, struct check_
                 struct err *e) {
     char value[2][KNOB_VALUE_BYTES], *seen[2] = {NULL, NULL};
     struct knobs with;
-    int rc = effects_settings(&with, &c->base, k->id, c->dir, e);
+    int rc = effects_settings(&with, &c->base, k->id, c->dir.path, e);
     if (rc == 0)
-        rc = knob_pair_values(&with, k->id, c->dir, value[0], value[1], e);
+        rc = knob_pair_values(&with, k->id, c->dir.path, value[0], value[1], e);
     for (int i = 0; i < 2 && rc == 0; i++) {
         struct knobs one = with;
         rc = knobs_set_at(&one, k->id, value[i], SET_BY_PLANNER, e);
         if (rc == 0)
-            rc = effects_observe(&seen[i], p->place, &one, c->dir, c->train, e);
+            rc = effects_observe(&seen[i], p->place, &one, c->dir.path, c->train, e);
     }
     p->looked = rc == 0;
     p->differs = rc == 0 && strcmp(seen[0], seen[1]) != 0;
@@ -204,8 +204,8 @@ static void look_everywhere(struct check *c, struct log *log) {
 int check_run(struct check *c, const char *const *names, size_t n_names, struct log *log,
               struct err *e) {
     TRY(check_names(names, n_names, e));
-    TRY(effects_make_files(c->dir, e));
-    TRY(knobs_set_list(&c->base, "seq=64 batch.micro=2 data.cache=none", c->dir, true,
+    TRY(effects_make_files(&c->dir, e));
+    TRY(knobs_set_list(&c->base, "seq=64 batch.micro=2 data.cache=none", c->dir.path, true,
                        SET_BY_DEFAULT, e));
     c->knobs = calloc(KNOB_COUNT, sizeof *c->knobs);
     if (!c->knobs)
@@ -227,7 +227,7 @@ void check_close(struct check *c) {
         grid_free(&c->knobs[i].grid);
     }
     free(c->knobs);
-    effects_remove_files(c->dir);
+    effects_remove_files(&c->dir);
 }
 
 void check_say_unseen(const struct check *c, struct log *log) {

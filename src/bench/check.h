@@ -41,7 +41,7 @@ struct check {
     int64_t steps, warmup;
     const volatile sig_atomic_t *stop;
     effects_train_fn *train;
-    char dir[PATH_MAX]; // folder of the sample files
+    struct effects_dir dir; // of the sample files
     struct check_knob *knobs;
     int n;
     double noise; // largest |ratio - 1| of one configuration measured twice

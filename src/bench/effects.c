@@ -22,8 +22,8 @@
 int effects_settings(struct knobs *out, const struct knobs *base, int id, const char *dir,
                      struct err *e) {
     static const char small[] = "seq=32 batch.micro=2 steps=4 threads=1 device=cpu sched.warmup=1 "
-                                "eval.every=0 save.last=false generate.tokens=0 data.cache=none "
-                                "run.dir={dir}/out";
+                                "eval.every=0 save.every=0 save.last=false generate.tokens=0 "
+                                "data.cache=none run.dir={dir}/out";
     *out = *base;
     TRY(knobs_set_list(out, knob_pair_of(id)->with, dir, false, SET_BY_PLANNER, e));
     return knobs_set_list(out, small, dir, true, SET_BY_DEFAULT, e);

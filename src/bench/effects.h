@@ -20,9 +20,14 @@
 typedef int effects_train_fn(const struct knobs *k, FILE *out, FILE *log, struct err *e);
 
 // Makes a new folder with sample data, which settings name as {dir}: text.txt, other.txt,
-// chat.jsonl, mixed.jsonl, named.jsonl, tokenizer.json, second.yaml.
-int effects_make_files(char dir[PATH_MAX], struct err *e);
-void effects_remove_files(const char *dir);
+// chat.jsonl, mixed.jsonl, bad.jsonl, named.jsonl, tokenizer.json, second.yaml, and the model in
+// extra/. The folder is locked. One that a killed process left is removed.
+struct effects_dir {
+    char path[PATH_MAX];
+    int lock;
+};
+int effects_make_files(struct effects_dir *dir, struct err *e);
+void effects_remove_files(struct effects_dir *dir); // also a zeroed one
 
 // base with the settings that knob `id` needs, and small values for knobs that were not set.
 int effects_settings(struct knobs *out, const struct knobs *base, int id, const char *dir,

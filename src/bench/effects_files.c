@@ -3,6 +3,8 @@
 #include "bench/effects.h"
 
 #include "base/file.h"
+#include "model/safetensors.h"
+#include "model/shape.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -57,6 +59,10 @@ static void put_pairs(FILE *f, const char *first, const char *second) {
 static void put_mixed(FILE *f) {
     put_pairs(f, "prompt", "completion");
 }
+static void put_bad(FILE *f) {
+    put_mixed(f);
+    fputs("{\"text\": null}\n", f);
+}
 static void put_named(FILE *f) {
     put_pairs(f, "question", "answer");
 }
@@ -90,20 +96,68 @@ static void put_second(FILE *f) {
     fputs("model: tiny\nseq: 64\n", f);
 }
 
+// A model of one layer, beside weights that hold one tensor more. All weights are zero.
+static bool extra_shape(struct model_shape *s) {
+    if (model_shape_builtin(s, "tiny", NULL) != 0)
+        return false;
+    s->layers = s->heads = s->kv_heads = 1;
+    s->width = s->head_dim = s->ffn = 8;
+    return true;
+}
+
+static void put_extra_config(FILE *f) {
+    struct model_shape s;
+    if (extra_shape(&s))
+        (void)model_shape_write_config(&s, f, NULL);
+}
+
+static int put_extra_weights(const char *dir, struct err *e) {
+    static const int64_t one[] = {1};
+    static const float zeros[4096]; // more than the largest tensor has
+    char path[PATH_MAX];
+    struct safetensors_writer *w;
+    struct model_shape s;
+    struct model_param p;
+    TRY(extra_shape(&s) ? 0 : err_set(e, ERR_INTERNAL, "no shape is called tiny"));
+    TRY(file_join(path, sizeof path, dir, "extra/model.safetensors", e));
+    TRY(safetensors_writer_open(&w, path, e));
+    int rc = safetensors_writer_declare(w, "extra", DTYPE_F32, 1, one, e);
+    for (int64_t i = 0; rc == 0 && model_param_at(&s, i, &p); i++)
+        rc = safetensors_writer_declare(w, p.name, DTYPE_F32, p.rank, p.dims, e);
+    if (rc == 0)
+        rc = safetensors_writer_put(w, zeros, sizeof *zeros, e);
+    for (int64_t i = 0; rc == 0 && model_param_at(&s, i, &p); i++)
+        rc = safetensors_writer_put(
+            w, zeros, (size_t)(p.dims[0] * (p.rank > 1 ? p.dims[1] : 1)) * sizeof *zeros, e);
+    if (rc == 0)
+        rc = safetensors_writer_close(w, NULL, NULL, e);
+    if (rc != 0)
+        safetensors_writer_abort(w);
+    return rc;
+}
+
 static const struct {
     const char *name;
     void (*put)(FILE *f);
 } files[] = {
-    {"text.txt", put_one_text},  {"other.txt", put_other_text}, {"chat.jsonl", put_chats},
-    {"mixed.jsonl", put_mixed},  {"named.jsonl", put_named},    {"tokenizer.json", put_tokenizer},
+    {"text.txt", put_one_text},
+    {"other.txt", put_other_text},
+    {"chat.jsonl", put_chats},
+    {"mixed.jsonl", put_mixed},
+    {"named.jsonl", put_named},
+    {"tokenizer.json", put_tokenizer},
+    {"bad.jsonl", put_bad},
     {"second.yaml", put_second},
+    {"extra/config.json", put_extra_config},
 };
 
-int effects_make_files(char dir[PATH_MAX], struct err *e) {
-    TRY(file_make_temp_dir(dir, PATH_MAX, "check", e) != 0 ? err_context(e, "sample files") : 0);
+int effects_make_files(struct effects_dir *dir, struct err *e) {
+    if (file_make_locked_dir(dir->path, sizeof dir->path, "check", &dir->lock, e) != 0)
+        return err_context(e, "sample files");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[PATH_MAX];
-        TRY(file_join(path, sizeof path, dir, files[i].name, e));
+        TRY(file_join(path, sizeof path, dir->path, files[i].name, e));
+        TRY(file_make_parent(path, e));
         FILE *f = fopen(path, "we");
         if (!f)
             return err_set(e, ERR_IO, "'%.200s' cannot be written: %s", path, strerror(errno));
@@ -111,10 +165,13 @@ int effects_make_files(char dir[PATH_MAX], struct err *e) {
         if (fclose(f) != 0)
             return err_set(e, ERR_IO, "'%.200s' cannot be written: %s", path, strerror(errno));
     }
-    return 0;
+    return put_extra_weights(dir->path, e);
 }
 
-void effects_remove_files(const char *dir) {
-    if (dir[0])
-        (void)file_remove_tree(dir, NULL);
+void effects_remove_files(struct effects_dir *dir) {
+    if (dir->path[0] == '\0')
+        return;
+    (void)file_remove_tree(dir->path, NULL);
+    close(dir->lock);
+    dir->path[0] = '\0';
 }

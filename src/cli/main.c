@@ -4,7 +4,10 @@
 // thread.
 #include "cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #define VERB(verb, what, usage)                                                                    \
     { #verb, what, usage, verb##_help, verb##_flags, cmd_##verb, false }
@@ -85,7 +88,20 @@ static int run(const char *name, int n, char **argv) {
     return status;
 }
 
+// If a standard stream is closed, the first file that is opened would get its number, and messages
+// would be written into that file. /dev/null takes the number, opened the wrong way round: reading
+// and writing fail as on a closed stream, so that a lost result is still an error.
+static bool guard_streams(void) {
+    bool safe = true;
+    for (int fd = STDIN_FILENO; safe && fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            safe = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) == fd;
+    return safe;
+}
+
 int main(int argc, char **argv) {
+    if (!guard_streams())
+        return EXIT_FAILED;
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2) {
         help_print_all(stderr);

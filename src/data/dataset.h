@@ -58,6 +58,7 @@ struct dataset_options {
     enum render_shape shape;
     enum data_pack pack;
     enum data_long long_;
+    enum data_bad bad;
     const char *cache; // folder of shards; NULL: in memory
     int threads;       // threads that tokenize; 0: one
     struct shard_listener listener;

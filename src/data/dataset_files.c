@@ -24,6 +24,7 @@ static int obtain(struct dataset *d, const struct dataset_options *o, struct sou
     const struct shard_options so = {.tokenizer = d->tokenizer,
                                      .renderer = d->renderer,
                                      .shape = o->shape,
+                                     .bad = o->bad,
                                      .cache = o->cache,
                                      .threads = o->threads > 0 ? o->threads : 1,
                                      .listener = o->listener};

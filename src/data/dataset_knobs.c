@@ -142,6 +142,7 @@ int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *
                                 .shape = (enum render_shape)k->data_shape,
                                 .pack = k->data_pack,
                                 .long_ = k->data_long,
+                                .bad = k->data_bad,
                                 .threads = k->threads > 0 ? (int)k->threads : pool_machine_cpus(),
                                 .listener = *listener};
     int rc = open_tokenizer(&t, k, model_dir, file, dir, e);

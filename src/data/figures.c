@@ -27,6 +27,7 @@ static void add_counts(struct data_figures *f, const struct shard *s) {
     f->all.end_trained += s->counts.end_trained;
     f->all.untrained += s->counts.untrained;
     f->all.source_bytes += s->counts.source_bytes;
+    f->all.bad += s->counts.bad;
     f->all_seconds += s->seconds;
     if (s->reused)
         return;

@@ -15,6 +15,11 @@ static const struct {
 #undef X
 };
 
+// What a member holds, in the words of JSON.
+static const char *found(const struct value *v) {
+    return v->type == VALUE_NONE ? "null" : value_type_name(v);
+}
+
 // ---------------------------------------------------------------- names of members
 
 static int unknown_key(const char *name, size_t n, struct err *e) {
@@ -335,7 +340,7 @@ static int read_content(struct value_heap *h, const struct value_dict *d, const 
         return join_parts(h, content->list, message, out);
     if (content->type != VALUE_STRING)
         return err_set(h->e, ERR_FORMAT, "message %zu: \"%s\" is %s; a string is expected", message,
-                       name, value_type_name(content));
+                       name, found(content));
     return 0;
 }
 
@@ -372,7 +377,7 @@ static int convert_message(struct value_heap *h, const struct value *given, cons
                            struct value_list *out) {
     if (given->type != VALUE_DICT)
         return err_set(h->e, ERR_FORMAT, "message %zu is %s; an object is expected", number,
-                       value_type_name(given));
+                       found(given));
     const struct value *role = value_dict_get(given->dict, role_name, strlen(role_name));
     if (role == NULL || role->type != VALUE_STRING)
         return err_set(h->e, ERR_FORMAT, "message %zu has no \"%s\" that is a string", number,
@@ -396,7 +401,7 @@ static int convert_list(struct value_heap *h, const struct value *given, const c
                         struct value_list *out) {
     if (given->type != VALUE_LIST)
         return err_set(h->e, ERR_FORMAT, "\"%s\" is %s; a list of messages is expected", what,
-                       value_type_name(given));
+                       found(given));
     for (size_t i = 0; i < given->list->n; i++)
         TRY(convert_message(h, &given->list->items[i], role_name, content_name, accepted, i + 1,
                             out));
@@ -442,8 +447,7 @@ static int begin_conversation(struct value_heap *h, const struct value *own, con
                               const char *otherwise, struct record *out) {
     TRY(value_list_new(h, &out->messages));
     if (own->type != VALUE_UNDEFINED && own->type != VALUE_NONE && own->type != VALUE_STRING)
-        return err_set(h->e, ERR_FORMAT, "\"system\" is %s; a string is expected",
-                       value_type_name(own));
+        return err_set(h->e, ERR_FORMAT, "\"system\" is %s; a string is expected", found(own));
     static const char *const none[2] = {"", ""};
     if (is_system(own))
         return add_message(h, out->messages.list, "system", *own, NULL, none);
@@ -479,7 +483,7 @@ static int need_string(struct value_heap *h, const struct members *m,
     TRY(need_member(h, m, keys, k));
     if (m->value[k].type != VALUE_STRING)
         return err_set(h->e, ERR_FORMAT, "\"%s\" is %s; a string is expected", spelt(keys, k),
-                       value_type_name(&m->value[k]));
+                       found(&m->value[k]));
     return 0;
 }
 
@@ -599,6 +603,6 @@ int record_read(struct value_heap *h, const struct record_keys *keys, enum rende
         out->tools = m.value[KEY_TOOLS];
     else if (out->chat && m.value[KEY_TOOLS].type > VALUE_NONE)
         return err_set(h->e, ERR_FORMAT, "\"tools\" is %s; a list is expected",
-                       value_type_name(&m.value[KEY_TOOLS]));
+                       found(&m.value[KEY_TOOLS]));
     return 0;
 }

@@ -206,6 +206,7 @@ uint64_t shard_count_trained(const struct shard *s, uint64_t at, uint64_t n) {
 struct shard_writer {
     struct file_writer file; // in memory: only the descriptor and the name are used
     bool in_memory;
+    int lock;         // keeps the file locked until it has its final name; -1: none
     char final[1024]; // final path
     struct hash *hash;
     bool wide;
@@ -232,9 +233,21 @@ static int open_file(struct shard_writer *w, const char *path, struct err *e) {
         return err_set(e, ERR_USAGE, "data.cache: the path '%.80s...' is longer than %zu bytes",
                        path, sizeof w->final - 1);
     strcpy(w->final, path);
-    snprintf(name, sizeof name, "%s.%ld-%llx", path, (long)getpid(),
-             (unsigned long long)clock_ns() ^ (unsigned long long)(uintptr_t)w);
-    return file_writer_begin(&w->file, name, e);
+    // Others remove files that are not locked, so this one may be gone before it is.
+    for (int i = 0; i < 10; i++) {
+        snprintf(name, sizeof name, "%s.%ld-%llx", path, (long)getpid(),
+                 (unsigned long long)clock_ns() ^ (unsigned long long)(uintptr_t)w);
+        TRY(file_writer_begin(&w->file, name, e));
+        (void)file_lock(w->file.fd); // without locks, age decides which files are removed
+        w->lock = fcntl(w->file.fd, F_DUPFD_CLOEXEC, 0);
+        if (file_is_open_as(w->file.tmp, w->file.fd))
+            return 0;
+        file_writer_abort(&w->file);
+        if (w->lock >= 0)
+            close(w->lock);
+        w->lock = -1;
+    }
+    return err_set(e, ERR_IO, "'%s.tmp' is removed by others as soon as it is made", name);
 }
 
 // file_writer_put needs only a descriptor, and a name for messages.
@@ -252,7 +265,7 @@ int shard_writer_open(struct shard_writer **out, const char *path, struct err *e
     struct shard_writer *w = *out = calloc(1, sizeof *w);
     if (w == NULL)
         return no_memory(e);
-    w->file.fd = -1;
+    w->file.fd = w->lock = -1;
     int rc = path != NULL ? open_file(w, path, e) : open_memory(w, e);
     if (rc == 0)
         rc = put(w, room, sizeof room, e); // placeholder for the header
@@ -341,6 +354,7 @@ static int put_header(struct shard_writer *w, const struct shard_header_info *in
                        .counts = w->counts};
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     h.counts.source_bytes = info->source_bytes;
+    h.counts.bad = info->bad;
     snprintf(h.key, sizeof h.key, "%s", info->key);
     hash_text(w->hash, h.payload);
     h.hash = hash_u64(&h, offsetof(struct header, hash));
@@ -387,6 +401,8 @@ void shard_writer_abort(struct shard_writer *w) {
     } else {
         file_writer_abort(&w->file);
     }
+    if (w->lock >= 0)
+        close(w->lock);
     hash_free(w->hash);
     free(w->narrow);
     free(w->trained);

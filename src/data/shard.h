@@ -26,13 +26,14 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/render.h"
+#include "knob/knob.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
-enum { SHARD_VERSION = 1 };
+enum { SHARD_VERSION = 2 };
 
 struct shard_counts {
     uint64_t documents, tokens;
@@ -40,6 +41,7 @@ struct shard_counts {
     uint64_t end_trained;  // documents whose last token is trained
     uint64_t untrained;    // documents without a target
     uint64_t source_bytes; // size of the source file
+    uint64_t bad;          // lines that were left out because they are no records
 };
 
 struct shard {
@@ -89,7 +91,7 @@ struct shard_header_info {
     const char *key;
     enum render_shape shape;
     int32_t vocab;
-    uint64_t source_bytes;
+    uint64_t source_bytes, bad;
 };
 // path NULL: in memory. The file appears only when shard_writer_end returns 0.
 int shard_writer_open(struct shard_writer **out, const char *path, struct err *e);
@@ -124,6 +126,7 @@ struct shard_options {
     const struct tokenizer *tokenizer;
     const struct renderer *renderer;
     enum render_shape shape; // of records; RENDER_AUTO: found from the first record of a file
+    enum data_bad bad;       // what happens to lines that are no records
     const char *cache;       // folder; NULL: the shard stays in memory
     int threads;             // >= 1
     struct shard_listener listener;
@@ -135,7 +138,11 @@ struct shard_source {
     uint64_t corpus_seed, corpus_documents;
 };
 
-// Finds or makes the shard of a source. ERR_FORMAT with file and line for a bad record.
+// Finds or makes the shard of a source. Lines that are no records are ERR_FORMAT with file and
+// line. When there are several, the listener hears of each, up to SHARD_BAD_TOLD. With
+// DATA_BAD_SKIP they are left out: they are written to <cache>/<key>.bad.jsonl, and the listener
+// hears how many they are. A file without any good line is an error in either case.
+enum { SHARD_BAD_TOLD = 20 };
 int shard_obtain(struct shard *out, const struct shard_source *source,
                  const struct shard_options *o, struct err *e);
 // $XDG_CACHE_HOME/haggle/shards, else ~/.cache/haggle/shards; ERR_UNSUPPORTED without either.

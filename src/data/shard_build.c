@@ -11,6 +11,8 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/pool.h"
 #include "data/corpus.h"
 #include "data/lines.h"
@@ -34,6 +36,7 @@ enum {
 struct line {
     size_t at, bytes;
     uint64_t number;
+    char *why; // why it is no record; NULL: it is one, as far as is known
 };
 
 struct document {
@@ -82,6 +85,12 @@ struct build {
     atomic_int next;
     // Writing
     struct shard_writer *writer;
+    const char *path; // of the shard; NULL: in memory
+    uint64_t n_bad;
+    bool any_document;
+    char *told[SHARD_BAD_TOLD]; // what is wrong with the first bad lines
+    struct file_writer listing; // of all bad lines
+    bool has_listing;
     bool writing;      // an error now is an error of the writer
     int32_t prefix[8]; // beginning-of-text token of a plain document, if there is one
     size_t n_prefix;
@@ -124,8 +133,17 @@ static bool add_text(struct chunk *c, const char *text, size_t bytes) {
 static bool add_line(struct chunk *c, const char *text, size_t bytes, uint64_t number) {
     if (!array_room(&c->lines, c->n_lines, 1, &c->line_capacity, sizeof *c->lines, 16))
         return false;
-    c->lines[c->n_lines++] = (struct line){c->bytes, bytes, number};
+    c->lines[c->n_lines++] = (struct line){c->bytes, bytes, number, NULL};
     return add_text(c, text, bytes);
+}
+
+// Marks a line that is no record. Anything else that failed is an error of the build.
+static int mark_bad(const struct build *b, struct line *l, int rc, const struct err *why,
+                    struct err *e) {
+    if (rc != ERR_FORMAT)
+        return rc;
+    l->why = strdup(why->text);
+    return l->why != NULL ? 0 : no_memory(b, e);
 }
 
 static bool is_blank(const char *text, size_t bytes) {
@@ -146,11 +164,17 @@ static int fill_lines(struct build *b, struct chunk *c, struct err *e) {
             return 0;
         if (is_blank(text, bytes))
             continue;
-        if (b->shape == RENDER_AUTO)
-            TRY(render_detect(b->members[0].context, b->task->name, number, text, bytes, &b->shape,
-                              e));
+        struct err why = {0};
+        int rc = b->shape != RENDER_AUTO ? 0
+                                         : render_detect(b->members[0].context, b->task->name,
+                                                         number, text, bytes, &b->shape, &why);
+        if (rc != 0)
+            b->shape = RENDER_AUTO; // a line of several shapes may have set it
         if (!add_line(c, text, bytes, number))
             return no_memory(b, e);
+        rc = mark_bad(b, &c->lines[c->n_lines - 1], rc, &why, e);
+        if (rc != 0)
+            return err_set(e, rc, "%s", why.text);
     }
     return 0;
 }
@@ -277,8 +301,16 @@ static int render_chunk(const struct build *b, struct member *m, struct chunk *c
         TRY(tokenizer_encode(m->encoder, c->text, c->bytes, 0, &m->list, &c->e));
         return add_tokens(c, m->list.ids, NULL, m->list.n) ? 0 : no_memory(b, &c->e);
     }
-    for (size_t i = 0; i < c->n_lines; i++)
-        TRY(render_one(b, m, c, &c->lines[i]));
+    for (size_t i = 0; i < c->n_lines; i++) {
+        const size_t n = c->n, documents = c->n_documents;
+        if (c->lines[i].why != NULL)
+            continue;
+        TRY(mark_bad(b, &c->lines[i], render_one(b, m, c, &c->lines[i]), &c->e, &c->e));
+        if (c->lines[i].why != NULL) {
+            c->n = n;
+            c->n_documents = documents;
+        }
+    }
     return 0;
 }
 
@@ -324,6 +356,71 @@ static int write_stretch(struct build *b, struct chunk *c, struct err *e) {
     return write_tokens(b, c->ids, c->trained, c->n, e);
 }
 
+// ---------------------------------------------------------------- bad lines
+
+static int put_bad_line(struct build *b, const struct line *l, const char *text, struct err *e) {
+    struct json_writer w;
+    char path[PATH_MAX];
+    if (!b->has_listing) {
+        shard_bad_path(b->path, path);
+        TRY(file_writer_begin(&b->listing, path, e));
+        b->has_listing = true;
+    }
+    json_writer_to_buffer(&w, 0);
+    json_put_object_begin(&w);
+    json_member_i64(&w, "line", (int64_t)l->number);
+    json_member_string(&w, "error", l->why);
+    json_put_key(&w, "text");
+    json_put_string_n(&w, text, l->bytes);
+    json_put_object_end(&w);
+    int rc = json_writer_finish(&w, e);
+    if (rc == 0) {
+        w.buffer[w.bytes] = '\n'; // in place of the NUL
+        rc = file_writer_put(&b->listing, w.buffer, w.bytes + 1, e);
+    }
+    free(w.buffer);
+    return rc;
+}
+
+// Takes the bad lines of a chunk out of it.
+static int collect_bad(struct build *b, struct chunk *c, struct err *e) {
+    for (size_t i = 0; i < c->n_lines; i++) {
+        struct line *l = &c->lines[i];
+        if (l->why == NULL)
+            continue;
+        b->writing = true;
+        if (b->task->o->bad == DATA_BAD_SKIP && b->path != NULL)
+            TRY(put_bad_line(b, l, c->text + l->at, e));
+        b->writing = false;
+        if (b->n_bad++ < SHARD_BAD_TOLD)
+            b->told[b->n_bad - 1] = l->why;
+        else
+            free(l->why);
+        l->why = NULL;
+    }
+    return 0;
+}
+
+// After the last line: refuses the file, or finishes the list of what is left out.
+static int judge_bad(struct build *b, struct err *e) {
+    const bool skip = b->task->o->bad == DATA_BAD_SKIP, all = !b->any_document;
+    if (b->n_bad == 0)
+        return 0;
+    if (b->n_bad > 1 && (!skip || all || b->path == NULL))
+        for (uint64_t i = 0; i < b->n_bad && i < SHARD_BAD_TOLD; i++)
+            shard_task_say(b->task, skip && !all ? LOG_WARN : LOG_ERROR, "%s", b->told[i]);
+    if (skip && !all) {
+        b->writing = true;
+        return b->has_listing ? file_writer_end(&b->listing, e) : 0;
+    }
+    char more[160] = "";
+    if (b->n_bad > 1)
+        snprintf(more, sizeof more, ". The file has %llu bad lines%s", (unsigned long long)b->n_bad,
+                 b->n_bad > SHARD_BAD_TOLD ? "; the first 20 are listed above" : "");
+    return err_set(e, ERR_FORMAT, "%s%s%s", b->told[0], more,
+                   all ? ". It has no good line" : "; data.bad=skip leaves such lines out");
+}
+
 static int write_wave(struct build *b, struct err *e) {
     for (int i = 0; i < b->n_filled; i++) {
         struct chunk *c = &b->chunks[i];
@@ -333,6 +430,8 @@ static int write_wave(struct build *b, struct err *e) {
             TRY(write_stretch(b, c, e));
             continue;
         }
+        TRY(collect_bad(b, c, e));
+        b->any_document = b->any_document || c->n_documents > 0;
         size_t from = 0;
         for (size_t k = 0; k < c->n_documents; k++) {
             const struct document *d = &c->documents[k];
@@ -411,6 +510,8 @@ static void close_build(struct build *b) {
     }
     free(b->members);
     for (int i = 0; b->chunks != NULL && i < b->n_chunks; i++) {
+        for (size_t k = 0; k < b->chunks[i].n_lines; k++)
+            free(b->chunks[i].lines[k].why);
         free(b->chunks[i].text);
         free(b->chunks[i].lines);
         free(b->chunks[i].ids);
@@ -418,6 +519,10 @@ static void close_build(struct build *b) {
         free(b->chunks[i].documents);
     }
     free(b->chunks);
+    for (int i = 0; i < SHARD_BAD_TOLD; i++)
+        free(b->told[i]);
+    if (b->has_listing)
+        file_writer_abort(&b->listing); // nothing is left to do after file_writer_end
     shard_writer_abort(b->writer);
 }
 
@@ -440,17 +545,20 @@ static int run_waves(struct build *b, struct err *e) {
 
 static int make(struct build *b, const char *path, const char *key, struct shard *out,
                 struct err *e) {
+    b->path = path;
     b->writing = true;
     TRY(shard_writer_open(&b->writer, path, e));
     b->writing = false;
     TRY(open_members(b, e));
     TRY(open_source(b, e));
     TRY(run_waves(b, e));
+    TRY(judge_bad(b, e));
     const struct shard_header_info info = {
         .key = key,
         .shape = b->task->source->records && b->task->source->path != NULL ? b->shape : RENDER_AUTO,
         .vocab = b->vocab,
-        .source_bytes = b->task->of_bytes};
+        .source_bytes = b->task->of_bytes,
+        .bad = b->n_bad};
     struct shard_writer *w = b->writer;
     b->writer = NULL;
     b->writing = true;

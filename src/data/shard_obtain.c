@@ -16,20 +16,19 @@
 
 enum {
     READ_BYTES = 1 << 20, // buffer for hashing
-    LEFT_BEHIND_S = 3600  // a temporary file this old is abandoned
+    LEFT_BEHIND_S = 3600  // without locks, a temporary file this old is abandoned
 };
 
-static void say(const struct shard_options *o, enum log_level level, const char *format, ...)
-    ERR_PRINTF(3, 4);
-static void say(const struct shard_options *o, enum log_level level, const char *format, ...) {
-    char text[ERR_TEXT_BYTES];
+void shard_task_say(const struct shard_task *t, enum log_level level, const char *format, ...) {
+    const struct shard_listener *l = &t->o->listener;
+    char text[ERR_TEXT_BYTES + PATH_MAX];
     va_list args;
-    if (o->listener.say == NULL)
+    if (l->say == NULL)
         return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    o->listener.say(o->listener.arg, level, text);
+    l->say(l->arg, level, text);
 }
 
 static int no_memory(const struct shard_task *t, struct err *e) {
@@ -65,10 +64,11 @@ static int find_key(struct shard_task *t, char key[HASH_TEXT_BYTES], struct err 
     struct hash *h = hash_new();
     if (h == NULL)
         return no_memory(t, e);
-    int n = snprintf(text, sizeof text, "shard %d tokenizer %s renderer %s kind %d shape %d\n",
+    int n = snprintf(text, sizeof text, "shard %d tokenizer %s renderer %s kind %d shape %d%s\n",
                      SHARD_VERSION, tokenizer_fingerprint(o->tokenizer),
                      renderer_fingerprint(o->renderer), t->source->records,
-                     t->source->records ? (int)o->shape : 0);
+                     t->source->records ? (int)o->shape : 0,
+                     t->source->records && o->bad == DATA_BAD_SKIP ? " skip" : "");
     hash_add(h, text, (size_t)n);
     int rc = 0;
     if (t->source->path != NULL) {
@@ -107,6 +107,23 @@ int shard_default_cache(char *out, size_t bytes, struct err *e) {
     return rc;
 }
 
+// Removes files that a killed process left behind: <key>.shard.<process>, with or without .tmp. A
+// running process has its file locked. Where there are no locks, it writes to it all the time.
+static int sweep(void *arg, const char *name) {
+    const struct shard_task *t = arg;
+    char path[PATH_MAX];
+    struct stat st;
+    if (strstr(name, ".shard.") == NULL ||
+        file_join(path, sizeof path, t->o->cache, name, NULL) != 0 || lstat(path, &st) != 0 ||
+        !S_ISREG(st.st_mode))
+        return 0;
+    if (clock_wall_s() - (double)st.st_mtim.tv_sec > LEFT_BEHIND_S)
+        unlink(path);
+    else
+        file_remove_abandoned(path);
+    return 0;
+}
+
 // Finds the shard's path ("" when it can only be in memory), and opens the shard if it is there and
 // valid.
 static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX],
@@ -120,9 +137,10 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
     if (file_make_dirs(t->o->cache, &e) != 0 ||
         file_join(path, PATH_MAX, t->o->cache, name, &e) != 0) {
         path[0] = '\0';
-        say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e.text);
+        shard_task_say(t, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e.text);
         return false;
     }
+    file_list_dir(t->o->cache, sweep, t, NULL); // a failure to tidy up is ignored
     if (!file_exists(path))
         return false;
     if (shard_open(out, path, key, &e) == 0 && out->vocab == tokenizer_size(t->o->tokenizer)) {
@@ -133,23 +151,8 @@ static bool find_shard(struct shard_task *t, const char *key, char path[PATH_MAX
         shard_close(out);
         err_set(&e, ERR_FORMAT, "%s: has the ids of another tokenizer", path);
     }
-    say(t->o, LOG_INFO, "%s; it is made again", e.text);
+    shard_task_say(t, LOG_INFO, "%s; it is made again", e.text);
     return false;
-}
-
-// Removes files that a killed process left behind. A running process writes to its file all the
-// time.
-static int sweep(void *arg, const char *name) {
-    const struct shard_task *t = arg;
-    char path[PATH_MAX];
-    struct stat st;
-    const char *shard = strstr(name, ".shard."), *dot = strrchr(name, '.');
-    if (shard == NULL || dot == NULL || strcmp(dot, ".tmp") != 0 ||
-        file_join(path, sizeof path, t->o->cache, name, NULL) != 0 || lstat(path, &st) != 0)
-        return 0;
-    if (S_ISREG(st.st_mode) && clock_wall_s() - (double)st.st_mtim.tv_sec > LEFT_BEHIND_S)
-        unlink(path);
-    return 0;
 }
 
 static int build(struct shard_task *t, const char *path, const char *key, struct shard *out,
@@ -157,13 +160,29 @@ static int build(struct shard_task *t, const char *path, const char *key, struct
     bool write_failed;
     if (path[0] == '\0')
         return shard_make(t, NULL, key, out, &write_failed, e);
-    file_list_dir(t->o->cache, sweep, t, NULL); // a failure to tidy up is ignored
     int rc = shard_make(t, path, key, out, &write_failed, e);
     if (rc == 0 || !write_failed)
         return rc;
     // Training can go on with a full disk or a folder that is not writable.
-    say(t->o, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e->text);
+    shard_task_say(t, LOG_WARN, "%s; tokenized data stays in memory and is not reused", e->text);
     return shard_make(t, NULL, key, out, &write_failed, e);
+}
+
+void shard_bad_path(const char *path, char out[PATH_MAX]) {
+    const char *dot = strrchr(path, '.');
+    snprintf(out, PATH_MAX, "%.*s.bad.jsonl", (int)(dot - path), path);
+}
+
+static void say_bad(const struct shard_task *t, const struct shard *s) {
+    char path[PATH_MAX];
+    if (s->counts.bad == 0)
+        return;
+    if (s->path[0] != '\0')
+        shard_bad_path(s->path, path);
+    const bool listed = s->path[0] != '\0' && file_exists(path);
+    shard_task_say(t, LOG_WARN, "%s: %llu bad line%s left out (data.bad=skip)%s%s%s", t->name,
+                   (unsigned long long)s->counts.bad, s->counts.bad == 1 ? " is" : "s are",
+                   listed ? "; '" : "", listed ? path : "", listed ? "' lists them" : "");
 }
 
 int shard_obtain(struct shard *out, const struct shard_source *source,
@@ -196,6 +215,7 @@ int shard_obtain(struct shard *out, const struct shard_source *source,
         shard_close(out);
         return rc;
     }
+    say_bad(&t, out);
     out->seconds = 1e-9 * (double)(clock_ns() - t.begin_ns);
     return 0;
 }

@@ -4,6 +4,8 @@
 
 #include "data/shard.h"
 
+#include <limits.h>
+
 struct shard_task {
     const struct shard_source *source;
     const struct shard_options *o;
@@ -17,6 +19,10 @@ int shard_task_tell(struct shard_task *t, struct err *e);
 // Reads until `most` or the end of the file.
 int shard_task_read(const struct shard_task *t, int fd, char *to, size_t most, size_t *got,
                     struct err *e);
+void shard_task_say(const struct shard_task *t, enum log_level level, const char *format, ...)
+    ERR_PRINTF(3, 4);
+// The path of the file that lists the bad lines of the shard at `path`.
+void shard_bad_path(const char *path, char out[PATH_MAX]);
 // Renders the source into a shard at `path` (NULL: in memory). *write_failed: the error comes from
 // writing the shard, not from the source.
 int shard_make(struct shard_task *t, const char *path, const char *key, struct shard *out,

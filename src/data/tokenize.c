@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/json.h"
 #include "base/pool.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -64,7 +65,8 @@ static int read_text(struct json_reader *r, const char **text, size_t *bytes) {
             return json_fail(r, ERR_FORMAT, "two members 'text'");
         found = true;
         if (json_peek(r) != JSON_STRING)
-            return json_fail(r, ERR_FORMAT, "the member 'text' is not a string");
+            return json_fail(r, ERR_FORMAT, "the member 'text' is %s; a string is expected",
+                             json_peek(r) == JSON_NULL ? "null" : "not a string");
         json_read_string(r, text, bytes);
     }
     TRY(json_finish(r));
@@ -105,52 +107,21 @@ static int encode_line(const struct job *j, struct worker *w, struct json_reader
     return put_ids(&w->out, &w->ids) == 0 ? 0 : err_set(&w->err, ERR_MEMORY, "no memory for ids");
 }
 
-// Bytes at p that begin a well-formed character and continue it, as far as they do. *whole says
-// whether the character is complete. A broken character is replaced as a unit, as other programs
-// do.
-static size_t char_part(const unsigned char *p, const unsigned char *end, bool *whole) {
-    size_t length = *p < 0x80   ? 1
-                    : *p < 0xC2 ? 0
-                    : *p < 0xE0 ? 2
-                    : *p < 0xF0 ? 3
-                    : *p < 0xF5 ? 4
-                                : 0;
-    size_t n = 1;
-    while (n < length && p + n < end) {
-        unsigned char low = 0x80, high = 0xBF;
-        if (n == 1) {
-            low = *p == 0xE0 ? 0xA0 : *p == 0xF0 ? 0x90 : 0x80;
-            high = *p == 0xED ? 0x9F : *p == 0xF4 ? 0x8F : 0xBF;
-        }
-        if (p[n] < low || p[n] > high)
-            break;
-        n++;
-    }
-    *whole = length > 0 && n == length;
-    return n;
-}
-
 static int put_text(struct worker *w) {
-    const unsigned char *p = (const unsigned char *)w->text, *end = p + w->text_bytes;
-    struct json_writer valid = {0}; // a plain buffer here
+    char *valid = malloc(3 * w->text_bytes + 1);
+    const size_t n = valid ? utf8_repair(w->text, w->text_bytes, valid) : 0;
     int rc = 0;
-    while (rc == 0 && p < end) {
-        bool whole;
-        size_t n = char_part(p, end, &whole);
-        rc = whole ? put_bytes(&valid, (const char *)p, n) : put_bytes(&valid, "\xEF\xBF\xBD", 3);
-        p += n;
-    }
     struct json_writer line;
     json_writer_to_buffer(&line, 0);
     json_put_object_begin(&line);
     json_put_key(&line, "text");
-    json_put_string_n(&line, valid.bytes ? valid.buffer : "", valid.bytes);
+    json_put_string_n(&line, valid ? valid : "", n);
     json_put_object_end(&line);
-    if (json_writer_finish(&line, NULL) != 0 || rc != 0 ||
+    if (json_writer_finish(&line, NULL) != 0 || !valid ||
         put_bytes(&w->out, line.buffer, line.bytes) != 0 || put_bytes(&w->out, "\n", 1) != 0)
         rc = err_set(&w->err, ERR_MEMORY, "no memory for %zu bytes of text", w->text_bytes);
     free(line.buffer);
-    free(valid.buffer);
+    free(valid);
     return rc;
 }
 

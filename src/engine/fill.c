@@ -3,7 +3,9 @@
 #include "engine/engine.h"
 
 #include "model/load.h"
+#include "model/names.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 // A job for the pool: fill one weight by its rule for initial values.
@@ -70,6 +72,21 @@ int session_round_weights(struct session *s, struct err *e) {
 // Every program of a plan has every weight, so the first program serves.
 enum { ANY = 0 };
 
+// One such weight makes every loss NaN.
+static int refuse_not_finite(const struct session *s, const struct safetensors_entry *entry,
+                             const void *data, enum dtype type, struct err *e) {
+    const int64_t at = dtype_first_not_finite(data, type, (size_t)entry->elements);
+    char quoted[NAMES_QUOTE_BYTES];
+    double value;
+    if (at < 0)
+        return 0;
+    dtype_convert(&value, DTYPE_F64, (const char *)data + (size_t)at * dtype_bytes(type), type, 1);
+    return err_set(e, ERR_NUMERIC,
+                   "%.300s: element %lld of tensor %s is %s in %s; every weight must be finite",
+                   s->plan->knobs.model, (long long)at, names_quote(quoted, entry->name),
+                   isnan(value) ? "not a number (NaN)" : "infinite", dtype_text(type));
+}
+
 static int load_weight(struct session *s, struct weights *files, const struct model_param *param,
                        struct err *e) {
     const struct program *p = s->plan->programs[ANY];
@@ -90,6 +107,8 @@ static int load_weight(struct session *s, struct weights *files, const struct mo
             weights_find_param(files, &s->plan->shape, param, e);
         rc = entry ? weights_read(files, entry, 0, n, at ? at : staging, tensor->dtype, e)
                    : (e ? e->code : ERR_FORMAT);
+        if (rc == 0)
+            rc = refuse_not_finite(s, entry, at ? at : staging, tensor->dtype, e);
     } else {
         struct init_job job = {param, (uint64_t)s->plan->knobs.seed, n, tensor->dtype,
                                at ? at : staging};
@@ -105,6 +124,9 @@ static int load_weights(struct session *s, struct err *e) {
     struct weights *files = NULL;
     struct model_param param;
     int rc = s->plan->from_folder ? weights_open(&files, s->plan->knobs.model, e) : 0;
+    if (rc == 0 && files && !s->plan->knobs.allow_extra &&
+        (rc = weights_refuse_extra(files, &s->plan->shape, e)) != 0)
+        err_context(e, "%.300s", s->plan->knobs.model);
     for (int64_t i = 0; rc == 0 && model_param_at(&s->plan->shape, i, &param); i++)
         rc = load_weight(s, files, &param, e);
     if (files)

@@ -1,6 +1,6 @@
 // knob.c - the table made from knob.def, and values to and from text.
 //
-// Everything here is generic over the seven types: a knob is a row of INFO and an offset into
+// Everything here is generic over the eight types: a knob is a row of INFO and an offset into
 // struct knobs. Only knobs_idle, which says why a knob has no effect, knows the meaning of single
 // knobs.
 #include "knob/knob.h"
@@ -22,6 +22,8 @@ _Static_assert(sizeof(enum sched_kind) == sizeof(int), "choices are stored as in
 // "No upper bound", for any type. It cannot be confused with a number, because no lower bound is
 // negative. Cast to unsigned it is the largest value already.
 #define KNOB_NO_MOST (-1)
+// A period of time, as the field of a PERIOD stores it.
+#define KNOB_NS(ns) (-(int64_t)(ns))
 
 static const struct knobs DEFAULTS = {
 #define INT(field, name, initial, least, most, flags, help) .field = (initial),
@@ -31,6 +33,7 @@ static const struct knobs DEFAULTS = {
 #define STRING(field, name, initial, flags, help) .field = initial,
 #define BYTES(field, name, initial, least, most, flags, help) .field = (initial),
 #define DURATION(field, name, initial, least, most, flags, help) .field = (initial),
+#define PERIOD(field, name, initial, most, flags, help) .field = (initial),
 #include "knob/knob_each.h"
 };
 
@@ -65,6 +68,8 @@ static const struct knob_info INFO[KNOB_COUNT] = {
 #define DURATION(field, name, initial, least, most, flags, help) \
     {ROW(KNOB_DURATION, field, name, flags, help), \
      .least_u64 = (least), .most_u64 = (uint64_t)(most)},
+#define PERIOD(field, name, initial, most, flags, help) \
+    {ROW(KNOB_PERIOD, field, name, flags, help), .most_int = (most)},
 #include "knob/knob_each.h"
 };
 
@@ -76,6 +81,7 @@ static const char *const NAMES[KNOB_COUNT] = {
 #define STRING(field, name, initial, flags, help) name,
 #define BYTES(field, name, initial, least, most, flags, help) name,
 #define DURATION(field, name, initial, least, most, flags, help) name,
+#define PERIOD(field, name, initial, most, flags, help) name,
 #include "knob/knob_each.h"
 };
 // clang-format on
@@ -125,9 +131,9 @@ int knob_find_or_suggest(const char *name, struct err *e) {
 
 const char *knob_type_name(enum knob_type t) {
     static const char *const names[KNOB_TYPE_COUNT] = {
-        [KNOB_INT] = "int",          [KNOB_FLOAT] = "float", [KNOB_BOOL] = "bool",
-        [KNOB_CHOICE] = "choice",    [KNOB_STRING] = "text", [KNOB_BYTES] = "bytes",
-        [KNOB_DURATION] = "duration"};
+        [KNOB_INT] = "int",           [KNOB_FLOAT] = "float",  [KNOB_BOOL] = "bool",
+        [KNOB_CHOICE] = "choice",     [KNOB_STRING] = "text",  [KNOB_BYTES] = "bytes",
+        [KNOB_DURATION] = "duration", [KNOB_PERIOD] = "period"};
     return (int)t >= 0 && t < KNOB_TYPE_COUNT ? names[t] : "unknown";
 }
 
@@ -202,6 +208,12 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
     case KNOB_DURATION:
         text_exact_ns(out, *(const uint64_t *)field);
         break;
+    case KNOB_PERIOD:
+        if (*(const int64_t *)field < 0)
+            text_exact_ns(out, -(uint64_t) * (const int64_t *)field);
+        else
+            snprintf(out, KNOB_VALUE_BYTES, "%" PRId64, *(const int64_t *)field);
+        break;
     default:
         out[0] = '\0';
     }
@@ -236,6 +248,9 @@ const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]) {
             print(most, info->most_u64);
         break;
     }
+    case KNOB_PERIOD:
+        snprintf(out, KNOB_ACCEPTED_BYTES, "0 to %" PRId64 " steps, or a duration", info->most_int);
+        return out;
     case KNOB_BOOL:
         snprintf(out, KNOB_ACCEPTED_BYTES, "true, false");
         return out;
@@ -397,6 +412,16 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
         *(uint64_t *)field = v;
         break;
     }
+    case KNOB_PERIOD: {
+        int64_t steps;
+        uint64_t ns = 0;
+        const bool counted = text_parse_i64(value, &steps, NULL) == 0;
+        if (counted ? steps < 0 || steps > info->most_int
+                    : text_parse_duration_ns(value, &ns, NULL) != 0 || ns > INT64_MAX)
+            return refuse(id, value, "it takes a number of steps or a time such as 90s or 10m", e);
+        *(int64_t *)field = counted ? steps : -(int64_t)ns;
+        break;
+    }
     default:
         return err_set(e, ERR_INTERNAL, "knob %s has no type", info->name);
     }
@@ -471,7 +496,7 @@ bool knobs_same(const struct knobs *a, const struct knobs *b, int id) {
         return choice_of(a, info) == choice_of(b, info);
     case KNOB_STRING:
         return strcmp(fa, fb) == 0;
-    default: // INT, BYTES and DURATION
+    default: // INT, BYTES, DURATION and PERIOD
         return *(const uint64_t *)fa == *(const uint64_t *)fb;
     }
 }
@@ -481,6 +506,10 @@ bool knobs_equal(const struct knobs *a, const struct knobs *b) {
         if (!knobs_same(a, b, i))
             return false;
     return true;
+}
+
+bool knobs_saves(const struct knobs *k) {
+    return k->save_every != 0 || k->save_last;
 }
 
 int64_t knobs_interactive_seq(const struct knobs *k) {
@@ -552,6 +581,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_data_system:
     case KNOB_data_loss:
     case KNOB_data_pack:
+    case KNOB_data_bad:
         return !k->data_path[0] && !reads_requests(k, id)
                    ? "data.path is empty, and the built-in corpus is plain text"
                    : NULL;

@@ -30,6 +30,7 @@ enum knob_type {
     KNOB_STRING,
     KNOB_BYTES,
     KNOB_DURATION,
+    KNOB_PERIOD,
     KNOB_TYPE_COUNT
 };
 
@@ -84,6 +85,7 @@ struct knobs {
 #define STRING(field, name, initial, flags, help) char field[KNOB_STRING_BYTES];
 #define BYTES(field, name, initial, least, most, flags, help) uint64_t field;
 #define DURATION(field, name, initial, least, most, flags, help) uint64_t field; // ns
+#define PERIOD(field, name, initial, most, flags, help) int64_t field; // steps, or -ns
 #include "knob/knob_each.h"
     enum set_by by[KNOB_COUNT];
 };
@@ -114,7 +116,8 @@ struct knob_info {
     enum knob_type type;
     unsigned flags;
     size_t offset; // of the field in struct knobs
-    // Bounds: _int for KNOB_INT, _float for KNOB_FLOAT, _u64 for KNOB_BYTES and KNOB_DURATION.
+    // Bounds: _int for KNOB_INT and the steps of KNOB_PERIOD, _float for KNOB_FLOAT, _u64 for
+    // KNOB_BYTES and KNOB_DURATION.
     int64_t least_int, most_int;
     double least_float, most_float;
     uint64_t least_u64, most_u64;
@@ -144,6 +147,7 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id);
 bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values, not their sources
+bool knobs_saves(const struct knobs *k);              // whether the run writes checkpoints
 int64_t knobs_interactive_seq(const struct knobs *k); // interactive.seq, or seq when that is 0
 // Why a knob has no effect with the current values of the other knobs, as half a sentence ("only
 // sched.kind=wsd decays"). NULL when it has an effect.

@@ -28,6 +28,9 @@
 #ifndef DURATION
 #define DURATION(field, name, initial, least, most, flags, help) KNOB(KNOB_DURATION, field)
 #endif
+#ifndef PERIOD
+#define PERIOD(field, name, initial, most, flags, help) KNOB(KNOB_PERIOD, field)
+#endif
 
 #include "knob/knob.def"
 
@@ -39,4 +42,5 @@
 #undef STRING
 #undef BYTES
 #undef DURATION
+#undef PERIOD
 #undef V

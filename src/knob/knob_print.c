@@ -127,7 +127,7 @@ int knobs_write_markdown(FILE *f, struct err *e) {
 // ---------------------------------------------------------------- JSON
 
 // Bytes and durations are written as plain numbers (bytes, seconds), so that programs need not
-// parse units.
+// parse units. A period is a number of steps, or text with the unit of time.
 static void put_value(const struct knobs *k, int id, struct json_writer *w) {
     const struct knob_info *info = knob_info(id);
     const char *field = (const char *)k + info->offset;
@@ -135,6 +135,12 @@ static void put_value(const struct knobs *k, int id, struct json_writer *w) {
     switch (info->type) {
     case KNOB_INT:
         json_put_i64(w, *(const int64_t *)(const void *)field);
+        break;
+    case KNOB_PERIOD:
+        if (*(const int64_t *)(const void *)field < 0)
+            json_put_string(w, knobs_value(k, id, text));
+        else
+            json_put_i64(w, *(const int64_t *)(const void *)field);
         break;
     case KNOB_FLOAT:
         json_put_double(w, *(const double *)(const void *)field);

@@ -3,6 +3,7 @@
 #include "model/names.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DIMS_TEXT_BYTES = 96 };
@@ -73,4 +74,104 @@ const struct safetensors_entry *weights_find_param(const struct weights *w,
         return NULL;
     }
     return t;
+}
+
+// ---------------------------------------------------------------- tensors that nobody asked for
+
+enum { EXTRA_NAMED = 3, COMPARE_ELEMENTS = 1 << 16 };
+
+static bool ends_with(const char *text, const char *ending) {
+    size_t n = strlen(text), m = strlen(ending);
+    return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+// Tables and masks that older tools stored with the weights. They follow from the configuration.
+static bool holds_no_weights(const struct model_shape *s, const char *name) {
+    static const char *const rotary[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",
+                                         "rotary_emb.sin_cached"};
+    if (s->family == FAMILY_GPT2)
+        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+    for (size_t i = 0; i < sizeof rotary / sizeof *rotary; i++)
+        if (ends_with(name, rotary[i]))
+            return true;
+    return false;
+}
+
+// Compares the stored head of a tied model with the embedding. *at is the first element that
+// differs, -1 when none does.
+static int compare_head(struct weights *w, const struct safetensors_entry *head,
+                        const struct safetensors_entry *embedding, int64_t *at, struct err *e) {
+    *at = head->elements == embedding->elements && dtype_is_floating(head->dtype) ? -1 : 0;
+    float *a = malloc(2 * COMPARE_ELEMENTS * sizeof *a), *b = a + COMPARE_ELEMENTS;
+    int rc = a != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory to compare two tensors");
+    for (int64_t i = 0; rc == 0 && *at < 0 && i < head->elements; i += COMPARE_ELEMENTS) {
+        const int64_t left = head->elements - i,
+                      n = left < COMPARE_ELEMENTS ? left : COMPARE_ELEMENTS;
+        rc = weights_read(w, head, i, n, a, DTYPE_F32, e);
+        if (rc == 0)
+            rc = weights_read(w, embedding, i, n, b, DTYPE_F32, e);
+        if (rc != 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0)
+            continue;
+        for (*at = i; memcmp(&a[*at - i], &b[*at - i], sizeof *a) == 0;)
+            ++*at;
+    }
+    free(a);
+    return rc;
+}
+
+static int list_used(const struct weights *w, const struct model_shape *s, struct names *used,
+                     const struct safetensors_entry **embedding, struct err *e) {
+    struct model_param p;
+    for (int64_t i = 0; model_param_at(s, i, &p); i++) {
+        const struct safetensors_entry *t = weights_find_param(w, s, &p, e);
+        bool fresh;
+        if (t == NULL)
+            return e != NULL ? e->code : ERR_FORMAT;
+        TRY(names_put(used, t->name, 0, &fresh, e));
+        if (p.role == ROLE_WTE)
+            *embedding = t;
+    }
+    return 0;
+}
+
+static int find_extra(struct weights *w, const struct model_shape *s, struct names *used,
+                      struct err *e) {
+    const struct safetensors_entry *embedding = NULL;
+    char list[EXTRA_NAMED * (NAMES_QUOTE_BYTES + 2)] = "", quoted[NAMES_QUOTE_BYTES];
+    size_t extra = 0, length = 0;
+    uint32_t value;
+    TRY(list_used(w, s, used, &embedding, e));
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct safetensors_entry *t = weights_at(w, i);
+        int64_t at = -1;
+        if (names_find(used, t->name, &value) || holds_no_weights(s, t->name))
+            continue;
+        if (s->tied && strcmp(t->name, "lm_head.weight") == 0) {
+            TRY(compare_head(w, t, embedding, &at, e));
+            if (at < 0)
+                continue;
+            return err_set(e, ERR_MISMATCH,
+                           "config.json says \"tie_word_embeddings\" true, but \"lm_head.weight\" "
+                           "differs from the embedding at element %lld: set it to false in "
+                           "config.json, or ignore the tensor with allow.extra=true",
+                           (long long)at);
+        }
+        if (extra++ < EXTRA_NAMED)
+            length += (size_t)snprintf(list + length, sizeof list - length, "%s%s",
+                                       extra > 1 ? ", " : "", names_quote(quoted, t->name));
+    }
+    if (extra == 0)
+        return 0;
+    return err_set(e, ERR_MISMATCH,
+                   "the weights hold %zu tensor%s that config.json does not ask for: %s%s. Correct "
+                   "config.json (does it name all layers?), or ignore %s with allow.extra=true",
+                   extra, extra == 1 ? "" : "s", list, extra > EXTRA_NAMED ? ", ..." : "",
+                   extra == 1 ? "it" : "them");
+}
+
+int weights_refuse_extra(struct weights *w, const struct model_shape *s, struct err *e) {
+    struct names used = {0};
+    int rc = find_extra(w, s, &used, e);
+    names_free(&used);
+    return rc;
 }

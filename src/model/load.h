@@ -9,10 +9,14 @@
 // The tensor that holds parameter p, with type (F32, F64, BF16, F16) and dimensions checked.
 // Otherwise NULL and a message in e. It tries the Hugging Face name, and the name without the
 // head's prefix ("transformer." or "model."), as in base models and the published GPT-2 files. A
-// tied embedding may be stored as the head instead. Other tensors (attention masks, rotary tables,
-// the head of a tied model) are ignored.
+// tied embedding may be stored as the head instead.
 const struct safetensors_entry *weights_find_param(const struct weights *w,
                                                    const struct model_shape *s,
                                                    const struct model_param *p, struct err *e);
+
+// Refuses files that hold more than the parameters: ERR_MISMATCH names the first few tensors and
+// counts them. Accepted are tensors that hold no weights (rotary tables, attention masks), and the
+// head of a tied model when it equals the embedding.
+int weights_refuse_extra(struct weights *w, const struct model_shape *s, struct err *e);
 
 #endif

@@ -381,6 +381,8 @@ static int open_folder(struct weights *w, const char *dir, struct err *e) {
     TRY(file_join(single, sizeof single, dir, single_name, e));
     TRY(file_join(index, sizeof index, dir, index_name, e));
     snprintf(w->dir, sizeof w->dir, "%s", dir);
+    TRY(file_refuse_dead_link(single, e));
+    TRY(file_refuse_dead_link(index, e));
     if (file_exists(single))
         return open_single(w, single, e);
     return file_exists(index) ? open_index(w, e) : explain_missing(dir, e);

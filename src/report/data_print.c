@@ -28,6 +28,9 @@ static void print_files(const struct data_sight *t, FILE *f) {
                 dataset_file_path(t->data, i), shape_text(s), s->counts.documents,
                 s->counts.documents == 1 ? "" : "s", text_count(tokens, (double)s->counts.tokens),
                 text_bytes(bytes, s->counts.source_bytes), s->reused ? ", reused" : "");
+        if (s->counts.bad > 0)
+            fprintf(f, ", %" PRIu64 " bad line%s left out", s->counts.bad,
+                    s->counts.bad == 1 ? "" : "s");
         if (dataset_file_validates(t->data, i))
             fprintf(f, ", for validation");
         else if (weighted)
@@ -148,6 +151,7 @@ static void put_files(const struct data_sight *t, struct json_writer *w) {
         json_member_i64(w, "trained_tokens", (int64_t)s->counts.trained);
         json_member_i64(w, "end_trained_documents", (int64_t)s->counts.end_trained);
         json_member_i64(w, "untrained_documents", (int64_t)s->counts.untrained);
+        json_member_i64(w, "bad_lines", (int64_t)s->counts.bad);
         json_member_double(w, "share", dataset_file_share(t->data, i));
         json_member_bool(w, "validates", dataset_file_validates(t->data, i));
         json_member_bool(w, "reused", s->reused);
@@ -211,6 +215,7 @@ int data_put_json(const struct data_sight *t, struct json_writer *w, struct err 
     json_member_i64(w, "end_trained_documents", (int64_t)x->all.end_trained);
     json_member_bool(w, "end_trained", x->all.end_trained == x->all.documents - x->all.untrained);
     json_member_i64(w, "untrained_documents", (int64_t)x->all.untrained);
+    json_member_i64(w, "bad_lines", (int64_t)x->all.bad);
     json_member_i64(w, "untrained_pieces", (int64_t)x->train.untrained_pieces);
     json_member_i64(w, "truncated_documents", (int64_t)x->cut_documents);
     json_member_double(w, "truncated_share", figures_share(x->cut_documents, x->all.documents));

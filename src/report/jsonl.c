@@ -1,10 +1,10 @@
 // jsonl.c - appending to the training log, and healing it after a crash.
 #include "report/jsonl.h"
 
+#include "base/file.h"
 #include "base/region.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,10 +45,8 @@ static bool is_whole(const char *line, size_t bytes) {
 // line lacks only its newline, or it is torn.
 static int heal(struct jsonl *j, uint64_t *healed_bytes, struct err *e) {
     off_t end = lseek(j->fd, 0, SEEK_END);
-    if (end < 0 && errno != ESPIPE)
-        return fail(e, j, "examined");
-    if (end <= 0) // a new file, or a pipe, from which nothing can be read back
-        return 0;
+    if (end <= 0) // 0: a new file
+        return end == 0 ? 0 : fail(e, j, "examined");
     size_t bytes = end < TAIL_BYTES ? (size_t)end : TAIL_BYTES;
     char *tail = malloc(bytes);
     if (tail == NULL)
@@ -94,9 +92,8 @@ int jsonl_open(struct jsonl *j, const char *path, uint64_t *healed_bytes, struct
                        sizeof j->path - 1);
     memcpy(j->path, path, n + 1);
     uint64_t healed = 0;
-    j->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (j->fd < 0)
-        return fail(e, j, "opened");
+    if (file_open_append(path, &j->fd, e) != 0)
+        return err_context(e, "the log");
     int rc = heal(j, &healed, e);
     if (rc != 0) {
         close(j->fd);
@@ -151,8 +148,7 @@ int jsonl_put(struct jsonl *j, const struct jsonl_record *r, struct err *e) {
 int jsonl_close(struct jsonl *j, struct err *e) {
     int rc = 0;
     if (j->fd >= 0) {
-        // EINVAL or EROFS: the log is a pipe or a terminal, which cannot be synced.
-        if (fsync(j->fd) != 0 && errno != EINVAL && errno != EROFS)
+        if (fsync(j->fd) != 0 && errno != EINVAL) // EINVAL: the filesystem cannot sync
             rc = fail(e, j, "saved");
         if (close(j->fd) != 0 && rc == 0)
             rc = fail(e, j, "closed");

@@ -51,14 +51,14 @@ static int save_second(const struct watch *w, const struct plan *p, struct err *
     return knobs_save_recipe(&k, path, e);
 }
 
-static int open_files(struct watch *w, const struct plan *p, struct err *e) {
+static int open_files(struct watch *w, struct err *e) {
     const struct knobs *k = w->knobs;
     char path[PATH_MAX];
     uint64_t torn = 0;
     TRY(file_make_dirs(k->run_dir, e));
     TRY(file_join(path, sizeof path, k->run_dir, "recipe.yaml", e));
     TRY(knobs_save_recipe(k, path, e));
-    TRY(save_second(w, p, e));
+    TRY(save_second(w, w->plan, e));
     TRY(file_join(path, sizeof path, k->run_dir, "log.jsonl", e));
     if (!k->resume && file_exists(path))
         TRY(move_aside(k->run_dir, path, e));
@@ -100,6 +100,20 @@ static void give_up_board(struct watch *w, const struct err *why) {
     w->has_board = false;
 }
 
+// run.dir may have been removed or moved during the run. The files that are open would then grow
+// where nobody finds them, so they are begun again in the new folder.
+static void find_files_again(struct watch *w) {
+    struct err e = {0};
+    if (!w->has_jsonl || file_is_open_as(w->jsonl.path, w->jsonl.fd))
+        return;
+    log_put(w->log, LOG_WARN,
+            "'%s' was removed or moved during the run; another one begins in its place",
+            w->jsonl.path);
+    watch_close(w, NULL);
+    if (open_files(w, &e) != 0)
+        log_put(w->log, LOG_WARN, "%s; the log ends here", e.text);
+}
+
 static struct json_writer *begin_line(struct watch *w, const char *event) {
     struct json_writer *j = jsonl_begin(&w->jsonl);
     json_member_string(j, "event", event);
@@ -131,7 +145,8 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     struct watch *w = arg;
     const struct plan *plan = s->session->plan;
     w->starts(w->starts_arg);
-    TRY(open_files(w, plan, e));
+    w->plan = plan;
+    TRY(open_files(w, e));
     TRY(drop_result(w, s, e));
     const struct backend *b = s->session->engine->backend;
     const char *isa = b->isa;
@@ -296,6 +311,7 @@ static int on_save(void *arg, const struct train_save *s, struct err *e) {
     struct watch *w = arg;
     (void)e;
     char bytes[TEXT_UNIT_BYTES], took[TEXT_UNIT_BYTES];
+    find_files_again(w);
     if (s->rc == 0) // on_message has reported a failure already
         log_put(w->log, LOG_INFO, "step %lld  saved %s (%s, %s)", (long long)s->step, s->path,
                 text_bytes(bytes, s->bytes), text_duration(took, 1e-9 * (double)s->ns));

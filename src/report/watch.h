@@ -18,6 +18,7 @@
 struct watch {
     const struct knobs *knobs;
     struct log *log;
+    const struct plan *plan; // NULL until training starts
     struct live live;
     struct live_numbers numbers; // as last shown
     struct jsonl jsonl;

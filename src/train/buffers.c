@@ -64,7 +64,7 @@ int buffers_count(const struct buffers *b, struct plan *p, struct err *e) {
         p, &(struct plan_host){
                .loader = bytes,
                .trace = buffers_trace_capacity(b, p) * sizeof(struct trace_event),
-               .saving = k->save_every > 0 || k->save_last ? SNAPSHOT_BUFFER_BYTES : 0,
+               .saving = knobs_saves(k) ? SNAPSHOT_BUFFER_BYTES : 0,
                .requests = b->request_bytes > 0 ? b->request_bytes + guests_plan_bytes() : 0});
     return 0;
 }

@@ -243,7 +243,7 @@ int checkpoint_check_space(const struct checkpoint_dir *d, const struct plan *p,
                    "the disk of '%s' has %s free; the run needs %s for %" PRId64
                    " checkpoint%s of %s (save.keep=%" PRId64
                    ", plus one while it is written). Free some space, lower save.keep, choose "
-                   "another run.dir, or set save.every=0 save.last=false",
+                   "another run.dir, or set save.every=0 for a single checkpoint at the end",
                    d->path, text_bytes(have, free_bytes), text_bytes(all, need), count,
                    count == 1 ? "" : "s", text_bytes(one, each), d->keep);
 }
@@ -430,6 +430,22 @@ static bool looks_whole(const char *path) {
     return whole;
 }
 
+bool checkpoint_is_there(const struct checkpoint_dir *d, int64_t step) {
+    char path[PATH_MAX];
+    return checkpoint_path(d->path, step, "", path, NULL) == 0 && looks_whole(path);
+}
+
+void checkpoint_newest_there(const struct checkpoint_dir *d, char path[PATH_MAX]) {
+    struct checkpoint_list list = {0};
+    bool found = false;
+    checkpoint_list_open(&list, d->path, NULL); // a folder that cannot be listed counts as empty
+    for (size_t i = list.count; !found && i-- > 0;)
+        found = checkpoint_path(d->path, list.steps[i], "", path, NULL) == 0 && looks_whole(path);
+    if (!found)
+        path[0] = '\0';
+    checkpoint_list_close(&list);
+}
+
 static int remove_one(const struct checkpoint_dir *d, int64_t step, struct err *e) {
     char path[PATH_MAX], tmp[PATH_MAX];
     TRY(checkpoint_path(d->path, step, "", path, e));
@@ -484,6 +500,17 @@ static int check_room_for_one(const struct checkpoint_dir *d, const struct sessi
                    text_bytes(have, free_bytes), text_bytes(need, each));
 }
 
+static int find_folder_again(struct checkpoint_dir *d, struct err *e) {
+    bool again;
+    TRY(rundir_lock_again(&d->lock, d->path, &again, e));
+    if (again)
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "'%s' was removed or moved during the run, with the checkpoints in it; it "
+                       "was made again",
+                       d->path);
+    return 0;
+}
+
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
                     const struct train_state *second, const struct pause *between,
                     struct checkpoint_saved *out, struct err *e) {
@@ -493,7 +520,9 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
     *out = (struct checkpoint_saved){0};
     TRY(checkpoint_path(d->path, state->step, "", out->path, e));
     TRY(checkpoint_path(d->path, state->step, ".tmp", tmp, e));
-    int rc = check_room_for_one(d, s, e);
+    int rc = find_folder_again(d, e);
+    if (rc == 0)
+        rc = check_room_for_one(d, s, e);
     if (rc == 0)
         rc = file_remove_tree(tmp, e);
     if (rc == 0)

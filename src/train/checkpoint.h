@@ -19,7 +19,8 @@
 //   2. A failed write or fsync ends the attempt: its files are removed and never retried. What was
 //      there before is untouched.
 //   3. A checkpoint is not trusted before the size and hash of all its files are checked.
-//   4. Only one process saves in a run's folder: it is locked while open.
+//   4. Only one process saves in a run's folder: it is locked while open. If the folder is removed
+//      or moved during the run, the next save makes it again and says so.
 //   5. Tensors stream from the arena: there is no second copy of the model in memory.
 //   6. A checkpoint that did not verify when a run began is not deleted, counted or looked at
 //      again: once an intact one has been loaded, a run that saves renames the newer ones that
@@ -80,6 +81,12 @@ struct checkpoint_saved {
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
                     const struct train_state *second, const struct pause *between,
                     struct checkpoint_saved *out, struct err *e);
+
+// Whether the checkpoint of a step is there with all its files in their right sizes. Their content
+// is not read.
+bool checkpoint_is_there(const struct checkpoint_dir *d, int64_t step);
+// The path of the newest one that is there in this sense; "" when there is none.
+void checkpoint_newest_there(const struct checkpoint_dir *d, char path[PATH_MAX]);
 
 // Loads the newest checkpoint that verifies into the session, *state and, with a second model,
 // *second. path is "" when there is no checkpoint at all.

@@ -163,9 +163,7 @@ static int find_newest(const char *dir, const struct checkpoint_listener *listen
         }
     }
     if (rc == 0 && !found && list.count > 0)
-        rc = err_set(e, ERR_FORMAT,
-                     "none of the %zu checkpoints in '%s' is intact (%s). To start over, set "
-                     "resume=false; they will be moved to another folder",
+        rc = err_set(e, ERR_FORMAT, "none of the %zu checkpoints in '%s' is intact (%s)",
                      list.count, dir, damage.text);
     if (!found) {
         path[0] = '\0';
@@ -330,10 +328,16 @@ int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const ch
                            char path[PATH_MAX], struct err *e) {
     struct manifest m;
     struct checkpoint_list damaged;
-    TRY(find_newest(d->path, &d->listener, &m, path, &damaged, e));
+    int rc = find_newest(d->path, &d->listener, &m, path, &damaged, e);
+    if (rc == ERR_FORMAT && e != NULL) {
+        const size_t n = strlen(e->text);
+        snprintf(e->text + n, sizeof e->text - n,
+                 ". To start over, set resume=false; they will be moved to another folder");
+    }
+    TRY(rc);
     if (path[0] == '\0')
         return 0;
-    int rc = compare(&d->listener, &m, s->plan, dataset, path, e);
+    rc = compare(&d->listener, &m, s->plan, dataset, path, e);
     if (rc == 0)
         rc = snapshot_read(s, path, e);
     if (rc == 0 && both_have_second(d, s, &m, path))

@@ -11,6 +11,8 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+
 struct rundir_lock {
     int fd; // -1: not locked
 };
@@ -18,6 +20,9 @@ struct rundir_lock {
 // Creates the folder if it does not exist. ERR_USAGE when another process has locked it. On failure
 // nothing is locked.
 int rundir_lock(struct rundir_lock *l, const char *run_dir, struct err *e);
+// Does nothing while the path names the locked folder. If that folder was removed or moved, gives
+// up its lock, then creates and locks the path again and sets *again.
+int rundir_lock_again(struct rundir_lock *l, const char *run_dir, bool *again, struct err *e);
 void rundir_unlock(struct rundir_lock *l); // does nothing if it is not locked
 
 #endif

@@ -2,6 +2,7 @@
 #include "train/sample.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "data/dataset.h"
 #include "train/source.h"
 
@@ -89,8 +90,15 @@ int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struc
     s->text_bytes = 0;
     int rc = tokenizer_decode(t, known, n, 0, &s->text, &s->text_bytes, &capacity, e);
     free(known);
-    if (rc == 0 && !s->text && !(s->text = calloc(1, 1)))
+    // Tokens may end, or be cut off, inside a character.
+    char *valid = rc == 0 ? malloc(3 * s->text_bytes + 1) : NULL;
+    if (rc == 0 && !valid)
         rc = err_set(e, ERR_MEMORY, "out of memory for a sample");
+    if (valid) {
+        s->text_bytes = utf8_repair(s->text, s->text_bytes, valid);
+        free(s->text);
+        s->text = valid;
+    }
     return rc;
 }
 
@@ -101,16 +109,20 @@ void sample_free(struct sample *s) {
 }
 
 // A half-trained model may produce control characters, which must not reach a terminal.
-static void print_byte(unsigned char c, FILE *f) {
-    if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f))
-        fputc(c, f);
-    else
-        fprintf(f, "\\x%02x", c);
+static void print_text(const uint8_t *p, size_t n, FILE *f) {
+    unsigned bytes;
+    for (const uint8_t *end = p + n; p < end; p += bytes) {
+        const uint32_t c = utf8_decode(p, end, &bytes);
+        if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f && !(c >= 0x80 && c < 0xa0)))
+            fwrite(p, 1, bytes, f);
+        else
+            fprintf(f, "\\x%02x", (unsigned)c);
+    }
 }
 
 void sample_print(const struct sample *s, FILE *f) {
-    for (size_t i = 0; s->text && i < s->text_bytes; i++)
-        print_byte((unsigned char)s->text[i], f);
+    if (s->text)
+        print_text((const uint8_t *)s->text, s->text_bytes, f);
     for (int64_t i = s->prompt; !s->text && i < s->length; i++)
         fprintf(f, "%s%d", i > s->prompt ? "," : "", s->ids[i]);
     if (!s->text || s->text_bytes == 0 || s->text[s->text_bytes - 1] != '\n')

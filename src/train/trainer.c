@@ -61,7 +61,9 @@ struct trainer {
     struct train_state second; // of the second model, if there is one
     bool saving;
     bool asked; // an observer has asked to stop
-    uint64_t begin_ns;
+    uint64_t begin_ns,
+        save_ns;      // when the run began; when the last save ended, or the first step began
+    bool data_failed; // data could not be read; the weights are those of the last step
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
     double loss_first, loss_last;
@@ -122,7 +124,7 @@ int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
     t->k = k;
     t->o = *o;
     t->lock.fd = -1;
-    t->saving = k->save_every > 0 || k->save_last;
+    t->saving = knobs_saves(k);
     t->saved_step = t->eval_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
     noise_estimate_of(&t->noise, &t->r.noise); // no samples yet: not determined
@@ -167,9 +169,11 @@ const struct dataset *trainer_dataset(const struct trainer *t) {
 
 // ---------------------------------------------------------------- before the first step
 
-// The most saves still to come: those of save.every, and one at the end or at a stop request.
+// The most saves still to come: those of save.every, and one at the end or at a stop request. By
+// time there is at most one after each step.
 static int64_t saves_ahead(const struct knobs *k) {
-    return (k->save_every > 0 ? k->steps / k->save_every : 0) + 1;
+    const int64_t every = k->save_every;
+    return (every > 0 ? k->steps / every : every < 0 ? k->steps : 0) + 1;
 }
 
 // ---------------------------------------------------------------- requests
@@ -442,7 +446,9 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
         t->pace.pause_ns = 0; // a pause after the last warm-up step lies before the beginning
     }
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
-    TRY(next_batch(t, &b, e));
+    const int got = next_batch(t, &b, e);
+    t->data_failed = got != 0 && got != ERR_STOPPED;
+    TRY(got);
     // Time spent in requests is no wait for data, so the span is b.wait_ns long and ends here.
     const uint64_t here_ns = clock_ns();
     trace_add_span(&t->trace, SPAN_DATA_WAIT, here_ns - b.wait_ns, here_ns);
@@ -504,18 +510,45 @@ static void let_guests_between(void *arg) {
     x->guests_ns += guests_run_ns(g) - before_ns;
 }
 
+// A period of time counts from the end of the last save.
+static bool save_due(const struct trainer *t) {
+    const int64_t every = t->k->save_every;
+    return every > 0 ? t->state.step % every == 0
+                     : every < 0 && clock_ns() - t->save_ns >= (uint64_t)-every;
+}
+
+// Whether the state is on disk. Someone may have removed what was saved.
+static bool is_saved(const struct trainer *t) {
+    return t->saved_step == t->state.step && checkpoint_is_there(t->checkpoints, t->state.step);
+}
+
+// Says that a save failed, and which earlier checkpoint is left.
+static void say_not_saved(struct trainer *t, bool goes_on) {
+    char text[ERR_TEXT_BYTES + PATH_MAX + 64], newest[PATH_MAX];
+    checkpoint_newest_there(t->checkpoints, newest);
+    snprintf(text, sizeof text, "%s. %s%s%s%s", t->save_error.text,
+             newest[0] ? "The newest checkpoint is '" : "There is no earlier checkpoint", newest,
+             newest[0] ? "'" : "", goes_on ? "; training goes on" : "");
+    say(t, LOG_ERROR, text);
+}
+
 static int save(struct trainer *t, struct err *e) {
+    bool moved; // no message: checkpoint_save has one about its folder
     const struct train_observer *ob = &t->o.observer;
     struct checkpoint_saved saved;
     struct interlude meanwhile = {.t = t, .begin_ns = clock_ns()};
     const struct pause between = {.let = t->guests != NULL ? let_guests_between : NULL,
                                   .arg = &meanwhile};
-    char text[ERR_TEXT_BYTES + 64];
     energy_lap_end(&t->lap, &t->energy);
     err_clear(&t->save_error);
-    int rc = checkpoint_save(t->checkpoints, t->s, &t->state, &t->second, &between, &saved,
+    saved.path[0] = '\0';
+    saved.bytes = 0;
+    int rc = rundir_lock_again(&t->lock, t->k->run_dir, &moved, &t->save_error);
+    if (rc == 0)
+        rc = checkpoint_save(t->checkpoints, t->s, &t->state, &t->second, &between, &saved,
                              &t->save_error);
-    const uint64_t ns = clock_ns() - meanwhile.begin_ns - meanwhile.guests_ns;
+    t->save_ns = clock_ns();
+    const uint64_t ns = t->save_ns - meanwhile.begin_ns - meanwhile.guests_ns;
     t->r.save_ns += ns;
     t->pace.pause_ns += ns;
     if (rc == 0) {
@@ -524,9 +557,7 @@ static int save(struct trainer *t, struct err *e) {
         memcpy(t->r.checkpoint, saved.path, sizeof saved.path);
     } else {
         t->r.failed_saves++;
-        snprintf(text, sizeof text, "%s. Earlier checkpoints are intact%s", t->save_error.text,
-                 meanwhile.rc == 0 ? "; training goes on" : "");
-        say(t, LOG_ERROR, text);
+        say_not_saved(t, meanwhile.rc == 0 && t->r.end == TRAIN_FAILED && !t->data_failed);
     }
     const struct train_save told = {.step = t->state.step,
                                     .path = saved.path,
@@ -543,8 +574,10 @@ static int evaluate(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct train_eval *v = &t->r.eval;
     energy_lap_end(&t->lap, &t->energy);
-    TRY(evaluator_run(t->evaluator, t->state.step, t->o.stop, t->guests != NULL ? let_guests : NULL,
-                      t, v, e));
+    const int rc = evaluator_run(t->evaluator, t->state.step, t->o.stop,
+                                 t->guests != NULL ? let_guests : NULL, t, v, e);
+    t->data_failed = rc != 0; // or a request failed; an evaluation changes no weights either
+    TRY(rc);
     t->r.eval_ns += v->total_ns;
     t->pace.pause_ns += v->total_ns;
     t->eval_step = t->state.step;
@@ -554,6 +587,14 @@ static int evaluate(struct trainer *t, struct err *e) {
 static int check_finite(struct trainer *t, const struct train_step *info, struct err *e) {
     if (!info->empty)
         TRY(loss_scale_update(&t->state.scale, t->k, !info->skipped, t->state.step, e));
+    // Weights that no step has changed give a finite loss unless they, or the data, are broken.
+    // Ten steps would tell no more.
+    if (!info->empty && !isfinite(info->loss) && hyper_updates(&t->state) == 0)
+        return err_set(e, ERR_NUMERIC,
+                       "the loss of step %" PRId64 " is %s before any update: the model's weights "
+                       "do not fit its configuration, or precision=%s is too narrow for them",
+                       t->state.step, isnan(info->loss) ? "not a number (NaN)" : "infinite",
+                       knob_choice(KNOB_precision, (int)t->k->precision));
     if (t->not_finite < NOT_FINITE_MOST)
         return 0;
     return err_set(
@@ -574,7 +615,7 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
     // Before the save, so that a checkpoint contains all updates made before the next step.
     if (t->guests != NULL)
         TRY(guests_serve(t->guests, &t->state, true, e));
-    if (k->save_every > 0 && t->state.step % k->save_every == 0)
+    if (save_due(t))
         TRY(save(t, e));
     if (t->evaluator != NULL && t->state.step % k->eval_every == 0 && !stop_asked(t))
         TRY(evaluate(t, e));
@@ -585,6 +626,7 @@ static int loop(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
     struct train_step info;
     t->r.end = TRAIN_FAILED; // unless it is set below
+    t->save_ns = clock_ns();
     while (t->state.step < k->steps) {
         if (stop_asked(t)) {
             t->r.end = TRAIN_STOPPED;
@@ -614,12 +656,41 @@ static int loop(struct trainer *t, struct err *e) {
 // The last checkpoint, then the last validation, in the same order as in the loop.
 static int wind_up(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
+    const struct train_state *st = &t->state;
+    if (t->r.end == TRAIN_DONE && t->r.steps_run > 0 && st->skipped_steps > 0 &&
+        hyper_updates(st) == 0)
+        return err_set(e, ERR_NUMERIC,
+                       "nothing was trained: gradients were not finite in all %" PRId64
+                       " steps, so no weight has changed. Try %s",
+                       st->skipped_steps,
+                       k->precision == PRECISION_FP16 ? "more steps or a lower scale.start"
+                                                      : "precision=fp32 or other weights");
     bool wanted = t->saving && (t->r.end != TRAIN_DONE || k->save_last);
-    if (wanted && t->r.steps_run > 0 && t->saved_step != t->state.step)
+    if (wanted && t->r.steps_run > 0 && !is_saved(t))
         TRY(save(t, e));
     if (t->evaluator != NULL && t->r.end != TRAIN_STOPPED && t->eval_step != t->state.step)
         TRY(evaluate(t, e));
     return 0;
+}
+
+// Data that cannot be read leaves the weights as the last step made them. They are saved before the
+// run ends. Returns rc, with a text that says where they are.
+static int save_after_failure(struct trainer *t, int rc, struct err *given) {
+    struct err own = {0}, *e = given != NULL ? given : &own;
+    char cause[ERR_TEXT_BYTES];
+    const int64_t step = t->state.step;
+    if (t->saving && t->r.steps_run > 0 && !is_saved(t))
+        save(t, NULL); // a request or an observer that fails now is not what ended the run
+    snprintf(cause, sizeof cause, "%s", e->text);
+    if (!t->saving)
+        return err_set(e, rc, "%s. Nothing was saved (save.every=0 save.last=false)", cause);
+    if (t->saved_step != step)
+        return err_set(e, rc, "%s. The run could not be saved at step %" PRId64 ": %s", cause, step,
+                       t->save_error.code != 0 ? t->save_error.text : "no step was done");
+    return err_set(e, rc,
+                   "%s. The run is saved at step %" PRId64 " of %" PRId64
+                   "; when the data can be read again, the same command continues from there",
+                   cause, step, t->k->steps);
 }
 
 // The result of a run that did not fail: 0, or that the last save failed, or that it was stopped.
@@ -727,12 +798,16 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
     energy_lap_end(&t->lap, &t->energy); // before wind_up: the lap covers steps only
     if (rc == 0)
         rc = wind_up(t, e);
+    if (rc != 0 && t->data_failed)
+        rc = save_after_failure(t, rc, e);
     if (rc != 0)
         t->r.end = TRAIN_FAILED;
     else
         rc = conclude(t, e);
     end_guests(t);
     measure(t);
+    if (t->r.checkpoint[0] != '\0' && !checkpoint_is_there(t->checkpoints, t->saved_step))
+        t->r.checkpoint[0] = '\0'; // removed after it was written
     t->r.state = t->state;
     t->r.wall_ns = clock_ns() - t->begin_ns;
     if (ob->on_end != NULL)

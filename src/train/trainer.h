@@ -12,7 +12,9 @@
 //      N steps, a crash, a resume and N more steps.
 //   2. Nothing is allocated between two steps, except for validation results and saving.
 //   3. Weights change only in whole steps with finite gradients. A step whose gradients are not
-//      finite leaves weights and moments as they were and is counted. Ten in a row end the run.
+//      finite leaves weights and moments as they were and is counted. Ten in a row end the run, and
+//      so does a loss that is not finite before any update. A run that ends without a single update
+//      because no gradients were finite is an error.
 //   4. A save that fails is reported and the run goes on. If the last state could not be saved, the
 //      run's result says so.
 #ifndef HAGGLE_TRAIN_TRAINER_H

@@ -16,19 +16,22 @@
 #include <cmocka.h>
 
 struct scratch {
-    char dir[PATH_MAX];
+    struct effects_dir files;
+    const char *dir;
 };
 
 static int make_scratch(void **state) {
     struct scratch *s = calloc(1, sizeof *s);
     struct err e = {0};
     *state = s;
-    return s ? effects_make_files(s->dir, &e) : -1;
+    if (s)
+        s->dir = s->files.path;
+    return s ? effects_make_files(&s->files, &e) : -1;
 }
 
 static int remove_scratch(void **state) {
     struct scratch *s = *state;
-    effects_remove_files(s->dir);
+    effects_remove_files(&s->files);
     free(s);
     return 0;
 }

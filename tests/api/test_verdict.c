@@ -117,7 +117,7 @@ static void test_huge_vocabulary(void **state) {
     shape.max_positions = 64;
     shape.vocab = 20000;
     snprintf(dir, sizeof dir, "%s/huge", s->dir);
-    write_model(dir, &shape, false);
+    write_model(dir, &shape, POISON_NONE);
     const char *const huge[] = {"model", dir, "seq", "32", "batch.micro", "8", "steps", "6", NULL};
     check(s, huge, "compute, memory bandwidth", "logits.chunk");
 }

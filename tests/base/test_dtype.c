@@ -209,11 +209,36 @@ static void test_convert_pairs(void **state) {
     dtype_convert(NULL, DTYPE_F32, NULL, DTYPE_F16, 0);
 }
 
+static void test_first_not_finite(void **state) {
+    (void)state;
+    enum { N = 9000 }; // more than two blocks
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16, DTYPE_F16};
+    static const double bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    static const size_t places[] = {0, 1, 4095, 4096, 8191, 8999};
+    static double data[N + 1], wide[N + 1];
+    for (int i = 0; i <= N; i++)
+        wide[i] = i % 3 ? 65504 : -i; // the largest of fp16
+    for (size_t i = 0; i < 4; i++) {
+        char *bytes = (char *)data;
+        const size_t each = dtype_bytes(types[i]);
+        dtype_convert(data, types[i], wide, DTYPE_F64, N);
+        dtype_convert(bytes + N * each, types[i], &bad[0], DTYPE_F64, 1);
+        assert_int_equal(dtype_first_not_finite(data, types[i], N), -1); // not beyond the end
+        assert_int_equal(dtype_first_not_finite(data, types[i], 0), -1);
+        for (size_t k = sizeof places / sizeof *places; k-- > 0;) { // ever earlier ones
+            dtype_convert(bytes + places[k] * each, types[i], &bad[k % 4], DTYPE_F64, 1);
+            assert_int_equal(dtype_first_not_finite(data, types[i], N), places[k]);
+        }
+    }
+    memset(data, 0xff, sizeof data);
+    assert_int_equal(dtype_first_not_finite(data, DTYPE_I32, N), -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_f32_rounding),  cmocka_unit_test(test_f64_rounds_once),
-        cmocka_unit_test(test_convert_pairs),
+        cmocka_unit_test(test_convert_pairs), cmocka_unit_test(test_first_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,6 +149,60 @@ static void test_writer(void **state) {
     assert_int_equal(file_write_atomic(at(state, "g"), "x", 1, &e), ERR_IO);
     assert_int_equal(file_size(at(state, "victim"), &size, &e), 0);
     assert_int_equal(size, 4);
+    // A pipe there is not waited for, with and without a reader.
+    assert_int_equal(mkfifo(at(state, "h.tmp"), 0600), 0);
+    assert_int_equal(file_write_atomic(at(state, "h"), "x", 1, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "h.tmp' is a pipe"));
+}
+
+static void test_append(void **state) {
+    struct err e = {0};
+    int fd;
+    char text[4] = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(file_open_append(at(state, "log"), &fd, &e), 0);
+        assert_true(file_is_open_as(at(state, "log"), fd));
+        assert_int_equal(write(fd, "x", 1), 1);
+        assert_int_equal(pread(fd, text, 3, 0), i + 1);
+        assert_int_equal(close(fd), 0);
+    }
+    // Neither followed nor waited for.
+    assert_int_equal(symlink("log", at(state, "log-link")), 0);
+    assert_int_equal(mkfifo(at(state, "log-pipe"), 0600), 0);
+    assert_int_equal(file_open_append(at(state, "log-link"), &fd, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "log-link' is a symbolic link"));
+    assert_int_equal(file_open_append(at(state, "log-pipe"), &fd, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "log-pipe' is a pipe"));
+    assert_int_equal(file_open_append(at(state, "none/log"), &fd, &e), ERR_IO);
+    assert_int_equal(fd, -1);
+    // A file that another one has replaced is not the open one.
+    assert_int_equal(file_open_append(at(state, "log"), &fd, &e), 0);
+    assert_int_equal(file_rename(at(state, "log"), at(state, "moved"), &e), 0);
+    assert_false(file_is_open_as(at(state, "log"), fd));
+    assert_int_equal(file_write_atomic(at(state, "log"), "y", 1, &e), 0);
+    assert_false(file_is_open_as(at(state, "log"), fd));
+    assert_true(file_is_open_as(at(state, "moved"), fd));
+    close(fd);
+}
+
+// The folder of a process that still runs stays, one that a killed process left is removed.
+static void test_locked_dir(void **state) {
+    struct err e = {0};
+    char ours[500], theirs[500], left[500], other[500];
+    int lock, their_lock;
+    assert_int_equal(setenv("TMPDIR", at(state, "."), 1), 0);
+    assert_int_equal(file_make_locked_dir(theirs, sizeof theirs, "x", &their_lock, &e), 0);
+    assert_int_equal(file_make_temp_dir(left, sizeof left, "x", &e), 0);
+    assert_int_equal(file_make_temp_dir(other, sizeof other, "y", &e), 0);
+    char inside[520];
+    snprintf(inside, sizeof inside, "%s/file", left);
+    assert_int_equal(file_write_atomic(inside, "x", 1, &e), 0);
+    assert_int_equal(file_make_locked_dir(ours, sizeof ours, "x", &lock, &e), 0);
+    assert_true(file_is_dir(ours) && file_is_dir(theirs) && file_is_dir(other));
+    assert_false(file_exists(left));
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    close(lock);
+    close(their_lock);
 }
 
 // A path that a rename would destroy is refused before anything is written. Links to files are
@@ -374,6 +428,8 @@ int main(void) {
         TEST(test_read_all),
         TEST(test_read_limits),
         TEST(test_writer),
+        TEST(test_append),
+        TEST(test_locked_dir),
         TEST(test_what_is_no_file_stays),
         TEST(test_same_entry),
         TEST(test_write_failure),

@@ -44,10 +44,36 @@ static void test_bad(void **state) {
     }
 }
 
+static void test_repair(void **state) {
+    (void)state;
+#define R "\xEF\xBF\xBD"
+    static const struct {
+        const char *text, *valid;
+    } cases[] = {
+        {"", ""},
+        {"plain \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80",
+         "plain \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80"},
+        {"a\x80z", "a" R "z"},
+        {"\xE2\x82", R}, // cut off: one character, one mark
+        {"\xF0\x9F\x98(", R "("},
+        {"\xC0\x80", R R},
+        {"\xED\xA0\x80", R R R}, // a surrogate
+        {"\xFF\xFE", R R},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[64] = {0};
+        const size_t n = utf8_repair(cases[i].text, strlen(cases[i].text), out);
+        assert_int_equal(n, strlen(cases[i].valid));
+        assert_memory_equal(out, cases[i].valid, n);
+    }
+#undef R
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_repair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ if [ "${available:-0}" -lt $((4 * 1024 * 1024)) ]; then
     echo "gpt2-124m skipped: needs 4 GiB of memory"
     finish
 fi
-gpt2=(model=gpt2-124m steps=2 eval.batches=1 save.last=false generate.tokens=0 run.dir=run)
+gpt2=(model=gpt2-124m steps=2 eval.batches=1 save.every=0 save.last=false generate.tokens=0 run.dir=run)
 for size in "1 64" "2 128"; do
     read -r micro seq <<<"$size"
     run 0 "gpt2-124m $size" train "${gpt2[@]}" resume=false "batch.micro=$micro" "seq=$seq" --json result.json
@@ -39,7 +39,7 @@ done
 
 # A second model in the same plan, with and without requests.
 printf 'model: gpt2-124m\nseq: 32\ntokenizer: bytes\n' >second.yaml
-hybrid=(model=tiny goal=hybrid interactive.recipe=second.yaml batch.accum=2 steps=20 eval.every=0 save.last=false
+hybrid=(model=tiny goal=hybrid interactive.recipe=second.yaml batch.accum=2 steps=20 eval.every=0 save.every=0 save.last=false
     generate.tokens=0 device=cpu run.dir=hybrid resume=false)
 for line in '' '{"train": {"text": "to be or not"}}'; do
     echo "$line" | timeout 60 "$haggle" train "${hybrid[@]}" --json hybrid.json >out 2>err ||

@@ -9,7 +9,7 @@ size="steps=60 seq=64 batch.micro=2 optim.lr=1e-3"
 [ -n "${HAGGLE_TEST_LONG:-}" ] && size="steps=200"
 for state in fp32 bf16 int8; do
     # shellcheck disable=SC2086 # $size is several words
-    run 0 "a run" train $size optim.state=$state device=cpu eval.every=0 save.last=false generate.tokens=0 \
+    run 0 "a run" train $size optim.state=$state device=cpu eval.every=0 save.every=0 save.last=false generate.tokens=0 \
         run.dir=$state --json $state.json
     json $state.json 'd["run"]["end"] == "done" and d["config"]["optim.state"] == "'$state'"' "$state ran"
 done

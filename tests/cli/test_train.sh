@@ -78,14 +78,14 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     grep -qE "^  weights|^step|^goes on" err && fail "--quiet prints the plan or the progress"
 
     # a single validation gives one figure
-    run 0 "one validation" train $tiny steps=2 eval.every=2 eval.batches=1 run.dir=once save.last=false
+    run 0 "one validation" train $tiny steps=2 eval.every=2 eval.batches=1 run.dir=once save.every=0 save.last=false
     grep -q 'validation [0-9.]*$' out || fail "one validation is not one figure"
 
     # a budget of exactly what the run says it needs, in its plan and at its end
-    run 0 "its own size" train $tiny steps=2 eval.every=0 run.dir=size save.last=false --json size.json
+    run 0 "its own size" train $tiny steps=2 eval.every=0 run.dir=size save.every=0 save.last=false --json size.json
     if command -v python3 >/dev/null; then
         below=$(python3 -c 'import json; print(int(json.load(open("size.json"))["memory"]["predicted_bytes"] * 0.98))')
-        run 3 "just below its own size" train $tiny steps=2 eval.every=0 run.dir=size save.last=false memory=$below
+        run 3 "just below its own size" train $tiny steps=2 eval.every=0 run.dir=size save.every=0 save.last=false memory=$below
         says err "process" "just below its own size"
     fi
 
@@ -118,7 +118,7 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     (
         trap '' XFSZ
         ulimit -f 8
-        run 0 "a full disk" train $tiny steps=80 eval.every=0 run.dir=full save.last=false
+        run 0 "a full disk" train $tiny steps=80 eval.every=0 run.dir=full save.every=0 save.last=false
         says err "the log ends here, training goes on" "a full disk"
         says out "trained   80 steps" "a full disk"
         exit $failures

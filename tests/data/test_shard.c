@@ -20,7 +20,7 @@ struct tools {
     struct folder *folder;
     struct tokenizer *tokenizer;
     struct renderer *renderer;
-    char said[4096];
+    char said[16384];
     int reports;
 };
 
@@ -257,8 +257,8 @@ static void test_forged_header(void **state) {
         assert_non_null(copy);
         memcpy(copy, whole, bytes);
         memcpy(copy + forged[i].at, &forged[i].value, forged[i].at < 24 ? 4 : 8);
-        uint64_t hash = hash_u64(copy, 152);
-        memcpy(copy + 152, &hash, 8);
+        uint64_t hash = hash_u64(copy, 160);
+        memcpy(copy + 160, &hash, 8);
         assert_int_equal(file_write_atomic(file, copy, bytes, NULL), 0);
         struct err e = {0};
         assert_int_equal(shard_open(&b, file, a.key, &e), ERR_FORMAT);
@@ -321,9 +321,9 @@ static void test_forged_contents(void **state) {
         hash_add(hash, copy + 256, bytes - 256);
         hash_text(hash, text);
         hash_free(hash);
-        memcpy(copy + 112, text, 32);
-        uint64_t sum = hash_u64(copy, 152);
-        memcpy(copy + 152, &sum, 8);
+        memcpy(copy + 120, text, 32);
+        uint64_t sum = hash_u64(copy, 160);
+        memcpy(copy + 160, &sum, 8);
         assert_int_equal(file_write_atomic(file, copy, bytes, NULL), 0);
         assert_int_equal(shard_open(&s, file, key, &e), ERR_FORMAT);
         if (strstr(e.text, forged[i].says) == NULL)
@@ -486,7 +486,7 @@ static void test_no_cache(void **state) {
     shard_close(&s);
 }
 
-// Only files that a killed process left behind are removed, an hour later.
+// Files that a killed process left behind are removed, those of running processes stay.
 static void test_left_behind(void **state) {
     struct tools *t = *state;
     struct shard s;
@@ -495,22 +495,135 @@ static void test_left_behind(void **state) {
     assert_int_equal(mkdir(cache, 0777), 0);
     static const struct {
         const char *name;
-        bool aged, stays;
+        bool aged, locked, stays;
     } files[] = {
-        {"cache/0123.shard.77-abc.tmp", true, false},
-        {"cache/0123.shard.78-abc.tmp", false, true}, // a process is writing it
-        {"cache/0123.shard", true, true},
-        {"cache/notes.tmp", true, true},
+        {"cache/0123.shard.77-abc.tmp", true, false, false},
+        {"cache/0123.shard.78-abc.tmp", false, true, true}, // a process is writing it
+        {"cache/0123.shard.79-abc.tmp", false, false, false},
+        {"cache/0123.shard.80-abc", false, false, false}, // killed between two renames
+        {"cache/0123.shard", true, false, true},
+        {"cache/notes.tmp", true, false, true},
     };
+    int fds[sizeof files / sizeof *files];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         const char *path = folder_file(t->folder, files[i].name, "x", 1);
         if (files[i].aged)
             assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+        fds[i] = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fds[i] >= 0 && (!files[i].locked || file_lock(fds[i])));
     }
     obtain(&s, t, write_records(t, "r.jsonl", 5), true, cache, 1);
     shard_close(&s);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         assert_int_equal(file_exists(folder_path(t->folder, files[i].name)), files[i].stays);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        close(fds[i]);
+}
+
+// Good records with a bad line after every tenth: no JSON, a null, another shape, an empty list.
+static const char *write_bad_records(struct tools *t, const char *name, int n) {
+    static const char *const bad[] = {"{oops", "{\"text\": null}", "{\"other\": 1}", "[]"};
+    char *text = malloc((size_t)n * 64 + 1);
+    size_t bytes = 0;
+    assert_non_null(text);
+    for (int i = 0; i < n; i++)
+        bytes += i % 10 == 9 ? (size_t)sprintf(text + bytes, "%s\n", bad[i / 10 % 4])
+                             : (size_t)sprintf(text + bytes, "{\"text\": \"record %d\"}\n", i);
+    const char *path = folder_file(t->folder, name, text, bytes);
+    free(text);
+    return path;
+}
+
+static size_t count_text(const char *text, const char *part) {
+    size_t n = 0;
+    for (; (text = strstr(text, part)) != NULL; text++)
+        n++;
+    return n;
+}
+
+static void test_bad_lines(void **state) {
+    struct tools *t = *state;
+    struct err e = {0};
+    struct shard s, good;
+    const char *cache = folder_path(t->folder, "cache");
+    struct shard_source source = {.path = write_bad_records(t, "bad.jsonl", 400), .records = true};
+    struct shard_options o = options(t, cache, 3);
+    // All are listed at once, the first twenty of them.
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "bad.jsonl: line 10"));
+    assert_non_null(strstr(e.text, "40 bad lines"));
+    assert_non_null(strstr(e.text, "data.bad=skip"));
+    assert_int_equal(count_text(t->said, "E "), SHARD_BAD_TOLD);
+    assert_non_null(strstr(t->said, "line 20: \"text\" is null; a string is expected"));
+    assert_non_null(strstr(t->said, "line 200"));
+    assert_int_equal(count_files(cache), 0);
+    // Left out: the rest is the same as without them, for any number of threads.
+    char *clean = malloc(400 * 32);
+    size_t bytes = 0;
+    assert_non_null(clean);
+    for (int i = 0; i < 400; i++)
+        if (i % 10 != 9)
+            bytes += (size_t)sprintf(clean + bytes, "{\"text\": \"record %d\"}\n", i);
+    obtain(&good, t, folder_file(t->folder, "clean.jsonl", clean, bytes), true, NULL, 1);
+    free(clean);
+    for (int again = 0; again < 2; again++) {
+        o = options(t, cache, 3);
+        o.bad = DATA_BAD_SKIP;
+        assert_int_equal(shard_obtain(&s, &source, &o, &e), 0);
+        assert_int_equal(s.reused, again);
+        assert_int_equal(s.counts.bad, 40);
+        assert_int_equal(s.counts.documents, 360);
+        assert_int_equal(s.counts.tokens, good.counts.tokens);
+        for (uint64_t i = 0; i < s.counts.tokens; i++)
+            assert_int_equal(shard_id(&s, i), shard_id(&good, i));
+        char list[600], *text;
+        size_t n;
+        snprintf(list, sizeof list, "%s/%s.bad.jsonl", cache, s.key);
+        assert_non_null(strstr(t->said, "W "));
+        assert_non_null(strstr(t->said, "40 bad lines are left out (data.bad=skip)"));
+        assert_non_null(strstr(t->said, list));
+        assert_int_equal(file_read_all(list, 1 << 20, &text, &n, &e), 0);
+        assert_int_equal(count_text(text, "\n"), 40);
+        assert_non_null(strstr(text, "{\"line\":20,"));
+        assert_non_null(strstr(text, "\"text\":\"{oops\"}"));
+        free(text);
+        shard_close(&s);
+    }
+    // Without a cache they are listed by the listener.
+    o = options(t, NULL, 1);
+    o.bad = DATA_BAD_SKIP;
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), 0);
+    assert_int_equal(s.counts.documents, 360);
+    assert_int_equal(count_text(t->said, "W "), SHARD_BAD_TOLD + 1);
+    shard_close(&s);
+    shard_close(&good);
+    // A shard that was made without bad lines is not used to accept them, nor the other way round.
+    o = options(t, cache, 1);
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), ERR_FORMAT);
+    // One bad line: one message. A bad first line does not hide the shape of the others.
+    static const char first[] = "nothing\n{\"text\": \"a\"}\n{\"text\": \"b\"}\n";
+    source.path = folder_file(t->folder, "first.jsonl", first, sizeof first - 1);
+    o = options(t, NULL, 1);
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "first.jsonl: line 1"));
+    assert_string_equal(t->said, "");
+    o.bad = DATA_BAD_SKIP;
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), 0);
+    assert_int_equal(s.counts.documents, 2);
+    assert_int_equal(s.shape, RENDER_TEXT);
+    shard_close(&s);
+    // A line with the members of two shapes decides nothing.
+    static const char two[] = "{\"text\": \"a\", \"prompt\": \"b\", \"completion\": \"c\"}\n"
+                              "{\"prompt\": \"b\", \"completion\": \"c\"}\n";
+    source.path = folder_file(t->folder, "two.jsonl", two, sizeof two - 1);
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), 0);
+    assert_int_equal(s.counts.documents, 1);
+    assert_int_equal(s.shape, RENDER_COMPLETION);
+    shard_close(&s);
+    // Only bad lines.
+    source.path = folder_file(t->folder, "all.jsonl", "x\ny\n", 4);
+    assert_int_equal(shard_obtain(&s, &source, &o, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "It has no good line"));
 }
 
 // Four processes make the same shard at once.
@@ -568,6 +681,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_foreign_vocabulary, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_no_cache, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_left_behind, tools_setup, tools_teardown),
+        cmocka_unit_test_setup_teardown(test_bad_lines, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_at_once, tools_setup, tools_teardown),
         cmocka_unit_test_setup_teardown(test_corpus_shard, tools_setup, tools_teardown),
     };

@@ -575,6 +575,7 @@ static void test_checkpoints(void **state) {
     export_init(&x, s, r.dir, "none-intact");
     export_go(&x);
     assert_failed(x.rc, ERR_FORMAT, &x.e, "none of the 2 checkpoints");
+    assert_null(strstr(x.e.text, "resume")); // no advice that belongs to training
     assert_nothing_left(&x);
     snprintf(x.out, sizeof x.out, "%s/second-out", s->dir);
     export_look(&x);
@@ -640,7 +641,7 @@ static void test_too_large_for_fp16(void **state) {
     struct export_call x;
     char large[512];
     snprintf(large, sizeof large, "%s/large", s->dir);
-    make_nano(large, 16, false);
+    make_nano(large, 16, POISON_NONE);
     // The weight of the last norm, which is at the end of the file, becomes 1e5.
     const float value = 1e5f;
     struct stat st;

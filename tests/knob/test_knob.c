@@ -178,6 +178,17 @@ static void test_types(void **state) {
     assert_string_equal(knobs_value(&k, KNOB_memory, value), "6GB");
     set(&k, "memory=18446744073709551615");
     assert_string_equal(knobs_value(&k, KNOB_memory, value), "18446744073709551615B");
+    assert_string_equal(knobs_value(&k, KNOB_save_every, value), "10m");
+    set(&k, "save.every=1.5s");
+    assert_true(k.save_every == -1500000000);
+    assert_string_equal(knobs_value(&k, KNOB_save_every, value), "1500ms");
+    set(&k, "save.every=500");
+    assert_true(k.save_every == 500);
+    assert_string_equal(knobs_value(&k, KNOB_save_every, value), "500");
+    set(&k, "save.every=0s");
+    assert_true(k.save_every == 0 && knobs_saves(&k));
+    set(&k, "save.last=false");
+    assert_false(knobs_saves(&k));
     static const char *const numbers[] = {"1e-8", "3e-4", "0.1",  "12.5",   "100",
                                           "0.3",  "1e50", "1000", "120000", "0.30000000000000004"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -207,6 +218,9 @@ static void test_messages(void **state) {
         {"sched.kind=Q", {"constant, linear, cosine, wsd"}},
         {"memory=lots", {"memory", "6GiB"}},
         {"time=3", {"time", "3m"}},
+        {"save.every=often", {"save.every", "'often'", "a number of steps or a time"}},
+        {"save.every=-3", {"save.every", "0 to 1000000000 steps, or a duration"}},
+        {"save.every=300y", {"save.every", "10m"}},
         {"batch.mirco=4", {"batch.mirco", "did you mean 'batch.micro'"}},
         {"optim=4", {"group", "optim.lr", "optim.clip"}},
         {"zzzzzzzz=4", {"zzzzzzzz", "haggle knobs"}},

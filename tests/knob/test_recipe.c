@@ -86,6 +86,10 @@ static void test_round_trip_random(void **state) {
             case KNOB_STRING:
                 random_string(draw, text);
                 break;
+            case KNOB_PERIOD:
+                snprintf(text, sizeof text, "%lld%s", (long long)(u * (double)info->most_int),
+                         rng_below(7, 5, draw, 2) == 0 ? "" : "ms");
+                break;
             case KNOB_BYTES:
                 snprintf(text, sizeof text, "%llu",
                          (unsigned long long)rng_u64(7, 4, draw) >> rng_below(7, 5, draw, 64));

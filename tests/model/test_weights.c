@@ -7,6 +7,7 @@
 #include "model/names.h"
 #include "model/safetensors.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 // Writes a file with one-element F32 tensors. Names are separated by spaces. Values are 1, 2, 3,
@@ -221,6 +222,15 @@ static void test_no_weights(void **state) {
     const struct scratch *d = *state;
     struct weights *w;
     struct err e = {0};
+    static const char *const links[] = {"model.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *path = scratch_path(d, links[i]);
+        assert_int_equal(symlink("../blobs/gone", path), 0);
+        assert_failed(weights_open(&w, d->dir, &e), &e,
+                      "is a link to '../blobs/gone', which does not exist", "dead link");
+        assert_non_null(strstr(e.text, path));
+        assert_int_equal(unlink(path), 0);
+    }
     assert_failed(weights_open(&w, "/no/such/folder", &e), &e, "/no/such/folder", "no folder");
     assert_failed(weights_open(&w, scratch_text(d, "file", "x"), &e), &e, "file", "not a folder");
     assert_failed(weights_open(&w, d->dir, &e), &e, "model.safetensors", "empty folder");
@@ -252,8 +262,9 @@ static void put_model(const struct scratch *d, const struct model_shape *s, enum
     uint64_t bytes = 0;
     if (extra != NULL) {
         assert_worked(safetensors_writer_declare(w, extra, DTYPE_U8, 1, (int64_t[]){3}, &e), &e);
-        assert_worked(safetensors_writer_declare(w, "h.0.attn.bias", DTYPE_F32, 4,
-                                                 (int64_t[]){1, 1, 2, 2}, &e),
+        assert_worked(safetensors_writer_declare(
+                          w, s->family == FAMILY_GPT2 ? "h.0.attn.bias" : "rotary_emb.inv_freq",
+                          DTYPE_F32, 4, (int64_t[]){1, 1, 2, 2}, &e),
                       &e);
     }
     for (int64_t i = 0; model_param_at(s, i, &p); i++)
@@ -377,6 +388,58 @@ static void test_wrong_params(void **state) {
     expect_no_param(*state, &s, ROLE_Q_W, ERR_UNSUPPORTED, "q_proj|I32|F32, F64, BF16, F16");
 }
 
+static void expect_extra(const struct scratch *d, const struct model_shape *s, const char *parts) {
+    struct weights *w;
+    struct err e = {0};
+    assert_worked(weights_open(&w, d->dir, &e), &e);
+    int rc = weights_refuse_extra(w, s, &e);
+    if (parts != NULL) {
+        assert_int_equal(rc, ERR_MISMATCH);
+        assert_failed(rc, &e, parts, "extra");
+    } else {
+        assert_worked(rc, &e);
+    }
+    weights_close(w);
+}
+
+// Tensors that the configuration does not ask for: harmless ones are accepted, others are named.
+static void test_extra(void **state) {
+    for (int f = 0; f < FAMILY_COUNT; f++) {
+        struct model_shape s = small((enum model_family)f), fewer = s, untied = s;
+        const bool gpt2 = f == FAMILY_GPT2;
+        s.tied = fewer.tied = true;
+        untied.tied = false;
+        put_model(*state, &s, DTYPE_BF16, bare_name,
+                  gpt2 ? "transformer.h.1.attn.masked_bias"
+                       : "model.layers.1.self_attn.rotary_emb.inv_freq");
+        expect_extra(*state, &s, NULL);
+        put_model(*state, &s, DTYPE_F32, same_name, "score.weight");
+        expect_extra(*state, &s, "1 tensor that config.json|\"score.weight\"|allow.extra=true");
+        // A configuration with fewer layers than the weights.
+        put_model(*state, &s, DTYPE_F32, same_name, NULL);
+        expect_extra(*state, &s, NULL);
+        fewer.layers = 1;
+        expect_extra(*state, &fewer,
+                     gpt2 ? "12 tensors|transformer.h.1." : "tensors|.layers.1.|...");
+        // A tensor under both of its names.
+        put_model(*state, &s, DTYPE_F32, same_name, gpt2 ? "wte.weight" : "norm.weight");
+        expect_extra(*state, &s, gpt2 ? "1 tensor|wte.weight" : "1 tensor|norm.weight");
+        // The head of a tied model must equal the embedding.
+        put_model(*state, &untied, DTYPE_F32, same_name, NULL);
+        expect_extra(*state, &untied, NULL);
+        expect_extra(*state, &s, NULL);
+        const float other = 1;
+        int fd = open(scratch_path(*state, "model.safetensors"), O_WRONLY);
+        assert_true(fd >= 0 && lseek(fd, -(off_t)sizeof other, SEEK_END) > 0);
+        assert_int_equal(write(fd, &other, sizeof other), sizeof other);
+        close(fd);
+        expect_extra(*state, &untied, NULL);
+        expect_extra(*state, &s, "tie_word_embeddings|lm_head.weight|element 407|allow.extra=true");
+        put_model(*state, &s, DTYPE_F32, embedding_as_head, NULL);
+        expect_extra(*state, &s, NULL);
+    }
+}
+
 static void test_fixtures(void **state) {
     (void)state;
     static const char *const dirs[] = {HF_FIXTURES "/gpt2-tiny", HF_FIXTURES "/llama-tiny"};
@@ -391,6 +454,7 @@ static void test_fixtures(void **state) {
         assert_worked(model_shape_open(&s, dirs[i], NULL, &e), &e);
         assert_worked(weights_open(&w, dirs[i], &e), &e);
         assert_int_equal(weights_count(w), model_param_count(&s));
+        assert_worked(weights_refuse_extra(w, &s, &e), &e);
         struct model_param p;
         for (int64_t k = 0; model_param_at(&s, k, &p); k++) {
             const struct safetensors_entry *t = weights_find_param(w, &s, &p, &e);
@@ -471,11 +535,12 @@ static void test_collisions(void **state) {
 int main(void) {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_shards),       IN_SCRATCH(test_bad_index),
-        IN_SCRATCH(test_index_damage), IN_SCRATCH(test_cache_links),
-        IN_SCRATCH(test_no_weights),   IN_SCRATCH(test_spellings),
-        IN_SCRATCH(test_wrong_params), cmocka_unit_test(test_fixtures),
-        cmocka_unit_test(test_names),  cmocka_unit_test(test_collisions),
+        IN_SCRATCH(test_shards),           IN_SCRATCH(test_bad_index),
+        IN_SCRATCH(test_index_damage),     IN_SCRATCH(test_cache_links),
+        IN_SCRATCH(test_no_weights),       IN_SCRATCH(test_spellings),
+        IN_SCRATCH(test_wrong_params),     IN_SCRATCH(test_extra),
+        cmocka_unit_test(test_fixtures),   cmocka_unit_test(test_names),
+        cmocka_unit_test(test_collisions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char dir[256], log_path[512];
@@ -114,6 +115,17 @@ static void test_jsonl_refuses_other_files(void **state) {
     assert_int_equal(file_size(log_path, &size, NULL), 0);
     assert_int_equal(size, bytes); // untouched
     free(junk);
+    // A link is not followed, a pipe is not waited for.
+    char other[600];
+    snprintf(other, sizeof other, "%s.other", log_path);
+    assert_int_equal(symlink(log_path, other), 0);
+    assert_int_equal(jsonl_open(&j, other, NULL, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "is a symbolic link"));
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(mkfifo(other, 0600), 0);
+    assert_int_equal(jsonl_open(&j, other, NULL, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "is a pipe"));
+    assert_int_equal(unlink(other), 0);
 }
 
 // ---------------------------------------------------------------- TensorBoard, read back

@@ -57,8 +57,11 @@ static inline void assert_failed(int rc, int code, const struct err *e, const ch
 
 // ---------------------------------------------------------------- folders
 
-// Writes a checkpoint of a shape. poison: puts a NaN into its embedding.
-static inline void write_model(const char *dir, const struct model_shape *s, bool poison) {
+// What is wrong with the weights of a model: nothing; the embedding has a NaN at element 5; the
+// last norm is so large that logits are infinite.
+enum poison { POISON_NONE, POISON_NAN, POISON_HUGE };
+
+static inline void write_model(const char *dir, const struct model_shape *s, enum poison poison) {
     struct err e = {0};
     char path[PATH_MAX];
     assert_worked(file_make_dirs(dir, &e), &e);
@@ -78,8 +81,10 @@ static inline void write_model(const char *dir, const struct model_shape *s, boo
         float *data = malloc((size_t)n * sizeof *data);
         assert_non_null(data);
         model_param_init(&p, 7, 0, n, data);
-        for (int64_t k = 0; poison && p.role == ROLE_WTE && k < n; k++)
-            data[k] = NAN;
+        if (poison == POISON_NAN && p.role == ROLE_WTE)
+            data[5] = NAN;
+        for (int64_t k = 0; poison == POISON_HUGE && p.role == ROLE_NORMF_W && k < n; k++)
+            data[k] = 3e38f;
         assert_worked(safetensors_writer_put(w, data, (size_t)n * sizeof *data, &e), &e);
         free(data);
     }
@@ -87,7 +92,7 @@ static inline void write_model(const char *dir, const struct model_shape *s, boo
 }
 
 // A Llama of 10,000 parameters.
-static inline void make_nano(const char *dir, int64_t width, bool poison) {
+static inline void make_nano(const char *dir, int64_t width, enum poison poison) {
     struct err e = {0};
     struct model_shape s;
     assert_worked(model_shape_builtin(&s, "tiny", &e), &e);
@@ -109,7 +114,7 @@ static inline int scratch_setup(void **state) {
     if (file_make_temp_dir(s->dir, sizeof s->dir, "train", NULL) != 0)
         return -1;
     snprintf(s->nano, sizeof s->nano, "%s/nano", s->dir);
-    make_nano(s->nano, 16, false);
+    make_nano(s->nano, 16, POISON_NONE);
     return 0;
 }
 

@@ -424,7 +424,7 @@ static void test_mismatches(void **state) {
     assert_non_null(strstr(r.said, "W the data has changed since")); // another seed
     // A model of another shape is refused, and the error describes both.
     snprintf(folder, sizeof folder, "%s/wider", s->dir);
-    make_nano(folder, 24, false);
+    make_nano(folder, 24, POISON_NONE);
     snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
     run_again(&r);
     assert_failed(r.rc, ERR_MISMATCH, &r.e, "another model|width 16|width 24");
@@ -489,7 +489,7 @@ static void test_device_memory(void **state) {
     struct run host, device;
     char folder[320];
     snprintf(folder, sizeof folder, "%s/large", s->dir);
-    make_nano(folder, 1024, false); // its embedding is 1.25 MiB
+    make_nano(folder, 1024, POISON_NONE); // its embedding is 1.25 MiB
     run_init(&host, s, "host");
     run_init(&device, s, "device");
     snprintf(host.knobs.model, sizeof host.knobs.model, "%s", folder);
@@ -588,6 +588,185 @@ static void test_failing_saves(void **state) {
     assert_int_equal(r.first, 6);
 }
 
+static void die_after_step_4(struct run *r, const struct train_save *save) {
+    if (save == NULL && r->last == 4)
+        raise(SIGKILL);
+}
+
+static int first_name(void *arg, const char *name) {
+    char *out = arg;
+    snprintf(out, 256, "%s", name);
+    return 0;
+}
+
+// Checkpoints by time: after each step with the shortest period, never before the end with a long
+// one, and in between with one that passes during the run. A run that continues from one ends with
+// the same bits as a run that never saved.
+static void test_saves_by_time(void **state) {
+    struct run plain, often, crash;
+    run_init(&plain, *state, "by-time-plain");
+    run_set(&plain, "save.every=1h");
+    run_go(&plain);
+    assert_ran(&plain);
+    assert_int_equal(plain.saves, 1); // the last one
+    run_init(&often, *state, "by-time");
+    run_set(&often, "save.every=1ns");
+    run_go(&often);
+    assert_ran(&often);
+    assert_int_equal(often.saves, 6);
+    assert_string_equal(listing(often.dir).text, "step-000000005 step-000000006"); // save.keep
+    assert_same_tensors(plain.dir, often.dir, 6);
+    run_init(&crash, *state, "by-time-crash");
+    run_set(&crash, "save.every=1ns");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        crash.hook = die_after_step_4;
+        run_go(&crash);
+        _exit(2); // did not die
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    run_again(&crash);
+    assert_ran(&crash);
+    assert_int_equal(crash.first, 3); // killed before step 4 was saved
+    assert_same_tensors(plain.dir, crash.dir, 6);
+}
+
+// Half a second of steps with a period of 50 ms: some are saved, few enough.
+static void test_saves_by_time_now_and_then(void **state) {
+    struct run r;
+    run_init(&r, *state, "by-time-some");
+    run_set(&r, "save.every=50ms");
+    run_set(&r, "steps=2000");
+    run_set(&r, "time=500ms");
+    run_go(&r);
+    assert_ran(&r);
+    assert_true(r.saves >= 2 && r.saves <= 11 && r.saves < r.steps);
+}
+
+static void cut_shard(struct run *r, const struct train_save *save) {
+    if (save != NULL || r->last != 3)
+        return;
+    char shard[256];
+    struct err e = {0};
+    assert_worked(file_list_dir(r->knobs.data_cache, first_name, shard, &e), &e);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", r->knobs.data_cache, shard);
+    assert_int_equal(truncate(path, 100), 0);
+}
+
+// Data that can no longer be read ends the run, but the weights are intact and are saved first.
+static void test_data_is_lost(void **state) {
+    const struct scratch *s = *state;
+    struct run r, whole;
+    struct err e = {0};
+    char path[320], text[20000];
+    snprintf(path, sizeof path, "%s/lost.txt", s->dir);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('a' + i * i % 23 % 7);
+    assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
+    for (int eval = 0; eval < 2; eval++) {
+        run_init(&r, s, eval ? "lost-eval" : "lost");
+        snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", path);
+        snprintf(r.knobs.data_cache, sizeof r.knobs.data_cache, "%s/%s-cache", s->dir,
+                 eval ? "lost-eval" : "lost");
+        run_set(&r, "data.prefetch=0");
+        if (eval)
+            run_set(&r, "eval.every=3"); // reads after the checkpoint of this step was due
+        r.hook = cut_shard;
+        run_go(&r);
+        assert_failed(r.rc, ERR_MISMATCH, &r.e, ".shard|saved at step 3 of 6|the same command");
+        assert_int_equal(r.result.end, TRAIN_FAILED);
+        assert_int_equal(r.saves, 1);
+        assert_worked(checkpoint_verify(step_file(r.dir, 3, ""), NULL, &e), &e);
+        run_again(&r); // tokenizes again
+        assert_ran(&r);
+        assert_int_equal(r.first, 3);
+        run_init(&whole, s, eval ? "lost-whole-eval" : "lost-whole");
+        memcpy(whole.knobs.data_path, r.knobs.data_path, sizeof whole.knobs.data_path);
+        run_go(&whole);
+        assert_ran(&whole);
+        assert_same_tensors(whole.dir, r.dir, 6);
+    }
+    // A run that saves nothing says so.
+    run_init(&r, s, "lost-unsaved");
+    snprintf(r.knobs.data_path, sizeof r.knobs.data_path, "%s", path);
+    snprintf(r.knobs.data_cache, sizeof r.knobs.data_cache, "%s/lost-cache", s->dir);
+    run_set(&r, "data.prefetch=0");
+    run_set(&r, "save.every=0");
+    run_set(&r, "save.last=false");
+    r.hook = cut_shard;
+    run_go(&r);
+    assert_failed(r.rc, ERR_MISMATCH, &r.e, ".shard|Nothing was saved (save.every=0");
+}
+
+static void remove_run(struct run *r, const struct train_save *save) {
+    struct err e = {0};
+    if (save == NULL && r->last == 3)
+        assert_worked(file_remove_tree(r->dir, &e), &e);
+}
+
+static void move_run(struct run *r, const struct train_save *save) {
+    char to[sizeof r->dir + 8];
+    snprintf(to, sizeof to, "%s-moved", r->dir);
+    if (save == NULL && r->last == 3)
+        assert_int_equal(rename(r->dir, to), 0);
+}
+
+// A file where the folder was: it cannot be made again.
+static void block_run(struct run *r, const struct train_save *save) {
+    struct err e = {0};
+    remove_run(r, save);
+    if (save == NULL && r->last == 3)
+        assert_worked(file_write_atomic(r->dir, "x", 1, &e), &e);
+}
+
+// What was saved last is gone when the run ends.
+static void remove_saved(struct run *r, const struct train_save *save) {
+    struct err e = {0};
+    if (save != NULL && save->step == 6 && r->saves == 1)
+        assert_worked(file_remove_tree(r->dir, &e), &e);
+}
+
+// The folder of a run is removed or moved while it trains. The next save makes it again.
+static void test_folder_is_gone(void **state) {
+    struct run r, whole;
+    run_init(&whole, *state, "gone-whole");
+    run_go(&whole);
+    assert_ran(&whole);
+    for (int moved = 0; moved < 2; moved++) {
+        run_init(&r, *state, moved ? "gone-moved" : "gone");
+        run_set(&r, "save.every=2");
+        r.hook = moved ? move_run : remove_run;
+        run_go(&r);
+        assert_ran(&r);
+        assert_non_null(strstr(r.said, "/checkpoints' was removed or moved during the run"));
+        assert_string_equal(listing(r.dir).text, "step-000000004 step-000000006");
+        assert_same_tensors(whole.dir, r.dir, 6);
+        // The new folder is locked as the old one was.
+        assert_string_equal(r.result.checkpoint, step_file(r.dir, 6, ""));
+    }
+    run_init(&r, *state, "gone-blocked");
+    run_set(&r, "save.every=2");
+    r.hook = block_run;
+    run_go(&r);
+    assert_failed(r.rc, ERR_IO, &r.e, "ended at step 6|gone-blocked");
+    assert_int_equal(r.saves, 1);
+    assert_int_equal(r.failed_saves, 3); // of steps 4 and 6, and once more at the end
+    assert_non_null(strstr(r.said, "There is no earlier checkpoint; training goes on"));
+    assert_null(strstr(r.said, "intact"));
+    assert_string_equal(r.result.checkpoint, ""); // nothing is said to be saved
+    run_init(&r, *state, "gone-late");
+    run_set(&r, "save.every=3");
+    r.hook = remove_saved;
+    r.stop_at = 6;
+    run_go(&r);
+    assert_int_equal(r.saves, 3);
+    assert_string_equal(listing(r.dir).text, "step-000000006");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_and_keep),
@@ -605,6 +784,10 @@ int main(void) {
         cmocka_unit_test(test_disk_space),
         cmocka_unit_test(test_run_dir_is_a_file),
         cmocka_unit_test(test_failing_saves),
+        cmocka_unit_test(test_saves_by_time),
+        cmocka_unit_test(test_saves_by_time_now_and_then),
+        cmocka_unit_test(test_data_is_lost),
+        cmocka_unit_test(test_folder_is_gone),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

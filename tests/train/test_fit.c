@@ -32,10 +32,10 @@ static void close_case(struct case_of *c) {
 // The built-in tiny model. Most of its memory is activations.
 static void tiny_knobs(struct knobs *k) {
     struct err e = {0};
-    static const char *const settings[] = {"model=tiny",     "device=cpu",       "threads=1",
-                                           "batch.micro=8",  "batch.accum=2",    "seq=64",
-                                           "steps=1",        "eval.every=0",     "save.last=false",
-                                           "sched.warmup=0", "cpu.blas=builtin", "resume=false"};
+    static const char *const settings[] = {
+        "model=tiny",       "device=cpu",   "threads=1",    "batch.micro=8",   "batch.accum=2",
+        "seq=64",           "steps=1",      "eval.every=0", "save.last=false", "sched.warmup=0",
+        "cpu.blas=builtin", "resume=false", "save.every=0"};
     knobs_init(k);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         assert_worked(knobs_set_assignment(k, settings[i], SET_BY_COMMAND_LINE, &e), &e);

@@ -151,6 +151,7 @@ static void test_evaluations_while_data_comes(void **state) {
         inside_init(r, &host, *state, prefetch ? "data-ahead" : "data-now");
         run_set(r, prefetch ? "data.prefetch=1" : "data.prefetch=0");
         run_set(r, "data.source_rate=2000");
+        run_set(r, "save.every=0");
         run_set(r, "save.last=false");
         run_go(r);
         assert_ran(r);

@@ -181,7 +181,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     } else {
         snprintf(k->model, sizeof k->model, "%.200s/random", scratch->dir);
         draw_shape(&d, &shape);
-        write_model(k->model, &shape, false);
+        write_model(k->model, &shape, POISON_NONE);
     }
     for (int id = 0; id < KNOB_COUNT; id++)
         if (is_drawn(id))
@@ -190,6 +190,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
         use_text(k, scratch);
     k->device = DEVICE_CPU;
     k->steps = STEPS;
+    k->save_every = 0;
     k->save_last = false;
     k->eval_batches = 2;
     out->has_eval = below(&d, 2);

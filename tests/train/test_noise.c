@@ -226,6 +226,7 @@ static struct noise_estimate measure_split(const struct scratch *x, int64_t micr
     run_set(r, "steps=30");
     run_set(r, "optim.lr=0"); // the weights do not change, so all steps have the same true scale
     run_set(r, "noise.every=1");
+    run_set(r, "save.every=0");
     run_set(r, "save.last=false");
     run_set(r, "threads=2");
     r->knobs.batch_micro = micro, r->knobs.batch_accum = accum;
@@ -291,6 +292,7 @@ static void test_every(void **state) {
     struct trainer_options to = {.observer = {.on_step = count_noise}};
     struct trainer *t = NULL;
     r->knobs.run_dir[0] = '\0';
+    r->knobs.save_every = 0;
     r->knobs.save_last = false;
     assert_worked(at_work_plan(&s, &so, &e), &e);
     assert_worked(trainer_at_work(&t, &s, &to, &e), &e);

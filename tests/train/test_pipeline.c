@@ -125,6 +125,7 @@ static void use_larger_batches(struct run *r) {
     run_set(r, "seq=64");
     run_set(r, "batch.micro=8");
     run_set(r, "steps=120");
+    run_set(r, "save.every=0");
     run_set(r, "save.last=false");
 }
 
@@ -171,6 +172,7 @@ static void test_ram_in_the_second_epoch(void **state) {
         struct run r;
         run_init(&r, *state, "ram");
         use_text(&r, *state);
+        run_set(&r, "save.every=0");
         run_set(&r, "save.last=false");
         set_number(&r, "steps", 2 * (uint64_t)epoch);
         set_number(&r, "data.source_rate", 100 * 34 * 2); // an epoch in half a second

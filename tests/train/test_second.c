@@ -46,7 +46,7 @@ static int setup(void **state) {
     if (rc != 0)
         return rc;
     snprintf(dir, sizeof dir, "%s/other", ((const struct scratch *)*state)->dir);
-    make_nano(dir, 24, false);
+    make_nano(dir, 24, POISON_NONE);
     return 0;
 }
 

@@ -12,7 +12,7 @@ static void make_wide(const struct scratch *x, char folder[320]) {
     snprintf(folder, 320, "%s/wide", x->dir);
     struct stat st;
     if (stat(folder, &st) != 0)
-        make_nano(folder, 136, false);
+        make_nano(folder, 136, POISON_NONE);
 }
 
 static void open_state(struct at_work *s, const char *model, enum optim_state state,

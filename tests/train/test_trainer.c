@@ -146,6 +146,7 @@ static void test_stop_flag(void **state) {
     assert_int_equal(r.first, 7);
     // With saving off it stops as well and says that nothing was saved.
     run_init(&r, *state, "flag-off");
+    run_set(&r, "save.every=0");
     run_set(&r, "save.last=false");
     r.flag_at = 2;
     run_go(&r);
@@ -171,6 +172,7 @@ static void second_run_is_refused(struct run *r, const struct train_save *save) 
 static void test_one_run_in_a_folder(void **state) {
     struct run r;
     run_init(&r, *state, "one-run");
+    run_set(&r, "save.every=0");
     run_set(&r, "save.last=false");
     for (int resume = 0; resume < 2; resume++) {
         r.knobs.resume = resume;
@@ -230,32 +232,76 @@ static void test_nothing_to_do(void **state) {
     assert_true(r.eval.loss > 5.5);
 }
 
-static void test_not_finite(void **state) {
-    const struct scratch *s = *state;
+// Weights that grow a thousandfold with each step: the run diverges after some good steps.
+static void test_diverges(void **state) {
     struct run r;
-    char folder[320];
-    snprintf(folder, sizeof folder, "%s/poison", s->dir);
-    make_nano(folder, 16, true);
-    run_init(&r, s, "not-finite");
-    snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
-    run_set(&r, "steps=30");
-    run_set(&r, "save.every=4");
+    run_init(&r, *state, "diverges");
+    static const char *const wild[] = {"optim.lr=100",        "optim.decay=10", "sched.warmup=0",
+                                       "sched.kind=constant", "steps=60",       "save.every=1",
+                                       "optim.decay_all=true"};
+    for (size_t i = 0; i < sizeof wild / sizeof *wild; i++)
+        run_set(&r, wild[i]);
     run_go(&r);
-    assert_failed(r.rc, ERR_NUMERIC, &r.e, "10 steps in a row|step 10|optim.lr");
+    assert_failed(r.rc, ERR_NUMERIC, &r.e, "10 steps in a row|optim.lr");
     assert_int_equal(r.result.end, TRAIN_FAILED);
-    assert_int_equal(r.steps, 10);
-    assert_int_equal(r.skipped, 10);
-    assert_int_equal(r.result.state.skipped_steps, 10);
-    assert_int_equal(r.saves, 2); // 4 and 8, with weights that no update has changed
-    assert_same_file(step_file(r.dir, 8, "optimizer.safetensors"),
-                     step_file(r.dir, 4, "optimizer.safetensors"));
-    assert_same_file(step_file(r.dir, 8, "model.safetensors"),
-                     step_file(r.dir, 4, "model.safetensors"));
+    assert_true(r.steps > 10 && r.steps < 60);
+    assert_true(r.skipped >= 10 && r.skipped < r.steps);
+    assert_int_equal(r.result.state.skipped_steps, r.skipped);
+    // The last saves hold weights that no update has changed.
+    const int64_t last = r.steps - 1;
+    assert_same_file(step_file(r.dir, last, "optimizer.safetensors"),
+                     step_file(r.dir, last - 1, "optimizer.safetensors"));
+    assert_same_file(step_file(r.dir, last, "model.safetensors"),
+                     step_file(r.dir, last - 1, "model.safetensors"));
     struct err e = {0};
     struct manifest m;
-    assert_worked(checkpoint_verify(step_file(r.dir, 8, ""), &m, &e), &e);
-    assert_int_equal(m.state.skipped_steps, 8);
+    assert_worked(checkpoint_verify(step_file(r.dir, last, ""), &m, &e), &e);
+    assert_int_equal(m.state.skipped_steps, r.skipped - 1);
     manifest_free(&m);
+}
+
+// A model that is broken from the start is refused when it is loaded, or at its first loss. No such
+// run ends as a success or saves anything.
+static void test_not_finite(void **state) {
+    const struct scratch *s = *state;
+    static const struct {
+        enum poison poison;
+        const char *says;
+    } cases[] = {
+        {POISON_NAN, "element 5 of tensor \"model.embed_tokens.weight\" is not a number|poison"},
+        {POISON_HUGE, "the loss of step 1 is|before any update|precision=fp32"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r;
+        char folder[320];
+        snprintf(folder, sizeof folder, "%s/poison-%zu", s->dir, i);
+        make_nano(folder, 16, cases[i].poison);
+        run_init(&r, s, i ? "not-finite-loss" : "not-finite-weight");
+        snprintf(r.knobs.model, sizeof r.knobs.model, "%s", folder);
+        run_set(&r, "steps=3");
+        run_go(&r);
+        assert_failed(r.rc, ERR_NUMERIC, &r.e, cases[i].says);
+        assert_int_equal(r.result.end, TRAIN_FAILED);
+        assert_int_equal(r.saves, 0);
+        assert_string_equal(r.result.checkpoint, "");
+    }
+}
+
+// Losses are finite, gradients never are: in fp16 with a loss scale that is too high for so few
+// steps. Nothing was trained, which is no success. With more steps the scale comes down.
+static void test_nothing_was_trained(void **state) {
+    struct run r;
+    run_init(&r, *state, "no-update");
+    run_set(&r, "precision=fp16");
+    run_set(&r, "scale.start=16777216");
+    run_set(&r, "steps=1");
+    run_go(&r);
+    assert_failed(r.rc, ERR_NUMERIC, &r.e, "nothing was trained|all 1 steps|scale.start");
+    assert_int_equal(r.saves, 0);
+    run_set(&r, "steps=20");
+    run_again(&r);
+    assert_ran(&r);
+    assert_true(r.skipped > 0 && r.skipped < 20);
 }
 
 static int refuse_step(void *arg, const struct train_step *step, struct err *e) {
@@ -359,6 +405,7 @@ static void test_refusals(void **state) {
     assert_failed(r.rc, ERR_USAGE, &r.e, "run.dir is empty");
     assert_int_equal(r.result.end, TRAIN_FAILED);
     assert_int_equal(r.ends, 1);
+    run_set(&r, "save.every=0");
     run_set(&r, "save.last=false"); // nothing to save and nothing to resume: no folder is needed
     run_again(&r);
     assert_ran(&r);
@@ -382,7 +429,9 @@ int main(void) {
         cmocka_unit_test(test_one_run_in_a_folder),
         cmocka_unit_test(test_time_runs_out),
         cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_diverges),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_nothing_was_trained),
         cmocka_unit_test(test_observer_ends_the_run),
         cmocka_unit_test(test_text_data),
         cmocka_unit_test(test_pauses_are_not_counted),
