@@ -13,6 +13,10 @@
 // PLAN_UNKNOWN. To be called before an engine is ready: its threads may be pinned, and the machine
 // then looks smaller than it is.
 void process_estimate(struct plan *p);
+// Sets the process part to the bytes that an engine measured, with the executor's tables, as
+// PLAN_MEASURED. Two measurements differ by some pages, so an earlier figure that is less than 2 %
+// away stays. show, train and the summary of a run then count the same bytes.
+void process_measured(struct plan *p, uint64_t bytes);
 // Stores the figure of a plan that has PLAN_MEASURED and was estimated before. on_device says where
 // it was measured: a run that fell back from its device to the CPU stores nothing. A failure to
 // write is ignored: the next run measures again.
