@@ -218,12 +218,41 @@ static void test_stop_while_waiting(void **state) {
     }
 }
 
+// A wait for data ends with the run's time, and the steps before it are saved. Without a step the
+// run has failed.
+static void test_time_while_waiting(void **state) {
+    static const char *const depths[] = {"data.prefetch=0", "data.prefetch=2"};
+    static struct run r;
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "time-%d", i);
+        run_init(&r, *state, name);
+        run_set(&r, depths[i % 2]);
+        // A batch takes a fifth of a second, or a minute.
+        run_set(&r, i < 2 ? "data.source_rate=170" : "data.source_rate=1");
+        run_set(&r, "steps=1000000");
+        run_set(&r, i < 2 ? "time=700ms" : "time=1100ms");
+        const uint64_t begin = clock_ns();
+        run_go(&r);
+        assert_true(clock_ns() - begin < 10000000000u);
+        if (i < 2) {
+            assert_ran(&r);
+            assert_int_equal(r.result.end, TRAIN_TIME);
+            assert_true(r.last >= 1 && r.last <= 8);
+            assert_int_equal(r.saves, 1);
+        } else {
+            assert_failed(r.rc, ERR_IO, &r.e, "no step was made|time=1.1 s|too slow");
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_half_the_speed_needed),
         cmocka_unit_test(test_ram_in_the_second_epoch),
         cmocka_unit_test(test_stop_while_waiting),
+        cmocka_unit_test(test_time_while_waiting),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
