@@ -314,6 +314,8 @@ static int run(struct train_call *t, struct err *e) {
     // From here on a failure must not hide how the run ended, nor lose its result. The trace is
     // written after a run that diverged too.
     note(t, e, write_trace(t, &why), &why);
+    if (t->requests)
+        note(t, e, requests_lost(t->requests, &why), &why);
     if (rc == 0)
         note(t, e, make_sample(t, &why), &why);
     note(t, e, read_machine(t, rc == 0, &why), &why);

@@ -4,6 +4,7 @@
 // thread.
 #include "cli.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #define VERB(verb, what, usage)                                                                    \
@@ -85,7 +86,17 @@ static int run(const char *name, int n, char **argv) {
     return status;
 }
 
+// Standard streams that the caller has closed stay closed: the first file that is opened must not
+// get their number, or answers and results would be written into it. Standard output then fails
+// when it is written to.
+static void hold_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) < 0)
+            return;
+}
+
 int main(int argc, char **argv) {
+    hold_streams();
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2) {
         help_print_all(stderr);
