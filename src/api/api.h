@@ -65,6 +65,9 @@ void ready_advise(struct engine *g, const struct plan *p, const struct buffers *
 // Warns about knobs that are not at their default and have no effect with the other settings.
 void ready_warn_idle(const struct knobs *k, struct log *log);
 
+// Says which of model and data are the built-in ones because none was given.
+void ready_say_builtin(const struct knobs *k, struct log *log);
+
 // stop.c: for trainer_options.stop.
 const volatile sig_atomic_t *stop_flag(void);
 // Between these calls there is no work that could be finished or saved: haggle_request_stop returns

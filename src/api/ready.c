@@ -53,3 +53,22 @@ void ready_warn_idle(const struct knobs *k, struct log *log) {
             log_put(log, LOG_WARN, "%s=%s has no effect here: %s", knob_info(i)->name, value, why);
     }
 }
+
+void ready_say_builtin(const struct knobs *k, struct log *log) {
+    const bool model = k->by[KNOB_model] == SET_BY_DEFAULT,
+               data = k->by[KNOB_data_path] == SET_BY_DEFAULT;
+    if (model && data)
+        log_put(log, LOG_INFO,
+                "no model and no data were given: the built-in model '%s' (random weights) and the "
+                "built-in generated text are used; model= and data.path= choose others",
+                k->model);
+    else if (model)
+        log_put(log, LOG_INFO,
+                "no model was given: the built-in model '%s' (random weights) is used; model= "
+                "chooses another",
+                k->model);
+    else if (data)
+        log_put(log, LOG_INFO,
+                "no data was given: the built-in generated text is used; data.path= chooses other "
+                "data");
+}

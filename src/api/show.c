@@ -23,7 +23,7 @@ struct show_call {
 };
 
 // Counts the buffers of the run. A plan is shown even when the data cannot be opened.
-static void count_buffers(struct show_call *s) {
+static int count_buffers(struct show_call *s, struct err *out) {
     const struct shard_listener quiet = {0};
     struct err e = {0};
     int rc = buffers_open_data(&s->data, &s->plan, &quiet, &e);
@@ -31,12 +31,18 @@ static void count_buffers(struct show_call *s) {
         (struct buffers){.data = s->data,
                          .trace_events = s->plan.knobs.log_trace[0] ? API_TRACE_EVENTS : 0,
                          .request_bytes = s->requests ? requests_plan_bytes(s->requests) : 0};
+    if (rc != 0 && s->data) { // open, but its passes do not give a number of steps (epochs)
+        *out = e;
+        return rc;
+    }
+    s->view.data = s->data;
     if (rc == 0)
         rc = buffers_count(&s->buffers, &s->plan, &e);
     if (rc == 0)
-        return;
+        return 0;
     log_put(&s->call->log, LOG_WARN, "the data's buffers are not counted: %s", e.text);
     s->view.check.missing = "the buffers of the data are";
+    return 0;
 }
 
 // Asks the engine, as train does. A plan is shown even when this machine cannot run it: its memory
@@ -94,10 +100,11 @@ static int print(struct show_call *s, enum plan_detail detail, struct err *e) {
 static int show(struct show_call *s, const struct knobs *k, enum plan_detail detail,
                 struct err *e) {
     const struct shard_listener quiet = {0};
+    ready_say_builtin(k, &s->call->log);
     TRY(plan_run(&s->plan, k, e));
     TRY(engine_open(&s->engine, NULL, e));
     TRY(requests_of_plan(&s->requests, &s->plan, NULL, NULL, &quiet, e));
-    count_buffers(s);
+    TRY(count_buffers(s, e));
     check(s);
     if (s->refusal.code == ERR_MEMORY && s->data)
         ready_advise(s->engine, &s->plan, &s->buffers, &s->refusal);
@@ -106,7 +113,7 @@ static int show(struct show_call *s, const struct knobs *k, enum plan_detail det
     s->engine = NULL;
     TRY(predict(s, e));
     TRY(print(s, detail, e));
-    ready_warn_idle(k, &s->call->log);
+    ready_warn_idle(&s->plan.knobs, &s->call->log);
     if (s->refusal.code == 0)
         return 0;
     *e = s->refusal;

@@ -45,14 +45,9 @@ struct train_call {
 static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
     const struct plan *p = &t->plan;
-    char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES];
+    char step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES];
     plan_print_model(f, p);
-    fprintf(f, "data     %s\n", dataset_describe(trainer_dataset(t->trainer)));
-    fprintf(f,
-            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
-            " = %" PRId64 " tokens, %sFLOP; %" PRId64 " steps\n",
-            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, p->flops.model), k->steps);
+    plan_print_step(f, p, trainer_dataset(t->trainer));
     if (t->summary.predicted_step_s > 0)
         fprintf(f, "predict  %s per step %s\n", text_duration(step, t->summary.predicted_step_s),
                 t->summary.calibrated ? "by ops timed on this machine"
@@ -114,6 +109,7 @@ static int prepare(struct train_call *t, struct err *e) {
     stop_plan_begin();
     t->planning = true;
     TRY(check_trace(k, e));
+    ready_say_builtin(k, &t->call->log);
     TRY(plan_run(&t->plan, k, e));
     TRY(engine_open(&t->engine, NULL, e));
     const struct train_observer observer = watch_observer(&t->watch);
@@ -133,6 +129,9 @@ static int prepare(struct train_call *t, struct err *e) {
     int rc = trainer_open(&t->trainer, &t->plan, t->engine, &o, e);
     log_live_end(&t->call->log); // the line that showed the data's progress
     TRY(rc);
+    k->steps = t->plan.knobs.steps; // epochs may have decided them
+    k->epochs = t->plan.knobs.epochs;
+    memcpy(k->by, t->plan.knobs.by, sizeof k->by);
     int fits = ready_check(t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;

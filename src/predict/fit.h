@@ -51,8 +51,9 @@ struct fit_question {
     void *count_arg;
 };
 
-// If the weights alone are too large, nothing is searched. A change of one knob is preferred. If fewer than three of those fit, changes of two and then
-// three knobs are tried, and at last a shorter seq. Takes about a second.
+// If the weights alone are too large, nothing is searched. A change of one knob is preferred. If
+// fewer than three of those fit, changes of two and then three knobs are tried, and at last a
+// shorter seq. Takes about a second.
 int fit_find(const struct fit_question *q, struct fit *out, struct err *e);
 // Text for the refusal: "It would fit with ... (5.10 GiB, step +3 %), ...". Returns out.
 enum { FIT_SENTENCE_BYTES = 640 };

@@ -5,6 +5,7 @@
 #include "predict/predict.h"
 #include "program/print.h"
 #include "report/requests_print.h"
+#include "train/buffers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -36,6 +37,35 @@ void plan_print_model(FILE *f, const struct plan *p) {
     print_model(f, "model", p);
     if (p->second)
         print_model(f, "second", p->second);
+}
+
+// How many passes over the data the steps make. A pass reads each sequence once.
+static void print_passes(FILE *f, const struct knobs *k, const struct dataset *data) {
+    const uint64_t windows = dataset_windows(data, SPLIT_TRAIN);
+    const int64_t per_step = k->batch_micro * k->batch_accum;
+    fprintf(f, "steps    %" PRId64 " x %" PRId64 " sequence%s", k->steps, per_step,
+            per_step == 1 ? "" : "s");
+    if (windows == DATASET_ENDLESS)
+        fprintf(f, "; the built-in corpus never repeats\n");
+    else
+        fprintf(f,
+                " = %.3g passes over the data (epochs); a pass is %" PRIu64
+                " windows (sequences of %" PRId64 " tokens)\n",
+                buffers_epochs(data, (uint64_t)k->steps * (uint64_t)per_step), windows, k->seq);
+}
+
+void plan_print_step(FILE *f, const struct plan *p, const struct dataset *data) {
+    const struct knobs *k = &p->knobs;
+    char flops[TEXT_UNIT_BYTES];
+    if (data)
+        fprintf(f, "data     %s\n", dataset_describe(data));
+    fprintf(f,
+            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
+            " = %" PRId64 " tokens, %sFLOP\n",
+            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
+            text_count(flops, p->flops.model));
+    if (data)
+        print_passes(f, k, data);
 }
 
 // Tensors share bytes over time, so a class may take fewer bytes at the peak than all its tensors.
@@ -273,14 +303,8 @@ static int print_programs(const struct plan_view *v, const struct plan *p, enum 
 
 int plan_print(const struct plan_view *v, enum plan_detail detail, FILE *f, struct err *e) {
     const struct plan *p = v->plan;
-    const struct knobs *k = &p->knobs;
-    char flops[TEXT_UNIT_BYTES];
     plan_print_model(f, p);
-    fprintf(f,
-            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
-            " = %" PRId64 " tokens, %sFLOP\n",
-            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, p->flops.model));
+    plan_print_step(f, p, v->data);
     if (v->answers)
         requests_print_plan(p, v->answers, f);
     TRY(print_programs(v, p, detail, f, e));
@@ -351,6 +375,11 @@ void plan_put_json(const struct plan_view *v, struct json_writer *w) {
     const double seconds = v->step.known ? v->step.seconds : NAN; // unknown without the device
     json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
     json_member_double(w, "step_flops", v->plan->flops.model);
+    json_member_i64(w, "steps", k->steps);
+    json_member_double(
+        w, "epochs", // null: the data never repeats, or is not known
+        v->data ? buffers_epochs(v->data, (uint64_t)(k->steps * k->batch_micro * k->batch_accum))
+                : NAN);
     put_memory(v->plan, w);
     put_check(v->plan, &v->check, w);
     requests_put_plan_json(v->answers, w);

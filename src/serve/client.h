@@ -2,8 +2,9 @@
 // socket.
 //
 // Place: requests.c polls, and calls these when something may be read or written. Buffers have a
-// fixed size. Nothing here blocks. A write has whole lines and is never larger than what a pipe or a
-// Unix socket takes whole, so that no reader gets a part of a line. The flags of standard output are not changed, because other processes share them.
+// fixed size. Nothing here blocks. A write has whole lines, and is no larger than what a pipe or a
+// Unix socket takes whole, so that no reader gets a part of a line. The flags of standard output
+// are not changed, because other processes share them.
 #ifndef HAGGLE_SERVE_CLIENT_H
 #define HAGGLE_SERVE_CLIENT_H
 

@@ -399,7 +399,6 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
                      struct train_step *info) {
     const struct knobs *k = t->k;
     const struct pace *p = &t->pace;
-    const uint64_t windows = dataset_windows(t->data, SPLIT_TRAIN);
     info->step = t->state.step;
     info->steps = k->steps;
     info->warmup = t->r.steps_run <= t->warmup;
@@ -407,7 +406,10 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     info->real_tokens = b->real_tokens;
     info->trained_tokens = b->trained_tokens;
     info->all_trained_tokens = t->state.trained_tokens;
-    info->epoch = windows == DATASET_ENDLESS ? NAN : (double)t->state.position / (double)windows;
+    info->epoch = buffers_epochs(t->data, t->state.position);
+    info->epochs = buffers_epochs(t->data, t->state.position +
+                                               (uint64_t)(k->steps - t->state.step) *
+                                                   (uint64_t)(k->batch_micro * k->batch_accum));
     info->data_wait_ns = b->wait_ns;
     info->data = b->use;
     info->elapsed_ns = clock_ns() - t->begin_ns;
@@ -773,6 +775,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
     end_guests(t);
     measure(t);
     t->r.state = t->state;
+    t->r.epoch = buffers_epochs(t->data, t->state.position);
     t->r.wall_ns = clock_ns() - t->begin_ns;
     if (ob->on_end != NULL)
         ob->on_end(ob->arg, &t->r);
