@@ -1,8 +1,9 @@
 // process.h - the memory of the process itself, measured once per build and machine, and stored.
 //
 // Code, libraries and thread stacks belong to no program, and their bytes can be measured only
-// while a backend is open. A run measures them and stores the figure here. A plan that is made
-// without opening a backend (show, a search) reads it and says that an earlier process measured it.
+// while a backend is open. An engine measures them and the figure is stored here. Later processes
+// use it, so that they count the same bytes. A plan that is made without opening a backend (the
+// settings of a search) reads it and says that an earlier process measured it.
 #ifndef HAGGLE_PLAN_PROCESS_H
 #define HAGGLE_PLAN_PROCESS_H
 

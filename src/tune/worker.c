@@ -21,8 +21,10 @@
 // How often the owner checks for a stop request. A signal also wakes poll.
 enum { LOOK_MS = 100 };
 
-// How long a process may be silent when the caller's time is over (worker_job.end_ns).
-static const uint64_t STEP_GRACE_NS = 1000000000, START_GRACE_NS = 10000000000;
+// How long a process may be silent when the caller's time is over (worker_job.end_ns). The first
+// start of a device takes tens of seconds.
+static const uint64_t STEP_GRACE_NS = 1000000000, START_GRACE_NS = 10000000000,
+                      DEVICE_GRACE_NS = 60000000000;
 
 struct worker {
     struct worker_options o;
@@ -204,8 +206,10 @@ static uint64_t limit_of(const struct trial *t) {
     if (job->end_ns == 0)
         return limit;
     const uint64_t left = job->end_ns > t->heard_ns ? job->end_ns - t->heard_ns : 0;
-    const uint64_t step = stepped ? STEP_GRACE_NS + 2 * t->longest_ns : START_GRACE_NS;
-    const uint64_t most = left > step ? left : step;
+    const uint64_t grace = stepped                         ? STEP_GRACE_NS + 2 * t->longest_ns
+                           : plan_wants_device(job->knobs) ? DEVICE_GRACE_NS
+                                                           : START_GRACE_NS;
+    const uint64_t most = left > grace ? left : grace;
     return limit == 0 || most < limit ? most : limit;
 }
 
