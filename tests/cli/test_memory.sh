@@ -21,7 +21,7 @@ says err "The weights alone take 2.97 MiB" "the weights alone are too large"
 tail -1 err | grep -q "seq" && fail "the weights alone are too large, and another seq is proposed: $(cat err)"
 
 # show and train count the same bytes, also in a process that has no stored figure
-for settings in "" "batch.micro=2 log.trace=t.json precision=bf16" "goal=hybrid interactive.stdin=false" \
+for settings in "" "goal=hybrid interactive.stdin=false batch.micro=2 log.trace=t.json precision=bf16" \
     "threads=1 eval.every=1 data.prefetch=8 save.last=true"; do
     rm -f cache/haggle/process
     read -ra more <<<"model=tiny steps=2 device=cpu generate.tokens=0 save.last=false resume=false $settings"
