@@ -210,7 +210,8 @@ enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
 
 // Prints the plan of a training step: model, programs, segments, bytes by class, predicted time.
 // Takes no memory for the model. BRIEF adds up ops by kind. OPS lists ops, repeated layers once.
-// FULL lists all ops and every tensor.
+// FULL lists all ops and every tensor. HAGGLE_ERR_MEMORY, after everything is printed, when the run
+// does not fit: haggle_train would refuse it with the same figures.
 HAGGLE_API int haggle_show(const struct haggle_config *c, enum haggle_detail detail,
                            const struct haggle_sink *sink, struct haggle_error *e);
 

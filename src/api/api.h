@@ -10,6 +10,7 @@
 #include "base/c_locale.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "engine/engine.h"
 #include "haggle.h"
 #include "knob/knob.h"
 #include "predict/machine.h"
@@ -52,6 +53,20 @@ void call_json_error(struct json_writer *w, int code, const char *text);
 // Delivers the JSON object, or {"error": ...} when the verb failed before its object was whole.
 // Flushes the streams, and copies the error to *e. Returns the code.
 int call_end(struct call *c, int rc, struct haggle_error *e);
+
+// ---------------------------------------------------------------- ready.c: before a run
+
+// Opens the engine for the plan and says whether it fits (engine_ready). The figure for the process
+// comes from the store or is measured, and then stored. ERR_MEMORY: it does not fit.
+struct buffers;
+int ready_check(struct engine *g, struct plan *p, struct err *e);
+// Adds what would fit to a refusal for memory. Uses this machine's rates if they are known.
+void ready_advise(struct engine *g, const struct plan *p, const struct buffers *b, struct err *e);
+// Warns about knobs that are not at their default and have no effect with the other settings.
+void ready_warn_idle(const struct knobs *k, struct log *log);
+
+// Says which of model and data are the built-in ones because none was given.
+void ready_say_builtin(const struct knobs *k, struct log *log);
 
 // stop.c: for trainer_options.stop.
 const volatile sig_atomic_t *stop_flag(void);

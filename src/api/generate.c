@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
+#include "export/export.h"
 #include "report/plan_print.h"
 #include "train/checkpoint.h"
 #include "train/sample.h"
@@ -10,10 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A run's folder means its newest checkpoint.
+static int take_model(struct knobs *k, const char *folder, struct err *e) {
+    if (strlen(folder) >= sizeof k->model)
+        return err_set(e, ERR_USAGE, "the checkpoint's path is longer than %zu bytes: %s",
+                       sizeof k->model - 1, folder);
+    strcpy(k->model, folder);
+    return 0;
+}
+
+// A run's folder means its newest checkpoint, RUN/interactive the second model in it.
 static int resolve_model(struct call *c, struct knobs *k, struct err *e) {
     char config[PATH_MAX], checkpoints[PATH_MAX], newest[PATH_MAX];
     struct checkpoint_listener listener = {&c->log, call_say};
+    TRY(export_find_second(k->model, &listener, newest, e));
+    if (newest[0] != '\0')
+        return take_model(k, newest, e);
     if (!file_is_dir(k->model))
         return 0;
     TRY(file_join(config, sizeof config, k->model, "config.json", e));
@@ -23,11 +35,7 @@ static int resolve_model(struct call *c, struct knobs *k, struct err *e) {
     TRY(checkpoint_find_newest(k->model, &listener, newest, e));
     if (newest[0] == '\0')
         return err_set(e, ERR_IO, "%s holds no checkpoint yet", k->model);
-    if (strlen(newest) >= sizeof k->model)
-        return err_set(e, ERR_USAGE, "the checkpoint's path is longer than %zu bytes: %s",
-                       sizeof k->model - 1, newest);
-    strcpy(k->model, newest);
-    return 0;
+    return take_model(k, newest, e);
 }
 
 // The prompt as ids, in memory that the caller frees.

@@ -6,9 +6,6 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "plan/process.h"
-#include "predict/fit.h"
-#include "predict/predict.h"
 #include "report/perfetto.h"
 #include "report/plan_print.h"
 #include "report/requests_print.h"
@@ -45,48 +42,12 @@ struct train_call {
 
 // ---------------------------------------------------------------- before
 
-static int count(void *arg, struct plan *p, struct err *e) {
-    return buffers_count(arg, p, e);
-}
-
-// Adds what would fit to a refusal for memory. Uses this machine's rates if they are known.
-static void add_advice(const struct train_call *t, struct err *e) {
-    struct hw_device device = predict_nominal_device(engine_on_device(t->engine));
-    struct buffers buffers = *trainer_buffers(t->trainer);
-    struct machine machine;
-    struct plan_room room;
-    struct fit fit;
-    char text[FIT_SENTENCE_BYTES];
-    if (machine_open(&machine, &t->knobs, MACHINE_KNOWN, NULL) == 0 &&
-        machine.device.matmul_flops > 0)
-        device = machine.device;
-    if (engine_room(t->engine, &t->plan, &room, NULL) != 0)
-        return;
-    const struct fit_question q = {.plan = &t->plan,
-                                   .have_bytes = room.bytes,
-                                   .on_device = engine_on_device(t->engine),
-                                   .types = t->engine->backend->info.types,
-                                   .device = &device,
-                                   .count = count,
-                                   .count_arg = &buffers};
-    if (fit_find(&q, &fit, NULL) != 0)
-        return;
-    const size_t at = strlen(e->text);
-    snprintf(e->text + at, sizeof e->text - at, ". %s", fit_sentence(&fit, text));
-}
-
 static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
     const struct plan *p = &t->plan;
-    char flops[TEXT_UNIT_BYTES], step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES];
-    char every[KNOB_VALUE_BYTES];
+    char step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES], every[KNOB_VALUE_BYTES];
     plan_print_model(f, p);
-    fprintf(f, "data     %s\n", dataset_describe(trainer_dataset(t->trainer)));
-    fprintf(f,
-            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
-            " = %" PRId64 " tokens, %sFLOP; %" PRId64 " steps\n",
-            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, p->flops.model), k->steps);
+    plan_print_step(f, p, trainer_dataset(t->trainer));
     if (t->summary.predicted_step_s > 0)
         fprintf(f, "predict  %s per step %s\n", text_duration(step, t->summary.predicted_step_s),
                 t->summary.calibrated ? "by ops timed on this machine"
@@ -101,18 +62,10 @@ static void print_plan(const struct train_call *t, FILE *f) {
         fprintf(f, " every %s%s", knobs_value(k, KNOB_save_every, every),
                 k->save_every > 0 ? " steps" : "");
     fprintf(f, "\n");
-    plan_print_memory(f, p, false);
+    const struct plan_check check = {.on_device = engine_on_device(t->engine),
+                                     .room = t->engine->room};
+    plan_print_memory(f, p, &check, false);
     fflush(f);
-}
-
-// Warns about knobs that are not at their default and have no effect with the other settings.
-static void say_idle_knobs(const struct knobs *k, struct log *log) {
-    char value[KNOB_VALUE_BYTES], initial[KNOB_VALUE_BYTES];
-    for (int i = 0; i < KNOB_COUNT; i++) {
-        const char *why = knobs_idle(k, i);
-        if (why && strcmp(knobs_value(k, i, value), knob_default(i, initial)) != 0)
-            log_put(log, LOG_WARN, "%s=%s has no effect here: %s", knob_info(i)->name, value, why);
-    }
 }
 
 // The trace is written at the end. Checks first that it can be.
@@ -159,6 +112,7 @@ static int prepare(struct train_call *t, struct err *e) {
     stop_plan_begin();
     t->planning = true;
     TRY(check_trace(k, e));
+    ready_say_builtin(k, &t->call->log);
     TRY(plan_run(&t->plan, k, e));
     TRY(engine_open(&t->engine, NULL, e));
     const struct train_observer observer = watch_observer(&t->watch);
@@ -178,21 +132,22 @@ static int prepare(struct train_call *t, struct err *e) {
     int rc = trainer_open(&t->trainer, &t->plan, t->engine, &o, e);
     log_live_end(&t->call->log); // the line that showed the data's progress
     TRY(rc);
-    process_estimate(&t->plan);
-    int fits = engine_ready(t->engine, &t->plan, e);
+    k->steps = t->plan.knobs.steps; // epochs may have decided them
+    k->epochs = t->plan.knobs.epochs;
+    memcpy(k->by, t->plan.knobs.by, sizeof k->by);
+    int fits = ready_check(t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
-    process_keep(&t->plan, engine_on_device(t->engine));
     TRY(predict(t, &machine, t->requests != NULL, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
-    say_idle_knobs(k, &t->call->log);
+    ready_warn_idle(k, &t->call->log);
     char warning[REQUESTS_TEXT_BYTES];
     if (t->requests && requests_warning(&t->answers, k, warning)[0])
         log_put(&t->call->log, LOG_WARN, "%s", warning);
-    if (fits == ERR_MEMORY && t->engine->backend) // else there was no memory to open it
-        add_advice(t, e);
+    if (fits == ERR_MEMORY)
+        ready_advise(t->engine, &t->plan, trainer_buffers(t->trainer), e);
     return fits;
 }
 
@@ -361,6 +316,8 @@ static int run(struct train_call *t, struct err *e) {
     // From here on a failure must not hide how the run ended, nor lose its result. The trace is
     // written after a run that diverged too.
     note(t, e, write_trace(t, &why), &why);
+    if (t->requests)
+        note(t, e, requests_lost(t->requests, &why), &why);
     if (rc == 0)
         note(t, e, make_sample(t, &why), &why);
     note(t, e, read_machine(t, rc == 0, &why), &why);

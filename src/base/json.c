@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -130,13 +131,33 @@ static const char *const type_names[] = {
     [JSON_STRING] = "a string", [JSON_ARRAY] = "an array",     [JSON_OBJECT] = "an object",
 };
 
+// How many bytes of an unquoted word come next, at most 40.
+static int word_bytes(const struct json_reader *r) {
+    int n = 0;
+    while (n < 40 && n < r->end - r->at && (isalnum((unsigned char)r->at[n]) || r->at[n] == '_'))
+        n++;
+    return n;
+}
+
+// Names the value that comes next. A word that only begins as null, true or false do is quoted.
+static int fail_found(struct json_reader *r, const char *expected, enum json_type found) {
+    static const char *const words[] = {"null", "true", "false"};
+    const int n = word_bytes(r);
+    bool known = found != JSON_NULL && found != JSON_BOOL;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        known = known || ((size_t)n == strlen(words[i]) && memcmp(r->at, words[i], (size_t)n) == 0);
+    if (known)
+        return fail_format(r, r->at, "expected %s, found %s", expected, type_names[found]);
+    return fail_format(r, r->at, "expected %s, found '%.*s'", expected, n, r->at);
+}
+
 // Returns 0 when a value of this type comes next.
 static int require(struct json_reader *r, enum json_type type) {
     enum json_type found = json_peek(r);
     if (r->rc)
         return r->rc;
     if (found != type)
-        return fail_format(r, r->at, "expected %s, found %s", type_names[type], type_names[found]);
+        return fail_found(r, type_names[type], found);
     return 0;
 }
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // The size of a huge page on x86-64, and on arm64 with 4 KiB pages.
@@ -103,11 +104,11 @@ static void *map_aligned(size_t mapped) {
     return aligned;
 }
 
-static int fail_take(struct err *e, const char *class_name, const char *name, size_t bytes,
-                     uint64_t available) {
+static int fail_take(struct err *e, const char *class_name, const char *name, size_t bytes) {
+    const struct mem_left left = mem_left(0);
     char want[TEXT_UNIT_BYTES], have[TEXT_UNIT_BYTES];
-    return err_set(e, ERR_MEMORY, "no memory for %s (%s): %s asked for, %s available", name,
-                   class_name, text_bytes(want, bytes), text_bytes(have, available));
+    return err_set(e, ERR_MEMORY, "no memory for %s (%s): %s asked for, %s is %s", name, class_name,
+                   text_bytes(want, bytes), left.limit, text_bytes(have, left.bytes));
 }
 
 int mem_take(struct mem *m, const char *class_name, const char *name, size_t bytes, void **out,
@@ -115,13 +116,13 @@ int mem_take(struct mem *m, const char *class_name, const char *name, size_t byt
     *out = NULL;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 2)
-        return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
+        return fail_take(e, class_name, name, bytes);
     // Linux grants more memory than it has and kills the process when the memory is first touched.
     // Refusing here turns that into an ordinary error.
     if (bytes >= CHECKED_BYTES) {
-        uint64_t available = mem_machine_available_bytes();
-        if (available && bytes > available)
-            return fail_take(e, class_name, name, bytes, available);
+        const uint64_t left = mem_left(0).bytes;
+        if (left && bytes > left)
+            return fail_take(e, class_name, name, bytes);
     }
     size_t mapped = bytes ? (bytes + page - 1) / page * page : page;
     void *address = map_aligned(mapped);
@@ -129,7 +130,7 @@ int mem_take(struct mem *m, const char *class_name, const char *name, size_t byt
     if (!b) {
         if (address)
             munmap(address, mapped);
-        return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
+        return fail_take(e, class_name, name, bytes);
     }
     pthread_mutex_lock(&m->lock);
     struct line *l = find_line(m, class_name);
@@ -147,7 +148,7 @@ int mem_take(struct mem *m, const char *class_name, const char *name, size_t byt
     if (!l) {
         munmap(address, mapped);
         free(b);
-        return fail_take(e, class_name, name, bytes, mem_machine_available_bytes());
+        return fail_take(e, class_name, name, bytes);
     }
     *out = address;
     return 0;
@@ -276,4 +277,37 @@ uint64_t mem_machine_available_bytes(void) {
     uint64_t limit, left, available = read_kb("/proc/meminfo", "MemAvailable");
     cgroup_memory(&limit, &left);
     return available == 0 || left < available ? (left == UINT64_MAX ? 0 : left) : available;
+}
+
+// What a limit of the process leaves. `key` of /proc/self/status says what counts against it.
+static uint64_t limit_left(int resource, const char *key) {
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    const uint64_t used = read_kb("/proc/self/status", key);
+    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
+uint64_t mem_address_bytes(void) {
+    return limit_left(RLIMIT_AS, "VmSize");
+}
+
+struct mem_left mem_left(uint64_t reserved) {
+    uint64_t limit, group, addresses = mem_address_bytes();
+    cgroup_memory(&limit, &group);
+    if (addresses != UINT64_MAX)
+        addresses += reserved;
+    const uint64_t machine = read_kb("/proc/meminfo", "MemAvailable");
+    const struct mem_left all[] = {
+        {machine ? machine : UINT64_MAX, "what the machine has left"},
+        {group, "what the control group (cgroup) of this process leaves"},
+        {addresses, "what the limit of addresses (ulimit -v) leaves"},
+        {limit_left(RLIMIT_DATA, "VmData"), "what the limit of data (ulimit -d) leaves"}};
+    struct mem_left least = all[0];
+    for (size_t i = 1; i < sizeof all / sizeof *all; i++)
+        if (all[i].bytes < least.bytes)
+            least = all[i];
+    if (least.bytes == UINT64_MAX)
+        least.bytes = 0;
+    return least;
 }

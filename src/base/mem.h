@@ -39,6 +39,16 @@ uint64_t mem_process_peak_rss_bytes(void); // VmHWM; 0 when unknown
 // kernel.
 void mem_process_page_in_code(void);
 int mem_process_reset_peak(void); // writes 5 to /proc/self/clear_refs; 0 on success
+// What this process can still take, and the name of the tightest limit for messages. The limits are
+// the machine's free memory, the cgroup, and the process's limits of addresses and data (ulimit -v,
+// ulimit -d). `reserved`: addresses that the process has already reserved for this use. They do not
+// count against the limit of addresses. bytes 0: unknown.
+struct mem_left {
+    uint64_t bytes;
+    const char *limit;
+};
+struct mem_left mem_left(uint64_t reserved);
+uint64_t mem_address_bytes(void); // addresses left by ulimit -v; UINT64_MAX: no limit
 // MemTotal and MemAvailable, or what the cgroup allows where that is lower. 0 when unknown.
 uint64_t mem_machine_total_bytes(void);
 uint64_t mem_machine_available_bytes(void);

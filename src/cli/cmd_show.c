@@ -10,7 +10,8 @@ const struct flag show_flags[] = {
 const char show_help[] =
     "Builds the programs of a run and plans their memory without taking it. Prints what a step\n"
     "consists of, the bytes of each class of tensors, and how long a step should take on this\n"
-    "machine.\n"
+    "machine. If the run does not fit, it says so as 'haggle train' does and says what would fit.\n"
+    "The exit status is then 3.\n"
     "\n"
     "Examples\n"
     "  haggle show model=llama-1b seq=2048 batch.micro=1\n"

@@ -117,8 +117,10 @@ static void keep_or_trim_tail(struct arena *a, const struct session *s) {
 static int take_host(struct arena *a, struct session *s, void **out, struct err *e) {
     const uint64_t bytes = s->plan->layout.arena_bytes;
     if (!a->range) {
-        const uint64_t total = mem_machine_total_bytes();
-        TRY(range_open(&a->range, (size_t)(total > bytes ? total : bytes), e));
+        // Under a limit of addresses (ulimit -v) half of them stay for everything else.
+        const uint64_t total = mem_machine_total_bytes(), half = mem_address_bytes() / 2;
+        const uint64_t most = total < half ? total : half;
+        TRY(range_open(&a->range, (size_t)(most > bytes ? most : bytes), e));
     }
     if (bytes > range_most(a->range)) // too few addresses: the executor takes its own arena
         return 0;

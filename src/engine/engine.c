@@ -162,16 +162,14 @@ static int open_machine(struct engine *g, const struct plan *p, struct err *e) {
 }
 
 int engine_ready(struct engine *g, struct plan *p, struct err *e) {
-    struct plan_room room;
     TRY(open_machine(g, p, e));
-    if (p->process_how != PLAN_MEASURED)
-        plan_set_process(p, engine_resident_bytes(g) + mem_bytes(g->mem) + process_table_bytes(p),
-                         PLAN_MEASURED);
+    if (p->process_how != PLAN_MEASURED) // kernels will touch all that they have reserved
+        process_measured(p, engine_resident_bytes(g) + mem_bytes(g->mem) + process_table_bytes(p));
     TRY(check_precision(g, p, e));
     if (p->second && check_precision(g, p->second, e) != 0)
         return err_context(e, "interactive.recipe=%s", p->knobs.interactive_recipe);
-    TRY(engine_room(g, p, &room, e));
-    return plan_check_room(p, engine_on_device(g), engine_need_bytes(g, p), &room, e);
+    TRY(engine_room(g, p, &g->room, e));
+    return plan_check_room(p, engine_on_device(g), engine_need_bytes(g, p), &g->room, e);
 }
 
 // ---------------------------------------------------------------- load
@@ -224,8 +222,6 @@ static void touch(struct session *s) {
 int engine_bind(struct engine *g, struct plan *p, bool graphs, struct err *e) {
     uint64_t total;
     engine_unload(g);
-    // Kernels will touch all that they have reserved, so it counts in full.
-    const uint64_t reserved = mem_bytes(g->mem);
     g->device_free_bytes = 0;
     if (engine_on_device(g))
         TRY(g->backend->memory(g->backend, &g->device_free_bytes, &total, e));
@@ -234,8 +230,6 @@ int engine_bind(struct engine *g, struct plan *p, bool graphs, struct err *e) {
     struct session *s = g->session;
     if (p->second)
         TRY(open_session(g, p->second, graphs, s->exec, &s->second, e));
-    if (!g->options.checking) // the executors' tables exist, the arenas are not touched yet
-        plan_set_process(p, engine_resident_bytes(g) + reserved, PLAN_MEASURED);
     return 0;
 }
 

@@ -42,7 +42,8 @@ struct engine {
     // From READY on:
     struct pool *pool;
     struct backend *backend;
-    struct knobs machine; // pool and backend were opened for these
+    struct knobs machine;  // pool and backend were opened for these
+    struct plan_room room; // that engine_ready compared the plan with; is NULL: it did not
     // While LOADED:
     struct session *session;    // the plan's; NULL: nothing is loaded
     uint64_t device_free_bytes; // free on the device before the arena was taken

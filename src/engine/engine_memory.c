@@ -18,17 +18,14 @@ uint64_t engine_need_bytes(const struct engine *g, const struct plan *p) {
 
 int engine_room(const struct engine *g, const struct plan *p, struct plan_room *out,
                 struct err *e) {
-    uint64_t total;
-    if (p->knobs.memory) {
-        *out = (struct plan_room){p->knobs.memory, "the budget (memory=)"};
-    } else if (engine_on_device(g)) {
-        TRY(g->backend->memory(g->backend, &out->bytes, &total, e));
-        out->bytes += g->arena.device_bytes;
-        out->is = "what the device has left";
+    uint64_t left = 0, total;
+    if (engine_on_device(g)) {
+        TRY(g->backend->memory(g->backend, &left, &total, e));
+        left += g->arena.device_bytes;
+        *out = plan_room(p, left, "what the device has left", false);
     } else {
-        *out = (struct plan_room){
-            plan_machine_room() + kept_bytes(g),
-            "what the machine has left (minus 5 % kept free for other processes)"};
+        const struct mem_left host = mem_left(g->arena.range ? range_most(g->arena.range) : 0);
+        *out = plan_room(p, host.bytes + kept_bytes(g), host.limit, true);
     }
     return 0;
 }

@@ -331,20 +331,19 @@ static int check(struct exporter *x) {
     return export_check_folder(x);
 }
 
-// RUN/interactive is not a folder. It stands for the second model in the run's newest checkpoint.
-static int find_second(struct export_options *o, char path[PATH_MAX], struct err *e) {
+int export_find_second(const char *path, const struct checkpoint_listener *listener,
+                       char out[PATH_MAX], struct err *e) {
     static const char name[] = "/" CHECKPOINT_SECOND;
     char run[PATH_MAX], newest[PATH_MAX];
-    const size_t n = strlen(o->run_dir), tail = sizeof name - 1;
-    if (n <= tail || n >= sizeof run || strcmp(o->run_dir + n - tail, name) != 0 ||
-        file_exists(o->run_dir))
+    const size_t n = strlen(path), tail = sizeof name - 1;
+    out[0] = '\0';
+    if (n <= tail || n >= sizeof run || strcmp(path + n - tail, name) != 0 || file_exists(path))
         return 0;
-    snprintf(run, sizeof run, "%.*s", (int)(n - tail), o->run_dir);
-    TRY(checkpoint_find_newest(run, &o->listener, newest, e));
-    TRY(file_join(path, PATH_MAX, newest, CHECKPOINT_SECOND, e));
-    if (newest[0] == '\0' || !file_is_dir(path))
+    snprintf(run, sizeof run, "%.*s", (int)(n - tail), path);
+    TRY(checkpoint_find_newest(run, listener, newest, e));
+    TRY(file_join(out, PATH_MAX, newest, CHECKPOINT_SECOND, e));
+    if (newest[0] == '\0' || !file_is_dir(out))
         return err_set(e, ERR_IO, "'%s' holds no checkpoint with a second model", run);
-    o->run_dir = path;
     return 0;
 }
 
@@ -355,7 +354,9 @@ static int run(const struct export_options *o, struct export_result *out, struct
     struct exporter x = {.o = &own, .out = out, .e = e};
     memset(out, 0, sizeof *out);
     out->ok = true;
-    int rc = find_second(&own, second, e);
+    int rc = export_find_second(o->run_dir, &o->listener, second, e);
+    if (second[0] != '\0')
+        own.run_dir = second;
     if (rc == 0)
         rc = work(&x);
     out->ok = out->ok && rc == 0;

@@ -76,6 +76,11 @@ struct export_result {
     bool ok; // every figure is within its limit
 };
 
+// RUN/interactive is not a folder. It stands for the second model in the run's newest checkpoint,
+// whose folder goes to out. Any other path: out is "".
+int export_find_second(const char *path, const struct checkpoint_listener *listener,
+                       char out[PATH_MAX], struct err *e);
+
 // ERR_USAGE when OUT_DIR exists and is not empty. ERR_IO when the disk has no room. ERR_NUMERIC
 // when a figure of the check exceeds its limit, or a weight is not finite in the requested type.
 // Call export_free afterwards, also after a failure.

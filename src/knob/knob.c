@@ -1,7 +1,8 @@
 // knob.c - the table made from knob.def, and values to and from text.
 //
 // Everything here is generic over the eight types: a knob is a row of INFO and an offset into
-// struct knobs. Only knobs_idle, which says why a knob has no effect, knows the meaning of single
+// struct knobs. Only settle_length and knobs_idle, which says why a knob has no effect, know the
+// meaning of single
 // knobs.
 #include "knob/knob.h"
 
@@ -350,11 +351,34 @@ static int refuse(int id, const char *value, const char *expected, struct err *e
                    knob_accepted(id, accepted));
 }
 
+// steps and epochs both say how long a run is. The one that comes later in enum set_by decides: a
+// command line may replace a recipe's epochs by steps. Both from one place are refused.
+static int settle_length(struct knobs *k, int id, const char *value, enum set_by by,
+                         struct err *e) {
+    double passes = 0;
+    if (id == KNOB_epochs && (text_parse_double(value, &passes, NULL) != 0 || !(passes > 0)))
+        return 0;
+    const int other = id == KNOB_steps ? KNOB_epochs : KNOB_steps;
+    if ((id != KNOB_steps && id != KNOB_epochs) || (id == KNOB_steps && !(k->epochs > 0)))
+        return 0;
+    if (by != SET_BY_DEFAULT && k->by[other] == by)
+        return err_set(e, ERR_USAGE,
+                       "%s=%s: %s is set too (%s), and both say how long the run is; set steps or "
+                       "epochs, not both",
+                       NAMES[id], value, NAMES[other], knob_set_by_name(by));
+    if (id == KNOB_steps && k->by[other] < by) {
+        k->epochs = 0;
+        k->by[other] = SET_BY_DEFAULT;
+    }
+    return 0;
+}
+
 int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, struct err *e) {
     if (id < 0 || id >= KNOB_COUNT)
         return err_set(e, ERR_INTERNAL, "there is no knob number %d; there are %d", id, KNOB_COUNT);
     const struct knob_info *info = &INFO[id];
     void *field = (char *)k + info->offset;
+    TRY(settle_length(k, id, value, by, e));
     switch (info->type) {
     case KNOB_INT: {
         int64_t v;
@@ -537,6 +561,8 @@ static bool reads_requests(const struct knobs *k, int id) {
 
 const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
+    case KNOB_steps:
+        return k->epochs > 0 ? "epochs decides the number of steps" : NULL;
     case KNOB_optim_decay_all:
         return k->optim_decay == 0 ? "optim.decay is 0" : NULL;
     case KNOB_scale_start:

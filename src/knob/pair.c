@@ -15,6 +15,8 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_model] = {.a = "tiny", .b = "gpt2-124m",
         .unmeasured = "models have no neighbours; haggle bench train model=a,b compares two"},
     [KNOB_steps] = {.unmeasured = "a trial does not run this number of steps"},
+    [KNOB_epochs] = {.with = TEXT, .a = "0", .b = "0.01",
+        .unmeasured = "a trial does not run this number of steps"},
     [KNOB_tokenizer] =
         {.with = "data.path={dir}/text.txt", .a = "bytes", .b = "{dir}/tokenizer.json"},
     [KNOB_allow_extra] = {.with = "model={dir}/extra tokenizer=bytes", .a = "false", .b = "true",

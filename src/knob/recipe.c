@@ -89,6 +89,10 @@ int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e) {
         group = info->name;
         group_length = length;
         char value[KNOB_VALUE_BYTES];
+        if (i == KNOB_steps && k->epochs > 0) { // a recipe may not have both
+            fprintf(f, "# steps follows from epochs\n");
+            continue;
+        }
         int column = fprintf(f, "%s%s: ", dot ? "  " : "", key);
         column += write_value(f, info->type, knobs_value(k, i, value));
         int gap = column < COMMENT_COLUMN ? COMMENT_COLUMN - column : 1;

@@ -137,10 +137,14 @@ int plan_parts(const struct plan *p, bool on_device, struct plan_part out[PLAN_P
 
 struct plan_room { // memory that a run may use
     uint64_t bytes;
-    const char *is; // for messages: "the budget (memory=)", "what the device has left", ...
+    // For messages: "the budget (memory=)", "what the device has left", "what the machine has left"
+    const char *is;
+    bool spared; // 5 % of what is left is kept free and not in bytes
 };
-// What the machine has available, minus 5 % kept free for other processes.
-uint64_t plan_machine_room(void);
+// The plan's budget (memory=), or what is left where there is no budget or less is left than the
+// budget. Without a budget `spare` keeps 5 % free.
+struct plan_room plan_room(const struct plan *p, uint64_t left, const char *is, bool spare);
+uint64_t plan_machine_room(void); // what is left on the host (mem_left), minus 5 %
 // ERR_MEMORY, with the bytes by name, when `need` is more than room->bytes.
 int plan_check_room(const struct plan *p, bool on_device, uint64_t need,
                     const struct plan_room *room, struct err *e);

@@ -6,7 +6,9 @@
 #include "base/text.h"
 #include "plan/plan.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 void plan_set_host(struct plan *p, const struct plan_host *h) {
     p->host = *h;
@@ -56,21 +58,35 @@ int plan_parts(const struct plan *p, bool on_device, struct plan_part out[PLAN_P
     return n;
 }
 
+static uint64_t without_spare(uint64_t bytes) {
+    return bytes / 20 * 19;
+}
+
+struct plan_room plan_room(const struct plan *p, uint64_t left, const char *is, bool spare) {
+    const uint64_t budget = p->knobs.memory;
+    if (budget > 0 && (budget <= left || left == 0)) // 0: not known
+        return (struct plan_room){budget, "the budget (memory=)", false};
+    spare = spare && budget == 0;
+    return (struct plan_room){spare ? without_spare(left) : left, is, spare};
+}
+
 uint64_t plan_machine_room(void) {
-    return mem_machine_available_bytes() / 20 * 19;
+    return without_spare(mem_left(0).bytes);
 }
 
 int plan_check_room(const struct plan *p, bool on_device, uint64_t need,
                     const struct plan_room *room, struct err *e) {
     if (need <= room->bytes)
         return 0;
-    char text[640], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    char text[640], more[48] = "", a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     struct plan_part parts[PLAN_PARTS];
     const int n = plan_parts(p, on_device, parts);
     int at = 0;
     for (int i = 0; i < n && at < (int)sizeof text; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %s", at ? ", " : "",
                        parts[i].name, text_bytes(a, parts[i].bytes));
-    return err_set(e, ERR_MEMORY, "the run needs %s but %s is %s: %s", text_bytes(a, need),
-                   room->is, text_bytes(b, room->bytes), text);
+    if (strcmp(text_bytes(a, need), text_bytes(b, room->bytes)) == 0)
+        snprintf(more, sizeof more, " (%" PRIu64 " bytes too much)", need - room->bytes);
+    return err_set(e, ERR_MEMORY, "the run needs %s%s but %s%s is %s: %s", a, more, room->is,
+                   room->spared ? " (5 % kept free)" : "", b, text);
 }

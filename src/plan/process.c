@@ -82,6 +82,16 @@ void process_estimate(struct plan *p) {
         plan_set_process(p, mem_process_rss_bytes(), PLAN_UNKNOWN);
 }
 
+static bool is_near(uint64_t stored, uint64_t bytes) {
+    const uint64_t apart = stored > bytes ? stored - bytes : bytes - stored;
+    return apart <= bytes / 50;
+}
+
+void process_measured(struct plan *p, uint64_t bytes) {
+    const bool stays = p->process_how != PLAN_UNKNOWN && is_near(p->process_bytes, bytes);
+    plan_set_process(p, stays ? p->process_bytes : bytes, PLAN_MEASURED);
+}
+
 void process_keep(const struct plan *p, bool on_device) {
     char path[HW_PATH_BYTES], first[LINE_BYTES + 2];
     uint64_t known;
@@ -91,9 +101,7 @@ void process_keep(const struct plan *p, bool on_device) {
         return;
     const uint64_t bytes = p->process_bytes - tables;
     char *others = read_store(path, p->process_key, &known);
-    // Two processes differ by some pages: a stored figure within 2 % is good enough.
-    const uint64_t apart = known > bytes ? known - bytes : bytes - known;
-    if (apart > bytes / 50) {
+    if (!is_near(known, bytes)) {
         const int n = snprintf(first, sizeof first, "%s %" PRIu64 "\n", p->process_key, bytes);
         const size_t room = (size_t)n + (others ? strlen(others) : 0) + 1;
         char *all = malloc(room);

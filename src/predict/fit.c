@@ -291,6 +291,28 @@ static void try_combined(struct search *f, const struct knobs *k, int changed, i
     }
 }
 
+// Nothing that keeps the tokens per step fits. Looks for a shorter sequence that does.
+static void try_shorter(struct search *f) {
+    struct knobs k = f->out->least.bytes ? f->out->least.knobs : *f->now;
+    uint64_t bytes;
+    double seconds;
+    while (k.seq > 1) {
+        if (!in_time(f))
+            return;
+        k.seq /= 2;
+        if (try_plan(f, &k, &bytes, &seconds) && bytes + FIT_MARGIN_BYTES <= f->out->have) {
+            f->out->seq = k.seq;
+            return;
+        }
+    }
+    f->out->seq = -1;
+}
+
+// A 16-bit weight has an fp32 master, so every parameter takes at least 4 bytes.
+static uint64_t parameters_of(const struct plan *p) {
+    return (uint64_t)model_total_elements(&p->shape) + (p->second ? parameters_of(p->second) : 0);
+}
+
 int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
     memset(out, 0, sizeof *out);
     struct search *f = calloc(1, sizeof *f);
@@ -300,11 +322,17 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
     int rc = step_seconds(q->plan, q->device, &out->seconds, e);
     if (rc == 0) {
         out->need = plan_need_bytes(q->plan, q->on_device), out->have = q->have_bytes;
+        out->parameters = parameters_of(q->plan);
+        out->weights = out->parameters * sizeof(float);
+    }
+    if (rc == 0 && out->weights <= out->have) {
         list_moves(f);
         try_singles(f);
         keep_best(f);
         for (int n = 2; n <= COMBINED_MOST && out->n < FIT_CHANGES; n++)
             try_combined(f, f->now, 0, n, 0);
+        if (out->n == 0)
+            try_shorter(f);
     }
     free(f);
     return rc;
@@ -315,14 +343,27 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
 const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
     char bytes[TEXT_UNIT_BYTES];
     size_t at = 0;
+    if (f->weights > f->have) {
+        char have[TEXT_UNIT_BYTES], most[TEXT_UNIT_BYTES];
+        snprintf(out, FIT_SENTENCE_BYTES,
+                 "The weights alone take %s in fp32 (bf16 and fp16 keep fp32 masters as well), "
+                 "more than these %s, so no setting makes it fit. Use a model with far fewer than "
+                 "%s parameters, or more memory",
+                 text_bytes(bytes, f->weights), text_bytes(have, f->have),
+                 text_count(most, (double)(f->have / sizeof(float))));
+        return out;
+    }
     if (f->n == 0) {
-        snprintf(
-            out, FIT_SENTENCE_BYTES,
-            "No change that keeps the tokens per step makes it fit%s%s%s%s. Use a shorter seq, "
-            "a smaller model or more memory",
-            f->least.bytes ? "; the smallest found is " : "",
-            f->least.bytes ? text_bytes(bytes, f->least.bytes) : "", f->least.bytes ? " with " : "",
-            f->least.bytes ? f->least.text : "");
+        char seq[64] = "Use a shorter seq, a smaller model or more memory";
+        if (f->seq < 0)
+            snprintf(seq, sizeof seq, "Use a smaller model or more memory");
+        else if (f->seq > 0)
+            snprintf(seq, sizeof seq, "It fits with seq=%" PRId64 " in addition", f->seq);
+        snprintf(out, FIT_SENTENCE_BYTES,
+                 "No change that keeps the tokens per step makes it fit%s%s%s%s. %s",
+                 f->least.bytes ? "; the smallest found is " : "",
+                 f->least.bytes ? text_bytes(bytes, f->least.bytes) : "",
+                 f->least.bytes ? " with " : "", f->least.bytes ? f->least.text : "", seq);
         return out;
     }
     for (int i = 0; i < f->n && at < FIT_SENTENCE_BYTES; i++) {

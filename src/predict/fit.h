@@ -32,7 +32,12 @@ struct fit {
     struct fit_change changes[FIT_CHANGES];
     int n;
     struct fit_change least; // the setting with the fewest bytes
-    int planned;             // settings that were planned
+    // Bytes that no setting avoids: the weights in fp32 (or their fp32 masters), of both models.
+    // When they are more than `have`, no other setting is tried.
+    uint64_t weights;
+    uint64_t parameters;
+    int64_t seq; // `least` fits with this shorter seq; -1: with none; 0: not tried
+    int planned; // settings that were planned
 };
 
 struct fit_question {
@@ -46,8 +51,9 @@ struct fit_question {
     void *count_arg;
 };
 
-// A change of one knob is preferred. If fewer than three of those fit, changes of two and then
-// three knobs are tried. Takes about a second.
+// If the weights alone are too large, nothing is searched. A change of one knob is preferred. If
+// fewer than three of those fit, changes of two and then three knobs are tried, and at last a
+// shorter seq. Takes about a second.
 int fit_find(const struct fit_question *q, struct fit *out, struct err *e);
 // Text for the refusal: "It would fit with ... (5.10 GiB, step +3 %), ...". Returns out.
 enum { FIT_SENTENCE_BYTES = 640 };

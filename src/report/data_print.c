@@ -108,11 +108,14 @@ static void print_packing(const struct data_sight *t, FILE *f) {
             "windows   %" PRIu64 " for training and %" PRIu64 " for validation, of seq=%" PRId64
             " tokens, packing %s\n",
             x->windows[SPLIT_TRAIN], x->windows[SPLIT_VALIDATION], t->seq, modes_text(t));
-    fprintf(f, "padding  ");
+    fprintf(f, "          a window is a sequence that the model reads at once; packing says how "
+               "documents fill windows\npadding  ");
     for (int i = 0; i < FIGURES_MODES; i++)
         fprintf(f, "%s %s %.1f %% (%" PRIu64 " windows)", i ? "," : "", mode_name(x->modes[i].mode),
                 100 * x->modes[i].padding, x->modes[i].windows);
-    fprintf(f, "\nspeed     %s at %s tokens/s (%.1f MB/s); batches at %s tokens/s\n",
+    fprintf(f,
+            "\n          padding is the rest of a window that no document fills; it is computed "
+            "and not trained\nspeed     %s at %s tokens/s (%.1f MB/s); batches at %s tokens/s\n",
             x->made_tokens == x->all.tokens ? "files tokenized"
             : x->made_tokens > 0            ? "files tokenized or found tokenized"
                                             : "files found tokenized",

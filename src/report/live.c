@@ -17,6 +17,7 @@ enum { COLUMNS_UNKNOWN = 80, COLUMNS_MOST = 100, FIELD_BYTES = 48 };
 // `keep` is left out first.
 enum field {
     F_STEP,
+    F_EPOCH,
     F_LOSS,
     F_LR,
     F_NORM,
@@ -29,8 +30,8 @@ enum field {
     F_COUNT
 };
 static const int keep[F_COUNT] = {
-    [F_STEP] = 10,   [F_LOSS] = 9, [F_SPEED] = 8, [F_ETA] = 6,    [F_TIMES] = 5,
-    [F_ANSWERS] = 7, [F_WAIT] = 4, [F_LR] = 2,    [F_MEMORY] = 3, [F_NORM] = 1};
+    [F_STEP] = 11, [F_LOSS] = 10, [F_SPEED] = 9,  [F_ANSWERS] = 8, [F_ETA] = 7, [F_TIMES] = 6,
+    [F_EPOCH] = 5, [F_WAIT] = 4,  [F_MEMORY] = 3, [F_LR] = 2,      [F_NORM] = 1};
 
 typedef char field_text[FIELD_BYTES];
 
@@ -62,6 +63,8 @@ static void make_fields(field_text f[F_COUNT], const struct live_numbers *n, boo
             (long long)n->total_steps);
     else
         put(f[F_STEP], "step %lld", (long long)n->step);
+    if (n->epochs > 0)
+        put(f[F_EPOCH], "epoch %.3g/%.3g", n->epoch, n->epochs);
     if (!isnan(n->loss))
         put(f[F_LOSS], "loss %.4g", n->loss);
     if (!isnan(n->lr))

@@ -23,6 +23,7 @@ struct live_numbers {          // NaN: not known, left out
     double data_wait;      // fraction of wall time
     uint64_t memory_bytes; // 0: not known
     double eta_s;
+    double epoch, epochs; // passes over the data: so far, at the end; epochs 0: left out
     uint64_t answered;    // requests; 0: none, left out
     double answer_p95_ms; // of recent requests
 };

@@ -5,6 +5,7 @@
 #include "predict/predict.h"
 #include "program/print.h"
 #include "report/requests_print.h"
+#include "train/buffers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -36,6 +37,35 @@ void plan_print_model(FILE *f, const struct plan *p) {
     print_model(f, "model", p);
     if (p->second)
         print_model(f, "second", p->second);
+}
+
+// How many passes over the data the steps make. A pass reads each sequence once.
+static void print_passes(FILE *f, const struct knobs *k, const struct dataset *data) {
+    const uint64_t windows = dataset_windows(data, SPLIT_TRAIN);
+    const int64_t per_step = k->batch_micro * k->batch_accum;
+    fprintf(f, "steps    %" PRId64 " x %" PRId64 " sequence%s", k->steps, per_step,
+            per_step == 1 ? "" : "s");
+    if (windows == DATASET_ENDLESS)
+        fprintf(f, "; the built-in corpus never repeats\n");
+    else
+        fprintf(f,
+                " = %.3g passes over the data (epochs); a pass is %" PRIu64
+                " windows (sequences of %" PRId64 " tokens)\n",
+                buffers_epochs(data, (uint64_t)k->steps * (uint64_t)per_step), windows, k->seq);
+}
+
+void plan_print_step(FILE *f, const struct plan *p, const struct dataset *data) {
+    const struct knobs *k = &p->knobs;
+    char flops[TEXT_UNIT_BYTES];
+    if (data)
+        fprintf(f, "data     %s\n", dataset_describe(data));
+    fprintf(f,
+            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
+            " = %" PRId64 " tokens, %sFLOP\n",
+            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
+            text_count(flops, p->flops.model));
+    if (data)
+        print_passes(f, k, data);
 }
 
 // Tensors share bytes over time, so a class may take fewer bytes at the peak than all its tensors.
@@ -82,19 +112,30 @@ static void print_part(FILE *f, const char *name, uint64_t bytes, const char *ga
         fprintf(f, "  %-14s %12s%s   %s\n", name, text_bytes(text, bytes), gap, what);
 }
 
-void plan_print_memory(FILE *f, const struct plan *p, bool own) {
+// "total  38.06 MiB   of 21.45 GiB, what the machine has left (5 % kept free)"
+static void print_sum(FILE *f, const char *name, uint64_t bytes, const char *gap,
+                      const struct plan_check *c) {
+    const struct plan_room *room = &c->room;
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    fprintf(f, "  %-14s %12s%s", name, text_bytes(a, bytes), gap);
+    if (room->is)
+        fprintf(f, "   of %s, %s%s%s", text_bytes(b, room->bytes), room->is,
+                room->spared ? " (5 % kept free)" : "", bytes > room->bytes ? ": too much" : "");
+    else
+        fprintf(f, "   (the memory of the device is not known here)");
+    if (c->missing && !(room->is && bytes > room->bytes))
+        fprintf(f, "; at least, because %s not known", c->missing);
+    fprintf(f, "\n");
+}
+
+void plan_print_memory(FILE *f, const struct plan *p, const struct plan_check *c, bool own) {
     static const char *const process[] = {
         [PLAN_UNKNOWN] = "this program itself, before libraries",
         [PLAN_STORED] = "this program itself, its libraries and what kernels work in (measured by "
                         "an earlier run)",
         [PLAN_MEASURED] = "this program itself, its libraries and what kernels work in",
     };
-    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     const char *gap = own ? "             " : ""; // the second column
-    // Arenas on a device are checked when the device is opened.
-    const uint64_t total = plan_total_bytes(p) - (p->device ? plan_arena_bytes(p) : 0);
-    const bool budget = p->knobs.memory && !p->device;
-    const uint64_t limit = budget ? p->knobs.memory : plan_machine_room();
     fprintf(f, "memory at the fullest moment of a step\n");
     if (own)
         print_classes_twice(f, p);
@@ -109,13 +150,11 @@ void plan_print_memory(FILE *f, const struct plan *p, bool own) {
     print_part(f, "requests", p->host.requests, gap,
                "requests that wait, and what they are read into");
     print_part(f, "process", p->process_bytes, gap, process[p->process_how]);
-    fprintf(f, "  %-14s %12s%s   of %s%s%s%s\n", p->device ? "host" : "total", text_bytes(a, total),
-            gap, budget ? "the budget memory=" : "", text_bytes(b, limit),
-            budget ? "" : " available (5 % kept free for other processes)",
-            total > limit ? ": too much"
-            : !p->device  ? ""
-            : p->second   ? "; the arenas are on the device"
-                          : "; the arena is on the device");
+    if (c->on_device)
+        print_part(f, "host", plan_total_bytes(p) - plan_arena_bytes(p), gap,
+                   "beside the device's memory");
+    print_sum(f, c->on_device ? "on the device" : "total", plan_need_bytes(p, c->on_device), gap,
+              c);
 }
 
 static void put_model(const struct plan *p, const char *key, struct json_writer *w) {
@@ -264,14 +303,8 @@ static int print_programs(const struct plan_view *v, const struct plan *p, enum 
 
 int plan_print(const struct plan_view *v, enum plan_detail detail, FILE *f, struct err *e) {
     const struct plan *p = v->plan;
-    const struct knobs *k = &p->knobs;
-    char flops[TEXT_UNIT_BYTES];
     plan_print_model(f, p);
-    fprintf(f,
-            "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
-            " = %" PRId64 " tokens, %sFLOP\n",
-            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
-            text_count(flops, p->flops.model));
+    plan_print_step(f, p, v->data);
     if (v->answers)
         requests_print_plan(p, v->answers, f);
     TRY(print_programs(v, p, detail, f, e));
@@ -279,7 +312,7 @@ int plan_print(const struct plan_view *v, enum plan_detail detail, FILE *f, stru
         TRY(print_programs(v, p->second, detail, f, e));
     program_print_again(plan_program(p, PLAN_TRAIN), f);
     fprintf(f, "\n");
-    plan_print_memory(f, p, true);
+    plan_print_memory(f, p, &v->check, true);
     fprintf(f, "\n");
     print_prediction(v, f);
     return 0;
@@ -292,6 +325,23 @@ static void put_programs(const struct plan *p, struct json_writer *w) {
         program_put_json(p->programs[i], w);
     if (p->second)
         put_programs(p->second, w);
+}
+
+static void put_check(const struct plan *p, const struct plan_check *c, struct json_writer *w) {
+    const uint64_t need = plan_need_bytes(p, c->on_device);
+    json_member_i64(w, "need_bytes", (int64_t)need);
+    json_member_bool(w, "need_whole", c->missing == NULL); // false: at least need_bytes
+    if (c->room.is) {
+        json_member_i64(w, "have_bytes", (int64_t)c->room.bytes);
+        json_member_string(w, "have_is", c->room.is);
+    } else {
+        json_member_null(w, "have_bytes");
+        json_member_null(w, "have_is");
+    }
+    if (c->room.is && (c->missing == NULL || need > c->room.bytes))
+        json_member_bool(w, "fits", need <= c->room.bytes);
+    else
+        json_member_null(w, "fits");
 }
 
 static void put_memory(const struct plan *p, struct json_writer *w) {
@@ -325,7 +375,13 @@ void plan_put_json(const struct plan_view *v, struct json_writer *w) {
     const double seconds = v->step.known ? v->step.seconds : NAN; // unknown without the device
     json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
     json_member_double(w, "step_flops", v->plan->flops.model);
+    json_member_i64(w, "steps", k->steps);
+    json_member_double(
+        w, "epochs", // null: the data never repeats, or is not known
+        v->data ? buffers_epochs(v->data, (uint64_t)(k->steps * k->batch_micro * k->batch_accum))
+                : NAN);
     put_memory(v->plan, w);
+    put_check(v->plan, &v->check, w);
     requests_put_plan_json(v->answers, w);
     json_member_object(w, "predicted");
     json_member_double(w, "step_ms", 1e3 * seconds);

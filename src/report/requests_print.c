@@ -24,7 +24,7 @@ void requests_print_plan(const struct plan *p, const struct predicted_answers *a
     if (p->second)
         fprintf(f, " to the second model (%s)", k->interactive_recipe);
     if (a->known)
-        fprintf(f, "; answered after at most %s (evaluate), %s (train) by %s",
+        fprintf(f, "; typically answered within %s (evaluate), %s (train), predicted by %s",
                 text_duration(text, a->evaluate_s), text_duration(more, a->train_s),
                 a->calibrated ? "ops timed on this machine" : "the roofline");
     if (k->interactive_respond > 0)
@@ -63,28 +63,31 @@ const char *requests_warning(const struct predicted_answers *p, const struct kno
     return out;
 }
 
-static void put_longest(const struct predicted_answers *a, struct json_writer *w) {
-    json_member_double(w, "evaluate_longest_ms", a->known ? 1e3 * a->evaluate_s : NAN);
-    json_member_double(w, "train_longest_ms", a->known ? 1e3 * a->train_s : NAN);
+static void put_typical(const struct predicted_answers *a, struct json_writer *w) {
+    json_member_double(w, "evaluate_typical_ms", a->known ? 1e3 * a->evaluate_s : NAN);
+    json_member_double(w, "train_typical_ms", a->known ? 1e3 * a->train_s : NAN);
 }
 
 void requests_put_plan_json(const struct predicted_answers *a, struct json_writer *w) {
     if (!table_member_object(w, "requests", a != NULL))
         return;
-    put_longest(a, w);
+    put_typical(a, w);
     json_put_object_end(w);
 }
 
 // ---------------------------------------------------------------- after the run
 
 static void print_figures(const struct guest_figures *x, const char *what, FILE *f) {
-    char text[QUANTILE_TEXT_BYTES], worst[TEXT_UNIT_BYTES];
+    char text[QUANTILE_TEXT_BYTES], worst[TEXT_UNIT_BYTES], gap[TEXT_UNIT_BYTES];
     if (x->answered == 0)
         return;
     fprintf(f, "          %s: %s\n", what, quantile_text(text, &x->p50));
     fprintf(f, "          %*s  %s\n", (int)strlen(what), "", quantile_text(text, &x->p95));
     fprintf(f, "          %*s  %s, worst %s\n", (int)strlen(what), "", quantile_text(text, &x->p99),
             text_duration(worst, 1e-9 * x->worst_ns));
+    fprintf(f, "          %*s  longest time to the next yield point %s, longest computation %s\n",
+            (int)strlen(what), "", text_duration(gap, 1e-9 * (double)x->gap_ns),
+            text_duration(worst, 1e-9 * (double)x->run_ns));
 }
 
 void requests_print_result(const struct guest_report *g, const struct knobs *k, FILE *f) {
@@ -118,6 +121,8 @@ static void put_figures(struct json_writer *w, const char *key, const struct gue
         json_member_double(w, names[i], 1e-6 * q[i]->value);
         json_member_double(w, upper, 1e-6 * q[i]->upper95);
     }
+    json_member_double(w, "longest_gap_ms", 1e-6 * (double)x->gap_ns);
+    json_member_double(w, "longest_run_ms", 1e-6 * (double)x->run_ns);
     json_put_object_end(w);
 }
 
@@ -131,9 +136,10 @@ void requests_put_result_json(const struct requests_counts *n, const struct pred
     json_member_i64(w, "unanswered", (int64_t)n->ended);
     json_member_i64(w, "clients", (int64_t)n->clients);
     json_member_i64(w, "turned_away", (int64_t)n->turned_away);
+    json_member_i64(w, "lost", (int64_t)n->lost);
     json_member_i64(w, "updates", g->updates);
     json_member_double(w, "seconds", 1e-9 * (double)g->run_ns);
-    put_longest(a, w);
+    put_typical(a, w);
     json_member_double(w, "budget_ms",
                        k->interactive_respond > 0 ? 1e-6 * (double)k->interactive_respond : NAN);
     if (k->interactive_respond > 0 && g->all.answered > 0)

@@ -33,8 +33,11 @@ static void print_loss(const struct summary *s, FILE *f) {
                       : r->end == TRAIN_STOPPED ? "; stopped on request"
                       : r->end == TRAIN_FAILED  ? "; failed"
                                                 : "";
-    fprintf(f, "trained   %" PRId64 " steps, to step %" PRId64 " of %" PRId64 "%s\n", r->steps_run,
-            r->state.step, s->knobs->steps, why);
+    fprintf(f, "trained   %" PRId64 " steps, to step %" PRId64 " of %" PRId64, r->steps_run,
+            r->state.step, s->knobs->steps);
+    if (isfinite(r->epoch))
+        fprintf(f, ", %.3g passes over the data (epochs)", r->epoch);
+    fprintf(f, "%s\n", why);
     if (r->steps_run > 0)
         fprintf(f, "loss      %.4f -> %.4f", r->metrics.loss_first, r->metrics.loss_last);
     if (r->eval.batches > 0)
@@ -59,6 +62,12 @@ static void print_speed(const struct summary *s, FILE *f) {
             m->tokens_per_s, m->trained_tokens_per_s, m->steps);
     if (s->result.warmup_steps > 0)
         fprintf(f, " (the first %" PRId64 " left out)", s->result.warmup_steps);
+    if (m->real_tokens < m->tokens)
+        fprintf(
+            f,
+            "\n          %.1f %% of the computed tokens are padding: the rest of a sequence that "
+            "no document fills",
+            100 * (1 - (double)m->real_tokens / (double)m->tokens));
     fprintf(f, "\nstep      %s\n", quantile_text(text, &m->step_p50));
     fprintf(f, "          %s\n", quantile_text(text, &m->step_p95));
     fprintf(f, "          %s\n", quantile_text(text, &m->step_p99));
@@ -185,6 +194,7 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_member_i64(w, "steps_run", r->steps_run);
     json_member_i64(w, "step", r->state.step);
     json_member_i64(w, "steps", s->knobs->steps);
+    json_member_double(w, "epoch", r->epoch); // passes over the data; null: it never repeats
     json_member_i64(w, "warmup_steps", r->warmup_steps);
     json_member_i64(w, "skipped_steps", r->state.skipped_steps);
     json_member_double(w, "loss_scale", r->state.scale.value);

@@ -220,6 +220,8 @@ static void show(struct watch *w, const struct train_step *s) {
         .answered = s->answered,
         .answer_p95_ms = 1e-6 * s->answer_p95_ns,
         .eta_s = s->step < s->steps ? s->eta_s : NAN,
+        .epoch = s->epoch,
+        .epochs = s->epochs,
     };
     live_show(&w->live, &w->numbers, s->begin_ns + s->step_ns);
 }

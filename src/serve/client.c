@@ -131,16 +131,30 @@ void client_took(struct client *c, const struct client_line *l) {
 // ---------------------------------------------------------------- out
 
 void client_put(struct client *c, const char *text, size_t bytes) {
+    c->lost += c->broken != 0;
     if (c->out < 0 || bytes > c->text_most - c->text_n)
         return;
     memcpy(c->text + c->text_n, text, bytes);
     c->text_n += bytes;
 }
 
+// The bytes of the whole lines that fit into one write.
+static size_t whole_lines(const struct client *c) {
+    const size_t most = c->text_n < PIPE_BUF ? c->text_n : PIPE_BUF;
+    const char *end = memrchr(c->text, '\n', most);
+    return end != NULL ? (size_t)(end - c->text) + 1 : most;
+}
+
+void client_break(struct client *c, int why) {
+    for (size_t i = 0; i < c->text_n; i++)
+        c->lost += c->text[i] == '\n';
+    c->broken = why != 0 ? why : EPIPE;
+    c->out = -1;
+    c->text_n = 0;
+}
+
 bool client_write(struct client *c) {
-    size_t bytes = c->text_n;
-    if (!c->socket && bytes > PIPE_BUF)
-        bytes = PIPE_BUF;
+    const size_t bytes = whole_lines(c);
     const ssize_t n = c->socket ? send(c->out, c->text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
                                 : write(c->out, c->text, bytes);
     if (n < 0)

@@ -2,8 +2,9 @@
 // socket.
 //
 // Place: requests.c polls, and calls these when something may be read or written. Buffers have a
-// fixed size. Nothing here blocks. Writes to standard output are never larger than what a pipe
-// takes whole. The flags of standard output are not changed, because other processes share them.
+// fixed size. Nothing here blocks. A write has whole lines, and is no larger than what a pipe or a
+// Unix socket takes whole, so that no reader gets a part of a line. The flags of standard output
+// are not changed, because other processes share them.
 #ifndef HAGGLE_SERVE_CLIENT_H
 #define HAGGLE_SERVE_CLIENT_H
 
@@ -32,6 +33,8 @@ struct client {
     uint64_t ended_ns; // when input ended; completes a last line without a line end
     char *text;        // answers to write
     size_t text_n, text_most;
+    int broken;    // errno of the write that failed; 0: answers can be written
+    uint64_t lost; // answers that were not written because of that, or that no one read in time
 };
 
 // Keeps the buffers, which the caller sets: line with `most` + 1 bytes, text with `text_most`
@@ -56,9 +59,12 @@ struct client_line {
 struct client_line client_line(struct client *c);
 void client_took(struct client *c, const struct client_line *l);
 
-// Appends an answer. The caller has checked that there is room. Does nothing when answers are
-// dropped.
+// Appends an answer, a whole line. The caller has checked that there is room. Does nothing when
+// answers are dropped.
 void client_put(struct client *c, const char *text, size_t bytes);
-bool client_write(struct client *c); // false: no process reads the answers any more
+// Writes whole lines. False: no process reads the answers any more (errno says why).
+bool client_write(struct client *c);
+// Drops the answers that are not written yet, and all later ones, and counts them as lost.
+void client_break(struct client *c, int why);
 
 #endif

@@ -11,6 +11,7 @@
 #include "serve/listen.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -391,22 +392,23 @@ static bool is_finished(const struct client *c) {
 static void serve_client(struct requests *r, int number, short in, short out) {
     struct client *c = &r->clients[number];
     bool there = true;
+    int why = EPIPE;
     if (in & POLLIN)
         there = client_read(c);
-    else if (in & (POLLERR | POLLNVAL) || (in & POLLHUP && c->socket))
+    else if (in & (POLLERR | POLLNVAL | POLLHUP) && c->socket)
         there = false;
-    else if (in & POLLHUP) // a pipe whose writer is gone: the same as the end of a file
+    else if (in & (POLLERR | POLLNVAL | POLLHUP)) // a pipe whose writer is gone: the end of a file
         client_end(c);
-    if (there && out & POLLOUT && c->text_n > 0)
+    if (there && out & POLLOUT && c->text_n > 0) {
         there = client_write(c);
-    else if (out & (POLLERR | POLLHUP | POLLNVAL) && !c->socket)
+        why = errno;
+    } else if (out & (POLLERR | POLLHUP | POLLNVAL) && !c->socket) {
         there = false;
-    if (!there && number == STDIO) { // standard input may still bring training requests
-        c->out = -1;
-        c->text_n = 0;
-    } else if (!there) {
-        vanish(r, number);
     }
+    if (!there && number == STDIO) // standard input may still bring training requests
+        client_break(c, why);
+    else if (!there)
+        vanish(r, number);
 }
 
 // ---------------------------------------------------------------- the thread
@@ -527,6 +529,21 @@ static void say_farewell(struct requests *r, struct watch *w) {
     }
 }
 
+// Answers on standard output that were not read in time are lost, too. A client of the socket that
+// does not read its answers has been told by the end of its connection.
+static void note_lost(struct requests *r) {
+    struct client *c = &r->clients[STDIO];
+    if (!c->used)
+        return;
+    if (c->text_n > 0) {
+        for (size_t i = 0; i < c->n; i++) // requests that were read, and have no answer yet
+            c->lost += c->line[i] == '\n';
+        client_break(c, ETIMEDOUT);
+    }
+    r->counts.lost = c->lost;
+    r->counts.lost_why = c->broken;
+}
+
 static void *run(void *arg) {
     struct requests *r = arg;
     struct watch w;
@@ -538,6 +555,7 @@ static void *run(void *arg) {
         sweep(r);
     }
     say_farewell(r, &w);
+    note_lost(r);
     for (int i = 0; i < ALL_CLIENTS; i++)
         client_close(&r->clients[i]);
     return NULL;
@@ -620,6 +638,19 @@ void requests_close(struct requests *r) {
 struct guest_source requests_source(struct requests *r) {
     return (struct guest_source){
         .arg = r, .begin = begin, .next = take_sample, .answer = give_answer, .end = end};
+}
+
+int requests_lost(const struct requests *r, struct err *e) {
+    const struct requests_counts *n = &r->counts;
+    char why[128];
+    if (n->lost == 0)
+        return 0;
+    snprintf(why, sizeof why, "cannot be written: %s", strerror(n->lost_why));
+    return err_set(e, ERR_IO, "%" PRIu64 " answer%s lost: the standard output %s", n->lost,
+                   n->lost == 1 ? " was" : "s were",
+                   n->lost_why == ETIMEDOUT ? "was not read within a second after the run"
+                   : n->lost_why == EPIPE   ? "is no longer read"
+                                            : why);
 }
 
 struct requests_counts requests_counts(const struct requests *r) {

@@ -41,6 +41,8 @@ struct requests_counts {
     uint64_t ended;          // requests answered with the error that the run ended
     uint64_t clients;        // clients of the socket
     uint64_t turned_away;    // clients refused because there were too many
+    uint64_t lost;           // answers that standard output did not take
+    int lost_why;            // errno
 };
 
 struct requests;
@@ -55,6 +57,8 @@ int requests_check(const struct requests *r, struct err *e);
 void requests_close(struct requests *r);                 // after the source's end; NULL is accepted
 uint64_t requests_plan_bytes(const struct requests *r);  // buffers and interactive.data
 struct guest_source requests_source(struct requests *r); // for trainer_options
+// ERR_IO with their number if standard output did not take all answers. After the source's end.
+int requests_lost(const struct requests *r, struct err *e);
 struct requests_counts requests_counts(const struct requests *r); // after the source's end
 
 #endif

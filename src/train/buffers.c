@@ -8,11 +8,41 @@
 #include "train/snapshot.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 
-int buffers_open_data(struct dataset **out, const struct plan *p,
-                      const struct shard_listener *listener, struct err *e) {
-    return dataset_open_knobs(out, &p->knobs, p->from_folder ? p->knobs.model : NULL,
-                              p->shape.vocab, listener, e);
+int buffers_open_data(struct dataset **out, struct plan *p, const struct shard_listener *listener,
+                      struct err *e) {
+    TRY(dataset_open_knobs(out, &p->knobs, p->from_folder ? p->knobs.model : NULL, p->shape.vocab,
+                           listener, e));
+    return buffers_set_steps(&p->knobs, *out, e);
+}
+
+double buffers_epochs(const struct dataset *d, uint64_t samples) {
+    const uint64_t windows = dataset_windows(d, SPLIT_TRAIN);
+    return windows == DATASET_ENDLESS ? NAN : (double)samples / (double)windows;
+}
+
+int buffers_set_steps(struct knobs *k, const struct dataset *d, struct err *e) {
+    const uint64_t windows = dataset_windows(d, SPLIT_TRAIN);
+    const double per_step = (double)k->batch_micro * (double)k->batch_accum;
+    char text[32];
+    if (!(k->epochs > 0))
+        return 0;
+    if (windows == DATASET_ENDLESS)
+        return err_set(
+            e, ERR_USAGE,
+            "epochs=%g: the built-in corpus in bytes never repeats, so it has no passes; "
+            "set steps, or data.path",
+            k->epochs);
+    const double steps = ceil(k->epochs * (double)windows / per_step);
+    if (!(steps <= (double)knob_info(KNOB_steps)->most_int))
+        return err_set(e, ERR_USAGE,
+                       "epochs=%g are %.3g steps of %g sequences; accepted: up to %" PRId64
+                       " steps",
+                       k->epochs, steps, per_step, knob_info(KNOB_steps)->most_int);
+    snprintf(text, sizeof text, "%.0f", steps);
+    return knobs_set_at(k, KNOB_steps, text, SET_BY_PLANNER, e); // epochs is 0 from now on
 }
 
 struct loader_options buffers_loader(const struct buffers *b, const struct knobs *k) {

@@ -15,9 +15,13 @@ struct buffers {
     uint64_t request_bytes; // memory of the source of a hybrid run's requests; 0: no requests
 };
 
-// Opens the dataset that the plan's knobs name, for the plan's model.
-int buffers_open_data(struct dataset **out, const struct plan *p,
-                      const struct shard_listener *listener, struct err *e);
+// Opens the dataset that the plan's knobs name, for the plan's model. If the knob epochs is set, it
+// is replaced by the steps that it means (buffers_set_steps).
+int buffers_open_data(struct dataset **out, struct plan *p, const struct shard_listener *listener,
+                      struct err *e);
+int buffers_set_steps(struct knobs *k, const struct dataset *d, struct err *e);
+// Passes over the training data that so many samples make; NaN: the data never repeats.
+double buffers_epochs(const struct dataset *d, uint64_t samples);
 // Counts the bytes for a plan and stores them in it (plan_set_host). ERR_MEMORY when the batches of
 // a step would not fit in the address space.
 int buffers_count(const struct buffers *b, struct plan *p, struct err *e);

@@ -18,7 +18,8 @@ struct guests {
     struct guest_source source;
     void (*told)(void *arg, const struct guest_sample *s, const struct guest_answer *a);
     void *told_arg;
-    struct samples ns[LISTS]; // response times by kind; the last: of all kinds
+    struct samples ns[LISTS];        // response times by kind; the last: of all kinds
+    uint64_t looked_ns[GUEST_KINDS]; // when the run last took requests of the kind
     struct guest_report report;
 };
 
@@ -50,10 +51,13 @@ int guests_open(struct guests **out, struct session *s, struct train_state *seco
                          .source = *source,
                          .told = told,
                          .told_arg = told_arg};
+    const uint64_t begin_ns = clock_ns();
     g->report.on = true;
     g->report.all.worst_ns = NAN;
-    for (int i = 0; i < GUEST_KINDS; i++)
+    for (int i = 0; i < GUEST_KINDS; i++) {
         g->report.kinds[i].worst_ns = NAN;
+        g->looked_ns[i] = begin_ns;
+    }
     for (int i = 0; i < LISTS; i++) {
         int rc = samples_open(&g->ns[i], KEPT, e);
         if (rc != 0) {
@@ -144,6 +148,11 @@ static int train_second(struct guests *g, struct guest_sample *x, struct guest_a
     return 0;
 }
 
+static void keep_larger(uint64_t *most, uint64_t ns) {
+    if (ns > *most)
+        *most = ns;
+}
+
 static void note(struct guests *g, struct guest_figures *f, struct samples *list, uint64_t ns) {
     const uint64_t budget_ns = g->s->plan->knobs.interactive_respond;
     samples_add(list, (double)ns);
@@ -164,6 +173,8 @@ static int serve(struct guests *g, struct train_state *st, struct guest_sample *
     a.run_ns = clock_ns() - begin_ns;
     a.error = a.rc != 0 && e != NULL ? e->text : "";
     g->report.run_ns += a.run_ns;
+    keep_larger(&g->report.kinds[x->kind].run_ns, a.run_ns);
+    keep_larger(&g->report.all.run_ns, a.run_ns);
     if (a.rc == 0) {
         note(g, &g->report.kinds[x->kind], &g->ns[x->kind], a.waited_ns + a.run_ns);
         note(g, &g->report.all, &g->ns[GUEST_KINDS], a.waited_ns + a.run_ns);
@@ -174,13 +185,30 @@ static int serve(struct guests *g, struct train_state *st, struct guest_sample *
     return a.rc == 0 ? 0 : err_context(e, "a request to %s", guest_kind_name(x->kind));
 }
 
+// Notes how long the run took no requests. Every call of guests_serve begins and ends with this.
+static void look(struct guests *g, bool train_too, bool begins) {
+    const uint64_t now_ns = clock_ns();
+    for (int i = 0; i < GUEST_KINDS; i++) {
+        struct guest_figures *f = &g->report.kinds[i];
+        if (i == GUEST_TRAIN && !train_too)
+            continue;
+        if (begins) {
+            keep_larger(&f->gap_ns, now_ns - g->looked_ns[i]);
+            keep_larger(&g->report.all.gap_ns, f->gap_ns);
+        }
+        g->looked_ns[i] = now_ns;
+    }
+}
+
 int guests_serve(struct guests *g, struct train_state *st, bool train_too, struct err *e) {
     struct guest_sample x;
+    look(g, train_too, true);
     for (int64_t i = 0; i < g->s->plan->knobs.interactive_queue; i++) {
         if (!g->source.next(g->source.arg, train_too, &x))
             break;
         TRY(serve(g, st, &x, e));
     }
+    look(g, train_too, false);
     return 0;
 }
 

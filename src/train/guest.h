@@ -66,6 +66,10 @@ struct guest_figures {
     uint64_t late;                 // took longer than interactive.respond; 0 if that is not set
     double worst_ns;               // NaN: none was answered
     struct quantile p50, p95, p99; // nanoseconds from arrival to answer
+    // The longest time in which the run took no request of the kind, answered or not, and the
+    // longest computation of an answer. A request that waits alone takes their sum at most, once it
+    // has been read.
+    uint64_t gap_ns, run_ns;
 };
 
 struct guest_report {

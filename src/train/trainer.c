@@ -23,8 +23,10 @@
 
 // So many steps in a row that are not finite are no outliers: the run has diverged.
 enum { NOT_FINITE_MOST = 10 };
-// While the trainer waits for data, it looks for requests this often.
-static const uint64_t DATA_TURN_NS = 2000000;
+// While the trainer waits for data, it looks for requests this often, and for the end of its time.
+static const uint64_t DATA_TURN_NS = 2000000, DATA_LOOK_NS = 50000000;
+// The first step's data is waited for at least so long, whatever the limit of time is.
+static const uint64_t FIRST_DATA_NS = 1000000000;
 // The first steps touch memory and fill caches for the first time, so metrics leave them out. In a
 // short run that is at most a quarter of the steps.
 enum { WARMUP_STEPS = 3 };
@@ -60,10 +62,11 @@ struct trainer {
     struct train_state state;
     struct train_state second; // of the second model, if there is one
     bool saving;
-    bool asked; // an observer has asked to stop
-    uint64_t begin_ns,
-        save_ns;      // when the run began; when the last save ended, or the first step began
-    bool data_failed; // data could not be read; the weights are those of the last step
+    bool asked;        // an observer has asked to stop
+    bool late;         // the limit of time passed while the trainer waited for data
+    bool data_failed;  // data could not be read; the weights are those of the last step
+    uint64_t begin_ns; // when the run began
+    uint64_t save_ns;  // when the last save ended, or the first step began
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
     double loss_first, loss_last;
@@ -400,7 +403,6 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
                      struct train_step *info) {
     const struct knobs *k = t->k;
     const struct pace *p = &t->pace;
-    const uint64_t windows = dataset_windows(t->data, SPLIT_TRAIN);
     info->step = t->state.step;
     info->steps = k->steps;
     info->warmup = t->r.steps_run <= t->warmup;
@@ -408,7 +410,10 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     info->real_tokens = b->real_tokens;
     info->trained_tokens = b->trained_tokens;
     info->all_trained_tokens = t->state.trained_tokens;
-    info->epoch = windows == DATASET_ENDLESS ? NAN : (double)t->state.position / (double)windows;
+    info->epoch = buffers_epochs(t->data, t->state.position);
+    info->epochs = buffers_epochs(t->data, t->state.position +
+                                               (uint64_t)(k->steps - t->state.step) *
+                                                   (uint64_t)(k->batch_micro * k->batch_accum));
     info->data_wait_ns = b->wait_ns;
     info->data = b->use;
     info->elapsed_ns = clock_ns() - t->begin_ns;
@@ -424,11 +429,31 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     }
 }
 
+// Until when data is waited for (knob time); UINT64_MAX: no limit.
+static uint64_t data_limit_ns(const struct trainer *t) {
+    const uint64_t now_ns = clock_ns(), first_ns = now_ns + FIRST_DATA_NS;
+    if (t->k->time == 0 || t->k->time > UINT64_MAX - t->begin_ns)
+        return UINT64_MAX;
+    const uint64_t end_ns = t->begin_ns + t->k->time;
+    return t->r.steps_run == 0 && end_ns < first_ns ? first_ns : end_ns;
+}
+
 // Takes the next batch. Until it is ready, requests are answered as inside a step. loader_next
-// handles a stop request.
+// handles a stop request. ERR_STOPPED with t->late: the run's time is over.
 static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) {
-    while (t->guests != NULL && !stop_asked(t) && !loader_wait(t->loader, DATA_TURN_NS)) {
+    const uint64_t limit_ns = data_limit_ns(t);
+    const uint64_t turn_ns = t->guests != NULL ? DATA_TURN_NS : DATA_LOOK_NS;
+    while ((t->guests != NULL || limit_ns != UINT64_MAX) && !stop_asked(t)) {
+        const uint64_t now_ns = clock_ns(), left_ns = limit_ns > now_ns ? limit_ns - now_ns : 0;
+        if (loader_wait(t->loader, left_ns < turn_ns ? left_ns : turn_ns))
+            break;
         const uint64_t begin_ns = clock_ns();
+        if (begin_ns >= limit_ns) {
+            t->late = true;
+            return err_set(e, ERR_STOPPED, "the time is over");
+        }
+        if (t->guests == NULL)
+            continue;
         TRY(let_guests_in(t, e));
         loader_not_waited(t->loader, clock_ns() - begin_ns);
     }
@@ -622,6 +647,22 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
     return 0;
 }
 
+// A run that made no step has failed: the same command again would not get further.
+static int end_late(struct trainer *t, struct err *e) {
+    char text[160], limit[TEXT_UNIT_BYTES];
+    text_duration(limit, 1e-9 * (double)t->k->time);
+    if (t->r.steps_run == 0)
+        return err_set(e, ERR_IO,
+                       "no step was made: the data of step %" PRId64
+                       " did not come within time=%s; the source of the data is too slow",
+                       t->state.step + 1, limit);
+    snprintf(text, sizeof text,
+             "time=%s is over; the data of step %" PRId64 " did not come in time", limit,
+             t->state.step + 1);
+    say(t, LOG_WARN, text);
+    return 0;
+}
+
 static int loop(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
     struct train_step info;
@@ -641,10 +682,10 @@ static int loop(struct trainer *t, struct err *e) {
         energy_lap_begin(&t->lap, &t->energy); // no effect unless a pause or the warm-up ended it
         const int rc = run_step(t, &info, e);
         energy_poll(&t->energy, clock_ns());
-        if (rc == ERR_STOPPED && stop_asked(t)) { // stopped while waiting for data: no step began
+        if (rc == ERR_STOPPED && (stop_asked(t) || t->late)) { // while waiting for data
             err_clear(e);
-            t->r.end = TRAIN_STOPPED;
-            return 0;
+            t->r.end = t->late ? TRAIN_TIME : TRAIN_STOPPED;
+            return t->late ? end_late(t, e) : 0;
         }
         TRY(rc);
         TRY(after_step(t, &info, e));
@@ -809,6 +850,7 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
     if (t->r.checkpoint[0] != '\0' && !checkpoint_is_there(t->checkpoints, t->saved_step))
         t->r.checkpoint[0] = '\0'; // removed after it was written
     t->r.state = t->state;
+    t->r.epoch = buffers_epochs(t->data, t->state.position);
     t->r.wall_ns = clock_ns() - t->begin_ns;
     if (ob->on_end != NULL)
         ob->on_end(ob->arg, &t->r);

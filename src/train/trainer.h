@@ -58,11 +58,11 @@ struct train_step {
     bool warmup;                                 // left out of percentiles
     int64_t tokens, real_tokens, trained_tokens; // in this step
     uint64_t all_trained_tokens;                 // in the run so far
-    double epoch;                                // passes over the data; NaN: it is endless
-    uint64_t begin_ns, step_ns, data_wait_ns;    // clock_ns; step_ns includes data_wait_ns
-    struct data_use data;                        // work of making its batch
-    const struct noise_estimate *noise;          // so far; NULL: this step did not measure it
-    uint64_t elapsed_ns;                         // since trainer_run began
+    double epoch, epochs; // passes over the data so far, and at the end; NaN: it is endless
+    uint64_t begin_ns, step_ns, data_wait_ns; // clock_ns; step_ns includes data_wait_ns
+    struct data_use data;                     // work of making its batch
+    const struct noise_estimate *noise;       // so far; NULL: this step did not measure it
+    uint64_t elapsed_ns;                      // since trainer_run began
     // Without validation and saving. Since the end of the warm-up; during it, since the start.
     double tokens_per_s;
     double eta_s;                    // at that speed; NaN: not known yet
@@ -96,6 +96,7 @@ struct train_result {
     enum train_end end;
     struct train_state state; // at the end
     int64_t first_step, steps_run;
+    double epoch;           // passes over the data since the run's first step; NaN: it is endless
     int64_t warmup_steps;   // first steps that metrics leave out
     struct train_eval eval; // the last one; batches 0 and loss NaN: none
     int saves, failed_saves;

@@ -44,9 +44,8 @@ static bool same_data(const struct knobs *a, const struct knobs *b) {
     return true;
 }
 
-static int desk_data(struct trial_desk *d, const struct plan *p,
-                     const struct shard_listener *listener, const struct dataset **out,
-                     struct err *e) {
+static int desk_data(struct trial_desk *d, struct plan *p, const struct shard_listener *listener,
+                     const struct dataset **out, struct err *e) {
     if (d->data && !same_data(&d->data_knobs, &p->knobs)) {
         dataset_close(d->data);
         d->data = NULL;
@@ -148,6 +147,7 @@ static void on_progress(void *arg, const struct shard_progress *p) {
 static struct knobs bare_knobs(const struct knobs *k, const struct trial_options *o) {
     struct knobs bare = *k;
     bare.steps = o->warmup + o->steps;
+    bare.epochs = 0;
     bare.time = 0;
     bare.eval_every = 0;
     bare.save_every = 0;

@@ -421,6 +421,7 @@ static int run_trial(struct lab *l, const struct knobs *k, const struct tune_ord
                              .stop = l->options.stop,
                              .start_limit_ns = (uint64_t)(1e9 * start_s),
                              .step_limit_ns = (uint64_t)(1e9 * hang_s),
+                             .end_ns = clock_ns() + (uint64_t)(1e9 * fmax(o->left_s, 0)),
                              .judge = judge,
                              .judge_arg = &view};
     if (!view.step_ns)
@@ -467,6 +468,7 @@ static int measure_noise(struct lab *l, const struct knobs *k, int64_t steps,
                              .stop = l->options.stop,
                              .start_limit_ns = (uint64_t)(2e9 * START_LIMIT_S),
                              .step_limit_ns = (uint64_t)(1e9 * START_LIMIT_S),
+                             .end_ns = patience->last_ns,
                              .judge = is_late,
                              .judge_arg = patience};
     int rc = worker_run(l->worker, &job, &r, e);

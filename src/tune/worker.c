@@ -21,6 +21,11 @@
 // How often the owner checks for a stop request. A signal also wakes poll.
 enum { LOOK_MS = 100 };
 
+// How long a process may be silent when the caller's time is over (worker_job.end_ns). The first
+// start of a device takes tens of seconds.
+static const uint64_t STEP_GRACE_NS = 1000000000, START_GRACE_NS = 10000000000,
+                      DEVICE_GRACE_NS = 60000000000;
+
 struct worker {
     struct worker_options o;
     pid_t pid; // -1: none
@@ -121,8 +126,9 @@ struct trial {
     struct worker *w;
     const struct worker_job *job;
     struct trial_result *out;
-    uint64_t heard_ns; // time of the last message
-    bool asked;        // the judge has asked to stop
+    uint64_t heard_ns;   // time of the last message
+    uint64_t longest_ns; // step so far
+    bool asked;          // the judge has asked to stop
     char why[WORKER_REASON_BYTES];
 };
 
@@ -150,6 +156,8 @@ static void take_steps(struct trial *t, const struct wire_steps *m) {
     struct worker *w = t->w;
     for (int64_t i = 0; i < m->n && w->n < w->room; i++) {
         w->samples[w->n++] = m->samples[i];
+        if (m->samples[i].step_ns > t->longest_ns)
+            t->longest_ns = m->samples[i].step_ns;
         t->out->warmup += m->samples[i].warmup;
         if (!m->samples[i].warmup && t->out->steps < t->job->steps)
             t->out->step_ns[t->out->steps++] = (double)m->samples[i].step_ns;
@@ -190,8 +198,19 @@ static bool take_message(struct trial *t, bool *gone) {
     return m.head.kind == WIRE_RESULT;
 }
 
+// How long the process may be silent; 0: for ever.
 static uint64_t limit_of(const struct trial *t) {
-    return t->w->n > 0 ? t->job->step_limit_ns : t->job->start_limit_ns;
+    const struct worker_job *job = t->job;
+    const bool stepped = t->w->n > 0;
+    const uint64_t limit = stepped ? job->step_limit_ns : job->start_limit_ns;
+    if (job->end_ns == 0)
+        return limit;
+    const uint64_t left = job->end_ns > t->heard_ns ? job->end_ns - t->heard_ns : 0;
+    const uint64_t grace = stepped                         ? STEP_GRACE_NS + 2 * t->longest_ns
+                           : plan_wants_device(job->knobs) ? DEVICE_GRACE_NS
+                                                           : START_GRACE_NS;
+    const uint64_t most = left > grace ? left : grace;
+    return limit == 0 || most < limit ? most : limit;
 }
 
 static bool is_hung(const struct trial *t) {

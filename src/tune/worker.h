@@ -45,6 +45,10 @@ struct worker_job {
     // A process that sends nothing for longer hangs: before the first step (while data is read, the
     // process does send), and between two steps. 0: no limit.
     uint64_t start_limit_ns, step_limit_ns;
+    // clock_ns when the caller's time is over; 0: never. A process that is silent then is killed,
+    // unless it may be in a step: it gets twice the longest step of this trial and a second, and
+    // before the first step 10 s (60 s on a device).
+    uint64_t end_ns;
     worker_judge_fn *judge; // may be NULL
     void *judge_arg;
 };

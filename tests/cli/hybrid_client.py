@@ -168,6 +168,10 @@ def cli(*args):
 
 out = cli("export", "second/interactive", "exported")
 check(out.returncode == 0 and "step 10 of" in out.stdout, "export of it: " + out.stderr[-200:] + out.stdout[-300:])
+out = cli("generate", "second/interactive", "--prompt", "to", "tokenizer=bytes", "--tokens", "3")
+check(out.returncode == 0 and out.stdout.startswith("to"), "generate by it: " + out.stderr[-200:] + out.stdout[-300:])
+out = cli("generate", "plain/interactive", "--prompt", "to")
+check(out.returncode != 0 and "no checkpoint with a second model" in out.stderr, "none to generate: " + out.stderr[-200:])
 out = cli("export", "plain/interactive", "exported-none")
 check(out.returncode != 0 and "no checkpoint with a second model" in out.stderr, "none to export: " + out.stderr[-200:])
 # What is saved of its recipe can be named again.

@@ -13,8 +13,47 @@ advice=$(sed -n 's/.*It would fit with \([a-z0-9.= ]*\) (.*/\1/p' err)
 [ -n "$advice" ] || fail "the advice cannot be read: $(cat err)"
 read -ra changes <<<"$advice"
 run 0 "the advice: $advice" "${small[@]}" batch.micro=8 memory=30MiB "${changes[@]}"
-run 3 "nothing can help" "${small[@]}" memory=1MiB --json refused.json
-says err "No change that keeps the tokens per step makes it fit" "nothing can help"
+run 3 "no setting helps" "${small[@]}" memory=14MiB --json refused.json
+says err "No change that keeps the tokens per step makes it fit" "no setting helps"
+grep -q "a shorter seq" err && fail "a shorter seq is proposed, which is not enough"
+run 3 "the weights alone are too large" "${small[@]}" memory=1MiB
+says err "The weights alone take 2.97 MiB" "the weights alone are too large"
+tail -1 err | grep -q "seq" && fail "the weights alone are too large, and another seq is proposed: $(cat err)"
+
+# show and train count the same bytes, also in a process that has no stored figure
+for settings in "" "goal=hybrid interactive.stdin=false batch.micro=2 log.trace=t.json precision=bf16" \
+    "threads=1 eval.every=1 data.prefetch=8 save.last=true"; do
+    rm -f cache/haggle/process
+    read -ra more <<<"model=tiny steps=2 device=cpu generate.tokens=0 save.last=false resume=false $settings"
+    run 0 "show $settings" show "${more[@]}" --json show.json
+    json show.json 'd["fits"] and d["need_whole"] and d["need_bytes"] < d["have_bytes"]' "show --json says that it fits"
+    bytes=$(sed -n 's/.*"need_bytes": *\([0-9]*\).*/\1/p' show.json)
+    run 3 "show one byte below: $settings" show "${more[@]}" "memory=$((bytes - 1))" --json show.json
+    says out "too much" "show one byte below"
+    says err "(1 bytes too much) but the budget (memory=)" "show one byte below"
+    says err "It would fit with" "show gives advice"
+    json show.json 'd["fits"] is False and d["error"]["code"] == "ERR_MEMORY"' "show --json one byte below"
+    run 3 "train one byte below: $settings" train "${more[@]}" run.dir=same "memory=$((bytes - 1))"
+    says err "(1 bytes too much) but the budget (memory=)" "train one byte below"
+    [ -e same ] && fail "a run that does not fit left its folder behind"
+    run 0 "train within the budget: $settings" train "${more[@]}" run.dir=same "memory=$bytes" --json result.json
+    json result.json "d['memory']['predicted_bytes'] == $bytes" "the summary has the same bytes"
+    rm -rf same
+done
+
+# limits of the process count, and are named
+limited() { # limited FLAG KIBIBYTES ARGUMENT...
+    local flag=$1 kib=$2
+    shift 2
+    (ulimit "$flag" "$kib" && timeout 60 "$haggle" "$@" >out 2>err)
+}
+for flag in -v -d; do
+    limited $flag 600000 train model=gpt2-124m steps=1 device=cpu run.dir=limited
+    [ $? -eq 3 ] || fail "ulimit $flag: not refused: $(tail -1 err)"
+    grep -q "limit of .* (ulimit $flag) leaves (5 % kept free) is 5[0-9][0-9]\." err || fail "ulimit $flag is not named: $(tail -1 err)"
+    [ -e limited ] && fail "ulimit $flag: a run that does not fit left its folder behind"
+    limited $flag 600000 "${small[@]}" run.dir=inside || fail "ulimit $flag: a small run: $(tail -1 err)"
+done
 
 # verify, with every op observed
 run 0 "verify --checking" verify "$source_tree/tests/reference/gpt2-odd" --checking --json checked.json

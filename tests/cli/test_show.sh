@@ -26,10 +26,17 @@ json show.json 'd["predicted"]["step_ms"] is None or d["predicted"]["step_ms"] >
 grep -q "step 0 ns\|inf tokens" out && fail "a step is predicted to take no time"
 run 0 "show --ops" show --ops
 says out "and the same for 3 more layers" "show --ops"
-run 0 "show --full, without the data, too large" show --full model=llama-70b seq=512 --data nowhere.txt
+run 3 "show --full, without the data, too large" show --full model=llama-70b seq=512 --data nowhere.txt
 says out "tensors:" "show --full"
 says err "nowhere.txt" "show without the data"
 says out "too much" "show of a model that does not fit"
+run 0 "show without the data" show --data nowhere.txt --json show.json
+says out "at least, because the buffers of the data are not known" "show without the data"
+json show.json 'd["fits"] is None and not d["need_whole"]' "show without the data"
+run 3 "a device that may be missing, and a budget" show device=cuda model=gpt2-124m memory=1GiB
+says out "of 1.00 GiB, the budget (memory=): too much" "a device that may be missing, and a budget"
+run 0 "show warns as train does" show noise.every=1
+says err "noise.every=1 has no effect here" "show warns as train does"
 
 # doctor
 run 0 "doctor" doctor --fresh --json doctor.json

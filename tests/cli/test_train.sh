@@ -8,7 +8,8 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
 # shellcheck disable=SC2086 # $tiny is several words
 {
     run 0 "three steps" train $tiny steps=3 eval.every=2 eval.batches=2 --json result.json
-    for word in "model    tiny: 779.4K parameters" "built-in corpus" "64 tokens" "weights" "activations" "total" \
+    for word in "no model and no data were given: the built-in model 'tiny'" "model    tiny: 779.4K parameters" \
+        "built-in corpus" "64 tokens" "weights" "activations" "total" "steps    3 x 2 sequences; the built-in corpus never repeats" \
         "step 2  validation loss" "step 3/3" "saved runs/tiny/checkpoints/step-000000003"; do
         says err "$word" "the plan and the progress"
     done
@@ -127,4 +128,23 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     run 0 "a knob without effect" train mine.yaml run.dir=c sched.decay=0.5
     says err "sched.decay=0.5 has no effect here" "a knob without effect"
 }
+
+# epochs in place of steps
+for i in $(seq 400); do echo "line $i of a text that is read again and again"; done >text.txt
+rest=(--data text.txt seq=32 eval.every=0 save.last=false generate.tokens=0 threads=1 resume=false)
+run 0 "show with epochs" show "${rest[@]}" epochs=2 --json show.json
+grep -q "^steps  .* = 2[.0-9]* passes over the data (epochs); a pass is [0-9]* windows (sequences of 32 tokens)" out ||
+    fail "show with epochs: $(grep '^steps' out)"
+json show.json 'd["steps"] != 200 and 2 <= d["epochs"] < 2.1' "show --json with epochs"
+run 0 "train with epochs" train "${rest[@]}" model=tiny epochs=0.02 run.dir=epochs --json result.json
+grep -q "no model\|no data" err && fail "model and data were given: $(head -1 err)"
+says out "passes over the data (epochs)" "the summary with epochs"
+grep -q "step [0-9]*/[0-9]*  epoch 0.0[0-9]*/0.0" err || fail "the live line with epochs: $(grep '^step' err | head -2)"
+json result.json '0.02 <= d["run"]["epoch"] < 0.03 and d["run"]["step"] == d["config"]["steps"]' "train --json with epochs"
+run 0 "the run's recipe" show epochs/recipe.yaml --json again.json
+json again.json 'd["steps"] == d["config"]["steps"] < 10' "the run's recipe has the steps"
+run 2 "epochs and steps" train "${rest[@]}" epochs=2 steps=3 run.dir=both
+says err "set steps or epochs, not both" "epochs and steps"
+run 2 "epochs of an endless corpus" show epochs=2
+says err "never repeats" "epochs of an endless corpus"
 finish

@@ -335,6 +335,36 @@ static void test_idle(void **state) {
     assert_null(knobs_idle(&k, KNOB_eval_every)); // 0 turns validation off, which is an effect
 }
 
+// steps and epochs both say how long a run is: one of them decides.
+static void test_length(void **state) {
+    (void)state;
+    struct knobs k;
+    struct err e = {0};
+    for (int first = 0; first < 2; first++) {
+        const char *texts[2] = {"steps=5", "epochs=2"};
+        knobs_init(&k);
+        set(&k, texts[first]);
+        assert_int_equal(knobs_set_assignment(&k, texts[!first], SET_BY_COMMAND_LINE, &e),
+                         ERR_USAGE);
+        assert_non_null(strstr(e.text, "set steps or epochs, not both"));
+        assert_true(first ? k.epochs == 2 && k.steps == 200 : k.steps == 5 && k.epochs == 0);
+        set(&k, texts[first]); // the same one again is accepted
+    }
+    // A command line replaces what a recipe says.
+    knobs_init(&k);
+    assert_int_equal(knobs_set(&k, "epochs", "3", SET_BY_RECIPE, &e), 0);
+    assert_non_null(knobs_idle(&k, KNOB_steps));
+    set(&k, "steps=7");
+    assert_true(k.epochs == 0 && k.steps == 7 && k.by[KNOB_epochs] == SET_BY_DEFAULT);
+    knobs_init(&k);
+    assert_int_equal(knobs_set(&k, "steps", "9", SET_BY_RECIPE, &e), 0);
+    set(&k, "epochs=0"); // off, so that steps decides
+    assert_null(knobs_idle(&k, KNOB_steps));
+    set(&k, "epochs=1.5");
+    assert_true(k.epochs == 1.5);
+    assert_int_equal(knobs_set(&k, "epochs", "x", SET_BY_RECIPE, &e), ERR_USAGE);
+}
+
 static void test_run_name(void **state) {
     (void)state;
     static const struct {
@@ -377,6 +407,7 @@ int main(void) {
         cmocka_unit_test(test_long_values),
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_length),
         cmocka_unit_test(test_run_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

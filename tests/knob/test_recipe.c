@@ -33,7 +33,8 @@ static void check_round_trip(const struct knobs *k) {
     for (int i = 0; i < KNOB_COUNT; i++) {
         if (!knobs_same(k, &back, i))
             fail_msg("%s does not survive:\n%s", knob_info(i)->name, text);
-        assert_int_equal(back.by[i], SET_BY_RECIPE); // the recipe is complete
+        if (i != KNOB_steps || k->epochs == 0) // the recipe is complete
+            assert_int_equal(back.by[i], SET_BY_RECIPE);
     }
     free(text);
 }
@@ -102,6 +103,8 @@ static void test_round_trip_random(void **state) {
                 fail();
             }
             struct err e = {0};
+            if (i == (round % 2 ? KNOB_steps : KNOB_epochs)) // one of the two decides
+                continue;
             if (knobs_set_at(&k, i, text, SET_BY_TUNER, &e) != 0)
                 fail_msg("%s", e.text);
         }

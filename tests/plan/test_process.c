@@ -251,9 +251,25 @@ static void test_not_a_store(void **state) {
     assert_estimate(1, 1, PLAN_UNKNOWN, 0);
 }
 
+// A measurement near the figure that is there leaves it: two processes then count the same bytes.
+static void test_near_figures(void **state) {
+    (void)state;
+    const uint64_t all = 100 * MIB + tables_of(1, 1);
+    keep(1, 1, all, PLAN_MEASURED);
+    for (uint64_t more = MIB; more <= 3 * MIB; more += 2 * MIB) {
+        struct plan p = plan_of(1, 1);
+        process_estimate(&p);
+        process_measured(&p, all + more);
+        assert_int_equal(p.process_how, PLAN_MEASURED);
+        assert_int_equal(p.process_bytes, more < 2 * MIB ? all : all + more);
+        plan_free(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_measured_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_near_figures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_newest_stay, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_store, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_a_store, setup, teardown),

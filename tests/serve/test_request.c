@@ -134,6 +134,8 @@ static void test_refusals(void **state) {
         {"", "the text ends"},
         {"x", "expected a value"},
         {"[]", "expected an object"},
+        {"nonsense", "expected an object, found 'nonsense'"},
+        {"null", "expected an object, found null"},
         {"{}", "needs \"train\" or \"evaluate\""},
         {"{\"id\": 1}", "needs \"train\" or \"evaluate\""},
         {"{\"train\": {\"text\": \"a\"}", "line 1"},

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -143,11 +144,67 @@ static void test_answers_in_their_order(void **state) {
     }
 }
 
+// Stops the run and returns how many answers were lost.
+static uint64_t lost(struct fixture *f, struct err *e) {
+    f->source.end(f->source.arg);
+    const uint64_t n = requests_counts(f->requests).lost;
+    const int rc = requests_lost(f->requests, e);
+    assert_int_equal(rc, n > 0 ? ERR_IO : 0);
+    return n;
+}
+
+// Answers that the other side does not read are counted, and what it got are whole lines.
+static void test_answers_that_nobody_reads(void **state) {
+    struct fixture *f = *state;
+    struct err e = {0};
+    char *text = calloc(1, 1 << 20), whole[64];
+    size_t bytes = 0, lines = 0;
+    uint64_t answered = 0;
+    assert_non_null(text);
+    // The pipe takes 64 KiB, the run's buffer about as much. The input pipe must never be full.
+    for (int i = 0; i < 1200; i++) {
+        struct guest_sample x = {0};
+        ask(f);
+        for (int k = 0; k < 20 && !f->source.next(f->source.arg, true, &x); k++)
+            usleep(50);
+        if (x.ticket != NULL)
+            answer(f, &x), answered++;
+    }
+    const uint64_t gone = lost(f, &e);
+    if (gone == 0)
+        fail_msg("no answer was lost, %d were asked for", f->sent);
+    snprintf(whole, sizeof whole, "%d answers were lost", (int)gone);
+    assert_non_null(strstr(e.text, whole));
+    assert_non_null(strstr(e.text, "not read within a second"));
+    bytes = (size_t)read(f->out[0], text, (1 << 20) - 1);
+    for (size_t i = 0; i < bytes; i++)
+        lines += text[i] == '\n';
+    assert_int_equal(text[bytes - 1], '\n'); // the last line is whole
+    assert_true(lines + gone <= (size_t)f->sent && lines + gone >= answered);
+    free(text);
+}
+
+static void test_a_reader_that_is_gone(void **state) {
+    struct fixture *f = *state;
+    struct err e = {0};
+    signal(SIGPIPE, SIG_IGN);
+    close(f->out[0]);
+    for (int i = 0; i < 5; i++) {
+        ask(f);
+        const struct guest_sample x = take(f);
+        answer(f, &x);
+    }
+    assert_int_equal(lost(f, &e), 5);
+    assert_non_null(strstr(e.text, "5 answers were lost: the standard output is no longer read"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_line_waits_since_it_came, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_lines_wait_here, setup, teardown),
         cmocka_unit_test_setup_teardown(test_answers_in_their_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_answers_that_nobody_reads, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_reader_that_is_gone, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,11 +167,46 @@ static void test_nothing_fits(void **state) {
     struct fit fit;
     char text[FIT_SENTENCE_BYTES];
     tiny_knobs(&k);
-    find(&k, 1 << 20, &fit);
+    find(&k, 4 << 20, &fit); // more than the weights, less than weights and moments
     assert_int_equal(fit.n, 0);
-    assert_true(fit.least.bytes > 1 << 20 && fit.least.bytes < fit.need);
+    assert_int_equal(fit.seq, -1);
+    assert_true(fit.least.bytes > 4 << 20 && fit.least.bytes < fit.need);
     assert_non_null(strstr(fit_sentence(&fit, text), "No change"));
     assert_non_null(strstr(text, fit.least.text));
+    assert_non_null(strstr(text, "Use a smaller model or more memory"));
+}
+
+// A shorter seq is advised only when it is enough.
+static void test_shorter_fits(void **state) {
+    (void)state;
+    struct knobs k;
+    struct fit fit;
+    char text[FIT_SENTENCE_BYTES], seq[32];
+    if (UNDER_SANITIZER)
+        skip();
+    tiny_knobs(&k);
+    find(&k, 4 << 20, &fit);
+    find(&k, fit.least.bytes + FIT_MARGIN_BYTES - (1 << 16), &fit);
+    assert_int_equal(fit.n, 0);
+    assert_in_range(fit.seq, 1, k.seq / 2);
+    snprintf(seq, sizeof seq, "It fits with seq=%d", (int)fit.seq);
+    assert_non_null(strstr(fit_sentence(&fit, text), seq));
+    struct knobs shorter = fit.least.knobs;
+    shorter.seq = fit.seq;
+    assert_true(need_of(&shorter) <= fit.have);
+}
+
+// Where the weights alone are too large, no setting is tried.
+static void test_weights_alone(void **state) {
+    (void)state;
+    struct knobs k;
+    struct fit fit;
+    char text[FIT_SENTENCE_BYTES];
+    tiny_knobs(&k);
+    find(&k, 1 << 20, &fit);
+    assert_int_equal(fit.planned, 0);
+    assert_non_null(strstr(fit_sentence(&fit, text), "The weights alone take 2.97 MiB"));
+    assert_null(strstr(text, "seq"));
 }
 
 // An element type that the backend lacks is never advised.
@@ -208,6 +243,8 @@ int main(void) {
         cmocka_unit_test(test_advice_holds),
         cmocka_unit_test(test_combinations),
         cmocka_unit_test(test_nothing_fits),
+        cmocka_unit_test(test_shorter_fits),
+        cmocka_unit_test(test_weights_alone),
         cmocka_unit_test(test_precision),
         cmocka_unit_test(test_refused_run_writes_nothing),
     };

@@ -220,12 +220,71 @@ static void test_stop_while_waiting(void **state) {
     }
 }
 
+// A wait for data ends with the run's time, and the steps before it are saved. Without a step the
+// run has failed.
+static void test_time_while_waiting(void **state) {
+    static const char *const depths[] = {"data.prefetch=0", "data.prefetch=2"};
+    static struct run r;
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "time-%d", i);
+        run_init(&r, *state, name);
+        run_set(&r, depths[i % 2]);
+        // A batch takes a fifth of a second, or a minute.
+        run_set(&r, i < 2 ? "data.source_rate=170" : "data.source_rate=1");
+        run_set(&r, "steps=1000000");
+        run_set(&r, i < 2 ? "time=700ms" : "time=1100ms");
+        const uint64_t begin = clock_ns();
+        run_go(&r);
+        assert_true(clock_ns() - begin < 10000000000u);
+        if (i < 2) {
+            assert_ran(&r);
+            assert_int_equal(r.result.end, TRAIN_TIME);
+            assert_true(r.last >= 1 && r.last <= 8);
+            assert_int_equal(r.saves, 1);
+        } else {
+            assert_failed(r.rc, ERR_IO, &r.e, "no step was made|time=1.1 s|too slow");
+        }
+    }
+}
+
+// epochs decides the number of steps: each window of the data is read that often.
+static void test_epochs(void **state) {
+    static struct run r;
+    static const struct {
+        const char *epochs;
+        double passes;
+    } cases[] = {{"epochs=2", 2}, {"epochs=0.5", 0.5}, {"epochs=1e-6", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "epochs-%zu", i);
+        run_init(&r, *state, name);
+        use_text(&r, *state);
+        r.knobs.by[KNOB_steps] = SET_BY_DEFAULT;
+        run_set(&r, "batch.accum=2");
+        run_set(&r, cases[i].epochs);
+        run_go(&r);
+        assert_ran(&r);
+        // Rounded up to a whole step of 4 windows, of the 100 that the data fills.
+        assert_int_equal(r.last, cases[i].passes > 0 ? (int)ceil(25 * cases[i].passes) : 1);
+        assert_true(r.result.epoch >= cases[i].passes && r.result.epoch < cases[i].passes + 0.05);
+        assert_true(fabs(r.lrs[r.last - 1] / (3e-3 * r.knobs.sched_min) - 1) < 1e-3 || r.last == 1);
+    }
+    run_init(&r, *state, "endless");
+    r.knobs.by[KNOB_steps] = SET_BY_DEFAULT;
+    run_set(&r, "epochs=1");
+    run_go(&r);
+    assert_failed(r.rc, ERR_USAGE, &r.e, "epochs=1|never repeats|set steps, or data.path");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_half_the_speed_needed),
         cmocka_unit_test(test_ram_in_the_second_epoch),
         cmocka_unit_test(test_stop_while_waiting),
+        cmocka_unit_test(test_time_while_waiting),
+        cmocka_unit_test(test_epochs),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -391,6 +391,32 @@ static void test_a_start_that_hangs(void **state) {
     worker_close(w);
 }
 
+// A process that is silent when the caller's time is over is killed soon after, whatever the limit
+// of a step is. One that goes on is not.
+static void test_silent_at_the_end(void **state) {
+    struct worker *w = open_worker(fault);
+    struct trial_result r;
+    struct err e = {0};
+    (void)state;
+    for (int hangs = 0; hangs < 2; hangs++) {
+        struct knobs k = small("");
+        k.seed = hangs ? 100 + FAULT_HANG : 1;
+        const uint64_t begin_ns = clock_ns();
+        const struct worker_job job = {.knobs = &k,
+                                       .warmup = WARMUP,
+                                       .steps = STEPS,
+                                       .start_limit_ns = 300 * SECOND,
+                                       .step_limit_ns = 300 * SECOND,
+                                       .end_ns = begin_ns + (hangs ? SECOND : 1)};
+        assert_worked(worker_run(w, &job, &r, &e), &e);
+        assert_int_equal(r.rc, hangs ? ERR_INTERNAL : 0);
+        assert_true(hangs ? strstr(r.reason, "hung") != NULL : r.steps == STEPS);
+        assert_true(clock_ns() - begin_ns < 60 * SECOND);
+        trial_free(&r);
+    }
+    worker_close(w);
+}
+
 static void test_lost_between_trials(void **state) {
     struct worker *w = open_worker(NULL);
     struct trial_result r;
@@ -550,6 +576,7 @@ int main(void) {
         cmocka_unit_test(test_judge_ends_a_trial),
         cmocka_unit_test(test_a_lost_process_costs_one_trial),
         cmocka_unit_test(test_a_start_that_hangs),
+        cmocka_unit_test(test_silent_at_the_end),
         cmocka_unit_test(test_lost_between_trials),
         cmocka_unit_test(test_refusals_keep_the_process),
         cmocka_unit_test(test_stop_ends_it_at_once),
