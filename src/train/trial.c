@@ -67,12 +67,14 @@ struct recorder {
     int64_t seen; // steps run, with warm-up
     bool sound;   // the last step left weights that can be trained further
     double begin_joules;
+    struct others_mark begin_others;
 };
 
 static int on_start(void *arg, const struct train_start *start, struct err *e) {
     struct recorder *r = arg;
     (void)e;
     r->begin_joules = energy_read(start->energy);
+    others_mark(&r->begin_others, NULL);
     energy_use_of(&r->out->energy, start->energy, NAN);
     return 0;
 }
@@ -95,10 +97,13 @@ static void record(struct recorder *r, const struct train_step *step) {
     out->loss_last = step->loss;
 }
 
-// The meter is read only where the measured steps begin and end, because reading it may take as
-// long as a small step.
-static void read_meter(struct recorder *r, const struct train_step *step) {
+// The meter and other programs are looked at only where the measured steps begin and end, because
+// that may take as long as a small step.
+static void look_around(struct recorder *r, const struct train_step *step) {
+    struct others_mark now;
     energy_use_of(&r->out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
+    others_mark(&now, NULL);
+    others_between(&r->out->others, &r->begin_others, &now);
 }
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
@@ -109,12 +114,14 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     r->sound = isfinite(step->loss) && !step->skipped;
     if (step->noise != NULL)
         r->out->noise = *step->noise;
-    if (warmup && r->seen == r->options->warmup)
+    if (warmup && r->seen == r->options->warmup) {
         r->begin_joules = energy_read(step->energy);
+        others_mark(&r->begin_others, NULL);
+    }
     if (!warmup && r->out->steps < r->options->steps) {
         record(r, step);
         if (r->out->steps == r->options->steps)
-            read_meter(r, step);
+            look_around(r, step);
     }
     if (!ob->on_step)
         return 0;
@@ -126,7 +133,7 @@ static int on_step(void *arg, const struct train_step *step, struct err *e) {
     int rc = ob->on_step(ob->arg, &sample, e);
     r->out->ended_early = rc == ERR_STOPPED;
     if (r->out->ended_early && r->out->steps > 0)
-        read_meter(r, step);
+        look_around(r, step);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #ifndef HAGGLE_TRAIN_TRIAL_H
 #define HAGGLE_TRAIN_TRIAL_H
 
+#include "hw/others.h"
 #include "knob/knob.h"
 #include "measure/metrics.h"
 #include "measure/trace.h"
@@ -60,6 +61,7 @@ struct trial_result {
     struct time_split split;
     struct data_use data;
     struct energy_use energy;    // of the measured steps
+    struct others others;        // what other programs took meanwhile
     struct noise_estimate noise; // from all steps, with noise.every; n 0: not measured
     uint64_t memory_predicted_bytes, memory_measured_bytes; // 0: not known
     uint64_t by_class[CLASS_COUNT];

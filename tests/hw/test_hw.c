@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "hw/hw.h"
+#include "hw/others.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -399,13 +400,74 @@ static void test_json(void **state) {
     free(w.buffer);
 }
 
+// ---------------------------------------------------------------- other programs
+
+// A folder with /proc and /sys of a machine, at a moment. Only this process's CPUs count, so the
+// line of CPU 0 stands for all that the test may run on.
+static void put_moment(const char *root, int busy, int stolen, int waited_ms, int stopped_ms) {
+    char stat[8192] = "cpu  1 1 1 1\n", text[128];
+    size_t used = strlen(stat);
+    for (int cpu = 0; cpu < 128; cpu++)
+        used += (size_t)snprintf(stat + used, sizeof stat - used, "cpu%d %d 0 0 900 0 0 0 %d\n",
+                                 cpu, busy, stolen);
+    put(root, "/proc/stat", stat);
+    snprintf(text, sizeof text, "5 %d000000 7\n", waited_ms);
+    put(root, "/proc/self/task/11/schedstat", text);
+    put(root, "/proc/self/task/12/schedstat", "5 1000 7\n");
+    put(root, "/proc/self/cgroup", "0::/box\n");
+    snprintf(text, sizeof text, "usage_usec 5\nthrottled_usec %d000\n", stopped_ms);
+    put(root, "/sys/fs/cgroup/box/cpu.stat", text);
+}
+
+static void test_others(void **state) {
+    (void)state;
+    char dir[DIR_BYTES], text[OTHERS_TEXT_BYTES];
+    struct others_mark from, to;
+    struct others o, more;
+    make_dir(dir);
+    put_moment(dir, 100, 10, 40, 7);
+    others_mark(&from, dir);
+    put_moment(dir, 150, 15, 340, 107);
+    others_mark(&to, dir);
+    assert_true(from.cpus >= 1 && from.n_threads == 2);
+    to.ns = from.ns + 1000000000;
+    to.own_s = from.own_s;
+    others_between(&o, &from, &to);
+    const double ticks = 50.0 * from.cpus / (double)sysconf(_SC_CLK_TCK);
+    assert_true(fabs(o.cpus - ticks) < 1e-6);
+    assert_true(fabs(o.waited - 0.3) < 1e-9); // the unluckiest thread
+    assert_true(fabs(o.stolen - 5.0 / 55) < 1e-9);
+    assert_true(fabs(o.stopped - 0.1) < 1e-9);
+    assert_true(fabs(others_share(&o) - 0.3) < 1e-9);
+    assert_non_null(strstr(others_text(text, &o), "other programs used"));
+    to.own_s += ticks; // this process was the busy one
+    others_between(&more, &from, &to);
+    assert_true(fabs(more.cpus) < 1e-6);
+    others_add(&o, &more);
+    assert_true(o.seconds == 2 && fabs(o.cpus - ticks / 2) < 1e-6);
+    // Nothing to read: nothing is known, and the text says so.
+    others_mark(&from, "/nowhere");
+    to = from;
+    to.ns += 1000;
+    others_between(&o, &from, &to);
+    assert_true(isnan(others_share(&o)));
+    assert_non_null(strstr(others_text(text, &o), "cannot be seen"));
+    assert_int_equal(file_remove_tree(dir, NULL), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_machine),  cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_other_machine), cmocka_unit_test(test_odd_machines),
-        cmocka_unit_test(test_measure),       cmocka_unit_test(test_get_uses_the_cache),
-        cmocka_unit_test(test_path),          cmocka_unit_test(test_store),
-        cmocka_unit_test(test_damaged_cache), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_others),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_other_machine),
+        cmocka_unit_test(test_odd_machines),
+        cmocka_unit_test(test_measure),
+        cmocka_unit_test(test_get_uses_the_cache),
+        cmocka_unit_test(test_path),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_damaged_cache),
+        cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
