@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "predict/predictor.h"
 #include "predict/verdict_run.h"
 #include "train/record.h"
 
@@ -197,6 +198,31 @@ size_t bench_rows_measured(const struct bench *b) {
     for (size_t i = 0; i < b->grid->n; i++)
         n += b->rows[i].n_rounds > 0;
     return n;
+}
+
+static void teach_row(struct predictor *p, const struct bench_row *row) {
+    const size_t n = samples_count(&row->step_ns);
+    double *step_ns = malloc((n + 1) * sizeof *step_ns);
+    struct plan plan;
+    if (step_ns && plan_run(&plan, &row->knobs, NULL) == 0) {
+        const struct observed seen = {step_ns, (int64_t)samples_copy(&row->step_ns, 0, step_ns),
+                                      row->sum.split};
+        predictor_observe(p, &plan, &seen, NULL);
+    }
+    if (step_ns)
+        plan_free(&plan); // also when planning failed half-way
+    free(step_ns);
+}
+
+void bench_teach(const struct bench *b) {
+    struct predictor *p = NULL;
+    if (predictor_open(&p, NULL, NULL) == 0) {
+        for (size_t i = 0; i < b->grid->n; i++)
+            if (b->rows[i].n_rounds > 0)
+                teach_row(p, &b->rows[i]);
+        predictor_store(p, NULL);
+    }
+    predictor_close(p);
 }
 
 // ---------------------------------------------------------------- comparing two rows

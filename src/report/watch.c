@@ -259,6 +259,7 @@ static int on_step(void *arg, const struct train_step *s, struct err *e) {
         give_up_jsonl(w, &lost);
     if (w->has_board && put_board(&w->board, s, &lost) != 0)
         give_up_board(w, &lost);
+    w->step_ns = s->step_ns_samples;
     show(w, s);
     return 0;
 }
