@@ -102,6 +102,7 @@ void bench_put_members(const struct bench_row *row, struct json_writer *w) {
     if (row->n_rounds > 0) {
         metrics_put_members(&row->metrics, w);
         json_member_double(w, "spread", row->spread);
+        json_member_double(w, "others_share", others_share(&row->sum.others));
         json_member_array(w, "rounds");
         for (int r = 0; r < row->n_rounds; r++) {
             json_put_object_begin(w);
