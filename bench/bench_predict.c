@@ -338,7 +338,7 @@ static int run(struct bench *b, uint64_t seed, struct err *e) {
     return predictor_store(b->predictor, e);
 }
 
-// Predicts again, after all models were learnt: first the settings that were learnt, then the others.
+// Predicts again, after all models were learnt: the settings that were learnt, then the others.
 static int predict_again(struct bench *b, struct err *e) {
     double predicted[SETTINGS_MOST], measured[SETTINGS_MOST];
     const int half = b->n / 2;

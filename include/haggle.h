@@ -159,7 +159,8 @@ HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_
 
 // A request to haggle_tune. Texts are as on the command line; NULL: not given.
 struct haggle_tune {
-    const char *goal; // "bulk" (most tokens/s), "interactive" (least time per sample), "hybrid"
+    const char *goal; // "bulk" (most tokens/s), "interactive" (least latency of a sample:
+                      // its micro-batch's time), "hybrid"
     const char *p50, *p95, *p99; // limits for percentiles of the step time: "80ms"
     const char *respond;         // hybrid: longest time from a request to its answer
     const char *time;            // time for the search: "3m"

@@ -72,7 +72,7 @@ static struct bench_round round_of(const struct bench_row *row, struct trial_res
     const bool seen = t->memory_measured_bytes && !plan_wants_device(&row->knobs);
     return (struct bench_round){
         .tokens_per_s = (double)t->tokens / (1e-9 * (double)t->wall_ns),
-        .step_p50_ms = 1e-6 * s.median,
+        .step_p50_ms = s.median / 1e6,
         .memory_bytes = (double)(seen ? t->memory_measured_bytes : predicted_bytes(row, t)),
     };
 }

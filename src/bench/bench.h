@@ -57,8 +57,8 @@ int bench_measure(struct bench *b, struct log *log, struct err *e); // all round
 int bench_finish(struct bench *b, const struct knobs *base, double seconds, struct err *e);
 void bench_close(struct bench *b);
 size_t bench_rows_measured(const struct bench *b);
-// The predictor of this machine remembers the steps of every measured row. A failure is ignored: its
-// tables are a cache.
+// The predictor of this machine remembers the steps of every measured row. A failure is ignored:
+// its tables are a cache.
 void bench_teach(const struct bench *b);
 // Logs the fastest row, its lead over the second, and what limits it. Silent without measured rows.
 void bench_say_best(const struct bench *b, struct log *log);

@@ -236,8 +236,8 @@ static void compare(struct tradeoffs *t, size_t i) {
 
 // ---------------------------------------------------------------- judging
 
-// Holds: the interval lies in the range. Differs: it lies outside. Else it is too wide to say, or it
-// is not known.
+// Holds: the interval lies in the range. Differs: it lies outside. Else it is too wide to say, or
+// it is not known.
 static enum agreement agreement_of(const struct range *rule, const struct ratio *seen) {
     const bool silent = rule->low <= 0 && isinf(rule->high);
     if (silent || (seen->low > rule->low && seen->high < rule->high))

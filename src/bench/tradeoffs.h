@@ -3,8 +3,8 @@
 // Place in the flow: tradeoffs.c measures the list with the machinery of bench.h and judges each
 // strategy against its baseline; report/tradeoffs_print.c prints the tables.
 //
-// Invariants: a strategy is an entry in a table. What was seen is the 95 % interval of the ratios of
-// two rows' own rounds. A rule of thumb holds if that interval lies in the range that the rule
+// Invariants: a strategy is an entry in a table. What was seen is the 95 % interval of the ratios
+// of two rows' own rounds. A rule of thumb holds if that interval lies in the range that the rule
 // names, and differs if it lies outside.
 #ifndef HAGGLE_BENCH_TRADEOFFS_H
 #define HAGGLE_BENCH_TRADEOFFS_H

@@ -121,8 +121,8 @@ struct cost_estimate costs_estimate(struct costs *c, const struct program *p, co
 // Forgets the times of ops and what was derived from them; settings and errors stay.
 void costs_forget_ops(struct costs *c, const struct hw_device *device);
 
-// costs_learn.c. What corrections belong to: the sizes of a model. Ops of two models differ in size,
-// and in what they find in caches. Returns out.
+// costs_learn.c. What corrections belong to: the sizes of a model. Ops of two models differ in
+// size, and in what they find in caches. Returns out.
 const char *cost_model_name(char out[COSTS_MODEL_BYTES], const struct model_shape *m);
 // Corrections of the named model apply from now on; none if it was not observed.
 void costs_use(struct costs *c, const char *model);
@@ -142,8 +142,8 @@ void costs_forget_ratios(struct costs *c, enum op_kind kind, enum dtype real);
 const struct cost_setting *costs_find_setting(const struct costs *c, const char *id);
 // The median of the visits, and how far they lie apart: half the logarithm of most / least.
 double cost_setting_seconds(const struct cost_setting *s, double *apart);
-// visit: its id, at, seconds[0], spread, quiet and part_s are used. A quiet visit replaces visits to
-// a busy machine, which are kept only until then.
+// visit: its id, at, seconds[0], spread, quiet and part_s are used. A quiet visit replaces visits
+// to a busy machine, which are kept only until then.
 int costs_add_visit(struct costs *c, const struct cost_setting *visit, struct err *e);
 void costs_add_error(struct costs *c, enum cost_from from, double log_ratio);
 // The factor by which nine of ten predictions from this source are off at most. It comes from

@@ -117,8 +117,8 @@ static void put_pair(const struct check_knob *k, int i, struct json_writer *w) {
     json_member_i64(w, "speed_direction",
                     ratio_direction(&p->speed)); // 0: no measurable difference
     json_member_string(w, "busy", p->busy[0] ? p->busy : NULL);
-    json_member_double(w, "step_ms_p99_a", both ? 1e-6 * rows[0].metrics.step_p99.value : NAN);
-    json_member_double(w, "step_ms_p99_b", both ? 1e-6 * rows[1].metrics.step_p99.value : NAN);
+    json_member_double(w, "step_ms_p99_a", both ? rows[0].metrics.step_p99.value / 1e6 : NAN);
+    json_member_double(w, "step_ms_p99_b", both ? rows[1].metrics.step_p99.value / 1e6 : NAN);
     json_member_double(w, "memory_bytes_difference", p->memory_bytes);
     json_member_double(w, "memory_planned_bytes_difference", p->planned_bytes);
     json_member_double(w, "loss_difference", p->loss);

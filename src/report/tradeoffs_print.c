@@ -27,8 +27,9 @@ static void print_head(const struct tradeoffs *t, const struct knobs *base, FILE
             machine_threads(base) == 1 ? "" : "s", t->bench.machine.hw.cpu);
     if (b->n_rounds > 0)
         fprintf(f,
-                "It makes %.0f tokens/s, steps of %.2f ms (p50) and %.2f ms (p99%s), %.2f "
-                "ms/sample, takes %s, and its loss is %.4f after %lld steps.\n",
+                "It makes %.0f tokens/s, steps of %.2f ms (p50) and %.2f ms (p99%s), has a latency "
+                "of %.2f ms for a sample (its micro-batch's time: ms/sample), takes %s, and its "
+                "loss is %.4f after %lld steps.\n",
                 b->metrics.tokens_per_s, 1e-6 * b->metrics.step_p50.value,
                 1e-6 * b->metrics.step_p99.value,
                 quantile_has_bound(&b->metrics.step_p99) ? "" : ", too few steps for a bound",
@@ -89,8 +90,8 @@ static void put_loss(struct table *t, const struct finding *x) {
     X(NULL, "settings", LEFT, table_text(to, t->settings[i].settings))                             \
     X(NULL, "against", LEFT, table_text(to, x->against < 0 ? "" : t->settings[x->against].name))   \
     X(NULL, "tokens_per_s", RIGHT, table_real(to, seen ? m->tokens_per_s : NAN, 0))                \
-    X(NULL, "step_ms_p50", RIGHT, table_real(to, seen ? 1e-6 * m->step_p50.value : NAN, 2))        \
-    X(NULL, "step_ms_p99", RIGHT, table_real(to, seen ? 1e-6 * m->step_p99.value : NAN, 2))        \
+    X(NULL, "step_ms_p50", RIGHT, table_real(to, seen ? m->step_p50.value / 1e6 : NAN, 2))         \
+    X(NULL, "step_ms_p99", RIGHT, table_real(to, seen ? m->step_p99.value / 1e6 : NAN, 2))         \
     X(NULL, "ms_per_sample", RIGHT, table_real(to, seen ? m->ms_per_sample : NAN, 2))              \
     X(NULL, "memory_bytes", RIGHT, table_real(to, seen ? bench_memory(r) : NAN, 0))                \
     X(NULL, "loss", RIGHT, table_real(to, seen ? r->loss_last : NAN, 4))                           \

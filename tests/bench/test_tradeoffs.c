@@ -142,8 +142,8 @@ static void test_judging(void **state) {
     assert_int_equal(judge(slower, any, slow, 700000).agreement, RULE_HOLDS);
 }
 
-// A difference is seen in a comparison's own rounds, however much another row varies, and though the
-// machine itself becomes slower from round to round.
+// A difference is seen in a comparison's own rounds, however much another row varies, and though
+// the machine itself becomes slower from round to round.
 static void test_own_noise(void **state) {
     (void)state;
     static const double base[] = {100, 90, 70, 55, 60}, third[] = {32, 30, 22, 18, 19};
