@@ -82,7 +82,7 @@ static void print_speed(const struct summary *s, FILE *f) {
     if (s->predicted_step_s > 0)
         fprintf(f, "          predicted %s, measured %s\n", text_duration(a, s->predicted_step_s),
                 text_duration(b, 1e-9 * m->step_p50.value));
-    fprintf(f, "sample    latency %.2f ms: its micro-batch's time (at %.0f tokens/s)\n",
+    fprintf(f, "latency   %.2f ms for a sample: its micro-batch's time (at %.0f tokens/s)\n",
             m->ms_per_sample, m->tokens_per_s);
 }
 
