@@ -303,7 +303,6 @@ static void print_parts(const struct bench *b) {
 
 static int run(struct bench *b, uint64_t seed, struct err *e) {
     double predicted[SETTINGS_MOST], measured[SETTINGS_MOST];
-    TRY(file_make_temp_dir(b->dir, sizeof b->dir, "predict", e));
     b->settings = calloc(SETTINGS_MOST, sizeof *b->settings);
     if (!b->settings)
         return err_set(e, ERR_MEMORY, "out of memory");
@@ -336,31 +335,51 @@ static int run(struct bench *b, uint64_t seed, struct err *e) {
         measured[n] = b->settings[i].measured_s;
     }
     print_figures("refined by the others", predicted, measured, n);
+    return predictor_store(b->predictor, e);
+}
+
+// Predicts again, after all models were learnt: the settings that were learnt, then the others.
+static int predict_again(struct bench *b, struct err *e) {
+    double predicted[SETTINGS_MOST], measured[SETTINGS_MOST];
+    const int half = b->n / 2;
+    predictor_close(b->predictor);
+    b->predictor = NULL;
+    TRY(predictor_open(&b->predictor, b->dir, e));
+    for (int i = 0; i < b->n; i++) {
+        TRY(predict(b, &b->settings[i], e));
+        predicted[i] = b->settings[i].predicted.seconds;
+        measured[i] = b->settings[i].measured_s;
+    }
+    printf("%s, after all models were learnt\n", b->grid.model);
+    print_figures("settings learnt from", predicted, measured, half);
+    print_figures("other settings", predicted + half, measured + half, b->n - half);
     return 0;
 }
 
-static int bench(const struct grid *g, const struct bench *like, uint64_t seed, struct err *e) {
-    struct bench b = *like;
-    b.grid = *g;
+static int bench(struct bench *b, const struct grid *g, const struct bench *like, uint64_t seed,
+                 struct err *e) {
+    *b = *like;
+    b->grid = *g;
     if (like->grid.settings > 0 && like->grid.settings < SETTINGS_MOST)
-        b.grid.settings = like->grid.settings;
-    if (b.threads > 0)
-        b.grid.threads = (struct list){1, {b.threads}};
-    if (b.tokens > 0)
-        b.grid.tokens_most = b.tokens;
-    int rc = run(&b, seed, e);
-    for (int i = 0; b.settings && i < b.n; i++)
-        trial_free(&b.settings[i].trial);
-    free(b.settings);
-    if (b.dir[0])
-        file_remove_tree(b.dir, NULL);
-    predictor_close(b.predictor);
-    return rc;
+        b->grid.settings = like->grid.settings;
+    if (b->threads > 0)
+        b->grid.threads = (struct list){1, {b->threads}};
+    if (b->tokens > 0)
+        b->grid.tokens_most = b->tokens;
+    return run(b, seed, e);
+}
+
+static void close_bench(struct bench *b) {
+    for (int i = 0; b->settings && i < b->n; i++)
+        trial_free(&b->settings[i].trial);
+    free(b->settings);
+    predictor_close(b->predictor);
 }
 
 int main(int argc, char **argv) {
     struct bench like = {0};
     struct grid grids[2] = {small, large};
+    struct bench benches[2] = {{.n = 0}};
     const char *model = NULL;
     uint64_t seed = 1;
     bool quick = false;
@@ -394,7 +413,7 @@ int main(int argc, char **argv) {
     }
     if (quick && like.grid.settings == 0)
         like.grid.settings = 12;
-    int rc = 0;
+    int rc = file_make_temp_dir(like.dir, sizeof like.dir, "predict", &e);
     for (int i = 0; rc == 0 && i < 2; i++) {
         struct knobs k;
         struct plan p;
@@ -411,8 +430,15 @@ int main(int argc, char **argv) {
             grids[0].model = model;
         }
         if (rc == 0)
-            rc = bench(&grids[i], &like, seed, &e);
+            rc = bench(&benches[i], &grids[i], &like, seed, &e);
     }
+    for (int i = 0; rc == 0 && i < 2; i++)
+        if (benches[i].n > 0)
+            rc = predict_again(&benches[i], &e);
+    for (int i = 0; i < 2; i++)
+        close_bench(&benches[i]);
+    if (like.dir[0])
+        file_remove_tree(like.dir, NULL);
     if (rc != 0)
         fprintf(stderr, "bench_predict: %s\n", e.text);
     return rc != 0;

@@ -135,8 +135,9 @@ struct haggle_bench {
 HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct haggle_bench *b,
                                   const struct haggle_sink *sink, struct haggle_error *e);
 
-// The same for a list of strategies, each against the config as it is: ratios of tokens/s, latency
-// and memory, the difference in loss, the usual rule of thumb, and whether it holds here. b->grid
+// The same for a list of strategies, each against the config as it is, which runs beside it in
+// turns: ratios of tokens/s, latency and memory with 95 % intervals, the difference in loss, the
+// usual rule of thumb, and whether it holds here. b->grid
 // is not used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
 HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
                                       const struct haggle_sink *sink, struct haggle_error *e);
@@ -158,7 +159,8 @@ HAGGLE_API int haggle_trials(const struct haggle_trials *t, const struct haggle_
 
 // A request to haggle_tune. Texts are as on the command line; NULL: not given.
 struct haggle_tune {
-    const char *goal; // "bulk" (most tokens/s), "interactive" (least time per sample), "hybrid"
+    const char *goal; // "bulk" (most tokens/s), "interactive" (least latency of a sample:
+                      // its micro-batch's time), "hybrid"
     const char *p50, *p95, *p99; // limits for percentiles of the step time: "80ms"
     const char *respond;         // hybrid: longest time from a request to its answer
     const char *time;            // time for the search: "3m"
@@ -278,7 +280,7 @@ HAGGLE_API int haggle_knobs_list(const struct haggle_config *c, bool only_change
 struct haggle_check {
     const char *const *knobs; // names of knobs or of groups; none: all knobs
     size_t n_knobs;
-    int rounds;    // interleaved, for each knob's values; 0: 3
+    int rounds;    // interleaved, for each knob's values; 0: 5
     int64_t steps; // measured per round and value; 0: 8
 };
 

@@ -31,14 +31,16 @@ one machine, by `haggle bench tradeoffs`, which makes the table for yours (`make
 - The **baseline** is the recipe as given; every other row changes what its line under the table says, and nothing else. Tokens per
   step stay the same unless the row says *other batch*, so losses compare: *same bits* means that the strategy changes no number at all.
 - Figures are **ratios to the baseline** (1.10 tokens/s is a tenth faster; 1.10 step p50 is a tenth slower). Each configuration runs in a
-  process of its own, in interleaved rounds, there and back, so that a slow minute falls on all of them; the ratio is the median over the
-  rounds, and ± is the round furthest from it. ms/sample = step time x micro-batch / samples per step. Memory is the process's peak.
-- The last row is the **baseline again**: what it differs from itself by is noise. A strategy is called faster or slower only when every
-  round says so and the median is beyond that noise; otherwise the page says *no measurable difference*.
-- Beside the measurement stands the usual **rule of thumb**, and, where the two contradict each other beyond noise, a sentence (*differs*).
+  process of its own, and the baseline runs again beside each visit to it, before and after in turns, so that a slow minute falls on both.
+  A round gives one ratio. The figure is the median of the rounds, with the 95 % interval of the same rounds. ms/sample is the latency of
+  a sample: the time of its micro-batch. Memory is the process's peak.
+- The last row is the **baseline again**, compared with itself.
+- Beside the measurement stands the usual **rule of thumb**. *As the rule says*: the interval lies inside what the rule says, which is a
+  range such as 1.6x to 2.5x where it gives a factor. *No measurable difference*: the interval holds 1. Otherwise the page says what was
+  seen. Where other programs took more than a twentieth of the time, it says so (*busy meanwhile*).
 
 TEXT
 table "A small model" model=tiny seq=128 batch.micro=4 batch.accum=2 data.path=text.txt tokenizer=bytes \
     --warmup 8 --steps 20 --repeat 5 "$@"
 [ -n "${SMALL-}" ] || table "GPT-2 124M" model=gpt2-124m seq=128 batch.micro=2 batch.accum=2 data.path=text.txt tokenizer=bytes \
-    --warmup 1 --steps 2 --repeat 3 "$@"
+    --warmup 1 --steps 2 --repeat 5 "$@"

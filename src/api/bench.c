@@ -32,6 +32,7 @@ static bool put_head(struct call *c, const char *verb, const struct knobs *base,
 static int report(struct bench *b, const struct knobs *base, enum haggle_format format,
                   double seconds, struct call *c, struct err *e) {
     TRY(bench_finish(b, base, seconds, e));
+    bench_teach(b);
     if (c->out)
         TRY(bench_print(b, (enum table_format)format, c->out, e));
     if (put_head(c, "bench", base, b)) {
@@ -105,6 +106,7 @@ static int report_tradeoffs(struct tradeoffs *t, const struct knobs *base,
                             struct err *e) {
     const struct bench_row *baseline = &t->bench.rows[0];
     TRY(tradeoffs_finish(t, base, seconds, e));
+    bench_teach(&t->bench);
     if (c->out)
         TRY(tradeoffs_print(t, base, (enum table_format)format, c->out, e));
     if (put_head(c, "bench tradeoffs", base, &t->bench)) {

@@ -5,7 +5,7 @@
 
 #include "report/check_print.h"
 
-enum { ROUNDS_DEFAULT = 3, STEPS_DEFAULT = 8, WARMUP = 2 };
+enum { ROUNDS_DEFAULT = 5, STEPS_DEFAULT = 8, WARMUP = 2 };
 
 // ---------------------------------------------------------------- for observations
 
@@ -25,7 +25,6 @@ static void deliver(const struct check *c, struct call *call) {
     if (call_json_begin(call, "knobs --check", &c->base)) {
         json_member_i64(&call->json, "rounds", c->rounds);
         json_member_i64(&call->json, "steps", c->steps);
-        json_member_double(&call->json, "noise", c->noise);
         json_put_key(&call->json, "knobs");
         check_put_json(c, &call->json);
         json_put_object_end(&call->json);

@@ -32,6 +32,7 @@ struct train_call {
     struct engine *engine;
     struct requests *requests; // NULL: the run answers none
     struct guest_source source;
+    struct predicted predicted; // the step, before the run
     struct predicted_answers answers;
     struct trainer *trainer;
     struct watch watch;
@@ -46,12 +47,14 @@ static void print_plan(const struct train_call *t, FILE *f) {
     const struct knobs *k = &t->knobs;
     const struct plan *p = &t->plan;
     char step[TEXT_UNIT_BYTES], bytes[TEXT_UNIT_BYTES], every[KNOB_VALUE_BYTES];
+    char low[TEXT_UNIT_BYTES], high[TEXT_UNIT_BYTES], text[PREDICTED_TEXT_BYTES];
+    const struct predicted *s = &t->predicted;
     plan_print_model(f, p);
     plan_print_step(f, p, trainer_dataset(t->trainer));
-    if (t->summary.predicted_step_s > 0)
-        fprintf(f, "predict  %s per step %s\n", text_duration(step, t->summary.predicted_step_s),
-                t->summary.calibrated ? "by ops timed on this machine"
-                                      : "by the roofline of this machine");
+    if (s->known)
+        fprintf(f, "predict  %s per step (%s to %s): %s\n", text_duration(step, s->seconds),
+                text_duration(low, s->low_s), text_duration(high, s->high_s),
+                predicted_text(text, s));
     if (t->requests)
         requests_print_plan(p, &t->answers, f);
     fprintf(f, "run      %s, %d thread%s", k->run_dir, machine_threads(k),
@@ -85,15 +88,13 @@ static int check_trace(const struct knobs *k, struct err *e) {
 // Predicts the step, and the answers to requests, from ops timed here or from the roofline of m.
 static int predict(struct train_call *t, const struct machine *m, bool answers, struct err *e) {
     struct predictor *p = NULL;
-    struct predicted step = {0};
     TRY(predictor_open(&p, NULL, e));
     predictor_set_roof(p, &m->device);
-    int rc = predictor_step(p, &t->plan, &step, e);
+    int rc = predictor_step(p, &t->plan, &t->predicted, e);
     if (rc == 0 && answers)
         rc = predictor_answers(p, &t->plan, &t->answers, e);
     predictor_close(p);
-    t->summary.predicted_step_s = step.known ? step.seconds : 0;
-    t->summary.calibrated = step.calibrated;
+    t->summary.predicted_step_s = t->predicted.known ? t->predicted.seconds : 0;
     return rc;
 }
 
@@ -186,6 +187,9 @@ static int make_sample(struct train_call *t, struct err *e) {
     return rc;
 }
 
+// Fewer steps do not say how long a typical one takes.
+enum { STEPS_TO_TEACH = 5 };
+
 // Two measurements of the same roof (the machine's peak rate) may differ by this factor.
 static const double ROOF_SLACK = 1.05;
 
@@ -222,6 +226,23 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
         TRY(predict(t, &s->machine, false, e));
     verdict_run(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
     return 0;
+}
+
+// The predictor of this machine remembers how long the steps took. Answers to requests lengthen
+// steps, so a hybrid run teaches nothing. A failure is ignored: the tables are a cache.
+static void teach(const struct train_call *t) {
+    const struct samples *s = t->requests ? NULL : t->watch.step_ns;
+    struct predictor *p = NULL;
+    const size_t n = s ? samples_count(s) : 0;
+    double *step_ns = n >= STEPS_TO_TEACH ? malloc(n * sizeof *step_ns) : NULL;
+    if (!step_ns)
+        return;
+    const struct observed seen = {step_ns, (int64_t)samples_copy(s, 0, step_ns),
+                                  t->summary.result.metrics.split};
+    if (predictor_open(&p, NULL, NULL) == 0 && predictor_observe(p, &t->plan, &seen, NULL) == 0)
+        predictor_store(p, NULL);
+    predictor_close(p);
+    free(step_ns);
 }
 
 static void print_sample(const struct train_call *t, FILE *f) {
@@ -321,6 +342,8 @@ static int run(struct train_call *t, struct err *e) {
     if (rc == 0)
         note(t, e, make_sample(t, &why), &why);
     note(t, e, read_machine(t, rc == 0, &why), &why);
+    if (rc == 0)
+        teach(t);
     deliver(t, e);
     return e->code;
 }

@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "predict/predictor.h"
 #include "predict/verdict_run.h"
 #include "train/record.h"
 
@@ -15,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_COMPARED = 1000, ROUNDS_TO_JUDGE = 3 };
+// Other programs that take less of the time do not change what a comparison says.
+static const double OTHERS_NOTABLE = 0.05;
 
 void bench_refuse(struct bench_row *row, int rc, const char *reason) {
     row->rc = rc;
@@ -36,7 +38,9 @@ int bench_open(struct bench *b, const struct knobs *base, struct err *e) {
         }
         TRY(samples_open(&row->step_ns, (size_t)b->steps * (size_t)b->rounds, e));
         row->rounds = calloc((size_t)b->rounds, sizeof *row->rounds);
-        if (!row->rounds)
+        if (b->against && b->against[i] >= 0)
+            row->beside = calloc((size_t)b->rounds, sizeof *row->beside);
+        if (!row->rounds || (b->against && b->against[i] >= 0 && !row->beside))
             return err_set(e, ERR_MEMORY, "out of memory for %d rounds", b->rounds);
     }
     return 0;
@@ -46,6 +50,7 @@ void bench_close(struct bench *b) {
     for (size_t i = 0; b->rows && i < b->grid->n; i++) {
         samples_close(&b->rows[i].step_ns);
         free(b->rows[i].rounds);
+        free(b->rows[i].beside);
     }
     free(b->rows);
 }
@@ -60,16 +65,23 @@ static uint64_t predicted_bytes(const struct bench_row *row, const struct trial_
     return plan_wants_device(&row->knobs) ? arena : t->memory_predicted_bytes;
 }
 
+// Sorts the steps of the trial.
+static struct bench_round round_of(const struct bench_row *row, struct trial_result *t) {
+    struct spread s;
+    sample_spread_of(t->step_ns, (size_t)t->steps, &s);
+    const bool seen = t->memory_measured_bytes && !plan_wants_device(&row->knobs);
+    return (struct bench_round){
+        .tokens_per_s = (double)t->tokens / (1e-9 * (double)t->wall_ns),
+        .step_p50_ms = s.median / 1e6,
+        .memory_bytes = (double)(seen ? t->memory_measured_bytes : predicted_bytes(row, t)),
+    };
+}
+
 static void add_trial(struct bench_row *row, struct trial_result *t) {
     struct trial_result *sum = &row->sum;
-    struct spread s;
     for (int64_t i = 0; i < t->steps; i++)
         samples_add(&row->step_ns, t->step_ns[i]);
-    sample_spread_of(t->step_ns, (size_t)t->steps, &s); // sorts, so it comes after samples_add
-    row->rounds[row->n_rounds++] = (struct bench_round){
-        .tokens_per_s = (double)t->tokens / (1e-9 * (double)t->wall_ns),
-        .step_p50_ms = 1e-6 * s.median,
-    };
+    row->rounds[row->n_rounds++] = round_of(row, t); // sorts, so it comes after samples_add
     sum->steps += t->steps;
     sum->wall_ns += t->wall_ns;
     sum->tokens += t->tokens;
@@ -85,6 +97,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     sum->flops = t->flops;
     data_use_add(&sum->data, &t->data);
     energy_use_add(&sum->energy, &t->energy);
+    others_add(&sum->others, &t->others);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;
 }
@@ -107,7 +120,10 @@ static void record(struct bench *b, const struct bench_row *row, const struct tr
     record_trial(b->store, &r, &row->knobs, t, NULL, &b->unrecorded);
 }
 
-static int visit(struct bench *b, size_t i, int round, struct log *log, struct err *e) {
+// Runs a trial of row i and adds it to the row. With `pair` it goes there instead: it is the visit
+// beside one of another row.
+static int visit(struct bench *b, size_t i, int round, struct bench_round *pair,
+                 struct others *seen, struct log *log, struct err *e) {
     struct trial_options o = {.warmup = b->warmup, .steps = b->steps, .stop = b->stop};
     struct bench_row *row = &b->rows[i];
     struct trial_result t;
@@ -119,19 +135,34 @@ static int visit(struct bench *b, size_t i, int round, struct log *log, struct e
     int rc = trial_run(&row->knobs, &o, &t, e);
     if (rc == 0)
         record(b, row, &t, started_at);
-    if (rc == 0 && t.rc != 0)
+    if (rc == 0 && t.rc != 0 && !pair)
         bench_refuse(row, t.rc, t.reason);
-    else if (rc == 0)
+    else if (rc == 0 && t.rc == 0 && !pair)
         add_trial(row, &t);
-    if (rc == 0)
+    else if (rc == 0 && t.rc == 0)
+        *pair = round_of(row, &t), others_add(seen, &t.others);
+    if (rc == 0 && !pair)
         row->sum.memory_predicted_bytes = predicted_bytes(row, &t);
-    if (rc == 0 && !live && t.rc == 0)
+    if (rc == 0 && !live && !pair && t.rc == 0)
         log_put(log, LOG_INFO, "%s: %.0f tokens/s", text,
                 row->rounds[row->n_rounds - 1].tokens_per_s);
-    else if (rc == 0 && !live)
+    else if (rc == 0 && !live && !pair)
         log_put(log, LOG_INFO, "%s: not measured", text);
     trial_free(&t);
     return rc;
+}
+
+static int visit_pair(struct bench *b, size_t i, int round, struct log *log, struct err *e) {
+    struct bench_row *row = &b->rows[i];
+    const int against = row->beside ? b->against[i] : -1;
+    const bool paired = against >= 0 && b->rows[against].rc == 0;
+    struct bench_round *pair = paired ? &row->beside[row->n_rounds] : NULL;
+    for (int turn = 0; turn < 2; turn++)
+        if ((turn + round) % 2 == 1)
+            TRY(visit(b, i, round, NULL, NULL, log, e));
+        else if (paired && row->rc == 0)
+            TRY(visit(b, (size_t)against, round, pair, &row->sum.others, log, e));
+    return 0;
 }
 
 int bench_measure(struct bench *b, struct log *log, struct err *e) {
@@ -141,7 +172,7 @@ int bench_measure(struct bench *b, struct log *log, struct err *e) {
             bool back = b->there_and_back && round % 2 == 1;
             size_t i = back ? b->grid->n - 1 - at : at;
             if (b->rows[i].rc == 0) // a refused row would be refused again
-                rc = visit(b, i, round, log, e);
+                rc = visit_pair(b, i, round, log, e);
         }
     if (log->live)
         log_live_end(log);
@@ -199,28 +230,64 @@ size_t bench_rows_measured(const struct bench *b) {
     return n;
 }
 
+static void teach_row(struct predictor *p, const struct bench_row *row) {
+    const size_t n = samples_count(&row->step_ns);
+    double *step_ns = malloc((n + 1) * sizeof *step_ns);
+    struct plan plan;
+    if (step_ns && plan_run(&plan, &row->knobs, NULL) == 0) {
+        const struct observed seen = {step_ns, (int64_t)samples_copy(&row->step_ns, 0, step_ns),
+                                      row->sum.split};
+        predictor_observe(p, &plan, &seen, NULL);
+    }
+    if (step_ns)
+        plan_free(&plan); // also when planning failed half-way
+    free(step_ns);
+}
+
+void bench_teach(const struct bench *b) {
+    struct predictor *p = NULL;
+    if (predictor_open(&p, NULL, NULL) == 0) {
+        for (size_t i = 0; i < b->grid->n; i++)
+            if (b->rows[i].n_rounds > 0)
+                teach_row(p, &b->rows[i]);
+        predictor_store(p, NULL);
+    }
+    predictor_close(p);
+}
+
 // ---------------------------------------------------------------- comparing two rows
 
-struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to, bool latency) {
-    double r[ROUNDS_COMPARED];
-    int n = 0;
-    for (int i = 0; i < row->n_rounds && i < to->n_rounds && n < ROUNDS_COMPARED; i++)
-        r[n++] = latency ? row->rounds[i].step_p50_ms / to->rounds[i].step_p50_ms
-                         : row->rounds[i].tokens_per_s / to->rounds[i].tokens_per_s;
-    if (n == 0)
-        return (struct ratio){NAN, NAN, NAN};
-    const double median = sample_median(r, (size_t)n);
-    return (struct ratio){median, r[0], r[n - 1]};
+static double figure_of(const struct bench_round *r, enum bench_figure figure) {
+    return figure == BENCH_SPEED  ? r->tokens_per_s
+           : figure == BENCH_STEP ? r->step_p50_ms
+                                  : r->memory_bytes;
 }
 
-double ratio_noise(const struct ratio *r) {
-    return fmax(fabs(r->low - 1), fabs(r->high - 1));
+struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to,
+                         enum bench_figure figure) {
+    const int rounds = row->beside || row->n_rounds < to->n_rounds ? row->n_rounds : to->n_rounds;
+    double *values = malloc(2 * ((size_t)rounds + 1) * sizeof *values);
+    struct ratio out = {NAN, NAN, NAN};
+    size_t n = 0;
+    for (int i = 0; values && i < rounds; i++) {
+        const double a = figure_of(&row->rounds[i], figure),
+                     b = figure_of(row->beside ? &row->beside[i] : &to->rounds[i], figure);
+        if (b > 0) { // else the visit beside it failed
+            values[n] = a;
+            values[rounds + (int)n++] = b;
+        }
+    }
+    if (n > 0)
+        out = sample_ratio(values, values + rounds, n);
+    free(values);
+    return out;
 }
 
-int ratio_direction(const struct ratio *r, int rounds, double noise) {
-    if (rounds < ROUNDS_TO_JUDGE || !(fabs(r->median - 1) > noise))
-        return 0;
-    return r->low > 1 ? 1 : r->high < 1 ? -1 : 0;
+const char *bench_busy(char out[OTHERS_TEXT_BYTES], const struct bench_row *row,
+                       const struct bench_row *to) {
+    struct others both = row->sum.others;
+    others_add(&both, &to->sum.others);
+    return others_share(&both) > OTHERS_NOTABLE ? others_text(out, &both) : NULL;
 }
 
 double bench_memory(const struct bench_row *row) {
@@ -229,33 +296,6 @@ double bench_memory(const struct bench_row *row) {
 }
 
 // ---------------------------------------------------------------- the sentence at the end
-
-// The tokens/s of each step, so that configurations with different step sizes can be compared.
-static bool speed_spread(const struct bench_row *row, struct spread *out) {
-    size_t n = samples_count(&row->step_ns);
-    double *speed = malloc(n * sizeof *speed);
-    if (!speed || n == 0) {
-        free(speed);
-        return false;
-    }
-    double tokens = (double)row->sum.tokens / (double)row->sum.steps;
-    n = samples_copy(&row->step_ns, 0, speed);
-    for (size_t i = 0; i < n; i++)
-        speed[i] = 1e9 * tokens / speed[i];
-    sample_spread_of(speed, n, out);
-    free(speed);
-    return true;
-}
-
-// The steps of one round share the same slow or fast moment of the machine, so many steps alone
-// prove little. A difference must also show in every round.
-static bool surely_faster(const struct bench_row *a, const struct bench_row *b) {
-    struct spread x, y;
-    for (int i = 0; i < a->n_rounds && i < b->n_rounds; i++)
-        if (a->rounds[i].tokens_per_s <= b->rounds[i].tokens_per_s)
-            return false;
-    return speed_spread(a, &x) && speed_spread(b, &y) && sample_compare(&x, &y) == COMPARE_HIGHER;
-}
 
 void bench_say_best(const struct bench *b, struct log *log) {
     int best = -1, second = -1;
@@ -274,11 +314,16 @@ void bench_say_best(const struct bench *b, struct log *log) {
     if (second >= 0) {
         const struct bench_row *x = &b->rows[best], *y = &b->rows[second];
         double more = 100 * (x->metrics.tokens_per_s / y->metrics.tokens_per_s - 1);
-        bool sure = surely_faster(x, y);
+        const struct ratio r = bench_ratio(x, y, BENCH_SPEED);
+        char busy[OTHERS_TEXT_BYTES];
         log_put(log, LOG_INFO, "most tokens/s: %s, %.1f %% more than %s%s",
                 grid_name(b->grid, (size_t)best, name), more,
                 grid_name(b->grid, (size_t)second, other),
-                sure ? "" : ", which is within the noise");
+                isnan(r.low)               ? ", by too few rounds to be sure"
+                : ratio_direction(&r) <= 0 ? ", which is within the noise of their rounds"
+                                           : "");
+        if (bench_busy(busy, x, y))
+            log_put(log, LOG_WARN, "the machine was busy meanwhile: %s", busy);
     }
     struct verdict v;
     const struct bench_row *row = &b->rows[best];

@@ -13,6 +13,7 @@
 
 struct bench_round { // one visit to a configuration
     double tokens_per_s, step_p50_ms;
+    double memory_bytes; // measured, or planned if it could not be measured
 };
 
 struct bench_row {
@@ -22,6 +23,7 @@ struct bench_row {
     struct samples step_ns; // of all rounds
     struct bench_round *rounds;
     int n_rounds;
+    struct bench_round *beside; // visits to the row it is compared with, one beside each round
     double spread; // of tokens/s between rounds: (most - least) / mean; NaN for one round
     double utilization;
     double loss_first, loss_last; // of the last round
@@ -35,6 +37,10 @@ struct bench {
     int64_t steps, warmup;
     int rounds;
     bool there_and_back; // every second round runs backwards, which cancels a steady drift
+    // For each row, the row that it is compared with; -1: none. That row is visited again beside
+    // each visit, before or after it in turns, because a busy machine changes within a round. NULL:
+    // rows are compared as they come.
+    const int *against;
     struct machine machine;
     const volatile sig_atomic_t *stop; // not 0: stop after the current step
     // If not NULL, every trial is recorded there as it ends. A failure to record goes into
@@ -51,20 +57,21 @@ int bench_measure(struct bench *b, struct log *log, struct err *e); // all round
 int bench_finish(struct bench *b, const struct knobs *base, double seconds, struct err *e);
 void bench_close(struct bench *b);
 size_t bench_rows_measured(const struct bench *b);
+// The predictor of this machine remembers the steps of every measured row. A failure is ignored:
+// its tables are a cache.
+void bench_teach(const struct bench *b);
 // Logs the fastest row, its lead over the second, and what limits it. Silent without measured rows.
 void bench_say_best(const struct bench *b, struct log *log);
 void bench_refuse(struct bench_row *row, int rc, const char *reason); // marks it as not measured
 
-struct ratio {                // of one row to another, over the rounds both have
-    double median, low, high; // NaN: not known
-};
-// The ratio of tokens/s or, with `latency`, of the rounds' median step time.
-struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to, bool latency);
-// The distance from 1 of the furthest round. For two rows of the same setting this is the noise.
-double ratio_noise(const struct ratio *r);
-// 1 (or -1): every round is above (below) 1, and the median is further from 1 than the noise.
-// 0: no measurable difference, or fewer than three rounds.
-int ratio_direction(const struct ratio *r, int rounds, double noise);
+enum bench_figure { BENCH_SPEED, BENCH_STEP, BENCH_MEMORY }; // tokens/s, median step, bytes
+// The ratio of one row to another, over the rounds that both have, or over the row's own pairs of
+// visits (beside). Its noise is its own: rounds of other rows do not matter.
+struct ratio bench_ratio(const struct bench_row *row, const struct bench_row *to,
+                         enum bench_figure figure);
+// Says what other programs took while the two rows were measured. NULL: nothing notable.
+const char *bench_busy(char out[OTHERS_TEXT_BYTES], const struct bench_row *row,
+                       const struct bench_row *to);
 // The measured bytes; the predicted bytes if they could not be measured.
 double bench_memory(const struct bench_row *row);
 

@@ -1,15 +1,13 @@
 // check.c - measures whether every knob has an effect on this machine.
 //
 // Trials come first (they fork, which needs a process without threads), observations last. The
-// values of a knob are measured in interleaved rounds. Before that the base configuration is
-// measured twice in the same way: the difference is the noise that a knob must exceed.
+// values of a knob run in turns, round by round. Two values differ in speed if the 95 % interval of
+// the ratios of their own rounds leaves out 1.
 #include "bench/check.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NOISE_ROUNDS = 6 };
 
 // ---------------------------------------------------------------- what is tried
 
@@ -109,33 +107,25 @@ static int prepare(struct check *c, struct check_knob *k, int id, struct err *e)
 
 // ---------------------------------------------------------------- measuring
 
-static int measure_noise(struct check *c, struct log *log, struct err *e) {
-    static const struct grid_setting twice[] = {{"for the noise", ""}, {"for the noise", ""}};
-    struct grid g;
-    struct bench b = bench_of(c, &g, NOISE_ROUNDS);
-    grid_from_list(&g, twice, 2);
-    int rc = bench_open(&b, &c->base, e);
-    if (rc == 0)
-        rc = bench_measure(&b, log, e);
-    if (rc == 0 && b.rows[0].n_rounds == 0)
-        rc = err_set(e, b.rows[0].rc, "the settings as given cannot be run: %s", b.rows[0].reason);
-    if (rc == 0) {
-        struct ratio r = bench_ratio(&b.rows[1], &b.rows[0], false);
-        c->noise = ratio_noise(&r);
-    }
-    bench_close(&b);
-    grid_free(&g);
+// Settings that cannot be run at all are an error, not a hundred values without figures.
+static int try_base(struct check *c, struct err *e) {
+    const struct trial_options o = {.warmup = 0, .steps = 1, .stop = c->stop};
+    struct trial_result r;
+    int rc = trial_run(&c->base, &o, &r, e);
+    if (rc == 0 && r.rc != 0)
+        rc = err_set(e, r.rc, "the settings as given cannot be run: %s", r.reason);
+    trial_free(&r);
     return rc;
 }
 
-static void compare(const struct check *c, struct check_knob *k) {
+static void compare(struct check_knob *k) {
     for (int i = 0; i + 1 < k->n_values; i++) {
         const struct bench_row *a = &k->bench.rows[i], *b = &k->bench.rows[i + 1];
         struct check_pair *p = &k->pairs[i];
         bool both = a->n_rounds > 0 && b->n_rounds > 0;
-        int rounds = a->n_rounds < b->n_rounds ? a->n_rounds : b->n_rounds;
-        p->speed = bench_ratio(b, a, false);
-        p->direction = ratio_direction(&p->speed, rounds, c->noise);
+        p->speed = bench_ratio(b, a, BENCH_SPEED);
+        if (!both || !bench_busy(p->busy, b, a))
+            p->busy[0] = '\0';
         p->memory_bytes = both ? bench_memory(b) - bench_memory(a) : NAN;
         p->planned_bytes =
             both ? (double)b->sum.memory_predicted_bytes - (double)a->sum.memory_predicted_bytes
@@ -151,7 +141,7 @@ static int measure(struct check *c, struct log *log, struct err *e) {
             continue;
         TRY(bench_measure(&k->bench, log, e));
         TRY(bench_finish(&k->bench, &c->base, 0, e)); // 0: only stored rates
-        compare(c, k);
+        compare(k);
     }
     return 0;
 }
@@ -215,7 +205,7 @@ int check_run(struct check *c, const char *const *names, size_t n_names, struct 
             TRY(prepare(c, &c->knobs[c->n++], id, e));
     log_put(log, LOG_INFO, "%d knob%s, %d rounds of %lld steps for each value", c->n,
             c->n == 1 ? "" : "s", c->rounds, (long long)c->steps);
-    TRY(measure_noise(c, log, e));
+    TRY(try_base(c, e));
     TRY(measure(c, log, e));
     look_everywhere(c, log);
     return 0;

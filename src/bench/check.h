@@ -9,8 +9,8 @@
 enum { CHECK_VALUES_MOST = 16, CHECK_PLACES = 6 };
 
 struct check_pair {                     // value i compared with value i + 1
-    struct ratio speed;                 // of the second to the first
-    int direction;                      // of the speed, beyond noise: -1, 0, 1
+    struct ratio speed;                 // of the second to the first, by their own rounds
+    char busy[OTHERS_TEXT_BYTES];       // what other programs took meanwhile; "": nothing notable
     double memory_bytes, planned_bytes; // second minus first; NaN: not known
     double loss;                        // second minus first; NaN: not known
 };
@@ -44,7 +44,6 @@ struct check {
     struct effects_dir dir; // of the sample files
     struct check_knob *knobs;
     int n;
-    double noise; // largest |ratio - 1| of one configuration measured twice
 };
 
 // names: knobs or groups of knobs; none: all knobs. Call check_close in every case.

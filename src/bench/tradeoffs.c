@@ -8,66 +8,85 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double SAME_SPEED = 0.05; // most noise at which two speeds can be called the same
 #define BASELINE "baseline"
 #define SLOW     "slow source"
 
-enum { ANY = RULE_IS_SILENT };
+// What rules say, as ranges of the ratio. A factor is met within a quarter.
+#define ANY                                                                                        \
+    { 0, INFINITY }
+#define MORE                                                                                       \
+    { 1, INFINITY }
+#define LESS                                                                                       \
+    { 0, 1 }
+#define SAME                                                                                       \
+    { 0.95, 1.05 }
+#define A_LITTLE_MORE                                                                              \
+    { 1, 1.15 }
+#define A_LITTLE_LESS                                                                              \
+    { 0.85, 1 }
+#define A_THIRD_LESS                                                                               \
+    { 0.60, 0.80 } // 2/3 to 3/4: a third less speed, or a third more time
+#define MUCH_LESS                                                                                  \
+    { 0, 0.75 }
+#define TWICE                                                                                      \
+    { 1.6, 2.5 }
+#define HALF                                                                                       \
+    { 0.4, 0.625 }
 
 // name, settings, against, speed, memory, rule, what
 static const struct strategy STRATEGIES[] = {
-    {BASELINE, "", NULL, 0, 0, "", "the recipe as given"},
-    {"larger micro-batch", "batch.micro*2 batch.accum/2", NULL, 1, 1, "faster, more memory",
+    {BASELINE, "", NULL, ANY, ANY, "", "the recipe as given"},
+    {"larger micro-batch", "batch.micro*2 batch.accum/2", NULL, MORE, MORE, "faster, more memory",
      "the same tokens per step in half as many micro-batches"},
-    {"accumulation", "batch.micro/2 batch.accum*2", NULL, -1, -1, "slower, less memory",
+    {"accumulation", "batch.micro/2 batch.accum*2", NULL, LESS, LESS, "slower, less memory",
      "the same tokens per step in twice as many micro-batches"},
-    {"twice the batch", "batch.micro*2", NULL, 1, 1, "more throughput, longer steps, more memory",
-     "twice the tokens per step: other mathematics"},
-    {"recompute selective", "recompute.mode=selective", NULL, -1, -1,
+    {"twice the batch", "batch.micro*2", NULL, MORE, MORE,
+     "more throughput, longer steps, more memory", "twice the tokens per step: other mathematics"},
+    {"recompute selective", "recompute.mode=selective", NULL, A_LITTLE_LESS, LESS,
      "a little slower, less memory",
      "norms and activation functions are computed again in the backward"},
-    {"recompute full", "recompute.mode=full recompute.every=1", NULL, -1, -1,
+    {"recompute full", "recompute.mode=full recompute.every=1", NULL, A_THIRD_LESS, MUCH_LESS,
      "a third slower, much less memory", "only the inputs of blocks are kept"},
-    {"recompute every 2", "recompute.mode=full recompute.every=2", NULL, -1, -1,
-     "half the price, half the gain of full", "every second block is computed again"},
-    {"bf16", "precision=bf16", NULL, 1, -1, "twice as fast, half the memory",
+    {"recompute every 2", "recompute.mode=full recompute.every=2", "recompute full", MORE, MORE,
+     "faster than full, more memory than full", "every second block is computed again"},
+    {"bf16", "precision=bf16", NULL, TWICE, HALF, "twice as fast, half the memory",
      "weights and activations of 16 bits, with fp32 masters"},
-    {"fp16", "precision=fp16", NULL, 1, -1, "twice as fast, half the memory",
+    {"fp16", "precision=fp16", NULL, TWICE, HALF, "twice as fast, half the memory",
      "the same in fp16, with loss scaling"},
-    {"logits in chunks", "logits.chunk=128", NULL, 0, -1, "the same speed, less memory",
+    {"logits in chunks", "logits.chunk=128", NULL, SAME, LESS, "the same speed, less memory",
      "the logits of 128 tokens at a time"},
-    {"optimizer state bf16", "optim.state=bf16", NULL, 0, -1, "the same speed, less memory",
+    {"optimizer state bf16", "optim.state=bf16", NULL, SAME, LESS, "the same speed, less memory",
      "Adam's moments in 4 bytes per parameter instead of 8"},
-    {"optimizer state int8", "optim.state=int8", NULL, 0, -1,
-     "the same speed, a quarter of the state", "Adam's moments in about 2 bytes per parameter"},
-    {"no prefetch", "data.prefetch=0", NULL, -1, ANY, "slower",
+    {"optimizer state int8", "optim.state=int8", NULL, SAME, LESS, "the same speed, less memory",
+     "Adam's moments in about 2 bytes per parameter"},
+    {"no prefetch", "data.prefetch=0", NULL, LESS, ANY, "slower",
      "each batch is made when it is needed"},
-    {"two data workers", "data.workers=2 data.prefetch=4", NULL, 1, ANY, "faster",
+    {"two data workers", "data.workers=2 data.prefetch=4", NULL, MORE, ANY, "faster",
      "two threads prepare batches, four steps ahead"},
-    {SLOW, "data.source_rate={rate}", NULL, -1, ANY, "slower",
+    {SLOW, "data.source_rate={rate}", NULL, HALF, ANY, "half as fast",
      "a source that gives half the bytes per second that the baseline reads"},
-    {SLOW ", prefetch", "data.source_rate={rate} data.prefetch=8", SLOW, 1, ANY,
+    {SLOW ", prefetch", "data.source_rate={rate} data.prefetch=8", SLOW, MORE, ANY,
      "prefetching hides a slow source", "eight steps ahead of the same slow source"},
-    {SLOW ", kept in memory", "data.source_rate={rate} data.ram=64MiB", SLOW, 1, 1,
+    {SLOW ", kept in memory", "data.source_rate={rate} data.ram=64MiB", SLOW, MORE, ANY,
      "a cache hides a slow source after the first epoch",
      "sequences stay in memory after their first use"},
-    {"one thread", "threads=1", NULL, -1, ANY, "slower", "one thread computes"},
-    {"pinned threads", "cpu.pin=true", NULL, 1, ANY, "a little faster, steadier",
+    {"one thread", "threads=1", NULL, LESS, ANY, "slower", "one thread computes"},
+    {"pinned threads", "cpu.pin=true", NULL, A_LITTLE_MORE, ANY, "a little faster",
      "each thread is bound to a CPU of its own"},
-    {"no CUDA graphs", "cuda.graphs=false", NULL, -1, ANY, "slower for small models",
+    {"no CUDA graphs", "cuda.graphs=false", NULL, LESS, ANY, "slower for small models",
      "every kernel is launched by itself"},
-    {"norms unfused", "fuse.norm=false", NULL, -1, ANY, "slower",
+    {"norms unfused", "fuse.norm=false", NULL, LESS, ANY, "slower",
      "residual sum and norm as two ops"},
-    {"activations unfused", "fuse.act=false", NULL, -1, ANY, "slower",
+    {"activations unfused", "fuse.act=false", NULL, LESS, ANY, "slower",
      "bias and activation function as two ops"},
-    {"loss unfused", "fuse.loss=false", NULL, -1, 1, "slower, more memory",
+    {"loss unfused", "fuse.loss=false", NULL, LESS, MORE, "slower, more memory",
      "softmax, cross-entropy and its gradient as ops of their own"},
-    {"optimizer unfused", "fuse.optim=false", NULL, -1, ANY, "slower",
+    {"optimizer unfused", "fuse.optim=false", NULL, LESS, ANY, "slower",
      "AdamW as a pass over memory for each of its parts"},
-    {"QKV unfused", "fuse.qkv=false", NULL, -1, ANY, "slower",
+    {"QKV unfused", "fuse.qkv=false", NULL, LESS, ANY, "slower",
      "queries, keys and values by three products"},
-    {BASELINE " again", "", NULL, 0, 0, "",
-     "the recipe as given: its difference from itself is the noise"},
+    {BASELINE " again", "", NULL, ANY, ANY, "",
+     "the recipe as given: shows how far the figures of one recipe lie apart"},
 };
 
 size_t strategy_count(void) {
@@ -122,11 +141,23 @@ static const char *fill_rate(struct region *r, const char *settings, uint64_t ra
     return out;
 }
 
+static int find_row(const struct tradeoffs *t, const char *name) {
+    for (size_t i = 0; i < t->grid.n; i++)
+        if (strcmp(t->settings[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+static const char *compared_with(const struct strategy *s) {
+    return s->against ? s->against : BASELINE;
+}
+
 static int make_rows(struct tradeoffs *t, const struct knobs *base, uint64_t rate, struct err *e) {
     size_t n = 0;
     t->settings = calloc(strategy_count(), sizeof *t->settings);
     t->findings = calloc(strategy_count(), sizeof *t->findings);
-    if (!t->settings || !t->findings)
+    t->against = calloc(strategy_count(), sizeof *t->against);
+    if (!t->settings || !t->findings || !t->against)
         return err_set(e, ERR_MEMORY, "out of memory for the strategies");
     for (size_t i = 0; i < strategy_count(); i++) {
         const struct strategy *s = strategy_at(i);
@@ -141,6 +172,9 @@ static int make_rows(struct tradeoffs *t, const struct knobs *base, uint64_t rat
     t->grid.list = t->settings;
     t->grid.n = n;
     t->bench.grid = &t->grid;
+    for (size_t i = 0; i < n; i++)
+        t->against[i] = i == 0 ? -1 : find_row(t, compared_with(t->findings[i].strategy));
+    t->bench.against = t->against;
     TRY(bench_open(&t->bench, base, e));
     for (size_t i = 1; i + 1 < n; i++) {
         struct bench_row *row = &t->bench.rows[i];
@@ -170,30 +204,31 @@ static int probe_rate(const struct knobs *base, const struct bench *b, uint64_t 
 
 // ---------------------------------------------------------------- ratios
 
-static int find_row(const struct tradeoffs *t, const char *name) {
-    for (size_t i = 0; i < t->grid.n; i++)
-        if (strcmp(t->settings[i].name, name) == 0)
-            return (int)i;
-    return -1;
-}
+// Memory comes in pages, and the peak of a process varies by some of them, whatever rounds say.
+static const double PAGES = 0.01;
 
 static void compare(struct tradeoffs *t, size_t i) {
     struct finding *f = &t->findings[i];
     const struct bench_row *row = &t->bench.rows[i];
-    const char *against = f->strategy->against ? f->strategy->against : BASELINE;
-    f->against = i == 0 ? -1 : find_row(t, against);
-    f->speed = f->p50 = (struct ratio){NAN, NAN, NAN};
-    f->p99 = f->sample = f->memory = f->loss = NAN;
+    f->against = i == 0 ? -1 : find_row(t, compared_with(f->strategy));
+    f->speed = f->p50 = f->memory = (struct ratio){NAN, NAN, NAN};
+    f->p99 = f->sample = f->loss = NAN;
     if (f->against < 0)
         return;
     const struct bench_row *base = &t->bench.rows[f->against];
     if (row->n_rounds == 0 || base->n_rounds == 0)
         return;
-    f->speed = bench_ratio(row, base, false);
-    f->p50 = bench_ratio(row, base, true);
+    f->speed = bench_ratio(row, base, BENCH_SPEED);
+    f->p50 = bench_ratio(row, base, BENCH_STEP);
+    f->memory = bench_ratio(row, base, BENCH_MEMORY);
+    f->memory.low = fmin(f->memory.low, f->memory.median * (1 - PAGES));
+    f->memory.high = fmax(f->memory.high, f->memory.median * (1 + PAGES));
+    if (!bench_busy(f->busy, row, base))
+        f->busy[0] = '\0';
     f->p99 = row->metrics.step_p99.value / base->metrics.step_p99.value;
-    f->sample = row->metrics.ms_per_sample / base->metrics.ms_per_sample;
-    f->memory = bench_memory(row) / bench_memory(base);
+    // A micro-batch's part of the step, and the paired ratio of the steps.
+    f->sample = f->p50.median * row->metrics.ms_per_sample / row->metrics.step_p50.value /
+                (base->metrics.ms_per_sample / base->metrics.step_p50.value);
     f->other_batch =
         row->sum.tokens * (uint64_t)base->sum.steps != base->sum.tokens * (uint64_t)row->sum.steps;
     f->loss = f->other_batch ? NAN : row->loss_last - base->loss_last;
@@ -201,39 +236,59 @@ static void compare(struct tradeoffs *t, size_t i) {
 
 // ---------------------------------------------------------------- judging
 
-static int memory_direction(const struct tradeoffs *t, const struct finding *f) {
-    // Memory comes in pages, so 1 % is no difference.
-    double noise = fmax(t->memory_noise, 0.01);
-    return f->memory > 1 + noise ? 1 : f->memory < 1 - noise ? -1 : 0;
+// Holds: the interval lies in the range. Differs: it lies outside. Else it is too wide to say, or
+// it is not known.
+static enum agreement agreement_of(const struct range *rule, const struct ratio *seen) {
+    const bool silent = rule->low <= 0 && isinf(rule->high);
+    if (silent || (seen->low > rule->low && seen->high < rule->high))
+        return RULE_HOLDS;
+    return seen->high < rule->low || seen->low > rule->high ? RULE_DIFFERS : RULE_UNSEEN;
 }
 
-static const char *speed_word(int d) {
-    return d > 0 ? "faster" : d < 0 ? "slower" : "the same speed";
+static const char *const WORDS[2][3] = {{"slower", "the same speed", "faster"},
+                                        {"less memory", "the same memory", "more memory"}};
+
+// "faster", "the same speed", "1.60x to 2.50x"
+static const char *range_text(char out[48], const struct range *rule, bool memory) {
+    const int d = rule->low >= 1 ? 1 : rule->high <= 1 ? -1 : 0;
+    const bool factor =
+        d > 0 ? rule->low > 1 || !isinf(rule->high) : d < 0 && (rule->high < 1 || rule->low > 0);
+    if (factor)
+        snprintf(out, 48, "%.2fx to %.2fx", rule->low, rule->high);
+    return factor ? out : WORDS[memory][d + 1];
 }
 
-static const char *memory_word(int d) {
-    return d > 0 ? "more memory" : d < 0 ? "less memory" : "the same memory";
-}
-
-// A measured direction contradicts any other expectation. No measured direction contradicts none.
-static enum agreement agreement_of(int expected, int seen) {
-    return expected == RULE_IS_SILENT || seen == expected ? RULE_HOLDS
-           : seen == 0                                    ? RULE_UNSEEN
-                                                          : RULE_DIFFERS;
+// What was seen, unless it is what the rule says.
+static void say(struct finding *f, bool memory, enum agreement a) {
+    const struct ratio *r = memory ? &f->memory : &f->speed;
+    const struct range *rule = memory ? &f->strategy->memory : &f->strategy->speed;
+    const size_t at = strlen(f->text);
+    char *to = f->text + at, wanted[48];
+    const size_t room = sizeof f->text - at;
+    const char *what = memory ? "memory" : "speed", *comma = at ? "; " : "";
+    if (a == RULE_HOLDS)
+        return;
+    if (isnan(r->low))
+        snprintf(to, room, "%stoo few rounds to judge the %s (%.2fx)", comma, what, r->median);
+    else if (ratio_direction(r) == 0)
+        snprintf(to, room, "%sno measurable difference in %s (%.2fx to %.2fx)", comma, what, r->low,
+                 r->high);
+    else
+        snprintf(to, room, "%s%s here: %.2fx (%.2fx to %.2fx), %s %s", comma,
+                 WORDS[memory][ratio_direction(r) + 1], r->median, r->low, r->high,
+                 a == RULE_DIFFERS ? "not" : "where the rule says",
+                 range_text(wanted, rule, memory));
 }
 
 static void judge(struct tradeoffs *t, size_t i) {
     struct finding *f = &t->findings[i];
     const struct strategy *s = f->strategy;
     f->agreement = RULE_NONE;
+    f->text[0] = '\0';
     if (!s->rule[0] || isnan(f->speed.median))
         return;
-    int speed = ratio_direction(&f->speed, t->bench.rows[i].n_rounds, t->speed_noise),
-        memory = memory_direction(t, f);
-    // "The same speed" is a claim too, which needs a quiet machine.
-    bool loud = s->speed == 0 && speed == 0 && !(t->speed_noise <= SAME_SPEED);
-    enum agreement a = loud ? RULE_UNSEEN : agreement_of(s->speed, speed),
-                   b = agreement_of(s->memory, memory);
+    const enum agreement a = agreement_of(&s->speed, &f->speed),
+                         b = agreement_of(&s->memory, &f->memory);
     f->agreement = a == RULE_DIFFERS || b == RULE_DIFFERS ? RULE_DIFFERS
                    : a == RULE_UNSEEN || b == RULE_UNSEEN ? RULE_UNSEEN
                                                           : RULE_HOLDS;
@@ -246,32 +301,19 @@ static void judge(struct tradeoffs *t, size_t i) {
                  data->windows);
         return;
     }
-    size_t at = 0;
     if (f->agreement == RULE_HOLDS)
-        at += (size_t)snprintf(f->text, sizeof f->text, "as the rule says");
-    if (a == RULE_DIFFERS)
-        at += (size_t)snprintf(f->text, sizeof f->text, "differs: %s here (%.2fx), not %s",
-                               speed_word(speed), f->speed.median, speed_word(s->speed));
-    else if (a == RULE_UNSEEN)
-        at += (size_t)snprintf(f->text, sizeof f->text,
-                               "no measurable difference in speed (%.2fx; noise %.0f %%)",
-                               f->speed.median, 100 * t->speed_noise);
-    if (b == RULE_DIFFERS)
-        snprintf(f->text + at, sizeof f->text - at, "%s%s here (%.2fx), not %s",
-                 at ? "; " : "differs: ", memory_word(memory), f->memory, memory_word(s->memory));
-    else if (b == RULE_UNSEEN)
-        snprintf(f->text + at, sizeof f->text - at, "%sno measurable difference in memory",
-                 at ? "; " : "");
+        snprintf(f->text, sizeof f->text, "as the rule says");
+    say(f, false, a);
+    say(f, true, b);
 }
 
 void tradeoffs_judge(struct tradeoffs *t) {
     const struct finding *again = &t->findings[t->grid.n - 1];
-    for (size_t i = 0; i < t->grid.n; i++)
+    for (size_t i = 0; i < t->grid.n; i++) {
         compare(t, i);
-    t->speed_noise = ratio_noise(&again->speed);
-    t->memory_noise = fabs(again->memory - 1);
-    for (size_t i = 0; i < t->grid.n; i++)
         judge(t, i);
+    }
+    t->speed_noise = fmax(fabs(again->speed.low - 1), fabs(again->speed.high - 1));
 }
 
 // ---------------------------------------------------------------- the whole benchmark
@@ -294,4 +336,5 @@ void tradeoffs_close(struct tradeoffs *t) {
     grid_free(&t->grid);
     free(t->settings);
     free(t->findings);
+    free(t->against);
 }

@@ -3,22 +3,25 @@
 // Place in the flow: tradeoffs.c measures the list with the machinery of bench.h and judges each
 // strategy against its baseline; report/tradeoffs_print.c prints the tables.
 //
-// Invariants: a strategy is an entry in a table. A rule of thumb holds or differs only by more than
-// the noise, which is the difference between two measurements of the baseline.
+// Invariants: a strategy is an entry in a table. What was seen is the 95 % interval of the ratios
+// of two rows' own rounds. A rule of thumb holds if that interval lies in the range that the rule
+// names, and differs if it lies outside.
 #ifndef HAGGLE_BENCH_TRADEOFFS_H
 #define HAGGLE_BENCH_TRADEOFFS_H
 
 #include "bench/bench.h"
 
-enum { RULE_IS_SILENT = 2 };
+struct range { // of a ratio; both ends are left out
+    double low, high;
+};
 
 struct strategy {
     const char *name;
     const char *settings; // for grid_change; {rate} is half of the rate that the baseline reads
     const char *against;  // the strategy it is compared with; NULL: the baseline
-    int speed, memory;    // expected change of tokens/s and bytes: -1, 0, 1, RULE_IS_SILENT
-    const char *rule;     // the rule of thumb, in words
-    const char *what;     // what the strategy does, in one line
+    struct range speed, memory; // what the rule says about the ratios of tokens/s and bytes
+    const char *rule;           // the rule of thumb, in words
+    const char *what;           // what the strategy does, in one line
 };
 
 size_t strategy_count(void);
@@ -30,12 +33,14 @@ enum { FINDING_BYTES = 320 };
 struct finding {
     const struct strategy *strategy;
     int against; // index of the row it is compared with; -1: none
-    struct ratio speed, p50;
-    double p99, sample, memory; // ratios of the figures of all rounds
-    double loss;                // minus the baseline's; NaN: other batches, or not known
-    bool other_batch;           // tokens per step differ from the baseline's
+    struct ratio speed, p50, memory;
+    double p99;       // ratio of the figures of all rounds
+    double sample;    // ratio of a micro-batch's time, by p50
+    double loss;      // minus the baseline's; NaN: other batches, or not known
+    bool other_batch; // tokens per step differ from the baseline's
     enum agreement agreement;
-    char text[FINDING_BYTES]; // "as the rule says", or where it differs
+    char text[FINDING_BYTES];     // "as the rule says", or what was seen instead
+    char busy[OTHERS_TEXT_BYTES]; // what other programs took meanwhile; "": nothing notable
 };
 
 struct tradeoffs {
@@ -43,7 +48,8 @@ struct tradeoffs {
     struct grid grid;
     struct grid_setting *settings; // one per row
     struct finding *findings;
-    double speed_noise, memory_noise; // largest |ratio - 1| of the baseline measured twice
+    int *against;       // findings[i].against
+    double speed_noise; // how far the interval of the baseline against itself reaches from 1
 };
 
 // The caller first fills rounds, steps, warmup and stop of t->bench. Measures the baseline once,
@@ -53,7 +59,7 @@ int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e)
 // Computes the figures and the findings. seconds: how long measuring took.
 int tradeoffs_finish(struct tradeoffs *t, const struct knobs *base, double seconds, struct err *e);
 void tradeoffs_close(struct tradeoffs *t);
-// Fills findings and noise from the measured rows.
+// Fills the findings from the measured rows.
 void tradeoffs_judge(struct tradeoffs *t);
 
 #endif

@@ -8,7 +8,7 @@ const struct flag knobs_flags[] = {
     {"changed", 0, NULL, "only knobs that are not at their default"},
     {"recipe", 0, NULL, "print a recipe, to redirect into a file"},
     {"check", 0, NULL, "measure each value against the next, and check that it has an effect"},
-    {"repeat", 'r', "N", "with --check: rounds, interleaved (3)"},
+    {"repeat", 'r', "N", "with --check: rounds, interleaved (5)"},
     {"steps", 'n', "N", "with --check: steps measured per round (8)"},
     {0},
 };
@@ -19,9 +19,9 @@ const char knobs_help[] =
     "\n"
     "--check tests every knob, or only the knobs or groups (such as optim) that are named. It\n"
     "measures each value against the next in interleaved trials on a small model, and prints the\n"
-    "difference in tokens/s, p99, memory and loss, or that there is none beyond noise. It also\n"
-    "checks that two values differ in each place where the knob claims an effect. All knobs take\n"
-    "about two minutes on two cores.\n"
+    "difference in tokens/s (with the 95 % interval of these two values' rounds), p99, memory and\n"
+    "loss, or that there is no measurable one. It also checks that two values differ in each\n"
+    "place where the knob claims an effect. All knobs take about three minutes on two cores.\n"
     "\n"
     "Examples\n"
     "  haggle knobs\n"

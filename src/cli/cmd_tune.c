@@ -6,7 +6,8 @@
 
 const struct flag tune_flags[] = {
     {"goal", 'g', "GOAL",
-     "bulk (most tokens/s, the default), interactive (least time per sample) or hybrid"},
+     "bulk (most tokens/s, the default), interactive (least latency of a sample:\n"
+     "its micro-batch's time) or hybrid"},
     {"p99", 0, "TIME", "time within which 99 of 100 steps must end, as 80ms"},
     {"p95", 0, "TIME", "time within which 95 of 100 steps must end"},
     {"p50", 0, "TIME", "time within which half of the steps must end"},

@@ -152,7 +152,7 @@ static void put_value(const struct knobs *k, int id, struct json_writer *w) {
         json_put_double(w, (double)*(const uint64_t *)(const void *)field);
         break;
     case KNOB_DURATION:
-        json_put_double(w, 1e-9 * (double)*(const uint64_t *)(const void *)field);
+        json_put_double(w, (double)*(const uint64_t *)(const void *)field / 1e9);
         break;
     default:
         json_put_string(w, knobs_value(k, id, text));

@@ -198,13 +198,36 @@ enum comparison sample_compare(const struct spread *a, const struct spread *b) {
     return COMPARE_SAME;
 }
 
-enum comparison sample_compare_paired(const double *a, const double *b, size_t n, double *scratch) {
+// The 97.5 % quantile of Student's distribution.
+static double student(size_t freedom) {
+    static const double table[] = {NAN,   12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365,
+                                   2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
+    return freedom < sizeof table / sizeof *table ? table[freedom] : 1.96 + 2.5 / (double)freedom;
+}
+
+struct ratio sample_ratio(const double *a, const double *b, size_t n) {
+    struct ratio out = {NAN, NAN, NAN};
+    double *logs = malloc((n + 1) * sizeof *logs), sum = 0, squares = 0;
+    if (!logs)
+        return out;
     for (size_t i = 0; i < n; i++)
-        scratch[i] = a[i] - b[i];
-    struct spread d;
-    const struct spread zero = {.n = n};
-    sample_spread_of(scratch, n, &d);
-    return sample_compare(&d, &zero);
+        sum += logs[i] = log(a[i] / b[i]);
+    const double mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (logs[i] - mean) * (logs[i] - mean);
+    const double median = sample_median(logs, n);
+    free(logs);
+    out.median = exp(median);
+    if (n < RATIO_ROUNDS)
+        return out;
+    const double half = student(n - 1) * sqrt(squares / (double)(n - 1) / (double)n);
+    out.low = exp(fmin(mean - half, median)); // one far round may pull the mean off the median
+    out.high = exp(fmax(mean + half, median));
+    return out;
+}
+
+int ratio_direction(const struct ratio *r) {
+    return r->low > 1 ? 1 : r->high < 1 ? -1 : 0;
 }
 
 bool samples_stable(struct samples *s, size_t window, double tolerance) {

@@ -72,9 +72,19 @@ enum comparison { COMPARE_LOWER = -1, COMPARE_SAME = 0, COMPARE_HIGHER = 1, COMP
 // Whether `a` is lower or higher than `b`. Only if the 95 % intervals of the medians do not touch.
 // UNKNOWN if either has fewer than 6 samples.
 enum comparison sample_compare(const struct spread *a, const struct spread *b);
-// The same for interleaved runs: a[i] and b[i] were measured one after the other, so slow drifts of
-// the machine cancel. It looks at the median of a[i] - b[i]. scratch holds n values.
-enum comparison sample_compare_paired(const double *a, const double *b, size_t n, double *scratch);
+
+// The ratio a / b of two settings that ran in turns: a[i] and b[i] were measured one after the
+// other, so slow drifts of the machine cancel.
+struct ratio {
+    double median;
+    double low, high; // 95 % interval; NaN: fewer than RATIO_ROUNDS pairs
+};
+enum { RATIO_ROUNDS = 3 };
+// The interval is Student's, of the logarithms of a[i] / b[i]. All values must be positive.
+struct ratio sample_ratio(const double *a, const double *b, size_t n);
+// 1 (or -1): the whole interval lies above (below) 1. 0: it holds 1, or is not known.
+int ratio_direction(const struct ratio *r);
+
 // Whether warm-up is over: the medians of the last two windows of `window` samples differ by at
 // most `tolerance` (0.05 = 5 %).
 bool samples_stable(struct samples *s, size_t window, double tolerance);

@@ -228,6 +228,13 @@ static double traced_segment(const struct work *w, int segment) {
     return 1e-9 * (double)sum;
 }
 
+static void observe_outside(const struct work *w, struct costs *c, double seconds) {
+    char name[COSTS_MODEL_BYTES];
+    struct cost_model *m = costs_observed_model(c, cost_model_name(name, &w->plan.shape));
+    if (m) // else there is no memory: the time outside of ops stays unknown
+        costs_observe_outside(m, seconds);
+}
+
 // Inside a graph ops follow each other sooner than when each is timed. Short ops gain most, so
 // every segment is scaled separately. Several turns are run because the clocks of an idle device
 // need a while to rise.
@@ -250,7 +257,7 @@ static int run_graphs(struct work *w, struct costs *c, struct err *e) {
     for (int s = 0; rc == 0 && s < segments; s++)
         collection_scale(w->collection, s, median(seconds + (size_t)s * GRAPH_TURNS, n));
     if (rc == 0)
-        costs_observe_outside(c, median(outside, n));
+        observe_outside(w, c, median(outside, n));
     free(seconds);
     return rc;
 }
@@ -273,7 +280,7 @@ static int work_run(struct work *w, struct costs *c, struct calibrated *out, str
     if (device && w->plan.knobs.cuda_graphs)
         TRY(run_graphs(w, c, e));
     else
-        costs_observe_outside(c, median(w->outside, out->turns));
+        observe_outside(w, c, median(w->outside, out->turns));
     return collection_store(w->collection, c, &out->signatures, e);
 }
 

@@ -1,7 +1,7 @@
 // costs.c - see costs.h.
 #include "predict/costs.h"
 
-#include "measure/sample.h"
+#include "base/clock.h"
 #include "predict/costs_fit.h"
 #include "predict/predict.h"
 
@@ -12,9 +12,6 @@
 // Relative errors of estimates for ops of tiny and gpt2-124m that were left out of their tables
 // (docs/numerics.md).
 static const double SPREAD_LEAST = 0.02, SPREAD_ONE = 0.4, SPREAD_ROOFLINE = 0.7;
-// No kernel is this much faster or slower inside a step than alone. A larger ratio is a wrong
-// measurement and is ignored.
-static const double RATIO_MOST = 8;
 // If an op is timed again and the logarithm of the ratio is larger than this, the time has changed:
 // the machine was busy then, or is now.
 static const double ANOTHER_TIME = 0.15;
@@ -32,19 +29,46 @@ struct costs_memo {
 void costs_init(struct costs *c, const struct hw_device *device) {
     memset(c, 0, sizeof *c);
     c->device = *device;
+    c->now_s = clock_wall_s();
+}
+
+static void free_models(struct costs *c) {
+    for (int i = 0; i < c->n_models; i++)
+        free(c->models[i]);
+    c->n_models = 0;
+    c->model = NULL;
 }
 
 void costs_free(struct costs *c) {
+    free_models(c);
     free(c->points);
     free(c->index);
     free(c->memo);
+    free(c->settings);
     memset(c, 0, sizeof *c);
+}
+
+void costs_forget_ops(struct costs *c, const struct hw_device *device) {
+    free_models(c);
+    free(c->points);
+    free(c->index);
+    free(c->memo);
+    c->points = NULL;
+    c->index = NULL;
+    c->memo = NULL;
+    c->n = c->capacity = 0;
+    c->index_size = 0;
+    c->device = *device;
 }
 
 // ---------------------------------------------------------------- points
 
+bool cost_seconds_plausible(double seconds) {
+    return seconds > 0 && seconds < 1e6;
+}
+
 bool cost_point_plausible(const struct cost_point *p) {
-    if (!(p->seconds > 0 && p->seconds < 1e6 && p->flops >= 0 && p->flops < 1e24 && p->bytes >= 0 &&
+    if (!(cost_seconds_plausible(p->seconds) && p->flops >= 0 && p->flops < 1e24 && p->bytes >= 0 &&
           p->bytes < 1e18 && p->spread >= 0 && p->spread < 100 && p->count >= 1))
         return false;
     if (p->signature.kind < 0 || p->signature.kind >= OP_COUNT)
@@ -119,9 +143,8 @@ int costs_add(struct costs *c, const struct cost_point *p, struct err *e) {
     const int known = c->index_size ? c->index[slot_of(c, &p->signature)] : 0;
     if (known) {
         struct cost_point *old = &c->points[known - 1];
-        // The corrections were made for the old time.
         if (fabs(log(p->seconds / old->seconds)) > ANOTHER_TIME)
-            c->ratios[p->signature.kind][signature_real(&p->signature)].count = 0;
+            costs_forget_ratios(c, (enum op_kind)p->signature.kind, signature_real(&p->signature));
         *old = *p;
         return 0;
     }
@@ -234,36 +257,4 @@ struct cost_estimate costs_estimate(struct costs *c, const struct program *p, co
     struct cost_estimate out = costs_estimate_raw(c, p, op);
     out.seconds *= costs_correction(c, op->kind, signature_real(&s));
     return out;
-}
-
-// ---------------------------------------------------------------- corrections from steps
-
-static double median_of(const double *values, int64_t count) {
-    double sorted[COSTS_RATIOS];
-    int n = count < COSTS_RATIOS ? (int)count : (int)COSTS_RATIOS;
-    memcpy(sorted, values, sizeof *sorted * (size_t)n);
-    return n == 0 ? 0 : sample_median(sorted, (size_t)n);
-}
-
-void costs_observe(struct costs *c, enum op_kind kind, enum dtype real, double observed,
-                   double raw) {
-    double ratio = observed / raw;
-    if (!(observed > 0 && raw > 0 && ratio < RATIO_MOST && ratio > 1 / RATIO_MOST))
-        return;
-    struct cost_ratios *r = &c->ratios[kind][real];
-    r->log[r->count++ % COSTS_RATIOS] = log(ratio);
-}
-
-double costs_correction(const struct costs *c, enum op_kind kind, enum dtype real) {
-    const struct cost_ratios *r = &c->ratios[kind][real];
-    return exp(median_of(r->log, r->count));
-}
-
-void costs_observe_outside(struct costs *c, double seconds) {
-    if (seconds >= 0 && seconds < 1e6)
-        c->outside_s[c->outside_count++ % COSTS_RATIOS] = seconds;
-}
-
-double costs_outside(const struct costs *c) {
-    return median_of(c->outside_s, c->outside_count);
 }

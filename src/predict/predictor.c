@@ -2,11 +2,15 @@
 #include "predict/predictor.h"
 
 #include "base/build.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "measure/sample.h"
 #include "predict/predict.h"
+#include "store/store.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +23,8 @@ static const double SHARE_LEAST = 0.002;
 // Relative differences between trials of the same setting, which no table knows: turbo, other
 // programs, pages.
 static const double SPREAD_STEP = 0.03;
+// Timing ops on a busy machine is not worse than not timing them (the roofline's spread, costs.c).
+static const double SPREAD_MOST = 0.7;
 // The largest accepted interquartile range of a trial's steps, relative to the median.
 static const double NOISE_MOST = 0.3;
 
@@ -30,7 +36,7 @@ struct table {
     struct costs costs;
     bool changed;
     bool nominal;  // its roofline was not measured
-    bool borrowed; // holds the times of another table until it is calibrated; never stored
+    bool borrowed; // its ops are those of another table until it is calibrated; they are not stored
 };
 
 struct predictor {
@@ -122,9 +128,12 @@ static struct hw_device device_of(const struct predictor *p, const struct knobs 
 
 static int64_t most_observed(const struct costs *c) {
     int64_t n = 0;
-    for (int k = 0; k < OP_COUNT; k++)
-        for (int t = 0; t <= DTYPE_COUNT; t++)
-            n = c->ratios[k][t].count > n ? c->ratios[k][t].count : n;
+    for (int i = 0; i < c->n_models; i++)
+        for (int k = 0; k < OP_COUNT; k++)
+            for (int t = 0; t <= DTYPE_COUNT; t++) {
+                const int64_t count = c->models[i]->ratios[k][t].count;
+                n = count > n ? count : n;
+            }
     return n;
 }
 
@@ -160,9 +169,11 @@ static void borrow(const struct predictor *p, struct table *t) {
         point.spread += SPREAD_BORROWED;
         (void)costs_add(&t->costs, &point, NULL); // a point that fails is only left out
     }
-    memcpy(t->costs.ratios, from->costs.ratios, sizeof t->costs.ratios);
-    memcpy(t->costs.outside_s, from->costs.outside_s, sizeof t->costs.outside_s);
-    t->costs.outside_count = from->costs.outside_count;
+    for (int i = 0; i < from->costs.n_models; i++) {
+        struct cost_model *m = costs_observed_model(&t->costs, from->costs.models[i]->name);
+        if (m)
+            *m = *from->costs.models[i];
+    }
     t->borrowed = true;
 }
 
@@ -171,8 +182,7 @@ static void give_back(const struct predictor *p, const struct knobs *k, struct t
     const struct hw_device device = device_of(p, k, &t->nominal);
     if (!t->borrowed)
         return;
-    costs_free(&t->costs);
-    costs_init(&t->costs, &device);
+    costs_forget_ops(&t->costs, &device);
     t->borrowed = false;
 }
 
@@ -272,10 +282,10 @@ int predictor_store(struct predictor *p, struct err *e) {
     char path[HW_PATH_BYTES];
     for (int i = 0; i < p->n_tables; i++) {
         struct table *t = p->tables[i];
-        if (!t->changed || t->borrowed || !table_path(p, t, path))
+        if (!t->changed || !table_path(p, t, path))
             continue;
         TRY(file_make_dirs(p->dir, e));
-        TRY(costs_store(&t->costs, path, t->key, t->about, e));
+        TRY(costs_store(&t->costs, path, t->key, t->about, !t->borrowed, e));
         t->changed = false;
         forget_oldest(p);
     }
@@ -295,10 +305,11 @@ int predictor_known(struct predictor *p, const struct knobs *k, struct predictor
                     struct err *e) {
     struct table *t;
     TRY(table_of(p, k, &t, e));
-    *out = (struct predictor_known){0};
-    if (!t->borrowed)
-        *out =
-            (struct predictor_known){.signatures = t->costs.n, .steps = most_observed(&t->costs)};
+    *out = (struct predictor_known){.settings = t->costs.n_settings};
+    if (!t->borrowed) {
+        out->signatures = t->costs.n;
+        out->steps = most_observed(&t->costs);
+    }
     table_path(p, t, out->path);
     return 0;
 }
@@ -316,7 +327,18 @@ static void count_runs(const struct program *p, int *runs) {
         runs[p->order[i].segment]++;
 }
 
+// The table of a plan, with the corrections of its model.
+static int table_for(struct predictor *p, const struct plan *plan, struct table **out,
+                     struct err *e) {
+    char model[COSTS_MODEL_BYTES];
+    TRY(table_of(p, &plan->knobs, out, e));
+    cost_model_name(model, &plan->shape);
+    costs_use(&(*out)->costs, model);
+    return 0;
+}
+
 struct sums {
+    uint64_t ops; // a hash of all ops and their runs
     double category_s[CAT_COUNT], how_s[COST_HOWS], spread_s, all_s;
     double raw_s[OP_COUNT][DTYPE_COUNT + 1];  // without corrections
     double roof_s[OP_COUNT][DTYPE_COUNT + 1]; // the part of raw_s that comes from a roofline
@@ -334,6 +356,8 @@ static int sum_ops(struct costs *c, const struct program *p, struct sums *sums, 
             struct op_signature sig;
             signature_of(p, op, &sig);
             const enum dtype real = signature_real(&sig);
+            const uint64_t work[2] = {signature_hash(&sig), (uint64_t)runs[i]};
+            sums->ops += hash_u64(work, sizeof work);
             const struct cost_estimate raw = costs_estimate_raw(c, p, op);
             const double s = runs[i] * raw.seconds * costs_correction(c, op->kind, real);
             sums->raw_s[op->kind][real] += runs[i] * raw.seconds;
@@ -352,40 +376,129 @@ static double corrected(void *arg, const struct program *p, const struct op *op)
     return costs_estimate(arg, p, op).seconds;
 }
 
+// What a measured step belongs to: the ops, the knobs that speed depends on, and the data.
+static int name_setting(const struct knobs *k, const struct sums *sums, char out[HASH_TEXT_BYTES],
+                        struct err *e) {
+    char setting[HASH_TEXT_BYTES], value[KNOB_VALUE_BYTES];
+    TRY(store_setting(k, setting, e));
+    struct hash *h = hash_new();
+    if (!h)
+        return err_set(e, ERR_MEMORY, "out of memory while predicting");
+    hash_add(h, &sums->ops, sizeof sums->ops);
+    hash_add(h, setting, sizeof setting);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        const unsigned flags = knob_info(i)->flags;
+        // The knobs of batches that store_setting leaves out. Another seed draws similar batches.
+        if ((flags & KNOB_IN_LOADER) && !(flags & KNOB_SPEED) && i != KNOB_seed &&
+            i != KNOB_data_val && i != KNOB_data_val_path) {
+            const char *text = knobs_value(k, i, value);
+            hash_add(h, text, strlen(text) + 1);
+        }
+    }
+    hash_text(h, out);
+    hash_free(h);
+    return 0;
+}
+
+// The step as its ops make it.
+static int step_of_ops(struct table *t, const struct plan *plan, struct program *program,
+                       const struct sums *sums, struct predicted *out, struct err *e) {
+    struct costs *c = &t->costs;
+    double ops_s = sums->all_s;
+    if (plan->device) { // its streams overlap, so the sum is too long
+        struct prediction turn;
+        TRY(predict_programs_with(&program, 1, corrected, c, &turn, e));
+        ops_s = turn.seconds;
+        prediction_free(&turn);
+    }
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < CAT_COUNT; i++)
+        out->part_s[time_part_of((enum op_category)i)] += sums->category_s[i];
+    out->part_s[TIME_HOST] += costs_outside(c);
+    out->seconds = out->ops_s = ops_s + costs_outside(c);
+    for (int i = 0; sums->all_s > 0 && i < COST_HOWS; i++)
+        out->share[i] = sums->how_s[i] / sums->all_s;
+    out->spread =
+        SPREAD_STEP + (sums->all_s > 0 ? fmin(sums->spread_s / sums->all_s, SPREAD_MOST) : 0);
+    const bool timed = out->share[COST_ROOFLINE] < 0.5;
+    out->calibrated = timed && !t->borrowed;
+    out->borrowed = timed && t->borrowed;
+    out->known = timed || !t->nominal;
+    out->from = out->calibrated ? FROM_OPS : out->borrowed ? FROM_RELATIVE : FROM_ROOFLINE;
+    return 0;
+}
+
+// The step as it was measured.
+static double step_of_setting(const struct costs *c, const struct cost_setting *s,
+                              struct predicted *out) {
+    double apart, all = 0;
+    out->seconds = cost_setting_seconds(s, &apart);
+    for (int i = 0; i < TIME_COUNT; i++)
+        all += s->part_s[i];
+    for (int i = 0; all > 0 && i < TIME_COUNT; i++)
+        out->part_s[i] = s->part_s[i] * out->seconds / all;
+    out->from = FROM_SETTING;
+    out->known = true;
+    out->visits = s->count;
+    out->age_s = fmax(c->now_s - s->at, 0);
+    out->busy = !s->quiet;
+    return fmax(fmax(costs_factor(c, FROM_SETTING, SPREAD_STEP), exp(apart)),
+                s->quiet ? 1 : 1 + s->spread);
+}
+
 int predictor_step(struct predictor *p, const struct plan *plan, struct predicted *out,
                    struct err *e) {
     struct table *t;
     struct program *program;
     struct sums sums;
+    char id[HASH_TEXT_BYTES];
     memset(out, 0, sizeof *out);
     TRY(training_of(plan, &program, e));
-    TRY(table_of(p, &plan->knobs, &t, e));
+    TRY(table_for(p, plan, &t, e));
     TRY(sum_ops(&t->costs, program, &sums, e));
-    double ops_s = sums.all_s;
-    if (plan->device) { // its streams overlap, so the sum is too long
-        struct prediction turn;
-        TRY(predict_programs_with(&program, 1, corrected, &t->costs, &turn, e));
-        ops_s = turn.seconds;
-        prediction_free(&turn);
-    }
-    for (int i = 0; i < CAT_COUNT; i++)
-        out->part_s[time_part_of((enum op_category)i)] += sums.category_s[i];
-    out->part_s[TIME_HOST] += costs_outside(&t->costs);
-    out->seconds = ops_s + costs_outside(&t->costs);
-    for (int i = 0; sums.all_s > 0 && i < COST_HOWS; i++)
-        out->share[i] = sums.how_s[i] / sums.all_s;
-    out->spread = SPREAD_STEP + (sums.all_s > 0 ? sums.spread_s / sums.all_s : 0);
-    const bool timed = out->share[COST_ROOFLINE] < 0.5;
-    out->calibrated = timed && !t->borrowed;
-    out->borrowed = timed && t->borrowed;
-    out->known = timed || !t->nominal;
+    TRY(step_of_ops(t, plan, program, &sums, out, e));
+    TRY(name_setting(&plan->knobs, &sums, id, e));
+    const struct cost_setting *seen = costs_find_setting(&t->costs, id);
+    const double factor = seen ? step_of_setting(&t->costs, seen, out)
+                               : costs_factor(&t->costs, out->from, out->spread);
+    out->errors = cost_kept(t->costs.errors[out->from].count, COSTS_ERRORS);
+    out->low_s = out->seconds / factor;
+    out->high_s = out->seconds * factor;
     return 0;
+}
+
+const char *predicted_text(char out[PREDICTED_TEXT_BYTES], const struct predicted *p) {
+    char age[TEXT_UNIT_BYTES], check[96] = "no such prediction was checked by a measurement yet";
+    char visits[48] = "once, ";
+    if (p->visits > 1)
+        snprintf(visits, sizeof visits, "%" PRId64 " times, last ", p->visits);
+    if (p->errors >= COSTS_ERRORS_TO_JUDGE)
+        snprintf(check, sizeof check, "nine of ten of the last %" PRId64 " were that near",
+                 p->errors);
+    else if (p->errors > 0)
+        snprintf(check, sizeof check, "%" PRId64 " such prediction%s checked so far", p->errors,
+                 p->errors == 1 ? " was" : "s were");
+    if (p->from == FROM_SETTING)
+        snprintf(out, PREDICTED_TEXT_BYTES, "this setting was measured here %s%s ago%s", visits,
+                 text_duration(age, fmax(round(p->age_s), 1)),
+                 p->busy ? ", on a busy machine" : "");
+    else if (p->from == FROM_OPS)
+        snprintf(out, PREDICTED_TEXT_BYTES,
+                 "%.0f %% of it from ops timed on this machine, %.0f %% from similar ones; %s",
+                 100 * p->share[COST_MEASURED], 100 * (1 - p->share[COST_MEASURED]), check);
+    else if (p->from == FROM_RELATIVE)
+        snprintf(out, PREDICTED_TEXT_BYTES,
+                 "from ops timed on this machine with other threads or kernels; %s", check);
+    else
+        snprintf(out, PREDICTED_TEXT_BYTES,
+                 "by the roofline of this machine, because its ops were not timed; %s", check);
+    return out;
 }
 
 double predictor_op(struct predictor *p, const struct plan *plan, const struct program *program,
                     const struct op *op) {
     struct table *t;
-    if (table_of(p, &plan->knobs, &t, NULL) != 0)
+    if (table_for(p, plan, &t, NULL) != 0)
         return -1;
     return costs_estimate(&t->costs, program, op).seconds;
 }
@@ -427,8 +540,9 @@ int predictor_answers(struct predictor *p, const struct plan *plan, struct predi
     if (!evaluate || !train)
         return err_set(e, ERR_USAGE, "the plan to predict answers no requests");
     TRY(predictor_step(p, plan, &of_step, e));
-    TRY(table_of(p, &plan->knobs, &t, e));
+    TRY(table_for(p, plan, &t, e));
     TRY(turn_seconds(&t->costs, step, &step_s, &stretch_s, e));
+    TRY(table_for(p, who, &t, e));
     TRY(turn_seconds(&t->costs, evaluate, &out->turn_s, &none, e));
     TRY(turn_seconds(&t->costs, train, &train_s, &none, e));
     if (plan->device) // the host has already sent the next micro-batch when it looks for requests
@@ -474,10 +588,10 @@ int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t
     return 0;
 }
 
-// The median step divided by the mean step: removes what a few slow steps added to all sums. 0: the
-// steps are spread too far for a median to mean anything.
-static double typical(const struct observed *r) {
-    double *sorted = malloc(sizeof *sorted * (size_t)r->steps), out = 0, sum = 0;
+// The median step divided by the mean step: removes what a few slow steps added to all sums.
+// spread: of the steps, relative. 0: out of memory.
+static double typical(const struct observed *r, double *spread) {
+    double *sorted = malloc(sizeof *sorted * (size_t)r->steps), sum = 0;
     if (!sorted)
         return 0;
     memcpy(sorted, r->step_ns, sizeof *sorted * (size_t)r->steps);
@@ -485,10 +599,9 @@ static double typical(const struct observed *r) {
     for (int64_t i = 0; i < r->steps; i++)
         sum += sorted[i];
     const double middle = sorted[r->steps / 2];
-    if (sum > 0 && sorted[3 * r->steps / 4] - sorted[r->steps / 4] <= NOISE_MOST * middle)
-        out = middle * (double)r->steps / sum;
+    *spread = (sorted[3 * r->steps / 4] - sorted[r->steps / 4]) / fmax(middle, 1);
     free(sorted);
-    return out;
+    return sum > 0 ? middle * (double)r->steps / sum : 0;
 }
 
 // The seconds of a kind of op without corrections, in all element types.
@@ -502,30 +615,19 @@ static double raw_seconds(const struct sums *sums, int kind) {
 // Corrects a kind of op by its observed seconds. All its element types get the same ratio, because
 // the seconds are known only for the kind. An estimate that comes mostly from a roofline is not
 // corrected: the ratio would be wrong for the first op that is timed.
-static void observe_kind(struct costs *c, enum op_kind kind, const struct sums *sums, double seen,
-                         double least) {
+static void observe_kind(struct cost_model *m, enum op_kind kind, const struct sums *sums,
+                         double seen, double least, double at) {
     const double raw = raw_seconds(sums, kind);
     if (raw < least && seen < least)
         return;
     for (int t = 0; t <= DTYPE_COUNT; t++)
         if (sums->raw_s[kind][t] > 2 * sums->roof_s[kind][t])
-            costs_observe(c, kind, (enum dtype)t, seen, raw);
+            costs_observe(m, kind, (enum dtype)t, seen, raw, at);
 }
 
-int predictor_observe(struct predictor *p, const struct plan *plan, const struct observed *seen,
-                      struct err *e) {
-    struct table *t;
-    struct program *program;
-    struct sums sums;
-    if (seen->steps < 1 || seen->split.steps < 1)
-        return 0;
-    TRY(training_of(plan, &program, e));
-    TRY(table_of(p, &plan->knobs, &t, e));
-    TRY(sum_ops(&t->costs, program, &sums, e));
-    const struct time_split *split = &seen->split;
-    const double per_step = 1e-9 * typical(seen) / (double)split->steps;
-    if (per_step <= 0)
-        return 0;
+// Corrects the kinds of ops of a model. per_step: seconds of a step per nanosecond of the split.
+static void observe_kinds(struct cost_model *m, const struct time_split *split,
+                          const struct sums *sums, double per_step, double at) {
     const double least = SHARE_LEAST * (double)split->wall_ns * per_step;
     for (int part = 0; part < TIME_COUNT; part++) {
         double raw = 0;
@@ -533,8 +635,7 @@ int predictor_observe(struct predictor *p, const struct plan *plan, const struct
         for (int k = 0; k < OP_COUNT; k++)
             if (time_part_of(op_info((enum op_kind)k)->category) == (enum time_part)part) {
                 timed += split->kind_ns[k];
-                for (int d = 0; d <= DTYPE_COUNT; d++)
-                    raw += sums.raw_s[k][d];
+                raw += raw_seconds(sums, k);
             }
         // A graph is timed as a whole and its time is divided by part. Then all kinds of a part get
         // the same ratio. TIME_DATA_WAIT holds both the wait for data, which is not an op, and the
@@ -543,14 +644,49 @@ int predictor_observe(struct predictor *p, const struct plan *plan, const struct
         for (int k = 0; k < OP_COUNT; k++) {
             if (time_part_of(op_info((enum op_kind)k)->category) != (enum time_part)part)
                 continue;
-            double share = raw > 0 ? raw_seconds(&sums, k) / raw : 0;
+            double share = raw > 0 ? raw_seconds(sums, k) / raw : 0;
             observe_kind(
-                &t->costs, (enum op_kind)k, &sums,
+                m, (enum op_kind)k, sums,
                 per_step * (by_kind ? (double)split->kind_ns[k] : share * (double)split->ns[part]),
-                least);
+                least, at);
         }
     }
-    costs_observe_outside(&t->costs, per_step * (double)split->ns[TIME_HOST]);
+    costs_observe_outside(m, per_step * (double)split->ns[TIME_HOST]);
+}
+
+int predictor_observe(struct predictor *p, const struct plan *plan, const struct observed *seen,
+                      struct err *e) {
+    struct table *t;
+    struct program *program;
+    struct sums sums;
+    struct predicted before;
+    char model[COSTS_MODEL_BYTES];
+    struct cost_setting visit = {.at = clock_wall_s()};
+    if (seen->steps < 1 || seen->split.steps < 1)
+        return 0;
+    const double per_step = 1e-9 * typical(seen, &visit.spread) / (double)seen->split.steps;
+    const double step_s = per_step * (double)seen->split.wall_ns;
+    if (!(step_s > 0))
+        return 0;
+    TRY(predictor_step(p, plan, &before, e));
+    TRY(training_of(plan, &program, e));
+    TRY(table_for(p, plan, &t, e));
+    TRY(sum_ops(&t->costs, program, &sums, e));
+    TRY(name_setting(&plan->knobs, &sums, visit.id, e));
     t->changed = true;
+    visit.seconds[0] = step_s;
+    visit.quiet = visit.spread <= NOISE_MOST;
+    for (int i = 0; i < TIME_COUNT; i++)
+        visit.part_s[i] = per_step * (double)seen->split.ns[i];
+    TRY(costs_add_visit(&t->costs, &visit, e));
+    if (!visit.quiet) // it says something about this setting, and nothing about others
+        return 0;
+    if (before.known) // a nominal roofline predicts nothing
+        costs_add_error(&t->costs, before.from, log(step_s / before.seconds));
+    cost_model_name(model, &plan->shape);
+    // Ratios to borrowed times would be wrong as soon as ops are timed here.
+    struct cost_model *m = t->borrowed ? NULL : costs_observed_model(&t->costs, model);
+    if (m)
+        observe_kinds(m, &seen->split, &sums, per_step, visit.at);
     return 0;
 }

@@ -9,10 +9,12 @@
 // Invariants:
 //   1. On the host the time of a step is the sum of its ops. On a device it is what streams and
 //      waits allow. Both add the observed time outside of ops.
-//   2. Without any measurement the prediction is a roofline and says so. If another table of the
+//   2. A setting that was measured is predicted by its measurement. What is learnt from one model
+//      never changes the prediction of another.
+//   3. Without any measurement the prediction is a roofline and says so. If another table of the
 //      same device has times (other threads, pinned or not), these are borrowed, and `calibrated`
 //      is false.
-//   3. A predictor is used by one thread only.
+//   4. A predictor is used by one thread only.
 #ifndef HAGGLE_PREDICT_PREDICTOR_H
 #define HAGGLE_PREDICT_PREDICTOR_H
 
@@ -33,19 +35,30 @@ int predictor_store(struct predictor *p, struct err *e);
 void predictor_set_roof(struct predictor *p, const struct hw_device *roof);
 
 struct predicted {
-    double seconds; // of a step
+    double seconds;       // of a step
+    double low_s, high_s; // nine of ten predictions from this source were that near
+    enum cost_from from;
+    int64_t visits; // FROM_SETTING: how often the setting was measured, and when last
+    double age_s;
+    bool busy;      // ... and only when its steps varied much
+    int64_t errors; // earlier predictions from this source that were then measured
+    double ops_s;   // the sum of its ops; `seconds` unless the setting was measured
     double part_s[TIME_COUNT];
-    double spread; // relative: about two thirds of steps lie within seconds * (1 +- spread)
     double share[COST_HOWS]; // shares of the time in ops, by the source of the estimates
-    bool calibrated; // more than half of it from ops measured with these threads and kernels
-    bool borrowed;   // more than half of it from ops measured with other threads or kernels
-    // Calibrated, borrowed, or from a measured roofline. Else only ratios of predictions mean
-    // anything.
+    double spread;           // relative: the likely error of the ops' sum, by how they were timed
+    bool calibrated; // more than half of the ops from measurements with these threads and kernels
+    bool borrowed;   // more than half of the ops from measurements with other threads or kernels
+    // Measured, calibrated, borrowed, or from a measured roofline. Else only ratios of predictions
+    // mean anything.
     bool known;
 };
 // The plan must have PLAN_TRAIN.
 int predictor_step(struct predictor *p, const struct plan *plan, struct predicted *out,
                    struct err *e);
+// Where a prediction comes from and how good its interval is, in words: "measured here 3 times,
+// last 2 hours ago". Returns out.
+enum { PREDICTED_TEXT_BYTES = 240 };
+const char *predicted_text(char out[PREDICTED_TEXT_BYTES], const struct predicted *p);
 // Seconds of one op of a plan's programs, as predictor_step counts it. Negative: an error.
 double predictor_op(struct predictor *p, const struct plan *plan, const struct program *program,
                     const struct op *op);
@@ -73,8 +86,9 @@ int predictor_calibrate(struct predictor *p, const struct knobs *k,
 int predictor_calibrate_span(struct predictor *p, const struct knobs *k, int64_t least,
                              int64_t most, struct calibrated *out, struct err *e);
 
-// Corrects the table by a trial of this setting. Kinds of ops that took almost no time are ignored,
-// and so are trials whose steps differ so much that another process must have been running.
+// Remembers how long the steps of this setting took, and corrects the ops of its model. Kinds of
+// ops that took almost no time are ignored. A trial whose steps differ so much that another process
+// must have been running corrects nothing, and is forgotten at the next trial of its setting.
 struct observed {
     const double *step_ns;
     int64_t steps;
@@ -90,7 +104,8 @@ int predictor_costs(struct predictor *p, const struct knobs *k, struct costs **o
 // For doctor and show: what is known for these knobs' machine and device.
 struct predictor_known {
     int signatures;           // signatures timed
-    int64_t steps;            // trials that corrected them
+    int64_t steps;            // trials that corrected them, of the model with most
+    int settings;             // settings whose steps were measured
     char path[HW_PATH_BYTES]; // of the table; "": not kept
 };
 int predictor_known(struct predictor *p, const struct knobs *k, struct predictor_known *out,

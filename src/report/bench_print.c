@@ -18,7 +18,7 @@ static void put_joules(struct table *t, const struct run_metrics *m) {
 #define FIGURES(X)                                                                                 \
     X("tokens/s", "tokens_per_s", RIGHT, table_real(t, m->tokens_per_s, 0))                        \
     X(NULL, "trained_tokens_per_s", RIGHT, table_real(t, m->trained_tokens_per_s, 0))              \
-    X("step p50 ms", "step_ms_p50", RIGHT, table_real(t, 1e-6 * m->step_p50.value, 2))             \
+    X("step p50 ms", "step_ms_p50", RIGHT, table_real(t, m->step_p50.value / 1e6, 2))              \
     X("p95", "step_ms_p95", RIGHT, put_quantile(t, &m->step_p95))                                  \
     X("p99", "step_ms_p99", RIGHT, put_quantile(t, &m->step_p99))                                  \
     X("n", "n", RIGHT, table_i64(t, (int64_t)m->step_p50.n))                                       \
@@ -74,9 +74,12 @@ static int print_table(const struct bench *b, enum table_format format, FILE *f,
         unbounded = unbounded || (r->n_rounds > 0 && !quantile_has_bound(&r->metrics.step_p99));
     }
     int rc = table_print(&t, f, e);
+    if (t.people)
+        fprintf(
+            f, "\nms/sample: latency of a sample, which is its micro-batch's time (by step p50)\n");
     if (unbounded && t.people)
         fprintf(f,
-                "\n? too few steps for a 95 %% bound: p95 needs %zu, p99 needs %zu (n = steps x "
+                "? too few steps for a 95 %% bound: p95 needs %zu, p99 needs %zu (n = steps x "
                 "rounds)\n",
                 sample_bound_needs(0.95), sample_bound_needs(0.99));
     table_free(&t);
@@ -102,6 +105,7 @@ void bench_put_members(const struct bench_row *row, struct json_writer *w) {
     if (row->n_rounds > 0) {
         metrics_put_members(&row->metrics, w);
         json_member_double(w, "spread", row->spread);
+        json_member_double(w, "others_share", others_share(&row->sum.others));
         json_member_array(w, "rounds");
         for (int r = 0; r < row->n_rounds; r++) {
             json_put_object_begin(w);

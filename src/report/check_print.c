@@ -26,21 +26,22 @@ static const char *file_name(const char *value) {
     return slash && slash[1] ? slash + 1 : shown(value);
 }
 
-static void print_pair(const struct check *c, const struct check_knob *k, int i, FILE *f) {
+static void print_pair(const struct check_knob *k, int i, FILE *f) {
     const struct check_pair *p = &k->pairs[i];
     const struct bench_row *a = &k->bench.rows[i], *b = &k->bench.rows[i + 1];
-    bool differs = p->direction != 0 || p->loss != 0;
+    const int direction = ratio_direction(&p->speed);
+    bool differs = direction != 0 || p->loss != 0;
     fprintf(f, "    %s -> %s: ", file_name(k->values[i]), file_name(k->values[i + 1]));
     if (a->n_rounds == 0 || b->n_rounds == 0) {
         fprintf(f, "not measured: %s\n", a->n_rounds == 0 ? a->reason : b->reason);
         return;
     }
-    if (p->direction != 0)
-        fprintf(f, "tokens/s %+.0f %% (%+.0f to %+.0f)", 100 * (p->speed.median - 1),
-                100 * (p->speed.low - 1), 100 * (p->speed.high - 1));
+    if (isnan(p->speed.low))
+        fprintf(f, "tokens/s %+.0f %%, by too few rounds to judge", 100 * (p->speed.median - 1));
     else
-        fprintf(f, "tokens/s: no measurable difference (%+.0f %%, noise %.0f %%)",
-                100 * (p->speed.median - 1), 100 * c->noise);
+        fprintf(f, "tokens/s%s %+.0f %% (95 %%: %+.0f to %+.0f)",
+                direction ? "" : ": no measurable difference", 100 * (p->speed.median - 1),
+                100 * (p->speed.low - 1), 100 * (p->speed.high - 1));
     fprintf(f, ", p99 %.1f -> %.1f ms%s", 1e-6 * a->metrics.step_p99.value,
             1e-6 * b->metrics.step_p99.value, quantile_has_bound(&b->metrics.step_p99) ? "" : "?");
     if (fabs(p->memory_bytes) >= MEMORY_NOISE_BYTES) {
@@ -57,6 +58,8 @@ static void print_pair(const struct check *c, const struct check_knob *k, int i,
         fprintf(f, ", loss the same%s\n", differs ? "" : ": no measurable difference");
     else
         fprintf(f, ", loss %+.2g\n", p->loss);
+    if (p->busy[0])
+        fprintf(f, "        busy meanwhile: %s\n", p->busy);
 }
 
 static void print_places(const struct check_knob *k, FILE *f) {
@@ -84,13 +87,17 @@ void check_print(const struct check *c, FILE *f) {
         if (k->why_not[0])
             fprintf(f, "    not measured: %s\n", k->why_not);
         for (int v = 0; v + 1 < k->n_values; v++) {
-            print_pair(c, k, v, f);
+            print_pair(k, v, f);
             unbounded = true;
         }
         print_places(k, f);
     }
     if (unbounded)
-        fprintf(f, "\n? %lld steps are too few for a 95 %% bound: p99 needs %zu\n",
+        fprintf(f,
+                "\nOf twenty values that are equally fast, about one is called faster or slower by "
+                "chance.\n");
+    if (unbounded)
+        fprintf(f, "? %lld steps are too few for a 95 %% bound: p99 needs %zu\n",
                 (long long)c->steps * c->rounds, sample_bound_needs(0.99));
 }
 
@@ -107,9 +114,11 @@ static void put_pair(const struct check_knob *k, int i, struct json_writer *w) {
     if (!both)
         json_member_string(w, "reason", rows[0].n_rounds == 0 ? rows[0].reason : rows[1].reason);
     bench_put_ratio(&p->speed, "tokens_per_s_ratio", w);
-    json_member_i64(w, "speed_direction", p->direction); // 0: no measurable difference
-    json_member_double(w, "step_ms_p99_a", both ? 1e-6 * rows[0].metrics.step_p99.value : NAN);
-    json_member_double(w, "step_ms_p99_b", both ? 1e-6 * rows[1].metrics.step_p99.value : NAN);
+    json_member_i64(w, "speed_direction",
+                    ratio_direction(&p->speed)); // 0: no measurable difference
+    json_member_string(w, "busy", p->busy[0] ? p->busy : NULL);
+    json_member_double(w, "step_ms_p99_a", both ? rows[0].metrics.step_p99.value / 1e6 : NAN);
+    json_member_double(w, "step_ms_p99_b", both ? rows[1].metrics.step_p99.value / 1e6 : NAN);
     json_member_double(w, "memory_bytes_difference", p->memory_bytes);
     json_member_double(w, "memory_planned_bytes_difference", p->planned_bytes);
     json_member_double(w, "loss_difference", p->loss);

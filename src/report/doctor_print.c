@@ -22,8 +22,11 @@ static void print_meters(FILE *f, const struct doctor_meters *m) {
 
 static void print_ops(FILE *f, const struct doctor_ops *o) {
     fprintf(f, "times of ops, used for predictions (show, tune):\n  ");
+    if (o->known.settings > 0)
+        fprintf(f, "%d setting%s measured here, predicted by their measurements\n  ",
+                o->known.settings, o->known.settings == 1 ? "" : "s");
     if (o->known.signatures == 0 && !o->reason[0])
-        fprintf(f, "none yet, a roofline is used instead; --fresh times this model's ops\n");
+        fprintf(f, "no op timed yet, a roofline is used instead; --fresh times this model's ops\n");
     else if (o->reason[0])
         fprintf(f, "could not be taken: %s\n", o->reason);
     else
@@ -124,6 +127,7 @@ static void put_ops(struct json_writer *w, const struct doctor_ops *o) {
     json_member_object(w, "ops");
     json_member_i64(w, "timed", o->known.signatures);
     json_member_i64(w, "trials", o->known.steps);
+    json_member_i64(w, "settings", o->known.settings);
     json_member_string(w, "path", o->known.path);
     json_member_string(w, "reason", o->reason);
     json_put_object_end(w);

@@ -21,9 +21,9 @@ VALUE_OF(eval, r->log.eval_last)
 VALUE_OF(rate, r->result.is_there ? r->result.tokens_per_s : r->log.tokens_per_s_last)
 VALUE_OF(trained_rate, r->result.trained_tokens_per_s)
 VALUE_OF(sample, r->result.ms_per_sample)
-VALUE_OF(p50, 1e-6 * r->log.p50.value)
-VALUE_OF(p95, 1e-6 * r->log.p95.value)
-VALUE_OF(p99, 1e-6 * r->log.p99.value)
+VALUE_OF(p50, r->log.p50.value / 1e6)
+VALUE_OF(p95, r->log.p95.value / 1e6)
+VALUE_OF(p99, r->log.p99.value / 1e6)
 VALUE_OF(predicted, r->result.predicted_step_ms)
 VALUE_OF(utilization, r->result.utilization)
 VALUE_OF(wait, r->log.step_ms > 0 ? r->log.wait_ms / r->log.step_ms : NAN)
@@ -66,25 +66,47 @@ static const char *note_eval(char out[FIGURE_TEXT_BYTES], const struct run_read 
     return out;
 }
 
-static const char *note_quantile(char out[FIGURE_TEXT_BYTES], const struct quantile *q) {
-    char bound[TEXT_UNIT_BYTES];
+const char *figure_steps(char out[FIGURE_TEXT_BYTES], const struct run_log *g) {
+    const bool once = g->processes <= 1; // else every process has a warm-up of its own
+    const long long first = (long long)g->first_step + (once ? (long long)g->warmup : 0);
+    size_t at = (size_t)snprintf(out, FIGURE_TEXT_BYTES, "over steps %lld to %lld", first,
+                                 (long long)g->last_step);
+    if (!once && g->warmup > 0)
+        snprintf(out + at, FIGURE_TEXT_BYTES - at, " without %llu of warm-up",
+                 (unsigned long long)g->warmup);
+    return out;
+}
+
+static const char *note_quantile(char out[FIGURE_TEXT_BYTES], const struct run_log *g,
+                                 const struct quantile *q) {
+    char bound[TEXT_UNIT_BYTES], over[FIGURE_TEXT_BYTES];
     if (q->n == 0)
         return "";
+    figure_steps(over, g);
     if (isnan(q->upper95))
-        snprintf(out, FIGURE_TEXT_BYTES, "n=%zu, no 95 %% bound; need %zu", q->n, q->n_needed);
+        snprintf(out, FIGURE_TEXT_BYTES, "%.80s, n=%zu, no 95 %% bound; need %zu", over, q->n,
+                 q->n_needed);
     else
-        snprintf(out, FIGURE_TEXT_BYTES, "n=%zu, at most %s with 95 %% confidence", q->n,
-                 text_duration(bound, 1e-9 * q->upper95));
+        snprintf(out, FIGURE_TEXT_BYTES, "%.80s, n=%zu, at most %s with 95 %% confidence", over,
+                 q->n, text_duration(bound, 1e-9 * q->upper95));
     return out;
 }
 static const char *note_p50(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
-    return note_quantile(out, &r->log.p50);
+    return note_quantile(out, &r->log, &r->log.p50);
 }
 static const char *note_p95(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
-    return note_quantile(out, &r->log.p95);
+    return note_quantile(out, &r->log, &r->log.p95);
 }
 static const char *note_p99(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
-    return note_quantile(out, &r->log.p99);
+    return note_quantile(out, &r->log, &r->log.p99);
+}
+
+static const char *note_sample(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
+    if (!(r->result.ms_per_sample > 0 && r->result.tokens_per_s > 0))
+        return "";
+    snprintf(out, FIGURE_TEXT_BYTES, "its micro-batch's time, at %.0f tokens/s",
+             r->result.tokens_per_s);
+    return out;
 }
 
 static const char *note_predicted(char out[FIGURE_TEXT_BYTES], const struct run_read *r) {
@@ -113,7 +135,7 @@ static const struct figure figures[] = {
     {"tokens_per_s", "tokens/s", FIGURE_RATE, rate_of, NULL, .brief = true, .relative = true},
     {"trained_tokens_per_s", "trained tokens/s", FIGURE_RATE, trained_rate_of, NULL,
      .relative = true},
-    {"ms_per_sample", "ms/sample", FIGURE_MS, sample_of, NULL, .relative = true},
+    {"ms_per_sample", "latency of a sample", FIGURE_MS, sample_of, note_sample, .relative = true},
     {"step_ms_p50", "step p50", FIGURE_MS, p50_of, note_p50, .brief = true, .relative = true},
     {"step_ms_p95", "step p95", FIGURE_MS, p95_of, note_p95, .brief = true, .relative = true},
     {"step_ms_p99", "step p99", FIGURE_MS, p99_of, note_p99, .brief = true, .relative = true},

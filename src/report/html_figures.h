@@ -42,6 +42,8 @@ const char *figure_ratio(char out[FIGURE_TEXT_BYTES], const struct figure *g, do
 // apart. Decided by the confidence intervals of the medians. Returns out.
 const char *figure_compare(char out[RUN_SENTENCE_BYTES], const struct run_read *a,
                            const struct run_read *b);
+// "over steps 4 to 40": those that percentiles are about. Returns out.
+const char *figure_steps(char out[FIGURE_TEXT_BYTES], const struct run_log *g);
 const char *figure_time(char out[FIGURE_TEXT_BYTES], double seconds); // "2026-08-03 14:02 UTC"
 
 #endif

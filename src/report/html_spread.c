@@ -118,6 +118,7 @@ static void put_beyond(struct html_page *p, const struct svg_scale *x) {
 
 static void put_histogram(struct html_page *p, const struct svg_scale *x) {
     const struct run_log *g = &p->runs[0].log;
+    char over[FIGURE_TEXT_BYTES];
     struct svg_plot plot = {.id = "histogram",
                             .title = "Step times",
                             .unit = "share of steps",
@@ -136,8 +137,9 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
     put_quantiles(p, &plot, true);
     svg_end(p->f, &plot);
     if (p->n == 1)
-        fprintf(p->f, "<p class=\"small\">n=%zu; %llu warm-up step%s left out.</p>", g->p50.n,
-                (unsigned long long)g->warmup, g->warmup == 1 ? " is" : "s are");
+        fprintf(p->f, "<p class=\"small\">n=%zu, %s; %llu warm-up step%s left out.</p>", g->p50.n,
+                figure_steps(over, g), (unsigned long long)g->warmup,
+                g->warmup == 1 ? " is" : "s are");
     else
         fputs("<p class=\"small\">Warm-up steps are left out.</p>", p->f);
     put_beyond(p, x);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static const uint64_t REDRAW_NS = 100000000; // 0.1 s: faster changes are unreadable
-enum { COLUMNS_UNKNOWN = 80, COLUMNS_MOST = 100, FIELD_BYTES = 48 };
+enum { COLUMNS_UNKNOWN = 80, COLUMNS_MOST = 110, FIELD_BYTES = 48 };
 
 // The fields, in the order they are shown. If the line is too narrow, the field with the lowest
 // `keep` is left out first.
@@ -42,17 +42,22 @@ ERR_PRINTF(2, 3) static void put(char out[FIELD_BYTES], const char *format, ...)
     va_end(args);
 }
 
-// "p50 41.2 p99 60.0 ms": both in the unit that suits the larger one.
+// "last 256: p50 41.2 p99 60.0 ms": both in the unit that suits the larger one, and the number of
+// steps that they are about.
 static void put_times(char out[FIELD_BYTES], const struct live_numbers *n) {
     char unit[TEXT_UNIT_BYTES];
     if (isnan(n->step_p50_ms))
         return;
+    const bool seconds = n->step_p99_ms >= 1e3;
+    const double scale = seconds ? 1e-3 : 1;
     if (isnan(n->step_p99_ms))
         put(out, "p50 %s", text_duration(unit, 1e-3 * n->step_p50_ms));
-    else if (n->step_p99_ms < 1e3)
-        put(out, "p50 %.3g p99 %.3g ms", n->step_p50_ms, n->step_p99_ms);
+    else if (n->times_of > 0)
+        put(out, "last %lld: p50 %.3g p99 %.3g %s", (long long)n->times_of, scale * n->step_p50_ms,
+            scale * n->step_p99_ms, seconds ? "s" : "ms");
     else
-        put(out, "p50 %.3g p99 %.3g s", 1e-3 * n->step_p50_ms, 1e-3 * n->step_p99_ms);
+        put(out, "p50 %.3g p99 %.3g %s", scale * n->step_p50_ms, scale * n->step_p99_ms,
+            seconds ? "s" : "ms");
 }
 
 static void make_fields(field_text f[F_COUNT], const struct live_numbers *n, bool wide) {

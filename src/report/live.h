@@ -1,5 +1,5 @@
-// live.h - the status line of a training run: loss, lr, grad norm, tokens/s, step p50/p99, data
-// wait, memory, ETA.
+// live.h - the status line of a training run: loss, lr, grad norm, tokens/s, step p50/p99 over the
+// last steps, data wait, memory, ETA.
 //
 // Place: the training loop calls live_show once per step. On a terminal the line is rewritten at
 // most ten times a second. Elsewhere a plain line is printed every `every` steps.
@@ -20,6 +20,7 @@ struct live_numbers {          // NaN: not known, left out
     double loss, lr, grad_norm;
     double tokens_per_s;
     double step_p50_ms, step_p99_ms;
+    int64_t times_of;      // steps that these are about: the newest; 0: not known
     double data_wait;      // fraction of wall time
     uint64_t memory_bytes; // 0: not known
     double eta_s;
@@ -38,7 +39,7 @@ const char *live_format_plain(char out[LIVE_TEXT_BYTES], const struct live_numbe
 struct live {
     struct log *log;
     int64_t every;           // steps between plain lines
-    int columns;             // of the terminal, at most 100; 80 when unknown
+    int columns;             // of the terminal, at most 110; 80 when unknown
     bool on_terminal;        // a live line has been drawn
     uint64_t last_ns;        // when it was drawn last
     int64_t last_plain_step; // step of the last plain line

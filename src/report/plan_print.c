@@ -187,7 +187,8 @@ void plan_put_model_json(const struct plan *p, struct json_writer *w) {
 static void print_prediction(const struct plan_view *v, FILE *f) {
     const struct program *train = plan_program(v->plan, PLAN_TRAIN);
     const struct predicted *p = &v->step;
-    char step[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES];
+    char step[TEXT_UNIT_BYTES], low[TEXT_UNIT_BYTES], high[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES],
+        text[PREDICTED_TEXT_BYTES];
     double tokens = (double)(train->batch * train->seq) * train->micro_batches;
     if (!p->known) {
         fprintf(f,
@@ -195,28 +196,19 @@ static void print_prediction(const struct plan_view *v, FILE *f) {
                 knob_choice(KNOB_device, (int)v->plan->knobs.device));
         return;
     }
-    fprintf(f, "predicted step %s, %s tokens/s ", text_duration(step, p->seconds),
-            text_count(speed, tokens / p->seconds));
-    if (p->calibrated)
-        fprintf(f,
-                "(calibrated: %.0f %% of it from ops timed on this machine, %.0f %% from similar "
-                "ones; within about %.0f %%)\n ",
-                100 * p->share[COST_MEASURED], 100 * (1 - p->share[COST_MEASURED]),
-                100 * p->spread);
-    else if (p->borrowed)
-        fprintf(f,
-                "(from ops timed on this machine with other threads or kernels; within about "
-                "%.0f %%)\n ",
-                100 * p->spread);
-    else
-        fprintf(f, "(roofline of this machine: %.0f GFLOP/s, %.0f GB/s, %.1f us per op)\n ",
-                1e-9 * v->roof->matmul_flops, 1e-9 * v->roof->memory_bytes_per_s,
-                1e6 * v->roof->op_overhead_s);
+    fprintf(f, "predicted step %s (%s to %s), %s tokens/s: %s\n ", text_duration(step, p->seconds),
+            text_duration(low, p->low_s), text_duration(high, p->high_s),
+            text_count(speed, tokens / p->seconds), predicted_text(text, p));
+    if (p->from == FROM_ROOFLINE)
+        fprintf(f, " %.0f GFLOP/s, %.0f GB/s, %.1f us per op:", 1e-9 * v->roof->matmul_flops,
+                1e-9 * v->roof->memory_bytes_per_s, 1e6 * v->roof->op_overhead_s);
     for (int i = 0; i < TIME_COUNT; i++)
         if (p->part_s[i] > 0)
             fprintf(f, " %s %.0f %%",
                     i == TIME_DATA_WAIT ? "data" : time_part_name((enum time_part)i),
                     100 * p->part_s[i] / p->seconds);
+    if (p->from == FROM_SETTING)
+        fprintf(f, "; its ops would add up to %s", text_duration(step, p->ops_s));
     fprintf(f, "\n");
 }
 
@@ -373,6 +365,7 @@ void plan_put_json(const struct plan_view *v, struct json_writer *w) {
     const struct knobs *k = &v->plan->knobs;
     const double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
     const double seconds = v->step.known ? v->step.seconds : NAN; // unknown without the device
+    char text[PREDICTED_TEXT_BYTES];
     json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
     json_member_double(w, "step_flops", v->plan->flops.model);
     json_member_i64(w, "steps", k->steps);
@@ -385,7 +378,11 @@ void plan_put_json(const struct plan_view *v, struct json_writer *w) {
     requests_put_plan_json(v->answers, w);
     json_member_object(w, "predicted");
     json_member_double(w, "step_ms", 1e3 * seconds);
+    json_member_double(w, "step_ms_low", v->step.known ? 1e3 * v->step.low_s : NAN);
+    json_member_double(w, "step_ms_high", v->step.known ? 1e3 * v->step.high_s : NAN);
     json_member_double(w, "tokens_per_s", tokens / seconds);
+    json_member_string(w, "from", v->step.known ? predicted_text(text, &v->step) : NULL);
+    json_member_bool(w, "measured", v->step.from == FROM_SETTING);
     json_member_bool(w, "calibrated", v->step.calibrated);
     json_member_double(w, "spread", v->step.calibrated ? v->step.spread : NAN);
     json_put_object_end(w);

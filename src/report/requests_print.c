@@ -114,15 +114,15 @@ static void put_figures(struct json_writer *w, const char *key, const struct gue
     json_member_i64(w, "answered", (int64_t)x->answered);
     json_member_i64(w, "n", (int64_t)x->p50.n); // the newest ones, in the percentiles
     json_member_i64(w, "late", (int64_t)x->late);
-    json_member_double(w, "worst_ms", 1e-6 * x->worst_ns);
+    json_member_double(w, "worst_ms", x->worst_ns / 1e6);
     for (int i = 0; i < 3; i++) {
         char upper[16];
         snprintf(upper, sizeof upper, "%s_upper95", names[i]);
-        json_member_double(w, names[i], 1e-6 * q[i]->value);
-        json_member_double(w, upper, 1e-6 * q[i]->upper95);
+        json_member_double(w, names[i], q[i]->value / 1e6);
+        json_member_double(w, upper, q[i]->upper95 / 1e6);
     }
-    json_member_double(w, "longest_gap_ms", 1e-6 * (double)x->gap_ns);
-    json_member_double(w, "longest_run_ms", 1e-6 * (double)x->run_ns);
+    json_member_double(w, "longest_gap_ms", (double)x->gap_ns / 1e6);
+    json_member_double(w, "longest_run_ms", (double)x->run_ns / 1e6);
     json_put_object_end(w);
 }
 
@@ -138,7 +138,7 @@ void requests_put_result_json(const struct requests_counts *n, const struct pred
     json_member_i64(w, "turned_away", (int64_t)n->turned_away);
     json_member_i64(w, "lost", (int64_t)n->lost);
     json_member_i64(w, "updates", g->updates);
-    json_member_double(w, "seconds", 1e-9 * (double)g->run_ns);
+    json_member_double(w, "seconds", (double)g->run_ns / 1e9);
     put_typical(a, w);
     json_member_double(w, "budget_ms",
                        k->interactive_respond > 0 ? 1e-6 * (double)k->interactive_respond : NAN);

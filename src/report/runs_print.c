@@ -80,9 +80,9 @@ static void put_log(const struct run_log *g, struct json_writer *w) {
 static void put_bounds(const struct run_log *g, struct json_writer *w) {
     json_member_object(w, "step_ms");
     json_member_i64(w, "n", (int64_t)g->p50.n);
-    json_member_double(w, "p50_upper95", 1e-6 * g->p50.upper95);
-    json_member_double(w, "p95_upper95", 1e-6 * g->p95.upper95);
-    json_member_double(w, "p99_upper95", 1e-6 * g->p99.upper95);
+    json_member_double(w, "p50_upper95", g->p50.upper95 / 1e6);
+    json_member_double(w, "p95_upper95", g->p95.upper95 / 1e6);
+    json_member_double(w, "p99_upper95", g->p99.upper95 / 1e6);
     json_put_object_end(w);
 }
 

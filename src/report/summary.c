@@ -33,8 +33,8 @@ static void print_loss(const struct summary *s, FILE *f) {
                       : r->end == TRAIN_STOPPED ? "; stopped on request"
                       : r->end == TRAIN_FAILED  ? "; failed"
                                                 : "";
-    fprintf(f, "trained   %" PRId64 " steps, to step %" PRId64 " of %" PRId64, r->steps_run,
-            r->state.step, s->knobs->steps);
+    fprintf(f, "trained   %" PRId64 " step%s, to step %" PRId64 " of %" PRId64, r->steps_run,
+            r->steps_run == 1 ? "" : "s", r->state.step, s->knobs->steps);
     if (isfinite(r->epoch))
         fprintf(f, ", %.3g passes over the data (epochs)", r->epoch);
     fprintf(f, "%s\n", why);
@@ -51,15 +51,28 @@ static void print_loss(const struct summary *s, FILE *f) {
     if (r->eval.batches > 0)
         print_validation(s, f);
     if (r->state.skipped_steps > 0)
-        fprintf(f, "skipped   %" PRId64 " steps whose gradients were not finite; loss scale %g\n",
-                r->state.skipped_steps, r->state.scale.value);
+        fprintf(f, "skipped   %" PRId64 " step%s whose gradients were not finite; loss scale %g\n",
+                r->state.skipped_steps, r->state.skipped_steps == 1 ? "" : "s",
+                r->state.scale.value);
+}
+
+enum { STEPS_TEXT_BYTES = 64 };
+// "steps 4 to 40": those that figures are about, counted from 1.
+static void measured_text(char out[STEPS_TEXT_BYTES], const struct train_result *r) {
+    const int64_t last = r->first_step + r->steps_run, first = r->first_step + r->warmup_steps + 1;
+    if (first == last)
+        snprintf(out, STEPS_TEXT_BYTES, "step %" PRId64, last);
+    else
+        snprintf(out, STEPS_TEXT_BYTES, "steps %" PRId64 " to %" PRId64, first, last);
 }
 
 static void print_speed(const struct summary *s, FILE *f) {
     const struct run_metrics *m = &s->result.metrics;
     char text[QUANTILE_TEXT_BYTES], a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
-    fprintf(f, "speed     %.0f tokens/s computed, %.0f trained, over %" PRIu64 " steps",
-            m->tokens_per_s, m->trained_tokens_per_s, m->steps);
+    char over[STEPS_TEXT_BYTES];
+    measured_text(over, &s->result);
+    fprintf(f, "speed     %.0f tokens/s computed, %.0f trained, over %s", m->tokens_per_s,
+            m->trained_tokens_per_s, over);
     if (s->result.warmup_steps > 0)
         fprintf(f, " (the first %" PRId64 " left out)", s->result.warmup_steps);
     if (m->real_tokens < m->tokens)
@@ -68,14 +81,18 @@ static void print_speed(const struct summary *s, FILE *f) {
             "\n          %.1f %% of the computed tokens are padding: the rest of a sequence that "
             "no document fills",
             100 * (1 - (double)m->real_tokens / (double)m->tokens));
-    fprintf(f, "\nstep      %s\n", quantile_text(text, &m->step_p50));
+    fprintf(f, "\nstep      percentiles over ");
+    if (m->step_p50.n < m->steps) // a very long run keeps the newest steps
+        fprintf(f, "the last %zu of ", m->step_p50.n);
+    fprintf(f, "%s\n", over);
+    fprintf(f, "          %s\n", quantile_text(text, &m->step_p50));
     fprintf(f, "          %s\n", quantile_text(text, &m->step_p95));
     fprintf(f, "          %s\n", quantile_text(text, &m->step_p99));
-    fprintf(f, "          %.2f ms/sample", m->ms_per_sample);
     if (s->predicted_step_s > 0)
-        fprintf(f, "; predicted %s, measured %s", text_duration(a, s->predicted_step_s),
+        fprintf(f, "          predicted %s, measured %s\n", text_duration(a, s->predicted_step_s),
                 text_duration(b, 1e-9 * m->step_p50.value));
-    fprintf(f, "\n");
+    fprintf(f, "latency   %.2f ms for a sample: its micro-batch's time (at %.0f tokens/s)\n",
+            m->ms_per_sample, m->tokens_per_s);
 }
 
 static void print_split(const struct summary *s, FILE *f) {
@@ -174,14 +191,14 @@ static void put_validation(const struct summary *s, struct json_writer *w) {
     json_member_i64(w, "step", v->step);
     json_member_i64(w, "validations", s->validations);
     json_member_i64(w, "batches", v->batches); // the last one's, as all up to trained_tokens
-    json_member_double(w, "batch_ms_p50", 1e-6 * v->batch_p50.value);
-    json_member_double(w, "batch_ms_p99", 1e-6 * v->batch_p99.value);
-    json_member_double(w, "batch_ms_p99_upper95", 1e-6 * v->batch_p99.upper95);
-    json_member_double(w, "seconds", 1e-9 * (double)v->total_ns);
-    json_member_double(w, "data_seconds", 1e-9 * (double)v->data_ns);
+    json_member_double(w, "batch_ms_p50", v->batch_p50.value / 1e6);
+    json_member_double(w, "batch_ms_p99", v->batch_p99.value / 1e6);
+    json_member_double(w, "batch_ms_p99_upper95", v->batch_p99.upper95 / 1e6);
+    json_member_double(w, "seconds", (double)v->total_ns / 1e9);
+    json_member_double(w, "data_seconds", (double)v->data_ns / 1e9);
     json_member_i64(w, "tokens", v->tokens);
     json_member_i64(w, "trained_tokens", v->trained_tokens);
-    json_member_double(w, "all_seconds", 1e-9 * (double)s->result.eval_ns);
+    json_member_double(w, "all_seconds", (double)s->result.eval_ns / 1e9);
     json_put_object_end(w);
 }
 
@@ -196,14 +213,20 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_member_i64(w, "steps", s->knobs->steps);
     json_member_double(w, "epoch", r->epoch); // passes over the data; null: it never repeats
     json_member_i64(w, "warmup_steps", r->warmup_steps);
+    // Those that tokens/s, percentiles and the rest are about.
+    const bool measured = r->metrics.steps > 0;
+    json_member_double(w, "measured_first_step",
+                       measured ? (double)(r->first_step + r->warmup_steps + 1) : NAN);
+    json_member_double(w, "measured_last_step",
+                       measured ? (double)(r->first_step + r->steps_run) : NAN);
     json_member_i64(w, "skipped_steps", r->state.skipped_steps);
     json_member_double(w, "loss_scale", r->state.scale.value);
     json_member_i64(w, "trained_tokens", (int64_t)r->state.trained_tokens);
     json_member_i64(w, "source_bytes", (int64_t)r->data.source_bytes); // includes warm-up
     json_member_double(w, "validation_loss", r->eval.batches > 0 ? r->eval.loss : NAN);
-    json_member_double(w, "wall_s", 1e-9 * (double)r->wall_ns);
-    json_member_double(w, "eval_s", 1e-9 * (double)r->eval_ns);
-    json_member_double(w, "save_s", 1e-9 * (double)r->save_ns);
+    json_member_double(w, "wall_s", (double)r->wall_ns / 1e9);
+    json_member_double(w, "eval_s", (double)r->eval_ns / 1e9);
+    json_member_double(w, "save_s", (double)r->save_ns / 1e9);
     json_member_double(w, "predicted_step_ms",
                        s->predicted_step_s > 0 ? 1e3 * s->predicted_step_s : NAN);
     json_member_double(w, "step_flops", s->step_flops.model);

@@ -17,7 +17,6 @@ struct summary {
     struct machine machine;
     struct verdict verdict;
     double predicted_step_s; // 0: not known
-    bool calibrated;         // predicted from ops timed here; false: from the roofline
     bool past_roof;          // faster than the measured rate of this machine: no MFU
     struct step_flops step_flops;
     struct step_cost cost;

@@ -27,17 +27,19 @@ static void print_head(const struct tradeoffs *t, const struct knobs *base, FILE
             machine_threads(base) == 1 ? "" : "s", t->bench.machine.hw.cpu);
     if (b->n_rounds > 0)
         fprintf(f,
-                "It makes %.0f tokens/s, steps of %.2f ms (p50) and %.2f ms (p99%s), %.2f "
-                "ms/sample, takes %s, and its loss is %.4f after %lld steps.\n",
+                "It makes %.0f tokens/s, steps of %.2f ms (p50) and %.2f ms (p99%s), has a latency "
+                "of %.2f ms for a sample (its micro-batch's time: ms/sample), takes %s, and its "
+                "loss is %.4f after %lld steps.\n",
                 b->metrics.tokens_per_s, 1e-6 * b->metrics.step_p50.value,
                 1e-6 * b->metrics.step_p99.value,
                 quantile_has_bound(&b->metrics.step_p99) ? "" : ", too few steps for a bound",
                 b->metrics.ms_per_sample, text_bytes(bytes, (uint64_t)bench_memory(b)),
                 b->loss_last, (long long)(t->bench.steps + t->bench.warmup));
-    fprintf(f,
-            "Ratios to it, the median of %d rounds ± the round furthest from it; the baseline "
-            "differs from itself by up to %.1f %%. Loss: the difference after as many steps.\n\n",
-            t->bench.rounds, 100 * t->speed_noise);
+    fprintf(
+        f,
+        "Ratios to it: the median of %d rounds in which both ran, and the 95 %% interval of these "
+        "rounds' ratios. Loss: the difference after as many steps.\n\n",
+        t->bench.rounds);
 }
 
 static void print_settings(const struct tradeoffs *t, FILE *f) {
@@ -55,15 +57,18 @@ static void put_name(struct table *t, const struct strategy *s) {
 
 static void put_finding(struct table *t, const struct finding *x, const struct bench_row *r) {
     bool seen = r->n_rounds > 0;
-    table_put(t, "%s%s", seen ? "" : "not measured: ", seen ? x->text : r->reason);
+    table_put(t, "%s%s%s%s%s", seen ? "" : "not measured: ", seen ? x->text : r->reason,
+              x->busy[0] && x->text[0] ? "; " : "", x->busy[0] ? "busy meanwhile: " : "", x->busy);
 }
 
-// "0.93 ±0.02": the larger distance of a round from the median.
+// "0.93 (0.91-0.95)"
 static void put_spread(struct table *t, const struct ratio *r) {
     if (isnan(r->median))
         table_text(t, "-");
+    else if (isnan(r->low))
+        table_put(t, "%.2f", r->median);
     else
-        table_put(t, "%.2f ±%.2f", r->median, fmax(r->high - r->median, r->median - r->low));
+        table_put(t, "%.2f (%.2f-%.2f)", r->median, r->low, r->high);
 }
 
 // Says "same bits" only when the loss is exactly equal. A small difference may be rounding.
@@ -85,8 +90,8 @@ static void put_loss(struct table *t, const struct finding *x) {
     X(NULL, "settings", LEFT, table_text(to, t->settings[i].settings))                             \
     X(NULL, "against", LEFT, table_text(to, x->against < 0 ? "" : t->settings[x->against].name))   \
     X(NULL, "tokens_per_s", RIGHT, table_real(to, seen ? m->tokens_per_s : NAN, 0))                \
-    X(NULL, "step_ms_p50", RIGHT, table_real(to, seen ? 1e-6 * m->step_p50.value : NAN, 2))        \
-    X(NULL, "step_ms_p99", RIGHT, table_real(to, seen ? 1e-6 * m->step_p99.value : NAN, 2))        \
+    X(NULL, "step_ms_p50", RIGHT, table_real(to, seen ? m->step_p50.value / 1e6 : NAN, 2))         \
+    X(NULL, "step_ms_p99", RIGHT, table_real(to, seen ? m->step_p99.value / 1e6 : NAN, 2))         \
     X(NULL, "ms_per_sample", RIGHT, table_real(to, seen ? m->ms_per_sample : NAN, 2))              \
     X(NULL, "memory_bytes", RIGHT, table_real(to, seen ? bench_memory(r) : NAN, 0))                \
     X(NULL, "loss", RIGHT, table_real(to, seen ? r->loss_last : NAN, 4))                           \
@@ -98,13 +103,14 @@ static void put_loss(struct table *t, const struct finding *x) {
     X(NULL, "step_p50_ratio", RIGHT, table_real(to, x->p50.median, 2))                             \
     X("step p99", "step_p99_ratio", RIGHT, table_real(to, x->p99, 2))                              \
     X("ms/sample", "ms_per_sample_ratio", RIGHT, table_real(to, x->sample, 2))                     \
-    X("memory", "memory_ratio", RIGHT, table_real(to, x->memory, 2))                               \
+    X("memory", "memory_ratio", RIGHT, table_real(to, x->memory.median, 2))                        \
     X("loss", NULL, RIGHT, put_loss(to, x))                                                        \
     X(NULL, "loss_difference", RIGHT, table_real(to, x->loss, 4))                                  \
     X("rule of thumb", "rule", LEFT, table_text(to, s->rule))                                      \
     X(NULL, "agreement", LEFT, table_text(to, agreement_name(x->agreement)))                       \
     X("here", NULL, LEFT, put_finding(to, x, r))                                                   \
     X(NULL, "finding", LEFT, table_text(to, x->text))                                              \
+    X(NULL, "busy", LEFT, table_text(to, x->busy))                                                 \
     X(NULL, "reason", LEFT, table_text(to, r->reason))
 
 static const struct table_column columns[] = {ROW(TABLE_COLUMN)};
@@ -151,13 +157,14 @@ static void put_row(const void *arg, size_t i, struct json_writer *w) {
     bench_put_ratio(&x->p50, "step_p50", w);
     json_member_double(w, "step_p99", x->p99);
     json_member_double(w, "ms_per_sample", x->sample);
-    json_member_double(w, "memory", x->memory);
+    json_member_double(w, "memory", x->memory.median);
     json_put_object_end(w);
     json_member_double(w, "loss_difference", x->loss);
     json_member_bool(w, "same_tokens_per_step", !x->other_batch);
     json_member_string(w, "rule", x->strategy->rule);
     json_member_string(w, "agreement", agreement_name(x->agreement));
     json_member_string(w, "finding", x->text);
+    json_member_string(w, "busy", x->busy[0] ? x->busy : NULL);
     bench_put_members(&t->bench.rows[i], w);
     json_put_object_end(w);
 }

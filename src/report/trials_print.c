@@ -355,8 +355,10 @@ int trials_print(struct trials_rows *r, FILE *f, struct err *e) {
         print_common(r, f);
     r->table.failed = r->table.failed || r->failed;
     TRY(table_print(&r->table, f, e));
+    if (r->knobs && r->table.n > 0)
+        fprintf(f, "\nms/sample: latency of a sample, which is its micro-batch's time\n");
     if (r->unbounded)
-        fprintf(f, "\n? too few steps for a 95 %% bound: p95 needs %zu, p99 needs %zu\n",
+        fprintf(f, "? too few steps for a 95 %% bound: p95 needs %zu, p99 needs %zu\n",
                 sample_bound_needs(0.95), sample_bound_needs(0.99));
     return 0;
 }

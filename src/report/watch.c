@@ -191,8 +191,8 @@ static int put_board(struct tensorboard *b, const struct train_step *s, struct e
     if (s->noise != NULL && isfinite(s->noise->tokens))
         TRY(tensorboard_put(b, "train/noise_scale_tokens", s->step, s->noise->tokens, e));
     TRY(tensorboard_put(b, "perf/tokens_per_s", s->step, s->tokens_per_s, e));
-    TRY(tensorboard_put(b, "perf/step_ms", s->step, 1e-6 * (double)s->step_ns, e));
-    return tensorboard_put(b, "perf/data_wait_ms", s->step, 1e-6 * (double)s->data_wait_ns, e);
+    TRY(tensorboard_put(b, "perf/step_ms", s->step, (double)s->step_ns / 1e6, e));
+    return tensorboard_put(b, "perf/data_wait_ms", s->step, (double)s->data_wait_ns / 1e6, e);
 }
 
 static void show(struct watch *w, const struct train_step *s) {
@@ -212,13 +212,14 @@ static void show(struct watch *w, const struct train_step *s) {
         .lr = s->lr,
         .grad_norm = s->grad_norm,
         .tokens_per_s = s->tokens_per_s,
-        .step_p50_ms = 1e-6 * q[0].value,
-        .step_p99_ms = 1e-6 * q[1].value,
+        .step_p50_ms = q[0].value / 1e6,
+        .step_p99_ms = q[1].value / 1e6,
         .data_wait =
             total.wall_ns > 0 ? (double)total.ns[TIME_DATA_WAIT] / (double)total.wall_ns : NAN,
         .memory_bytes = memory,
         .answered = s->answered,
-        .answer_p95_ms = 1e-6 * s->answer_p95_ns,
+        .times_of = (int64_t)q[0].n,
+        .answer_p95_ms = s->answer_p95_ns / 1e6,
         .eta_s = s->step < s->steps ? s->eta_s : NAN,
         .epoch = s->epoch,
         .epochs = s->epochs,
@@ -235,8 +236,8 @@ static int put_idle_step(struct jsonl *jsonl, const struct train_step *s, struct
     json_member_double(j, "grad_norm", s->grad_norm);
     json_member_i64(j, "tokens", (int64_t)s->all_trained_tokens);
     json_member_double(j, "tokens_per_s", s->tokens_per_s);
-    json_member_double(j, "step_ms", 1e-6 * (double)s->step_ns);
-    json_member_double(j, "data_wait_ms", 1e-6 * (double)s->data_wait_ns);
+    json_member_double(j, "step_ms", (double)s->step_ns / 1e6);
+    json_member_double(j, "data_wait_ms", (double)s->data_wait_ns / 1e6);
     if (s->skipped)
         json_member_bool(j, "skipped", true);
     if (s->skipped && s->loss_scale != 1)
@@ -257,8 +258,8 @@ static int put_step(struct jsonl *jsonl, const struct train_step *s, struct err 
         .grad_norm = s->grad_norm,
         .tokens = s->all_trained_tokens,
         .tokens_per_s = s->tokens_per_s,
-        .step_ms = 1e-6 * (double)s->step_ns,
-        .data_wait_ms = 1e-6 * (double)s->data_wait_ns,
+        .step_ms = (double)s->step_ns / 1e6,
+        .data_wait_ms = (double)s->data_wait_ns / 1e6,
         .time = clock_wall_s(),
         .validation_loss = NAN,
         .has_noise = s->noise != NULL,
@@ -276,6 +277,7 @@ static int on_step(void *arg, const struct train_step *s, struct err *e) {
         give_up_jsonl(w, &lost);
     if (w->has_board && put_board(&w->board, s, &lost) != 0)
         give_up_board(w, &lost);
+    w->step_ns = s->step_ns_samples;
     show(w, s);
     return 0;
 }
@@ -302,9 +304,9 @@ static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     json_member_double(j, "validation_loss", v->loss);
     json_member_i64(j, "batches", v->batches);
     json_member_i64(j, "trained_tokens", v->trained_tokens);
-    json_member_double(j, "batch_ms_p50", 1e-6 * v->batch_p50.value);
-    json_member_double(j, "batch_ms_p99", 1e-6 * v->batch_p99.value);
-    json_member_double(j, "seconds", 1e-9 * (double)v->total_ns);
+    json_member_double(j, "batch_ms_p50", v->batch_p50.value / 1e6);
+    json_member_double(j, "batch_ms_p99", v->batch_p99.value / 1e6);
+    json_member_double(j, "seconds", (double)v->total_ns / 1e9);
     end_line(w, j);
     return 0;
 }
@@ -326,7 +328,7 @@ static int on_save(void *arg, const struct train_save *s, struct err *e) {
     else
         json_member_string(j, "path", s->path);
     json_member_i64(j, "bytes", (int64_t)s->bytes);
-    json_member_double(j, "seconds", 1e-9 * (double)s->ns);
+    json_member_double(j, "seconds", (double)s->ns / 1e9);
     end_line(w, j);
     return 0;
 }
@@ -343,8 +345,8 @@ static void on_guest(void *arg, const struct guest_sample *x, const struct guest
         json_member_i64(j, "own_step", a->own_step);
     json_member_double(j, "loss", a->loss);
     json_member_i64(j, "trained_tokens", x->trained_tokens);
-    json_member_double(j, "waited_ms", 1e-6 * (double)a->waited_ns);
-    json_member_double(j, "run_ms", 1e-6 * (double)a->run_ns);
+    json_member_double(j, "waited_ms", (double)a->waited_ns / 1e6);
+    json_member_double(j, "run_ms", (double)a->run_ns / 1e6);
     if (x->kind == GUEST_TRAIN) {
         json_member_double(j, "lr", a->lr);
         json_member_double(j, "grad_norm", a->grad_norm);

@@ -25,8 +25,9 @@ struct watch {
     bool has_jsonl;
     struct tensorboard board;
     bool has_board;
-    double validation_first; // loss of the first validation of this process; NaN: none
-    int validations;         // by this process
+    double validation_first;       // loss of the first validation of this process; NaN: none
+    int validations;               // by this process
+    const struct samples *step_ns; // the trainer's, of the steps after warm-up; NULL: no step yet
     void (*starts)(void *arg);
     void *starts_arg;
 };

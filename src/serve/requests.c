@@ -160,8 +160,8 @@ static void put_answer(struct requests *r, struct client *c, const struct slot *
     json_member_double(w, "loss", a->loss);
     json_member_i64(w, "tokens", s->request.tokens);
     json_member_i64(w, "trained_tokens", s->request.trained_tokens);
-    json_member_double(w, "waited_ms", 1e-6 * (double)a->waited_ns);
-    json_member_double(w, "run_ms", 1e-6 * (double)a->run_ns);
+    json_member_double(w, "waited_ms", (double)a->waited_ns / 1e6);
+    json_member_double(w, "run_ms", (double)a->run_ns / 1e6);
     json_member_i64(w, "step", a->step);
     if (a->own_step >= 0)
         json_member_i64(w, "own_step", a->own_step);

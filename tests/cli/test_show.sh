@@ -68,16 +68,28 @@ json doctor.json 'd["ops"]["timed"] > 20 and d["ops"]["path"].startswith("/") an
 
 # predictions, with and without timed ops
 run 0 "show with timed ops" show --json show.json
-says out "(calibrated: 100 % of it from ops timed on this machine" "show with timed ops"
+says out "tokens/s: 100 % of it from ops timed on this machine" "show with timed ops"
 json show.json 'd["predicted"]["calibrated"] and 0 < d["predicted"]["spread"] < 10' "show --json with timed ops"
 run 0 "show with other threads" show threads=1 --json show.json
-says out "(roofline of this machine" "show without timed ops"
+says out "by the roofline of this machine" "show without timed ops"
 json show.json 'not d["predicted"]["calibrated"] and d["predicted"]["spread"] is None' "show --json without timed ops"
+# what was measured is predicted by its measurement, and the interval becomes narrow
+run 0 "a run to remember" train steps=12 generate.tokens=0 run.dir=runs/remember --json run.json
+run 0 "show after a run" show --json measured.json
+says out "this setting was measured here once" "show after a run"
+cat >same.py <<'END'
+import json, sys
+run, show = json.load(open("run.json")), json.load(open("measured.json"))["predicted"]
+step = run["step_ms"]["p50"]
+sys.exit(not (show["measured"] and abs(show["step_ms"] / step - 1) < 0.1 and
+              show["step_ms_low"] < show["step_ms"] < show["step_ms_high"]))
+END
+python3 same.py || fail "show after a run: not its step time"
 for table in cache/haggle/ops/*.json; do echo '{"format":1,' >"$table"; done
 run 0 "show with a damaged table" show
-says out "(roofline of this machine" "show with a damaged table"
+says out "by the roofline of this machine" "show with a damaged table"
 run 0 "doctor with a damaged table" doctor --json doctor.json
-says out "none yet, a roofline is used instead" "doctor without timed ops"
+says out "no op timed yet, a roofline is used instead" "doctor without timed ops"
 json doctor.json 'd["ops"]["timed"] == 0' "doctor without timed ops"
 json doctor.json 'all(m["needed_for"] for m in d["missing"])' "doctor --json says what is missing for what"
 finish

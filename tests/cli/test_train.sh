@@ -38,8 +38,26 @@ tiny="seq=32 batch.micro=2 generate.tokens=8"
     says out "gradient noise scale" "the noise scale"
     json noise.json 'd["noise_scale"]["measurements"] == 3 and d["noise_scale"]["batch_tokens"] == 128' "the noise scale"
     [ "$(grep -c '"noise_scale"' noise/log.jsonl)" -eq 3 ] || fail "log.jsonl has the noise scale of other steps"
+    # Which steps a percentile is about, a single step in the singular, and times as the clock gave them.
+    run 0 "a warm-up" train $tiny steps=40 eval.every=20 eval.batches=4 run.dir=warm --json warm.json
+    says out "percentiles over steps 4 to 40" "which steps"
+    says out "its micro-batch's time (at " "the latency of a sample"
+    says err "  last 37: p50 " "which steps, live"
+    json warm.json 'd["run"]["measured_first_step"] == 4 and d["run"]["measured_last_step"] == 40 and d["step_ms"]["n"] == 37' \
+        "which steps"
+    cat >digits.py <<'END'
+import json
+long = [(k, v) for line in open("warm/log.jsonl") for k, v in json.loads(line).items()
+        if isinstance(v, float) and (k.endswith("_ms") or "_ms_p" in k) and round(v, 6) != v]
+long += [(k, v) for k, v in json.load(open("warm.json"))["validation"].items()
+         if isinstance(v, float) and k.startswith("batch_ms") and round(v, 6) != v]
+print(*long) if long else exit(0)
+exit(1)
+END
+    python3 digits.py >out || fail "milliseconds with more digits than the clock gave: $(cat out)"
     run 0 "no noise scale" train $tiny steps=1 noise.every=1 eval.every=0 run.dir=quiet
     says err "noise.every=1 has no effect here: it needs batch.accum of 2 or more" "a knob without effect"
+    says out "trained   1 step, to step 1 of 1" "one step"
 
     # files of the run
     for file in log.jsonl recipe.yaml checkpoints/step-000000003/model.safetensors \

@@ -136,9 +136,30 @@ static void test_spread_and_interval(void **state) {
     assert_true(even[0] == 1 && even[3] == 9 && isnan(sample_median(even, 0)));
 }
 
+// The interval of a ratio holds the truth in 95 % of the cases, also with three rounds.
+static void test_ratio_interval(void **state) {
+    (void)state;
+    static const size_t rounds[] = {3, 5, 20};
+    for (size_t n = 0; n < 3; n++) {
+        int held = 0;
+        for (uint64_t trial = 0; trial < 2000; trial++) {
+            double a[20], b[20];
+            for (uint64_t i = 0; i < rounds[n]; i++) {
+                const double moment = exp(0.3 * rng_normal(2, trial, 3 * i)); // of the machine
+                a[i] = 1.3 * moment * exp(0.05 * rng_normal(2, trial, 3 * i + 1));
+                b[i] = moment * exp(0.05 * rng_normal(2, trial, 3 * i + 2));
+            }
+            const struct ratio r = sample_ratio(a, b, rounds[n]);
+            assert_true(r.low <= r.median && r.median <= r.high);
+            held += r.low < 1.3 && r.high > 1.3;
+        }
+        assert_in_range(held, 1870, 1930);
+    }
+}
+
 static void test_compare(void **state) {
     (void)state;
-    double a[40], b[40], c[40], drift[40], after[40], scratch[40];
+    double a[40], b[40], c[40], drift[40], after[40];
     for (int i = 0; i < 40; i++) {
         a[i] = 100 + 5 * rng_normal(1, 1, (uint64_t)i);
         b[i] = 100 + 5 * rng_normal(1, 2, (uint64_t)i);
@@ -146,11 +167,15 @@ static void test_compare(void **state) {
         drift[i] = 100 + 3 * i + 0.3 * rng_normal(1, 4, (uint64_t)i);
         after[i] = drift[i] + 1 + 0.3 * rng_normal(1, 5, (uint64_t)i);
     }
-    assert_int_equal(sample_compare_paired(a, b, 40, scratch), COMPARE_SAME);
-    assert_int_equal(sample_compare_paired(a, c, 40, scratch), COMPARE_LOWER);
+    struct ratio r = sample_ratio(a, b, 40);
+    assert_true(ratio_direction(&r) == 0 && r.low < 1 && r.high > 1 && r.high / r.low < 1.1);
+    r = sample_ratio(a, c, 40);
+    assert_true(ratio_direction(&r) == -1 && r.low < 0.84 && r.high > 0.82);
     // A difference of one percent within a drift of a hundred percent: only pairs show it.
-    assert_int_equal(sample_compare_paired(after, drift, 40, scratch), COMPARE_HIGHER);
-    assert_int_equal(sample_compare_paired(a, c, 5, scratch), COMPARE_UNKNOWN);
+    r = sample_ratio(after, drift, 40);
+    assert_int_equal(ratio_direction(&r), 1);
+    r = sample_ratio(a, c, 2);
+    assert_true(isnan(r.low) && r.median > 0 && ratio_direction(&r) == 0);
     struct spread sa, sb, sc, sd, se;
     sample_spread_of(drift, 40, &sd);
     sample_spread_of(after, 40, &se);
@@ -201,6 +226,7 @@ int main(void) {
         cmocka_unit_test(test_bound_covers),
         cmocka_unit_test(test_spread_and_interval),
         cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_ratio_interval),
         cmocka_unit_test(test_stable),
         cmocka_unit_test(test_text),
     };

@@ -39,6 +39,11 @@ static void plan_of(struct plan *p, const struct knobs *k) {
         fail_msg("%s", e.text);
 }
 
+enum { DIR_BYTES = 256 };
+static void scratch_dir(char out[DIR_BYTES]) {
+    assert_int_equal(file_make_temp_dir(out, DIR_BYTES, "predictor", NULL), 0);
+}
+
 // Where nothing was timed, the caller's roofline stands in: matrix products at the rate of their
 // type, and the prediction says that it is known and not calibrated.
 static void test_roof_of_each_type(void **state) {
@@ -358,7 +363,7 @@ static void test_trials_correct(void **state) {
     // A third of the trials ran on a busy machine.
     for (uint64_t i = 0; i < 15; i++) {
         k.batch_accum = 1 + (int64_t)(i % 3);
-        observe(p, &k, factor, i, i % 3 == 1 ? 2.0 : 1.0);
+        observe(p, &k, factor, i, i / 3 % 3 == 1 ? 2.0 : 1.0);
     }
     for (int64_t accum = 1; accum <= 6; accum++) {
         k.batch_accum = accum;
@@ -366,6 +371,7 @@ static void test_trials_correct(void **state) {
     }
     assert_int_equal(predictor_known(p, &k, &known, &e), 0);
     assert_int_equal(known.steps, 15);
+    assert_int_equal(known.settings, 3);
     assert_string_equal(known.path, "");
     predictor_close(p);
 }
@@ -395,30 +401,40 @@ static void test_parts_correct(void **state) {
     predictor_close(p);
 }
 
-static void test_noisy_and_failed_trials_teach_nothing(void **state) {
+// A trial on a busy machine says something about its own setting only, until a better one comes.
+static void test_noisy_and_failed_trials(void **state) {
     struct predictor *p = open_predictor("");
-    struct knobs k;
+    struct knobs k, other;
     struct plan s;
     struct trial r;
-    struct predicted before, after;
+    struct predicted before, out;
     struct err e = {0};
     (void)state;
-    knobs_of(&k, 1, 1);
+    knobs_of(&k, 1, 2);
+    knobs_of(&other, 1, 3);
     calibrate_by_traces(p, &k, 3, 0);
     plan_of(&s, &k);
-    assert_int_equal(predictor_step(p, &s, &before, &e), 0);
-    trial_of(plan_program(&s, PLAN_TRAIN), NULL, 1, 2, &r);
-    for (int i = 0; i < TRIAL_STEPS; i += 2)
-        r.step_ns[i] *= 2.5;
-    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
     // A trial that failed before its first step, or whose steps have no time split.
     trial_of(plan_program(&s, PLAN_TRAIN), NULL, 1, 2, &r);
     r.seen.steps = 0;
     assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
     r.seen.steps = TRIAL_STEPS, r.seen.split.steps = 0;
     assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
-    assert_int_equal(predictor_step(p, &s, &after, &e), 0);
-    assert_true(before.seconds == after.seconds);
+    error_of(p, &k, NULL, &out);
+    assert_int_equal(out.from, FROM_OPS);
+    error_of(p, &other, NULL, &before);
+    trial_of(plan_program(&s, PLAN_TRAIN), NULL, 1, 2, &r);
+    for (int i = 0; i < TRIAL_STEPS; i += 2)
+        r.step_ns[i] *= 2.5;
+    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
+    error_of(p, &k, NULL, &out);
+    assert_true(out.from == FROM_SETTING && out.busy && out.high_s > 1.3 * out.seconds);
+    error_of(p, &other, NULL, &out);
+    assert_true(out.seconds == before.seconds && out.high_s == before.high_s);
+    observe(p, &k, NULL, 1, 1);
+    assert_true(error_of(p, &k, NULL, &out) < 0.01 && !out.busy && out.visits == 1);
+    assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
+    assert_true(error_of(p, &k, NULL, &out) < 0.01 && !out.busy && out.visits == 1);
     plan_free(&s);
     predictor_close(p);
 }
@@ -428,27 +444,199 @@ static void test_corrections_keep_to_their_times(void **state) {
     struct predictor *p = open_predictor("");
     struct predicted out;
     struct costs *c;
-    struct knobs k;
+    struct knobs k, other;
     struct err e = {0};
     double factor[OP_COUNT];
     (void)state;
     for (int i = 0; i < OP_COUNT; i++)
         factor[i] = 2;
     knobs_of(&k, 1, 2);
+    knobs_of(&other, 1, 3);       // of the same ops, and not observed itself
     observe(p, &k, factor, 1, 1); // nothing is timed yet
     calibrate_by_traces(p, &k, 3, 0);
-    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    assert_true(error_of(p, &other, NULL, &out) < 0.001);
     observe(p, &k, factor, 1, 1);
-    assert_true(error_of(p, &k, factor, &out) < 0.02);
+    assert_true(error_of(p, &other, factor, &out) < 0.02);
     calibrate_by_traces(p, &k, 3, 0); // the same times again: the corrections stay
-    assert_true(error_of(p, &k, factor, &out) < 0.02);
+    assert_true(error_of(p, &other, factor, &out) < 0.02);
     // The machine was busy then: ops take half the time now.
     assert_int_equal(predictor_costs(p, &k, &c, &e), 0);
     for (int i = 0; i < c->n; i++)
         c->points[i].seconds *= 2;
     calibrate_by_traces(p, &k, 3, 0);
-    assert_true(error_of(p, &k, NULL, &out) < 0.001);
+    assert_true(error_of(p, &other, NULL, &out) < 0.001);
     predictor_close(p);
+}
+
+static struct costs *costs_of(struct predictor *p, const struct knobs *k) {
+    struct costs *c;
+    struct err e = {0};
+    assert_int_equal(predictor_costs(p, k, &c, &e), 0);
+    return c;
+}
+
+// What was measured is predicted as it was measured, whatever ops say, and with a narrow interval.
+static void test_measured_settings(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out, other;
+    struct knobs k, accum3;
+    char text[PREDICTED_TEXT_BYTES];
+    double slow[OP_COUNT];
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        slow[i] = 1.7;
+    knobs_of(&k, 2, 2);
+    knobs_of(&accum3, 2, 3);
+    // Even where no op was ever timed.
+    observe(p, &k, slow, 1, 1);
+    assert_true(error_of(p, &k, slow, &out) < 0.01 && out.from == FROM_SETTING && out.known);
+    error_of(p, &accum3, slow, &other);
+    assert_int_equal(other.from, FROM_ROOFLINE);
+    assert_true(other.high_s / other.seconds > 2 && out.high_s / out.seconds < 1.1);
+    calibrate_by_traces(p, &k, 3, 0);
+    assert_true(error_of(p, &k, slow, &out) < 0.01);
+    assert_true(fabs(out.ops_s * 1.7 / out.seconds - 1) < 0.01);
+    assert_string_equal(predicted_text(text, &out),
+                        "this setting was measured here once, 1.0 s ago");
+    error_of(p, &accum3, NULL, &other);
+    assert_int_equal(other.from, FROM_OPS);
+    assert_true(out.high_s / out.low_s < other.high_s / other.low_s);
+    // One visit in a busy hour does not move the median, but widens the interval.
+    observe(p, &k, slow, 2, 1);
+    observe(p, &k, slow, 3, 1.5);
+    assert_true(error_of(p, &k, slow, &other) < 0.01 && other.visits == 3);
+    assert_true(other.high_s > out.high_s && other.high_s > 1.2 * other.seconds);
+    // Other data makes another setting.
+    snprintf(k.data_path, sizeof k.data_path, "elsewhere.txt");
+    error_of(p, &k, NULL, &out);
+    assert_int_equal(out.from, FROM_OPS);
+    predictor_close(p);
+}
+
+// Trials of one model must not change what is known about another.
+static void test_another_model_changes_nothing(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted before[4], after;
+    struct knobs k, small;
+    double factor[OP_COUNT], others[OP_COUNT];
+    struct err e = {0};
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        factor[i] = 1.3, others[i] = 3;
+    knobs_of(&k, 1, 2);
+    assert_int_equal(knobs_set(&k, "model", "gpt2-124m", SET_BY_COMMAND_LINE, &e), 0);
+    calibrate_by_traces(p, &k, 1, 0);
+    for (int i = 0; i < 4; i++) { // three settings are measured, the last one is not
+        k.batch_accum = 1 + i;
+        if (i < 3)
+            observe(p, &k, factor, (uint64_t)i, 1);
+    }
+    for (int i = 0; i < 4; i++) {
+        k.batch_accum = 1 + i;
+        assert_true(error_of(p, &k, factor, &before[i]) < 0.02);
+    }
+    knobs_of(&small, 2, 1);
+    calibrate_by_traces(p, &small, 3, 0);
+    for (uint64_t i = 0; i < 30; i++) {
+        struct plan s;
+        struct trial r;
+        small.batch_accum = 1 + (int64_t)(i % 5);
+        plan_of(&s, &small);
+        trial_of(plan_program(&s, PLAN_TRAIN), others, i, 1, &r);
+        r.seen.split.ns[TIME_HOST] += r.seen.split.wall_ns; // and a slow host
+        assert_int_equal(predictor_observe(p, &s, &r.seen, &e), 0);
+        plan_free(&s);
+    }
+    for (int i = 0; i < 4; i++) {
+        k.batch_accum = 1 + i;
+        assert_true(error_of(p, &k, factor, &after) < 0.02);
+        assert_true(fabs(after.seconds / before[i].seconds - 1) < 0.001);
+    }
+    predictor_close(p);
+}
+
+static void test_old_corrections_fade(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted out;
+    struct knobs k, other;
+    double factor[OP_COUNT];
+    const double day = 24 * 3600;
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        factor[i] = 1.5;
+    knobs_of(&k, 1, 2);
+    knobs_of(&other, 1, 3);
+    calibrate_by_traces(p, &k, 3, 0);
+    for (uint64_t i = 0; i < 15; i++)
+        observe(p, &k, factor, i, 1);
+    assert_true(error_of(p, &other, factor, &out) < 0.01);
+    costs_of(p, &k)->now_s += day;
+    assert_true(error_of(p, &other, factor, &out) < 0.01);
+    costs_of(p, &k)->now_s += 60 * day;
+    assert_true(error_of(p, &other, NULL, &out) < 0.001); // as the ops were timed
+    assert_true(error_of(p, &k, factor, &out) < 0.01);    // a measurement does not fade
+    assert_true(out.age_s > 60 * day);
+    predictor_close(p);
+}
+
+// The interval is what earlier predictions deserve.
+static void test_interval_from_errors(void **state) {
+    struct predictor *p = open_predictor("");
+    struct predicted first, out;
+    struct knobs k;
+    struct plan s;
+    int inside = 0;
+    (void)state;
+    knobs_of(&k, 1, 1);
+    calibrate_by_traces(p, &k, 3, 0);
+    error_of(p, &k, NULL, &first);
+    assert_true(first.errors == 0 && first.low_s < first.seconds && first.high_s > first.seconds);
+    // Settings take 0.75 to 1.35 times as long as their ops: more than the ops' times vary.
+    for (int i = 0; i < 40; i++) {
+        const double slow = 0.75 + 0.6 * rng_uniform(7, 0, (uint64_t)i);
+        knobs_of(&k, 1, 2 + i);
+        error_of(p, &k, NULL, &out);
+        plan_of(&s, &k);
+        const double truth = slow * true_step_s(plan_program(&s, PLAN_TRAIN), NULL);
+        plan_free(&s);
+        inside += i >= 15 && truth > out.low_s && truth < out.high_s;
+        observe(p, &k, NULL, (uint64_t)i, slow);
+    }
+    assert_int_equal(out.errors, COSTS_ERRORS);
+    assert_true(out.high_s / out.seconds > 1.15); // no longer the spread of the ops
+    assert_true(inside >= 18);                    // of 25
+    predictor_close(p);
+}
+
+// A setting that was measured with threads whose ops were never timed is kept, and the times that
+// stand in for its ops are not.
+static void test_measured_beside_borrowed_ops(void **state) {
+    char dir[DIR_BYTES];
+    struct predicted out;
+    struct predictor_known known;
+    struct knobs k;
+    struct err e = {0};
+    double slow[OP_COUNT];
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        slow[i] = 2.5;
+    scratch_dir(dir);
+    struct predictor *p = open_predictor(dir);
+    knobs_of(&k, 2, 2);
+    k.threads = 2;
+    calibrate_by_traces(p, &k, 3, 0);
+    k.threads = 1;
+    observe(p, &k, slow, 1, 1);
+    assert_int_equal(predictor_store(p, &e), 0);
+    predictor_close(p);
+    p = open_predictor(dir);
+    assert_true(error_of(p, &k, slow, &out) < 0.01 && out.from == FROM_SETTING);
+    assert_int_equal(predictor_known(p, &k, &known, &e), 0);
+    assert_true(known.signatures == 0 && known.settings == 1 && known.steps == 0);
+    calibrate_by_traces(p, &k, 3, 0); // stays when ops get times of their own
+    assert_true(error_of(p, &k, slow, &out) < 0.01 && out.from == FROM_SETTING);
+    predictor_close(p);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
 }
 
 // ---------------------------------------------------------------- arithmetic
@@ -500,11 +688,6 @@ static void test_plane(void **state) {
 
 // ---------------------------------------------------------------- files
 
-enum { DIR_BYTES = 256 };
-static void scratch_dir(char out[DIR_BYTES]) {
-    assert_int_equal(file_make_temp_dir(out, DIR_BYTES, "predictor", NULL), 0);
-}
-
 static void test_store_and_load(void **state) {
     char dir[DIR_BYTES];
     struct err e = {0};
@@ -528,6 +711,12 @@ static void test_store_and_load(void **state) {
     error_of(p, &k, NULL, &b);
     assert_true(fabs(a.seconds / b.seconds - 1) < 1e-12);
     assert_true(b.calibrated && a.spread == b.spread);
+    assert_true(b.from == FROM_SETTING && b.visits == COSTS_VISITS && a.low_s == b.low_s);
+    k.batch_accum = 3; // from ops and corrections
+    error_of(p, &k, factor, &b);
+    assert_true(b.from == FROM_OPS && b.errors == 1);
+    assert_true(error_of(p, &k, factor, &b) < 0.05);
+    k.batch_accum = 2;
     assert_int_equal(predictor_known(p, &k, &known, &e), 0);
     assert_true(known.signatures > 20 && known.steps == COSTS_RATIOS);
     assert_true(file_exists(known.path));
@@ -581,6 +770,24 @@ static void test_hostile_file(void **state) {
          "{\"op\":\"add\",\"type\":\"what\",\"log\":[0.1]},{\"op\":\"add\",\"type\":\"fp32\","
          "\"log\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}],\"outside\":[-1,1e300,2]}",
          0, 0},
+        // Written by an older haggle: times are kept, corrections that name no model are not.
+        {"{\"format\":1,\"key\":\"x\",\"ops\":[" POINT(
+             "add", "[4,4]", "[1,1]",
+             "1e-3") "],\"ratios\":[{\"op\":\"add\",\"type\":\"fp32\",\"log\":[0.5]}],"
+                     "\"outside\":[0.5]}",
+         0, 1},
+        {"{\"format\":1,\"key\":\"x\",\"models\":[{\"outside\":[1]},{\"model\":\"a\",\"outside\":"
+         "[-1,1e300],\"ratios\":[{\"op\":\"add\",\"type\":\"fp32\",\"log\":[50],\"at\":[0]},"
+         "{\"op\":\"add\",\"type\":\"fp32\",\"log\":[0.5]}]}]}",
+         0, 0},
+        {"{\"format\":1,\"key\":\"x\",\"models\":[7]}", ERR_FORMAT, 0},
+        {"{\"format\":1,\"key\":\"x\",\"settings\":[{},{\"id\":\"short\",\"s\":[1]},"
+         "{\"id\":\"0123456789abcdef0123456789abcdef\",\"s\":[1,-1]},"
+         "{\"id\":\"0123456789abcdef0123456789abcdef\",\"s\":[1],\"parts\":[-1]}]}",
+         0, 0},
+        {"{\"format\":1,\"key\":\"x\",\"settings\":{}}", ERR_FORMAT, 0},
+        {"{\"format\":1,\"key\":\"x\",\"errors\":{\"ops\":[1e300,-3],\"what\":[1]}}", 0, 0},
+        {"{\"format\":1,\"key\":\"x\",\"errors\":[]}", ERR_FORMAT, 0},
     };
     char dir[DIR_BYTES], path[512];
     struct err e = {0};
@@ -593,7 +800,10 @@ static void test_hostile_file(void **state) {
         assert_int_equal(file_write_atomic(path, files[i].text, strlen(files[i].text), &e), 0);
         if (costs_load(&c, path, "x", &e) != files[i].rc || c.n != files[i].points)
             fail_msg("file %zu: %d points, %s", i, c.n, e.text);
+        costs_use(&c, "a");
         assert_true(fabs(costs_correction(&c, OP_ADD, DTYPE_F32) - 1) < 1e-12);
+        assert_true(costs_outside(&c) == 0 && c.n_settings == 0);
+        assert_true(isfinite(costs_factor(&c, FROM_OPS, 0.1)));
         err_clear(&e);
         costs_free(&c);
     }
@@ -696,8 +906,13 @@ int main(void) {
         cmocka_unit_test(test_between_micro_batches),
         cmocka_unit_test(test_trials_correct),
         cmocka_unit_test(test_parts_correct),
-        cmocka_unit_test(test_noisy_and_failed_trials_teach_nothing),
+        cmocka_unit_test(test_noisy_and_failed_trials),
         cmocka_unit_test(test_corrections_keep_to_their_times),
+        cmocka_unit_test(test_measured_settings),
+        cmocka_unit_test(test_another_model_changes_nothing),
+        cmocka_unit_test(test_old_corrections_fade),
+        cmocka_unit_test(test_interval_from_errors),
+        cmocka_unit_test(test_measured_beside_borrowed_ops),
         cmocka_unit_test(test_between_never_falls),
         cmocka_unit_test(test_plane),
         cmocka_unit_test(test_store_and_load),

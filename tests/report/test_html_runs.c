@@ -153,7 +153,8 @@ static void test_whole(void **state) {
     assert_non_null(strstr(page, "mostly matmul"));
     assert_non_null(strstr(page, "A &lt;b&gt;CPU&lt;/b&gt;"));
     assert_non_null(strstr(page, "132 ms"));
-    assert_non_null(strstr(page, "n=57, no 95 % bound; need 59"));
+    assert_non_null(strstr(page, "over steps 4 to 60, n=57, no 95 % bound; need 59"));
+    assert_non_null(strstr(page, "latency of a sample"));
     assert_null(strstr(page, "nan"));
     assert_null(strstr(page, "http://"));
     assert_null(strstr(page, "https://"));

@@ -136,6 +136,7 @@ static const struct live_numbers numbers = {.step = 120,
                                             .lr = 3e-4,
                                             .grad_norm = 0.87,
                                             .tokens_per_s = 12345,
+                                            .times_of = 120,
                                             .step_p50_ms = 41.2,
                                             .step_p99_ms = 60,
                                             .data_wait = 0.012,
@@ -150,11 +151,11 @@ static void test_live_fits(void **state) {
     static const int shown[] = {60, 80, 100, 120};
     for (int i = 0; i < 4; i++)
         print_message("%s\n", live_format(text, &numbers, shown[i]));
-    assert_non_null(strstr(live_format(text, &numbers, 100), "norm 0.87")); // all of it fits
+    assert_non_null(strstr(live_format(text, &numbers, 110), "norm 0.87")); // all of it fits
     assert_non_null(strstr(live_format(text, &numbers, 60), "loss 2.346"));
     assert_null(strstr(live_format(text, &numbers, 60), "norm"));
     static const char *const all[] = {"step 120/1000", "loss 2.346", "lr 0.0003",
-                                      "norm 0.87",     "tok/s",      "p50 41.2 p99 60 ms",
+                                      "norm 0.87",     "tok/s",      "last 120: p50 41.2 p99 60 ms",
                                       "wait 1%",       "1.50 GiB",   "eta 4m 07s"};
     live_format_plain(text, &numbers);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
