@@ -76,6 +76,10 @@ static int show(struct call *c, const struct knobs *k, enum plan_detail detail, 
 int haggle_show(const struct haggle_config *config, enum haggle_detail detail,
                 const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
+    struct knobs k = config->knobs;
     call_begin(&c, sink);
-    return call_end(&c, show(&c, &config->knobs, (enum plan_detail)detail, &c.err), e);
+    int rc = call_find_model(&c, &k, &c.err);
+    if (rc == 0)
+        rc = show(&c, &k, (enum plan_detail)detail, &c.err);
+    return call_end(&c, rc, e);
 }
