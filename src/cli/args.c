@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // Short flags for the knobs that people use most.
 static const struct {
@@ -83,7 +84,7 @@ struct cursor {
     char **argv;
 };
 
-// "40 ms" is 40ms: a number takes the unit that stands alone after it.
+// "40 ms" is 40ms: a number takes the unit that stands alone after it and is no file.
 static const char *with_unit(struct args *a, struct cursor *c, const char *value) {
     static const char *const units[] = {"ns", "us",  "ms",  "s",   "m",  "h",  "B",
                                         "K",  "M",   "G",   "T",   "KB", "MB", "GB",
@@ -91,7 +92,7 @@ static const char *with_unit(struct args *a, struct cursor *c, const char *value
     if (!*value || value[strspn(value, "0123456789.")] || c->at >= c->n)
         return value;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcmp(c->argv[c->at], units[i]) == 0) {
+        if (strcmp(c->argv[c->at], units[i]) == 0 && access(units[i], F_OK) != 0) {
             char *joined = a->text + a->text_bytes;
             a->text_bytes += (size_t)sprintf(joined, "%s%s", value, c->argv[c->at++]) + 1;
             return joined;

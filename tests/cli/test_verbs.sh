@@ -72,6 +72,10 @@ run 0 "spaces" knobs --changed optim.lr = 1e-4 seq =64 time=3 m --memory 6 GiB
 for word in "optim.lr  0.0001" "seq       64" "time      3m" "memory    6GiB"; do
     says out "$word" "spaces around = and before a unit"
 done
+echo 'seq: 7' >s
+run 0 "a file is no unit" knobs --changed --seed 3 s
+says out "seq   7" "a file is no unit"
+rm s
 run 0 "knobs --recipe" knobs seq=64 --recipe
 cp out mine.yaml
 run 0 "a recipe that was written" knobs mine.yaml --changed
