@@ -11,16 +11,20 @@ GENERATOR  := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 # Configures a build folder once. After that CMake notices when it must configure again.
 configure = test -f $(1)/CMakeCache.txt || cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS)
 
-.PHONY: all cuda demo test test-long deps asan fuzz coverage release-build asan-build bench docs format install clean help
+.PHONY: all cuda demo test test-long deps asan fuzz coverage program-build release-build asan-build bench docs format install clean help
 
 # Prerequisites are steps that run in order. CMake runs the build in parallel.
 .NOTPARALLEL:
 
-all: ## build haggle (default)
+all: ## build haggle (default); tests are built by the targets that run them
 	@scripts/deps.sh --check build || { echo "Run 'make deps' first." >&2; exit 1; }
-	@$(MAKE) --no-print-directory release-build
+	@$(MAKE) --no-print-directory program-build
+	@printf '\nThe program is %s/haggle. Try\n  %s/haggle doctor\n  %s/haggle train model=tiny steps=200\n  %s/haggle help\n' \
+	    $(BUILD) $(BUILD) $(BUILD) $(BUILD)
 
-demo: deps release-build ## set up, build, tune the built-in model within a budget, train with the choice
+demo: ## set up, build, tune the built-in model within a budget, train with the choice
+	@scripts/deps.sh build run
+	@$(MAKE) --no-print-directory program-build
 	@HAGGLE=$(BUILD)/haggle scripts/demo.sh
 
 test: deps ## set up, build, run all tests, then the unit tests again under ASan and UBSan
@@ -41,6 +45,11 @@ fuzz: ## fuzz every parser for SECONDS (60) each; needs clang
 coverage: ## measure line coverage of the parsers, from their tests and the fuzz seeds
 	@JOBS=$(JOBS) scripts/coverage.sh
 
+# The program, its library and its plug-ins. release-build and asan-build also build the tests.
+program-build:
+	@$(call configure,$(BUILD),-DCMAKE_BUILD_TYPE=Release)
+	@cmake --build $(BUILD) -j $(JOBS) --target program
+
 release-build:
 	@$(call configure,$(BUILD),-DCMAKE_BUILD_TYPE=Release)
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -54,32 +63,33 @@ cuda: ## build the CUDA plug-in (needs nvcc)
 	@cmake -S . -B $(BUILD) -DHAGGLE_CUDA=ON >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS) --target cuda
 
-bench: release-build ## measure a small grid on the built-in model
+bench: program-build ## measure a small grid on the built-in model
 	@$(BUILD)/haggle bench model=tiny batch.micro=1,2,4,8
 
 # A comparison with other trainers, if bench/train.sh exists.
 ifneq ($(wildcard bench/train.sh),)
 .PHONY: bench-train
-bench-train: release-build ## compare training speed with other programs
+bench-train: program-build ## compare training speed with other programs
 	@scripts/deps.sh bench
 	@BUILD=$(BUILD) bench/train.sh
 endif
 
 .PHONY: bench-memory
-bench-memory: release-build ## compare planned and measured memory for a dozen settings of gpt2-124m (needs 4 GiB)
+bench-memory: program-build ## compare planned and measured memory for a dozen settings of gpt2-124m (needs 4 GiB)
 	@cmake --build $(BUILD) --target bench_memory
 	@$(BUILD)/bench_memory
 
 .PHONY: bench-tradeoffs
-bench-tradeoffs: release-build ## measure what each strategy trades, write docs/tradeoffs.md (minutes; needs a quiet machine)
+bench-tradeoffs: program-build ## measure what each strategy trades, write docs/tradeoffs.md (minutes; needs a quiet machine)
 	@HAGGLE=$(BUILD)/haggle scripts/tradeoffs.sh > docs/tradeoffs.md.new && mv docs/tradeoffs.md.new docs/tradeoffs.md
 
 .PHONY: bench-predict
-bench-predict: release-build ## compare predicted and measured step times, 100 settings of tiny and 30 of gpt2-124m
+bench-predict: program-build ## compare predicted and measured step times, 100 settings of tiny and 30 of gpt2-124m
 	@cmake --build $(BUILD) --target bench_predict
 	@$(BUILD)/bench_predict
 
-docs: release-build ## generate the pages of docs/ that come from tables in the code
+docs: program-build ## generate the pages of docs/ that come from tables in the code
+	@cmake --build $(BUILD) -j $(JOBS) --target test_support
 	@for page in knobs ops; do \
 	    $(BUILD)/haggle docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md || \
 	        { rm -f docs/$$page.md.new; exit 1; }; \
@@ -90,7 +100,7 @@ format: ## clang-format every C and CUDA file
 	@scripts/deps.sh --check format
 	@find src include tests bench -name '*.[ch]' -print0 -o -name '*.inc' -print0 -o -name '*.cu' -print0 -o -name '*.cuh' -print0 | xargs -0 clang-format -i
 
-install: release-build ## install into PREFIX
+install: program-build ## install into PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean: ## remove the build folders

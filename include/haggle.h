@@ -277,6 +277,12 @@ HAGGLE_API int haggle_doctor(const struct haggle_config *c, bool fresh,
 HAGGLE_API int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                                  const struct haggle_sink *sink, struct haggle_error *e);
 
+// Explains the named knobs: what each does, accepted values, default, what a change trades, where
+// it shows. A group of knobs ("optim") is a table. An unknown name fails with a suggestion.
+HAGGLE_API int haggle_knobs_explain(const struct haggle_config *c, const char *const *names,
+                                    size_t n, const struct haggle_sink *sink,
+                                    struct haggle_error *e);
+
 struct haggle_check {
     const char *const *knobs; // names of knobs or of groups; none: all knobs
     size_t n_knobs;
@@ -308,6 +314,10 @@ HAGGLE_API void haggle_clear_stop(void);
 // The most similar of n names by edit distance; NULL when none is similar enough to be a likely
 // typo.
 HAGGLE_API const char *haggle_suggest(const char *word, const char *const *names, size_t n);
+// For a setting that other tools have ("learning_rate"): writes to `out` what it is called here and
+// what to type. value may be NULL. Returns false when the name is not known.
+HAGGLE_API bool haggle_knob_elsewhere(const char *name, const char *value,
+                                      char out[HAGGLE_TEXT_BYTES]);
 
 #ifdef __cplusplus
 }

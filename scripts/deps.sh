@@ -11,10 +11,11 @@
 set -u
 
 # group | package (Debian and Ubuntu) | found by | what for
-#   cmd:NAME  a program in PATH      pc:NAME  a pkg-config module      file:GLOB  a file
+#   cmd:NAME,NAME  one of these programs in PATH   pc:NAME  a pkg-config module   file:GLOB  a file
 # A group with a question mark is recommended, the others are required. Without ninja, make runs the
-# build. Without the libraries of `run`, haggle is slower. bench and format are checked only when
-# they are named.
+# build. Without the libraries of `run`, haggle is slower. Without a browser, the tests of the pages
+# are skipped (Firefox cannot print a page's elements, so it is no substitute). bench and format are
+# checked only when they are named.
 deps() {
     cat <<'TABLE'
 build  | gcc                 | cmd:gcc              | the C compiler
@@ -28,6 +29,7 @@ build  | libxxhash-dev       | pc:libxxhash         | fingerprints
 build  | libutf8proc-dev     | pc:libutf8proc       | tokenizers: categories and normal forms of Unicode
 build  | libsqlite3-dev      | pc:sqlite3           | the store of trials
 test   | libcmocka-dev       | pc:cmocka            | unit tests
+test?  | chromium            | cmd:chromium,chromium-browser,google-chrome | tests of the pages, which are skipped without it
 run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | matrix products where the CPU lacks AVX2 (cpu.blas=openblas)
 bench  | libopenblas0-openmp | file:/usr/lib/*/openblas-openmp/libopenblas.so.0 | what PyTorch is fastest with
 bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with the built-in products (cpu.blas=blis)
@@ -40,7 +42,11 @@ TABLE
 found() { # found PROBE
     local what=${1#*:}
     case $1 in
-    cmd:*) command -v "$what" >/dev/null ;;
+    cmd:*)
+        local name
+        for name in ${what//,/ }; do command -v "$name" >/dev/null && return; done
+        return 1
+        ;;
     pc:*) pkg-config --exists "$what" 2>/dev/null ;;
     file:*) compgen -G "$what" >/dev/null ;;
     esac
@@ -102,14 +108,20 @@ if [ "$(id -u)" -ne 0 ]; then
     exit
 fi
 export DEBIAN_FRONTEND=noninteractive
-# A fresh image has no package lists yet: fetch them when the first try fails. Recommended packages
-# are installed separately, so that a missing one does not stop the required ones.
-fetch() { $install "$@" || { apt-get update && $install "$@"; }; }
+# A fresh image has no package lists yet: fetch them, once, when a try fails. Recommended packages are
+# installed one by one, so that one that this distribution lacks stops nothing else.
+updated=no
+fetch() {
+    $install "$@" && return
+    [ $updated = no ] || return
+    updated=yes
+    apt-get update && $install "$@"
+}
 if [ ${#required[@]} -gt 0 ] && ! fetch "${required[@]}"; then
     echo "Could not install: ${required[*]}. haggle cannot be built without them." >&2
     exit 1
 fi
-if [ ${#recommended[@]} -gt 0 ] && ! fetch "${recommended[@]}"; then
-    echo "Could not install: ${recommended[*]}. Going on without them: haggle works, but more slowly." >&2
-fi
+for package in "${recommended[@]}"; do
+    fetch "$package" || echo "Could not install $package. Going on without it." >&2
+done
 exit 0

@@ -44,6 +44,8 @@ struct call {
 void call_begin(struct call *c, const struct haggle_sink *sink);
 // Writes a message to the log. For listeners of other folders; log is a struct log.
 void call_say(void *log, enum log_level level, const char *text);
+// Replaces a model's name on the Hugging Face hub by its folder in the local cache, and says so.
+int call_find_model(struct call *c, struct knobs *k, struct err *e);
 // If the caller wants JSON, begins the object with the members that every result has: "haggle",
 // "verb", "config". Returns whether it did.
 bool call_json_begin(struct call *c, const char *verb, const struct knobs *k);

@@ -95,8 +95,12 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
 int haggle_bench_train(const struct haggle_config *config, const struct haggle_bench *bench,
                        const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
+    struct knobs k = config->knobs;
     call_begin(&c, sink);
-    return call_end(&c, bench_train(&c, &config->knobs, bench, &c.err), e);
+    int rc = call_find_model(&c, &k, &c.err);
+    if (rc == 0)
+        rc = bench_train(&c, &k, bench, &c.err);
+    return call_end(&c, rc, e);
 }
 
 // ---------------------------------------------------------------- strategies
@@ -141,8 +145,11 @@ int haggle_bench_tradeoffs(const struct haggle_config *config, const struct hagg
     enum { ROUNDS_DEFAULT = 5, STEPS_DEFAULT = 10 };
     struct call c;
     struct tradeoffs t = {.bench = bench_of(o, ROUNDS_DEFAULT, STEPS_DEFAULT)};
+    struct knobs k = config->knobs;
     call_begin(&c, sink);
-    int rc = bench_tradeoffs(&t, &c, &config->knobs, o, &c.err);
+    int rc = call_find_model(&c, &k, &c.err);
+    if (rc == 0)
+        rc = bench_tradeoffs(&t, &c, &k, o, &c.err);
     tradeoffs_close(&t);
     return call_end(&c, rc, e);
 }

@@ -1,6 +1,7 @@
 // call.c - what every verb begins and ends with: streams, the JSON object, the caller's error.
 #include "api/api.h"
 
+#include "model/hub.h"
 #include "report/table.h"
 
 #include <errno.h>
@@ -66,6 +67,16 @@ void call_put_head(struct json_writer *w, const char *verb, const struct knobs *
 
 void call_say(void *log, enum log_level level, const char *text) {
     log_put(log, level, "%s", text);
+}
+
+int call_find_model(struct call *c, struct knobs *k, struct err *e) {
+    char given[KNOB_STRING_BYTES];
+    bool replaced;
+    strcpy(given, k->model);
+    TRY(hub_resolve(k->model, sizeof k->model, &replaced, e));
+    if (replaced)
+        log_put(&c->log, LOG_INFO, "model %s: the snapshot %s", given, k->model);
+    return 0;
 }
 
 bool call_json_begin(struct call *c, const char *verb, const struct knobs *k) {

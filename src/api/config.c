@@ -2,6 +2,7 @@
 #include "api/api.h"
 
 #include "base/text.h"
+#include "bench/tradeoffs.h"
 #include "program/print.h"
 
 #include <stdlib.h>
@@ -78,19 +79,76 @@ const char *haggle_knob_help(size_t i) {
     return i < KNOB_COUNT ? knob_info((int)i)->help : NULL;
 }
 
+// What the usual rules say about changing the knob.
+static void print_rules(int id, FILE *f) {
+    const char *name = knob_info(id)->name, *head = "trades";
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < strategy_count(); i++) {
+        const struct strategy *s = strategy_at(i);
+        const char *at = strstr(s->settings, name);
+        if (s->against || !at || !strchr("=*/", at[n]))
+            continue;
+        fprintf(f, "  %-10s%s: %s\n", head, s->name, s->rule);
+        head = "";
+    }
+    if (!*head)
+        fprintf(f, "  %-10s(usual rules; 'haggle bench tradeoffs' measures them here)\n", "");
+    if (knob_info(id)->flags & (KNOB_SPEED | KNOB_MEMORY | KNOB_MATH))
+        fprintf(f, "  %-10shaggle knobs --check %s\n", "measure", name);
+}
+
+static void explain(const struct knobs *k, const char *const *names, size_t n,
+                    const bool selected[KNOB_COUNT], FILE *f) {
+    const char *between = "";
+    for (size_t i = 0; i < n; i++)
+        if (knob_find(names[i]) < 0 && knob_elsewhere_id(names[i]) >= 0)
+            fprintf(f, "'%.60s' is %s here.\n\n", names[i],
+                    knob_info(knob_elsewhere_id(names[i]))->name);
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        if (!selected[i])
+            continue;
+        fputs(between, f);
+        knob_explain(k, i, f);
+        print_rules(i, f);
+        between = "\n";
+    }
+}
+
+// Names of single knobs are explained. A group, which selects more than was named, is a table.
+static int list(const struct haggle_config *c, const char *const *names, size_t n,
+                bool only_changed, struct call *call) {
+    const struct knobs *k = &c->knobs;
+    bool selected[KNOB_COUNT];
+    size_t count = 0;
+    TRY(knobs_select(names, n, selected, &call->err));
+    for (int i = 0; i < KNOB_COUNT; i++) {
+        selected[i] = selected[i] && !(only_changed && k->by[i] == SET_BY_DEFAULT);
+        count += selected[i];
+    }
+    if (call->out && n > 0 && count <= n)
+        explain(k, names, n, selected, call->out);
+    else if (call->out)
+        TRY(knobs_print(k, selected, call->out, &call->err));
+    if (call_json_begin(call, "knobs", NULL)) {
+        json_put_key(&call->json, "knobs");
+        knobs_put_json_table(k, selected, &call->json);
+        json_put_object_end(&call->json);
+    }
+    return 0;
+}
+
 int haggle_knobs_list(const struct haggle_config *c, bool only_changed,
                       const struct haggle_sink *sink, struct haggle_error *e) {
     struct call call;
     call_begin(&call, sink);
-    int rc = 0;
-    if (call.out)
-        rc = knobs_print(&c->knobs, call.out, only_changed, &call.err);
-    if (rc == 0 && call_json_begin(&call, "knobs", NULL)) {
-        json_put_key(&call.json, "knobs");
-        knobs_put_json_table(&c->knobs, &call.json);
-        json_put_object_end(&call.json);
-    }
-    return call_end(&call, rc, e);
+    return call_end(&call, list(c, NULL, 0, only_changed, &call), e);
+}
+
+int haggle_knobs_explain(const struct haggle_config *c, const char *const *names, size_t n,
+                         const struct haggle_sink *sink, struct haggle_error *e) {
+    struct call call;
+    call_begin(&call, sink);
+    return call_end(&call, list(c, names, n, false, &call), e);
 }
 
 int haggle_docs(const char *kind, FILE *f, struct haggle_error *e) {
@@ -109,4 +167,9 @@ int haggle_docs(const char *kind, FILE *f, struct haggle_error *e) {
 
 const char *haggle_suggest(const char *word, const char *const *names, size_t n) {
     return text_suggest(word, names, n);
+}
+
+_Static_assert((int)KNOB_ELSEWHERE_BYTES <= (int)HAGGLE_TEXT_BYTES, "a sentence fits");
+bool haggle_knob_elsewhere(const char *name, const char *value, char out[HAGGLE_TEXT_BYTES]) {
+    return knob_elsewhere(name, value, SET_BY_COMMAND_LINE, out) != NULL;
 }

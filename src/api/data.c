@@ -78,6 +78,8 @@ int haggle_data(const struct haggle_config *config, const struct haggle_data *x,
     call_begin(&c, sink);
     int rc = name_files(&k, x, &c.err);
     if (rc == 0)
+        rc = call_find_model(&c, &k, &c.err);
+    if (rc == 0)
         rc = open_data(&c, &k, &d, &c.err);
     if (rc == 0)
         rc = look(&c, d, &k, x->samples < 0 ? SAMPLES_DEFAULT : x->samples, &c.err);

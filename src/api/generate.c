@@ -103,6 +103,7 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
     int32_t *prompt = NULL, end = -1;
     size_t n = 0;
     bool from_folder = false;
+    TRY(call_find_model(c, &k, e));
     TRY(resolve_model(c, &k, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
     int64_t tokens = p->tokens > 0 ? p->tokens : k.generate_tokens;

@@ -45,7 +45,9 @@ int haggle_knobs_check(const struct haggle_config *config, const struct haggle_c
     // Without a live line, trials are not logged: they would be hundreds of lines.
     if (!call.log.live && call.log.least < LOG_WARN)
         call.log.least = LOG_WARN;
-    int rc = check_run(&c, o->knobs, o->n_knobs, &call.log, &call.err);
+    int rc = call_find_model(&call, &c.base, &call.err);
+    if (rc == 0)
+        rc = check_run(&c, o->knobs, o->n_knobs, &call.log, &call.err);
     if (rc == 0)
         deliver(&c, &call);
     check_close(&c);

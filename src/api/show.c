@@ -125,7 +125,10 @@ int haggle_show(const struct haggle_config *config, enum haggle_detail detail,
     struct call c;
     struct show_call s = {.call = &c, .view.plan = &s.plan};
     call_begin(&c, sink);
-    const int rc = show(&s, &config->knobs, (enum plan_detail)detail, &c.err);
+    struct knobs k = config->knobs;
+    int rc = call_find_model(&c, &k, &c.err);
+    if (rc == 0)
+        rc = show(&s, &k, (enum plan_detail)detail, &c.err);
     predictor_close(s.view.predictor);
     engine_close(s.engine);
     requests_close(s.requests);

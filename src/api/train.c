@@ -359,6 +359,8 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     call_begin(&c, sink);
     int rc = knobs_name_run(&t.knobs, config->recipe[0] ? config->recipe : NULL, &c.err);
     if (rc == 0)
+        rc = call_find_model(&c, &t.knobs, &c.err);
+    if (rc == 0)
         rc = prepare(&t, &c.err);
     if (rc == 0)
         rc = run(&t, &c.err);

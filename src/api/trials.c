@@ -1,6 +1,7 @@
 // trials.c - haggle_trials: lists the tunings or the trials in the store.
 #include "api/api.h"
 
+#include "base/file.h"
 #include "report/trials_print.h"
 
 #include <stdlib.h>
@@ -150,6 +151,22 @@ static int find_last(struct wish *w, struct store *s, struct err *e) {
                          w->filter.model ? " of " : "", w->filter.model ? w->filter.model : "");
 }
 
+// A list before the first search is empty. That is no failure.
+static void show_none(struct call *c, const struct wish *w, enum haggle_format format,
+                      const char *path) {
+    if (call_json_begin(c, "trials", NULL)) {
+        json_member_string(&c->json, "store", path);
+        json_put_key(&c->json, w->tunings ? "tunings" : "trials");
+        json_put_array_begin(&c->json);
+        json_put_array_end(&c->json);
+        json_put_object_end(&c->json);
+    }
+    if (c->out && format == HAGGLE_JSON)
+        fputs("[]\n", c->out);
+    log_put(&c->log, LOG_INFO, "nothing is recorded yet: 'haggle tune' records its trials in %s",
+            path);
+}
+
 static int trials(struct call *c, const struct haggle_trials *o, struct err *e) {
     char path[STORE_PATH_BYTES];
     struct wish wish;
@@ -157,6 +174,10 @@ static int trials(struct call *c, const struct haggle_trials *o, struct err *e) 
     TRY(understand(&wish, o, e));
     if (!o->store)
         TRY(store_default_path(path, e));
+    if (!o->store && !wish.last && wish.filter.tuning <= 0 && !file_exists(path)) {
+        show_none(c, &wish, o->format, path);
+        return 0;
+    }
     TRY(store_open(&s, o->store ? o->store : path, STORE_READ, e));
     int rc = find_last(&wish, s, e);
     if (rc == 0)

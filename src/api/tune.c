@@ -252,6 +252,8 @@ static int tune(struct call *c, const struct haggle_config *config, const struct
     t->base = config->knobs;
     int rc = knobs_name_run(&t->base, config->recipe[0] ? config->recipe : NULL, e);
     if (rc == 0)
+        rc = call_find_model(c, &t->base, e);
+    if (rc == 0)
         rc = machine_open(&t->machine, &t->base, MACHINE_KNOWN, e);
     t->request.cpus = t->machine.hw.usable_cpus;
     t->request.on_device = plan_wants_device(&t->base);

@@ -324,8 +324,9 @@ const char *text_suggest(const char *word, const char *const *names, size_t n) {
     size_t length = strlen(word);
     if (length == 0 || length > SUGGEST_MAX_CHARS)
         return NULL;
-    unsigned limit = length / 3 > 2 ? (unsigned)(length / 3) : 2;
-    // At least one character of the word must match, or "ab" would suggest "xy".
+    // Two mistakes in three letters are another word: "mps" is not "cpu".
+    unsigned limit = length > 8 ? (unsigned)(length / 3) : length > 3 ? 2 : 1;
+    // At least one character of the word must match, or "a" would suggest "x".
     if (limit >= length)
         limit = (unsigned)length - 1;
     const char *best = NULL;

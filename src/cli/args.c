@@ -1,13 +1,14 @@
 // args.c - sorts the command line into the verb's flags, knobs and words.
 //
-// Every knob is also a flag: --batch-micro 4, --batch.micro=4 and batch.micro=4 mean the same. A
-// flag of the verb wins over a knob of the same name.
+// Every knob is also a flag: --batch-micro 4, --batch.micro=4, batch.micro=4 and batch.micro = 4
+// mean the same. A flag of the verb wins over a knob of the same name.
 #include "cli.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // Short flags for the knobs that people use most.
 static const struct {
@@ -49,7 +50,10 @@ static int find_letter(const struct flag *flags, char letter) {
 }
 
 static int unknown_flag(const struct flag *flags, const char *given, const char *name,
-                        struct haggle_error *e) {
+                        const char *value, struct haggle_error *e) {
+    char elsewhere[HAGGLE_TEXT_BYTES];
+    if (haggle_knob_elsewhere(name, value, elsewhere))
+        return cli_usage(e, "%s", elsewhere);
     static const char *const common[] = {"json", "quiet", "help", "data", "lr"};
     const size_t n_common = sizeof common / sizeof *common;
     size_t n_knobs = haggle_knob_count(), n = 0;
@@ -80,23 +84,35 @@ struct cursor {
     char **argv;
 };
 
+// "40 ms" is 40ms: a number takes the unit that stands alone after it and is no file.
+static const char *with_unit(struct args *a, struct cursor *c, const char *value) {
+    static const char *const units[] = {"ns", "us",  "ms",  "s",   "m",  "h",  "B",
+                                        "K",  "M",   "G",   "T",   "KB", "MB", "GB",
+                                        "TB", "KiB", "MiB", "GiB", "TiB"};
+    if (!*value || value[strspn(value, "0123456789.")] || c->at >= c->n)
+        return value;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(c->argv[c->at], units[i]) == 0 && access(units[i], F_OK) != 0) {
+            char *joined = a->text + a->text_bytes;
+            a->text_bytes += (size_t)sprintf(joined, "%s%s", value, c->argv[c->at++]) + 1;
+            return joined;
+        }
+    return value;
+}
+
 // The value of a flag: after '=', or the next argument.
-static int take_value(struct cursor *c, const char *given, const char *after_equals,
+static int take_value(struct args *a, struct cursor *c, const char *given, const char *after_equals,
                       const char **out, struct haggle_error *e) {
-    if (after_equals) {
-        *out = after_equals;
-        return 0;
-    }
-    if (c->at >= c->n)
+    if (!after_equals && c->at >= c->n)
         return cli_usage(e, "%s needs a value", given);
-    *out = c->argv[c->at++];
+    *out = with_unit(a, c, after_equals ? after_equals : c->argv[c->at++]);
     return 0;
 }
 
 static int take_flag(struct args *a, int index, const char *given, struct cursor *c,
                      const char *after_equals, struct haggle_error *e) {
     if (a->flags[index].value)
-        return take_value(c, given, after_equals, &a->values[index], e);
+        return take_value(a, c, given, after_equals, &a->values[index], e);
     if (after_equals)
         return cli_usage(e, "%s takes no value", given);
     a->values[index] = "";
@@ -117,7 +133,7 @@ static int parse_long(struct args *a, const char *given, struct cursor *c, struc
     if (index >= 0)
         return take_flag(a, index, given, c, value, e);
     if (strcmp(name, "json") == 0)
-        return take_value(c, given, value, &a->json, e);
+        return take_value(a, c, given, value, &a->json, e);
     bool *swtch = strcmp(name, "quiet") == 0  ? &a->quiet
                   : strcmp(name, "help") == 0 ? &a->help
                                               : NULL;
@@ -126,10 +142,12 @@ static int parse_long(struct args *a, const char *given, struct cursor *c, struc
         return value ? cli_usage(e, "%s takes no value", given) : 0;
     }
     const char *knob = find_knob(name);
-    if (!knob)
-        return unknown_flag(a->flags, given, name, e);
+    if (!knob) {
+        const bool more = c->at < c->n && c->argv[c->at][0] != '-';
+        return unknown_flag(a->flags, given, name, value ? value : more ? c->argv[c->at] : NULL, e);
+    }
     a->knobs[a->n_knobs].name = knob;
-    return take_value(c, given, value, &a->knobs[a->n_knobs++].value, e);
+    return take_value(a, c, given, value, &a->knobs[a->n_knobs++].value, e);
 }
 
 static int parse_short(struct args *a, const char *given, struct cursor *c,
@@ -144,18 +162,42 @@ static int parse_short(struct args *a, const char *given, struct cursor *c,
             return 0;
         }
     }
-    return unknown_flag(a->flags, given, given + 1, e);
+    return unknown_flag(a->flags, given, given + 1, NULL, e);
 }
 
 // name=value: the name is cut out of the argument into a->text.
-static void add_assignment(struct args *a, const char *given, const char *equals) {
-    size_t length = (size_t)(equals - given);
+static void add_assignment(struct args *a, struct cursor *c, const char *given, size_t length,
+                           const char *value) {
     char *name = a->text + a->text_bytes;
     memcpy(name, given, length);
     name[length] = '\0';
     a->text_bytes += length + 1;
     const char *knob = find_knob(name); // NULL: haggle_config_set will suggest a name
-    a->knobs[a->n_knobs++] = (struct assignment){knob ? knob : name, equals + 1};
+    a->knobs[a->n_knobs++] = (struct assignment){knob ? knob : name, with_unit(a, c, value)};
+}
+
+// knob=value, and the same with spaces: "knob = value" and "knob =value". What follows "knob=" may
+// be a value or a recipe, so that is refused.
+static int parse_word(struct args *a, const char *given, struct cursor *c, struct haggle_error *e) {
+    const char *equals = strchr(given, '='), *next = c->at < c->n ? c->argv[c->at] : NULL;
+    if (equals == given && a->n_words > 0) {
+        const char *name = a->words[--a->n_words];
+        const char *value = given[1] ? given + 1 : next;
+        if (!value)
+            return cli_usage(e, "%s = needs a value; write %s=VALUE", name, name);
+        c->at += value == next;
+        add_assignment(a, c, name, strlen(name), value);
+    } else if (equals && equals > given) {
+        if (!equals[1] && next && next[0] != '-' && !strchr(next, '='))
+            return cli_usage(e,
+                             "%s is followed by a space; write %s%s, or '%s' first if it is not "
+                             "the value",
+                             given, given, next, next);
+        add_assignment(a, c, given, (size_t)(equals - given), equals + 1);
+    } else {
+        a->words[a->n_words++] = given;
+    }
+    return 0;
 }
 
 // ---------------------------------------------------------------- all arguments
@@ -163,9 +205,9 @@ static void add_assignment(struct args *a, const char *given, const char *equals
 int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
                struct haggle_error *e) {
     *a = (struct args){.flags = flags};
-    size_t text_bytes = 1;
+    size_t text_bytes = 1; // names that are cut out and values with their unit: each once
     for (int i = 0; i < n; i++)
-        text_bytes += strlen(argv[i]) + 1;
+        text_bytes += 2 * strlen(argv[i]) + 2;
     a->words = malloc(((size_t)n + 1) * sizeof *a->words);
     a->knobs = malloc(((size_t)n + 1) * sizeof *a->knobs);
     a->text = malloc(text_bytes);
@@ -174,12 +216,9 @@ int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
     struct cursor c = {.n = n, .argv = argv};
     bool flags_over = false;
     while (c.at < n) {
-        const char *given = argv[c.at++], *equals = strchr(given, '=');
+        const char *given = argv[c.at++];
         if (flags_over || given[0] != '-' || given[1] == '\0') {
-            if (equals && equals > given)
-                add_assignment(a, given, equals);
-            else
-                a->words[a->n_words++] = given;
+            TRY(parse_word(a, given, &c, e));
         } else if (strcmp(given, "--") == 0) {
             flags_over = true;
         } else {

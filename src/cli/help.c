@@ -31,7 +31,7 @@ void help_print_all(FILE *f) {
     fprintf(f, "\n"
                "A recipe is a YAML file of knobs (settings). knob=value or --knob value on the\n"
                "command line replaces the recipe's value. 'haggle knobs' lists all knobs;\n"
-               "'haggle VERB --help' explains a verb.\n\n"
+               "'haggle knobs NAME' explains one; 'haggle VERB --help' explains a verb.\n\n"
                "Start with\n"
                "  haggle doctor\n"
                "  haggle train model=tiny steps=200\n"

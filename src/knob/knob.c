@@ -102,11 +102,17 @@ int knob_find(const char *name) {
     return -1;
 }
 
+// Whether knob `id` is the one named, or one of the group that is named.
+static bool is_named(int id, const char *name) {
+    const size_t n = strlen(name);
+    return strncmp(NAMES[id], name, n) == 0 && (NAMES[id][n] == '\0' || NAMES[id][n] == '.');
+}
+
 // When name is a group such as "batch", lists its knobs in out and returns true.
 static bool describe_group(const char *name, char *out, size_t out_bytes) {
-    size_t length = strlen(name), used = 0;
+    size_t used = 0;
     for (int i = 0; i < KNOB_COUNT; i++) {
-        if (strncmp(NAMES[i], name, length) != 0 || NAMES[i][length] != '.')
+        if (!is_named(i, name))
             continue;
         int n = snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", NAMES[i]);
         if (n < 0 || (size_t)n >= out_bytes - used)
@@ -116,11 +122,13 @@ static bool describe_group(const char *name, char *out, size_t out_bytes) {
     return used > 0;
 }
 
-int knob_find_or_suggest(const char *name, struct err *e) {
+static int find(const char *name, const char *value, enum set_by by, struct err *e) {
     int id = knob_find(name);
     if (id >= 0)
         return id;
-    char group[512];
+    char group[512], elsewhere[KNOB_ELSEWHERE_BYTES];
+    if (knob_elsewhere(name, value, by, elsewhere))
+        return err_set(e, ERR_USAGE, "%s", elsewhere);
     if (*name && describe_group(name, group, sizeof group))
         return err_set(e, ERR_USAGE, "'%.100s' is a group of knobs, not a knob; it has %s", name,
                        group);
@@ -128,6 +136,27 @@ int knob_find_or_suggest(const char *name, struct err *e) {
     if (near)
         return err_set(e, ERR_USAGE, "no knob is called '%.100s'; did you mean '%s'?", name, near);
     return err_set(e, ERR_USAGE, "no knob is called '%.100s'; 'haggle knobs' lists them all", name);
+}
+
+int knob_find_or_suggest(const char *name, struct err *e) {
+    return find(name, NULL, SET_BY_COMMAND_LINE, e);
+}
+
+int knobs_select(const char *const *names, size_t n, bool selected[KNOB_COUNT], struct err *e) {
+    for (int id = 0; id < KNOB_COUNT; id++)
+        selected[id] = n == 0;
+    for (size_t i = 0; i < n; i++) {
+        bool any = false;
+        for (int id = 0; id < KNOB_COUNT; id++)
+            if (is_named(id, names[i]))
+                any = selected[id] = true;
+        const int elsewhere = any ? -1 : knob_elsewhere_id(names[i]);
+        if (elsewhere >= 0)
+            selected[elsewhere] = true;
+        else if (!any)
+            return knob_find_or_suggest(names[i], e);
+    }
+    return 0;
 }
 
 const char *knob_type_name(enum knob_type t) {
@@ -223,6 +252,18 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
 
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]) {
     return knobs_value(&DEFAULTS, id, out);
+}
+
+const char *knob_form(int id) {
+    static const char *const forms[KNOB_TYPE_COUNT] = {
+        [KNOB_INT] = "a whole number",
+        [KNOB_FLOAT] = "a number",
+        [KNOB_BOOL] = "one of these",
+        [KNOB_CHOICE] = "one of these",
+        [KNOB_STRING] = "one line",
+        [KNOB_BYTES] = "a size such as 6GiB or 500MB",
+        [KNOB_DURATION] = "a duration such as 80ms, 90s or 3m"};
+    return forms[knob_info(id)->type];
 }
 
 const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]) {
@@ -332,9 +373,10 @@ static const char *string_fault(const char *s) {
     return NULL;
 }
 
-// "batch.micro='0' is not accepted: it takes a whole number, 1 to 65536". A long value is cut, so
-// that there is always room for what is accepted.
-static int refuse(int id, const char *value, const char *expected, struct err *e) {
+// "batch.micro='0' is not accepted: it takes a whole number, 1 to 65536". `why`, if not NULL,
+// replaces "it takes a whole number". A long value is cut, so that there is room for what is
+// accepted.
+static int refuse(int id, const char *value, const char *why, struct err *e) {
     char accepted[KNOB_ACCEPTED_BYTES];
     const char *shown = value;
     char cut[72];
@@ -347,8 +389,8 @@ static int refuse(int id, const char *value, const char *expected, struct err *e
         snprintf(cut, sizeof cut, "%.*s...", (int)n, value);
         shown = cut;
     }
-    return err_set(e, ERR_USAGE, "%s='%s' is not accepted: %s, %s", NAMES[id], shown, expected,
-                   knob_accepted(id, accepted));
+    return err_set(e, ERR_USAGE, "%s='%s' is not accepted: %s%s, %s", NAMES[id], shown,
+                   why ? "" : "it takes ", why ? why : knob_form(id), knob_accepted(id, accepted));
 }
 
 // steps and epochs both say how long a run is. The one that comes later in enum set_by decides: a
@@ -383,7 +425,7 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
     case KNOB_INT: {
         int64_t v;
         if (text_parse_i64(value, &v, NULL) != 0 || v < info->least_int || v > info->most_int)
-            return refuse(id, value, "it takes a whole number", e);
+            return refuse(id, value, NULL, e);
         *(int64_t *)field = v;
         break;
     }
@@ -391,14 +433,14 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
         double v;
         if (text_parse_double(value, &v, NULL) != 0 ||
             !(v >= info->least_float && v <= info->most_float))
-            return refuse(id, value, "it takes a number", e);
+            return refuse(id, value, NULL, e);
         *(double *)field = v == 0 ? 0 : v; // -0 would print as "-0" and have another hash than 0
         break;
     }
     case KNOB_BOOL: {
         bool v;
         if (text_parse_bool(value, &v, NULL) != 0)
-            return refuse(id, value, "it takes one of these", e);
+            return refuse(id, value, NULL, e);
         *(bool *)field = v;
         break;
     }
@@ -407,11 +449,13 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
         while (v < info->n_choices && strcmp(info->choices[v], value) != 0)
             v++;
         if (v == info->n_choices) {
+            char hint[KNOB_ELSEWHERE_BYTES + 32] = "", elsewhere[KNOB_ELSEWHERE_BYTES];
             const char *near = text_suggest(value, info->choices, (size_t)info->n_choices);
-            char hint[128] = "it takes one of these";
-            if (near)
+            if (knob_value_elsewhere(id, value, elsewhere))
+                snprintf(hint, sizeof hint, "%s. It takes one of these", elsewhere);
+            else if (near)
                 snprintf(hint, sizeof hint, "did you mean '%s'? It takes one of these", near);
-            return refuse(id, value, hint, e);
+            return refuse(id, value, *hint ? hint : NULL, e);
         }
         memcpy(field, &v, sizeof v);
         break;
@@ -429,10 +473,7 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
         uint64_t v;
         if ((bytes ? text_parse_bytes : text_parse_duration_ns)(value, &v, NULL) != 0 ||
             v < info->least_u64 || v > info->most_u64)
-            return refuse(id, value,
-                          bytes ? "it takes a size such as 6GiB or 500MB"
-                                : "it takes a duration such as 80ms, 90s or 3m",
-                          e);
+            return refuse(id, value, NULL, e);
         *(uint64_t *)field = v;
         break;
     }
@@ -454,7 +495,7 @@ int knobs_set_at(struct knobs *k, int id, const char *value, enum set_by by, str
 }
 
 int knobs_set(struct knobs *k, const char *name, const char *value, enum set_by by, struct err *e) {
-    int id = knob_find_or_suggest(name, e);
+    int id = find(name, value, by, e);
     return id < 0 ? id : knobs_set_at(k, id, value, by, e);
 }
 

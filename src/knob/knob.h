@@ -131,10 +131,21 @@ const struct knob_info *knob_info(int id);
 int knob_find(const char *name); // -1: none
 // The id, or ERR_USAGE with a suggestion of a similar name.
 int knob_find_or_suggest(const char *name, struct err *e);
+// Marks the knobs and the groups ("optim") that are named; none: all. ERR_USAGE as above.
+int knobs_select(const char *const *names, size_t n, bool selected[KNOB_COUNT], struct err *e);
+// elsewhere.c: what a setting of another tool is called here and what to type, as a sentence in
+// `out`, or NULL. value may be NULL. For SET_BY_RECIPE it is what to type in YAML.
+enum { KNOB_ELSEWHERE_BYTES = 768 };
+const char *knob_elsewhere(const char *name, const char *value, enum set_by by,
+                           char out[KNOB_ELSEWHERE_BYTES]);
+int knob_elsewhere_id(const char *name); // the knob it is here; -1: none
+// The same for a value of a knob, such as device=mps.
+const char *knob_value_elsewhere(int id, const char *value, char out[KNOB_ELSEWHERE_BYTES]);
 const char *knob_type_name(enum knob_type t); // "int", "float", "bool", ...
 const char *knob_set_by_name(enum set_by by); // "default", "recipe", "command line", ...
 const char *knob_choice(int id, int value);   // KNOB_sched_kind, SCHED_WSD -> "wsd"
 enum { KNOB_ACCEPTED_BYTES = 256, KNOB_EFFECT_BYTES = 64 };
+const char *knob_form(int id); // "a whole number", "a size such as 6GiB or 500MB"
 // "1 to 65536", "0 or more", "constant, linear, cosine, wsd"; returns out.
 const char *knob_accepted(int id, char out[KNOB_ACCEPTED_BYTES]);
 // "speed, memory"; returns out.
@@ -162,13 +173,14 @@ int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES
 int knobs_write_recipe(const struct knobs *k, FILE *f, struct err *e);
 int knobs_save_recipe(const struct knobs *k, const char *path, struct err *e); // the same, durably
 char *knobs_recipe_text(const struct knobs *k); // the same, malloc'd; NULL: no memory
-// A table for people: name, value, source, default, accepted, effect, help. only_changed leaves out
-// knobs that have their default.
-int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e);
-int knobs_write_markdown(FILE *f, struct err *e); // docs/knobs.md
+// A table for people of the selected knobs: name, value, source, default, accepted, effect, help.
+int knobs_print(const struct knobs *k, const bool selected[KNOB_COUNT], FILE *f, struct err *e);
+void knob_explain(const struct knobs *k, int id, FILE *f); // one knob, in sentences
+int knobs_write_markdown(FILE *f, struct err *e);          // docs/knobs.md
 // Writes one object: {"batch.micro": 4, ...}.
 void knobs_put_json(const struct knobs *k, struct json_writer *w);
 // Writes one array with an object per knob, which has all the columns of knobs_print.
-void knobs_put_json_table(const struct knobs *k, struct json_writer *w);
+void knobs_put_json_table(const struct knobs *k, const bool selected[KNOB_COUNT],
+                          struct json_writer *w);
 
 #endif

@@ -50,7 +50,7 @@ static void print_row(FILE *f, const char *const cell[COLUMNS], const int width[
     fprintf(f, "%s\n", cell[COLUMNS - 1]);
 }
 
-int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e) {
+int knobs_print(const struct knobs *k, const bool selected[KNOB_COUNT], FILE *f, struct err *e) {
     static const char *const heads[COLUMNS] = {"knob", "value", "set by", "default", "accepted"};
     // Limits each column, so that one long path does not make the whole table wide.
     static const int most[COLUMNS] = {24, 24, 12, 16, 40};
@@ -59,7 +59,7 @@ int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e
     for (int c = 0; c < COLUMNS; c++)
         width[c] = text_width(heads[c]);
     for (int i = 0; i < KNOB_COUNT; i++) {
-        if (only_changed && k->by[i] == SET_BY_DEFAULT)
+        if (!selected[i])
             continue;
         fill_row(&r, k, i);
         for (int c = 0; c < COLUMNS; c++) {
@@ -70,7 +70,7 @@ int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e
     }
     print_row(f, heads, width);
     for (int i = 0; i < KNOB_COUNT; i++) {
-        if (only_changed && k->by[i] == SET_BY_DEFAULT)
+        if (!selected[i])
             continue;
         char effect[KNOB_EFFECT_BYTES], places[KNOB_EFFECT_BYTES];
         const char *idle = knobs_idle(k, i);
@@ -84,6 +84,56 @@ int knobs_print(const struct knobs *k, FILE *f, bool only_changed, struct err *e
     return finish(f, e);
 }
 
+// ---------------------------------------------------------------- one knob, explained
+
+struct meaning {
+    unsigned flag;
+    const char *text;
+};
+static const struct meaning ALTERS[] = {
+    {KNOB_SPEED, "speed: the time of a step"},
+    {KNOB_MEMORY, "memory: the bytes that a run needs"},
+    {KNOB_MATH, "math: the numbers that are trained, so another value is another experiment"},
+    {KNOB_OUTPUT, "output: what is written, logged or printed"}};
+static const struct meaning SEEN[] = {
+    {KNOB_IN_PROGRAM, "program: the operations that 'haggle show' lists"},
+    {KNOB_IN_BYTES, "bytes: the memory plan of 'haggle show' and 'haggle train'"},
+    {KNOB_IN_LOADER, "loader: the batches, and how they are made"},
+    {KNOB_IN_NUMBERS, "numbers: losses and learning rates in log.jsonl"},
+    {KNOB_IN_HOST, "host: the kernels, libraries and threads that are used"},
+    {KNOB_IN_OUTPUT, "output: files, lines on the screen, errors"}};
+
+static void print_lines(FILE *f, const char *head, const struct meaning *m, size_t n,
+                        unsigned flags) {
+    for (size_t i = 0; i < n; i++)
+        if (flags & m[i].flag) {
+            fprintf(f, "  %-10s%s\n", head, m[i].text);
+            head = "";
+        }
+}
+
+void knob_explain(const struct knobs *k, int id, FILE *f) {
+    const struct knob_info *info = knob_info(id);
+    const char *idle = knobs_idle(k, id), *form = knob_form(id);
+    struct row r;
+    fill_row(&r, k, id);
+    fprintf(f, "%s\n  %s\n\n", info->name, info->help);
+    fprintf(f, "  %-10s%s (set by: %s)\n", "value", r.cell[1], r.cell[2]);
+    fprintf(f, "  %-10s%s\n", "default", r.cell[3]);
+    if (info->type == KNOB_STRING)
+        fprintf(f, "  %-10s%s of text\n", "accepted", form);
+    else
+        fprintf(f, "  %-10s%s: %s\n", "accepted", form, r.cell[4]);
+    print_lines(f, "changes", ALTERS, sizeof ALTERS / sizeof *ALTERS, info->flags);
+    print_lines(f, "shows in", SEEN, sizeof SEEN / sizeof *SEEN, info->flags);
+    fprintf(f, "  %-10s%s\n", "tuner",
+            info->flags & KNOB_FACTOR    ? "may change it; keeps the product of all batch.* knobs"
+            : info->flags & KNOB_TUNABLE ? "may change it"
+                                         : "leaves it as it is set");
+    if (idle)
+        fprintf(f, "  %-10sno effect with the other settings as they are: %s\n", "now", idle);
+}
+
 // ---------------------------------------------------------------- documentation
 
 int knobs_write_markdown(FILE *f, struct err *e) {
@@ -94,7 +144,11 @@ int knobs_write_markdown(FILE *f, struct err *e) {
         "A knob is a setting. Set it in a recipe (`batch: {micro: 4}` or `batch.micro: 4`) or on "
         "the command line\n"
         "(`batch.micro=4`). The command line wins. `haggle knobs` shows the current values and "
-        "where they come from.\n"
+        "where they come from;\n"
+        "`haggle knobs batch.micro` explains one knob, `haggle knobs batch` lists a group. Names "
+        "of "
+        "other tools\n"
+        "(`learning_rate`, `bf16`) are not accepted; the error says what to write.\n"
         "Sizes are written `6GiB` or `500MB`, durations `80ms`, `90s` or `3m`.\n\n"
         "- *Effect* says what a change can alter: *speed* (time per step), *memory* (bytes), "
         "*math* (the numbers trained),\n"
@@ -168,13 +222,16 @@ void knobs_put_json(const struct knobs *k, struct json_writer *w) {
     json_put_object_end(w);
 }
 
-void knobs_put_json_table(const struct knobs *k, struct json_writer *w) {
+void knobs_put_json_table(const struct knobs *k, const bool selected[KNOB_COUNT],
+                          struct json_writer *w) {
     struct knobs initial;
     char text[KNOB_ACCEPTED_BYTES];
     knobs_init(&initial);
     json_put_array_begin(w);
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
+        if (!selected[i])
+            continue;
         json_put_object_begin(w);
         json_member_string(w, "name", info->name);
         json_put_key(w, "value");

@@ -5,6 +5,7 @@
 // bounded, products fit in int64, and the switches are those of one of the four families.
 #include "model/shape.h"
 #include "model/family.h"
+#include "model/hub.h"
 #include "model/safetensors.h"
 
 #include "base/checked.h"
@@ -185,16 +186,27 @@ int model_shape_check(const struct model_shape *s, struct err *e) {
     return 0;
 }
 
-int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_dir,
-                     struct err *e) {
-    bool dir = file_is_dir(name_or_dir);
-    // A built-in name wins over a folder with the same name. "./tiny" means the folder.
+bool model_shape_is_builtin(const char *name) {
     for (size_t i = 0; i < model_shape_builtin_count(); i++)
-        dir = dir && strcmp(model_shape_builtin_name(i), name_or_dir) != 0;
+        if (strcmp(model_shape_builtin_name(i), name) == 0)
+            return true;
+    return false;
+}
+
+int model_shape_open(struct model_shape *out, const char *given, bool *is_dir, struct err *e) {
+    char name_or_dir[PATH_MAX];
+    if (strlen(given) >= sizeof name_or_dir)
+        return err_set(e, ERR_USAGE, "the name of the model is longer than %d bytes: %.80s...",
+                       PATH_MAX - 1, given);
+    strcpy(name_or_dir, given);
+    if (!file_is_dir(given))
+        TRY(safetensors_refuse_pickle(given, e));
+    TRY(hub_resolve(name_or_dir, sizeof name_or_dir, NULL, e));
+    // A built-in name wins over a folder with the same name. "./tiny" means the folder.
+    const bool dir = file_is_dir(name_or_dir) && !model_shape_is_builtin(name_or_dir);
     if (is_dir != NULL)
         *is_dir = dir;
     if (!dir) {
-        TRY(safetensors_refuse_pickle(name_or_dir, e));
         if (strchr(name_or_dir, '/') != NULL)
             return err_set(e, ERR_IO, "model folder '%.300s' does not exist or is not a folder",
                            name_or_dir);

@@ -69,10 +69,12 @@ struct model_shape {
 int model_shape_builtin(struct model_shape *out, const char *name, struct err *e);
 size_t model_shape_builtin_count(void);
 const char *model_shape_builtin_name(size_t i);
+bool model_shape_is_builtin(const char *name);
 // Reads an HF config.json. Every field is checked before use (ranges, divisibility, unsupported
 // switches).
 int model_shape_read_config(struct model_shape *out, const char *path, struct err *e);
-// Takes a built-in name, or a folder with a config.json.
+// Takes a built-in name, a folder with a config.json, or a name that hub_resolve finds in the cache
+// of the hub, which counts as a folder.
 int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_dir, struct err *e);
 // Checks what every shape must satisfy. Both ways above end with this check.
 int model_shape_check(const struct model_shape *s, struct err *e);

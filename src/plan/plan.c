@@ -3,6 +3,7 @@
 #include "plan/plan.h"
 
 #include "backend/plugin.h"
+#include "model/hub.h"
 #include "model/load.h"
 #include "plan/second.h"
 #include "program/apply.h"
@@ -237,6 +238,7 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
     memcpy(p->wanted, o->programs, sizeof p->wanted);
     p->device = plan_wants_device(&p->knobs);
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
+    TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
     TRY(check_lengths(p, is_second, e));
     return make_programs(p, wants(p, PLAN_GUEST_EVAL) || o->second, e);
 }

@@ -57,10 +57,10 @@ void html_report(FILE *f, struct run_read *runs, size_t n) {
     struct html_page page = {.f = f, .runs = runs, .n = n}, *p = &page;
     put_begin(p);
     html_put_heads(p);
-    put_part(p, "Figures", html_put_figures);
-    put_part(p, "Learning", html_put_curves);
-    put_part(p, "Step time", put_step_time);
-    put_part(p, "Memory", html_put_memory);
+    put_part(p, n == 1 ? "The run in numbers" : "The runs in numbers", html_put_figures);
+    put_part(p, "How it learned", html_put_curves);
+    put_part(p, "How long steps took", put_step_time);
+    put_part(p, "What memory was used for", html_put_memory);
     put_part(p, "Settings that differ from their defaults", html_put_settings);
     fputs("<footer>Written by haggle " HAGGLE_VERSION
           " report. MFU: the FLOPs per second of the forward and backward passes, without "

@@ -23,13 +23,17 @@ enum figure_kind {
 
 struct figure {
     const char *key;   // in the JSON; append only
-    const char *label; // on the page and the terminal
+    const char *label; // on the terminal
     enum figure_kind kind;
     double (*value)(const struct run_read *r);
     // The small print beside the value. NULL: there is none. Returns out or "".
     const char *(*note)(char out[FIGURE_TEXT_BYTES], const struct run_read *r);
-    bool brief;    // also on the terminal
-    bool relative; // comparable as a ratio
+    bool brief;        // also on the terminal
+    bool relative;     // comparable as a ratio
+    const char *plain; // on the page: in plain words
+    // The page has one row for this figure and its twin where their texts are the same in all runs,
+    // and it is called `both`. NULL: always a row of its own.
+    const char *twin, *both;
 };
 
 size_t figure_count(void);

@@ -82,22 +82,65 @@ static void put_bins(struct html_page *p, const struct svg_plot *plot, size_t i)
             svg_bar(p->f, plot, "bin c0", b.edge[k], b.edge[k + 1], b.share[k]);
 }
 
-// The percentiles of a single run: lines in the drawing, or later the notes on them. Notes stand at
-// three heights, because p95 and p99 are often close.
+// Where the note on a percentile of a single run stands: beside the bar that holds it, to the left
+// near the right edge of the plot as svg_note does. `under` is the highest bar below the note.
+struct note_place {
+    double at, under;
+};
+
+static struct note_place note_place(const struct html_bins *b, const struct svg_scale *x,
+                                    double ms) {
+    const double width = 0.27 * (x->hi - x->lo); // of the longest note
+    const bool before = svg_place(x, ms) > SVG_NOTE_BEFORE;
+    struct note_place n = {.at = ms};
+    for (int k = 0; k < HTML_BINS; k++)
+        if (b->edge[k] <= ms && ms < b->edge[k + 1] && b->share[k] > 0)
+            n.at = before ? b->edge[k] : b->edge[k + 1];
+    if ((svg_place(x, n.at) > SVG_NOTE_BEFORE) != before)
+        n.at = ms; // beyond the edge of its bar it would change sides
+    for (int k = 0; k < HTML_BINS; k++)
+        if (before ? b->edge[k] < n.at && b->edge[k + 1] > n.at - width
+                   : b->edge[k + 1] > n.at && b->edge[k] < n.at + width)
+            n.under = fmax(n.under, b->share[k]);
+    return n;
+}
+
+// Notes stand at three heights, because p95 and p99 are often close.
+enum { PERCENTILES = 3 };
+static const double NOTE_TOP[PERCENTILES] = {1, 0.89, 0.78}, NOTE_HEIGHT = 0.11;
+
+// The percentiles of a single run: lines in the drawing, or later the notes on them.
 static void put_quantiles(struct html_page *p, const struct svg_plot *plot, bool notes) {
     const struct run_log *g = &p->runs[0].log;
-    const struct quantile *q[3] = {&g->p50, &g->p95, &g->p99};
-    for (int k = 0; p->n == 1 && k < 3; k++) {
+    const struct quantile *q[PERCENTILES] = {&g->p50, &g->p95, &g->p99};
+    struct html_bins b;
+    html_bins_fill(&b, &p->runs[0], &plot->x);
+    for (int k = 0; p->n == 1 && k < PERCENTILES; k++) {
         char text[64], ms[TEXT_UNIT_BYTES];
         if (q[k]->n == 0)
             continue;
         snprintf(text, sizeof text, "p%.0f %s", 100 * q[k]->p,
                  text_duration(ms, 1e-9 * q[k]->value));
         if (notes)
-            svg_note(p->f, plot, 1e-6 * q[k]->value, plot->y.hi * (1 - 0.11 * k), text);
+            svg_note(p->f, plot, note_place(&b, &plot->x, 1e-6 * q[k]->value).at,
+                     plot->y.hi * NOTE_TOP[k], text);
         else
             svg_vertical(p->f, plot, "quantile", 1e-6 * q[k]->value, 0, 1);
     }
+}
+
+// The upper end of the shares: so high that no note lies on a bar.
+static double top_share(const struct html_page *p, const struct svg_scale *x) {
+    double top = highest_share(p, x);
+    const struct run_log *g = &p->runs[0].log;
+    const double ms[PERCENTILES] = {1e-6 * g->p50.value, 1e-6 * g->p95.value, 1e-6 * g->p99.value};
+    struct html_bins b;
+    if (p->n > 1 || g->p50.n == 0)
+        return top;
+    html_bins_fill(&b, &p->runs[0], x);
+    for (int k = 0; k < PERCENTILES; k++)
+        top = fmax(top, note_place(&b, x, ms[k]).under / (NOTE_TOP[k] - NOTE_HEIGHT));
+    return fmin(top, 1);
 }
 
 static void put_beyond(struct html_page *p, const struct svg_scale *x) {
@@ -125,7 +168,7 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
                             .x_unit = "ms",
                             .describe = "Histogram of step times.",
                             .x = *x,
-                            .y = svg_scale_round(0, highest_share(p, x), 4),
+                            .y = svg_scale_round(0, top_share(p, x), 4),
                             .percent = true};
     svg_caption(p->f, &plot, "");
     html_put_legend(p);
@@ -147,6 +190,19 @@ static void put_histogram(struct html_page *p, const struct svg_scale *x) {
 }
 
 // ---------------------------------------------------------------- CDF
+
+// Names the dots of a single run. The curve lies to the left and above, so the notes are below.
+static void put_cdf_notes(struct html_page *p, const struct svg_plot *plot) {
+    const struct run_log *g = &p->runs[0].log;
+    const struct quantile *q[PERCENTILES] = {&g->p50, &g->p95, &g->p99};
+    static const double at[PERCENTILES] = {0.5, 0.8, 0.9};
+    for (int k = 0; g->p50.n > 0 && k < PERCENTILES; k++) {
+        char text[16];
+        snprintf(text, sizeof text, "p%.0f", 100 * q[k]->p);
+        if (1e-6 * q[k]->value <= plot->x.hi)
+            svg_note(p->f, plot, 1e-6 * q[k]->value, at[k], text);
+    }
+}
 
 static void put_cdf(struct html_page *p, const struct svg_scale *x) {
     char css[HTML_COLOUR_BYTES], full[48];
@@ -176,6 +232,8 @@ static void put_cdf(struct html_page *p, const struct svg_scale *x) {
                 svg_dots(p->f, &plot, css, &dots[k], 1);
     }
     svg_labels(p->f);
+    if (p->n == 1)
+        put_cdf_notes(p, &plot);
     svg_end(p->f, &plot);
     fputs("</figure>\n", p->f);
 }

@@ -126,12 +126,36 @@ static void put_figure(struct html_page *p, const struct figure *g, size_t i) {
     fputs("</td>", p->f);
 }
 
+// The figure of that name, when all runs show the same text for both.
+static const struct figure *same_twin(const struct html_page *p, const struct figure *g) {
+    char own[FIGURE_TEXT_BYTES], other[FIGURE_TEXT_BYTES];
+    for (size_t k = 0; g->twin && k < figure_count(); k++) {
+        const struct figure *twin = figure_at(k);
+        bool same = strcmp(twin->key, g->twin) == 0;
+        for (size_t i = 0; i < p->n; i++)
+            same = same && strcmp(figure_text(own, g, g->value(&p->runs[i])),
+                                  figure_text(other, twin, twin->value(&p->runs[i]))) == 0;
+        if (same)
+            return twin;
+    }
+    return NULL;
+}
+
+static const char *row_name(const struct html_page *p, const struct figure *g) {
+    for (size_t k = 0; k < figure_count(); k++)
+        if (same_twin(p, figure_at(k)) == g)
+            return figure_at(k)->both;
+    return g->plain;
+}
+
 void html_put_figures(struct html_page *p) {
     put_columns(p, p->n == 1 ? "figures one" : "figures", "figure", "value");
     fputs("</tr></thead><tbody>\n", p->f);
     for (size_t k = 0; k < figure_count(); k++) {
         const struct figure *g = figure_at(k);
-        fprintf(p->f, "<tr><th scope=\"row\">%s</th>", g->label);
+        if (same_twin(p, g))
+            continue;
+        fprintf(p->f, "<tr><th scope=\"row\">%s</th>", row_name(p, g));
         for (size_t i = 0; i < p->n; i++)
             put_figure(p, g, i);
         fputs("</tr>\n", p->f);
@@ -145,7 +169,26 @@ void html_put_figures(struct html_page *p) {
 // ---------------------------------------------------------------- bars
 
 static const char *part_name(const char *name) {
-    return strcmp(name, "data_wait") == 0 ? "data wait" : name;
+    return strcmp(name, "data_wait") == 0 ? "waiting for data"
+           : strcmp(name, "other") == 0   ? "other operations"
+                                          : name;
+}
+
+// What a part is, where its name does not say it; as `haggle train` prints it.
+static const char *part_note(const char *name) {
+    static const char *const notes[][2] = {
+        {"workspace", "scratch memory of operations"},
+        {"slack", "alignment and holes"},
+        {"loader", "batches made ahead"},
+        {"saving", "a checkpoint's buffer"},
+        {"process", "the program itself and its libraries"},
+        {"matmul", "matrix products"},
+        {"host", "the program between operations"},
+    };
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        if (strcmp(notes[i][0], name) == 0)
+            return notes[i][1];
+    return "";
 }
 
 static void begin_bar(struct html_page *p, const char *label) {
@@ -205,7 +248,10 @@ static void put_parts_table(struct html_page *p, struct names *s, bool memory) {
     fputs("</tr></thead><tbody>\n", p->f);
     for (int k = 0; k < s->n; k++) {
         fprintf(p->f, "<tr><th scope=\"row\"><i class=\"f%d\"></i>", k % HTML_COLOURS);
-        html_put_between(p->f, "", part_name(s->name[k]), "</th>");
+        html_put_between(p->f, "", part_name(s->name[k]), "");
+        if (part_note(s->name[k])[0])
+            html_put_between(p->f, " <small>", part_note(s->name[k]), "</small>");
+        fputs("</th>", p->f);
         for (size_t i = 0; i < p->n; i++) {
             const struct run_result *o = &p->runs[i].result;
             struct run_part parts[RUN_PARTS_MOST];

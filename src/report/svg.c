@@ -162,9 +162,8 @@ void svg_labels(FILE *f) {
 
 void svg_note(FILE *f, const struct svg_plot *p, double x, double y, const char *text) {
     double left = svg_place(&p->x, x);
-    // Near the right edge the text stands to the left of x.
     fprintf(f, "<span class=\"note%s\" style=\"left:%.2f%%;top:%.2f%%\">",
-            left > 0.75 ? " before" : "", 100 * left, 100 * (1 - svg_place(&p->y, y)));
+            left > SVG_NOTE_BEFORE ? " before" : "", 100 * left, 100 * (1 - svg_place(&p->y, y)));
     html_put_text(f, text);
     fputs("</span>", f);
 }

@@ -50,6 +50,8 @@ void svg_vertical(FILE *f, const struct svg_plot *p, const char *css, double x, 
 enum { SVG_BARS_MOST = 64 };
 void svg_outline(FILE *f, const struct svg_plot *p, const char *css, const double *height, int n);
 void svg_labels(FILE *f); // ends the drawing
+// A text beside x: to the right, or to the left where x lies past SVG_NOTE_BEFORE of the width.
+#define SVG_NOTE_BEFORE 0.75
 void svg_note(FILE *f, const struct svg_plot *p, double x, double y, const char *text); // escaped
 void svg_end(FILE *f, const struct svg_plot *p); // axis labels, end of the frame
 

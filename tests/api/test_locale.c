@@ -5,6 +5,7 @@
 #include "train/harness.h"
 
 #include "base/pool.h"
+#include "skips.h"
 
 #include <locale.h>
 #include <spawn.h>
@@ -94,7 +95,7 @@ static void test_commas(void **state) {
     struct haggle_error e = {0};
     char own[8];
     if (!set_commas(*state))
-        skip();
+        skip_because("no locale with commas, such as de_DE.UTF-8");
     assert_int_equal(haggle_config_new(&c, &e), 0);
     check_config(c);
     check_recipe(*state, c);
@@ -110,7 +111,7 @@ static void test_threads(void **state) {
     struct pool *p;
     struct err e = {0};
     if (!set_commas(*state))
-        skip();
+        skip_because("no locale with commas, such as de_DE.UTF-8");
     assert_int_equal(pool_open(&p, 2, 0, &e), 0);
     pool_run(p, write_half, texts);
     pool_close(p);

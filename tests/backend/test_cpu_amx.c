@@ -66,6 +66,7 @@ static void tile_dot(int c, int a, int b) {
 
 #include "base/dtype.h"
 #include "base/rng.h"
+#include "skips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,7 +138,7 @@ static void test_products(void **state) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
         !__builtin_cpu_supports("avx512dq"))
-        skip();
+        skip_because("this CPU lacks AVX-512");
     static const int64_t sizes[][3] = {
         {9, 1, 1},    {32, 32, 32},  {33, 17, 31},   {16, 16, 64},  {48, 50, 33},
         {70, 400, 9}, {40, 33, 700}, {31, 65, 1030}, {17, 16, 512},

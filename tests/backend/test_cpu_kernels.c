@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
+#include "skips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,7 +170,7 @@ static void check_isa(void **state, const char *isa, enum dtype type) {
         open_cpu(w, pool[t], isa, "builtin", &fast[t], &rc);
         if (rc == ERR_UNSUPPORTED) {
             pool_close(pool[t]);
-            skip();
+            skip_because("this CPU lacks %s", isa);
         }
         bool products = strcmp(isa, "avx512_bf16") == 0 || strcmp(isa, "amx") == 0;
         assert_string_equal(fast[t]->isa, products ? "avx512" : isa);

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/plugin.h"
+#include "skips.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 struct world {
     struct mem *mem;
     struct backend *reference, *cuda; // cuda NULL: no device
+    char why[ERR_TEXT_BYTES];         // there is none
 };
 
 static int setup(void **state) {
@@ -27,7 +29,7 @@ static int setup(void **state) {
     if (rc == 0)
         print_message("cuda: %s\n", w.cuda->info.text);
     else
-        print_message("skipped, no CUDA backend: %s\n", e.text);
+        snprintf(w.why, sizeof w.why, "%s", e.text);
     return rc == 0 || rc == ERR_UNSUPPORTED ? 0 : -1;
 }
 
@@ -144,7 +146,7 @@ static bool same_bytes(const struct case_run *a, const struct case_run *b) {
 static void check_cases(struct world *w, enum dtype type) {
     size_t wrong = 0;
     if (!w->cuda)
-        skip();
+        skip_because("no CUDA backend: %s", w->why);
     for (size_t i = 0; i < case_count(); i++) {
         struct case_run truth, run;
         struct mirror m;
@@ -193,7 +195,7 @@ static void test_repeats_and_graphs(void **state) {
     struct world *w = *state;
     struct err e = {0};
     if (!w->cuda)
-        skip();
+        skip_because("no CUDA backend: %s", w->why);
     for (size_t i = 0; i < case_count(); i++) {
         struct case_run truth, run[3];
         struct mirror m;
@@ -237,7 +239,7 @@ static void test_memory(void **state) {
     uint64_t free_bytes, total_bytes;
     void *arena = NULL;
     if (!w->cuda)
-        skip();
+        skip_because("no CUDA backend: %s", w->why);
     assert_int_equal(w->cuda->memory(w->cuda, &free_bytes, &total_bytes, &e), 0);
     assert_true(free_bytes > 0 && free_bytes <= total_bytes);
     assert_true(w->cuda->info.memory_bytes >= free_bytes);
@@ -262,7 +264,7 @@ static void test_bad_ids(void **state) {
     struct world *w = *state;
     struct err e = {0};
     if (!w->cuda)
-        skip();
+        skip_because("no CUDA backend: %s", w->why);
     struct backend *b = w->cuda;
     void *arena;
     float table[20], x[12];
@@ -289,7 +291,7 @@ static void test_staging(void **state) {
     struct world *w = *state;
     struct err e = {0};
     if (!w->cuda)
-        skip();
+        skip_because("no CUDA backend: %s", w->why);
     struct backend *b = w->cuda;
     enum { N = 1 << 20, ROUNDS = 8 };
     void *arena, *staging;

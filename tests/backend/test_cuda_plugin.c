@@ -3,6 +3,7 @@
 #include "backend/operands.h"
 #include "backend/plugin.h"
 #include "base/file.h"
+#include "skips.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -89,8 +90,7 @@ static void test_other_abi(void **state) {
     plugin_examine("cuda", &r);
     void *library = r.path[0] ? dlopen(r.path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!library) {
-        print_message("skipped, no plug-in here: %s\n", r.reason);
-        skip();
+        skip_because("no CUDA plug-in: %s", r.reason);
     }
     union {
         void *data;

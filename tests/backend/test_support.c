@@ -43,6 +43,7 @@ static int look_in_source(void *arg, const char *name) {
     static const char *const constants[OP_COUNT] = {
 #define OP(kind, ...) "OP_" #kind,
 #include "program/ops.def"
+#include "skips.h"
 #undef OP
     };
     for (int k = 0; k < OP_COUNT; k++) {
@@ -195,8 +196,7 @@ static void test_cuda_is_as_said(void **state) {
     struct backend *b = NULL;
     struct err e = {0};
     if (plugin_open("cuda", &(struct plugin_options){0}, &b, &e) != 0) {
-        print_message("no CUDA device to compare with: %s\n", e.text);
-        skip();
+        skip_because("no CUDA backend: %s", e.text);
     }
     for (int k = 0; k < OP_COUNT; k++)
         if (w->cuda[k] != (b->run[k] != NULL))

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "skips.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -96,11 +97,11 @@ static void test_terminal(void **state) {
     (void)state;
     int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
-        skip();
+        skip_because("no pseudo-terminal here");
     const char *name = ptsname(master);
     FILE *f = name ? fopen(name, "w") : NULL;
     if (!f)
-        skip();
+        skip_because("no pseudo-terminal here");
     struct termios raw;
     assert_int_equal(tcgetattr(fileno(f), &raw), 0);
     cfmakeraw(&raw);

@@ -8,6 +8,7 @@
 
 #include "base/cgroup.h"
 #include "base/mem.h"
+#include "skips.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -106,7 +107,7 @@ static void test_machine(void **state) {
     assert_true(cgroup_cpu_quota() >= 0);
     uint64_t peak = mem_process_peak_rss_bytes();
     if (peak == 0)
-        skip(); // no /proc/self/status with VmHWM here
+        skip_because("no VmHWM in /proc/self/status");
     assert_true(peak > 100000);
     // Touching much memory raises the peak. A reset lowers it again where the kernel supports one.
     struct mem *m;

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/pool.h"
+#include "skips.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -159,12 +160,12 @@ static void test_pin(void **state) {
     CPU_ZERO(&before);
     CPU_ZERO(&after);
     if (sched_getaffinity(0, sizeof before, &before) != 0)
-        skip();
+        skip_because("the CPUs of this process cannot be read");
     struct tally t = {0};
     struct err e = {0};
     int rc = pool_open(&t.pool, 3, 1, &e); // if there are fewer CPUs, members share them
     if (rc == ERR_UNSUPPORTED)
-        skip();
+        skip_because("threads cannot be bound to CPUs here");
     assert_int_equal(rc, 0);
     pool_run(t.pool, look_at_cpus, &t);
     pool_close(t.pool);

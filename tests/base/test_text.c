@@ -179,6 +179,9 @@ static void test_suggest(void **state) {
     assert_string_equal(text_suggest("chekpiont", names, n), "checkpoint");
     assert_null(text_suggest("temperature", names, n));
     assert_null(text_suggest("ab", names, n));
+    static const char *const devices[] = {"auto", "cpu", "cuda"};
+    assert_null(text_suggest("mps", devices, 3)); // two of three letters are wrong
+    assert_string_equal(text_suggest("cpi", devices, 3), "cpu");
     assert_null(text_suggest("", names, n));
     assert_null(text_suggest("y", names, n));
     assert_null(text_suggest("seed", names, 0));

@@ -38,11 +38,31 @@ bad 2 "is not a range" bench batch.micro=4-1
 bad 2 "is not a range" bench 'batch.micro=1-8*1'
 bad 2 "more than 4096" bench seq=1-100 batch.micro=1-100
 
+# names and values that people know from other tools
+bad 2 "'learning_rate' is optim.lr here; write optim.lr=2e-5" train learning_rate=2e-5
+bad 2 "write optim.lr=2e-5" train --learning-rate 2e-5
+bad 2 "write optim.lr=2e-5" train --learning_rate=2e-5
+bad 2 "write precision=bf16" train --bf16 --quiet
+bad 2 "adapters (LoRA) are not there yet" tune --lora-r 8
+bad 2 "the GPU of a Mac has no backend" train device=mps
+says err "auto, cpu, cuda" "the devices that there are"
+bad 2 "the GPU of a Mac has no backend" train --device mps
+
+# spaces around '='
+bad 2 "write optim.lr=1e-4, or '1e-4' first" train optim.lr= 1e-4
+bad 2 "steps = needs a value" train steps =
+bad 2 "optim.lr='much'" train optim.lr = much
+bad 2 "--p95: '40' is not a duration" tune --p95 40
+
 # recipes
 printf 'model: tiny\nbatch: [1\n' >broken.yaml
 printf 'model: tiny\nbatch:\n  micr: 3\n' >unknown.yaml
 printf 'model: tiny\nseq: -5\n' >range.yaml
 printf 'seq: 4\nseq: 5\n' >twice.yaml
+printf 'model: tiny\nbatch_size: 8\n' >foreign.yaml
+printf 'optim: adamw_torch\n' >optimizer.yaml
+bad 2 "foreign.yaml:2: 'batch_size' is batch.micro here; write batch.micro: 8" train foreign.yaml
+bad 2 "optimizer.yaml:1: no knob is called 'optim': the optimizer is AdamW" train optimizer.yaml
 bad 1 "'missing.yaml'" train missing.yaml
 bad 2 "broken.yaml: line 3" train broken.yaml
 bad 2 "unknown.yaml:3: no knob is called 'batch.micr'" train unknown.yaml

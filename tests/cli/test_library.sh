@@ -4,7 +4,7 @@
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 header=$source_tree/include/haggle.h
-compiler=$(command -v cc || command -v gcc || command -v clang) || { echo "no compiler"; exit 77; }
+compiler=$(command -v cc || command -v gcc || command -v clang) || { echo "skipped: no compiler"; exit 77; }
 
 "$compiler" -std=c17 -Wall -Wextra -Werror -fsyntax-only -x c "$header" || fail "haggle.h alone in C17"
 if cxx=$(command -v c++ || command -v g++); then
@@ -12,7 +12,7 @@ if cxx=$(command -v c++ || command -v g++); then
 fi
 
 library=$build/libhaggle.so
-[ -e "$library" ] || { echo "$library is not built"; exit 77; }
+[ -e "$library" ] || { echo "skipped: $library is not built"; exit 77; }
 nm -D --defined-only "$library" | awk '{ print $NF }' | sort >exported
 grep -v '^haggle_' exported >foreign && fail "exported beside haggle_*: $(tr '\n' ' ' <foreign)"
 grep -oE 'haggle_[a-z_]+\(' "$header" | tr -d '(' | sort -u >declared

@@ -4,8 +4,16 @@
 . "$(dirname "$0")/lib.sh"
 export XDG_DATA_HOME=$here/data
 
-run 1 "no store" trials
-says err "$here/data/haggle/trials.db" "no store"
+run 0 "nothing recorded" trials --json none.json
+says err "nothing is recorded yet: 'haggle tune' records its trials in $here/data/haggle/trials.db" "nothing recorded"
+json none.json 'd["tunings"] == []' "nothing recorded"
+run 0 "nothing recorded" trials all -o json
+json out 'd == []' "nothing recorded"
+[ -e "$here/data" ] && fail "a list makes a store"
+run 1 "no last search" trials last
+says err "$here/data/haggle/trials.db" "no last search"
+run 1 "no store" trials --store missing.db
+says err "'missing.db' does not exist" "no store"
 run 0 "record" bench seq=16 device=cpu threads=1 batch.micro=1,2 memory=1MiB,30MiB --steps 3 --repeat 2 --store t.db
 run 0 "a list" trials --store t.db
 says err "6 trials outside any tuning" "a list" # a refused setting is not tried again

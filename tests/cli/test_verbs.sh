@@ -50,9 +50,37 @@ json knobs.json 'len(d["knobs"]) > 20 and all("help" in k for k in d["knobs"])' 
 run 0 "knobs --changed" knobs seq=64 --changed
 says out "command line" "knobs --changed"
 grep -q '^batch.micro' out && fail "knobs --changed lists what is at its default"
+run 0 "one knob" knobs recompute.mode --json one.json
+for word in "Activation checkpointing" "default   none" "one of these: none, selective, full" "memory: the bytes" \
+    "recompute full: a third slower" "'haggle show'" "may change it"; do
+    says out "$word" "one knob is explained"
+done
+json one.json '[k["name"] for k in d["knobs"]] == ["recompute.mode"]' "one knob as JSON"
+run 0 "a knob without an effect" knobs sched.decay sched.kind=linear
+says out "no effect with the other settings as they are: only sched.kind=wsd decays" "a knob without an effect"
+run 0 "a group" knobs optim
+says out "optim.lr" "a group"
+says out "optim.state" "a group"
+grep -q '^fuse.optim' out && fail "a group lists a knob of another group"
+run 0 "a name of other tools" knobs learning_rate
+says out "'learning_rate' is optim.lr here." "a name of other tools"
+says out "Peak learning rate" "a name of other tools"
+run 2 "a slip in a knob" knobs recomput.mode
+says err "did you mean 'recompute.mode'" "a slip in a knob"
+run 2 "a name beside --changed" knobs --changed seq
+run 0 "spaces" knobs --changed optim.lr = 1e-4 seq =64 time=3 m --memory 6 GiB
+for word in "optim.lr  0.0001" "seq       64" "time      3m" "memory    6GiB"; do
+    says out "$word" "spaces around = and before a unit"
+done
+echo 'seq: 7' >s
+run 0 "a file is no unit" knobs --changed --seed 3 s
+says out "seq   7" "a file is no unit"
+rm s
 run 0 "knobs --recipe" knobs seq=64 --recipe
 cp out mine.yaml
 run 0 "a recipe that was written" knobs mine.yaml --changed
+run 0 "a knob of a recipe" knobs mine.yaml seq
+says out "64 (set by: recipe)" "a knob of a recipe"
 says out "recipe" "a recipe that was written is read"
 run 0 "docs knobs" docs knobs
 says out batch.micro "docs knobs"

@@ -222,7 +222,7 @@ static void test_messages(void **state) {
         {"save.every=-3", {"save.every", "0 to 1000000000 steps, or a duration"}},
         {"save.every=300y", {"save.every", "10m"}},
         {"batch.mirco=4", {"batch.mirco", "did you mean 'batch.micro'"}},
-        {"optim=4", {"group", "optim.lr", "optim.clip"}},
+        {"batch=4", {"group", "batch.micro", "batch.accum"}},
         {"zzzzzzzz=4", {"zzzzzzzz", "haggle knobs"}},
         {"batch.micro", {"knob=value"}},
         {"=4", {"knob=value"}},
@@ -395,6 +395,76 @@ static void test_run_name(void **state) {
     assert_string_equal(k.run_dir, "here");
 }
 
+// Names and values of other tools: what to type, in the form of the command line or of a recipe.
+static void test_elsewhere(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *value, *says, *in_yaml;
+    } cases[] = {
+        {"learning_rate", "2e-5", "is optim.lr here; write optim.lr=2e-5", "optim.lr: 2e-5"},
+        {"Learning-Rate", NULL, "write optim.lr=0.0003", "optim.lr: 0.0003"},
+        {"per_device_train_batch_size", "8", "write batch.micro=8", "batch.micro: 8"},
+        {"gradient_accumulation_steps", "4", "write batch.accum=4", "batch.accum: 4"},
+        {"max_steps", "-1", "which takes 0 to 1000000000", "steps: 200"},
+        {"block_size", "256", "write seq=256", "seq: 256"},
+        {"bf16", "true", "write precision=bf16", "precision: bf16"},
+        {"bf16", "False", "write precision=fp32", "precision: fp32"},
+        {"warmup_ratio", "0.03", "write sched.warmup=N; it is a number of steps", "warmup: N"},
+        {"gradient_checkpointing", "true", "write recompute.mode=full", "recompute.mode: full"},
+        {"lr_scheduler_type", "polynomial", "constant, linear, cosine, wsd", "sched.kind: cosine"},
+        {"output_dir", "out", "write run.dir=out", "run.dir: out"},
+        {"data", "chat.jsonl", "write data.path=chat.jsonl", "data.path: chat.jsonl"},
+        {"lora_alpha", "16", "adapters (LoRA) are not there yet", "not there yet"},
+        {"optim", "adamw_torch", "the optimizer is AdamW", "AdamW"},
+    };
+    char out[KNOB_ELSEWHERE_BYTES];
+    struct knobs k;
+    struct err e = {0};
+    knobs_init(&k);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *name = cases[i].name, *value = cases[i].value;
+        assert_non_null(knob_elsewhere(name, value, SET_BY_COMMAND_LINE, out));
+        if (!strstr(out, cases[i].says))
+            fail_msg("%s: '%s' is not in: %s", name, cases[i].says, out);
+        assert_non_null(knob_elsewhere(name, value, SET_BY_RECIPE, out));
+        if (!strstr(out, cases[i].in_yaml))
+            fail_msg("%s: '%s' is not in: %s", name, cases[i].in_yaml, out);
+        assert_int_equal(knobs_set(&k, name, value ? value : "1", SET_BY_RECIPE, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, name));
+    }
+    // The length of a run: the knob for epochs where there is one, else steps.
+    assert_non_null(knob_elsewhere("num_train_epochs", "3", SET_BY_COMMAND_LINE, out));
+    assert_non_null(strstr(out, knob_find("epochs") >= 0 ? "write epochs=3" : "write steps=N"));
+    assert_null(knob_elsewhere("optim.lr", "1", SET_BY_RECIPE, out));
+    assert_null(knob_elsewhere("learning", "1", SET_BY_RECIPE, out));
+    assert_null(knob_elsewhere("", "1", SET_BY_RECIPE, out));
+    assert_non_null(knob_value_elsewhere(KNOB_device, "mps", out));
+    assert_non_null(strstr(out, "Mac"));
+    assert_non_null(knob_value_elsewhere(KNOB_precision, "bfloat16", out));
+    assert_non_null(strstr(out, "that is 'bf16' here"));
+    assert_null(knob_value_elsewhere(KNOB_device, "cpu", out));
+    // The longest name and value still leave room for the sentence.
+    char wide[600];
+    memset(wide, 'x', sizeof wide - 1);
+    wide[sizeof wide - 1] = '\0';
+    assert_non_null(knob_elsewhere("output_dir", wide, SET_BY_RECIPE, out));
+    assert_null(knob_elsewhere(wide, wide, SET_BY_RECIPE, out));
+}
+
+static void test_select(void **state) {
+    (void)state;
+    bool selected[KNOB_COUNT];
+    struct err e = {0};
+    const char *both[] = {"optim", "learning_rate", "seq"}, *bad[] = {"seq", "sqe"};
+    assert_int_equal(knobs_select(NULL, 0, selected, &e), 0);
+    assert_true(selected[0] && selected[KNOB_COUNT - 1]);
+    assert_int_equal(knobs_select(both, 3, selected, &e), 0);
+    assert_true(selected[KNOB_optim_lr] && selected[KNOB_optim_state] && selected[KNOB_seq]);
+    assert_false(selected[KNOB_fuse_optim] || selected[KNOB_steps]);
+    assert_int_equal(knobs_select(bad, 2, selected, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "did you mean 'seq'?"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields_derive_from_names),
@@ -409,6 +479,8 @@ int main(void) {
         cmocka_unit_test(test_idle),
         cmocka_unit_test(test_length),
         cmocka_unit_test(test_run_name),
+        cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_select),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

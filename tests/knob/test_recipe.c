@@ -225,7 +225,10 @@ static void test_tables(void **state) {
         char *text = NULL;
         size_t bytes;
         FILE *f = open_memstream(&text, &bytes);
-        assert_int_equal(knobs_print(&k, f, only_changed, NULL), 0);
+        bool selected[KNOB_COUNT];
+        for (int i = 0; i < KNOB_COUNT; i++)
+            selected[i] = !only_changed || k.by[i] != SET_BY_DEFAULT;
+        assert_int_equal(knobs_print(&k, selected, f, NULL), 0);
         fclose(f);
         for (int i = 0; i < KNOB_COUNT; i++)
             if (!only_changed)
@@ -254,7 +257,8 @@ static void test_tables(void **state) {
     if (full) {
         struct err e = {0};
         assert_int_equal(knobs_write_markdown(full, &e), ERR_IO);
-        assert_int_equal(knobs_print(&k, full, false, &e), ERR_IO);
+        const bool none[KNOB_COUNT] = {false};
+        assert_int_equal(knobs_print(&k, none, full, &e), ERR_IO);
         assert_int_equal(knobs_write_recipe(&k, full, &e), ERR_IO);
         fclose(full);
     }
@@ -290,7 +294,9 @@ static void test_json(void **state) {
     assert_int_equal(n, KNOB_COUNT);
     free(w.buffer);
     json_writer_to_buffer(&w, 1);
-    knobs_put_json_table(&k, &w);
+    bool all[KNOB_COUNT];
+    assert_int_equal(knobs_select(NULL, 0, all, &e), 0);
+    knobs_put_json_table(&k, all, &w);
     assert_int_equal(json_writer_finish(&w, NULL), 0);
     json_reader_init(&r, "table", w.buffer, w.bytes, &strings, &e);
     json_skip(&r);

@@ -3,6 +3,7 @@
 #include "scratch.h"
 
 #include "model/shape.h"
+#include "skips.h"
 
 #include <sys/stat.h>
 
@@ -362,8 +363,7 @@ static void test_fixtures(void **state) {
     struct err e = {0};
     struct model_shape s;
     if (!file_is_dir(HF_FIXTURES)) {
-        print_message("skipped: no folder %s\n", HF_FIXTURES);
-        skip();
+        skip_because("no folder %s", HF_FIXTURES);
     }
     assert_worked(model_shape_open(&s, HF_FIXTURES "/gpt2-tiny", NULL, &e), &e);
     assert_string_equal(s.name, "gpt2-tiny");

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "model/tokenizer.h"
+#include "skips.h"
 
 #define TOKENIZERS     HAGGLE_SOURCE_DIR "/../shared/fixtures/tokenizers"
 #define OWN_TOKENIZERS HAGGLE_SOURCE_DIR "/tests/tokenizers"
@@ -147,8 +148,7 @@ static void check_root(const char *root, int least) {
     struct folders f = {root, 0, 0};
     struct err e = {0};
     if (!file_is_dir(root)) {
-        print_message("no %s here: skipped\n", root);
-        skip();
+        skip_because("no folder %s", root);
     }
     if (file_list_dir(root, check_one, &f, &e) != 0)
         fail_msg("%s", e.text);
@@ -174,7 +174,7 @@ static void test_any_bytes(void **state) {
     for (int k = 0; k < 2; k++) {
         snprintf(path, sizeof path, "%s/%s/tokenizer.json", TOKENIZERS, names[k]);
         if (!file_exists(path))
-            skip();
+            skip_because("no file %s", path);
         struct both b = open_both(path);
         for (int round = 0; round < 300; round++) {
             size_t n = rng_below(7, 0, at++, sizeof text);
@@ -194,7 +194,7 @@ static void test_special(void **state) {
     size_t bytes = 0, capacity = 0;
     static const char text[] = "a<|endoftext|>b";
     if (!file_exists(TOKENIZERS "/gpt2/tokenizer.json"))
-        skip();
+        skip_because("no folder %s", TOKENIZERS);
     struct both b = open_both(TOKENIZERS "/gpt2/tokenizer.json");
     assert_int_equal(tokenizer_size(b.t), 50257);
     assert_int_equal(tokenizer_find(b.t, "<|endoftext|>"), 50256);

@@ -6,6 +6,7 @@
 #include "model/load.h"
 #include "model/names.h"
 #include "model/safetensors.h"
+#include "skips.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -444,8 +445,7 @@ static void test_fixtures(void **state) {
     (void)state;
     static const char *const dirs[] = {HF_FIXTURES "/gpt2-tiny", HF_FIXTURES "/llama-tiny"};
     if (!file_is_dir(HF_FIXTURES)) {
-        print_message("skipped: no folder %s\n", HF_FIXTURES);
-        skip();
+        skip_because("no folder %s", HF_FIXTURES);
     }
     for (size_t i = 0; i < 2; i++) {
         struct weights *w;

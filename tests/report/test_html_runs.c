@@ -167,6 +167,75 @@ static void test_whole(void **state) {
 
 // Steps 1 to 50, killed. Resumed at 30 up to 45, killed. Resumed at 40 up to 60. Each step counts
 // as it was trained last.
+// A page of one run with steps of 101 to 160 ms, all equally frequent, and this result.
+static char *page_with(const char *dir, const char *result, struct run_read *r) {
+    struct text t;
+    text_open(&t);
+    fputs(START(0, ",\"warmup_steps\":3"), t.f);
+    put_steps(&t, 1, 60, 3, 100);
+    save_log(&t, dir);
+    save(dir, "result.json", result, strlen(result));
+    read_run(r, dir);
+    return page_of(r, 1);
+}
+
+// Two figures that show the same are one row.
+static void test_twins(void **state) {
+    struct folder *f = *state;
+    struct run_read r;
+    char *page = page_with(run_dir(f, "same"),
+                           "{\"verb\":\"train\",\"tokens_per_s\":1234.5,\"trained_tokens_per_s\":"
+                           "1234.45,\"ms_per_sample\":132,\"mfu\":0.25,\"hfu\":0.25}",
+                           &r);
+    assert_non_null(strstr(page, "<th scope=\"row\">tokens per second, all trained</th>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">median step (p50), also per sample</th>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">share of the peak rate (MFU, HFU)</th>"));
+    assert_null(strstr(page, "trained tokens per second"));
+    assert_null(strstr(page, ">time per sample<"));
+    assert_null(strstr(page, "(HFU)"));
+    free(page);
+    run_read_close(&r);
+    page = page_with(run_dir(f, "other"),
+                     "{\"verb\":\"train\",\"tokens_per_s\":1234.5,\"trained_tokens_per_s\":900,"
+                     "\"ms_per_sample\":33,\"mfu\":0.25,\"hfu\":0.3}",
+                     &r);
+    assert_non_null(strstr(page, "<th scope=\"row\">tokens per second</th>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">trained tokens per second</th>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">time per sample</th>"));
+    assert_non_null(strstr(page, "(HFU)"));
+    free(page);
+    run_read_close(&r);
+}
+
+// The notes p50, p95 and p99 lie beside or above the bars, never on them.
+static void test_notes(void **state) {
+    struct folder *f = *state;
+    struct run_read r;
+    char *page = page_with(run_dir(f, "notes"), RESULT, &r);
+    const char *begin = strstr(page, "<figure id=\"histogram\">");
+    assert_non_null(begin);
+    const char *end = strstr(begin, "</figure>");
+    int notes = 0, bars = 0;
+    for (const char *n = begin; (n = strstr(n, "<span class=\"note")) && n < end; n++, notes++) {
+        double left, top;
+        const bool before = strncmp(n, "<span class=\"note before\"", 25) == 0;
+        assert_int_equal(sscanf(strstr(n, "left:"), "left:%lf%%;top:%lf", &left, &top), 2);
+        left = 10 * left - (before ? 180 : 0); // in the drawing's units: 1000 by 1000
+        for (const char *b = begin; (b = strstr(b, "<rect class=\"bin")) && b < end; b++, bars++) {
+            double x, y, width;
+            assert_int_equal(
+                sscanf(strstr(b, "x=\""), "x=\"%lf\" y=\"%lf\" width=\"%lf", &x, &y, &width), 3);
+            const bool across = x + width > left + 1 && x < left + 179;
+            if (across && y < 10 * top + 95)
+                fail_msg("a note at %.0f, %.0f lies on the bar at %.0f, %.0f", left, 10 * top, x,
+                         y);
+        }
+    }
+    assert_true(notes == 3 && bars > 30);
+    free(page);
+    run_read_close(&r);
+}
+
 static void test_resumed(void **state) {
     struct folder *f = *state;
     const char *dir = run_dir(f, "resumed");
@@ -371,6 +440,8 @@ static void test_several(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_whole, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_twins, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_notes, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_resumed, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_damaged, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_nothing, folder_setup, folder_teardown),

@@ -6,6 +6,7 @@
 #include "backend/plugin.h"
 #include "base/rng.h"
 #include "plan/second.h"
+#include "skips.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,17 +14,21 @@
 static bool have_device(void) {
     struct plugin_report r;
     plugin_examine("cuda", &r);
-    if (!r.usable)
-        print_message("skipped, no CUDA backend: %s\n", r.reason);
     return r.usable;
+}
+
+static void need_device(void) {
+    struct plugin_report r;
+    plugin_examine("cuda", &r);
+    if (!r.usable)
+        skip_because("no CUDA backend: %s", r.reason);
 }
 
 // ---------------------------------------------------------------- reference checkpoints
 
 static void verify_all(enum precision precision, bool graphs) {
     struct knobs k;
-    if (!have_device())
-        skip();
+    need_device();
     knobs_init(&k);
     k.threads = 2;
     k.device = DEVICE_CUDA;
@@ -238,8 +243,7 @@ static void assert_same(const struct outcome *a, const struct outcome *b) {
 // within the tolerances.
 static void compare_steps(enum precision precision, bool reference, double loss, double norm,
                           double later_norm) {
-    if (!have_device())
-        skip();
+    need_device();
     struct outcome host, plain, again, graphs, traced;
     struct manner how = {DEVICE_CPU, precision, .reference = reference};
     train(&host, how);
@@ -345,8 +349,7 @@ static void test_too_large(void **state) {
     struct err e = {0};
     struct knobs k;
     struct at_work s;
-    if (!have_device())
-        skip();
+    need_device();
     knobs_init(&k);
     assert_int_equal(knobs_set(&k, "model", "llama-70b", SET_BY_COMMAND_LINE, &e), 0);
     k.device = DEVICE_CUDA, k.seq = 1024, k.batch_micro = 4;
@@ -367,7 +370,7 @@ static void test_choice(void **state) {
     struct outcome x;
     plugin_examine("cuda", &r);
     if (r.usable)
-        skip();
+        skip_because("there is a GPU, and this is about a machine without one");
     struct err e = {0};
     struct knobs k;
     struct at_work s;

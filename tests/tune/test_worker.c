@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "tune/worker.h"
+#include "skips.h"
 
 #include <math.h>
 #include <signal.h>
@@ -184,7 +185,7 @@ static void test_memory_is_the_trials_own(void **state) {
     (void)state;
     if (UNDER_SANITIZER) { // a sanitizer's shadow memory and quarantine are resident, too
         worker_close(w);
-        skip();
+        skip_because("a sanitizer's memory would be measured");
     }
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         struct trial_result fresh, kept;
