@@ -52,6 +52,7 @@ enum haggle_code {
     HAGGLE_ERR_NUMERIC = -7,     // a number is not finite or outside its tolerance
     HAGGLE_ERR_STOPPED = -8,     // stopped on request, after saving
     HAGGLE_ERR_INTERNAL = -9,    // a rule of the library itself was broken: please report
+    HAGGLE_ERR_BUSY = -10, // other programs left too little of the machine to measure anything
 };
 
 enum { HAGGLE_TEXT_BYTES = 1024 };
@@ -166,6 +167,8 @@ struct haggle_tune {
     const char *time;            // time for the search: "3m"
     const char *allow;           // what else may change: "precision,state,batch"
     const char *energy;          // most joules per token
+    const char *busy;            // what is measured while other programs are at work: "repeat"
+                                 // (NULL), or "count", for a machine that is never quiet
     int64_t tokens_per_step;     // 0: the recipe's
     const char *store;           // file of trials; NULL: the user's; "none": record nothing
     const char *recipe;          // file to write the choice to; NULL: none

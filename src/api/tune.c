@@ -162,6 +162,8 @@ static int read_request(struct tuning *t, const struct haggle_tune *o, struct er
                                                                        : 0);
     if (o->energy && !(r->joules_per_token > 0))
         return err_set(e, ERR_USAGE, "--energy=%s; accepted: joules per token, above 0", o->energy);
+    if (o->busy && strcmp(o->busy, "repeat") != 0 && strcmp(o->busy, "count") != 0)
+        return err_set(e, ERR_USAGE, "--busy=%s; accepted: repeat, count", o->busy);
     TRY(check_writable("save", o->recipe, e));
     TRY(check_writable("report", o->report, e));
     TRY(check_apart(o, e));
@@ -197,7 +199,9 @@ static int save_choice(struct tuning *t, const char *path, struct err *e) {
 }
 
 static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) {
-    struct tuning_options options = {.store = o->store, .stop = stop_flag()};
+    struct tuning_options options = {.store = o->store,
+                                     .stop = stop_flag(),
+                                     .count_busy = o->busy && strcmp(o->busy, "count") == 0};
     stop_plan_begin(); // nothing to save yet
     int rc = count_requests(&t->base, &options.request_bytes, e);
     if (rc == 0)
@@ -205,16 +209,21 @@ static int search(struct tuning *t, const struct haggle_tune *o, struct err *e) 
     stop_plan_end();
     if (rc == 0)
         rc = tuning_run(t, &options, e);
-    if (rc == 0 && t->tune.chosen >= 0 && o->recipe)
+    if (rc == 0 && t->tune.chosen >= 0 && t->tune.why != TUNE_WHY_TOO_BUSY && o->recipe)
         rc = save_choice(t, o->recipe, e);
     return rc;
 }
 
-// A search that was stopped or chose nothing gets a page too.
+// A search that was stopped or decided nothing gets a page too, but not in place of an earlier one.
 static void report(struct tuning *t, const struct haggle_tune *o) {
     struct err e = {0};
+    const bool decided = t->tune.chosen >= 0 && t->tune.why != TUNE_WHY_TOO_BUSY;
     if (!o->report || t->tune.n == 0)
         return;
+    if (!decided && access(o->report, F_OK) == 0) {
+        log_put(t->log, LOG_INFO, "'%s' is of an earlier search and stays as it is", o->report);
+        return;
+    }
     if (tune_report_write(t, o->report, &e) == 0)
         t->report_path = o->report;
     else
@@ -225,6 +234,10 @@ static int deliver(struct call *c, struct tuning *t, const struct haggle_tune *o
                    struct err *e) {
     if (rc == 0 && t->tune.chosen < 0)
         rc = err_set(e, tune_why_rc(&t->tune), "nothing was chosen: %s", t->tune.why_none);
+    else if (rc == 0 && t->tune.why == TUNE_WHY_TOO_BUSY)
+        rc = err_set(e, ERR_BUSY,
+                     "the machine was too busy to tell which setting is better; nothing was "
+                     "changed or written");
     report(t, o);
     if (c->out && t->tune.n > 0)
         tune_print(t, (enum table_format)o->format, c->out);

@@ -13,9 +13,11 @@ enum cli_exit {
     EXIT_OK = 0,
     EXIT_FAILED = 1,
     EXIT_USAGE = 2,
-    EXIT_BUDGET = 3,   // train, show: too much memory is needed; tune: no setting keeps the budgets
-    EXIT_VERIFY = 4,   // a figure is outside its tolerance
-    EXIT_STOPPED = 75, // stopped on request and saved: EX_TEMPFAIL, which batch systems requeue
+    EXIT_BUDGET = 3, // train, show: too much memory is needed; tune: no setting keeps the budgets
+    EXIT_VERIFY = 4, // a figure is outside its tolerance
+    // Stopped on request and saved, or (tune) the machine was too busy: EX_TEMPFAIL, which batch
+    // systems requeue.
+    EXIT_STOPPED = 75,
 };
 
 // Returns f's code from the calling function when it is not 0: TRY(f(x, e)).

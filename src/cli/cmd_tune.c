@@ -17,6 +17,9 @@ const struct flag tune_flags[] = {
     {"allow", 'a', "LIST", "what else may change: precision, state (of the optimizer), batch"},
     {"energy", 0, "J", "most joules per token, if the machine has a meter"},
     {"store", 0, "FILE", "where trials are recorded (the user's store); none: nowhere"},
+    {"busy", 0, "WHAT",
+     "trials while other programs are at work: repeat (default), or count on a machine that is "
+     "never quiet"},
     {"save", 's', "FILE", "recipe to write with the chosen setting (tuned.yaml)"},
     {"report", 'r', "FILE",
      "HTML page of the search (next to the recipe: tuned.html); none: no page"},
@@ -29,9 +32,13 @@ const char tune_help[] =
     "as\n"
     "a careful engineer would: profile, see what fits, look at the latency target, trade\n"
     "micro-batch against accumulation and time against memory, then loader, threads and fusion.\n"
-    "The best settings then run in turns until their order is certain or the time is up. All\n"
-    "settings are predicted, promising ones are measured, in a process apart from the search: a\n"
-    "crash is a row with its reason.\n"
+    "The best settings then run in turns with the recipe as given. A change is proposed only if "
+    "it\n"
+    "is better beyond the 95 % interval of these turns; otherwise the answer is to keep what you\n"
+    "have. Trials while other programs are at work do not count and are repeated. All settings "
+    "are\n"
+    "predicted, promising ones are measured, in a process apart from the search: a crash is a row\n"
+    "with its reason.\n"
     "\n"
     "The mathematics does not change: tokens per step, sequence length, optimizer and precision\n"
     "are the recipe's unless --allow says otherwise. --memory 6GiB sets the memory budget.\n"
@@ -41,7 +48,7 @@ const char tune_help[] =
     "HTML\n"
     "page that needs no network shows the trade, the frontier and every setting with its reason.\n"
     "If no setting keeps the budgets, no recipe is written and the exit status is 3. After a stop\n"
-    "request the exit status is 75.\n"
+    "request, and when the machine was too busy to tell, the exit status is 75.\n"
     "\n"
     "Examples\n"
     "  haggle tune model=tiny --time 1m\n"
@@ -71,6 +78,7 @@ static int read_options(struct cli *c, struct haggle_tune *t, char report[REPORT
     t->time = args_get(a, "time");
     t->allow = args_get(a, "allow");
     t->energy = args_get(a, "energy");
+    t->busy = args_get(a, "busy");
     t->store = args_get(a, "store");
     t->recipe = args_get(a, "save") ? args_get(a, "save") : "tuned.yaml";
     if (args_get(a, "report"))

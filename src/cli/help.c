@@ -28,17 +28,19 @@ void help_print_all(FILE *f) {
     for (const struct verb *v = verb_list(); v->name; v++)
         if (!v->hidden)
             fprintf(f, "  %-10s %s\n", v->name, v->what);
-    fprintf(f, "\n"
-               "A recipe is a YAML file of knobs (settings). knob=value or --knob value on the\n"
-               "command line replaces the recipe's value. 'haggle knobs' lists all knobs;\n"
-               "'haggle knobs NAME' explains one; 'haggle VERB --help' explains a verb.\n\n"
-               "Start with\n"
-               "  haggle doctor\n"
-               "  haggle train model=tiny steps=200\n"
-               "  haggle bench train batch.micro=1,2,4,8\n\n"
-               "Results go to the standard output, everything else to the standard error.\n"
-               "Exit status: 0 done, 1 failed, 2 arguments not understood, 3 over the memory or\n"
-               "a budget, 4 verification failed, 75 stopped on request and saved.\n");
+    fprintf(
+        f,
+        "\n"
+        "A recipe is a YAML file of knobs (settings). knob=value or --knob value on the\n"
+        "command line replaces the recipe's value. 'haggle knobs' lists all knobs;\n"
+        "'haggle knobs NAME' explains one; 'haggle VERB --help' explains a verb.\n\n"
+        "Start with\n"
+        "  haggle doctor\n"
+        "  haggle train model=tiny steps=200\n"
+        "  haggle bench train batch.micro=1,2,4,8\n\n"
+        "Results go to the standard output, everything else to the standard error.\n"
+        "Exit status: 0 done, 1 failed, 2 arguments not understood, 3 over the memory or\n"
+        "a budget, 4 verification failed, 75 stopped on request and saved, or too busy to tell.\n");
 }
 
 static void print_flags(FILE *f, const struct flag *flags) {

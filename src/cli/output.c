@@ -64,11 +64,11 @@ int cli_fail(const struct cli *c) {
     if (e->code == HAGGLE_ERR_INTERNAL)
         fprintf(stderr, "haggle: this is a bug in haggle %s; please report it with the command\n",
                 haggle_version());
-    return e->code == HAGGLE_ERR_USAGE     ? EXIT_USAGE
-           : e->code == HAGGLE_ERR_MEMORY  ? EXIT_BUDGET
-           : e->code == HAGGLE_ERR_STOPPED ? EXIT_STOPPED
-           : e->code == HAGGLE_ERR_NUMERIC ? (int)c->numeric
-                                           : EXIT_FAILED;
+    return e->code == HAGGLE_ERR_USAGE                                   ? EXIT_USAGE
+           : e->code == HAGGLE_ERR_MEMORY                                ? EXIT_BUDGET
+           : e->code == HAGGLE_ERR_STOPPED || e->code == HAGGLE_ERR_BUSY ? EXIT_STOPPED
+           : e->code == HAGGLE_ERR_NUMERIC                               ? (int)c->numeric
+                                                                         : EXIT_FAILED;
 }
 
 int cli_format(const struct args *a, enum haggle_format *out, struct haggle_error *e) {

@@ -237,6 +237,7 @@ void verdict_of(struct verdict *out, const struct time_split *split,
     put(&w, "bound by %s: ", out->bound);
     put_parts(&w, &v, order);
     const struct rule *r = choose(&v, out->dominant);
+    out->advice_at = w.at;
     if (r != NULL) {
         out->knob = r->knob;
         out->why = r->why;

@@ -43,6 +43,7 @@ struct verdict {
     const char *knob; // the first knob to try, such as "batch.micro"; NULL: none would help
     const char *why;  // what that knob is expected to do
     char text[VERDICT_TEXT_BYTES];
+    size_t advice_at; // where the advice begins in text, with its separator
 };
 
 // Never fails. Without steps the text says that nothing was measured.

@@ -78,6 +78,9 @@ static const char *const steps[] = {
     "CREATE INDEX trial_by_setting ON trial (key, setting);"
     "CREATE INDEX trial_by_tuning ON trial (tuning);"
     "CREATE INDEX tuning_by_key ON tuning (key);",
+    // How busy other programs were during a trial; what running in turns showed.
+    "ALTER TABLE trial ADD COLUMN busy REAL;"
+    "ALTER TABLE tuning ADD COLUMN turns TEXT NOT NULL DEFAULT '';",
 };
 
 const struct schema schema_current = {steps, sizeof steps / sizeof *steps};
@@ -131,15 +134,20 @@ int schema_bring(struct store *s, const struct schema *schema, struct err *e) {
     TRY(look(s, schema, &version, e));
     if (version == schema->version)
         return 0;
-    if (!s->writable)
+    if (!s->writable && !(version > 0 && s->updatable))
         return version == 0
                    ? err_set(e, ERR_FORMAT, "'%s' is empty: no trial was recorded there", s->path)
                    : err_set(e, ERR_UNSUPPORTED,
                              "'%s' has table version %lld, this haggle reads %d; record a trial "
                              "there to update it",
                              s->path, (long long)version, schema->version);
-    TRY(sql_begin(s, e));
-    return sql_end(s, bring(s, schema, e), e);
+    const bool writable = s->writable;
+    s->writable = true;
+    int rc = sql_begin(s, e);
+    if (rc == 0)
+        rc = sql_end(s, bring(s, schema, e), e);
+    s->writable = writable;
+    return rc;
 }
 
 // ---------------------------------------------------------------- checking the tables

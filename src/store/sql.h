@@ -13,7 +13,8 @@ struct store {
     sqlite3 *db;
     char path[PATH_MAX]; // as given by the caller
     bool writable;
-    int lock_fd; // has the locks of the tunings this store works on; -1: none yet
+    bool updatable; // may bring an older file up to date
+    int lock_fd;    // has the locks of the tunings this store works on; -1: none yet
 };
 
 // Sets a message about an SQLite error, with the file's name. Returns the error code.

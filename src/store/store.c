@@ -113,7 +113,7 @@ static int check_place(const struct store *s, enum store_mode mode, struct err *
 // Only our own statements on our own tables run, nothing that the file's schema asks for. FULL: a
 // commit is on disk. DELETE: the rollback journal, because packaged versions of SQLite are older
 // than a correction to the write-ahead log.
-static int configure(struct store *s, enum store_mode mode, struct err *e) {
+static int configure(struct store *s, struct err *e) {
     sqlite3_busy_timeout(s->db, BUSY_MS);
     sqlite3_extended_result_codes(s->db, 1);
     sqlite3_limit(s->db, SQLITE_LIMIT_LENGTH, VALUE_BYTES_MOST);
@@ -121,11 +121,10 @@ static int configure(struct store *s, enum store_mode mode, struct err *e) {
     sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-    TRY(sql_exec(s,
-                 "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA foreign_keys = ON;"
-                 "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL",
-                 e));
-    return mode == STORE_READ ? sql_exec(s, "PRAGMA query_only = ON", e) : 0;
+    return sql_exec(s,
+                    "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0; PRAGMA foreign_keys = ON;"
+                    "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL",
+                    e);
 }
 
 static int check_table(struct store *s, const char *sql, struct err *e) {
@@ -163,8 +162,12 @@ static int open_database(struct store *s, enum store_mode mode, struct err *e) {
     if (rc != SQLITE_OK)
         return sql_fail(s, rc, e);
     TRY(examine(s, e));
-    TRY(configure(s, mode, e));
+    // A reader, too, brings an older file up to date where it may.
+    s->updatable = access(s->path, W_OK) == 0;
+    TRY(configure(s, e));
     TRY(schema_bring(s, &schema_current, e));
+    if (mode == STORE_READ)
+        TRY(sql_exec(s, "PRAGMA query_only = ON", e));
     TRY(schema_check(s, &schema_current, e));
     return check_pages(s, e);
 }

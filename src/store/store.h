@@ -119,7 +119,8 @@ struct store_classes { // bytes of the arena by class
     X(real, double, joules_per_token) /* NULL: no meter */                                         \
     X(real, double, utilization)                                                                   \
     X(real, double, mfu)                                                                           \
-    X(real, double, hfu)
+    X(real, double, hfu)                                                                           \
+    X(real, double, busy) /* share of the time lost to other programs; NULL: not seen */
 
 struct store_trial {
     int64_t id; // set by the store
@@ -180,6 +181,7 @@ struct store_tuning {
     enum store_state state;
     int64_t chosen; // id of a trial; 0: none yet
     const char *verdict;
+    const char *turns;        // JSON: what running in turns showed; "": nothing, or an older search
     bool held;                // a process works on it; running but not held: its process died
     int64_t trials, measured; // number of its trials
 };
@@ -200,7 +202,7 @@ int store_tuning_find_unfinished(struct store *s, const struct store_tuning *t, 
                                  struct err *e);
 // state: TUNING_DONE or TUNING_STOPPED. chosen 0: none.
 int store_tuning_finish(struct store *s, int64_t id, enum store_state state, int64_t chosen,
-                        const char *verdict, struct err *e);
+                        const char *verdict, const char *turns, struct err *e);
 // Adds a stage that ended. It replaces a stage with the same ordinal: a continued tuning decides
 // again.
 int store_stage_add(struct store *s, int64_t tuning, const struct store_stage *stage,

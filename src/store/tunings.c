@@ -93,20 +93,21 @@ int store_tuning_begin(struct store *s, const struct store_tuning *t, int64_t *i
 }
 
 int store_tuning_finish(struct store *s, int64_t id, enum store_state state, int64_t chosen,
-                        const char *verdict, struct err *e) {
+                        const char *verdict, const char *turns, struct err *e) {
     sqlite3_stmt *st;
     double now = clock_wall_s();
     TRY(sql_begin(s, e));
     int rc = sql_prepare(s,
-                         "UPDATE tuning SET ended_at = ?, state = ?, chosen = ?, verdict = ? "
-                         "WHERE id = ?",
+                         "UPDATE tuning SET ended_at = ?, state = ?, chosen = ?, verdict = ?, "
+                         "turns = ? WHERE id = ?",
                          &st, e);
     if (rc == 0) {
         int bound = bind_real(st, 1, &now);
         bound = bound ? bound : bind_text(st, 2, &(const char *){store_state_name(state)});
         bound = bound ? bound : bind_opt(st, 3, &chosen);
         bound = bound ? bound : bind_text(st, 4, &verdict);
-        bound = bound ? bound : bind_int(st, 5, &id);
+        bound = bound ? bound : bind_text(st, 5, &turns);
+        bound = bound ? bound : bind_int(st, 6, &id);
         rc = sql_run(s, st, bound, e);
     }
     if (rc == 0 && sqlite3_changes(s->db) != 1)
@@ -214,8 +215,9 @@ static int read_tuning(const struct store *s, sqlite3_stmt *st, struct store_tun
     read_state(&r, 8, &t->state);
     read_opt(&r, 9, &t->chosen);
     read_text(&r, 10, &t->verdict);
-    read_int(&r, 11, &t->trials);
-    read_int(&r, 12, &t->measured);
+    read_text(&r, 11, &t->turns);
+    read_int(&r, 12, &t->trials);
+    read_int(&r, 13, &t->measured);
     t->held = r.rc == 0 && t->state == TUNING_RUNNING && is_held(s, t->id);
     return r.rc;
 }
@@ -227,7 +229,7 @@ int store_tunings(struct store *s, int64_t id, const char *model, store_tuning_f
     bool row;
     int rc = sql_prepare(s,
                          "SELECT id, started_at, ended_at, goal, budgets, key, model, recipe, "
-                         "state, chosen, verdict,"
+                         "state, chosen, verdict, turns,"
                          " (SELECT count(*) FROM trial WHERE trial.tuning = tuning.id),"
                          " (SELECT count(*) FROM trial WHERE trial.tuning = tuning.id AND outcome "
                          "= 'measured') "

@@ -131,6 +131,7 @@ void history_figures(const struct store_trial *row, size_t steps, struct tune_me
     out->wall_ns = whole(1e9 * row->wall_s);
     out->memory_bytes = row->memory_measured_bytes > 0 ? (uint64_t)row->memory_measured_bytes : 0;
     out->joules = row->joules_per_token * (double)row->tokens;
+    out->busy = row->busy;
     out->split.steps = steps;
     for (int i = 0; i < TIME_COUNT; i++) {
         out->split.ns[i] = whole(1e6 * row->split.ms[i] * (double)steps);
@@ -274,9 +275,46 @@ static int64_t chosen_trial(struct history *h) {
     return id;
 }
 
+static void put_hash(struct json_writer *w, const char *key, const struct knobs *k) {
+    char setting[HASH_TEXT_BYTES];
+    if (store_setting(k, setting, NULL) == 0)
+        json_member_string(w, key, setting);
+}
+
+// What running in turns showed, for a page that is made from the store.
+static void put_turns(struct json_writer *w, const struct tune *t) {
+    json_put_object_begin(w);
+    json_member_string(w, "why", tune_why_name(t->why));
+    json_member_i64(w, "busy", t->busy);
+    json_member_double(w, "busy_most", t->busy_most);
+    if (t->rival >= 0 && t->rival < t->n)
+        put_hash(w, "rival", &t->settings[t->rival].knobs);
+    json_member_array(w, "settings");
+    for (int i = 0; i < t->n; i++) {
+        const struct tune_turns *x = &t->settings[i].turns;
+        if (x->rounds == 0)
+            continue;
+        json_put_object_begin(w);
+        put_hash(w, "setting", &t->settings[i].knobs);
+        json_member_i64(w, "rounds", x->rounds);
+        json_member_double(w, "ratio", x->ratio);
+        json_member_double(w, "low", x->low);
+        json_member_double(w, "high", x->high);
+        json_member_double(w, "tokens_per_s", x->tokens_per_s);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+    json_put_object_end(w);
+}
+
 void history_finish(struct history *h, int rc, const char *verdict) {
+    struct json_writer w;
     if (!h->store || h->unrecorded.code != 0)
         return;
-    store_tuning_finish(h->store, h->id, rc == 0 ? TUNING_DONE : TUNING_STOPPED, chosen_trial(h),
-                        verdict, &h->unrecorded);
+    json_writer_to_buffer(&w, 0);
+    put_turns(&w, h->tune);
+    if (json_writer_finish(&w, &h->unrecorded) == 0)
+        store_tuning_finish(h->store, h->id, rc == 0 ? TUNING_DONE : TUNING_STOPPED,
+                            chosen_trial(h), verdict, w.buffer, &h->unrecorded);
+    free(w.buffer);
 }

@@ -369,8 +369,8 @@ static void learn(struct lab *l, const struct knobs *k, const struct trial_resul
     plan_free(&setting); // also when planning failed half-way
 }
 
-static int report(struct tune_measured *out, const struct knobs *k, struct trial_result *r,
-                  struct err *e) {
+static int report(const struct lab *l, struct tune_measured *out, const struct knobs *k,
+                  struct trial_result *r, struct err *e) {
     out->rc = r->rc;
     snprintf(out->reason, sizeof out->reason, "%.500s", r->rc != 0 ? r->reason : "");
     // If the process died, its steps are known but none of its figures: it counts as not measured.
@@ -381,6 +381,7 @@ static int report(struct tune_measured *out, const struct knobs *k, struct trial
     // On a device the planned memory is the device's. The peak of the process is not comparable.
     out->memory_bytes = plan_wants_device(k) ? 0 : r->memory_measured_bytes;
     out->joules = r->energy.joules;
+    out->busy = l->options.count_busy ? NAN : others_share(&r->others);
     out->step_ns = malloc((out->n + 1) * sizeof *out->step_ns);
     if (!out->step_ns)
         return err_set(e, ERR_MEMORY, "out of memory for %zu samples", out->n);
@@ -428,7 +429,7 @@ static int run_trial(struct lab *l, const struct knobs *k, const struct tune_ord
         return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
     int rc = worker_run(l->worker, &job, &r, e);
     if (rc == 0)
-        rc = report(out, k, &r, e);
+        rc = report(l, out, k, &r, e);
     if (rc == 0) {
         learn(l, k, &r);
         add_second(l, out);

@@ -20,7 +20,8 @@ struct lab_options {
     // Time of the whole search. A share of it goes into timing the recipe's ops first, if they were
     // not timed before. 0: ops are not timed.
     double time_s;
-    bool all_types; // also times the ops of other element types, which the search may choose
+    bool count_busy; // trials count also while other programs are at work
+    bool all_types;  // also times the ops of other element types, which the search may choose
 };
 
 // Reads the data (which may take a while the first time) and plans the recipe.

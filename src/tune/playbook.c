@@ -569,12 +569,48 @@ static void explain_rest(struct tune *t) {
     free(b);
 }
 
+// The setting with the least value of a percentile among those that were measured; -1: none was.
+static int least_of(const struct tune *t, double p) {
+    int least = -1;
+    for (int i = 0; i < t->n; i++)
+        if (t->settings[i].n > 0 && t->settings[i].outcome != TUNE_FAILED &&
+            (least < 0 ||
+             tune_quantile(&t->settings[i], p).value < tune_quantile(&t->settings[least], p).value))
+            least = i;
+    return least;
+}
+
+// Says of each limit what could be had instead, so that the next budget can be kept.
+static void say_what_can_be_had(struct tune *t) {
+    const struct tune_request *r = &t->request;
+    size_t used = (size_t)snprintf(t->why_none, sizeof t->why_none,
+                                   "no setting that was measured keeps the budgets");
+    for (int p = 0; p <= TUNE_PERCENTILES && used < sizeof t->why_none; p++) {
+        const bool respond = p == TUNE_PERCENTILES;
+        const double of = respond ? 0.95 : tune_percentile_of((enum tune_percentile)p),
+                     limit = respond ? (double)r->respond_ns : (double)r->limit_ns[p];
+        const int i = limit > 0 ? least_of(t, of) : -1;
+        if (i < 0)
+            continue;
+        const struct quantile q = tune_quantile(&t->settings[i], of);
+        used += (size_t)snprintf(
+            t->why_none + used, sizeof t->why_none - used,
+            "; the least %s that was measured is %.4g ms (%.100s, n=%zu), the budget %.4g ms",
+            respond         ? "wait of a request"
+            : p == TUNE_P50 ? "p50 of a step"
+            : p == TUNE_P95 ? "p95 of a step"
+                            : "p99 of a step",
+            respond ? 1e3 * tune_wait_of(r, &t->settings[i].knobs, 1e-9 * q.value) : 1e-6 * q.value,
+            t->settings[i].name, q.n, 1e-6 * limit);
+    }
+}
+
 static void say_why_none(struct tune *t) {
     const struct tune_setting *s = &t->settings[0];
     for (int i = 1; i < t->n && !s->reason[0]; i++)
         s = &t->settings[i];
     if (any_measured(t))
-        snprintf(t->why_none, sizeof t->why_none, "no setting that was measured keeps the budgets");
+        say_what_can_be_had(t);
     else
         snprintf(t->why_none, sizeof t->why_none, "no setting could be measured (%.80s: %.380s)",
                  s->name, s->reason[0] ? s->reason : "no time was left");
@@ -612,9 +648,8 @@ static int play(struct tune *t, struct err *e) {
         decide(t, &at, "%s", t->why_none);
     } else {
         const struct tune_setting *s = &t->settings[t->chosen];
-        decide(t, &at, "chosen: %.200s, %.0f tokens/s over %zu steps%s%s%s", s->name,
-               tune_tokens_per_s(s), s->n,
-               t->certain ? "" : "; the order of the best settings is not certain",
+        decide(t, &at, "chosen: %.200s, %.0f tokens/s%s%s%s", s->name, tune_tokens_per_s(s),
+               t->why == TUNE_WHY_TOO_BUSY ? "; others were too busy to compare anything" : "",
                t->hurried || t->unplanned
                    ? "; some promising settings were not tried, give more --time"
                    : "",

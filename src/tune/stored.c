@@ -70,7 +70,8 @@ static int take_tuning(void *arg, const struct store_tuning *t) {
     a->model = region_copy(&a->region, t->model);
     a->recipe = region_copy(&a->region, t->recipe);
     a->verdict = region_copy(&a->region, t->verdict);
-    if (!a->goal || !a->budgets || !a->model || !a->recipe || !a->verdict)
+    a->turns = region_copy(&a->region, t->turns);
+    if (!a->goal || !a->budgets || !a->model || !a->recipe || !a->verdict || !a->turns)
         return err_set(&a->err, ERR_MEMORY, "no memory for a tuning");
     return 0;
 }
@@ -211,6 +212,77 @@ static int visit(struct stored *a, const struct stored_trial *s, struct err *e) 
     return rc;
 }
 
+// ---------------------------------------------------------------- what ran in turns
+
+static int find_setting(const struct stored *a, const char *hash) {
+    char own[HASH_TEXT_BYTES];
+    for (int i = 0; i < a->tune.n; i++)
+        if (store_setting(&a->tune.settings[i].knobs, own, NULL) == 0 && strcmp(own, hash) == 0)
+            return i;
+    return -1;
+}
+
+static void read_number(struct json_reader *j, double *out) {
+    if (json_peek(j) == JSON_NUMBER)
+        json_read_double(j, out);
+    else
+        json_skip(j);
+}
+
+static void read_turn(struct stored *a, struct json_reader *j) {
+    struct tune_turns t = {.ratio = NAN, .low = NAN, .high = NAN, .tokens_per_s = NAN};
+    const char *key, *hash = "";
+    double rounds = 0;
+    json_enter_object(j);
+    while (json_next_key(j, &key)) {
+        if (strcmp(key, "setting") == 0 && json_peek(j) == JSON_STRING)
+            json_read_string(j, &hash, NULL);
+        else
+            read_number(j, strcmp(key, "rounds") == 0         ? &rounds
+                           : strcmp(key, "ratio") == 0        ? &t.ratio
+                           : strcmp(key, "low") == 0          ? &t.low
+                           : strcmp(key, "high") == 0         ? &t.high
+                           : strcmp(key, "tokens_per_s") == 0 ? &t.tokens_per_s
+                                                              : &(double){0});
+    }
+    const int i = find_setting(a, hash);
+    if (i < 0 || !(rounds >= 1 && rounds < 1e6) || !(t.tokens_per_s > 0) || !(t.ratio > 0))
+        return;
+    t.rounds = (int)rounds;
+    a->tune.settings[i].turns = t;
+}
+
+// Older searches have no such text.
+static int read_turns(struct stored *a, struct err *e) {
+    struct json_reader j;
+    const char *key, *text;
+    if (!a->turns[0])
+        return 0;
+    json_reader_init(&j, "turns", a->turns, strlen(a->turns), &a->region, e);
+    json_enter_object(&j);
+    while (json_next_key(&j, &key)) {
+        double x = -1;
+        if (json_peek(&j) == JSON_STRING) {
+            json_read_string(&j, &text, NULL);
+            if (strcmp(key, "rival") == 0)
+                a->tune.rival = find_setting(a, text);
+            for (int why = 0; strcmp(key, "why") == 0 && why < TUNE_WHYS; why++)
+                if (strcmp(text, tune_why_name((enum tune_why)why)) == 0)
+                    a->tune.why = (enum tune_why)why;
+        } else if (strcmp(key, "settings") == 0 && json_peek(&j) == JSON_ARRAY) {
+            json_enter_array(&j);
+            while (json_next_element(&j))
+                read_turn(a, &j);
+        } else
+            read_number(&j, &x);
+        if (strcmp(key, "busy") == 0 && x >= 0 && x < 1e9)
+            a->tune.busy = (int)x;
+        if (strcmp(key, "busy_most") == 0 && x >= 0)
+            a->tune.busy_most = x;
+    }
+    return json_finish(&j);
+}
+
 // ---------------------------------------------------------------- the whole
 
 static void say_why_none(struct stored *a) {
@@ -301,6 +373,7 @@ static int put_together(struct stored *a, struct err *e) {
         if (a->trials[i].id == a->chosen)
             chosen = a->trials[i].setting;
     }
+    TRY(read_turns(a, e));
     tune_again_end(&a->tune, chosen);
     const double seconds = covered_s(a);
     if (seconds > 0 && seconds < 1e9)

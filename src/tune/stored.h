@@ -25,6 +25,7 @@ struct stored {
     int64_t id, chosen;
     enum store_state state;
     char *goal, *budgets, *model, *recipe;
+    char *turns;   // JSON; "": none
     char *verdict; // one sentence per line; older stores have a single line
     struct knobs base;
     struct tune tune;

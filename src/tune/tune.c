@@ -37,6 +37,15 @@ const char *tune_outcome_name(enum tune_outcome o) {
     return (int)o >= 0 && o < TUNE_OUTCOMES ? names[o] : "?";
 }
 
+const char *tune_why_name(enum tune_why w) {
+    static const char *const names[TUNE_WHYS] = {
+#define X(name, text) text,
+        TUNE_WHY_LIST(X)
+#undef X
+    };
+    return (int)w >= 0 && w < TUNE_WHYS ? names[w] : "?";
+}
+
 double tune_percentile_of(enum tune_percentile p) {
     return p == TUNE_P50 ? 0.5 : p == TUNE_P95 ? 0.95 : 0.99;
 }

@@ -220,16 +220,22 @@ enum { TUNE_LIMITS_MOST = TUNE_PERCENTILES + 1 };
 int tune_limits(const struct tune_request *r, const struct knobs *k,
                 struct tune_limit out[TUNE_LIMITS_MOST]); // returns how many there are
 
-// Why the choice is what it is.
+// Why the choice is what it is. enum, name.
+#define TUNE_WHY_LIST(X)                                                                           \
+    X(TUNE_WHY_NONE, "none")     /* nothing was chosen */                                          \
+    X(TUNE_WHY_FASTER, "faster") /* better than as given beyond the interval of their rounds */    \
+    X(TUNE_WHY_NEEDED, "needed") /* as given does not run, or is not known to keep a budget */     \
+    X(TUNE_WHY_BEST, "best")     /* as given is kept: the next best setting is worse */            \
+    X(TUNE_WHY_EQUAL, "equal")   /* it is kept: nothing is better beyond the interval */           \
+    X(TUNE_WHY_ALONE, "alone")   /* it is kept: no other setting can be chosen */                  \
+    X(TUNE_WHY_TOO_BUSY, "too busy") /* it is kept: others were at work too often to tell */
 enum tune_why {
-    TUNE_WHY_NONE,   // nothing was chosen
-    TUNE_WHY_FASTER, // better than the recipe as given beyond the interval of their rounds
-    TUNE_WHY_NEEDED, // the recipe as given does not run, breaks a budget, or is not proven to keep it
-    TUNE_WHY_BEST,   // the recipe as given is kept: it is better than every other setting
-    TUNE_WHY_EQUAL,   // it is kept: no other setting is better beyond the interval
-    TUNE_WHY_ALONE,   // it is kept: no other setting can be chosen
-    TUNE_WHY_TOO_BUSY // it is kept: other programs were at work too often to compare anything
+#define X(name, text) name,
+    TUNE_WHY_LIST(X)
+#undef X
+        TUNE_WHYS
 };
+const char *tune_why_name(enum tune_why w);
 
 struct tune_bound { // of a percentile of the choice
     enum tune_percentile p;

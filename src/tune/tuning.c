@@ -36,6 +36,7 @@ int tuning_open(struct tuning *t, const struct tuning_options *o, struct err *e)
     const struct lab_options lab = {.knobs = &t->base,
                                     .guest_bytes = o->request_bytes,
                                     .stop = o->stop,
+                                    .count_busy = o->count_busy,
                                     .history = &t->history,
                                     .time_s = 1e-9 * (double)t->request.time_ns,
                                     .all_types = t->request.allow >> ALLOW_PRECISION & 1};

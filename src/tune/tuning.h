@@ -30,6 +30,7 @@ struct tuning {
 
 struct tuning_options {
     const char *store;                 // as on the command line; NULL: the user's; "none": no store
+    bool count_busy;                   // as in lab_options
     uint64_t request_bytes;            // memory for the requests of a hybrid run
     const volatile sig_atomic_t *stop; // may be NULL
 };

@@ -2,9 +2,13 @@
 // by, whether larger micro-batches help, what other settings would cost, and what was not proven.
 #include "base/text.h"
 #include "predict/verdict_run.h"
+#include "tune/tune_impl.h"
 #include "tune/tuning.h"
 
 #include <math.h>
+#include <stdio.h>
+
+enum { GAIN_TEXT_BYTES = 128 };
 
 // The setting of the search with these knobs; NULL: the search did not look at it.
 static const struct tune_setting *twin(const struct tuning *t, const struct knobs *k) {
@@ -14,30 +18,91 @@ static const struct tune_setting *twin(const struct tuning *t, const struct knob
     return NULL;
 }
 
-// How much longer a setting takes than the choice, as a share. Measured if the setting was
-// measured, else predicted.
-static double slower(const struct tuning *t, const struct tune_setting *s, bool *measured) {
+// How much longer a setting takes than the choice, as a share, and how that is known.
+static double slower(const struct tuning *t, const struct tune_setting *s, const char **how) {
     const struct tune_setting *c = &t->tune.settings[t->tune.chosen];
-    *measured = s->n > 0;
-    if (*measured)
+    if (s->turns.rounds > 0 && c->turns.rounds > 0) {
+        *how = "";
+        return c->turns.ratio / s->turns.ratio - 1;
+    }
+    if (s->n > 0) {
+        *how = ", by a glance";
         return tune_cost(&t->tune, s) / tune_cost(&t->tune, c) - 1;
+    }
+    *how = ", predicted";
     double samples = (double)(s->knobs.batch_micro * s->knobs.batch_accum) /
                      (double)(c->knobs.batch_micro * c->knobs.batch_accum);
     return s->predicted_s / c->predicted_s / samples - 1;
 }
 
+// "+8.1 % (6.2 to 10.3, 95 % sure, 14 rounds)"
+static const char *gain_text(char out[GAIN_TEXT_BYTES], const struct tune_turns *x) {
+    if (isfinite(x->low))
+        snprintf(out, GAIN_TEXT_BYTES, "%+.1f %% (%+.1f to %+.1f, 95 %% sure; %d rounds in turns)",
+                 100 * (x->ratio - 1), 100 * (x->low - 1), 100 * (x->high - 1), x->rounds);
+    else
+        snprintf(out, GAIN_TEXT_BYTES, "%+.1f %% in %d round%s, too few for an interval",
+                 100 * (x->ratio - 1), x->rounds, x->rounds == 1 ? "" : "s");
+    return out;
+}
+
+// Why the recipe as given stays.
+static void say_kept(struct tuning *t) {
+    const struct tune *u = &t->tune;
+    const struct tune_setting *rival = u->rival >= 0 ? &u->settings[u->rival] : NULL;
+    const double speed = tune_tokens_per_s(&u->settings[0]);
+    char gain[GAIN_TEXT_BYTES];
+    if (u->why == TUNE_WHY_TOO_BUSY)
+        sentences_add(&t->sentences,
+                      "too busy to tell, so nothing is changed: other programs were at work in %d "
+                      "of %d trials and took up to %.0f %% of the time; try again when the machine "
+                      "is quieter, or give more --time",
+                      u->busy, u->trials, 100 * u->busy_most);
+    else if (!rival || rival->turns.rounds == 0)
+        sentences_add(&t->sentences, "keep what you have, %.0f tokens/s: %s", speed,
+                      u->why == TUNE_WHY_ALONE
+                          ? "no setting that was measured comes near it"
+                          : "there was no time to compare it with another one");
+    else
+        sentences_add(&t->sentences,
+                      "keep what you have, %.0f tokens/s: the best other setting "
+                      "(%.160s) %s, %s against as given",
+                      speed, rival->name,
+                      u->why == TUNE_WHY_BEST ? "is slower" : "is not faster beyond the noise",
+                      gain_text(gain, &rival->turns));
+}
+
 static void say_choice(struct tuning *t) {
     const struct tune_setting *c = &t->tune.settings[t->tune.chosen], *base = &t->tune.settings[0];
+    const double speed = tune_tokens_per_s(c);
+    char gain[GAIN_TEXT_BYTES];
     if (t->tune.chosen == 0)
-        sentences_add(&t->sentences, "the recipe as given is the best found: %.0f tokens/s",
-                      tune_tokens_per_s(c));
-    else if (isfinite(tune_tokens_per_s(base)))
-        sentences_add(&t->sentences, "%.300s: %.0f tokens/s, %+.1f %% against the recipe as given",
-                      c->name, tune_tokens_per_s(c),
-                      100 * (tune_tokens_per_s(c) / tune_tokens_per_s(base) - 1));
+        say_kept(t);
+    else if (t->tune.why == TUNE_WHY_FASTER || (base->turns.rounds > 0 && c->turns.rounds > 0))
+        sentences_add(&t->sentences, "%.300s: %.0f tokens/s, %s against as given%s%.200s", c->name,
+                      speed, gain_text(gain, &c->turns),
+                      t->tune.why == TUNE_WHY_NEEDED && base->reason[0] ? "; as given: " : "",
+                      t->tune.why == TUNE_WHY_NEEDED ? base->reason : "");
     else
-        sentences_add(&t->sentences, "%.200s: %.0f tokens/s (the recipe as given: %.150s)", c->name,
-                      tune_tokens_per_s(c), base->reason);
+        sentences_add(&t->sentences, "%.200s: %.0f tokens/s (as given: %.150s)", c->name, speed,
+                      base->reason[0] ? base->reason : "it was not compared");
+    if (t->tune.busy > 0 && t->tune.why != TUNE_WHY_TOO_BUSY)
+        sentences_add(&t->sentences,
+                      "other programs were at work in %d of %d trials, which do not count in the "
+                      "comparison",
+                      t->tune.busy, t->tune.trials);
+}
+
+// A knob that the search could have tried and did not. Others are no advice after a search: it
+// knows better, or it never looks at them.
+static bool is_untried(const struct tuning *t, const char *knob) {
+    const int id = knob_find(knob);
+    if (id < 0 || space_stage(id, &t->request) == STAGE_COUNT)
+        return false;
+    for (int i = 1; i < t->tune.n; i++)
+        if (!knobs_same(&t->tune.settings[i].knobs, &t->tune.settings[0].knobs, id))
+            return false;
+    return true;
 }
 
 // What the choice is bound by, in the words of train and bench.
@@ -64,13 +129,17 @@ static void say_bound(struct tuning *t) {
                                          c->knobs.batch_micro * c->knobs.batch_accum};
     metrics_compute(&m, &in);
     verdict_run(&t->verdict, &m, &c->knobs, &cost, &t->machine);
+    if (t->verdict.knob && !is_untried(t, t->verdict.knob)) {
+        t->verdict.text[t->verdict.advice_at] = '\0';
+        t->verdict.knob = NULL;
+    }
     sentences_add(&t->sentences, "%s", t->verdict.text);
     samples_close(&ns);
 }
 
 static void say_growth(struct tuning *t) {
     const struct knobs *k = &t->tune.settings[t->tune.chosen].knobs;
-    bool measured;
+    const char *how = "";
     if (t->request.goal != TUNE_BULK && !tune_has_limits(&t->request))
         return;
     for (int64_t m = 2 * k->batch_micro; k->batch_accum % (m / k->batch_micro) == 0; m *= 2) {
@@ -80,16 +149,16 @@ static void say_growth(struct tuning *t) {
         const struct tune_setting *s = twin(t, &larger);
         if (!s)
             continue;
-        const double cost = slower(t, s, &measured);
+        const double cost = slower(t, s, &how);
         if (s->outcome != TUNE_REFUSED && !(cost > 0)) // not known, or it is not slower
             continue;
         if (s->outcome == TUNE_REFUSED)
             sentences_add(&t->sentences, "a micro-batch of %lld does not fit: %.200s", (long long)m,
                           s->reason);
         else
-            sentences_add(
-                &t->sentences, "a larger micro-batch than %lld is slower (%lld: %+.1f %% time%s)",
-                (long long)k->batch_micro, (long long)m, 100 * cost, measured ? "" : ", predicted");
+            sentences_add(&t->sentences,
+                          "a larger micro-batch than %lld is slower (%lld: %+.1f %% time%s)",
+                          (long long)k->batch_micro, (long long)m, 100 * cost, how);
         return;
     }
 }
@@ -99,7 +168,7 @@ static void say_recompute(struct tuning *t) {
     const bool none = c->knobs.recompute_mode == RECOMPUTE_MODE_NONE;
     struct knobs k = c->knobs;
     char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
-    bool measured;
+    const char *how = "";
     k.recompute_mode = none ? RECOMPUTE_MODE_FULL : RECOMPUTE_MODE_NONE;
     const struct tune_setting *s = twin(t, &k);
     if (!s)
@@ -107,13 +176,12 @@ static void say_recompute(struct tuning *t) {
     if (!none && s->outcome == TUNE_REFUSED)
         sentences_add(&t->sentences, "it fits only with recomputation (without it: %.200s)",
                       s->reason);
-    const double cost = slower(t, s, &measured);
-    if (none && isfinite(cost) && s->outcome != TUNE_REFUSED)
+    const double cost = slower(t, s, &how);
+    if (none && cost > 0 && s->outcome != TUNE_REFUSED)
         sentences_add(&t->sentences,
-                      "recomputation is not needed: it would cost %.0f %% time%s and reduce memory "
-                      "from %s to %s",
-                      100 * cost, measured ? "" : " (predicted)", text_bytes(a, c->need_bytes),
-                      text_bytes(b, s->need_bytes));
+                      "recomputation is not needed: it would reduce memory from %s to %s and cost "
+                      "%.0f %% time%s",
+                      text_bytes(a, c->need_bytes), text_bytes(b, s->need_bytes), 100 * cost, how);
 }
 
 static void say_limits(struct tuning *t) {
@@ -163,7 +231,7 @@ void tuning_verdict(struct tuning *t) {
                       t->tune.forgotten == 1 ? "s" : "");
     if (t->tune.hurried || t->tune.unplanned)
         sentences_add(&t->sentences, "some promising settings were not tried; give more --time");
-    else if (!t->tune.certain)
+    else if (t->tune.why == TUNE_WHY_NEEDED && !t->tune.certain)
         sentences_add(&t->sentences,
                       t->tune.compared
                           ? "the finalists were too close to tell apart in the time given"

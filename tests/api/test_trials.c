@@ -78,7 +78,7 @@ static void make_store_of(const char *reason, const char *verdict) {
     t = scratch_trial(7);
     t.model = "other";
     assert_int_equal(store_trial_add(s, &t, NULL, 0, NULL, &e), 0);
-    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, verdict, &e), 0);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, verdict, "", &e), 0);
     store_close(s);
 }
 

@@ -56,7 +56,7 @@ rows() {
 begin() {
     local store=$1
     shift
-    env --default-signal=INT "$haggle" tune r.yaml --store "$store" "$@" >bg.out 2>bg.err &
+    env --default-signal=INT "$haggle" tune r.yaml --busy count --store "$store" "$@" >bg.out 2>bg.err &
     pid=$!
 }
 
@@ -98,7 +98,7 @@ repeated() {
 }
 
 plain() {
-    run 0 "a search" tune r.yaml --time 1500ms --store s.db --json s.json
+    run 0 "a search" tune r.yaml --busy count --time 1500ms --store s.db --json s.json
     json s.json 'd["verdict"] and all(s and isinstance(s, str) and "\n" not in s for s in d["verdict"])' "its verdict"
     json s.json '"\n" + "\n".join(d["verdict"]) + "\n" in open("out").read()' "its verdict, a line a sentence"
     values r.yaml >given
@@ -139,7 +139,7 @@ searched() {
 
 # The same search again, then cases in which settings must be measured again.
 reuse() {
-    run 0 "the same again" tune r.yaml --time 1500ms --store s.db --json again.json
+    run 0 "the same again" tune r.yaml --busy count --time 1500ms --store s.db --json again.json
     reused=$(field again.json reused)
     [ "$reused" -ge 1 ] || fail "the same again: $reused trials were used again"
     # All trials of the first search are reused, if both searches planned the setting. Settings with
@@ -156,7 +156,7 @@ reuse() {
     run 0 "a model" train r.yaml steps=1 run.dir=m
     run 0 "a folder" export m m1
     yes 'to be or not to be, that is the question' | head -500 >a.txt
-    local common=(tune r.yaml batch.micro=1 batch.accum=1 seq=8 --time 150ms --store d.db --report none --json d.json)
+    local common=(tune r.yaml --busy count batch.micro=1 batch.accum=1 seq=8 --time 150ms --store d.db --report none --json d.json)
     run 0 "of a folder" "${common[@]}" model=m1 data.path=a.txt
     [ "$(field d.json reused)" = 0 ] || fail "of a folder: used again"
     cp -rp m1 elsewhere
@@ -177,7 +177,7 @@ reuse() {
 allow() {
     # If nothing fits, settings are planned but not measured, so the list of settings does not
     # depend on time.
-    local list=(tune r.yaml --memory 1MiB --time 20s --store none --save no.yaml --report none --json a.json)
+    local list=(tune r.yaml --busy count --memory 1MiB --time 20s --store none --save no.yaml --report none --json a.json)
     run 3 "nothing" "${list[@]}"
     names a.json | grep -qE 'precision=|optim.state=|seq=|optim.lr=' && fail "what was not allowed is a setting"
     [ "$(samples a.json)" = 8 ] || fail "tokens per step moved: $(samples a.json | tr '\n' ' ')"
@@ -196,7 +196,7 @@ allow() {
     run 3 "tokens per step" "${list[@]}" --tokens-per-step 4194304
     json a.json 'd["config"]["batch.micro"] * d["config"]["batch.accum"] == 262144' "--tokens-per-step 4194304"
     # The same for a search that measures.
-    run 0 "all of it" tune r.yaml --allow precision,state,batch --time 2s --store none --save allow.yaml --report none --json a.json
+    run 0 "all of it" tune r.yaml --busy count --allow precision,state,batch --time 2s --store none --save allow.yaml --report none --json a.json
     says err "gradient noise scale: " "all of it"
     json a.json 'd["noise_scale"]["measurements"] >= 5' "all of it"
     run 0 "train with it" train allow.yaml steps=1 run.dir=allowed
@@ -204,7 +204,7 @@ allow() {
 
 memory() {
     # If nothing fits there is no recipe and no trial, but every setting with its bytes.
-    local common=(tune r.yaml batch.micro=8 batch.accum=1 seq=64 --report none --json m.json) need most least budget
+    local common=(tune r.yaml --busy count batch.micro=8 batch.accum=1 seq=64 --report none --json m.json) need most least budget
     run 3 "nothing fits" "${common[@]}" --memory 1MiB --time 1s --store n.db --save n.yaml
     says err "nothing was chosen: nothing fits" "nothing fits"
     [ -e n.yaml ] && fail "nothing fits: a recipe"
@@ -231,11 +231,11 @@ bound() {
 }
 
 latency() {
-    run 0 "too little time" tune r.yaml seq=64 batch.micro=4 --p99 100s --time 200ms --store none --save l.yaml --report none --json l.json
+    run 0 "too little time" tune r.yaml --busy count seq=64 batch.micro=4 --p99 100s --time 200ms --store none --save l.yaml --report none --json l.json
     grep -qE 'p99 unbounded, n=[0-9]+: the choice is provisional' out || fail "too little time: $(tail -3 out)"
     [ "$(field l.json provisional)" = true ] || fail "too little time: not provisional"
     json l.json 'd["budgets"][0]["n"] < 299 and not d["budgets"][0]["proven"]' "too little time"
-    run 0 "enough" tune r.yaml seq=8 batch.micro=1 batch.accum=1 --p50 9s --p95 9s --time 1500ms --store none --save l.yaml --report none --json l.json
+    run 0 "enough" tune r.yaml --busy count seq=8 batch.micro=1 batch.accum=1 --p50 9s --p95 9s --time 1500ms --store none --save l.yaml --report none --json l.json
     bound l.json 50 5 40
     bound l.json 95 59 200
     json l.json 'd["provisional"] == any(not b["proven"] for b in d["budgets"])' "enough"
@@ -244,7 +244,7 @@ latency() {
         [ "$(field l.json provisional)" = false ] || fail "enough: provisional"
         grep -qE 'p95 .* with 95 % confidence\): under the budget of 9000 ms' out || fail "enough: p95 is not proven"
     fi
-    run 3 "impossible" tune r.yaml --p99 1us --time 5s --store i.db --save i.yaml --json i.json
+    run 3 "impossible" tune r.yaml --busy count --p99 1us --time 5s --store i.db --save i.yaml --json i.json
     says err "nothing was chosen: no setting that was measured keeps the budgets" "impossible"
     says out "over budget: p99 is" "impossible"
     [ -e i.yaml ] && fail "impossible: a recipe"
@@ -269,7 +269,7 @@ killed() {
     run 0 "the list" trials --store k.db
     says out "interrupted" "after kill -9"
     "$haggle" trials last --store k.db -o jsonl -q >before
-    run 0 "going on" tune r.yaml --store k.db --p99 10s --time 5s --save k.yaml --json k.json
+    run 0 "going on" tune r.yaml --busy count --store k.db --p99 10s --time 5s --save k.yaml --json k.json
     says err "search 1 was not finished; continuing with its trials" "going on"
     [ "$(field k.json tuning)" = 1 ] || fail "going on: another number"
     # All first trials are reused, as far as there is time to plan their settings. A second trial of
@@ -298,7 +298,7 @@ stopped() {
     [ -e i.yaml ] && fail "SIGINT: a recipe"
     run 0 "SIGINT" trials --store i.db -o jsonl
     grep -q '"state":"stopped"' out || fail "SIGINT: the store does not say stopped"
-    run 0 "after SIGINT" tune r.yaml --store i.db --p99 10s --time 1s --save i.yaml --json i.json
+    run 0 "after SIGINT" tune r.yaml --busy count --store i.db --p99 10s --time 1s --save i.yaml --json i.json
     [ "$(field i.json tuning)" = 1 ] || fail "SIGINT: another number"
     repeated i.db "after SIGINT"
     run 0 "after SIGINT" trials --store i.db -o jsonl
@@ -342,7 +342,7 @@ refuse() {
     local wanted=$1 text=$2
     shift 2
     mkdir -p left
-    run "$wanted" "$*" tune r.yaml --time 1s --store left/s.db --save left/t.yaml --json refused.json "$@"
+    run "$wanted" "$*" tune r.yaml --busy count --time 1s --store left/s.db --save left/t.yaml --json refused.json "$@"
     says err "$text" "$*"
     grep -q '^ *"text": "..*"' refused.json || fail "$*: no error in --json"
     [ -z "$(ls -A left)" ] || fail "$*: left behind: $(ls left)"
@@ -376,13 +376,13 @@ hostile() {
     [ -p pipe ] || fail "a pipe was replaced"
     refuse 2 "are the same file" --save same.html --report ./same.html
     refuse 2 "is the store" --save ./same.db --store same.db
-    run 0 "a store that is linked to" tune r.yaml --time 150ms --store real.db --save no.yaml --report none
+    run 0 "a store that is linked to" tune r.yaml --busy count --time 150ms --store real.db --save no.yaml --report none
     ln -s real.db link.db && rm no.yaml
     refuse 2 "is the store" --save real.db --store link.db
     mkdir -p data/haggle
-    XDG_DATA_HOME="$PWD/data" "$haggle" tune r.yaml --time 150ms --save data/haggle/trials.db --report none >out 2>err && fail "the user's store was replaced"
+    XDG_DATA_HOME="$PWD/data" "$haggle" tune r.yaml --busy count --time 150ms --save data/haggle/trials.db --report none >out 2>err && fail "the user's store was replaced"
     says err "is the store" "the user's store"
-    run 0 "a recipe that ends in .html" tune r.yaml --time 150ms --store none --save same.html
+    run 0 "a recipe that ends in .html" tune r.yaml --busy count --time 150ms --store none --save same.html
     says same.html "batch:" "a recipe that ends in .html"
     says same.html.html "<html" "a recipe that ends in .html"
     : >empty.txt
@@ -394,7 +394,7 @@ hostile() {
     run 2 "a folder for a recipe" tune folder --store none
     says err "'folder' is a directory" "a folder for a recipe"
     # If there is a meter, this much energy is no limit.
-    "$haggle" tune r.yaml --energy 1e9 --time 150ms --store none --save energy.yaml --report none >out 2>err || {
+    "$haggle" tune r.yaml --busy count --energy 1e9 --time 150ms --store none --save energy.yaml --report none >out 2>err || {
         says err "--energy=1e+09 needs an energy meter, and this machine has none: " "no meter"
         [ -e energy.yaml ] && fail "no meter: a recipe"
     }
@@ -414,7 +414,7 @@ hostile() {
     chmod 444 theirs/s.db
     chmod 777 theirs
     if "${as[@]}" test -x "$haggle" 2>/dev/null && ! "${as[@]}" test -w theirs/s.db; then
-        (cd theirs && timeout 60 "${as[@]}" "$haggle" tune r.yaml --time 1s --store s.db --save t.yaml >out 2>err)
+        (cd theirs && timeout 60 "${as[@]}" "$haggle" tune r.yaml --busy count --time 1s --store s.db --save t.yaml >out 2>err)
         [ $? -eq 1 ] || fail "a read-only store: wrong exit status"
         says theirs/err "the store 's.db' cannot be written" "a read-only store"
         [ -e theirs/t.yaml ] && fail "a read-only store: a recipe"
@@ -424,14 +424,14 @@ hostile() {
 hybrid() {
     # A recipe for a hybrid run with a budget is tuned for hybrid without a flag.
     { cat r.yaml && echo 'goal: hybrid' && echo 'interactive: {respond: 1us}'; } >h.yaml
-    run 3 "no answer is so quick" tune h.yaml --time 1s --store none --save no.yaml --report none --json h.json
+    run 3 "no answer is so quick" tune h.yaml --busy count --time 1s --store none --save no.yaml --report none --json h.json
     says err "requests answered within 0.001 ms; no setting" "no answer is so quick"
     says out "over budget: a request" "no answer is so quick"
     [ -e no.yaml ] && fail "no answer is so quick: a recipe"
     # A limit shorter than a whole micro-batch of eight, according to this machine's measurements:
     # the chosen setting keeps it, and settings that do not are over the budget.
     step=$(awk '/"step_ms_p50"/ { on = 1 } on && /"value"/ { print $2 + 0; exit }' h.json)
-    run_hybrid=(tune r.yaml batch.micro=8 batch.accum=1 --goal hybrid --time 1s --store none --report none --json h.json)
+    run_hybrid=(tune r.yaml --busy count batch.micro=8 batch.accum=1 --goal hybrid --time 1s --store none --report none --json h.json)
     "$haggle" "${run_hybrid[@]}" --respond "$(awk -v s="$step" 'BEGIN { print 0.7 * s }')ms" --save tight.yaml >out 2>err
     status=$?
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || fail "a tight budget: exit status $status"

@@ -48,7 +48,7 @@ static void keep_search(const char *recipe, const char *knobs, const char *budge
     row.memory_predicted_bytes = 4 << 20;
     assert_int_equal(store_trial_add(s, &row, step_ns, 3, &trial, &e), 0);
     assert_int_equal(store_stage_add(s, row.tuning, &stage, &e), 0);
-    assert_int_equal(store_tuning_finish(s, row.tuning, TUNING_DONE, trial, verdict, &e), 0);
+    assert_int_equal(store_tuning_finish(s, row.tuning, TUNING_DONE, trial, verdict, "", &e), 0);
     store_close(s);
 }
 

@@ -215,7 +215,7 @@ static void a_tuning_from_beginning_to_end(void **state) {
     assert_int_equal(seen.last.state, TUNING_RUNNING);
     assert_true(seen.last.held);
     assert_true(isnan(seen.last.ended_at));
-    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, "it is fast", &e), 0);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, chosen, "it is fast", "{}", &e), 0);
     assert_int_equal(store_tunings(s, id, "tiny", see_tuning, &seen, &e), 0);
     assert_int_equal(seen.n, 2);
     assert_int_equal(seen.last.state, TUNING_DONE);
@@ -229,8 +229,8 @@ static void a_tuning_from_beginning_to_end(void **state) {
     assert_int_equal(seen.n, 2);
     assert_int_equal(store_stages(s, id, see_stage, &seen, &e), 0);
     assert_string_equal(seen.stages, "0 profile: compute-bound; 1 memory: full; ");
-    assert_int_equal(store_tuning_finish(s, id + 1, TUNING_DONE, 0, "", &e), ERR_USAGE);
-    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, 999, "", &e), ERR_USAGE);
+    assert_int_equal(store_tuning_finish(s, id + 1, TUNING_DONE, 0, "", "", &e), ERR_USAGE);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, 999, "", "", &e), ERR_USAGE);
     store_close(s);
 }
 
@@ -263,17 +263,17 @@ static void what_was_left_is_continued_and_what_runs_is_not(void **state) {
     assert_int_equal(unfinished(other, "{}"), id);
     s = scratch_store(STORE_WRITE);
     assert_int_equal(unfinished(s, "{}"), 0); // the other store has it now
-    assert_int_equal(store_tuning_finish(other, id, TUNING_STOPPED, 0, "", &e), 0);
+    assert_int_equal(store_tuning_finish(other, id, TUNING_STOPPED, 0, "", "", &e), 0);
     assert_int_equal(unfinished(s, "{}"), id);
     assert_int_equal(store_tunings(s, id, NULL, see_tuning, &seen, &e), 0);
     assert_int_equal(seen.last.state, TUNING_RUNNING);
     assert_true(isnan(seen.last.ended_at));
     // Of several tunings, the newest that is free.
     assert_int_equal(store_tuning_begin(other, &t, &newer, &e), 0);
-    assert_int_equal(store_tuning_finish(other, newer, TUNING_STOPPED, 0, "", &e), 0);
+    assert_int_equal(store_tuning_finish(other, newer, TUNING_STOPPED, 0, "", "", &e), 0);
     assert_int_equal(unfinished(other, "{}"), newer);
-    assert_int_equal(store_tuning_finish(other, newer, TUNING_DONE, 0, "", &e), 0);
-    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, 0, "", &e), 0);
+    assert_int_equal(store_tuning_finish(other, newer, TUNING_DONE, 0, "", "", &e), 0);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_DONE, 0, "", "", &e), 0);
     assert_int_equal(unfinished(s, "{}"), 0);
     store_close(s);
     store_close(other);
@@ -287,7 +287,7 @@ static void a_search_of_another_recipe_is_not_continued(void **state) {
     struct err e = {0};
     int64_t id;
     assert_int_equal(store_tuning_begin(s, &t, &id, &e), 0);
-    assert_int_equal(store_tuning_finish(s, id, TUNING_STOPPED, 0, "", &e), 0);
+    assert_int_equal(store_tuning_finish(s, id, TUNING_STOPPED, 0, "", "", &e), 0);
     assert_int_equal(unfinished_of(s, "{}", "seq: 32\n"), 0);
     assert_int_equal(unfinished_of(s, "{}", "seq: 64\n"), id);
     store_close(s);
@@ -496,6 +496,29 @@ static void steps_run_in_order_and_all_or_none(void **state) {
     sqlite3_close(s.db);
 }
 
+// A file of the first version is brought up to date by whoever opens it, also to read.
+static void an_older_file_is_brought_up_to_date(void **state) {
+    (void)state;
+    const struct schema first = {schema_current.steps, 1};
+    struct store old = {.writable = true, .lock_fd = -1, .path = "old"}, *s;
+    struct err e = {0};
+    int64_t n;
+    assert_int_equal(sqlite3_open(scratch_db, &old.db), SQLITE_OK);
+    assert_int_equal(schema_bring(&old, &first, &e), 0);
+    assert_int_equal(sql_exec(&old,
+                              "INSERT INTO tuning (started_at, goal, budgets, key, model, recipe, "
+                              "state, verdict) VALUES (1, 'bulk', '{}', 'k', 'm', 'r', 'done', "
+                              "'v')",
+                              &e),
+                     0);
+    sqlite3_close(old.db);
+    assert_int_equal(store_open(&s, scratch_db, STORE_READ, &e), 0);
+    assert_int_equal(sql_integer(s, "SELECT count(*) FROM tuning WHERE turns = ''", &n, &e), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(sql_begin(s, NULL), ERR_USAGE); // it is still a reader
+    store_close(s);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scratch_open, scratch_close)
 
 int main(void) {
@@ -515,6 +538,7 @@ int main(void) {
         TEST(settings_are_what_speed_depends_on),
         TEST(knobs_are_written_as_lines),
         TEST(steps_run_in_order_and_all_or_none),
+        TEST(an_older_file_is_brought_up_to_date),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
