@@ -78,26 +78,54 @@ static const struct merge *merge_find(const struct merge_table *m, int32_t left,
     return NULL;
 }
 
-// Turns bytes into the first symbols. A byte without a token becomes the unknown token, if the file
-// has one. With fuse_unk a run of unknown tokens becomes one.
+// Finds the token of the symbol at p: a byte, or a character of *bytes bytes. -1: none.
+static int32_t symbol_id(const struct tokenizer *t, const uint8_t *p, const uint8_t *end,
+                         unsigned *bytes) {
+    *bytes = 1;
+    if (t->byte_level || *p < 0x80)
+        return t->byte_id[*p];
+    if (utf8_decode(p, end, bytes) == UTF8_BAD)
+        return -1;
+    return token_index_find(t, &t->by_bytes, (const char *)p, *bytes);
+}
+
+static bool has_fallback(const struct tokenizer *t, const uint8_t *p, unsigned bytes) {
+    for (unsigned i = 0; i < bytes; i++)
+        if (t->fallback_id[p[i]] < 0)
+            return false;
+    return true;
+}
+
+// Turns text into the first symbols. A symbol without a token becomes the tokens of its bytes, or
+// the unknown token, if the file has them. With fuse_unk a run of unknown tokens becomes one. An
+// unknown token is put when the next known symbol comes, so behind tokens of bytes, as in the
+// reference.
 static int first_symbols(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *ids,
                          size_t stride, size_t *count, struct err *e) {
     const struct tokenizer *t = b->t;
     size_t m = 0;
-    bool unknown_before = false;
-    for (size_t i = 0; i < n; i++) {
-        int32_t id = t->byte_id[piece[i]];
+    bool unknown = false;
+    unsigned bytes;
+    for (const uint8_t *p = piece, *end = piece + n; p < end; p += bytes) {
+        int32_t id = symbol_id(t, p, end, &bytes);
+        if (id < 0 && has_fallback(t, p, bytes)) {
+            for (unsigned i = 0; i < bytes; i++)
+                ids[stride * m++] = t->fallback_id[p[i]];
+            continue;
+        }
         if (id < 0 && t->unk_id < 0)
             return err_set(e, ERR_UNSUPPORTED,
-                           "%s: the text has a byte 0x%02x, for which the vocabulary has no token "
+                           "%s: the text has a %s 0x%02x, for which the vocabulary has no token "
                            "(and there is no unk_token)",
-                           t->name, piece[i]);
-        bool unknown = id < 0;
-        if (unknown && unknown_before && t->fuse_unk)
-            continue;
-        unknown_before = unknown;
-        ids[stride * m++] = unknown ? t->unk_id : id;
+                           t->name, bytes > 1 ? "character that begins with byte" : "byte", *p);
+        if (unknown && (id >= 0 || !t->fuse_unk))
+            ids[stride * m++] = t->unk_id;
+        unknown = id < 0;
+        if (id >= 0)
+            ids[stride * m++] = id;
     }
+    if (unknown)
+        ids[stride * m++] = t->unk_id;
     *count = m;
     return 0;
 }
