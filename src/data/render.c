@@ -9,7 +9,7 @@
 #include <string.h>
 
 // Raised when the same options begin to give other tokens, so that older shards are not reused.
-enum { RENDER_VERSION = 2 };
+enum { RENDER_VERSION = 3 };
 
 // Limits of memory and work for one line: a base plus a factor times the line's bytes.
 enum { HEAP_LEAST_BYTES = 8 << 20, HEAP_FACTOR = 24, STEPS_LEAST = 200000, STEPS_FACTOR = 32 };
@@ -62,16 +62,12 @@ static int usual_end(struct renderer *r, struct err *e) {
 static int spell_token(struct renderer *r, enum render_token which, int32_t id, struct err *e) {
     if (r->model.token[which] != NULL || id < 0)
         return 0;
-    char *text = NULL;
-    size_t bytes = 0, capacity = 0;
-    int rc = tokenizer_decode(r->tokenizer, &id, 1, TOKENIZER_SPECIAL, &text, &bytes, &capacity, e);
-    if (rc == 0 && bytes > 0) {
-        r->model.token[which] = region_printf(&r->region, "%.*s", (int)bytes, text);
-        if (r->model.token[which] == NULL)
-            rc = err_set(e, ERR_MEMORY, "no memory for a renderer");
-    }
-    free(text);
-    return rc;
+    size_t bytes;
+    const char *text = tokenizer_text(r->tokenizer, id, &bytes);
+    if (bytes == 0)
+        return 0;
+    r->model.token[which] = region_printf(&r->region, "%.*s", (int)bytes, text);
+    return r->model.token[which] ? 0 : err_set(e, ERR_MEMORY, "no memory for a renderer");
 }
 
 static int find_tokens(struct renderer *r, struct err *e) {
@@ -216,8 +212,9 @@ static int put_document(struct render_context *c, const struct marked *prompt,
     if (c->r->bos >= 0)
         TRY(render_put_token(c->r->bos, prompt_trained, out, e));
     if (prompt != NULL)
-        TRY(render_put_text(c->encoder, prompt->bytes, prompt->n, prompt_trained, out, e));
-    TRY(render_put_text(c->encoder, text->bytes, text->n, true, out, e));
+        TRY(render_put_text(c->encoder, prompt->bytes, prompt->n, 0, prompt_trained, out, e));
+    TRY(render_put_text(c->encoder, text->bytes, text->n,
+                        prompt != NULL && prompt->n > 0 ? TOKENIZER_CONTINUES : 0, true, out, e));
     TRY(render_put_token(c->r->eos, true, out, e));
     out->end_trained = true;
     return 0;

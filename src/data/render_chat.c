@@ -297,7 +297,8 @@ static int find_places(struct value_heap *h, const struct marked *text, struct p
 }
 
 // Finds where the trained part of a turn begins: behind the generation prompt, as far as it was
-// written.
+// written. Without a prompt, spaces in front of the text belong to the turn, because tokens begin
+// with their space and the model has to produce it.
 static int turn_begin(const struct renderer *r, struct value_heap *h, const struct marked *text,
                       const struct place *p, size_t *out) {
     size_t best = 0;
@@ -313,6 +314,8 @@ static int turn_begin(const struct renderer *r, struct value_heap *h, const stru
             *out = at + n;
         }
     }
+    while (best == 0 && *out > p->before && text->bytes[*out - 1] == ' ')
+        --*out;
     return 0;
 }
 

@@ -80,14 +80,18 @@ int sample_make(struct sample *out, struct session *s, const int32_t *prompt, si
 // choose such an id. It has no text, so it is left out.
 int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e) {
     size_t capacity = 0, n = 0;
+    unsigned flags = 0;
     int32_t *known = malloc((size_t)s->length * sizeof *known + 1);
     if (!known)
         return err_set(e, ERR_MEMORY, "out of memory for a sample");
     for (int64_t i = (int64_t)from; i < s->length; i++)
         if (s->ids[i] >= 0 && tokenizer_has(t, s->ids[i]))
             known[n++] = s->ids[i];
+    for (size_t i = 0; i < from; i++) // begin tokens are no text that is continued
+        if (!tokenizer_is_special(t, s->ids[i]))
+            flags = TOKENIZER_CONTINUES;
     s->text_bytes = 0;
-    int rc = tokenizer_decode(t, known, n, 0, &s->text, &s->text_bytes, &capacity, e);
+    int rc = tokenizer_decode(t, known, n, flags, &s->text, &s->text_bytes, &capacity, e);
     free(known);
     if (rc == 0 && !s->text && !(s->text = calloc(1, 1)))
         rc = err_set(e, ERR_MEMORY, "out of memory for a sample");

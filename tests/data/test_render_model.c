@@ -127,7 +127,7 @@ static void test_trained_turns(void **state) {
          "[<|im_start|>]user: Q[<|im_end|>][<|im_start|>]assistant: {A[<|im_end|>]}"},
         // No generation prompt and no turn end: the text and the end of the document are trained.
         {"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
-         "user: q\nassistant: {a}\nuser: Q\nassistant: {A}\n{[</s>]}"},
+         "user: q\nassistant:{ a}\nuser: Q\nassistant:{ A}\n{[</s>]}"},
         // The turn end is not a special token: it is trained as text.
         {"{% for m in messages %}<turn>{{ m.role }}\n\n{{ m.content }}</turn>\n{% endfor %}"
          "{% if add_generation_prompt %}<turn>assistant\n\n{% endif %}",
