@@ -38,6 +38,20 @@ cp "$reference"/ref.* same-hf
 run 0 "verify an export" verify same-hf
 cmp -s "$reference/config.json" same-hf/config.json || fail "config.json is another"
 
+# a Mistral is a Llama with a window: the same numbers, its own names in the export
+cp -r "$source_tree/tests/reference/llama3-scaled" mistral
+sed -i 's/"LlamaForCausalLM"/"MistralForCausalLM"/; s/"model_type": "llama"/"model_type": "mistral", "sliding_window": null/' mistral/config.json
+run 0 "verify a Mistral" verify mistral
+sed -i 's/"sliding_window": null/"sliding_window": 40/' mistral/config.json
+# shellcheck disable=SC2086
+run 0 "a Mistral" train model=mistral run.dir=m $short
+run 0 "export of a Mistral" export m m-hf
+json m-hf/config.json 'd["model_type"] == "mistral" and d["architectures"] == ["MistralForCausalLM"] and d["sliding_window"] == 40 and d["head_dim"] == 14' "config.json of a Mistral"
+# shellcheck disable=SC2086
+run 2 "beyond the window" train model=mistral run.dir=m2 $short seq=41
+says err "sliding window of mistral, 40 tokens" "beyond the window"
+says err "accepted: 1 to 40" "beyond the window"
+
 # a changed byte
 size=$(stat -c %s hf/model.safetensors)
 printf 'x' | dd of=hf/model.safetensors bs=1 seek=$((size - 3)) conv=notrunc 2>/dev/null
