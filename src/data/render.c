@@ -155,6 +155,14 @@ const char *renderer_template(const struct renderer *r) {
 int32_t renderer_end_of_text(const struct renderer *r) {
     return r->eos;
 }
+struct render_marks renderer_marks(const struct renderer *r) {
+    return (struct render_marks){.source = r->chat != NULL ? r->model.chat_template : NULL,
+                                 .bytes = r->model.chat_template_bytes,
+                                 .own = r->own_template,
+                                 .turn_end = r->chat != NULL ? r->turns.end : -1,
+                                 .eos = r->model.token[RENDER_EOS],
+                                 .bos = r->model.token[RENDER_BOS]};
+}
 const char *renderer_fingerprint(const struct renderer *r) {
     return r->fingerprint;
 }
@@ -297,6 +305,21 @@ int render_detect(struct render_context *c, const char *name, uint64_t line, con
         rc = record_detect(&h, &c->r->keys, text, bytes, out);
     region_free(&c->region);
     return rc == 0 ? 0 : err_context(e, "%s: line %" PRIu64, name, line);
+}
+
+int render_is_chat(struct render_context *c, const char *text, size_t bytes, bool *out,
+                   struct err *e) {
+    struct value_heap h = heap_for(c, bytes, e);
+    struct record record;
+    enum render_shape shape;
+    int rc = check_length(bytes, e);
+    if (rc == 0)
+        rc = record_detect(&h, &c->r->keys, text, bytes, &shape);
+    if (rc == 0)
+        rc = record_read(&h, &c->r->keys, shape, c->r->system, text, bytes, &record);
+    *out = rc == 0 && record.chat;
+    region_free(&c->region);
+    return rc;
 }
 
 int render_line(struct render_context *c, enum render_shape shape, const char *name, uint64_t line,

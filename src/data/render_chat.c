@@ -220,6 +220,7 @@ static int open_file(struct renderer *r, const char *path, struct err *e) {
 // The folder's template may be unusable, which matters to conversations only: the error is kept.
 static int open_own(struct renderer *r, struct err *e) {
     struct err why = {0};
+    r->own_template = true;
     r->template_name = r->model.chat_template_file;
     int rc = compile(r, r->model.chat_template_file, r->model.chat_template,
                      r->model.chat_template_bytes, &why);

@@ -81,6 +81,7 @@ struct renderer {
     int32_t bos, eos; // bos -1: documents do not begin with a token
     struct template *chat;
     const char *template_name;
+    bool own_template;     // the folder's
     struct err chat_error; // why there is no template; reported to the first conversation
     struct render_turns turns;
     char fingerprint[HASH_TEXT_BYTES];

@@ -362,6 +362,7 @@ static int run(const struct export_options *o, struct export_result *out, struct
     if (x.weights != NULL)
         weights_close(x.weights);
     manifest_free(&x.manifest);
+    export_free_chat(&x);
     free(x.items);
     return rc;
 }
