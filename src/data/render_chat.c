@@ -107,7 +107,9 @@ static int find_end(struct renderer *r, struct value_heap *h, const char *turns)
     TRY(probe(r, r->chat, h, turns, false, &out));
     size_t begin = last_text(out.text, (uint32_t)strlen(turns)), end = out.text->n;
     if (begin == 0)
-        return err_set(h->e, ERR_UNSUPPORTED, "it does not write the assistant's text");
+        return err_set(h->e, ERR_UNSUPPORTED,
+                       "the chat template %s does not write the assistant's text",
+                       r->template_name);
     for (size_t at = begin; at < end; at++) {
         const struct render_special *s = render_special_at(&r->specials, out.text, at);
         if (s != NULL) {
@@ -176,6 +178,11 @@ static int compile(struct renderer *r, const char *name, const char *source, siz
     struct region scratch = {0};
     struct value_heap h = {
         .region = &scratch, .limit_bytes = PROBE_BYTES, .steps = PROBE_STEPS, .e = e};
+    size_t blank = 0;
+    while (blank < bytes && strchr(" \t\r\n", source[blank]) != NULL)
+        blank++;
+    if (blank == bytes)
+        return err_set(e, ERR_UNSUPPORTED, "the chat template %s is empty", name);
     int rc = template_open(&r->chat, name, source, bytes, e);
     if (rc == 0)
         rc = find_turns(r, &h);

@@ -75,8 +75,9 @@ static void test_unknown_template(void **state) {
         {"{% for m in messages %}{{ m.content }}", "a block does not end"},
         {"{{ frobnicate(messages) }}", "the function frobnicate is not understood"},
         {"{{ messages | shuffle }}", "the filter shuffle is not understood"},
-        {"Hello", "it does not write the assistant's text"},
-        {"", "it does not write the assistant's text"},
+        {"Hello", "chat_template.jinja does not write the assistant's text"},
+        {"", "chat_template.jinja is empty"},
+        {" \n ", "chat_template.jinja is empty"},
         {"{{ raise_exception('no') }}", "the template refuses this conversation: no"},
         {"{{ '\xff' }}", "is not valid UTF-8"},
     };
