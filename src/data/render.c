@@ -70,8 +70,21 @@ static int spell_token(struct renderer *r, enum render_token which, int32_t id, 
     return r->model.token[which] ? 0 : err_set(e, ERR_MEMORY, "no memory for a renderer");
 }
 
+// A model without a tokenizer has no spellings. Its documents are ids that end as they end, so the
+// end token is only what padding and samples begin with.
+static void find_ids(struct renderer *r) {
+    const int64_t end = r->model.eos_id;
+    for (int i = 0; i < RENDER_TOKENS_NAMED; i++)
+        r->model.token[i] = NULL;
+    r->eos = end >= 0 && end < tokenizer_size(r->tokenizer) ? (int32_t)end : 0;
+}
+
 static int find_tokens(struct renderer *r, struct err *e) {
     int32_t bos;
+    if (tokenizer_is_ids(r->tokenizer)) {
+        find_ids(r);
+        return 0;
+    }
     TRY(find_token(r, RENDER_EOS, r->model.eos_id, "end-of-text", &r->eos, e));
     TRY(find_token(r, RENDER_BOS, r->model.bos_id, "beginning-of-text", &bos, e));
     if (r->eos < 0)
@@ -248,9 +261,11 @@ static int put_ids(struct render_context *c, const struct record *record, struct
     for (size_t i = 0; i < record->n_ids; i++) {
         int32_t id = record->ids[i];
         if (id < 0 || id >= size)
-            return err_set(e, ERR_FORMAT,
-                           "input_ids[%zu] is %d; the tokenizer has ids from 0 to %d", i, (int)id,
-                           (int)size - 1);
+            return err_set(e, ERR_FORMAT, "input_ids[%zu] is %d; the %s of %d; accepted: 0 to %d",
+                           i, (int)id,
+                           tokenizer_is_ids(c->r->tokenizer) ? "model has a vocabulary"
+                                                             : "tokenizer has a vocabulary",
+                           (int)size, (int)size - 1);
         bool trained = all || record->labels[i] != -100;
         TRY(render_put_token(id, trained, out, e));
         last = trained ? id : last;

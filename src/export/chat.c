@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "data/dataset.h"
 #include "data/lines.h"
 #include "data/render.h"
 #include "data/text.h"
@@ -47,7 +48,7 @@ static int has_chat(const struct exporter *x, const struct renderer *r, bool *ch
     struct render_context *c;
     *chat = strcmp(shape, "messages") == 0 || strcmp(shape, "alpaca") == 0 ||
             strcmp(shape, "sharegpt") == 0;
-    if (*chat || paths[0] == '\0' || strcmp(paths, "synthetic") == 0)
+    if (*chat || paths[0] == '\0' || strcmp(paths, DATASET_SYNTHETIC) == 0)
         return 0;
     TRY(render_context_open(&c, r, e));
     int rc = text_list_open(&list, paths, false, e);

@@ -382,10 +382,11 @@ int export_write_files(struct exporter *x) {
     if (x->bytes)
         TRY(export_write_byte_tokenizer(x));
     else if (x->tokenizer_dir[0] == '\0')
-        checkpoint_say(&x->o->listener, LOG_WARN,
-                       "no tokenizer is written: '%s' has none, and a vocabulary of %" PRId64
-                       " is too small for the built-in byte tokenizer",
-                       x->out->source, x->shape.vocab);
+        checkpoint_say(&x->o->listener, LOG_WARN, "no tokenizer is written: '%s' has none%s",
+                       x->out->source,
+                       x->shape.vocab < BYTES_VOCAB
+                           ? ", and the vocabulary is too small for the built-in byte tokenizer"
+                           : ", and the run was trained on ids");
     TRY(write_card(x));
     return write_manifest(x);
 }

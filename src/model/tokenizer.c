@@ -164,8 +164,11 @@ static int describe_self(struct tokenizer *t, const char *data, size_t bytes, st
     hash_add(h, data, bytes);
     hash_text(h, t->fingerprint);
     hash_free(h);
-    snprintf(t->describe, sizeof t->describe, "%s, %d tokens, %d added",
-             t->merges.n > 0 ? "BPE" : "bytes", t->size, t->n_added);
+    if (t->no_text)
+        snprintf(t->describe, sizeof t->describe, "none, %d ids", t->size);
+    else
+        snprintf(t->describe, sizeof t->describe, "%s, %d tokens, %d added",
+                 t->merges.n > 0 ? "BPE" : "bytes", t->size, t->n_added);
     return 0;
 }
 
@@ -246,6 +249,43 @@ int tokenizer_open_bytes(struct tokenizer **out, struct err *e) {
     }
     *out = t;
     return 0;
+}
+
+static int fill_ids(struct tokenizer *t, int32_t size, const char *why, struct err *e) {
+    char text[16];
+    t->byte_level = true;
+    t->size = size;
+    t->no_text = region_copy(&t->region, why);
+    t->tokens = region_alloc(&t->region, (size_t)size * sizeof *t->tokens);
+    for (int32_t id = 0; t->no_text && t->tokens && id < size; id++) {
+        int n = snprintf(text, sizeof text, "%d ", id);
+        const char *copy = region_copy(&t->region, text);
+        if (!copy)
+            t->tokens = NULL;
+        else
+            t->tokens[id] = (struct token){copy, copy, (uint32_t)n, (uint32_t)n, TOKEN_THERE};
+    }
+    if (!t->no_text || !t->tokens)
+        return err_set(e, ERR_MEMORY, "no memory for %d ids", size);
+    int n = snprintf(text, sizeof text, "ids %d", size);
+    return describe_self(t, text, (size_t)n, e);
+}
+
+int tokenizer_open_ids(struct tokenizer **out, int32_t size, const char *why, struct err *e) {
+    *out = NULL;
+    struct tokenizer *t;
+    TRY(tokenizer_new(&t, "ids", e));
+    int rc = fill_ids(t, size, why, e);
+    if (rc != 0) {
+        tokenizer_close(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+bool tokenizer_is_ids(const struct tokenizer *t) {
+    return t->no_text != NULL;
 }
 
 void tokenizer_close(struct tokenizer *t) {

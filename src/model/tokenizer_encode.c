@@ -315,6 +315,8 @@ int tokenizer_encode(struct tokenizer_encoder *c, const char *text, size_t bytes
                      struct token_list *out, struct err *e) {
     if (bytes == 0)
         return 0;
+    if (c->t->no_text)
+        return err_set(e, ERR_USAGE, "%s", c->t->no_text);
     size_t before = out->n;
     c->flags = flags;
     c->out = out;

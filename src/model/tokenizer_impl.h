@@ -146,7 +146,8 @@ struct tokenizer {
     bool has_decoder;                                   // without one, spaces join the tokens
     struct pattern *patterns[3 * TOKENIZER_STEPS_MOST]; // owned
     int n_patterns;
-    const char *name; // the file's path, for messages
+    const char *name;    // the file's path, for messages
+    const char *no_text; // why text cannot be encoded; NULL: it can
     char fingerprint[HASH_TEXT_BYTES], describe[64];
 };
 

@@ -79,6 +79,8 @@ int sample_make(struct sample *out, struct session *s, const int32_t *prompt, si
 // A model's embedding may have more rows than its tokenizer has tokens. A half-trained model may
 // choose such an id. It has no text, so it is left out.
 int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e) {
+    if (tokenizer_is_ids(t))
+        return 0;
     size_t capacity = 0, n = 0;
     unsigned flags = 0;
     int32_t *known = malloc((size_t)s->length * sizeof *known + 1);
