@@ -30,8 +30,8 @@ struct tokenizer;
 int tokenizer_open(struct tokenizer **out, const char *path, struct err *e);
 // Opens the built-in tokenizer: byte b has id b, and id 256 is the special token "<|endoftext|>".
 int tokenizer_open_bytes(struct tokenizer **out, struct err *e);
-// Opens what stands for the tokenizer of a model without one: `size` ids that have no text. The text
-// of an id is its number and a space, for people. Encoding a text fails with ERR_USAGE and `why`.
+// Opens what stands for the tokenizer of a model without one: `size` ids that have no text. For
+// people, the text of an id is its number and a space. Encoding a text is ERR_USAGE with `why`.
 int tokenizer_open_ids(struct tokenizer **out, int32_t size, const char *why, struct err *e);
 bool tokenizer_is_ids(const struct tokenizer *t);
 void tokenizer_close(struct tokenizer *t); // NULL is fine

@@ -269,10 +269,8 @@ static int encode_uncached(struct bpe *b, const uint8_t *piece, size_t n, struct
     return n <= SHORT_MOST ? encode_short(b, piece, n, out, e) : encode_long(b, piece, n, out, e);
 }
 
-int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
-               struct err *e) {
-    if (n == 0)
-        return 0;
+static int encode_cached(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                         struct err *e) {
     if (n > CACHE_KEY_MOST)
         return encode_uncached(b, piece, n, out, e);
     struct cached *c = &b->cache[hash_u64(piece, n) & (CACHE_LINES - 1)];
@@ -293,4 +291,35 @@ int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list 
         memcpy(c->ids, out->ids + before, count * sizeof *c->ids);
     }
     return 0;
+}
+
+// Cuts a long piece where nothing is ever merged, in most files in front of every space. Without
+// cuts a whole document would be one piece. Around a character without a token nothing is cut,
+// because its tokens depend on their neighbours.
+static int encode_cut(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                      struct err *e) {
+    const uint8_t *from = piece, *end = piece + n;
+    uint32_t last = 0;
+    bool last_known = false;
+    unsigned bytes;
+    for (const uint8_t *p = piece; p < end; p += bytes) {
+        const bool known = symbol_id(b->t, p, end, &bytes) >= 0;
+        const uint32_t c = utf8_decode(p, end, &bytes), bit = pair_hash(last, c);
+        if (known && last_known && !(b->t->joined[bit / 8] >> bit % 8 & 1)) {
+            TRY(encode_cached(b, from, (size_t)(p - from), out, e));
+            from = p;
+        }
+        last = c;
+        last_known = known;
+    }
+    return encode_cached(b, from, (size_t)(end - from), out, e);
+}
+
+int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+               struct err *e) {
+    if (n == 0)
+        return 0;
+    if (n > CACHE_KEY_MOST && b->t->joined && !b->t->ignore_merges)
+        return encode_cut(b, piece, n, out, e);
+    return encode_cached(b, piece, n, out, e);
 }

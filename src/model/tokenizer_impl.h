@@ -23,6 +23,7 @@
 enum {
     TOKENIZER_IDS_MOST = 1 << 22,
     TOKENIZER_STEPS_MOST = 16,
+    TOKENIZER_JOINED_BITS = 20,       // the bits of tokenizer.joined, as a power of two
     TOKENIZER_ADDED_BYTES_MOST = 256, // per added token; bounds the work per byte of text
     // A text may become this many times as long, plus the room, by normalizing or by decoding. No
     // Unicode form needs more than 11 times.
@@ -133,6 +134,10 @@ struct tokenizer {
     int32_t size, n_added;
     struct token_index by_spelling, by_bytes;
     struct merge_table merges;
+    // Where symbols are characters: a bit, by pair_hash, for each pair of characters that are
+    // neighbours in a token made by a merge. Other neighbours are never merged, so text is cut
+    // between them. NULL where symbols are bytes.
+    uint8_t *joined;
     int32_t byte_id[256];     // -1: no token; of characters below 0x80 where symbols are characters
     int32_t fallback_id[256]; // the tokens <0x00> to <0xFF>; -1: not used
     int32_t unk_id;           // -1: none
@@ -189,6 +194,11 @@ int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list 
                struct err *e);
 
 int token_list_reserve(struct token_list *l, size_t more, struct err *e);
+
+static inline uint32_t pair_hash(uint32_t left, uint32_t right) {
+    uint64_t x = ((uint64_t)left << 32 | right) * UINT64_C(0x9E3779B97F4A7C15);
+    return (uint32_t)(x >> (64 - TOKENIZER_JOINED_BITS));
+}
 
 static inline uint32_t merge_hash(int32_t left, int32_t right) {
     uint64_t x = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * UINT64_C(0x9E3779B97F4A7C15);

@@ -314,6 +314,18 @@ static int read_merge(struct json_reader *r, struct merge_parts *m) {
     return 0;
 }
 
+static void note_joined(struct tokenizer *t, const struct token *k) {
+    const uint8_t *p = (const uint8_t *)k->spelled, *end = p + k->spelled_bytes;
+    uint32_t last = 0;
+    unsigned bytes;
+    for (bool first = true; p < end; p += bytes, first = false) {
+        uint32_t c = utf8_decode(p, end, &bytes), bit = pair_hash(last, c);
+        if (!first)
+            t->joined[bit / 8] |= (uint8_t)(1 << bit % 8);
+        last = c;
+    }
+}
+
 static int add_merge(struct tokenizer *t, struct json_reader *r, const struct merge_parts *m,
                      int32_t rank) {
     char both[1024], *joined = both;
@@ -346,12 +358,19 @@ static int add_merge(struct tokenizer *t, struct json_reader *r, const struct me
         return 0;
     if (merge_put(&t->merges, (struct merge){left, right, rank, result}) != 0)
         return json_fail(r, ERR_MEMORY, "no memory for %d merges", rank);
+    if (t->joined)
+        note_joined(t, &t->tokens[result]);
     return 0;
 }
 
 static int read_merges(struct tokenizer *t, struct json_reader *r) {
     struct region scratch = {0};
     int32_t rank = 0;
+    if (!t->byte_level) {
+        t->joined = region_alloc(&t->region, (1u << TOKENIZER_JOINED_BITS) / 8);
+        if (!t->joined)
+            return json_fail(r, ERR_MEMORY, "no memory for merges");
+    }
     r->strings = &scratch;
     json_enter_array(r);
     while (json_next_element(r)) {

@@ -272,11 +272,65 @@ static void test_bytes(void **state) {
     close_both(&b);
 }
 
+// A megabyte without a break. Time that grows with the square of the length would not end.
+static void test_long(void **state) {
+    (void)state;
+    static const char *const parts[] = {"The model reads  the text.\n\n", "a",
+                                        "\xE4\xBD\xA0\xF0\x9F\x98\x80"};
+    enum { BYTES = 1 << 20 };
+    struct both b = open_both(OWN_TOKENIZERS "/spm-llama2/tokenizer.json");
+    char *text = malloc(BYTES + 64);
+    assert_non_null(text);
+    for (int k = 0; k < 3; k++) {
+        size_t n = 0;
+        for (size_t part = strlen(parts[k]); n < BYTES; n += part)
+            memcpy(text + n, parts[k], part);
+        check_round_trip(&b, text, n);
+    }
+    free(text);
+    close_both(&b);
+}
+
+// Parts of a text, each as what continues the part before, are the whole.
+static void test_continues(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"spm-llama2", "spm-first", "spm-always", "roberta"};
+    static const char *const parts[] = {"Hello", " world", " and", " the text"};
+    for (int k = 0; k < 4; k++) {
+        char path[1024], *back = NULL;
+        struct token_list all = {0}, pieces = {0};
+        struct err e = {0};
+        size_t bytes = 0, capacity = 0;
+        snprintf(path, sizeof path, "%s/%s/tokenizer.json", OWN_TOKENIZERS, kinds[k]);
+        struct both b = open_both(path);
+        assert_int_equal(tokenizer_encode(b.c, "Hello world and the text", 24, 0, &all, &e), 0);
+        for (int i = 0; i < 4; i++) {
+            const unsigned flags = i ? TOKENIZER_CONTINUES : 0;
+            size_t from = pieces.n;
+            assert_int_equal(tokenizer_encode(b.c, parts[i], strlen(parts[i]), flags, &pieces, &e),
+                             0);
+            assert_int_equal(tokenizer_decode(b.t, pieces.ids + from, pieces.n - from, flags, &back,
+                                              &bytes, &capacity, &e),
+                             0);
+        }
+        assert_int_equal(pieces.n, all.n);
+        assert_memory_equal(pieces.ids, all.ids, all.n * sizeof *all.ids);
+        const size_t space = k == 3; // a byte-level file keeps the space that it puts in front
+        assert_int_equal(bytes, 24 + space);
+        assert_memory_equal(back + space, "Hello world and the text", 24);
+        free(back);
+        token_list_free(&all);
+        token_list_free(&pieces);
+        close_both(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published), cmocka_unit_test(test_own),
         cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_special),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_long),
+        cmocka_unit_test(test_continues),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
