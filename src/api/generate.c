@@ -57,9 +57,11 @@ static int read_prompt(const struct haggle_prompt *p, const struct speech *speec
         if ((*out)[i] < 0 || (*out)[i] >= shape->vocab)
             return err_set(e, ERR_USAGE, "id %d is not one of %s; accepted: 0 to %lld", (*out)[i],
                            shape->name, (long long)shape->vocab - 1);
-    if ((int64_t)*count >= shape->max_positions)
-        return err_set(e, ERR_USAGE, "the prompt has %zu tokens; %s has %lld positions", *count,
-                       shape->name, (long long)shape->max_positions);
+    const int64_t longest = model_shape_longest(shape);
+    if ((int64_t)*count >= longest)
+        return err_set(e, ERR_USAGE, "the prompt has %zu tokens; %s has %s%lld%s", *count,
+                       shape->name, longest < shape->max_positions ? "a sliding window of " : "",
+                       (long long)longest, longest < shape->max_positions ? "" : " positions");
     return 0;
 }
 
@@ -80,7 +82,8 @@ static void put_json(struct call *c, const struct plan *p, const struct sample *
 static int start(struct plan *plan, struct engine **g, struct knobs *k,
                  const struct model_shape *shape, size_t prompt, int64_t tokens, struct err *e) {
     int64_t length = (int64_t)prompt + tokens;
-    length = length < shape->max_positions ? length : shape->max_positions;
+    const int64_t longest = model_shape_longest(shape);
+    length = length < longest ? length : longest;
     k->seq = length; // the recipe's seq is for training
     const struct plan_options o = {.knobs = k,
                                    .programs = {PLAN_GENERATE},

@@ -250,7 +250,8 @@ static void print_sample(const struct train_call *t, FILE *f) {
     if (s->length <= s->prompt)
         return;
     bool whole = s->length - s->prompt >= t->knobs.generate_tokens || s->ended;
-    fprintf(f, "sample%s\n", whole ? "" : " (cut short)");
+    fprintf(f, "sample%s%s\n", whole ? "" : " (cut short)",
+            s->text ? "" : " (ids, because the model has no tokenizer)");
     sample_print(s, f);
 }
 

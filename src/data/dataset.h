@@ -72,9 +72,9 @@ int dataset_open(struct dataset **out, const struct dataset_options *o, struct e
 int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *model_dir,
                        int64_t vocab, const struct shard_listener *listener, struct err *e);
 // Opens the tokenizer that reads text with these knobs: `tokenizer`, else the folder's
-// tokenizer.json, else bytes (for a built-in shape and for the built-in corpus). ERR_USAGE when a
-// folder has none. Also opens a renderer that uses the tokenizer; it knows how documents begin and
-// end. Close the renderer first.
+// tokenizer.json, else bytes (for a built-in shape and for the built-in corpus), else ids without
+// text (tokenizer_is_ids). Also opens a renderer that uses the tokenizer; it knows how documents
+// begin and end. Close the renderer first.
 int dataset_open_renderer(struct tokenizer **t, struct renderer **r, const struct knobs *k,
                           const char *model_dir, struct err *e);
 void dataset_close(struct dataset *d);

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/pool.h"
+#include "model/shape.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -32,7 +33,8 @@ static bool is_corpus(const struct knobs *k) {
 
 // ---------------------------------------------------------------- the tokenizer
 
-// Finds the tokenizer.json to read ("" for bytes) and its folder ("" for none).
+// Finds the tokenizer.json to read ("" for bytes) and its folder ("" for none). Where the model's
+// folder has no tokenizer.json, file is "" and dir is not: records of ids can be read without one.
 static int find_tokenizer(const struct knobs *k, const char *model_dir, char file[PATH_MAX],
                           char dir[PATH_MAX], struct err *e) {
     file[0] = dir[0] = '\0';
@@ -61,18 +63,35 @@ static int find_tokenizer(const struct knobs *k, const char *model_dir, char fil
         file[0] = dir[0] = '\0';
         return 0;
     }
-    return err_set(
-        e, ERR_USAGE,
-        "%s has no tokenizer.json%s; set tokenizer to such a file, or to " TOKENIZER_BYTES
-        " for a model that reads bytes",
-        folder, piece ? " (it has a tokenizer.model, a format that is not supported)" : "");
+    file[0] = '\0';
+    if (k->tokenizer[0] == '\0')
+        return 0;
+    return err_set(e, ERR_USAGE, "%s has no tokenizer.json; set tokenizer to such a file", folder);
+}
+
+// For records of ids of a model whose folder has no tokenizer.
+static int open_ids(struct tokenizer **out, const char *folder, struct err *e) {
+    char path[PATH_MAX], why[PATH_MAX + 400];
+    struct model_shape shape;
+    TRY(file_join(path, sizeof path, folder, "tokenizer.model", e));
+    const bool piece = file_exists(path);
+    TRY(file_join(path, sizeof path, folder, "config.json", e));
+    TRY(model_shape_read_config(&shape, path, e));
+    snprintf(why, sizeof why,
+             "%s has no tokenizer.json%s; set tokenizer to such a file, or to " TOKENIZER_BYTES
+             " for a model that reads bytes; without a tokenizer only records of ids (input_ids) "
+             "can be read",
+             folder, piece ? " (it has a tokenizer.model, a format that is not supported)" : "");
+    return tokenizer_open_ids(out, (int32_t)shape.vocab, why, e);
 }
 
 static int open_tokenizer(struct tokenizer **out, const struct knobs *k, const char *model_dir,
                           char file[PATH_MAX], char dir[PATH_MAX], struct err *e) {
     *out = NULL;
     TRY(find_tokenizer(k, model_dir, file, dir, e));
-    return file[0] ? tokenizer_open(out, file, e) : tokenizer_open_bytes(out, e);
+    return file[0]  ? tokenizer_open(out, file, e)
+           : dir[0] ? open_ids(out, dir, e)
+                    : tokenizer_open_bytes(out, e);
 }
 
 static int check_vocab(const struct tokenizer *t, const char *file, int64_t vocab, struct err *e) {

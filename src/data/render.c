@@ -9,7 +9,7 @@
 #include <string.h>
 
 // Raised when the same options begin to give other tokens, so that older shards are not reused.
-enum { RENDER_VERSION = 2 };
+enum { RENDER_VERSION = 3 };
 
 // Limits of memory and work for one line: a base plus a factor times the line's bytes.
 enum { HEAP_LEAST_BYTES = 8 << 20, HEAP_FACTOR = 24, STEPS_LEAST = 200000, STEPS_FACTOR = 32 };
@@ -62,20 +62,29 @@ static int usual_end(struct renderer *r, struct err *e) {
 static int spell_token(struct renderer *r, enum render_token which, int32_t id, struct err *e) {
     if (r->model.token[which] != NULL || id < 0)
         return 0;
-    char *text = NULL;
-    size_t bytes = 0, capacity = 0;
-    int rc = tokenizer_decode(r->tokenizer, &id, 1, TOKENIZER_SPECIAL, &text, &bytes, &capacity, e);
-    if (rc == 0 && bytes > 0) {
-        r->model.token[which] = region_printf(&r->region, "%.*s", (int)bytes, text);
-        if (r->model.token[which] == NULL)
-            rc = err_set(e, ERR_MEMORY, "no memory for a renderer");
-    }
-    free(text);
-    return rc;
+    size_t bytes;
+    const char *text = tokenizer_text(r->tokenizer, id, &bytes);
+    if (bytes == 0)
+        return 0;
+    r->model.token[which] = region_printf(&r->region, "%.*s", (int)bytes, text);
+    return r->model.token[which] ? 0 : err_set(e, ERR_MEMORY, "no memory for a renderer");
+}
+
+// A model without a tokenizer has no spellings. Its documents are ids that end as they end, so the
+// end token is only what padding and samples begin with.
+static void find_ids(struct renderer *r) {
+    const int64_t end = r->model.eos_id;
+    for (int i = 0; i < RENDER_TOKENS_NAMED; i++)
+        r->model.token[i] = NULL;
+    r->eos = end >= 0 && end < tokenizer_size(r->tokenizer) ? (int32_t)end : 0;
 }
 
 static int find_tokens(struct renderer *r, struct err *e) {
     int32_t bos;
+    if (tokenizer_is_ids(r->tokenizer)) {
+        find_ids(r);
+        return 0;
+    }
     TRY(find_token(r, RENDER_EOS, r->model.eos_id, "end-of-text", &r->eos, e));
     TRY(find_token(r, RENDER_BOS, r->model.bos_id, "beginning-of-text", &bos, e));
     if (r->eos < 0)
@@ -159,6 +168,14 @@ const char *renderer_template(const struct renderer *r) {
 int32_t renderer_end_of_text(const struct renderer *r) {
     return r->eos;
 }
+struct render_marks renderer_marks(const struct renderer *r) {
+    return (struct render_marks){.source = r->chat != NULL ? r->model.chat_template : NULL,
+                                 .bytes = r->model.chat_template_bytes,
+                                 .own = r->own_template,
+                                 .turn_end = r->chat != NULL ? r->turns.end : -1,
+                                 .eos = r->model.token[RENDER_EOS],
+                                 .bos = r->model.token[RENDER_BOS]};
+}
 const char *renderer_fingerprint(const struct renderer *r) {
     return r->fingerprint;
 }
@@ -216,8 +233,9 @@ static int put_document(struct render_context *c, const struct marked *prompt,
     if (c->r->bos >= 0)
         TRY(render_put_token(c->r->bos, prompt_trained, out, e));
     if (prompt != NULL)
-        TRY(render_put_text(c->encoder, prompt->bytes, prompt->n, prompt_trained, out, e));
-    TRY(render_put_text(c->encoder, text->bytes, text->n, true, out, e));
+        TRY(render_put_text(c->encoder, prompt->bytes, prompt->n, 0, prompt_trained, out, e));
+    TRY(render_put_text(c->encoder, text->bytes, text->n,
+                        prompt != NULL && prompt->n > 0 ? TOKENIZER_CONTINUES : 0, true, out, e));
     TRY(render_put_token(c->r->eos, true, out, e));
     out->end_trained = true;
     return 0;
@@ -243,9 +261,11 @@ static int put_ids(struct render_context *c, const struct record *record, struct
     for (size_t i = 0; i < record->n_ids; i++) {
         int32_t id = record->ids[i];
         if (id < 0 || id >= size)
-            return err_set(e, ERR_FORMAT,
-                           "input_ids[%zu] is %d; the tokenizer has ids from 0 to %d", i, (int)id,
-                           (int)size - 1);
+            return err_set(e, ERR_FORMAT, "input_ids[%zu] is %d; the %s of %d; accepted: 0 to %d",
+                           i, (int)id,
+                           tokenizer_is_ids(c->r->tokenizer) ? "model has a vocabulary"
+                                                             : "tokenizer has a vocabulary",
+                           (int)size, (int)size - 1);
         bool trained = all || record->labels[i] != -100;
         TRY(render_put_token(id, trained, out, e));
         last = trained ? id : last;
@@ -300,6 +320,21 @@ int render_detect(struct render_context *c, const char *name, uint64_t line, con
         rc = record_detect(&h, &c->r->keys, text, bytes, out);
     region_free(&c->region);
     return rc == 0 ? 0 : err_context(e, "%s: line %" PRIu64, name, line);
+}
+
+int render_is_chat(struct render_context *c, const char *text, size_t bytes, bool *out,
+                   struct err *e) {
+    struct value_heap h = heap_for(c, bytes, e);
+    struct record record;
+    enum render_shape shape;
+    int rc = check_length(bytes, e);
+    if (rc == 0)
+        rc = record_detect(&h, &c->r->keys, text, bytes, &shape);
+    if (rc == 0)
+        rc = record_read(&h, &c->r->keys, shape, c->r->system, text, bytes, &record);
+    *out = rc == 0 && record.chat;
+    region_free(&c->region);
+    return rc;
 }
 
 int render_line(struct render_context *c, enum render_shape shape, const char *name, uint64_t line,

@@ -84,6 +84,14 @@ int renderer_open(struct renderer **out, const struct render_options *o, struct 
 void renderer_close(struct renderer *r);
 const char *renderer_template(const struct renderer *r); // the template's name, for people
 int32_t renderer_end_of_text(const struct renderer *r);  // id that ends a document
+struct render_marks {                                    // how texts begin and end; for export
+    const char *source; // of the chat template, with `bytes`; NULL: it cannot be used
+    size_t bytes;
+    bool own;              // the template is the folder's
+    int32_t turn_end;      // special token behind an assistant's turn; -1: none
+    const char *eos, *bos; // spellings; NULL: not known
+};
+struct render_marks renderer_marks(const struct renderer *r);
 // Identifies the options that change the output (not the shape, which is set per file). Shards made
 // with other options are not reused.
 const char *renderer_fingerprint(const struct renderer *r); // 32 hex digits
@@ -105,6 +113,9 @@ void render_context_close(struct render_context *c);
 // Finds which shape a line has. ERR_FORMAT names the members it has and the shapes that exist.
 int render_detect(struct render_context *c, const char *name, uint64_t line, const char *text,
                   size_t bytes, enum render_shape *out, struct err *e);
+// Finds whether a line is a conversation, which goes through the chat template.
+int render_is_chat(struct render_context *c, const char *text, size_t bytes, bool *out,
+                   struct err *e);
 // Renders one line of JSONL as `shape` (not AUTO). `name` and `line` are used in messages. A blank
 // line gives zero tokens.
 int render_line(struct render_context *c, enum render_shape shape, const char *name, uint64_t line,

@@ -107,7 +107,9 @@ static int find_end(struct renderer *r, struct value_heap *h, const char *turns)
     TRY(probe(r, r->chat, h, turns, false, &out));
     size_t begin = last_text(out.text, (uint32_t)strlen(turns)), end = out.text->n;
     if (begin == 0)
-        return err_set(h->e, ERR_UNSUPPORTED, "it does not write the assistant's text");
+        return err_set(h->e, ERR_UNSUPPORTED,
+                       "the chat template %s does not write the assistant's text",
+                       r->template_name);
     for (size_t at = begin; at < end; at++) {
         const struct render_special *s = render_special_at(&r->specials, out.text, at);
         if (s != NULL) {
@@ -176,6 +178,11 @@ static int compile(struct renderer *r, const char *name, const char *source, siz
     struct region scratch = {0};
     struct value_heap h = {
         .region = &scratch, .limit_bytes = PROBE_BYTES, .steps = PROBE_STEPS, .e = e};
+    size_t blank = 0;
+    while (blank < bytes && strchr(" \t\r\n", source[blank]) != NULL)
+        blank++;
+    if (blank == bytes)
+        return err_set(e, ERR_UNSUPPORTED, "the chat template %s is empty", name);
     int rc = template_open(&r->chat, name, source, bytes, e);
     if (rc == 0)
         rc = find_turns(r, &h);
@@ -220,6 +227,7 @@ static int open_file(struct renderer *r, const char *path, struct err *e) {
 // The folder's template may be unusable, which matters to conversations only: the error is kept.
 static int open_own(struct renderer *r, struct err *e) {
     struct err why = {0};
+    r->own_template = true;
     r->template_name = r->model.chat_template_file;
     int rc = compile(r, r->model.chat_template_file, r->model.chat_template,
                      r->model.chat_template_bytes, &why);
@@ -297,7 +305,8 @@ static int find_places(struct value_heap *h, const struct marked *text, struct p
 }
 
 // Finds where the trained part of a turn begins: behind the generation prompt, as far as it was
-// written.
+// written. Without a prompt, spaces in front of the text belong to the turn, because tokens begin
+// with their space and the model has to produce it.
 static int turn_begin(const struct renderer *r, struct value_heap *h, const struct marked *text,
                       const struct place *p, size_t *out) {
     size_t best = 0;
@@ -313,6 +322,8 @@ static int turn_begin(const struct renderer *r, struct value_heap *h, const stru
             *out = at + n;
         }
     }
+    while (best == 0 && *out > p->before && text->bytes[*out - 1] == ' ')
+        --*out;
     return 0;
 }
 

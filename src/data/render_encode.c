@@ -41,22 +41,16 @@ static int find_strips(struct tokenizer_encoder *c, struct render_special *s, ch
 
 static int add_special(struct render_specials *s, size_t *capacity, const struct tokenizer *t,
                        int32_t id, struct region *r, struct err *e) {
-    char *text = NULL;
-    size_t bytes = 0, room = 0;
-    int rc = tokenizer_decode(t, &id, 1, TOKENIZER_SPECIAL, &text, &bytes, &room, e);
-    if (rc == 0 && bytes > 0) {
-        void *wider = region_grow(r, s->items, s->n, capacity, sizeof *s->items);
-        char *copy = region_alloc(r, bytes + 1);
-        if (wider == NULL || copy == NULL) {
-            rc = err_set(e, ERR_MEMORY, "no memory for special tokens");
-        } else {
-            memcpy(copy, text, bytes);
-            s->items = wider;
-            s->items[s->n++] = (struct render_special){.spelling = copy, .n = bytes, .id = id};
-        }
-    }
-    free(text);
-    return rc;
+    size_t bytes;
+    const char *text = tokenizer_text(t, id, &bytes); // lives as long as the tokenizer
+    if (bytes == 0)
+        return 0;
+    void *wider = region_grow(r, s->items, s->n, capacity, sizeof *s->items);
+    if (wider == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for special tokens");
+    s->items = wider;
+    s->items[s->n++] = (struct render_special){.spelling = text, .n = bytes, .id = id};
+    return 0;
 }
 
 static int find_all_strips(struct render_specials *s, const struct tokenizer *t, struct region *r,
@@ -129,12 +123,12 @@ static int set_trained(struct rendered *out, size_t from, bool trained, struct e
     return 0;
 }
 
-int render_put_text(struct tokenizer_encoder *c, const char *text, size_t bytes, bool trained,
-                    struct rendered *out, struct err *e) {
+int render_put_text(struct tokenizer_encoder *c, const char *text, size_t bytes, unsigned flags,
+                    bool trained, struct rendered *out, struct err *e) {
     size_t from = out->tokens.n;
     if (bytes == 0)
         return 0;
-    TRY(tokenizer_encode(c, text, bytes, 0, &out->tokens, e));
+    TRY(tokenizer_encode(c, text, bytes, flags, &out->tokens, e));
     return set_trained(out, from, trained, e);
 }
 
@@ -200,27 +194,32 @@ next_special(const struct render_specials *s, const struct marked *text, size_t 
     return NULL;
 }
 
-// Encodes a stretch that is trained as a whole or not at all. *skip: the token before absorbs
-// blanks.
+struct before {     // what comes before a stretch
+    bool skip;      // a token that absorbs blanks
+    unsigned flags; // how tokenizer_encode is to treat text that follows
+};
+
+// Encodes a stretch that is trained as a whole or not at all.
 static int encode_stretch(struct tokenizer_encoder *c, const struct render_specials *s,
                           const struct marked *text, struct render_range w, bool trained,
-                          bool *skip, struct rendered *out, struct err *e) {
+                          struct before *before, struct rendered *out, struct err *e) {
     const char *bytes = text->bytes;
     for (size_t at = w.begin, begin = w.begin; begin < w.end; begin = at) {
-        for (size_t n; *skip && (n = blank_at(bytes + at, bytes + w.end)) > 0;)
+        for (size_t n; before->skip && (n = blank_at(bytes + at, bytes + w.end)) > 0;)
             at += n;
         if (at == w.end)
             return 0;
         begin = at;
-        *skip = false;
+        before->skip = false;
         const struct render_special *found = next_special(s, text, &at, w.end);
         bool strip = found != NULL && found->lstrip;
         size_t end = strip ? without_blanks_behind(bytes, begin, at) : at;
-        TRY(render_put_text(c, bytes + begin, end - begin, trained, out, e));
+        TRY(render_put_text(c, bytes + begin, end - begin, before->flags, trained, out, e));
+        before->flags = end > begin ? TOKENIZER_CONTINUES : before->flags;
         if (found == NULL)
             return 0;
         TRY(render_put_token(found->id, trained, out, e));
-        *skip = found->rstrip;
+        *before = (struct before){found->rstrip, TOKENIZER_INSIDE};
         at += found->n;
     }
     return 0;
@@ -230,13 +229,13 @@ int render_encode(struct tokenizer_encoder *c, const struct render_specials *s,
                   const struct marked *text, const struct render_range *trained, size_t n_trained,
                   struct rendered *out, struct err *e) {
     size_t at = 0;
-    bool skip = false;
+    struct before last = {false, 0};
     for (size_t i = 0; i < n_trained; i++) {
         struct render_range before = {at, trained[i].begin};
-        TRY(encode_stretch(c, s, text, before, false, &skip, out, e));
-        TRY(encode_stretch(c, s, text, trained[i], true, &skip, out, e));
+        TRY(encode_stretch(c, s, text, before, false, &last, out, e));
+        TRY(encode_stretch(c, s, text, trained[i], true, &last, out, e));
         at = trained[i].end;
     }
     struct render_range rest = {at, text->n};
-    return encode_stretch(c, s, text, rest, false, &skip, out, e);
+    return encode_stretch(c, s, text, rest, false, &last, out, e);
 }

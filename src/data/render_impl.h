@@ -55,9 +55,10 @@ struct render_range { // a range of bytes in a text
 int render_encode(struct tokenizer_encoder *c, const struct render_specials *s,
                   const struct marked *text, const struct render_range *trained, size_t n_trained,
                   struct rendered *out, struct err *e);
-// Appends text of a record (nothing in it is special), or one token.
-int render_put_text(struct tokenizer_encoder *c, const char *text, size_t bytes, bool trained,
-                    struct rendered *out, struct err *e);
+// Appends text of a record (nothing in it is special), or one token. `flags` say what comes before
+// the text (TOKENIZER_CONTINUES, TOKENIZER_INSIDE).
+int render_put_text(struct tokenizer_encoder *c, const char *text, size_t bytes, unsigned flags,
+                    bool trained, struct rendered *out, struct err *e);
 int render_put_token(int32_t id, bool trained, struct rendered *out, struct err *e);
 
 // ---- render_chat.c
@@ -80,6 +81,7 @@ struct renderer {
     int32_t bos, eos; // bos -1: documents do not begin with a token
     struct template *chat;
     const char *template_name;
+    bool own_template;     // the folder's
     struct err chat_error; // why there is no template; reported to the first conversation
     struct render_turns turns;
     char fingerprint[HASH_TEXT_BYTES];

@@ -49,6 +49,7 @@ struct chunk {
     size_t bytes, capacity;
     struct line *lines;
     size_t n_lines, line_capacity;
+    bool continues; // a plain document that began in an earlier chunk
     // The result
     int32_t *ids;
     unsigned char *trained;
@@ -75,6 +76,7 @@ struct build {
     int fd; // of a plain document; -1: none
     char *carry;
     size_t n_carry;
+    bool reading; // the first stretch of a plain document was read
     bool at_end;
     uint64_t corpus_next;
     // Rendering
@@ -222,6 +224,8 @@ static int fill_stretch(struct build *b, struct chunk *c, struct err *e) {
     size_t got = 0, have, end;
     if (!array_room(&c->text, 0, STRETCH_BYTES + 1, &c->capacity, 1, 0))
         return no_memory(b, e);
+    c->continues = b->reading;
+    b->reading = true;
     memcpy(c->text, b->carry, b->n_carry);
     TRY(shard_task_read(b->task, b->fd, c->text + b->n_carry, STRETCH_BYTES - b->n_carry, &got, e));
     b->task->read_bytes += got;
@@ -298,7 +302,8 @@ static int render_one(const struct build *b, struct member *m, struct chunk *c,
 static int render_chunk(const struct build *b, struct member *m, struct chunk *c) {
     if (b->fd >= 0) {
         m->list.n = 0;
-        TRY(tokenizer_encode(m->encoder, c->text, c->bytes, 0, &m->list, &c->e));
+        TRY(tokenizer_encode(m->encoder, c->text, c->bytes, c->continues ? TOKENIZER_CONTINUES : 0,
+                             &m->list, &c->e));
         return add_tokens(c, m->list.ids, NULL, m->list.n) ? 0 : no_memory(b, &c->e);
     }
     for (size_t i = 0; i < c->n_lines; i++) {

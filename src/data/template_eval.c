@@ -212,22 +212,24 @@ static int64_t floor_divide(int64_t a, int64_t b) {
 static int integers(struct value_heap *h, char op, int64_t a, int64_t b, struct value *out) {
     int64_t v = 0;
     bool bad = false;
-    if ((op == 'f' || op == '%' || op == '/') && (b == 0 || (a == INT64_MIN && b == -1)))
+    if ((op == 'f' || op == '%') && b == 0)
         return err_set(h->e, ERR_FORMAT, "divides by zero");
+    if (op == 'p')
+        return err_set(h->e, ERR_FORMAT, "a power is computed, which is not understood");
     if (op == '+')
         bad = __builtin_add_overflow(a, b, &v);
     else if (op == '-')
         bad = __builtin_sub_overflow(a, b, &v);
     else if (op == '*')
         bad = __builtin_mul_overflow(a, b, &v);
+    else if (b == -1) // the smallest number has no opposite
+        bad = op == 'f' && __builtin_sub_overflow(0, a, &v);
     else if (op == 'f')
         v = floor_divide(a, b);
-    else if (op == '%')
-        v = a - floor_divide(a, b) * b;
     else
-        bad = true;
+        v = a - floor_divide(a, b) * b;
     if (bad)
-        return err_set(h->e, ERR_FORMAT, "a number is too large, or a power is computed");
+        return err_set(h->e, ERR_FORMAT, "a number is too large (more than 64 bits)");
     *out = value_int(v);
     return 0;
 }
@@ -242,6 +244,8 @@ static int floats(struct value_heap *h, char op, double a, double b, struct valu
         out->f = a * b;
     else if (op == '/' && b != 0)
         out->f = a / b;
+    else if (op != 'p' && b == 0)
+        return err_set(h->e, ERR_FORMAT, "divides by zero");
     else
         return err_set(h->e, ERR_FORMAT, "an operation on numbers is not understood");
     return 0;
@@ -310,6 +314,8 @@ static int eval_negate(struct template_run *r, const node *n, struct value *out)
         out->f = -out->f;
     else if (out->type == VALUE_INT && out->i != INT64_MIN)
         out->i = -out->i;
+    else if (out->type == VALUE_INT)
+        return err_set(r->h->e, ERR_FORMAT, "a number is too large (more than 64 bits)");
     else
         return err_set(r->h->e, ERR_FORMAT, "cannot negate %s", value_type_name(out));
     return 0;

@@ -293,8 +293,10 @@ static int filter_dictsort(const struct filter_call *c) {
 }
 
 static int filter_abs(const struct filter_call *c) {
-    if (c->v->type != VALUE_INT || c->v->i == INT64_MIN)
+    if (c->v->type != VALUE_INT)
         return err_set(c->h->e, ERR_FORMAT, "abs of %s is not understood", value_type_name(c->v));
+    if (c->v->i == INT64_MIN)
+        return err_set(c->h->e, ERR_FORMAT, "a number is too large (more than 64 bits)");
     *c->out = value_int(c->v->i < 0 ? -c->v->i : c->v->i);
     return 0;
 }

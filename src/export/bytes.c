@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "data/bytes.h"
+#include "model/export_config.h"
 
 #include <stdlib.h>
 
@@ -98,6 +99,7 @@ static void put_config(const struct exporter *x, struct json_writer *w) {
     json_put_key(w, "256");
     put_end(w, false);
     json_put_object_end(w);
+    json_member_bool(w, "add_bos_token", true); // documents begin with it
     json_member_string(w, "bos_token", END_OF_TEXT);
     json_member_bool(w, "clean_up_tokenization_spaces", false);
     json_member_string(w, "eos_token", END_OF_TEXT);
@@ -116,9 +118,15 @@ int export_write_byte_tokenizer(struct exporter *x) {
             put_tokenizer(&w);
         else
             put_config(x, &w);
+        char *text = NULL;
+        size_t bytes = 0;
         rc = json_writer_finish(&w, x->e);
+        if (rc == 0 && i == 1 && x->chat.source != NULL)
+            rc = export_config_set(names[i], w.buffer, w.bytes, "chat_template", x->chat.source,
+                                   false, &text, &bytes, x->e);
         if (rc == 0)
-            rc = export_write_file(x, names[i], w.buffer, w.bytes);
+            rc = export_write_file(x, names[i], text ? text : w.buffer, text ? bytes : w.bytes);
+        free(text);
         free(w.buffer);
     }
     return rc;

@@ -158,7 +158,8 @@ struct prompt {
 };
 
 static void make_prompt(struct prompt *p, const struct model_shape *s) {
-    *p = (struct prompt){.T = s->max_positions < COLUMNS ? s->max_positions : COLUMNS};
+    const int64_t longest = model_shape_longest(s);
+    *p = (struct prompt){.T = longest < COLUMNS ? longest : COLUMNS};
     for (int64_t b = 0; b < ROWS; b++) {
         int64_t most = b == 0 && s->vocab > 256 ? 256 : s->vocab;
         for (int64_t t = 0; t <= p->T; t++)

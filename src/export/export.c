@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "data/bytes.h"
+#include "data/dataset.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,7 +153,10 @@ static int find_tokenizer(struct exporter *x) {
             x->tokenizer_file[0] = '\0';
         return 0;
     }
-    x->bytes = x->shape.vocab >= BYTES_VOCAB;
+    // A folder without a tokenizer was trained on ids, or on the built-in corpus in bytes.
+    const char *data = x->manifest.knobs[KNOB_data_path];
+    const bool corpus = data == NULL || *data == '\0' || strcmp(data, DATASET_SYNTHETIC) == 0;
+    x->bytes = x->shape.vocab >= BYTES_VOCAB && (bytes || corpus || !x->has_source);
     return 0;
 }
 
@@ -363,6 +367,7 @@ static int run(const struct export_options *o, struct export_result *out, struct
     if (x.weights != NULL)
         weights_close(x.weights);
     manifest_free(&x.manifest);
+    export_free_chat(&x);
     free(x.items);
     return rc;
 }

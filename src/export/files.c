@@ -158,10 +158,19 @@ static int copy_file(struct exporter *x, const char *from, const char *name) {
     return rc;
 }
 
+// Files that are written instead.
+static bool is_replaced(const struct exporter *x, const char *name) {
+    if (strcmp(name, "generation_config.json") == 0)
+        return true;
+    return x->chat.source != NULL &&
+           (strcmp(name, "tokenizer_config.json") == 0 ||
+            strcmp(name, "chat_template.jinja") == 0 || strcmp(name, "chat_template.json") == 0);
+}
+
 static int copy_files(struct exporter *x) {
     char from[PATH_MAX];
     for (size_t i = 0; i < COPIED; i++)
-        if (find_copied(x, i, from))
+        if (!is_replaced(x, copied[i].name) && find_copied(x, i, from))
             TRY(copy_file(x, from, copied[i].name));
     return 0;
 }
@@ -188,20 +197,32 @@ static int make_config(struct exporter *x, char **text, size_t *bytes) {
     return checkpoint_model_identity(&shape, hash, text, bytes, x->e);
 }
 
+// The source's generation_config.json, or one that its config.json implies.
+static int make_generation(struct exporter *x, const char *config, size_t config_bytes, char **text,
+                           size_t *bytes) {
+    char path[PATH_MAX];
+    if (!x->has_source || !export_has_file(x->out->source, "generation_config.json"))
+        return export_config_generation("config.json", config, config_bytes, text, bytes, x->e);
+    TRY(file_join(path, sizeof path, x->out->source, "generation_config.json", x->e));
+    return file_read_all(path, CONFIG_MOST_BYTES, text, bytes, x->e);
+}
+
 static int write_configs(struct exporter *x) {
     char *text = NULL, *edited = NULL, *generation = NULL;
     size_t bytes = 0, edited_bytes = 0, generation_bytes = 0;
     int rc = make_config(x, &text, &bytes);
+    if (rc == 0 && !x->bytes) // a folder's config.json knows nothing of bytes
+        rc = export_edit_ends(x, "config.json", false, &text, &bytes);
     if (rc == 0)
         rc = export_config_edit("config.json", text, bytes, x->shape.family, config_dtype(x),
                                 !x->has_source, &edited, &edited_bytes, x->e);
     if (rc == 0)
         rc = export_write_file(x, "config.json", edited, edited_bytes);
-    bool there = x->has_source && export_has_file(x->out->source, "generation_config.json");
-    if (rc == 0 && !there)
-        rc = export_config_generation("config.json", text, bytes, &generation, &generation_bytes,
-                                      x->e);
-    if (rc == 0 && !there)
+    if (rc == 0)
+        rc = make_generation(x, text, bytes, &generation, &generation_bytes);
+    if (rc == 0)
+        rc = export_edit_ends(x, "generation_config.json", true, &generation, &generation_bytes);
+    if (rc == 0)
         rc = export_write_file(x, "generation_config.json", generation, generation_bytes);
     free(text);
     free(edited);
@@ -328,29 +349,44 @@ static int write_manifest(struct exporter *x) {
 
 // For a tokenizer.json without a tokenizer_config.json. Without this file tools would take the
 // tokenizer class of the model's family, which may override what tokenizer.json says.
+int export_tokenizer_class(struct exporter *x, char **text, size_t *bytes) {
+    const size_t room = 160;
+    *text = malloc(room);
+    if (*text == NULL)
+        return err_set(x->e, ERR_MEMORY, "no memory for tokenizer_config.json");
+    *bytes = (size_t)snprintf(*text, room,
+                              "{\n  \"model_max_length\": %" PRId64
+                              ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n",
+                              x->shape.max_positions);
+    return 0;
+}
+
 static int write_tokenizer_class(struct exporter *x) {
-    char text[160];
+    char *text;
+    size_t bytes;
     if (x->tokenizer_file[0] == '\0' || strcmp(x->tokenizer_dir, x->out->source) == 0 ||
-        export_has_file(x->tokenizer_dir, "tokenizer_config.json"))
+        export_has_file(x->tokenizer_dir, "tokenizer_config.json") || x->chat.source != NULL)
         return 0;
-    int n = snprintf(text, sizeof text,
-                     "{\n  \"model_max_length\": %" PRId64
-                     ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n",
-                     x->shape.max_positions);
-    return export_write_file(x, "tokenizer_config.json", text, (size_t)n);
+    TRY(export_tokenizer_class(x, &text, &bytes));
+    int rc = export_write_file(x, "tokenizer_config.json", text, bytes);
+    free(text);
+    return rc;
 }
 
 int export_write_files(struct exporter *x) {
+    TRY(export_find_chat(x));
     TRY(copy_files(x));
     TRY(write_tokenizer_class(x));
+    TRY(export_write_template(x));
     TRY(write_configs(x));
     if (x->bytes)
         TRY(export_write_byte_tokenizer(x));
     else if (x->tokenizer_dir[0] == '\0')
-        checkpoint_say(&x->o->listener, LOG_WARN,
-                       "no tokenizer is written: '%s' has none, and a vocabulary of %" PRId64
-                       " is too small for the built-in byte tokenizer",
-                       x->out->source, x->shape.vocab);
+        checkpoint_say(&x->o->listener, LOG_WARN, "no tokenizer is written: '%s' has none%s",
+                       x->out->source,
+                       x->shape.vocab < BYTES_VOCAB
+                           ? ", and the vocabulary is too small for the built-in byte tokenizer"
+                           : ", and the run was trained on ids");
     TRY(write_card(x));
     return write_manifest(x);
 }

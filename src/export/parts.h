@@ -4,6 +4,7 @@
 //   write.c   weights: types, shards, index
 //   files.c   all other files: config, tokenizer, card, haggle.json
 //   check.c   reading the folder back
+//   chat.c    the chat template and end tokens that the run used
 //   bytes.c   the built-in byte tokenizer as a tokenizer.json
 //   ids.c     ids of fixed texts by both tokenizers
 #ifndef HAGGLE_EXPORT_PARTS_H
@@ -23,6 +24,12 @@ struct export_item { // one tensor
     int64_t shard; // from 0
 };
 
+struct export_chat {
+    char *source, *eos, *bos; // as JSON texts; NULL: what the copied files say stays
+    int32_t ends[2];          // of a document, of an assistant's turn
+    size_t n_ends;
+};
+
 struct exporter {
     const struct export_options *o;
     struct export_result *out;
@@ -37,6 +44,7 @@ struct exporter {
     struct weights *weights;       // the checkpoint's
     struct export_item *items;     // in the fixed order of parameters
     int64_t n_items, shards;
+    struct export_chat chat;
     struct err *e;
 };
 
@@ -57,10 +65,21 @@ bool export_has_file(const char *dir, const char *name);
 int export_read_manifest(struct exporter *x, const char *dir, int64_t *step,
                          char model_hash[HASH_TEXT_BYTES]);
 bool export_has_tokenizer(const char *dir);
+// A tokenizer_config.json for a tokenizer.json without one. *text is malloc'd.
+int export_tokenizer_class(struct exporter *x, char **text, size_t *bytes);
 
 // ---- check.c
 int export_check_folder(struct exporter *x);
 int export_add_figure(struct exporter *x, const char *name, double value, double limit);
+
+// ---- chat.c
+// Finds out what the run used. Where that is what the copied files say, x->chat has no source.
+int export_find_chat(struct exporter *x);
+void export_free_chat(struct exporter *x);
+// Puts the end tokens into the text of a config.json or a generation_config.json (a list).
+int export_edit_ends(struct exporter *x, const char *name, bool list, char **text, size_t *bytes);
+// Writes tokenizer_config.json with the template, if it has to be written.
+int export_write_template(struct exporter *x);
 
 // ---- bytes.c
 // tokenizer.json and tokenizer_config.json of the built-in byte tokenizer.

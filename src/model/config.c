@@ -49,6 +49,7 @@ enum { CONFIG_MAX_BYTES = 16 << 20 };
     X(attention_bias)                                                                              \
     X(mlp_bias)                                                                                    \
     X(use_sliding_window)                                                                          \
+    X(sliding_window)                                                                              \
     X(layer_types)                                                                                 \
     X(initializer_range)                                                                           \
     X(tie_word_embeddings)                                                                         \
@@ -378,23 +379,43 @@ static int set_gpt2(const struct config *c, struct model_shape *s, struct err *e
     return get_size(absent(&v[K_n_inner]) ? &none : &v[K_n_inner], 4 * s->width, &s->ffn, e);
 }
 
-// For Llama and Qwen, which differ in defaults and in the meaning of attention_bias.
+// haggle computes full attention. Within the window that is the same.
+static int set_window(const struct config *c, struct model_shape *s, struct err *e) {
+    const struct value *v = &c->values[K_sliding_window];
+    if (v->present && v->type == JSON_NULL)
+        return 0;
+    TRY(get_size(v, 4096, &s->window, e));
+    return s->window > 0 ? 0
+                         : err_set(e, ERR_FORMAT,
+                                   "\"sliding_window\" is %lld; accepted are null, or 1 or more",
+                                   (long long)s->window);
+}
+
+// For Llama, Mistral and Qwen, which differ in defaults and in the meaning of attention_bias.
 static int set_llama(const struct config *c, struct model_shape *s, struct err *e) {
     const struct value *v = c->values;
-    bool llama = s->family == FAMILY_LLAMA;
+    bool llama = s->family == FAMILY_LLAMA, mistral = s->family == FAMILY_MISTRAL;
     double eps;
-    TRY(get_size(&v[K_vocab_size], llama ? 32000 : 151936, &s->vocab, e));
+    TRY(get_size(&v[K_vocab_size], llama || mistral ? 32000 : 151936, &s->vocab, e));
     TRY(get_size(&v[K_hidden_size], 4096, &s->width, e));
-    TRY(get_size(&v[K_intermediate_size], llama ? 11008 : 22016, &s->ffn, e));
+    TRY(get_size(&v[K_intermediate_size], llama ? 11008 : mistral ? 14336 : 22016, &s->ffn, e));
     TRY(get_size(&v[K_num_hidden_layers], 32, &s->layers, e));
     TRY(get_size(&v[K_num_attention_heads], 32, &s->heads, e));
-    TRY(get_size(&v[K_max_position_embeddings], llama ? 2048 : 32768, &s->max_positions, e));
+    TRY(get_size(&v[K_max_position_embeddings],
+                 llama     ? 2048
+                 : mistral ? 131072
+                           : 32768,
+                 &s->max_positions, e));
     // null means "as many as heads" in all of them. A missing key means the same for Llama, but 32
-    // for Qwen.
+    // for Qwen and 8 for Mistral.
     if (v[K_num_key_value_heads].present && v[K_num_key_value_heads].type == JSON_NULL)
         s->kv_heads = s->heads;
     else
-        TRY(get_size(&v[K_num_key_value_heads], llama ? s->heads : 32, &s->kv_heads, e));
+        TRY(get_size(&v[K_num_key_value_heads],
+                     llama     ? s->heads
+                     : mistral ? 8
+                               : 32,
+                     &s->kv_heads, e));
     if (!absent(&v[K_head_dim])) {
         TRY(get_size(&v[K_head_dim], 0, &s->head_dim, e));
     } else if (s->family == FAMILY_QWEN3) {
@@ -411,13 +432,15 @@ static int set_llama(const struct config *c, struct model_shape *s, struct err *
     TRY(get_double(&v[K_rms_norm_eps], 1e-6, &eps, e));
     s->norm_eps = (float)eps;
     TRY(get_bool(&v[K_tie_word_embeddings], false, &s->tied, e));
-    if (s->family != FAMILY_QWEN2) {
+    if (s->family == FAMILY_LLAMA || s->family == FAMILY_QWEN3) {
         bool bias;
         TRY(get_bool(&v[K_attention_bias], false, &bias, e));
         s->qkv_bias = s->out_bias = bias;
     }
     if (llama)
         TRY(get_bool(&v[K_mlp_bias], false, &s->mlp_bias, e));
+    if (mistral)
+        TRY(set_window(c, s, e));
     if (!llama) {
         bool sliding;
         TRY(get_bool(&v[K_use_sliding_window], false, &sliding, e));
@@ -440,14 +463,14 @@ static int find_family(const struct config *c, enum model_family *out, struct er
     if (!v->present || v->type != JSON_STRING)
         return err_set(e, ERR_FORMAT,
                        "\"model_type\" is missing or not a string; accepted are: "
-                       "gpt2, llama, qwen2, qwen3");
+                       "gpt2, llama, mistral, qwen2, qwen3");
     for (int f = 0; f < FAMILY_COUNT; f++)
         if (strcmp(family_model_type((enum model_family)f), v->text) == 0) {
             *out = (enum model_family)f;
             return 0;
         }
     return err_set(e, ERR_UNSUPPORTED,
-                   "\"model_type\" is %s; accepted are: gpt2, llama, qwen2, qwen3",
+                   "\"model_type\" is %s; accepted are: gpt2, llama, mistral, qwen2, qwen3",
                    names_quote(quoted, v->text));
 }
 
@@ -465,8 +488,9 @@ static int to_shape(const struct config *c, struct model_shape *s, struct err *e
     double std;
     TRY(get_double(&c->values[K_initializer_range], 0.02, &std, e));
     s->init_std = (float)std;
-    int64_t bos = family == FAMILY_GPT2 ? 50256 : family == FAMILY_LLAMA ? 1 : -1;
-    int64_t eos = family == FAMILY_GPT2 ? 50256 : family == FAMILY_LLAMA ? 2 : -1;
+    bool llama = family == FAMILY_LLAMA || family == FAMILY_MISTRAL;
+    int64_t bos = family == FAMILY_GPT2 ? 50256 : llama ? 1 : -1;
+    int64_t eos = family == FAMILY_GPT2 ? 50256 : llama ? 2 : -1;
     TRY(get_token(&c->values[K_bos_token_id], s->vocab, bos, &s->bos_id, e));
     TRY(get_token(&c->values[K_eos_token_id], s->vocab, eos, &s->eos_id, e));
     return model_shape_check(s, e);

@@ -78,7 +78,7 @@ static void put_rope(struct json_writer *w, const struct model_rope *r) {
 }
 
 static void put_llama(struct json_writer *w, const struct model_shape *s) {
-    if (s->family != FAMILY_QWEN2)
+    if (s->family == FAMILY_LLAMA || s->family == FAMILY_QWEN3)
         json_member_bool(w, "attention_bias", s->qkv_bias);
     json_member_double(w, "attention_dropout", 0);
     // Qwen2's class has no default head_dim but uses one if given. It is written only when it
@@ -96,8 +96,15 @@ static void put_llama(struct json_writer *w, const struct model_shape *s) {
     json_member_i64(w, "num_key_value_heads", s->kv_heads);
     json_member_double(w, "rms_norm_eps", shortest(s->norm_eps));
     put_rope(w, &s->rope);
-    if (s->family != FAMILY_LLAMA)
+    if (s->family == FAMILY_MISTRAL) {
+        json_put_key(w, "sliding_window");
+        if (s->window > 0)
+            json_put_i64(w, s->window);
+        else
+            json_put_null(w);
+    } else if (s->family != FAMILY_LLAMA) {
         json_member_bool(w, "use_sliding_window", false);
+    }
 }
 
 int model_shape_write_config(const struct model_shape *s, FILE *f, struct err *e) {

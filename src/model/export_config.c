@@ -174,6 +174,123 @@ int export_config_edit(const char *name, const char *text, size_t bytes, enum mo
     return rc;
 }
 
+struct member { // where the value of a member lies in the text
+    const char *begin, *end;
+    const char *inside; // behind the object's opening bracket
+    bool found, null, any;
+};
+
+static int find_member(struct json_reader *r, const char *wanted, struct member *m) {
+    const char *key;
+    *m = (struct member){0};
+    TRY(json_enter_object(r));
+    m->inside = r->at;
+    while (json_next_key(r, &key)) {
+        const bool is = strcmp(key, wanted) == 0;
+        const char *begin = r->at;
+        const bool null = json_peek(r) == JSON_NULL;
+        TRY(json_skip(r));
+        m->any = true;
+        if (is)
+            *m = (struct member){begin, r->at, m->inside, true, null, true};
+    }
+    return json_finish(r);
+}
+
+int export_config_set(const char *name, const char *text, size_t bytes, const char *key,
+                      const char *value, bool only_missing, char **out, size_t *out_bytes,
+                      struct err *e) {
+    struct region strings = {0};
+    struct json_reader r;
+    struct member m;
+    *out = NULL;
+    json_reader_init(&r, name, text, bytes, &strings, e);
+    int rc = find_member(&r, key, &m);
+    region_free(&strings);
+    TRY(rc);
+    FILE *f = open_memstream(out, out_bytes);
+    if (f == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for the text of '%s'", name);
+    const char *to = text + bytes;
+    if (m.found && only_missing && !m.null) {
+        fwrite(text, 1, bytes, f);
+    } else if (m.found) {
+        fprintf(f, "%.*s%s", (int)(m.begin - text), text, value);
+        fwrite(m.end, 1, (size_t)(to - m.end), f);
+    } else {
+        fprintf(f, "%.*s\n  \"%s\": %s%s", (int)(m.inside - text), text, key, value,
+                m.any ? "," : "\n");
+        fwrite(m.inside, 1, (size_t)(to - m.inside), f);
+    }
+    if (fclose(f) == 0)
+        return 0;
+    free(*out);
+    *out = NULL;
+    return err_set(e, ERR_MEMORY, "no memory for the text of '%s'", name);
+}
+
+// Writes the ids of the value in the text (an id or a list), and says which of `ids` it has.
+static int read_ids(struct json_reader *r, const int32_t *ids, size_t n, bool *has, FILE *f) {
+    const bool list = json_peek(r) == JSON_ARRAY;
+    if (json_peek(r) == JSON_NULL)
+        return json_read_null(r);
+    if (list)
+        TRY(json_enter_array(r));
+    while (!list || json_next_element(r)) {
+        int64_t id;
+        TRY(json_read_i64(r, &id));
+        fprintf(f, "%lld, ", (long long)id);
+        for (size_t i = 0; i < n; i++)
+            has[i] = has[i] || ids[i] == id;
+        if (!list)
+            break;
+    }
+    return r->rc;
+}
+
+int export_config_ids(const char *name, const char *text, size_t bytes, const char *key,
+                      const int32_t *ids, size_t n, bool list, char **out, size_t *out_bytes,
+                      struct err *e) {
+    struct region strings = {0};
+    struct json_reader r;
+    struct member m;
+    bool has[8] = {false}, all = true;
+    char *value = NULL;
+    size_t value_bytes = 0;
+    if (n == 0 || n > sizeof has)
+        return err_set(e, ERR_INTERNAL, "%s: %zu ids", name, n);
+    FILE *f = open_memstream(&value, &value_bytes);
+    if (f == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for the text of '%s'", name);
+    json_reader_init(&r, name, text, bytes, &strings, e);
+    int rc = find_member(&r, key, &m);
+    fputc('[', f);
+    if (rc == 0 && m.found) {
+        json_reader_init(&r, name, m.begin, (size_t)(m.end - m.begin), &strings, e);
+        rc = read_ids(&r, ids, n, has, f);
+    }
+    size_t last = 0;
+    for (size_t i = 0; i < n; i++) {
+        all = all && has[i];
+        last = has[i] ? last : i;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!has[i])
+            fprintf(f, "%d%s", ids[i], i == last ? "]" : ", ");
+    if (fclose(f) != 0 && rc == 0)
+        rc = err_set(e, ERR_MEMORY, "no memory for the text of '%s'", name);
+    char one[16];
+    snprintf(one, sizeof one, "%d", ids[0]);
+    // With only_missing nothing changes in a text that has all ids.
+    const bool keep = list ? all : has[0];
+    if (rc == 0)
+        rc = export_config_set(name, text, bytes, key, list && strchr(value, ',') ? value : one,
+                               keep, out, out_bytes, e);
+    free(value);
+    region_free(&strings);
+    return rc;
+}
+
 static int put_tokens(struct json_reader *r, FILE *f) {
     static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
     const char *key;

@@ -22,6 +22,16 @@ int export_config_edit(const char *name, const char *text, size_t bytes, enum mo
                        const char *dtype, bool floats, char **out, size_t *out_bytes,
                        struct err *e);
 
+// Sets a member of a JSON object to a value (JSON text), or adds it in front. With only_missing a
+// member stays if it is there and not null. *out as above.
+int export_config_set(const char *name, const char *text, size_t bytes, const char *key,
+                      const char *value, bool only_missing, char **out, size_t *out_bytes,
+                      struct err *e);
+// Sees to it that a member holds these token ids. Where it lacks one, it becomes a list of its ids
+// and the missing ones, or, without `list`, the first of `ids`.
+int export_config_ids(const char *name, const char *text, size_t bytes, const char *key,
+                      const int32_t *ids, size_t n, bool list, char **out, size_t *out_bytes,
+                      struct err *e);
 // Makes a generation_config.json for a folder that has none: greedy, with the token ids of its
 // config.json as they are spelled there, lists included.
 int export_config_generation(const char *name, const char *text, size_t bytes, char **out,

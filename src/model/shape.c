@@ -69,6 +69,10 @@ void family_set_switches(struct model_shape *s, enum model_family family) {
     s->unscaled_attention = false;
 }
 
+int64_t model_shape_longest(const struct model_shape *s) {
+    return s->window > 0 && s->window < s->max_positions ? s->window : s->max_positions;
+}
+
 static int check_size(const struct model_shape *s, const char *gpt2_key, const char *key,
                       int64_t value, int64_t max, struct err *e) {
     if (value >= 1 && value <= max)
@@ -109,7 +113,7 @@ static int check_rope(const struct model_shape *s, struct err *e) {
 static int check_switches(const struct model_shape *s, struct err *e) {
     struct model_shape want = *s;
     family_set_switches(&want, s->family);
-    if (s->family != FAMILY_GPT2 && s->family != FAMILY_QWEN2)
+    if (s->family == FAMILY_LLAMA || s->family == FAMILY_QWEN3)
         want.qkv_bias = want.out_bias = s->qkv_bias; // attention_bias
     if (s->family == FAMILY_LLAMA)
         want.mlp_bias = s->mlp_bias;
@@ -148,6 +152,11 @@ int model_shape_check(const struct model_shape *s, struct err *e) {
     TRY(check_size(s, "n_inner", "intermediate_size", s->ffn, FFN_MAX, e));
     TRY(check_size(s, "n_positions", "max_position_embeddings", s->max_positions, POSITIONS_MAX,
                    e));
+    if (s->window != 0 && s->family != FAMILY_MISTRAL)
+        return err_set(e, ERR_FORMAT, "a %s model has no sliding window",
+                       family_model_type(s->family));
+    if (s->window != 0)
+        TRY(check_size(s, "", "sliding_window", s->window, POSITIONS_MAX, e));
     if (s->heads % s->kv_heads != 0)
         return err_set(
             e, ERR_FORMAT,

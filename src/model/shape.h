@@ -1,7 +1,7 @@
 // shape.h - what a model is, as numbers. It comes from a built-in name or from a Hugging Face (HF)
 // config.json, and never depends on processes or knobs.
 //
-// The four families share one skeleton (embed, layers of attention and MLP around a residual
+// The families share one skeleton (embed, layers of attention and MLP around a residual
 // stream, norm, head) and differ in the switches below. src/program/build.c turns a shape into ops.
 // This folder knows only names and files.
 //
@@ -22,7 +22,8 @@
     X(FAMILY_GPT2, "gpt2", "GPT2LMHeadModel")                                                      \
     X(FAMILY_LLAMA, "llama", "LlamaForCausalLM")                                                   \
     X(FAMILY_QWEN2, "qwen2", "Qwen2ForCausalLM")                                                   \
-    X(FAMILY_QWEN3, "qwen3", "Qwen3ForCausalLM")
+    X(FAMILY_QWEN3, "qwen3", "Qwen3ForCausalLM")                                                   \
+    X(FAMILY_MISTRAL, "mistral", "MistralForCausalLM")
 
 enum model_family {
 #define X(name, type, arch) name,
@@ -47,7 +48,8 @@ struct model_shape {
     char name[128];
     enum model_family family;
     int64_t vocab, width, layers, heads, kv_heads, head_dim, ffn, max_positions;
-    bool tied; // the head uses the embedding matrix
+    int64_t window; // attention reaches this many tokens back; 0: all (Mistral)
+    bool tied;      // the head uses the embedding matrix
     enum model_norm norm;
     enum model_act act;
     float norm_eps;
@@ -76,6 +78,9 @@ int model_shape_read_config(struct model_shape *out, const char *path, struct er
 // Takes a built-in name, a folder with a config.json, or a name that hub_resolve finds in the cache
 // of the hub, which counts as a folder.
 int model_shape_open(struct model_shape *out, const char *name_or_dir, bool *is_dir, struct err *e);
+// The longest text that haggle can compute: the positions, and not more than the window, because
+// attention is always full.
+int64_t model_shape_longest(const struct model_shape *s);
 // Checks what every shape must satisfy. Both ways above end with this check.
 int model_shape_check(const struct model_shape *s, struct err *e);
 // Writes a config.json that transformers can read.

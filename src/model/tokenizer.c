@@ -1,7 +1,6 @@
-// tokenizer.c - opens a tokenizer from a file or the built-in one, looks up tokens, decodes,
-// closes.
+// tokenizer.c - opens a tokenizer from a file or the built-in one, looks up tokens, closes.
 //
-// Place: see tokenizer_impl.h. Encoding is in tokenizer_encode.c.
+// Place: see tokenizer_impl.h. Encoding is in tokenizer_encode.c, decoding in tokenizer_decode.c.
 #include "model/tokenizer_impl.h"
 
 #include "base/array.h"
@@ -124,9 +123,10 @@ static int trie_build(struct tokenizer *t, struct trie *r, bool normalized, stru
             if (!(k->flags & TOKEN_ADDED) || !(k->flags & TOKEN_NORMALIZED) == normalized)
                 continue;
             text.n = 0;
+            struct normal_run run = {.most = 4 * TOKENIZER_ADDED_BYTES_MOST};
             if (normalized)
-                rc = tokenizer_normalize(t, (const uint8_t *)k->spelled, k->spelled_bytes, &text,
-                                         &spare, e);
+                rc = tokenizer_normalize(t, (const uint8_t *)k->spelled, k->spelled_bytes, &run,
+                                         &text, &spare, e);
             else
                 rc = unicode_buffer_add(&text, k->spelled, k->spelled_bytes, e);
             if (rc != 0 || text.n == 0)
@@ -164,8 +164,11 @@ static int describe_self(struct tokenizer *t, const char *data, size_t bytes, st
     hash_add(h, data, bytes);
     hash_text(h, t->fingerprint);
     hash_free(h);
-    snprintf(t->describe, sizeof t->describe, "%s, %d tokens, %d added",
-             t->merges.n > 0 ? "BPE" : "bytes", t->size, t->n_added);
+    if (t->no_text)
+        snprintf(t->describe, sizeof t->describe, "none, %d ids", t->size);
+    else
+        snprintf(t->describe, sizeof t->describe, "%s, %d tokens, %d added",
+                 t->merges.n > 0 ? "BPE" : "bytes", t->size, t->n_added);
     return 0;
 }
 
@@ -174,6 +177,7 @@ static int tokenizer_new(struct tokenizer **out, const char *name, struct err *e
     if (!t)
         return err_set(e, ERR_MEMORY, "no memory for a tokenizer");
     memset(t->byte_id, -1, sizeof t->byte_id);
+    memset(t->fallback_id, -1, sizeof t->fallback_id);
     t->unk_id = -1;
     t->name = region_copy(&t->region, name);
     if (!t->name) {
@@ -212,6 +216,7 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct err *e) {
 
 static int fill_bytes(struct tokenizer *t, struct err *e) {
     static const char end[] = "<|endoftext|>";
+    t->byte_level = true;
     t->size = 257;
     t->n_added = 1;
     t->tokens = region_alloc(&t->region, (size_t)t->size * sizeof *t->tokens);
@@ -246,6 +251,43 @@ int tokenizer_open_bytes(struct tokenizer **out, struct err *e) {
     return 0;
 }
 
+static int fill_ids(struct tokenizer *t, int32_t size, const char *why, struct err *e) {
+    char text[16];
+    t->byte_level = true;
+    t->size = size;
+    t->no_text = region_copy(&t->region, why);
+    t->tokens = region_alloc(&t->region, (size_t)size * sizeof *t->tokens);
+    for (int32_t id = 0; t->no_text && t->tokens && id < size; id++) {
+        int n = snprintf(text, sizeof text, "%d ", id);
+        const char *copy = region_copy(&t->region, text);
+        if (!copy)
+            t->tokens = NULL;
+        else
+            t->tokens[id] = (struct token){copy, copy, (uint32_t)n, (uint32_t)n, TOKEN_THERE};
+    }
+    if (!t->no_text || !t->tokens)
+        return err_set(e, ERR_MEMORY, "no memory for %d ids", size);
+    int n = snprintf(text, sizeof text, "ids %d", size);
+    return describe_self(t, text, (size_t)n, e);
+}
+
+int tokenizer_open_ids(struct tokenizer **out, int32_t size, const char *why, struct err *e) {
+    *out = NULL;
+    struct tokenizer *t;
+    TRY(tokenizer_new(&t, "ids", e));
+    int rc = fill_ids(t, size, why, e);
+    if (rc != 0) {
+        tokenizer_close(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+bool tokenizer_is_ids(const struct tokenizer *t) {
+    return t->no_text != NULL;
+}
+
 void tokenizer_close(struct tokenizer *t) {
     if (!t)
         return;
@@ -272,6 +314,11 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id) {
     return id >= 0 && id < t->size && (t->tokens[id].flags & TOKEN_IS_SPECIAL);
 }
 
+const char *tokenizer_text(const struct tokenizer *t, int32_t id, size_t *bytes) {
+    *bytes = t->tokens[id].raw_bytes;
+    return t->tokens[id].raw;
+}
+
 const char *tokenizer_fingerprint(const struct tokenizer *t) {
     return t->fingerprint;
 }
@@ -289,22 +336,4 @@ int token_list_reserve(struct token_list *l, size_t more, struct err *e) {
     if (array_room(&l->ids, l->n, more, &l->capacity, sizeof *l->ids, 256))
         return 0;
     return err_set(e, ERR_MEMORY, "no memory for %zu more token ids", more);
-}
-
-int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
-                     char **out, size_t *bytes, size_t *capacity, struct err *e) {
-    struct unicode_buffer b = {(uint8_t *)*out, *bytes, *capacity};
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        if (!tokenizer_has(t, ids[i]))
-            rc = err_set(e, ERR_USAGE, "%s: no token has the id %d; accepted: 0 to %d", t->name,
-                         ids[i], t->size - 1);
-        else if ((flags & TOKENIZER_SPECIAL) || !tokenizer_is_special(t, ids[i]))
-            rc = unicode_buffer_add(&b, t->tokens[ids[i]].raw, t->tokens[ids[i]].raw_bytes, e);
-    }
-    *out = (char *)b.data;
-    *capacity = b.capacity;
-    if (rc == 0) // text in front of a bad id is not returned
-        *bytes = b.n;
-    return rc;
 }

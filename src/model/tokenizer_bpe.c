@@ -78,26 +78,54 @@ static const struct merge *merge_find(const struct merge_table *m, int32_t left,
     return NULL;
 }
 
-// Turns bytes into the first symbols. A byte without a token becomes the unknown token, if the file
-// has one. With fuse_unk a run of unknown tokens becomes one.
+// Finds the token of the symbol at p: a byte, or a character of *bytes bytes. -1: none.
+static int32_t symbol_id(const struct tokenizer *t, const uint8_t *p, const uint8_t *end,
+                         unsigned *bytes) {
+    *bytes = 1;
+    if (t->byte_level || *p < 0x80)
+        return t->byte_id[*p];
+    if (utf8_decode(p, end, bytes) == UTF8_BAD)
+        return -1;
+    return token_index_find(t, &t->by_bytes, (const char *)p, *bytes);
+}
+
+static bool has_fallback(const struct tokenizer *t, const uint8_t *p, unsigned bytes) {
+    for (unsigned i = 0; i < bytes; i++)
+        if (t->fallback_id[p[i]] < 0)
+            return false;
+    return true;
+}
+
+// Turns text into the first symbols. A symbol without a token becomes the tokens of its bytes, or
+// the unknown token, if the file has them. With fuse_unk a run of unknown tokens becomes one. An
+// unknown token is put when the next known symbol comes, so behind tokens of bytes, as in the
+// reference.
 static int first_symbols(const struct bpe *b, const uint8_t *piece, size_t n, int32_t *ids,
                          size_t stride, size_t *count, struct err *e) {
     const struct tokenizer *t = b->t;
     size_t m = 0;
-    bool unknown_before = false;
-    for (size_t i = 0; i < n; i++) {
-        int32_t id = t->byte_id[piece[i]];
+    bool unknown = false;
+    unsigned bytes;
+    for (const uint8_t *p = piece, *end = piece + n; p < end; p += bytes) {
+        int32_t id = symbol_id(t, p, end, &bytes);
+        if (id < 0 && has_fallback(t, p, bytes)) {
+            for (unsigned i = 0; i < bytes; i++)
+                ids[stride * m++] = t->fallback_id[p[i]];
+            continue;
+        }
         if (id < 0 && t->unk_id < 0)
             return err_set(e, ERR_UNSUPPORTED,
-                           "%s: the text has a byte 0x%02x, for which the vocabulary has no token "
+                           "%s: the text has a %s 0x%02x, for which the vocabulary has no token "
                            "(and there is no unk_token)",
-                           t->name, piece[i]);
-        bool unknown = id < 0;
-        if (unknown && unknown_before && t->fuse_unk)
-            continue;
-        unknown_before = unknown;
-        ids[stride * m++] = unknown ? t->unk_id : id;
+                           t->name, bytes > 1 ? "character that begins with byte" : "byte", *p);
+        if (unknown && (id >= 0 || !t->fuse_unk))
+            ids[stride * m++] = t->unk_id;
+        unknown = id < 0;
+        if (id >= 0)
+            ids[stride * m++] = id;
     }
+    if (unknown)
+        ids[stride * m++] = t->unk_id;
     *count = m;
     return 0;
 }
@@ -241,10 +269,8 @@ static int encode_uncached(struct bpe *b, const uint8_t *piece, size_t n, struct
     return n <= SHORT_MOST ? encode_short(b, piece, n, out, e) : encode_long(b, piece, n, out, e);
 }
 
-int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
-               struct err *e) {
-    if (n == 0)
-        return 0;
+static int encode_cached(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                         struct err *e) {
     if (n > CACHE_KEY_MOST)
         return encode_uncached(b, piece, n, out, e);
     struct cached *c = &b->cache[hash_u64(piece, n) & (CACHE_LINES - 1)];
@@ -265,4 +291,35 @@ int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list 
         memcpy(c->ids, out->ids + before, count * sizeof *c->ids);
     }
     return 0;
+}
+
+// Cuts a long piece where nothing is ever merged, in most files in front of every space. Without
+// cuts a whole document would be one piece. Around a character without a token nothing is cut,
+// because its tokens depend on their neighbours.
+static int encode_cut(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+                      struct err *e) {
+    const uint8_t *from = piece, *end = piece + n;
+    uint32_t last = 0;
+    bool last_known = false;
+    unsigned bytes;
+    for (const uint8_t *p = piece; p < end; p += bytes) {
+        const bool known = symbol_id(b->t, p, end, &bytes) >= 0;
+        const uint32_t c = utf8_decode(p, end, &bytes), bit = pair_hash(last, c);
+        if (known && last_known && !(b->t->joined[bit / 8] >> bit % 8 & 1)) {
+            TRY(encode_cached(b, from, (size_t)(p - from), out, e));
+            from = p;
+        }
+        last = c;
+        last_known = known;
+    }
+    return encode_cached(b, from, (size_t)(end - from), out, e);
+}
+
+int bpe_encode(struct bpe *b, const uint8_t *piece, size_t n, struct token_list *out,
+               struct err *e) {
+    if (n == 0)
+        return 0;
+    if (n > CACHE_KEY_MOST && b->t->joined && !b->t->ignore_merges)
+        return encode_cut(b, piece, n, out, e);
+    return encode_cached(b, piece, n, out, e);
 }

@@ -17,7 +17,9 @@
 struct tokenizer_encoder {
     const struct tokenizer *t;
     struct bpe *bpe;
-    struct unicode_buffer normal, spare, prefixed;
+    struct unicode_buffer normal, spare, changed[TOKENIZER_STEPS_MOST]; // by step
+    const uint8_t *start;   // where the current call's text begins, also when it was changed
+    size_t room;            // bytes that normalizers may still write
     unsigned flags;         // of the current call
     struct token_list *out; // of the current call
 };
@@ -44,7 +46,8 @@ void tokenizer_encoder_close(struct tokenizer_encoder *c) {
     bpe_close(c->bpe);
     free(c->normal.data);
     free(c->spare.data);
-    free(c->prefixed.data);
+    for (int i = 0; i < TOKENIZER_STEPS_MOST; i++)
+        free(c->changed[i].data);
     free(c);
 }
 
@@ -143,6 +146,62 @@ static int split_chars(struct joiner *j, size_t n, struct err *e) {
     return from < n ? joiner_put(j, from, n, false, e) : 0;
 }
 
+// A piece for each character that stands for a space, and for what is in front of the first.
+static int split_metaspace(struct tokenizer_encoder *c, int step, struct err *e) {
+    const struct split_step *s = &c->t->steps[step];
+    const struct unicode_buffer *b = &c->changed[step];
+    size_t from = 0;
+    for (size_t i = 1; i + s->text_bytes <= b->n; i++)
+        if (b->data[i] == (uint8_t)s->text[0] && memcmp(b->data + i, s->text, s->text_bytes) == 0) {
+            TRY(run_steps(c, step + 1, b->data + from, i - from, e));
+            from = i;
+        }
+    return run_steps(c, step + 1, b->data + from, b->n - from, e);
+}
+
+static int write_metaspace(struct tokenizer_encoder *c, int step, const uint8_t *p, size_t n,
+                           struct err *e) {
+    const struct split_step *s = &c->t->steps[step];
+    struct unicode_buffer *b = &c->changed[step];
+    const bool there = *p == ' ' || (n >= s->text_bytes && memcmp(p, s->text, s->text_bytes) == 0);
+    const bool begins = p == c->start;
+    if (!there &&
+        (s->prefix == PREFIX_ALWAYS ? !begins || !(c->flags & TOKENIZER_CONTINUES)
+                                    : s->prefix == PREFIX_FIRST && begins &&
+                                          !(c->flags & (TOKENIZER_CONTINUES | TOKENIZER_INSIDE))))
+        TRY(unicode_buffer_add(b, s->text, s->text_bytes, e));
+    for (size_t from = 0, i = 0; i <= n; i++) {
+        if (i < n && p[i] != ' ')
+            continue;
+        TRY(unicode_buffer_add(b, p + from, i - from, e));
+        if (i < n)
+            TRY(unicode_buffer_add(b, s->text, s->text_bytes, e));
+        from = i + 1;
+    }
+    return 0;
+}
+
+// Runs a step that changes text, and the steps after it on the changed text.
+static int run_change(struct tokenizer_encoder *c, int step, const uint8_t *p, size_t n,
+                      struct err *e) {
+    const struct split_step *s = &c->t->steps[step];
+    struct unicode_buffer *b = &c->changed[step];
+    const uint8_t *start = c->start;
+    b->n = 0;
+    if (s->kind == STEP_METASPACE) {
+        TRY(write_metaspace(c, step, p, n, e));
+    } else {
+        if (*p != ' ' && !(p == start && (c->flags & TOKENIZER_CONTINUES)))
+            TRY(unicode_buffer_add(b, " ", 1, e));
+        TRY(unicode_buffer_add(b, p, n, e));
+    }
+    c->start = p == start ? b->data : NULL;
+    int rc = s->kind == STEP_METASPACE && s->split ? split_metaspace(c, step, e)
+                                                   : run_steps(c, step + 1, b->data, b->n, e);
+    c->start = start;
+    return rc;
+}
+
 static int run_steps(struct tokenizer_encoder *c, int step, const uint8_t *p, size_t n,
                      struct err *e) {
     if (n == 0)
@@ -150,14 +209,8 @@ static int run_steps(struct tokenizer_encoder *c, int step, const uint8_t *p, si
     if (step == c->t->n_steps)
         return bpe_encode(c->bpe, p, n, c->out, e);
     const struct split_step *s = &c->t->steps[step];
-    if (s->kind == STEP_PREFIX) {
-        if (*p == ' ')
-            return run_steps(c, step + 1, p, n, e);
-        c->prefixed.n = 0;
-        TRY(unicode_buffer_add(&c->prefixed, " ", 1, e));
-        TRY(unicode_buffer_add(&c->prefixed, p, n, e));
-        return run_steps(c, step + 1, c->prefixed.data, c->prefixed.n, e);
-    }
+    if (s->kind == STEP_PREFIX || s->kind == STEP_METASPACE)
+        return run_change(c, step, p, n, e);
     struct joiner j = {.c = c, .s = s, .next = step + 1, .text = p};
     TRY(s->kind == STEP_PATTERN ? split_pattern(&j, n, e) : split_chars(&j, n, e));
     return joiner_flush(&j, e);
@@ -243,21 +296,34 @@ static int cut_added(struct tokenizer_encoder *c, const struct trie *r, const ui
 }
 
 static int normalized_text(struct tokenizer_encoder *c, const uint8_t *p, size_t n, struct err *e) {
+    const uint8_t *start = c->start;
     if (c->t->n_normal > 0 && !tokenizer_is_normal(c->t, p, n)) {
-        TRY(tokenizer_normalize(c->t, p, n, &c->normal, &c->spare, e));
+        struct normal_run run = {.joined = p == start && (c->flags & TOKENIZER_CONTINUES),
+                                 .most = c->room};
+        TRY(tokenizer_normalize(c->t, p, n, &run, &c->normal, &c->spare, e));
+        c->room -= run.longest;
+        c->start = p == start && run.kept ? c->normal.data : NULL;
         p = c->normal.data;
         n = c->normal.n;
     }
-    return n == 0 ? 0 : cut_added(c, &c->t->normalized, p, n, plain_text, e);
+    int rc = n == 0 ? 0 : cut_added(c, &c->t->normalized, p, n, plain_text, e);
+    c->start = start;
+    return rc;
 }
 
 int tokenizer_encode(struct tokenizer_encoder *c, const char *text, size_t bytes, unsigned flags,
                      struct token_list *out, struct err *e) {
     if (bytes == 0)
         return 0;
+    if (c->t->no_text)
+        return err_set(e, ERR_USAGE, "%s", c->t->no_text);
     size_t before = out->n;
     c->flags = flags;
     c->out = out;
+    c->start = (const uint8_t *)text;
+    c->room = bytes > (SIZE_MAX - TOKENIZER_GROWTH_ROOM) / TOKENIZER_GROWTH_MOST
+                  ? SIZE_MAX
+                  : TOKENIZER_GROWTH_MOST * bytes + TOKENIZER_GROWTH_ROOM;
     int rc = cut_added(c, &c->t->as_is, (const uint8_t *)text, bytes, normalized_text, e);
     if (rc != 0)
         out->n = before;

@@ -2,8 +2,9 @@
 // decoder, post-processor.
 //
 // Place: tokenizer_read.c calls this when the vocabulary is known. Normalizer and pre-tokenizer
-// become flat lists of steps. Decoder and post-processor are checked but not kept: the decoder of
-// byte-level BPE is always the same, and data/ places special tokens without a post-processor.
+// become flat lists of steps, and so does the decoder where symbols are characters. The decoder of
+// byte-level BPE is always the same, and data/ places special tokens without a post-processor: both
+// are checked but not kept.
 #include "model/tokenizer_read.h"
 
 #include <string.h>
@@ -48,8 +49,8 @@ static int read_sequence(struct tokenizer *t, struct json_reader *r, const char 
 static int make_pattern(struct tokenizer *t, struct json_reader *r, const char *text, size_t bytes,
                         bool literal, const struct pattern **out) {
     struct pattern *p;
-    if (t->n_patterns == 2 * TOKENIZER_STEPS_MOST)
-        return json_fail(r, ERR_UNSUPPORTED, "more than %d patterns", 2 * TOKENIZER_STEPS_MOST);
+    if (t->n_patterns == 3 * TOKENIZER_STEPS_MOST)
+        return json_fail(r, ERR_UNSUPPORTED, "more than %d patterns", 3 * TOKENIZER_STEPS_MOST);
     struct err why = {0};
     int rc = pattern_open(&p, text, bytes, literal, &why);
     if (rc != 0)
@@ -80,16 +81,21 @@ static int add_normal(struct tokenizer *t, struct json_reader *r, struct normal_
     return 0;
 }
 
+static int read_replace_fields(struct tokenizer *t, struct json_reader *r, const char *what,
+                               const struct pattern **pattern, struct text_value *content) {
+    struct later at = {0};
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
+                                   {"pattern", FIELD_LATER, &at, true},
+                                   {"content", FIELD_TEXT, content, true},
+                                   {0}};
+    TRY(read_fields(r, what, fields));
+    return read_pattern(t, &at.at, pattern);
+}
+
 static int read_replace(struct tokenizer *t, struct json_reader *r) {
     struct text_value content = {0};
-    struct later pattern = {0};
     struct normal_step s = {.kind = NORMAL_REPLACE};
-    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
-                                   {"pattern", FIELD_LATER, &pattern, true},
-                                   {"content", FIELD_TEXT, &content, true},
-                                   {0}};
-    TRY(read_fields(r, "normalizer Replace", fields));
-    TRY(read_pattern(t, &pattern.at, &s.pattern));
+    TRY(read_replace_fields(t, r, "normalizer Replace", &s.pattern, &content));
     s.text = content.s;
     s.text_bytes = content.bytes;
     return add_normal(t, r, s);
@@ -240,6 +246,60 @@ static int read_byte_level(struct tokenizer *t, struct json_reader *r) {
     return 0;
 }
 
+static int check_char(struct json_reader *r, const char *what, const struct text_value *v) {
+    unsigned bytes = 0;
+    if (v->bytes > 0 &&
+        utf8_decode((const uint8_t *)v->s, (const uint8_t *)v->s + v->bytes, &bytes) != UTF8_BAD &&
+        bytes == v->bytes)
+        return 0;
+    return json_fail(r, ERR_FORMAT, "%s is '%.64s'; accepted: one character", what, v->s);
+}
+
+// Older files have add_prefix_space instead of prepend_scheme. str_rep repeats the replacement.
+static int read_metaspace_fields(struct json_reader *r, const char *what,
+                                 struct text_value *replacement, enum step_prefix *prefix,
+                                 bool *split) {
+    static const char *const schemes[] = {"always", "first", "never"};
+    struct text_value scheme = {0};
+    bool add = true;
+    int i = 0;
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
+                                   {"replacement", FIELD_TEXT, replacement, true},
+                                   {"prepend_scheme", FIELD_TEXT, &scheme, false},
+                                   {"add_prefix_space", FIELD_BOOL, &add, false},
+                                   {"split", FIELD_BOOL, split, false},
+                                   {"str_rep", FIELD_TEXT, NULL, false},
+                                   {0}};
+    TRY(read_fields(r, what, fields));
+    TRY(check_char(r, "the replacement of Metaspace", replacement));
+    if (!scheme.s)
+        scheme.s = add ? "always" : "never";
+    while (i < 3 && strcmp(scheme.s, schemes[i]) != 0)
+        i++;
+    if (i == 3)
+        return json_fail(r, ERR_UNSUPPORTED,
+                         "prepend_scheme '%.64s' is unknown; accepted: always, first, never",
+                         scheme.s);
+    if (!add && i != PREFIX_NEVER)
+        return json_fail(r, ERR_FORMAT,
+                         "add_prefix_space is false, but prepend_scheme is '%.64s'; accepted with "
+                         "it: never",
+                         scheme.s);
+    *prefix = (enum step_prefix)i;
+    return 0;
+}
+
+static int read_metaspace(struct tokenizer *t, struct json_reader *r) {
+    struct text_value text = {0};
+    struct split_step s = {.kind = STEP_METASPACE, .split = true};
+    TRY(read_metaspace_fields(r, "pre_tokenizer Metaspace", &text, &s.prefix, &s.split));
+    if (t->byte_level)
+        return json_fail(r, ERR_UNSUPPORTED, "Metaspace behind ByteLevel; accepted: before it");
+    s.text = text.s;
+    s.text_bytes = text.bytes;
+    return add_step(t, r, s);
+}
+
 static int read_pre_part(struct tokenizer *t, struct json_reader *r, int depth) {
     char type[64];
     TRY(read_type(r, type));
@@ -249,6 +309,8 @@ static int read_pre_part(struct tokenizer *t, struct json_reader *r, int depth) 
         return read_split(t, r);
     if (strcmp(type, "ByteLevel") == 0)
         return read_byte_level(t, r);
+    if (strcmp(type, "Metaspace") == 0)
+        return read_metaspace(t, r);
     if (strcmp(type, "Digits") == 0)
         return read_digits(t, r);
     if (strcmp(type, "Punctuation") == 0)
@@ -267,26 +329,78 @@ static int read_pre_part(struct tokenizer *t, struct json_reader *r, int depth) 
         return add_step(t, r, s);
     }
     return refuse_type(r, "a pre_tokenizer", type,
-                       "Sequence, Split, ByteLevel, Digits, Punctuation, Whitespace, "
-                       "WhitespaceSplit, CharDelimiterSplit");
+                       "Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
+                       "WhitespaceSplit, CharDelimiterSplit, or null");
 }
 
 int read_pre_tokenizer(struct tokenizer *t, struct json_reader *r) {
-    if (json_peek(r) != JSON_NULL)
-        TRY(read_pre_part(t, r, 0));
-    if (!t->byte_level)
-        return json_fail(r, ERR_UNSUPPORTED,
-                         "pre_tokenizer has no ByteLevel; accepted: byte-level BPE");
-    return 0;
+    return json_peek(r) != JSON_NULL ? read_pre_part(t, r, 0) : 0;
 }
 
 // ---------------------------------------------------------------- decoder, post-processor
+
+static int add_decode(struct tokenizer *t, struct json_reader *r, struct decode_step s,
+                      const struct text_value *text) {
+    if (t->n_decode == TOKENIZER_STEPS_MOST)
+        return json_fail(r, ERR_UNSUPPORTED, "more than %d decoders", TOKENIZER_STEPS_MOST);
+    s.text = text->s;
+    s.text_bytes = text->bytes;
+    t->decode[t->n_decode++] = s;
+    return 0;
+}
+
+static int read_decode_strip(struct tokenizer *t, struct json_reader *r) {
+    struct text_value content = {0};
+    int64_t start = 0, stop = 0;
+    const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
+                                   {"content", FIELD_TEXT, &content, true},
+                                   {"start", FIELD_NUMBER, &start, true},
+                                   {"stop", FIELD_NUMBER, &stop, true},
+                                   {0}};
+    TRY(read_fields(r, "decoder Strip", fields));
+    TRY(check_char(r, "the content of decoder Strip", &content));
+    if (start < 0 || stop < 0)
+        return json_fail(r, ERR_FORMAT,
+                         "decoder Strip has start %lld and stop %lld; accepted: 0 "
+                         "or more",
+                         (long long)start, (long long)stop);
+    return add_decode(
+        t, r,
+        (struct decode_step){.kind = DECODE_STRIP, .start = (size_t)start, .stop = (size_t)stop},
+        &content);
+}
+
+static int read_decode_step(struct tokenizer *t, struct json_reader *r, const char *type) {
+    struct text_value text = {0};
+    struct decode_step s = {.kind = DECODE_REPLACE};
+    enum step_prefix prefix;
+    bool split;
+    if (strcmp(type, "Strip") == 0)
+        return read_decode_strip(t, r);
+    if (strcmp(type, "Replace") == 0) {
+        TRY(read_replace_fields(t, r, "decoder Replace", &s.pattern, &text));
+    } else if (strcmp(type, "Metaspace") == 0) {
+        s.kind = DECODE_METASPACE;
+        TRY(read_metaspace_fields(r, "decoder Metaspace", &text, &prefix, &split));
+        s.drop_first = prefix != PREFIX_NEVER;
+    } else if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0) {
+        s.kind = type[0] == 'F' ? DECODE_FUSE : DECODE_BYTES;
+        TRY(read_fields(r, "decoder", only_type));
+    } else {
+        return refuse_type(r, "a decoder", type,
+                           "Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence, or null "
+                           "(ByteLevel only with the pre_tokenizer ByteLevel)");
+    }
+    return add_decode(t, r, s, &text);
+}
 
 int read_decoder(struct tokenizer *t, struct json_reader *r, int depth) {
     char type[64];
     TRY(read_type(r, type));
     if (strcmp(type, "Sequence") == 0)
         return read_sequence(t, r, "decoder", "decoders", depth, read_decoder);
+    if (!t->byte_level)
+        return read_decode_step(t, r, type);
     // Fuse joins the decoded tokens, which are always joined here.
     if (strcmp(type, "ByteLevel") == 0 || strcmp(type, "Fuse") == 0)
         return read_fields(r, "decoder", byte_level);

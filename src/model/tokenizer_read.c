@@ -244,9 +244,10 @@ static int place_all(struct tokenizer *t, const struct entries *l, struct err *e
                            t->name, id);
         if (!(k->flags & TOKEN_MODEL))
             continue;
-        if (!spell_bytes(byte_of, &t->region, k))
+        if (t->byte_level && !spell_bytes(byte_of, &t->region, k))
             return err_set(e, ERR_MEMORY, "%s: no memory for %d tokens", t->name, t->size);
-        if ((k->flags & TOKEN_MODEL) && k->raw_bytes == 1)
+        if ((k->flags & TOKEN_MODEL) && k->raw_bytes == 1 &&
+            (t->byte_level || !(k->flags & TOKEN_IS_SPECIAL)))
             t->byte_id[(uint8_t)k->raw[0]] = id;
     }
     return token_index_build(t, &t->by_spelling, false, e);
@@ -279,6 +280,7 @@ static int merge_put(struct merge_table *m, struct merge x) {
 struct merge_parts {
     const char *a, *b;
     size_t a_bytes, b_bytes;
+    bool header; // the first line of an old merges.txt
 };
 
 // Reads "a b" or ["a", "b"].
@@ -307,8 +309,21 @@ static int read_merge(struct json_reader *r, struct merge_parts *m) {
     if (!space || memchr(space + 1, ' ', rest))
         return json_fail(r, ERR_FORMAT, "the merge '%.64s' is not two parts with one space between",
                          s);
-    *m = (struct merge_parts){s, space + 1, (size_t)(space - s), rest};
+    *m = (struct merge_parts){s, space + 1, (size_t)(space - s), rest,
+                              strncmp(s, "#version", 8) == 0};
     return 0;
+}
+
+static void note_joined(struct tokenizer *t, const struct token *k) {
+    const uint8_t *p = (const uint8_t *)k->spelled, *end = p + k->spelled_bytes;
+    uint32_t last = 0;
+    unsigned bytes;
+    for (bool first = true; p < end; p += bytes, first = false) {
+        uint32_t c = utf8_decode(p, end, &bytes), bit = pair_hash(last, c);
+        if (!first)
+            t->joined[bit / 8] |= (uint8_t)(1 << bit % 8);
+        last = c;
+    }
 }
 
 static int add_merge(struct tokenizer *t, struct json_reader *r, const struct merge_parts *m,
@@ -316,11 +331,12 @@ static int add_merge(struct tokenizer *t, struct json_reader *r, const struct me
     char both[1024], *joined = both;
     int32_t left = token_index_find(t, &t->by_spelling, m->a, m->a_bytes);
     int32_t right = token_index_find(t, &t->by_spelling, m->b, m->b_bytes);
+    const int a_shown = m->a_bytes < 64 ? (int)m->a_bytes : 64;
+    const int b_shown = m->b_bytes < 64 ? (int)m->b_bytes : 64;
     if (left < 0 || right < 0)
-        return json_fail(r, ERR_FORMAT,
-                         "the merge of '%.64s' and '%.64s' names a token that the "
-                         "vocabulary does not have",
-                         m->a, m->b);
+        return json_fail(
+            r, ERR_FORMAT, "the merge of '%.*s' and '%.*s': the vocabulary has no token '%.*s'",
+            a_shown, m->a, b_shown, m->b, left < 0 ? a_shown : b_shown, left < 0 ? m->a : m->b);
     // The parts are tokens, so their length is bounded by the file. Long ones are rare.
     if (m->a_bytes + m->b_bytes > sizeof both)
         joined = malloc(m->a_bytes + m->b_bytes);
@@ -333,29 +349,35 @@ static int add_merge(struct tokenizer *t, struct json_reader *r, const struct me
         free(joined);
     if (result < 0)
         return json_fail(r, ERR_FORMAT,
-                         "the merge of '%.64s' and '%.64s' makes a token that the "
-                         "vocabulary does not have",
-                         m->a, m->b);
+                         "the merge of '%.*s' and '%.*s' makes a token that the vocabulary does "
+                         "not have",
+                         a_shown, m->a, b_shown, m->b);
     // Special tokens are recognized by their text, which a flag can turn off. A merge must not be
     // another way to make one, so it is ignored.
     if (t->tokens[result].flags & TOKEN_IS_SPECIAL)
         return 0;
     if (merge_put(&t->merges, (struct merge){left, right, rank, result}) != 0)
         return json_fail(r, ERR_MEMORY, "no memory for %d merges", rank);
+    if (t->joined)
+        note_joined(t, &t->tokens[result]);
     return 0;
 }
 
 static int read_merges(struct tokenizer *t, struct json_reader *r) {
     struct region scratch = {0};
     int32_t rank = 0;
+    if (!t->byte_level) {
+        t->joined = region_alloc(&t->region, (1u << TOKENIZER_JOINED_BITS) / 8);
+        if (!t->joined)
+            return json_fail(r, ERR_MEMORY, "no memory for merges");
+    }
     r->strings = &scratch;
     json_enter_array(r);
     while (json_next_element(r)) {
-        struct merge_parts m = {"", "", 0, 0};
+        struct merge_parts m = {"", "", 0, 0, false};
         if (read_merge(r, &m) != 0)
             break;
-        bool header = strncmp(m.a, "#version", 8) == 0; // from the first line of an old merges.txt
-        if (!header && add_merge(t, r, &m, rank++) != 0)
+        if (!m.header && add_merge(t, r, &m, rank++) != 0)
             break;
         if (rank == TOKENIZER_IDS_MOST)
             json_fail(r, ERR_UNSUPPORTED, "more than %d merges", TOKENIZER_IDS_MOST);
@@ -405,26 +427,25 @@ static int read_model(struct json_reader *r, struct model_fields *m) {
     if (m->prefix.bytes > 0 || m->suffix.bytes > 0)
         return json_fail(r, ERR_UNSUPPORTED,
                          "model has a continuing_subword_prefix or end_of_word_suffix; accepted: "
-                         "none, as in byte-level BPE");
+                         "none");
     return check_dropout(&m->dropout);
 }
 
-static int check_fallback(struct tokenizer *t, const struct model_fields *m, struct err *e) {
-    for (int b = 0; m->byte_fallback && b < 256; b++) {
+// A file may lack some of the bytes' tokens. Characters with such a byte are then unknown.
+static int find_fallback(struct tokenizer *t, struct err *e) {
+    int found = 0;
+    for (int b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", b);
-        if (tokenizer_find(t, name) < 0)
-            return err_set(e, ERR_FORMAT,
-                           "%s: model.byte_fallback is true, but there is no token %s", t->name,
-                           name);
-        // byte_fallback has no effect when every byte has a token.
-        if (t->byte_id[b] < 0)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s: model.byte_fallback in a vocabulary that is not byte-level is not "
-                           "supported (byte 0x%02X has no token)",
-                           t->name, b);
+        int32_t id = tokenizer_find(t, name);
+        if (id >= 0 && (t->tokens[id].flags & TOKEN_MODEL))
+            t->fallback_id[b] = id, found++;
     }
-    return 0;
+    return found > 0 ? 0
+                     : err_set(e, ERR_FORMAT,
+                               "%s: model.byte_fallback is true, but the vocabulary has none of "
+                               "the tokens <0x00> to <0xFF>",
+                               t->name);
 }
 
 static int read_tables(struct tokenizer *t, struct model_fields *m, struct later *added,
@@ -449,8 +470,9 @@ static int read_tables(struct tokenizer *t, struct model_fields *m, struct later
     }
     t->fuse_unk = m->fuse_unk;
     t->ignore_merges = m->ignore_merges;
-    TRY(check_fallback(t, m, e));
-    return m->ignore_merges ? token_index_build(t, &t->by_bytes, true, e) : 0;
+    if (m->byte_fallback)
+        TRY(find_fallback(t, e));
+    return m->ignore_merges || !t->byte_level ? token_index_build(t, &t->by_bytes, true, e) : 0;
 }
 
 // ---------------------------------------------------------------- the rest of the frame
@@ -518,6 +540,7 @@ static int read_frame(struct tokenizer *t, struct json_reader *r, struct err *e)
         return json_fail(r, ERR_UNSUPPORTED, "version is '%.64s'; accepted: 1.0", version.s);
     struct model_fields m = {0};
     TRY(read_model(&model.at, &m));
+    TRY(read_pre_tokenizer(t, &pre.at)); // says what the spelling of a token means
     TRY(read_tables(t, &m, &added, e));
     if (truncation.there)
         TRY(check_truncation(&truncation.at));
@@ -525,7 +548,7 @@ static int read_frame(struct tokenizer *t, struct json_reader *r, struct err *e)
         TRY(check_padding(&padding.at));
     if (normalizer.there)
         TRY(read_normalizer(t, &normalizer.at, 0));
-    TRY(read_pre_tokenizer(t, &pre.at));
+    t->has_decoder = decoder.there;
     if (decoder.there)
         TRY(read_decoder(t, &decoder.at, 0));
     return post.there ? read_post_processor(t, &post.at, 0) : 0;

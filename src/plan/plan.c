@@ -188,8 +188,15 @@ bool plan_wants_device(const struct knobs *k) {
 
 static int check_length(const struct plan *p, const char *knob, int64_t length, int64_t least,
                         struct err *e) {
-    if (length <= p->shape.max_positions)
+    const int64_t longest = model_shape_longest(&p->shape);
+    if (length <= longest)
         return 0;
+    if (longest < p->shape.max_positions)
+        return err_set(e, ERR_USAGE,
+                       "%s=%lld is more than the sliding window of %s, %lld tokens, and haggle "
+                       "computes full attention only; accepted: %lld to %lld",
+                       knob, (long long)length, p->shape.name, (long long)longest, (long long)least,
+                       (long long)longest);
     return err_set(e, ERR_USAGE,
                    "%s=%lld is more than the %lld positions of %s; accepted: %lld to %lld", knob,
                    (long long)length, (long long)p->shape.max_positions, p->shape.name,
@@ -283,7 +290,8 @@ int plan_run(struct plan *p, const struct knobs *k, struct err *e) {
         const int64_t length = k->generate_tokens + 1;
         o.programs[n++] = PLAN_GENERATE;
         o.generate_batch = 1;
-        o.generate_seq = length < shape.max_positions ? length : shape.max_positions;
+        const int64_t longest = model_shape_longest(&shape);
+        o.generate_seq = length < longest ? length : longest;
     }
     return plan_make(p, &o, e);
 }

@@ -55,12 +55,13 @@ static int next_stretch(const struct dataset *d, const struct sampled *x, uint64
     const uint64_t end = *from < x->head ? x->head : x->n;
     out->bytes = 0;
     out->trained = shard_is_trained(s, x->at + *from);
-    for (; *from < end && shard_is_trained(s, x->at + *from) == out->trained; ++*from) {
-        const int32_t id = shard_id(s, x->at + *from);
-        TRY(tokenizer_decode(dataset_tokenizer(d), &id, 1, TOKENIZER_SPECIAL, &out->text,
-                             &out->bytes, &out->capacity, e));
-    }
-    return 0;
+    int32_t ids[SAMPLE_HEAD + SAMPLE_TAIL];
+    size_t n = 0;
+    const unsigned flags = TOKENIZER_SPECIAL | (*from > 0 ? TOKENIZER_CONTINUES : 0);
+    for (; *from < end && shard_is_trained(s, x->at + *from) == out->trained; ++*from)
+        ids[n++] = shard_id(s, x->at + *from);
+    return tokenizer_decode(dataset_tokenizer(d), ids, n, flags, &out->text, &out->bytes,
+                            &out->capacity, e);
 }
 
 // The bytes of the well-formed UTF-8 character at `s`; 0 when there is none.

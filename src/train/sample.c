@@ -80,15 +80,21 @@ int sample_make(struct sample *out, struct session *s, const int32_t *prompt, si
 // A model's embedding may have more rows than its tokenizer has tokens. A half-trained model may
 // choose such an id. It has no text, so it is left out.
 int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e) {
+    if (tokenizer_is_ids(t))
+        return 0;
     size_t capacity = 0, n = 0;
+    unsigned flags = 0;
     int32_t *known = malloc((size_t)s->length * sizeof *known + 1);
     if (!known)
         return err_set(e, ERR_MEMORY, "out of memory for a sample");
     for (int64_t i = (int64_t)from; i < s->length; i++)
         if (s->ids[i] >= 0 && tokenizer_has(t, s->ids[i]))
             known[n++] = s->ids[i];
+    for (size_t i = 0; i < from; i++) // begin tokens are no text that is continued
+        if (!tokenizer_is_special(t, s->ids[i]))
+            flags = TOKENIZER_CONTINUES;
     s->text_bytes = 0;
-    int rc = tokenizer_decode(t, known, n, 0, &s->text, &s->text_bytes, &capacity, e);
+    int rc = tokenizer_decode(t, known, n, flags, &s->text, &s->text_bytes, &capacity, e);
     free(known);
     // Tokens may end, or be cut off, inside a character.
     char *valid = rc == 0 ? malloc(3 * s->text_bytes + 1) : NULL;

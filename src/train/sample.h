@@ -37,7 +37,8 @@ struct sample {
 // budget_s seconds have passed (0: no limit).
 int sample_make(struct sample *out, struct session *s, const int32_t *prompt, size_t n,
                 int64_t tokens, int32_t end, double budget_s, struct err *e);
-// Sets `text` to the text of the ids from index `from` on, without special tokens.
+// Sets `text` to the text of the ids from index `from` on, without special tokens. Without a
+// tokenizer it stays NULL.
 int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e);
 void sample_free(struct sample *s);
 // Prints the text, or the new ids with commas if there is no text, and a newline at the end.

@@ -135,4 +135,23 @@ PYTHON
     run 1 "more ids than the model has" train model=tiny tokenizer="$tokenizer" --data pc.jsonl run.dir=many
     says err "50257" "more ids than the model has"
 fi
+
+# records of ids need no tokenizer; the model's vocabulary says which are accepted
+cp -r "$source_tree/tests/reference/llama-bias" bare
+for i in $(seq 30); do echo "{\"input_ids\": [$i, 300, 301, 5, 330, 4, 9, 12, 33, 2]}"; done >ids.jsonl
+run 0 "ids without a tokenizer" train model=bare --data ids.jsonl seq=16 batch.micro=2 steps=2 generate.tokens=4 run.dir=bare-run --json bare.json
+says out "sample (ids, because the model has no tokenizer)" "ids without a tokenizer"
+json bare.json '"text" not in d["sample"] and len(d["sample"]["ids"]) > 0' "a sample of ids"
+run 0 "data of ids" data ids.jsonl model=bare seq=16
+says out "tokenizer none, 331 ids" "data of ids"
+says out "1 [[300 301 5 330" "data of ids"
+sed '3s/300/331/' ids.jsonl >outside.jsonl
+run 1 "an id outside" data outside.jsonl model=bare seq=16
+says err "outside.jsonl: line 3: input_ids[1] is 331; the model has a vocabulary of 331; accepted: 0 to 330" "an id outside"
+run 0 "export of ids" export bare-run bare-hf
+[ -e bare-hf/tokenizer.json ] && fail "an export of ids has a tokenizer"
+says err "the run was trained on ids" "export of ids"
+echo '{"text": "hello"}' >words.jsonl
+run 2 "text without a tokenizer" data words.jsonl model=bare seq=16
+says err "only records of ids (input_ids) can be read" "text without a tokenizer"
 finish

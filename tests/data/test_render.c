@@ -70,9 +70,9 @@ static void test_templates(void **state) {
          "[<|user|>]\nAnd now?\n[<|assistant|>]\n{Bye.[<|endoftext|>]}",
          "[<|user|>]\nHi\n[<|assistant|>]\n{Hello![<|endoftext|>]}"},
         {"mistral",
-         "[INST] Be brief.\n\nHi [/INST] {Hello![<|endoftext|>]}[INST] And now? [/INST] "
-         "{Bye.[<|endoftext|>]}",
-         "[INST] Hi [/INST] {Hello![<|endoftext|>]}"},
+         "[INST] Be brief.\n\nHi [/INST]{ Hello![<|endoftext|>]}[INST] And now? [/INST]"
+         "{ Bye.[<|endoftext|>]}",
+         "[INST] Hi [/INST]{ Hello![<|endoftext|>]}"},
         {"deepseek",
          "Be brief.[<\xEF\xBD\x9CUser\xEF\xBD\x9C>]Hi[<\xEF\xBD\x9C"
          "Assistant\xEF\xBD\x9C>]{Hello![<|endoftext|>]}[<\xEF\xBD\x9CUser\xEF\xBD\x9C>]And "
@@ -604,13 +604,65 @@ static void test_llama3_ids(void **state) {
     bench_end(&b);
 }
 
+// Where a tokenizer puts a space in front of a text, parts of a text that are encoded one by one
+// give the ids of the whole.
+static void test_parts_of_a_text(void **state) {
+    static const char *const kinds[] = {"spm-llama2", "spm-first", "spm-always", "spm-old",
+                                        "roberta"};
+    static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
+    static const char whole[] = "<s>[INST] Hello world [/INST] the model</s>"
+                                "[INST] the text [/INST] reads</s>";
+    static const char prompt[] = "The model reads", completion[] = " the text.";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct bench b = {.folder = *state};
+        struct tokenizer_encoder *c;
+        struct token_list all = {0};
+        char path[1024], both[64];
+        const bool marks = strcmp(kinds[i], "roberta") != 0; // has <s> and </s>
+        snprintf(path, sizeof path, HAGGLE_SOURCE_DIR "/tests/tokenizers/%s/tokenizer.json",
+                 kinds[i]);
+        if (tokenizer_open(&b.tokenizer, path, &b.e) != 0)
+            fail_msg("%s", b.e.text);
+        assert_int_equal(tokenizer_encoder_open(&c, b.tokenizer, &b.e), 0);
+        folder_file(b.folder, "tokenizer_config.json", config, sizeof config - 1);
+        bench_open(&b, (struct render_options){.model_dir = marks ? b.folder->path : NULL,
+                                               .chat_template = "mistral",
+                                               .loss = RENDER_LOSS_COMPLETION});
+        assert_int_equal(
+            tokenizer_encode(c, whole, sizeof whole - 1, TOKENIZER_SPECIAL, &all, &b.e), 0);
+        if (marks) {
+            assert_int_equal(
+                bench_line(&b, RENDER_MESSAGES,
+                           "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello world\"}, "
+                           "{\"role\": \"assistant\", \"content\": \"the model\"}, {\"role\": "
+                           "\"user\", \"content\": \"the text\"}, {\"role\": \"assistant\", "
+                           "\"content\": \"reads\"}]}"),
+                0);
+            assert_int_equal(b.out.tokens.n, all.n);
+            assert_memory_equal(b.out.tokens.ids, all.ids, all.n * sizeof *all.ids);
+        }
+        all.n = 0;
+        snprintf(both, sizeof both, "%s%s", prompt, completion);
+        assert_int_equal(tokenizer_encode(c, both, strlen(both), 0, &all, &b.e), 0);
+        snprintf(path, sizeof path, "{\"prompt\": \"%s\", \"completion\": \"%s\"}", prompt,
+                 completion);
+        assert_int_equal(bench_line(&b, RENDER_COMPLETION, path), 0);
+        const size_t begin = b.out.tokens.n - all.n - 1; // <s>, or nothing; </s> at the end
+        assert_true(begin <= 1);
+        assert_memory_equal(b.out.tokens.ids + begin, all.ids, all.n * sizeof *all.ids);
+        token_list_free(&all);
+        tokenizer_encoder_close(c);
+        bench_end(&b);
+    }
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_templates),       TEST(test_shapes),        TEST(test_options),
-        TEST(test_refused_options), TEST(test_forging),       TEST(test_strips),
-        TEST(test_bad_lines),       TEST(test_damaged_lines), TEST(test_detect),
-        TEST(test_llama3_ids),
+        TEST(test_parts_of_a_text), TEST(test_templates),       TEST(test_shapes),
+        TEST(test_options),         TEST(test_refused_options), TEST(test_forging),
+        TEST(test_strips),          TEST(test_bad_lines),       TEST(test_damaged_lines),
+        TEST(test_detect),          TEST(test_llama3_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

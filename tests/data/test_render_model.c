@@ -75,8 +75,9 @@ static void test_unknown_template(void **state) {
         {"{% for m in messages %}{{ m.content }}", "a block does not end"},
         {"{{ frobnicate(messages) }}", "the function frobnicate is not understood"},
         {"{{ messages | shuffle }}", "the filter shuffle is not understood"},
-        {"Hello", "it does not write the assistant's text"},
-        {"", "it does not write the assistant's text"},
+        {"Hello", "chat_template.jinja does not write the assistant's text"},
+        {"", "chat_template.jinja is empty"},
+        {" \n ", "chat_template.jinja is empty"},
         {"{{ raise_exception('no') }}", "the template refuses this conversation: no"},
         {"{{ '\xff' }}", "is not valid UTF-8"},
     };
@@ -127,7 +128,7 @@ static void test_trained_turns(void **state) {
          "[<|im_start|>]user: Q[<|im_end|>][<|im_start|>]assistant: {A[<|im_end|>]}"},
         // No generation prompt and no turn end: the text and the end of the document are trained.
         {"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
-         "user: q\nassistant: {a}\nuser: Q\nassistant: {A}\n{[</s>]}"},
+         "user: q\nassistant:{ a}\nuser: Q\nassistant:{ A}\n{[</s>]}"},
         // The turn end is not a special token: it is trained as text.
         {"{% for m in messages %}<turn>{{ m.role }}\n\n{{ m.content }}</turn>\n{% endfor %}"
          "{% if add_generation_prompt %}<turn>assistant\n\n{% endif %}",

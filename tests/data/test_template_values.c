@@ -133,6 +133,9 @@ static void test_tests(void **state) {
         {"{{ 2 is in [1, 2] }} {{ 'a' is in 'xay' }} {{ 'k' is in {'k': 1} }} {{ 3 is not in [1] "
          "}} {{ 'a' is in zz }}",
          "True True True True False"},
+        {"{{ 7 // -2 }} {{ 7 % -2 }} {{ -7 % 2 }} {{ 7 // -1 }} {{ (-9223372036854775807 - 1) % -1 "
+         "}}",
+         "-4 -1 1 -7 0"},
         {"{{ 6 is divisibleby(-3) }} {{ 6 is divisibleby(-1) }} {{ 7 is divisibleby 2 }} {{ -7 is "
          "odd }} {{ -6 is even }} {{ 0 is even }}",
          "True True False True True True"},
@@ -257,7 +260,14 @@ static void test_refused(void **state) {
         {"{{ range(1, 2, 3, 4) }}", "up to three numbers"},
         {"{{ strftime_now() }}", "a format is expected"},
         {"{{ dict(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9) }}", "more than 8 arguments"},
-        {"{{ 2 ** 3 }}", "a number is too large, or a power"},
+        {"{{ 2 ** 3 }}", "a power is computed"},
+        {"{{ (-9223372036854775807 - 1) // -1 }}", "a number is too large"},
+        {"{{ -(-9223372036854775807 - 1) }}", "a number is too large"},
+        {"{{ (-9223372036854775807 - 1) | abs }}", "a number is too large"},
+        {"{{ 9223372036854775807 + 1 }}", "a number is too large"},
+        {"{{ 5 % 0 }}", "divides by zero"},
+        {"{{ 5 / 0 }}", "divides by zero"},
+        {"{{ 5.0 // 0 }}", "divides by zero"},
         {"{{ 1.5 // 2 }}", "an operation on numbers is not understood"},
         {"{{ '\\u12' }}", "the escape \\u is not understood"},
         {"{{ '\\xg0' }}", "the escape \\x is not understood"},

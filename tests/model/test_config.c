@@ -21,8 +21,8 @@ static struct model_shape read_text(const struct scratch *d, const char *text) {
 static bool same_shape(const struct model_shape *a, const struct model_shape *b) {
 #define SAME(field) a->field == b->field
     return SAME(family) && SAME(vocab) && SAME(width) && SAME(layers) && SAME(heads) &&
-           SAME(kv_heads) && SAME(head_dim) && SAME(ffn) && SAME(max_positions) && SAME(tied) &&
-           SAME(norm) && SAME(act) && SAME(norm_eps) && SAME(learned_positions) &&
+           SAME(kv_heads) && SAME(head_dim) && SAME(ffn) && SAME(max_positions) && SAME(window) &&
+           SAME(tied) && SAME(norm) && SAME(act) && SAME(norm_eps) && SAME(learned_positions) &&
            SAME(rope.theta) && SAME(rope.llama3) && SAME(rope.factor) &&
            SAME(rope.low_freq_factor) && SAME(rope.high_freq_factor) &&
            SAME(rope.original_max_positions) && SAME(qkv_bias) && SAME(out_bias) &&
@@ -107,6 +107,39 @@ static void test_switches(void **state) {
     "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_"     \
     "embeddings\":8192"
 
+// As a Llama, with other defaults and a window.
+static void test_mistral(void **state) {
+    struct scratch *d = *state;
+    struct model_shape s = read_text(d, "{\"model_type\": \"mistral\"}"), back;
+    struct err e = {0};
+    char path[600];
+    assert_int_equal(s.vocab, 32000);
+    assert_int_equal(s.ffn, 14336);
+    assert_int_equal(s.kv_heads, 8);
+    assert_int_equal(s.max_positions, 131072);
+    assert_int_equal(s.window, 4096);
+    assert_int_equal(model_shape_longest(&s), 4096);
+    assert_true(s.bos_id == 1 && s.eos_id == 2 && !s.tied);
+    static const char *const texts[] = {
+        "{\"model_type\":\"mistral\",\"sliding_window\":null,\"hidden_size\":64,\"head_dim\":32,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"rope_theta\":1e6,"
+        "\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true,\"max_position_embeddings\":99}",
+        "{\"model_type\":\"mistral\",\"sliding_window\":7,\"max_position_embeddings\":99}",
+    };
+    for (int i = 0; i < 2; i++) {
+        s = read_text(d, texts[i]);
+        assert_int_equal(model_shape_longest(&s), i == 0 ? 99 : 7);
+        snprintf(path, sizeof path, "%s/config.json", d->dir);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        assert_int_equal(model_shape_write_config(&s, f, &e), 0);
+        fclose(f);
+        assert_int_equal(model_shape_read_config(&back, path, &e), 0);
+        assert_true(same_shape(&s, &back));
+        assert_int_equal(back.family, FAMILY_MISTRAL);
+    }
+}
+
 static void test_rope(void **state) {
     static const struct {
         const char *text;
@@ -152,9 +185,9 @@ static void test_bad(void **state) {
         {"[]", "config.json|line 1"},
         {"{\"model_type\":\"llama\"", "config.json"},
         {"{\"model_type\":\"llama\"} x", "config.json"},
-        {"{}", "model_type|gpt2, llama, qwen2, qwen3"},
+        {"{}", "model_type|gpt2, llama, mistral, qwen2, qwen3"},
         {"{\"model_type\":7}", "model_type|gpt2"},
-        {"{\"model_type\":\"bert\"}", "\"bert\"|gpt2, llama, qwen2, qwen3"},
+        {"{\"model_type\":\"bert\"}", "\"bert\"|gpt2, llama, mistral, qwen2, qwen3"},
         {"{\"model_type\":\"mis\\u001btral\"}", "mis?tral"},
         {"{\"model_type\":\"llama\",\"model_type\":\"llama\"}", "model_type|twice|line 1"},
         {"{\"model_type\":\"llama\",\"hidden_size\":\"64\"}", "hidden_size|a string"},
@@ -214,6 +247,9 @@ static void test_bad(void **state) {
         {"{\"model_type\":\"llama\",\"quantization_config\":{\"bits\":4}}", "quantization_config"},
         {"{\"model_type\":\"llama\",\"eos_token_id\":\"</s>\"}", "eos_token_id"},
         {"{\"model_type\":\"qwen2\",\"use_sliding_window\":true}", "use_sliding_window"},
+        {"{\"model_type\":\"mistral\",\"sliding_window\":0}", "sliding_window|0"},
+        {"{\"model_type\":\"mistral\",\"sliding_window\":\"x\"}", "sliding_window|a string"},
+        {"{\"model_type\":\"mistral\",\"layer_types\":[\"sliding_attention\"]}", "layer_types"},
         {"{\"model_type\":\"qwen3\",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
          "sliding_attention|full_attention"},
         {"{\"model_type\":\"qwen3\",\"head_dim\":0}", "head_dim"},
@@ -381,6 +417,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_defaults, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_switches, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_mistral, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_rope, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bad, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_damage, scratch_setup, scratch_teardown),

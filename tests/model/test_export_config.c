@@ -112,8 +112,61 @@ static void test_every_prefix_is_refused(void **state) {
     }
 }
 
+static void test_members(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *key, *value;
+        bool only_missing;
+        const char *expected;
+    } cases[] = {
+        {"{}", "a", "1", false, "{\n  \"a\": 1\n}"},
+        {"{\"b\": 2}", "a", "1", false, "{\n  \"a\": 1,\"b\": 2}"},
+        {"{\"a\": {\"a\": 7}, \"b\": 2}", "a", "\"x\"", false, "{\"a\": \"x\", \"b\": 2}"},
+        {"{\"a\": 3}", "a", "1", true, "{\"a\": 3}"},
+        {"{\"a\": null}", "a", "1", true, "{\"a\": 1}"},
+    };
+    static const struct {
+        const char *text;
+        size_t n;
+        bool list;
+        const char *expected;
+    } ids[] = {
+        {"{\"e\": 5}", 1, true, "{\"e\": 5}"},
+        {"{\"e\": [7, 5]}", 1, false, "{\"e\": [7, 5]}"},
+        {"{\"e\": 7}", 1, false, "{\"e\": 5}"},
+        {"{\"e\": 7}", 1, true, "{\"e\": [7, 5]}"},
+        {"{\"e\": 5}", 2, true, "{\"e\": [5, 6]}"},
+        {"{\"e\": [6]}", 2, true, "{\"e\": [6, 5]}"},
+        {"{\"e\": null}", 2, true, "{\"e\": [5, 6]}"},
+        {"{}", 1, true, "{\n  \"e\": 5\n}"},
+    };
+    struct err e = {0};
+    char *out;
+    size_t bytes;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(export_config_set("f", cases[i].text, strlen(cases[i].text), cases[i].key,
+                                           cases[i].value, cases[i].only_missing, &out, &bytes, &e),
+                         0);
+        assert_string_equal(out, cases[i].expected);
+        free(out);
+    }
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        assert_int_equal(export_config_ids("f", ids[i].text, strlen(ids[i].text), "e",
+                                           (const int32_t[]){5, 6}, ids[i].n, ids[i].list, &out,
+                                           &bytes, &e),
+                         0);
+        assert_string_equal(out, ids[i].expected);
+        free(out);
+    }
+    static const char bad[] = "{\"e\": [1, \"x\"]}";
+    assert_int_not_equal(export_config_ids("f", bad, sizeof bad - 1, "e", (const int32_t[]){5}, 1,
+                                           true, &out, &bytes, &e),
+                         0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_members),
         cmocka_unit_test(test_edits),
         cmocka_unit_test(test_real_numbers),
         cmocka_unit_test(test_generation),

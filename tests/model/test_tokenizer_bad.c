@@ -23,6 +23,9 @@
 #define WITH_PRE(p)    FILE_OF("", ADDED("5", "\"<e>\""), "null", p, "null", GOOD_MODEL)
 #define WITH_POST(p)   FILE_OF("", ADDED("5", "\"<e>\""), "null", PRE, p, GOOD_MODEL)
 #define WITH_MORE(m)   FILE_OF(m, ADDED("5", "\"<e>\""), "null", PRE, "null", GOOD_MODEL)
+// Where symbols are characters.
+#define WITH_DECODER(d)                                                                            \
+    "{\"version\": \"1.0\", \"pre_tokenizer\": null, \"decoder\": " d ", \"model\": " GOOD_MODEL "}"
 #define SPLIT(pattern, behavior)                                                                   \
     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": " pattern     \
     ", \"behavior\": \"" behavior "\"}, " PRE "]}"
@@ -100,9 +103,11 @@ static const struct bad bad[] = {
     {WITH_MODEL(MODEL("", VOCAB, "[\"a\", \"b\", \"c\"]")), "3 parts"},
     {WITH_MODEL(MODEL("", VOCAB, "[\"a\", 1]")), "expected"},
     {WITH_MODEL(MODEL("", VOCAB, "7")), "expected"},
-    {WITH_MODEL(MODEL("", VOCAB, "\"a z\"")), "names a token"},
+    {WITH_MODEL(MODEL("", VOCAB, "\"a z\"")), "'a' and 'z': the vocabulary has no token 'z'"},
+    {WITH_MODEL(MODEL("", VOCAB, "\"y b\"")), "'y' and 'b': the vocabulary has no token 'y'"},
+    {WITH_MODEL(MODEL("", VOCAB, "[\"y\", \"b\"]")), "has no token 'y'"},
     {WITH_MODEL(MODEL("", VOCAB, "\"a  b\"")), "two parts"},
-    {WITH_MODEL(MODEL("", VOCAB, "\"b a\"")), "makes a token"},
+    {WITH_MODEL(MODEL("", VOCAB, "\"b a\"")), "'b' and 'a' makes a token"},
     {WITH_MODEL(MODEL("", VOCAB, "\"abc abc\"")), "makes a token"},
     // added tokens
     {WITH_ADDED(ADDED("5", "\"\"")), "no text"},
@@ -137,9 +142,25 @@ static const struct bad bad[] = {
      "pattern"},
     {WITH_NORMAL("{\"type\": \"Prepend\", \"prepend\": 1}"), "expected"},
     // pre-tokenizers
-    {WITH_PRE("null"), "byte-level"},
-    {WITH_PRE("{\"type\": \"Metaspace\", \"replacement\": \"_\"}"), "Metaspace"},
-    {WITH_PRE("{\"type\": \"Whitespace\"}"), "byte-level"},
+    {WITH_PRE("null"), "a decoder of type 'ByteLevel'"},
+    {WITH_PRE("{\"type\": \"Whitespace\"}"), "a decoder of type 'ByteLevel'"},
+    {WITH_PRE("{\"type\": \"Metaspace\", \"replacement\": \"__\"}"), "one character"},
+    {WITH_PRE("{\"type\": \"Metaspace\", \"replacement\": \"\"}"), "one character"},
+    {WITH_PRE("{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": "
+              "\"sometimes\"}"),
+     "'sometimes'"},
+    {WITH_PRE("{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": "
+              "\"first\", \"add_prefix_space\": false}"),
+     "add_prefix_space is false"},
+    {WITH_PRE("{\"type\": \"Sequence\", \"pretokenizers\": [" PRE
+              ", {\"type\": \"Metaspace\", \"replacement\": \"_\"}]}"),
+     "behind ByteLevel"},
+    {WITH_DECODER("{\"type\": \"WordPiece\"}"), "WordPiece"},
+    {WITH_DECODER("{\"type\": \"Strip\", \"content\": \" \", \"start\": -1, \"stop\": 0}"),
+     "start -1"},
+    {WITH_DECODER("{\"type\": \"Strip\", \"content\": \"  \", \"start\": 1, \"stop\": 0}"),
+     "one character"},
+    {WITH_DECODER("{\"type\": \"ByteFallback\", \"x\": 1}"), "'x'"},
     {WITH_PRE("{\"type\": \"UnicodeScripts\"}"), "UnicodeScripts"},
     {WITH_PRE("{\"type\": \"Sequence\", \"pretokenizers\": [" PRE ", " PRE "]}"), "two ByteLevel"},
     {WITH_PRE("{\"type\": \"Sequence\", \"pretokenizers\": 1}"), "expected"},
@@ -316,6 +337,101 @@ static void test_missing_bytes(void **state) {
     }
 }
 
+// A file whose Replace makes text much longer: refused by name, and quickly.
+static void test_growth(void **state) {
+    struct scratch *s = *state;
+    char path[512], content[1001], step[1200],
+        normal[6000] = "{\"type\": \"Sequence\", "
+                       "\"normalizers\": [";
+    struct tokenizer *t;
+    struct tokenizer_encoder *c;
+    struct token_list l = {0};
+    struct err e = {0};
+    memset(content, 'a', 1000);
+    content[1000] = '\0';
+    snprintf(step, sizeof step,
+             "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"%s\"}",
+             content);
+    for (int i = 0; i < 4; i++) {
+        strcat(normal, i ? ", " : "");
+        strcat(normal, step);
+    }
+    strcat(normal, "]}");
+    snprintf(path, sizeof path, "%s/tokenizer.json", s->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"added_tokens\": [], \"normalizer\": %s, \"pre_tokenizer\": %s, \"model\": %s}",
+            normal, PRE, GOOD_MODEL);
+    fclose(f);
+    assert_int_equal(tokenizer_open(&t, path, &e), 0);
+    assert_int_equal(tokenizer_encoder_open(&c, t, &e), 0);
+    assert_int_equal(tokenizer_encode(c, "b", 1, 0, &l, &e), 0);
+    assert_int_equal(tokenizer_encode(c, "abcabcabc", 9, 0, &l, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, path));
+    assert_non_null(strstr(e.text, "Replace (2 of 4)"));
+    assert_int_equal(l.n, 1);
+    tokenizer_encoder_close(c);
+    tokenizer_close(t);
+    // The same for the decoder, and for an added token that is normalized.
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"pre_tokenizer\": null, \"decoder\": {\"type\": \"Sequence\", \"decoders\": [%s, "
+            "%s, %s]}, \"model\": %s}",
+            step, step, step, GOOD_MODEL);
+    fclose(f);
+    char *out = NULL;
+    size_t bytes = 0, capacity = 0;
+    assert_int_equal(tokenizer_open(&t, path, &e), 0);
+    assert_int_equal(tokenizer_decode(t, &(int32_t){0}, 1, 0, &out, &bytes, &capacity, &e),
+                     ERR_FORMAT);
+    assert_non_null(strstr(e.text, "Replace (2 of 3)"));
+    free(out);
+    tokenizer_close(t);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"added_tokens\": [{\"id\": 5, \"content\": \"<aaa>\", \"normalized\": true}], "
+            "\"normalizer\": %s, \"pre_tokenizer\": %s, \"model\": %s}",
+            normal, PRE, GOOD_MODEL);
+    fclose(f);
+    assert_int_equal(tokenizer_open(&t, path, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "Replace (1 of 4)"));
+    token_list_free(&l);
+}
+
+// Many short texts between added tokens share one bound.
+static void test_growth_of_many(void **state) {
+    struct scratch *s = *state;
+    char path[512], content[401];
+    struct tokenizer *t;
+    struct tokenizer_encoder *c;
+    struct token_list l = {0};
+    struct err e = {0};
+    memset(content, 'b', 400);
+    content[400] = '\0';
+    snprintf(path, sizeof path, "%s/tokenizer.json", s->dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"added_tokens\": [%s], \"normalizer\": {\"type\": \"Replace\", \"pattern\": "
+            "{\"String\": \"a\"}, \"content\": \"%s\"}, \"pre_tokenizer\": %s, \"model\": %s}",
+            ADDED("5", "\"<e>\""), content, PRE, GOOD_MODEL);
+    fclose(f);
+    assert_int_equal(tokenizer_open(&t, path, &e), 0);
+    assert_int_equal(tokenizer_encoder_open(&c, t, &e), 0);
+    char text[4 * 1000];
+    for (size_t i = 0; i < sizeof text; i += 4)
+        memcpy(text + i, "a<e>", 4);
+    assert_int_equal(tokenizer_encode(c, text, 40, TOKENIZER_SPECIAL, &l, &e), 0);
+    assert_int_equal(l.n, 10 * 401);
+    assert_int_equal(tokenizer_encode(c, text, sizeof text, TOKENIZER_SPECIAL, &l, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "Replace (1 of 1)"));
+    token_list_free(&l);
+    tokenizer_encoder_close(c);
+    tokenizer_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_good, scratch_setup, scratch_teardown),
@@ -326,6 +442,8 @@ int main(void) {
         cmocka_unit_test(test_no_file),
         cmocka_unit_test_setup_teardown(test_large_file, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_missing_bytes, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_growth, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_growth_of_many, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,10 +302,11 @@ static const char *embedding_as_head(const struct model_param *p) {
 }
 
 static struct model_shape small(enum model_family family) {
-    static const char *const bases[] = {"gpt2-124m", "tiny", "qwen2-0.5b", "qwen3-0.6b"};
+    static const char *const bases[] = {"gpt2-124m", "tiny", "qwen2-0.5b", "qwen3-0.6b", "tiny"};
     struct model_shape s;
     struct err e = {0};
     assert_worked(model_shape_builtin(&s, bases[family], &e), &e);
+    s.family = family;
     s.vocab = 17;
     s.bos_id = s.eos_id = -1;
     s.width = 24;

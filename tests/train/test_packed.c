@@ -256,8 +256,16 @@ static void test_vocabulary(void **state) {
     assert_failed(dataset_open_knobs(&d, &k, NULL, 256, &nobody, &e), ERR_MISMATCH, &e,
                   "has 257 ids|a vocabulary of 256");
     assert_failed(dataset_open_knobs(&d, &k, NULL, 257, &nobody, &e), ERR_IO, &e, "nowhere.txt");
+    // Without a tokenizer there is no text. That is known when text comes.
+    assert_failed(dataset_open_knobs(&d, &k, folder, 277, &nobody, &e), ERR_IO, &e, "nowhere.txt");
+    snprintf(k.data_path, sizeof k.data_path, "%s/words.txt", s->dir);
+    FILE *f = fopen(k.data_path, "w");
+    assert_non_null(f);
+    fputs("some words", f);
+    fclose(f);
     assert_failed(dataset_open_knobs(&d, &k, folder, 277, &nobody, &e), ERR_USAGE, &e,
                   "gpt2-odd has no tokenizer.json|set tokenizer");
+    snprintf(k.data_path, sizeof k.data_path, "%s/nowhere.txt", s->dir);
     assert_worked(knobs_set(&k, "tokenizer", "bytes", SET_BY_COMMAND_LINE, &e), &e);
     assert_failed(dataset_open_knobs(&d, &k, folder, 277, &nobody, &e), ERR_IO, &e, "nowhere.txt");
 }
