@@ -106,8 +106,8 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
     int32_t *prompt = NULL, end = -1;
     size_t n = 0;
     bool from_folder = false;
+    TRY(resolve_model(c, &k, e)); // first: RUN/interactive looks like ORG/NAME
     TRY(call_find_model(c, &k, e));
-    TRY(resolve_model(c, &k, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
     int64_t tokens = p->tokens > 0 ? p->tokens : k.generate_tokens;
     int rc = p->ids ? 0 : speech_open(&speech, &k, e);

@@ -11,28 +11,6 @@
 
 // ---------------------------------------------------------------- what is tried
 
-static bool chosen(const char *const *names, size_t n_names, int id) {
-    const char *name = knob_info(id)->name;
-    for (size_t i = 0; i < n_names; i++) {
-        size_t n = strlen(names[i]);
-        if (strncmp(name, names[i], n) == 0 && (name[n] == '\0' || name[n] == '.'))
-            return true;
-    }
-    return n_names == 0;
-}
-
-// A word is the name of a knob, or of a group of knobs.
-static int check_names(const char *const *names, size_t n_names, struct err *e) {
-    for (size_t i = 0; i < n_names; i++) {
-        bool any = false;
-        for (int id = 0; id < KNOB_COUNT; id++)
-            any = any || chosen(&names[i], 1, id);
-        if (!any)
-            return knob_find_or_suggest(names[i], e);
-    }
-    return 0;
-}
-
 static void add_value(struct check_knob *k, const char *value) {
     if (k->n_values < CHECK_VALUES_MOST)
         snprintf(k->values[k->n_values++], KNOB_VALUE_BYTES, "%s", value);
@@ -193,7 +171,8 @@ static void look_everywhere(struct check *c, struct log *log) {
 
 int check_run(struct check *c, const char *const *names, size_t n_names, struct log *log,
               struct err *e) {
-    TRY(check_names(names, n_names, e));
+    bool selected[KNOB_COUNT];
+    TRY(knobs_select(names, n_names, selected, e));
     TRY(effects_make_files(&c->dir, e));
     TRY(knobs_set_list(&c->base, "seq=64 batch.micro=2 data.cache=none", c->dir.path, true,
                        SET_BY_DEFAULT, e));
@@ -201,7 +180,7 @@ int check_run(struct check *c, const char *const *names, size_t n_names, struct 
     if (!c->knobs)
         return err_set(e, ERR_MEMORY, "out of memory for the knobs");
     for (int id = 0; id < KNOB_COUNT; id++)
-        if (chosen(names, n_names, id))
+        if (selected[id])
             TRY(prepare(c, &c->knobs[c->n++], id, e));
     log_put(log, LOG_INFO, "%d knob%s, %d rounds of %lld steps for each value", c->n,
             c->n == 1 ? "" : "s", c->rounds, (long long)c->steps);

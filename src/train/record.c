@@ -165,12 +165,12 @@ enum store_outcome record_outcome(const struct trial_result *t) {
 }
 
 static void put_step_times(struct store_trial *row, const struct run_metrics *m) {
-    row->step_p50_ms = 1e-6 * m->step_p50.value;
-    row->step_p95_ms = 1e-6 * m->step_p95.value;
-    row->step_p99_ms = 1e-6 * m->step_p99.value;
-    row->step_p50_upper95_ms = 1e-6 * m->step_p50.upper95;
-    row->step_p95_upper95_ms = 1e-6 * m->step_p95.upper95;
-    row->step_p99_upper95_ms = 1e-6 * m->step_p99.upper95;
+    row->step_p50_ms = m->step_p50.value / 1e6;
+    row->step_p95_ms = m->step_p95.value / 1e6;
+    row->step_p99_ms = m->step_p99.value / 1e6;
+    row->step_p50_upper95_ms = m->step_p50.upper95 / 1e6;
+    row->step_p95_upper95_ms = m->step_p95.upper95 / 1e6;
+    row->step_p99_upper95_ms = m->step_p99.upper95 / 1e6;
     row->ms_per_sample = m->ms_per_sample;
 }
 
@@ -183,7 +183,7 @@ static void put_figures(struct store_trial *row, const struct run_metrics *m) {
     row->hfu = m->hfu;
     put_step_times(row, m);
     for (int i = 0; i < TIME_COUNT && m->split.steps > 0; i++)
-        row->split.ms[i] = 1e-6 * (double)m->split.ns[i] / (double)m->split.steps;
+        row->split.ms[i] = (double)m->split.ns[i] / 1e6 / (double)m->split.steps;
     row->data_wait_ms = row->split.ms[TIME_DATA_WAIT];
 }
 

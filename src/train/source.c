@@ -6,16 +6,8 @@
 #include "train/manifest.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { CHAIN_MOST = 32 };
-
-static bool is_builtin(const char *name) {
-    for (size_t i = 0; i < model_shape_builtin_count(); i++)
-        if (strcmp(model_shape_builtin_name(i), name) == 0)
-            return true;
-    return false;
-}
 
 // The path of a checkpoint's manifest; false if the folder is not a checkpoint.
 static bool manifest_of(const char *dir, char path[PATH_MAX]) {
@@ -27,7 +19,7 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e) {
     snprintf(dir, PATH_MAX, "%s", model);
     for (int i = 0; i < CHAIN_MOST; i++) {
         struct manifest m = {0};
-        if (is_builtin(dir)) { // a built-in name wins over a folder, as in model_shape_open
+        if (model_shape_is_builtin(dir)) { // wins over a folder, as in model_shape_open
             dir[0] = '\0';
             return 0;
         }
@@ -54,7 +46,7 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e) {
 int source_tokenizer(struct knobs *k, char dir[PATH_MAX], struct err *e) {
     char path[PATH_MAX];
     dir[0] = '\0';
-    if (is_builtin(k->model))
+    if (model_shape_is_builtin(k->model))
         return 0;
     snprintf(dir, PATH_MAX, "%s", k->model);
     if (k->tokenizer[0] != '\0' || !manifest_of(k->model, path))

@@ -1,5 +1,5 @@
 # hybrid_client.py - the client's side of test_hybrid.sh. Every check is a line that says what it expected.
-import json, os, signal, socket, stat, subprocess, sys, threading, time
+import glob, json, os, signal, socket, stat, subprocess, sys, threading, time
 
 haggle = sys.argv[1]
 failures = 0
@@ -36,6 +36,18 @@ class Run:
         while len(self.answers) < n and time.time() < end:
             time.sleep(0.005)
         check(len(self.answers) >= n, f"{self.name}: {len(self.answers)} answers of {n}")
+
+    def wait_saved(self, own_step, seconds=30):  # until a checkpoint has the second model of this step
+        end = time.time() + seconds
+        while time.time() < end:
+            for path in glob.glob(self.name + "/checkpoints/step-*[0-9]/interactive/manifest.json"):
+                try:
+                    if json.load(open(path))["step"] >= own_step:
+                        return
+                except OSError:  # an old checkpoint is being removed
+                    pass
+            time.sleep(0.005)
+        check(False, f"{self.name}: no checkpoint of its own step {own_step}")
 
     def end(self, status, sig=None):
         if sig is not None:
@@ -150,7 +162,7 @@ run = Run("second", "steps=1000000", "save.every=1", *SECOND)
 run.say('{"train": %s}\n' % HELLO)
 run.wait_answers(1)
 check(run.answers[0]["own_step"] == 9, f"resumed at its own step: {run.answers[0]}")
-time.sleep(0.3)
+run.wait_saved(9)
 run.process.kill()
 run.process.wait()
 done = max(x["step"] for x in run.log() if "event" not in x)

@@ -18,7 +18,7 @@ printf "$ask" | timeout 60 "$haggle" "${options[@]}" run.dir=closed --json close
 [ $? -eq 1 ] || fail "a closed standard output: exit status"
 says err "1 answer was lost: the standard output cannot be written" "a closed standard output"
 grep -q '"loss":' closed/log.jsonl || fail "a closed standard output: the run has a log"
-grep -q '"evaluate":true' closed/* && fail "a closed standard output: an answer is in a file of the run"
+grep -rq '"evaluate":true' closed && fail "a closed standard output: an answer is in a file of the run"
 json closed.json 'd["requests"]["lost"] == 1 and d["error"]["code"] == "ERR_IO"' "a closed standard output: --json"
 
 # What the plan promises is called typical. The summary has what was measured.

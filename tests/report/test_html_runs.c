@@ -188,10 +188,11 @@ static void test_twins(void **state) {
                            "1234.45,\"ms_per_sample\":132,\"mfu\":0.25,\"hfu\":0.25}",
                            &r);
     assert_non_null(strstr(page, "<th scope=\"row\">tokens per second, all trained</th>"));
-    assert_non_null(strstr(page, "<th scope=\"row\">median step (p50), also the latency of a sample</th>"));
+    assert_non_null(
+        strstr(page, "<th scope=\"row\">median step (p50), also the latency of a sample</th>"));
     assert_non_null(strstr(page, "<th scope=\"row\">share of the peak rate (MFU, HFU)</th>"));
     assert_null(strstr(page, "trained tokens per second"));
-    assert_null(strstr(page, ">time per sample<"));
+    assert_null(strstr(page, ">latency of a sample<"));
     assert_null(strstr(page, "(HFU)"));
     free(page);
     run_read_close(&r);
@@ -201,7 +202,7 @@ static void test_twins(void **state) {
                      &r);
     assert_non_null(strstr(page, "<th scope=\"row\">tokens per second</th>"));
     assert_non_null(strstr(page, "<th scope=\"row\">trained tokens per second</th>"));
-    assert_non_null(strstr(page, "<th scope=\"row\">time per sample</th>"));
+    assert_non_null(strstr(page, "<th scope=\"row\">latency of a sample</th>"));
     assert_non_null(strstr(page, "(HFU)"));
     free(page);
     run_read_close(&r);

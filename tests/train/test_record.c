@@ -80,6 +80,10 @@ static void a_measured_trial_is_recorded(void **state) {
     double wall_s = 1e-9 * (double)t.wall_ns;
     assert_true(fabs(row.tokens_per_s - (double)row.tokens / wall_s) < 1e-6 * row.tokens_per_s);
     assert_true(row.step_p50_ms > 0 && row.step_p50_ms <= row.step_p99_ms);
+    bool exact = false; // the nearest double to a step's time, so that it prints with few digits
+    for (int i = 0; i < 8; i++)
+        exact = exact || row.step_p50_ms == t.step_ns[i] / 1e6;
+    assert_true(exact);
     assert_true(isfinite(row.step_p50_upper95_ms) && isnan(row.step_p99_upper95_ms)); // 8 steps
     assert_true(row.hfu > 0 && row.mfu == row.hfu); // nothing is recomputed
     assert_true(row.predicted_step_ms == 2 && isnan(row.joules_per_token));
