@@ -16,9 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Other programs that take less of the time do not change what a comparison says.
-static const double OTHERS_NOTABLE = 0.05;
-
 void bench_refuse(struct bench_row *row, int rc, const char *reason) {
     row->rc = rc;
     snprintf(row->reason, sizeof row->reason, "%s", reason);
@@ -287,7 +284,7 @@ const char *bench_busy(char out[OTHERS_TEXT_BYTES], const struct bench_row *row,
                        const struct bench_row *to) {
     struct others both = row->sum.others;
     others_add(&both, &to->sum.others);
-    return others_share(&both) > OTHERS_NOTABLE ? others_text(out, &both) : NULL;
+    return others_notable(&both) ? others_text(out, &both) : NULL;
 }
 
 double bench_memory(const struct bench_row *row) {

@@ -135,7 +135,8 @@ void others_between(struct others *out, const struct others_mark *from,
                     const struct others_mark *to) {
     const double seconds = 1e-9 * (double)(to->ns - from->ns), busy_s = to->busy_s - from->busy_s,
                  stolen_s = to->stolen_s - from->stolen_s;
-    *out = (struct others){.waited = NAN, .cpus = NAN, .stolen = NAN, .stopped = NAN};
+    *out =
+        (struct others){.waited = NAN, .cpus = NAN, .stolen = NAN, .stopped = NAN, .device = NAN};
     if (to->ns <= from->ns)
         return;
     out->seconds = seconds;
@@ -154,6 +155,11 @@ static double mean_of(double a, double a_s, double b, double b_s) {
     return isnan(a) ? b : isnan(b) ? a : (a * a_s + b * b_s) / (a_s + b_s);
 }
 
+void others_of_device(struct others *o, double share) {
+    o->waited = o->cpus = o->stolen = o->stopped = NAN;
+    o->device = share;
+}
+
 void others_add(struct others *sum, const struct others *more) {
     const double s = sum->seconds, m = more->seconds;
     if (m <= 0)
@@ -166,6 +172,7 @@ void others_add(struct others *sum, const struct others *more) {
     sum->cpus = mean_of(sum->cpus, s, more->cpus, m);
     sum->stolen = mean_of(sum->stolen, s, more->stolen, m);
     sum->stopped = mean_of(sum->stopped, s, more->stopped, m);
+    sum->device = mean_of(sum->device, s, more->device, m);
     sum->seconds = s + m;
 }
 
@@ -176,13 +183,21 @@ double others_share(const struct others *o) {
     // which ran beside this one without disturbing it.
     const double waited =
         isnan(o->waited) ? o->cpus / (double)(o->of_cpus > 0 ? o->of_cpus : 1) : o->waited;
-    return fmax(waited, fmax(o->stolen, o->stopped)); // fmax passes over NaN
+    return fmax(fmax(waited, o->device), fmax(o->stolen, o->stopped)); // fmax passes over NaN
+}
+
+bool others_notable(const struct others *o) {
+    return others_share(o) > 0.05; // false if it is not known
 }
 
 const char *others_text(char out[OTHERS_TEXT_BYTES], const struct others *o) {
     const double share = others_share(o);
     if (isnan(share))
         snprintf(out, OTHERS_TEXT_BYTES, "other programs cannot be seen here");
+    else if (share == o->device)
+        snprintf(out, OTHERS_TEXT_BYTES,
+                 "other processes used %.0f %% of the GPU, or heat held its clocks down",
+                 100 * share);
     else if (share == o->stopped)
         snprintf(out, OTHERS_TEXT_BYTES, "a CPU quota stopped this program for %.0f %% of the time",
                  100 * share);

@@ -38,17 +38,23 @@ struct others {     // an interval
     double stolen;  // share of busy time that a hypervisor gave to other machines
     double stopped; // share of it that a quota stopped this process
     int of_cpus;    // CPUs that this process may use
+    // The same of a device: share that other processes used, 1 if heat held its clocks down. The
+    // figures above are then NaN, because the host is not what is measured.
+    double device;
 };
 
 // `root` is "" or NULL for this machine; tests give a folder with another /proc and /sys.
 void others_mark(struct others_mark *out, const char *root);
 void others_between(struct others *out, const struct others_mark *from,
                     const struct others_mark *to);
+// For an interval in which a device computed: only the device's own figure counts (NaN: not known).
+void others_of_device(struct others *o, double share);
 // Adds a later interval, weighted by length.
 void others_add(struct others *sum, const struct others *more);
 // The share of the time that was lost to others: the largest of the figures that are known. NaN:
 // none is.
 double others_share(const struct others *o);
+bool others_notable(const struct others *o); // they took enough to disturb a measurement
 // "other programs used 1.2 of 2 CPUs", or what else was lost; "others cannot be seen here".
 const char *others_text(char out[OTHERS_TEXT_BYTES], const struct others *o);
 

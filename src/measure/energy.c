@@ -192,6 +192,10 @@ static bool device_open(struct energy_meter *m, const char *library) {
     return true;
 }
 
+double energy_device_disturbed(const struct energy_meter *m, double since_s) {
+    return m && m->nvml ? nvml_disturbed(m->nvml, since_s) : NAN;
+}
+
 // ---------------------------------------------------------------- the meter
 
 void energy_open(struct energy_meter *m, const struct energy_options *o) {

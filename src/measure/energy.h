@@ -60,6 +60,9 @@ double energy_read(struct energy_meter *m);
 // missed. Otherwise it costs almost nothing.
 void energy_poll(struct energy_meter *m, uint64_t now_ns);
 
+// How much others disturbed the device since this moment (nvml_disturbed). NaN without NVML.
+double energy_device_disturbed(const struct energy_meter *m, double since_s);
+
 // Sums the energy used between begins and ends. Repeated begins or ends are ignored.
 struct energy_lap {
     double joules, begin;
@@ -89,5 +92,8 @@ bool nvml_counts(const struct nvml *n); // it counts energy, not only power
 int nvml_energy_mj(const struct nvml *n, uint64_t *out);
 int nvml_watts(const struct nvml *n, double *out);
 const char *nvml_error(const struct nvml *n, int code);
+// The share of the GPU's time that other processes used since this moment (wall clock, seconds), or
+// 1 if heat or a power brake holds its clocks down now. NaN: not known.
+double nvml_disturbed(const struct nvml *n, double since_s);
 
 #endif

@@ -10,9 +10,11 @@
 #include "measure/energy.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct nvmlDevice_st *nvml_device; // opaque
 
@@ -26,12 +28,27 @@ typedef struct nvmlDevice_st *nvml_device; // opaque
     X(name, "nvmlDeviceGetName", int, (nvml_device, char *, unsigned))                             \
     X(power, "nvmlDeviceGetPowerUsage", int, (nvml_device, unsigned *))
 
+struct nvml_use { // of the GPU by a process, nvmlProcessUtilizationSample_t
+    unsigned pid;
+    unsigned long long at_us;
+    unsigned multiprocessors, memory, encoder, decoder; // per cent
+};
+enum {
+    USES_MOST = 64,
+    // Reasons for low clocks that are not the program's own doing: hardware slowdown, software and
+    // hardware limits of temperature, power brake. The power cap is left out: full load meets it.
+    HELD_DOWN = 0x8 | 0x20 | 0x40 | 0x80
+};
+
 struct nvml {
     void *library;
 #define X(member, symbol, type, args) type(*member) args;
     NVML_LIST(X)
 #undef X
     int (*energy)(nvml_device, unsigned long long *); // NULL: the driver is too old
+    // Both may be NULL.
+    int (*uses)(nvml_device, struct nvml_use *, unsigned *, unsigned long long);
+    int (*clocks)(nvml_device, unsigned long long *);
     nvml_device device;
     bool started, counts;
 };
@@ -46,6 +63,8 @@ static bool find_symbols(struct nvml *n, char why[ENERGY_WHY_BYTES]) {
     NVML_LIST(X)
 #undef X
     *(void **)&n->energy = dlsym(n->library, "nvmlDeviceGetTotalEnergyConsumption");
+    *(void **)&n->uses = dlsym(n->library, "nvmlDeviceGetProcessUtilization");
+    *(void **)&n->clocks = dlsym(n->library, "nvmlDeviceGetCurrentClocksThrottleReasons");
     return true;
 }
 
@@ -150,4 +169,32 @@ int nvml_watts(const struct nvml *n, double *out) {
 
 const char *nvml_error(const struct nvml *n, int code) {
     return n->error(code);
+}
+
+// A container may see other process ids than the driver. If this process is not in the list, its
+// busiest entry stands for it.
+static double used_by_others(const struct nvml_use *u, unsigned n) {
+    const unsigned own = (unsigned)getpid();
+    unsigned self = 0;
+    double sum = 0;
+    for (unsigned i = 1; i < n; i++)
+        if (u[i].pid == own ||
+            (u[self].pid != own && u[i].multiprocessors > u[self].multiprocessors))
+            self = i;
+    for (unsigned i = 0; i < n; i++)
+        if (u[i].pid != u[self].pid)
+            sum += u[i].multiprocessors;
+    return fmin(sum / 100, 1);
+}
+
+double nvml_disturbed(const struct nvml *n, double since_s) {
+    struct nvml_use uses[USES_MOST];
+    unsigned count = USES_MOST;
+    unsigned long long reasons = 0;
+    const bool clocks = n->clocks && n->clocks(n->device, &reasons) == 0,
+               seen = n->uses &&
+                      n->uses(n->device, uses, &count, (unsigned long long)(1e6 * since_s)) == 0;
+    if (clocks && reasons & HELD_DOWN)
+        return 1;
+    return seen && count <= USES_MOST ? used_by_others(uses, count) : clocks ? 0 : NAN;
 }

@@ -125,6 +125,11 @@ static void find_gaps(struct doctor *d) {
         add_gap(d, meters->fix ? "no permission to read RAPL" : "no readable RAPL",
                 "energy per token; it is reported as unknown", meters->fix ? meters->fix : "",
                 NULL);
+    if (isnan(others_share(&d->others)))
+        add_gap(d, "other programs cannot be seen (no /proc)",
+                "telling when a measurement was disturbed; only settings that run in turns are "
+                "compared",
+                "", NULL);
     if (!python_has("torch"))
         add_gap(d, "no python3-torch", "only for the comparison with PyTorch (make bench-train)",
                 "sudo apt install python3-torch", "python3-torch");
@@ -133,7 +138,9 @@ static void find_gaps(struct doctor *d) {
 // ---------------------------------------------------------------- the examination
 
 int doctor_examine(struct doctor *d, const struct knobs *k, bool fresh, struct err *e) {
+    struct others_mark begin, end;
     memset(d, 0, sizeof *d);
+    others_mark(&begin, NULL);
     d->cpu = *k;
     d->cpu.device = DEVICE_CPU;
     TRY(machine_open(&d->machine, &d->cpu, fresh ? MACHINE_FRESH : MACHINE_MEASURE, e));
@@ -142,6 +149,8 @@ int doctor_examine(struct doctor *d, const struct knobs *k, bool fresh, struct e
     examine_libraries(d);
     plugin_examine("cuda", &d->cuda);
     examine_meters(&d->meters, &d->cuda);
+    others_mark(&end, NULL);
+    others_between(&d->others, &begin, &end);
     find_gaps(d);
     return 0;
 }

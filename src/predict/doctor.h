@@ -5,6 +5,7 @@
 #define HAGGLE_PREDICT_DOCTOR_H
 
 #include "backend/plugin.h"
+#include "hw/others.h"
 #include "measure/energy.h"
 #include "predict/machine.h"
 #include "predict/predictor.h"
@@ -56,6 +57,7 @@ struct doctor {
     struct doctor_ops ops;
     struct plugin_report cuda;
     struct doctor_meters meters;
+    struct others others; // what other programs took during the examination
     struct doctor_gap gaps[DOCTOR_GAPS_MOST];
     int n_gaps;
 };

@@ -72,7 +72,7 @@ static void print_store(FILE *f) {
 }
 
 void doctor_print(const struct doctor *d, FILE *f) {
-    char packages[512] = "";
+    char packages[512] = "", others[OTHERS_TEXT_BYTES];
     size_t at = 0;
     hw_print(f, &d->machine.hw, &d->machine.rates);
     print_origin(f, &d->machine, &d->cpu);
@@ -94,6 +94,8 @@ void doctor_print(const struct doctor *d, FILE *f) {
     print_meters(f, &d->meters);
     print_ops(f, &d->ops);
     print_store(f);
+    fprintf(f, "other programs while this was measured: %s%s\n", others_text(others, &d->others),
+            others_notable(&d->others) ? "; measure again when they are quiet" : "");
     fprintf(f, "missing:%s\n", d->n_gaps ? "" : " nothing");
     for (int i = 0; i < d->n_gaps; i++) {
         const struct doctor_gap *gap = &d->gaps[i];
@@ -212,5 +214,6 @@ void doctor_put_json(const struct doctor *d, struct json_writer *w) {
     put_plugin(w, &d->cuda);
     put_meters(w, &d->meters);
     put_store(w);
+    json_member_double(w, "others_share", others_share(&d->others)); // null: cannot be seen
     put_gaps(w, d);
 }

@@ -4,6 +4,7 @@
 #include "train/trial.h"
 
 #include "base/child.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "train/buffers.h"
 #include "train/trainer.h"
@@ -67,6 +68,7 @@ struct recorder {
     bool sound;   // the last step left weights that can be trained further
     double begin_joules;
     struct others_mark begin_others;
+    bool on_device;
 };
 
 static int on_start(void *arg, const struct train_start *start, struct err *e) {
@@ -103,6 +105,10 @@ static void look_around(struct recorder *r, const struct train_step *step) {
     energy_use_of(&r->out->energy, step->energy, energy_read(step->energy) - r->begin_joules);
     others_mark(&now, NULL);
     others_between(&r->out->others, &r->begin_others, &now);
+    if (r->on_device)
+        others_of_device(
+            &r->out->others,
+            energy_device_disturbed(step->energy, clock_wall_s() - r->out->others.seconds));
 }
 
 static int on_step(void *arg, const struct train_step *step, struct err *e) {
@@ -171,6 +177,7 @@ static int train(struct trial_desk *d, struct plan *p, struct recorder *r, struc
     const bool peak_is_ours = mem_process_reset_peak() == 0;
     TRY(desk_data(d, p, &listener, &o.data, e));
     int rc = trainer_open(&t, p, d->engine, &o, e);
+    r->on_device = rc == 0 && plan_wants_device(&p->knobs);
     if (rc == 0) {
         rc = trainer_run(t, NULL, e);
         const struct session *s = d->engine->session;

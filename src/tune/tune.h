@@ -297,9 +297,10 @@ double tune_joules_per_token(const struct tune_setting *s); // NaN: not metered,
 //     interactive.seq).
 double tune_wait_of(const struct tune_request *r, const struct knobs *k, double step_s);
 // The typical step in seconds, by which settings are compared: the lower quartile over visits of
-// the median of each visit. Visits while others were busy count only if there is no other. Other programs on the machine only ever make steps longer, by half and
-// for seconds at a time, and it is chance which setting is being measured then. A mean would say
-// more about those programs than about the setting.
+// the median of each visit. Visits while others were busy count only if there is no other. Other
+// programs on the machine only ever make steps longer, by half and for seconds at a time, and it is
+// chance which setting is being measured then. A mean would say more about those programs than
+// about the setting.
 double tune_typical(const double *step_ns, const struct tune_block *visits, int n);
 // What the goal minimizes, for a typical step: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);

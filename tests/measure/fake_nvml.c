@@ -2,10 +2,12 @@
 //
 // FAKE_NVML is a list of words: "down": it does not start. "power": it has no energy counter.
 // "blind": it has neither energy nor power. "two": it has two GPUs that differ. FAKE_MJ is the
-// counter in mJ, FAKE_MW the power in mW.
+// counter in mJ, FAKE_MW the power in mW. "hot": its clocks are held down. FAKE_OTHERS is the share of
+// another process in per cent, beside this one or ("strange") beside one with an unknown number.
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -27,6 +29,14 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, void **out);
 EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned bytes);
 EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *out);
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out);
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out);
+struct use {
+    unsigned pid;
+    unsigned long long at_us;
+    unsigned multiprocessors, memory, encoder, decoder;
+};
+EXPORT int nvmlDeviceGetProcessUtilization(void *device, struct use *out, unsigned *n,
+                                           unsigned long long since_us);
 
 static int gpus[2];
 
@@ -65,4 +75,20 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned *out) {
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out) {
     *out = number("FAKE_MJ") + (device == &gpus[1] ? 500000 : 0);
     return said("power") || said("blind") ? 3 : 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out) {
+    (void)device;
+    *out = said("hot") ? 0x40 : 0x4; // 0x4: the power cap
+    return 0;
+}
+int nvmlDeviceGetProcessUtilization(void *device, struct use *out, unsigned *n,
+                                    unsigned long long since_us) {
+    (void)device;
+    if (*n < 2)
+        return 7;
+    out[0] = (struct use){
+        .pid = 1, .at_us = since_us, .multiprocessors = (unsigned)number("FAKE_OTHERS")};
+    out[1] = (struct use){.pid = said("strange") ? 7 : (unsigned)getpid(), .multiprocessors = 90};
+    *n = 2;
+    return 0;
 }

@@ -241,6 +241,22 @@ static void test_gpu_counts(void **state) {
     energy_close(&m);
 }
 
+static void test_gpu_is_shared(void **state) {
+    (void)state;
+    struct energy_meter m;
+    assert_true(isnan(energy_device_disturbed(NULL, 0)));
+    open_gpu(&m);
+    setenv("FAKE_OTHERS", "30", 1);
+    assert_true(fabs(energy_device_disturbed(&m, 1e9) - 0.3) < 1e-9);
+    setenv("FAKE_NVML", "strange", 1);
+    assert_true(fabs(energy_device_disturbed(&m, 1e9) - 0.3) < 1e-9);
+    setenv("FAKE_OTHERS", "0", 1);
+    assert_true(energy_device_disturbed(&m, 1e9) == 0);
+    setenv("FAKE_NVML", "hot", 1);
+    assert_true(energy_device_disturbed(&m, 1e9) == 1);
+    energy_close(&m);
+}
+
 static void test_gpu_power_is_sampled(void **state) {
     (void)state;
     struct energy_meter m;
@@ -300,6 +316,7 @@ int main(void) {
         TEST(test_too_many_packages),
         TEST(test_laps_leave_out_pauses),
         TEST(test_gpu_counts),
+        TEST(test_gpu_is_shared),
         TEST(test_gpu_power_is_sampled),
         TEST(test_gpu_is_the_right_one),
     };
