@@ -166,7 +166,8 @@ static void put_kept(const struct tune_view *v) {
         return;
     }
     // Without an interval nothing is known about the others.
-    const bool unsure = t->rival > 0 && !isfinite(t->settings[t->rival].turns.low);
+    const bool unsure = t->rival > 0 && !(tune_is_compared(t, t->rival) &&
+                                          isfinite(t->settings[t->rival].turns.low));
     fputs("<b>Keep what you have:</b> ", v->f);
     fputs(t->why == TUNE_WHY_BEST ? "every other setting is slower."
           : t->why == TUNE_WHY_ALONE
@@ -297,13 +298,14 @@ static void put_sample_tile(const struct tune_view *v) {
     size_t used = (size_t)snprintf(note, sizeof note, "its micro-batch's time");
     snprintf(value, sizeof value, "%.3g ms", mine);
     if (t->chosen > 0 && isfinite(more)) {
-        used += (size_t)snprintf(note + used, sizeof note - used, "; as given %.3g ms: ", given);
-        if (fabs(more) < 0.005)
-            snprintf(note + used, sizeof note - used, "the same");
-        else if (more >= 2)
-            snprintf(note + used, sizeof note - used, "worse, %.1f times as long", 1 + more);
-        else
-            snprintf(note + used, sizeof note - used, "%s, %.0f %% %s",
+        used += (size_t)snprintf(note + used, sizeof note - used, "; as given %.3g ms", given);
+        const bool fair = tune_is_compared(t, t->chosen); // else they are of different times
+        if (fair && fabs(more) < 0.005)
+            snprintf(note + used, sizeof note - used, ": the same");
+        else if (fair && more >= 2)
+            snprintf(note + used, sizeof note - used, ": worse, %.1f times as long", 1 + more);
+        else if (fair)
+            snprintf(note + used, sizeof note - used, ": %s, %.0f %% %s",
                      more > 0 ? "worse" : "better", 100 * fabs(more),
                      more > 0 ? "longer" : "shorter");
     }
@@ -332,6 +334,17 @@ static void put_cell(const struct tune_view *v, const struct tune_trade *r, int 
     fputs("</td>", v->f);
 }
 
+// An interval goes on a line of its own.
+static void put_change(const struct tune_view *v, const char *change) {
+    const size_t n = strcspn(change, "(");
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)n, change);
+    html_put_between(v->f, "<td>", text, "");
+    if (change[n])
+        html_put_between(v->f, "<small>", change + n, "</small>");
+    fputs("</td>", v->f);
+}
+
 static void put_figures(const struct tune_view *v) {
     const struct tune *t = v->t;
     struct tune_trade rows[TUNE_TRADE_MOST];
@@ -341,9 +354,10 @@ static void put_figures(const struct tune_view *v) {
         budgets |= rows[i].budget[0] != '\0';
     if (n == 0)
         return;
-    fputs("<div class=\"scroll\"><table class=\"figures against\"><thead><tr><th></th><th "
-          "scope=\"col\">as given",
-          v->f);
+    fprintf(v->f,
+            "<div class=\"scroll\"><table class=\"figures against%s\"><thead><tr><th></th><th "
+            "scope=\"col\">as given",
+            budgets && t->chosen > 0 ? " wide" : "");
     fputs(t->chosen == 0 ? " = chosen</th>" : "</th>", v->f);
     fputs(t->chosen > 0 ? "<th scope=\"col\">chosen</th><th scope=\"col\">change</th>" : "", v->f);
     fputs(budgets ? "<th scope=\"col\">budget</th>" : "", v->f);
@@ -356,7 +370,7 @@ static void put_figures(const struct tune_view *v) {
         put_cell(v, &rows[i], 0);
         if (t->chosen > 0) {
             put_cell(v, &rows[i], 1);
-            html_put_between(v->f, "<td>", rows[i].change, "</td>");
+            put_change(v, rows[i].change);
         }
         if (budgets) {
             html_put_between(v->f, "<td>", rows[i].budget, "");

@@ -76,7 +76,7 @@ const char *const tune_style[] = {
     "@media (max-width:560px){p.choice{font-size:1rem}"
         ".tiles{grid-template-columns:1fr 1fr;gap:.5rem}.tile b{font-size:1.2rem}"
         ".against{font-size:.86rem}.against td,.against th{padding-right:.6em}"
-        "table.against td{min-width:0}.against td:last-child{white-space:nowrap;padding:0}"
+        "table.against td{min-width:0}.against td:last-child{padding:0}.against.wide{min-width:33rem}"
         ".against tbody th,.changes tbody th{min-width:4.4em}.changes td:last-child{min-width:0}"
         ".changes{font-size:.86rem}\n",
     ".tile small:last-child{font-size:.76rem}dl.about{grid-template-columns:1fr}"

@@ -22,13 +22,17 @@ static struct tune_trade *add(struct trade *x, const char *label, bool brief) {
     return r;
 }
 
-static void say_change(const struct trade *x, struct tune_trade *r, bool of_goal) {
+// What a change is of. Times of settings that did not run in turns cannot be compared.
+enum kind { KIND_GOAL, KIND_TIME, KIND_OTHER };
+
+static void say_change(const struct trade *x, struct tune_trade *r, enum kind kind) {
     const double ratio = r->value[1] / r->value[0];
     char text[TUNE_WORDS_BYTES];
-    if (x->at[1] == 0 || !isfinite(ratio) || r->value[0] <= 0)
+    if (x->at[1] == 0 || !isfinite(ratio) || r->value[0] <= 0 ||
+        (kind != KIND_OTHER && !tune_is_compared(x->t, x->at[1])))
         return;
-    if (of_goal && tune_against(text, x->t, x->at[1])[0])
-        snprintf(r->change, sizeof r->change, "%.63s", text);
+    if (kind == KIND_GOAL)
+        snprintf(r->change, sizeof r->change, "%.63s", tune_against(text, x->t, x->at[1]));
     else if (fabs(ratio - 1) < 0.0005)
         snprintf(r->change, sizeof r->change, "same");
     else if (ratio >= 3)
@@ -37,7 +41,7 @@ static void say_change(const struct trade *x, struct tune_trade *r, bool of_goal
         snprintf(r->change, sizeof r->change, "%+.1f %%", 100 * (ratio - 1));
 }
 
-// The budget, and whether the choice keeps it. A budget that as given breaks is why it was changed.
+// The budget, and whether the choice keeps it. Where as given is over it, that is why it was changed.
 static void say_kept(const struct trade *x, struct tune_trade *r, const char *budget, double limit,
                      const char *how) {
     const double mine = r->value[1];
@@ -45,9 +49,9 @@ static void say_kept(const struct trade *x, struct tune_trade *r, const char *bu
     snprintf(r->kept, sizeof r->kept, "%s%s%s",
              !isfinite(mine) ? "not known"
              : mine <= limit ? "kept"
-                             : "broken",
+                             : "over",
              isfinite(mine) && mine <= limit ? how : "",
-             x->at[1] != 0 && r->value[0] > limit ? "; as given: broken" : "");
+             x->at[1] != 0 && r->value[0] > limit ? "; as given: over" : "");
 }
 
 // ---------------------------------------------------------------- rows
@@ -59,7 +63,7 @@ static void add_speed(struct trade *x) {
         if (isfinite(r->value[k]))
             snprintf(r->text[k], sizeof r->text[k], "%.0f", r->value[k]);
     }
-    say_change(x, r, !tune_by_sample(&x->t->request));
+    say_change(x, r, tune_by_sample(&x->t->request) ? KIND_TIME : KIND_GOAL);
 }
 
 static void add_sample(struct trade *x) {
@@ -70,7 +74,7 @@ static void add_sample(struct trade *x) {
         if (isfinite(r->value[k]))
             snprintf(r->text[k], sizeof r->text[k], "%.4g ms", r->value[k]);
     }
-    say_change(x, r, tune_by_sample(&x->t->request));
+    say_change(x, r, tune_by_sample(&x->t->request) ? KIND_GOAL : KIND_TIME);
 }
 
 // The text and the note of a percentile in ns.
@@ -115,7 +119,7 @@ static void add_percentile(struct trade *x, enum tune_percentile p) {
         const struct quantile q = tune_quantile(&x->t->settings[x->at[k]], tune_percentile_of(p));
         fill_quantile(r, k, &q);
     }
-    say_change(x, r, false);
+    say_change(x, r, KIND_TIME);
     say_limit(x, r, p, false, limit_ns);
 }
 
@@ -130,7 +134,7 @@ static void add_wait(struct trade *x) {
         q.upper95 = 1e9 * tune_wait_of(request, &s->knobs, 1e-9 * q.upper95);
         fill_quantile(r, k, &q);
     }
-    say_change(x, r, false);
+    say_change(x, r, KIND_TIME);
     say_limit(x, r, TUNE_P95, true, request->respond_ns);
 }
 
@@ -145,7 +149,7 @@ static void add_memory(struct trade *x, uint64_t budget, bool planned) {
         r->value[k] = (double)bytes;
         snprintf(r->text[k], sizeof r->text[k], "%s", text_bytes(text, bytes));
     }
-    say_change(x, r, false);
+    say_change(x, r, KIND_OTHER);
     if (budget > 0 && planned) {
         const uint64_t have = x->t->settings[x->at[1]].have_bytes; // minus head-room
         say_kept(x, r, text_bytes(text, budget), (double)(have > 0 ? have : budget), "");
@@ -164,7 +168,7 @@ static void add_energy(struct trade *x, bool metered) {
             snprintf(r->text[k], sizeof r->text[k], "%s",
                      metered ? "not metered for long enough" : "no meter");
     }
-    say_change(x, r, false);
+    say_change(x, r, KIND_OTHER);
     snprintf(budget, sizeof budget, "at most %.3g J", limit);
     if (limit > 0)
         say_kept(x, r, budget, limit, "");
