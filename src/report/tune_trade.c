@@ -41,7 +41,7 @@ static void say_change(const struct trade *x, struct tune_trade *r, enum kind ki
         snprintf(r->change, sizeof r->change, "%+.1f %%", 100 * (ratio - 1));
 }
 
-// The budget, and whether the choice keeps it. Where as given is over it, that is why it was changed.
+// The budget, and whether the choice keeps it. If as given is over it, that is why it was changed.
 static void say_kept(const struct trade *x, struct tune_trade *r, const char *budget, double limit,
                      const char *how) {
     const double mine = r->value[1];
