@@ -267,7 +267,7 @@ static void put_outcome(struct json_writer *w, const struct tune *t) {
     const bool changed = t->chosen > 0 && tune_in_turns(&t->settings[0]);
     const struct tune_setting *c = t->chosen > 0 ? &t->settings[t->chosen] : NULL;
     json_member_string(w, "why", why_name(t->why));
-    json_member_string(w, "rival", t->rival >= 0 ? t->settings[t->rival].name : NULL);
+    json_member_string(w, "rival", t->n > 0 && t->rival >= 0 ? t->settings[t->rival].name : NULL);
     put_turns(w, "gain", c ? &c->turns : NULL, changed && tune_in_turns(c));
     json_member_i64(w, "busy_visits", t->busy);
 }

@@ -196,6 +196,13 @@ static void test_json(void **state) {
     assert_non_null(strstr(out, "\"why\":\"too busy\",\"rival\":\"threads=2\",\"gain\":null"));
     free(out);
     end(t);
+    t = calloc(1, sizeof *t); // the search did not begin
+    assert_non_null(t);
+    t->tune.chosen = -1;
+    out = printed(t, TABLE_JSONL);
+    assert_non_null(strstr(out, "\"why\":\"none\",\"rival\":null,\"gain\":null"));
+    free(out);
+    end(t);
 }
 
 int main(void) {
