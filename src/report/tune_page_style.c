@@ -24,6 +24,7 @@ const char *const tune_style[] = {
     "#predicted{max-width:34rem}#predicted .frame{grid-template-rows:22em 1.3em auto}\n",
     "dl.about{margin:.6em 0}ul.verdict{margin-top:1rem;padding-left:1.9em}"
         "ul.verdict li{margin:.15em 0;overflow-wrap:anywhere}\n",
+    ".against td:nth-of-type(3){min-width:6.5em}\n",
     ".against td,.against th{padding-right:1.6em}.against td small,.against th small{display:block;"
         "margin:0;font-weight:400}"
         ".changes{margin:1rem 0}.changes thead th{white-space:nowrap}"
@@ -76,7 +77,8 @@ const char *const tune_style[] = {
     "@media (max-width:560px){p.choice{font-size:1rem}"
         ".tiles{grid-template-columns:1fr 1fr;gap:.5rem}.tile b{font-size:1.2rem}"
         ".against{font-size:.86rem}.against td,.against th{padding-right:.6em}"
-        "table.against td{min-width:0}.against td:last-child{padding:0}.against.wide{min-width:33rem}"
+        "table.against td{min-width:0}.against td:last-child{padding:0}"
+        ".against.wide{min-width:33rem}"
         ".against tbody th,.changes tbody th{min-width:4.4em}.changes td:last-child{min-width:0}"
         ".changes{font-size:.86rem}\n",
     ".tile small:last-child{font-size:.76rem}dl.about{grid-template-columns:1fr}"
