@@ -21,7 +21,7 @@ tune=(tune recipes/demo.yaml batch.micro=1 batch.accum=8 --memory 56MiB --p99 50
 say "One sequence at a time fits for sure. What is best in 56 MiB, with 99 of 100 steps under half a second?" "${tune[@]}"
 "$haggle" "${tune[@]}" >runs/demo-tuned.txt
 # The page has the table of all settings. Here only the result is printed.
-awk '/^the trade/ || /^the recipe as given is/ { on = 1; print "" } on' runs/demo-tuned.txt | fold -s -w 120
+awk '/^. the trade/ { on = 1; print "" } on' runs/demo-tuned.txt | fold -s -w 120
 
 train=(train runs/demo-tuned.yaml run.dir=runs/demo resume=false)
 say "Train with the choice: memory is known before, latency is measured in percentiles." "${train[@]}"
@@ -34,7 +34,7 @@ say "And how did it go? The run as a page." "${report[@]}"
 cat <<TEXT
 
 Open these in a browser; they need no network:
-  runs/demo-tuned.html     the search: the trade, the frontier, every setting with its reason
+  runs/demo-tuned.html     the search: what changes and what it costs, every setting with its reason
   runs/demo/report.html    the run: loss, step times, where time and memory went
 The recipe is runs/demo-tuned.yaml, the run runs/demo; 'haggle trials' lists every trial.
 TEXT

@@ -33,20 +33,10 @@ static void tell_apart(struct report_call *r) {
 }
 
 static int write_page(struct report_call *r, struct err *e) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    if (!f)
-        return err_set(e, ERR_MEMORY, "no memory for the report");
-    html_report(f, r->runs, r->n);
-    bool whole = !ferror(f);
-    whole = fclose(f) == 0 && whole;
-    int rc = whole ? 0 : err_set(e, ERR_MEMORY, "no memory for the report");
-    if (rc == 0)
-        rc = file_write_atomic(r->path, text, bytes, e);
-    r->bytes = bytes;
-    free(text);
-    return rc;
+    struct html_file h;
+    TRY(html_file_open(&h, e));
+    html_report(h.f, r->runs, r->n);
+    return html_file_save(&h, r->path, 0, &r->bytes, e);
 }
 
 // ---------------------------------------------------------------- the figures

@@ -2,6 +2,28 @@
 #include "report/html.h"
 #include "report/html_text.h"
 
+#include "base/file.h"
+
+#include <stdlib.h>
+
+int html_file_open(struct html_file *h, struct err *e) {
+    *h = (struct html_file){0};
+    h->f = open_memstream(&h->text, &h->bytes);
+    return h->f ? 0 : err_set(e, ERR_MEMORY, "no memory for the report");
+}
+
+int html_file_save(struct html_file *h, const char *path, int rc, uint64_t *bytes, struct err *e) {
+    bool whole = !ferror(h->f);
+    whole = fclose(h->f) == 0 && whole;
+    if (rc == 0 && !whole)
+        rc = err_set(e, ERR_MEMORY, "no memory for the report");
+    if (rc == 0)
+        rc = file_write_atomic(path, h->text, h->bytes, e);
+    *bytes = h->bytes;
+    free(h->text);
+    return rc;
+}
+
 void html_put_pieces(FILE *f, const char *const *pieces) {
     for (; *pieces; pieces++)
         fputs(*pieces, f);

@@ -72,6 +72,17 @@ void html_put_data(struct html_page *p);
 void html_put_head(FILE *f);
 void html_put_pieces(FILE *f, const char *const *pieces);
 
+// A page is written to memory first, so that the file is whole or not there at all.
+struct html_file {
+    FILE *f;
+    char *text;
+    size_t bytes;
+};
+int html_file_open(struct html_file *h, struct err *e);
+// Ends the page and writes it to the path, unless rc (of writing the page) is an error, which is
+// returned. *bytes becomes its size.
+int html_file_save(struct html_file *h, const char *path, int rc, uint64_t *bytes, struct err *e);
+
 // html_page.c
 extern const char *const html_style[], *const html_script[]; // pieces; NULL ends them
 

@@ -23,7 +23,7 @@ static const char *goal_words(const struct tune_request *r) {
     if (r->goal == TUNE_HYBRID)
         return "most tokens per second while requests are answered between micro-batches";
     return tune_has_limits(r) ? "most tokens per second within the latency budget"
-                              : "least time per sample";
+                              : "least latency of a sample: its micro-batch's time";
 }
 
 static void put_budgets(const struct tune_view *v) {
@@ -51,6 +51,15 @@ static void put_row(const struct tune_view *v, const char *term, const char *tex
     html_put_between(v->f, "<dd>", text, "</dd>");
 }
 
+// How busy other programs were.
+static const char *busy_words(char *out, size_t bytes, const struct tune *t) {
+    size_t used = (size_t)snprintf(out, bytes, "busy in %d of %d trials", t->busy, t->trials);
+    if (t->busy_most > 0)
+        snprintf(out + used, bytes - used, ", with up to %.0f %% of the machine's time",
+                 100 * t->busy_most);
+    return out;
+}
+
 static void put_about(const struct tune_view *v) {
     char text[256], time[TEXT_UNIT_BYTES];
     const struct tune *t = v->t;
@@ -68,6 +77,8 @@ static void put_about(const struct tune_view *v) {
              t->n, measured, t->trials,
              text_duration(time, 1e-9 * (double)(t->end_ns - t->begin_ns)));
     put_row(v, "search", text);
+    if (t->busy > 0)
+        put_row(v, "other programs", busy_words(text, sizeof text, t));
     if (v->facts->saved_as)
         put_row(v, "recipe of the choice", v->facts->saved_as);
     fputs("</dl>\n", v->f);
@@ -88,29 +99,86 @@ static void put_sentences(const struct tune_view *v, const char *text, const cha
 
 // ---------------------------------------------------------------- the choice in a sentence
 
-// An interactive search without a latency budget compares the time per sample, all others tokens/s.
-static bool by_sample(const struct tune_request *r) {
-    return r->goal == TUNE_INTERACTIVE && !tune_has_limits(r);
+static void put_name(const struct tune_view *v, int i) {
+    fputs("<code>", v->f); // the space before each piece joins the one before the code
+    put_sentences(v, v->t->settings[i].name, " ", " <span>", "</span>");
+    fputs("</code>", v->f);
 }
 
+// The choice against as given: "train 10 % faster", and how sure that is.
 static void put_gain(const struct tune_view *v) {
-    const struct tune_figures *a = &v->figures[0], *b = &v->figures[v->t->chosen];
-    bool sample = by_sample(&v->t->request);
-    double more =
-        sample ? b->ms_per_sample / a->ms_per_sample - 1 : b->tokens_per_s / a->tokens_per_s - 1;
-    if (!isfinite(more))
-        fputs("<b>so that it can be trained here.</b> As given it could not be measured.", v->f);
-    else if (sample ? more > 0.005 : more < -0.005) // as given was measured at another time
+    const struct tune *t = v->t;
+    char text[TUNE_WORDS_BYTES];
+    fprintf(v->f, "<b>%s %s</b> than as given: ",
+            tune_by_sample(&t->request) ? "a sample takes" : "train",
+            tune_gain(text, t, t->chosen));
+    fprintf(v->f, "%s.", tune_gain_interval(text, t, t->chosen));
+}
+
+// What stands against the recipe as given, and what its speed was.
+static void put_needed(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    const struct tune_setting *s = &t->settings[0], *c = &t->settings[t->chosen];
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES], text[TUNE_WORDS_BYTES];
+    fputs(s->outcome == TUNE_REFUSED  ? "<b>because as given does not run here:</b> "
+          : s->outcome == TUNE_FAILED ? "<b>because as given failed:</b> "
+          : s->outcome == TUNE_OVER   ? "<b>because as given breaks a budget:</b> "
+                                    : "<b>because as given is not proven to keep the budgets.</b>",
+          v->f);
+    if (s->outcome == TUNE_REFUSED || s->outcome == TUNE_FAILED || s->outcome == TUNE_OVER)
+        html_put_between(v->f, "", s->reason[0] ? s->reason : "no reason is known", ".");
+    if (tune_is_compared(t, t->chosen)) {
+        fprintf(v->f, " %s %s", tune_by_sample(&t->request) ? "A sample takes" : "It trains",
+                tune_gain(text, t, t->chosen));
+        fprintf(v->f, " than as given: %s.", tune_gain_interval(text, t, t->chosen));
+    } else
+        fputs(" How its speed compares with as given was not measured.", v->f);
+    if (s->need_bytes > 0 && c->need_bytes > 0 && s->need_bytes != c->need_bytes)
+        fprintf(v->f, " It needs %s instead of %s.", text_bytes(a, c->need_bytes),
+                text_bytes(b, s->need_bytes));
+}
+
+// The setting that came closest to being chosen, with its interval.
+static void put_rival(const struct tune_view *v, const char *words) {
+    const struct tune *t = v->t;
+    char text[TUNE_WORDS_BYTES];
+    if (t->rival <= 0)
+        return;
+    fprintf(v->f, " %s ", words);
+    put_name(v, t->rival);
+    if (tune_is_compared(t, t->rival)) {
+        fprintf(v->f, ": %s", tune_gain(text, t, t->rival));
+        fprintf(v->f, " (%s).", tune_gain_interval(text, t, t->rival));
+    } else
+        fputs(": none of its rounds counts.", v->f);
+}
+
+static void put_kept(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    char text[128];
+    if (t->why == TUNE_WHY_TOO_BUSY) {
         fprintf(v->f,
-                "<b>as the best of the finalists, which ran in turns.</b> As given was "
-                "%.0f&thinsp;%% %s when it was measured earlier: the machine has become slower "
-                "since.",
-                100 * (sample ? 1 - 1 / (1 + more) : 1 / (1 + more) - 1),
-                sample ? "quicker" : "faster");
-    else
-        fprintf(v->f, "<b>and %s %.*f&thinsp;%% %s</b> than as given.",
-                sample ? "a sample takes" : "train", fabs(more) < 0.1 ? 1 : 0, 100 * fabs(more),
-                sample ? "less time" : "faster");
+                "<b>Too busy to tell: nothing was changed.</b> Other programs were %s, so too few "
+                "rounds count.",
+                busy_words(text, sizeof text, t));
+        put_rival(v, "The best other setting is");
+        fputs(" Try again when the machine is quiet, or give more <code>--time</code>.", v->f);
+        return;
+    }
+    // Without an interval nothing is known about the others.
+    const bool unsure = t->rival > 0 && !(tune_is_compared(t, t->rival) &&
+                                          isfinite(t->settings[t->rival].turns.low));
+    fputs("<b>Keep what you have:</b> ", v->f);
+    fputs(t->why == TUNE_WHY_BEST ? "every other setting is slower."
+          : t->why == TUNE_WHY_ALONE
+              ? "every other setting is slower by far, breaks a budget or does not run."
+          : unsure ? "too few rounds count to show that another setting is better."
+          : t->why == TUNE_WHY_EQUAL ? "no other setting is better beyond the 95&thinsp;% interval."
+                                     : "no setting that was tried is better for the goal.",
+          v->f);
+    put_rival(v, "The best of them is");
+    if (unsure)
+        fputs(" Give more <code>--time</code>.", v->f);
 }
 
 static void put_sentence(const struct tune_view *v) {
@@ -121,16 +189,20 @@ static void put_sentence(const struct tune_view *v) {
                          t->why_none[0] ? t->why_none : "The search did not finish.", "</p>\n");
         return;
     }
-    const struct tune_setting *c = &t->settings[t->chosen];
-    fputs("<p class=\"choice\">", f);
+    fprintf(f, "<p class=\"choice%s\">", t->why == TUNE_WHY_TOO_BUSY ? " none" : "");
     if (t->chosen == 0) {
-        fputs("<b>Keep the recipe as it is:</b> no setting that was tried is better for the goal.",
-              f);
+        put_kept(v);
     } else {
-        fputs("<b>Set</b> <code>", f);
-        put_sentences(v, c->name, " ", "<span>", "</span> ");
-        fputs("</code>", f);
-        put_gain(v);
+        fputs("<b>Set</b> ", f);
+        put_name(v, t->chosen);
+        fputc(' ', f);
+        if (t->why == TUNE_WHY_NEEDED)
+            put_needed(v);
+        else if (tune_is_compared(t, t->chosen)) {
+            fputs("<b>and</b> ", f);
+            put_gain(v);
+        } else // an older search, of which only the trials are kept
+            fputs("(what it gained in turns with as given is not known).", f);
     }
     if (t->provisional)
         fputs(" <span class=\"flag\">provisional: a budget is not proven yet</span>", f);
@@ -187,174 +259,130 @@ static void put_wait_tile(const struct tune_view *v) {
 }
 
 static void put_memory_tile(const struct tune_view *v) {
-    char value[TEXT_UNIT_BYTES], note[96] = "", a[TEXT_UNIT_BYTES];
+    char value[TEXT_UNIT_BYTES], note[128] = "", a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
     bool whole;
+    const struct tune *t = v->t;
     const uint64_t limit = tune_memory_limit(v, &whole);
+    size_t used = 0;
+    if (t->chosen > 0 && t->settings[0].need_bytes > 0)
+        used = (size_t)snprintf(note, sizeof note, "as given %s%s",
+                                text_bytes(b, t->settings[0].need_bytes), limit > 0 ? "; " : "");
     if (limit > 0)
-        snprintf(note, sizeof note, whole ? "the budget is %s" : "the limit is %s",
+        snprintf(note + used, sizeof note - used, whole ? "the budget is %s" : "the limit is %s",
                  text_bytes(a, limit));
-    put_tile(v, "memory", text_bytes(value, v->t->settings[v->t->chosen].need_bytes), note);
+    put_tile(v, "memory", text_bytes(value, t->settings[t->chosen].need_bytes), note);
+}
+
+static void put_speed_tile(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    const double mine = v->figures[t->chosen].tokens_per_s, given = v->figures[0].tokens_per_s;
+    char value[64], note[TUNE_WORDS_BYTES + 64], text[TUNE_WORDS_BYTES];
+    snprintf(value, sizeof value, isfinite(mine) ? "%.0f" : "not known", mine);
+    if (t->chosen == 0)
+        snprintf(note, sizeof note, "as given");
+    else if (!isfinite(given))
+        snprintf(note, sizeof note, "as given was not measured");
+    else if (tune_is_compared(t, t->chosen) && !tune_by_sample(&t->request))
+        snprintf(note, sizeof note, "as given %.0f: %s", given, tune_against(text, t, t->chosen));
+    else
+        snprintf(note, sizeof note, "as given %.0f", given);
+    put_tile(v, "tokens per second", value, note);
+}
+
+// A larger micro-batch makes a sample wait longer, which is the price of more tokens per second.
+static void put_sample_tile(const struct tune_view *v) {
+    const struct tune *t = v->t;
+    const double mine = v->figures[t->chosen].ms_per_sample, given = v->figures[0].ms_per_sample,
+                 more = mine / given - 1;
+    char value[64], note[160];
+    size_t used = (size_t)snprintf(note, sizeof note, "its micro-batch's time");
+    snprintf(value, sizeof value, "%.3g ms", mine);
+    if (t->chosen > 0 && isfinite(more)) {
+        used += (size_t)snprintf(note + used, sizeof note - used, "; as given %.3g ms", given);
+        const bool fair = tune_is_compared(t, t->chosen); // else they are of different times
+        if (fair && fabs(more) < 0.005)
+            snprintf(note + used, sizeof note - used, ": the same");
+        else if (fair && more >= 2)
+            snprintf(note + used, sizeof note - used, ": worse, %.1f times as long", 1 + more);
+        else if (fair)
+            snprintf(note + used, sizeof note - used, ": %s, %.0f %% %s",
+                     more > 0 ? "worse" : "better", 100 * fabs(more),
+                     more > 0 ? "longer" : "shorter");
+    }
+    put_tile(v, "latency of a sample", value, note);
 }
 
 static void put_tiles(const struct tune_view *v) {
-    const struct tune *t = v->t;
-    char value[64], note[96];
-    if (t->chosen < 0)
+    if (v->t->chosen < 0)
         return;
-    const struct tune_figures *g = &v->figures[t->chosen];
     fputs("<div class=\"tiles\">\n", v->f);
-    snprintf(value, sizeof value, isfinite(g->tokens_per_s) ? "%.0f" : "not known",
-             g->tokens_per_s);
-    snprintf(note, sizeof note, "as given");
-    if (t->chosen > 0 && isfinite(v->figures[0].tokens_per_s))
-        snprintf(note, sizeof note, "as given %.0f", v->figures[0].tokens_per_s);
-    put_tile(v, "tokens per second", value, t->chosen == 0 || t->settings[0].n > 0 ? note : "");
+    put_speed_tile(v);
     put_wait_tile(v);
-    put_latency_tile(v, t->chosen);
-    snprintf(value, sizeof value, "%.3g ms", g->ms_per_sample);
-    put_tile(v, "time per sample", value, "half of the samples took less");
+    put_latency_tile(v, v->t->chosen);
+    put_sample_tile(v);
     put_memory_tile(v);
     fputs("</div>\n", v->f);
 }
 
 // ---------------------------------------------------------------- as given against chosen
 
-struct compared { // a row
-    const char *label;
-    double value[2]; // as given, chosen; NaN: not known
-    char text[2][64], note[2][QUANTILE_TEXT_BYTES];
-};
-
-static void put_ratio(const struct tune_view *v, const struct compared *c) {
-    double ratio = c->value[1] / c->value[0];
-    if (!isfinite(ratio) || c->value[0] <= 0)
-        fputs("<td></td>", v->f);
-    else if (fabs(ratio - 1) < 0.0005)
-        fputs("<td class=\"unknown\">same</td>", v->f);
-    else if (ratio >= 3)
-        fprintf(v->f, "<td>%.1f times</td>", ratio);
-    else
-        fprintf(v->f, "<td>%+.1f&thinsp;%%</td>", 100 * (ratio - 1));
+static void put_cell(const struct tune_view *v, const struct tune_trade *r, int side) {
+    fputs(isfinite(r->value[side]) ? "<td>" : "<td class=\"unknown\">", v->f);
+    html_put_text(v->f, r->text[side][0] ? r->text[side] : "not measured");
+    if (r->note[side][0])
+        html_put_between(v->f, "<small>", r->note[side], "</small>");
+    fputs("</td>", v->f);
 }
 
-static void put_compared(const struct tune_view *v, const struct compared *c, int columns) {
-    fprintf(v->f, "<tr><th scope=\"row\">%s</th>", c->label);
-    for (int k = 0; k < columns; k++) {
-        bool known = isfinite(c->value[k]);
-        fputs(known ? "<td>" : "<td class=\"unknown\">", v->f);
-        html_put_text(v->f, known || c->text[k][0] ? c->text[k] : "not measured");
-        if (c->note[k][0])
-            html_put_between(v->f, "<small>", c->note[k], "</small>");
-        fputs("</td>", v->f);
-    }
-    if (columns > 1)
-        put_ratio(v, c);
-    fputs("</tr>\n", v->f);
-}
-
-static void quantile_row(const struct tune_view *v, const char *label, const struct quantile q[2],
-                         int columns) {
-    char a[TEXT_UNIT_BYTES];
-    struct compared c = {.label = label, .value = {NAN, NAN}};
-    for (int k = 0; k < columns; k++) {
-        c.value[k] = q[k].value;
-        if (q[k].n == 0)
-            continue;
-        snprintf(c.text[k], sizeof c.text[k], "%s", text_duration(a, 1e-9 * q[k].value));
-        if (quantile_has_bound(&q[k]))
-            snprintf(c.note[k], sizeof c.note[k], "n=%zu, at most %s (95 %%)", q[k].n,
-                     text_duration(a, 1e-9 * q[k].upper95));
-        else
-            snprintf(c.note[k], sizeof c.note[k], "n=%zu, unbounded: needs %zu", q[k].n,
-                     q[k].n_needed);
-    }
-    put_compared(v, &c, columns);
-}
-
-static void percentile_row(const struct tune_view *v, const int at[2], int columns, int p) {
-    char label[32];
-    struct quantile q[2];
-    snprintf(label, sizeof label, "step time p%.0f",
-             100 * tune_percentile_of((enum tune_percentile)p));
-    for (int k = 0; k < columns; k++)
-        q[k] = v->figures[at[k]].q[p];
-    quantile_row(v, label, q, columns);
-}
-
-// The wait as the budget for answers counts it (from the p95 step), also when there is no budget.
-static void wait_row(const struct tune_view *v, const int at[2], int columns) {
-    const struct tune_request *r = &v->t->request;
-    struct quantile q[2];
-    for (int k = 0; k < columns; k++) {
-        const struct knobs *knobs = &v->t->settings[at[k]].knobs;
-        q[k] = v->figures[at[k]].q[TUNE_P95];
-        q[k].value = 1e9 * tune_wait_of(r, knobs, 1e-9 * q[k].value);
-        q[k].upper95 = 1e9 * tune_wait_of(r, knobs, 1e-9 * q[k].upper95);
-    }
-    quantile_row(v, "a request waits, p95", q, columns);
-}
-
-// The rows with one value per setting.
-enum compared_row { ROW_SPEED, ROW_SAMPLE, ROW_JOULES, ROW_MEMORY, ROW_PEAK, ROW_COUNT };
-
-static double figure_of(const struct tune_view *v, int at, enum compared_row row) {
-    const struct tune_figures *g = &v->figures[at];
-    return row == ROW_SPEED    ? g->tokens_per_s
-           : row == ROW_SAMPLE ? g->ms_per_sample
-                               : g->joules_per_token;
-}
-
-static void plain_row(const struct tune_view *v, const int at[2], int columns,
-                      enum compared_row row) {
-    static const char *const labels[ROW_COUNT] = {"tokens per second", "time per sample",
-                                                  "energy per token", "memory planned",
-                                                  "memory measured"};
-    char a[TEXT_UNIT_BYTES];
-    struct compared c = {.label = labels[row], .value = {NAN, NAN}};
-    for (int k = 0; k < columns; k++) {
-        const struct tune_setting *s = &v->t->settings[at[k]];
-        uint64_t bytes = row == ROW_MEMORY ? s->need_bytes : s->memory_bytes;
-        if (row < ROW_MEMORY) {
-            c.value[k] = figure_of(v, at[k], row);
-            snprintf(c.text[k], sizeof c.text[k],
-                     row == ROW_SPEED    ? "%.0f"
-                     : row == ROW_JOULES ? "%.3g J"
-                                         : "%.4g ms",
-                     c.value[k]);
-            if (!isfinite(c.value[k]))
-                snprintf(c.text[k], sizeof c.text[k], "%s",
-                         row != ROW_JOULES || s->n == 0 ? ""
-                         : v->metered                   ? "not metered for long enough"
-                                                        : "no meter");
-        } else if (bytes > 0) {
-            c.value[k] = (double)bytes;
-            snprintf(c.text[k], sizeof c.text[k], "%s", text_bytes(a, bytes));
-        }
-    }
-    put_compared(v, &c, columns);
+// An interval goes on a line of its own.
+static void put_change(const struct tune_view *v, const char *change) {
+    const size_t n = strcspn(change, "(");
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)n, change);
+    html_put_between(v->f, "<td>", text, "");
+    if (change[n])
+        html_put_between(v->f, "<small>", change + n, "</small>");
+    fputs("</td>", v->f);
 }
 
 static void put_figures(const struct tune_view *v) {
-    const int at[2] = {0, v->t->chosen};
-    int columns = v->t->chosen > 0 ? 2 : 1;
-    if (v->t->n == 0)
+    const struct tune *t = v->t;
+    struct tune_trade rows[TUNE_TRADE_MOST];
+    const int n = tune_trade_rows(t, v->facts->memory_budget, rows);
+    bool budgets = false;
+    for (int i = 0; i < n; i++)
+        budgets |= rows[i].budget[0] != '\0';
+    if (n == 0)
         return;
-    fputs("<div class=\"scroll\"><table class=\"figures against\"><thead><tr><th></th><th "
-          "scope=\"col\">as given",
-          v->f);
-    fputs(v->t->chosen == 0 ? " = chosen</th>" : "</th>", v->f);
-    fputs(columns > 1 ? "<th scope=\"col\">chosen</th><th scope=\"col\">change</th>" : "", v->f);
+    fprintf(v->f,
+            "<div class=\"scroll\"><table class=\"figures against%s\"><thead><tr><th></th><th "
+            "scope=\"col\">as given",
+            budgets && t->chosen > 0 ? " wide" : "");
+    fputs(t->chosen == 0 ? " = chosen</th>" : "</th>", v->f);
+    fputs(t->chosen > 0 ? "<th scope=\"col\">chosen</th><th scope=\"col\">change</th>" : "", v->f);
+    fputs(budgets ? "<th scope=\"col\">budget</th>" : "", v->f);
     fputs("</tr></thead><tbody>\n", v->f);
-    plain_row(v, at, columns, ROW_SPEED);
-    plain_row(v, at, columns, ROW_SAMPLE);
-    for (int p = 0; p < TUNE_PERCENTILES; p++)
-        percentile_row(v, at, columns, p);
-    if (v->t->request.goal == TUNE_HYBRID)
-        wait_row(v, at, columns);
-    plain_row(v, at, columns, ROW_MEMORY);
-    plain_row(v, at, columns, ROW_PEAK);
-    plain_row(v, at, columns, ROW_JOULES);
+    for (int i = 0; i < n; i++) {
+        fprintf(v->f, "<tr><th scope=\"row\">%s", rows[i].label);
+        if (rows[i].hint)
+            html_put_between(v->f, "<small>", rows[i].hint, "</small>");
+        fputs("</th>", v->f);
+        put_cell(v, &rows[i], 0);
+        if (t->chosen > 0) {
+            put_cell(v, &rows[i], 1);
+            put_change(v, rows[i].change);
+        }
+        if (budgets) {
+            html_put_between(v->f, "<td>", rows[i].budget, "");
+            html_put_between(v->f, "<small>", rows[i].kept, "</small></td>");
+        }
+        fputs("</tr>\n", v->f);
+    }
     fputs("</tbody></table></div>\n", v->f);
+    if (t->busy > 0)
+        fputs("<p class=\"small\">Step times are of all steps, also of those while other programs "
+              "were busy.</p>\n",
+              v->f);
 }
 
 static void put_changes(const struct tune_view *v) {
@@ -431,13 +459,13 @@ static void put_page(const struct tune_view *v) {
     put_about(v);
     put_verdict(v);
     put_sentences(v, v->facts->missing, "\n", "<p class=\"problem\">", "</p>\n");
-    part(v, "The frontier", tune_put_frontier);
-    part(v, "The trade: as given against chosen", put_choice);
-    part(v, "Memory", tune_put_memory);
-    part(v, "Step time", put_step_time);
-    part(v, "Predicted against measured", tune_put_predicted);
+    part(v, "Every setting by speed, latency and memory", tune_put_frontier);
+    part(v, v->t->chosen > 0 ? "What changes, and what it costs" : "As given", put_choice);
+    part(v, "Where the memory goes", tune_put_memory);
+    part(v, "How long steps take", put_step_time);
+    part(v, "How good the predictions were", tune_put_predicted);
     part(v, "How it was found", tune_put_playbook);
-    part(v, "Every setting, and why", tune_put_settings);
+    part(v, "Every setting, and why it was not chosen", tune_put_settings);
     fputs(
         "<footer>Written by haggle " HAGGLE_VERSION
         ". A percentile is the time of a step that was measured. Its bound holds for any "
@@ -452,19 +480,25 @@ static void put_page(const struct tune_view *v) {
 int tune_page(FILE *f, const struct tune *t, const struct tune_facts *facts, struct err *e) {
     struct tune_view v = {.f = f, .t = t, .facts = facts};
     v.figures = calloc((size_t)t->n + 1, sizeof *v.figures);
-    if (!v.figures)
+    v.places = tune_places(t);
+    if (!v.figures || !v.places) {
+        free(v.figures);
+        free(v.places);
         return err_set(e, ERR_MEMORY, "no memory for the figures of %d settings", t->n);
+    }
     for (int i = 0; i < t->n; i++) {
         const struct tune_setting *s = &t->settings[i];
         struct tune_figures *g = &v.figures[i];
         for (int p = 0; p < TUNE_PERCENTILES; p++)
             g->q[p] = tune_quantile(s, tune_percentile_of((enum tune_percentile)p));
-        g->tokens_per_s = tune_tokens_per_s(s);
-        g->ms_per_sample = s->n > 0 ? tune_ms_per_sample(s) : NAN;
+        g->tokens_per_s = tune_speed(t, i);
+        g->ms_per_sample = tune_sample_ms(t, i);
+        tune_range_of(t, i, &g->range);
         g->joules_per_token = tune_joules_per_token(s);
         v.metered |= isfinite(g->joules_per_token);
     }
     put_page(&v);
     free(v.figures);
+    free(v.places);
     return 0;
 }

@@ -17,6 +17,7 @@
 #define HAGGLE_REPORT_TUNE_PAGE_H
 
 #include "report/svg.h"
+#include "report/tune_words.h"
 #include "tune/stored.h"
 #include "tune/tune.h"
 
@@ -41,7 +42,8 @@ int tune_page(FILE *f, const struct tune *t, const struct tune_facts *facts, str
 
 struct tune_figures { // the figures of a setting; NaN: not measured
     struct quantile q[TUNE_PERCENTILES];
-    double tokens_per_s, ms_per_sample, joules_per_token;
+    double tokens_per_s, ms_per_sample, joules_per_token; // as in tune_words.h
+    struct tune_range range;
     struct svg_point at; // its place in the plot being drawn; x is NaN: it has none
 };
 
@@ -50,6 +52,7 @@ struct tune_view {
     const struct tune *t;
     const struct tune_facts *facts;
     struct tune_figures *figures; // by setting
+    struct tune_place *places;    // the order of the tables
     bool metered;                 // the energy of a setting is known
 };
 
@@ -57,7 +60,7 @@ enum tune_mark { // how a plot or a table marks a setting
     MARK_CHOSEN,
     MARK_GIVEN,
     MARK_FRONTIER,
-    MARK_MEASURED,
+    MARK_MEASURED, // a glance is small and pale, whatever its mark
     MARK_OVER,
     MARK_REFUSED, // does not fit, or failed
     MARK_PLANNED,

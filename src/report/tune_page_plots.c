@@ -23,7 +23,8 @@ static const struct {
                      "chosen"},
     [MARK_GIVEN] = {"given", "M-5-5H5V5H-5Z", "as given"},
     [MARK_FRONTIER] = {"frontier", "M-5 0A5 5 0 1 1 5 0 5 5 0 1 1-5 0Z", "on the frontier"},
-    [MARK_MEASURED] = {"measured", "M-4 0A4 4 0 1 1 4 0 4 4 0 1 1-4 0Z", "another is better"},
+    [MARK_MEASURED] = {"measured", "M-4 0A4 4 0 1 1 4 0 4 4 0 1 1-4 0Z",
+                       "another is as good in all"},
     [MARK_OVER] = {"over", "M-5-5 5 5M-5 5 5-5", "over budget"},
     [MARK_REFUSED] = {"refused", "M0-5.5 5.5 4.5H-5.5Z", "refused or failed"},
     [MARK_PLANNED] = {"planned", "M-2 0H2", "predicted only"},
@@ -53,18 +54,37 @@ enum tune_mark tune_mark_of(const struct tune *t, int i) {
     return s->n == 0 ? MARK_PLANNED : s->frontier ? MARK_FRONTIER : MARK_MEASURED;
 }
 
+// How sure the speed of a setting is.
+static void put_range(const struct tune_view *v, int i) {
+    const struct tune_figures *g = &v->figures[i];
+    char a[TEXT_UNIT_BYTES], text[TUNE_WORDS_BYTES];
+    FILE *f = v->f;
+    if (tune_against(text, v->t, i)[0])
+        fprintf(f, "&#10;%s against as given, %d rounds in turns", text,
+                v->t->settings[i].turns.rounds);
+    else if (!tune_is_glance(v->t, i))
+        return;
+    else if (isfinite(g->range.low))
+        fprintf(f, "&#10;a glance of %s, n=%zu: %.0f to %.0f tokens/s by its steps",
+                text_duration(a, g->range.seconds), g->range.steps, g->range.low, g->range.high);
+    else
+        fprintf(f, "&#10;a glance of %s, n=%zu: no interval", text_duration(a, g->range.seconds),
+                g->range.steps);
+}
+
 // What the cursor shows about a setting, as the value of a title attribute.
 static void put_title(const struct tune_view *v, int i) {
     const struct tune_setting *s = &v->t->settings[i];
     const struct tune_figures *g = &v->figures[i];
-    char a[TEXT_UNIT_BYTES], q[QUANTILE_TEXT_BYTES];
-    enum tune_mark m = tune_mark_of(v->t, i);
+    char a[TEXT_UNIT_BYTES], q[QUANTILE_TEXT_BYTES], why[TUNE_WORDS_BYTES];
     FILE *f = v->f;
     html_put_text(f, s->name);
-    if (m == MARK_CHOSEN)
+    if (i == v->t->chosen)
         fputs("&#10;the choice", f);
     if (isfinite(g->tokens_per_s))
-        fprintf(f, "&#10;%.0f tokens/s, %.4g ms per sample", g->tokens_per_s, g->ms_per_sample);
+        fprintf(f, "&#10;%.0f tokens/s, latency of a sample %.4g ms", g->tokens_per_s,
+                g->ms_per_sample);
+    put_range(v, i);
     if (s->n > 0) {
         html_put_between(f, "&#10;", quantile_text(q, &g->q[TUNE_P50]), "");
         html_put_between(f, "&#10;", quantile_text(q, &g->q[TUNE_P99]), "");
@@ -75,10 +95,8 @@ static void put_title(const struct tune_view *v, int i) {
         fprintf(f, "&#10;needs %s", text_bytes(a, s->need_bytes));
     if (isfinite(g->joules_per_token))
         fprintf(f, "&#10;%.3g J per token", g->joules_per_token);
-    if (s->reason[0] && m != MARK_CHOSEN) {
-        fprintf(f, "&#10;%s: ", tune_outcome_name(s->outcome));
-        html_put_text(f, s->reason);
-    }
+    if (tune_reason(why, v->t, i)[0])
+        html_put_between(f, "&#10;", why, "");
 }
 
 static void put_at(const struct tune_view *v, const struct svg_plot *p, int i) {
@@ -86,22 +104,29 @@ static void put_at(const struct tune_view *v, const struct svg_plot *p, int i) {
     const struct svg_point *at = &v->figures[i].at;
     if (!isfinite(at->x) || !isfinite(at->y))
         return;
-    fprintf(v->f, "<span class=\"mark %s\" style=\"left:%.2f%%;top:%.2f%%\" title=\"", marks[m].css,
-            100 * svg_place(&p->x, at->x), 100 * (1 - svg_place(&p->y, at->y)));
+    fprintf(v->f, "<span class=\"mark %s%s\" style=\"left:%.2f%%;top:%.2f%%\" title=\"",
+            marks[m].css, tune_is_glance(v->t, i) ? " glance" : "", 100 * svg_place(&p->x, at->x),
+            100 * (1 - svg_place(&p->y, at->y)));
     put_title(v, i);
     fputs("\">", v->f);
     tune_put_mark(v->f, m);
     fputs("</span>\n", v->f);
 }
 
-static void put_key(const struct tune_view *v, const bool shown[MARK_COUNT]) {
+static void put_key(const struct tune_view *v, const bool shown[MARK_COUNT], bool glances) {
     fputs("<div class=\"key marks\">", v->f);
     for (int m = 0; m < MARK_COUNT; m++)
         if (shown[m]) {
             fputs("<span>", v->f);
             tune_put_mark(v->f, (enum tune_mark)m);
-            fprintf(v->f, "%s</span>", marks[m].name);
+            fprintf(v->f, "%s</span>",
+                    m == MARK_CHOSEN && v->t->chosen == 0 ? "as given, kept" : marks[m].name);
         }
+    if (glances) {
+        fputs("<span class=\"glance\">", v->f);
+        tune_put_mark(v->f, MARK_MEASURED);
+        fputs("small and pale: a glance, not run in turns</span>", v->f);
+    }
     fputs("</div>", v->f);
 }
 
@@ -171,11 +196,19 @@ struct marked { // a plot with a mark for each setting that has a place in it (t
     bool diagonal;       // x and y have the same scale, and a line marks x = y
 };
 
+// The 95 % interval of the speed, as a line through the mark.
+static void put_interval(const struct tune_view *v, const struct svg_plot *p, int i) {
+    const struct tune_figures *g = &v->figures[i];
+    if (isfinite(g->at.x) && isfinite(g->range.low) && isfinite(g->range.high))
+        svg_vertical(v->f, p, tune_is_glance(v->t, i) ? "interval glance" : "interval", g->at.x,
+                     svg_place(&p->y, g->range.low), svg_place(&p->y, g->range.high));
+}
+
 // Fills the scales of the plot and writes it as a <figure>, without a newline at its end.
 static void put_marked(const struct tune_view *v, struct marked *m) {
     struct svg_plot *p = &m->plot;
     struct extent x = NOTHING, y = NOTHING;
-    bool shown[MARK_COUNT] = {false};
+    bool shown[MARK_COUNT] = {false}, glances = false;
     char note[64];
     for (int i = 0; i < v->t->n; i++) {
         const struct svg_point *at = &v->figures[i].at;
@@ -184,6 +217,7 @@ static void put_marked(const struct tune_view *v, struct marked *m) {
             extend(&x, at->x);
             extend(m->diagonal ? &x : &y, at->y);
             shown[tune_mark_of(v->t, i)] = true;
+            glances |= tune_is_glance(v->t, i);
         }
     }
     if (m->limit > 0 && m->limit < m->reach * x.hi)
@@ -193,8 +227,10 @@ static void put_marked(const struct tune_view *v, struct marked *m) {
     bool limited = m->limit > p->x.lo && m->limit < p->x.hi;
     const struct svg_point diagonal[2] = {{p->x.lo, p->x.lo}, {p->x.hi, p->x.hi}};
     svg_caption(v->f, p, "");
-    put_key(v, shown);
+    put_key(v, shown, glances && !m->diagonal);
     svg_begin(v->f, p);
+    for (int i = 0; i < v->t->n && !m->diagonal; i++)
+        put_interval(v, p, i);
     if (limited)
         svg_vertical(v->f, p, "limit", m->limit, 0, 1);
     if (m->diagonal)
@@ -222,25 +258,31 @@ int tune_shown_percentile(const struct tune_request *r) {
     return r->limit_ns[TUNE_P95] ? TUNE_P95 : TUNE_P50;
 }
 
+// The latency is that of a sample where the goal is that.
 static void put_latency(const struct tune_view *v) {
     const int p = tune_shown_percentile(&v->t->request);
+    const bool sample = tune_by_sample(&v->t->request);
     const double limit_s = 1e-9 * (double)v->t->request.limit_ns[p];
     char unit[64], text[TEXT_UNIT_BYTES];
     struct marked m = {.plot = {.id = "frontier",
                                 .title = "Speed against latency",
                                 .unit = "tokens/s; up and left is better",
                                 .x_unit = unit,
-                                .describe = "Each measured setting: tokens per second over step "
+                                .describe = "Each measured setting: tokens per second over "
                                             "latency. Arrow keys go from one to the next."},
                        .limit = limit_s / 1e-3,
                        .reach = 2,
                        .limit_name = "budget"};
     for (int i = 0; i < v->t->n; i++) {
         struct tune_figures *g = &v->figures[i];
-        double ms = v->t->settings[i].n > 0 ? 1e-9 * g->q[p].value / 1e-3 : NAN;
+        double ms = v->t->settings[i].n == 0 ? NAN
+                    : sample                 ? g->ms_per_sample
+                                             : 1e-9 * g->q[p].value / 1e-3;
         g->at = (struct svg_point){ms, g->tokens_per_s};
     }
-    snprintf(unit, sizeof unit, "p%.0f of a step, ms", 100 * tune_percentile_of(p));
+    snprintf(unit, sizeof unit,
+             sample ? "latency of a sample (its micro-batch's time), ms" : "p%.0f of a step, ms",
+             100 * tune_percentile_of(p));
     snprintf(m.limit_text, sizeof m.limit_text, "%s", text_duration(text, limit_s));
     put_marked(v, &m);
     fputc('\n', v->f);
@@ -344,13 +386,17 @@ void tune_put_frontier(const struct tune_view *v) {
         fputs("<p class=\"small\">Nothing was measured.</p>\n", v->f);
         return;
     }
-    fprintf(v->f,
-            "<p class=\"small\">A setting is on the frontier when no other setting is at least as "
-            "good in all of these: speed, latency%s. Point at a mark, tap it, or use the arrow "
-            "keys. Settings were measured at different times, most of them briefly. The finalists "
-            "were measured in turns, and the choice was made among them.</p>\n"
-            "<div class=\"pair\">",
-            v->metered ? ", memory and energy" : " and memory");
+    char line[TUNE_WORDS_BYTES];
+    if (tune_better_line(line, v->t)[0])
+        html_put_between(v->f, "<p class=\"better\">", line,
+                         ". Each mark and the last table say why.</p>\n");
+    fprintf(
+        v->f,
+        "<p class=\"small\">Full marks ran in turns with as given and can be compared; pale ones "
+        "are of other times. Lines are 95&thinsp;%% intervals. Point at a mark, tap it, or use "
+        "the arrow keys. On the frontier: no other is at least as good in speed, latency%s.</p>\n"
+        "<div class=\"pair\">",
+        v->metered ? ", memory and energy" : " and memory");
     put_latency(v);
     put_memory_plot(v);
     if (v->metered)

@@ -24,7 +24,9 @@ const char *const tune_style[] = {
     "#predicted{max-width:34rem}#predicted .frame{grid-template-rows:22em 1.3em auto}\n",
     "dl.about{margin:.6em 0}ul.verdict{margin-top:1rem;padding-left:1.9em}"
         "ul.verdict li{margin:.15em 0;overflow-wrap:anywhere}\n",
-    ".against td,.against th{padding-right:1.6em}.against td small{display:block;margin:0}"
+    ".against td:nth-of-type(3){min-width:6.5em}\n",
+    ".against td,.against th{padding-right:1.6em}.against td small,.against th small{display:block;"
+        "margin:0;font-weight:400}"
         ".changes{margin:1rem 0}.changes thead th{white-space:nowrap}"
         ".changes td:nth-of-type(2){min-width:5.7rem}.changes td:last-child{min-width:10em}\n",
     ".mark{position:absolute;width:18px;height:18px;margin:-9px 0 0 -9px;line-height:0}"
@@ -36,6 +38,11 @@ const char *const tune_style[] = {
     "svg.m.given{fill:var(--c0);stroke:var(--bg);stroke-width:1}"
         "svg.m.frontier{fill:var(--c2);stroke:var(--bg);stroke-width:1}\n",
     "svg.m.over{stroke:var(--bad);stroke-width:2.2}svg.m.refused{stroke:var(--bad)}\n",
+    ".mark.glance{opacity:.5;z-index:0}.mark.glance svg.m{width:12px;height:12px;margin:3px}"
+        ".key .glance svg.m{width:10px;height:10px;opacity:.5}tr.glance td,tr.glance th[scope=row]{"
+        "color:var(--dim)}tr.glance svg.m{opacity:.5}\n",
+    ".line.interval{stroke:var(--fg);stroke-width:1px;opacity:.55}.line.interval.glance{"
+        "stroke:var(--dim);opacity:.3}p.better{margin:.3em 0;font-size:.94rem}\n",
     ".mark.point{width:9px;height:9px;margin:-4.5px 0 0 -4.5px;border-radius:50%;"
         "background:var(--k);outline:1.5px solid var(--bg)}\n",
     ".mark.on{z-index:1}.mark.on::after{content:\"\";position:absolute;inset:-4px;"
@@ -70,7 +77,8 @@ const char *const tune_style[] = {
     "@media (max-width:560px){p.choice{font-size:1rem}"
         ".tiles{grid-template-columns:1fr 1fr;gap:.5rem}.tile b{font-size:1.2rem}"
         ".against{font-size:.86rem}.against td,.against th{padding-right:.6em}"
-        "table.against td{min-width:0}.against td:last-child{white-space:nowrap;padding:0}"
+        "table.against td{min-width:0}.against td:last-child{padding:0}"
+        ".against.wide{min-width:33rem}"
         ".against tbody th,.changes tbody th{min-width:4.4em}.changes td:last-child{min-width:0}"
         ".changes{font-size:.86rem}\n",
     ".tile small:last-child{font-size:.76rem}dl.about{grid-template-columns:1fr}"

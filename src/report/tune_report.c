@@ -1,8 +1,8 @@
 // tune_report.c - see tune_report.h.
 #include "report/tune_report.h"
 
-#include "base/file.h"
 #include "base/text.h"
+#include "report/html.h"
 #include "report/tune_page.h"
 
 #include <stdlib.h>
@@ -10,21 +10,9 @@
 
 static int write_page(const char *path, const struct tune *t, const struct tune_facts *facts,
                       uint64_t *bytes, struct err *e) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f)
-        return err_set(e, ERR_MEMORY, "no memory for the report");
-    int rc = tune_page(f, t, facts, e);
-    bool whole = !ferror(f);
-    whole = fclose(f) == 0 && whole;
-    if (rc == 0 && !whole)
-        rc = err_set(e, ERR_MEMORY, "no memory for the report");
-    if (rc == 0)
-        rc = file_write_atomic(path, text, n, e);
-    *bytes = n;
-    free(text);
-    return rc;
+    struct html_file h;
+    TRY(html_file_open(&h, e));
+    return html_file_save(&h, path, tune_page(h.f, t, facts, e), bytes, e);
 }
 
 // A setting that cannot be planned has no bytes to show.
