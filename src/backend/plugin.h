@@ -15,8 +15,7 @@
 
 enum {
     // Raised whenever a struct that a plug-in can see changes, or the meaning of a member.
-    PLUGIN_ABI = 3,
-    PLUGIN_MAX_DEVICES = 16,
+    PLUGIN_ABI = 4,
     PLUGIN_PATH_BYTES = 1024,
 };
 #define PLUGIN_SYMBOL "haggle_backend_open"
@@ -26,8 +25,6 @@ struct plugin_host {
     uint32_t op_bytes, op_call_bytes, backend_bytes, err_bytes; // sizeof of the four structs
     uint32_t op_count;                                          // OP_COUNT: slots of backend.run
     int (*err_set)(struct err *e, int code, const char *format, ...) ERR_PRINTF(3, 4);
-    void (*log)(void *arg, const char *text); // a line for people; may be NULL
-    void *log_arg;
     const char *(*op_name)(enum op_kind kind);
     const char *(*dtype_text)(enum dtype type);
     // backend_check_call (operands.h): refuses operands that are missing or of the wrong type.

@@ -1,6 +1,6 @@
 // bytes.h - the built-in tokenizer: byte b is id b, and id 256 is end of text.
 //
-// Place: data/ uses it to turn documents into ids, infer/ to turn generated ids into text.
+// Place: data/ uses it to turn documents into ids.
 //
 // A document is fed as END_OF_TEXT followed by its bytes. The target of its last byte is
 // END_OF_TEXT again. So the model learns how documents begin and end, and generation may start from
@@ -17,16 +17,6 @@ enum { BYTES_END_OF_TEXT = 256, BYTES_VOCAB = 257 };
 static inline void bytes_encode(const char *text, size_t bytes, int32_t *out) {
     for (size_t i = 0; i < bytes; i++)
         out[i] = (unsigned char)text[i];
-}
-
-// Writes the byte of each id; out holds n bytes. Ids that are not bytes (end of text, padding of a
-// larger vocabulary) are left out. Returns the number of bytes written; no NUL is added.
-static inline size_t bytes_decode(const int32_t *ids, size_t n, char *out) {
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] >= 0 && ids[i] < 256)
-            out[at++] = (char)(unsigned char)ids[i];
-    return at;
 }
 
 #endif

@@ -301,23 +301,13 @@ static enum corpus_kind draw_kind(struct page *p) {
     return (enum corpus_kind)kind_of[below(p, COUNT(kind_of))];
 }
 
-static struct page page_of(uint64_t seed, uint64_t index, char *out) {
-    return (struct page){
-        .begin = out, .at = out, .random = rng_u64(seed, CORPUS_STREAM, index), .level = 1};
-}
-
-enum corpus_kind corpus_kind_of(uint64_t seed, uint64_t index) {
-    struct page p = page_of(seed, index, NULL);
-    return draw_kind(&p);
-}
-
 static void (*const writers[CORPUS_KINDS])(struct page *) = {
     [CORPUS_STORY] = put_story, [CORPUS_COUNT_UP] = put_count,    [CORPUS_SUM] = put_sums,
     [CORPUS_COPY] = put_copies, [CORPUS_REVERSE] = put_reversals, [CORPUS_RECALL] = put_recall,
 };
 
 size_t corpus_write(uint64_t seed, uint64_t index, char out[CORPUS_MAX_BYTES]) {
-    struct page p = page_of(seed, index, out);
+    struct page p = {.begin = out, .at = out, .random = rng_u64(seed, CORPUS_STREAM, index)};
     enum corpus_kind kind = draw_kind(&p);
     p.level = 1 + below(&p, LEVELS);
     p.target = CORPUS_MIN_BYTES + below(&p, GROW_MAX_BYTES - CORPUS_MIN_BYTES + 1);

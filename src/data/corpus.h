@@ -41,6 +41,5 @@ const char *corpus_heading(enum corpus_kind kind);
 
 // Writes document `index` and returns its length. No NUL is added.
 size_t corpus_write(uint64_t seed, uint64_t index, char out[CORPUS_MAX_BYTES]);
-enum corpus_kind corpus_kind_of(uint64_t seed, uint64_t index);
 
 #endif

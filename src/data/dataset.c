@@ -116,9 +116,6 @@ int32_t dataset_vocab(const struct dataset *d) {
 uint64_t dataset_windows(const struct dataset *d, enum dataset_split split) {
     return d->synthetic ? DATASET_ENDLESS : d->windows[split];
 }
-uint64_t dataset_tokens(const struct dataset *d, enum dataset_split split) {
-    return d->synthetic ? DATASET_ENDLESS : dataset_stats(d, split).used_trained;
-}
 const char *dataset_describe(const struct dataset *d) {
     return d->description;
 }
@@ -344,12 +341,6 @@ int64_t dataset_trained(const struct dataset *d, enum dataset_split split, uint6
     if (d->synthetic)
         return (int64_t)d->seq;
     return d->windows[split] == 0 ? 0 : (int64_t)find(d, split, sample).window->trained;
-}
-
-int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t sample) {
-    if (d->synthetic)
-        return (int64_t)d->seq;
-    return d->windows[split] == 0 ? 0 : (int64_t)find(d, split, sample).window->columns;
 }
 
 struct dataset_about dataset_about(const struct dataset *d, enum dataset_split split,

@@ -81,10 +81,9 @@ void dataset_close(struct dataset *d);
 
 int64_t dataset_seq(const struct dataset *d);
 int32_t dataset_vocab(const struct dataset *d); // ids are in [0, vocab)
-// Windows of one epoch (all windows of all pools), and the tokens trained in it. DATASET_ENDLESS
-// for the corpus in bytes, 0 for a split that does not exist.
+// Windows of one epoch (all windows of all pools). DATASET_ENDLESS for the corpus in bytes, 0 for a
+// split that does not exist.
 uint64_t dataset_windows(const struct dataset *d, enum dataset_split split);
-uint64_t dataset_tokens(const struct dataset *d, enum dataset_split split);
 // For people: "2 files, 5000 documents, 1.2M tokens, 40.0 % trained" or "built-in corpus, seed 1".
 const char *dataset_describe(const struct dataset *d);
 // For checkpoints: a hash of the shards and their weights, or of the corpus' version and seed.
@@ -106,13 +105,11 @@ int dataset_fetch(const struct dataset *d, enum dataset_split split, uint64_t sa
 // Trained columns of that window, without making it. Ranks use it to compute a step's total without
 // communication.
 int64_t dataset_trained(const struct dataset *d, enum dataset_split split, uint64_t sample);
-// Columns of that window that are not padding.
-int64_t dataset_real(const struct dataset *d, enum dataset_split split, uint64_t sample);
 
 // All that is known about a window without making it.
 struct dataset_about {
     uint64_t window; // its number in the split, below dataset_windows; endless split: the sample
-    int64_t trained, real;
+    int64_t trained, real; // columns; real: not padding
     // Bytes read to make the window. It counts each token, plus one per document for the last
     // target, at the width in the shard (2 or 4 bytes). For the corpus in bytes: 1 byte per token.
     uint64_t source_bytes;

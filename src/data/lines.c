@@ -176,10 +176,6 @@ int lines_next(struct lines *l, const char **text, size_t *bytes, uint64_t *numb
     return l->rc;
 }
 
-uint64_t lines_file_bytes(const struct lines *l) {
-    return l->file_bytes;
-}
-
 uint64_t lines_offset(const struct lines *l) {
     return l->offset;
 }

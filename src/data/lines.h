@@ -27,7 +27,6 @@ void lines_close(struct lines *l); // NULL is fine
 // *text is NULL after the last line. ERR_FORMAT for a line that is too long, ERR_IO for a file that
 // shrank or cannot be read. After an error every call returns an error.
 int lines_next(struct lines *l, const char **text, size_t *bytes, uint64_t *number, struct err *e);
-uint64_t lines_file_bytes(const struct lines *l); // size at lines_open
-uint64_t lines_offset(const struct lines *l);     // where the next line begins in the file
+uint64_t lines_offset(const struct lines *l); // where the next line begins in the file
 
 #endif

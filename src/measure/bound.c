@@ -1,10 +1,12 @@
-// bound.c - exact binomial tests for one look, a mixture of likelihood ratios for many looks. See
-// bound.h.
+// bound.c - exact binomial tails for the bounds of percentiles, a mixture of likelihood ratios for
+// budgets. See bound.h.
 #include "measure/bound.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#define MOST_SAMPLES ((size_t)1 << 30)
 
 // ---------------------------------------------------------------- tails of the binomial
 
@@ -33,82 +35,8 @@ static double at_most(size_t n, size_t k, double q) {
     return part / all;
 }
 
-// P(Bin(n, q) >= k), summed directly: 1 - at_most would lose the digits of small tails.
-static double at_least(size_t n, size_t k, double q) {
-    return k == 0 ? 1 : k > n ? 0 : at_most(n, n - k, 1 - q);
-}
-
 static bool sensible(double p, double confidence) {
     return p > 0 && p < 1 && confidence > 0 && confidence < 1;
-}
-
-// proves_under: so few samples are over the budget that a rate of 1 - p or more is very unlikely.
-// proves_over: so many are over that a rate of 1 - p or less is very unlikely.
-static bool proves_under(size_t n, size_t over, double p, double confidence) {
-    return n > 0 && at_most(n, over, 1 - p) <= 1 - confidence;
-}
-static bool proves_over(size_t n, size_t over, double p, double confidence) {
-    return n > 0 && at_least(n, over, 1 - p) <= 1 - confidence;
-}
-
-// ---------------------------------------------------------------- one look
-
-// Expected number of samples over the budget among n: none more, or at the same rate as so far.
-static size_t carried_on(size_t n, const struct bound_verdict *v, bool none_more) {
-    if (none_more)
-        return v->over;
-    return (size_t)ceil((double)v->over * ((double)n / (double)v->n) - 1e-9);
-}
-
-typedef bool proof_fn(size_t n, size_t over, double p, double confidence);
-
-// The smallest n at which the proof succeeds, found by doubling and then bisection. Because `over`
-// grows in steps, the proof may fail again just beyond a success. The answer is then one of several
-// values near each other.
-static size_t fewest(const struct bound_verdict *v, bool none_more, proof_fn *proves, double p,
-                     double confidence) {
-    size_t low = v->n > 0 ? v->n : 1, high = low;
-    while (!proves(high, carried_on(high, v, none_more), p, confidence)) {
-        low = high;
-        if ((high *= 2) > BOUND_MOST)
-            return 0;
-    }
-    while (low + 1 < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (proves(middle, carried_on(middle, v, none_more), p, confidence))
-            high = middle;
-        else
-            low = middle;
-    }
-    return high;
-}
-
-struct bound_verdict sample_bound_counts(size_t n, size_t over, double p, double confidence) {
-    struct bound_verdict v = {.state = BOUND_OPEN, .n = n, .over = over};
-    if (!sensible(p, confidence) || over > n)
-        return v;
-    if (proves_under(n, over, p, confidence))
-        v.state = BOUND_UNDER;
-    else if (proves_over(n, over, p, confidence))
-        v.state = BOUND_OVER;
-    if (v.state != BOUND_OPEN)
-        return v;
-    v.n_needed = fewest(&v, true, proves_under, p, confidence);
-    if (n == 0)
-        v.n_likely = v.n_needed;
-    else if ((double)over < (1 - p) * (double)n)
-        v.n_likely = fewest(&v, false, proves_under, p, confidence);
-    else if ((double)over > (1 - p) * (double)n)
-        v.n_likely = fewest(&v, false, proves_over, p, confidence);
-    return v;
-}
-
-struct bound_verdict sample_bound_verdict(const double *values, size_t n, double p, double budget,
-                                          double confidence) {
-    size_t over = 0;
-    for (size_t i = 0; i < n; i++)
-        over += !(values[i] <= budget);
-    return sample_bound_counts(n, over, p, confidence);
 }
 
 size_t sample_upper_needs(double p, double confidence) {
@@ -117,25 +45,20 @@ size_t sample_upper_needs(double p, double confidence) {
     return (size_t)ceil(log(1 - confidence) / log(p));
 }
 
-// The k-th smallest sample is above the percentile unless k or more samples lie below it.
+// The k-th smallest sample is above the percentile unless k or more samples lie below it, which is
+// the same as at most n - k above it.
 size_t sample_upper_rank(size_t n, double p, double confidence) {
-    if (!sensible(p, confidence) || n == 0 || at_least(n, n, p) > 1 - confidence)
+    if (!sensible(p, confidence) || n == 0 || at_most(n, 0, 1 - p) > 1 - confidence)
         return 0;
     size_t low = 0, high = n; // false at low, true at high: the tail shrinks as k grows
     while (low + 1 < high) {
         const size_t k = low + (high - low) / 2;
-        if (at_least(n, k, p) <= 1 - confidence)
+        if (at_most(n, n - k, 1 - p) <= 1 - confidence)
             high = k;
         else
             low = k;
     }
     return high;
-}
-
-// The k-th smallest sample is below the percentile unless fewer than k samples are. By symmetry.
-size_t sample_lower_rank(size_t n, double p, double confidence) {
-    const size_t k = sample_upper_rank(n, 1 - p, confidence);
-    return k == 0 ? 0 : n + 1 - k;
 }
 
 double sample_look_confidence(double confidence, int look) {
@@ -192,24 +115,33 @@ static bool watch_over(size_t n, size_t over, double q, double confidence) {
     return exceeds(logs, weights, ALTERNATIVES, confidence);
 }
 
-static bool watch_proves_under(size_t n, size_t over, double p, double confidence) {
-    return watch_under(n, over, 1 - p, confidence);
-}
-
 struct bound_verdict sample_bound_watch(size_t n, size_t over, double p, double confidence) {
     struct bound_verdict v = {.state = BOUND_OPEN, .n = n, .over = over};
-    if (!sensible(p, confidence) || over > n)
+    if (!sensible(p, confidence) || over > n || n == 0)
         return v;
-    if (n > 0 && watch_under(n, over, 1 - p, confidence))
+    if (watch_under(n, over, 1 - p, confidence))
         v.state = BOUND_UNDER;
-    else if (n > 0 && watch_over(n, over, 1 - p, confidence))
+    else if (watch_over(n, over, 1 - p, confidence))
         v.state = BOUND_OVER;
     return v;
 }
 
+// By doubling, then bisection: with `over` fixed, more samples only make the proof stronger.
 size_t sample_watch_needs(size_t n, size_t over, double p, double confidence) {
-    const struct bound_verdict v = {.n = n, .over = over};
-    return sensible(p, confidence) && over <= n
-               ? fewest(&v, true, watch_proves_under, p, confidence)
-               : 0;
+    size_t low = n > 0 ? n : 1, high = low;
+    if (!sensible(p, confidence) || over > n)
+        return 0;
+    while (!watch_under(high, over, 1 - p, confidence)) {
+        low = high;
+        if ((high *= 2) > MOST_SAMPLES)
+            return 0;
+    }
+    while (low + 1 < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (watch_under(middle, over, 1 - p, confidence))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
 }

@@ -107,8 +107,6 @@ static void put_split(struct json_writer *w, const struct time_split *s) {
         json_member_double(w, time_part_name((enum time_part)i),
                            per((double)s->ns[i] / 1e6, (double)s->steps));
     json_member_double(w, "wall", per(wall_ns / 1e6, (double)s->steps));
-    json_member_double(w, "overlapped_comm",
-                       per((double)s->overlapped_comm_ns / 1e6, (double)s->steps));
     json_put_object_end(w);
 }
 

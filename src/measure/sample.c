@@ -230,17 +230,6 @@ int ratio_direction(const struct ratio *r) {
     return r->low > 1 ? 1 : r->high < 1 ? -1 : 0;
 }
 
-bool samples_stable(struct samples *s, size_t window, double tolerance) {
-    if (window == 0 || samples_count(s) < 2 * window)
-        return false;
-    samples_copy(s, 2 * window, s->sorted);
-    sample_sort(s->sorted, window);
-    sample_sort(s->sorted + window, window);
-    double before = median_of_sorted(s->sorted, window);
-    double after = median_of_sorted(s->sorted + window, window);
-    return fabs(after - before) <= tolerance * fabs(before);
-}
-
 const char *quantile_text(char out[QUANTILE_TEXT_BYTES], const struct quantile *q) {
     char value[TEXT_UNIT_BYTES], bound[TEXT_UNIT_BYTES];
     if (q->n == 0)

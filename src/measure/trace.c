@@ -62,7 +62,6 @@ void trace_close(struct trace *t) {
 static void forget_step(struct trace *t) {
     memset(t->part_ns, 0, sizeof t->part_ns);
     memset(t->kind_ns, 0, sizeof t->kind_ns);
-    t->overlapped_comm_ns = 0;
 }
 
 void trace_clear(struct trace *t) {
@@ -80,7 +79,6 @@ void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns) {
 void time_split_add(struct time_split *sum, const struct time_split *more) {
     sum->wall_ns += more->wall_ns;
     sum->busy_ns += more->busy_ns;
-    sum->overlapped_comm_ns += more->overlapped_comm_ns;
     sum->steps += more->steps;
     for (int i = 0; i < TIME_COUNT; i++)
         sum->ns[i] += more->ns[i];
@@ -102,9 +100,7 @@ static struct trace_event span_event(const struct trace *t, enum trace_span span
 }
 
 void trace_end_step(struct trace *t, uint64_t now_ns) {
-    struct time_split s = {.wall_ns = now_ns - t->step_start_ns,
-                           .overlapped_comm_ns = t->overlapped_comm_ns,
-                           .steps = 1};
+    struct time_split s = {.wall_ns = now_ns - t->step_start_ns, .steps = 1};
     uint64_t covered = 0;
     for (int i = 0; i < TIME_HOST; i++) {
         s.ns[i] = t->part_ns[i];

@@ -9,7 +9,6 @@
 //   2. Totals are summed when an event is added. So they are exact even after the ring has wrapped,
 //      or if it has no capacity at all (then there are totals but no events).
 //   3. The parts of a split add up to its wall time: host is the time that no event accounts for.
-//      Work that runs beside something already counted is added as overlapped and is in no part.
 #ifndef HAGGLE_MEASURE_TRACE_H
 #define HAGGLE_MEASURE_TRACE_H
 
@@ -40,10 +39,9 @@ enum time_part time_part_of(enum op_category category);
 
 struct time_split {
     uint64_t wall_ns;
-    uint64_t ns[TIME_COUNT];     // sum == wall_ns
-    uint64_t busy_ns;            // the device works: matmul + attention + other + optimizer
-    uint64_t overlapped_comm_ns; // communication hidden behind work
-    uint64_t steps;              // number of steps that the split covers
+    uint64_t ns[TIME_COUNT]; // sum == wall_ns
+    uint64_t busy_ns;        // the device works: matmul + attention + other + optimizer
+    uint64_t steps;          // number of steps that the split covers
     // The same time by op kind, for ops that were timed one by one (ops in graphs are not).
     uint64_t kind_ns[OP_COUNT];
 };
@@ -73,7 +71,6 @@ struct trace {
     uint64_t step_start_ns;
     uint64_t part_ns[TIME_COUNT]; // of the current step
     uint64_t kind_ns[OP_COUNT];
-    uint64_t overlapped_comm_ns;
     struct time_split last, total; // the last whole step; all steps since trace_clear
     struct mem *mem;
 };
@@ -92,15 +89,6 @@ static inline void trace_add(struct trace *t, struct trace_event ev) {
     t->part_ns[ev.part] += ev.duration_ns;
     if (ev.what < OP_COUNT)
         t->kind_ns[ev.what] += ev.duration_ns;
-    if (t->events != NULL) {
-        ev.step = t->step;
-        t->events[t->added++ & t->mask] = ev;
-    }
-}
-// Records an event that ran beside work already counted (a collective behind the backward pass).
-static inline void trace_add_overlapped(struct trace *t, struct trace_event ev) {
-    if (ev.part == TIME_COMM)
-        t->overlapped_comm_ns += ev.duration_ns;
     if (t->events != NULL) {
         ev.step = t->step;
         t->events[t->added++ & t->mask] = ev;

@@ -23,6 +23,17 @@ static size_t document(uint64_t seed, uint64_t index, char text[CORPUS_MAX_BYTES
     return n;
 }
 
+static enum corpus_kind kind_of(const char *text) { // from its heading
+    for (int k = 0; k < CORPUS_KINDS; k++) {
+        const char *heading = corpus_heading((enum corpus_kind)k);
+        const size_t n = strlen(heading);
+        if (strncmp(text, heading, n) == 0 && text[n] == ' ')
+            return (enum corpus_kind)k;
+    }
+    fail_msg("no known heading: %.40s", text);
+    return CORPUS_KINDS;
+}
+
 static void test_shape_and_determinism(void **state) {
     (void)state;
     size_t kinds[CORPUS_KINDS] = {0}, shortest = SIZE_MAX, longest = 0, total = 0;
@@ -35,10 +46,7 @@ static void test_shape_and_determinism(void **state) {
         assert_int_equal(text[n - 1], '\n');
         for (size_t j = 0; j < n; j++)
             assert_true(text[j] == '\n' || (text[j] >= ' ' && text[j] <= '~'));
-        enum corpus_kind kind = corpus_kind_of(SEED, i);
-        const char *heading = corpus_heading(kind);
-        assert_memory_equal(text, heading, strlen(heading));
-        kinds[kind]++;
+        kinds[kind_of(text)]++;
         shortest = n < shortest ? n : shortest;
         longest = n > longest ? n : longest;
         total += n;
@@ -228,10 +236,10 @@ static void test_statements_are_true(void **state) {
     for (uint64_t i = 0; i < DOCUMENTS; i++) {
         char text[CORPUS_MAX_BYTES + 1];
         document(SEED, i, text);
-        if (corpus_kind_of(SEED, i) == CORPUS_STORY)
+        if (kind_of(text) == CORPUS_STORY)
             check_story(text);
         else
-            check_lines(text, corpus_kind_of(SEED, i));
+            check_lines(text, kind_of(text));
     }
 }
 

@@ -188,22 +188,6 @@ static void test_compare(void **state) {
     assert_int_equal(sample_compare(&sc, &sa), COMPARE_HIGHER);
 }
 
-static void test_stable(void **state) {
-    (void)state;
-    struct samples s;
-    assert_int_equal(samples_open(&s, 100, NULL), 0);
-    for (int i = 0; i < 5; i++)
-        samples_add(&s, 200 - 20 * i);
-    assert_false(samples_stable(&s, 5, 0.05));
-    for (int i = 0; i < 5; i++)
-        samples_add(&s, 100);
-    assert_false(samples_stable(&s, 5, 0.05)); // 160 before, 100 after
-    for (int i = 0; i < 5; i++)
-        samples_add(&s, 101);
-    assert_true(samples_stable(&s, 5, 0.05));
-    samples_close(&s);
-}
-
 static void test_text(void **state) {
     (void)state;
     char text[QUANTILE_TEXT_BYTES];
@@ -227,7 +211,6 @@ int main(void) {
         cmocka_unit_test(test_spread_and_interval),
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_ratio_interval),
-        cmocka_unit_test(test_stable),
         cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void make_window(struct packed *p, const struct scratch *s) {
     const struct dataset_window w = {p->tokens, p->targets, p->positions, p->doc_start};
     assert_worked(dataset_open(&d, &o, &e), &e);
     assert_int_equal(dataset_windows(d, SPLIT_TRAIN), 1);
-    assert_true(dataset_real(d, SPLIT_TRAIN, 0) < T); // with padding at the end
+    assert_true(dataset_about(d, SPLIT_TRAIN, 0).real < T); // with padding at the end
     char scratch[64];
     assert_true(dataset_scratch_bytes(d) <= sizeof scratch);
     assert_worked(dataset_fetch(d, SPLIT_TRAIN, 0, scratch, &w, &e), &e);
