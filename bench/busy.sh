@@ -58,7 +58,6 @@ haggle, folder, number, given = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[
 PAIRS, STEPS = 11, 60
 found = json.load(open(f"{folder}/tune-{number}.json"))
 settings = {s["name"]: s for s in found["settings"]}
-gain = found.get("gain") or {}
 
 
 def speed(changes):
@@ -79,6 +78,7 @@ def in_turns(a, b):  # how many times as fast a is as b
 
 
 chosen, rival = found["chosen"], found.get("rival")
+gain = rival and settings[rival].get("in_turns") or {}
 row = {"why": found["why"], "chosen": chosen["name"], "rival": rival, "busy": found["busy_visits"], "trials": found["trials"],
        "low": gain.get("low"), "high": gain.get("high"), "ratio": gain.get("ratio"), "rounds": gain.get("rounds"), "idle": []}
 if rival and row["low"] is not None:

@@ -254,19 +254,11 @@ static void put_budgets(struct json_writer *w, const struct tune *t) {
     json_put_array_end(w);
 }
 
-static const char *why_name(enum tune_why why) {
-    static const char *const names[] = {
-        [TUNE_WHY_NONE] = "none",        [TUNE_WHY_FASTER] = "faster", [TUNE_WHY_NEEDED] = "needed",
-        [TUNE_WHY_BEST] = "best",        [TUNE_WHY_EQUAL] = "equal",   [TUNE_WHY_ALONE] = "alone",
-        [TUNE_WHY_TOO_BUSY] = "too busy"};
-    return names[why];
-}
-
 // Why the choice is what it is, and what it gains. Nothing is gained by keeping as given.
 static void put_outcome(struct json_writer *w, const struct tune *t) {
     const bool changed = t->chosen > 0 && tune_in_turns(&t->settings[0]);
     const struct tune_setting *c = t->chosen > 0 ? &t->settings[t->chosen] : NULL;
-    json_member_string(w, "why", why_name(t->why));
+    json_member_string(w, "why", tune_why_name(t->why));
     json_member_string(w, "rival", t->n > 0 && t->rival >= 0 ? t->settings[t->rival].name : NULL);
     put_turns(w, "gain", c ? &c->turns : NULL, changed && tune_in_turns(c));
     json_member_i64(w, "busy_visits", t->busy);

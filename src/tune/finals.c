@@ -258,7 +258,7 @@ static int without(struct tune *t, int at, const struct group *groups, int n, un
 // A setting that is known to be no alternative need not be run beside the other.
 static bool is_hopeless(const struct tune *t, int i, int at) {
     const struct tune_setting *s = &t->settings[i], *c = &t->settings[at];
-    const double most = t->policy->flip.slower_most_ratio;
+    const double most = t->policy->finals.surely_slower_ratio;
     if (s->outcome == TUNE_REFUSED || s->outcome == TUNE_FAILED || s->outcome == TUNE_OVER ||
         s->doubtful)
         return true;
@@ -293,10 +293,21 @@ static int play_out(struct rounds *r, struct err *e) {
     return 0;
 }
 
-// Whether the setting in seat 0 is faster than that in seat i beyond the interval.
+// How many times as costly seat i is as seat 0: by their rounds, or as predicted if few count.
+static double costlier(const struct rounds *r, int i) {
+    return rounds_pairs(r, 0, i) >= r->t->policy->rounds.compared_rounds
+               ? rounds_cost(r, i) / rounds_cost(r, 0)
+               : predicted_at(r->t, r->seats[i].at) / predicted_at(r->t, r->seats[0].at);
+}
+
+// Whether the setting in seat 0 is faster than that in seat i: beyond the interval, or by much as
+// far as is known.
 static bool is_needed(const struct rounds *r, int i) {
+    const struct tune_policy *p = r->t->policy;
     struct contest c;
-    rounds_compare(r, 0, i, r->t->policy->finals.keep_change_confidence, &c);
+    rounds_compare(r, 0, i, p->finals.keep_change_confidence, &c);
+    if (c.state == CONTEST_UNDECIDED && costlier(r, i) > 1 + p->finals.near_rel)
+        return true;
     return c.state == CONTEST_FASTER || r->t->settings[r->seats[i].at].outcome == TUNE_FAILED ||
            r->t->settings[r->seats[i].at].outcome == TUNE_OVER;
 }
@@ -483,6 +494,14 @@ static int keep_given(struct tune *t, int rival, enum tune_why why, enum proof o
     return 0;
 }
 
+// The machine may have become faster or slower since the contenders ran. Their speeds stay in
+// proportion to that of the recipe as given.
+static void rescale(struct tune *t, const struct rounds *r, double by) {
+    for (int i = 0; i < t->n && isfinite(by); i++)
+        if (t->settings[i].turns.rounds > 0 && rounds_seat_of(r, i) < 0)
+            t->settings[i].turns.tokens_per_s *= by;
+}
+
 // Chooses between setting `at`, which keeps its budgets as far as is known, and the recipe as
 // given. `r` are the rounds of the contenders.
 static int settle(struct tune *t, const struct rounds *contenders, int at, enum proof proof,
@@ -510,8 +529,11 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, enum 
     }
     TRY(duel(t, at, &r, &c, e));
     const int pairs = r.n == 2 ? rounds_pairs(&r, 0, 1) : 0;
-    if (r.n == 2 && pairs > 0)
+    if (pairs > 0) {
+        const double before = t->settings[0].turns.tokens_per_s;
         rounds_keep(&r, 0);
+        rescale(t, &r, t->settings[0].turns.tokens_per_s / before);
+    }
     if (!setting_stands(&t->settings[at])) { // it failed, or broke a budget in the end
         t->rival = -1;
         return 0; // the next one is tried

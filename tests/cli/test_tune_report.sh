@@ -7,10 +7,10 @@
 . "$(dirname "$0")/lib.sh"
 small=(seq=16 batch.micro=2 batch.accum=2 generate.tokens=0)
 
-run 0 "a search" tune model=tiny "${small[@]}" --time 3s --p99 10s --store s.db --save best.yaml
+run 0 "a search" tune model=tiny --busy count "${small[@]}" --time 3s --p99 10s --store s.db --save best.yaml
 says out "report    best.html" "a search"
 # A trade needs two settings.
-grep -q "the recipe as given is the best" out || says out "the trade" "a search"
+says out "the trade" "a search"
 [ -s best.html ] || fail "no page beside the recipe"
 run 0 "again" report --tuning last --store s.db --out again.html
 says out "report    again.html" "again"
@@ -25,7 +25,7 @@ says err "has no tuning 7" "no such tuning"
 run 2 "no number" report --tuning x --store s.db
 run 2 "both" report --tuning 1 somewhere
 run 2 "a store alone" report --store s.db
-run 0 "none" tune model=tiny "${small[@]}" --time 1s --store none --save none.yaml --report none
+run 0 "none" tune model=tiny --busy count "${small[@]}" --time 1s --store none --save none.yaml --report none
 [ -e none.html ] && fail "a page that nobody wanted"
 
 # A model whose name is markup, and not enough memory for it: the name is in the title, in reasons
