@@ -112,15 +112,17 @@ static void put_for_people(struct table *table, const struct tune *t, struct lis
 
 static void print_notes(const struct tune *t, const struct listed *l, FILE *f) {
     char line[TUNE_WORDS_BYTES];
-    bool glances = false;
-    for (int i = 0; i < t->n; i++)
+    bool glances = false, compared = false;
+    for (int i = 0; i < t->n; i++) {
         glances |= tune_is_glance(t, i);
+        compared |= i > 0 && tune_is_compared(t, i);
+    }
     if (l->unbounded)
         fprintf(f, "%s\n", tune_unbounded_note);
     fprintf(f, "ms/sample: latency of a sample, which is its micro-batch's time\n");
-    if (tune_by_sample(&t->request))
+    if (compared && tune_by_sample(&t->request))
         fprintf(f, "vs as given: ms/sample in turns, with its 95 %% interval\n");
-    else
+    else if (compared)
         fprintf(f, "vs as given: tokens/s in turns, with its 95 %% interval\n");
     if (glances)
         fprintf(f, "glance: measured outside the turns, at another time; its figures cannot be "

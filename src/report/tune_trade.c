@@ -56,6 +56,20 @@ static void say_kept(const struct trade *x, struct tune_trade *r, const char *bu
 
 // ---------------------------------------------------------------- rows
 
+static double predicted_speed(const struct tune_setting *s) {
+    return (double)(s->knobs.batch_micro * s->knobs.batch_accum * s->knobs.seq) / s->predicted_s;
+}
+
+// If as given cannot run here, what it would reach is predicted, and so is what the choice costs.
+static void say_predicted(const struct trade *x, struct tune_trade *r) {
+    const struct tune_setting *a = &x->t->settings[x->at[0]], *b = &x->t->settings[x->at[1]];
+    const double speed = predicted_speed(a), change = predicted_speed(b) / speed - 1;
+    if (a->n > 0 || !isfinite(speed) || !isfinite(change))
+        return;
+    snprintf(r->text[0], sizeof r->text[0], "%.0f, predicted", speed);
+    snprintf(r->change, sizeof r->change, "%+.0f %%, predicted", 100 * change);
+}
+
 static void add_speed(struct trade *x) {
     struct tune_trade *r = add(x, "tokens per second", true);
     for (int k = 0; k < 2; k++) {
@@ -64,6 +78,7 @@ static void add_speed(struct trade *x) {
             snprintf(r->text[k], sizeof r->text[k], "%.0f", r->value[k]);
     }
     say_change(x, r, tune_by_sample(&x->t->request) ? KIND_TIME : KIND_GOAL);
+    say_predicted(x, r);
 }
 
 static void add_sample(struct trade *x) {

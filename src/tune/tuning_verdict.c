@@ -87,10 +87,10 @@ static void say_choice(struct tuning *t) {
         sentences_add(&t->sentences, "%.200s: %.0f tokens/s (as given: %.150s)", c->name, speed,
                       base->reason[0] ? base->reason : "it was not compared");
     if (t->tune.busy > 0 && t->tune.why != TUNE_WHY_TOO_BUSY)
-        sentences_add(&t->sentences,
-                      "other programs were at work in %d of %d trials, which do not count in the "
-                      "comparison",
-                      t->tune.busy, t->tune.trials);
+        sentences_add(&t->sentences, "other programs were at work in %d of %d trials, %s",
+                      t->tune.busy, t->tune.trials,
+                      c->turns.rounds > 0 ? "which do not count in the comparison"
+                                          : "so speeds are lower than on a quiet machine");
 }
 
 // A knob that the search could have tried and did not. Others are no advice after a search: it
