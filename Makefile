@@ -23,8 +23,9 @@ all: ## build haggle (default); tests are built by the targets that run them
 	    $(BUILD) $(BUILD) $(BUILD) $(BUILD)
 
 demo: ## set up, build, tune the built-in model within a budget, train with the choice
-	@scripts/deps.sh build run
-	@$(MAKE) --no-print-directory program-build
+	@begin=$$(date +%s); scripts/deps.sh build run && packages=$$(date +%s) && \
+	    $(MAKE) --no-print-directory program-build && \
+	    echo "packages took $$((packages - begin)) s, the build $$(($$(date +%s) - packages)) s"
 	@HAGGLE=$(BUILD)/haggle scripts/demo.sh
 
 test: deps ## set up, build, run all tests, then the unit tests again under ASan and UBSan

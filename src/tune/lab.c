@@ -22,7 +22,8 @@ enum { HAVE_TEXT_BYTES = 160, UNTIMED_MOST = 8 };
 // A step hangs if it takes HANG_TIMES its predicted time, and at least HANG_LEAST_S seconds. A
 // start may take START_LIMIT_S. See run_trial for how the time left limits both.
 static const double HANG_TIMES = 50, HANG_LEAST_S = 30, HANG_STEPS = 5, START_LIMIT_S = 300,
-                    START_LEAST_S = 60; // a device's first start takes tens of seconds
+                    START_LEAST_S = 60, // a device's first start takes tens of seconds
+                    EXPLORE_LEAST_S = 10;
 // Head-room: 1/50 of the memory, and at least what the libraries of two processes may differ by.
 static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 
@@ -193,7 +194,10 @@ static void explore(struct lab *l, const struct untimed *u, int fd) {
 static void explore_in_child(struct lab *l, const struct untimed *u) {
     struct ready ready = {0};
     struct predictor *fresh = NULL;
-    const uint64_t wait_ns = (uint64_t)(1e9 * START_LIMIT_S);
+    // A child that hangs must not cost more than the search was given.
+    const double least_s = plan_wants_device(&l->base) ? START_LEAST_S : EXPLORE_LEAST_S;
+    const uint64_t wait_ns =
+        (uint64_t)(1e9 * fmin(START_LIMIT_S, fmax(least_s, l->options.time_s)));
     int ends[2];
     char done;
     bool told = false, whole = false;
@@ -362,7 +366,7 @@ static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
 static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
     const struct observed seen = {r->step_ns, r->steps, r->split};
     struct plan setting;
-    if (r->rc != 0)
+    if (r->rc != 0 || others_notable(&r->others)) // what others did is not learnt
         return;
     if (plan_setting(l, k, &setting, NULL) == 0)
         predictor_observe(l->learner, &setting, &seen, NULL);

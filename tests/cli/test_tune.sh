@@ -250,6 +250,12 @@ latency() {
     [ -e i.yaml ] && fail "impossible: a recipe"
     [ -s i.html ] || fail "impossible: no page"
     json i.json 'd["chosen"] is None and d["error"]' "impossible"
+    # What could be had is said, and the page of an earlier search stays as it is.
+    grep -qE 'the least p99 of a step that was measured is [0-9.]+ ms \(.*, n=[0-9]+\), the budget 0.001 ms' err ||
+        fail "impossible: the least p99 is not named"
+    echo earlier >i.html
+    run 3 "impossible again" tune r.yaml --busy count --p99 1us --time 2s --store none --save i.yaml
+    [ "$(cat i.html)" = earlier ] || fail "impossible again: the page of an earlier search was replaced"
     run 0 "impossible" trials last --store i.db
     says out "over_budget: a budget is surely broken" "impossible"
 }
