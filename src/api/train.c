@@ -238,7 +238,7 @@ static void teach(const struct train_call *t) {
     if (!step_ns)
         return;
     const struct observed seen = {step_ns, (int64_t)samples_copy(s, 0, step_ns),
-                                  t->summary.result.metrics.split};
+                                  t->summary.result.metrics.split, false};
     if (predictor_open(&p, NULL, NULL) == 0 && predictor_observe(p, &t->plan, &seen, NULL) == 0)
         predictor_store(p, NULL);
     predictor_close(p);

@@ -233,7 +233,7 @@ static void teach_row(struct predictor *p, const struct bench_row *row) {
     struct plan plan;
     if (step_ns && plan_run(&plan, &row->knobs, NULL) == 0) {
         const struct observed seen = {step_ns, (int64_t)samples_copy(&row->step_ns, 0, step_ns),
-                                      row->sum.split};
+                                      row->sum.split, others_notable(&row->sum.others)};
         predictor_observe(p, &plan, &seen, NULL);
     }
     if (step_ns)

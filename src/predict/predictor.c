@@ -675,7 +675,7 @@ int predictor_observe(struct predictor *p, const struct plan *plan, const struct
     TRY(name_setting(&plan->knobs, &sums, visit.id, e));
     t->changed = true;
     visit.seconds[0] = step_s;
-    visit.quiet = visit.spread <= NOISE_MOST;
+    visit.quiet = visit.spread <= NOISE_MOST && !seen->busy;
     for (int i = 0; i < TIME_COUNT; i++)
         visit.part_s[i] = per_step * (double)seen->split.ns[i];
     TRY(costs_add_visit(&t->costs, &visit, e));

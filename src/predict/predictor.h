@@ -93,6 +93,7 @@ struct observed {
     const double *step_ns;
     int64_t steps;
     struct time_split split; // of all steps
+    bool busy;               // other programs were at work meanwhile
 };
 int predictor_observe(struct predictor *p, const struct plan *plan, const struct observed *seen,
                       struct err *e);

@@ -63,10 +63,11 @@ static double predicted_speed(const struct tune_setting *s) {
 // If as given cannot run here, what it would reach is predicted, and so is what the choice costs.
 static void say_predicted(const struct trade *x, struct tune_trade *r) {
     const struct tune_setting *a = &x->t->settings[x->at[0]], *b = &x->t->settings[x->at[1]];
-    const double speed = predicted_speed(a), change = predicted_speed(b) / speed - 1;
-    if (a->n > 0 || !isfinite(speed) || !isfinite(change))
+    const double change = predicted_speed(b) / predicted_speed(a) - 1,
+                 speed = tune_speed(x->t, x->at[1]) / (1 + change);
+    if (a->n > 0 || !isfinite(speed))
         return;
-    snprintf(r->text[0], sizeof r->text[0], "%.0f, predicted", speed);
+    snprintf(r->text[0], sizeof r->text[0], "about %.0f", speed);
     snprintf(r->change, sizeof r->change, "%+.0f %%, predicted", 100 * change);
 }
 

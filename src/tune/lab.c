@@ -23,7 +23,7 @@ enum { HAVE_TEXT_BYTES = 160, UNTIMED_MOST = 8 };
 // start may take START_LIMIT_S. See run_trial for how the time left limits both.
 static const double HANG_TIMES = 50, HANG_LEAST_S = 30, HANG_STEPS = 5, START_LIMIT_S = 300,
                     START_LEAST_S = 60, // a device's first start takes tens of seconds
-                    EXPLORE_LEAST_S = 10;
+    EXPLORE_LEAST_S = 10;
 // Head-room: 1/50 of the memory, and at least what the libraries of two processes may differ by.
 static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 
@@ -173,18 +173,42 @@ static void calibrate(const struct lab *l, const struct knobs *k) {
     predictor_close(p);
 }
 
+static int plan_setting(struct lab *l, const struct knobs *k, struct plan *p, struct err *e) {
+    TRY(plan_like(p, &l->plan, k, e));
+    TRY(buffers_count(&l->buffers, p, e));
+    if (l->process_bytes > 0)
+        plan_set_process(p, l->process_bytes, PLAN_MEASURED);
+    else
+        plan_set_process(p, l->plan.process_bytes, l->plan.process_how);
+    return 0;
+}
+
+// Makes the micro-batch smaller until the setting fits, so that its ops can be timed. False: it
+// never fits.
+static bool shrink_to_fit(struct lab *l, struct knobs *k) {
+    for (;; k->batch_micro /= 2) {
+        struct plan p;
+        const bool fits = plan_setting(l, k, &p, NULL) == 0 &&
+                          plan_need_bytes(&p, p.device) <= l->have_bytes - lab_headroom_bytes(l);
+        plan_free(&p);
+        if (fits || k->batch_micro == 1)
+            return fits;
+    }
+}
+
 // Does all work that needs an open backend in one process, because the context of a device takes a
 // second to make. The answers are sent before anything is timed, since timing may kill the process.
 static void explore(struct lab *l, const struct untimed *u, int fd) {
-    const uint64_t need = plan_need_bytes(&l->plan, l->plan.device);
     struct ready ready = {0};
     ask_backend(l, &ready);
     if (write(fd, &ready, sizeof ready) != (ssize_t)sizeof ready)
         return;
     set_memory(l, &ready);
-    const bool fits = need <= l->have_bytes - lab_headroom_bytes(l);
-    for (int i = 0; fits && i < u->n; i++)
-        calibrate(l, &u->knobs[i]);
+    for (int i = 0; i < u->n; i++) {
+        struct knobs k = u->knobs[i];
+        if (shrink_to_fit(l, &k))
+            calibrate(l, &k);
+    }
     if (write(fd, "", 1) != 1)
         return;
 }
@@ -222,16 +246,6 @@ static void explore_in_child(struct lab *l, const struct untimed *u) {
         predictor_close(l->predictor);
         l->predictor = fresh;
     }
-}
-
-static int plan_setting(struct lab *l, const struct knobs *k, struct plan *p, struct err *e) {
-    TRY(plan_like(p, &l->plan, k, e));
-    TRY(buffers_count(&l->buffers, p, e));
-    if (l->process_bytes > 0)
-        plan_set_process(p, l->process_bytes, PLAN_MEASURED);
-    else
-        plan_set_process(p, l->plan.process_bytes, l->plan.process_how);
-    return 0;
 }
 
 // Times the element types that the search may choose. They change a step most, so a roofline is too
@@ -364,9 +378,9 @@ static bool judge(void *arg, const struct trial_sample *samples, int64_t n,
 }
 
 static void learn(struct lab *l, const struct knobs *k, const struct trial_result *r) {
-    const struct observed seen = {r->step_ns, r->steps, r->split};
+    const struct observed seen = {r->step_ns, r->steps, r->split, others_notable(&r->others)};
     struct plan setting;
-    if (r->rc != 0 || others_notable(&r->others)) // what others did is not learnt
+    if (r->rc != 0)
         return;
     if (plan_setting(l, k, &setting, NULL) == 0)
         predictor_observe(l->learner, &setting, &seen, NULL);
