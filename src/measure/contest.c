@@ -12,28 +12,22 @@ struct differences {
     size_t n;
 };
 
-static void halve(struct differences *b) {
-    for (size_t i = 0; i < b->n / 2; i++)
-        b->y[i] = 0.5 * (b->y[2 * i] + b->y[2 * i + 1]);
-    b->n /= 2;
-}
-
-// Correlation of neighbouring rounds. For independent rounds its mean is -1/n, which is corrected.
-static double likeness(const struct differences *b) {
-    double mean = 0, square = 0, next = 0;
-    for (size_t i = 0; i < b->n; i++)
-        mean += b->y[i] / (double)b->n;
-    for (size_t i = 0; i < b->n; i++) {
-        const double d = b->y[i] - mean;
-        square += d * d;
-        next += i + 1 < b->n ? d * (b->y[i + 1] - mean) : 0;
+// Correlation of the ranks of neighbouring rounds. Ranks, because a single round that another
+// program disturbed would outweigh all others. For independent rounds the mean is -1/n, which is
+// corrected.
+static double likeness(const struct differences *d) {
+    const double middle = 0.5 * (double)(d->n - 1);
+    double rank[CONTEST_MOST_BLOCKS], square = 0, next = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        rank[i] = -middle;
+        for (size_t j = 0; j < d->n; j++)
+            rank[i] += j == i ? 0 : d->y[j] < d->y[i] ? 1 : d->y[j] == d->y[i] ? 0.5 : 0;
     }
-    return square > 0 ? next / square + 1 / (double)b->n : 0;
-}
-
-// True if the correlation is larger than chance gives for independent rounds (one-sided 5 %).
-static bool resemble(const struct differences *b) {
-    return likeness(b) > 1.645 / sqrt((double)b->n);
+    for (size_t i = 0; i < d->n; i++) {
+        square += rank[i] * rank[i];
+        next += i + 1 < d->n ? rank[i] * rank[i + 1] : 0;
+    }
+    return square > 0 ? next / square + 1 / (double)d->n : 0;
 }
 
 // ---------------------------------------------------------------- the rank test
@@ -73,6 +67,18 @@ static bool enclose(struct shift *out, const struct differences *d, double tail)
     return true;
 }
 
+// Rounds that are like their neighbours are worth fewer. If they are more alike than chance makes
+// independent rounds (one-sided 5 %), the interval grows as that of the mean of an AR(1) process
+// would.
+static void widen(struct shift *s, const struct differences *d) {
+    const double r = fmin(likeness(d), 0.8);
+    if (d->n < 2 || r <= 1.645 / sqrt((double)d->n))
+        return;
+    const double factor = sqrt((1 + r) / (1 - r));
+    s->low = s->middle - factor * (s->middle - s->low);
+    s->high = s->middle + factor * (s->high - s->middle);
+}
+
 // ---------------------------------------------------------------- the contest
 
 static void decide(struct contest *out, const struct shift *s, double tolerance) {
@@ -99,10 +105,8 @@ void contest_rounds(struct contest *out, const double *a, const double *b, size_
     for (size_t i = 0; i < rounds && d.n < CONTEST_MOST_BLOCKS; i++)
         if (isfinite(a[i] - b[i]))
             d.y[d.n++] = a[i] - b[i];
-    // All n differences have the same sign by chance with probability 2^-n per side.
-    const size_t needed = (size_t)ceil(-log2(tail) - 1e-9);
-    while (d.n / 2 >= needed && resemble(&d)) // neighbours that are alike are not independent
-        halve(&d);
-    if (enclose(&s, &d, tail))
+    if (enclose(&s, &d, tail)) {
+        widen(&s, &d);
         decide(out, &s, o->tolerance);
+    }
 }

@@ -31,8 +31,8 @@ struct contest {
 enum { CONTEST_MOST_BLOCKS = 64 };
 
 // a[i] and b[i] are the logarithms of what round i cost each side (seconds per token, say). A round
-// in which either is NaN does not count. At most CONTEST_MOST_BLOCKS rounds are looked at. Rounds
-// whose neighbours are alike are joined, because they are not independent.
+// in which either is NaN does not count. At most CONTEST_MOST_BLOCKS rounds are looked at. If
+// neighbouring rounds are alike, the interval grows, because they are not independent.
 void contest_rounds(struct contest *out, const double *a, const double *b, size_t rounds,
                     const struct contest_options *o);
 

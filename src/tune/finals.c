@@ -551,6 +551,21 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, enum 
     return keep_given(t, at, too_busy ? TUNE_WHY_TOO_BUSY : TUNE_WHY_EQUAL, proof, e);
 }
 
+// The contenders are all slower than the recipe as given for certain: it is kept without a duel.
+static int keep_best(struct tune *t, const struct rounds *r, struct err *e) {
+    const int given = rounds_seat_of(r, 0);
+    int next = -1;
+    for (int i = 0; i < r->n; i++)
+        if (i != given && r->seats[i].out && setting_stands(&t->settings[r->seats[i].at]) &&
+            (next < 0 || rounds_cost(r, i) < rounds_cost(r, next)))
+            next = i;
+    if (given < 0 || next < 0 || rounds_leader(r, true) != given || rounds_leader(r, false) >= 0)
+        return 0;
+    t->rival = r->seats[next].at;
+    rounds_keep(r, given);
+    return keep_given(t, t->rival, TUNE_WHY_BEST, PROOF_OPEN, e);
+}
+
 // A single finalist that only an earlier search measured is measured again: the machine may have
 // been busy with other programs then.
 static int look_again(struct tune *t, int at, struct err *e) {
@@ -574,6 +589,8 @@ int finals_run(struct tune *t, struct err *e) {
     }
     if (rc == 0)
         rc = contend(r, e);
+    if (rc == 0)
+        rc = keep_best(t, r, e);
     for (int seat = 0; rc == 0 && t->chosen < 0 && (seat = pick(r)) >= 0;) {
         enum proof proof = PROOF_OPEN;
         int at = r->seats[seat].at;

@@ -108,14 +108,27 @@ int rounds_pairs(const struct rounds *r, int a, int b) {
     return n;
 }
 
-// Middle of the rounds that count; of all visits where there is none.
-double rounds_cost(const struct rounds *r, int i) {
+// Median of a seat's logarithms of cost, less those of another seat in the same rounds; NaN: no
+// round counts.
+static double middle(const struct rounds *r, int i, const double *less) {
     double of[ROUNDS_MOST];
     size_t n = 0;
-    for (int k = 0; k < r->done; k++)
-        if (isfinite(r->seats[i].cost[k]))
-            of[n++] = r->seats[i].cost[k];
-    return n > 0 ? exp(sample_median(of, n)) : tune_cost(r->t, &r->t->settings[r->seats[i].at]);
+    for (int k = 0; k < r->done; k++) {
+        const double x = r->seats[i].cost[k] - (less ? less[k] : 0);
+        if (isfinite(x))
+            of[n++] = x;
+    }
+    return sample_median(of, n);
+}
+
+// Seats are compared through the one with the most rounds that count, within these rounds: the
+// machine may have been slower in the others.
+double rounds_cost(const struct rounds *r, int i) {
+    int most = 0;
+    for (int k = 1; k < r->n; k++)
+        most = r->seats[k].quiet > r->seats[most].quiet ? k : most;
+    const double log_cost = middle(r, i, r->seats[most].cost) + middle(r, most, NULL);
+    return isfinite(log_cost) ? exp(log_cost) : tune_cost(r->t, &r->t->settings[r->seats[i].at]);
 }
 
 int rounds_leader(const struct rounds *r, bool with_given) {
