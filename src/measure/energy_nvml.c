@@ -34,7 +34,7 @@ struct nvml_use { // of the GPU by a process, nvmlProcessUtilizationSample_t
     unsigned multiprocessors, memory, encoder, decoder; // per cent
 };
 enum {
-    USES_MOST = 64,
+    USES_MOST = 1024, // the driver asks for room for 72 and more
     // Reasons for low clocks that are not the program's own doing: hardware slowdown, software and
     // hardware limits of temperature, power brake. The power cap is left out: full load meets it.
     HELD_DOWN = 0x8 | 0x20 | 0x40 | 0x80
@@ -175,26 +175,29 @@ const char *nvml_error(const struct nvml *n, int code) {
 // busiest entry stands for it.
 static double used_by_others(const struct nvml_use *u, unsigned n) {
     const unsigned own = (unsigned)getpid();
-    unsigned self = 0;
-    double sum = 0;
+    unsigned self = 0, most = 0;
     for (unsigned i = 1; i < n; i++)
         if (u[i].pid == own ||
             (u[self].pid != own && u[i].multiprocessors > u[self].multiprocessors))
             self = i;
-    for (unsigned i = 0; i < n; i++)
-        if (u[i].pid != u[self].pid)
-            sum += u[i].multiprocessors;
-    return fmin(sum / 100, 1);
+    for (unsigned i = 0; i < n; i++) // a process may have several entries
+        if (u[i].pid != u[self].pid && u[i].multiprocessors > most)
+            most = u[i].multiprocessors;
+    return fmin((double)most / 100, 1);
 }
+
+// The driver samples about once a second, so a short visit may have no sample of its own: those of
+// the last seconds before it count, too.
+static const double SAMPLES_S = 2;
 
 double nvml_disturbed(const struct nvml *n, double since_s) {
     struct nvml_use uses[USES_MOST];
     unsigned count = USES_MOST;
     unsigned long long reasons = 0;
-    const bool clocks = n->clocks && n->clocks(n->device, &reasons) == 0,
-               seen = n->uses &&
-                      n->uses(n->device, uses, &count, (unsigned long long)(1e6 * since_s)) == 0;
-    if (clocks && reasons & HELD_DOWN)
+    const unsigned long long since_us = (unsigned long long)(1e6 * (since_s - SAMPLES_S));
+    if (n->clocks && n->clocks(n->device, &reasons) == 0 && reasons & HELD_DOWN)
         return 1;
-    return seen && count <= USES_MOST ? used_by_others(uses, count) : clocks ? 0 : NAN;
+    return n->uses && n->uses(n->device, uses, &count, since_us) == 0 && count <= USES_MOST
+               ? used_by_others(uses, count)
+               : NAN;
 }

@@ -418,6 +418,8 @@ static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
     struct lab *l = arg;
     if (l->options.history)
         TRY(history_recall(l->options.history, k, o, out, e));
+    if (l->options.count_busy)
+        out->busy = NAN;
     add_second(l, out);
     return 0;
 }
