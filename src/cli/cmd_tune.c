@@ -6,8 +6,7 @@
 
 const struct flag tune_flags[] = {
     {"goal", 'g', "GOAL",
-     "bulk (most tokens/s, the default), interactive (least latency of a sample:\n"
-     "its micro-batch's time) or hybrid"},
+     "bulk (most tokens/s, the default), interactive (least latency of a sample) or hybrid"},
     {"p99", 0, "TIME", "time within which 99 of 100 steps must end, as 80ms"},
     {"p95", 0, "TIME", "time within which 95 of 100 steps must end"},
     {"p50", 0, "TIME", "time within which half of the steps must end"},
@@ -18,8 +17,7 @@ const struct flag tune_flags[] = {
     {"energy", 0, "J", "most joules per token, if the machine has a meter"},
     {"store", 0, "FILE", "where trials are recorded (the user's store); none: nowhere"},
     {"busy", 0, "WHAT",
-     "trials while other programs are at work: repeat (default), or count on a machine that is "
-     "never quiet"},
+     "trials while other programs are at work: repeat, or count if it is never quiet (repeat)"},
     {"save", 's', "FILE", "recipe to write with the chosen setting (tuned.yaml)"},
     {"report", 'r', "FILE",
      "HTML page of the search (next to the recipe: tuned.html); none: no page"},

@@ -68,7 +68,10 @@ static void say_predicted(const struct trade *x, struct tune_trade *r) {
     if (a->n > 0 || !isfinite(speed))
         return;
     snprintf(r->text[0], sizeof r->text[0], "about %.0f", speed);
-    snprintf(r->change, sizeof r->change, "%+.0f %%, predicted", 100 * change);
+    if (fabs(change) < 0.005)
+        snprintf(r->change, sizeof r->change, "none predicted");
+    else
+        snprintf(r->change, sizeof r->change, "%+.0f %%, predicted", 100 * change);
 }
 
 static void add_speed(struct trade *x) {
