@@ -2,8 +2,11 @@
 #include "predict/calibrate.h"
 
 #include "base/clock.h"
+#include "hw/others.h"
+#include "measure/energy.h"
 #include "measure/sample.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +20,9 @@ enum {
     FILL_BLOCK = 1 << 16,
 };
 static const double SECONDS = 0.25, GRAPH_SECONDS = 0.1;
+// While other programs are at work, a quiet moment is waited for: this many times as long as turns
+// are timed otherwise.
+static const double PATIENCE = 3;
 // Ops of long turns are long and vary less: if a turn takes longer than this (seconds), two turns
 // are enough.
 static const double LONG_TURN = 1;
@@ -32,6 +38,8 @@ struct work {
     int64_t layers;             // layers that are run
     int32_t *batch;             // made up: tokens (also targets), positions, document starts
     double outside[TURNS_MOST]; // seconds of a turn outside of ops
+    struct energy_meter meter;  // a device's: it sees the device's other processes
+    int busy_turns;             // of those that count
 };
 
 // ---------------------------------------------------------------- batches
@@ -190,9 +198,19 @@ static double median(double *values, int n) {
     return values[n / 2];
 }
 
+static bool others_between_marks(const struct others_mark *from) {
+    struct others_mark now;
+    struct others others;
+    others_mark(&now, NULL);
+    others_between(&others, from, &now);
+    return others_notable(&others);
+}
+
 // The turns that count are spread over the whole time. A row of short ones could all fall into a
-// tenth of a second in which another process used the machine.
+// tenth of a second in which another process used the machine. Turns in which one did are left out
+// for as long as PATIENCE allows.
 static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
+    const bool device = w->engine->backend->info.streams;
     const double most = w->o->seconds > 0 ? w->o->seconds : SECONDS;
     const uint64_t start = clock_ns();
     TRY(run_turn(w, e)); // touches memory for the first time
@@ -200,12 +218,17 @@ static int run_turns(struct work *w, struct calibrated *out, struct err *e) {
     const double turn = 1e-9 * (double)(begin - start);
     const int least = turn > LONG_TURN ? 2 : TURNS_LEAST;
     for (double passed = 0; out->turns < TURNS_MOST && (out->turns < least || passed < most);) {
+        struct others_mark before;
+        others_mark(&before, NULL);
         TRY(run_step(w, &w->outside[out->turns], e));
+        const bool busy = !device && others_between_marks(&before);
         passed = 1e-9 * (double)(clock_ns() - begin);
-        if (out->turns >= least && passed < most * (out->turns + 1) / TURNS_MOST)
+        if ((out->turns >= least && passed < most * (out->turns + 1) / TURNS_MOST) ||
+            (busy && passed < PATIENCE * most))
             continue;
         TRY(collection_add(w->collection, &w->trace, e));
         out->turns++;
+        w->busy_turns += busy;
     }
     return 0;
 }
@@ -228,17 +251,18 @@ static double traced_segment(const struct work *w, int segment) {
     return 1e-9 * (double)sum;
 }
 
-static void observe_outside(const struct work *w, struct costs *c, double seconds) {
+// A busy machine's time outside of ops is better than none, and worse than any other.
+static void observe_outside(const struct work *w, struct costs *c, bool busy, double seconds) {
     char name[COSTS_MODEL_BYTES];
     struct cost_model *m = costs_observed_model(c, cost_model_name(name, &w->plan.shape));
-    if (m) // else there is no memory: the time outside of ops stays unknown
+    if (m && !(busy && m->outside_count > 0)) // NULL: out of memory, the time stays unknown
         costs_observe_outside(m, seconds);
 }
 
 // Inside a graph ops follow each other sooner than when each is timed. Short ops gain most, so
 // every segment is scaled separately. Several turns are run because the clocks of an idle device
 // need a while to rise.
-static int run_graphs(struct work *w, struct costs *c, struct err *e) {
+static int run_graphs(struct work *w, double *outside_s, struct err *e) {
     const int segments = plan_program(&w->plan, PLAN_TRAIN)->n_segments;
     double outside[GRAPH_TURNS],
         *seconds = calloc((size_t)segments * GRAPH_TURNS + 1, sizeof *seconds);
@@ -257,7 +281,7 @@ static int run_graphs(struct work *w, struct costs *c, struct err *e) {
     for (int s = 0; rc == 0 && s < segments; s++)
         collection_scale(w->collection, s, median(seconds + (size_t)s * GRAPH_TURNS, n));
     if (rc == 0)
-        observe_outside(w, c, median(outside, n));
+        *outside_s = median(outside, n);
     free(seconds);
     return rc;
 }
@@ -276,12 +300,18 @@ static int work_run(struct work *w, struct costs *c, struct calibrated *out, str
     TRY(trace_open(&w->trace, w->engine->mem, turn_ops(p) + 16, e));
     TRY(collection_open(&w->collection, p, e));
     TRY(bind(w, false, e));
+    if (device)
+        energy_open(&w->meter, &(struct energy_options){.device = true});
+    const double begin_s = clock_wall_s();
     TRY(run_turns(w, out, e));
+    double outside_s = median(w->outside, out->turns);
     if (device && w->plan.knobs.cuda_graphs)
-        TRY(run_graphs(w, c, e));
-    else
-        observe_outside(w, c, median(w->outside, out->turns));
-    return collection_store(w->collection, c, &out->signatures, e);
+        TRY(run_graphs(w, &outside_s, e));
+    struct others others = {.seconds = clock_wall_s() - begin_s};
+    others_of_device(&others, energy_device_disturbed(&w->meter, begin_s));
+    out->busy = device ? others_notable(&others) : 2 * w->busy_turns > out->turns;
+    observe_outside(w, c, out->busy, outside_s);
+    return collection_store(w->collection, c, out->busy, &out->signatures, e);
 }
 
 int calibrate_run(const struct knobs *k, const struct calibrate_options *o, struct costs *c,
@@ -299,6 +329,7 @@ int calibrate_run(const struct knobs *k, const struct calibrate_options *o, stru
     int rc = plan_make(&w->plan, &po, e);
     if (rc == 0)
         rc = work_run(w, c, out, e);
+    energy_close(&w->meter);
     collection_close(w->collection);
     trace_close(&w->trace);
     free(w->batch);

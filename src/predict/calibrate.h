@@ -27,6 +27,7 @@ struct calibrated {
     int turns;      // turns timed
     int64_t layers; // layers run
     double seconds; // duration of the calibration, planning included
+    bool busy;      // other programs were at work during most turns; the times say so, too
 };
 
 int calibrate_run(const struct knobs *k, const struct calibrate_options *o, struct costs *c,
@@ -43,7 +44,8 @@ int collection_add(struct collection *l, const struct trace *t, struct err *e);
 // in which its ops were not timed one by one (a graph, where ops follow each other sooner).
 void collection_scale(struct collection *l, int segment, double turn_s);
 // Stores the times: the median of each op over the turns, then the mean over ops of the same
-// signature. signatures may be NULL.
-int collection_store(const struct collection *l, struct costs *c, int *signatures, struct err *e);
+// signature. busy: other programs were at work meanwhile. signatures may be NULL.
+int collection_store(const struct collection *l, struct costs *c, bool busy, int *signatures,
+                     struct err *e);
 
 #endif

@@ -149,7 +149,8 @@ static struct group *group_of(struct group *groups, int *n, const struct program
     return &groups[(*n)++];
 }
 
-int collection_store(const struct collection *l, struct costs *c, int *signatures, struct err *e) {
+int collection_store(const struct collection *l, struct costs *c, bool busy, int *signatures,
+                     struct err *e) {
     struct group *groups = calloc((size_t)l->n + 1, sizeof *groups);
     int n = 0, rc = 0;
     if (!groups)
@@ -161,6 +162,7 @@ int collection_store(const struct collection *l, struct costs *c, int *signature
         g->point.seconds = fmax(g->sum_s / g->ops, 1e-9); // at least a tick of the clock
         g->point.spread = fmin(g->sum_spread / (2 * fmax(g->sum_s, 1e-9)), 10);
         g->point.count = (int64_t)g->ops * l->turns;
+        g->point.busy = busy;
         rc = costs_add(c, &g->point, e);
     }
     if (signatures)

@@ -143,6 +143,8 @@ int costs_add(struct costs *c, const struct cost_point *p, struct err *e) {
     const int known = c->index_size ? c->index[slot_of(c, &p->signature)] : 0;
     if (known) {
         struct cost_point *old = &c->points[known - 1];
+        if (p->busy && !old->busy)
+            return 0;
         if (fabs(log(p->seconds / old->seconds)) > ANOTHER_TIME)
             costs_forget_ratios(c, (enum op_kind)p->signature.kind, signature_real(&p->signature));
         *old = *p;
@@ -168,7 +170,7 @@ static double roofline(const struct costs *c, const struct op_signature *s, doub
 
 // Lists the times of the same op by rows, in ascending order.
 static int list_family(const struct costs *c, const struct op_signature *s,
-                       struct fit_knot knots[FIT_MOST_KNOTS]) {
+                       struct fit_knot knots[FIT_MOST_KNOTS], bool *busy) {
     const enum signature_size rows = signature_rows(s);
     int n = 0;
     for (int i = 0; i < c->n; i++) {
@@ -177,6 +179,7 @@ static int list_family(const struct costs *c, const struct op_signature *s,
             continue;
         if (n == FIT_MOST_KNOTS)
             break;
+        *busy |= p->busy;
         int at = n++;
         for (; at > 0 && knots[at - 1].rows > (double)p->signature.sizes[rows]; at--)
             knots[at] = knots[at - 1];
@@ -201,11 +204,11 @@ static struct cost_estimate estimate(const struct costs *c, const struct op_sign
     const struct cost_point *exact = costs_find(c, s);
     if (exact)
         return (struct cost_estimate){exact->seconds, fmax(SPREAD_LEAST, exact->spread),
-                                      COST_MEASURED};
+                                      COST_MEASURED, exact->busy};
     const double roof = roofline(c, s, cost->flops, cost->bytes);
     struct fit_knot knots[FIT_MOST_KNOTS];
-    struct cost_estimate out = {0, 0, COST_BETWEEN};
-    int n = list_family(c, s, knots);
+    struct cost_estimate out = {.how = COST_BETWEEN};
+    int n = list_family(c, s, knots, &out.busy);
     if (n > 0) {
         out.seconds = fit_between(knots, n, (double)s->sizes[signature_rows(s)], roof, &out.spread);
         return out;
@@ -217,7 +220,7 @@ static struct cost_estimate estimate(const struct costs *c, const struct op_sign
     if (n == 1) // one time only tells how far this kind of op is from the roofline
         return (struct cost_estimate){roof * rows[0].seconds /
                                           roofline(c, s, rows[0].flops, rows[0].bytes),
-                                      SPREAD_ONE, COST_FITTED};
+                                      SPREAD_ONE, COST_FITTED, false};
     if (fit_plane_of(rows, n, &plane)) {
         out.seconds =
             plane.constant_s + plane.per_flop_s * cost->flops + plane.per_byte_s * cost->bytes;
@@ -225,7 +228,7 @@ static struct cost_estimate estimate(const struct costs *c, const struct op_sign
         if (out.seconds > 0)
             return out;
     }
-    return (struct cost_estimate){fmax(roof, 1e-12), SPREAD_ROOFLINE, COST_ROOFLINE};
+    return (struct cost_estimate){fmax(roof, 1e-12), SPREAD_ROOFLINE, COST_ROOFLINE, false};
 }
 
 struct cost_estimate costs_estimate_raw(struct costs *c, const struct program *p,

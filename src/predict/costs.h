@@ -38,12 +38,14 @@ struct cost_point {
     double seconds;
     double spread; // relative spread of the measurements
     int64_t count; // number of measurements
+    bool busy;     // other programs were at work meanwhile
 };
 
 struct cost_estimate {
     double seconds;
     double spread; // relative: the likely error
     enum cost_how how;
+    bool busy; // from times of a busy machine
 };
 
 enum {
@@ -110,7 +112,8 @@ struct costs {
 
 void costs_init(struct costs *c, const struct hw_device *device);
 void costs_free(struct costs *c);
-// Adds a measurement, or replaces that of the same signature. ERR_NUMERIC when it is not plausible.
+// Adds a measurement, or replaces that of the same signature. One of a busy machine never replaces
+// one of a quiet machine. ERR_NUMERIC when it is not plausible.
 int costs_add(struct costs *c, const struct cost_point *p, struct err *e);
 const struct cost_point *costs_find(const struct costs *c, const struct op_signature *s);
 // costs_estimate_raw is without the correction, costs_estimate with it.

@@ -94,6 +94,8 @@ static void read_point(struct json_reader *r, struct costs *c) {
             json_read_double(r, &p.spread);
         } else if (strcmp(key, "count") == 0) {
             json_read_i64(r, &p.count);
+        } else if (strcmp(key, "busy") == 0) {
+            json_read_bool(r, &p.busy);
         } else {
             json_skip(r);
         }
@@ -287,6 +289,8 @@ static void put_point(struct json_writer *w, const struct cost_point *p) {
     json_member_double(w, "s", p->seconds);
     json_member_double(w, "spread", p->spread);
     json_member_i64(w, "count", p->count);
+    if (p->busy)
+        json_member_bool(w, "busy", true);
     json_put_object_end(w);
 }
 

@@ -339,7 +339,7 @@ static int table_for(struct predictor *p, const struct plan *plan, struct table 
 
 struct sums {
     uint64_t ops; // a hash of all ops and their runs
-    double category_s[CAT_COUNT], how_s[COST_HOWS], spread_s, all_s;
+    double category_s[CAT_COUNT], how_s[COST_HOWS], busy_s, spread_s, all_s;
     double raw_s[OP_COUNT][DTYPE_COUNT + 1];  // without corrections
     double roof_s[OP_COUNT][DTYPE_COUNT + 1]; // the part of raw_s that comes from a roofline
 };
@@ -365,6 +365,7 @@ static int sum_ops(struct costs *c, const struct program *p, struct sums *sums, 
                 sums->roof_s[op->kind][real] += runs[i] * raw.seconds;
             sums->category_s[op_info(op->kind)->category] += s;
             sums->how_s[raw.how] += s;
+            sums->busy_s += raw.busy ? s : 0;
             sums->spread_s += s * raw.spread;
             sums->all_s += s;
         }
@@ -418,6 +419,7 @@ static int step_of_ops(struct table *t, const struct plan *plan, struct program 
     out->seconds = out->ops_s = ops_s + costs_outside(c);
     for (int i = 0; sums->all_s > 0 && i < COST_HOWS; i++)
         out->share[i] = sums->how_s[i] / sums->all_s;
+    out->busy_share = sums->all_s > 0 ? sums->busy_s / sums->all_s : 0;
     out->spread =
         SPREAD_STEP + (sums->all_s > 0 ? fmin(sums->spread_s / sums->all_s, SPREAD_MOST) : 0);
     const bool timed = out->share[COST_ROOFLINE] < 0.5;
@@ -484,8 +486,10 @@ const char *predicted_text(char out[PREDICTED_TEXT_BYTES], const struct predicte
                  p->busy ? ", on a busy machine" : "");
     else if (p->from == FROM_OPS)
         snprintf(out, PREDICTED_TEXT_BYTES,
-                 "%.0f %% of it from ops timed on this machine, %.0f %% from similar ones; %s",
-                 100 * p->share[COST_MEASURED], 100 * (1 - p->share[COST_MEASURED]), check);
+                 "%.0f %% of it from ops timed on this machine%s, %.0f %% from similar ones; %s",
+                 100 * p->share[COST_MEASURED],
+                 p->busy_share > 0.5 ? " while other programs were busy" : "",
+                 100 * (1 - p->share[COST_MEASURED]), check);
     else if (p->from == FROM_RELATIVE)
         snprintf(out, PREDICTED_TEXT_BYTES,
                  "from ops timed on this machine with other threads or kernels; %s", check);

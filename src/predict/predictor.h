@@ -45,6 +45,7 @@ struct predicted {
     double ops_s;   // the sum of its ops; `seconds` unless the setting was measured
     double part_s[TIME_COUNT];
     double share[COST_HOWS]; // shares of the time in ops, by the source of the estimates
+    double busy_share;       // of the time in ops: from ops timed while other programs were at work
     double spread;           // relative: the likely error of the ops' sum, by how they were timed
     bool calibrated; // more than half of the ops from measurements with these threads and kernels
     bool borrowed;   // more than half of the ops from measurements with other threads or kernels

@@ -132,8 +132,9 @@ static double calibration_seconds(const struct lab *l) {
 // A calibration runs at least CALIBRATED_BATCHES micro-batches. They may take CALIBRATE_MOST times
 // calibration_seconds.
 static const double CALIBRATED_BATCHES = 6, CALIBRATE_MOST = 10;
-// The largest share of a step that may come from ops of other widths or from a roofline. Ops of
-// another model or another element type say little about this one.
+// The largest share of a step that may come from ops of other widths, from a roofline, or from ops
+// that were timed while other programs were at work. Ops of another model or another element type
+// say little about this one.
 static const double GUESSED_MOST = 0.1;
 
 // On the host ops are timed for long because other processes disturb them. A device's clock does
@@ -150,7 +151,7 @@ static void add_untimed(struct lab *l, const struct plan *plan, struct untimed *
     struct predicted p;
     struct knobs k = plan->knobs;
     bool known = predictor_step(l->predictor, plan, &p, NULL) == 0 && p.calibrated &&
-                 p.share[COST_FITTED] + p.share[COST_ROOFLINE] < GUESSED_MOST;
+                 p.share[COST_FITTED] + p.share[COST_ROOFLINE] + p.busy_share < GUESSED_MOST;
     if (known || l->options.time_s <= 0 || u->n == UNTIMED_MOST)
         return;
     // A few turns of two micro-batches must not take the time of the search: if they are long, a

@@ -114,8 +114,8 @@ static void run_turn(const struct program *p, struct trace *t, int turn, double 
     }
 }
 
-static void calibrate_by_traces(struct predictor *p, const struct knobs *k, int turns,
-                                double noise) {
+static void calibrate_when(struct predictor *p, const struct knobs *k, int turns, double noise,
+                           bool busy) {
     struct plan s;
     struct mem *mem;
     struct trace t;
@@ -132,12 +132,17 @@ static void calibrate_by_traces(struct predictor *p, const struct knobs *k, int 
         assert_int_equal(collection_add(l, &t, &e), 0);
     }
     assert_int_equal(predictor_costs(p, k, &c, &e), 0);
-    assert_int_equal(collection_store(l, c, &signatures, &e), 0);
+    assert_int_equal(collection_store(l, c, busy, &signatures, &e), 0);
     assert_in_range(signatures, 20, 200);
     collection_close(l);
     trace_close(&t);
     mem_close(mem);
     plan_free(&s);
+}
+
+static void calibrate_by_traces(struct predictor *p, const struct knobs *k, int turns,
+                                double noise) {
+    calibrate_when(p, k, turns, noise, false);
 }
 
 static double error_of(struct predictor *p, const struct knobs *k, const double *factor,
@@ -192,7 +197,7 @@ static void test_segments_as_a_whole(void **state) {
     }
     int last = p->order[p->n_order - 1].segment; // the update, whose ops occur in no other segment
     collection_scale(l, last, 0.5 * segment_s(p, last, NULL));
-    assert_int_equal(collection_store(l, &c, NULL, &e), 0);
+    assert_int_equal(collection_store(l, &c, false, NULL, &e), 0);
     double sum = 0, others = 0, expected = 0;
     for (int i = 0; i < p->n_segments; i++)
         for (int o = 0; o < p->segments[i].n_ops; o++) {
@@ -863,6 +868,48 @@ static void test_full_table_forgets_the_oldest(void **state) {
     costs_free(&c);
 }
 
+// Ops that were timed while other programs were at work are used until there are better times, and
+// they are known as such in the next process, too.
+static void test_busy_times_are_passing(void **state) {
+    char dir[] = "/tmp/haggle-test-predictor-XXXXXX", text[PREDICTED_TEXT_BYTES];
+    struct predictor *p;
+    struct predicted out;
+    struct knobs k;
+    struct err e = {0};
+    struct costs *c;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    knobs_of(&k, 2, 2);
+    p = open_predictor(dir);
+    calibrate_when(p, &k, 3, 0, true);
+    error_of(p, &k, NULL, &out);
+    assert_true(out.calibrated && out.busy_share == 1);
+    assert_non_null(strstr(predicted_text(text, &out), "while other programs were busy"));
+    assert_int_equal(predictor_store(p, &e), 0);
+    predictor_close(p);
+    p = open_predictor(dir);
+    error_of(p, &k, NULL, &out);
+    assert_true(out.calibrated && out.busy_share == 1);
+    k.batch_micro = 3; // between sizes, if at all
+    calibrate_when(p, &k, 3, 0, true);
+    k.batch_micro = 4;
+    error_of(p, &k, NULL, &out);
+    assert_true(out.busy_share > 0.99);
+    k.batch_micro = 2;
+    calibrate_by_traces(p, &k, 3, 0);
+    error_of(p, &k, NULL, &out);
+    assert_true(out.busy_share == 0);
+    assert_null(strstr(predicted_text(text, &out), "busy"));
+    assert_int_equal(predictor_costs(p, &k, &c, &e), 0);
+    struct cost_point quiet = c->points[0], busy = quiet;
+    quiet.busy = false, busy.busy = true, busy.seconds *= 2;
+    assert_int_equal(costs_add(c, &quiet, &e), 0);
+    assert_int_equal(costs_add(c, &busy, &e), 0);
+    assert_true(costs_find(c, &busy.signature)->seconds == quiet.seconds);
+    predictor_close(p);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
+}
+
 // ---------------------------------------------------------------- the real thing
 
 static void test_calibrates_this_machine(void **state) {
@@ -919,6 +966,7 @@ int main(void) {
         cmocka_unit_test(test_hostile_file),
         cmocka_unit_test(test_old_tables_go),
         cmocka_unit_test(test_full_table_forgets_the_oldest),
+        cmocka_unit_test(test_busy_times_are_passing),
         cmocka_unit_test(test_calibrates_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
