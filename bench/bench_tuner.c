@@ -40,7 +40,7 @@ static const double SHARE = 0.145, NEAR = 0.03;
 // by less. CLOSER is the same after --again visits. A quarter of those settings decides which are
 // near the best, so they get many more visits.
 static const double CLOSE = 0.15, CLOSER = 0.06;
-enum { CLOSER_TIMES = 5, AGAIN_MOST = ROUNDS_MOST / (1 + CLOSER_TIMES) };
+enum { CLOSER_TIMES = 5, AGAIN_MOST = GRID_ROUNDS_MOST / (1 + CLOSER_TIMES) };
 
 // The knobs that a person would try on one device.
 static const char *const AXES[] = {
@@ -373,7 +373,7 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
         } else if (strcmp(argv[i], "--pairs") == 0)
             o->pairs = atoi(next);
         else if (strcmp(argv[i], "--rounds") == 0)
-            o->rounds = atoi(next) < 1 ? 1 : atoi(next) > ROUNDS_MOST ? ROUNDS_MOST : atoi(next);
+            o->rounds = atoi(next) < 1 ? 1 : atoi(next) > GRID_ROUNDS_MOST ? GRID_ROUNDS_MOST : atoi(next);
         else if (strcmp(argv[i], "--again") == 0)
             o->again = atoi(next) < 0 ? 0 : atoi(next) > AGAIN_MOST ? AGAIN_MOST : atoi(next);
         else if (strcmp(argv[i], "--record") == 0)

@@ -164,7 +164,7 @@ static int look(struct looks *l, const struct point *p, const struct record *r,
                 struct tune_lab *lab, struct time_split *split, struct err *e) {
     const size_t room = SAMPLES_MOST - l->n, most = room < VISIT_MOST ? room : VISIT_MOST;
     size_t got = 0;
-    if (most == 0 || l->n_visits == ROUNDS_MOST)
+    if (most == 0 || l->n_visits == GRID_ROUNDS_MOST)
         return 0;
     TRY(record_visit(lab, &p->knobs, r->visit_s, l->step_ns + l->n, most, &got, split, e));
     if (got > 0)
@@ -250,7 +250,7 @@ int record_save(const struct record *r, const char *path, struct err *e) {
 }
 
 static bool load_looks(struct looks *l, FILE *f) {
-    if (fscanf(f, "%d", &l->n_visits) != 1 || l->n_visits < 0 || l->n_visits > ROUNDS_MOST)
+    if (fscanf(f, "%d", &l->n_visits) != 1 || l->n_visits < 0 || l->n_visits > GRID_ROUNDS_MOST)
         return false;
     for (int i = 0; i < l->n_visits; i++) {
         l->visits[i].first = l->n;

@@ -6,12 +6,12 @@
 #include "bench/grid.h"
 #include "tune/lab.h"
 
-enum { SAMPLES_MOST = 2048, ROUNDS_MOST = 128 };
+enum { SAMPLES_MOST = 2048, GRID_ROUNDS_MOST = 128 };
 
 struct looks {
     double step_ns[SAMPLES_MOST]; // of all visits, one after the other
     size_t n;                     // 0: not measured, or the setting does not run
-    struct tune_block visits[ROUNDS_MOST];
+    struct tune_block visits[GRID_ROUNDS_MOST];
     int n_visits;
 };
 
