@@ -373,7 +373,9 @@ static int read_options(struct options *o, int argc, char **argv, struct err *e)
         } else if (strcmp(argv[i], "--pairs") == 0)
             o->pairs = atoi(next);
         else if (strcmp(argv[i], "--rounds") == 0)
-            o->rounds = atoi(next) < 1 ? 1 : atoi(next) > GRID_ROUNDS_MOST ? GRID_ROUNDS_MOST : atoi(next);
+            o->rounds = atoi(next) < 1                  ? 1
+                        : atoi(next) > GRID_ROUNDS_MOST ? GRID_ROUNDS_MOST
+                                                        : atoi(next);
         else if (strcmp(argv[i], "--again") == 0)
             o->again = atoi(next) < 0 ? 0 : atoi(next) > AGAIN_MOST ? AGAIN_MOST : atoi(next);
         else if (strcmp(argv[i], "--record") == 0)

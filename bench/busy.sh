@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # busy.sh - is the tuner's word good on a machine where other programs come and go?
 #
-#   bench/busy.sh [SEARCHES [SECONDS]]        10 searches of 60 s each: some 17 minutes
+#   bench/busy.sh [SEARCHES [SECONDS]]        10 searches of 60 s each: some 25 minutes
 #
 # A load comes and goes: one or two busy loops for one to eight seconds, then as long without. Under it
 # `haggle tune` searches SEARCHES times, each time with no store and an empty cache, from recipes that
 # differ in their micro-batch: from some there is much to gain, from others nothing. Then the load
-# stops, and as given and what it was compared with train in turns. Printed per search: what it
+# stops, and as given and what it was compared with train in turns, 25 times each: a pair of runs
+# differs from the next by 2 to 3 %, so fewer would be less exact than the intervals they are held
+# against. Two searches that compared the same settings share these turns. Printed per search: what it
 # announced, with its interval, and the ratio that the turns showed. In the end: how many decided, how
 # wide the intervals are, how many hold the ratio, and every change of a choice that buys nothing.
 # Needs python3, and a machine that is quiet apart from this.
@@ -41,27 +43,24 @@ load_end() {
 trap 'load_end; rm -rf "$folder"' EXIT
 
 searches=${1:-10} seconds=${2:-60}
-: >"$folder/list"
 for i in $(seq "$searches"); do
     micro=$((1 << (i - 1) % 5))
     given=(model=tiny seq=64 "batch.micro=$micro" "batch.accum=$((16 / micro))")
+    printf '%s\n' "${given[*]}" >"$folder/given-$i"
     load_begin
-    status=0
     (cd "$folder" && XDG_CACHE_HOME="$folder/cache-$i" "$haggle" tune "${given[@]}" --time "${seconds}s" --store none \
-        --report none --save "choice-$i.yaml" --json "tune-$i.json" -q >/dev/null 2>"tune-$i.err") || status=$?
+        --report none --save "choice-$i.yaml" --json "tune-$i.json" -q >/dev/null 2>"tune-$i.err") || true
     load_end
     [ -s "$folder/tune-$i.json" ] || { cat "$folder/tune-$i.err" >&2; exit 1; }
-    printf '%s %s %s\n' "$i" "$status" "${given[*]}" >>"$folder/list"
-    python3 - "$haggle" "$folder" "$i" "${given[@]}" <<'PYTHON'
+done
+python3 - "$haggle" "$folder" "$searches" <<'PYTHON'
 import json, os, statistics, subprocess, sys
-haggle, folder, number, given = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
-PAIRS, STEPS = 11, 60
-found = json.load(open(f"{folder}/tune-{number}.json"))
-settings = {s["name"]: s for s in found["settings"]}
+haggle, folder, searches = sys.argv[1], sys.argv[2], int(sys.argv[3])
+PAIRS, STEPS = 25, 60
+known = {}
 
 
-def speed(changes):
-    knobs = dict(k.split("=", 1) for k in given) | changes
+def speed(knobs):
     subprocess.run([haggle, "train", *[f"{k}={v}" for k, v in knobs.items()], f"steps={STEPS}", "eval.every=0",
                     "generate.tokens=0", "save.every=0", "save.last=false", "resume=false", "run.dir=run", "-q", "--json", "run.json"],
                    cwd=folder, check=True, capture_output=True, env=dict(os.environ, XDG_CACHE_HOME=f"{folder}/cache"))
@@ -70,37 +69,39 @@ def speed(changes):
 
 
 def in_turns(a, b):  # how many times as fast a is as b
-    ratios = []
-    for i in range(PAIRS):
-        first, second = (speed(a), None) if i % 2 else (None, speed(b))
-        ratios.append((first or speed(a)) / (second or speed(b)))
-    return statistics.median(ratios)
+    key = json.dumps([a, b], sort_keys=True)
+    if key not in known:
+        ratios = []
+        for i in range(PAIRS):
+            first, second = (speed(a), None) if i % 2 else (None, speed(b))
+            ratios.append((first or speed(a)) / (second or speed(b)))
+        known[key] = statistics.median(ratios)
+    return known[key]
 
 
-chosen, rival = found["chosen"], found.get("rival")
-gain = rival and settings[rival].get("in_turns") or {}
-row = {"why": found["why"], "chosen": chosen["name"], "rival": rival, "busy": found["busy_visits"], "trials": found["trials"],
-       "low": gain.get("low"), "high": gain.get("high"), "ratio": gain.get("ratio"), "rounds": gain.get("rounds"), "idle": []}
-if rival and row["low"] is not None:
-    row["again"] = in_turns(settings[rival]["changes"], {})
-groups = {}
-for knob, value in chosen["changes"].items():
-    groups.setdefault("batch" if knob.startswith("batch.") else knob, {})[knob] = value
-for name in groups if len(groups) > 1 else []:
-    less = {k: v for k, v in chosen["changes"].items() if k not in groups[name]}
-    buys = in_turns(chosen["changes"], less)
-    if buys < 1.005:
-        row["idle"].append(f"{name} ({100 * (buys - 1):+.1f} %)")
-json.dump(row, open(f"{folder}/row-{number}.json", "w"))
-interval = "no interval" if row["low"] is None else "%+.1f %% (%+.1f to %+.1f)" % tuple(100 * (row[k] - 1) for k in ("ratio", "low", "high"))
-again = "" if "again" not in row else ", again %+.1f %% %s" % (100 * (row["again"] - 1), "inside" if row["low"] <= row["again"] <= row["high"] else "OUTSIDE")
-print(f"{number:>3} {' '.join(given[2:])}: {row['why']}, {row['chosen']}; {rival}: {interval} in {row['rounds']} rounds{again}; "
-      f"busy in {row['busy']} of {row['trials']} trials; buys nothing: {', '.join(row['idle']) or 'none'}", flush=True)
-PYTHON
-done
-python3 - "$folder" "$searches" <<'PYTHON'
-import json, statistics, sys
-rows = [json.load(open(f"{sys.argv[1]}/row-{i}.json")) for i in range(1, int(sys.argv[2]) + 1)]
+rows = []
+for number in range(1, searches + 1):
+    given = dict(k.split("=", 1) for k in open(f"{folder}/given-{number}").read().split())
+    found = json.load(open(f"{folder}/tune-{number}.json"))
+    settings = {s["name"]: s for s in found["settings"]}
+    chosen, rival = found["chosen"], found.get("rival")
+    gain = rival and settings[rival].get("in_turns") or {}
+    row = {"why": found["why"], "low": gain.get("low"), "high": gain.get("high"), "idle": []}
+    if rival and row["low"] is not None:
+        row["again"] = in_turns(given | settings[rival]["changes"], given)
+    groups = {}
+    for knob, value in chosen["changes"].items():
+        groups.setdefault("batch" if knob.startswith("batch.") else knob, {})[knob] = value
+    for name in groups if len(groups) > 1 else []:
+        less = {k: v for k, v in chosen["changes"].items() if k not in groups[name]}
+        buys = in_turns(given | chosen["changes"], given | less)
+        if buys < 1.005:
+            row["idle"].append(f"{name} ({100 * (buys - 1):+.1f} %)")
+    rows.append(row)
+    interval = "no interval" if row["low"] is None else "%+.1f %% (%+.1f to %+.1f)" % tuple(100 * (x - 1) for x in (gain["ratio"], row["low"], row["high"]))
+    again = "" if "again" not in row else ", again %+.1f %% %s" % (100 * (row["again"] - 1), "inside" if row["low"] <= row["again"] <= row["high"] else "OUTSIDE")
+    print(f"{number:>3} batch.micro={given['batch.micro']}: {row['why']}, {chosen['name']}; {rival}: {interval} in {gain.get('rounds')} rounds{again}; "
+          f"busy in {found['busy_visits']} of {found['trials']} trials; buys nothing: {', '.join(row['idle']) or 'none'}", flush=True)
 decided = [r for r in rows if r["why"] != "too busy"]
 held = [r for r in rows if "again" in r]
 widths = [100 * (r["high"] - r["low"]) for r in held]

@@ -4,10 +4,11 @@
 //   1. contenders  the best settings by their visits so far, run in turns with the recipe as given
 //   2. pruning     the best of them beside itself without one of its changes. A change without
 //                  which it is not slower is taken back.
-//   3. the proof   that it keeps its latency budgets
-//   4. the duel    it and the recipe as given, alone, in new rounds. Only these rounds say what is
+//   3. the duel    it and the recipe as given, alone, in new rounds. Only these rounds say what is
 //                  gained: those before chose the setting, and who is chosen for being fast looks
 //                  faster than it is.
+//   4. the proof   that it keeps its latency budgets. The steps of the duel count in it. It comes
+//                  last, because it takes all of the time that is left if it must.
 //
 // The recipe as given stays unless the other is better beyond the 95 % interval of the duel, or
 // the recipe as given cannot be used at all.
@@ -128,27 +129,27 @@ static bool order_is_sure(struct rounds *r) {
     return !open;
 }
 
-// The share of the time by which the rounds before the duel must end, so that it has its rounds.
-static double duel_from(const struct rounds *r, double by) {
-    const struct tune *t = r->t;
+// The share of the time by which the rounds before the duel of setting `at` must end, so that it
+// has its rounds.
+static double duel_from(const struct tune *t, int at, double by) {
     const struct tune_policy *p = t->policy;
-    const int best = rounds_leader(r, false), given = rounds_seat_of(r, 0);
-    double round_s = 0;
-    if (best < 0 || given < 0 || t->request.time_ns == 0)
+    if (at < 0 || t->settings[0].n == 0 || t->settings[at].n == 0 || t->request.time_ns == 0)
         return by;
-    for (int i = 0; i < 2; i++) {
-        const struct seat *x = &r->seats[i ? best : given];
-        round_s += (double)(x->steps + 1) * setting_step_s(&t->settings[x->at]);
-    }
-    const double share = round_s * p->duel.least_rounds / (1e-9 * (double)t->request.time_ns);
+    const double share =
+        rounds_share(t, 0, p->duel.least_rounds) + rounds_share(t, at, p->duel.least_rounds);
     return fmax(fmin(by, p->time.duel_by_share - share), 0);
+}
+
+// The same for the setting that leads.
+static double contend_until(const struct rounds *r) {
+    const int best = rounds_leader(r, false);
+    return duel_from(r->t, best < 0 ? -1 : r->seats[best].at, r->t->policy->time.contend_by_share);
 }
 
 static int contend(struct rounds *r, struct err *e) {
     struct tune *t = r->t;
     const struct tune_policy *p = t->policy;
-    while (r->n > 1 && r->done < p->rounds.most_rounds &&
-           tune_searched(t) < duel_from(r, p->time.contend_by_share)) {
+    while (r->n > 1 && r->done < p->rounds.most_rounds && tune_searched(t) < contend_until(r)) {
         bool whole;
         TRY(rounds_play(r, &whole, e));
         if (!whole)
@@ -273,7 +274,7 @@ static bool is_hopeless(const struct tune *t, int i, int at) {
 static int play_out(struct rounds *r, struct err *e) {
     const struct tune_policy *p = r->t->policy;
     while (r->n > 1 && r->done < p->rounds.most_rounds &&
-           tune_searched(r->t) < p->time.prune_by_share) {
+           tune_searched(r->t) < duel_from(r->t, r->seats[0].at, p->time.prune_by_share)) {
         bool whole, open = false;
         TRY(rounds_play(r, &whole, e));
         if (!whole)
@@ -392,8 +393,11 @@ static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, str
     TRY(rounds_seat(r, 0, e));
     TRY(rounds_seat(r, at, e));
     *c = (struct contest){.speed_ratio = NAN, .low = NAN, .high = NAN};
-    while (r->n == 2 && tune_searched(t) < p->time.duel_by_share && !r->seats[0].out &&
-           !r->seats[1].out) {
+    // Its first rounds may take time that was kept for the proof: an unproven budget is said to be
+    // one, but without these rounds nothing is known of the gain.
+    while (r->n == 2 && !r->seats[0].out && !r->seats[1].out &&
+           (r->done < p->duel.least_rounds ? tune_elapsed(t) : tune_searched(t)) <
+               p->time.duel_by_share) {
         bool whole;
         TRY(rounds_play(r, &whole, e));
         if (!whole)
@@ -479,18 +483,33 @@ static bool has_limits(const struct tune_request *r) {
     return tune_has_limits(r) || r->respond_ns > 0;
 }
 
+static bool is_refused(enum proof p) {
+    return p == PROOF_OVER || p == PROOF_DOUBTS;
+}
+
 // Keeps the recipe as given, if it keeps its budgets. A setting that is proven to keep them is
 // preferred to a recipe that is not.
-static int keep_given(struct tune *t, int rival, enum tune_why why, enum proof of_rival,
-                      struct err *e) {
-    enum proof proof;
+static int keep_given(struct tune *t, int rival, enum tune_why why, struct err *e) {
+    enum proof proof, of_rival = PROOF_OPEN;
     TRY(prove(t, 0, &proof, e));
+    if (proof != PROOF_UNDER && has_limits(&t->request) && setting_stands(&t->settings[rival]))
+        TRY(prove(t, rival, &of_rival, e));
     const bool rival_stands = setting_stands(&t->settings[rival]);
-    if (proof == PROOF_UNDER || (proof == PROOF_OPEN && !(rival_stands && of_rival == PROOF_UNDER &&
-                                                          has_limits(&t->request))))
+    if (proof == PROOF_UNDER || (proof == PROOF_OPEN && !(rival_stands && of_rival == PROOF_UNDER)))
         take(t, 0, why);
     else if (rival_stands)
         take(t, rival, TUNE_WHY_NEEDED);
+    return 0;
+}
+
+// Takes a setting if nothing speaks against its budgets. Otherwise the next one is tried.
+static int take_proven(struct tune *t, int at, enum tune_why why, struct err *e) {
+    enum proof proof;
+    TRY(prove(t, at, &proof, e));
+    if (is_refused(proof))
+        t->rival = -1;
+    else
+        take(t, at, why);
     return 0;
 }
 
@@ -503,9 +522,8 @@ static void rescale(struct tune *t, const struct rounds *r, double by) {
 }
 
 // Chooses between setting `at`, which keeps its budgets as far as is known, and the recipe as
-// given. `r` are the rounds of the contenders.
-static int settle(struct tune *t, const struct rounds *contenders, int at, enum proof proof,
-                  struct err *e) {
+// given.
+static int settle(struct tune *t, const struct rounds *contenders, int at, struct err *e) {
     const struct tune_policy *p = t->policy;
     const bool free_to_keep = setting_stands(&t->settings[0]);
     const int given = rounds_seat_of(contenders, 0), seat = rounds_seat_of(contenders, at);
@@ -515,21 +533,31 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, enum 
     if (given < 0) { // the recipe as given cannot run
         if (seat >= 0)
             rounds_keep(contenders, seat);
-        take(t, at, TUNE_WHY_NEEDED);
-        return 0;
+        return take_proven(t, at, TUNE_WHY_NEEDED, e);
     }
     rounds_keep(contenders, given);
     if (seat >= 0) {
         rounds_compare(contenders, seat, given, p->confidence, &c);
         if (free_to_keep && (c.state == CONTEST_SLOWER || c.state == CONTEST_EQUAL)) {
             say_not_enough(t, at, &c, rounds_pairs(contenders, seat, given));
-            return keep_given(t, at, c.state == CONTEST_SLOWER ? TUNE_WHY_BEST : TUNE_WHY_EQUAL,
-                              proof, e);
+            return keep_given(t, at, c.state == CONTEST_SLOWER ? TUNE_WHY_BEST : TUNE_WHY_EQUAL, e);
         }
+    }
+    if (!free_to_keep) { // the duel only says what is gained
+        enum proof proof;
+        TRY(prove(t, at, &proof, e));
+        if (is_refused(proof))
+            return 0;
     }
     TRY(duel(t, at, &r, &c, e));
     const int pairs = r.n == 2 ? rounds_pairs(&r, 0, 1) : 0;
-    if (pairs > 0) {
+    const bool too_busy = !isfinite(c.low) && r.n == 2 && r.done > 2 * pairs;
+    // Without time for a duel the contenders' rounds decide. They also chose the setting, so each
+    // of them has only its share of the error.
+    if (!isfinite(c.low) && !too_busy && seat >= 0)
+        rounds_compare(contenders, seat, given,
+                       1 - (1 - p->confidence) / (contenders->n > 2 ? contenders->n - 1 : 1), &c);
+    else if (pairs > 0) {
         const double before = t->settings[0].turns.tokens_per_s;
         rounds_keep(&r, 0);
         rescale(t, &r, t->settings[0].turns.tokens_per_s / before);
@@ -538,17 +566,12 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, enum 
         t->rival = -1;
         return 0; // the next one is tried
     }
-    if (!free_to_keep || !setting_stands(&t->settings[0])) {
-        take(t, at, TUNE_WHY_NEEDED);
-        return 0;
-    }
-    if (c.low > 1 && c.speed_ratio >= 1 + p->rounds.equal_rel) {
-        take(t, at, TUNE_WHY_FASTER);
-        return 0;
-    }
+    if (!free_to_keep || !setting_stands(&t->settings[0]))
+        return take_proven(t, at, TUNE_WHY_NEEDED, e);
+    if (c.low > 1 && c.speed_ratio >= 1 + p->rounds.equal_rel)
+        return take_proven(t, at, TUNE_WHY_FASTER, e);
     say_not_enough(t, at, &c, pairs);
-    const bool too_busy = !isfinite(c.low) && r.n == 2 && r.done > 2 * pairs;
-    return keep_given(t, at, too_busy ? TUNE_WHY_TOO_BUSY : TUNE_WHY_EQUAL, proof, e);
+    return keep_given(t, at, too_busy ? TUNE_WHY_TOO_BUSY : TUNE_WHY_EQUAL, e);
 }
 
 // The contenders are all slower than the recipe as given for certain: it is kept without a duel.
@@ -563,7 +586,7 @@ static int keep_best(struct tune *t, const struct rounds *r, struct err *e) {
         return 0;
     t->rival = r->seats[next].at;
     rounds_keep(r, given);
-    return keep_given(t, t->rival, TUNE_WHY_BEST, PROOF_OPEN, e);
+    return keep_given(t, t->rival, TUNE_WHY_BEST, e);
 }
 
 // A single finalist that only an earlier search measured is measured again: the machine may have
@@ -592,19 +615,16 @@ int finals_run(struct tune *t, struct err *e) {
     if (rc == 0)
         rc = keep_best(t, r, e);
     for (int seat = 0; rc == 0 && t->chosen < 0 && (seat = pick(r)) >= 0;) {
-        enum proof proof = PROOF_OPEN;
         int at = r->seats[seat].at;
         r->seats[seat].out = true;
         rc = prune(t, r, &at, e);
         if (rc == 0)
-            rc = prove(t, at, &proof, e);
-        if (rc == 0 && (proof == PROOF_UNDER || proof == PROOF_OPEN))
-            rc = settle(t, r, at, proof, e);
+            rc = settle(t, r, at, e);
     }
     if (rc == 0 && t->chosen < 0 && setting_stands(&t->settings[0]) && alone) {
         enum proof proof;
         rc = prove(t, 0, &proof, e);
-        if (rc == 0 && (proof == PROOF_UNDER || proof == PROOF_OPEN))
+        if (rc == 0 && !is_refused(proof))
             take(t, 0, TUNE_WHY_ALONE);
     }
     free(r);

@@ -15,13 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The share by which a stage ends. It is later after figures were forgotten and explored anew.
-static double by(const struct tune *t, double share) {
-    return t->slowed > 0
-               ? fmin(share + t->policy->time.anew_extra_share, t->policy->time.anew_by_share)
-               : share;
-}
-
 struct stage_at {
     enum tune_stage stage;
     int trials;
@@ -379,7 +372,7 @@ static int split(struct tune *t, struct err *e) {
     TRY(explore_all(t, t->policy->time.split_by_share, e));
     TRY(forget_the_slow(t, &forgot, e));
     if (forgot)
-        TRY(explore_all(t, by(t, t->policy->time.split_by_share), e));
+        TRY(explore_all(t, t->policy->time.split_by_share, e));
     TRY(visit_leanest(t, e));
     int best = tune_best(t);
     if (best < 0) {
@@ -513,7 +506,7 @@ static bool is_surprise(const struct tune *t, const struct tune_setting *s, int 
 // instead: time passes, and its figures become more precise.
 static int second_chance(struct tune *t, struct err *e) {
     const struct visit v = {.judged = true};
-    while (tune_searched(t) < by(t, t->policy->time.recheck_by_share)) {
+    while (tune_searched(t) < t->policy->time.recheck_by_share) {
         const int best = tune_best(t);
         const uint64_t now_ns = t->lab.clock_ns(t->lab.arg);
         int next = -1;
@@ -538,7 +531,7 @@ static int find_choice(struct tune *t, struct err *e) {
         TRY(forget_the_slow(t, &forgot, e));
     do {
         TRY(second_chance(t, e));
-        TRY(explore_all(t, by(t, t->policy->time.recheck_by_share), e));
+        TRY(explore_all(t, t->policy->time.recheck_by_share, e));
         TRY(finals_run(t, e));
     } while (t->chosen < 0 && tune_best(t) >= 0);
     if (t->chosen < 0)
@@ -638,8 +631,8 @@ static int play(struct tune *t, struct err *e) {
     TRY(batch(t, e));
     TRY(split(t, e));
     TRY(communication(t));
-    TRY(flips(t, STAGE_DATA, by(t, t->policy->time.data_by_share), e));
-    TRY(flips(t, STAGE_FUSION, by(t, t->policy->time.fusion_by_share), e));
+    TRY(flips(t, STAGE_DATA, t->policy->time.data_by_share, e));
+    TRY(flips(t, STAGE_FUSION, t->policy->time.fusion_by_share, e));
     struct stage_at at = begin(t, STAGE_FINALISTS);
     TRY(find_choice(t, e));
     if (t->chosen < 0) {

@@ -26,6 +26,15 @@ static int64_t visit_steps(const struct tune *t, int i) {
                          (double)p->rounds.visit_most_steps);
 }
 
+double rounds_share(const struct tune *t, int at, int rounds) {
+    const double seconds =
+        rounds * (double)(visit_steps(t, at) + 1) * setting_step_s(&t->settings[at]);
+    const double elapsed = tune_elapsed(t);
+    // Time that is kept for the proof is not the search's.
+    const double all = elapsed > 0 ? tune_searched(t) / elapsed : 1;
+    return all * seconds / (1e-9 * (double)t->request.time_ns);
+}
+
 // A setting that was never measured gets a visit first, which also says how long its steps are.
 int rounds_seat(struct rounds *r, int at, struct err *e) {
     struct tune *t = r->t;

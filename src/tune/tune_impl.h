@@ -117,6 +117,8 @@ void rounds_begin(struct rounds *r, struct tune *t);
 int rounds_seat(struct rounds *r, int at, struct err *e);
 int rounds_seat_of(const struct rounds *r, int at); // -1: it has no seat
 double rounds_seconds(const struct rounds *r);      // that one round takes
+// The share of the search's time that so many visits to a setting take.
+double rounds_share(const struct tune *t, int at, int rounds);
 // Plays a round. *whole is false if there was no time for it.
 int rounds_play(struct rounds *r, bool *whole, struct err *e);
 // Compares seat a with seat b by the rounds in which both count.

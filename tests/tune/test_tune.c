@@ -539,6 +539,28 @@ static void test_time_is_kept_for_the_proof(void **state) {
     assert_true(far <= 1);
 }
 
+// A proof takes all of the time that is left. What is gained must be known before, or a large gain
+// is not announced for lack of rounds with the recipe as given.
+static void test_the_gain_is_known_before_the_proof(void **state) {
+    (void)state;
+    int silent = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct machine m = ordinary(seed);
+        struct knobs k = recipe(1, 32), fast = recipe(8, 4);
+        struct tune_request r = request(TUNE_BULK);
+        struct tune t;
+        k.seq = fast.seq = 1024; // a search of 16 to 28 seconds
+        r.limit_ns[TUNE_P99] = (uint64_t)(3e9 * truth(&k));
+        r.time_ns = (uint64_t)(1e9 * truth(&fast) * 340 / (0.5 + 0.1 * (double)(seed % 5)));
+        run(&t, &m, &k, &r);
+        assert_true(t.chosen >= 0);
+        silent += t.why != TUNE_WHY_FASTER || !(t.settings[t.chosen].turns.low > 1);
+        tune_free(&t);
+    }
+    if (silent > 1)
+        fail_msg("%d of 20 searches do not announce a gain of a hundred per cent", silent);
+}
+
 // The time before the search began and the time kept for the proof of a slow recipe together exceed
 // the shares of all stages. Some settings are explored nevertheless.
 static void test_the_best_is_tried_however_late(void **state) {
@@ -947,6 +969,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_runs),
         cmocka_unit_test(test_short_time_is_provisional),
         cmocka_unit_test(test_time_is_kept_for_the_proof),
+        cmocka_unit_test(test_the_gain_is_known_before_the_proof),
         cmocka_unit_test(test_the_best_is_tried_however_late),
         cmocka_unit_test(test_graphs_are_no_tail),
         cmocka_unit_test(test_a_death_costs_one_trial),
