@@ -196,6 +196,10 @@ double energy_device_disturbed(const struct energy_meter *m, double since_s) {
     return m && m->nvml ? nvml_disturbed(m->nvml, since_s) : NAN;
 }
 
+double energy_device_used(const struct energy_meter *m, double since_s) {
+    return m && m->nvml ? nvml_used(m->nvml, since_s) : NAN;
+}
+
 // ---------------------------------------------------------------- the meter
 
 void energy_open(struct energy_meter *m, const struct energy_options *o) {

@@ -62,6 +62,9 @@ void energy_poll(struct energy_meter *m, uint64_t now_ns);
 
 // How much others disturbed the device since this moment (nvml_disturbed). NaN without NVML.
 double energy_device_disturbed(const struct energy_meter *m, double since_s);
+// The share of the device's time that any process used, for a process that has not used it yet:
+// the driver may list processes under other numbers, so that none can be told to be this one.
+double energy_device_used(const struct energy_meter *m, double since_s);
 
 // Sums the energy used between begins and ends. Repeated begins or ends are ignored.
 struct energy_lap {
@@ -95,5 +98,6 @@ const char *nvml_error(const struct nvml *n, int code);
 // The share of the GPU's time that other processes used since this moment (wall clock, seconds), or
 // 1 if heat or a power brake holds its clocks down now. NaN: not known.
 double nvml_disturbed(const struct nvml *n, double since_s);
+double nvml_used(const struct nvml *n, double since_s); // by the process that used most
 
 #endif

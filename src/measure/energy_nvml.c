@@ -201,3 +201,14 @@ double nvml_disturbed(const struct nvml *n, double since_s) {
                ? used_by_others(uses, count)
                : NAN;
 }
+
+double nvml_used(const struct nvml *n, double since_s) {
+    struct nvml_use uses[USES_MOST];
+    unsigned count = USES_MOST, most = 0;
+    const unsigned long long since_us = (unsigned long long)(1e6 * (since_s - SAMPLES_S));
+    if (!n->uses || n->uses(n->device, uses, &count, since_us) != 0 || count > USES_MOST)
+        return NAN;
+    for (unsigned i = 0; i < count; i++)
+        most = uses[i].multiprocessors > most ? uses[i].multiprocessors : most;
+    return fmin((double)most / 100, 1);
+}

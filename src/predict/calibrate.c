@@ -309,7 +309,7 @@ static int work_run(struct work *w, struct costs *c, struct calibrated *out, str
         TRY(run_graphs(w, &outside_s, e));
     struct others others = {.seconds = clock_wall_s() - begin_s};
     others_of_device(&others, energy_device_disturbed(&w->meter, begin_s));
-    out->busy = device ? others_notable(&others) : 2 * w->busy_turns > out->turns;
+    out->busy = w->o->busy || (device ? others_notable(&others) : 2 * w->busy_turns > out->turns);
     observe_outside(w, c, out->busy, outside_s);
     return collection_store(w->collection, c, out->busy, &out->signatures, e);
 }

@@ -20,6 +20,7 @@ struct calibrate_options {
     // Source of batches; NULL: batches are made up, with one document per sequence.
     exec_feed_fn *feed;
     void *feed_arg;
+    bool busy; // the caller knows that other programs are at work
 };
 
 struct calibrated {

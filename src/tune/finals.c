@@ -294,23 +294,19 @@ static int play_out(struct rounds *r, struct err *e) {
     return 0;
 }
 
-// How many times as costly seat i is as seat 0: by their rounds, or as predicted if few count.
-static double costlier(const struct rounds *r, int i) {
-    return rounds_pairs(r, 0, i) >= r->t->policy->rounds.compared_rounds
-               ? rounds_cost(r, i) / rounds_cost(r, 0)
-               : predicted_at(r->t, r->seats[i].at) / predicted_at(r->t, r->seats[0].at);
-}
-
-// Whether the setting in seat 0 is faster than that in seat i: beyond the interval, or by much as
-// far as is known.
+// Whether the setting in seat 0 is faster than that in seat i: beyond the interval, or by much in the
+// few rounds that count. Without any such round the change is not needed: what is predicted to be
+// much slower without it is not asked about (is_hopeless).
 static bool is_needed(const struct rounds *r, int i) {
     const struct tune_policy *p = r->t->policy;
+    const enum tune_outcome outcome = r->t->settings[r->seats[i].at].outcome;
     struct contest c;
-    rounds_compare(r, 0, i, p->finals.keep_change_confidence, &c);
-    if (c.state == CONTEST_UNDECIDED && costlier(r, i) > 1 + p->finals.near_rel)
+    if (outcome == TUNE_FAILED || outcome == TUNE_OVER)
         return true;
-    return c.state == CONTEST_FASTER || r->t->settings[r->seats[i].at].outcome == TUNE_FAILED ||
-           r->t->settings[r->seats[i].at].outcome == TUNE_OVER;
+    rounds_compare(r, 0, i, p->finals.keep_change_confidence, &c);
+    if (c.state == CONTEST_UNDECIDED && rounds_pairs(r, 0, i) >= p->rounds.compared_rounds)
+        return rounds_cost(r, i) > (1 + p->finals.near_rel) * rounds_cost(r, 0);
+    return c.state == CONTEST_FASTER;
 }
 
 // The rounds of the contenders have shown already that setting `at` is faster than setting i.
@@ -323,29 +319,61 @@ static bool is_shown(const struct rounds *contenders, int at, int i) {
     return c.state == CONTEST_FASTER;
 }
 
-// Takes back the changes of setting *at without which it is not slower. Several that can each be
-// taken back are taken back together if that is not slower either.
+// Runs setting *at in turns with itself without some of its changes. If that is not slower, it takes
+// its place and *done is true.
+static int take_back_all(struct tune *t, const struct group *groups, int n, unsigned drop, int *at,
+                         bool *done, struct err *e) {
+    struct rounds r;
+    const int all = without(t, *at, groups, n, drop, e);
+    *done = false;
+    if (all < 0)
+        return all;
+    if (all == 0 || all == *at || is_hopeless(t, all, *at))
+        return 0;
+    rounds_begin(&r, t);
+    TRY(rounds_seat(&r, *at, e));
+    TRY(rounds_seat(&r, all, e));
+    if (r.n < 2)
+        return 0;
+    TRY(play_out(&r, e));
+    *done = !is_needed(&r, 1) && setting_stands(&t->settings[all]);
+    if (*done)
+        *at = all;
+    return 0;
+}
+
+// Takes back the changes of setting *at without which it is not slower. Usually one change is the
+// gain and all others are idle, so all that are in doubt are tried together first. If that is
+// slower, each is tried alone, and those that can each be taken back are taken back together.
 static int prune(struct tune *t, const struct rounds *contenders, int *at, struct err *e) {
     struct group groups[GROUPS_MOST];
     int reverted[GROUPS_MOST];
     const int n = groups_of(t, *at, groups);
     struct rounds r;
-    unsigned drop = 0;
+    unsigned doubt = 0, drop = 0;
+    bool done = false;
     int best = -1;
-    rounds_begin(&r, t);
-    TRY(rounds_seat(&r, *at, e));
-    for (int g = 0; g < n && n > 1 && r.n > 0; g++) {
+    for (int g = 0; g < n && n > 1; g++) {
         const int i = reverted[g] = without(t, *at, groups, n, 1u << g, e);
         if (i < 0)
             return i;
         if (i != 0 && i != *at && !is_hopeless(t, i, *at) && !is_shown(contenders, *at, i))
-            TRY(rounds_seat(&r, i, e));
+            doubt |= 1u << g;
     }
+    if (doubt & (doubt - 1)) // more than one
+        TRY(take_back_all(t, groups, n, doubt, at, &done, e));
+    if (doubt == 0 || done)
+        return 0;
+    rounds_begin(&r, t);
+    TRY(rounds_seat(&r, *at, e));
+    for (int g = 0; g < n && r.n > 0; g++)
+        if (doubt >> g & 1)
+            TRY(rounds_seat(&r, reverted[g], e));
     if (r.n < 2)
         return 0;
     TRY(play_out(&r, e));
     for (int g = 0; g < n; g++) {
-        const int seat = rounds_seat_of(&r, reverted[g]);
+        const int seat = doubt >> g & 1 ? rounds_seat_of(&r, reverted[g]) : -1;
         if (seat < 1 || is_needed(&r, seat))
             continue;
         drop |= 1u << g;
@@ -355,23 +383,9 @@ static int prune(struct tune *t, const struct rounds *contenders, int *at, struc
     if (best < 0)
         return 0;
     const int single = r.seats[best].at;
-    if (drop & (drop - 1)) { // more than one
-        const int all = without(t, *at, groups, n, drop, e);
-        if (all < 0)
-            return all;
-        rounds_begin(&r, t);
-        TRY(rounds_seat(&r, *at, e));
-        if (all != 0 && !is_hopeless(t, all, *at))
-            TRY(rounds_seat(&r, all, e));
-        if (all != 0 && r.n == 2) {
-            TRY(play_out(&r, e));
-            if (!is_needed(&r, 1) && setting_stands(&t->settings[all])) {
-                *at = all;
-                return 0;
-            }
-        }
-    }
-    if (setting_stands(&t->settings[single]))
+    if (drop & (drop - 1) && drop != doubt)
+        TRY(take_back_all(t, groups, n, drop, at, &done, e));
+    if (!done && setting_stands(&t->settings[single]))
         *at = single;
     return 0;
 }
@@ -387,8 +401,11 @@ static bool is_precise(const struct tune_policy *p, const struct contest *c) {
     return isfinite(half) && half <= wanted;
 }
 
+// Each look at the rounds has its share of the error, so that the interval of the last look holds
+// the truth as often as it says.
 static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, struct err *e) {
     const struct tune_policy *p = t->policy;
+    int looks = 0, looked = -1; // at so many rounds
     rounds_begin(r, t);
     TRY(rounds_seat(r, 0, e));
     TRY(rounds_seat(r, at, e));
@@ -402,10 +419,17 @@ static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, str
         TRY(rounds_play(r, &whole, e));
         if (!whole)
             break;
-        rounds_compare(r, 1, 0, p->confidence, c);
-        if (rounds_pairs(r, 0, 1) >= p->duel.least_rounds && is_precise(p, c))
+        const int pairs = rounds_pairs(r, 0, 1);
+        if (pairs < p->duel.least_rounds ||
+            (pairs - p->duel.least_rounds) % p->rounds.between_rounds)
+            continue;
+        looked = r->done;
+        rounds_compare(r, 1, 0, sample_look_confidence(p->confidence, ++looks), c);
+        if (is_precise(p, c))
             break;
     }
+    if (r->n == 2 && looked != r->done)
+        rounds_compare(r, 1, 0, sample_look_confidence(p->confidence, looks + 1), c);
     return 0;
 }
 

@@ -30,6 +30,7 @@ static const uint64_t HEADROOM_PARTS = 50, HEADROOM_LEAST = 8u << 20;
 struct ready {              // what a child with an open backend found
     uint64_t have, process; // bytes available, bytes of the process; 0: not known
     char no_meter[ENERGY_WHY_BYTES];
+    bool busy; // other processes used the device before this one did
 };
 
 struct lab {
@@ -81,6 +82,9 @@ static void ask_meter(struct lab *l, struct ready *r) {
     if (!meter.present)
         snprintf(r->no_meter, sizeof r->no_meter, "%s",
                  meter.why[0] ? meter.why : "none was found");
+    struct others others = {.seconds = 1};
+    others_of_device(&others, energy_device_used(&meter, clock_wall_s()));
+    r->busy = plan_wants_device(&l->base) && others_notable(&others);
     energy_close(&meter);
 }
 
@@ -164,8 +168,8 @@ static void add_untimed(struct lab *l, const struct plan *plan, struct untimed *
 }
 
 // A setting that cannot be timed leaves the stored tables as they were.
-static void calibrate(const struct lab *l, const struct knobs *k) {
-    struct calibrate_options o = {.seconds = calibration_seconds(l)};
+static void calibrate(const struct lab *l, const struct knobs *k, bool busy) {
+    struct calibrate_options o = {.seconds = calibration_seconds(l), .busy = busy};
     struct predictor *p = NULL;
     if (plan_wants_device(k) && o.seconds > DEVICE_CALIBRATE_S)
         o.seconds = DEVICE_CALIBRATE_S;
@@ -208,7 +212,7 @@ static void explore(struct lab *l, const struct untimed *u, int fd) {
     for (int i = 0; i < u->n; i++) {
         struct knobs k = u->knobs[i];
         if (shrink_to_fit(l, &k))
-            calibrate(l, &k);
+            calibrate(l, &k, ready.busy);
     }
     if (write(fd, "", 1) != 1)
         return;

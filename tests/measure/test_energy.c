@@ -248,6 +248,8 @@ static void test_gpu_is_shared(void **state) {
     open_gpu(&m);
     setenv("FAKE_OTHERS", "30", 1);
     assert_true(fabs(energy_device_disturbed(&m, 1e9) - 0.3) < 1e-9);
+    assert_true(isnan(energy_device_used(NULL, 0)));
+    assert_true(fabs(energy_device_used(&m, 1e9) - 0.9) < 1e-9); // this one's, too
     setenv("FAKE_NVML", "strange", 1);
     assert_true(fabs(energy_device_disturbed(&m, 1e9) - 0.3) < 1e-9);
     setenv("FAKE_OTHERS", "0", 1);
