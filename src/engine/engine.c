@@ -192,7 +192,8 @@ static int open_session(struct engine *g, struct plan *p, bool graphs, struct ex
                                    .arena = memory,
                                    .graphs = graphs,
                                    .checking = g->options.checking,
-                                   .beside = beside};
+                                   .beside = beside,
+                                   .comm = g->options.comm};
     return exec_open(&s->exec, &o, e);
 }
 

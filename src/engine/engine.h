@@ -31,9 +31,10 @@
 #include "plan/plan.h"
 
 struct engine_options {
-    bool reference; // the plain backend instead of the fast one
-    bool checking;  // executors observe every op: slow, twice the arena, the same results
-    bool keep;      // arena and weights stay for the next plan
+    bool reference;    // the plain backend instead of the fast one
+    bool checking;     // executors observe every op: slow, twice the arena, the same results
+    bool keep;         // arena and weights stay for the next plan
+    struct comm *comm; // connects this rank with the others; NULL: one rank
 };
 
 struct engine {

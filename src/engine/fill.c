@@ -8,16 +8,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-// A job for the pool: fill one weight by its rule for initial values.
+// A job for the pool: fill elements [first, first + elements) of a weight by its rule for initial
+// values.
 struct init_job {
     const struct model_param *param;
     uint64_t seed;
-    int64_t elements;
+    int64_t first, elements;
     enum dtype type;
     void *out;
 };
 
-enum { INIT_BLOCK = 4096, ROUND_BLOCK = 1 << 18 };
+enum { INIT_BLOCK = 4096 };
 
 static void init_task(void *arg, int thread, int threads) {
     const struct init_job *job = arg;
@@ -27,97 +28,88 @@ static void init_task(void *arg, int thread, int threads) {
     for (int64_t i = begin; i < end; i += INIT_BLOCK) {
         int64_t n = end - i < INIT_BLOCK ? end - i : INIT_BLOCK;
         if (job->type == DTYPE_F32) {
-            model_param_init(job->param, job->seed, i, n, (float *)job->out + i);
+            model_param_init(job->param, job->seed, job->first + i, n, (float *)job->out + i);
             continue;
         }
-        model_param_init(job->param, job->seed, i, n, block);
+        model_param_init(job->param, job->seed, job->first + i, n, block);
         dtype_convert((char *)job->out + (size_t)i * dtype_bytes(job->type), job->type, block,
                       DTYPE_F32, (size_t)n);
     }
 }
 
-// A 16-bit weight is its master, rounded. This works in pieces because the arena may be on a
-// device.
-static int round_weight(struct session *s, const struct program *p, int x, int weight, void *buffer,
-                        struct err *e) {
-    const struct tensor *w = &p->tensors[weight], *m = &p->tensors[w->master];
-    char *wide = buffer, *narrow = wide + ROUND_BLOCK * dtype_bytes(DTYPE_F64);
-    size_t from = dtype_bytes(m->dtype), to = dtype_bytes(w->dtype);
-    int64_t all = tensor_elements(w);
-    for (int64_t i = 0; i < all; i += ROUND_BLOCK) {
-        size_t n = (size_t)(all - i < ROUND_BLOCK ? all - i : ROUND_BLOCK), at = (size_t)i;
-        TRY(exec_read_part(s->exec, x, w->master, at * from, wide, n * from, e));
-        dtype_convert(narrow, w->dtype, wide, m->dtype, n);
-        TRY(exec_write_part(s->exec, x, weight, at * to, narrow, n * to, e));
-    }
-    return 0;
-}
-
-int session_round_weights(struct session *s, struct err *e) {
-    const struct program *p = plan_program(s->plan, PLAN_TRAIN);
-    void *buffer = NULL;
-    int rc = 0;
-    for (int t = 0; rc == 0 && p && t < p->n_tensors; t++) {
-        if (p->tensors[t].master < 0)
-            continue;
-        if (!buffer && !(buffer = malloc(ROUND_BLOCK * 2 * dtype_bytes(DTYPE_F64))))
-            rc = err_set(e, ERR_MEMORY, "out of memory while rounding weights");
-        else
-            rc = round_weight(s, p, plan_find(s->plan, PLAN_TRAIN), t, buffer, e);
-    }
-    free(buffer);
-    return rc;
-}
-
-// Every program of a plan has every weight, so the first program serves.
+// Every program of a plan has every weight of this rank, so the first program serves.
 enum { ANY = 0 };
 
 // One such weight makes every loss NaN.
-static int refuse_not_finite(const struct session *s, const struct safetensors_entry *entry,
-                             const void *data, enum dtype type, struct err *e) {
-    const int64_t at = dtype_first_not_finite(data, type, (size_t)entry->elements);
+static int refuse_not_finite(const struct session *s, const struct tensor *t,
+                             const struct safetensors_entry *entry, const void *data,
+                             struct err *e) {
+    const int64_t at = dtype_first_not_finite(data, t->dtype, (size_t)tensor_elements(t));
     char quoted[NAMES_QUOTE_BYTES];
+    int64_t logical, n;
     double value;
     if (at < 0)
         return 0;
-    dtype_convert(&value, DTYPE_F64, (const char *)data + (size_t)at * dtype_bytes(type), type, 1);
+    tensor_run(t, at, &logical, &n);
+    dtype_convert(&value, DTYPE_F64, (const char *)data + (size_t)at * dtype_bytes(t->dtype),
+                  t->dtype, 1);
     return err_set(e, ERR_NUMERIC,
                    "%.300s: element %lld of tensor %s is %s in %s; every weight must be finite",
-                   s->plan->knobs.model, (long long)at, names_quote(quoted, entry->name),
-                   isnan(value) ? "not a number (NaN)" : "infinite", dtype_text(type));
+                   s->plan->knobs.model, (long long)logical, names_quote(quoted, entry->name),
+                   isnan(value) ? "not a number (NaN)" : "infinite", dtype_text(t->dtype));
 }
 
+// Fills this rank's part of a parameter, a run at a time.
+static int fill_runs(struct session *s, struct weights *files, const struct model_param *param,
+                     const struct tensor *t, char *out, struct err *e) {
+    const struct safetensors_entry *entry = NULL;
+    const size_t width = dtype_bytes(t->dtype);
+    int64_t logical, run;
+    if (files && !(entry = weights_find_param(files, &s->plan->shape, param, e)))
+        return e ? e->code : ERR_FORMAT;
+    for (int64_t at = 0; at < tensor_elements(t); at += run) {
+        tensor_run(t, at, &logical, &run);
+        if (entry) {
+            TRY(weights_read(files, entry, logical, run, out + (size_t)at * width, t->dtype, e));
+            continue;
+        }
+        struct init_job job = {param,    (uint64_t)s->plan->knobs.seed, logical, run,
+                               t->dtype, out + (size_t)at * width};
+        if (run > INIT_BLOCK)
+            pool_run(s->engine->pool, init_task, &job);
+        else
+            init_task(&job, 0, 1);
+    }
+    // A 16-bit weight is checked as its master.
+    return entry && t->master < 0 ? refuse_not_finite(s, t, entry, out, e) : 0;
+}
+
+static int fill_tensor(struct session *s, struct weights *files, const struct model_param *param,
+                       int index, struct err *e) {
+    const struct tensor *t = &s->plan->programs[ANY]->tensors[index];
+    const uint64_t bytes = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
+    void *at = exec_host_address(s->exec, ANY, index), *staging = at ? NULL : malloc(bytes);
+    if (!at && !staging)
+        return err_set(e, ERR_MEMORY, "out of memory while loading '%s'", param->name);
+    int rc = fill_runs(s, files, param, t, at ? at : staging, e);
+    if (rc == 0 && staging)
+        rc = exec_write(s->exec, ANY, index, staging, bytes, e);
+    free(staging);
+    return rc;
+}
+
+// A 16-bit weight is its master, rounded. Both are read: ranks may hold parts of the master only.
 static int load_weight(struct session *s, struct weights *files, const struct model_param *param,
                        struct err *e) {
     const struct program *p = s->plan->programs[ANY];
-    int t = program_find(p, param->name);
+    const int t = program_find(p, param->name);
+    if (t < 0 && p->world > 1) // another rank has it
+        return 0;
     if (t < 0)
         return err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param->name);
-    if (p->tensors[t].master >= 0)
-        t = p->tensors[t].master;
-    const struct tensor *tensor = &p->tensors[t];
-    const int64_t n = tensor_elements(tensor);
-    const uint64_t bytes = (uint64_t)n * dtype_bytes(tensor->dtype);
-    void *at = exec_host_address(s->exec, ANY, t), *staging = at ? NULL : malloc(bytes);
-    if (!at && !staging)
-        return err_set(e, ERR_MEMORY, "out of memory while loading '%s'", param->name);
-    int rc = 0;
-    if (files) {
-        const struct safetensors_entry *entry =
-            weights_find_param(files, &s->plan->shape, param, e);
-        rc = entry ? weights_read(files, entry, 0, n, at ? at : staging, tensor->dtype, e)
-                   : (e ? e->code : ERR_FORMAT);
-        if (rc == 0)
-            rc = refuse_not_finite(s, entry, at ? at : staging, tensor->dtype, e);
-    } else {
-        struct init_job job = {param, (uint64_t)s->plan->knobs.seed, n, tensor->dtype,
-                               at ? at : staging};
-        pool_run(s->engine->pool, init_task, &job);
-    }
-    if (rc == 0 && staging)
-        rc = exec_write(s->exec, ANY, t, staging, bytes, e);
-    free(staging);
-    return rc;
+    const int master = p->tensors[t].master;
+    TRY(fill_tensor(s, files, param, t, e));
+    return master >= 0 ? fill_tensor(s, files, param, master, e) : 0;
 }
 
 static int load_weights(struct session *s, struct err *e) {
@@ -131,7 +123,7 @@ static int load_weights(struct session *s, struct err *e) {
         rc = load_weight(s, files, &param, e);
     if (files)
         weights_close(files);
-    return rc == 0 ? session_round_weights(s, e) : rc;
+    return rc;
 }
 
 static int write_constants(struct session *s, struct err *e) {
@@ -143,8 +135,8 @@ static int write_constants(struct session *s, struct err *e) {
     if (!frequencies)
         return err_set(e, ERR_MEMORY, "out of memory for rotary frequencies");
     model_rope_frequencies(shape, frequencies);
-    int rc = exec_write(s->exec, ANY, program_find(s->plan->programs[ANY], NAME_INV_FREQ),
-                        frequencies, bytes, e);
+    const int t = program_find(s->plan->programs[ANY], NAME_INV_FREQ);
+    int rc = t >= 0 ? exec_write(s->exec, ANY, t, frequencies, bytes, e) : 0;
     free(frequencies);
     return rc;
 }

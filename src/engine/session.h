@@ -35,9 +35,6 @@ int session_get_guest_results(struct session *s, double results[RESULT_COUNT], s
 // Fills the weights (fill.c), from the model's folder or with initial values, and the tensors that
 // never change.
 int session_fill(struct session *s, struct err *e);
-// Rounds the float32 masters into their trainable 16-bit weights. To be called after the masters
-// were written.
-int session_round_weights(struct session *s, struct err *e);
 
 // Continues each of `batch` prompts greedily by n tokens. tokens is [batch][capacity]; each of
 // lengths[batch] grows by n. capacity is at most PLAN_GENERATE's seq, batch at most its batch.

@@ -290,12 +290,15 @@ static void end_lives(struct executor *x, int program, int step) {
 
 // ---------------------------------------------------------------- a turn
 
-static int run_op(struct executor *x, int program, int step, const struct op_call *call, int micro,
-                  exec_feed_fn *feed, void *feed_arg, struct err *e) {
+static int run_op(struct executor *x, int program, int step, const struct op_call *call,
+                  const struct order_entry *entry, exec_feed_fn *feed, void *feed_arg,
+                  struct err *e) {
     const struct program *p = x->programs[program].p;
     TRY(begin_lives(x, program, step, e));
     if (call->op->kind == OP_LOAD)
-        TRY(host_load(x, call, micro, feed, feed_arg, e));
+        TRY(host_load(x, call, entry->micro, feed, feed_arg, e));
+    else if (x->comm && op_info(call->op->kind)->category == CAT_COMM)
+        TRY(comm_stream_issue(x->comm, program, call, entry->segment, entry->micro, true, e));
     else
         TRY(x->backend->run[call->op->kind](x->backend, call, e));
     x->checking->report.ops++;
@@ -319,7 +322,7 @@ int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed
         for (int k = 0; k < seg->n_calls; k++, step++) {
             const struct op_call *call = &seg->calls[k];
             uint64_t start = trace ? clock_ns() : 0;
-            rc = run_op(x, program, step, call, entry->micro, feed, feed_arg, e);
+            rc = run_op(x, program, step, call, entry, feed, feed_arg, e);
             if (rc != 0)
                 return err_context(e, "%s, %s, micro-batch %d, op %d '%s'", b->p->name,
                                    b->p->segments[entry->segment].name, entry->micro, k,
@@ -328,5 +331,5 @@ int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed
                 trace_add_op(trace, call->op, entry->segment, entry->micro, start, clock_ns());
         }
     }
-    return 0;
+    return x->comm ? comm_stream_drain(x->comm, NULL, e) : 0;
 }

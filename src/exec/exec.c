@@ -33,11 +33,13 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
     for (int i = 0; i < seg->n_ops; i++) {
         const struct op *op = &seg->ops[i];
         struct op_call *call = &out->calls[i];
-        if (op->kind != OP_LOAD && !x->backend->run[op->kind])
+        const bool elsewhere =
+            op->kind == OP_LOAD || (x->comm && op_info(op->kind)->category == CAT_COMM);
+        if (!elsewhere && !x->backend->run[op->kind])
             return err_set(e, ERR_UNSUPPORTED,
                            "the backend '%s' cannot run the op '%s' of program '%s'",
                            x->backend->name, op_info(op->kind)->name, b->p->name);
-        if (x->backend->accepts)
+        if (x->backend->accepts && !elsewhere)
             TRY(x->backend->accepts(x->backend, op, e));
         call->op = op;
         for (int a = 0; a < op->n_in; a++)
@@ -103,6 +105,8 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
         rc = o->backend->arena_take(o->backend, o->layout->arena_bytes, &x->own_arena, e);
         x->arena = x->own_arena;
     }
+    if (rc == 0 && o->comm)
+        rc = comm_stream_open(&x->comm, o->comm, o->programs, o->n_programs, e);
     for (int i = 0; rc == 0 && i < o->n_programs; i++, x->n_programs++)
         rc = bind_program(x, &x->programs[i], o->programs[i], e);
     if (rc == 0 && o->backend->info.streams)
@@ -118,6 +122,7 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
 void exec_close(struct executor *x) {
     if (!x)
         return;
+    comm_stream_close(x->comm); // before the memory that it moves
     if (x->backend->info.streams)
         device_close(x);
     for (int i = 0; x->programs && i <= x->n_programs; i++) {
@@ -172,6 +177,30 @@ int exec_yield(struct executor *x, const struct program *p, int at, bool *yielde
     return rc;
 }
 
+// Waits for the communication that an op needs. That time is not the op's.
+static int await_comm(struct executor *x, const struct op *op, struct trace *trace, uint64_t *start,
+                      struct err *e) {
+    bool waited = false;
+    TRY(comm_stream_await(x->comm, op, &waited, e));
+    if (!trace || !waited)
+        return 0;
+    const uint64_t now = clock_ns();
+    trace_add_span(trace, SPAN_COMM_WAIT, *start, now);
+    *start = now;
+    return 0;
+}
+
+static int run_call(struct executor *x, int program, const struct op_call *call,
+                    const struct order_entry *entry, exec_feed_fn *feed, void *feed_arg,
+                    struct trace *trace, uint64_t *start, struct err *e) {
+    if (x->comm && op_info(call->op->kind)->category == CAT_COMM)
+        return comm_stream_issue(x->comm, program, call, entry->segment, entry->micro, false, e);
+    if (x->comm && call->op->n_wait > 0)
+        TRY(await_comm(x, call->op, trace, start, e));
+    return call->op->kind == OP_LOAD ? host_load(x, call, entry->micro, feed, feed_arg, e)
+                                     : x->backend->run[call->op->kind](x->backend, call, e);
+}
+
 static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *keep_arg,
                     exec_feed_fn *feed, void *feed_arg, struct trace *trace, struct err *e) {
     const struct bound_program *b = &x->programs[program];
@@ -187,20 +216,25 @@ static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *k
             const struct op_call *call = &seg->calls[k];
             if (keep && !keep(keep_arg, call->op))
                 continue;
-            int rc = call->op->kind == OP_LOAD
-                         ? host_load(x, call, entry->micro, feed, feed_arg, e)
-                         : x->backend->run[call->op->kind](x->backend, call, e);
+            int rc = run_call(x, program, call, entry, feed, feed_arg, trace, &start, e);
             if (rc != 0)
                 return err_context(e, "%s, %s, op %d '%s'", b->p->name,
                                    b->p->segments[entry->segment].name, k,
                                    op_info(call->op->kind)->name);
-            if (trace) { // one clock reading per op: the end of one is the start of the next
+            if (trace &&
+                op_info(call->op->kind)->category !=
+                    CAT_COMM) { // one clock reading per op: the end of one is the start of the next
                 uint64_t now = clock_ns();
                 trace_add_op(trace, call->op, entry->segment, entry->micro, start, now);
                 start = now;
             }
         }
     }
+    if (!x->comm)
+        return 0;
+    TRY(comm_stream_drain(x->comm, trace, e));
+    if (trace) // what the last ops of the stream took beyond the others
+        trace_add_span(trace, SPAN_COMM_WAIT, start, clock_ns());
     return 0;
 }
 

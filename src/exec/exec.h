@@ -7,6 +7,7 @@
 #define HAGGLE_EXEC_EXEC_H
 
 #include "backend/backend.h"
+#include "comm/comm.h"
 #include "measure/trace.h"
 #include "program/layout.h"
 
@@ -37,6 +38,7 @@ struct exec_options {
     // points. This executor has a separate arena, so any of its programs may run there. Neither
     // executor may have run anything yet. NULL: none.
     struct executor *beside;
+    struct comm *comm; // connects this rank with the others; NULL: the programs are of one rank
 };
 
 // Takes a zeroed arena, unless the options give one, and binds every op. If the backend has no

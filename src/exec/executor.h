@@ -2,6 +2,7 @@
 #ifndef HAGGLE_EXEC_EXECUTOR_H
 #define HAGGLE_EXEC_EXECUTOR_H
 
+#include "exec/comm_stream.h"
 #include "exec/exec.h"
 
 // A run of ops without a LOAD between them, which can become one graph. A LOAD needs the host.
@@ -64,8 +65,9 @@ struct executor {
     struct checking *checking; // NULL: not observed; else it owns the arena
     struct bound_program *programs;
     int n_programs;
-    struct device device; // used if backend->info.streams
-    exec_yield_fn *yield; // called at yield points; NULL: none
+    struct device device;     // used if backend->info.streams
+    struct comm_stream *comm; // NULL: one rank
+    exec_yield_fn *yield;     // called at yield points; NULL: none
     void *yield_arg;
     bool interrupted;        // a turn is interrupted at a yield point
     struct executor *beside; // the executor whose turns this one may interrupt; NULL: none

@@ -121,16 +121,30 @@ void trace_end_step(struct trace *t, uint64_t now_ns) {
         t->events[t->added++ & t->mask] = span_event(t, SPAN_STEP, t->step_start_ns, now_ns);
 }
 
+static struct trace_event op_event(const struct op *op, int segment, int micro, uint64_t start_ns,
+                                   uint64_t end_ns) {
+    return (struct trace_event){.start_ns = start_ns,
+                                .duration_ns = end_ns - start_ns,
+                                .micro = micro,
+                                .what = (uint16_t)op->kind,
+                                .segment = (int16_t)segment,
+                                .layer = (int16_t)op->layer,
+                                .part = (uint8_t)time_part_of(op_info(op->kind)->category),
+                                .stream = (uint8_t)op->stream};
+}
+
 void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, uint64_t start_ns,
                   uint64_t end_ns) {
-    trace_add(t, (struct trace_event){.start_ns = start_ns,
-                                      .duration_ns = end_ns - start_ns,
-                                      .micro = micro,
-                                      .what = (uint16_t)op->kind,
-                                      .segment = (int16_t)segment,
-                                      .layer = (int16_t)op->layer,
-                                      .part = (uint8_t)time_part_of(op_info(op->kind)->category),
-                                      .stream = (uint8_t)op->stream});
+    trace_add(t, op_event(op, segment, micro, start_ns, end_ns));
+}
+
+void trace_add_beside(struct trace *t, const struct op *op, int segment, int micro,
+                      uint64_t start_ns, uint64_t end_ns) {
+    if (t->events == NULL)
+        return;
+    struct trace_event *ev = &t->events[t->added++ & t->mask];
+    *ev = op_event(op, segment, micro, start_ns, end_ns);
+    ev->step = t->step;
 }
 
 void trace_add_span(struct trace *t, enum trace_span span, uint64_t start_ns, uint64_t end_ns) {

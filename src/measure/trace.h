@@ -97,6 +97,9 @@ static inline void trace_add(struct trace *t, struct trace_event ev) {
 // Shorthands: an op on its stream, and a span on the compute stream.
 void trace_add_op(struct trace *t, const struct op *op, int segment, int micro, uint64_t start_ns,
                   uint64_t end_ns);
+// An op of another stream that ran beside others: an event whose time does not count in the split.
+void trace_add_beside(struct trace *t, const struct op *op, int segment, int micro,
+                      uint64_t start_ns, uint64_t end_ns);
 void trace_add_span(struct trace *t, enum trace_span span, uint64_t start_ns, uint64_t end_ns);
 
 void trace_last(const struct trace *t, struct time_split *out);  // the last whole step

@@ -74,10 +74,12 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
                  .loss = k->fuse_loss,
                  .optim = k->fuse_optim},
         .fuse_qkv = k->fuse_qkv,
+        .ranks = p->ranks,
+        .whole = &p->shape,
         .noise = kind->noise,
         .yields = kind->step && yields,
         .build = {.kind = kind->build,
-                  .shape = &p->shape,
+                  .shape = &p->slice,
                   .batch = k->batch_micro,
                   .seq = k->seq,
                   .real = p->real,
@@ -247,6 +249,10 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
     TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
     TRY(check_lengths(p, is_second, e));
+    if (o->split)
+        p->split = *o->split;
+    TRY(plan_ranks(&p->split, &p->knobs, &p->shape, o->rank, &p->ranks, e));
+    tensor_slice(&p->shape, &p->ranks.mesh, &p->slice);
     return make_programs(p, wants(p, PLAN_GUEST_EVAL) || o->second, e);
 }
 
@@ -303,7 +309,9 @@ int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, st
                              .real = like->real,
                              .keep_gradients = like->keep_gradients,
                              .keep_logits = like->keep_logits,
-                             .second = like->second ? &like->second->knobs : NULL};
+                             .second = like->second ? &like->second->knobs : NULL,
+                             .split = &like->split,
+                             .rank = mesh_rank(&like->ranks.mesh)};
     memcpy(o.programs, like->wanted, sizeof o.programs);
     return plan_make(p, &o, e);
 }

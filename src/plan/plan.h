@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "knob/knob.h"
 #include "model/shape.h"
+#include "program/apply.h"
 #include "program/layout.h"
 
 // Programs by name. The interactive ones answer the requests of a hybrid run, beside its bulk
@@ -34,6 +35,18 @@
 
 enum { PLAN_PROGRAMS_MOST = 8 };
 
+// How the ranks of a run share its work. plan_ranks.c says which splits are refused.
+struct plan_split {
+    int data, tensor, pipe; // ranks along each axis (program/mesh.h)
+    int zero;               // stage of ZeRO, over the data axis
+    enum apply_schedule schedule;
+    int chunks;           // of a stage, for SCHEDULE_INTERLEAVED
+    int64_t bucket_bytes; // of gradients that one collective sums; 0: all in one
+    bool overlap;         // sums run during the backward, not after it
+    bool every_micro;     // they run after every micro-batch, not once per step
+    int prefetch;         // ZeRO 3: layers whose weights are gathered ahead of use
+};
+
 struct plan_options {
     const struct knobs *knobs;                // copied
     const char *programs[PLAN_PROGRAMS_MOST]; // names from above in any order; the rest NULL
@@ -41,6 +54,8 @@ struct plan_options {
     enum dtype real;                          // DTYPE_F32; DTYPE_F64 for the reference backend
     bool keep_gradients, keep_logits;         // so that they can be read after a turn
     const struct knobs *second;               // of a second model (second.h); copied; NULL: none
+    const struct plan_split *split;           // how ranks share the work; NULL: one rank alone
+    int rank;                                 // of the ranks of `split`
 };
 
 // Where the figure for the process itself comes from.
@@ -73,8 +88,11 @@ struct step_cost {
 struct plan {
     struct knobs knobs;
     struct model_shape shape;
-    bool from_folder; // weights come from the folder knobs.model; else they are random
-    bool device;      // plan_wants_device of the knobs
+    struct plan_split split;  // of all ranks; all zero: one rank alone
+    struct apply_ranks ranks; // this rank's place in it
+    struct model_shape slice; // of this rank: `shape`, or its part of every layer
+    bool from_folder;         // weights come from the folder knobs.model; else they are random
+    bool device;              // plan_wants_device of the knobs
     struct program *programs[PLAN_PROGRAMS_MOST];
     int n_programs;
     struct layout layout;
@@ -99,6 +117,11 @@ int plan_run(struct plan *p, const struct knobs *k, struct err *e);
 // Other knobs, planned as `like` was: the same programs, the same second model.
 int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, struct err *e);
 void plan_free(struct plan *p);
+
+// The place of a rank in a split (plan_ranks.c). ERR_USAGE says what does not go together.
+int plan_ranks(const struct plan_split *l, const struct knobs *k, const struct model_shape *shape,
+               int rank, struct apply_ranks *out, struct err *e);
+int64_t plan_samples(const struct plan *p); // sequences of a step, over all replicas
 
 // The index of a program in the plan and in the executor; -1: the plan does not have it.
 int plan_find(const struct plan *p, const char *program);

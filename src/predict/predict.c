@@ -17,7 +17,7 @@ struct channel { // messages of one (from, to, channel), in order
 };
 
 struct meeting { // the k-th collective of a group
-    const char *group;
+    const struct comm_group *group;
     int seq, arrived;
     double ready_s, end_s;
     bool done;
@@ -94,9 +94,9 @@ static struct channel *find_channel(struct simulation *s, int from, int to, int 
     return &s->channels[s->n_channels++];
 }
 
-static struct meeting *find_meeting(struct simulation *s, const char *group, int seq) {
+static struct meeting *find_meeting(struct simulation *s, const struct comm_group *group, int seq) {
     for (int i = s->n_meetings - 1; i >= 0; i--)
-        if (s->meetings[i].seq == seq && strcmp(s->meetings[i].group, group) == 0)
+        if (s->meetings[i].seq == seq && group_same(s->meetings[i].group, group))
             return &s->meetings[i];
     if (!array_room(&s->meetings, (size_t)s->n_meetings, 1, &s->meeting_capacity,
                     sizeof *s->meetings, 16))
@@ -143,7 +143,7 @@ static int run_op(struct simulation *s, struct walker *w, const struct op *op, d
     if (op_info(op->kind)->category != CAT_COMM)
         return 0;
     const struct comm_group *g = &w->p->groups[op->group];
-    struct meeting *m = find_meeting(s, g->name, w->next[op->group]);
+    struct meeting *m = find_meeting(s, g, w->next[op->group]);
     if (!m)
         return no_memory(s);
     if (!w->arrived) {

@@ -1,15 +1,16 @@
 // apply.c - the order in which techniques edit a program. This file documents how they compose:
 //
-//   forward        builds the model on one device
+//   forward        builds the model on one device, or this rank's slice of it
+//   tensor         makes the slices of a tensor group one model
 //   LoRA           edits the forward, so that later steps see only trainable pairs
 //   qkv            makes attention's projections one product or three, in every program of a set
 //   derivative     adds the backward for the trainable tensors
 //   logits         runs the head and the loss in chunks of rows
 //   precision      sets element types of the tensors so far; sums and weight gradients stay wide
 //   recompute      computes tensors again in the backward instead of keeping them
-//   ZeRO           makes weights and gradients shards, gathered and scattered around their uses
-//   pipeline       keeps this rank's layers (with their gathers), sends and receives the rest
-//   update         adds the update of the weights (or shards) that are left
+//   pipeline       keeps this rank's layers, sends and receives the rest
+//   buckets, ZeRO  sum gradients over replicas, deal out optimizer state, gradients, weights
+//   update         adds the update of the weights that this rank has, or of its part of them
 //   state          sets element types of the optimizer's moments
 //   fusion         joins neighbours into one op, or splits fused ops. It runs late, so recompute
 //                  chooses among plain ops, and neighbours are those of this rank.
@@ -23,21 +24,6 @@
 
 #include <stdio.h>
 
-static int world_group(struct program *p, const struct apply_ranks *r) {
-    if (r->world <= 1)
-        return -1;
-    int *ranks = region_alloc(&p->region, sizeof *ranks * (size_t)r->world);
-    if (!ranks) {
-        p->failed = ERR_MEMORY;
-        return -1;
-    }
-    for (int i = 0; i < r->world; i++)
-        ranks[i] = i;
-    p->rank = r->rank, p->world = r->world;
-    p->groups[p->n_groups] = (struct comm_group){"world", r->world, ranks};
-    return p->n_groups++;
-}
-
 static int narrow(struct program *p, const struct apply *a, struct err *e) {
     bool wide = op_wide_type(a->precision) == a->precision;
     return wide ? 0 : precision_apply(p, a->build.real, a->precision, e);
@@ -49,9 +35,32 @@ static int fuse(struct program *p, const struct apply *a, struct err *e) {
     return fuse_apply(p, &rule, e);
 }
 
+// The losses and tokens of all replicas and stages, on every rank.
+static void sum_results(struct program *p, const struct apply_ranks *r, int segment) {
+    const int group = program_group(p, &r->mesh, MESH_DATA | MESH_PIPE, "samples"),
+              results = build_results(p);
+    if (group < 0)
+        return;
+    struct op op = op_make(OP_ALL_REDUCE);
+    op.stream = STREAM_COMM;
+    op.group = group;
+    op.n = RESULT_COUNT;
+    op_in(&op, results);
+    op_out(&op, results);
+    program_op(p, segment, &op);
+}
+
+static void order_if_any(struct program *p, int segment) {
+    if (segment >= 0 && p->segments[segment].n_ops > 0)
+        program_order(p, segment, 0, 0);
+}
+
 static int training(struct program *p, const struct apply *a, int forward, struct err *e) {
     const struct apply_ranks *r = &a->ranks;
-    int world = world_group(p, r);
+    const bool staged = mesh_size(&r->mesh, AXIS_PIPE) > 1;
+    const bool sliced = mesh_size(&r->mesh, AXIS_TENSOR) > 1;
+    if (sliced)
+        TRY(tensor_apply(p, forward, r, a->whole, a->build.shape, e));
     if (a->lora_rank > 0)
         TRY(lora_apply(p, forward, a->lora_rank, a->lora_scale, e));
     TRY(qkv_apply(p, forward, a->fuse_qkv, e));
@@ -60,13 +69,18 @@ static int training(struct program *p, const struct apply *a, int forward, struc
         return backward;
     TRY(logits_apply(p, forward, backward, a->logits_chunk, e));
     TRY(narrow(p, a, e));
+    if (sliced)
+        TRY(tensor_finish(p, forward, backward, r, a->whole, e));
     TRY(recompute_apply(p, forward, backward, &a->recompute, (int)a->build.shape->layers, e));
-    if (r->shard_weights)
-        TRY(zero_apply(p, forward, backward, r, e));
     struct apply_chunks c = {.n = 1, .forward = {forward}, .backward = {backward}, .slots = {1}};
-    if (r->stages > 1)
-        TRY(pipeline_cut(p, forward, backward, r, a->build.shape->layers, a->micro_batches, &c, e));
-    int begin = build_begin(p), update = build_update(p, world, e);
+    if (staged)
+        TRY(pipeline_cut(p, forward, backward, r, &a->build, &c, e));
+    int begin = build_begin(p);
+    c.reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
+    c.gather = program_segment(p, "gather", SEGMENT_UPDATE);
+    TRY(buckets_apply(p, r, forward, &c, e));
+    sum_results(p, r, c.reduce);
+    int update = build_update(p, r, e);
     if (update < 0)
         return update;
     TRY(state_apply(p, update, a->state, e));
@@ -76,33 +90,52 @@ static int training(struct program *p, const struct apply *a, int forward, struc
         return noise;
     TRY(micro_variants(p, &c, e));
     program_order(p, begin, 0, 0);
-    if (r->stages > 1)
+    if (staged)
         TRY(pipeline_order(p, r, &c, e));
     else
         micro_order(p, &c, noise);
+    order_if_any(p, c.reduce);
     program_order(p, update, 0, 0);
+    order_if_any(p, c.gather);
     program_settle_lives(p, c.slots);
     return 0;
 }
 
 static int inference(struct program *p, const struct apply *a, int forward, struct err *e) {
-    bool loss = a->build.kind == BUILD_EVAL;
+    const struct apply_ranks *r = &a->ranks;
+    const bool loss = a->build.kind == BUILD_EVAL, sliced = mesh_size(&r->mesh, AXIS_TENSOR) > 1;
+    if (sliced)
+        TRY(tensor_apply(p, forward, r, a->whole, a->build.shape, e));
     TRY(qkv_apply(p, forward, a->fuse_qkv, e));
     if (loss && !a->build.keep_logits)
         TRY(logits_apply(p, forward, -1, a->logits_chunk, e));
     TRY(narrow(p, a, e));
+    if (sliced)
+        TRY(tensor_finish(p, forward, -1, r, a->whole, e));
+    struct apply_chunks c = {.n = 1, .forward = {forward}, .slots = {1}};
+    if (mesh_size(&r->mesh, AXIS_PIPE) > 1)
+        TRY(pipeline_cut(p, forward, -1, r, &a->build, &c, e));
+    TRY(buckets_apply(p, r, forward, NULL, e));
     TRY(fuse(p, a, e));
     if (loss)
         program_order(p, build_begin(p), 0, 0);
     for (int m = 0; m < p->micro_batches; m++)
-        program_order(p, forward, m, 0);
-    program_settle_lives(p, (const int[]){1});
+        for (int i = 0; i < c.n; i++)
+            program_order(p, c.forward[i], m, 0);
+    if (loss) {
+        const int end = program_segment(p, "end", SEGMENT_UPDATE);
+        sum_results(p, r, end);
+        order_if_any(p, end);
+    }
+    program_settle_lives(p, (const int[APPLY_MAX_CHUNKS]){1});
     return 0;
 }
 
 static int assemble(struct program *p, const struct apply *a, struct err *e) {
     p->micro_batches = a->micro_batches > 0 ? a->micro_batches : 1;
     p->yields = a->yields;
+    p->rank = mesh_rank(&a->ranks.mesh);
+    p->world = mesh_world(&a->ranks.mesh);
     int forward = build_forward(p, &a->build, e);
     if (forward < 0)
         return forward;

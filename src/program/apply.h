@@ -10,12 +10,14 @@ enum apply_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED };
 
 // How ranks share the work. All zero: one rank alone.
 struct apply_ranks {
-    int world, rank;
-    int stages; // pipeline depth; 0 or 1: no pipeline
-    int chunks; // chunks per rank, for SCHEDULE_INTERLEAVED
+    struct mesh mesh;
+    int chunks; // of a stage, for SCHEDULE_INTERLEAVED
     enum apply_schedule schedule;
-    bool shard_weights; // ZeRO 3 over the whole world
-    int prefetch;       // number of layers whose weights are gathered ahead of use
+    int zero;             // stage of ZeRO, over the data axis
+    int prefetch;         // ZeRO 3: number of layers whose weights are gathered ahead of use
+    int64_t bucket_bytes; // most bytes of gradients that one collective moves; 0: no limit
+    bool overlap;         // gradients are reduced during the backward, not after it
+    bool every_micro;     // they are reduced after every micro-batch, not once per step
 };
 
 // Which groups of ops run as one fused op. False: they run as separate ops, each with one pass
@@ -31,6 +33,7 @@ struct apply {
     struct build build;
     int micro_batches;
     struct apply_ranks ranks;
+    const struct model_shape *whole; // of all ranks; NULL: build.shape
     enum dtype precision; // a 16-bit type for weights and activations; any other: as built
     int64_t logits_chunk; // rows of logits at a time; 0: all rows of a micro-batch
     struct recompute_rule recompute;
@@ -53,15 +56,18 @@ int apply_program(struct program **out, const char *name, const struct apply *a,
 int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e);
 // qkv.c: makes the projections to queries, keys and values one product (on) or three (off).
 int qkv_apply(struct program *p, int forward, bool on, struct err *e);
+// tensor.c: this rank's slice of a model, which build.c builds; the sums that make the slices one
+// model (tensor_apply, in the forward; OP_ENTER only if it is derived); and what remains after the
+// derivative.
+void tensor_slice(const struct model_shape *whole, const struct mesh *m, struct model_shape *out);
+int tensor_apply(struct program *p, int forward, const struct apply_ranks *r,
+                 const struct model_shape *whole, const struct model_shape *slice, struct err *e);
+int tensor_finish(struct program *p, int forward, int backward, const struct apply_ranks *r,
+                  const struct model_shape *whole, struct err *e);
 // logits.c: runs the head and the loss in chunks of rows. backward is -1 if there is none.
 int logits_apply(struct program *p, int forward, int backward, int64_t chunk, struct err *e);
 // precision.c: changes tensors of float type `from` to `to` where the letters in ops.def allow it.
 int precision_apply(struct program *p, enum dtype from, enum dtype to, struct err *e);
-// zero.c: keeps only this rank's shards of the weights, in flat groups. Weights are gathered into
-// windows ahead of their use. Gradients are scattered.
-int zero_apply(struct program *p, int forward, int backward, const struct apply_ranks *r,
-               struct err *e);
-
 // The segments of the model's chunks on this rank. Without a pipeline there is one chunk.
 enum { APPLY_MAX_CHUNKS = 16 };
 struct apply_chunks {
@@ -69,15 +75,23 @@ struct apply_chunks {
     int forward[APPLY_MAX_CHUNKS], backward[APPLY_MAX_CHUNKS];
     int first[APPLY_MAX_CHUNKS]; // variant of backward that overwrites the gradients
     int more[APPLY_MAX_CHUNKS];  // variant of backward that adds to them
+    int last[APPLY_MAX_CHUNKS];  // the same for the last micro-batch, with reductions
     int slots[APPLY_MAX_CHUNKS]; // micro-batches in flight
+    int reduce, gather;          // run before and after the update
 };
 // pipeline.c: keeps this rank's layers, adds sends and receives where tensors cross a cut, and
-// fills out->slots.
+// fills out->slots. backward is -1 in a program that does not train.
 int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
-                 int64_t layers, int micro_batches, struct apply_chunks *out, struct err *e);
+                 const struct build *b, struct apply_chunks *out, struct err *e);
 // Appends the schedule's order of (chunk, micro-batch) between begin and update.
 int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
                    struct err *e);
+
+// buckets.c: sums gradients over the data axis, and deals out optimizer state (ZeRO 1), gradients
+// (ZeRO 2) and weights (ZeRO 3). c is NULL in programs that do not train: they have the same
+// weights.
+int buckets_apply(struct program *p, const struct apply_ranks *r, int forward,
+                  struct apply_chunks *c, struct err *e);
 
 // fuse.c: in every segment, joins neighbouring ops into one or splits fused ops.
 int fuse_apply(struct program *p, const struct fuse_rule *rule, struct err *e);

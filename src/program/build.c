@@ -292,7 +292,7 @@ static int embed(struct builder *w) {
     return x;
 }
 
-static int results(struct program *p) {
+int build_results(struct program *p) {
     const char *name = p->guest ? NAME_GUEST NAME_RESULTS : NAME_RESULTS;
     int found = program_find(p, name);
     return found >= 0 ? found
@@ -313,7 +313,7 @@ static void loss(struct builder *w, int logits) {
     struct op sum = op_make(OP_LOSS_SUM);
     op_in(&sum, rows);
     op_in(&sum, w->targets);
-    op_out(&sum, results(w->p));
+    op_out(&sum, build_results(w->p));
     sum.m = w->M;
     sum.flags = OP_ACCUMULATE;
     emit(w, &sum);
@@ -381,7 +381,7 @@ int build_forward(struct program *p, const struct build *b, struct err *e) {
 int build_begin(struct program *p) {
     int segment = program_segment(p, "begin", SEGMENT_BEGIN);
     struct op op = op_make(OP_ZERO);
-    op_out(&op, results(p));
+    op_out(&op, build_results(p));
     op.n = RESULT_COUNT;
     program_op(p, segment, &op);
     return segment;

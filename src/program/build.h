@@ -8,6 +8,8 @@
 #include "model/shape.h"
 #include "program/program.h"
 
+struct apply_ranks; // apply.h
+
 enum build_kind {
     BUILD_TRAIN,    // forward with loss; grad.c and update.c add the rest
     BUILD_EVAL,     // forward with loss; keeps no activations
@@ -29,6 +31,8 @@ struct build {
 // Creates weights and inputs, and appends the forward ops to a new segment. Returns its index, or a
 // negative error code.
 int build_forward(struct program *p, const struct build *b, struct err *e);
+// The tensor NAME_RESULTS, or a guest's, made if it is not there yet.
+int build_results(struct program *p);
 // Appends the segment "begin", which clears the turn's sums. Returns its index.
 int build_begin(struct program *p);
 
@@ -37,8 +41,8 @@ int build_begin(struct program *p);
 // micro-batches must add to carry OP_FIRST_GRAD.
 int grad_derive(struct program *p, int forward, const struct build *b, struct err *e);
 
-// update.c: gradient norm, clipping and AdamW for every trainable weight of the program. Returns
-// the segment's index. If world_group >= 0, the sum of squares is first reduced over that group.
-int build_update(struct program *p, int world_group, struct err *e);
+// update.c: gradient norm, clipping and AdamW for every trainable weight of the program, or for
+// what this rank owns of it. Returns the segment's index.
+int build_update(struct program *p, const struct apply_ranks *r, struct err *e);
 
 #endif

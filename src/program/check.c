@@ -478,9 +478,9 @@ static int check_messages(const struct message *m, size_t n, struct err *e) {
 }
 
 // Collectives: the k-th collective of a group must be the same on all ranks of the group. Groups
-// are matched across ranks by name.
+// are matched across ranks by their members.
 struct roll {
-    const char *group;
+    const struct comm_group *group;
     uint64_t digest;
     int count;
 };
@@ -490,7 +490,7 @@ static int digest_collective(void *arg, const struct program *p, const struct op
     struct roll *roll = arg;
     (void)e;
     if (op->kind == OP_SEND || op->kind == OP_RECV || op->group < 0 ||
-        strcmp(p->groups[op->group].name, roll->group) != 0)
+        !group_same(&p->groups[op->group], roll->group))
         return 0;
     const struct tensor *t = &p->tensors[op->kind == OP_ALL_GATHER ? op->out[0] : op->in[0]];
     uint64_t word =
@@ -505,14 +505,14 @@ static int check_collectives(struct program *const *programs, int n, struct err 
     for (int i = 0; i < n; i++)
         for (int g = 0; g < programs[i]->n_groups; g++) {
             const struct comm_group *group = &programs[i]->groups[g];
-            struct roll mine = {.group = group->name};
+            struct roll mine = {.group = group};
             TRY(visit_comm(programs[i], digest_collective, &mine, e));
             for (int k = 0; k < group->n_ranks; k++) {
                 int other = group->ranks[k];
                 if (other < 0 || other >= n)
                     return err_set(e, ERR_INTERNAL, "group '%s' names rank %d; there are %d ranks",
                                    group->name, other, n);
-                struct roll theirs = {.group = group->name};
+                struct roll theirs = {.group = group};
                 TRY(visit_comm(programs[other], digest_collective, &theirs, e));
                 if (theirs.digest != mine.digest || theirs.count != mine.count)
                     return err_set(e, ERR_INTERNAL,

@@ -169,7 +169,7 @@ static int weight_gradient(struct deriver *d, int w, struct op *op) {
 static void give_parts(struct deriver *d) {
     for (int t = 0; t < d->n; t++) {
         int root = d->p->tensors[t].root, g = -1;
-        if (root >= 0 && d->p->tensors[root].parts && d->p->tensors[root].grad >= 0)
+        if (d->p->tensors[t].part && d->p->tensors[root].grad >= 0)
             g = same_view(d, t, d->p->tensors[root].grad);
         if (g >= 0) // a separate statement, because a new view may move the tensors
             d->p->tensors[t].grad = g;
@@ -264,6 +264,7 @@ static int derive_embed(struct deriver *d, const struct op *f) {
         if (!trains(d, f->in[i + 1]))
             continue;
         struct op op = like(f, OP_EMBED_DW);
+        op.first = i == 0 ? f->first : 0; // only the table of tokens may be a part
         op_in(&op, f->in[i]);
         op_in(&op, dx);
         op_out(&op, weight_gradient(d, f->in[i + 1], &op));
@@ -315,6 +316,17 @@ static int derive(struct deriver *d, const struct op *f) {
     }
     if (f->n_out == 0 || !needs(d, f->out[0]) || f->kind == OP_LOSS_SUM)
         return 0;
+    if (f->kind == OP_ALL_REDUCE) {
+        // A sum over ranks passes its gradient on. What enters a slice has a part of its gradient
+        // on each rank.
+        if (f->flags & OP_ENTER) {
+            struct op sum = *f;
+            sum.flags = 0;
+            sum.in[0] = sum.out[0] = gradient(d, f->in[0]);
+            emit(d, &sum, f);
+        }
+        return 0;
+    }
     struct op op;
     switch (f->kind) {
     case OP_MATMUL:

@@ -503,10 +503,10 @@ struct named { // entry of a hash table by name (open addressing)
 static int agree(const struct named *a, const struct tensor *b, const char *program,
                  struct err *e) {
     const struct tensor *t = a->t;
-    bool same = t->dtype == b->dtype && t->rank == b->rank && t->cls == b->cls;
+    bool same = t->dtype == b->dtype && t->rank == b->rank && t->cls == b->cls &&
+                !t->share == !b->share && (!t->share || share_same(t->share, b->share));
     for (int i = 0; same && i < t->rank; i++)
-        same =
-            t->shape[i] == b->shape[i] && t->begin[i] == b->begin[i] && t->local[i] == b->local[i];
+        same = t->local[i] == b->local[i];
     if (same)
         return 0;
     return err_set(e, ERR_MISMATCH,

@@ -113,7 +113,7 @@ int logits_apply(struct program *p, int forward, int backward, int64_t chunk, st
     if (backward >= 0)
         TRY(take(&h, backward, true, e));
     struct tensor *t = &p->tensors[h.logits];
-    t->shape[0] = t->local[0] = chunk;
+    t->local[0] = chunk;
     t->bytes = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
     h.segment = backward >= 0 ? backward : forward;
     struct segment rest = {0}; // the ops of the backward that follow the head

@@ -6,9 +6,13 @@
 // and sent at the end of the writer. Ops that depend only on the batch (loading, rotary tables) are
 // repeated in every chunk that reads their results.
 //
-// Chunk c of the model is on rank c mod P: one chunk per rank, or several when interleaved. Channel
-// numbers name the cut: 2c for activations that leave chunk c, 2c+1 for gradients that leave it. So
-// messages of one channel match in order.
+// Chunk c of the model is on stage c mod P: one chunk per stage, or several when interleaved.
+// Channel numbers name the cut: 2c for activations that leave chunk c, 2c+1 for gradients that
+// leave it. So messages of one channel match in order.
+//
+// Chunks get layers so that their predicted times are as even as possible. The first chunk also has
+// the embedding, the last one the head, which costs as much as several layers of a small model. The
+// cut follows from the shape alone, because every program of a set must have the same weights.
 //
 // Schedules:
 //   GPipe             all forwards, then all backwards
@@ -17,14 +21,17 @@
 //                     2021)
 #include "program/apply.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 struct cut {
     struct program *p;
     const struct apply_ranks *r;
-    int n_chunks; // of the whole model
+    int stages, stage; // how many; this rank's
+    int n_chunks;      // of the whole model
     int64_t layers;
+    int64_t *ends;    // per chunk: the layer after its last one
     bool *local_data; // per root: every chunk makes it itself (see `repeated`)
     int *copy;        // per tensor: its copy for the chunk being built; -1: not made yet
     int n_tensors;    // number of tensors before this pass
@@ -34,14 +41,74 @@ static int chunk_of(const struct cut *c, int layer) {
     if (layer < 0)
         return 0;
     for (int k = 0; k < c->n_chunks; k++)
-        if (layer < c->layers * (k + 1) / c->n_chunks)
+        if (layer < c->ends[k])
             return k;
     return c->n_chunks - 1;
 }
 
 static int rank_of(const struct cut *c, int chunk) {
-    return chunk % c->r->stages;
+    return mesh_peer(&c->r->mesh, AXIS_PIPE, chunk % c->stages);
 }
+
+// ---------------------------------------------------------------- how many layers a chunk gets
+
+// Predicted times of a layer and of the ends, in units of a multiply-add per token. Ops that move
+// bytes count as products of the same time, at NOMINAL_RATIO operations per byte.
+struct weighed {
+    double layer, embed, head;
+};
+static const double NOMINAL_RATIO = 10;
+
+static struct weighed weigh(const struct build *b) {
+    const struct model_shape *s = b->shape;
+    struct weighed w = {.head = (double)s->vocab * (double)s->width};
+    struct model_param param;
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        const bool in_layer = role >= ROLE_NORM1_W && role <= ROLE_DOWN_B;
+        if (in_layer && model_param_get(s, (enum model_role)role, 0, &param))
+            w.layer += (double)param.dims[0] * (param.rank > 1 ? (double)param.dims[1] : 1);
+    }
+    // Causal attention: two products over half of the sequence on average.
+    w.layer += (double)b->seq * (double)(s->heads * s->head_dim);
+    w.embed = NOMINAL_RATIO * (double)s->width * sizeof(float);
+    return w;
+}
+
+// Finds the cut with the least sum of squared times, which is also the most even one. best[k][n] is
+// the least sum for the first n layers in k chunks.
+static int balance(struct cut *c, const struct build *b, struct err *e) {
+    const struct weighed w = weigh(b);
+    const int64_t L = c->layers;
+    const size_t row = (size_t)L + 1, room = ((size_t)c->n_chunks + 1) * row;
+    double *best = region_alloc(&c->p->region, sizeof *best * room);
+    int64_t *from = region_alloc(&c->p->region, sizeof *from * room);
+    c->ends = region_alloc(&c->p->region, sizeof *c->ends * (size_t)c->n_chunks);
+    if (!best || !from || !c->ends)
+        return err_set(e, ERR_MEMORY, "out of memory while cutting '%s'", c->p->name);
+    for (size_t i = 0; i < room; i++)
+        best[i] = INFINITY;
+    best[0] = 0;
+    for (int k = 1; k <= c->n_chunks; k++)
+        for (int64_t n = k; n <= L - (c->n_chunks - k); n++)
+            for (int64_t m = k - 1; m < n; m++) {
+                const double before = best[(size_t)(k - 1) * row + (size_t)m],
+                             time = w.layer * (double)(n - m) + (k == 1 ? w.embed : 0) +
+                                    (k == c->n_chunks ? w.head : 0),
+                             sum = before + time * time;
+                if (sum < best[(size_t)k * row + (size_t)n]) {
+                    best[(size_t)k * row + (size_t)n] = sum;
+                    from[(size_t)k * row + (size_t)n] = m;
+                }
+            }
+    int64_t end = L;
+    for (int k = c->n_chunks; k > 0; k--) {
+        c->ends[k - 1] = end;
+        end = from[(size_t)k * row + (size_t)end];
+    }
+    return 0;
+}
+
+// ---------------------------------------------------------------- ops and messages
 
 static bool repeated(enum op_kind kind) {
     return kind == OP_LOAD || kind == OP_ROPE_TABLE;
@@ -82,7 +149,7 @@ static void message(struct cut *c, int segment, int chunk, enum op_kind kind, in
                     int peer_chunk, int channel) {
     struct op op = op_make(kind);
     int t = local(c, chunk, tensor);
-    op.stream = STREAM_COMM;
+    op.stream = kind == OP_SEND ? STREAM_SEND : STREAM_COMM;
     op.peer = rank_of(c, peer_chunk);
     op.channel = channel;
     op.layer = c->p->tensors[tensor].layer;
@@ -198,41 +265,41 @@ static int build_chunk(struct cut *c, int from, int chunk, int local_index, int 
     return segment;
 }
 
+static bool reads(const struct segment *s, int tensor) {
+    for (int i = 0; i < s->n_ops; i++)
+        for (int a = 0; a < s->ops[i].n_in; a++)
+            if (s->ops[i].in[a] == tensor)
+                return true;
+    return false;
+}
+
 // A weight that the first and the last stage both read (a tied embedding) exists on both. Its
-// gradients are summed before the update, and only the first stage counts it in the norm.
-static void reduce_shared_weights(struct cut *c, int forward, int backward_segment) {
+// gradients are summed before the update (buckets.c), and only the first stage counts it in the
+// norm.
+static void share_weights(struct cut *c, const struct segment *forward,
+                          const struct segment *backward) {
     struct program *p = c->p;
-    int last_rank = rank_of(c, c->n_chunks - 1);
-    if (p->rank != 0 && p->rank != last_rank)
+    const int ends[2] = {rank_of(c, 0), rank_of(c, c->n_chunks - 1)};
+    if (p->rank != ends[0] && p->rank != ends[1])
         return;
     for (int w = 0; w < c->n_tensors; w++) {
-        if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].grad < 0)
+        if (p->tensors[w].cls != CLASS_WEIGHT || p->tensors[w].root >= 0)
             continue;
         bool first = false, last = false;
-        const struct segment *s = &p->segments[forward];
-        for (int i = 0; i < s->n_ops; i++)
-            for (int a = 0; a < s->ops[i].n_in; a++)
-                if (s->ops[i].in[a] == w) {
-                    first |= chunk_of(c, s->ops[i].layer) == 0;
-                    last |= chunk_of(c, s->ops[i].layer) == c->n_chunks - 1;
-                }
+        for (int k = 0; k < 2; k++) { // logits.c moves the head into the backward
+            const struct segment *s = k ? backward : forward;
+            for (int i = 0; s && reads(s, w) && i < s->n_ops; i++)
+                for (int a = 0; a < s->ops[i].n_in; a++)
+                    if (s->ops[i].in[a] == w) {
+                        first |= chunk_of(c, s->ops[i].layer) == 0;
+                        last |= chunk_of(c, s->ops[i].layer) == c->n_chunks - 1;
+                    }
+        }
         if (!first || !last)
             continue;
-        int *ranks = region_alloc(&p->region, 2 * sizeof *ranks);
-        if (!ranks || p->n_groups == PROGRAM_MAX_GROUPS) {
-            p->failed = ERR_MEMORY;
-            return;
-        }
-        ranks[1] = last_rank;
-        p->groups[p->n_groups] = (struct comm_group){"tied", 2, ranks};
-        struct op op = op_make(OP_ALL_REDUCE);
-        op.stream = STREAM_COMM;
-        op.group = p->n_groups++;
-        op_in(&op, p->tensors[w].grad);
-        op_out(&op, p->tensors[w].grad);
-        op.n = tensor_elements(&p->tensors[w]);
-        program_op(p, backward_segment, &op);
-        p->tensors[w].replica = p->rank != 0;
+        const int group = program_group_of(p, ends, 2, "tied");
+        p->tensors[w].shared = group;
+        p->tensors[w].replica = p->rank != ends[0];
     }
 }
 
@@ -265,7 +332,7 @@ struct turn { // one unit of this rank's work: a chunk's forward or backward
 // Returns unit k of an interleaved schedule: groups of P micro-batches pass through the chunks in
 // turn.
 static struct turn interleaved_turn(const struct apply_ranks *r, int k, bool forward) {
-    int P = r->stages, v = r->chunks, within = k % (P * v);
+    int P = mesh_size(&r->mesh, AXIS_PIPE), v = r->chunks, within = k % (P * v);
     int chunk = within / P;
     return (struct turn){forward, forward ? chunk : v - 1 - chunk, k / (P * v) * P + within % P};
 }
@@ -274,6 +341,7 @@ static struct turn interleaved_turn(const struct apply_ranks *r, int k, bool for
 // the micro-batches in flight.
 static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i, struct turn *out) {
     int v = r->schedule == SCHEDULE_INTERLEAVED ? r->chunks : 1, total = micro_batches * v, warm;
+    const int stages = mesh_size(&r->mesh, AXIS_PIPE), stage = r->mesh.at[AXIS_PIPE];
     if (i >= 2 * total)
         return false;
     switch (r->schedule) {
@@ -281,10 +349,10 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
         warm = total;
         break;
     case SCHEDULE_1F1B:
-        warm = r->stages - 1 - r->rank;
+        warm = stages - 1 - stage;
         break;
     default:
-        warm = 2 * (r->stages - 1 - r->rank) + (v - 1) * r->stages;
+        warm = 2 * (stages - 1 - stage) + (v - 1) * stages;
         break;
     }
     if (warm > total)
@@ -321,41 +389,58 @@ static void count_slots(const struct apply_ranks *r, int micro_batches, struct a
         out->slots[k] = most;
 }
 
+static int check_cut(const struct cut *c, int chunks, struct err *e) {
+    const bool interleaved = c->r->schedule == SCHEDULE_INTERLEAVED;
+    if (chunks < 1 || chunks > APPLY_MAX_CHUNKS || c->n_chunks > c->layers)
+        return err_set(e, ERR_USAGE,
+                       "parallel.pipe=%d with %d chunk%s per stage needs at least %d layers; the "
+                       "model has %lld",
+                       c->stages, chunks, chunks == 1 ? "" : "s", c->n_chunks,
+                       (long long)c->layers);
+    if (interleaved && c->p->micro_batches % c->stages != 0 && c->p->micro_batches > 1)
+        return err_set(e, ERR_USAGE,
+                       "pipe.schedule=interleaved needs batch.accum to be a multiple of "
+                       "parallel.pipe=%d; got %d",
+                       c->stages, c->p->micro_batches);
+    return 0;
+}
+
 int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
-                 int64_t layers, int micro_batches, struct apply_chunks *out, struct err *e) {
-    bool interleaved = r->schedule == SCHEDULE_INTERLEAVED;
-    int v = interleaved ? r->chunks : 1;
-    struct cut c = {
-        .p = p, .r = r, .n_chunks = r->stages * v, .layers = layers, .n_tensors = p->n_tensors};
-    if (v < 1 || v > APPLY_MAX_CHUNKS || c.n_chunks > layers)
-        return err_set(e, ERR_USAGE,
-                       "%d stages with %d chunks each need at least %d layers; the model has %lld",
-                       r->stages, v, c.n_chunks, (long long)layers);
-    if (interleaved && micro_batches % r->stages != 0)
-        return err_set(e, ERR_USAGE,
-                       "the interleaved schedule needs a multiple of %d micro-batches (the number "
-                       "of stages); got %d",
-                       r->stages, micro_batches);
+                 const struct build *b, struct apply_chunks *out, struct err *e) {
+    const int v = r->schedule == SCHEDULE_INTERLEAVED ? r->chunks : 1,
+              stages = mesh_size(&r->mesh, AXIS_PIPE);
+    struct cut c = {.p = p,
+                    .r = r,
+                    .stages = stages,
+                    .stage = r->mesh.at[AXIS_PIPE],
+                    .n_chunks = stages * v,
+                    .layers = b->shape->layers,
+                    .n_tensors = p->n_tensors};
+    TRY(check_cut(&c, v, e));
+    TRY(balance(&c, b, e));
     c.local_data = region_alloc(&p->region, sizeof *c.local_data * (size_t)(c.n_tensors + 1));
     c.copy = region_alloc(&p->region, sizeof *c.copy * (size_t)(c.n_tensors + 1));
     if (!c.local_data || !c.copy)
         return err_set(e, ERR_MEMORY, "out of memory while cutting '%s'", p->name);
     // Also for the backward: it reads what the forward loaded, and nothing is loaded again.
     mark_repeated(&c, &p->segments[forward]);
+    share_weights(&c, &p->segments[forward], backward >= 0 ? &p->segments[backward] : NULL);
     memset(out, 0, sizeof *out);
     out->n = v;
     for (int i = 0; i < v; i++) {
-        int chunk = i * r->stages + r->rank;
+        int chunk = i * stages + c.stage;
         memset(c.copy, -1, sizeof *c.copy * (size_t)c.n_tensors);
         out->forward[i] = build_chunk(&c, forward, chunk, i, +1, "forward");
-        out->backward[i] = build_chunk(&c, backward, chunk, i, -1, "backward");
+        if (backward >= 0)
+            out->backward[i] = build_chunk(&c, backward, chunk, i, -1, "backward");
     }
-    int reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
-    reduce_shared_weights(&c, forward, reduce);
     // The chunks have copies of their ops. The empty segments stay, so that indices stay valid.
-    p->segments[forward].n_ops = p->segments[backward].n_ops = 0;
-    forget_other_stages(p, out, c.n_tensors);
-    count_slots(r, micro_batches, out);
+    p->segments[forward].n_ops = 0;
+    if (backward >= 0) {
+        p->segments[backward].n_ops = 0;
+        forget_other_stages(p, out, c.n_tensors);
+        count_slots(r, p->micro_batches, out);
+    }
     return program_finish(p, e);
 }
 
@@ -392,9 +477,5 @@ int pipeline_order(struct program *p, const struct apply_ranks *r, const struct 
         else
             micro_order_backward(p, c, t.chunk, t.micro, slot);
     }
-    for (int s = 0; s < p->n_segments; s++)
-        if (p->segments[s].role == SEGMENT_UPDATE && strcmp(p->segments[s].name, "reduce") == 0 &&
-            p->segments[s].n_ops > 0)
-            program_order(p, s, 0, 0);
     return program_finish(p, e);
 }

@@ -32,7 +32,7 @@ const char *op_category_name(enum op_category c) {
 }
 
 const char *op_stream_name(enum op_stream s) {
-    static const char *const names[STREAM_COUNT] = {"compute", "comm", "copy"};
+    static const char *const names[STREAM_COUNT] = {"compute", "comm", "copy", "send"};
     return names[s];
 }
 
@@ -145,9 +145,11 @@ int program_tensor(struct program *p, const char *name, enum dtype dtype, enum t
                        .slots = 1,
                        .layer = -1,
                        .grad = -1,
-                       .master = -1};
+                       .master = -1,
+                       .own = -1,
+                       .shared = -1};
     for (int i = 0; i < rank; i++)
-        t.shape[i] = t.local[i] = shape[i];
+        t.local[i] = shape[i];
     t.ld = rank > 0 ? t.local[rank - 1] : 1;
     t.bytes = (uint64_t)tensor_elements(&t) * dtype_bytes(dtype);
     return add_tensor(p, &t);
@@ -180,7 +182,26 @@ int program_max_slots(const struct program *p) {
 
 bool program_logical(const struct program *p, int tensor) {
     const struct tensor *t = &p->tensors[tensor];
-    return t->root < 0 ? !t->parts : p->tensors[t->root].parts;
+    return t->root < 0 ? !t->parts : t->part;
+}
+
+void program_become_view(struct program *p, int tensor, int of, int64_t offset) {
+    if (p->failed || tensor < 0 || of < 0)
+        return;
+    const int root = program_root(p, of);
+    offset += p->tensors[of].root < 0 ? 0 : p->tensors[of].root_offset;
+    for (int i = 0; i < p->n_tensors; i++) {
+        struct tensor *t = &p->tensors[i];
+        if (i != tensor && t->root != tensor)
+            continue;
+        t->root_offset = offset + (i == tensor ? 0 : t->root_offset);
+        t->root = root;
+        t->bytes = 0;
+    }
+    // What was a logical tensor is one now as a part of its root.
+    p->tensors[tensor].part = p->tensors[tensor].cls == CLASS_WEIGHT && !p->tensors[tensor].parts;
+    p->tensors[tensor].parts = false;
+    p->tensors[root].parts |= p->tensors[root].cls == CLASS_WEIGHT;
 }
 
 // A view inherits everything but its name, shape and place. A view of a view is a view of the root.
@@ -193,12 +214,13 @@ static int add_view(struct program *p, const char *name, int of, int64_t offset,
     t.root_offset = (t.root < 0 ? 0 : t.root_offset) + offset;
     t.root = program_root(p, of);
     t.rank = rank;
-    memset(t.begin, 0, sizeof t.begin);
+    t.share = NULL;
     for (int i = 0; i < rank; i++)
-        t.shape[i] = t.local[i] = shape[i];
+        t.local[i] = shape[i];
     t.ld = ld;
-    t.grad = t.master = -1;
-    t.parts = false;
+    t.grad = t.master = t.own = t.shared = -1;
+    t.dealt = t.dealt_at = 0;
+    t.part = false;
     t.bytes = 0;
     t.offset = NULL;
     return add_tensor(p, &t);
@@ -264,6 +286,42 @@ struct op *program_op(struct program *p, int segment, const struct op *op) {
     s->ops = grown;
     s->ops[s->n_ops] = *op;
     return &s->ops[s->n_ops++];
+}
+
+bool group_same(const struct comm_group *a, const struct comm_group *b) {
+    return a->n_ranks == b->n_ranks &&
+           memcmp(a->ranks, b->ranks, sizeof *a->ranks * (size_t)a->n_ranks) == 0;
+}
+
+int program_group_of(struct program *p, const int *ranks, int n, const char *name) {
+    const size_t bytes = sizeof *ranks * (size_t)n;
+    if (n < 2 || p->failed)
+        return -1;
+    for (int i = 0; i < p->n_groups; i++)
+        if (group_same(&p->groups[i], &(struct comm_group){name, n, ranks}))
+            return i;
+    int *members = region_alloc(&p->region, bytes);
+    char *copy = region_copy(&p->region, name);
+    if (!members || !copy || p->n_groups == PROGRAM_MAX_GROUPS) {
+        p->failed = members && copy ? ERR_INTERNAL : ERR_MEMORY;
+        return -1;
+    }
+    memcpy(members, ranks, bytes);
+    p->groups[p->n_groups] = (struct comm_group){copy, n, members};
+    return p->n_groups++;
+}
+
+int program_group(struct program *p, const struct mesh *m, unsigned axes, const char *name) {
+    const int n = mesh_count(m, axes);
+    if (n < 2 || p->failed)
+        return -1;
+    int *ranks = region_alloc(&p->region, sizeof *ranks * (size_t)n);
+    if (!ranks) {
+        p->failed = ERR_MEMORY;
+        return -1;
+    }
+    mesh_group(m, axes, ranks);
+    return program_group_of(p, ranks, n, name);
 }
 
 struct segment program_take_ops(struct program *p, int segment) {
@@ -373,7 +431,7 @@ int program_sweep(struct program *p, struct err *e) {
                     renumber[op->out[a]] = renumber[program_root(p, op->out[a])] = 1;
         }
     for (int i = 0; i < p->n_tensors; i++) // parts of a root
-        if (p->tensors[i].root >= 0 && p->tensors[p->tensors[i].root].parts)
+        if (p->tensors[i].part)
             renumber[i] |= renumber[p->tensors[i].root];
     int kept = 0;
     for (int i = 0; i < p->n_tensors; i++)
@@ -388,6 +446,8 @@ int program_sweep(struct program *p, struct err *e) {
             t.grad = renumber[t.grad];
         if (t.master >= 0)
             t.master = renumber[t.master];
+        if (t.own >= 0)
+            t.own = renumber[t.own];
         p->tensors[renumber[i]] = t; // renumber[i] <= i: moving down in place is safe
     }
     p->n_tensors = kept;

@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/region.h"
+#include "program/mesh.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,7 +55,22 @@ enum tensor_life {
 };
 
 // 256 is the alignment CUDA's allocators give. It is a multiple of any cache line.
-enum { TENSOR_MAX_RANK = 4, TENSOR_ALIGN = 256 };
+enum { TENSOR_MAX_RANK = 4, TENSOR_ALIGN = 256, OWN_NOTHING = -2 };
+
+// Which part of a logical tensor a rank holds (share.c). First a slice along one dimension, of one
+// or several spans: the columns of q, k and v in a packed projection are three. Then, of the
+// elements of that slice in their order, those from `first` on.
+enum { SHARE_SPANS_MOST = 3 };
+struct tensor_share {
+    int rank;
+    int64_t shape[TENSOR_MAX_RANK]; // of the logical tensor
+    int axis;                       // dimension of the spans; -1: all of it
+    int n_spans;
+    struct {
+        int64_t begin, count;
+    } spans[SHARE_SPANS_MOST];
+    int64_t first, count; // elements of the slice
+};
 
 struct tensor {
     const char *name; // logical name; parameters carry their Hugging Face name
@@ -62,9 +78,9 @@ struct tensor {
     enum tensor_class cls;
     enum tensor_life life;
     int rank;
-    int64_t shape[TENSOR_MAX_RANK]; // of the whole tensor, over all ranks
-    int64_t begin[TENSOR_MAX_RANK]; // this rank's slice: first index per dimension
-    int64_t local[TENSOR_MAX_RANK]; // this rank's slice: extent per dimension; == shape unsharded
+    int64_t local[TENSOR_MAX_RANK]; // extent per dimension, on this rank
+    // Weights and their optimizer state: which part of the logical tensor this is. NULL: all of it.
+    const struct tensor_share *share;
     int64_t ld; // elements between rows (last-but-one dimension); the last dimension is contiguous
     int root;   // -1: owns bytes; else the tensor this is a view of (never itself a view)
     int64_t root_offset; // views: first element, counted in elements of the root
@@ -73,11 +89,18 @@ struct tensor {
     bool trainable;      // weights only
     bool decay;          // weights only: weight decay applies
     bool replica;        // weights only: another rank counts its gradient in the global norm
-    bool parts;          // weights only: the views of this root are the logical weights (qkv.c)
+    bool parts;          // weights only: not a logical weight itself, but made of such (`part`)
+    bool part;           // weights only: this view of such a root is a logical weight
     int grad;            // weights only: the gradient's tensor; -1: none
     int master;          // trainable 16-bit weights: the full-precision tensor; -1: none
-    uint64_t bytes;      // of one copy, without padding (roots; 0 in views)
-    uint64_t *offset;    // in the arena, one per slot, for roots and views; NULL before layout
+    int own;             // weights under ZeRO: the view that this rank updates; -1: all of it
+    // Weights that several ranks of a replica hold: the group that sums their gradients; -1: none.
+    int shared;
+    // Weights of replicas: the weight lies at element dealt_at of a row that is dealt out to the
+    // data axis, `dealt` elements to each rank (buckets.c). 0: no replicas.
+    int64_t dealt_at, dealt;
+    uint64_t bytes;   // of one copy, without padding (roots; 0 in views)
+    uint64_t *offset; // in the arena, one per slot, for roots and views; NULL before layout
 };
 
 // ---------------------------------------------------------------- ops
@@ -111,7 +134,9 @@ const struct op_info *op_info(enum op_kind kind);
 enum dtype op_wide_type(enum dtype real);
 const char *op_category_name(enum op_category c); // "matmul", "attention", "other", ...
 
-enum op_stream { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, STREAM_COUNT };
+// A send ends when its receiver has the data, and what follows on the stream comm does not wait for
+// that. So sends have a stream of their own.
+enum op_stream { STREAM_COMPUTE, STREAM_COMM, STREAM_COPY, STREAM_SEND, STREAM_COUNT };
 const char *op_stream_name(enum op_stream s);
 
 enum op_flag {
@@ -124,6 +149,9 @@ enum op_flag {
     OP_FIRST_GRAD = 1 << 6, // a micro-batch's first contribution to a weight's gradient:
                             // micro-batch 0 overwrites, later ones add
     OP_AGAIN = 1 << 7,      // a forward op that the backward repeats; not part of the model's FLOPs
+    OP_LAST = 1 << 8,       // only the step's last micro-batch runs it (micro.c)
+    OP_ENTER = 1 << 9,      // all_reduce in a forward: only its derivative exists (tensor.c)
+    OP_PART = 1 << 10,      // embed: the table has rows from `first` on; other tokens give 0
 };
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 5, OP_MAX_WAIT = 6 };
@@ -142,6 +170,7 @@ struct op {
     //   norm*                m rows, n columns; heads > 1: each row holds `heads` rows of n columns
     //   attention*           batch seq heads kv_heads head_dim (decode: seq = the cache's capacity)
     //   adamw*, sqnorm, comm n elements
+    //   loss_stats, loss_part  m rows, n columns here, k columns in all; batch parts
     //   all others           m rows, n columns; embed_dw: k rows of the table
     int64_t m, n, k;
     int64_t batch, seq, heads, kv_heads, head_dim;
@@ -149,6 +178,9 @@ struct op {
     double scale;      // matmul, attention: factor; norm: epsilon
     int act;           // enum model_act
     uint32_t salt;     // adamw_bf16, adamw_int8: gives each tensor different random draws
+    // Number of the first element, for the draws. embed, loss_stats, loss_part: of the first row or
+    // column that this rank has.
+    int64_t first;
     // Communication: index of the group in the program. send and recv use the peer's rank and a
     // channel instead. Messages with the same (sender, receiver, channel) match in order.
     int group, peer, channel;
@@ -175,10 +207,12 @@ struct order_entry {
 
 enum { PROGRAM_MAX_GROUPS = 8 };
 struct comm_group {
-    const char *name; // "data", "pipe", "tied", "world"
+    const char *name; // for people: "data", "tensor", "tied", ...
     int n_ranks;
     const int *ranks;
 };
+
+bool group_same(const struct comm_group *a, const struct comm_group *b); // the same members
 
 struct program {
     const char *name;     // "train", "eval", "generate", ...
@@ -254,9 +288,8 @@ void program_free(struct program *p);
 // Returns the first error of the construction, which is usually out of memory.
 int program_finish(struct program *p, struct err *e);
 
-// Adds an unsharded tensor (local = shape) and returns its index. When out of memory it returns -1
-// and sets p->failed. Later calls that use the -1 then do nothing, so builders need not check each
-// call.
+// Adds a tensor and returns its index. When out of memory it returns -1 and sets p->failed. Later
+// calls that use the -1 then do nothing, so builders need not check each call.
 int program_tensor(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls,
                    enum tensor_life life, int rank, const int64_t *shape);
 int program_tensor_1d(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls,
@@ -269,9 +302,11 @@ int program_view_columns(struct program *p, const char *name, int of, int64_t fi
 int program_view_flat(struct program *p, const char *name, int of, int64_t offset, int rank,
                       const int64_t *shape);
 int program_root(const struct program *p, int tensor); // the tensor that owns the bytes
-// True for the tensors that checkpoints, the optimizer and users know by name: a root, or a part of
-// a root that consists of parts (tensor.parts).
+// True for the tensors that checkpoints, the optimizer and users know by name: a root, unless it
+// consists of parts (tensor.parts), or such a part.
 bool program_logical(const struct program *p, int tensor);
+// Makes a root a view of another tensor, from element `offset` on. Its own views follow.
+void program_become_view(struct program *p, int tensor, int of, int64_t offset);
 int program_max_slots(const struct program *p);  // most copies that any tensor has, at least 1
 int64_t tensor_elements(const struct tensor *t); // of this rank's slice
 // Returns the first tensor of that name, or -1.
@@ -282,6 +317,10 @@ int program_segment(struct program *p, const char *name, enum segment_role role)
 // Appends a copy of the op and returns its address, valid until the next append to that segment.
 // NULL when out of memory.
 struct op *program_op(struct program *p, int segment, const struct op *op);
+// The group of the ranks that differ from this one only on these axes. Returns its index, or -1 if
+// this rank is alone in it.
+int program_group(struct program *p, const struct mesh *m, unsigned axes, const char *name);
+int program_group_of(struct program *p, const int *ranks, int n, const char *name);
 // Empties a segment and returns what it was, for passes that write its ops anew.
 struct segment program_take_ops(struct program *p, int segment);
 struct op op_make(enum op_kind kind); // zeroed, no tensors, record -1
@@ -305,6 +344,25 @@ struct op_access {
 };
 int op_accesses(const struct program *p, const struct op *op,
                 struct op_access out[OP_MAX_IN + OP_MAX_OUT]);
+
+// Parts of logical tensors (share.c). Each returns the share in the program's memory, or NULL when
+// that is full.
+const struct tensor_share *share_make(struct program *p, const struct tensor_share *s);
+// Elements [first, first + count) of the tensor's own elements on this rank.
+const struct tensor_share *share_cut(struct program *p, int tensor, int64_t first, int64_t count);
+int64_t share_all(const struct tensor_share *s); // elements of the logical tensor
+bool share_same(const struct tensor_share *a, const struct tensor_share *b);
+// Element `at` of the part, in its order on this rank, is element *logical of the logical tensor.
+// The next elements follow there, too: *n of them with this one.
+void share_run(const struct tensor_share *s, int64_t at, int64_t *logical, int64_t *n);
+// The same for every tensor: one that is not shared is its own logical tensor.
+void tensor_run(const struct tensor *t, int64_t at, int64_t *logical, int64_t *n);
+// The logical tensor's dimensions. Returns how many.
+int tensor_whole(const struct tensor *t, int64_t shape[TENSOR_MAX_RANK]);
+// The share of a tensor with `width` elements for each block of `block` elements of this one. False
+// if a block is divided between ranks.
+bool share_blocks(const struct tensor_share *s, int64_t block, int64_t width,
+                  struct tensor_share *out);
 
 // Cost of an op from its sizes (cost.c).
 struct op_cost {

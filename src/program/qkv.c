@@ -166,6 +166,7 @@ static int pack_weights(struct fusing *f, const struct group *g, int which, int6
     for (int i = 0; i < 3; i++) {
         int w = f->old.ops[g->op[i]].in[which];
         become_view(f->p, w, root, at);
+        f->p->tensors[w].part = true;
         at += tensor_elements(&f->p->tensors[w]);
     }
     return root;

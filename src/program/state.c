@@ -7,7 +7,11 @@
 // the bytes mean.
 //
 // Rounding is stochastic. The random draws depend on (seed, step, tensor, element). The host puts
-// seed and step into HYPER_DRAW. The op's salt stands for the tensor and this rank's part of it.
+// seed and step into HYPER_DRAW. The op's salt stands for the tensor, or for this rank's slice of
+// it.
+//
+// Blocks are those of the logical tensor. Where ranks divide a block between them (a slice whose
+// rows are not a multiple of 256), the moments stay float32.
 #include "program/state.h"
 
 #include "base/hash.h"
@@ -27,38 +31,44 @@ static void retype(struct tensor *t, enum dtype type) {
     t->dtype = type;
 }
 
-static uint32_t salt_of(const struct tensor *w) {
-    uint64_t parts[1 + TENSOR_MAX_RANK] = {hash_u64(w->name, strlen(w->name))};
-    for (int i = 0; i < w->rank; i++)
-        parts[1 + i] = (uint64_t)w->begin[i];
-    return (uint32_t)hash_u64(parts, sizeof *parts * (size_t)(1 + w->rank));
+// The name of the logical weight that an op updates: that of its first moment, "adam.m.NAME".
+static const char *weight_name(const struct program *p, const struct op *op) {
+    return p->tensors[op->in[IN_M]].name + strlen("adam.m.");
 }
 
-// Blocks never cross ranks. Each shard has separate scales, and the whole tensor's scales are those
-// of the shards in order.
-static int add_scales(struct program *p, const struct tensor *w) {
-    int64_t all = 1, before = 0, local = tensor_elements(w);
-    for (int i = 0; i < w->rank; i++) {
-        before = before * w->shape[i] + w->begin[i];
-        all *= w->shape[i];
-    }
-    int64_t blocks = (local + ADAMW_BLOCK - 1) / ADAMW_BLOCK;
+// Of a slice the draws are the slice's own. Of a run of elements, they are those of the whole: the
+// op counts its elements from `first` on.
+static void set_draws(const struct program *p, struct op *op) {
+    const struct tensor_share *s = p->tensors[op->in[IN_M]].share;
+    const char *name = weight_name(p, op);
+    uint64_t parts[1 + SHARE_SPANS_MOST] = {hash_u64(name, strlen(name))};
+    for (int i = 0; s && s->axis >= 0 && i < s->n_spans; i++)
+        parts[1 + i] = (uint64_t)s->spans[i].begin;
+    op->salt = (uint32_t)hash_u64(parts, sizeof parts);
+    op->first = s ? s->first : 0;
+}
+
+// Whether blocks of 256 elements of the whole tensor stay whole on this rank. *out gets the share
+// of the scales, if it is one.
+static bool keeps_blocks(const struct tensor *m, struct tensor_share *out) {
+    return !m->share || share_blocks(m->share, ADAMW_BLOCK, 2, out);
+}
+
+static int add_scales(struct program *p, const struct op *op, const struct tensor_share *share) {
+    const struct tensor m = p->tensors[op->in[IN_M]];
+    const int64_t blocks = (tensor_elements(&m) + ADAMW_BLOCK - 1) / ADAMW_BLOCK;
     char name[200];
-    snprintf(name, sizeof name, "adam.scales.%s", w->name);
-    int layer = w->layer,
-        t = program_tensor_2d(p, name, DTYPE_F32, CLASS_OPTIMIZER, LIFE_RUN, blocks, 2);
-    if (t >= 0) {
-        p->tensors[t].layer = layer;
-        p->tensors[t].shape[0] = blocks * (all / local);
-        p->tensors[t].begin[0] = blocks * (before / local);
-    }
+    snprintf(name, sizeof name, "adam.scales.%s", weight_name(p, op));
+    int t = program_tensor_2d(p, name, DTYPE_F32, CLASS_OPTIMIZER, LIFE_RUN, blocks, 2);
+    if (t >= 0)
+        p->tensors[t].layer = m.layer;
+    if (t >= 0 && m.share)
+        p->tensors[t].share = share_make(p, share);
     return t;
 }
 
-static void to_int8(struct program *p, struct op *op) {
-    // A copy, because adding a tensor may move the others.
-    const struct tensor w = p->tensors[op->in[IN_W]];
-    int scales = add_scales(p, &w);
+static void to_int8(struct program *p, struct op *op, const struct tensor_share *share) {
+    int scales = add_scales(p, op, share);
     if (scales < 0)
         return;
     op->kind = OP_ADAMW_INT8;
@@ -78,9 +88,12 @@ int state_apply(struct program *p, int update, enum state_type type, struct err 
         struct op *op = &s->ops[i];
         if (op->kind != OP_ADAMW)
             continue;
-        op->salt = salt_of(&p->tensors[op->in[IN_W]]);
-        if (type == STATE_INT8 && op->n >= LEAST_INT8) {
-            to_int8(p, op);
+        struct tensor_share share;
+        const struct tensor *m = &p->tensors[op->in[IN_M]];
+        set_draws(p, op);
+        if (type == STATE_INT8 && (m->share ? share_all(m->share) : op->n) >= LEAST_INT8 &&
+            keeps_blocks(m, &share)) {
+            to_int8(p, op, &share);
         } else if (type == STATE_BF16) {
             op->kind = OP_ADAMW_BF16;
             retype(&p->tensors[op->in[IN_M]], DTYPE_BF16);

@@ -62,7 +62,7 @@ static int list_tensors(const struct plan *plan, struct list *l, struct err *e) 
     }
     for (int i = 0; rc == 0 && i < l->n; i++) {
         const struct tensor *tensor = &l->p->tensors[l->items[i].tensor];
-        if (memcmp(tensor->local, tensor->shape, (size_t)tensor->rank * sizeof *tensor->shape) != 0)
+        if (l->p->world > 1)
             rc = err_set(e, ERR_UNSUPPORTED,
                          "'%s' is sharded over ranks; such a run cannot save checkpoints yet",
                          tensor->name);
@@ -128,7 +128,7 @@ static int write_file(struct session *s, const char *path, const struct list *l,
     for (int i = begin; rc == 0 && i < end; i++) {
         const struct tensor *t = &l->p->tensors[l->items[i].tensor];
         const char *name = l->p->tensors[l->items[i].named].name;
-        rc = safetensors_writer_declare(w, name, t->dtype, t->rank, t->shape, e);
+        rc = safetensors_writer_declare(w, name, t->dtype, t->rank, t->local, e);
     }
     for (int i = begin; rc == 0 && i < end; i++)
         rc = put_tensor(s, w, l->items[i].tensor, buffer, between, e);
@@ -167,7 +167,7 @@ static int check_entry(const char *path, const char *name, const struct tensor *
         return err_set(e, ERR_MISMATCH, "%s holds '%s' as %s; this run has it as %s", path, name,
                        entry->dtype_name, dtype_safetensors(t->dtype));
     if (entry->rank != t->rank ||
-        memcmp(entry->dims, t->shape, (size_t)t->rank * sizeof *t->shape) != 0)
+        memcmp(entry->dims, t->local, (size_t)t->rank * sizeof *t->local) != 0)
         return err_set(e, ERR_MISMATCH, "%s holds '%s' with other dimensions than this run", path,
                        name);
     return 0;
@@ -187,6 +187,8 @@ static int read_file(struct session *s, const char *path, const struct list *l, 
         rc = check_entry(path, name, &l->p->tensors[l->items[i].tensor], entry, e);
         if (rc == 0)
             rc = get_tensor(s, st, entry, l->items[i].tensor, buffer, e);
+        if (rc == 0 && l->items[i].named != l->items[i].tensor) // the weight is its master, rounded
+            rc = get_tensor(s, st, entry, l->items[i].named, buffer, e);
     }
     safetensors_close(st);
     return rc;
@@ -222,6 +224,5 @@ int snapshot_write(struct session *s, const char *dir, const struct pause *betwe
 }
 
 int snapshot_read(struct session *s, const char *dir, struct err *e) {
-    TRY(each_file(s, dir, NULL, NULL, e));
-    return session_round_weights(s, e);
+    return each_file(s, dir, NULL, NULL, e);
 }

@@ -294,9 +294,9 @@ static int play_out(struct rounds *r, struct err *e) {
     return 0;
 }
 
-// Whether the setting in seat 0 is faster than that in seat i: beyond the interval, or by much in the
-// few rounds that count. Without any such round the change is not needed: what is predicted to be
-// much slower without it is not asked about (is_hopeless).
+// Whether the setting in seat 0 is faster than that in seat i: beyond the interval, or by much in
+// the few rounds that count. Without any such round the change is not needed: what is predicted to
+// be much slower without it is not asked about (is_hopeless).
 static bool is_needed(const struct rounds *r, int i) {
     const struct tune_policy *p = r->t->policy;
     const enum tune_outcome outcome = r->t->settings[r->seats[i].at].outcome;
@@ -319,8 +319,8 @@ static bool is_shown(const struct rounds *contenders, int at, int i) {
     return c.state == CONTEST_FASTER;
 }
 
-// Runs setting *at in turns with itself without some of its changes. If that is not slower, it takes
-// its place and *done is true.
+// Runs setting *at in turns with itself without some of its changes. If that is not slower, it
+// takes its place and *done is true.
 static int take_back_all(struct tune *t, const struct group *groups, int n, unsigned drop, int *at,
                          bool *done, struct err *e) {
     struct rounds r;

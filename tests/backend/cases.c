@@ -205,11 +205,33 @@ static void describe_loss_step(struct case_run *r, const struct backend_case *c)
     }
 }
 
+// Columns from n/2 on, of twice as many: some targets are before them, here, and behind them.
+static void describe_loss_part(struct case_run *r, const struct backend_case *c) {
+    enum { PARTS = 2 };
+    const bool stats = c->kind == OP_LOSS_STATS;
+    r->op.first = c->n / 2, r->op.k = 2 * c->n, r->op.batch = PARTS;
+    IN('f', c->m, c->n, stats ? FILL_WIDE : FILL_NORMAL);
+    if (!stats)
+        IN('r', PARTS * c->m, 3, FILL_NEAR_1);
+    IN('i', 1, c->m, FILL_TARGETS)->limit = 2 * c->n;
+    if (stats) {
+        OUT('r', c->m, 3, FILL_POISON);
+        return;
+    }
+    IN('d', 1, HYPER_COUNT, FILL_HYPER);
+    OUT('f', c->m, c->n, FILL_NORMAL)->same_as = 0;
+    OUT('r', 1, c->m, FILL_POISON);
+}
+
 static void describe_loss(struct case_run *r, const struct backend_case *c) {
     if (c->kind == OP_LOSS_SUM) {
         IN('r', 1, c->m, FILL_SQUARE);
         IN('i', 1, c->m, FILL_TARGETS)->limit = 9;
         OUT('d', 1, RESULT_COUNT, FILL_NORMAL);
+        return;
+    }
+    if (c->kind == OP_LOSS_STATS || c->kind == OP_LOSS_PART) {
+        describe_loss_part(r, c);
         return;
     }
     if (c->kind != OP_LOSS) {
@@ -387,6 +409,8 @@ static void describe(struct case_run *r, const struct backend_case *c) {
         describe_tables(r, c);
         break;
     case OP_LOSS:
+    case OP_LOSS_STATS:
+    case OP_LOSS_PART:
     case OP_LOSS_SUM:
     case OP_LOG_SOFTMAX:
     case OP_LOG_SOFTMAX_BWD:

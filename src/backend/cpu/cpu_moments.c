@@ -16,7 +16,7 @@ enum { BLOCK = 4 * ADAMW_BLOCK };
 static void step(const struct task *t, float *w, int64_t at, int64_t n) {
     const struct op_call *c = t->c;
     const float *g = (const float *)c->in[0].data + at;
-    const struct adamw_draws draws = {t->key, (uint32_t)at};
+    const struct adamw_draws draws = {t->key, (uint32_t)(c->op->first + at)};
     if (c->op->kind == OP_ADAMW_BF16)
         t->kernels->adamw_bf16(w, (uint16_t *)c->out[1].data + at, (uint16_t *)c->out[2].data + at,
                                g, n, &draws, &t->scalars);

@@ -212,9 +212,15 @@ static void embed_share(void *arg, int thread, int threads) {
     int64_t begin, end, n = c->op->n;
     pool_share(c->op->m, 1, thread, threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        const void *from = cpu_row(&c->in[1], ids[i]);
+        const int64_t id = ids[i] - c->op->first;
         void *x = cpu_row(&c->out[0], i);
-        if (positions && c->in[3].data)
+        const bool here = id >= 0 && id < c->op->k; // else another rank has the row
+        const void *from = here ? cpu_row(&c->in[1], id) : NULL;
+        if (!here && positions && c->in[3].data)
+            memcpy(x, cpu_row(&c->in[3], positions[i]), (size_t)n * dtype_bytes(c->in[1].dtype));
+        else if (!here)
+            memset(x, 0, (size_t)n * dtype_bytes(c->in[1].dtype));
+        else if (positions && c->in[3].data)
             t->cpu->kernels->add(x, from, cpu_row(&c->in[3], positions[i]), n);
         else
             memcpy(x, from, (size_t)n * dtype_bytes(c->in[1].dtype));
@@ -241,10 +247,10 @@ static void embed_dw_share(void *arg, int thread, int threads) {
         for (int64_t r = 0; r < op->k; r++)
             memset(cpu_at(&c->out[0], r, begin), 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t i = 0; i < op->m; i++) {
-        if (ids[i] < 0 || ids[i] >= op->k)
-            continue;
-        t->cpu->kernels->add_wide(cpu_at(&c->out[0], ids[i], begin), cpu_at(&c->in[1], i, begin),
-                                  end - begin);
+        const int64_t id = ids[i] - op->first;
+        if (id >= 0 && id < op->k)
+            t->cpu->kernels->add_wide(cpu_at(&c->out[0], id, begin), cpu_at(&c->in[1], i, begin),
+                                      end - begin);
     }
 }
 
@@ -368,6 +374,84 @@ int cpu_loss(struct cpu *cpu, const struct op_call *c, struct err *e) {
     return 0;
 }
 
+// The loss over columns that ranks share. Rows are widened in blocks.
+enum { LOSS_BLOCK = 1024 };
+
+static void loss_stats_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const int32_t *targets = c->in[1].data;
+    float x[LOSS_BLOCK];
+    int64_t begin, end, n = c->op->n;
+    pool_share(c->op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t target = targets[i] - c->op->first;
+        float max = -INFINITY, sum = 0, logit = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t at = 0; at < n; at += LOSS_BLOCK) {
+                const int64_t some = n - at < LOSS_BLOCK ? n - at : LOSS_BLOCK;
+                t->cpu->kernels->widen(x, cpu_at(&c->in[0], i, at), some);
+                for (int64_t j = 0; j < some && pass == 0; j++)
+                    max = x[j] > max ? x[j] : max;
+                for (int64_t j = 0; j < some && pass == 1; j++)
+                    sum += expf(x[j] - max);
+                if (target >= at && target < at + some)
+                    logit = x[target - at];
+            }
+        float *out = cpu_row(&c->out[0], i);
+        out[0] = max, out[1] = sum, out[2] = logit;
+    }
+}
+
+int cpu_loss_stats(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    (void)e;
+    cpu_run(cpu, loss_stats_share, &t, c->op->m * c->op->n);
+    return 0;
+}
+
+static void loss_part_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const struct op_call *c = t->c;
+    const struct op *op = c->op;
+    const int32_t *targets = c->in[2].data;
+    const bool with_grad = op->flags & OP_WITH_GRAD;
+    const float factor = with_grad ? (float)((const double *)c->in[3].data)[HYPER_LOSS_FACTOR] : 0;
+    float *row_loss = c->out[1].data, x[LOSS_BLOCK];
+    int64_t begin, end;
+    pool_share(op->m, 1, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float max = -INFINITY, sum = 0, logit = 0;
+        for (int64_t r = 0; r < op->batch; r++)
+            max = fmaxf(max, ((const float *)cpu_row(&c->in[1], r * op->m + i))[0]);
+        for (int64_t r = 0; r < op->batch; r++) {
+            const float *s = cpu_row(&c->in[1], r * op->m + i);
+            sum += s[1] * expf(s[0] - max);
+            logit += s[2];
+        }
+        row_loss[i] = targets[i] < 0 ? 0 : logf(sum) + max - logit;
+        for (int64_t at = 0; with_grad && at < op->n; at += LOSS_BLOCK) {
+            const int64_t some = op->n - at < LOSS_BLOCK ? op->n - at : LOSS_BLOCK,
+                          target = targets[i] - op->first - at;
+            void *row = cpu_at(&c->out[0], i, at);
+            t->cpu->kernels->widen(x, row, some);
+            for (int64_t j = 0; j < some; j++)
+                x[j] = targets[i] < 0 ? 0 : expf(x[j] - max) / sum * factor;
+            if (targets[i] >= 0 && target >= 0 && target < some)
+                x[target] -= factor;
+            t->cpu->kernels->narrow(row, x, some);
+        }
+    }
+}
+
+int cpu_loss_part(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    struct task t = {.cpu = cpu, .c = c};
+    if (c->op->flags & OP_WITH_GRAD && !c->in[3].data)
+        return err_set(e, ERR_INTERNAL, "loss_part: WITH_GRAD needs hyper");
+    cpu_run(cpu, loss_part_share, &t, c->op->m * c->op->n);
+    return 0;
+}
+
 int cpu_loss_sum(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)cpu, (void)e;
     const float *row_loss = c->in[0].data;
@@ -440,8 +524,37 @@ static void grad_sqnorm_share(void *arg, int thread, int threads) {
     }
 }
 
+// With ranks: blocks do not depend on how a weight is divided, and their sums are added exactly.
+static void sqnorm_pairs_share(void *arg, int thread, int threads) {
+    const struct task *t = arg;
+    const float *g = t->c->in[0].data;
+    const int64_t n = t->c->op->n;
+    struct pair sum = {0, 0};
+    int64_t begin, end;
+    pool_share(n, ADAMW_BLOCK, thread, threads, &begin, &end);
+    for (int64_t i = begin; i < end; i += ADAMW_BLOCK)
+        pair_add(&sum, t->cpu->kernels->sum_squares(g + i,
+                                                    end - i < ADAMW_BLOCK ? end - i : ADAMW_BLOCK));
+    t->cpu->partial[2 * thread] = sum.high;
+    t->cpu->partial[2 * thread + 1] = sum.low;
+}
+
+static int sqnorm_pairs(struct cpu *cpu, const struct op_call *c) {
+    struct task t = {.cpu = cpu, .c = c};
+    struct pair sum = {0, 0};
+    memset(cpu->partial, 0, CPU_SQNORM_BLOCKS * sizeof *cpu->partial); // fewer threads may run
+    cpu_run(cpu, sqnorm_pairs_share, &t, c->op->n);
+    for (int i = 0; i < CPU_SQNORM_BLOCKS && i < 2 * pool_threads(cpu->pool); i++)
+        pair_add(&sum, cpu->partial[i]);
+    double *sq = c->out[0].data;
+    sq[0] = sum.high, sq[1] = sum.low;
+    return 0;
+}
+
 int cpu_grad_sqnorm(struct cpu *cpu, const struct op_call *c, struct err *e) {
     (void)e;
+    if (c->out[0].cols == 2)
+        return sqnorm_pairs(cpu, c);
     int64_t n = c->op->n, block = 16384;
     while ((n + block - 1) / block > CPU_SQNORM_BLOCKS)
         block *= 2;

@@ -72,11 +72,18 @@ int plain_cast(const struct op_call *c, struct err *e) {
     return 0;
 }
 
+void pair_add(struct pair *p, double x) {
+    const double sum = p->high + x, part = sum - p->high;
+    if (isfinite(sum))
+        p->low += (p->high - (sum - part)) + (x - part); // Knuth's two-sum: what rounding lost
+    p->high = sum;
+}
+
 static double total(const double *x, int64_t n) {
-    double sum = 0;
+    struct pair sum = {0, 0};
     for (int64_t i = 0; i < n; i++)
-        sum += x[i];
-    return sum;
+        pair_add(&sum, x[i]);
+    return sum.high + sum.low;
 }
 
 int plain_sum(const struct op_call *c) {

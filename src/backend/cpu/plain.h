@@ -11,4 +11,11 @@ int plain_cast(const struct op_call *call, struct err *e); // between float type
 int plain_clip(const struct op_call *call);
 int plain_sum(const struct op_call *call);
 
+// A sum of doubles with what rounding lost. Whatever the order of the terms, high + low has the
+// same bits but for one case in billions, so ranks may divide a sum as they like.
+struct pair {
+    double high, low;
+};
+void pair_add(struct pair *p, double x);
+
 #endif

@@ -2,6 +2,7 @@
 #define REAL          float
 #define REF(name)     name##_f32
 #define REAL_FN(name) name##f
+#include "backend/cpu/plain.h"
 #include "backend/cpu/ref_ops.inc"
 #include "backend/cpu/ref_loss.inc"
 #include "backend/cpu/ref_adamw.inc"

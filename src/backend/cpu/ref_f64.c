@@ -2,6 +2,7 @@
 #define REAL          double
 #define REF(name)     name##_f64
 #define REAL_FN(name) name
+#include "backend/cpu/plain.h"
 #include "backend/cpu/ref_ops.inc"
 #include "backend/cpu/ref_loss.inc"
 #include "backend/cpu/ref_adamw.inc"

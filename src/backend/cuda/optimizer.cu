@@ -38,7 +38,7 @@ static __device__ void update(const struct step &s, float g, float *m, float *v,
 template <typename T>
 __global__ void adamw_bf16_kernel(T *w, uint16_t *m, uint16_t *v, float *master, const float *grad,
                                   const double *hyper, const double *clip, bool decay,
-                                  uint32_t salt, int64_t n) {
+                                  uint32_t salt, int64_t first, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
     const struct step s = step_of(hyper, clip, decay);
@@ -46,7 +46,7 @@ __global__ void adamw_bf16_kernel(T *w, uint16_t *m, uint16_t *v, float *master,
     EACH(i, n) {
         float mi = moments_from_bf16(m[i]), vi = moments_from_bf16(v[i]);
         update(s, grad[i], &mi, &vi, w, master, i);
-        uint32_t bits = moments_bits(key, (uint32_t)i);
+        uint32_t bits = moments_bits(key, (uint32_t)(first + i));
         m[i] = moments_to_bf16(mi, bits & 0xffff);
         v[i] = moments_to_bf16(vi, bits >> 16);
     }
@@ -75,7 +75,7 @@ template <typename T>
 __global__ void __launch_bounds__(ADAMW_BLOCK)
     adamw_int8_kernel(T *w, int8_t *m, uint8_t *v, float *master, float *scales, const float *grad,
                       const double *hyper, const double *clip, bool decay, uint32_t salt,
-                      int64_t n) {
+                      int64_t first, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
     const struct step s = step_of(hyper, clip, decay);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(ADAMW_BLOCK)
         if (threadIdx.x == 0)
             scales[2 * block] = m_scale, scales[2 * block + 1] = v_scale;
         if (i < n) {
-            uint32_t bits = moments_bits(key, (uint32_t)i);
+            uint32_t bits = moments_bits(key, (uint32_t)(first + i));
             m[i] = moments_code_m(mi, moments_inverse(m_scale), bits & 0xffff);
             v[i] = moments_code_v(vi, moments_inverse(v_scale), bits >> 16);
         }
@@ -168,7 +168,7 @@ static int adamw_bf16(struct cuda *s, const struct op_call *c, cudaStream_t stre
     adamw_bf16_kernel<<<grid_for(s, op->n, BLOCK), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, (uint16_t *)c->out[1].data, (uint16_t *)c->out[2].data,
         (float *)c->out[3].data, (const float *)c->in[0].data, (const double *)c->in[1].data,
-        (const double *)c->in[2].data, (op->flags & OP_DECAY) != 0, op->salt, op->n);
+        (const double *)c->in[2].data, (op->flags & OP_DECAY) != 0, op->salt, op->first, op->n);
     return cuda_launched(s, c, e);
 }
 
@@ -181,7 +181,7 @@ static int adamw_int8(struct cuda *s, const struct op_call *c, cudaStream_t stre
         (T *)c->out[0].data, (int8_t *)c->out[1].data, (uint8_t *)c->out[2].data,
         (float *)c->out[3].data, (float *)c->out[4].data, (const float *)c->in[0].data,
         (const double *)c->in[1].data, (const double *)c->in[2].data, (op->flags & OP_DECAY) != 0,
-        op->salt, op->n);
+        op->salt, op->first, op->n);
     return cuda_launched(s, c, e);
 }
 

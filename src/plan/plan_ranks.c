@@ -1,0 +1,71 @@
+// plan_ranks.c - the place of a rank among ranks that share the work, and which ways to share it
+// are refused:
+//
+//   heads, key/value heads, columns of the MLP   a tensor group must divide each of them
+//   the vocabulary                               at least as large as a tensor group
+//   ZeRO 2 and 3 with a pipeline                 a stage runs its layers once per micro-batch, so
+//                                                gradients and weights would be moved that often
+//   a hybrid run, the gradient noise scale       need one rank
+// pipeline.c refuses more stages or chunks than layers, and interleaved chunks with a number of
+// micro-batches that the stages do not divide.
+#include "plan/plan.h"
+
+int64_t plan_samples(const struct plan *p) {
+    return mesh_size(&p->ranks.mesh, AXIS_DATA) * p->knobs.batch_micro * p->knobs.batch_accum;
+}
+
+static int check_divides(const struct plan_split *l, const char *what, int64_t n, struct err *e) {
+    return n % l->tensor == 0 ? 0
+                              : err_set(e, ERR_USAGE,
+                                        "%d ranks of a tensor group do not divide the model's "
+                                        "%lld %s",
+                                        l->tensor, (long long)n, what);
+}
+
+static int check_tensor(const struct plan_split *l, const struct model_shape *s, struct err *e) {
+    TRY(check_divides(l, "heads", s->heads, e));
+    TRY(check_divides(l, "key/value heads", s->kv_heads, e));
+    TRY(check_divides(l, "columns of the MLP", s->ffn, e));
+    if (s->vocab < l->tensor)
+        return err_set(e, ERR_USAGE,
+                       "%d ranks of a tensor group are more than the model's vocabulary of %lld",
+                       l->tensor, (long long)s->vocab);
+    return 0;
+}
+
+static int check_rules(const struct plan_split *l, const struct knobs *k, struct err *e) {
+    if (l->zero > 1 && l->pipe > 1)
+        return err_set(e, ERR_USAGE,
+                       "ZeRO stage %d does not go with %d pipeline stages: gradients and weights "
+                       "would be moved once per micro-batch; accepted: stage 0 or 1",
+                       l->zero, l->pipe);
+    if (k->goal == GOAL_HYBRID)
+        return err_set(
+            e, ERR_USAGE,
+            "goal=hybrid needs one rank: a request is answered between its micro-batches,"
+            " and other ranks would have to stop there, too");
+    if (k->noise_every > 0)
+        return err_set(e, ERR_USAGE, "noise.every=%lld needs one rank", (long long)k->noise_every);
+    return 0;
+}
+
+int plan_ranks(const struct plan_split *l, const struct knobs *k, const struct model_shape *shape,
+               int rank, struct apply_ranks *out, struct err *e) {
+    const struct mesh mesh = mesh_make(l->data, l->tensor, l->pipe, rank);
+    const int world = mesh_world(&mesh);
+    *out = (struct apply_ranks){.chunks = l->chunks,
+                                .schedule = l->schedule,
+                                .zero = l->data > 1 ? l->zero : 0,
+                                .prefetch = l->prefetch,
+                                .bucket_bytes = l->bucket_bytes,
+                                .overlap = l->overlap,
+                                .every_micro = l->every_micro};
+    if (world == 1)
+        return 0;
+    if (rank < 0 || rank >= world)
+        return err_set(e, ERR_USAGE, "rank %d is not accepted; accepted: 0 to %d", rank, world - 1);
+    out->mesh = mesh;
+    if (l->tensor > 1)
+        TRY(check_tensor(l, shape, e));
+    return check_rules(l, k, e);
+}
