@@ -286,12 +286,11 @@ static int sent(struct comm *c, uint64_t ticket, struct err *e) {
     while (l && !l->read && j->failed.code == 0)
         if (!wait_change(j, &until) && !l->read && j->failed.code == 0) {
             char text[ERR_TEXT_BYTES], limit[TEXT_UNIT_BYTES];
-            snprintf(
-                text, sizeof text,
-                "after waiting for %s rank %d has not received what rank %d sent; it was last "
-                "at %s",
-                text_duration(limit, 1e-9 * (double)j->timeout_ns), l->to, c->rank,
-                j->ranks[l->to].about);
+            snprintf(text, sizeof text,
+                     "after waiting for %s rank %d has not received what rank %d sent; it was last "
+                     "at %s",
+                     text_duration(limit, 1e-9 * (double)j->timeout_ns), l->to, c->rank,
+                     j->ranks[l->to].about);
             fail_job(j, ERR_IO, text);
         }
     const int rc = j->failed.code != 0 ? lost(j, e) : 0;

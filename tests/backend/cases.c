@@ -167,8 +167,11 @@ static void describe_cache(struct case_run *r, const struct backend_case *c) {
 }
 
 static void describe_tables(struct case_run *r, const struct backend_case *c) {
+    // A part of a table has rows from the middle on: some ids are before it, in it, and behind it.
+    const int64_t ids = c->flags & OP_PART ? 2 * c->k : c->k;
+    r->op.first = c->flags & OP_PART ? c->k / 2 : 0;
     if (c->kind == OP_EMBED) {
-        IN('i', 1, c->m, FILL_IDS)->limit = c->k;
+        IN('i', 1, c->m, FILL_IDS)->limit = ids;
         IN('f', c->k, c->n, FILL_NORMAL);
         IN('i', 1, c->m, FILL_COUNT)->limit = 6;
         IN('f', 6, c->n, FILL_NORMAL);
@@ -176,7 +179,7 @@ static void describe_tables(struct case_run *r, const struct backend_case *c) {
         r->op.positions = 6;
         OUT('f', c->m, c->n, FILL_POISON);
     } else if (c->kind == OP_EMBED_DW) {
-        IN('i', 1, c->m, FILL_TARGETS)->limit = c->k;
+        IN('i', 1, c->m, FILL_TARGETS)->limit = ids;
         IN('f', c->m, c->n, FILL_NORMAL);
         OUT('r', c->k, c->n, output_fill(c));
     } else {

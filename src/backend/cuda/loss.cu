@@ -84,6 +84,83 @@ static int loss(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
     return cuda_launched(s, c, e);
 }
 
+// ---------------------------------------------------------------- over columns that ranks share
+
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    loss_stats_kernel(float *stats, int64_t lds, const T *logits, int64_t ld,
+                      const int32_t *targets, int64_t first, int64_t m, int64_t n) {
+    EACH_ROW(i, m) {
+        const T *x = logits + i * ld;
+        const int64_t target = targets[i] - first;
+        float max = -CUDART_INF_F, sum = 0;
+        EACH_COLUMN(j, n)
+            max = larger(value(x[j]), max);
+        max = block_max(max);
+        EACH_COLUMN(j, n)
+            sum += expf(value(x[j]) - max);
+        sum = block_sum(sum);
+        if (threadIdx.x == 0) {
+            stats[i * lds] = max, stats[i * lds + 1] = sum;
+            stats[i * lds + 2] = target >= 0 && target < n ? value(x[target]) : 0;
+        }
+    }
+}
+
+template <typename T>
+static int loss_stats(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0)
+        return 0;
+    loss_stats_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
+        (float *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const int32_t *)c->in[1].data, op->first, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    loss_part_kernel(T *logits, int64_t ld, float *row_loss, const float *stats, int64_t lds,
+                     const int32_t *targets, const double *hyper, int64_t first, int64_t parts,
+                     bool with_grad, int64_t m, int64_t n) {
+    EACH_ROW(i, m) {
+        T *x = logits + i * ld;
+        float max = -CUDART_INF_F, sum = 0, logit = 0;
+        for (int64_t r = 0; r < parts; r++)
+            max = larger(stats[(r * m + i) * lds], max);
+        for (int64_t r = 0; r < parts; r++) {
+            const float *part = stats + (r * m + i) * lds;
+            sum += part[1] * expf(part[0] - max);
+            logit += part[2];
+        }
+        const bool trained = targets[i] >= 0;
+        if (threadIdx.x == 0)
+            row_loss[i] = trained ? logf(sum) + max - logit : 0;
+        if (!with_grad)
+            continue;
+        const float factor = trained ? (float)hyper[HYPER_LOSS_FACTOR] : 0;
+        EACH_COLUMN(j, n) {
+            float p = trained ? expf(value(x[j]) - max) / sum : 0;
+            x[j] = rounded<T>((p - (trained && j == targets[i] - first ? 1.0f : 0.0f)) * factor);
+        }
+    }
+}
+
+template <typename T>
+static int loss_part(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    bool with_grad = op->flags & OP_WITH_GRAD;
+    if (with_grad && !c->in[3].data)
+        return s->host.err_set(e, ERR_INTERNAL, "loss_part: WITH_GRAD needs hyper");
+    if (op->m == 0)
+        return 0;
+    loss_part_kernel<<<rows_grid(op->m), 1024, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const float *)c->in[1].data,
+        c->in[1].ld, (const int32_t *)c->in[2].data, (const double *)c->in[3].data, op->first,
+        op->batch, with_grad, op->m, op->n);
+    return cuda_launched(s, c, e);
+}
+
 // ---------------------------------------------------------------- step by step
 
 template <typename T>
@@ -182,6 +259,8 @@ static int log_softmax_bwd(struct cuda *s, const struct op_call *c, cudaStream_t
 
 template <typename T> void cuda_add_loss(struct cuda_table *t) {
     t->fn[OP_LOSS] = loss<T>;
+    t->fn[OP_LOSS_STATS] = loss_stats<T>;
+    t->fn[OP_LOSS_PART] = loss_part<T>;
     t->fn[OP_LOG_SOFTMAX] = log_softmax<T>;
     t->fn[OP_LOG_SOFTMAX_BWD] = log_softmax_bwd<T>;
     t->fn[OP_NLL] = nll;

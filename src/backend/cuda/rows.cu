@@ -178,12 +178,13 @@ static int argmax(struct cuda *s, const struct op_call *c, cudaStream_t stream, 
 template <typename T>
 __global__ void embed_kernel(T *x, int64_t ldx, const int32_t *ids, const T *table, int64_t ldt,
                              const int32_t *positions, const T *places, int64_t ldp, int64_t rows,
-                             int64_t m, int64_t n) {
+                             int64_t first, bool part, int64_t m, int64_t n) {
     EACH_ROW(i, m) {
-        int64_t id = ids[i], position = positions && places ? positions[i] : 0;
-        bool bad = id < 0 || id >= rows || position < 0;
+        int64_t id = ids[i] - first, position = positions && places ? positions[i] : 0;
+        const bool here = id >= 0 && id < rows; // else another rank has the row, if it is a part
+        bool bad = (!here && !part) || position < 0;
         EACH_COLUMN(j, n) {
-            float v = bad ? CUDART_NAN_F : value(table[id * ldt + j]);
+            float v = bad ? CUDART_NAN_F : here ? value(table[id * ldt + j]) : 0;
             if (!bad && positions && places)
                 v += value(places[position * ldp + j]);
             x[i * ldx + j] = rounded<T>(v);
@@ -199,7 +200,7 @@ static int embed(struct cuda *s, const struct op_call *c, cudaStream_t stream, s
     embed_kernel<<<rows_grid(op->m), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data, (const T *)c->in[1].data,
         c->in[1].ld, (const int32_t *)c->in[2].data, (const T *)c->in[3].data, c->in[3].ld, op->k,
-        op->m, op->n);
+        op->first, (op->flags & OP_PART) != 0, op->m, op->n);
     return cuda_launched(s, c, e);
 }
 

@@ -102,7 +102,8 @@ static int bias_db(struct cuda *s, const struct op_call *c, cudaStream_t stream,
 // per row of the table; most blocks do not find their row among them.
 template <typename T>
 __global__ void embed_dw_kernel(float *table, int64_t ldt, const int32_t *ids, const T *dx,
-                                int64_t ldx, bool accumulate, int64_t rows, int64_t m, int64_t n) {
+                                int64_t ldx, bool accumulate, int64_t first, int64_t rows,
+                                int64_t m, int64_t n) {
     __shared__ bool mine[BLOCK];
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         float *to = table + row * ldt;
@@ -111,7 +112,7 @@ __global__ void embed_dw_kernel(float *table, int64_t ldt, const int32_t *ids, c
                 to[j] = 0;
         for (int64_t base = 0; base < m; base += BLOCK) {
             int64_t i = base + threadIdx.x;
-            bool match = i < m && ids[i] == row;
+            bool match = i < m && ids[i] == first + row;
             if (!__syncthreads_or(match))
                 continue;
             mine[threadIdx.x] = match;
@@ -132,8 +133,8 @@ static int embed_dw(struct cuda *s, const struct op_call *c, cudaStream_t stream
         return 0;
     embed_dw_kernel<<<(unsigned)(op->k < (1 << 30) ? op->k : 1 << 30), BLOCK, 0, stream>>>(
         (float *)c->out[0].data, c->out[0].ld, (const int32_t *)c->in[0].data,
-        (const T *)c->in[1].data, c->in[1].ld, (op->flags & OP_ACCUMULATE) != 0, op->k, op->m,
-        op->n);
+        (const T *)c->in[1].data, c->in[1].ld, (op->flags & OP_ACCUMULATE) != 0, op->first, op->k,
+        op->m, op->n);
     return cuda_launched(s, c, e);
 }
 
@@ -170,13 +171,17 @@ static __global__ void square_parts(double *part, const float *g, int64_t n) {
         part[blockIdx.x] = sum;
 }
 
-static __global__ void add_squares(double *sq, const double *part, int parts, bool accumulate) {
+// pair: sq also has room for what rounding lost, which is not known here.
+static __global__ void add_squares(double *sq, const double *part, int parts, bool accumulate,
+                                   bool pair) {
     double sum = 0;
     for (int i = threadIdx.x; i < parts; i += BLOCK)
         sum += part[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
         *sq = accumulate ? *sq + sum : sum;
+    if (threadIdx.x == 0 && pair)
+        sq[1] = 0;
 }
 
 static int grad_sqnorm(struct cuda *s, const struct op_call *c, cudaStream_t stream,
@@ -190,7 +195,8 @@ static int grad_sqnorm(struct cuda *s, const struct op_call *c, cudaStream_t str
         square_parts<<<(unsigned)blocks, BLOCK, 0, stream>>>((double *)s->scratch,
                                                              (const float *)c->in[0].data, op->n);
     add_squares<<<1, BLOCK, 0, stream>>>((double *)c->out[0].data, (const double *)s->scratch,
-                                         (int)blocks, (op->flags & OP_ACCUMULATE) != 0);
+                                         (int)blocks, (op->flags & OP_ACCUMULATE) != 0,
+                                         c->out[0].cols == 2);
     return cuda_launched(s, c, e);
 }
 
