@@ -203,7 +203,7 @@ bad = cli("train", "--goal", "hybrid", *BULK, "run.dir=bad", "steps=2", *SECOND,
 check(bad.returncode == 3 and "second model 1" in bad.stderr, "over budget with it: " + bad.stderr[-400:])
 
 # A search plans with its bytes and knows how long it takes.
-tuned = [cli("tune", "--goal", "hybrid", "--respond", "1h", "--time", "1s", *BULK, "--store", "none", "--save", "none",
+tuned = [cli("tune", "--busy", "count", "--goal", "hybrid", "--respond", "1h", "--time", "1s", *BULK, "--store", "none", "--save", "none",
              "--report", "none", "--json", name, *more) for name, more in [("t1.json", []), ("t2.json", SECOND)]]
 check(all(t.returncode == 0 for t in tuned), "tune: " + tuned[1].stderr[-300:])
 one, two = json.load(open("t1.json")), json.load(open("t2.json"))

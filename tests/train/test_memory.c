@@ -161,6 +161,7 @@ static void draw_second(struct draw *d, struct setting *out, const struct scratc
     k->seq = bulk->interactive_seq > 0 ? bulk->interactive_seq : GUEST_SEQ;
     k->batch_accum = 1;
     k->noise_every = 0;
+    k->scale_start = 1;
 }
 
 static void draw_setting(struct setting *out, uint64_t number, const struct scratch *scratch) {
@@ -190,6 +191,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
         use_text(k, scratch);
     k->device = DEVICE_CPU;
     k->steps = STEPS;
+    k->scale_start = 1; // two steps are too few to find a scale, and a run without an update fails
     k->save_every = 0;
     k->save_last = false;
     k->eval_batches = 2;
