@@ -6,7 +6,6 @@
 #include "measure/energy.h"
 #include "measure/sample.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

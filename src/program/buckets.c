@@ -126,10 +126,9 @@ static int make_list(struct buckets *b, struct program *p, const struct apply_ra
 
 // ---------------------------------------------------------------- what a rank owns
 
-// Elements [*first, *first + *n) of what lies at [at, at + elements) in bucket k belong to `rank`.
-static void owned(const struct buckets *b, const struct bucket *k, int rank, int64_t at,
-                  int64_t elements, int64_t *first, int64_t *n) {
-    const int64_t share = bucket_share(b, k), low = rank * share, high = low + share;
+void bucket_owned(const struct buckets *b, const struct bucket *k, int64_t at, int64_t elements,
+                  int64_t *first, int64_t *n) {
+    const int64_t share = bucket_share(b, k), low = b->me * share, high = low + share;
     const int64_t begin = at > low ? at : low, end = at + elements < high ? at + elements : high;
     *n = end > begin ? end - begin : 0;
     *first = *n > 0 ? begin - at : 0;
@@ -142,7 +141,7 @@ static int own_view(struct buckets *b, const struct bucket *k, int t, int64_t at
     struct program *p = b->p;
     int64_t first, n;
     char name[200];
-    owned(b, k, b->me, at, tensor_elements(&p->tensors[t]), &first, &n);
+    bucket_owned(b, k, at, tensor_elements(&p->tensors[t]), &first, &n);
     if (n == 0)
         return OWN_NOTHING;
     snprintf(name, sizeof name, "%s@own", p->tensors[t].name);
@@ -409,18 +408,15 @@ static int edit_backward(struct buckets *b, int chunk, int segment, struct err *
 }
 
 // Sums the gradient of a weight that other ranks of this replica hold, too.
-static void reduce_shared(struct buckets *b, const struct bucket *k, int segment) {
-    struct program *p = b->p;
-    for (int m = 0; m < k->n; m++) {
-        const struct tensor *w = &p->tensors[k->members[m].weight];
-        struct op op = op_make(OP_ALL_REDUCE);
-        op.stream = STREAM_COMM;
-        op.group = w->shared;
-        op.n = tensor_elements(w);
-        op_in(&op, w->grad);
-        op_out(&op, w->grad);
-        program_op(p, segment, &op);
-    }
+static void reduce_shared(struct program *p, int weight, int segment) {
+    const struct tensor *w = &p->tensors[weight];
+    struct op op = op_make(OP_ALL_REDUCE);
+    op.stream = STREAM_COMM;
+    op.group = w->shared;
+    op.n = tensor_elements(w);
+    op_in(&op, w->grad);
+    op_out(&op, w->grad);
+    program_op(p, segment, &op);
 }
 
 // ---------------------------------------------------------------- both
@@ -443,8 +439,8 @@ static int train(struct buckets *b, struct apply_chunks *c, struct err *e) {
         TRY(edit_backward(b, i, c->backward[i], e));
     for (int i = 0; i < b->n; i++) {
         const struct bucket *k = &b->list[i];
-        if (k->late)
-            reduce_shared(b, k, c->reduce);
+        for (int m = 0; k->late && m < k->n; m++)
+            reduce_shared(p, k->members[m].weight, c->reduce);
         if (!in_backward(b, k))
             reduce(b, k, c->reduce, -1, false);
     }
@@ -459,15 +455,8 @@ static int train(struct buckets *b, struct apply_chunks *c, struct err *e) {
 static int train_alone(struct program *p, struct apply_chunks *c, struct err *e) {
     for (int w = 0; w < p->n_tensors; w++) {
         const struct tensor *t = &p->tensors[w];
-        if (t->cls != CLASS_WEIGHT || t->root >= 0 || t->grad < 0 || t->shared < 0)
-            continue;
-        struct op op = op_make(OP_ALL_REDUCE);
-        op.stream = STREAM_COMM;
-        op.group = t->shared;
-        op.n = tensor_elements(t);
-        op_in(&op, t->grad);
-        op_out(&op, t->grad);
-        program_op(p, c->reduce, &op);
+        if (t->cls == CLASS_WEIGHT && t->root < 0 && t->grad >= 0 && t->shared >= 0)
+            reduce_shared(p, w, c->reduce);
     }
     return program_finish(p, e);
 }

@@ -35,6 +35,9 @@ struct buckets {
 };
 
 int64_t bucket_share(const struct buckets *b, const struct bucket *k); // elements of one rank
+// Of what lies at [at, at + elements) in bucket k, this rank owns [*first, *first + *n).
+void bucket_owned(const struct buckets *b, const struct bucket *k, int64_t at, int64_t elements,
+                  int64_t *first, int64_t *n);
 
 // zero.c: reads weights from windows that they are gathered into. Then only the own shares persist.
 int zero_gather(struct buckets *b, const int *segments, int n_segments, struct err *e);

@@ -156,20 +156,19 @@ static int rewrite(struct zero *z, int segment, const char *kind, struct err *e)
 static void keep_own(struct zero *z, int w) {
     struct program *p = z->b->p;
     const struct bucket *k = &z->b->list[z->bucket_of[w]];
-    const int64_t share = bucket_share(z->b, k), low = z->b->me * share, high = low + share,
-                  at = z->at_of[w], end = at + tensor_elements(&p->tensors[w]),
-                  begin = at > low ? at : low, stop = end < high ? end : high;
-    if (stop <= begin) {
+    int64_t first, n;
+    bucket_owned(z->b, k, z->at_of[w], tensor_elements(&p->tensors[w]), &first, &n);
+    if (n == 0) {
         p->tensors[w].own = OWN_NOTHING;
         return;
     }
-    const struct tensor_share *cut = share_cut(p, w, begin - at, stop - begin);
+    const struct tensor_share *cut = share_cut(p, w, first, n);
     struct tensor *t = &p->tensors[w];
     t->share = cut;
     t->rank = 1;
-    t->local[0] = t->ld = stop - begin;
+    t->local[0] = t->ld = n;
     t->root = k->weights;
-    t->root_offset = begin - low;
+    t->root_offset = z->at_of[w] + first - z->b->me * bucket_share(z->b, k);
     t->bytes = 0;
     t->part = true;
     t->parts = false;

@@ -871,14 +871,14 @@ static void test_full_table_forgets_the_oldest(void **state) {
 // Ops that were timed while other programs were at work are used until there are better times, and
 // they are known as such in the next process, too.
 static void test_busy_times_are_passing(void **state) {
-    char dir[] = "/tmp/haggle-test-predictor-XXXXXX", text[PREDICTED_TEXT_BYTES];
+    char dir[DIR_BYTES], text[PREDICTED_TEXT_BYTES];
     struct predictor *p;
     struct predicted out;
     struct knobs k;
     struct err e = {0};
     struct costs *c;
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "predictor", &e), 0);
     knobs_of(&k, 2, 2);
     p = open_predictor(dir);
     calibrate_when(p, &k, 3, 0, true);
