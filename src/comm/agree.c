@@ -19,14 +19,32 @@ static int world_group(struct comm *c, int *out, struct err *e) {
     return rc;
 }
 
-// Every rank's `bytes` bytes, one after the other. The caller frees *all.
-static int gather(struct comm *c, const void *mine, uint64_t bytes, char **all, struct err *e) {
+int comm_gather(struct comm *c, const void *mine, uint64_t bytes, void *all, struct err *e) {
     int world = -1;
+    if (!c || c->world < 2) {
+        memcpy(all, mine, bytes);
+        return 0;
+    }
+    TRY(world_group(c, &world, e));
+    return c->all_gather(c, world, mine, all, (int64_t)(bytes * (uint64_t)c->world), DTYPE_U8, e);
+}
+
+static int gather(struct comm *c, const void *mine, uint64_t bytes, char **all, struct err *e) {
     *all = malloc((size_t)c->world * bytes);
     if (!*all)
         return err_set(e, ERR_MEMORY, "out of memory for %d ranks", c->world);
-    TRY(world_group(c, &world, e));
-    return c->all_gather(c, world, mine, *all, (int64_t)(bytes * (uint64_t)c->world), DTYPE_U8, e);
+    return comm_gather(c, mine, bytes, *all, e);
+}
+
+int comm_share(struct comm *c, void *data, uint64_t bytes, struct err *e) {
+    char *all = NULL;
+    if (!c || c->world < 2)
+        return 0;
+    const int rc = gather(c, data, bytes, &all, e);
+    if (rc == 0)
+        memcpy(data, all, bytes);
+    free(all);
+    return rc;
 }
 
 struct opinion {

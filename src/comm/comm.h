@@ -77,6 +77,10 @@ struct comm {
 // replaced by the largest value that any rank gave. c may be NULL: one rank alone.
 enum { COMM_WORDS_MOST = 8 };
 int comm_agree(struct comm *c, int rc, double *words, int n, struct err *e);
+// Every rank's `bytes` bytes in `all`, in the order of ranks. With c NULL that is one rank's.
+int comm_gather(struct comm *c, const void *mine, uint64_t bytes, void *all, struct err *e);
+// data becomes what it is on rank 0. For paths and settings, not for tensors.
+int comm_share(struct comm *c, void *data, uint64_t bytes, struct err *e);
 // ERR_MISMATCH unless every rank gave the same bytes; `what` names them in the message.
 int comm_same(struct comm *c, const void *data, uint64_t bytes, const char *what, struct err *e);
 
