@@ -14,6 +14,7 @@
 #include "report/watch.h"
 #include "train/buffers.h"
 #include "train/checkpoint.h"
+#include "train/crew.h"
 #include "train/sample.h"
 
 #include <inttypes.h>
@@ -28,6 +29,8 @@ struct train_call {
     struct call *call;
     struct knobs knobs;    // with run.dir filled in
     FILE *in, *answers_to; // requests and answers of a hybrid run
+    struct crew *crew;     // the other ranks, as threads; NULL: there are none
+    struct comm *comm;     // connects this rank with the others; NULL: one rank
     struct plan plan;
     struct engine *engine;
     struct requests *requests; // NULL: the run answers none
@@ -106,6 +109,17 @@ static void end_planning(void *arg) {
     t->planning = false;
 }
 
+// The other ranks begin when the data is open.
+static int start_followers(struct train_call *t, const struct trainer_options *o, struct err *e) {
+    const struct crew_options follow = {.knobs = &t->knobs,
+                                        .data = trainer_dataset(t->trainer),
+                                        .stop = o->stop,
+                                        .trace_events = o->trace_events};
+    if (t->crew)
+        TRY(crew_start(t->crew, &follow, e));
+    return crew_data(t->comm, 0, e);
+}
+
 static int prepare(struct train_call *t, struct err *e) {
     struct knobs *k = &t->knobs;
     struct machine machine;
@@ -115,7 +129,7 @@ static int prepare(struct train_call *t, struct err *e) {
     TRY(check_trace(k, e));
     ready_say_builtin(k, &t->call->log);
     TRY(plan_run(&t->plan, k, e));
-    TRY(engine_open(&t->engine, NULL, e));
+    TRY(engine_open(&t->engine, &(struct engine_options){.comm = t->comm}, e));
     const struct train_observer observer = watch_observer(&t->watch);
     const struct shard_listener listener = {
         .arg = observer.arg, .say = observer.on_message, .progress = observer.on_progress};
@@ -133,14 +147,16 @@ static int prepare(struct train_call *t, struct err *e) {
     int rc = trainer_open(&t->trainer, &t->plan, t->engine, &o, e);
     log_live_end(&t->call->log); // the line that showed the data's progress
     TRY(rc);
+    TRY(start_followers(t, &o, e));
     k->steps = t->plan.knobs.steps; // epochs may have decided them
     k->epochs = t->plan.knobs.epochs;
     memcpy(k->by, t->plan.knobs.by, sizeof k->by);
-    int fits = ready_check(t->engine, &t->plan, e);
+    int fits = crew_ready(t->comm, ready_check(t->engine, &t->plan, e), t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
-    TRY(predict(t, &machine, t->requests != NULL, e));
+    if (!t->comm) // how long ranks wait for each other is not predicted
+        TRY(predict(t, &machine, t->requests != NULL, e));
     if (log_shows(&t->call->log, LOG_INFO))
         print_plan(t, t->call->log.stream);
     ready_warn_idle(k, &t->call->log);
@@ -197,7 +213,11 @@ static void utilize(struct summary *s) {
     struct run_metrics *m = &s->result.metrics;
     if (!(s->machine.peak_flops > 0 && m->steps > 0))
         return;
-    double per_flop = (double)m->steps / (m->wall_s * s->machine.peak_flops);
+    // The machine's rate is that of one rank's threads.
+    const double ranks = s->result.n_ranks > 1 ? s->result.n_ranks : 1,
+                 threads = machine_threads(s->knobs), cpus = pool_machine_cpus(),
+                 teams = ranks * threads <= cpus ? ranks : fmax(1, cpus / threads);
+    double per_flop = (double)m->steps / (m->wall_s * s->machine.peak_flops * teams);
     m->mfu = s->step_flops.model * per_flop;
     m->hfu = s->step_flops.hardware * per_flop;
 }
@@ -222,16 +242,16 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     s->past_roof = m->hfu > ROOF_SLACK;
     if (s->past_roof)
         m->mfu = m->hfu = NAN;
-    if (s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0) // not known when it began
+    if (!t->comm && s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0)
         TRY(predict(t, &s->machine, false, e));
     verdict_run(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
     return 0;
 }
 
 // The predictor of this machine remembers how long the steps took. Answers to requests lengthen
-// steps, so a hybrid run teaches nothing. A failure is ignored: the tables are a cache.
+// steps, and ranks wait for each other, so such runs teach nothing. A failure is ignored: the tables are a cache.
 static void teach(const struct train_call *t) {
-    const struct samples *s = t->requests ? NULL : t->watch.step_ns;
+    const struct samples *s = t->requests || t->comm ? NULL : t->watch.step_ns;
     struct predictor *p = NULL;
     const size_t n = s ? samples_count(s) : 0;
     double *step_ns = n >= STEPS_TO_TEACH ? malloc(n * sizeof *step_ns) : NULL;
@@ -322,6 +342,24 @@ static void note(struct train_call *t, struct err *first, int rc, const struct e
         log_put(&t->call->log, LOG_ERROR, "%s", why->text);
 }
 
+static int open_ranks(struct train_call *t, struct err *e) {
+    struct knobs *k = &t->knobs;
+    struct plan_split split;
+    char text[32];
+    TRY(plan_split_of(k, &split, e));
+    const int world = split.data * split.tensor * split.pipe;
+    if (world == 1)
+        return 0;
+    // What was left to the number of ranks is decided now. Recipes and checkpoints then say it.
+    snprintf(text, sizeof text, "%d", world);
+    TRY(knobs_set_at(k, KNOB_ranks, text, SET_BY_PLANNER, e));
+    snprintf(text, sizeof text, "%d", split.data);
+    TRY(knobs_set_at(k, KNOB_parallel_data, text, SET_BY_PLANNER, e));
+    TRY(crew_open(&t->crew, world, k->comm_timeout, e));
+    t->comm = crew_leader(t->crew);
+    return 0;
+}
+
 static int run(struct train_call *t, struct err *e) {
     struct summary *s = &t->summary;
     struct err why = {0};
@@ -331,6 +369,7 @@ static int run(struct train_call *t, struct err *e) {
     int rc = trainer_run(t->trainer, &s->result, e);
     if (rc == 0)
         err_clear(e); // note() looks at the code to see whether there is a failure already
+    s->step_flops = s->result.flops; // of all ranks
     s->validation_first = t->watch.validation_first;
     s->validations = t->watch.validations;
     if (rc != 0 && rc != ERR_STOPPED && s->result.steps_run == 0)
@@ -362,9 +401,12 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     if (rc == 0)
         rc = call_find_model(&c, &t.knobs, &c.err);
     if (rc == 0)
+        rc = open_ranks(&t, &c.err);
+    if (rc == 0)
         rc = prepare(&t, &c.err);
     if (rc == 0)
         rc = run(&t, &c.err);
+    crew_close(t.crew, rc != 0 && rc != ERR_STOPPED, c.err.text); // before the engine's memory
     end_planning(&t);
     int closed = watch_close(&t.watch, rc == 0 ? &c.err : NULL);
     rc = rc != 0 ? rc : closed;

@@ -184,14 +184,14 @@ void pool_close(struct pool *p) {
     free(p);
 }
 
-static int start_worker(struct pool *p, int index, int pin, int cpus, struct err *e) {
+static int start_worker(struct pool *p, int index, int pin, int first, int cpus, struct err *e) {
     struct worker *w = &p->workers[index - 1];
     *w = (struct worker){.pool = p, .index = index};
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
     if (rc == 0 && pin) {
         cpu_set_t one[CPU_SETS];
-        choose_cpu(p->caller_cpus, cpus, index, one);
+        choose_cpu(p->caller_cpus, cpus, first + index, one);
         rc = pthread_attr_setaffinity_np(&attr, sizeof one, one);
     }
     if (rc == 0)
@@ -205,6 +205,12 @@ static int start_worker(struct pool *p, int index, int pin, int cpus, struct err
 }
 
 int pool_open(struct pool **out, int threads, int pin, struct err *e) {
+    return pool_open_beside(out, threads, pin, 0, 1, e);
+}
+
+int pool_open_beside(struct pool **out, int threads, int pin, int number, int pools,
+                     struct err *e) {
+    const int first = number * threads; // CPU of the first member
     *out = NULL;
     if (threads < 1 || threads > THREADS_MAX)
         return err_set(e, ERR_USAGE, "%d threads; 1 to %d are accepted", threads, THREADS_MAX);
@@ -220,7 +226,7 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e) {
     p->workers = workers;
     // With fewer CPUs than threads, a spinning waiter could block the CPU that the awaited thread
     // needs.
-    p->spin_ns = threads <= pool_machine_cpus() ? SPIN_NS : 0;
+    p->spin_ns = (int64_t)threads * pools <= pool_machine_cpus() ? SPIN_NS : 0;
 
     int cpus = 0, rc = 0;
     if (pin) {
@@ -237,11 +243,11 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = 1; i < threads && rc == 0; i++)
-        rc = start_worker(p, i, pin, cpus, e);
+        rc = start_worker(p, i, pin, first, cpus, e);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0 && pin) {
         cpu_set_t one[CPU_SETS];
-        choose_cpu(p->caller_cpus, cpus, 0, one);
+        choose_cpu(p->caller_cpus, cpus, first, one);
         if (sched_setaffinity(0, sizeof one, one) != 0)
             rc = err_set(e, ERR_UNSUPPORTED, "threads cannot be pinned: %s", strerror(errno));
         p->caller = (pid_t)syscall(SYS_gettid);

@@ -22,6 +22,10 @@ typedef void pool_fn(void *arg, int thread, int threads);
 // too, until pool_close, and threads that it starts meanwhile inherit its single CPU. Workers block
 // all signals.
 int pool_open(struct pool **out, int threads, int pin, struct err *e);
+// One of `pools` such pools that compute at the same time on this machine, number `number`. Each is
+// bound to other CPUs than the others, as far as there are any, and none spins if together they have
+// more threads than the machine has CPUs.
+int pool_open_beside(struct pool **out, int threads, int pin, int number, int pools, struct err *e);
 void pool_close(struct pool *p);
 int pool_threads(const struct pool *p);
 // Runs fn on every member and returns when all have returned. A pool runs one task at a time. Must

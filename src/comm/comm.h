@@ -37,7 +37,9 @@ typedef void comm_note_fn(struct comm *c, const char *about);
 struct comm {
     const char *name; // "thread", "mpi"
     int rank, world;
-    uint64_t timeout_ns; // 0: wait for ever
+    int local_rank, local_world; // among the ranks on this machine
+    bool one_process;            // these are threads of one process
+    uint64_t timeout_ns;         // 0: wait for ever
 
     // Makes a group known. Every member calls it with the same ranks, ascending. *out is a number
     // for the calls below. The same members give the same number.

@@ -164,11 +164,14 @@ static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scr
             TRY(reader_fetch(&l->reader, sample, scratch, &w, e));
         }
     }
-    int64_t step_trained = s->trained;
+    struct dataset_about step_about = {.trained = s->trained, .real = s->real};
     if (replicas > 1) {
-        step_trained = 0;
-        for (uint64_t i = 0; i < per_step; i++)
-            step_trained += dataset_trained(o->dataset, o->split, position + i);
+        step_about = (struct dataset_about){0};
+        for (uint64_t i = 0; i < per_step; i++) {
+            const struct dataset_about about = dataset_about(o->dataset, o->split, position + i);
+            step_about.trained += about.trained;
+            step_about.real += about.real;
+        }
     }
     const int64_t tokens = (int64_t)(batch * micros * l->seq);
     s->batch = (struct loader_batch){.tokens = s->tokens,
@@ -181,7 +184,9 @@ static int make_batch(struct loader *l, uint64_t step, struct slot *s, void *scr
                                      .tokens_count = tokens,
                                      .real_tokens = s->real,
                                      .trained_tokens = s->trained,
-                                     .step_trained_tokens = step_trained,
+                                     .step_tokens = tokens * (int64_t)replicas,
+                                     .step_real_tokens = step_about.real,
+                                     .step_trained_tokens = step_about.trained,
                                      .use = s->use};
     s->batch.use.source_wait_ns = arrived_ns - begin_ns;
     s->batch.use.make_ns = clock_ns() - begin_ns;

@@ -50,14 +50,15 @@ struct loader_options {
 struct loader_batch {
     // [N][B*T]: micro-batch m begins at m * rows.
     const int32_t *tokens, *targets, *positions, *doc_start;
-    int64_t rows;                // B*T
-    int64_t micro_batches;       // N
-    uint64_t position;           // of the first sample
-    int64_t tokens_count;        // N*B*T: what this replica computes on
-    int64_t real_tokens;         // tokens that are not padding
-    int64_t trained_tokens;      // tokens that have a target
-    int64_t step_trained_tokens; // over all replicas: the loss is a mean over these
-    struct data_use use;         // what making the batch took
+    int64_t rows;           // B*T
+    int64_t micro_batches;  // N
+    uint64_t position;      // of the first sample
+    int64_t tokens_count;   // N*B*T: what this replica computes on
+    int64_t real_tokens;    // tokens that are not padding
+    int64_t trained_tokens; // tokens that have a target
+    // Of the step, over all replicas. The loss is a mean over step_trained_tokens.
+    int64_t step_tokens, step_real_tokens, step_trained_tokens;
+    struct data_use use; // what making the batch took
     // How long the caller waited for this batch (without prefetch: worked), counted from its first
     // loader_wait. Time reported by loader_not_waited is subtracted.
     uint64_t wait_ns;

@@ -137,6 +137,16 @@ static bool all_same(const struct knobs *a, const struct knobs *b, const int *id
     return true;
 }
 
+// The ranks on one machine share its CPUs.
+static int open_pool(struct engine *g, const struct knobs *k, struct err *e) {
+    const struct comm *c = g->options.comm;
+    const int ranks = c ? c->local_world : 1, cpus = pool_machine_cpus() / ranks,
+              threads = k->threads ? (int)k->threads
+                        : cpus > 1 ? cpus
+                                   : 1;
+    return pool_open_beside(&g->pool, threads, k->cpu_pin, c ? c->local_rank : 0, ranks, e);
+}
+
 // Threads and backend for the plan's knobs. Open ones are reused if they were opened for the same
 // knobs.
 static int open_machine(struct engine *g, const struct plan *p, struct err *e) {
@@ -151,7 +161,7 @@ static int open_machine(struct engine *g, const struct plan *p, struct err *e) {
     // The new pool opens after the old one closes, because a pinned pool restores this thread's
     // CPUs when it closes.
     if (!g->pool)
-        TRY(pool_open(&g->pool, k->threads ? (int)k->threads : pool_machine_cpus(), k->cpu_pin, e));
+        TRY(open_pool(g, k, e));
     g->machine = *k;
     if (g->backend)
         return 0;
@@ -163,7 +173,10 @@ static int open_machine(struct engine *g, const struct plan *p, struct err *e) {
 
 int engine_ready(struct engine *g, struct plan *p, struct err *e) {
     TRY(open_machine(g, p, e));
-    if (p->process_how != PLAN_MEASURED) // kernels will touch all that they have reserved
+    const struct comm *c = g->options.comm;
+    if (c && c->one_process && c->local_rank > 0) // the first rank counts what all have in common
+        plan_set_process(p, mem_bytes(g->mem) + process_table_bytes(p), PLAN_MEASURED);
+    else if (p->process_how != PLAN_MEASURED) // kernels will touch all that they have reserved
         process_measured(p, engine_resident_bytes(g) + mem_bytes(g->mem) + process_table_bytes(p));
     TRY(check_precision(g, p, e));
     if (p->second && check_precision(g, p->second, e) != 0)

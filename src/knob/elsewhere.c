@@ -14,8 +14,6 @@
 static const char LORA[] = "adapters (LoRA) are not there yet, every weight is trained";
 static const char WEIGHT_BITS[] = "weights in 8 or 4 bits are not there yet; precision=bf16 halves "
                                   "them, optim.state=int8 makes the optimizer's moments small";
-static const char ONE_DEVICE[] =
-    "a run uses one device, the CPU or one GPU; more are not there yet";
 
 // Names are separated by spaces. The first row whose knob exists counts.
 static const struct {
@@ -87,8 +85,22 @@ static const struct {
      "adapter qlora",
      NULL, NULL, LORA},
     {"load_in_4bit load_in_8bit quantization", NULL, NULL, WEIGHT_BITS},
-    {"num_gpus gpus n_gpu num_processes nproc_per_node world_size fsdp deepspeed", NULL, NULL,
-     ONE_DEVICE},
+    {"num_gpus gpus n_gpu num_processes nproc_per_node world_size nranks", "ranks", NULL,
+     "ranks use the CPU; several GPUs are not there yet"},
+    {"zero zero_stage zero_optimization deepspeed", "zero.stage", "1",
+     "1 deals out the optimizer's state, 2 gradients too, 3 weights too"},
+    {"fsdp sharding_strategy", "zero.stage", "3", NULL},
+    {"tensor_parallel_size tensor_model_parallel_size tp tp_size tensor_parallel_degree",
+     "parallel.tensor", NULL, NULL},
+    {"pipeline_parallel_size pipeline_model_parallel_size pp pp_size pipeline_parallel_degree",
+     "parallel.pipe", NULL, NULL},
+    {"data_parallel_size dp dp_size data_parallel_degree data_parallel_replicate_degree",
+     "parallel.data", NULL, NULL},
+    {"sequence_parallel", "parallel.sequence", NULL, NULL},
+    {"virtual_pipeline_model_parallel_size num_virtual_stages", "pipe.chunks", NULL,
+     "with pipe.schedule=interleaved"},
+    {"bucket_cap_mb reduce_bucket_size allreduce_bucket_size", "comm.bucket", "25MiB", NULL},
+    {"overlap_comm overlap_grad_reduce", "comm.overlap", NULL, NULL},
 };
 
 static const struct {

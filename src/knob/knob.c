@@ -573,6 +573,20 @@ bool knobs_equal(const struct knobs *a, const struct knobs *b) {
     return true;
 }
 
+int64_t knobs_world(const struct knobs *k) {
+    const int64_t data = k->parallel_data > 0 ? k->parallel_data : 1;
+    return k->ranks > 0 ? k->ranks : data * k->parallel_tensor * k->parallel_pipe;
+}
+
+int64_t knobs_replicas(const struct knobs *k) {
+    const int64_t left = knobs_world(k) / (k->parallel_tensor * k->parallel_pipe);
+    return k->parallel_data > 0 ? k->parallel_data : left > 0 ? left : 1;
+}
+
+int64_t knobs_samples(const struct knobs *k) {
+    return knobs_replicas(k) * k->batch_micro * k->batch_accum;
+}
+
 bool knobs_saves(const struct knobs *k) {
     return k->save_every != 0 || k->save_last;
 }
@@ -598,6 +612,37 @@ static bool reads_requests(const struct knobs *k, int id) {
     return k->goal == GOAL_HYBRID && !k->interactive_recipe[0] &&
            (id == KNOB_data_shape || id == KNOB_data_template || id == KNOB_data_keys ||
             id == KNOB_data_system || id == KNOB_data_loss);
+}
+
+// Why a knob of ranks has no effect; NULL: it has one.
+static const char *idle_of_ranks(const struct knobs *k, int id) {
+    static const char one[] = "the model has one replica (parallel.data)";
+    const bool alone = knobs_replicas(k) == 1;
+    switch (id) {
+    case KNOB_parallel_sequence:
+        return k->parallel_tensor == 1 ? "parallel.tensor is 1" : NULL;
+    case KNOB_zero_stage:
+    case KNOB_comm_overlap:
+    case KNOB_comm_every:
+        return alone ? one : NULL;
+    case KNOB_comm_bucket:
+        return alone ? one : k->zero_stage == ZERO_STAGE_3 ? "zero.stage=3 sums by layers" : NULL;
+    case KNOB_comm_reduce:
+        return alone ? one : k->batch_accum == 1 ? "batch.accum is 1" : NULL;
+    case KNOB_comm_prefetch:
+        return alone ? one : k->zero_stage != ZERO_STAGE_3 ? "zero.stage is not 3" : NULL;
+    case KNOB_pipe_schedule:
+        return k->parallel_pipe == 1 ? "parallel.pipe is 1" : NULL;
+    case KNOB_pipe_chunks:
+        return k->parallel_pipe == 1                           ? "parallel.pipe is 1"
+               : k->pipe_schedule != PIPE_SCHEDULE_INTERLEAVED ? "pipe.schedule is not interleaved"
+                                                               : NULL;
+    case KNOB_comm_engine:
+    case KNOB_comm_timeout:
+        return knobs_world(k) == 1 ? "there is one rank (ranks)" : NULL;
+    default:
+        return NULL;
+    }
 }
 
 const char *knobs_idle(const struct knobs *k, int id) {
@@ -628,7 +673,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->optim_state != OPTIM_STATE_FP32 ? "only optim.state=fp32 has separate passes"
                                                   : NULL;
     case KNOB_noise_every:
-        return k->batch_accum < 2 ? "it needs batch.accum of 2 or more" : NULL;
+        return k->batch_accum * knobs_replicas(k) < 2 ? "it needs batch.accum of 2 or more" : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never decays" : NULL;
     case KNOB_sched_decay:
@@ -669,7 +714,7 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_cpu_isa:
         return k->device == DEVICE_CUDA ? "device is cuda" : NULL;
     default:
-        return NULL;
+        return idle_of_ranks(k, id);
     }
 }
 
@@ -684,7 +729,7 @@ int knobs_hash(const struct knobs *k, unsigned effects, char out[HASH_TEXT_BYTES
         unsigned hit = INFO[i].flags & effects & KNOB_EFFECTS;
         if (hit == KNOB_MATH && (INFO[i].flags & KNOB_FACTOR)) {
             const int64_t *factor = field_of(k, &INFO[i]);
-            product *= (uint64_t)*factor;
+            product *= *factor > 0 ? (uint64_t)*factor : 1;
             factors = true;
             continue;
         }

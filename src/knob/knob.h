@@ -158,6 +158,11 @@ const char *knobs_value(const struct knobs *k, int id, char out[KNOB_VALUE_BYTES
 const char *knob_default(int id, char out[KNOB_VALUE_BYTES]);
 bool knobs_same(const struct knobs *a, const struct knobs *b, int id);
 bool knobs_equal(const struct knobs *a, const struct knobs *b); // all values, not their sources
+// Ranks of a run, and replicas of the model among them. Both are at least 1. Whether the axes give
+// that number of ranks is checked by plan_split_of.
+int64_t knobs_world(const struct knobs *k);
+int64_t knobs_replicas(const struct knobs *k);
+int64_t knobs_samples(const struct knobs *k);         // sequences of a step, over all replicas
 bool knobs_saves(const struct knobs *k);              // whether the run writes checkpoints
 int64_t knobs_interactive_seq(const struct knobs *k); // interactive.seq, or seq when that is 0
 // Why a knob has no effect with the current values of the other knobs, as half a sentence ("only

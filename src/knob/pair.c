@@ -7,6 +7,8 @@
 #define TEXT "data.path={dir}/text.txt tokenizer=bytes"
 #define CHAT "data.path={dir}/chat.jsonl data.template=chatml tokenizer={dir}/tokenizer.json seq=96"
 
+#define THREADS "comm.engine=thread"
+
 #define REQUESTS .unmeasured = "trials take no requests"
 #define HYBRID .with = "goal=hybrid", REQUESTS
 #define HYBRID_BYTES .with = "goal=hybrid tokenizer=bytes", REQUESTS
@@ -70,6 +72,23 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_eval_batches] = {.with = "eval.every=2", .a = "1", .b = "2",
         .unmeasured = "trials of steps do not validate"},
     [KNOB_noise_every] = {.with = "batch.accum=2", .a = "0", .b = "1"},
+    [KNOB_ranks] = {.with = "zero.stage=1 comm.engine=thread", .a = "1", .b = "2"},
+    [KNOB_parallel_data] = {.with = THREADS, .a = "1", .b = "2"},
+    [KNOB_parallel_tensor] = {.with = THREADS, .a = "1", .b = "2"},
+    [KNOB_parallel_pipe] = {.with = THREADS, .a = "1", .b = "2"},
+    [KNOB_parallel_sequence] = {.with = THREADS " parallel.tensor=2"},
+    [KNOB_zero_stage] = {.with = THREADS " parallel.data=2"},
+    [KNOB_pipe_schedule] = {.with = THREADS " parallel.pipe=2 batch.accum=4"},
+    [KNOB_pipe_chunks] = {.with = THREADS " parallel.pipe=2 pipe.schedule=interleaved batch.accum=2", .a = "2", .b = "3"},
+    [KNOB_comm_engine] = {.with = "parallel.data=2", .a = "auto", .b = "thread",
+        .unmeasured = "ranks of a trial are threads"},
+    [KNOB_comm_bucket] = {.with = THREADS " parallel.data=2", .a = "0", .b = "64KiB"},
+    [KNOB_comm_reduce] = {.with = THREADS " parallel.data=2 batch.accum=2"},
+    [KNOB_comm_overlap] = {.with = THREADS " parallel.data=2"},
+    [KNOB_comm_prefetch] = {.with = THREADS " parallel.data=2 zero.stage=3"},
+    [KNOB_comm_every] = {.with = THREADS " parallel.data=2"},
+    [KNOB_comm_timeout] = {.with = THREADS " parallel.data=2", .a = "10m", .b = "1ns",
+        .unmeasured = "it decides how long a rank waits for one that is missing"},
     [KNOB_run_dir] = {.a = "{dir}/out/one", .b = "{dir}/out/two"},
     [KNOB_save_every] = {.a = "0", .b = "1ns", .unmeasured = "trials of steps do not save"},
     [KNOB_save_keep] = {.with = "save.every=1", .a = "2", .b = "1"},

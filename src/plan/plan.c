@@ -185,6 +185,8 @@ void plan_own_bytes(const struct plan *plan, uint64_t by_class[CLASS_COUNT]) {
 // ---------------------------------------------------------------- making a plan
 
 bool plan_wants_device(const struct knobs *k) {
+    if (k->device == DEVICE_AUTO && knobs_world(k) > 1) // ranks use the CPU
+        return false;
     return k->device == DEVICE_CUDA || (k->device == DEVICE_AUTO && plugin_device_present("cuda"));
 }
 
@@ -274,13 +276,25 @@ int plan_make(struct plan *p, const struct plan_options *o, struct err *e) {
                : 0;
 }
 
+// Generation has no program for a rank that holds a part of the weights only.
+static bool can_generate(const struct plan_split *s) {
+    return s->tensor == 1 && s->pipe == 1 && (s->zero < 3 || s->data == 1);
+}
+
 int plan_run(struct plan *p, const struct knobs *k, struct err *e) {
-    struct plan_options o = {.knobs = k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    return plan_run_rank(p, k, 0, e);
+}
+
+int plan_run_rank(struct plan *p, const struct knobs *k, int rank, struct err *e) {
+    struct plan_split split;
+    struct plan_options o = {
+        .knobs = k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &split, .rank = rank};
     struct model_shape shape;
     struct knobs second;
     bool from_folder = false;
     int n = 1;
     *p = (struct plan){.prefix = ""}; // so that plan_free is safe after every failure below
+    TRY(plan_split_of(k, &split, e));
     TRY(model_shape_open(&shape, k->model, &from_folder, e));
     if (k->eval_every > 0)
         o.programs[n++] = PLAN_EVAL;
@@ -291,7 +305,7 @@ int plan_run(struct plan *p, const struct knobs *k, struct err *e) {
         o.programs[n++] = PLAN_GUEST_EVAL;
         o.programs[n++] = PLAN_GUEST_TRAIN;
     }
-    if (k->generate_tokens > 0) {
+    if (k->generate_tokens > 0 && can_generate(&split)) {
         // The sample begins with one token, as documents do, and must leave room for it.
         const int64_t length = k->generate_tokens + 1;
         o.programs[n++] = PLAN_GENERATE;
@@ -303,6 +317,10 @@ int plan_run(struct plan *p, const struct knobs *k, struct err *e) {
 }
 
 int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, struct err *e) {
+    struct plan_split split = {0};
+    *p = (struct plan){.prefix = ""};
+    if (mesh_world(&like->ranks.mesh) > 1)
+        TRY(plan_split_of(k, &split, e));
     struct plan_options o = {.knobs = k,
                              .generate_batch = like->generate_batch,
                              .generate_seq = like->generate_seq,
@@ -310,7 +328,7 @@ int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, st
                              .keep_gradients = like->keep_gradients,
                              .keep_logits = like->keep_logits,
                              .second = like->second ? &like->second->knobs : NULL,
-                             .split = &like->split,
+                             .split = &split,
                              .rank = mesh_rank(&like->ranks.mesh)};
     memcpy(o.programs, like->wanted, sizeof o.programs);
     return plan_make(p, &o, e);

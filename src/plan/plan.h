@@ -114,10 +114,14 @@ int plan_make(struct plan *p, const struct plan_options *o, struct err *e);
 // The programs of a run with these knobs: train, eval when there is validation, generate when a
 // sample is wanted, the interactive programs or a second model for goal=hybrid.
 int plan_run(struct plan *p, const struct knobs *k, struct err *e);
+// The same for one of the ranks that the knobs ask for. plan_run plans rank 0.
+int plan_run_rank(struct plan *p, const struct knobs *k, int rank, struct err *e);
 // Other knobs, planned as `like` was: the same programs, the same second model.
 int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, struct err *e);
 void plan_free(struct plan *p);
 
+// The split that the knobs of a run ask for (split.c). ERR_USAGE if their sizes do not match.
+int plan_split_of(const struct knobs *k, struct plan_split *out, struct err *e);
 // The place of a rank in a split (plan_ranks.c). ERR_USAGE says what does not go together.
 int plan_ranks(const struct plan_split *l, const struct knobs *k, const struct model_shape *shape,
                int rank, struct apply_ranks *out, struct err *e);

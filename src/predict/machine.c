@@ -10,7 +10,8 @@
 #include <string.h>
 
 int machine_threads(const struct knobs *k) {
-    return k->threads > 0 ? (int)k->threads : pool_machine_cpus();
+    const int64_t ranks = knobs_world(k), cpus = pool_machine_cpus() / ranks;
+    return k->threads > 0 ? (int)k->threads : cpus > 1 ? (int)cpus : 1;
 }
 
 // ---------------------------------------------------------------- matrix products

@@ -39,7 +39,8 @@ int machine_measure_device(struct machine *m, struct backend *b, enum dtype type
 // The peak for MFU in a precision: the fp32 rate of the vector units, or the rate of a measured
 // bf16 product if the CPU has instructions for it and they are faster. 0: not known.
 double machine_peak(const struct machine *m, enum precision p, const char **is);
-int machine_threads(const struct knobs *k); // the knob threads, with 0 resolved
+// The knob threads of one rank, with 0 resolved: ranks share the CPUs.
+int machine_threads(const struct knobs *k);
 void machine_put_json(const struct machine *m, struct json_writer *w);
 // Square products of this size are as large as those in a layer of a small model (2 GFLOP each).
 // They are large enough for the library's full speed and small enough for a dozen trials in 0.2 s.

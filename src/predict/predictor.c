@@ -78,7 +78,8 @@ static void describe_gpus(char out[GPUS_BYTES]) {
 // Uses the machine as read at the start: pool_machine_cpus would read half a dozen files for every
 // setting.
 static int threads_of(const struct predictor *p, const struct knobs *k) {
-    return k->threads > 0 ? (int)k->threads : p->machine.usable_cpus;
+    const int cpus = p->machine.usable_cpus / (int)knobs_world(k);
+    return k->threads > 0 ? (int)k->threads : cpus > 1 ? cpus : 1;
 }
 
 static void describe_table(const struct predictor *p, const struct knobs *k, struct table *t) {

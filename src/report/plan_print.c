@@ -42,7 +42,7 @@ void plan_print_model(FILE *f, const struct plan *p) {
 // How many passes over the data the steps make. A pass reads each sequence once.
 static void print_passes(FILE *f, const struct knobs *k, const struct dataset *data) {
     const uint64_t windows = dataset_windows(data, SPLIT_TRAIN);
-    const int64_t per_step = k->batch_micro * k->batch_accum;
+    const int64_t per_step = knobs_samples(k);
     fprintf(f, "steps    %" PRId64 " x %" PRId64 " sequence%s", k->steps, per_step,
             per_step == 1 ? "" : "s");
     if (windows == DATASET_ENDLESS)
@@ -62,7 +62,7 @@ void plan_print_step(FILE *f, const struct plan *p, const struct dataset *data) 
     fprintf(f,
             "step     batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
             " = %" PRId64 " tokens, %sFLOP\n",
-            k->batch_micro, k->batch_accum, k->seq, k->batch_micro * k->batch_accum * k->seq,
+            k->batch_micro, k->batch_accum, k->seq, knobs_samples(k) * k->seq,
             text_count(flops, p->flops.model));
     if (data)
         print_passes(f, k, data);
@@ -363,16 +363,15 @@ static void put_memory(const struct plan *p, struct json_writer *w) {
 
 void plan_put_json(const struct plan_view *v, struct json_writer *w) {
     const struct knobs *k = &v->plan->knobs;
-    const double tokens = (double)(k->batch_micro * k->batch_accum * k->seq);
+    const double tokens = (double)(knobs_samples(k) * k->seq);
     const double seconds = v->step.known ? v->step.seconds : NAN; // unknown without the device
     char text[PREDICTED_TEXT_BYTES];
-    json_member_i64(w, "tokens_per_step", k->batch_micro * k->batch_accum * k->seq);
+    json_member_i64(w, "tokens_per_step", knobs_samples(k) * k->seq);
     json_member_double(w, "step_flops", v->plan->flops.model);
     json_member_i64(w, "steps", k->steps);
-    json_member_double(
-        w, "epochs", // null: the data never repeats, or is not known
-        v->data ? buffers_epochs(v->data, (uint64_t)(k->steps * k->batch_micro * k->batch_accum))
-                : NAN);
+    json_member_double(w, "epochs", // null: the data never repeats, or is not known
+                       v->data ? buffers_epochs(v->data, (uint64_t)(k->steps * knobs_samples(k)))
+                               : NAN);
     put_memory(v->plan, w);
     put_check(v->plan, &v->check, w);
     requests_put_plan_json(v->answers, w);

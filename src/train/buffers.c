@@ -25,7 +25,7 @@ double buffers_epochs(const struct dataset *d, uint64_t samples) {
 
 int buffers_set_steps(struct knobs *k, const struct dataset *d, struct err *e) {
     const uint64_t windows = dataset_windows(d, SPLIT_TRAIN);
-    const double per_step = (double)k->batch_micro * (double)k->batch_accum;
+    const double per_step = (double)knobs_samples(k);
     char text[32];
     if (!(k->epochs > 0))
         return 0;
@@ -45,12 +45,14 @@ int buffers_set_steps(struct knobs *k, const struct dataset *d, struct err *e) {
     return knobs_set_at(k, KNOB_steps, text, SET_BY_PLANNER, e); // epochs is 0 from now on
 }
 
-struct loader_options buffers_loader(const struct buffers *b, const struct knobs *k) {
+struct loader_options buffers_loader(const struct buffers *b, const struct plan *p) {
+    const struct knobs *k = &p->knobs;
     return (struct loader_options){.dataset = b->data,
                                    .split = SPLIT_TRAIN,
                                    .batch = k->batch_micro,
                                    .micro_batches = k->batch_accum,
-                                   .replicas = 1,
+                                   .replica = p->ranks.mesh.at[AXIS_DATA],
+                                   .replicas = mesh_size(&p->ranks.mesh, AXIS_DATA),
                                    .prefetch = (int)k->data_prefetch,
                                    .workers = (int)k->data_workers,
                                    .source_rate = k->data_source_rate,
@@ -80,7 +82,7 @@ size_t buffers_trace_capacity(const struct buffers *b, const struct plan *plan) 
 
 int buffers_count(const struct buffers *b, struct plan *p, struct err *e) {
     const struct knobs *k = &p->knobs;
-    const struct loader_options loader = buffers_loader(b, k);
+    const struct loader_options loader = buffers_loader(b, p);
     uint64_t bytes = loader_plan_bytes(&loader);
     if (bytes > UINT64_MAX / 2)
         return err_set(e, ERR_MEMORY,

@@ -27,7 +27,7 @@ double buffers_epochs(const struct dataset *d, uint64_t samples);
 int buffers_count(const struct buffers *b, struct plan *p, struct err *e);
 
 // The parts, for the trainer, which allocates them.
-struct loader_options buffers_loader(const struct buffers *b, const struct knobs *k);
+struct loader_options buffers_loader(const struct buffers *b, const struct plan *p);
 // Events that the trace keeps: as many as the whole run can make, up to trace_events. Rounded up to
 // a power of two, as trace_open does.
 size_t buffers_trace_capacity(const struct buffers *b, const struct plan *p);

@@ -51,6 +51,7 @@ struct checkpoint_options {
     bool save;    // false: read only; nothing is created, locked or cleaned up
     bool resume;  // false with save: checkpoints of an earlier run are moved to checkpoints.1 (or
                   // the next free number), so that they neither mix with the new ones nor are lost
+    struct comm *comm; // of all ranks; NULL: one rank
     struct checkpoint_listener listener;
 };
 

@@ -13,8 +13,9 @@ struct evaluator {
     struct session *s;
     struct mem *mem; // of the engine
     const struct dataset *data;
-    int64_t B, T; // sequences, tokens per sequence
-    int64_t batches, windows;
+    int64_t B, T;             // sequences, tokens per sequence
+    int64_t batches, windows; // of one validation, over all replicas
+    int64_t replicas, replica;
     void *block;
     int32_t *arrays[ARRAYS]; // tokens, targets, positions, doc_start: [B*T] each
     void *scratch;
@@ -45,6 +46,8 @@ int evaluator_open(struct evaluator **out, struct session *s, const struct datas
                             .mem = s->engine->mem,
                             .data = data,
                             .B = s->plan->knobs.batch_micro,
+                            .replicas = mesh_size(&s->plan->ranks.mesh, AXIS_DATA),
+                            .replica = s->plan->ranks.mesh.at[AXIS_DATA],
                             .T = s->plan->knobs.seq};
     if (!checked_mul_u64((uint64_t)s->plan->knobs.eval_batches, (uint64_t)v->B, &wanted))
         wanted = INT64_MAX;
@@ -111,7 +114,9 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
     uint64_t between_ns = 0; // spent in `between`, which is not validation
     *out = (struct train_eval){.step = step};
     samples_clear(&v->batch_ns);
-    for (uint64_t now_ns = begin_ns; out->batches < v->batches; out->batches++) {
+    // Replicas take batches in turns. Behind the last batch they compute on one that counts nothing,
+    // because weights that are dealt out are gathered from all of them.
+    for (uint64_t now_ns = begin_ns; out->batches < v->batches; out->batches += v->replicas) {
         double results[RESULT_COUNT];
         if (stop != NULL && *stop)
             break;
@@ -120,7 +125,7 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
             between_ns += clock_ns() - now_ns;
             now_ns = clock_ns();
         }
-        TRY(fill(v, out->batches, e));
+        TRY(fill(v, out->batches + v->replica, e));
         uint64_t filled_ns = clock_ns();
         TRY(session_run(v->s, PLAN_EVAL, feed, v, NULL, e));
         TRY(session_get_results(v->s, results, NULL, e));
@@ -131,6 +136,8 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
         out->data_ns += filled_ns - now_ns;
         now_ns = end_ns;
     }
+    if (out->batches > v->batches)
+        out->batches = v->batches;
     samples_quantiles(&v->batch_ns, 0, P, 2, q);
     out->batch_p50 = q[0];
     out->batch_p99 = q[1];

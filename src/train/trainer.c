@@ -11,6 +11,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/hyper.h"
+#include "train/meet.h"
 #include "train/rundir.h"
 #include "train/snapshot.h"
 
@@ -59,6 +60,11 @@ struct trainer {
     struct energy_meter energy;
     struct energy_lap lap; // over the steps of `pace`, without validation and saving
 
+    struct meeting meeting;    // with the other ranks
+    struct rank_step last;     // this rank's last step
+    bool save_agreed;          // the ranks agreed that a checkpoint is due by time
+    struct rank_report *ranks; // of all ranks, at the end; NULL: one rank
+
     struct train_state state;
     struct train_state second; // of the second model, if there is one
     bool saving;
@@ -84,6 +90,16 @@ static void say(void *arg, enum log_level level, const char *text) {
 
 static bool stop_asked(const struct trainer *t) {
     return t->asked || (t->o.stop != NULL && *t->o.stop != 0);
+}
+
+// Whether a stop request may be followed at once. Several ranks follow it when they meet.
+static bool stops_now(const struct trainer *t) {
+    return t->meeting.world == 1 && stop_asked(t);
+}
+
+// One rank speaks and writes for all.
+static bool leads(const struct trainer *t) {
+    return t->meeting.rank == 0;
 }
 
 // ---------------------------------------------------------------- opening
@@ -133,6 +149,8 @@ int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
     noise_estimate_of(&t->noise, &t->r.noise); // no samples yet: not determined
     int rc = open_data(t, e);
     if (rc == 0)
+        rc = meet_open(&t->meeting, g->options.comm, e);
+    if (rc == 0)
         rc = samples_open(&t->step_ns, buffers_sample_capacity(k), e);
     if (rc != 0) {
         trainer_close(t);
@@ -155,6 +173,8 @@ void trainer_close(struct trainer *t) {
     checkpoint_dir_close(t->checkpoints);
     rundir_unlock(&t->lock);
     dataset_close(t->opened);
+    meet_close(&t->meeting);
+    free(t->ranks);
     free(t);
 }
 
@@ -235,7 +255,7 @@ static int load_newest(struct trainer *t, char resumed_from[PATH_MAX], struct er
 }
 
 static int open_loader(struct trainer *t, struct err *e) {
-    struct loader_options o = buffers_loader(&t->buffers, t->k);
+    struct loader_options o = buffers_loader(&t->buffers, t->plan);
     o.position = t->state.position;
     o.stop = t->o.stop;
     TRY(loader_open(&t->loader, &o, t->engine->mem, e));
@@ -248,36 +268,38 @@ static int open_loader(struct trainer *t, struct err *e) {
     return 0;
 }
 
-// Everything that may refuse the run: memory (before anything is written or taken), the folder, the
-// disk, the checkpoint.
-static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e) {
+static int open_checkpoints(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
-    const bool loaded = t->engine->session != NULL && t->engine->session->plan == t->plan &&
-                        t->engine->session->exec != NULL;
-    resumed_from[0] = '\0';
-    if (!loaded)
-        TRY(engine_ready(t->engine, t->plan, e));
-    // The folder is locked even if nothing will be saved, because observers write their logs there
-    // from on_start on. trainer_open does not lock it: a plan may be shown during another run.
-    if (k->run_dir[0] != '\0')
-        TRY(rundir_lock(&t->lock, k->run_dir, e));
-    if (t->saving || (k->resume && k->run_dir[0] != '\0')) {
-        const struct checkpoint_options o = {.run_dir = k->run_dir,
-                                             .keep = k->save_keep,
-                                             .save = t->saving,
-                                             .resume = k->resume,
-                                             .listener = {.arg = t, .say = say}};
-        TRY(checkpoint_dir_open(&t->checkpoints, &o, e));
-        if (t->saving)
-            TRY(checkpoint_check_space(t->checkpoints, t->plan, saves_ahead(k), e));
+    const struct checkpoint_options o = {.run_dir = k->run_dir,
+                                         .keep = k->save_keep,
+                                         .save = t->saving,
+                                         .resume = k->resume,
+                                         .comm = t->meeting.comm,
+                                         .listener = {.arg = t, .say = say}};
+    if (!t->saving && !(k->resume && k->run_dir[0] != '\0'))
+        return 0;
+    TRY(checkpoint_dir_open(&t->checkpoints, &o, e));
+    return t->saving ? checkpoint_check_space(t->checkpoints, t->plan, saves_ahead(k), e) : 0;
+}
+
+// The work of a step on all ranks.
+static int count_flops(struct trainer *t, struct err *e) {
+    struct step_flops *all = malloc((size_t)t->meeting.world * sizeof *all);
+    int rc = all ? 0 : err_set(e, ERR_MEMORY, "out of memory for %d ranks", t->meeting.world);
+    if (rc == 0)
+        rc = comm_gather(t->meeting.comm, &t->plan->flops, sizeof *all, all, e);
+    t->r.flops = (struct step_flops){0};
+    for (int i = 0; rc == 0 && i < t->meeting.world; i++) {
+        t->r.flops.model += all[i].model;
+        t->r.flops.hardware += all[i].hardware;
     }
-    if (!loaded)
-        TRY(engine_load(t->engine, t->plan, e));
-    t->s = t->engine->session;
-    if (k->resume && t->checkpoints != NULL)
-        TRY(load_newest(t, resumed_from, e));
-    if (resumed_from[0] != '\0')
-        t->saved_step = t->state.step;
+    free(all);
+    return rc;
+}
+
+// What the steps need beside the loaded plan.
+static int open_rest(struct trainer *t, struct err *e) {
+    const struct knobs *k = t->k;
     TRY(open_loader(t, e));
     if (k->eval_every > 0)
         TRY(evaluator_open(&t->evaluator, t->s, t->data, e));
@@ -287,6 +309,32 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     t->traced = true;
     energy_open(&t->energy, &(struct energy_options){.device = engine_on_device(t->engine)});
     return t->o.guests != NULL ? open_guests(t, e) : 0;
+}
+
+// Everything that may refuse the run: memory (before anything is written or taken), the folder, the
+// disk, the checkpoint. Ranks agree after each part, so that all go on or none.
+static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e) {
+    const struct knobs *k = t->k;
+    struct meeting *m = &t->meeting;
+    const bool loaded = t->engine->session != NULL && t->engine->session->plan == t->plan &&
+                        t->engine->session->exec != NULL;
+    resumed_from[0] = '\0';
+    if (!loaded)
+        TRY(meet_agree(m, engine_ready(t->engine, t->plan, e), e));
+    // The folder is locked even if nothing will be saved, because observers write their logs there
+    // from on_start on. trainer_open does not lock it: a plan may be shown during another run.
+    const bool locks = k->run_dir[0] != '\0' && leads(t);
+    TRY(meet_agree(m, locks ? rundir_lock(&t->lock, k->run_dir, e) : 0, e));
+    TRY(meet_agree(m, open_checkpoints(t, e), e));
+    if (!loaded)
+        TRY(meet_agree(m, engine_load(t->engine, t->plan, e), e));
+    t->s = t->engine->session;
+    if (k->resume && t->checkpoints != NULL)
+        TRY(load_newest(t, resumed_from, e));
+    if (resumed_from[0] != '\0')
+        t->saved_step = t->state.step;
+    TRY(meet_agree(m, open_rest(t, e), e));
+    return count_flops(t, e);
 }
 
 // ---------------------------------------------------------------- one step
@@ -352,9 +400,9 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     const bool noise = measures_noise(t);
     TRY(session_run(t->s, noise ? PLAN_NOISE : PLAN_TRAIN, feed, &source, &t->trace, e));
     TRY(session_get_results(t->s, results, clip, e));
-    if (results[RESULT_TOKENS] != (double)b->trained_tokens)
+    if (results[RESULT_TOKENS] != (double)b->step_trained_tokens)
         return err_set(e, ERR_INTERNAL, "the step trained %g tokens; its batch has %" PRId64,
-                       results[RESULT_TOKENS], b->trained_tokens);
+                       results[RESULT_TOKENS], b->step_trained_tokens);
     info->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
     info->grad_norm = clip[CLIP_NORM];
     info->loss_scale = st->scale.value;
@@ -368,7 +416,7 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
     struct train_state *st = &t->state;
     st->step++;
     st->position = loader_position(t->loader);
-    st->tokens += (uint64_t)b->tokens_count;
+    st->tokens += (uint64_t)b->step_tokens;
     st->trained_tokens += (uint64_t)b->step_trained_tokens;
     st->skipped_steps += info->skipped;
     st->empty_steps += info->empty;
@@ -384,9 +432,9 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
         t->loss_last = info->loss;
     struct pace *p = &t->pace;
     p->steps++;
-    p->tokens += (uint64_t)b->tokens_count;
-    p->real_tokens += (uint64_t)b->real_tokens;
-    p->trained_tokens += (uint64_t)b->trained_tokens;
+    p->tokens += (uint64_t)b->step_tokens;
+    p->real_tokens += (uint64_t)b->step_real_tokens;
+    p->trained_tokens += (uint64_t)b->step_trained_tokens;
     data_use_add(&p->data, &b->use);
     data_use_add(&t->r.data, &b->use);
     p->paused_ns += p->pause_ns;
@@ -406,14 +454,16 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
     info->step = t->state.step;
     info->steps = k->steps;
     info->warmup = t->r.steps_run <= t->warmup;
-    info->tokens = b->tokens_count;
-    info->real_tokens = b->real_tokens;
-    info->trained_tokens = b->trained_tokens;
+    info->tokens = b->step_tokens;
+    info->real_tokens = b->step_real_tokens;
+    info->trained_tokens = b->step_trained_tokens;
+    info->ranks = t->meeting.world > 1 ? t->meeting.all : NULL;
+    info->n_ranks = t->meeting.world;
     info->all_trained_tokens = t->state.trained_tokens;
     info->epoch = buffers_epochs(t->data, t->state.position);
-    info->epochs = buffers_epochs(t->data, t->state.position +
-                                               (uint64_t)(k->steps - t->state.step) *
-                                                   (uint64_t)(k->batch_micro * k->batch_accum));
+    info->epochs =
+        buffers_epochs(t->data, t->state.position + (uint64_t)(k->steps - t->state.step) *
+                                                        (uint64_t)knobs_samples(k));
     info->data_wait_ns = b->wait_ns;
     info->data = b->use;
     info->elapsed_ns = clock_ns() - t->begin_ns;
@@ -427,6 +477,12 @@ static void describe(const struct trainer *t, const struct loader_batch *b,
         double left = 1e-9 * ((double)k->time - (double)info->elapsed_ns);
         info->eta_s = left < info->eta_s ? (left > 0 ? left : 0) : info->eta_s;
     }
+}
+
+// A period of time counts from the end of the last save.
+static bool save_due_by_time(const struct trainer *t) {
+    const int64_t every = t->k->save_every;
+    return every < 0 && clock_ns() - t->save_ns >= (uint64_t)-every;
 }
 
 // Until when data is waited for (knob time); UINT64_MAX: no limit.
@@ -460,7 +516,43 @@ static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) 
     return loader_next(t->loader, b, e);
 }
 
-static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
+// What this rank will tell the others of its step.
+static void note_step(struct trainer *t, uint64_t step_ns) {
+    struct time_split split;
+    trace_last(&t->trace, &split);
+    t->last = (struct rank_step){.step_ns = step_ns,
+                                 .waits_ns = split.ns[TIME_DATA_WAIT] + split.ns[TIME_COMM]};
+}
+
+static bool time_is_over(const struct trainer *t) {
+    // At least one step: with a limit shorter than the start-up, a chain of runs must still
+    // advance.
+    return t->k->time > 0 && t->r.steps_run > 0 && clock_ns() - t->begin_ns >= t->k->time;
+}
+
+// Takes the next batch and meets the other ranks. ERR_STOPPED: the run ends here, and *flags says
+// why. A code of one rank that could not read its data is the same on all.
+static int take_batch(struct trainer *t, struct loader_batch *b, unsigned *flags, struct err *e) {
+    *flags = stop_asked(t) ? MEET_STOP : time_is_over(t) ? MEET_TIME : 0;
+    int got = *flags == 0 ? next_batch(t, b, e) : 0;
+    const bool taken = *flags == 0 && got == 0;
+    if (got == ERR_STOPPED && (stop_asked(t) || t->late)) {
+        *flags = t->late ? MEET_LATE : MEET_STOP;
+        got = 0;
+        err_clear(e);
+    }
+    if (save_due_by_time(t))
+        *flags |= MEET_SAVE;
+    const int rc = meet(&t->meeting, got, flags, &t->last, e);
+    t->data_failed = rc != 0 && !t->meeting.lost;
+    t->save_agreed = *flags & MEET_SAVE;
+    *flags &= ~(unsigned)MEET_SAVE;
+    if (taken && (rc != 0 || *flags != 0))
+        loader_release(t->loader);
+    return rc != 0 ? rc : *flags != 0 ? err_set(e, ERR_STOPPED, "the run ends here") : 0;
+}
+
+static int run_step(struct trainer *t, struct train_step *info, unsigned *flags, struct err *e) {
     struct loader_batch b;
     *info = (struct train_step){.begin_ns = clock_ns(),
                                 .step_ns_samples = &t->step_ns,
@@ -471,9 +563,7 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
         t->pace.pause_ns = 0; // a pause after the last warm-up step lies before the beginning
     }
     trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
-    const int got = next_batch(t, &b, e);
-    t->data_failed = got != 0 && got != ERR_STOPPED;
-    TRY(got);
+    TRY(take_batch(t, &b, flags, e));
     // Time spent in requests is no wait for data, so the span is b.wait_ns long and ends here.
     const uint64_t here_ns = clock_ns();
     trace_add_span(&t->trace, SPAN_DATA_WAIT, here_ns - b.wait_ns, here_ns);
@@ -481,6 +571,7 @@ static int run_step(struct trainer *t, struct train_step *info, struct err *e) {
     const uint64_t end_ns = clock_ns();
     trace_end_step(&t->trace, end_ns);
     info->step_ns = end_ns - info->begin_ns;
+    note_step(t, info->step_ns);
     if (rc == 0) {
         count(t, &b, info);
         describe(t, &b, info);
@@ -535,16 +626,18 @@ static void let_guests_between(void *arg) {
     x->guests_ns += guests_run_ns(g) - before_ns;
 }
 
-// A period of time counts from the end of the last save.
+// Ranks agree before a step that a save is due by time. One rank alone looks after the step.
 static bool save_due(const struct trainer *t) {
     const int64_t every = t->k->save_every;
     return every > 0 ? t->state.step % every == 0
-                     : every < 0 && clock_ns() - t->save_ns >= (uint64_t)-every;
+                     : t->save_agreed || (t->meeting.world == 1 && save_due_by_time(t));
 }
 
-// Whether the state is on disk. Someone may have removed what was saved.
-static bool is_saved(const struct trainer *t) {
-    return t->saved_step == t->state.step && checkpoint_is_there(t->checkpoints, t->state.step);
+// Whether the state is on disk. Someone may have removed what was saved. Rank 0 looks.
+static int is_saved(struct trainer *t, bool *saved, struct err *e) {
+    *saved = t->saved_step == t->state.step &&
+             (!leads(t) || checkpoint_is_there(t->checkpoints, t->state.step));
+    return meet_decide(&t->meeting, saved, e);
 }
 
 // Says that a save failed, and which earlier checkpoint is left.
@@ -568,7 +661,8 @@ static int save(struct trainer *t, struct err *e) {
     err_clear(&t->save_error);
     saved.path[0] = '\0';
     saved.bytes = 0;
-    int rc = rundir_lock_again(&t->lock, t->k->run_dir, &moved, &t->save_error);
+    int rc = leads(t) ? rundir_lock_again(&t->lock, t->k->run_dir, &moved, &t->save_error) : 0;
+    rc = meet_agree(&t->meeting, rc, &t->save_error);
     if (rc == 0)
         rc = checkpoint_save(t->checkpoints, t->s, &t->state, &t->second, &between, &saved,
                              &t->save_error);
@@ -599,9 +693,12 @@ static int evaluate(struct trainer *t, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     struct train_eval *v = &t->r.eval;
     energy_lap_end(&t->lap, &t->energy);
-    const int rc = evaluator_run(t->evaluator, t->state.step, t->o.stop,
-                                 t->guests != NULL ? let_guests : NULL, t, v, e);
-    t->data_failed = rc != 0; // or a request failed; an evaluation changes no weights either
+    const int rc =
+        evaluator_run(t->evaluator, t->state.step, t->meeting.world == 1 ? t->o.stop : NULL,
+                      t->guests != NULL ? let_guests : NULL, t, v, e);
+    // Or a request failed; an evaluation changes no weights either. Of several ranks, one that fails
+    // here leaves the others.
+    t->data_failed = rc != 0 && t->meeting.world == 1;
     TRY(rc);
     t->r.eval_ns += v->total_ns;
     t->pace.pause_ns += v->total_ns;
@@ -642,7 +739,7 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
         TRY(guests_serve(t->guests, &t->state, true, e));
     if (save_due(t))
         TRY(save(t, e));
-    if (t->evaluator != NULL && t->state.step % k->eval_every == 0 && !stop_asked(t))
+    if (t->evaluator != NULL && t->state.step % k->eval_every == 0 && !stops_now(t))
         TRY(evaluate(t, e));
     return 0;
 }
@@ -666,26 +763,17 @@ static int end_late(struct trainer *t, struct err *e) {
 static int loop(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
     struct train_step info;
+    unsigned flags;
     t->r.end = TRAIN_FAILED; // unless it is set below
     t->save_ns = clock_ns();
     while (t->state.step < k->steps) {
-        if (stop_asked(t)) {
-            t->r.end = TRAIN_STOPPED;
-            return 0;
-        }
-        // At least one step: with a limit shorter than the start-up, a chain of runs must still
-        // advance.
-        if (k->time > 0 && t->r.steps_run > 0 && clock_ns() - t->begin_ns >= k->time) {
-            t->r.end = TRAIN_TIME;
-            return 0;
-        }
         energy_lap_begin(&t->lap, &t->energy); // no effect unless a pause or the warm-up ended it
-        const int rc = run_step(t, &info, e);
+        const int rc = run_step(t, &info, &flags, e);
         energy_poll(&t->energy, clock_ns());
-        if (rc == ERR_STOPPED && (stop_asked(t) || t->late)) { // while waiting for data
+        if (rc == ERR_STOPPED && flags != 0) {
             err_clear(e);
-            t->r.end = t->late ? TRAIN_TIME : TRAIN_STOPPED;
-            return t->late ? end_late(t, e) : 0;
+            t->r.end = flags & MEET_STOP ? TRAIN_STOPPED : TRAIN_TIME;
+            return t->r.end == TRAIN_TIME && flags & MEET_LATE ? end_late(t, e) : 0;
         }
         TRY(rc);
         TRY(after_step(t, &info, e));
@@ -706,8 +794,10 @@ static int wind_up(struct trainer *t, struct err *e) {
                        st->skipped_steps,
                        k->precision == PRECISION_FP16 ? "more steps or a lower scale.start"
                                                       : "precision=fp32 or other weights");
-    bool wanted = t->saving && (t->r.end != TRAIN_DONE || k->save_last);
-    if (wanted && t->r.steps_run > 0 && !is_saved(t))
+    bool saved = !t->saving || t->r.steps_run == 0 || (t->r.end == TRAIN_DONE && !k->save_last);
+    if (!saved)
+        TRY(is_saved(t, &saved, e));
+    if (!saved)
         TRY(save(t, e));
     if (t->evaluator != NULL && t->r.end != TRAIN_STOPPED && t->eval_step != t->state.step)
         TRY(evaluate(t, e));
@@ -720,7 +810,8 @@ static int save_after_failure(struct trainer *t, int rc, struct err *given) {
     struct err own = {0}, *e = given != NULL ? given : &own;
     char cause[ERR_TEXT_BYTES];
     const int64_t step = t->state.step;
-    if (t->saving && t->r.steps_run > 0 && !is_saved(t))
+    bool saved = !t->saving || t->r.steps_run == 0;
+    if (!saved && is_saved(t, &saved, NULL) == 0 && !saved)
         save(t, NULL); // a request or an observer that fails now is not what ended the run
     snprintf(cause, sizeof cause, "%s", e->text);
     if (!t->saving)
@@ -776,9 +867,9 @@ static void measure(struct trainer *t) {
                                      .trained_tokens = p->trained_tokens,
                                      .data = p->data,
                                      .batch_micro = k->batch_micro,
-                                     .samples_per_step = k->batch_micro * k->batch_accum,
-                                     .model_flops_per_step = t->plan->flops.model,
-                                     .hardware_flops_per_step = t->plan->flops.hardware,
+                                     .samples_per_step = knobs_samples(k),
+                                     .model_flops_per_step = t->r.flops.model,
+                                     .hardware_flops_per_step = t->r.flops.hardware,
                                      .peak_flops_per_s = t->o.peak_flops_per_s,
                                      .energy = energy};
     metrics_compute(m, &in);
@@ -793,6 +884,33 @@ static void measure(struct trainer *t) {
         t->r.on_device ? engine_device_bytes(t->engine) : t->r.process_peak_bytes;
     for (int i = 0; i < n; i++)
         metrics_add_class(m, parts[i].name, parts[i].bytes);
+}
+
+// What each rank has measured, on every rank. A run without these figures is still a run.
+static void report_ranks(struct trainer *t, struct err *e) {
+    const struct run_metrics *m = &t->r.metrics;
+    const struct rank_report own = {.step_p50_ns = m->step_p50.value,
+                                    .step_p95_ns = m->step_p95.value,
+                                    .split = m->split,
+                                    .arena_bytes = plan_arena_bytes(t->plan),
+                                    .predicted_bytes = m->memory_predicted_bytes,
+                                    .measured_bytes = m->memory_measured_bytes};
+    const int world = t->meeting.world;
+    if (world == 1)
+        return;
+    t->ranks = calloc((size_t)world, sizeof *t->ranks);
+    if (t->ranks && comm_gather(t->meeting.comm, &own, sizeof own, t->ranks, e) == 0) {
+        t->r.ranks = t->ranks;
+        t->r.n_ranks = world;
+    }
+    // What was measured is one process with all its ranks.
+    uint64_t others = 0;
+    for (int i = 1; t->r.ranks && leads(t) && t->meeting.comm->one_process && i < world; i++)
+        others += t->ranks[i].predicted_bytes;
+    if (others > 0) {
+        t->r.metrics.memory_predicted_bytes += others;
+        metrics_add_class(&t->r.metrics, "other ranks", others);
+    }
 }
 
 static int start(struct trainer *t, const char *resumed_from, struct err *e) {
@@ -847,7 +965,10 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         rc = conclude(t, e);
     end_guests(t);
     measure(t);
-    if (t->r.checkpoint[0] != '\0' && !checkpoint_is_there(t->checkpoints, t->saved_step))
+    if (rc == 0 || rc == ERR_STOPPED) // else the other ranks may be gone
+        report_ranks(t, NULL);
+    if (t->r.checkpoint[0] != '\0' && leads(t) &&
+        !checkpoint_is_there(t->checkpoints, t->saved_step))
         t->r.checkpoint[0] = '\0'; // removed after it was written
     t->r.state = t->state;
     t->r.epoch = buffers_epochs(t->data, t->state.position);

@@ -28,6 +28,7 @@
 #include "measure/trace.h"
 #include "train/guest.h"
 #include "train/manifest.h"
+#include "train/meet.h"
 #include "train/noise.h"
 #include "engine/engine.h"
 
@@ -62,7 +63,9 @@ struct train_step {
     uint64_t begin_ns, step_ns, data_wait_ns; // clock_ns; step_ns includes data_wait_ns
     struct data_use data;                     // work of making its batch
     const struct noise_estimate *noise;       // so far; NULL: this step did not measure it
-    uint64_t elapsed_ns;                      // since trainer_run began
+    const struct meet_note *ranks;            // each rank's step before this one; NULL: one rank
+    int n_ranks;
+    uint64_t elapsed_ns; // since trainer_run began
     // Without validation and saving. Since the end of the warm-up; during it, since the start.
     double tokens_per_s;
     double eta_s;                    // at that speed; NaN: not known yet
@@ -90,6 +93,13 @@ struct train_save {
     const char *error; // why not; "" when rc is 0
 };
 
+// What one rank has measured, over the steps after warm-up.
+struct rank_report {
+    double step_p50_ns, step_p95_ns;
+    struct time_split split;
+    uint64_t arena_bytes, predicted_bytes, measured_bytes; // of its process; 0: not known
+};
+
 enum train_end { TRAIN_FAILED, TRAIN_DONE, TRAIN_TIME, TRAIN_STOPPED };
 
 struct train_result {
@@ -107,6 +117,9 @@ struct train_result {
     bool on_device;              // then the memory in metrics is the device's
     uint64_t process_peak_bytes; // on the host; 0: not known
     struct guest_report guests;
+    struct step_flops flops;         // of a step, on all ranks
+    const struct rank_report *ranks; // by rank, until trainer_close; NULL: one rank
+    int n_ranks;
     char checkpoint[PATH_MAX]; // the newest one written; "": none
 };
 

@@ -331,7 +331,7 @@ struct metrics_input trial_metrics_input(const struct trial_result *t, const str
                                   .trained_tokens = t->trained_tokens,
                                   .data = t->data,
                                   .batch_micro = k->batch_micro,
-                                  .samples_per_step = k->batch_micro * k->batch_accum,
+                                  .samples_per_step = knobs_samples(k),
                                   .model_flops_per_step = t->flops.model,
                                   .hardware_flops_per_step = t->flops.hardware,
                                   .energy = t->energy};
