@@ -53,6 +53,7 @@ enum haggle_code {
     HAGGLE_ERR_STOPPED = -8,     // stopped on request, after saving
     HAGGLE_ERR_INTERNAL = -9,    // a rule of the library itself was broken: please report
     HAGGLE_ERR_BUSY = -10, // other programs left too little of the machine to measure anything
+    HAGGLE_ERR_RANK = -11, // a rank that trains with others has failed or does not answer
 };
 
 enum { HAGGLE_TEXT_BYTES = 1024 };

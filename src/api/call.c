@@ -17,7 +17,7 @@ _Static_assert((int)HAGGLE_ERR_USAGE == (int)ERR_USAGE && (int)HAGGLE_ERR_IO == 
                    (int)HAGGLE_ERR_NUMERIC == (int)ERR_NUMERIC &&
                    (int)HAGGLE_ERR_STOPPED == (int)ERR_STOPPED &&
                    (int)HAGGLE_ERR_INTERNAL == (int)ERR_INTERNAL &&
-                   (int)HAGGLE_ERR_BUSY == (int)ERR_BUSY,
+                   (int)HAGGLE_ERR_BUSY == (int)ERR_BUSY && (int)HAGGLE_ERR_RANK == (int)ERR_RANK,
                "haggle.h and base/err.h list the same codes");
 _Static_assert((int)HAGGLE_MARKDOWN == (int)TABLE_MARKDOWN && (int)HAGGLE_CSV == (int)TABLE_CSV &&
                    (int)HAGGLE_JSON == (int)TABLE_JSON && (int)HAGGLE_JSONL == (int)TABLE_JSONL,

@@ -21,7 +21,8 @@
     X(ERR_NUMERIC, -7, "a number is not finite or outside its tolerance")                          \
     X(ERR_STOPPED, -8, "stopped on request, after saving")                                         \
     X(ERR_INTERNAL, -9, "there is a bug in haggle: please report it")                              \
-    X(ERR_BUSY, -10, "other programs left too little of the machine to measure anything")
+    X(ERR_BUSY, -10, "other programs left too little of the machine to measure anything")          \
+    X(ERR_RANK, -11, "a rank that trains with others has failed or does not answer")
 
 enum err_code {
     ERR_OK = 0,

@@ -23,7 +23,7 @@ typedef void pool_fn(void *arg, int thread, int threads);
 // all signals.
 int pool_open(struct pool **out, int threads, int pin, struct err *e);
 // One of `pools` such pools that compute at the same time on this machine, number `number`. Each is
-// bound to other CPUs than the others, as far as there are any, and none spins if together they have
+// bound to other CPUs than the others, as far as there are any. None spins if together they have
 // more threads than the machine has CPUs.
 int pool_open_beside(struct pool **out, int threads, int pin, int number, int pools, struct err *e);
 void pool_close(struct pool *p);

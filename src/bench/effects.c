@@ -8,7 +8,7 @@
 #include "program/print.h"
 #include "serve/requests.h"
 #include "train/buffers.h"
-#include "train/trainer.h"
+#include "train/crew.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -132,7 +132,7 @@ static int see_split(FILE *f, const struct dataset *d, enum dataset_split split,
                                      .split = split,
                                      .batch = k->batch_micro,
                                      .micro_batches = trains ? k->batch_accum : 1,
-                                     .replicas = 1,
+                                     .replicas = (int)knobs_replicas(k),
                                      .prefetch = trains ? (int)k->data_prefetch : 0,
                                      .workers = (int)k->data_workers,
                                      .source_rate = trains ? k->data_source_rate : 0,
@@ -180,23 +180,11 @@ static int write_step(void *arg, const struct train_step *s, struct err *e) {
 
 static int see_numbers(FILE *f, const struct knobs *k, struct err *e) {
     struct knobs quiet = *k;
-    struct plan p;
-    struct engine *g = NULL;
-    struct trainer *t = NULL;
-    struct trainer_options to = {.observer = {.arg = f, .on_step = write_step}};
+    const struct trainer_options to = {.observer = {.arg = f, .on_step = write_step}};
     quiet.run_dir[0] = '\0';
     quiet.save_every = 0;
     quiet.save_last = false;
-    int rc = plan_run(&p, &quiet, e);
-    if (rc == 0)
-        rc = engine_open(&g, NULL, e);
-    if (rc == 0)
-        rc = trainer_open(&t, &p, g, &to, e);
-    if (rc == 0)
-        rc = trainer_run(t, NULL, e);
-    trainer_close(t);
-    engine_close(g);
-    plan_free(&p);
+    int rc = crew_train(&quiet, &to, e);
     if (rc == ERR_NUMERIC) { // a run that diverges is an effect, not a failure of the observation
         fprintf(f, "ended: %s\n", err_name(rc));
         rc = 0;

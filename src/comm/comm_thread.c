@@ -105,7 +105,7 @@ static void fail_late(struct comm_job *j, const struct group *g, const struct ra
         if (!g->here[i])
             used += (size_t)snprintf(text + used, sizeof text - used, " rank %d (last at %s);",
                                      g->ranks[i], j->ranks[g->ranks[i]].about);
-    fail_job(j, ERR_IO, text);
+    fail_job(j, ERR_RANK, text);
 }
 
 // ---------------------------------------------------------------- groups and meetings
@@ -291,7 +291,7 @@ static int sent(struct comm *c, uint64_t ticket, struct err *e) {
                      "at %s",
                      text_duration(limit, 1e-9 * (double)j->timeout_ns), l->to, c->rank,
                      j->ranks[l->to].about);
-            fail_job(j, ERR_IO, text);
+            fail_job(j, ERR_RANK, text);
         }
     const int rc = j->failed.code != 0 ? lost(j, e) : 0;
     for (at = &j->letters; rc == 0 && *at; at = &(*at)->next) // others may have changed the list
@@ -326,7 +326,7 @@ static int recv(struct comm *c, int from, int channel, void *data, uint64_t byte
                      "last at %s",
                      text_duration(limit, 1e-9 * (double)j->timeout_ns), c->rank, from,
                      j->ranks[from].about);
-            fail_job(j, ERR_IO, text);
+            fail_job(j, ERR_RANK, text);
         }
     int rc = j->failed.code != 0 ? lost(j, e) : 0;
     if (rc == 0 && l->bytes != bytes)
@@ -359,7 +359,7 @@ static void give_up(struct comm *c, const char *why) {
     char text[ERR_TEXT_BYTES];
     snprintf(text, sizeof text, "rank %d failed: %.900s", c->rank, why);
     pthread_mutex_lock(&j->lock);
-    fail_job(j, ERR_IO, text);
+    fail_job(j, ERR_RANK, text);
     pthread_mutex_unlock(&j->lock);
 }
 

@@ -150,7 +150,8 @@ static int open_pool(struct engine *g, const struct knobs *k, struct err *e) {
 // Threads and backend for the plan's knobs. Open ones are reused if they were opened for the same
 // knobs.
 static int open_machine(struct engine *g, const struct plan *p, struct err *e) {
-    static const int threads[] = {KNOB_threads, KNOB_cpu_pin};
+    static const int threads[] = {KNOB_threads,       KNOB_cpu_pin,         KNOB_ranks,
+                                  KNOB_parallel_data, KNOB_parallel_tensor, KNOB_parallel_pipe};
     static const int kernels[] = {KNOB_device, KNOB_cpu_blas, KNOB_cpu_isa};
     const struct knobs *k = &p->knobs;
     const bool same_pool = all_same(&g->machine, k, threads, sizeof threads / sizeof *threads);

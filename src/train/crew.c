@@ -182,3 +182,38 @@ void crew_close(struct crew *c, bool failed, const char *why) {
     free(c->members);
     free(c);
 }
+
+int crew_lead(struct crew *c, const struct crew_options *o, struct engine *g, struct plan *p,
+              struct err *e) {
+    struct comm *leader = crew_leader(c);
+    TRY(crew_start(c, o, e));
+    TRY(crew_data(leader, 0, e));
+    return crew_ready(leader, engine_ready(g, p, e), g, p, e);
+}
+
+static int lead(struct crew *c, const struct knobs *k, const struct trainer_options *o,
+                struct follower *f, struct err *e) {
+    const struct engine_options eo = {.comm = c ? crew_leader(c) : NULL};
+    TRY(plan_run(&f->plan, k, e));
+    TRY(engine_open(&f->engine, &eo, e));
+    TRY(trainer_open(&f->trainer, &f->plan, f->engine, o, e));
+    const struct crew_options follow = {
+        .knobs = k, .data = trainer_dataset(f->trainer), .stop = o->stop};
+    if (c)
+        TRY(crew_lead(c, &follow, f->engine, &f->plan, e));
+    return trainer_run(f->trainer, NULL, e);
+}
+
+int crew_train(const struct knobs *k, const struct trainer_options *o, struct err *e) {
+    struct follower f = {.plan = {.prefix = ""}};
+    struct crew *c = NULL;
+    const int world = (int)knobs_world(k);
+    if (world > 1)
+        TRY(crew_open(&c, world, k->comm_timeout, e));
+    const int rc = lead(c, k, o, &f, e);
+    crew_close(c, rc != 0 && rc != ERR_STOPPED, e ? e->text : err_phrase(rc));
+    trainer_close(f.trainer);
+    engine_close(f.engine);
+    plan_free(&f.plan);
+    return rc;
+}

@@ -43,7 +43,14 @@ struct crew; // followers that are threads
 int crew_open(struct crew **out, int world, uint64_t timeout_ns, struct err *e);
 struct comm *crew_leader(struct crew *c); // the end of rank 0
 int crew_start(struct crew *c, const struct crew_options *o, struct err *e);
-// Waits for the followers. Call it when the leader has ended, after a failure too. NULL is accepted.
+// What a leader does between trainer_open and trainer_run, all in one.
+int crew_lead(struct crew *c, const struct crew_options *o, struct engine *g, struct plan *p,
+              struct err *e);
+// Waits for the followers. Call it when the leader has ended, also after a failure. c may be NULL.
 void crew_close(struct crew *c, bool failed, const char *why);
+
+// A whole run with these knobs, whose ranks are threads of this process, or one rank alone. For
+// callers that want the steps and nothing else.
+int crew_train(const struct knobs *k, const struct trainer_options *o, struct err *e);
 
 #endif

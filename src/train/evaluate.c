@@ -114,8 +114,8 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
     uint64_t between_ns = 0; // spent in `between`, which is not validation
     *out = (struct train_eval){.step = step};
     samples_clear(&v->batch_ns);
-    // Replicas take batches in turns. Behind the last batch they compute on one that counts nothing,
-    // because weights that are dealt out are gathered from all of them.
+    // Replicas take batches in turns. Behind the last batch they compute on one that counts
+    // nothing, because weights that are dealt out are gathered from all of them.
     for (uint64_t now_ns = begin_ns; out->batches < v->batches; out->batches += v->replicas) {
         double results[RESULT_COUNT];
         if (stop != NULL && *stop)

@@ -193,30 +193,36 @@ int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener
 
 // ---------------------------------------------------------------- comparing
 
-// Compares the product of the factors (batch.micro x batch.accum): only the product changes the
-// numbers.
+// 0 (parallel.data of one rank) and a knob that is newer than the checkpoint count as 1.
+static uint64_t factor(const char *text) {
+    int64_t x;
+    return text != NULL && text_parse_i64(text, &x, NULL) == 0 && x > 0 ? (uint64_t)x : 1;
+}
+
+// Compares the product of the factors (batch.micro x batch.accum x parallel.data): only the product
+// changes the numbers.
 static bool same_product(const struct manifest *m, const struct knobs *k) {
     uint64_t then = 1, now = 1;
     char value[KNOB_VALUE_BYTES];
     for (int i = 0; i < KNOB_COUNT; i++) {
-        int64_t x;
         if (!(knob_info(i)->flags & KNOB_FACTOR))
             continue;
-        if (m->knobs[i] == NULL || text_parse_i64(m->knobs[i], &x, NULL) != 0)
-            return false;
-        then *= (uint64_t)x;
-        if (text_parse_i64(knobs_value(k, i, value), &x, NULL) == 0)
-            now *= (uint64_t)x;
+        then *= factor(m->knobs[i]);
+        now *= factor(knobs_value(k, i, value));
     }
     return then == now;
 }
 
 static bool is_same(const struct manifest *m, const struct knobs *k, int id, bool same_data) {
     char value[KNOB_VALUE_BYTES];
-    if (m->knobs[id] == NULL) // the knob is newer than the checkpoint, which behaves as its default
+    if (knob_info(id)->flags & KNOB_FACTOR &&
+        factor(knobs_value(k, id, value)) == factor(m->knobs[id]))
+        return true;
+    if (m->knobs[id] == NULL && !(knob_info(id)->flags & KNOB_FACTOR))
+        // The knob is newer than the checkpoint, which behaves as its default.
         return strcmp(knobs_value(k, id, value), knob_default(id, (char[KNOB_VALUE_BYTES]){0})) ==
                0;
-    if (strcmp(knobs_value(k, id, value), m->knobs[id]) == 0)
+    if (m->knobs[id] != NULL && strcmp(knobs_value(k, id, value), m->knobs[id]) == 0)
         return true;
     if (id == KNOB_data_path) // files may move: their content counts
         return same_data;

@@ -696,8 +696,8 @@ static int evaluate(struct trainer *t, struct err *e) {
     const int rc =
         evaluator_run(t->evaluator, t->state.step, t->meeting.world == 1 ? t->o.stop : NULL,
                       t->guests != NULL ? let_guests : NULL, t, v, e);
-    // Or a request failed; an evaluation changes no weights either. Of several ranks, one that fails
-    // here leaves the others.
+    // Or a request failed; an evaluation changes no weights either. Of several ranks, one that
+    // fails here leaves the others.
     t->data_failed = rc != 0 && t->meeting.world == 1;
     TRY(rc);
     t->r.eval_ns += v->total_ns;

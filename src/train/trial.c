@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "train/buffers.h"
-#include "train/trainer.h"
+#include "train/crew.h"
 
 #include <errno.h>
 #include <math.h>
@@ -165,7 +165,22 @@ static struct knobs bare_knobs(const struct knobs *k, const struct trial_options
     return bare;
 }
 
-static int train(struct trial_desk *d, struct plan *p, struct recorder *r, struct err *e) {
+// Ranks of a trial are threads. They leave nothing for the next trial.
+static int run(struct trial_desk *d, struct plan *p, struct trainer *t, struct crew *c,
+               struct recorder *r, struct err *e) {
+    const struct crew_options o = {
+        .knobs = &p->knobs, .data = trainer_dataset(t), .stop = r->options->stop};
+    struct train_result result;
+    if (c)
+        TRY(crew_lead(c, &o, d->engine, p, e));
+    const int rc = trainer_run(t, &result, e);
+    if (c)
+        r->out->memory_predicted_bytes = result.metrics.memory_predicted_bytes; // of all ranks
+    return rc;
+}
+
+static int train(struct trial_desk *d, struct plan *p, struct crew *c, struct recorder *r,
+                 struct err *e) {
     struct trial_result *out = r->out;
     struct trainer_options o = {.observer = {.arg = r,
                                              .on_start = on_start,
@@ -179,7 +194,7 @@ static int train(struct trial_desk *d, struct plan *p, struct recorder *r, struc
     int rc = trainer_open(&t, p, d->engine, &o, e);
     r->on_device = rc == 0 && plan_wants_device(&p->knobs);
     if (rc == 0) {
-        rc = trainer_run(t, NULL, e);
+        rc = run(d, p, t, c, r, e);
         const struct session *s = d->engine->session;
         out->started = s && s->exec;
         out->kept_weights = s && s->kept_weights;
@@ -191,20 +206,40 @@ static int train(struct trial_desk *d, struct plan *p, struct recorder *r, struc
     return rc;
 }
 
+// The split of the knobs, and a crew where it has several ranks.
+static int open_ranks(struct trial_desk *d, const struct knobs *k, struct plan_split *split,
+                      struct crew **crew, struct err *e) {
+    TRY(plan_split_of(k, split, e));
+    const int world = split->data * split->tensor * split->pipe;
+    d->engine->options.comm = NULL;
+    if (world == 1)
+        return 0;
+    TRY(crew_open(crew, world, k->comm_timeout, e));
+    d->engine->options.comm = crew_leader(*crew);
+    return 0;
+}
+
 int trial_measure(struct trial_desk *d, const struct knobs *k, const struct trial_options *o,
                   struct trial_result *out, struct err *e) {
     const struct knobs bare = bare_knobs(k, o);
-    const struct plan_options po = {.knobs = &bare, .programs = {PLAN_TRAIN}, .real = DTYPE_F32};
+    struct plan_split split;
+    const struct plan_options po = {
+        .knobs = &bare, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &split};
     struct recorder recorder = {.options = o, .out = out};
-    struct plan p;
-    int rc = plan_make(&p, &po, e);
+    struct crew *crew = NULL;
+    struct plan p = {.prefix = ""};
+    int rc = open_ranks(d, &bare, &split, &crew, e);
+    if (rc == 0)
+        rc = plan_make(&p, &po, e);
     if (rc == 0) {
         memcpy(out->by_class, p.layout.by_class, sizeof out->by_class);
         plan_step_cost(&p, &out->cost);
         out->flops = p.flops;
-        rc = train(d, &p, &recorder, e);
+        rc = train(d, &p, crew, &recorder, e);
     }
-    out->memory_predicted_bytes = engine_total_bytes(d->engine, &p);
+    crew_close(crew, rc != 0 && rc != ERR_STOPPED, e ? e->text : err_phrase(rc));
+    if (!crew || out->memory_predicted_bytes == 0)
+        out->memory_predicted_bytes = engine_total_bytes(d->engine, &p);
     if (rc == ERR_STOPPED && out->ended_early) { // the observer ended it
         err_clear(e);
         rc = 0;
@@ -213,6 +248,7 @@ int trial_measure(struct trial_desk *d, const struct knobs *k, const struct tria
     if (rc == 0 && recorder.sound)
         engine_state_sound(d->engine);
     engine_unload(d->engine);
+    d->engine->options.comm = NULL;
     plan_free(&p);
     if (rc == 0 && out->steps == 0 && !out->ended_early)
         rc = err_set(e, ERR_INTERNAL, "no step was measured");
