@@ -218,7 +218,8 @@ enum haggle_detail { HAGGLE_BRIEF, HAGGLE_OPS, HAGGLE_FULL };
 // Takes no memory for the model. BRIEF adds up ops by kind. OPS lists ops, repeated layers once.
 // FULL lists all ops and every tensor. HAGGLE_ERR_MEMORY, after everything is printed, when the run
 // does not fit: haggle_train would refuse it with the same figures.
-HAGGLE_API int haggle_show(const struct haggle_config *c, enum haggle_detail detail,
+// rank: whose plan, for a run of several ranks; 0 for one rank alone.
+HAGGLE_API int haggle_show(const struct haggle_config *c, enum haggle_detail detail, int rank,
                            const struct haggle_sink *sink, struct haggle_error *e);
 
 // Compares loss, logits, gradients, steps and generation with the reference stored in each folder

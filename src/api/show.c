@@ -75,6 +75,8 @@ static int predict(struct show_call *s, struct err *e) {
     TRY(predictor_open(&v->predictor, NULL, e));
     predictor_set_roof(v->predictor, &s->machine.device);
     v->roof = &s->machine.device;
+    if (knobs_world(&s->plan.knobs) > 1) // how long ranks wait for each other is not predicted
+        return 0;
     TRY(predictor_step(v->predictor, &s->plan, &v->step, e));
     if (!s->requests)
         return 0;
@@ -97,11 +99,11 @@ static int print(struct show_call *s, enum plan_detail detail, struct err *e) {
     return 0;
 }
 
-static int show(struct show_call *s, const struct knobs *k, enum plan_detail detail,
+static int show(struct show_call *s, const struct knobs *k, enum plan_detail detail, int rank,
                 struct err *e) {
     const struct shard_listener quiet = {0};
     ready_say_builtin(k, &s->call->log);
-    TRY(plan_run(&s->plan, k, e));
+    TRY(plan_run_rank(&s->plan, k, rank, e));
     TRY(engine_open(&s->engine, NULL, e));
     TRY(requests_of_plan(&s->requests, &s->plan, NULL, NULL, &quiet, e));
     TRY(count_buffers(s, e));
@@ -120,7 +122,7 @@ static int show(struct show_call *s, const struct knobs *k, enum plan_detail det
     return e->code;
 }
 
-int haggle_show(const struct haggle_config *config, enum haggle_detail detail,
+int haggle_show(const struct haggle_config *config, enum haggle_detail detail, int rank,
                 const struct haggle_sink *sink, struct haggle_error *e) {
     struct call c;
     struct show_call s = {.call = &c, .view.plan = &s.plan};
@@ -128,7 +130,7 @@ int haggle_show(const struct haggle_config *config, enum haggle_detail detail,
     struct knobs k = config->knobs;
     int rc = call_find_model(&c, &k, &c.err);
     if (rc == 0)
-        rc = show(&s, &k, (enum plan_detail)detail, &c.err);
+        rc = show(&s, &k, (enum plan_detail)detail, rank, &c.err);
     predictor_close(s.view.predictor);
     engine_close(s.engine);
     requests_close(s.requests);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "report/perfetto.h"
 #include "report/plan_print.h"
+#include "report/ranks_print.h"
 #include "report/requests_print.h"
 #include "report/summary.h"
 #include "report/table.h"
@@ -54,6 +55,7 @@ static void print_plan(const struct train_call *t, FILE *f) {
     const struct predicted *s = &t->predicted;
     plan_print_model(f, p);
     plan_print_step(f, p, trainer_dataset(t->trainer));
+    ranks_print_plan(f, p, t->crew ? "threads of this process" : "processes");
     if (s->known)
         fprintf(f, "predict  %s per step (%s to %s): %s\n", text_duration(step, s->seconds),
                 text_duration(low, s->low_s), text_duration(high, s->high_s),
@@ -109,12 +111,17 @@ static void end_planning(void *arg) {
     t->planning = false;
 }
 
+static void write_follower_trace(void *arg, int rank, const struct trainer *t,
+                                 const struct plan *p);
+
 // The other ranks begin when the data is open.
 static int start_followers(struct train_call *t, const struct trainer_options *o, struct err *e) {
     const struct crew_options follow = {.knobs = &t->knobs,
                                         .data = trainer_dataset(t->trainer),
                                         .stop = o->stop,
-                                        .trace_events = o->trace_events};
+                                        .trace_events = o->trace_events,
+                                        .on_end = o->trace_events ? write_follower_trace : NULL,
+                                        .arg = t->knobs.log_trace};
     if (t->crew)
         TRY(crew_start(t->crew, &follow, e));
     return crew_data(t->comm, 0, e);
@@ -170,17 +177,40 @@ static int prepare(struct train_call *t, struct err *e) {
 
 // ---------------------------------------------------------------- after
 
-static int write_trace(const struct train_call *t, struct err *e) {
-    const struct program *p = plan_program(&t->plan, PLAN_TRAIN);
+// The trace of one rank. Several ranks count their times from the same moment.
+static int write_rank_trace(const struct trainer *trainer, const struct plan *plan,
+                            const char *path, struct err *e) {
+    const struct program *p = plan_program(plan, PLAN_TRAIN);
     const char *names[64];
-    int n = p->n_segments < 64 ? p->n_segments : 64;
-    if (!t->knobs.log_trace[0])
-        return 0;
-    for (int i = 0; i < n; i++)
+    const bool several = p->world > 1;
+    struct perfetto_rank r = {.rank = p->rank,
+                              .origin_ns = several ? trainer_origin_ns(trainer) : 0,
+                              .segment_names = names,
+                              .n_segments = p->n_segments < 64 ? p->n_segments : 64};
+    for (int i = 0; i < r.n_segments; i++)
         names[i] = p->segments[i].name;
-    TRY(perfetto_write(trainer_trace(t->trainer), t->knobs.log_trace, 0, names, n, e));
+    return perfetto_write(trainer_trace(trainer), path, &r, e);
+}
+
+// On a follower's thread. A file that could not be written is missed when the files are joined.
+static void write_follower_trace(void *arg, int rank, const struct trainer *t,
+                                 const struct plan *p) {
+    const char *path = arg;
+    char own[PATH_MAX];
+    if (perfetto_rank_path(own, sizeof own, path, rank, NULL) == 0)
+        (void)write_rank_trace(t, p, own, NULL);
+}
+
+// all: every rank has written its part.
+static int write_trace(const struct train_call *t, bool all, struct err *e) {
+    const char *path = t->knobs.log_trace;
+    if (!path[0])
+        return 0;
+    TRY(write_rank_trace(t->trainer, &t->plan, path, e));
+    if (all && t->comm)
+        TRY(perfetto_join(path, t->comm->world, e));
     log_put(&t->call->log, LOG_INFO, "trace of the last steps: %s (open it in ui.perfetto.dev)",
-            t->knobs.log_trace);
+            path);
     return 0;
 }
 
@@ -377,7 +407,8 @@ static int run(struct train_call *t, struct err *e) {
         return rc; // refused: there is no result to deliver
     // From here on a failure must not hide how the run ended, nor lose its result. The trace is
     // written after a run that diverged too.
-    note(t, e, write_trace(t, &why), &why);
+    const bool all = (rc == 0 || rc == ERR_STOPPED) && crew_done(t->comm, NULL) == 0;
+    note(t, e, write_trace(t, all, &why), &why);
     if (t->requests)
         note(t, e, requests_lost(t->requests, &why), &why);
     if (rc == 0)

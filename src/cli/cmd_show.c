@@ -1,9 +1,12 @@
 // cmd_show.c - haggle show.
 #include "cli.h"
 
+#include <stdlib.h>
+
 const struct flag show_flags[] = {
     {"ops", 0, NULL, "every op; repeated layers are shown once"},
     {"full", 0, NULL, "every op of every layer, and every tensor with its address"},
+    {"rank", 0, "R", "the plan of rank R, for a run of several ranks (default 0)"},
     {0},
 };
 
@@ -16,12 +19,26 @@ const char show_help[] =
     "Examples\n"
     "  haggle show model=llama-1b seq=2048 batch.micro=1\n"
     "  haggle show recipes/demo.yaml --ops\n"
+    "  haggle show model=gpt2-124m parallel.tensor=2 parallel.pipe=2 --rank 3\n"
     "  haggle show model=gpt2-124m --json -\n";
+
+static int get_rank(const struct args *a, int *out, struct haggle_error *e) {
+    const char *text = args_get(a, "rank");
+    char *end = NULL;
+    const long n = text ? strtol(text, &end, 10) : 0;
+    if (text && (!*text || *end || n < 0 || n > 1023))
+        return cli_usage(e, "--rank %s is not accepted; accepted: the number of a rank, 0 or more",
+                         text);
+    *out = (int)n;
+    return 0;
+}
 
 int cmd_show(struct cli *c, struct haggle_error *e) {
     enum haggle_detail detail = args_get(&c->args, "full")  ? HAGGLE_FULL
                                 : args_get(&c->args, "ops") ? HAGGLE_OPS
                                                             : HAGGLE_BRIEF;
+    int rank = 0;
     TRY(cli_recipe(c, e));
-    return haggle_show(c->config, detail, &c->sink, e);
+    TRY(get_rank(&c->args, &rank, e));
+    return haggle_show(c->config, detail, rank, &c->sink, e);
 }

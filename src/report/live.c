@@ -24,14 +24,15 @@ enum field {
     F_SPEED,
     F_TIMES,
     F_ANSWERS,
+    F_RANK,
     F_WAIT,
     F_MEMORY,
     F_ETA,
     F_COUNT
 };
 static const int keep[F_COUNT] = {
-    [F_STEP] = 11, [F_LOSS] = 10, [F_SPEED] = 9,  [F_ANSWERS] = 8, [F_ETA] = 7, [F_TIMES] = 6,
-    [F_EPOCH] = 5, [F_WAIT] = 4,  [F_MEMORY] = 3, [F_LR] = 2,      [F_NORM] = 1};
+    [F_STEP] = 12, [F_LOSS] = 11, [F_SPEED] = 10, [F_ANSWERS] = 9, [F_ETA] = 8, [F_TIMES] = 7,
+    [F_RANK] = 6,  [F_EPOCH] = 5, [F_WAIT] = 4,   [F_MEMORY] = 3,  [F_LR] = 2,  [F_NORM] = 1};
 
 typedef char field_text[FIELD_BYTES];
 
@@ -82,6 +83,9 @@ static void make_fields(field_text f[F_COUNT], const struct live_numbers *n, boo
     if (n->answered > 0)
         put(f[F_ANSWERS], "answered %llu p95 %s", (unsigned long long)n->answered,
             text_duration(unit, 1e-3 * n->answer_p95_ms));
+    if (n->slowest_ms > 0)
+        put(f[F_RANK], "slowest rank %d %s", n->slowest_rank,
+            text_duration(unit, 1e-3 * n->slowest_ms));
     if (!isnan(n->data_wait))
         put(f[F_WAIT], "wait %.0f%%", 100 * n->data_wait);
     if (n->memory_bytes > 0)

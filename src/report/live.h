@@ -27,6 +27,8 @@ struct live_numbers {          // NaN: not known, left out
     double epoch, epochs; // passes over the data: so far, at the end; epochs 0: left out
     uint64_t answered;    // requests; 0: none, left out
     double answer_p95_ms; // of recent requests
+    int slowest_rank;     // the rank with the most work in the last step; with several ranks only
+    double slowest_ms;    // that work; NaN: one rank
 };
 
 enum { LIVE_TEXT_BYTES = 256 };

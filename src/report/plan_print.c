@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "predict/predict.h"
 #include "program/print.h"
+#include "report/ranks_print.h"
 #include "report/requests_print.h"
 #include "train/buffers.h"
 
@@ -297,6 +298,8 @@ int plan_print(const struct plan_view *v, enum plan_detail detail, FILE *f, stru
     const struct plan *p = v->plan;
     plan_print_model(f, p);
     plan_print_step(f, p, v->data);
+    ranks_print_plan(f, p, NULL);
+    ranks_print_bytes(f, p);
     if (v->answers)
         requests_print_plan(p, v->answers, f);
     TRY(print_programs(v, p, detail, f, e));
@@ -372,6 +375,7 @@ void plan_put_json(const struct plan_view *v, struct json_writer *w) {
     json_member_double(w, "epochs", // null: the data never repeats, or is not known
                        v->data ? buffers_epochs(v->data, (uint64_t)(k->steps * knobs_samples(k)))
                                : NAN);
+    ranks_put_plan_json(v->plan, w);
     put_memory(v->plan, w);
     put_check(v->plan, &v->check, w);
     requests_put_plan_json(v->answers, w);

@@ -2,6 +2,7 @@
 #include "report/summary.h"
 
 #include "base/text.h"
+#include "report/ranks_print.h"
 #include "report/requests_print.h"
 #include "report/table.h"
 
@@ -170,6 +171,7 @@ void summary_print(const struct summary *s, FILE *f) {
         print_speed(s, f);
         requests_print_result(&s->result.guests, s->knobs, f);
         print_split(s, f);
+        ranks_print_result(f, s->knobs, r);
         print_data(s, f);
         print_memory(s, f);
         print_energy(s, f);
@@ -250,6 +252,7 @@ void summary_put_json(const struct summary *s, struct json_writer *w) {
     put_validation(s, w);
     metrics_put_members(&s->result.metrics, w);
     put_noise(s, w);
+    ranks_put_result_json(s->knobs, &s->result, w);
     json_member_object(w, "verdict");
     json_member_string(w, "text", s->verdict.text);
     json_member_string(w, "bound", s->verdict.bound);

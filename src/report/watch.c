@@ -1,6 +1,7 @@
 // watch.c - see watch.h.
 #include "report/watch.h"
 
+#include "report/ranks_print.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -205,7 +206,11 @@ static void show(struct watch *w, const struct train_step *s) {
     uint64_t memory = w->numbers.memory_bytes;
     if (memory == 0 || s->step % MEMORY_EVERY == 0)
         memory = mem_process_rss_bytes();
+    double slowest_ms;
+    const int slowest = ranks_slowest(s, &slowest_ms);
     w->numbers = (struct live_numbers){
+        .slowest_rank = slowest,
+        .slowest_ms = slowest_ms,
         .step = s->step,
         .total_steps = s->steps,
         .loss = s->loss,

@@ -63,6 +63,10 @@ int crew_ready(struct comm *c, int rc, const struct engine *g, const struct plan
     return comm_agree(c, rc, NULL, 0, e);
 }
 
+int crew_done(struct comm *c, struct err *e) {
+    return comm_agree(c, 0, NULL, 0, e);
+}
+
 // ---------------------------------------------------------------- one follower
 
 struct follower {
@@ -93,6 +97,8 @@ int crew_follow(struct comm *c, const struct crew_options *o, struct err *e) {
         rc = trainer_run(f.trainer, NULL, e);
         if (o->on_end)
             o->on_end(o->arg, c->rank, f.trainer, &f.plan);
+        if (rc == 0 || rc == ERR_STOPPED)
+            (void)crew_done(c, NULL); // it was the last thing to tell
     }
     if (rc != 0 && rc != ERR_STOPPED)
         c->give_up(c, e ? e->text : err_phrase(rc));
@@ -201,7 +207,10 @@ static int lead(struct crew *c, const struct knobs *k, const struct trainer_opti
         .knobs = k, .data = trainer_dataset(f->trainer), .stop = o->stop};
     if (c)
         TRY(crew_lead(c, &follow, f->engine, &f->plan, e));
-    return trainer_run(f->trainer, NULL, e);
+    const int rc = trainer_run(f->trainer, NULL, e);
+    if (c && (rc == 0 || rc == ERR_STOPPED))
+        (void)crew_done(crew_leader(c), NULL);
+    return rc;
 }
 
 int crew_train(const struct knobs *k, const struct trainer_options *o, struct err *e) {

@@ -38,6 +38,9 @@ int crew_data(struct comm *c, int rc, struct err *e);
 // there together. The same error on every rank.
 int crew_ready(struct comm *c, int rc, const struct engine *g, const struct plan *p, struct err *e);
 
+// The last meeting: every rank has ended its run and written what it writes of its own.
+int crew_done(struct comm *c, struct err *e);
+
 struct crew; // followers that are threads
 
 int crew_open(struct crew **out, int world, uint64_t timeout_ns, struct err *e);

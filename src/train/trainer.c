@@ -68,11 +68,12 @@ struct trainer {
     struct train_state state;
     struct train_state second; // of the second model, if there is one
     bool saving;
-    bool asked;        // an observer has asked to stop
-    bool late;         // the limit of time passed while the trainer waited for data
-    bool data_failed;  // data could not be read; the weights are those of the last step
-    uint64_t begin_ns; // when the run began
-    uint64_t save_ns;  // when the last save ended, or the first step began
+    bool asked;         // an observer has asked to stop
+    bool late;          // the limit of time passed while the trainer waited for data
+    bool data_failed;   // data could not be read; the weights are those of the last step
+    uint64_t begin_ns;  // when the run began
+    uint64_t origin_ns; // when all ranks were prepared
+    uint64_t save_ns;   // when the last save ended, or the first step began
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
     double loss_first, loss_last;
@@ -180,6 +181,10 @@ void trainer_close(struct trainer *t) {
 
 const struct trace *trainer_trace(const struct trainer *t) {
     return &t->trace;
+}
+
+uint64_t trainer_origin_ns(const struct trainer *t) {
+    return t->origin_ns;
 }
 
 const struct buffers *trainer_buffers(const struct trainer *t) {
@@ -294,6 +299,7 @@ static int count_flops(struct trainer *t, struct err *e) {
         t->r.flops.hardware += all[i].hardware;
     }
     free(all);
+    t->origin_ns = clock_ns();
     return rc;
 }
 
@@ -867,7 +873,7 @@ static void measure(struct trainer *t) {
                                      .trained_tokens = p->trained_tokens,
                                      .data = p->data,
                                      .batch_micro = k->batch_micro,
-                                     .samples_per_step = knobs_samples(k),
+                                     .samples_per_step = k->batch_micro * k->batch_accum,
                                      .model_flops_per_step = t->r.flops.model,
                                      .hardware_flops_per_step = t->r.flops.hardware,
                                      .peak_flops_per_s = t->o.peak_flops_per_s,

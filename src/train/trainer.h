@@ -179,6 +179,8 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
 void trainer_close(struct trainer *t); // before engine_close; NULL is accepted
 
 const struct trace *trainer_trace(const struct trainer *t); // until trainer_close
+// When the run began, by this rank's clock: a moment that all ranks have in common.
+uint64_t trainer_origin_ns(const struct trainer *t);
 const struct dataset *trainer_dataset(const struct trainer *t);
 const struct buffers *trainer_buffers(const struct trainer *t); // for buffers_count of other plans
 

@@ -176,6 +176,8 @@ static int run(struct trial_desk *d, struct plan *p, struct trainer *t, struct c
     const int rc = trainer_run(t, &result, e);
     if (c)
         r->out->memory_predicted_bytes = result.metrics.memory_predicted_bytes; // of all ranks
+    if (c && (rc == 0 || rc == ERR_STOPPED))
+        (void)crew_done(crew_leader(c), NULL);
     return rc;
 }
 
@@ -367,7 +369,7 @@ struct metrics_input trial_metrics_input(const struct trial_result *t, const str
                                   .trained_tokens = t->trained_tokens,
                                   .data = t->data,
                                   .batch_micro = k->batch_micro,
-                                  .samples_per_step = knobs_samples(k),
+                                  .samples_per_step = k->batch_micro * k->batch_accum,
                                   .model_flops_per_step = t->flops.model,
                                   .hardware_flops_per_step = t->flops.hardware,
                                   .energy = t->energy};

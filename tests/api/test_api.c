@@ -211,7 +211,7 @@ static void test_show_and_generate(void **state) {
     static const int32_t ids[] = {256, 83}, far[] = {100000};
     capture_open(&out);
     struct haggle_sink sink = {.out = out.f};
-    assert_int_equal(haggle_show(c, HAGGLE_OPS, &sink, &e), 0);
+    assert_int_equal(haggle_show(c, HAGGLE_OPS, 0, &sink, &e), 0);
     assert_non_null(strstr(capture_text(&out), "program train"));
     struct haggle_prompt prompt = {.ids = ids, .n_ids = 2, .tokens = 3};
     assert_int_equal(haggle_generate(c, &prompt, &sink, &e), 0);

@@ -73,7 +73,7 @@ static void check_show(struct haggle_config *c) {
     struct haggle_error e = {0};
     FILE *f = open_memstream(&text, &n);
     const struct haggle_sink sink = {.json = f};
-    assert_int_equal(haggle_show(c, 0, &sink, &e), 0);
+    assert_int_equal(haggle_show(c, 0, 0, &sink, &e), 0);
     fclose(f);
     struct region region = {0};
     struct json_reader r;

@@ -94,7 +94,11 @@ static void test_perfetto(void **state) {
     }
     const char *names[] = {"begin", "forward \"0\""};
     struct err e = {0};
-    assert_int_equal(perfetto_write(&t, path, 3, names, 2, &e), 0);
+    assert_int_equal(
+        perfetto_write(&t, path,
+                       &(struct perfetto_rank){.rank = 3, .segment_names = names, .n_segments = 2},
+                       &e),
+        0);
     char *text;
     size_t bytes;
     assert_int_equal(file_read_all(path, 1 << 24, &text, &bytes, &e), 0);
@@ -125,7 +129,8 @@ static void test_perfetto(void **state) {
     region_free(&strings);
     free(text);
     assert_int_equal(file_remove_tree(dir, &e), 0);
-    assert_int_equal(perfetto_write(&t, "/no/such/folder/t.json", 0, NULL, 0, &e), ERR_IO);
+    assert_int_equal(perfetto_write(&t, "/no/such/folder/t.json", &(struct perfetto_rank){0}, &e),
+                     ERR_IO);
     trace_close(&t);
     mem_close(m);
 }
