@@ -11,11 +11,15 @@ const char verify_help[] =
     "Each folder is a Hugging Face checkpoint with ref.json and ref.safetensors, which hold what "
     "a\n"
     "correct engine computes on it. Compares loss, logits, gradients, some optimizer steps and\n"
-    "greedy text. Prints each figure with its tolerance.\n"
+    "greedy text. Prints each figure with its tolerance. With --ranks N (and parallel.*, "
+    "zero.stage,\n"
+    "pipe.schedule) the model is computed by several ranks; batch.accum then says how many\n"
+    "micro-batches the reference's sequences are.\n"
     "\n"
     "Examples\n"
     "  haggle verify fixtures/gpt2-tiny fixtures/llama-tiny\n"
-    "  haggle verify fixtures/gpt2-tiny --reference --json -\n";
+    "  haggle verify fixtures/gpt2-tiny --reference --json -\n"
+    "  haggle verify fixtures/llama-tiny --ranks 4 parallel.tensor=2 parallel.pipe=2\n";
 
 int cmd_verify(struct cli *c, struct haggle_error *e) {
     const char *const *folders = c->args.words;

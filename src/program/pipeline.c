@@ -213,8 +213,10 @@ static void first_contributions(struct cut *c, struct segment *s) {
     for (int i = 0; i < s->n_ops; i++)
         for (int a = 0; a < s->ops[i].n_out; a++) {
             int t = s->ops[i].out[a];
-            if (t < 0 || c->p->tensors[t].cls != CLASS_GRADIENT ||
-                c->p->tensors[t].life != LIFE_TURN)
+            if (t < 0 || c->p->tensors[t].cls != CLASS_GRADIENT)
+                continue;
+            const enum tensor_life life = c->p->tensors[t].life;
+            if (life != LIFE_TURN && life != LIFE_RUN) // LIFE_RUN: kept for a reader
                 continue;
             bool earlier = false;
             for (int k = 0; k < i && !earlier; k++)

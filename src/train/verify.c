@@ -1,4 +1,7 @@
-// verify.c - see verify.h. The order matters. Loss, logits and greedy tokens use the weights as
+// verify.c - see verify.h. With several ranks each compares the parts that it holds, and the sums of
+// their squares give the figures, so a figure means the same in every layout.
+//
+// The order matters. Loss, logits and greedy tokens use the weights as
 // loaded. The AdamW steps come last because they change the weights. The first of them leaves the
 // gradients to compare.
 //
@@ -14,6 +17,7 @@
 #include "engine/engine.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,27 +41,48 @@ const struct verify_limits *verify_limits(enum precision p) {
     return &limits[p];
 }
 
-struct verifier {
+struct sums {          // of one tensor, over the parts that ranks hold
+    double diff, norm; // squares
+    int64_t elements;
+};
+
+// What all ranks share.
+struct job {
     struct verify_result *out;
+    const struct knobs *knobs;
+    unsigned how;
     const struct verify_limits *limits;
     double scale; // of the loss, and so of the gradients
+    struct plan_split split;
+    struct reference json;
+    int64_t B, T;
+    int64_t n_params;
+    pthread_mutex_t lock;
+    struct sums *sums; // of the logits, then of each parameter's gradient; under the lock
+};
+
+struct verifier { // one rank
+    struct job *job;
+    struct comm *comm; // NULL: one rank
     struct plan plan;
     struct engine *engine;
     struct session *s; // of the engine
     struct safetensors *ref;
-    struct reference json;
     int32_t *tokens;                                   // [B][T+1]
     int32_t *inputs, *targets, *positions, *doc_start; // [B*T]
-    int64_t B, T;
+    int64_t turn;                                      // of validation: a micro-batch per replica
+    double loss, norm;                                 // of all ranks
+    double worst;                                      // loss of the steps
+    int64_t wrong, chosen;                             // greedy tokens; chosen 0: none
     struct err *e;
 };
 
 // ---------------------------------------------------------------- figures
 
-static int add_figure(struct verifier *v, const char *name, double value, double limit) {
-    struct verify_result *r = v->out;
+static int add_figure(struct job *j, const char *name, double value, double limit, struct err *e) {
+    struct verify_result *r = j->out;
     if (!array_room(&r->figures, r->n_figures, 1, &r->capacity, sizeof *r->figures, 16))
-        return err_set(v->e, ERR_MEMORY, "out of memory while verifying");
+        return err_set(e, ERR_MEMORY, "out of memory while verifying");
     struct verify_figure *f = &r->figures[r->n_figures++];
     snprintf(f->name, sizeof f->name, "%s", name);
     f->value = value, f->limit = limit;
@@ -66,15 +91,22 @@ static int add_figure(struct verifier *v, const char *name, double value, double
     return 0;
 }
 
-static void norms(const float *ours, double scale, const float *ref, int64_t n, double *diff,
-                  double *norm) {
-    double d = 0, s = 0;
+static void add_squares(struct sums *s, const float *ours, double scale, const float *ref,
+                        int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         double x = (double)ours[i] / scale - ref[i];
-        d += x * x;
-        s += (double)ref[i] * ref[i];
+        s->diff += x * x;
+        s->norm += (double)ref[i] * ref[i];
     }
-    *diff = sqrt(d), *norm = sqrt(s);
+    s->elements += n;
+}
+
+static void add_sums(struct job *j, int64_t which, const struct sums *part) {
+    pthread_mutex_lock(&j->lock);
+    j->sums[which].diff += part->diff;
+    j->sums[which].norm += part->norm;
+    j->sums[which].elements += part->elements;
+    pthread_mutex_unlock(&j->lock);
 }
 
 // ---------------------------------------------------------------- reading the reference
@@ -156,7 +188,7 @@ static int read_ids(struct verifier *v, const char *name, int64_t rows, int64_t 
         return err_set(
             v->e, ERR_FORMAT,
             "%s: ref.safetensors has no '%s' of the expected form (2 dimensions, integers)",
-            v->out->dir, name);
+            v->job->out->dir, name);
     size_t n = (size_t)t->elements;
     *out = calloc(n + 1, sizeof **out);
     int64_t *wide = t->dtype == DTYPE_I64 ? calloc(n + 1, sizeof *wide) : NULL;
@@ -172,75 +204,101 @@ static int read_ids(struct verifier *v, const char *name, int64_t rows, int64_t 
     for (size_t i = 0; rc == 0 && i < n; i++)
         if ((*out)[i] < 0 || (*out)[i] >= v->plan.shape.vocab)
             rc = err_set(v->e, ERR_FORMAT, "%s: '%s' holds id %d; the model's vocabulary is %lld",
-                         v->out->dir, name, (*out)[i], (long long)v->plan.shape.vocab);
+                         v->job->out->dir, name, (*out)[i], (long long)v->plan.shape.vocab);
     return rc;
 }
 
 static int find_sizes(struct verifier *v) {
+    struct job *j = v->job;
     const struct safetensors_entry *t = safetensors_find(v->ref, "tokens");
     if (!t || t->rank != 2 || t->dims[0] < 1 || t->dims[1] < 2 || t->elements > (1 << 26))
         return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no 'tokens' of shape [B, T+1]",
-                       v->out->dir);
-    v->B = v->out->batch = t->dims[0];
-    v->T = v->out->seq = t->dims[1] - 1;
+                       j->out->dir);
+    j->B = j->out->batch = t->dims[0];
+    j->T = j->out->seq = t->dims[1] - 1;
+    if (j->B > 65536 || j->T > 1048576)
+        return err_set(v->e, ERR_FORMAT,
+                       "%s: 'tokens' is [%lld, %lld]; accepted: up to [65536, 1048577]",
+                       j->out->dir, (long long)j->B, (long long)j->T + 1);
     return 0;
 }
 
 // ---------------------------------------------------------------- running
 
-static int start(struct verifier *v, const struct knobs *base, unsigned how) {
-    struct knobs k = *base;
-    if (v->B > 65536 || v->T > 1048576)
-        return err_set(v->e, ERR_FORMAT,
-                       "%s: 'tokens' is [%lld, %lld]; accepted: up to [65536, 1048577]",
-                       v->out->dir, (long long)v->B, (long long)v->T + 1);
-    snprintf(k.model, sizeof k.model, "%s", v->out->dir);
-    k.batch_micro = v->B, k.batch_accum = 1, k.seq = v->T;
+// The sequences of the reference are one step. Replicas and micro-batches share them.
+static int64_t micro_batches(const struct job *j) {
+    return j->split.data * j->split.tensor * j->split.pipe > 1 ? j->knobs->batch_accum : 1;
+}
+
+static int start(struct verifier *v) {
+    struct job *j = v->job;
+    struct knobs k = *j->knobs;
+    const int64_t accum = micro_batches(j), parts = accum * j->split.data;
+    const bool whole = j->split.tensor == 1 && j->split.pipe == 1 && j->split.zero < 3;
+    snprintf(k.model, sizeof k.model, "%s", j->out->dir);
+    if (j->B % parts != 0)
+        return err_set(v->e, ERR_USAGE,
+                       "%s: the reference has %lld sequences, which parallel.data=%d x "
+                       "batch.accum=%lld do not divide",
+                       j->out->dir, (long long)j->B, j->split.data, (long long)accum);
+    k.batch_micro = j->B / parts, k.batch_accum = accum, k.seq = j->T;
     k.optim_decay_all = true; // the reference decays every parameter
     const struct safetensors_entry *greedy = safetensors_find(v->ref, "greedy");
     const struct plan_options o = {
         .knobs = &k,
-        .programs = {PLAN_TRAIN, PLAN_EVAL, greedy ? PLAN_GENERATE : NULL},
-        .generate_batch = v->B,
+        .programs = {PLAN_TRAIN, PLAN_EVAL, greedy && whole ? PLAN_GENERATE : NULL},
+        .generate_batch = j->B,
         .generate_seq = greedy && greedy->rank == 2 ? VERIFY_PROMPT + greedy->dims[1] : 0,
         .real = DTYPE_F32,
         .keep_gradients = true,
-        .keep_logits = true};
-    const struct engine_options run = {.reference = how & VERIFY_REFERENCE,
-                                       .checking = how & VERIFY_CHECKING};
+        .keep_logits = true,
+        .split = &j->split,
+        .rank = v->comm ? v->comm->rank : 0};
+    const struct engine_options run = {.reference = j->how & VERIFY_REFERENCE,
+                                       .checking = j->how & VERIFY_CHECKING,
+                                       .comm = v->comm};
     TRY(plan_make(&v->plan, &o, v->e));
     TRY(engine_start(&v->engine, &run, &v->plan, v->e));
     v->s = v->engine->session;
-    v->out->vocab = v->plan.shape.vocab;
     return 0;
 }
 
 static int split_tokens(struct verifier *v) {
-    size_t n = (size_t)(v->B * v->T);
-    TRY(read_ids(v, "tokens", v->B, v->T + 1, &v->tokens));
+    const int64_t B = v->job->B, T = v->job->T;
+    size_t n = (size_t)(B * T);
+    TRY(read_ids(v, "tokens", B, T + 1, &v->tokens));
     v->inputs = calloc(4 * n + 1, sizeof *v->inputs);
     if (!v->inputs)
         return err_set(v->e, ERR_MEMORY, "out of memory while verifying");
     v->targets = v->inputs + n, v->positions = v->targets + n, v->doc_start = v->positions + n;
-    for (int64_t b = 0; b < v->B; b++)
-        for (int64_t t = 0; t < v->T; t++) {
-            v->inputs[b * v->T + t] = v->tokens[b * (v->T + 1) + t];
-            v->targets[b * v->T + t] = v->tokens[b * (v->T + 1) + t + 1];
-            v->positions[b * v->T + t] = (int32_t)t;
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++) {
+            v->inputs[b * T + t] = v->tokens[b * (T + 1) + t];
+            v->targets[b * T + t] = v->tokens[b * (T + 1) + t + 1];
+            v->positions[b * T + t] = (int32_t)t;
         }
     return 0;
 }
 
+// The first row of a micro-batch of this replica, as in data/loader.h.
+static int64_t first_row(const struct verifier *v, int64_t micro) {
+    const struct mesh *m = &v->plan.ranks.mesh;
+    return (micro * mesh_size(m, AXIS_DATA) + m->at[AXIS_DATA]) * v->plan.knobs.batch_micro *
+           v->job->T;
+}
+
 static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     const struct verifier *v = arg;
-    (void)micro;
+    const int64_t at = first_row(v, v->turn + micro);
     (void)e;
-    *out = (struct exec_batch){v->inputs, v->targets, v->positions, v->doc_start};
+    *out =
+        (struct exec_batch){v->inputs + at, v->targets + at, v->positions + at, v->doc_start + at};
     return 0;
 }
 
 static int set_hyper(struct verifier *v, int step) {
-    const struct reference *j = &v->json;
+    const struct job *job = v->job;
+    const struct reference *j = &job->json;
     double h[HYPER_COUNT] = {[HYPER_LR] = j->lr,
                              [HYPER_BETA1] = j->beta1,
                              [HYPER_BETA2] = j->beta2,
@@ -249,173 +307,256 @@ static int set_hyper(struct verifier *v, int step) {
                              [HYPER_CLIP] = j->clip,
                              [HYPER_BIAS1] = 1.0 - pow(j->beta1, step + 1),
                              [HYPER_BIAS2] = 1.0 - pow(j->beta2, step + 1),
-                             [HYPER_LOSS_FACTOR] = v->scale / (double)(v->B * v->T),
-                             [HYPER_SCALE] = v->scale,
+                             [HYPER_LOSS_FACTOR] = job->scale / (double)(job->B * job->T),
+                             [HYPER_SCALE] = job->scale,
                              [HYPER_DRAW] = step};
     return session_set_hyper(v->s, h, v->e);
 }
 
-// Compares a tensor of the engine with one of the reference. Each is read in one piece.
-static int compare(struct verifier *v, const char *in, const char *ours, double scale,
-                   const char *ref, double *diff, double *norm) {
-    int t = plan_tensor(&v->plan, in, ours);
-    const struct safetensors_entry *r = safetensors_find(v->ref, ref);
-    if (t < 0)
-        return err_set(v->e, ERR_FORMAT, "%s: the model has no tensor '%s'", v->out->dir, ours);
-    int64_t n = tensor_elements(&plan_program(&v->plan, in)->tensors[t]);
-    enum dtype type = plan_program(&v->plan, in)->tensors[t].dtype;
-    if (!r || r->elements != n)
-        return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s' of %lld elements",
-                       v->out->dir, ref, (long long)n);
-    float *a = malloc((size_t)n * sizeof *a + 1), *b = malloc((size_t)n * sizeof *b + 1);
-    int rc = a && b ? 0 : err_set(v->e, ERR_MEMORY, "out of memory while comparing '%s'", ours);
-    if (rc == 0) // b first holds the engine's tensor, in that tensor's type
-        rc = exec_read(v->s->exec, plan_find(&v->plan, in), t, b, (uint64_t)n * dtype_bytes(type),
-                       v->e);
+// Reads a tensor of the engine as float32. The caller frees *out.
+static int read_tensor(struct verifier *v, const char *in, int t, float **out) {
+    const struct tensor *x = &plan_program(&v->plan, in)->tensors[t];
+    const int64_t n = tensor_elements(x);
+    void *raw = malloc((size_t)n * dtype_bytes(x->dtype) + 1);
+    *out = malloc((size_t)n * sizeof **out + 1);
+    int rc =
+        raw && *out ? 0 : err_set(v->e, ERR_MEMORY, "out of memory while comparing '%s'", x->name);
     if (rc == 0)
-        dtype_convert(a, DTYPE_F32, b, type, (size_t)n);
+        rc = exec_read(v->s->exec, plan_find(&v->plan, in), t, raw,
+                       (uint64_t)n * dtype_bytes(x->dtype), v->e);
     if (rc == 0)
-        rc = safetensors_read(v->ref, r, 0, n, b, DTYPE_F32, v->e);
+        dtype_convert(*out, DTYPE_F32, raw, x->dtype, (size_t)n);
+    free(raw);
+    return rc;
+}
+
+// Adds elements [at, at + n) of a tensor of the reference to the sums.
+static int compare(struct verifier *v, const struct safetensors_entry *r, int64_t at,
+                   const float *ours, double scale, int64_t n, struct sums *sums) {
+    float *ref = malloc((size_t)n * sizeof *ref + 1);
+    int rc = ref ? safetensors_read(v->ref, r, at, n, ref, DTYPE_F32, v->e)
+                 : err_set(v->e, ERR_MEMORY, "out of memory while comparing '%s'", r->name);
     if (rc == 0)
-        norms(a, scale, b, n, diff, norm);
-    free(a);
-    free(b);
+        add_squares(sums, ours, scale, ref, n);
+    free(ref);
+    return rc;
+}
+
+static const struct safetensors_entry *find_ref(struct verifier *v, const char *name, int64_t n) {
+    const struct safetensors_entry *r = safetensors_find(v->ref, name);
+    if (r && r->elements == n)
+        return r;
+    err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s' of %lld elements", v->job->out->dir,
+            name, (long long)n);
+    return NULL;
+}
+
+// This rank's rows and columns of the logits of a validation turn.
+static int compare_logits(struct verifier *v) {
+    const struct job *j = v->job;
+    const struct mesh *m = &v->plan.ranks.mesh;
+    const int t = plan_tensor(&v->plan, PLAN_EVAL, NAME_LOGITS);
+    const int64_t V = v->plan.shape.vocab, rows = v->plan.knobs.batch_micro * j->T,
+                  own = v->plan.slice.vocab,
+                  column = V * m->at[AXIS_TENSOR] / mesh_size(m, AXIS_TENSOR);
+    struct sums sums = {0};
+    float *ours = NULL;
+    if (t < 0) // another stage has them
+        return 0;
+    const struct safetensors_entry *r = find_ref(v, "logits", j->B * j->T * V);
+    int rc = r ? read_tensor(v, PLAN_EVAL, t, &ours) : ERR_FORMAT;
+    const int64_t at = first_row(v, v->turn);
+    if (rc == 0 && own == V)
+        rc = compare(v, r, at * V, ours, 1, rows * V, &sums);
+    for (int64_t i = 0; rc == 0 && own < V && i < rows; i++)
+        rc = compare(v, r, (at + i) * V + column, ours + i * own, 1, own, &sums);
+    free(ours);
+    if (rc == 0)
+        add_sums(v->job, 0, &sums);
     return rc;
 }
 
 static int check_forward(struct verifier *v) {
-    double results[RESULT_COUNT], diff, norm;
+    double results[RESULT_COUNT], loss = 0, tokens = 0;
     TRY(set_hyper(v, 0));
-    TRY(session_run(v->s, PLAN_EVAL, feed, v, NULL, v->e));
-    TRY(session_get_results(v->s, results, NULL, v->e));
-    double loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
-    TRY(add_figure(v, "loss", fabs(loss - v->json.loss) / fabs(v->json.loss), v->limits->loss));
-    if (!safetensors_find(v->ref, "logits"))
-        return 0;
-    TRY(compare(v, PLAN_EVAL, NAME_LOGITS, 1, "logits", &diff, &norm));
-    return add_figure(v, "logits", diff / norm, v->limits->logits);
+    for (v->turn = 0; v->turn < micro_batches(v->job); v->turn++) {
+        TRY(session_run(v->s, PLAN_EVAL, feed, v, NULL, v->e));
+        TRY(session_get_results(v->s, results, NULL, v->e));
+        loss += results[RESULT_LOSS_SUM];
+        tokens += results[RESULT_TOKENS];
+        if (safetensors_find(v->ref, "logits"))
+            TRY(compare_logits(v));
+    }
+    v->turn = 0;
+    v->loss = loss / tokens;
+    return 0;
 }
 
 static int check_greedy(struct verifier *v) {
-    if (!plan_program(&v->plan, PLAN_GENERATE))
+    const int64_t B = v->job->B, T = v->job->T;
+    // Every replica would choose the same.
+    if (!plan_program(&v->plan, PLAN_GENERATE) || (v->comm && v->comm->rank > 0))
         return 0;
     int32_t *expected = NULL, *tokens = NULL;
-    int64_t *lengths = NULL, n = plan_program(&v->plan, PLAN_GENERATE)->seq - VERIFY_PROMPT,
-            wrong = 0;
-    int64_t capacity = VERIFY_PROMPT + n,
-            prompt = v->T + 1 < VERIFY_PROMPT ? v->T + 1 : VERIFY_PROMPT;
-    int rc = read_ids(v, "greedy", v->B, n, &expected);
+    int64_t *lengths = NULL, n = plan_program(&v->plan, PLAN_GENERATE)->seq - VERIFY_PROMPT;
+    int64_t capacity = VERIFY_PROMPT + n, prompt = T + 1 < VERIFY_PROMPT ? T + 1 : VERIFY_PROMPT;
+    int rc = read_ids(v, "greedy", B, n, &expected);
     if (rc == 0) {
-        tokens = calloc((size_t)(v->B * capacity), sizeof *tokens);
-        lengths = calloc((size_t)v->B, sizeof *lengths);
+        tokens = calloc((size_t)(B * capacity), sizeof *tokens);
+        lengths = calloc((size_t)B, sizeof *lengths);
         rc = tokens && lengths ? 0 : err_set(v->e, ERR_MEMORY, "out of memory while verifying");
     }
-    for (int64_t b = 0; rc == 0 && b < v->B; b++) {
-        memcpy(tokens + b * capacity, v->tokens + b * (v->T + 1), (size_t)prompt * sizeof *tokens);
+    for (int64_t b = 0; rc == 0 && b < B; b++) {
+        memcpy(tokens + b * capacity, v->tokens + b * (T + 1), (size_t)prompt * sizeof *tokens);
         lengths[b] = prompt;
     }
-    bool exact = v->limits->greedy == 0;
+    bool exact = v->job->limits->greedy == 0;
     for (int64_t i = 0; rc == 0 && i < n; i += exact ? n : 1) {
-        rc = session_generate(v->s, tokens, capacity, lengths, v->B, exact ? n : 1, v->e);
-        for (int64_t b = 0; rc == 0 && b < v->B; b++)
+        rc = session_generate(v->s, tokens, capacity, lengths, B, exact ? n : 1, v->e);
+        for (int64_t b = 0; rc == 0 && b < B; b++)
             for (int64_t k = i; k < (exact ? n : i + 1); k++) {
                 int32_t *token = &tokens[b * capacity + prompt + k];
-                wrong += *token != expected[b * n + k];
+                v->wrong += *token != expected[b * n + k];
                 *token = expected[b * n + k];
             }
     }
-    if (rc == 0)
-        rc = add_figure(v, "greedy tokens that differ, share",
-                        v->B * n > 0 ? (double)wrong / (double)(v->B * n) : 0, v->limits->greedy);
+    v->chosen = B * n;
     free(lengths);
     free(tokens);
     free(expected);
     return rc;
 }
 
-static int check_gradients(struct verifier *v) {
-    struct model_param p;
-    double diff, norm, global = v->json.grad_norm;
-    for (int64_t i = 0; model_param_at(&v->plan.shape, i, &p); i++) {
-        char ours[160], ref[160], label[160];
-        snprintf(ours, sizeof ours, "d.%s", p.name);
-        snprintf(ref, sizeof ref, "grad.%s", p.name);
-        if (!safetensors_find(v->ref, ref))
-            return err_set(v->e, ERR_FORMAT, "%s: ref.safetensors has no '%s'", v->out->dir, ref);
-        TRY(compare(v, PLAN_TRAIN, ours, v->scale, ref, &diff, &norm));
-        bool noise = v->json.has_grad_norm && norm < v->limits->small * global;
-        snprintf(label, sizeof label, "grad %.120s%s", p.name,
-                 noise ? " (noise: against the global norm)" : "");
-        TRY(add_figure(v, label, diff / (noise ? global : norm),
-                       noise ? v->limits->noise : v->limits->grad));
+// This rank's part of the gradient of a parameter. What several ranks hold is compared once.
+static int compare_gradient(struct verifier *v, const struct model_param *param, int64_t number) {
+    const struct program *p = plan_program(&v->plan, PLAN_TRAIN);
+    const int w = program_find(p, param->name);
+    if (w < 0)
+        return 0;
+    const struct tensor *weight = &p->tensors[w],
+                        *part = weight->own >= 0 ? &p->tensors[weight->own] : weight;
+    const bool again = v->plan.ranks.zero == 0 && v->plan.ranks.mesh.at[AXIS_DATA] > 0;
+    char name[160];
+    struct sums sums = {0};
+    float *ours = NULL;
+    int64_t logical, run;
+    if (weight->replica || weight->grad < 0 || again)
+        return 0;
+    snprintf(name, sizeof name, "grad.%s", param->name);
+    const struct safetensors_entry *r =
+        find_ref(v, name, param->dims[0] * (param->rank > 1 ? param->dims[1] : 1));
+    int rc = r ? read_tensor(v, PLAN_TRAIN, weight->grad, &ours) : ERR_FORMAT;
+    for (int64_t at = 0; rc == 0 && at < tensor_elements(part); at += run) {
+        tensor_run(part, at, &logical, &run);
+        rc = compare(v, r, logical, ours + at, v->job->scale, run, &sums);
     }
-    return 0;
+    free(ours);
+    if (rc == 0)
+        add_sums(v->job, 1 + number, &sums);
+    return rc;
 }
 
 static int check_steps(struct verifier *v) {
-    double results[RESULT_COUNT], clip[CLIP_COUNT], worst = 0;
-    int n = v->json.n_losses > 0 ? v->json.n_losses : 1; // at least one turn, for the gradients
+    const struct reference *ref = &v->job->json;
+    double results[RESULT_COUNT], clip[CLIP_COUNT];
+    struct model_param param;
+    int n = ref->n_losses > 0 ? ref->n_losses : 1; // at least one turn, for the gradients
     for (int i = 0; i < n; i++) {
         TRY(set_hyper(v, i));
         TRY(session_run(v->s, PLAN_TRAIN, feed, v, NULL, v->e));
         TRY(session_get_results(v->s, results, clip, v->e));
         double loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
-        if (i == 0) {
-            TRY(check_gradients(v));
-            if (v->json.has_grad_norm)
-                TRY(add_figure(v, "gradient norm",
-                               fabs(clip[CLIP_NORM] - v->json.grad_norm) / v->json.grad_norm,
-                               v->limits->norm));
-        }
-        if (i < v->json.n_losses) {
-            double off = fabs(loss - v->json.losses[i]) / fabs(v->json.losses[i]);
-            worst = off > worst || isnan(off) ? off : worst;
+        for (int64_t k = 0; i == 0 && model_param_at(&v->plan.shape, k, &param); k++)
+            TRY(compare_gradient(v, &param, k));
+        if (i == 0)
+            v->norm = clip[CLIP_NORM];
+        if (i < ref->n_losses) {
+            double off = fabs(loss - ref->losses[i]) / fabs(ref->losses[i]);
+            v->worst = off > v->worst || isnan(off) ? off : v->worst;
         }
     }
-    char label[64];
-    snprintf(label, sizeof label, "%d AdamW steps, worst loss", v->json.n_losses);
-    return v->json.n_losses ? add_figure(v, label, worst, v->limits->steps) : 0;
+    return 0;
 }
 
-static int verify(struct verifier *v, const struct knobs *k, unsigned how) {
+// ---------------------------------------------------------------- the figures, from all ranks
+
+static int gradient_figures(struct job *j, const struct verifier *v, struct err *e) {
+    struct model_param p;
+    const double global = j->json.grad_norm;
+    for (int64_t i = 0; model_param_at(&v->plan.shape, i, &p); i++) {
+        const struct sums *s = &j->sums[1 + i];
+        const int64_t all = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
+        char label[160];
+        if (s->elements != all)
+            return err_set(e, ERR_INTERNAL,
+                           "ranks have %lld of %lld elements of the gradient of "
+                           "'%s'",
+                           (long long)s->elements, (long long)all, p.name);
+        const double norm = sqrt(s->norm);
+        bool noise = j->json.has_grad_norm && norm < j->limits->small * global;
+        snprintf(label, sizeof label, "grad %.120s%s", p.name,
+                 noise ? " (noise: against the global norm)" : "");
+        TRY(add_figure(j, label, sqrt(s->diff) / (noise ? global : norm),
+                       noise ? j->limits->noise : j->limits->grad, e));
+    }
+    return 0;
+}
+
+static int make_figures(struct job *j, const struct verifier *v, struct err *e) {
+    const struct reference *ref = &j->json;
+    char label[64];
+    TRY(add_figure(j, "loss", fabs(v->loss - ref->loss) / fabs(ref->loss), j->limits->loss, e));
+    if (j->sums[0].elements > 0)
+        TRY(add_figure(j, "logits", sqrt(j->sums[0].diff / j->sums[0].norm), j->limits->logits, e));
+    if (plan_find(&v->plan, PLAN_GENERATE) >= 0)
+        TRY(add_figure(j, "greedy tokens that differ, share",
+                       v->chosen > 0 ? (double)v->wrong / (double)v->chosen : 0, j->limits->greedy,
+                       e));
+    TRY(gradient_figures(j, v, e));
+    if (ref->has_grad_norm)
+        TRY(add_figure(j, "gradient norm", fabs(v->norm - ref->grad_norm) / ref->grad_norm,
+                       j->limits->norm, e));
+    snprintf(label, sizeof label, "%d AdamW steps, worst loss", ref->n_losses);
+    return ref->n_losses ? add_figure(j, label, v->worst, j->limits->steps, e) : 0;
+}
+
+// What a checking executor has seen, of all ranks.
+static void note_checked(struct verifier *v) {
+    const struct exec_check *seen = exec_checked(v->s->exec);
+    struct verify_result *out = v->job->out;
+    if (!seen)
+        return;
+    pthread_mutex_lock(&v->job->lock);
+    out->checked.ops += seen->ops;
+    out->checked.lives += seen->lives;
+    out->checked.used_bytes += seen->used_bytes;
+    out->arena_bytes += v->plan.layout.arena_bytes;
+    pthread_mutex_unlock(&v->job->lock);
+}
+
+static int verify(struct verifier *v) {
     char path[1024];
-    TRY(file_join(path, sizeof path, v->out->dir, "ref.json", v->e));
-    TRY(read_json(&v->json, path, v->e));
-    TRY(file_join(path, sizeof path, v->out->dir, "ref.safetensors", v->e));
+    TRY(file_join(path, sizeof path, v->job->out->dir, "ref.safetensors", v->e));
     TRY(safetensors_open(&v->ref, path, v->e));
-    TRY(find_sizes(v));
-    TRY(start(v, k, how));
+    TRY(start(v));
     TRY(split_tokens(v));
     TRY(check_forward(v));
     TRY(check_greedy(v));
     TRY(check_steps(v));
-    if (exec_checked(v->s->exec)) {
-        v->out->checked = *exec_checked(v->s->exec);
-        v->out->arena_bytes = v->plan.layout.arena_bytes;
-    }
-    if (v->out->ok)
-        return 0;
-    size_t off = 0;
-    for (size_t i = 0; i < v->out->n_figures; i++)
-        off += !v->out->figures[i].ok;
-    return err_set(v->e, ERR_NUMERIC, "%s: %zu of %zu figures exceed their limits", v->out->dir,
-                   off, v->out->n_figures);
+    note_checked(v);
+    return comm_agree(v->comm, 0, NULL, 0, v->e); // all have added their parts
 }
 
-int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct verify_result *out,
-                  struct err *e) {
-    memset(out, 0, sizeof *out);
-    if (strlen(dir) >= sizeof out->dir)
-        return err_set(e, ERR_USAGE, "%s: the path is longer than %zu bytes", dir,
-                       sizeof out->dir - 1);
-    snprintf(out->dir, sizeof out->dir, "%s", dir);
-    out->ok = true;
-    out->precision = k->precision;
-    struct verifier v = {.out = out,
-                         .limits = &limits[k->precision],
-                         .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1,
-                         .e = e};
-    int rc = verify(&v, k, how);
+static int verify_rank(void *arg, struct comm *c, struct err *e) {
+    struct job *j = arg;
+    struct verifier v = {.job = j, .comm = c, .plan = {.prefix = ""}, .e = e};
+    int rc = verify(&v);
+    if (rc == 0 && (!c || c->rank == 0))
+        rc = make_figures(j, &v, e);
+    if (c && rc != 0)
+        c->give_up(c, e->text);
+    if (c)
+        c->close(c); // before the memory that other ranks may still read
     engine_close(v.engine);
     plan_free(&v.plan);
     if (v.ref)
@@ -423,6 +564,62 @@ int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct v
     free(v.tokens);
     free(v.inputs);
     return rc;
+}
+
+// The reference, its sizes, and room for the sums.
+static int prepare(struct job *j, struct err *e) {
+    struct model_shape shape;
+    struct model_param param;
+    bool folder;
+    char path[1024];
+    struct verifier v = {.job = j, .e = e};
+    TRY(file_join(path, sizeof path, j->out->dir, "ref.json", e));
+    TRY(read_json(&j->json, path, e));
+    TRY(file_join(path, sizeof path, j->out->dir, "ref.safetensors", e));
+    TRY(safetensors_open(&v.ref, path, e));
+    const int rc = find_sizes(&v);
+    safetensors_close(v.ref);
+    TRY(rc);
+    TRY(plan_split_of(j->knobs, &j->split, e));
+    TRY(model_shape_open(&shape, j->out->dir, &folder, e));
+    j->out->vocab = shape.vocab;
+    while (model_param_at(&shape, j->n_params, &param))
+        j->n_params++;
+    j->sums = calloc((size_t)j->n_params + 1, sizeof *j->sums);
+    return j->sums ? 0 : err_set(e, ERR_MEMORY, "out of memory while verifying");
+}
+
+int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct verify_result *out,
+                  struct err *e) {
+    struct err own = {0};
+    memset(out, 0, sizeof *out);
+    if (strlen(dir) >= sizeof out->dir)
+        return err_set(e, ERR_USAGE, "%s: the path is longer than %zu bytes", dir,
+                       sizeof out->dir - 1);
+    snprintf(out->dir, sizeof out->dir, "%s", dir);
+    out->ok = true;
+    out->precision = k->precision;
+    struct job j = {.out = out,
+                    .knobs = k,
+                    .how = how,
+                    .limits = &limits[k->precision],
+                    .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1};
+    e = e ? e : &own;
+    pthread_mutex_init(&j.lock, NULL);
+    int rc = prepare(&j, e);
+    if (rc == 0)
+        rc = comm_job_run(j.split.data * j.split.tensor * j.split.pipe, k->comm_timeout,
+                          verify_rank, &j, e);
+    pthread_mutex_destroy(&j.lock);
+    free(j.sums);
+    TRY(rc);
+    if (out->ok)
+        return 0;
+    size_t off = 0;
+    for (size_t i = 0; i < out->n_figures; i++)
+        off += !out->figures[i].ok;
+    return err_set(e, ERR_NUMERIC, "%s: %zu of %zu figures exceed their limits", dir, off,
+                   out->n_figures);
 }
 
 void verify_free(struct verify_result *r) {
