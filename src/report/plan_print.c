@@ -191,6 +191,10 @@ static void print_prediction(const struct plan_view *v, FILE *f) {
     char step[TEXT_UNIT_BYTES], low[TEXT_UNIT_BYTES], high[TEXT_UNIT_BYTES], speed[TEXT_UNIT_BYTES],
         text[PREDICTED_TEXT_BYTES];
     double tokens = (double)(train->batch * train->seq) * train->micro_batches;
+    if (!p->known && train->world > 1) {
+        fprintf(f, "no predicted step: how long ranks wait for each other is not predicted\n");
+        return;
+    }
     if (!p->known) {
         fprintf(f,
                 "no predicted step: this machine has no device=%s, and its ops were never timed\n",
