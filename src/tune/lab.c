@@ -44,6 +44,8 @@ struct lab {
     // search.
     struct predictor *predictor, *learner;
     struct worker *worker;
+    uint64_t started_ns; // when the worker's process began its first trial
+    double start_s;      // how long a new process takes before its first step; 0: not known yet
     uint64_t begin_ns;
     uint64_t have_bytes;
     uint64_t process_bytes; // of the process of a run; 0: not known
@@ -429,6 +431,30 @@ static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
     return 0;
 }
 
+// How fast a process runs a setting also depends on the pages that its memory happens to get: two
+// processes differ by some per cent for as long as they live. A run is a new process. So finalists
+// are visited by new processes, as long as starting them takes at most this part of the time.
+static const double RENEW_SHARE = 0.25;
+
+static void renew(struct lab *l) {
+    if (1e-9 * (double)(clock_ns() - l->started_ns) * RENEW_SHARE >= l->start_s)
+        worker_renew(l->worker);
+}
+
+// Runs a trial. Of a new process it also notes how long the start took.
+static int run_worker(struct lab *l, const struct worker_job *job, struct trial_result *r,
+                      struct err *e) {
+    const int64_t starts = worker_starts(l->worker);
+    const uint64_t begin_ns = clock_ns();
+    const bool first = l->started_ns == 0;
+    TRY(worker_run(l->worker, job, r, e));
+    if (!first && worker_starts(l->worker) == starts)
+        return 0;
+    l->started_ns = begin_ns;
+    l->start_s = fmax(0, 1e-9 * ((double)(clock_ns() - begin_ns) - (double)r->wall_ns));
+    return 0;
+}
+
 static int run_trial(struct lab *l, const struct knobs *k, const struct tune_order *o,
                      struct tune_measured *out, struct err *e) {
     struct trial_result r;
@@ -452,7 +478,9 @@ static int run_trial(struct lab *l, const struct knobs *k, const struct tune_ord
                              .judge_arg = &view};
     if (!view.step_ns)
         return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
-    int rc = worker_run(l->worker, &job, &r, e);
+    if (o->fresh)
+        renew(l);
+    int rc = run_worker(l, &job, &r, e);
     if (rc == 0)
         rc = report(l, out, k, &r, e);
     if (rc == 0) {

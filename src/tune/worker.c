@@ -99,6 +99,10 @@ void worker_close(struct worker *w) {
     free(w);
 }
 
+void worker_renew(struct worker *w) {
+    end(w);
+}
+
 pid_t worker_pid(const struct worker *w) {
     return w->pid;
 }

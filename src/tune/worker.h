@@ -64,6 +64,8 @@ void worker_close(struct worker *w); // NULL is accepted
 int worker_run(struct worker *w, const struct worker_job *job, struct trial_result *out,
                struct err *e);
 
+void worker_renew(struct worker *w); // ends the process; the next worker_run starts a new one
+
 pid_t worker_pid(const struct worker *w);      // -1: no process at present
 int64_t worker_starts(const struct worker *w); // processes started so far
 
