@@ -206,6 +206,54 @@ int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struc
     return 0;
 }
 
+int file_writer_reserve(struct file_writer *w, uint64_t bytes, struct err *e) {
+    if (w->fd < 0 || !w->tmp[0])
+        return err_set(e, ERR_INTERNAL, "a file that is not open for writing was reserved");
+    int why = bytes > w->bytes ? posix_fallocate(w->fd, 0, (off_t)bytes) : 0;
+    if (why == EOPNOTSUPP || why == EINVAL) // this filesystem gives room as it is written
+        why = ftruncate(w->fd, (off_t)bytes) == 0 ? 0 : errno;
+    if (why == 0 && fsync(w->fd) != 0)
+        why = errno;
+    errno = why;
+    if (why != 0)
+        return fail_io(e, "cannot take room for", w->tmp);
+    w->bytes = bytes;
+    return 0;
+}
+
+enum { HASH_STEP_BYTES = 1 << 20 }; // stays in the second-level cache between read and hash
+
+int file_hash(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_BYTES], struct err *e) {
+    char *buffer = malloc(HASH_STEP_BYTES);
+    struct hash *h = hash_new();
+    int rc = 0;
+    if (!buffer || !h)
+        rc = err_set(e, ERR_MEMORY, "no memory to read '%s'", path);
+    for (uint64_t at = 0; rc == 0 && at < bytes;) {
+        const uint64_t left = bytes - at;
+        const ssize_t n =
+            pread(fd, buffer, left < HASH_STEP_BYTES ? (size_t)left : HASH_STEP_BYTES, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            rc = err_set(e, ERR_IO, "cannot read '%s' at byte %llu: %s", path,
+                         (unsigned long long)at, strerror(errno));
+            break;
+        }
+        if (n == 0) { // it became shorter after its size was asked for
+            rc = err_set(e, ERR_FORMAT, "'%s' ends at byte %llu", path, (unsigned long long)at);
+            break;
+        }
+        hash_add(h, buffer, (size_t)n);
+        at += (uint64_t)n;
+    }
+    if (rc == 0)
+        hash_text(h, out);
+    hash_free(h);
+    free(buffer);
+    return rc;
+}
+
 // fsync of an open directory. Filesystems that do not support it fail with EINVAL or ENOTSUP. That
 // is no error, because there is nothing to sync on them.
 static int sync_dir_fd(int fd, const char *path, struct err *e) {

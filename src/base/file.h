@@ -7,6 +7,7 @@
 #define HAGGLE_BASE_FILE_H
 
 #include "base/err.h"
+#include "base/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,9 @@ struct file_writer {
 };
 int file_writer_begin(struct file_writer *w, const char *path, struct err *e);
 int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struct err *e);
+// Takes room on the disk for a file of `bytes` bytes, so that others may fill it. What was put so far
+// is then on the disk. `bytes` of the writer becomes that size, and w->hash no longer counts.
+int file_writer_reserve(struct file_writer *w, uint64_t bytes, struct err *e);
 int file_writer_end(struct file_writer *w, struct err *e);
 void file_writer_abort(struct file_writer *w);
 // begin + put + end
@@ -78,6 +82,9 @@ bool file_exists(const char *path);
 int file_refuse_dead_link(const char *path, struct err *e);
 bool file_is_dir(const char *path);
 int file_size(const char *path, uint64_t *out, struct err *e);
+// The fingerprint (base/hash.h) of the first `bytes` bytes of an open file. ERR_FORMAT: it is
+// shorter.
+int file_hash(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_BYTES], struct err *e);
 // Bytes that an unprivileged user can still write on the filesystem of `dir`.
 int file_free_bytes(const char *dir, uint64_t *out, struct err *e);
 // Joins dir and name into the caller's buffer. ERR_USAGE when the result does not fit.

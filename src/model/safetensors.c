@@ -445,6 +445,10 @@ void safetensors_close(struct safetensors *st) {
     free(st);
 }
 
+uint64_t safetensors_data_start(const struct safetensors *st) {
+    return st->data_start;
+}
+
 size_t safetensors_count(const struct safetensors *st) {
     return st->count;
 }

@@ -34,6 +34,7 @@ int safetensors_refuse_pickle(const char *path, struct err *e);
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
 void safetensors_close(struct safetensors *st);
 size_t safetensors_count(const struct safetensors *st);
+uint64_t safetensors_data_start(const struct safetensors *st); // where the data part begins
 // The i-th tensor in the order of the data. NULL when i is past the end.
 const struct safetensors_entry *safetensors_at(const struct safetensors *st, size_t i);
 // NULL when there is no tensor of that name.
@@ -65,6 +66,19 @@ int safetensors_writer_declare(struct safetensors_writer *w, const char *name, e
 // next one begins. A put that would run past the end of a tensor is an error.
 int safetensors_writer_put(struct safetensors_writer *w, const void *data, size_t bytes,
                            struct err *e);
+// Several processes may write one file. One of them declares all tensors, reserves the file and
+// tells the others the path of the unfinished file; all of them fill parts; then it closes the
+// writer, which reads the file for its fingerprint.
+int safetensors_writer_reserve(struct safetensors_writer *w, struct err *e);
+const char *safetensors_writer_unfinished(const struct safetensors_writer *w);
+struct safetensors_filler;
+int safetensors_filler_open(struct safetensors_filler **out, const char *unfinished, struct err *e);
+// Elements [first, first + n) of a tensor.
+int safetensors_filler_put(struct safetensors_filler *f, const char *name, int64_t first, int64_t n,
+                           const void *data, struct err *e);
+// Makes durable what was put. Frees the filler also after a failure. NULL is accepted.
+int safetensors_filler_close(struct safetensors_filler *f, struct err *e);
+
 // Finishes the file durably. hash (HASH_TEXT_BYTES, may be NULL) receives its fingerprint and bytes
 // (may be NULL) its size.
 int safetensors_writer_close(struct safetensors_writer *w, char *hash, uint64_t *bytes,

@@ -4,7 +4,8 @@
 // order of declaration, so the data is written without seeking and the file's fingerprint is known
 // at the end. The header is padded with spaces to a multiple of 8, as in the reference writer, so
 // that data is aligned when the file is mapped. Until close returns 0, the target path keeps its
-// old content (base/file.h).
+// old content (base/file.h). A file that several processes fill is reserved instead: its header is
+// written, and its fingerprint is computed from what lies on the disk in the end.
 #include "model/names.h"
 #include "model/safetensors.h"
 
@@ -13,8 +14,11 @@
 #include "base/json.h"
 #include "base/region.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct safetensors_writer {
     struct file_writer file;
@@ -25,6 +29,7 @@ struct safetensors_writer {
     size_t count, capacity;
     uint64_t declared_bytes;
     bool header_written;
+    bool reserved;        // others fill it (safetensors_fill.c)
     size_t current;       // the tensor that is being filled
     uint64_t current_put; // bytes already written to it
 };
@@ -177,18 +182,44 @@ int safetensors_writer_put(struct safetensors_writer *w, const void *data, size_
     return 0;
 }
 
+int safetensors_writer_reserve(struct safetensors_writer *w, struct err *e) {
+    if (w->header_written)
+        return err_set(e, ERR_INTERNAL, "'%s' was reserved after data was put", w->file.path);
+    TRY(write_header(w, e));
+    TRY(file_writer_reserve(&w->file, w->file.bytes + w->declared_bytes, e));
+    w->reserved = true;
+    return 0;
+}
+
+const char *safetensors_writer_unfinished(const struct safetensors_writer *w) {
+    return w->file.tmp;
+}
+
+// Opened anew: what other machines wrote to a network filesystem is seen by an open that comes
+// after their close.
+static int read_back(const struct safetensors_writer *w, char *hash, struct err *e) {
+    const int fd = open(w->file.tmp, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_set(e, ERR_IO, "cannot open '%s': %s", w->file.tmp, strerror(errno));
+    const int rc = file_hash(fd, w->file.tmp, w->file.bytes, hash, e);
+    close(fd);
+    return rc;
+}
+
 int safetensors_writer_close(struct safetensors_writer *w, char *hash, uint64_t *bytes,
                              struct err *e) {
     char quoted[NAMES_QUOTE_BYTES];
     if (!w->header_written)
         TRY(write_header(w, e));
     skip_full(w);
-    if (w->current != w->count)
+    if (!w->reserved && w->current != w->count)
         return err_set(e, ERR_USAGE, "%s: tensor %s got %llu of its %llu bytes", w->file.path,
                        names_quote(quoted, w->entries[w->current].name),
                        (unsigned long long)w->current_put,
                        (unsigned long long)w->entries[w->current].bytes);
-    if (hash != NULL)
+    if (hash != NULL && w->reserved)
+        TRY(read_back(w, hash, e));
+    else if (hash != NULL)
         hash_text(w->hash, hash);
     if (bytes != NULL)
         *bytes = w->file.bytes;

@@ -69,6 +69,7 @@ struct tensor_share {
     struct {
         int64_t begin, count;
     } spans[SHARE_SPANS_MOST];
+    int64_t grain;        // every rank's spans begin and end at multiples of it
     int64_t first, count; // elements of the slice
 };
 
@@ -88,7 +89,7 @@ struct tensor {
     int layer;           // the model layer it belongs to; -1: none
     bool trainable;      // weights only
     bool decay;          // weights only: weight decay applies
-    bool replica;        // weights only: another rank counts its gradient in the global norm
+    bool replica;        // weights and their state: another rank has them too and speaks for both
     bool parts;          // weights only: not a logical weight itself, but made of such (`part`)
     bool part;           // weights only: this view of such a root is a logical weight
     int grad;            // weights only: the gradient's tensor; -1: none
@@ -359,8 +360,8 @@ void share_run(const struct tensor_share *s, int64_t at, int64_t *logical, int64
 void tensor_run(const struct tensor *t, int64_t at, int64_t *logical, int64_t *n);
 // The logical tensor's dimensions. Returns how many.
 int tensor_whole(const struct tensor *t, int64_t shape[TENSOR_MAX_RANK]);
-// The share of a tensor with `width` elements for each block of `block` elements of this one. False
-// if a block is divided between ranks.
+// The share of a tensor with `width` elements for each block of `block` elements of this one. False,
+// and that on every rank, if a block is divided between ranks.
 bool share_blocks(const struct tensor_share *s, int64_t block, int64_t width,
                   struct tensor_share *out);
 

@@ -92,7 +92,7 @@ void tensor_run(const struct tensor *t, int64_t at, int64_t *logical, int64_t *n
 }
 
 // Blocks are counted along the elements of the logical tensor. They stay whole if every run begins
-// and ends between two of them.
+// and ends between two of them, on every rank: all ranks must have the same kind of tensor.
 bool share_blocks(const struct tensor_share *s, int64_t block, int64_t width,
                   struct tensor_share *out) {
     const int axis = s->axis < 0 ? 0 : s->axis;
@@ -108,11 +108,9 @@ bool share_blocks(const struct tensor_share *s, int64_t block, int64_t width,
         *out = b;
         return s->first % block == 0 && (s->count % block == 0 || s->first + s->count == all);
     }
-    if (s->first % block != 0 || s->count % block != 0 || of_axis * inner % block != 0)
+    if (s->first % block != 0 || s->count % block != 0 || s->grain * inner % block != 0)
         return false;
     for (int i = 0; i < s->n_spans; i++) {
-        if (s->spans[i].begin * inner % block != 0 || s->spans[i].count * inner % block != 0)
-            return false;
         b.spans[i].begin = s->spans[i].begin * inner / block;
         b.spans[i].count = s->spans[i].count * inner / block;
     }

@@ -61,7 +61,7 @@ static int add_scales(struct program *p, const struct op *op, const struct tenso
     snprintf(name, sizeof name, "adam.scales.%s", weight_name(p, op));
     int t = program_tensor_2d(p, name, DTYPE_F32, CLASS_OPTIMIZER, LIFE_RUN, blocks, 2);
     if (t >= 0)
-        p->tensors[t].layer = m.layer;
+        p->tensors[t].layer = m.layer, p->tensors[t].replica = m.replica;
     if (t >= 0 && m.share)
         p->tensors[t].share = share_make(p, share);
     return t;

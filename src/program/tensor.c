@@ -45,15 +45,34 @@ struct slicer {
 
 // ---------------------------------------------------------------- weights
 
+static int64_t divisor(int64_t a, int64_t b) { // the greatest common one
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+// What all boundaries between the ranks' spans are multiples of.
+static int64_t grain(const struct slicer *s, const struct tensor_share *share, bool by_vocab) {
+    int64_t g = share->shape[share->axis];
+    for (int i = 1; by_vocab && i < s->T; i++)
+        g = divisor(g, part_begin(s->whole->vocab, s->T, i));
+    for (int i = 0; !by_vocab && i < share->n_spans; i++)
+        g = divisor(divisor(g, share->spans[i].count), share->spans[i].begin);
+    return g;
+}
+
 // The spans of this rank along the dimension in which slice and whole differ.
 static void set_spans(const struct slicer *s, enum model_role role, const struct model_param *slice,
                       struct tensor_share *out) {
     const int64_t local = slice->dims[out->axis];
+    const bool by_vocab = role == ROLE_WTE || role == ROLE_HEAD_W;
     out->n_spans = 1;
-    out->spans[0].begin = role == ROLE_WTE || role == ROLE_HEAD_W
-                              ? part_begin(s->whole->vocab, s->T, s->at)
-                              : local * s->at;
+    out->spans[0].begin = by_vocab ? part_begin(s->whole->vocab, s->T, s->at) : local * s->at;
     out->spans[0].count = local;
+    out->grain = grain(s, out, by_vocab);
     if (role != ROLE_QKV_W && role != ROLE_QKV_B)
         return;
     const int64_t D = s->whole->head_dim, q = s->whole->heads * D, kv = s->whole->kv_heads * D,
@@ -63,6 +82,7 @@ static void set_spans(const struct slicer *s, enum model_role role, const struct
         out->spans[i].count = all[i] / s->T;
         out->spans[i].begin = before[i] + all[i] / s->T * s->at;
     }
+    out->grain = grain(s, out, false);
 }
 
 // Whether every rank has only a part of the sum that is the gradient of this weight, although each

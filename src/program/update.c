@@ -35,6 +35,7 @@ static int state(struct program *p, const char *kind, int weight, int like) {
     if (t >= 0) {
         p->tensors[t].layer = p->tensors[weight].layer;
         p->tensors[t].share = w.share; // the state of a part is a part
+        p->tensors[t].replica = p->tensors[weight].replica;
     }
     return t;
 }

@@ -191,10 +191,11 @@ int checkpoint_dir_open(struct checkpoint_dir **out, const struct checkpoint_opt
         return err_set(e, ERR_MEMORY, "no memory to open '%s'", o->run_dir);
     d->lock.fd = -1;
     d->saves = o->save;
+    d->comm = o->comm;
     d->keep = o->keep > 1 ? o->keep : 1;
     d->listener = o->listener;
     int rc = file_join(d->path, sizeof d->path, o->run_dir, CHECKPOINT_FOLDER, e);
-    if (rc == 0 && o->save)
+    if (rc == 0 && o->save && checkpoint_leads(d))
         rc = prepare(d, o->resume, e);
     if (rc != 0) {
         checkpoint_dir_close(d);
@@ -222,6 +223,8 @@ int checkpoint_check_space(const struct checkpoint_dir *d, const struct plan *p,
                            struct err *e) {
     struct checkpoint_list list;
     uint64_t free_bytes, each = checkpoint_estimate_bytes(p);
+    if (!checkpoint_leads(d))
+        return 0;
     TRY(checkpoint_list_open(&list, d->path, e));
     int64_t there = (int64_t)list.count < d->keep ? (int64_t)list.count : d->keep;
     checkpoint_list_close(&list);
@@ -328,8 +331,9 @@ static int write_folder(const char *dir, struct session *s, const struct train_s
                         const struct pause *between, struct manifest *m, uint64_t *bytes,
                         struct err *e) {
     m->state = *state;
+    struct comm *c = s->engine->options.comm;
     int rc = snapshot_write(s, dir, between, m->files, e);
-    if (rc == 0)
+    if (rc == 0 && (!c || c->rank == 0))
         rc = pause_beside(between, write_small, &(struct small_files){dir, s, m}, e);
     for (int i = 0; i < MANIFEST_FILES; i++)
         *bytes += m->files[i].bytes;
@@ -511,40 +515,52 @@ static int find_folder_again(struct checkpoint_dir *d, struct err *e) {
     return 0;
 }
 
+static int make_folder(struct checkpoint_dir *d, const struct session *s, const char *tmp,
+                       struct err *e) {
+    TRY(find_folder_again(d, e));
+    TRY(check_room_for_one(d, s, e));
+    TRY(file_remove_tree(tmp, e));
+    return make_dir(tmp, e);
+}
+
+// The new one is in place and durable. If older ones cannot be removed now, the next start removes
+// them.
+static void clean_up(const struct checkpoint_dir *d, const struct publication *new,
+                     const struct pause *between) {
+    struct pruning old = {d, new->step};
+    struct err later = {0};
+    if (new->rest.code != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint could not be removed: %s",
+                       new->rest.text);
+    if (pause_beside(between, prune_beside, &old, &later) != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",
+                       later.text);
+}
+
+// Ranks agree after each part, so that a failure of one is the same failure for all.
 int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct train_state *state,
                     const struct train_state *second, const struct pause *between,
                     struct checkpoint_saved *out, struct err *e) {
+    const bool leads = checkpoint_leads(d);
     char tmp[PATH_MAX];
-    struct err later = {0};
     struct publication new = {.d = d, .tmp = tmp, .path = out->path, .step = state->step};
     *out = (struct checkpoint_saved){0};
     TRY(checkpoint_path(d->path, state->step, "", out->path, e));
     TRY(checkpoint_path(d->path, state->step, ".tmp", tmp, e));
-    int rc = find_folder_again(d, e);
-    if (rc == 0)
-        rc = check_room_for_one(d, s, e);
-    if (rc == 0)
-        rc = file_remove_tree(tmp, e);
-    if (rc == 0)
-        rc = make_dir(tmp, e);
+    int rc = comm_agree(d->comm, leads ? make_folder(d, s, tmp, e) : 0, NULL, 0, e);
     if (rc == 0)
         rc = write_all(tmp, s, state, second, between, &out->bytes, e);
-    if (rc == 0)
+    if (rc == 0 && leads)
         rc = pause_beside(between, publish, &new, e);
+    rc = comm_agree(d->comm, rc, NULL, 0, e);
     if (rc != 0) {
-        file_remove_tree(tmp, &later);
+        if (leads)
+            file_remove_tree(tmp, NULL);
         out->path[0] = '\0';
         err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
         return rc;
     }
-    // The new one is in place and durable. If the old one cannot be removed now, the next start
-    // removes it.
-    if (new.rest.code != 0)
-        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint could not be removed: %s",
-                       new.rest.text);
-    struct pruning old = {d, state->step};
-    if (pause_beside(between, prune_beside, &old, &later) != 0)
-        checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",
-                       later.text);
+    if (leads)
+        clean_up(d, &new, between);
     return 0;
 }

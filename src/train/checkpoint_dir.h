@@ -13,10 +13,16 @@ enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
 struct checkpoint_dir {
     char path[PATH_MAX]; // run.dir/checkpoints
     int64_t keep;
-    bool saves; // false: nothing in it may be changed
+    bool saves;        // false: nothing in it may be changed
+    struct comm *comm; // of all ranks; NULL: one rank
     struct rundir_lock lock;
     struct checkpoint_listener listener;
 };
+
+// Rank 0 makes, renames and removes folders, and speaks. The others write and read tensors.
+static inline bool checkpoint_leads(const struct checkpoint_dir *d) {
+    return d->comm == NULL || d->comm->rank == 0;
+}
 
 // Steps that have a folder, in ascending order. Whether they verify is not checked.
 struct checkpoint_list {

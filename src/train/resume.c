@@ -15,40 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 1 << 20 }; // stays in the second-level cache between read and hash
-
 // ---------------------------------------------------------------- verifying
-
-static int hash_fd(int fd, const char *path, uint64_t bytes, char out[HASH_TEXT_BYTES],
-                   struct err *e) {
-    char *buffer = malloc(CHUNK_BYTES);
-    struct hash *h = hash_new();
-    int rc = 0;
-    if (buffer == NULL || h == NULL)
-        rc = err_set(e, ERR_MEMORY, "no memory to verify '%s'", path);
-    for (uint64_t at = 0; rc == 0 && at < bytes;) {
-        uint64_t left = bytes - at;
-        ssize_t n = pread(fd, buffer, left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            rc = err_set(e, ERR_IO, "cannot read '%s' at byte %" PRIu64 ": %s", path, at,
-                         strerror(errno));
-            break;
-        }
-        if (n == 0) { // it became shorter after fstat
-            rc = err_set(e, ERR_FORMAT, "'%s' ends at byte %" PRIu64, path, at);
-            break;
-        }
-        hash_add(h, buffer, (size_t)n);
-        at += (uint64_t)n;
-    }
-    if (rc == 0)
-        hash_text(h, out);
-    hash_free(h);
-    free(buffer);
-    return rc;
-}
 
 // A missing file or another kind of file is damage (ERR_FORMAT). A file that cannot be examined may
 // be intact (ERR_IO).
@@ -77,7 +44,7 @@ static int verify_file(const char *path, const struct manifest_file *f, struct e
         rc = err_set(e, ERR_FORMAT, "'%s' has %" PRIu64 " bytes; when it was saved it had %" PRIu64,
                      path, (uint64_t)st.st_size, f->bytes);
     if (rc == 0)
-        rc = hash_fd(fd, path, f->bytes, hash, e);
+        rc = file_hash(fd, path, f->bytes, hash, e);
     if (rc == 0 && strcmp(hash, f->hash) != 0)
         rc = err_set(e, ERR_FORMAT, "'%s' is damaged: its content is not what was saved", path);
     close(fd);
@@ -329,32 +296,61 @@ static int load_second(struct checkpoint_dir *d, struct session *s, const char *
     return rc;
 }
 
-int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
-                           struct train_state *state, struct train_state *second,
-                           char path[PATH_MAX], struct err *e) {
+// What rank 0 finds: the newest checkpoint that verifies and goes with the run, and those that did not
+// verify.
+struct found {
     struct manifest m;
     struct checkpoint_list damaged;
-    int rc = find_newest(d->path, &d->listener, &m, path, &damaged, e);
+};
+
+static int find_to_load(struct checkpoint_dir *d, const struct plan *p, const char *dataset,
+                        char path[PATH_MAX], struct found *f, struct err *e) {
+    int rc = find_newest(d->path, &d->listener, &f->m, path, &f->damaged, e);
     if (rc == ERR_FORMAT && e != NULL) {
         const size_t n = strlen(e->text);
         snprintf(e->text + n, sizeof e->text - n,
                  ". To start over, set resume=false; they will be moved to another folder");
     }
-    TRY(rc);
+    if (rc == 0 && path[0] != '\0')
+        rc = compare(&d->listener, &f->m, p, dataset, path, e);
+    return rc;
+}
+
+// The others read what rank 0 has verified.
+static int read_found(const char *path, struct manifest *m, struct err *e) {
+    char file[PATH_MAX];
+    TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
+    return manifest_read(m, file, e);
+}
+
+static int load(struct checkpoint_dir *d, struct session *s, const char *dataset,
+                struct train_state *state, struct train_state *second, char path[PATH_MAX],
+                struct found *f, struct err *e) {
+    const bool leads = checkpoint_leads(d);
+    int rc = leads ? find_to_load(d, s->plan, dataset, path, f, e) : 0;
+    TRY(comm_agree(d->comm, rc, NULL, 0, e));
+    TRY(comm_share(d->comm, path, PATH_MAX, e));
     if (path[0] == '\0')
         return 0;
-    rc = compare(&d->listener, &m, s->plan, dataset, path, e);
-    if (rc == 0)
-        rc = snapshot_read(s, path, e);
-    if (rc == 0 && both_have_second(d, s, &m, path))
-        rc = load_second(d, s->second, path, second, e);
-    if (rc == 0)
-        *state = m.state;
+    TRY(comm_agree(d->comm, leads ? 0 : read_found(path, &f->m, e), NULL, 0, e));
+    TRY(snapshot_read(s, path, e));
+    if (both_have_second(d, s, &f->m, path))
+        TRY(load_second(d, s->second, path, second, e));
+    *state = f->m.state;
     // This comes last, so that a refused run has changed nothing. It never happens when all are
     // damaged: the next run would find none and silently start from zero.
-    for (size_t i = 0; rc == 0 && d->saves && i < damaged.count; i++)
-        rc = checkpoint_set_aside(d, damaged.steps[i], e);
-    checkpoint_list_close(&damaged);
-    manifest_free(&m);
+    for (size_t i = 0; rc == 0 && leads && d->saves && i < f->damaged.count; i++)
+        rc = checkpoint_set_aside(d, f->damaged.steps[i], e);
+    return comm_agree(d->comm, rc, NULL, 0, e);
+}
+
+int checkpoint_load_newest(struct checkpoint_dir *d, struct session *s, const char *dataset,
+                           struct train_state *state, struct train_state *second,
+                           char path[PATH_MAX], struct err *e) {
+    struct found f = {0};
+    memset(path, 0, PATH_MAX);
+    const int rc = load(d, s, dataset, state, second, path, &f, e);
+    checkpoint_list_close(&f.damaged);
+    manifest_free(&f.m);
     return rc;
 }

@@ -6,7 +6,8 @@
 //
 // Invariants: the model file holds exactly the model's parameters under their Hugging Face names.
 // The optimizer file holds every other weight or optimizer tensor that outlives a step. Reading
-// demands the same set of names, types and dimensions, and copies bits unchanged.
+// demands the same set of names, types and dimensions, and copies bits unchanged. Both files hold
+// whole logical tensors: all ranks write them together, and every rank reads its parts.
 #ifndef HAGGLE_TRAIN_SNAPSHOT_H
 #define HAGGLE_TRAIN_SNAPSHOT_H
 
