@@ -136,7 +136,7 @@ static int bench_tradeoffs(struct tradeoffs *t, struct call *c, const struct kno
         return rc;
     // What was measured before a stop request is delivered too.
     double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
-    int printed = report_tradeoffs(t, base, o->format, seconds, c, &late);
+    int printed = report_tradeoffs(t, &t->base, o->format, seconds, c, &late);
     return rc == 0 && printed != 0 ? err_set(e, printed, "%s", late.text) : rc;
 }
 

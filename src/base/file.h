@@ -34,8 +34,8 @@ struct file_writer {
 };
 int file_writer_begin(struct file_writer *w, const char *path, struct err *e);
 int file_writer_put(struct file_writer *w, const void *data, size_t bytes, struct err *e);
-// Takes room on the disk for a file of `bytes` bytes, so that others may fill it. What was put so far
-// is then on the disk. `bytes` of the writer becomes that size, and w->hash no longer counts.
+// Takes room on the disk for a file of `bytes` bytes, so that others may fill it. What was put so
+// far is then on the disk. `bytes` of the writer becomes that size, and w->hash no longer counts.
 int file_writer_reserve(struct file_writer *w, uint64_t bytes, struct err *e);
 int file_writer_end(struct file_writer *w, struct err *e);
 void file_writer_abort(struct file_writer *w);

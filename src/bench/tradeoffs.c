@@ -10,6 +10,7 @@
 
 #define BASELINE "baseline"
 #define SLOW     "slow source"
+#define REPLICAS "data parallel"
 
 // What rules say, as ranges of the ratio. A factor is met within a quarter.
 #define ANY                                                                                        \
@@ -85,6 +86,19 @@ static const struct strategy STRATEGIES[] = {
      "AdamW as a pass over memory for each of its parts"},
     {"QKV unfused", "fuse.qkv=false", NULL, LESS, ANY, "slower",
      "queries, keys and values by three products"},
+    {REPLICAS, "parallel.data={ranks} batch.accum/{ranks}", NULL, MORE, MORE,
+     "faster, and every rank holds the model",
+     "ranks share the sequences of a step; memory is that of all of them"},
+    {"ZeRO 1", "parallel.data={ranks} batch.accum/{ranks} zero.stage=1", REPLICAS, SAME, LESS,
+     "as fast as data parallel, less memory", "ranks deal out the optimizer's state"},
+    {"ZeRO 3", "parallel.data={ranks} batch.accum/{ranks} zero.stage=3", REPLICAS, LESS, LESS,
+     "slower than data parallel, less memory",
+     "ranks deal out weights and gradients too, and gather weights around their use"},
+    {"tensor parallel", "parallel.tensor={ranks}", REPLICAS, LESS, LESS,
+     "slower than data parallel, less memory", "ranks share every layer"},
+    {"pipeline", "parallel.pipe={ranks}", REPLICAS, LESS, LESS,
+     "slower than data parallel (its bubble), less memory",
+     "ranks share the layers, pipe.schedule=1f1b"},
     {BASELINE " again", "", NULL, ANY, ANY, "",
      "the recipe as given: shows how far the figures of one recipe lie apart"},
 };
@@ -128,16 +142,26 @@ static const char *idle_reason(const struct knobs *base, const struct knobs *k) 
     return same ? "the recipe already has this setting" : NULL;
 }
 
-static const char *fill_rate(struct region *r, const char *settings, uint64_t rate) {
-    static const char mark[] = "{rate}";
-    const char *at = strstr(settings, mark);
-    if (!at)
-        return settings;
-    size_t bytes = strlen(settings) + 32;
-    char *out = region_alloc(r, bytes);
-    if (out)
-        snprintf(out, bytes, "%.*s%" PRIu64 "%s", (int)(at - settings), settings, rate,
-                 at + sizeof mark - 1);
+const char *strategy_settings(struct region *r, const struct strategy *s, uint64_t rate,
+                              int64_t ranks) {
+    const char *text = s->settings;
+    const size_t bytes = strlen(text) + 128;
+    char *out = region_alloc(r, bytes), number[32];
+    size_t n = 0;
+    if (!out)
+        return NULL;
+    for (const char *at = text; *at && n + sizeof number < bytes;) {
+        const bool is_rate = strncmp(at, "{rate}", 6) == 0;
+        const bool is_ranks = strncmp(at, "{ranks}", 7) == 0;
+        if (!is_rate && !is_ranks) {
+            out[n++] = *at++;
+            continue;
+        }
+        snprintf(number, sizeof number, "%" PRIu64, is_rate ? rate : (uint64_t)ranks);
+        n += (size_t)snprintf(out + n, bytes - n, "%s", number);
+        at += is_rate ? 6 : 7;
+    }
+    out[n] = '\0';
     return out;
 }
 
@@ -161,9 +185,9 @@ static int make_rows(struct tradeoffs *t, const struct knobs *base, uint64_t rat
         return err_set(e, ERR_MEMORY, "out of memory for the strategies");
     for (size_t i = 0; i < strategy_count(); i++) {
         const struct strategy *s = strategy_at(i);
-        if (!all_known(s->settings))
+        if (!all_known(s->settings) || (t->ranks < 2 && strstr(s->settings, "{ranks}")))
             continue;
-        const char *settings = fill_rate(&t->grid.region, s->settings, rate);
+        const char *settings = strategy_settings(&t->grid.region, s, rate, t->ranks);
         if (!settings)
             return err_set(e, ERR_MEMORY, "out of memory for the strategies");
         t->findings[n].strategy = s;
@@ -320,9 +344,17 @@ void tradeoffs_judge(struct tradeoffs *t) {
 
 int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e) {
     uint64_t rate = 0;
+    static const int of_layout[] = {KNOB_ranks, KNOB_parallel_data, KNOB_parallel_tensor,
+                                    KNOB_parallel_pipe};
+    char value[KNOB_VALUE_BYTES];
     t->bench.there_and_back = true;
-    TRY(probe_rate(base, &t->bench, &rate, e));
-    return make_rows(t, base, rate, e);
+    t->ranks = knobs_world(base);
+    t->base = *base;
+    for (size_t i = 0; i < sizeof of_layout / sizeof *of_layout; i++)
+        TRY(knobs_set_at(&t->base, of_layout[i], knob_default(of_layout[i], value), SET_BY_DEFAULT,
+                         e));
+    TRY(probe_rate(&t->base, &t->bench, &rate, e));
+    return make_rows(t, &t->base, rate, e);
 }
 
 int tradeoffs_finish(struct tradeoffs *t, const struct knobs *base, double seconds, struct err *e) {

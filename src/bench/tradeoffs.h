@@ -17,8 +17,10 @@ struct range { // of a ratio; both ends are left out
 
 struct strategy {
     const char *name;
-    const char *settings; // for grid_change; {rate} is half of the rate that the baseline reads
-    const char *against;  // the strategy it is compared with; NULL: the baseline
+    // For grid_change. {rate} is half of the rate that the baseline reads, {ranks} the number of
+    // ranks that was asked for.
+    const char *settings;
+    const char *against;        // the strategy it is compared with; NULL: the baseline
     struct range speed, memory; // what the rule says about the ratios of tokens/s and bytes
     const char *rule;           // the rule of thumb, in words
     const char *what;           // what the strategy does, in one line
@@ -26,6 +28,9 @@ struct strategy {
 
 size_t strategy_count(void);
 const struct strategy *strategy_at(size_t i); // the first and the last are the baseline
+// The strategy's settings with {rate} and {ranks} filled in, in the region. NULL: it is full.
+const char *strategy_settings(struct region *r, const struct strategy *s, uint64_t rate,
+                              int64_t ranks);
 
 enum agreement { RULE_HOLDS, RULE_DIFFERS, RULE_UNSEEN, RULE_NONE };
 
@@ -45,6 +50,8 @@ struct finding {
 
 struct tradeoffs {
     struct bench bench;
+    struct knobs base; // the baseline: as given, on one rank
+    int64_t ranks;     // that were asked for; rows with several ranks need 2 or more
     struct grid grid;
     struct grid_setting *settings; // one per row
     struct finding *findings;

@@ -27,7 +27,7 @@ const char bench_help[] =
     "precision, optimizer state, loading, threads) against the recipe as given, which runs beside\n"
     "each of them in turns. It prints ratios with the 95 % interval of their own rounds next to\n"
     "the usual rule of thumb, and says when other programs were busy. Here knob=value changes the\n"
-    "baseline.\n"
+    "baseline. With --ranks N it also measures ways to share the work among N ranks.\n"
     "\n"
     "Examples\n"
     "  haggle bench train batch.micro=1,2,4,8\n"

@@ -360,8 +360,8 @@ void share_run(const struct tensor_share *s, int64_t at, int64_t *logical, int64
 void tensor_run(const struct tensor *t, int64_t at, int64_t *logical, int64_t *n);
 // The logical tensor's dimensions. Returns how many.
 int tensor_whole(const struct tensor *t, int64_t shape[TENSOR_MAX_RANK]);
-// The share of a tensor with `width` elements for each block of `block` elements of this one. False,
-// and that on every rank, if a block is divided between ranks.
+// The share of a tensor with `width` elements for each block of `block` elements of this one.
+// False, and that on every rank, if a block is divided between ranks.
 bool share_blocks(const struct tensor_share *s, int64_t block, int64_t width,
                   struct tensor_share *out);
 

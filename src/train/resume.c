@@ -296,8 +296,8 @@ static int load_second(struct checkpoint_dir *d, struct session *s, const char *
     return rc;
 }
 
-// What rank 0 finds: the newest checkpoint that verifies and goes with the run, and those that did not
-// verify.
+// What rank 0 finds: the newest checkpoint that verifies and goes with the run, and those that did
+// not verify.
 struct found {
     struct manifest m;
     struct checkpoint_list damaged;

@@ -59,8 +59,8 @@ static bool has_master(const struct tensor *w) {
     return w->trainable && op_wide_type(w->dtype) != w->dtype;
 }
 
-// Of what several ranks hold alike, the first of them gives it: of a tensor group, of the stages that
-// share a weight, and of the replicas unless ZeRO deals it out to them.
+// Of what several ranks hold alike, the first of them gives it: of a tensor group, of the stages
+// that share a weight, and of the replicas unless ZeRO deals it out to them.
 static bool gives(const struct plan *plan, const struct tensor *t) {
     const struct apply_ranks *r = &plan->ranks;
     const bool dealt = r->zero == 3 || (r->zero > 0 && t->cls == CLASS_OPTIMIZER);

@@ -1,5 +1,5 @@
-// verify.c - see verify.h. With several ranks each compares the parts that it holds, and the sums of
-// their squares give the figures, so a figure means the same in every layout.
+// verify.c - see verify.h. With several ranks each compares the parts that it holds, and the sums
+// of their squares give the figures, so a figure means the same in every layout.
 //
 // The order matters. Loss, logits and greedy tokens use the weights as
 // loaded. The AdamW steps come last because they change the weights. The first of them leaves the

@@ -19,22 +19,20 @@ static int find(const char *name) {
 
 // Each is what some recipe can do: two micro-batches of two, from files.
 static void test_list(void **state) {
+    struct region texts = {0};
     (void)state;
     for (size_t i = 0; i < strategy_count(); i++) {
         const struct strategy *s = strategy_at(i);
         struct knobs k;
         struct err e = {0};
-        char settings[256];
-        const char *mark = strstr(s->settings, "{rate}");
         bool baseline = i == 0 || i + 1 == strategy_count();
         knobs_init(&k);
         k.batch_micro = k.batch_accum = 2;
-        snprintf(settings, sizeof settings, "%.*s%s%s",
-                 mark ? (int)(mark - s->settings) : (int)strlen(s->settings), s->settings,
-                 mark ? "1000" : "", mark ? mark + 6 : "");
-        int64_t tokens = k.batch_micro * k.batch_accum * k.seq;
+        const int64_t tokens = knobs_samples(&k) * k.seq;
         if (strncmp(s->settings, "fuse.", 5) == 0 && knob_find("fuse.norm") < 0)
             continue; // a build without them has no such rows
+        const char *settings = strategy_settings(&texts, s, 1000, 2);
+        assert_non_null(settings);
         if (grid_change(&k, settings, &e) != 0)
             fail_msg("%s: %s", s->name, e.text);
         assert_int_equal(find(s->name), i);
@@ -42,9 +40,10 @@ static void test_list(void **state) {
         assert_int_equal(s->settings[0] == '\0', baseline);
         assert_true(!s->against || (find(s->against) >= 0 && find(s->against) < (int)i));
         // Tokens per step stay, where the strategy is not about them.
-        assert_int_equal(tokens == k.batch_micro * k.batch_accum * k.seq,
+        assert_int_equal(tokens == knobs_samples(&k) * k.seq,
                          strcmp(s->name, "twice the batch") != 0);
     }
+    region_free(&texts);
 }
 
 // ---------------------------------------------------------------- judging

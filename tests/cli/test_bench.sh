@@ -69,6 +69,12 @@ base="seq=16 --steps 3 --warmup 1"
         "tradeoffs: one round is too few to call a speed different"
     run 0 "tradeoffs as CSV" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 -o csv --quiet
     says out "recompute selective,recompute.mode=selective,baseline," "tradeoffs as CSV"
+    run 0 "tradeoffs with ranks" bench tradeoffs seq=16 batch.micro=2 batch.accum=2 --ranks 2 --steps 1 --warmup 0 --repeat 1 --json trade.json
+    says out "| pipeline, against data parallel |" "tradeoffs with ranks"
+    json trade.json '[r["settings"] for r in d["rows"] if r["strategy"] == "ZeRO 3"] == ["parallel.data=2 batch.accum/2 zero.stage=3"]' \
+        "tradeoffs with ranks: settings"
+    json trade.json 'all(r["loss_difference"] == 0 for r in d["rows"] if r["strategy"].startswith("ZeRO"))' \
+        "tradeoffs with ranks: ZeRO changes no bit"
     run 2 "a subject that is none" bench everything
     says err "haggle bench tradeoffs" "a subject that is none"
 

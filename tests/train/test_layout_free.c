@@ -1,6 +1,6 @@
-// test_layout_free.c - checkpoints do not depend on how ranks share the work: what one layout saves,
-// every other loads, and what it then saves is the same files, byte for byte. Training goes on from
-// them where it was.
+// test_layout_free.c - checkpoints do not depend on how ranks share the work: what one layout
+// saves, every other loads, and what it then saves is the same files, byte for byte. Training goes
+// on from them where it was.
 #include "harness.h"
 
 #include "train/crew.h"
