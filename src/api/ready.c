@@ -21,19 +21,46 @@ static int count(void *arg, struct plan *p, struct err *e) {
     return buffers_count(arg, p, e);
 }
 
-void ready_advise(struct engine *g, const struct plan *p, const struct buffers *b, struct err *e) {
+// Plans the rank that needs the most. 0: `out` has it, and the caller frees it.
+static int plan_neediest(const struct plan *p, const struct buffers *b, struct plan *out) {
+    const int world = mesh_world(&p->ranks.mesh);
+    struct plan one;
+    uint64_t most = 0;
+    int rank = 0, rc = 0;
+    for (int i = 0; rc == 0 && i < world; i++) {
+        rc = plan_run_rank(&one, &p->knobs, i, NULL);
+        if (plan_arena_bytes(&one) > most) {
+            most = plan_arena_bytes(&one);
+            rank = i;
+        }
+        plan_free(&one);
+    }
+    struct buffers buffers = *b;
+    rc = rc == 0 ? plan_run_rank(out, &p->knobs, rank, NULL) : rc;
+    if (rc == 0 && (rc = buffers_count(&buffers, out, NULL)) == 0)
+        plan_set_process(out, p->process_bytes, p->process_how);
+    else
+        plan_free(out);
+    return rc;
+}
+
+// Without a budget the ranks on a machine share its memory.
+static uint64_t room_of_rank(const struct engine *g, const struct plan *p) {
+    const struct comm *c = g->options.comm;
+    return c && p->knobs.memory == 0 ? g->room.bytes / (uint64_t)c->local_world : g->room.bytes;
+}
+
+static void advise(struct engine *g, const struct plan *p, const struct buffers *b, struct err *e) {
     struct hw_device device = predict_nominal_device(engine_on_device(g));
     struct buffers buffers = *b;
     struct machine machine;
     struct fit fit;
     char text[FIT_SENTENCE_BYTES];
-    if (!g->backend || !g->room.is) // there was no memory to open it
-        return;
     if (machine_open(&machine, &p->knobs, MACHINE_KNOWN, NULL) == 0 &&
         machine.device.matmul_flops > 0)
         device = machine.device;
     const struct fit_question q = {.plan = p,
-                                   .have_bytes = g->room.bytes,
+                                   .have_bytes = room_of_rank(g, p),
                                    .on_device = engine_on_device(g),
                                    .types = g->backend->info.types,
                                    .device = &device,
@@ -43,6 +70,18 @@ void ready_advise(struct engine *g, const struct plan *p, const struct buffers *
         return;
     const size_t at = strlen(e->text);
     snprintf(e->text + at, sizeof e->text - at, ". %s", fit_sentence(&fit, text));
+}
+
+void ready_advise(struct engine *g, const struct plan *p, const struct buffers *b, struct err *e) {
+    struct plan neediest;
+    if (!g->backend || !g->room.is) // there was no memory to open it
+        return;
+    if (mesh_world(&p->ranks.mesh) == 1) {
+        advise(g, p, b, e);
+    } else if (plan_neediest(p, b, &neediest) == 0) {
+        advise(g, &neediest, b, e);
+        plan_free(&neediest);
+    }
 }
 
 void ready_warn_idle(const struct knobs *k, struct log *log) {

@@ -40,10 +40,27 @@ struct search {
 
 // ---------------------------------------------------------------- a setting, planned
 
+// One of several ranks cannot be simulated alone: it would wait for the others. The sum of its ops
+// says as much about a setting's price.
+static double sum_of_ops(const struct program *p, const struct hw_device *device) {
+    static const struct hw_link link = {.name = "nominal", .bytes_per_s = 1e10, .latency_s = 5e-6};
+    double seconds = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *s = &p->segments[p->order[i].segment];
+        for (int k = 0; k < s->n_ops; k++)
+            seconds += predict_op(p, &s->ops[k], device, &link);
+    }
+    return seconds;
+}
+
 static int step_seconds(const struct plan *plan, const struct hw_device *device, double *out,
                         struct err *e) {
     struct program *train = plan_program(plan, PLAN_TRAIN);
     struct prediction p;
+    if (train->world > 1) {
+        *out = sum_of_ops(train, device);
+        return 0;
+    }
     TRY(predict_programs(&train, 1, device, NULL, &p, e));
     *out = p.seconds;
     prediction_free(&p);
@@ -308,6 +325,28 @@ static void try_shorter(struct search *f) {
     f->out->seq = -1;
 }
 
+// Drops changes that do not fit on another rank than the one they were planned for.
+static void keep_for_all_ranks(struct search *f) {
+    const struct fit_question *q = f->q;
+    struct fit *out = f->out;
+    const int world = mesh_world(&q->plan->ranks.mesh);
+    int kept = 0;
+    for (int i = 0; i < out->n; i++) {
+        bool fits = true;
+        for (int r = 0; fits && r < world; r++) {
+            struct plan p;
+            fits = plan_run_rank(&p, &out->changes[i].knobs, r, NULL) == 0 &&
+                   q->count(q->count_arg, &p, NULL) == 0;
+            plan_set_process(&p, q->plan->process_bytes, q->plan->process_how);
+            fits = fits && plan_need_bytes(&p, q->on_device) + FIT_MARGIN_BYTES <= out->have;
+            plan_free(&p);
+        }
+        if (fits)
+            out->changes[kept++] = out->changes[i];
+    }
+    out->n = kept;
+}
+
 // A 16-bit weight has an fp32 master, so every parameter takes at least 4 bytes.
 static uint64_t parameters_of(const struct plan *p) {
     return (uint64_t)model_total_elements(&p->shape) + (p->second ? parameters_of(p->second) : 0);
@@ -323,7 +362,8 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
     if (rc == 0) {
         out->need = plan_need_bytes(q->plan, q->on_device), out->have = q->have_bytes;
         out->parameters = parameters_of(q->plan);
-        out->weights = out->parameters * sizeof(float);
+        // Ranks can share all weights.
+        out->weights = out->parameters * sizeof(float) / (uint64_t)mesh_world(&q->plan->ranks.mesh);
     }
     if (rc == 0 && out->weights <= out->have) {
         list_moves(f);
@@ -331,6 +371,8 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
         keep_best(f);
         for (int n = 2; n <= COMBINED_MOST && out->n < FIT_CHANGES; n++)
             try_combined(f, f->now, 0, n, 0);
+        if (mesh_world(&q->plan->ranks.mesh) > 1)
+            keep_for_all_ranks(f);
         if (out->n == 0)
             try_shorter(f);
     }

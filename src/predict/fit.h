@@ -41,7 +41,8 @@ struct fit {
 };
 
 struct fit_question {
-    const struct plan *plan; // the run as requested, with its process measured
+    // The run as requested, with its process measured. Of several ranks, the one that needs most.
+    const struct plan *plan;
     uint64_t have_bytes;
     bool on_device;
     unsigned types;                 // element types of the backend: bits 1 << dtype
