@@ -645,6 +645,12 @@ static const char *idle_of_ranks(const struct knobs *k, int id) {
     }
 }
 
+// Whether a rank holds a part of the weights only.
+static bool shares_weights(const struct knobs *k) {
+    return k->parallel_tensor > 1 || k->parallel_pipe > 1 ||
+           (k->zero_stage == ZERO_STAGE_3 && knobs_replicas(k) > 1);
+}
+
 const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_steps:
@@ -674,6 +680,10 @@ const char *knobs_idle(const struct knobs *k, int id) {
                                                   : NULL;
     case KNOB_noise_every:
         return k->batch_accum * knobs_replicas(k) < 2 ? "it needs batch.accum of 2 or more" : NULL;
+    case KNOB_generate_tokens:
+        return shares_weights(k) ? "no rank has all weights, and a sample needs them: generate "
+                                   "from a checkpoint"
+                                 : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never decays" : NULL;
     case KNOB_sched_decay:
