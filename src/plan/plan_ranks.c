@@ -7,45 +7,67 @@
 //                                                gradients and weights would be moved that often
 //   a hybrid run, the gradient noise scale       need one rank
 // pipeline.c refuses more stages or chunks than layers, and interleaved chunks with a number of
-// micro-batches that the stages do not divide.
+// micro-batches that the stages do not divide. split.c refuses sizes that do not match. docs/ranks.md
+// lists all of them with their reasons, and tests/train/test_layouts.c provokes each.
 #include "plan/plan.h"
+
+#include <stdio.h>
 
 int64_t plan_samples(const struct plan *p) {
     return mesh_size(&p->ranks.mesh, AXIS_DATA) * p->knobs.batch_micro * p->knobs.batch_accum;
 }
 
-static int check_divides(const struct plan_split *l, const char *what, int64_t n, struct err *e) {
-    return n % l->tensor == 0 ? 0
-                              : err_set(e, ERR_USAGE,
-                                        "%d ranks of a tensor group do not divide the model's "
-                                        "%lld %s",
-                                        l->tensor, (long long)n, what);
+// The sizes of a tensor group that this model allows, as "1, 2, 4".
+static const char *accepted(const struct model_shape *s, char *out, size_t bytes) {
+    size_t used = 0;
+    for (int64_t t = 1; t <= s->kv_heads && used + 24 < bytes; t++)
+        if (s->heads % t == 0 && s->kv_heads % t == 0 && s->ffn % t == 0 && s->vocab >= t)
+            used += (size_t)snprintf(out + used, bytes - used, "%s%lld", used ? ", " : "",
+                                     (long long)t);
+    return out;
+}
+
+static int check_divides(const struct plan_split *l, const struct model_shape *s, const char *what,
+                         int64_t n, struct err *e) {
+    char sizes[200];
+    return n % l->tensor == 0
+               ? 0
+               : err_set(e, ERR_USAGE,
+                         "parallel.tensor=%d: %d ranks of a tensor group do not divide the "
+                         "model's %lld %s; accepted: %s",
+                         l->tensor, l->tensor, (long long)n, what,
+                         accepted(s, sizes, sizeof sizes));
 }
 
 static int check_tensor(const struct plan_split *l, const struct model_shape *s, struct err *e) {
-    TRY(check_divides(l, "heads", s->heads, e));
-    TRY(check_divides(l, "key/value heads", s->kv_heads, e));
-    TRY(check_divides(l, "columns of the MLP", s->ffn, e));
+    char sizes[200];
+    TRY(check_divides(l, s, "heads", s->heads, e));
+    TRY(check_divides(l, s, "key/value heads", s->kv_heads, e));
+    TRY(check_divides(l, s, "columns of the MLP", s->ffn, e));
     if (s->vocab < l->tensor)
         return err_set(e, ERR_USAGE,
-                       "%d ranks of a tensor group are more than the model's vocabulary of %lld",
-                       l->tensor, (long long)s->vocab);
+                       "parallel.tensor=%d: %d ranks of a tensor group are more than the model's "
+                       "vocabulary of %lld; accepted: %s",
+                       l->tensor, l->tensor, (long long)s->vocab, accepted(s, sizes, sizeof sizes));
     return 0;
 }
 
 static int check_rules(const struct plan_split *l, const struct knobs *k, struct err *e) {
-    if (l->zero > 1 && l->pipe > 1)
+    if (l->zero > 1 && l->pipe > 1 && l->data > 1)
         return err_set(e, ERR_USAGE,
-                       "ZeRO stage %d does not go with %d pipeline stages: gradients and weights "
+                       "zero.stage=%d does not go with parallel.pipe=%d: gradients and weights "
                        "would be moved once per micro-batch; accepted: stage 0 or 1",
                        l->zero, l->pipe);
     if (k->goal == GOAL_HYBRID)
         return err_set(
             e, ERR_USAGE,
             "goal=hybrid needs one rank: a request is answered between its micro-batches,"
-            " and other ranks would have to stop there, too");
+            " and other ranks would have to stop there, too; accepted: goal=bulk, or ranks=1");
     if (k->noise_every > 0)
-        return err_set(e, ERR_USAGE, "noise.every=%lld needs one rank", (long long)k->noise_every);
+        return err_set(e, ERR_USAGE,
+                       "noise.every=%lld needs one rank: the norm of a micro-batch's gradients "
+                       "would be one more sum over all ranks; accepted: noise.every=0, or ranks=1",
+                       (long long)k->noise_every);
     return 0;
 }
 

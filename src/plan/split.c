@@ -21,8 +21,9 @@ int plan_split_of(const struct knobs *k, struct plan_split *out, struct err *e) 
     if (data * tensor > most || data * tensor * pipe > most)
         return err_set(e, ERR_USAGE,
                        "parallel.data=%lld x parallel.tensor=%lld x parallel.pipe=%lld are more "
-                       "than %lld ranks",
-                       (long long)data, (long long)tensor, (long long)pipe, (long long)most);
+                       "than %lld ranks; accepted: a product of 1 to %lld",
+                       (long long)data, (long long)tensor, (long long)pipe, (long long)most,
+                       (long long)most);
     if (data * tensor * pipe != knobs_world(k))
         return refuse_product(k, data, e);
     if (knobs_world(k) > 1 && k->device == DEVICE_CUDA)

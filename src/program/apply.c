@@ -74,7 +74,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     TRY(recompute_apply(p, forward, backward, &a->recompute, (int)a->build.shape->layers, e));
     struct apply_chunks c = {.n = 1, .forward = {forward}, .backward = {backward}, .slots = {1}};
     if (staged)
-        TRY(pipeline_cut(p, forward, backward, r, &a->build, &c, e));
+        TRY(pipeline_cut(p, forward, backward, r, &a->build, a->whole, &c, e));
     int begin = build_begin(p);
     c.reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
     c.gather = program_segment(p, "gather", SEGMENT_UPDATE);
@@ -114,7 +114,7 @@ static int inference(struct program *p, const struct apply *a, int forward, stru
         TRY(tensor_finish(p, forward, -1, r, a->whole, e));
     struct apply_chunks c = {.n = 1, .forward = {forward}, .slots = {1}};
     if (mesh_size(&r->mesh, AXIS_PIPE) > 1)
-        TRY(pipeline_cut(p, forward, -1, r, &a->build, &c, e));
+        TRY(pipeline_cut(p, forward, -1, r, &a->build, a->whole, &c, e));
     TRY(buckets_apply(p, r, forward, NULL, e));
     TRY(fuse(p, a, e));
     if (loss)

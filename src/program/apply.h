@@ -12,6 +12,8 @@ enum apply_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED };
 struct apply_ranks {
     struct mesh mesh;
     int chunks; // of a stage, for SCHEDULE_INTERLEAVED
+    // Per chunk of the model: the layer after its last one. NULL: chunks are even in predicted time.
+    const int64_t *ends;
     enum apply_schedule schedule;
     int zero;             // stage of ZeRO, over the data axis
     int prefetch;         // ZeRO 3: number of layers whose weights are gathered ahead of use
@@ -82,7 +84,8 @@ struct apply_chunks {
 // pipeline.c: keeps this rank's layers, adds sends and receives where tensors cross a cut, and
 // fills out->slots. backward is -1 in a program that does not train.
 int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
-                 const struct build *b, struct apply_chunks *out, struct err *e);
+                 const struct build *b, const struct model_shape *whole, struct apply_chunks *out,
+                 struct err *e);
 // Appends the schedule's order of (chunk, micro-batch) between begin and update.
 int pipeline_order(struct program *p, const struct apply_ranks *r, const struct apply_chunks *c,
                    struct err *e);

@@ -41,14 +41,11 @@ static bool every_micro(const struct buckets *b, const struct bucket *k) {
     return b->r->every_micro && !k->late;
 }
 
-// Weights in the order of their first use, each once. Returns how many, or a negative code.
-static int list_weights(struct program *p, struct member *out, struct err *e) {
-    bool *known = region_alloc(&p->region, (size_t)p->n_tensors + 1);
-    int n = 0;
-    if (!known)
-        return err_set(e, ERR_MEMORY, "out of memory while planning '%s'", p->name);
+// Adds the weights that segments of a role read, in the order of their first use, each once.
+static int list_read(const struct program *p, enum segment_role role, bool *known,
+                     struct member *out, int n) {
     for (int s = 0; s < p->n_segments; s++)
-        for (int i = 0; p->segments[s].role == SEGMENT_FORWARD && i < p->segments[s].n_ops; i++)
+        for (int i = 0; p->segments[s].role == role && i < p->segments[s].n_ops; i++)
             for (int a = 0; a < p->segments[s].ops[i].n_in; a++) {
                 const int t = program_root(p, p->segments[s].ops[i].in[a]);
                 if (t < 0 || known[t] || p->tensors[t].cls != CLASS_WEIGHT ||
@@ -58,6 +55,16 @@ static int list_weights(struct program *p, struct member *out, struct err *e) {
                 out[n++] = (struct member){.weight = t, .chunk = p->segments[s].chunk};
             }
     return n;
+}
+
+// Weights in the order of their first use. Returns how many, or a negative code. The head comes
+// last, also where logits.c has moved it into the backward: in every program of a set.
+static int list_weights(struct program *p, struct member *out, struct err *e) {
+    bool *known = region_alloc(&p->region, (size_t)p->n_tensors + 1);
+    if (!known)
+        return err_set(e, ERR_MEMORY, "out of memory while planning '%s'", p->name);
+    const int n = list_read(p, SEGMENT_FORWARD, known, out, 0);
+    return list_read(p, SEGMENT_BACKWARD, known, out, n);
 }
 
 // The open bucket for a weight, or a new one.

@@ -12,7 +12,8 @@
 //
 // Chunks get layers so that their predicted times are as even as possible. The first chunk also has
 // the embedding, the last one the head, which costs as much as several layers of a small model. The
-// cut follows from the shape alone, because every program of a set must have the same weights.
+// cut follows from the shape alone, because every program of a set must have the same weights. It
+// is the same on all ranks of a tensor group, although their parts of the vocabulary may differ.
 //
 // Schedules:
 //   GPipe             all forwards, then all backwards
@@ -28,13 +29,14 @@
 struct cut {
     struct program *p;
     const struct apply_ranks *r;
-    int stages, stage; // how many; this rank's
-    int n_chunks;      // of the whole model
+    const struct model_shape *whole; // of all ranks
+    int stages, stage;               // how many; this rank's
+    int n_chunks;                    // of the whole model
     int64_t layers;
-    int64_t *ends;    // per chunk: the layer after its last one
-    bool *local_data; // per root: every chunk makes it itself (see `repeated`)
-    int *copy;        // per tensor: its copy for the chunk being built; -1: not made yet
-    int n_tensors;    // number of tensors before this pass
+    const int64_t *ends; // per chunk: the layer after its last one
+    bool *local_data;    // per root: every chunk makes it itself (see `repeated`)
+    int *copy;           // per tensor: its copy for the chunk being built; -1: not made yet
+    int n_tensors;       // number of tensors before this pass
 };
 
 static int chunk_of(const struct cut *c, int layer) {
@@ -59,9 +61,10 @@ struct weighed {
 };
 static const double NOMINAL_RATIO = 10;
 
-static struct weighed weigh(const struct build *b) {
+static struct weighed weigh(const struct cut *c, const struct build *b) {
     const struct model_shape *s = b->shape;
-    struct weighed w = {.head = (double)s->vocab * (double)s->width};
+    const double vocab = (double)c->whole->vocab / mesh_size(&c->r->mesh, AXIS_TENSOR);
+    struct weighed w = {.head = vocab * (double)s->width};
     struct model_param param;
     for (int role = 0; role < ROLE_COUNT; role++) {
         const bool in_layer = role >= ROLE_NORM1_W && role <= ROLE_DOWN_B;
@@ -77,13 +80,13 @@ static struct weighed weigh(const struct build *b) {
 // Finds the cut with the least sum of squared times, which is also the most even one. best[k][n] is
 // the least sum for the first n layers in k chunks.
 static int balance(struct cut *c, const struct build *b, struct err *e) {
-    const struct weighed w = weigh(b);
+    const struct weighed w = weigh(c, b);
     const int64_t L = c->layers;
     const size_t row = (size_t)L + 1, room = ((size_t)c->n_chunks + 1) * row;
     double *best = region_alloc(&c->p->region, sizeof *best * room);
     int64_t *from = region_alloc(&c->p->region, sizeof *from * room);
-    c->ends = region_alloc(&c->p->region, sizeof *c->ends * (size_t)c->n_chunks);
-    if (!best || !from || !c->ends)
+    int64_t *ends = region_alloc(&c->p->region, sizeof *ends * (size_t)c->n_chunks);
+    if (!best || !from || !ends)
         return err_set(e, ERR_MEMORY, "out of memory while cutting '%s'", c->p->name);
     for (size_t i = 0; i < room; i++)
         best[i] = INFINITY;
@@ -102,9 +105,10 @@ static int balance(struct cut *c, const struct build *b, struct err *e) {
             }
     int64_t end = L;
     for (int k = c->n_chunks; k > 0; k--) {
-        c->ends[k - 1] = end;
+        ends[k - 1] = end;
         end = from[(size_t)k * row + (size_t)end];
     }
+    c->ends = ends;
     return 0;
 }
 
@@ -332,11 +336,14 @@ struct turn { // one unit of this rank's work: a chunk's forward or backward
 };
 
 // Returns unit k of an interleaved schedule: groups of P micro-batches pass through the chunks in
-// turn.
-static struct turn interleaved_turn(const struct apply_ranks *r, int k, bool forward) {
-    int P = mesh_size(&r->mesh, AXIS_PIPE), v = r->chunks, within = k % (P * v);
-    int chunk = within / P;
-    return (struct turn){forward, forward ? chunk : v - 1 - chunk, k / (P * v) * P + within % P};
+// turn. A single micro-batch is a group, too.
+static struct turn interleaved_turn(const struct apply_ranks *r, int micro_batches, int k,
+                                    bool forward) {
+    const int P = mesh_size(&r->mesh, AXIS_PIPE), v = r->chunks,
+              group = micro_batches < P ? micro_batches : P, within = k % (group * v);
+    const int chunk = within / group;
+    return (struct turn){forward, forward ? chunk : v - 1 - chunk,
+                         k / (group * v) * group + within % group};
 }
 
 // Gets the i-th unit of work; false past the end. It is used both for the order and for counting
@@ -371,7 +378,7 @@ static bool schedule_turn(const struct apply_ranks *r, int micro_batches, int i,
         forward = false, f = 0, b = total - warm + (i - warm - steady);
     int k = forward ? f : b;
     if (r->schedule == SCHEDULE_INTERLEAVED)
-        *out = interleaved_turn(r, k, forward);
+        *out = interleaved_turn(r, micro_batches, k, forward);
     else
         *out = (struct turn){forward, 0, k};
     return true;
@@ -396,30 +403,34 @@ static int check_cut(const struct cut *c, int chunks, struct err *e) {
     if (chunks < 1 || chunks > APPLY_MAX_CHUNKS || c->n_chunks > c->layers)
         return err_set(e, ERR_USAGE,
                        "parallel.pipe=%d with %d chunk%s per stage needs at least %d layers; the "
-                       "model has %lld",
-                       c->stages, chunks, chunks == 1 ? "" : "s", c->n_chunks,
+                       "model has %lld; accepted: stages x chunks up to %lld",
+                       c->stages, chunks, chunks == 1 ? "" : "s", c->n_chunks, (long long)c->layers,
                        (long long)c->layers);
     if (interleaved && c->p->micro_batches % c->stages != 0 && c->p->micro_batches > 1)
         return err_set(e, ERR_USAGE,
                        "pipe.schedule=interleaved needs batch.accum to be a multiple of "
-                       "parallel.pipe=%d; got %d",
-                       c->stages, c->p->micro_batches);
+                       "parallel.pipe=%d; got %d; accepted: 1, %d, %d, ...",
+                       c->stages, c->p->micro_batches, c->stages, 2 * c->stages);
     return 0;
 }
 
 int pipeline_cut(struct program *p, int forward, int backward, const struct apply_ranks *r,
-                 const struct build *b, struct apply_chunks *out, struct err *e) {
+                 const struct build *b, const struct model_shape *whole, struct apply_chunks *out,
+                 struct err *e) {
     const int v = r->schedule == SCHEDULE_INTERLEAVED ? r->chunks : 1,
               stages = mesh_size(&r->mesh, AXIS_PIPE);
     struct cut c = {.p = p,
                     .r = r,
+                    .whole = whole ? whole : b->shape,
                     .stages = stages,
                     .stage = r->mesh.at[AXIS_PIPE],
                     .n_chunks = stages * v,
                     .layers = b->shape->layers,
+                    .ends = r->ends,
                     .n_tensors = p->n_tensors};
     TRY(check_cut(&c, v, e));
-    TRY(balance(&c, b, e));
+    if (!c.ends)
+        TRY(balance(&c, b, e));
     c.local_data = region_alloc(&p->region, sizeof *c.local_data * (size_t)(c.n_tensors + 1));
     c.copy = region_alloc(&p->region, sizeof *c.copy * (size_t)(c.n_tensors + 1));
     if (!c.local_data || !c.copy)

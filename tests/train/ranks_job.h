@@ -19,12 +19,20 @@ struct job { // one run of all ranks
     struct plan_split split;
     int ranks;
     int steps;
-    bool checking;
+    bool checking;  // every op is observed
+    bool whole;     // sequences of one document
+    bool validates; // after the steps, on as many sequences as a step has
+    double scale;   // of the loss
+    // In this step (-1: none) one rank's gradients get a number that is not finite.
+    int bad_step, bad_rank;
     struct comm_job *comm;
+    struct plan plans[RANKS_MOST];
     float *weights; // of the whole model, in the order of model_param_at
     bool *given;    // of each weight: a rank has written it
     pthread_mutex_t lock;
     double losses[RANKS_MOST][STEPS_MOST], norms[RANKS_MOST][STEPS_MOST];
+    bool skipped[RANKS_MOST][STEPS_MOST];
+    double valid[RANKS_MOST]; // validation loss
     int rc[RANKS_MOST];
     struct err e[RANKS_MOST];
 };
@@ -32,7 +40,8 @@ struct job { // one run of all ranks
 struct rank {
     struct job *job;
     int rank, step;
-    struct plan plan;
+    int micro; // of a validation; in a step the program says
+    struct plan *plan;
     struct engine *engine;
     int32_t *rows; // tokens (and targets, one further), positions, document starts
 };
@@ -42,22 +51,39 @@ struct rank {
 // Token i of a sample. Samples have documents of different lengths.
 static inline int32_t token(uint64_t sample, int64_t i, int64_t vocab) {
     const uint64_t x = (sample * 1000003u + (uint64_t)i * 7919u) * 2654435761u;
-    return (int32_t)(x >> 16) % (int32_t)vocab < 0 ? 0 : (int32_t)((x >> 16) % (uint64_t)vocab);
+    return (int32_t)((x >> 16) % (uint64_t)vocab);
+}
+
+// The weights' gradients so far, of which one element becomes an infinity.
+static inline int spoil(struct rank *r, struct err *e) {
+    static const char part[] = "mlp.down_proj.weight";
+    const struct program *p = plan_program(r->plan, PLAN_TRAIN);
+    for (int t = 0; t < p->n_tensors; t++) {
+        const struct tensor *x = &p->tensors[t];
+        if (x->cls != CLASS_GRADIENT || strncmp(x->name, "d.", 2) != 0 || !x->offset ||
+            !strstr(x->name, part) || strchr(x->name, '@'))
+            continue;
+        float *at = exec_host_address(r->engine->session->exec, plan_find(r->plan, PLAN_TRAIN), t);
+        at[tensor_elements(x) - 1] = INFINITY;
+        return 0;
+    }
+    return err_set(e, ERR_INTERNAL, "rank %d has no gradient of %s", r->rank, part);
 }
 
 static inline int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
     struct rank *r = arg;
-    const struct knobs *k = &r->plan.knobs;
-    const int64_t T = k->seq, B = k->batch_micro, M = B * T, vocab = r->plan.shape.vocab;
-    const uint64_t replicas = (uint64_t)mesh_size(&r->plan.ranks.mesh, AXIS_DATA),
-                   me = (uint64_t)r->plan.ranks.mesh.at[AXIS_DATA];
-    (void)e;
+    const struct knobs *k = &r->plan->knobs;
+    const int64_t T = k->seq, B = k->batch_micro, M = B * T, vocab = r->plan->shape.vocab;
+    const uint64_t replicas = (uint64_t)mesh_size(&r->plan->ranks.mesh, AXIS_DATA),
+                   me = (uint64_t)r->plan->ranks.mesh.at[AXIS_DATA];
+    if (r->step == r->job->bad_step && r->rank == r->job->bad_rank && micro == k->batch_accum - 1)
+        TRY(spoil(r, e));
     int32_t *tokens = r->rows, *targets = tokens + M, *positions = targets + M,
             *starts = positions + M;
     for (int64_t b = 0; b < B; b++) {
-        const uint64_t sample = (uint64_t)r->step * (uint64_t)plan_samples(&r->plan) +
+        const uint64_t sample = (uint64_t)r->step * (uint64_t)plan_samples(r->plan) +
                                 ((uint64_t)micro * replicas + me) * (uint64_t)B + (uint64_t)b;
-        const int64_t document = 5 + (int64_t)(sample % 7); // tokens of a document
+        const int64_t document = r->job->whole ? T : 5 + (int64_t)(sample % 7); // its tokens
         for (int64_t i = 0; i < T; i++) {
             tokens[b * T + i] = token(sample, i, vocab);
             targets[b * T + i] = i % 11 == 3 ? -1 : token(sample, i + 1, vocab);
@@ -85,18 +111,47 @@ static inline int run_steps(struct rank *r, struct err *e) {
         double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
         const struct hyper_step at = {.step = r->step,
                                       .update = r->step + 1,
-                                      .trained_tokens = trained_tokens(&r->plan),
-                                      .loss_scale = 1};
+                                      .trained_tokens = trained_tokens(r->plan),
+                                      .loss_scale = j->scale};
         hyper_fill(&j->knobs, &at, hyper);
         TRY(session_set_hyper(s, hyper, e));
         TRY(session_run(s, PLAN_TRAIN, feed, r, NULL, e));
         TRY(session_get_results(s, results, clip, e));
-        if (results[RESULT_TOKENS] != (double)trained_tokens(&r->plan))
+        if (results[RESULT_TOKENS] != (double)trained_tokens(r->plan))
             return err_set(e, ERR_INTERNAL, "%g tokens trained", results[RESULT_TOKENS]);
         j->losses[r->rank][r->step] = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
         j->norms[r->rank][r->step] = clip[CLIP_NORM];
+        j->skipped[r->rank][r->step] = clip[CLIP_SKIP] != 0;
     }
     return 0;
+}
+
+static inline int feed_valid(void *arg, int micro, struct exec_batch *out, struct err *e) {
+    (void)micro;
+    return feed(arg, ((const struct rank *)arg)->micro, out, e);
+}
+
+// On the sequences of the step that would come next.
+static inline int validate(struct rank *r, struct err *e) {
+    double loss = 0, tokens = 0, results[RESULT_COUNT];
+    r->step = r->job->steps;
+    for (r->micro = 0; r->micro < r->plan->knobs.batch_accum; r->micro++) {
+        TRY(session_run(r->engine->session, PLAN_EVAL, feed_valid, r, NULL, e));
+        TRY(session_get_results(r->engine->session, results, NULL, e));
+        loss += results[RESULT_LOSS_SUM];
+        tokens += results[RESULT_TOKENS];
+    }
+    r->job->valid[r->rank] = loss / tokens;
+    return 0;
+}
+
+// Planned bytes are written bytes.
+static inline int check_bytes(const struct rank *r, struct err *e) {
+    const uint64_t planned = r->plan->layout.arena_bytes,
+                   seen = exec_checked(r->engine->session->exec)->used_bytes;
+    return seen == planned ? 0
+                           : err_set(e, ERR_INTERNAL, "the plan is %llu bytes, written were %llu",
+                                     (unsigned long long)planned, (unsigned long long)seen);
 }
 
 // Puts elements of a weight into the whole. What several ranks hold must be the same on each.
@@ -115,10 +170,10 @@ static inline int give(struct job *j, int64_t at, const float *values, int64_t n
 
 // Writes this rank's parts of the weights to their places in the whole.
 static inline int give_weights(struct rank *r, struct err *e) {
-    const struct program *p = plan_program(&r->plan, PLAN_TRAIN);
+    const struct program *p = plan_program(r->plan, PLAN_TRAIN);
     struct model_param param;
     int64_t offset = 0;
-    for (int64_t i = 0; model_param_at(&r->plan.shape, i, &param); i++) {
+    for (int64_t i = 0; model_param_at(&r->plan->shape, i, &param); i++) {
         const int64_t all = param.dims[0] * (param.rank > 1 ? param.dims[1] : 1);
         int t = program_find(p, param.name);
         if (t >= 0 && p->tensors[t].master >= 0)
@@ -128,8 +183,8 @@ static inline int give_weights(struct rank *r, struct err *e) {
             // Another rank has the master of a 16-bit weight without one.
             const int64_t n = x->dtype == DTYPE_F32 ? tensor_elements(x) : 0;
             float *values = malloc((size_t)n * sizeof *values + 1);
-            int rc = values ? exec_read(r->engine->session->exec, plan_find(&r->plan, PLAN_TRAIN),
-                                        t, values, (uint64_t)n * sizeof *values, e)
+            int rc = values ? exec_read(r->engine->session->exec, plan_find(r->plan, PLAN_TRAIN), t,
+                                        values, (uint64_t)n * sizeof *values, e)
                             : err_set(e, ERR_MEMORY, "no memory");
             int64_t logical, run;
             for (int64_t at = 0; rc == 0 && at < n; at += run) {
@@ -146,18 +201,16 @@ static inline int give_weights(struct rank *r, struct err *e) {
 
 static inline int work(struct rank *r, struct comm *c, struct err *e) {
     const struct knobs *k = &r->job->knobs;
-    const struct plan_options o = {.knobs = k,
-                                   .programs = {PLAN_TRAIN},
-                                   .real = DTYPE_F32,
-                                   .split = &r->job->split,
-                                   .rank = r->rank};
-    TRY(plan_make(&r->plan, &o, e));
     r->rows = malloc(4 * (size_t)(k->batch_micro * k->seq) * sizeof *r->rows);
     if (!r->rows)
         return err_set(e, ERR_MEMORY, "no memory");
     const struct engine_options options = {.comm = c, .checking = r->job->checking};
-    TRY(engine_start(&r->engine, &options, &r->plan, e));
+    TRY(engine_start(&r->engine, &options, r->plan, e));
     TRY(run_steps(r, e));
+    if (r->job->validates)
+        TRY(validate(r, e));
+    if (r->job->checking && r->job->steps > 0)
+        TRY(check_bytes(r, e));
     return give_weights(r, e);
 }
 
@@ -171,7 +224,6 @@ static inline void *begin(void *arg) {
     if (c)
         c->close(c);
     engine_close(r->engine);
-    plan_free(&r->plan);
     free(r->rows);
     return NULL;
 }
@@ -186,124 +238,193 @@ static inline int64_t elements(const struct job *j) {
     return model_total_elements(&s);
 }
 
-static inline void job_run(struct job *j) {
-    struct rank ranks[RANKS_MOST];
+static inline void *make_plan(void *arg) {
+    struct rank *r = arg;
+    struct job *j = r->job;
+    const struct plan_options o = {.knobs = &j->knobs,
+                                   .programs = {PLAN_TRAIN, j->validates ? PLAN_EVAL : NULL},
+                                   .real = DTYPE_F32,
+                                   .split = &j->split,
+                                   .rank = r->rank};
+    j->rc[r->rank] = plan_make(r->plan, &o, &j->e[r->rank]);
+    return NULL;
+}
+
+static inline void each_rank(struct rank *ranks, int n, void *(*fn)(void *)) {
     pthread_t threads[RANKS_MOST];
+    for (int i = 0; i < n; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, fn, &ranks[i]), 0);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+// The error of a job; NULL: none. Every rank has the same, or is told of it.
+static inline const struct err *job_error(const struct job *j) {
+    for (int i = 0; i < j->ranks; i++)
+        if (j->rc[i] != 0)
+            return &j->e[i];
+    return NULL;
+}
+
+static inline void job_plan(struct job *j) {
+    struct rank ranks[RANKS_MOST];
+    for (int i = 0; i < j->ranks; i++)
+        ranks[i] = (struct rank){.job = j, .rank = i, .plan = &j->plans[i]};
+    each_rank(ranks, j->ranks, make_plan);
+}
+
+// All ranks' programs together: messages and collectives match, and nobody waits for ever. Returns
+// the predicted seconds of a program.
+static inline double job_check(struct job *j, const char *name, const char *settings) {
+    const struct hw_device device = {
+        .name = "test", .matmul_flops = 1e12, .memory_bytes_per_s = 1e11, .op_overhead_s = 1e-6};
+    const struct hw_link link = {"link", 1e10, 1e-6};
+    struct program *programs[RANKS_MOST];
+    struct prediction prediction;
+    struct err e = {0};
+    for (int i = 0; i < j->ranks; i++)
+        programs[i] = plan_program(&j->plans[i], name);
+    if (check_world(programs, j->ranks, &e) != 0 ||
+        predict_programs(programs, j->ranks, &device, &link, &prediction, &e) != 0)
+        fail_msg("%s: %s", settings, e.text);
+    const double seconds = prediction.seconds;
+    prediction_free(&prediction);
+    return seconds;
+}
+
+static inline void job_train(struct job *j, const char *settings) {
+    struct rank ranks[RANKS_MOST];
     struct err e = {0};
     const int n = j->ranks;
-    memset(ranks, 0, sizeof ranks);
     j->weights = calloc((size_t)elements(j), sizeof *j->weights);
     j->given = calloc((size_t)elements(j), sizeof *j->given);
     assert_true(j->weights && j->given);
     pthread_mutex_init(&j->lock, NULL);
     assert_worked(comm_job_open(&j->comm, n, 20000000000u, &e), &e);
-    for (int i = 0; i < n; i++) {
-        ranks[i] = (struct rank){.job = j, .rank = i};
-        assert_int_equal(pthread_create(&threads[i], NULL, begin, &ranks[i]), 0);
-    }
     for (int i = 0; i < n; i++)
-        pthread_join(threads[i], NULL);
+        ranks[i] = (struct rank){.job = j, .rank = i, .plan = &j->plans[i]};
+    each_rank(ranks, n, begin);
     comm_job_close(j->comm);
-    for (int64_t i = 0, all = elements(j); i < all && j->rc[0] == 0; i++)
-        assert_true(j->given[i]); // every element is somewhere
     for (int i = 0; i < n; i++)
         if (j->rc[i] != 0)
-            fail_msg("rank %d: %s", i, j->e[i].text);
-    for (int i = 1; i < n; i++) // every rank knows the same
-        for (int s = 0; s < j->steps; s++)
-            assert_true(j->losses[i][s] == j->losses[0][s] && j->norms[i][s] == j->norms[0][s]);
+            fail_msg("%s: rank %d: %s", settings, i, j->e[i].text);
+    for (int64_t i = 0, all = elements(j); i < all; i++)
+        assert_true(j->given[i]); // every element is somewhere
+    for (int i = 1; i < n; i++) { // every rank knows the same
+        assert_memory_equal(j->losses[i], j->losses[0], sizeof j->losses[0]);
+        assert_memory_equal(j->norms[i], j->norms[0], sizeof j->norms[0]);
+        assert_memory_equal(j->skipped[i], j->skipped[0], sizeof j->skipped[0]);
+        assert_true(j->valid[i] == j->valid[0]);
+    }
 }
 
 static inline void job_end(struct job *j) {
-    pthread_mutex_destroy(&j->lock);
+    for (int i = 0; i < j->ranks; i++)
+        plan_free(&j->plans[i]);
+    if (j->weights)
+        pthread_mutex_destroy(&j->lock);
     free(j->weights);
     free(j->given);
     free(j);
 }
 
-// A setting as words: axes and stage of a layout ("tensor=2", "zero=1"), and knobs.
-static inline void set(struct knobs *k, struct plan_split *l, int *ranks, const char *settings) {
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
-    char copy[512], *rest = copy;
-    struct err e = {0};
-    *l = (struct plan_split){.data = 1,
-                             .tensor = 1,
-                             .pipe = 1,
-                             .schedule = SCHEDULE_1F1B,
-                             .chunks = 2,
-                             .bucket_bytes = 16384, // several buckets
-                             .overlap = true,
-                             .prefetch = 1};
-    snprintf(copy, sizeof copy, "%s", settings);
-    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
-        const char *value = strchr(one, '=') ? strchr(one, '=') + 1 : "";
-        if (strncmp(one, "data=", 5) == 0)
-            l->data = atoi(value);
-        else if (strncmp(one, "tensor=", 7) == 0)
-            l->tensor = atoi(value);
-        else if (strncmp(one, "pipe=", 5) == 0)
-            l->pipe = atoi(value);
-        else if (strncmp(one, "zero=", 5) == 0)
-            l->zero = atoi(value);
-        else if (strncmp(one, "bucket=", 7) == 0)
-            l->bucket_bytes = atoi(value);
-        else if (strcmp(one, "checking") == 0)
-            continue;
-        else if (strcmp(one, "late") == 0)
-            l->overlap = false;
-        else if (strcmp(one, "micro") == 0)
-            l->every_micro = true;
-        else if (strncmp(one, "schedule=", 9) == 0) {
-            for (int i = 0; i < 3; i++)
-                if (strcmp(value, schedules[i]) == 0)
-                    l->schedule = (enum apply_schedule)i;
-        } else if (*one)
-            assert_worked(knobs_set_assignment(k, one, SET_BY_COMMAND_LINE, &e), &e);
-    }
-    *ranks = l->data * l->tensor * l->pipe;
+static inline bool takes(const char *word, const char *name, const char **value) {
+    const size_t n = strlen(name);
+    *value = word + n;
+    return strncmp(word, name, n) == 0;
 }
 
-static inline struct job *job_of(const struct knobs *base, const char *settings, int steps) {
+// One word of a setting.
+static inline void set_word(struct job *j, const char *word) {
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
+    const struct {
+        const char *name;
+        int *to;
+    } numbers[] = {{"data=", &j->split.data},     {"tensor=", &j->split.tensor},
+                   {"pipe=", &j->split.pipe},     {"zero=", &j->split.zero},
+                   {"chunks=", &j->split.chunks}, {"prefetch=", &j->split.prefetch},
+                   {"bad_step=", &j->bad_step},   {"bad_rank=", &j->bad_rank}};
+    const struct {
+        const char *name;
+        bool *to, value;
+    } switches[] = {{"checking", &j->checking, true},
+                    {"whole", &j->whole, true},
+                    {"validates", &j->validates, true},
+                    {"late", &j->split.overlap, false},
+                    {"micro", &j->split.every_micro, true}};
+    const char *value;
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (takes(word, numbers[i].name, &value)) {
+            *numbers[i].to = atoi(value);
+            return;
+        }
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (strcmp(word, switches[i].name) == 0) {
+            *switches[i].to = switches[i].value;
+            return;
+        }
+    if (takes(word, "bucket=", &value)) {
+        j->split.bucket_bytes = atoi(value);
+    } else if (takes(word, "scale=", &value)) {
+        j->scale = atof(value);
+    } else if (takes(word, "schedule=", &value)) {
+        for (int i = 0; i < 3; i++)
+            if (strcmp(value, schedules[i]) == 0)
+                j->split.schedule = (enum apply_schedule)i;
+    } else if (*word) {
+        assert_worked(knobs_set_assignment(&j->knobs, word, SET_BY_COMMAND_LINE, &e), &e);
+    }
+}
+
+// A job that has not begun. A setting is words: sizes of a layout ("tensor=2", "zero=1"), how a job
+// is run ("checking"), and knobs.
+static inline struct job *job_new(const struct knobs *base, const char *settings, int steps) {
     struct job *j = calloc(1, sizeof *j);
+    char copy[1024], *rest = copy;
     assert_non_null(j);
+    assert_true(steps <= STEPS_MOST && strlen(settings) < sizeof copy);
     j->knobs = *base;
     j->steps = steps;
-    j->checking = strstr(settings, "checking") != NULL;
-    set(&j->knobs, &j->split, &j->ranks, settings);
-    job_run(j);
+    j->scale = 1;
+    j->bad_step = -1;
+    j->split = (struct plan_split){.data = 1,
+                                   .tensor = 1,
+                                   .pipe = 1,
+                                   .schedule = SCHEDULE_1F1B,
+                                   .chunks = 2,
+                                   .bucket_bytes = 16384, // several buckets
+                                   .overlap = true,
+                                   .prefetch = 1};
+    snprintf(copy, sizeof copy, "%s", settings);
+    for (char *one; (one = strsep(&rest, " ")) != NULL;)
+        set_word(j, one);
+    j->ranks = j->split.data * j->split.tensor * j->split.pipe;
+    assert_true(j->ranks >= 1 && j->ranks <= RANKS_MOST);
+    for (int i = 0; i < j->ranks; i++)
+        j->plans[i].prefix = "";
     return j;
 }
 
-// All ranks' programs together: messages and collectives match, and nobody waits for ever.
+static inline struct job *job_of(const struct knobs *base, const char *settings, int steps) {
+    struct job *j = job_new(base, settings, steps);
+    job_plan(j);
+    if (job_error(j))
+        fail_msg("%s: %s", settings, job_error(j)->text);
+    job_train(j, settings);
+    return j;
+}
+
+// The programs of all ranks, checked without a run.
 static inline void check_together(const struct knobs *base, const char *settings) {
-    const struct hw_device device = {
-        .name = "test", .matmul_flops = 1e12, .memory_bytes_per_s = 1e11, .op_overhead_s = 1e-6};
-    const struct hw_link link = {"link", 1e10, 1e-6};
-    struct knobs k = *base;
-    struct plan_split split;
-    struct plan plans[RANKS_MOST];
-    struct program *programs[RANKS_MOST];
-    struct prediction prediction;
-    struct err e = {0};
-    int n;
-    set(&k, &split, &n, settings);
-    for (int i = 0; i < n; i++) {
-        const struct plan_options o = {.knobs = &k,
-                                       .programs = {PLAN_TRAIN, PLAN_EVAL},
-                                       .real = DTYPE_F32,
-                                       .split = &split,
-                                       .rank = i};
-        assert_worked(plan_make(&plans[i], &o, &e), &e);
-    }
-    for (int which = 0; which < 2; which++) {
-        for (int i = 0; i < n; i++)
-            programs[i] = plan_program(&plans[i], which ? PLAN_EVAL : PLAN_TRAIN);
-        assert_worked(check_world(programs, n, &e), &e);
-        assert_worked(predict_programs(programs, n, &device, &link, &prediction, &e), &e);
-        prediction_free(&prediction);
-    }
-    for (int i = 0; i < n; i++)
-        plan_free(&plans[i]);
+    struct job *j = job_new(base, settings, 0);
+    j->validates = true;
+    job_plan(j);
+    if (job_error(j))
+        fail_msg("%s: %s", settings, job_error(j)->text);
+    job_check(j, PLAN_TRAIN, settings);
+    job_check(j, PLAN_EVAL, settings);
+    job_end(j);
 }
 
 static inline void assert_near(const struct job *a, const struct job *b, const char *what) {
@@ -332,24 +453,30 @@ static inline void assert_same(const struct job *a, const struct job *b, const c
 
 // ---------------------------------------------------------------- the model
 
-// 17 layers, 8 key/value heads, a vocabulary that nothing divides, norms smaller than a block.
-static inline void base_knobs(struct knobs *k, const struct scratch *s, const char *family,
-                              int64_t vocab, int64_t layers) {
-    struct model_shape shape;
+// 8 key/value heads, norms smaller than a block, and if the caller wants: 17 layers, a vocabulary
+// that nothing divides.
+static inline void base_shape(struct model_shape *shape, const char *family, int64_t vocab,
+                              int64_t layers) {
     struct err e = {0};
-    assert_worked(model_shape_builtin(&shape, family, &e), &e);
-    shape.vocab = vocab;
-    shape.layers = layers;
-    shape.heads = shape.kv_heads = 8;
-    shape.head_dim = 4;
-    shape.width = 32;
-    shape.ffn = 48;
-    shape.max_positions = 64;
-    shape.bos_id = shape.eos_id = 0;
-    assert_worked(model_shape_check(&shape, &e), &e);
+    assert_worked(model_shape_builtin(shape, family, &e), &e);
+    shape->vocab = vocab;
+    shape->layers = layers;
+    shape->heads = shape->kv_heads = 8;
+    shape->head_dim = 4;
+    shape->width = 32;
+    shape->ffn = 48;
+    shape->max_positions = 64;
+    shape->bos_id = shape->eos_id = 0;
+}
+
+// The knobs of a run of this shape, whose weights are written to the scratch folder.
+static inline void shape_knobs(struct knobs *k, const struct scratch *s, const char *name,
+                               const struct model_shape *shape) {
+    struct err e = {0};
+    assert_worked(model_shape_check(shape, &e), &e);
     knobs_init(k);
-    snprintf(k->model, sizeof k->model, "%.200s/%s-%d", s->dir, family, (int)vocab);
-    write_model(k->model, &shape, POISON_NONE);
+    snprintf(k->model, sizeof k->model, "%.200s/%.80s", s->dir, name);
+    write_model(k->model, shape, POISON_NONE);
     k->seq = 24;
     k->batch_micro = 1;
     k->batch_accum = 8;
@@ -358,6 +485,15 @@ static inline void base_knobs(struct knobs *k, const struct scratch *s, const ch
     k->cpu_blas = CPU_BLAS_BUILTIN;
     k->optim_lr = 3e-3;
     k->sched_warmup = 2;
+}
+
+static inline void base_knobs(struct knobs *k, const struct scratch *s, const char *family,
+                              int64_t vocab, int64_t layers) {
+    struct model_shape shape;
+    char name[80];
+    base_shape(&shape, family, vocab, layers);
+    snprintf(name, sizeof name, "%s-%d", family, (int)vocab);
+    shape_knobs(k, s, name, &shape);
 }
 
 #endif
