@@ -106,16 +106,24 @@ static int count_reduced(const struct plan *p, bool *padded) {
     return n;
 }
 
+// The sequences of a step as micro-batches of this layout: two for each stage of a pipeline, else
+// two. Fewer ops wait for each other than with many small ones.
+static const char *batch_words(const struct layout_case *l, char out[64]) {
+    const int each = SAMPLES / l->data, two = 2 * l->pipe, accum = two < each ? two : each;
+    snprintf(out, 64, "batch.micro=%d batch.accum=%d", each / accum, accum);
+    return out;
+}
+
 // One layout with all its stages of ZeRO: against one rank, and to the bit against plain data
 // parallelism with one bucket and no overlap. Returns the plain run.
 static struct job *check_stages(const struct knobs *k, struct layout_case *l, int stages,
                                 const struct job *one, struct seen *seen) {
     static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
-    char layout[128], words[WORDS_BYTES], plain_words[WORDS_BYTES];
+    char layout[128], batch[64], words[WORDS_BYTES], plain_words[WORDS_BYTES];
     struct job *plain = NULL;
     for (l->zero = 0; l->zero < stages; l->zero++) {
         bool padded;
-        snprintf(words, sizeof words, "validates bucket=65536 batch.accum=%d %s", SAMPLES / l->data,
+        snprintf(words, sizeof words, "validates bucket=65536 %s %s", batch_words(l, batch),
                  layout_words(l, layout));
         struct job *j = must_run(k, words, STEPS);
         compare(j, one, &limits, seen, words);
@@ -136,7 +144,7 @@ static void test_every_layout(void **state) {
     struct cover c;
     struct knobs k;
     struct seen seen = {0};
-    char words[WORDS_BYTES], layout[128], about[WORDS_BYTES];
+    char words[WORDS_BYTES], layout[128], batch[64];
     model_knobs(&k, *state, 0, 1);
     k.optim_lr = 1e-3;
     snprintf(words, sizeof words, "validates batch.accum=%d", SAMPLES);
@@ -152,8 +160,8 @@ static void test_every_layout(void **state) {
         l.zero = 0;
         layout_words(&l, layout);
         if (l.data > 1) { // sums after the backward, all in one
-            snprintf(words, sizeof words, "validates bucket=0 late batch.accum=%d %s",
-                     SAMPLES / l.data, layout);
+            snprintf(words, sizeof words, "validates bucket=0 late %s %s", batch_words(&l, batch),
+                     layout);
             struct job *late = must_run(&k, words, STEPS);
             same_bits(late, plain, words, layout);
             job_end(late);
@@ -164,11 +172,9 @@ static void test_every_layout(void **state) {
             job_end(gpipe);
         gpipe = plain;
     }
-    snprintf(about, sizeof about,
-             "%d layouts, %d steps: first loss off by %.1e, later ones %.1e, norms %.1e, "
-             "validation %.1e",
-             c.n_layouts, STEPS, seen.first, seen.later, seen.norm, seen.valid);
-    print_message("%s\n", about);
+    print_message("%d layouts, %d steps: first loss off by %.1e, later ones %.1e, norms %.1e, "
+                  "validation %.1e\n",
+                  c.n_layouts, STEPS, seen.first, seen.later, seen.norm, seen.valid);
     job_end(gpipe), job_end(one);
 }
 
@@ -296,6 +302,7 @@ int main(void) {
         cmocka_unit_test(test_product),
         cmocka_unit_test(test_observed_rows),
     };
-    if (getenv("ONLY")) cmocka_set_test_filter(getenv("ONLY"));
+    if (getenv("ONLY"))
+        cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
