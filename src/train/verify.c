@@ -239,8 +239,9 @@ static int start(struct verifier *v) {
     if (j->B % parts != 0)
         return err_set(v->e, ERR_USAGE,
                        "%s: the reference has %lld sequences, which parallel.data=%d x "
-                       "batch.accum=%lld do not divide",
-                       j->out->dir, (long long)j->B, j->split.data, (long long)accum);
+                       "batch.accum=%lld do not divide; accepted: a product that divides %lld",
+                       j->out->dir, (long long)j->B, j->split.data, (long long)accum,
+                       (long long)j->B);
     k.batch_micro = j->B / parts, k.batch_accum = accum, k.seq = j->T;
     k.optim_decay_all = true; // the reference decays every parameter
     const struct safetensors_entry *greedy = safetensors_find(v->ref, "greedy");

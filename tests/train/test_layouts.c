@@ -8,6 +8,8 @@
 #include "layout_cover.h"
 #include "ranks_job.h"
 
+#include "skips.h"
+#include "train/crew.h"
 #include "train/verify.h"
 
 enum { STEPS = 20, COVER_STEPS = 3, SEQ = 8, LAYERS = 17 };
@@ -250,10 +252,8 @@ static void test_product(void **state) {
     static struct cover c;
     static struct knobs k[3][3];
     static struct tally tally;
-    if (!long_run()) {
-        print_message("skipped: HAGGLE_TEST_LONG is not set\n");
-        skip();
-    }
+    if (!long_run())
+        skip_because("HAGGLE_TEST_LONG is not set");
     all_models(*state, k);
     cover_make(&c, true);
     for (int l = 0; l < c.n_layouts; l++)
@@ -295,11 +295,269 @@ static void test_observed_rows(void **state) {
     }
 }
 
+// ---------------------------------------------------------------- checkpoints of others
+
+// 20 steps of models that Hugging Face transformers made, against one rank.
+static void test_fixtures(void **state) {
+    static const char *const names[] = {"gpt2-tiny", "llama-tiny"};
+    static const char *const settings[] = {
+        "tensor=2 batch.accum=4",
+        "data=4 batch.accum=1 zero=3",
+        "data=2 tensor=2 batch.accum=2 zero=2",
+        "pipe=3 batch.accum=4",
+        "data=2 tensor=2 pipe=2 batch.accum=2 zero=1 schedule=gpipe",
+    };
+    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
+    struct seen seen = {0};
+    const char *chosen = getenv("HAGGLE_FIXTURES"),
+               *folder = chosen ? chosen : HAGGLE_SOURCE_DIR "/../shared/fixtures/hf";
+    if (!file_is_dir(folder))
+        skip_because("no folder %s", folder);
+    for (int i = 0; i < 2; i++) {
+        struct knobs k;
+        model_knobs(&k, *state, 0, 1);
+        snprintf(k.model, sizeof k.model, "%.400s/%s", folder, names[i]);
+        k.seq = 16;
+        k.optim_lr = 1e-3;
+        struct job *one = must_run(&k, "validates batch.accum=4", STEPS);
+        for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
+            char words[WORDS_BYTES];
+            snprintf(words, sizeof words, "validates %s", settings[n]);
+            struct job *j = must_run(&k, words, STEPS);
+            compare(j, one, &limits, &seen, words);
+            job_end(j);
+        }
+        job_end(one);
+    }
+    print_message("first loss off by %.1e, later ones %.1e\n", seen.first, seen.later);
+}
+
+// ---------------------------------------------------------------- what is refused
+
+#define RULES_PAGE HAGGLE_SOURCE_DIR "/docs/ranks-rules.md"
+enum { RULES_MOST = 32 };
+
+struct rule { // a row of the page
+    char name[32], part[120];
+};
+
+static int read_rules(struct rule rules[RULES_MOST]) {
+    char *text, *line, *rest;
+    size_t bytes;
+    int n = 0;
+    struct err e = {0};
+    assert_worked(file_read_all(RULES_PAGE, 1 << 20, &text, &bytes, &e), &e);
+    for (rest = text; (line = strsep(&rest, "\n")) != NULL;)
+        if (n < RULES_MOST &&
+            sscanf(line, "| `%31[^`]` | \"%119[^\"]\" |", rules[n].name, rules[n].part) == 2)
+            n++;
+    free(text);
+    assert_true(n > 0 && n < RULES_MOST);
+    return n;
+}
+
+// Whether a rule of the page refuses with such a sentence.
+static const struct rule *rule_of(const struct rule *rules, int n, const char *message) {
+    for (int i = 0; i < n; i++)
+        if (strstr(message, rules[i].part))
+            return &rules[i];
+    return NULL;
+}
+
+struct provoked {
+    const char *rule, *names; // what the sentence names, separated by '|'
+    const char *words;        // knobs
+    int rank;
+    int64_t kv_heads, ffn, vocab; // of the model, where not 0
+};
+
+static const struct provoked by_plan[] = {
+    {.rule = "heads",
+     .names = "parallel.tensor=3|8 heads|accepted: 1, 2, 4, 8",
+     .words = "parallel.tensor=3"},
+    {.rule = "kv-heads",
+     .names = "parallel.tensor=4|2 key/value|accepted: 1, 2",
+     .words = "parallel.tensor=4",
+     .kv_heads = 2},
+    {.rule = "mlp",
+     .names = "parallel.tensor=8|52|accepted: 1, 2, 4",
+     .words = "parallel.tensor=8",
+     .ffn = 52},
+    {.rule = "vocabulary",
+     .names = "parallel.tensor=8| 5;|accepted: 1, 2, 4",
+     .words = "parallel.tensor=8",
+     .vocab = 5},
+    {.rule = "zero-pipe",
+     .names = "zero.stage=3|parallel.pipe=2|accepted: stage 0 or 1",
+     .words = "parallel.data=2 parallel.pipe=2 zero.stage=3"},
+    {.rule = "layers",
+     .names = "parallel.pipe=8|24 layers|17|accepted: stages x chunks up to 17",
+     .words = "parallel.pipe=8 pipe.schedule=interleaved pipe.chunks=3 batch.accum=8"},
+    {.rule = "interleaved",
+     .names = "parallel.pipe=4|got 6|accepted: 1, 4, 8",
+     .words = "parallel.pipe=4 pipe.schedule=interleaved batch.accum=6"},
+    {.rule = "product",
+     .names = "parallel.tensor=2|ranks=3|accepted: ranks=2",
+     .words = "ranks=3 parallel.tensor=2"},
+    {.rule = "most",
+     .names = "parallel.data=64|1024|accepted",
+     .words = "parallel.data=64 parallel.tensor=32"},
+    {.rule = "rank", .names = "rank 2|accepted: 0 to 1", .words = "parallel.pipe=2", .rank = 2},
+    {.rule = "hybrid",
+     .names = "goal=hybrid|accepted: goal=bulk",
+     .words = "parallel.data=2 goal=hybrid"},
+    {.rule = "noise",
+     .names = "noise.every=5|accepted: noise.every=0",
+     .words = "parallel.data=2 noise.every=5"},
+    {.rule = "gpus",
+     .names = "device=cuda|2 ranks|accepted: device=cpu",
+     .words = "parallel.data=2 device=cuda"},
+};
+
+static void set_words(struct knobs *k, const char *words) {
+    char copy[WORDS_BYTES], *rest = copy;
+    struct err e = {0};
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *one; (one = strsep(&rest, " ")) != NULL;)
+        assert_worked(knobs_set_assignment(k, one, SET_BY_COMMAND_LINE, &e), &e);
+}
+
+static int provoke(const struct provoked *x, const struct scratch *s, struct err *e) {
+    struct model_shape shape;
+    struct knobs k;
+    struct plan p;
+    base_shape(&shape, "tiny", x->vocab ? x->vocab : 127, LAYERS);
+    shape.kv_heads = x->kv_heads ? x->kv_heads : shape.kv_heads;
+    shape.ffn = x->ffn ? x->ffn : shape.ffn;
+    shape_knobs(&k, s, "refused", &shape);
+    set_words(&k, x->words);
+    const int rc = plan_run_rank(&p, &k, x->rank, e);
+    plan_free(&p);
+    return rc;
+}
+
+static int provoke_sequences(struct err *e) {
+    struct knobs k;
+    struct verify_result r;
+    knobs_init(&k);
+    k.device = DEVICE_CPU;
+    set_words(&k, "parallel.data=2 batch.accum=7");
+    const int rc = verify_folder(HAGGLE_SOURCE_DIR "/tests/reference/qwen2", &k, 0, &r, e);
+    verify_free(&r);
+    return rc;
+}
+
+// Two ranks find that each fits on the machine, and both do not.
+static int be_ready(void *arg, struct comm *c, struct err *e) {
+    const struct knobs *k = arg;
+    const struct engine_options eo = {.comm = c};
+    struct engine *g = NULL;
+    struct plan p;
+    int rc = plan_run_rank(&p, k, c->rank, e);
+    if (rc == 0)
+        rc = engine_open(&g, &eo, e);
+    if (rc == 0)
+        rc = engine_ready(g, &p, e);
+    if (rc == 0)
+        g->room = (struct plan_room){.bytes = engine_need_bytes(g, &p) * 3 / 2,
+                                     .is = "what the machine has left"};
+    rc = crew_ready(c, rc, g, &p, e);
+    c->close(c);
+    engine_close(g);
+    plan_free(&p);
+    return rc;
+}
+
+static int provoke_machine(const struct scratch *s, struct err *e) {
+    struct knobs k;
+    base_knobs(&k, s, "tiny", 127, 2);
+    set_words(&k, "parallel.data=2 eval.every=0 generate.tokens=0");
+    return comm_job_run(2, 20000000000u, be_ready, &k, e);
+}
+
+static void check_sentence(const struct rule *rules, int n, bool *met, const char *name,
+                           const char *names, const struct err *e) {
+    const struct rule *rule = NULL;
+    for (int i = 0; i < n; i++)
+        if (strcmp(rules[i].name, name) == 0) {
+            rule = &rules[i];
+            met[i] = true;
+        }
+    if (!rule)
+        fail_msg("the page has no rule '%s'", name);
+    if (!strstr(e->text, rule->part))
+        fail_msg("rule '%s' says '%s', and the message: %s", name, rule->part, e->text);
+    assert_failed(e->code, e->code, e, names);
+}
+
+// Each rule of the page refuses what it says, by a sentence with the value and what is accepted.
+static void test_rules(void **state) {
+    struct rule rules[RULES_MOST];
+    bool met[RULES_MOST] = {0};
+    const int n = read_rules(rules);
+    for (size_t i = 0; i < sizeof by_plan / sizeof *by_plan; i++) {
+        struct err e = {0};
+        if (provoke(&by_plan[i], *state, &e) == 0)
+            fail_msg("%s is not refused", by_plan[i].words);
+        check_sentence(rules, n, met, by_plan[i].rule, by_plan[i].names, &e);
+    }
+    struct err e = {0};
+    assert_int_equal(provoke_sequences(&e), ERR_USAGE);
+    check_sentence(rules, n, met, "sequences", "parallel.data=2|batch.accum=7|accepted", &e);
+    err_clear(&e);
+    assert_int_equal(provoke_machine(*state, &e), ERR_MEMORY);
+    check_sentence(rules, n, met, "machine", "2 ranks on|together|what the machine has left", &e);
+    for (int i = 0; i < n; i++)
+        if (!met[i])
+            fail_msg("nothing provokes rule '%s'", rules[i].name);
+}
+
+// Sizes that are no powers of two run, or a rule of the page refuses them.
+static void test_odd_sizes(void **state) {
+    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
+    struct rule rules[RULES_MOST];
+    const int n = read_rules(rules);
+    struct seen seen = {0};
+    struct knobs k;
+    int ran = 0, refused = 0;
+    model_knobs(&k, *state, 0, 1);
+    for (int data = 1; data <= 7; data++) {
+        char words[WORDS_BYTES], layout[128];
+        snprintf(words, sizeof words, "validates batch.accum=%d", 2 * data);
+        struct job *one = must_run(&k, words, 2);
+        for (int tensor = 1; data * tensor <= 7; tensor++)
+            for (int pipe = 1; data * tensor * pipe <= 7; pipe++) {
+                const struct layout_case l = {data, tensor, pipe, 3 - data % 2, data % 2};
+                if (!((data & (data - 1)) | (tensor & (tensor - 1)) | (pipe & (pipe - 1))))
+                    continue; // test_every_layout
+                snprintf(words, sizeof words, "validates batch.accum=2 %s",
+                         layout_words(&l, layout));
+                struct job *j = job_new(&k, words, 2);
+                job_plan(j);
+                if (job_error(j)) {
+                    if (!rule_of(rules, n, job_error(j)->text))
+                        fail_msg("%s: refused by no rule: %s", words, job_error(j)->text);
+                    refused++;
+                } else {
+                    job_check(j, PLAN_TRAIN, words);
+                    job_check(j, PLAN_EVAL, words);
+                    job_train(j, words);
+                    compare(j, one, &limits, &seen, words);
+                    ran++;
+                }
+                job_end(j);
+            }
+        job_end(one);
+    }
+    print_message("%d ran, %d were refused\n", ran, refused);
+    assert_true(ran >= 8 && refused >= 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_layout),
-        cmocka_unit_test(test_every_pair),
-        cmocka_unit_test(test_product),
+        cmocka_unit_test(test_rules),         cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_fixtures),
+        cmocka_unit_test(test_every_pair),    cmocka_unit_test(test_product),
         cmocka_unit_test(test_observed_rows),
     };
     if (getenv("ONLY"))
