@@ -45,6 +45,7 @@ struct plan_split {
     bool overlap;         // sums run during the backward, not after it
     bool every_micro;     // they run after every micro-batch, not once per step
     int prefetch;         // ZeRO 3: layers whose weights are gathered ahead of use
+    bool sequence;        // a tensor group also shares the rows between its blocks
 };
 
 struct plan_options {

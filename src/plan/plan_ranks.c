@@ -3,6 +3,7 @@
 //
 //   heads, key/value heads, columns of the MLP   a tensor group must divide each of them
 //   the vocabulary                               at least as large as a tensor group
+//   rows, if a tensor group shares them          it must divide the tokens of a micro-batch
 //   ZeRO 2 and 3 with a pipeline                 a stage runs its layers once per micro-batch, so
 //                                                gradients and weights would be moved that often
 //   a hybrid run, the gradient noise scale       need one rank
@@ -39,7 +40,8 @@ static int check_divides(const struct plan_split *l, const struct model_shape *s
                          accepted(s, sizes, sizeof sizes));
 }
 
-static int check_tensor(const struct plan_split *l, const struct model_shape *s, struct err *e) {
+static int check_tensor(const struct plan_split *l, const struct knobs *k,
+                        const struct model_shape *s, struct err *e) {
     char sizes[200];
     TRY(check_divides(l, s, "heads", s->heads, e));
     TRY(check_divides(l, s, "key/value heads", s->kv_heads, e));
@@ -49,6 +51,13 @@ static int check_tensor(const struct plan_split *l, const struct model_shape *s,
                        "parallel.tensor=%d: %d ranks of a tensor group are more than the model's "
                        "vocabulary of %lld; accepted: %s",
                        l->tensor, l->tensor, (long long)s->vocab, accepted(s, sizes, sizeof sizes));
+    if (l->sequence && k->batch_micro * k->seq % l->tensor != 0)
+        return err_set(e, ERR_USAGE,
+                       "parallel.sequence=true: %d ranks of a tensor group do not divide the %lld "
+                       "tokens of a micro-batch (batch.micro=%lld x seq=%lld); accepted: "
+                       "parallel.sequence=false, or tokens that they divide",
+                       l->tensor, (long long)(k->batch_micro * k->seq), (long long)k->batch_micro,
+                       (long long)k->seq);
     return 0;
 }
 
@@ -81,13 +90,14 @@ int plan_ranks(const struct plan_split *l, const struct knobs *k, const struct m
                                 .prefetch = l->prefetch,
                                 .bucket_bytes = l->bucket_bytes,
                                 .overlap = l->overlap,
-                                .every_micro = l->every_micro};
+                                .every_micro = l->every_micro,
+                                .sequence = l->tensor > 1 && l->sequence};
     if (world == 1)
         return 0;
     if (rank < 0 || rank >= world)
         return err_set(e, ERR_USAGE, "rank %d is not accepted; accepted: 0 to %d", rank, world - 1);
     out->mesh = mesh;
     if (l->tensor > 1)
-        TRY(check_tensor(l, shape, e));
+        TRY(check_tensor(l, k, shape, e));
     return check_rules(l, k, e);
 }

@@ -40,6 +40,7 @@ int plan_split_of(const struct knobs *k, struct plan_split *out, struct err *e) 
                                .bucket_bytes = (int64_t)k->comm_bucket,
                                .overlap = k->comm_overlap,
                                .every_micro = k->comm_reduce == COMM_REDUCE_MICRO,
-                               .prefetch = (int)k->comm_prefetch};
+                               .prefetch = (int)k->comm_prefetch,
+                               .sequence = k->parallel_sequence};
     return 0;
 }

@@ -20,6 +20,7 @@ struct apply_ranks {
     int64_t bucket_bytes; // most bytes of gradients that one collective moves; 0: no limit
     bool overlap;         // gradients are reduced during the backward, not after it
     bool every_micro;     // they are reduced after every micro-batch, not once per step
+    bool sequence;        // a tensor group also shares the rows between its blocks
 };
 
 // Which groups of ops run as one fused op. False: they run as separate ops, each with one pass

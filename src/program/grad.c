@@ -308,6 +308,16 @@ static int derive_swiglu(struct deriver *d, const struct op *f) {
     return 0;
 }
 
+// Rows that ranks share (tensor.c). Behind a gather each rank has a part of the gradient of all
+// rows: their sum is scattered. Behind a scattered sum each rank has the gradient of its own rows,
+// which is that of every part: it is gathered.
+static int derive_rows(struct deriver *d, const struct op *f) {
+    const bool gathered = f->kind == OP_ALL_GATHER;
+    struct op op = like(f, gathered ? OP_REDUCE_SCATTER : OP_ALL_GATHER);
+    op_in(&op, gradient(d, f->out[0]));
+    return contribute(d, &op, f->in[0], gathered, f);
+}
+
 static int derive(struct deriver *d, const struct op *f) {
     if (f->kind == OP_LOSS) { // the loss overwrote the logits with their gradient
         d->grad[f->in[0]] = f->in[0];
@@ -341,6 +351,9 @@ static int derive(struct deriver *d, const struct op *f) {
         return derive_attention(d, f);
     case OP_SWIGLU:
         return derive_swiglu(d, f);
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+        return derive_rows(d, f);
     case OP_ACT:
         op = like(f, OP_ACT_BWD);
         op_in(&op, gradient(d, f->out[0]));

@@ -11,6 +11,10 @@
 // writes a twin of the tensor. The dropped ops that it reads from are issued again too. The same op
 // on the same numbers gives the same bits, so loss and weights do not change. Lives follow from the
 // accesses: a tensor that only the forward touches dies there.
+//
+// Rows that a tensor group has gathered for a block (tensor.c) are never kept, in any mode: the
+// backward gathers them again. Each such gather is issued right behind an earlier collective, so
+// that it runs while the ops between them compute.
 #include "program/recompute.h"
 
 #include <stdio.h>
@@ -31,6 +35,29 @@ struct recompute {
 
 // ---------------------------------------------------------------- which ops
 
+static bool lasting(const struct tensor *t) {
+    return t->life == LIFE_RUN || t->life == LIFE_TURN;
+}
+
+// True for ops that may run twice: they belong to a layer, compute or move shared rows, and write
+// only transient tensors.
+static bool repeatable(const struct recompute *r, int index) {
+    const struct op *op = &r->forward->ops[index];
+    const bool rows = op->kind == OP_ALL_GATHER || op->kind == OP_REDUCE_SCATTER;
+    if ((op->stream != STREAM_COMPUTE && !rows) || op->layer < 0 || op->layer >= r->layers)
+        return false;
+    for (int i = 0; i < op->n_out; i++)
+        if (lasting(&r->p->tensors[program_root(r->p, op->out[i])]))
+            return false;
+    return true;
+}
+
+// Whether op `index` gathers rows that the backward gathers again. What lies outside of layers has
+// them once, not once per layer, and keeps them.
+static bool gathers_rows(const struct recompute *r, int index) {
+    return r->forward->ops[index].kind == OP_ALL_GATHER && repeatable(r, index);
+}
+
 static void find_uses(struct recompute *r, const struct segment *backward) {
     struct op_access access[OP_MAX_IN + OP_MAX_OUT];
     for (int i = 0; i < r->forward->n_ops; i++) {
@@ -50,22 +77,11 @@ static void find_uses(struct recompute *r, const struct segment *backward) {
             if (access[a].tensor < r->n && access[a].how & OP_READ)
                 r->read[access[a].tensor] = 1;
     }
-}
-
-static bool lasting(const struct tensor *t) {
-    return t->life == LIFE_RUN || t->life == LIFE_TURN;
-}
-
-// True for ops that may run twice: they belong to a layer, run on the compute stream and write only
-// transient tensors.
-static bool repeatable(const struct recompute *r, int index) {
-    const struct op *op = &r->forward->ops[index];
-    if (op->stream != STREAM_COMPUTE || op->layer < 0 || op->layer >= r->layers)
-        return false;
-    for (int i = 0; i < op->n_out; i++)
-        if (lasting(&r->p->tensors[program_root(r->p, op->out[i])]))
-            return false;
-    return true;
+    for (int i = 0; i < r->forward->n_ops; i++) { // what is gathered again is read
+        const struct op *op = &r->forward->ops[i];
+        if (gathers_rows(r, i) && r->read[program_root(r->p, op->out[0])])
+            r->read[program_root(r->p, op->in[0])] = 1;
+    }
 }
 
 static bool writes(const struct recompute *r, int index, int root) {
@@ -110,6 +126,8 @@ static bool add_saving(const struct recompute *r, int index, int shared, struct 
 static bool worth(const struct recompute *r, int index, double least) {
     struct saving s = {0};
     int shared = -1;
+    if (r->forward->ops[index].stream != STREAM_COMPUTE)
+        return false;
     for (int i = 0; i < r->forward->ops[index].n_out; i++) {
         int t = program_root(r->p, r->forward->ops[index].out[i]);
         shared = r->writers[t] > 1 ? t : shared;
@@ -202,6 +220,21 @@ static int map_tensor(struct recompute *r, int t) {
     return twin_of(r, t);
 }
 
+// Issues the gathers of rows that ops [from, the next collective) read. One whose input has to be
+// computed again waits for its reader.
+static void gather_ahead(struct recompute *r, const struct segment *backward, int from) {
+    for (int i = from; i < backward->n_ops && backward->ops[i].stream == STREAM_COMPUTE; i++)
+        for (int a = 0; a < backward->ops[i].n_in; a++) {
+            const int t = backward->ops[i].in[a];
+            const int w = t >= 0 && t < r->n ? r->writer[program_root(r->p, t)] : -1;
+            if (w < 0 || !gathers_rows(r, w))
+                continue;
+            const int made = r->writer[program_root(r->p, r->forward->ops[w].in[0])];
+            if (made < 0 || !r->drop[made])
+                map_tensor(r, t);
+        }
+}
+
 static int allocate(struct recompute *r) {
     size_t n = (size_t)r->n + 1, ops = (size_t)r->forward->n_ops + 1;
     struct region *g = &r->p->region;
@@ -218,7 +251,10 @@ static int allocate(struct recompute *r) {
 
 int recompute_apply(struct program *p, int forward, int backward, const struct recompute_rule *rule,
                     int layers, struct err *e) {
-    if (rule->kind == RECOMPUTE_NONE)
+    bool gathers = false;
+    for (int i = 0; i < p->segments[forward].n_ops; i++)
+        gathers |= p->segments[forward].ops[i].kind == OP_ALL_GATHER;
+    if (rule->kind == RECOMPUTE_NONE && !gathers)
         return 0;
     struct segment source = p->segments[forward], old = program_take_ops(p, backward);
     struct recompute r = {
@@ -228,13 +264,17 @@ int recompute_apply(struct program *p, int forward, int backward, const struct r
     find_uses(&r, &old);
     if (rule->kind == RECOMPUTE_FULL)
         choose_full(&r, rule->every > 0 ? rule->every : 1);
-    else
+    else if (rule->kind == RECOMPUTE_SELECTIVE)
         choose_selective(&r, rule->bytes_per_flop);
+    for (int i = 0; i < source.n_ops; i++)
+        r.drop[i] |= gathers_rows(&r, i);
     for (int i = 0; i < old.n_ops; i++) {
         struct op op = old.ops[i];
         for (int k = 0; k < op.n_in; k++)
             op.in[k] = map_tensor(&r, op.in[k]);
         program_op(p, backward, &op);
+        if (op.stream == STREAM_COMM)
+            gather_ahead(&r, &old, i + 1);
     }
     return program_finish(p, e);
 }

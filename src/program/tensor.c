@@ -16,6 +16,13 @@
 //
 // What the slices do not share (norms, the bias of a product that is cut by rows, positions) is
 // held by every rank, or by the first rank alone if it must be added once.
+//
+// Sequence parallelism (Korthikanti et al., 2022): between the blocks, ranks share the rows. A rank
+// has a run of the micro-batch's tokens there, whatever sequences they belong to. The sum behind a
+// block becomes a REDUCE_SCATTER, and in front of a block an ALL_GATHER collects the rows. grad.c
+// turns each into the other. So embeddings, norms, residuals and what is kept of them are a T-th,
+// and the same number of bytes is moved. Of the gathered rows the backward keeps nothing: it
+// gathers them again (recompute.c). The gradients of norms are then sums over the group, too.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -39,8 +46,10 @@ struct slicer {
     const struct model_shape *whole;
     int T, at, group;
     int segment;
+    bool sequence; // ranks share the rows between blocks
     int *role;     // per tensor: enum model_role of a weight; -1: no weight
     bool *entered; // per tensor: an `enter` was emitted for it
+    int *all;      // per tensor of own rows: the rows of all ranks; -1: not gathered
 };
 
 // ---------------------------------------------------------------- weights
@@ -86,9 +95,14 @@ static void set_spans(const struct slicer *s, enum model_role role, const struct
 }
 
 // Whether every rank has only a part of the sum that is the gradient of this weight, although each
-// holds all of the weight: norms of heads.
-static bool is_partial(enum model_role role) {
+// holds all of the weight: norms of heads, and of rows that ranks share.
+static bool is_of_heads(enum model_role role) {
     return role == ROLE_QNORM_W || role == ROLE_KNORM_W;
+}
+
+static bool is_of_rows(enum model_role role) {
+    return role == ROLE_NORM1_W || role == ROLE_NORM1_B || role == ROLE_NORM2_W ||
+           role == ROLE_NORM2_B || role == ROLE_NORMF_W || role == ROLE_NORMF_B;
 }
 
 static void share_weight(struct slicer *s, const struct model_param *whole,
@@ -105,7 +119,7 @@ static void share_weight(struct slicer *s, const struct model_param *whole,
     }
     if (share.axis < 0) {
         s->p->tensors[t].replica = s->at > 0;
-        if (is_partial(whole->role))
+        if (is_of_heads(whole->role) || (s->sequence && is_of_rows(whole->role)))
             s->p->tensors[t].shared = s->group;
         return;
     }
@@ -124,7 +138,9 @@ static void collective(struct slicer *s, enum op_kind kind, int in, int out, uns
     op.group = s->group;
     op.layer = layer;
     op.flags = flags;
-    op.n = tensor_elements(&s->p->tensors[out]);
+    if (in < 0 || out < 0) // out of memory
+        return;
+    op.n = tensor_elements(&s->p->tensors[kind == OP_REDUCE_SCATTER ? in : out]);
     op_in(&op, in);
     op_out(&op, out);
     program_op(s->p, s->segment, &op);
@@ -134,18 +150,74 @@ static enum model_role role_of(const struct slicer *s, int weight) {
     return weight >= 0 && s->role[weight] >= 0 ? (enum model_role)s->role[weight] : ROLE_COUNT;
 }
 
+// Makes a tensor for `rows` rows like those of t.
+static int rows_like(struct slicer *s, int t, const char *suffix, int64_t rows) {
+    const struct tensor x = s->p->tensors[t];
+    char name[96];
+    snprintf(name, sizeof name, "%.80s.%s", x.name, suffix);
+    const int made = program_tensor_2d(s->p, name, x.dtype, x.cls, x.life, rows, x.local[1]);
+    if (made >= 0)
+        s->p->tensors[made].layer = x.layer;
+    return made;
+}
+
+static void keep_own_rows(struct slicer *s, int t) {
+    struct tensor *x = &s->p->tensors[t];
+    x->local[0] /= s->T;
+    x->bytes /= (uint64_t)s->T;
+}
+
+// In front of a product that is cut by columns.
+static void enter(struct slicer *s, struct op *op) {
+    const int x = op->in[0];
+    if (!s->sequence) {
+        if (!s->entered[x])
+            collective(s, OP_ALL_REDUCE, x, x, OP_ENTER, op->layer);
+        s->entered[x] = true;
+        return;
+    }
+    if (s->all[x] < 0) {
+        s->all[x] = rows_like(s, x, "all", s->p->tensors[x].local[0] * s->T);
+        collective(s, OP_ALL_GATHER, x, s->all[x], 0, op->layer);
+    }
+    op->in[0] = s->all[x];
+}
+
+// Emits an op whose output is a part of a sum over the ranks, and the sum.
+static void emit_part(struct slicer *s, struct op op) {
+    const int y = op.out[0];
+    if (!s->sequence) {
+        program_op(s->p, s->segment, &op);
+        collective(s, OP_ALL_REDUCE, y, y, 0, op.layer);
+        return;
+    }
+    op.out[0] = rows_like(s, y, "part", s->p->tensors[y].local[0]);
+    keep_own_rows(s, y);
+    program_op(s->p, s->segment, &op);
+    collective(s, OP_REDUCE_SCATTER, op.out[0], y, 0, op.layer);
+}
+
 static void edit_matmul(struct slicer *s, struct op op) {
     const enum model_role role = role_of(s, op.in[1]);
     const bool by_rows = role == ROLE_OUT_W || role == ROLE_DOWN_W;
-    if (by_rows && s->at > 0 && op.n_in > 2)
-        op.in[2] = -1; // the first rank adds the bias
-    if (!by_rows && !s->entered[op.in[0]]) {
-        s->entered[op.in[0]] = true;
-        collective(s, OP_ALL_REDUCE, op.in[0], op.in[0], OP_ENTER, op.layer);
+    if (by_rows) {
+        if (s->at > 0 && op.n_in > 2)
+            op.in[2] = -1; // the first rank adds the bias
+        emit_part(s, op);
+        return;
+    }
+    enter(s, &op);
+    program_op(s->p, s->segment, &op);
+}
+
+// Norms of rows and residuals work on the rank's own rows.
+static void edit_between(struct slicer *s, struct op op) {
+    if (s->sequence && !(op.kind == OP_NORM && is_of_heads(role_of(s, op.in[1])))) {
+        for (int i = 0; i < op.n_out; i++)
+            keep_own_rows(s, op.out[i]);
+        op.m /= s->T;
     }
     program_op(s->p, s->segment, &op);
-    if (by_rows)
-        collective(s, OP_ALL_REDUCE, op.out[0], op.out[0], 0, op.layer);
 }
 
 static void edit_embed(struct slicer *s, struct op op) {
@@ -153,8 +225,7 @@ static void edit_embed(struct slicer *s, struct op op) {
     op.flags |= OP_PART;
     if (s->at > 0)
         op.in[2] = op.in[3] = -1, op.positions = 0;
-    program_op(s->p, s->segment, &op);
-    collective(s, OP_ALL_REDUCE, op.out[0], op.out[0], 0, op.layer);
+    emit_part(s, op);
 }
 
 int tensor_apply(struct program *p, int forward, const struct apply_ranks *r,
@@ -166,21 +237,26 @@ int tensor_apply(struct program *p, int forward, const struct apply_ranks *r,
                        .T = mesh_size(&r->mesh, AXIS_TENSOR),
                        .at = r->mesh.at[AXIS_TENSOR],
                        .group = program_group(p, &r->mesh, MESH_TENSOR, "tensor"),
-                       .segment = forward};
+                       .segment = forward,
+                       .sequence = r->sequence};
     s.role = region_alloc(&p->region, n * sizeof *s.role);
     s.entered = region_alloc(&p->region, n);
-    if (!s.role || !s.entered)
+    s.all = region_alloc(&p->region, n * sizeof *s.all);
+    if (!s.role || !s.entered || !s.all)
         return err_set(e, ERR_MEMORY, "out of memory while slicing '%s'", p->name);
     memset(s.role, -1, n * sizeof *s.role);
+    memset(s.all, -1, n * sizeof *s.all);
     for (int64_t i = 0; model_param_at(whole, i, &a) && model_param_at(slice, i, &b); i++)
         share_weight(&s, &a, &b);
     const struct segment old = program_take_ops(p, forward);
-    for (int i = 0; i < old.n_ops; i++) {
+    for (int i = 0; i < old.n_ops && !p->failed; i++) {
         const struct op *op = &old.ops[i];
         if (op->kind == OP_MATMUL)
             edit_matmul(&s, *op);
         else if (op->kind == OP_EMBED)
             edit_embed(&s, *op);
+        else if (op->kind == OP_NORM || op->kind == OP_ADD)
+            edit_between(&s, *op);
         else
             program_op(p, forward, op);
     }

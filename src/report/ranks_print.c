@@ -37,8 +37,22 @@ static struct traffic *traffic_of(struct traffic list[TRAFFIC_MOST], int *n, enu
     return &list[(*n)++];
 }
 
+// What a tensor group moves: two sums in the forward and two in the backward of each layer (Shoeybi
+// et al., 2019). With parallel.sequence each of them is a reduce-scatter and an all-gather, and two
+// of the gathers are made again in the backward (Korthikanti et al., 2022).
+static double textbook_tensor(const struct plan_split *s, enum op_kind kind, double rows_bytes,
+                              double layers) {
+    const double ring = (double)(s->tensor - 1) / s->tensor, one = ring * rows_bytes * layers;
+    if (!s->sequence)
+        return kind == OP_ALL_REDUCE ? 4 * 2 * one : NAN;
+    return kind == OP_REDUCE_SCATTER ? 4 * one : kind == OP_ALL_GATHER ? (4 + 2) * one : NAN;
+}
+
 // The formulas that papers and tutorials give, with the whole model's parameters divided evenly by
 // the ranks that share it. What haggle sends differs by padding, uneven stages, norms and losses.
+// What is small has no formula: the losses and the gradient norm of all ranks ('samples', 'model'),
+// the numbers of a loss over parts of the vocabulary, and the gradients of norms that a tensor
+// group shares.
 static double textbook(const struct plan *p, enum op_kind kind, const char *group) {
     const struct plan_split *s = &p->split;
     const struct knobs *k = &p->knobs;
@@ -54,10 +68,13 @@ static double textbook(const struct plan *p, enum op_kind kind, const char *grou
                : kind == OP_ALL_GATHER     ? ring * w * own * (s->zero == 3 ? 2 * micro : 1)
                                            : NAN;
     }
-    if (strcmp(group, "tensor") == 0 && kind == OP_ALL_REDUCE)
-        return 4 * layers * 2 * (T - 1) / T * rows * w * micro;
+    if (strcmp(group, "tensor") == 0)
+        return textbook_tensor(s, kind, rows * w * micro, layers);
+    if (strcmp(group, "tied") == 0) // the embedding's gradient, between two ranks
+        return 4 * (double)(p->shape.vocab * p->shape.width) / T;
     if (kind == OP_SEND)
-        return rows * w * micro * (s->schedule == SCHEDULE_INTERLEAVED ? (double)s->chunks : 1);
+        return rows * w * micro * (s->schedule == SCHEDULE_INTERLEAVED ? (double)s->chunks : 1) /
+               (p->ranks.sequence ? T : 1);
     return NAN;
 }
 
@@ -103,6 +120,8 @@ void ranks_print_plan(FILE *f, const struct plan *p, const char *engine) {
         fprintf(f, ", %s", engine);
     if (p->ranks.zero > 0)
         fprintf(f, ", zero.stage %d", p->ranks.zero);
+    if (p->ranks.sequence)
+        fprintf(f, ", parallel.sequence");
     if (s->pipe > 1)
         fprintf(f, ", pipe.schedule %s with a bubble of %.1f %% by its formula",
                 knob_choice(KNOB_pipe_schedule, (int)k->pipe_schedule), 100 * bubble(p));

@@ -17,9 +17,10 @@ layout two --ranks 2 batch.accum=4
 layout eight --ranks 8 batch.accum=1 zero.stage=3
 layout tensor parallel.tensor=2 batch.accum=8
 layout pipe parallel.pipe=4 batch.accum=8 pipe.schedule=gpipe
+layout rows parallel.tensor=2 parallel.sequence=true parallel.pipe=2 batch.accum=8
 layout all --ranks 8 parallel.tensor=2 parallel.pipe=2 zero.stage=1 batch.accum=4 log.trace=trace.json
 layout again --ranks 8 parallel.tensor=2 parallel.pipe=2 zero.stage=1 batch.accum=4 comm.overlap=false
-python3 - one two eight tensor pipe all again <<'PYTHON' || fail "layouts differ"
+python3 - one two eight tensor pipe rows all again <<'PYTHON' || fail "layouts differ"
 import json, sys
 def read(name):
     lines = [json.loads(line) for line in open(name + "/log.jsonl")]
@@ -71,6 +72,8 @@ run 2 "sizes that do not match" "${small[@]}" run.dir=no ranks=3 parallel.tensor
 says err "parallel.data=1 x parallel.tensor=2 x parallel.pipe=1 are 2 ranks, and ranks=3" "sizes that do not match"
 run 2 "heads" "${small[@]}" run.dir=no parallel.tensor=3
 says err "do not divide the model's 4 heads" "heads"
+run 2 "rows" "${small[@]}" run.dir=no parallel.tensor=2 parallel.sequence=true seq=31
+says err "do not divide the 31 tokens of a micro-batch" "rows"
 run 2 "ZeRO 2 and a pipeline" "${small[@]}" run.dir=no --ranks 4 parallel.pipe=2 zero.stage=2
 says err "accepted: stage 0 or 1" "ZeRO 2 and a pipeline"
 run 2 "more stages than layers" "${small[@]}" run.dir=no parallel.pipe=5
@@ -110,6 +113,7 @@ verify() { # verify MODEL SETTING...
 verify gpt2-odd parallel.tensor=5
 verify gpt2-odd parallel.pipe=2 --checking
 verify llama3-scaled parallel.tensor=2 parallel.pipe=3
+verify llama3-scaled parallel.tensor=2 parallel.pipe=3 parallel.sequence=true precision=bf16
 verify qwen2 parallel.pipe=3 precision=bf16
 verify qwen3 parallel.pipe=3
 verify llama-bias parallel.pipe=2

@@ -94,6 +94,10 @@ static void test_observed(void **state) {
         "pipe=2 batch.accum=4 schedule=interleaved",
         "tensor=2 batch.accum=2 recompute.mode=full logits.chunk=7",
         "data=2 tensor=2 pipe=2 batch.accum=4 zero=1 precision=bf16 optim.state=int8",
+        "tensor=2 sequence batch.accum=2",
+        "tensor=4 sequence batch.accum=2 recompute.mode=selective logits.chunk=7",
+        "data=2 tensor=2 sequence batch.accum=2 zero=3 recompute.mode=full",
+        "data=2 tensor=2 sequence pipe=2 batch.accum=4 zero=1 precision=bf16 optim.state=int8",
     };
     struct knobs k;
     base_knobs(&k, *state, "tiny", 127, 5);
@@ -118,11 +122,24 @@ static void test_tensor(void **state) {
         "data=2 tensor=2 batch.accum=4 zero=3",
         "tensor=2 pipe=2",
         "data=2 tensor=2 pipe=2 batch.accum=4 zero=1",
+        "tensor=2 sequence",
+        "tensor=8 sequence",
+        "tensor=4 sequence recompute.mode=full logits.chunk=7",
+        "tensor=2 sequence recompute.mode=full recompute.every=2",
+        "tensor=2 sequence recompute.mode=selective recompute.ratio=0.01",
+        "tensor=2 sequence fuse.qkv=false fuse.norm=false fuse.act=false fuse.loss=false",
+        "data=2 tensor=2 sequence batch.accum=4",
+        "data=2 tensor=2 sequence batch.accum=4 zero=1 late",
+        "data=2 tensor=2 sequence batch.accum=4 zero=2 micro",
+        "data=2 tensor=2 sequence batch.accum=4 zero=3",
+        "tensor=2 sequence pipe=2 schedule=gpipe",
+        "tensor=2 sequence pipe=2 schedule=interleaved logits.chunk=7",
+        "data=2 tensor=2 sequence pipe=2 batch.accum=4 zero=1",
     };
     static const char *const families[] = {"tiny", "gpt2-124m", "qwen3-0.6b"};
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         struct knobs k;
-        base_knobs(&k, *state, families[f], f == 1 ? 17 : 127, 3);
+        base_knobs(&k, *state, families[f], f == 1 ? 17 : 127, 4);
         struct job *one = job_of(&k, "", 4);
         for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
             check_together(&k, layouts[i]);
@@ -134,11 +151,110 @@ static void test_tensor(void **state) {
     }
 }
 
+// The rows that ranks share cost them nothing but the order in which gradients of norms are summed.
+static void test_sequence_bits(void **state) {
+    struct knobs k;
+    base_knobs(&k, *state, "gpt2-124m", 127, 3);
+    k.optim_clip = 0;
+    struct job *plain = job_of(&k, "tensor=4", 1), *shared = job_of(&k, "tensor=4 sequence", 1);
+    assert_true(shared->losses[0][0] == plain->losses[0][0]);
+    job_end(plain), job_end(shared);
+}
+
+static void plan_of(struct plan *p, const struct knobs *base, const char *settings) {
+    struct knobs k = *base;
+    struct plan_split split;
+    struct err e = {0};
+    int n;
+    set(&k, &split, &n, settings);
+    const struct plan_options o = {
+        .knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &split};
+    assert_worked(plan_make(p, &o, &e), &e);
+}
+
+// Bytes of the activations that a micro-batch keeps inside of layers: those as wide as the model,
+// and the statistics of norms; and all others.
+static void kept_bytes(const struct plan *p, uint64_t *between, uint64_t *inside) {
+    const struct program *x = plan_program(p, PLAN_TRAIN);
+    *between = *inside = 0;
+    for (int i = 0; i < x->n_tensors; i++) {
+        const struct tensor *t = &x->tensors[i];
+        if (t->cls != CLASS_ACTIVATION || t->root >= 0 || t->layer < 0 ||
+            t->layer >= p->shape.layers)
+            continue;
+        const bool wide = t->local[1] == p->shape.width || t->local[1] == 2;
+        *(wide ? between : inside) += t->bytes;
+    }
+}
+
+// Bytes that a tensor group moves for the layers' rows in a step. again: in a second run only.
+static double moved_bytes(const struct plan *p, bool again) {
+    const struct program *x = plan_program(p, PLAN_TRAIN);
+    double sum = 0;
+    for (int i = 0; i < x->n_order; i++) {
+        const struct segment *s = &x->segments[x->order[i].segment];
+        for (int k = 0; k < s->n_ops; k++) {
+            const struct op *op = &s->ops[k];
+            if (op_info(op->kind)->category == CAT_COMM && s->role != SEGMENT_UPDATE &&
+                !!(op->flags & OP_AGAIN) == again)
+                sum += op_cost_of(x, op).comm_bytes;
+        }
+    }
+    return sum;
+}
+
+// What is kept between the blocks is a T-th. The bytes that ranks move stay the same, but for the
+// gathers that are made again.
+static void test_sequence_plan(void **state) {
+    static const char *const families[] = {"tiny", "gpt2-124m"};
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+        for (int T = 2; T <= 8; T *= 2) {
+            char settings[64];
+            struct knobs k;
+            struct plan plain, shared;
+            uint64_t between, inside, between_shared, inside_shared;
+            base_knobs(&k, *state, families[f], 127, 3);
+            snprintf(settings, sizeof settings, "tensor=%d", T);
+            plan_of(&plain, &k, settings);
+            snprintf(settings, sizeof settings, "tensor=%d sequence", T);
+            plan_of(&shared, &k, settings);
+            kept_bytes(&plain, &between, &inside);
+            kept_bytes(&shared, &between_shared, &inside_shared);
+            assert_true(between > 0 && between_shared == between / (uint64_t)T);
+            assert_int_equal(inside_shared, inside);
+            assert_true(plan_arena_bytes(&shared) < plan_arena_bytes(&plain));
+            const double rows =
+                (double)(k.seq * k.batch_micro * k.batch_accum * plain.shape.width) * sizeof(float);
+            assert_true(moved_bytes(&shared, false) == moved_bytes(&plain, false));
+            assert_true(moved_bytes(&plain, true) == 0);
+            assert_true(moved_bytes(&shared, true) == 2 * 3 * rows * (T - 1) / T);
+            plan_free(&plain), plan_free(&shared);
+        }
+}
+
+// Rows that a tensor group does not divide are refused.
+static void test_sequence_refused(void **state) {
+    struct knobs k;
+    struct plan p;
+    struct plan_split split;
+    struct err e = {0};
+    int n;
+    base_knobs(&k, *state, "tiny", 127, 3);
+    set(&k, &split, &n, "tensor=4 sequence seq=13 batch.micro=2");
+    const struct plan_options o = {
+        .knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &split};
+    assert_int_equal(plan_make(&p, &o, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "do not divide the 26 tokens of a micro-batch"));
+    plan_free(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),   cmocka_unit_test(test_observed),
-        cmocka_unit_test(test_tensor), cmocka_unit_test(test_data_parallel),
-        cmocka_unit_test(test_zero),   cmocka_unit_test(test_pipeline),
+        cmocka_unit_test(test_sequence_bits),    cmocka_unit_test(test_sequence_plan),
+        cmocka_unit_test(test_sequence_refused), cmocka_unit_test(test_load),
+        cmocka_unit_test(test_observed),         cmocka_unit_test(test_tensor),
+        cmocka_unit_test(test_data_parallel),    cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_pipeline),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
