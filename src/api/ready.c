@@ -12,7 +12,9 @@
 int ready_check(struct engine *g, struct plan *p, struct err *e) {
     process_estimate(p);
     const int rc = engine_ready(g, p, e);
-    if (rc == 0 || rc == ERR_MEMORY)
+    // A process that has joined others holds an MPI library, too.
+    const bool alone = !g->options.comm || g->options.comm->one_process;
+    if (alone && (rc == 0 || rc == ERR_MEMORY))
         process_keep(p, engine_on_device(g));
     return rc;
 }

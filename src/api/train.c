@@ -43,6 +43,7 @@ struct train_call {
     struct summary summary;
     struct sample sample; // length 0: none
     bool planning;        // between stop_plan_begin and stop_plan_end
+    bool met;             // the other ranks know whether this one has opened the data
 };
 
 // ---------------------------------------------------------------- before
@@ -55,7 +56,7 @@ static void print_plan(const struct train_call *t, FILE *f) {
     const struct predicted *s = &t->predicted;
     plan_print_model(f, p);
     plan_print_step(f, p, trainer_dataset(t->trainer));
-    ranks_print_plan(f, p, t->crew ? "threads of this process" : "processes");
+    ranks_print_plan(f, p, t->crew ? "threads of this process" : "processes over MPI");
     if (s->known)
         fprintf(f, "predict  %s per step (%s to %s): %s\n", text_duration(step, s->seconds),
                 text_duration(low, s->low_s), text_duration(high, s->high_s),
@@ -124,6 +125,7 @@ static int start_followers(struct train_call *t, const struct trainer_options *o
                                         .arg = t->knobs.log_trace};
     if (t->crew)
         TRY(crew_start(t->crew, &follow, e));
+    t->met = true;
     return crew_data(t->comm, 0, e);
 }
 
@@ -158,7 +160,8 @@ static int prepare(struct train_call *t, struct err *e) {
     k->steps = t->plan.knobs.steps; // epochs may have decided them
     k->epochs = t->plan.knobs.epochs;
     memcpy(k->by, t->plan.knobs.by, sizeof k->by);
-    int fits = crew_ready(t->comm, ready_check(t->engine, &t->plan, e), t->engine, &t->plan, e);
+    int fits = ready_check(t->engine, &t->plan, e);
+    fits = crew_ready(t->comm, fits, t->trainer, t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
     TRY(machine_open(&machine, k, MACHINE_KNOWN, e));
@@ -373,19 +376,50 @@ static void note(struct train_call *t, struct err *first, int rc, const struct e
         log_put(&t->call->log, LOG_ERROR, "%s", why->text);
 }
 
+// mpirun decides how many ranks there are.
+static int take_started(struct knobs *k, const struct comm_started *by, struct err *e) {
+    const int64_t asked = knobs_world(k), layer = k->parallel_tensor * k->parallel_pipe;
+    char text[32];
+    const bool open = k->ranks == 0 && k->parallel_data == 0;
+    if (by->world > 1 && k->comm_engine == COMM_ENGINE_THREAD)
+        return err_set(e, ERR_USAGE,
+                       "comm.engine=thread: ranks are threads of one process, and %s has started "
+                       "%d; accepted: comm.engine=mpi, or no %s",
+                       by->by, by->world, by->by);
+    if (open ? by->world % layer != 0 : asked != by->world)
+        return err_set(e, ERR_USAGE,
+                       "%s has started %d process%s, and the knobs ask for %s%lld ranks; accepted: "
+                       "%s -n %lld, or other ranks and parallel.*",
+                       by->by, by->world, by->world == 1 ? "" : "es", open ? "a multiple of " : "",
+                       (long long)asked, by->by, (long long)asked);
+    snprintf(text, sizeof text, "%d", by->world);
+    return k->ranks == 0 ? knobs_set_at(k, KNOB_ranks, text, SET_BY_PLANNER, e) : 0;
+}
+
 static int open_ranks(struct train_call *t, struct err *e) {
     struct knobs *k = &t->knobs;
+    const struct comm_started by = comm_started();
     struct plan_split split;
     char text[32];
+    const bool threads = by.world < 2 && (by.world == 0 || k->comm_engine == COMM_ENGINE_THREAD);
+    if (!threads)
+        TRY(take_started(k, &by, e));
     TRY(plan_split_of(k, &split, e));
     const int world = split.data * split.tensor * split.pipe;
     if (world == 1)
         return 0;
+    if (threads && k->comm_engine == COMM_ENGINE_MPI)
+        return err_set(e, ERR_USAGE,
+                       "comm.engine=mpi: %d ranks are %d processes, and this is one; accepted: "
+                       "mpirun -n %d, or comm.engine=thread",
+                       world, world, world);
     // What was left to the number of ranks is decided now. Recipes and checkpoints then say it.
     snprintf(text, sizeof text, "%d", world);
     TRY(knobs_set_at(k, KNOB_ranks, text, SET_BY_PLANNER, e));
     snprintf(text, sizeof text, "%d", split.data);
     TRY(knobs_set_at(k, KNOB_parallel_data, text, SET_BY_PLANNER, e));
+    if (!threads)
+        return crew_join(&t->comm, k, world, e);
     TRY(crew_open(&t->crew, world, k->comm_timeout, e));
     t->comm = crew_leader(t->crew);
     return 0;
@@ -420,6 +454,34 @@ static int run(struct train_call *t, struct err *e) {
     return e->code;
 }
 
+// The run of a rank that is a process and not the first. It writes and prints nothing: rank 0 hears
+// of every failure and says it.
+static int follow(struct train_call *t, struct err *e) {
+    const struct crew_options o = {.knobs = &t->knobs,
+                                   .stop = stop_flag(),
+                                   .trace_events = t->knobs.log_trace[0] ? API_TRACE_EVENTS : 0,
+                                   .on_end = t->knobs.log_trace[0] ? write_follower_trace : NULL,
+                                   .arg = t->knobs.log_trace};
+    const int rc = crew_follow(t->comm, &o, e);
+    t->comm = NULL;
+    return rc == ERR_STOPPED ? 0 : rc;
+}
+
+static int lead(struct train_call *t, struct err *e) {
+    int rc = prepare(t, e);
+    if (rc != 0 && t->comm && !t->crew && !t->met)
+        (void)crew_data(t->comm, rc, NULL);
+    return rc == 0 ? run(t, e) : rc;
+}
+
+// Before the memory of the engine, which other ranks may still read.
+static void leave_ranks(struct train_call *t, bool failed, const char *why) {
+    if (t->crew)
+        crew_close(t->crew, failed, why);
+    else
+        crew_leave(t->comm, failed, why);
+}
+
 int haggle_train(const struct haggle_config *config, const struct haggle_sink *sink,
                  struct haggle_error *e) {
     struct call c;
@@ -434,11 +496,10 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
         rc = call_find_model(&c, &t.knobs, &c.err);
     if (rc == 0)
         rc = open_ranks(&t, &c.err);
+    const bool follows = t.comm && t.comm->rank > 0;
     if (rc == 0)
-        rc = prepare(&t, &c.err);
-    if (rc == 0)
-        rc = run(&t, &c.err);
-    crew_close(t.crew, rc != 0 && rc != ERR_STOPPED, c.err.text); // before the engine's memory
+        rc = follows ? follow(&t, &c.err) : lead(&t, &c.err);
+    leave_ranks(&t, rc != 0 && rc != ERR_STOPPED, c.err.text);
     end_planning(&t);
     int closed = watch_close(&t.watch, rc == 0 ? &c.err : NULL);
     rc = rc != 0 ? rc : closed;
@@ -447,5 +508,8 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     requests_close(t.requests);
     engine_close(t.engine);
     plan_free(&t.plan);
-    return call_end(&c, rc, e);
+    rc = call_end(&c, rc, e);
+    if (follows && rc != 0 && e)
+        e->text[0] = '\0';
+    return rc;
 }

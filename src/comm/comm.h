@@ -107,4 +107,19 @@ void comm_job_close(struct comm_job *j); // after all ranks have ended
 typedef int comm_rank_fn(void *arg, struct comm *c, struct err *e);
 int comm_job_run(int world, uint64_t timeout_ns, comm_rank_fn *fn, void *arg, struct err *e);
 
+// ---------------------------------------------------------------- ranks that are processes
+
+// As one of how many mpirun or srun has started this process, as the environment says. world 0:
+// none of them did.
+struct comm_started {
+    int world, rank;
+    const char *by; // "mpirun", "srun"
+};
+struct comm_started comm_started(void);
+
+// Joins the `world` processes that were started together, through the MPI plug-in. All of them call
+// it once. After a failure, and after a rank has failed, the process can only end: its end is the
+// end of the others.
+int comm_join(struct comm **out, int world, uint64_t timeout_ns, struct err *e);
+
 #endif

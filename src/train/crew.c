@@ -2,6 +2,7 @@
 #include "train/crew.h"
 
 #include "base/text.h"
+#include "train/alike.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -43,11 +44,13 @@ static int check_host(const struct need *all, int world, int rank, const struct 
                    text_bytes(most, all[largest].bytes), room->is, text_bytes(has, room->bytes));
 }
 
-int crew_ready(struct comm *c, int rc, const struct engine *g, const struct plan *p,
-               struct err *e) {
+int crew_ready(struct comm *c, int rc, const struct trainer *t, const struct engine *g,
+               const struct plan *p, struct err *e) {
     if (!c || c->world < 2)
         return rc;
     TRY(comm_agree(c, rc, NULL, 0, e));
+    if (!c->one_process) // else they share it
+        TRY(alike_check_data(c, trainer_dataset(t), e));
     struct need own = {.bytes = engine_need_bytes(g, p)};
     struct need *all = malloc((size_t)c->world * sizeof *all);
     gethostname(own.host, sizeof own.host - 1);
@@ -65,6 +68,21 @@ int crew_ready(struct comm *c, int rc, const struct engine *g, const struct plan
 
 int crew_done(struct comm *c, struct err *e) {
     return comm_agree(c, 0, NULL, 0, e);
+}
+
+// ---------------------------------------------------------------- ranks that are processes
+
+int crew_join(struct comm **out, const struct knobs *k, int world, struct err *e) {
+    TRY(comm_join(out, world, k->comm_timeout, e));
+    return alike_check(*out, k, e);
+}
+
+void crew_leave(struct comm *c, bool failed, const char *why) {
+    if (!c)
+        return;
+    if (failed)
+        c->give_up(c, why);
+    c->close(c);
 }
 
 // ---------------------------------------------------------------- one follower
@@ -91,7 +109,7 @@ int crew_follow(struct comm *c, const struct crew_options *o, struct err *e) {
     int rc = crew_data(c, 0, e);
     if (rc == 0) {
         rc = get_ready(&f, c, o, e);
-        rc = crew_ready(c, rc, f.engine, &f.plan, e);
+        rc = crew_ready(c, rc, f.trainer, f.engine, &f.plan, e);
     }
     if (rc == 0) {
         rc = trainer_run(f.trainer, NULL, e);
@@ -100,9 +118,8 @@ int crew_follow(struct comm *c, const struct crew_options *o, struct err *e) {
         if (rc == 0 || rc == ERR_STOPPED)
             (void)crew_done(c, NULL); // it was the last thing to tell
     }
-    if (rc != 0 && rc != ERR_STOPPED)
-        c->give_up(c, e ? e->text : err_phrase(rc));
-    c->close(c); // before the memory that other ranks may still read
+    // Before the memory that other ranks may still read.
+    crew_leave(c, rc != 0 && rc != ERR_STOPPED, e ? e->text : err_phrase(rc));
     trainer_close(f.trainer);
     engine_close(f.engine);
     plan_free(&f.plan);
@@ -189,12 +206,12 @@ void crew_close(struct crew *c, bool failed, const char *why) {
     free(c);
 }
 
-int crew_lead(struct crew *c, const struct crew_options *o, struct engine *g, struct plan *p,
-              struct err *e) {
+int crew_lead(struct crew *c, const struct crew_options *o, const struct trainer *t,
+              struct engine *g, struct plan *p, struct err *e) {
     struct comm *leader = crew_leader(c);
     TRY(crew_start(c, o, e));
     TRY(crew_data(leader, 0, e));
-    return crew_ready(leader, engine_ready(g, p, e), g, p, e);
+    return crew_ready(leader, engine_ready(g, p, e), t, g, p, e);
 }
 
 static int lead(struct crew *c, const struct knobs *k, const struct trainer_options *o,
@@ -206,7 +223,7 @@ static int lead(struct crew *c, const struct knobs *k, const struct trainer_opti
     const struct crew_options follow = {
         .knobs = k, .data = trainer_dataset(f->trainer), .stop = o->stop};
     if (c)
-        TRY(crew_lead(c, &follow, f->engine, &f->plan, e));
+        TRY(crew_lead(c, &follow, f->trainer, f->engine, &f->plan, e));
     const int rc = trainer_run(f->trainer, NULL, e);
     if (c && (rc == 0 || rc == ERR_STOPPED))
         (void)crew_done(crew_leader(c), NULL);

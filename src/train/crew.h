@@ -5,6 +5,7 @@
 // Their trainers meet the leader's (meet.h), so all of them make the same steps.
 //
 //     leader                                followers
+//     crew_join ..........................  crew_join       (processes only)
 //     trainer_open (opens the data)
 //     crew_data ..........................  crew_data
 //     engine_ready                          plan_run_rank, trainer_open, engine_ready
@@ -12,7 +13,7 @@
 //     trainer_run ........................  trainer_run
 //
 // Followers that are threads of this process are a `crew`. A follower that is a process calls
-// crew_follow itself.
+// crew_join and crew_follow itself.
 #ifndef HAGGLE_TRAIN_CREW_H
 #define HAGGLE_TRAIN_CREW_H
 
@@ -32,11 +33,18 @@ struct crew_options {
 // the follower's end of the connection.
 int crew_follow(struct comm *c, const struct crew_options *o, struct err *e);
 
+// Joins the processes that mpirun has started, and compares what each was told to do (alike.h). On
+// failure *out is NULL or an end that crew_leave leaves.
+int crew_join(struct comm **out, const struct knobs *k, int world, struct err *e);
+// This rank's end, as crew_follow does it. c may be NULL.
+void crew_leave(struct comm *c, bool failed, const char *why);
+
 // The leader has opened the data, or could not (rc).
 int crew_data(struct comm *c, int rc, struct err *e);
 // Every rank is ready, or could not be (rc). ERR_MEMORY if the ranks on one machine do not fit
-// there together. The same error on every rank.
-int crew_ready(struct comm *c, int rc, const struct engine *g, const struct plan *p, struct err *e);
+// there together, ERR_MISMATCH if they have opened other data. The same error on every rank.
+int crew_ready(struct comm *c, int rc, const struct trainer *t, const struct engine *g,
+               const struct plan *p, struct err *e);
 
 // The last meeting: every rank has ended its run and written what it writes of its own.
 int crew_done(struct comm *c, struct err *e);
@@ -47,8 +55,8 @@ int crew_open(struct crew **out, int world, uint64_t timeout_ns, struct err *e);
 struct comm *crew_leader(struct crew *c); // the end of rank 0
 int crew_start(struct crew *c, const struct crew_options *o, struct err *e);
 // What a leader does between trainer_open and trainer_run, all in one.
-int crew_lead(struct crew *c, const struct crew_options *o, struct engine *g, struct plan *p,
-              struct err *e);
+int crew_lead(struct crew *c, const struct crew_options *o, const struct trainer *t,
+              struct engine *g, struct plan *p, struct err *e);
 // Waits for the followers. Call it when the leader has ended, also after a failure. c may be NULL.
 void crew_close(struct crew *c, bool failed, const char *why);
 

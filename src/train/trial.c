@@ -172,7 +172,7 @@ static int run(struct trial_desk *d, struct plan *p, struct trainer *t, struct c
         .knobs = &p->knobs, .data = trainer_dataset(t), .stop = r->options->stop};
     struct train_result result;
     if (c)
-        TRY(crew_lead(c, &o, d->engine, p, e));
+        TRY(crew_lead(c, &o, t, d->engine, p, e));
     const int rc = trainer_run(t, &result, e);
     if (c)
         r->out->memory_predicted_bytes = result.metrics.memory_predicted_bytes; // of all ranks

@@ -1,0 +1,185 @@
+// open.c - joins the ranks that are processes: the plug-in moves bytes, the lookout sees who fails.
+#include "comm/comm.h"
+
+#include "backend/plugin.h"
+#include "comm/installed.h"
+#include "comm/lookout.h"
+#include "comm/plugin.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct process {       // a rank that is one
+    struct comm table; // first: a comm is also its process
+    struct comm_plugin_host host;
+    void (*leave)(struct comm *c); // the plug-in's end
+    struct lookout *lookout;       // NULL: not yet
+    atomic_bool gave_up;
+};
+
+static struct process *process_of(struct comm *c) {
+    return (struct process *)(void *)c;
+}
+
+// ---------------------------------------------------------------- the plug-in
+
+// RTLD_GLOBAL: parts of an MPI library are opened by the library and expect its symbols.
+static int open_library(void **out, struct err *e) {
+    char path[PLUGIN_PATH_BYTES];
+    plugin_find(COMM_PLUGIN_NAME, path);
+    *out = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (*out)
+        return 0;
+    const char *why = dlerror();
+    return err_set(e, ERR_UNSUPPORTED, "the MPI plug-in %s cannot be opened: %s", path,
+                   why ? why : "no reason given");
+}
+
+static int find_function(void *library, const char *name, void **out, struct err *e) {
+    *out = dlsym(library, name);
+    return *out
+               ? 0
+               : err_set(e, ERR_UNSUPPORTED,
+                         "the MPI plug-in is not one of this program: it has no function %s", name);
+}
+
+int comm_library(char out[COMM_LIBRARY_BYTES], struct err *e) {
+    void *library;
+    union { // ISO C has no conversion from data to function pointers
+        void *data;
+        comm_plugin_library_fn *fn;
+    } symbol;
+    out[0] = '\0';
+    TRY(open_library(&library, e));
+    TRY(find_function(library, COMM_PLUGIN_LIBRARY, &symbol.data, e));
+    if (symbol.fn(COMM_PLUGIN_ABI, out) != 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the MPI plug-in was built for another version of haggle");
+    return 0;
+}
+
+// ---------------------------------------------------------------- the lookout
+
+static bool lost(void *arg, struct err *e) {
+    struct process *p = arg;
+    return p->lookout && lookout_failed(p->lookout, e);
+}
+
+static int late(void *arg, const int *missing, int n, uint64_t waited_ns, struct err *e) {
+    struct process *p = arg;
+    if (p->lookout)
+        return lookout_late(p->lookout, missing, n, waited_ns, e);
+    return err_set(e, ERR_RANK, "rank %d has not joined in time", missing[0]);
+}
+
+static void note(struct comm *c, const char *about) {
+    lookout_note(process_of(c)->lookout, about);
+}
+
+static void give_up(struct comm *c, const char *why) {
+    struct process *p = process_of(c);
+    atomic_store(&p->gave_up, true);
+    lookout_fail(p->lookout, why);
+}
+
+// After a failure another thread may still be in a call, so what it uses stays. The process ends
+// soon: it cannot join again.
+static void close_process(struct comm *c) {
+    struct process *p = process_of(c);
+    struct err why = {0};
+    p->leave(c);
+    if (atomic_load(&p->gave_up) || lost(p, &why))
+        return;
+    lookout_close(p->lookout);
+    free(p);
+}
+
+struct meeting_point { // rank 0 tells all
+    int32_t rc;
+    char text[256];
+    char address[128];
+    unsigned char key[LOOKOUT_KEY_BYTES];
+};
+
+static int open_first(struct process *p, struct lookout_options *o, struct meeting_point *at,
+                      struct err *e) {
+    if (getrandom(o->key, sizeof o->key, 0) != (ssize_t)sizeof o->key)
+        return err_set(e, ERR_IO, "there are no random bytes for the key of the job");
+    TRY(lookout_open(&p->lookout, o, e));
+    snprintf(at->address, sizeof at->address, "%s", lookout_address(p->lookout));
+    memcpy(at->key, o->key, sizeof at->key);
+    return 0;
+}
+
+static int open_lookout(struct process *p, uint64_t timeout_ns, struct err *e) {
+    struct comm *c = &p->table;
+    struct meeting_point at = {0};
+    struct lookout_options o = {.rank = c->rank, .world = c->world, .timeout_ns = timeout_ns};
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    if (c->rank == 0) {
+        o.address = c->local_world < c->world ? host : NULL; // other machines cannot reach loopback
+        at.rc = open_first(p, &o, &at, e);
+        if (at.rc != 0 && e)
+            snprintf(at.text, sizeof at.text, "%.255s", e->text);
+    }
+    TRY(comm_share(c, &at, sizeof at, e));
+    if (at.rc != 0)
+        return err_set(e, at.rc, "rank 0: %s", at.text);
+    if (c->rank > 0) {
+        memcpy(o.key, at.key, sizeof o.key);
+        o.address = at.address;
+        at.rc = lookout_open(&p->lookout, &o, e);
+    }
+    return comm_agree(c, at.rc, NULL, 0, e);
+}
+
+// ---------------------------------------------------------------- joining
+
+static int join(struct process *p, int world, uint64_t timeout_ns, struct err *e) {
+    void *library;
+    char text[COMM_LIBRARY_BYTES];
+    union {
+        void *data;
+        comm_plugin_open_fn *fn;
+    } symbol;
+    TRY(comm_library(text, e));
+    TRY(open_library(&library, e));
+    TRY(find_function(library, COMM_PLUGIN_OPEN, &symbol.data, e));
+    TRY(symbol.fn(COMM_PLUGIN_ABI, &p->host, timeout_ns, &p->table, e));
+    p->leave = p->table.close;
+    if (p->table.world != world)
+        return err_set(e, ERR_MISMATCH,
+                       "%d processes were started, and this one's MPI library (%s) sees %d: the "
+                       "mpirun that started them belongs to another library",
+                       world, text, p->table.world);
+    p->table.note = note;
+    p->table.give_up = give_up;
+    p->table.close = close_process;
+    return open_lookout(p, timeout_ns, e);
+}
+
+int comm_join(struct comm **out, int world, uint64_t timeout_ns, struct err *e) {
+    struct process *p = calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return err_set(e, ERR_MEMORY, "out of memory for the ranks");
+    p->host = (struct comm_plugin_host){.abi = COMM_PLUGIN_ABI,
+                                        .comm_bytes = sizeof(struct comm),
+                                        .err_bytes = sizeof(struct err),
+                                        .dtype_count = DTYPE_COUNT,
+                                        .err_set = err_set,
+                                        .dtype_bytes = dtype_bytes,
+                                        .sum = comm_sum,
+                                        .lost = lost,
+                                        .late = late,
+                                        .arg = p};
+    TRY(join(p, world, timeout_ns, e)); // the plug-in may know p for as long as the process runs
+    *out = &p->table;
+    return 0;
+}
