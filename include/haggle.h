@@ -118,6 +118,26 @@ struct haggle_sink {
 HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_sink *sink,
                             struct haggle_error *e);
 
+// How the ranks of haggle_train come to be. Where mpirun or srun has started several processes that
+// call haggle_train, they train together: rank 0 prints and writes, and errors that it says have an
+// empty text on the others. Otherwise ranks are threads of the calling process. A program may start
+// ranks as processes itself, as the haggle program does: that is what `launch` is for.
+enum { HAGGLE_LAUNCH_WORDS = 16 };
+struct haggle_ranks {
+    int ranks;         // of the run; 0 for a config that is NULL
+    int started, rank; // how many processes mpirun or srun has started, this one's number; 0: none
+    bool launch;       // ranks should be processes, and nothing has started them
+    // For `launch`, each list up to NULL: what to run with this program and its arguments behind
+    // it; "NAME=value" to set in its environment where NAME is not set; and the variable in which a
+    // rank finds its number. Valid as long as the struct, which must not be moved.
+    const char *command[HAGGLE_LAUNCH_WORDS], *environment[HAGGLE_LAUNCH_WORDS];
+    const char *rank_variable;
+    char text[HAGGLE_TEXT_BYTES + 16]; // what `command` points to
+};
+// Takes no memory and starts nothing. HAGGLE_ERR_UNSUPPORTED if comm.engine=mpi cannot be had here.
+HAGGLE_API int haggle_ranks(const struct haggle_config *c, struct haggle_ranks *out,
+                            struct haggle_error *e);
+
 enum haggle_format { HAGGLE_MARKDOWN, HAGGLE_CSV, HAGGLE_JSON, HAGGLE_JSONL };
 
 struct haggle_bench {

@@ -76,6 +76,8 @@ int args_no_knobs(const struct args *a, const char *what, struct haggle_error *e
 struct cli {
     const struct verb *verb;
     struct args args;
+    int n_given; // arguments behind the verb, as given
+    char **given;
     struct haggle_sink sink;
     struct haggle_config *config; // made by cli_config; main.c frees it
     // JSON is collected in memory and written at the end, so there is exactly one object even after
@@ -83,7 +85,9 @@ struct cli {
     char *json_text;
     size_t json_bytes;
     FILE *json_file;             // where the object goes; NULL: nowhere
+    struct haggle_ranks ranks;   // as what mpirun has started this process, if it has
     struct haggle_error failure; // what ended the verb; code 0: nothing
+    int status;                  // of a verb that did not fail; that of rank 0
     enum cli_exit numeric;       // status for HAGGLE_ERR_NUMERIC; EXIT_VERIFY where a verb sets it
 };
 
@@ -131,6 +135,8 @@ void help_print_verb(FILE *f, const struct verb *v);
 int cli_sink_open(struct cli *c, struct haggle_error *e); // opens --json
 // Writes the JSON and flushes. Returns `status`, or EXIT_FAILED when a result is lost.
 int cli_sink_close(struct cli *c, int status);
+// Nothing was written to the sink, and nothing will be.
+void cli_sink_drop(struct cli *c);
 // Prints c->failure on stderr and returns the exit status for its code.
 int cli_fail(const struct cli *c);
 // Fills *e and returns `code`.
@@ -146,6 +152,16 @@ int cli_recipe(struct cli *c, struct haggle_error *e);
 
 // signals.c: the first SIGINT, SIGTERM or SIGHUP asks the library to stop, the second quits at
 // once. While a run is only being planned, the first one quits at once.
-void cli_catch_signals(void);
+// speaks: says so.
+void cli_catch_signals(bool speaks);
+
+// launch.c: ranks that are processes.
+// Starts the ranks of c->ranks with the command line as given, and waits for them. c->status
+// becomes that of rank 0.
+int launch_ranks(struct cli *c, struct haggle_error *e);
+// In a process that launch_ranks has started: takes over its streams. To be called first. False: it
+// has gone. *home is for launch_leave, to be called last.
+bool launch_join(int *home);
+void launch_leave(int home, int status);
 
 #endif

@@ -109,7 +109,7 @@ int cmd_bench(struct cli *c, struct haggle_error *e) {
     TRY(args_number(&c->args, "warmup", 0, 100000, -1, &b.warmup, e));
     TRY(cli_format(&c->args, &b.format, e));
     b.rounds = (int)rounds;
-    cli_catch_signals();
+    cli_catch_signals(true);
     if (subject == TRAIN)
         return measure(c, &b, e);
     TRY(cli_config(c, e));

@@ -38,6 +38,6 @@ int cmd_data(struct cli *c, struct haggle_error *e) {
     c->args.n_words = recipe; // the other words are files
     TRY(args_number(&c->args, "samples", 0, 1000, -1, &data.samples, e));
     TRY(cli_config(c, e));
-    cli_catch_signals();
+    cli_catch_signals(true);
     return haggle_data(c->config, &data, &c->sink, e);
 }

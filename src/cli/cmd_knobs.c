@@ -47,7 +47,7 @@ static int check(struct cli *c, struct haggle_check *k, struct haggle_error *e) 
     TRY(args_number(&c->args, "repeat", 1, 1000, 0, &rounds, e));
     TRY(args_number(&c->args, "steps", 1, 100000, 0, &k->steps, e));
     k->rounds = (int)rounds;
-    cli_catch_signals();
+    cli_catch_signals(true);
     return haggle_knobs_check(c->config, k, &c->sink, e);
 }
 

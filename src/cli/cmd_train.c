@@ -56,6 +56,9 @@ static int give_streams(struct cli *c, struct haggle_error *e) {
 int cmd_train(struct cli *c, struct haggle_error *e) {
     TRY(cli_recipe(c, e));
     TRY(give_streams(c, e));
-    cli_catch_signals();
+    TRY(haggle_ranks(c->config, &c->ranks, e));
+    if (c->ranks.launch)
+        return launch_ranks(c, e);
+    cli_catch_signals(c->ranks.rank == 0);
     return haggle_train(c->config, &c->sink, e);
 }

@@ -93,6 +93,6 @@ int cmd_tune(struct cli *c, struct haggle_error *e) {
     char report[REPORT_BYTES];
     TRY(read_options(c, &t, report, e));
     TRY(cli_recipe(c, e));
-    cli_catch_signals();
+    cli_catch_signals(true);
     return haggle_tune(c->config, &t, &c->sink, e);
 }

@@ -69,20 +69,39 @@ const struct verb *verb_find(const char *name, struct haggle_error *e) {
     return NULL;
 }
 
+// Several processes would each do all of the work, and write the same files.
+static int refuse_ranks(const struct cli *c, struct haggle_error *e) {
+    static const char *const harmless[] = {"train", "help", "version"};
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (c->ranks.started < 2 || strcmp(c->verb->name, harmless[i]) == 0)
+            return 0;
+    cli_usage(e,
+              "mpirun has started %d processes, and only 'haggle train' runs on several; "
+              "accepted: 'haggle %s' without mpirun",
+              c->ranks.started, c->verb->name);
+    if (c->ranks.rank > 0) // rank 0 says it
+        e->text[0] = '\0';
+    return e->code;
+}
+
 static int run(const char *name, int n, char **argv) {
-    struct cli c = {.numeric = EXIT_FAILED};
+    struct cli c = {.numeric = EXIT_FAILED, .n_given = n, .given = argv};
     struct haggle_error *e = &c.failure;
     c.verb = verb_find(name, e);
     if (!c.verb)
         return cli_fail(&c);
-    int rc = args_parse(&c.args, c.verb->flags, n, argv, e);
+    int rc = haggle_ranks(NULL, &c.ranks, e);
+    if (rc == 0)
+        rc = refuse_ranks(&c, e);
+    if (rc == 0)
+        rc = args_parse(&c.args, c.verb->flags, n, argv, e);
     if (rc == 0)
         rc = cli_sink_open(&c, e);
     if (rc == 0 && c.args.help)
         help_print_verb(stdout, c.verb);
     else if (rc == 0)
         rc = c.verb->run(&c, e);
-    int status = cli_sink_close(&c, rc == 0 ? EXIT_OK : cli_fail(&c));
+    int status = cli_sink_close(&c, rc == 0 ? c.status : cli_fail(&c));
     haggle_config_free(c.config);
     args_free(&c.args);
     return status;
@@ -100,7 +119,8 @@ static bool guard_streams(void) {
 }
 
 int main(int argc, char **argv) {
-    if (!guard_streams())
+    int home;
+    if (!guard_streams() || !launch_join(&home))
         return EXIT_FAILED;
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2) {
@@ -112,5 +132,7 @@ int main(int argc, char **argv) {
         name = "help";
     else if (strcmp(name, "--version") == 0)
         name = "version";
-    return run(name, argc - 2, argv + 2);
+    const int status = run(name, argc - 2, argv + 2);
+    launch_leave(home, status);
+    return status;
 }

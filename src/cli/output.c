@@ -18,7 +18,9 @@ int cli_error(struct haggle_error *e, int code, const char *format, ...) {
 // With `--json -` only the object goes to stdout. The text for people goes to stderr.
 int cli_sink_open(struct cli *c, struct haggle_error *e) {
     c->sink = (struct haggle_sink){.out = stdout, .log = stderr, .quiet = c->args.quiet};
-    if (!c->args.json)
+    if (c->ranks.rank > 0)
+        c->sink = (struct haggle_sink){.quiet = true};
+    if (!c->args.json || c->ranks.rank > 0)
         return 0;
     bool alone = strcmp(c->args.json, "-") == 0;
     if (alone)
@@ -58,9 +60,21 @@ int cli_sink_close(struct cli *c, int status) {
     return status == EXIT_OK ? EXIT_FAILED : status;
 }
 
+void cli_sink_drop(struct cli *c) {
+    if (c->sink.json)
+        fclose(c->sink.json);
+    if (c->json_file && c->json_file != stdout)
+        fclose(c->json_file);
+    free(c->json_text);
+    c->json_text = NULL;
+    c->json_file = c->sink.json = NULL;
+}
+
 int cli_fail(const struct cli *c) {
     const struct haggle_error *e = &c->failure;
-    fprintf(stderr, "haggle%s%s: %s\n", c->verb ? " " : "", c->verb ? c->verb->name : "", e->text);
+    if (e->text[0]) // else rank 0 has said it
+        fprintf(stderr, "haggle%s%s: %s\n", c->verb ? " " : "", c->verb ? c->verb->name : "",
+                e->text);
     if (e->code == HAGGLE_ERR_INTERNAL)
         fprintf(stderr, "haggle: this is a bug in haggle %s; please report it with the command\n",
                 haggle_version());

@@ -7,18 +7,21 @@
 #include <string.h>
 #include <unistd.h>
 
+static volatile sig_atomic_t quiet; // another rank says it
+
 // Calls only functions that are safe in a signal handler.
 static void on_signal(int signal) {
     static const char text[] =
         "\nhaggle: stopping after this step; a second signal quits at once\n";
     if (haggle_request_stop() > 1)
         _exit(128 + signal);
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) {
+    if (!quiet && write(STDERR_FILENO, text, sizeof text - 1) < 0) {
         // stderr is closed. The stop request still holds.
     }
 }
 
-void cli_catch_signals(void) {
+void cli_catch_signals(bool speaks) {
+    quiet = !speaks;
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
