@@ -280,8 +280,8 @@ static void welcome(struct launch *l) {
     l->links[l->n_links++] = link;
 }
 
-// How long the others may take to end when one has.
-enum { GRACE_S = 20 };
+// How long the others may take to end when one has. Without rank 0 nobody has anything to say.
+enum { GRACE_S = 10, SPEECHLESS_S = 1 };
 
 static void hear(struct launch *l, struct link *k) {
     int32_t status;
@@ -297,7 +297,7 @@ static void hear(struct launch *l, struct link *k) {
     close(k->fd);
     k->fd = -1;
     if (n != sizeof status || k->rank == 0)
-        set_deadline(l, GRACE_S);
+        set_deadline(l, n != sizeof status && k->rank == 0 ? SPEECHLESS_S : GRACE_S);
 }
 
 static void signal_ranks(const struct launch *l, int signal) {
@@ -400,8 +400,8 @@ static int conclude(struct launch *l, struct cli *c, struct haggle_error *e) {
     if (l->n_links == 0)
         return cli_error(e, HAGGLE_ERR_IO, "%.300s has started no rank: %s", l->ranks->command[0],
                          l->said[0] ? l->said : "it does not say why");
-    return cli_error(e, HAGGLE_ERR_RANK, "rank %d was lost: %s", l->lost < 0 ? 0 : l->lost,
-                     l->said[0] ? l->said : "it was killed, or ended without a word");
+    return cli_error(e, HAGGLE_ERR_RANK, "rank %d was killed or has crashed, and the others ended",
+                     l->lost < 0 ? 0 : l->lost);
 }
 
 int launch_ranks(struct cli *c, struct haggle_error *e) {

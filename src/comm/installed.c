@@ -124,15 +124,22 @@ void comm_examine(struct comm_installed *out) {
 // ---------------------------------------------------------------- starting
 
 // Open MPI binds each of two ranks to one core, refuses more ranks than cores, and refuses root.
-// Ranks on one machine need no network: it neither listens on one nor asks ssh. A setting of Open
-// MPI that the user has made in the environment stays.
+// Ranks on one machine need no network: it neither listens on one nor asks ssh. Chunks that fit
+// into a cache go faster through shared memory than when one process reads another's memory (20 and
+// 28 ms to sum 64 MiB), and containers often forbid the latter. A setting of Open MPI that the user
+// has made in the environment stays.
 static void start_open_mpi(struct comm_start *s, const struct comm_installed *i) {
     static const char *const arguments[] = {"--quiet", "--oversubscribe",   "--bind-to",
                                             "none",    "--enable-recovery", "-n"};
     static const char *const environment[] = {
-        "OMPI_MCA_plm=isolated",          "OMPI_MCA_pml=ob1",
-        "OMPI_MCA_btl=^tcp,openib,usnic", "OMPI_MCA_oob_tcp_if_include=lo",
-        "OMPI_MCA_btl_tcp_if_include=lo", "PRTE_MCA_prte_if_include=lo",
+        "OMPI_MCA_plm=isolated",
+        "OMPI_MCA_pml=ob1",
+        "OMPI_MCA_btl=^tcp,openib,usnic",
+        "OMPI_MCA_oob_tcp_if_include=lo",
+        "OMPI_MCA_btl_tcp_if_include=lo",
+        "PRTE_MCA_prte_if_include=lo",
+        "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+        "OMPI_MCA_smsc=^cma",
     };
     size_t n = sizeof environment / sizeof *environment;
     memcpy(s->arguments, arguments, sizeof arguments);
@@ -143,10 +150,6 @@ static void start_open_mpi(struct comm_start *s, const struct comm_installed *i)
         s->environment[n++] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1";
         s->environment[n++] = "PRTE_ALLOW_RUN_AS_ROOT=1";
         s->environment[n++] = "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1";
-    }
-    if (!i->reads_others) {
-        s->environment[n++] = "OMPI_MCA_btl_vader_single_copy_mechanism=none";
-        s->environment[n++] = "OMPI_MCA_smsc=^cma";
     }
     s->rank_variable = "OMPI_COMM_WORLD_RANK";
 }

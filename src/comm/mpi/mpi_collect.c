@@ -7,7 +7,7 @@
 #include <string.h>
 
 // Small enough to stay in a core's cache, large enough that a message's own cost does not show.
-enum { CHUNK_MOST = 512 << 10, SMALL_BYTES = 8192 };
+enum { CHUNK_MOST = 256 << 10, SMALL_BYTES = 8192 };
 
 static struct mpi *mpi_of(struct comm *c) {
     return c->state;
@@ -223,19 +223,20 @@ int mpi_reduce_scatter(struct comm *c, int group, const void *full, void *part, 
 
 // ---------------------------------------------------------------- gathers
 
+// A piece [from, from + some) of every part. What used its requests before has to be over.
 static int gather_piece(struct mpi *m, const struct group *g, const char *part, char *full,
-                        size_t bytes, size_t from, size_t some, struct err *e) {
-    no_requests(m, g);
+                        size_t bytes, size_t from, MPI_Request *r, struct err *e) {
+    const size_t left = bytes - from, some = left < CHUNK_MOST ? left : CHUNK_MOST;
+    TRY(wait_all(m, g, r, 2 * g->n, e));
     for (int k = 0; k < g->n; k++)
         if (k != g->me)
-            TRY(post(m, false, full + (size_t)k * bytes + from, some, g->ranks[k], TAG_SUMS,
-                     &m->requests[k], e));
+            TRY(post(m, false, full + (size_t)k * bytes + from, some, g->ranks[k], TAG_SUMS, &r[k],
+                     e));
     for (int i = 1; i < g->n; i++) {
         const int k = (g->me + i) % g->n;
-        TRY(post(m, true, plain(part + from), some, g->ranks[k], TAG_SUMS, &m->requests[g->n + k],
-                 e));
+        TRY(post(m, true, plain(part + from), some, g->ranks[k], TAG_SUMS, &r[g->n + k], e));
     }
-    return wait_all(m, g, m->requests, 2 * g->n, e);
+    return 0;
 }
 
 int mpi_all_gather(struct comm *c, int group, const void *part, void *full, int64_t n, enum dtype t,
@@ -245,9 +246,11 @@ int mpi_all_gather(struct comm *c, int group, const void *part, void *full, int6
     TRY(begin(c, group, &g, e));
     const size_t bytes = (size_t)(n / g->n) * m->host->dtype_bytes(t);
     char *own = (char *)full + (size_t)g->me * bytes;
-    for (size_t from = 0; from < bytes; from += PIECE_BYTES)
+    no_requests(m, g);
+    for (size_t from = 0, i = 0; from < bytes; from += CHUNK_MOST, i++)
         TRY(gather_piece(m, g, part, full, bytes, from,
-                         bytes - from < PIECE_BYTES ? bytes - from : PIECE_BYTES, e));
+                         m->requests + i % (2 * UNDER_WAY) * 2 * (size_t)g->n, e));
+    TRY(wait_all(m, g, m->requests, KINDS * UNDER_WAY * g->n, e));
     if (part != own)
         memmove(own, part, bytes);
     return 0;
