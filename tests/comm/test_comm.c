@@ -1,5 +1,8 @@
-// test_comm.c - the engine of threads: sums have one order and the same bits on every rank,
+// test_comm.c - engines of communication: sums have one order and the same bits on every rank,
 // messages arrive in order, and a rank that is missing or fails is named to all others.
+//
+// Ranks are threads. Under mpirun -n 5 (tests/cli/test_mpi.sh) they are processes, and the argument
+// says which ranks' work is done: "good", or one of the faults.
 #include "comm/comm.h"
 
 #include "base/clock.h"
@@ -14,8 +17,9 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdio.h>
 
-enum { RANKS = 5, MOST = 20000 };
+enum { RANKS = 5, MOST = 20000, CHUNKS = 700001 };
 
 // What a rank does; a failure is an error, because cmocka cannot fail in another thread.
 typedef int rank_fn(struct comm *c, struct err *e);
@@ -119,7 +123,7 @@ static int sums(struct comm *c, struct err *e) {
         if (c->rank == 1 || c->rank == 2 || c->rank == 4)
             TRY(try_sums(c, some, 3, sizes[i], e));
     }
-    return 0;
+    return try_sums(c, world, RANKS, CHUNKS, e); // several chunks of each part, the last one short
 }
 
 static void test_sums(void **state) {
@@ -178,9 +182,34 @@ static int ring(struct comm *c, struct err *e) {
     return 0;
 }
 
+// Longer than what an engine could keep until it is asked for. Both ranks send first.
+static int long_messages(struct comm *c, struct err *e) {
+    const int64_t n = 1 << 20;
+    const int other = c->rank ^ 1;
+    if (other >= RANKS)
+        return 0;
+    int32_t *mine = malloc((size_t)n * 2 * sizeof *mine), *theirs = mine + n;
+    uint64_t ticket;
+    if (!mine)
+        return err_set(e, ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; i < n; i++)
+        mine[i] = (int32_t)(i * (c->rank + 1));
+    int rc = c->send(c, other, 3, mine, (uint64_t)n * sizeof *mine, &ticket, e);
+    if (rc == 0)
+        rc = c->recv(c, other, 3, theirs, (uint64_t)n * sizeof *mine, e);
+    if (rc == 0)
+        rc = c->sent(c, ticket, e);
+    for (int64_t i = 0; rc == 0 && i < n; i++)
+        if (theirs[i] != (int32_t)(i * (other + 1)))
+            rc = wrong(e, "a long message", i);
+    free(mine);
+    return rc;
+}
+
 static void test_messages(void **state) {
     (void)state;
     run_all(ring);
+    run_all(long_messages);
 }
 
 // ---------------------------------------------------------------- agreement
@@ -273,7 +302,60 @@ static void test_faults(void **state) {
     expect(one_gives_up, 60000000000u, "rank 1 failed", "its disk is full");
 }
 
-int main(void) {
+// ---------------------------------------------------------------- ranks that are processes
+
+static int good(struct comm *c, struct err *e) {
+    TRY(sums(c, e));
+    TRY(narrow_sums(c, e));
+    TRY(ring(c, e));
+    TRY(long_messages(c, e));
+    return agreement(c, e);
+}
+
+// Each rank says what came of its work before it leaves: after a fault, whoever ends first ends all.
+static int run_process(const char *name) {
+    static const struct {
+        const char *name;
+        rank_fn *fn;
+        const char *expected; // in the error of a rank; NULL: none may fail
+    } works[] = {
+        {"good", good, NULL},
+        {"one_is_missing", one_is_missing, "rank 3"},
+        {"nothing_comes", nothing_comes, "rank 2"},
+        {"nobody_takes_it", nobody_takes_it, "rank 1"},
+        {"one_gives_up", one_gives_up, "its disk is full"},
+    };
+    const struct comm_started by = comm_started();
+    struct err e = {0};
+    struct comm *c;
+    size_t i = 0;
+    while (i < sizeof works / sizeof *works && strcmp(works[i].name, name) != 0)
+        i++;
+    if (i == sizeof works / sizeof *works || by.world != RANKS) {
+        fprintf(stderr, "'%s' on %d ranks is not known; %d ranks are needed\n", name, by.world,
+                RANKS);
+        return 2;
+    }
+    int rc = comm_join(&c, by.world, works[i].expected ? 2000000000u : 60000000000u, &e);
+    if (rc != 0) {
+        fprintf(stderr, "rank %d did not join: %s\n", by.rank, e.text);
+        return 1;
+    }
+    rc = works[i].fn(c, &e);
+    const bool well = works[i].expected ? rc == 0 || strstr(e.text, works[i].expected) : rc == 0;
+    printf("rank %d %s%s%s\n", c->rank,
+           !well     ? "is wrong: "
+           : rc == 0 ? "is done"
+                     : "heard: ",
+           e.text, c->one_process ? " (one process)" : "");
+    fflush(stdout);
+    c->close(c);
+    return rc == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    if (comm_started().world > 0)
+        return run_process(argc > 1 ? argv[1] : "");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),     cmocka_unit_test(test_narrow_sums),
         cmocka_unit_test(test_messages), cmocka_unit_test(test_agreement),
