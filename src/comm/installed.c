@@ -2,9 +2,11 @@
 // or in what lies beside it.
 #include "comm/installed.h"
 
+#include "base/text.h"
 #include "comm/comm.h"
 
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +121,59 @@ void comm_examine(struct comm_installed *out) {
         out->shared_bytes = (uint64_t)shared.f_frsize * shared.f_blocks;
     explain(out);
     out->usable = out->reason[0] == '\0';
+}
+
+// ---------------------------------------------------------------- advice
+
+static void ERR_PRINTF(4, 5)
+    advise(struct comm_advice *out, int *n, const char *topic, const char *format, ...) {
+    va_list args;
+    out[*n].topic = topic;
+    va_start(args, format);
+    vsnprintf(out[*n].text, sizeof out[*n].text, format, args);
+    va_end(args);
+    ++*n;
+}
+
+static void advise_open_mpi(const struct comm_installed *i, int cpus, struct comm_advice *out,
+                            int *n) {
+    advise(out, n, "binding",
+           "mpirun binds each of one or two ranks to a single core, whatever `threads` says; "
+           "--bind-to none leaves them all cores");
+    advise(out, n, "cores",
+           "mpirun refuses more ranks than cores (%d CPUs here) unless it gets --oversubscribe",
+           cpus);
+    if (i->root)
+        advise(out, n, "root",
+               "mpirun refuses root unless OMPI_ALLOW_RUN_AS_ROOT=1 and "
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set");
+    if (i->reads_others)
+        advise(out, n, "memory", "a process may read another one's memory (CMA)%s",
+               i->ptrace_scope == 1 ? "; Yama allows it to those that ask (ptrace_scope 1)" : "");
+    else
+        advise(out, n, "memory",
+               "no process may read another one's memory (CMA)%s; set "
+               "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+               i->ptrace_scope > 1 ? ", because Yama's ptrace_scope is 2 or 3"
+                                   : ", as in many containers");
+}
+
+int comm_advise(const struct comm_installed *i, int cpus,
+                struct comm_advice out[COMM_ADVICE_MOST]) {
+    enum { SHARED_ENOUGH = 64 << 20 }; // Docker gives this much
+    char shared[TEXT_UNIT_BYTES];
+    int n = 0;
+    if (i->library_is == COMM_OPEN_MPI)
+        advise_open_mpi(i, cpus, out, &n);
+    text_bytes(shared, i->shared_bytes);
+    if (i->shared_bytes == 0)
+        advise(out, &n, "/dev/shm", "there is none, and ranks on one machine need it to be fast");
+    else
+        advise(out, &n, "/dev/shm", "%s of shared memory%s", shared,
+               i->shared_bytes <= SHARED_ENOUGH
+                   ? ": little for more than a few ranks; docker run --shm-size=1g gives more"
+                   : "");
+    return n;
 }
 
 // ---------------------------------------------------------------- starting

@@ -25,6 +25,14 @@ struct comm_installed {
 };
 void comm_examine(struct comm_installed *out);
 
+// What a user's own mpirun would need here, a sentence per topic. What comm_start_of gives has it.
+enum { COMM_ADVICE_MOST = 5, COMM_ADVICE_BYTES = 240 };
+struct comm_advice {
+    const char *topic; // "binding"
+    char text[COMM_ADVICE_BYTES];
+};
+int comm_advise(const struct comm_installed *i, int cpus, struct comm_advice out[COMM_ADVICE_MOST]);
+
 // What starts ranks on this machine, for the makes above. `arguments` ends with NULL and stands
 // behind mpirun, before the program; environment holds "NAME=value".
 enum { COMM_START_MOST = 16 };

@@ -121,6 +121,16 @@ static void find_gaps(struct doctor *d) {
                 "make cuda (with nvcc installed)", NULL);
     else if (!d->cuda.usable)
         add_gap(d, "no GPU", "training on a GPU (device=cuda)", "", NULL);
+    if (!d->ranks.library[0])
+        add_gap(d, "the MPI plug-in cannot be used",
+                "ranks that are processes, on one machine or several; threads are used instead",
+                "sudo apt install libopenmpi-dev openmpi-bin, then make", "openmpi-bin");
+    else if (!d->ranks.usable)
+        add_gap(d, "no mpirun of the plug-in's MPI",
+                "starting ranks as processes; threads are used instead",
+                d->ranks.library_is == COMM_MPICH ? "sudo apt install mpich"
+                                                  : "sudo apt install openmpi-bin",
+                d->ranks.library_is == COMM_MPICH ? "mpich" : "openmpi-bin");
     if (!meters->cpu.meter[0])
         add_gap(d, meters->fix ? "no permission to read RAPL" : "no readable RAPL",
                 "energy per token; it is reported as unknown", meters->fix ? meters->fix : "",
@@ -148,6 +158,9 @@ int doctor_examine(struct doctor *d, const struct knobs *k, bool fresh, struct e
     TRY(examine_ops(&d->ops, k, fresh, e));
     examine_libraries(d);
     plugin_examine("cuda", &d->cuda);
+    comm_examine(&d->ranks);
+    if (d->ranks.library[0])
+        d->n_advice = comm_advise(&d->ranks, d->machine.hw.usable_cpus, d->advice);
     examine_meters(&d->meters, &d->cuda);
     others_mark(&end, NULL);
     others_between(&d->others, &begin, &end);

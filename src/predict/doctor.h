@@ -5,6 +5,7 @@
 #define HAGGLE_PREDICT_DOCTOR_H
 
 #include "backend/plugin.h"
+#include "comm/installed.h"
 #include "hw/others.h"
 #include "measure/energy.h"
 #include "predict/machine.h"
@@ -56,6 +57,9 @@ struct doctor {
     struct doctor_products products[DOCTOR_PRODUCTS];
     struct doctor_ops ops;
     struct plugin_report cuda;
+    struct comm_installed ranks; // for ranks that are processes
+    struct comm_advice advice[COMM_ADVICE_MOST];
+    int n_advice;
     struct doctor_meters meters;
     struct others others; // what other programs took during the examination
     struct doctor_gap gaps[DOCTOR_GAPS_MOST];

@@ -45,6 +45,22 @@ static void print_plugin(FILE *f, const struct plugin_report *r) {
         fprintf(f, "not usable: %s%s%s\n", r->reason, r->path[0] ? "  " : "", r->path);
 }
 
+static void print_ranks(FILE *f, const struct doctor *d) {
+    const struct comm_installed *r = &d->ranks;
+    fprintf(f, "engines that connect ranks (comm.engine):\n"
+               "  thread    ranks are threads of one process\n");
+    if (r->usable)
+        fprintf(f, "  mpi       ranks are processes: %s, started with %s  %s\n", r->library,
+                r->mpirun, r->plugin);
+    else
+        fprintf(f, "  mpi       not usable: %s\n", r->reason);
+    if (d->n_advice > 0)
+        fprintf(f, "ranks as processes: 'haggle train --ranks N' sets what this machine needs; to "
+                   "start them yourself:\n");
+    for (int i = 0; i < d->n_advice; i++)
+        fprintf(f, "  %-9s %s\n", d->advice[i].topic, d->advice[i].text);
+}
+
 // Rates of matrix products are printed twice, so say when and how each was measured.
 static void print_origin(FILE *f, const struct machine *m, const struct knobs *k) {
     char when[32] = "before";
@@ -91,6 +107,7 @@ void doctor_print(const struct doctor *d, FILE *f) {
                 1e-9 * p->blas.flops_per_s, dtype_text(p->type), p->blas.name);
     }
     print_plugin(f, &d->cuda);
+    print_ranks(f, d);
     print_meters(f, &d->meters);
     print_ops(f, &d->ops);
     print_store(f);
@@ -183,6 +200,29 @@ static void put_plugin(struct json_writer *w, const struct plugin_report *cuda) 
     json_put_array_end(w);
 }
 
+static void put_ranks(struct json_writer *w, const struct doctor *d) {
+    const struct comm_installed *r = &d->ranks;
+    json_member_object(w, "ranks");
+    json_member_bool(w, "processes", r->usable);
+    json_member_string(w, "reason", r->usable ? NULL : r->reason);
+    json_member_string(w, "plugin", r->plugin);
+    json_member_string(w, "library", r->library[0] ? r->library : NULL);
+    json_member_string(w, "mpirun", r->mpirun[0] ? r->mpirun : NULL);
+    json_member_string(w, "mpirun_is", r->mpirun[0] ? comm_flavour_text(r->mpirun_is) : NULL);
+    json_member_bool(w, "root", r->root);
+    json_member_bool(w, "reads_other_processes", r->reads_others);
+    json_member_i64(w, "shared_memory_bytes", (int64_t)r->shared_bytes);
+    json_member_array(w, "advice");
+    for (int i = 0; i < d->n_advice; i++) {
+        json_put_object_begin(w);
+        json_member_string(w, "topic", d->advice[i].topic);
+        json_member_string(w, "text", d->advice[i].text);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+    json_put_object_end(w);
+}
+
 static void put_store(struct json_writer *w) {
     char path[STORE_PATH_BYTES];
     json_member_object(w, "store");
@@ -212,6 +252,7 @@ void doctor_put_json(const struct doctor *d, struct json_writer *w) {
     put_narrow(w, d);
     put_ops(w, &d->ops);
     put_plugin(w, &d->cuda);
+    put_ranks(w, d);
     put_meters(w, &d->meters);
     put_store(w);
     json_member_double(w, "others_share", others_share(&d->others)); // null: cannot be seen

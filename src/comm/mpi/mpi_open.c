@@ -21,7 +21,7 @@ int haggle_comm_library(uint32_t abi, char out[COMM_LIBRARY_BYTES]) {
     int length = 0;
     if (abi != COMM_PLUGIN_ABI || MPI_Get_library_version(text, &length) != MPI_SUCCESS)
         return ERR_UNSUPPORTED;
-    text[strcspn(text, "\n")] = '\0';
+    text[strcspn(text, ",\n")] = '\0';
     for (char *at = text; *at; at++) // MPICH puts tabs between name and value
         *at = *at == '\t' ? ' ' : *at;
     snprintf(out, COMM_LIBRARY_BYTES, "%s", text);

@@ -32,6 +32,14 @@ int check_mpi(struct mpi *m, int rc, struct err *e) {
     int length = 0;
     if (rc == MPI_SUCCESS)
         return 0;
+    // The end of another process explains it better, and is told within milliseconds.
+    struct err lost = {0};
+    enum { LOOKS = 100, LOOK_NS = 5000000 };
+    for (int i = 0; i < LOOKS; i++) {
+        if (m->host->lost(m->host->arg, &lost))
+            return fail(m, lost.code, lost.text, e);
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
     pthread_mutex_lock(&m->lock);
     MPI_Error_string(rc, why, &length);
     pthread_mutex_unlock(&m->lock);
