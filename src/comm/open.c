@@ -78,7 +78,9 @@ static int late(void *arg, const int *missing, int n, uint64_t waited_ns, struct
 }
 
 static void note(struct comm *c, const char *about) {
-    lookout_note(process_of(c)->lookout, about);
+    struct process *p = process_of(c);
+    if (p->lookout) // else it is about to be opened
+        lookout_note(p->lookout, about);
 }
 
 static void give_up(struct comm *c, const char *why) {
