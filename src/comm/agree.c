@@ -26,7 +26,12 @@ int comm_gather(struct comm *c, const void *mine, uint64_t bytes, void *all, str
         return 0;
     }
     TRY(world_group(c, &world, e));
-    return c->all_gather(c, world, mine, all, (int64_t)(bytes * (uint64_t)c->world), DTYPE_U8, e);
+    c->note(c, "a meeting of all ranks");
+    const int rc =
+        c->all_gather(c, world, mine, all, (int64_t)(bytes * (uint64_t)c->world), DTYPE_U8, e);
+    if (rc == 0)
+        c->note(c, NULL);
+    return rc;
 }
 
 static int gather(struct comm *c, const void *mine, uint64_t bytes, char **all, struct err *e) {

@@ -30,8 +30,9 @@ enum { COMM_GROUPS_MOST = 32, COMM_RANKS_MOST = 1024, COMM_ABOUT_BYTES = 160 };
 
 struct comm;
 
-// Where a rank is, for the message of a rank that waits for it: "step 12, op 'all_reduce' of
-// 'backward.last'". The engine keeps the text.
+// What a rank does from now on, for the message of a rank that waits for it: "'all_reduce' of
+// 'backward.last' in 'train'". What it did before is completed. NULL: that is completed, and what
+// follows has no note. The engine keeps the current note and the last completed one.
 typedef void comm_note_fn(struct comm *c, const char *about);
 
 struct comm {

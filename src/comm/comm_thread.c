@@ -6,10 +6,7 @@
 // parts that others have summed.
 //
 // One lock guards the whole job. It is held to post and to meet, never while bytes are moved.
-#include "comm/comm.h"
-
-#include "base/clock.h"
-#include "base/text.h"
+#include "comm/late.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -44,7 +41,7 @@ struct letter {
 struct rank {
     struct comm table; // first: a comm is also its rank
     struct comm_job *job;
-    char about[COMM_ABOUT_BYTES];
+    int receives_from; // under the lock: the rank it waits for a message of; -1: none
 };
 
 struct comm_job {
@@ -54,6 +51,7 @@ struct comm_job {
     pthread_mutex_t lock;
     pthread_cond_t changed; // by the monotonic clock
     // Under the lock:
+    struct late_rank *table; // by rank
     struct group groups[COMM_GROUPS_MOST];
     int n_groups;
     struct letter *letters; // in the order of sending
@@ -95,16 +93,23 @@ static void fail_job(struct comm_job *j, int code, const char *text) {
     pthread_cond_broadcast(&j->changed);
 }
 
-// Names the members that did not come, and what each rank was doing.
-static void fail_late(struct comm_job *j, const struct group *g, const struct rank *me) {
-    char text[ERR_TEXT_BYTES], limit[TEXT_UNIT_BYTES];
-    size_t used =
-        (size_t)snprintf(text, sizeof text, "after waiting for %s at %s these ranks are missing:",
-                         text_duration(limit, 1e-9 * (double)j->timeout_ns), me->about);
-    for (int i = 0; i < g->n && used < sizeof text; i++)
-        if (!g->here[i])
-            used += (size_t)snprintf(text + used, sizeof text - used, " rank %d (last at %s);",
-                                     g->ranks[i], j->ranks[g->ranks[i]].about);
+static void mark_wait(struct comm_job *j, int waits, int missing) {
+    j->table[waits].waits = true;
+    j->table[missing].missing = true;
+}
+
+// A rank has waited too long. Tells who waits for whom at this moment, and what all ranks do.
+static void fail_late(struct comm_job *j) {
+    char text[ERR_TEXT_BYTES];
+    for (int k = 0; k < j->n_groups; k++) {
+        const struct group *g = &j->groups[k];
+        for (int i = 0; i < g->n && g->arrived > 0; i++)
+            *(g->here[i] ? &j->table[g->ranks[i]].waits : &j->table[g->ranks[i]].missing) = true;
+    }
+    for (int r = 0; r < j->world; r++)
+        if (j->ranks[r].receives_from >= 0)
+            mark_wait(j, r, j->ranks[r].receives_from);
+    late_text(text, j->table, j->world, j->timeout_ns);
     fail_job(j, ERR_RANK, text);
 }
 
@@ -161,7 +166,7 @@ static int meet(struct rank *r, struct group *g, int me, const struct post *post
     }
     while (g->meetings == meeting && j->failed.code == 0)
         if (!wait_change(j, &until) && g->meetings == meeting && j->failed.code == 0)
-            fail_late(j, g, r);
+            fail_late(j);
     const int rc = j->failed.code != 0 ? lost(j, e) : 0;
     pthread_mutex_unlock(&j->lock);
     return rc;
@@ -285,13 +290,8 @@ static int sent(struct comm *c, uint64_t ticket, struct err *e) {
     struct letter *l = *at;
     while (l && !l->read && j->failed.code == 0)
         if (!wait_change(j, &until) && !l->read && j->failed.code == 0) {
-            char text[ERR_TEXT_BYTES], limit[TEXT_UNIT_BYTES];
-            snprintf(text, sizeof text,
-                     "after waiting for %s rank %d has not received what rank %d sent; it was last "
-                     "at %s",
-                     text_duration(limit, 1e-9 * (double)j->timeout_ns), l->to, c->rank,
-                     j->ranks[l->to].about);
-            fail_job(j, ERR_RANK, text);
+            mark_wait(j, c->rank, l->to);
+            fail_late(j);
         }
     const int rc = j->failed.code != 0 ? lost(j, e) : 0;
     for (at = &j->letters; rc == 0 && *at; at = &(*at)->next) // others may have changed the list
@@ -317,17 +317,12 @@ static int recv(struct comm *c, int from, int channel, void *data, uint64_t byte
     const struct timespec until = deadline(j);
     struct letter *l;
     pthread_mutex_lock(&j->lock);
+    r->receives_from = from;
     while (!(l = find_letter(j, from, c->rank, channel)) && j->failed.code == 0)
         if (!wait_change(j, &until) && !find_letter(j, from, c->rank, channel) &&
-            j->failed.code == 0) {
-            char text[ERR_TEXT_BYTES], limit[TEXT_UNIT_BYTES];
-            snprintf(text, sizeof text,
-                     "after waiting for %s rank %d has received nothing from rank %d, which was "
-                     "last at %s",
-                     text_duration(limit, 1e-9 * (double)j->timeout_ns), c->rank, from,
-                     j->ranks[from].about);
-            fail_job(j, ERR_RANK, text);
-        }
+            j->failed.code == 0)
+            fail_late(j);
+    r->receives_from = -1;
     int rc = j->failed.code != 0 ? lost(j, e) : 0;
     if (rc == 0 && l->bytes != bytes)
         rc = err_set(e, ERR_INTERNAL, "rank %d sent %llu bytes to rank %d, which expects %llu",
@@ -348,10 +343,10 @@ static int recv(struct comm *c, int from, int channel, void *data, uint64_t byte
 // ---------------------------------------------------------------- the job
 
 static void note(struct comm *c, const char *about) {
-    struct rank *r = rank_of(c);
-    pthread_mutex_lock(&r->job->lock);
-    snprintf(r->about, sizeof r->about, "%s", about);
-    pthread_mutex_unlock(&r->job->lock);
+    struct comm_job *j = rank_of(c)->job;
+    pthread_mutex_lock(&j->lock);
+    doing_note(&j->table[c->rank].doing, about);
+    pthread_mutex_unlock(&j->lock);
 }
 
 static void give_up(struct comm *c, const char *why) {
@@ -373,6 +368,7 @@ static void close_rank(struct comm *c) {
     until.tv_sec += LEAVE_S;
     pthread_mutex_lock(&j->lock);
     j->left++;
+    j->table[c->rank].where = LATE_LEFT;
     pthread_cond_broadcast(&j->changed);
     while (j->left < j->world && pthread_cond_timedwait(&j->changed, &j->lock, &until) == 0)
         ;
@@ -381,9 +377,13 @@ static void close_rank(struct comm *c) {
 
 int comm_job_open(struct comm_job **out, int world, uint64_t timeout_ns, struct err *e) {
     struct comm_job *j = *out = calloc(1, sizeof *j);
-    if (j)
+    if (j) {
         j->ranks = calloc((size_t)world, sizeof *j->ranks);
-    if (!j || !j->ranks) {
+        j->table = calloc((size_t)world, sizeof *j->table);
+    }
+    if (!j || !j->ranks || !j->table) {
+        if (j)
+            free(j->ranks), free(j->table);
         free(j);
         *out = NULL;
         return err_set(e, ERR_MEMORY, "out of memory for %d ranks", world);
@@ -397,7 +397,7 @@ int comm_job_open(struct comm_job **out, int world, uint64_t timeout_ns, struct 
     j->world = world;
     j->timeout_ns = timeout_ns;
     for (int i = 0; i < world; i++) {
-        j->ranks[i] = (struct rank){.job = j, .about = "the start"};
+        j->ranks[i] = (struct rank){.job = j, .receives_from = -1};
         j->ranks[i].table = (struct comm){.name = "thread",
                                           .rank = i,
                                           .world = world,
@@ -435,5 +435,6 @@ void comm_job_close(struct comm_job *j) {
     pthread_cond_destroy(&j->changed);
     pthread_mutex_destroy(&j->lock);
     free(j->ranks);
+    free(j->table);
     free(j);
 }

@@ -98,6 +98,8 @@ static void *work(void *arg) {
         pthread_mutex_unlock(&s->lock);
         i->start_ns = clock_ns();
         const int rc = run(s, i, &e);
+        if (rc == 0)
+            s->comm->note(s->comm, NULL);
         i->end_ns = clock_ns();
         pthread_mutex_lock(&s->lock);
         if (rc != 0)

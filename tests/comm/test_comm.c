@@ -249,8 +249,19 @@ static int one_is_missing(struct comm *c, struct err *e) {
     double x = 1;
     int group;
     TRY(c->group(c, world, RANKS, &group, e));
+    c->note(c, "the hall");
     c->note(c, c->rank == 3 ? "the kitchen" : "the sum");
     return c->rank == 3 ? 0 : c->all_reduce(c, group, &x, 1, DTYPE_F64, e);
+}
+
+// Rank 0 waits for rank 1, which waits for rank 2. Only rank 2 is to blame.
+static int a_chain_waits(struct comm *c, struct err *e) {
+    double x;
+    c->note(c, "the cellar");
+    if (c->rank < 2)
+        return c->recv(c, c->rank + 1, 0, &x, sizeof x, e);
+    c->note(c, NULL);
+    return 0;
 }
 
 static int nothing_comes(struct comm *c, struct err *e) {
@@ -296,9 +307,14 @@ static void expect(rank_fn *fn, uint64_t timeout_ns, const char *a, const char *
 
 static void test_faults(void **state) {
     (void)state;
-    expect(one_is_missing, 200000000, "rank 3 (last at the kitchen)", "waiting for 200 ms");
-    expect(nothing_comes, 200000000, "nothing from rank 2", "last at the garden");
-    expect(nobody_takes_it, 200000000, "rank 1 has not received", "last at the attic");
+    expect(one_is_missing, 200000000, "waiting for 200 ms these ranks are missing: rank 3",
+           "last in the kitchen, after the hall); these wait: ranks 0-2, 4 (in the sum, after the");
+    expect(nothing_comes, 200000000, "are missing: rank 2 (",
+           "last in the garden); these wait: rank 0 (");
+    expect(nobody_takes_it, 200000000, "are missing: rank 1 (",
+           "these wait: rank 0 (in the attic)");
+    expect(a_chain_waits, 200000000, "are missing: rank 2 (",
+           "last in its own work, after the cellar); these wait: ranks 0-1 (in the cellar)");
     expect(one_gives_up, 60000000000u, "rank 1 failed", "its disk is full");
 }
 
