@@ -351,7 +351,8 @@ static inline void set_word(struct job *j, const char *word) {
                     {"whole", &j->whole, true},
                     {"validates", &j->validates, true},
                     {"late", &j->split.overlap, false},
-                    {"micro", &j->split.every_micro, true}};
+                    {"micro", &j->split.every_micro, true},
+                    {"sequence", &j->split.sequence, true}};
     const char *value;
     struct err e = {0};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
