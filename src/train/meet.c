@@ -30,12 +30,14 @@ int meet(struct meeting *m, int rc, unsigned *flags, const struct rank_step *las
     if (m->world == 1)
         return rc;
     struct err lost = {0};
+    m->comm->note(m->comm, "the meeting before a step");
     const int met =
         m->comm->all_gather(m->comm, m->everyone, &m->own, m->all,
                             (int64_t)(sizeof m->own * (size_t)m->world), DTYPE_U8, &lost);
     m->lost = met != 0;
     if (m->lost)
         return rc != 0 ? rc : err_set(e, met, "%s", lost.text);
+    m->comm->note(m->comm, NULL);
     bool failed = false;
     for (int i = 0; i < m->world; i++) {
         *flags |= m->all[i].flags;
