@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 struct process {       // a rank that is one
@@ -110,8 +109,7 @@ struct meeting_point { // rank 0 tells all
 
 static int open_first(struct process *p, struct lookout_options *o, struct meeting_point *at,
                       struct err *e) {
-    if (getrandom(o->key, sizeof o->key, 0) != (ssize_t)sizeof o->key)
-        return err_set(e, ERR_IO, "there are no random bytes for the key of the job");
+    TRY(lookout_key(o->key, e));
     TRY(lookout_open(&p->lookout, o, e));
     snprintf(at->address, sizeof at->address, "%s", lookout_address(p->lookout));
     memcpy(at->key, o->key, sizeof at->key);
