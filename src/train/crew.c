@@ -49,7 +49,7 @@ int crew_ready(struct comm *c, int rc, const struct trainer *t, const struct eng
     if (!c || c->world < 2)
         return rc;
     TRY(comm_agree(c, rc, NULL, 0, e));
-    if (!c->one_process) // else they share it
+    if (!c->one_process) // else they share it, and t may be NULL
         TRY(alike_check_data(c, trainer_dataset(t), e));
     struct need own = {.bytes = engine_need_bytes(g, p)};
     struct need *all = malloc((size_t)c->world * sizeof *all);

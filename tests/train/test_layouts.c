@@ -461,7 +461,7 @@ static int be_ready(void *arg, struct comm *c, struct err *e) {
     if (rc == 0)
         g->room = (struct plan_room){.bytes = engine_need_bytes(g, &p) * 3 / 2,
                                      .is = "what the machine has left"};
-    rc = crew_ready(c, rc, g, &p, e);
+    rc = crew_ready(c, rc, NULL, g, &p, e); // threads share the data
     c->close(c);
     engine_close(g);
     plan_free(&p);

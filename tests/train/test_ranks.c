@@ -162,14 +162,12 @@ static void test_sequence_bits(void **state) {
 }
 
 static void plan_of(struct plan *p, const struct knobs *base, const char *settings) {
-    struct knobs k = *base;
-    struct plan_split split;
+    struct job *j = job_new(base, settings, 0);
     struct err e = {0};
-    int n;
-    set(&k, &split, &n, settings);
     const struct plan_options o = {
-        .knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &split};
+        .knobs = &j->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &j->split};
     assert_worked(plan_make(p, &o, &e), &e);
+    job_end(j);
 }
 
 // Bytes of the activations that a micro-batch keeps inside of layers: those as wide as the model,
@@ -236,16 +234,15 @@ static void test_sequence_plan(void **state) {
 static void test_sequence_refused(void **state) {
     struct knobs k;
     struct plan p;
-    struct plan_split split;
     struct err e = {0};
-    int n;
     base_knobs(&k, *state, "tiny", 127, 3);
-    set(&k, &split, &n, "tensor=4 sequence seq=13 batch.micro=2");
+    struct job *j = job_new(&k, "tensor=4 sequence seq=13 batch.micro=2", 0);
     const struct plan_options o = {
-        .knobs = &k, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &split};
+        .knobs = &j->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &j->split};
     assert_int_equal(plan_make(&p, &o, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "do not divide the 26 tokens of a micro-batch"));
     plan_free(&p);
+    job_end(j);
 }
 
 int main(void) {
