@@ -156,11 +156,12 @@ static int prepare(struct train_call *t, struct err *e) {
     int rc = trainer_open(&t->trainer, &t->plan, t->engine, &o, e);
     log_live_end(&t->call->log); // the line that showed the data's progress
     TRY(rc);
+    // Before the others begin: ranks that are threads would be measured with this one.
+    int fits = ready_check(t->engine, &t->plan, e);
     TRY(start_followers(t, &o, e));
     k->steps = t->plan.knobs.steps; // epochs may have decided them
     k->epochs = t->plan.knobs.epochs;
     memcpy(k->by, t->plan.knobs.by, sizeof k->by);
-    int fits = ready_check(t->engine, &t->plan, e);
     fits = crew_ready(t->comm, fits, t->trainer, t->engine, &t->plan, e);
     if (fits != 0 && fits != ERR_MEMORY)
         return fits;
