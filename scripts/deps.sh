@@ -13,9 +13,10 @@ set -u
 # group | package (Debian and Ubuntu) | found by | what for
 #   cmd:NAME,NAME  one of these programs in PATH   pc:NAME  a pkg-config module   file:GLOB  a file
 # A group with a question mark is recommended, the others are required. Without ninja, make runs the
-# build. Without the libraries of `run`, haggle is slower. Without a browser, the tests of the pages
-# are skipped (Firefox cannot print a page's elements, so it is no substitute). bench and format are
-# checked only when they are named.
+# build. Without the libraries of `run`, haggle is slower. Without MPI, ranks are threads of one
+# process (MPICH does as well as Open MPI). Without a browser, the tests of the pages are skipped
+# (Firefox cannot print a page's elements, so it is no substitute). bench and format are checked only
+# when they are named.
 deps() {
     cat <<'TABLE'
 build  | gcc                 | cmd:gcc              | the C compiler
@@ -30,6 +31,8 @@ build  | libutf8proc-dev     | pc:libutf8proc       | tokenizers: categories and
 build  | libsqlite3-dev      | pc:sqlite3           | the store of trials
 test   | libcmocka-dev       | pc:cmocka            | unit tests
 test?  | chromium            | cmd:chromium,chromium-browser,google-chrome | tests of the pages, which are skipped without it
+test?  | libopenmpi-dev      | cmd:mpicc            | ranks as processes: the plug-in, which is left out without it
+test?  | openmpi-bin         | cmd:mpirun           | starts them
 run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | matrix products where the CPU lacks AVX2 (cpu.blas=openblas)
 bench  | libopenblas0-openmp | file:/usr/lib/*/openblas-openmp/libopenblas.so.0 | what PyTorch is fastest with
 bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with the built-in products (cpu.blas=blis)

@@ -1,4 +1,4 @@
-// ranks.c - haggle_ranks: whether ranks are threads or processes, and how processes are started here.
+// ranks.c - haggle_ranks: whether ranks are threads or processes, and how processes are started.
 #include "api/api.h"
 
 #include "comm/installed.h"

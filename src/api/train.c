@@ -283,8 +283,8 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
 }
 
 // The predictor of this machine remembers how long the steps took. Answers to requests lengthen
-// steps, and ranks wait for each other, so such runs teach nothing. A failure is ignored: the tables
-// are a cache.
+// steps, and ranks wait for each other, so such runs teach nothing. A failure is ignored: the
+// tables are a cache.
 static void teach(const struct train_call *t) {
     const struct samples *s = t->requests || t->comm ? NULL : t->watch.step_ns;
     struct predictor *p = NULL;

@@ -102,8 +102,8 @@ int comm_job_open(struct comm_job **out, int world, uint64_t timeout_ns, struct 
 struct comm *comm_job_rank(struct comm_job *j, int rank);
 void comm_job_close(struct comm_job *j); // after all ranks have ended
 
-// Runs fn on every rank of such a job, rank 0 on this thread (job_run.c). A rank that fails gives up
-// itself, and every rank closes its end before it frees memory that others may read. Returns the
+// Runs fn on every rank of such a job, rank 0 on this thread (job_run.c). A rank that fails gives
+// up itself, and every rank closes its end before it frees memory that others may read. Returns the
 // error of the lowest rank that failed for a reason of its own. One rank has no job: c is NULL.
 typedef int comm_rank_fn(void *arg, struct comm *c, struct err *e);
 int comm_job_run(int world, uint64_t timeout_ns, comm_rank_fn *fn, void *arg, struct err *e);

@@ -8,10 +8,12 @@ static double share(double part, double of) {
 void verdict_run(struct verdict *out, const struct run_metrics *m, const struct knobs *k,
                  const struct step_cost *cost, const struct machine *machine) {
     const struct op_cost *matmul = &cost->all[CAT_MATMUL], *other = &cost->all[CAT_OTHER];
-    const double samples = (double)k->steps * (double)k->batch_micro * (double)k->batch_accum;
+    const double samples = (double)k->steps * (double)knobs_samples(k);
+    // Ranks that share a machine share its CPUs. That they all do is the usual case.
+    const int ranks = (int)knobs_world(k), cpus = machine->hw.usable_cpus / ranks;
     struct verdict_facts facts = {
         .threads = machine_threads(k),
-        .cpus = machine->hw.usable_cpus,
+        .cpus = cpus > 1 ? cpus : 1,
         .batch_micro = k->batch_micro,
         .micro_batches = k->batch_accum,
         .seq = k->seq,
@@ -24,7 +26,7 @@ void verdict_run(struct verdict *out, const struct run_metrics *m, const struct 
         .data_source_wait_ns = m->data.source_wait_ns,
         .data_repeats = m->data.windows > 0 && samples > (double)m->data.windows &&
                         m->data.cache_windows < m->data.windows,
-        .ranks = 1};
+        .ranks = ranks};
     double steps = (double)m->split.steps;
     double matmul_s = 1e-9 * (double)m->split.ns[TIME_MATMUL];
     double other_s = 1e-9 * (double)m->split.ns[TIME_OTHER];

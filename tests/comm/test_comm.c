@@ -328,7 +328,7 @@ static int good(struct comm *c, struct err *e) {
     return agreement(c, e);
 }
 
-// Each rank says what came of its work before it leaves: after a fault, whoever ends first ends all.
+// Each rank says what came of its work before it leaves: after a fault the first to end ends all.
 static int run_process(const char *name) {
     static const struct {
         const char *name;

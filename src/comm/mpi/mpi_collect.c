@@ -1,6 +1,6 @@
-// mpi_collect.c - collectives. Every member owns a part of the vector. It gets the terms of its part
-// from all members, chunk by chunk, sums them in the order of ranks and, where all want the sum,
-// sends it to all. While a chunk is summed, the terms of the next one are under way.
+// mpi_collect.c - collectives. Every member owns a part of the vector. It gets the terms of its
+// part from all members, chunk by chunk, sums them in the order of ranks and, where all want the
+// sum, sends it to all. While a chunk is summed, the terms of the next one are under way.
 #include "comm/mpi/mpi_rank.h"
 
 #include <stdlib.h>

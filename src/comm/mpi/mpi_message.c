@@ -1,5 +1,5 @@
-// mpi_message.c - messages between two ranks. A send is over when the receiver has taken it, which is
-// what MPI calls synchronous.
+// mpi_message.c - messages between two ranks. A send is over when the receiver has taken it, which
+// is what MPI calls synchronous.
 //
 // MPI moves bytes only inside of calls. A rank that has sent something may compute for a long time
 // before its next call, and the receiver would wait as long. So a thread tests sends that are under

@@ -1,4 +1,4 @@
-// mpi_open.c - the MPI plug-in: joins the processes that mpirun or srun has started, and leaves them.
+// mpi_open.c - the MPI plug-in: joins the processes that mpirun or srun has started, and leaves.
 #include "comm/mpi/mpi_rank.h"
 
 #include "base/clock.h"
@@ -38,8 +38,8 @@ static void at_exit(int status, void *arg) {
         MPI_Abort(MPI_COMM_WORLD, status != 0 ? status : 1);
 }
 
-// After a failure rank 0 ends first, because it is the one that tells the user. Its end ends all. If
-// it does not end, this one does.
+// After a failure rank 0 ends first, because it is the one that tells the user. Its end ends all.
+// If it does not end, this one does.
 static void await_the_end(const struct mpi *m) {
     enum { LEAVE_S = 10 };
     if (m->rank > 0)
