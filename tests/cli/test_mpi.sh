@@ -28,7 +28,7 @@ own() {
 if [ -x "$build/tests/test_comm" ]; then
     timeout 100 "${own_mpirun[@]}" -n 5 "$build/tests/test_comm" good >out 2>err || fail "the engine: $(cat out err)"
     [ "$(grep -c "is done" out)" -eq 5 ] || fail "the engine: $(cat out err)"
-    for fault in one_is_missing:"rank 3" nothing_comes:"rank 2" nobody_takes_it:"rank 1"; do
+    for fault in one_is_missing:"rank 3" nothing_comes:"rank 2" nobody_takes_it:"rank 1" a_chain_waits:"rank 2 ("; do
         timeout 60 "${own_mpirun[@]}" -n 5 "$build/tests/test_comm" "${fault%:*}" >out 2>err && fail "$fault: status 0"
         grep -q "is wrong" out && fail "$fault: $(cat out)"
         grep "heard: " out | grep -qF "${fault#*:}" || fail "$fault: $(cat out err)"
@@ -90,7 +90,8 @@ says err "comm.engine=mpi: mpirun is not in PATH" "no mpirun"
 # signals, and the deaths of processes: by their ids, which only this run has
 python3 - "$haggle" "${small[@]}" <<'PYTHON' || fail "processes and signals"
 import os, re, signal, subprocess, sys, time
-command = sys.argv[1:] + ["steps=100000000", "eval.every=0", "log.every=20", "ranks=3", "comm.engine=mpi"]
+command = sys.argv[1:] + ["steps=100000000", "eval.every=0", "log.every=20", "ranks=3", "comm.engine=mpi",
+                         "comm.timeout=4s"]
 wrong = 0
 def fields(pid):
     try:
@@ -132,7 +133,7 @@ def case(name, act, status, *said):
     while alive and time.time() < until:
         time.sleep(0.1)
         alive = [p for p in alive if fields(p) and fields(p)[0] != "Z"]
-    if run.returncode != status or alive or len(ranks) != 3 or any(text.count(s) != 1 for s in said):
+    if run.returncode != status or alive or len(ranks) != 3 or any(len(re.findall(s, text)) != 1 for s in said):
         wrong += 1
         print(f"    {name}: status {run.returncode}, left {alive}, ranks {ranks}:\n{text[-800:]}")
     for p in alive:
@@ -146,6 +147,13 @@ def twice(run, ranks): # the ranks cannot stop while one of them sleeps
     run.send_signal(signal.SIGTERM)
 case("twice", twice, 128 + signal.SIGTERM)
 case("launcher", lambda run, ranks: run.kill(), -signal.SIGKILL)
+# Who is gone, what it did and what it completed before; a rank that is only stopped may go on for a while.
+op = r"(?:'\w+' of '[\w.]+' in 'train'|the meeting before a step|its own work)"
+case("killed", lambda run, ranks: os.kill(ranks[2], signal.SIGKILL), 1,
+     rf"rank 2 has ended without a word \(killed\?\); it was last in {op}, after {op}\n")
+case("stopped", lambda run, ranks: os.kill(ranks[1], signal.SIGSTOP), 1,
+     rf"these ranks are missing: rank 1 \(has not answered for [\d.]+ s: stopped, or its machine is gone; last in {op}, "
+     rf"after {op}\); these wait: ranks 0, 2 \(in ")
 case("first", lambda run, ranks: os.kill(ranks[0], signal.SIGKILL), 1, "rank 0 was killed or has crashed")
 sys.exit(wrong)
 PYTHON

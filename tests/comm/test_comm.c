@@ -339,6 +339,7 @@ static int run_process(const char *name) {
         {"one_is_missing", one_is_missing, "rank 3"},
         {"nothing_comes", nothing_comes, "rank 2"},
         {"nobody_takes_it", nobody_takes_it, "rank 1"},
+        {"a_chain_waits", a_chain_waits, "are missing: rank 2 ("},
         {"one_gives_up", one_gives_up, "its disk is full"},
     };
     const struct comm_started by = comm_started();
