@@ -12,7 +12,8 @@ enum apply_schedule { SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED };
 struct apply_ranks {
     struct mesh mesh;
     int chunks; // of a stage, for SCHEDULE_INTERLEAVED
-    // Per chunk of the model: the layer after its last one. NULL: chunks are even in predicted time.
+    // Per chunk of the model: the layer after its last one. NULL: chunks are even in predicted
+    // time.
     const int64_t *ends;
     enum apply_schedule schedule;
     int zero;             // stage of ZeRO, over the data axis

@@ -271,14 +271,6 @@ static int build_chunk(struct cut *c, int from, int chunk, int local_index, int 
     return segment;
 }
 
-static bool reads(const struct segment *s, int tensor) {
-    for (int i = 0; i < s->n_ops; i++)
-        for (int a = 0; a < s->ops[i].n_in; a++)
-            if (s->ops[i].in[a] == tensor)
-                return true;
-    return false;
-}
-
 // A weight that the first and the last stage both read (a tied embedding) exists on both. Its
 // gradients are summed before the update (buckets.c), and only the first stage counts it in the
 // norm.
@@ -294,7 +286,7 @@ static void share_weights(struct cut *c, const struct segment *forward,
         bool first = false, last = false;
         for (int k = 0; k < 2; k++) { // logits.c moves the head into the backward
             const struct segment *s = k ? backward : forward;
-            for (int i = 0; s && reads(s, w) && i < s->n_ops; i++)
+            for (int i = 0; s && i < s->n_ops; i++)
                 for (int a = 0; a < s->ops[i].n_in; a++)
                     if (s->ops[i].in[a] == w) {
                         first |= chunk_of(c, s->ops[i].layer) == 0;

@@ -1,6 +1,6 @@
-// test_stages.c - how layers are dealt to the stages of a pipeline: by predicted time, with embedding
-// and head counted, alike on all ranks of a tensor group. The simulated step is compared with that
-// of every other cut of the same layers.
+// test_stages.c - how layers are dealt to the stages of a pipeline: by predicted time, with
+// embedding and head counted, alike on all ranks of a tensor group. The simulated step is compared
+// with that of every other cut of the same layers.
 #include "predict/predict.h"
 #include "program/apply.h"
 #include "program/check.h"

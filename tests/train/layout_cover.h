@@ -1,6 +1,6 @@
-// layout_cover.h - which settings test_layouts.c runs: every layout of 1, 2, 4 and 8 ranks, and rows
-// of knobs such that every two values that can meet do meet in one of them (all-pairs testing). The
-// rows are made by a greedy search with a fixed seed.
+// layout_cover.h - which settings test_layouts.c runs: every layout of 1, 2, 4 and 8 ranks, and
+// rows of knobs such that every two values that can meet do meet in one of them (all-pairs
+// testing). The rows are made by a greedy search with a fixed seed.
 #ifndef HAGGLE_TESTS_TRAIN_LAYOUT_COVER_H
 #define HAGGLE_TESTS_TRAIN_LAYOUT_COVER_H
 
@@ -291,14 +291,13 @@ static inline void cover_make(struct cover *c, bool each_layout) {
 
 // ---------------------------------------------------------------- rows as words
 
-enum { SAMPLES = 16, WORDS_BYTES = 800 };
+enum { WORDS_BYTES = 800 };
 
-static inline int row_micro(const int row[F_COUNT]) {
-    return row[F_MICRO] + 1;
-}
-
+// Micro-batches of a step: one, or enough for a first, a middle and a last one and for two or more
+// on each stage's way.
 static inline int row_accum(const struct cover *c, const int row[F_COUNT]) {
-    return row[F_ACCUM] > 0 ? SAMPLES / c->layouts[row[F_LAYOUT]].data : 1;
+    const int pipe = c->layouts[row[F_LAYOUT]].pipe;
+    return row[F_ACCUM] == 0 ? 1 : pipe == 1 ? 3 : pipe == 8 ? pipe : 2 * pipe;
 }
 
 static inline void put(char *out, const char *word) {

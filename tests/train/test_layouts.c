@@ -1,7 +1,7 @@
 // test_layouts.c - what goes together with what. Every layout of up to 8 ranks, with every stage of
-// ZeRO and every schedule, trains what one rank trains; all other settings that a program depends on
-// are mixed with layouts so that every two values meet. What must be equal to the bit is compared
-// to the bit. Whatever is refused, is refused by a rule of the page that lists them.
+// ZeRO and every schedule, trains what one rank trains. All other settings that a program depends
+// on are mixed with layouts so that every two values meet. What must be equal to the bit is
+// compared to the bit. Whatever is refused, is refused by a rule of the page that lists them.
 //
 // With HAGGLE_TEST_LONG every layout meets every value of every setting, and every combination of
 // the settings that a run is most likely to have.
@@ -12,7 +12,7 @@
 #include "train/crew.h"
 #include "train/verify.h"
 
-enum { STEPS = 20, COVER_STEPS = 3, SEQ = 8, LAYERS = 17 };
+enum { STEPS = 20, COVER_STEPS = 3, SAMPLES = 8, SEQ = 8, LAYERS = 17 };
 static const char *const families[] = {"tiny", "gpt2-124m", "qwen3-0.6b"};
 static const int64_t vocabularies[] = {17, 127, 31123};
 
@@ -24,7 +24,8 @@ static void model_knobs(struct knobs *k, const struct scratch *s, int family, in
     struct model_shape shape;
     char name[80];
     base_shape(&shape, families[family], vocabularies[vocab], LAYERS);
-    shape.ffn = 128; // its matrices are large enough for 8-bit moments
+    shape.ffn = 128;          // its matrices are large enough for 8-bit moments
+    shape.tied = family != 0; // and one has a head of its own
     snprintf(name, sizeof name, "%s-%d", families[family], (int)vocabularies[vocab]);
     shape_knobs(k, s, name, &shape);
     k->seq = SEQ;
@@ -108,27 +109,40 @@ static int count_reduced(const struct plan *p, bool *padded) {
     return n;
 }
 
-// The sequences of a step as micro-batches of this layout: two for each stage of a pipeline, else
-// two. Fewer ops wait for each other than with many small ones.
-static const char *batch_words(const struct layout_case *l, char out[64]) {
-    const int each = SAMPLES / l->data, two = 2 * l->pipe, accum = two < each ? two : each;
-    snprintf(out, 64, "batch.micro=%d batch.accum=%d", each / accum, accum);
-    return out;
+// Settings that every layout is run with.
+struct sweep {
+    const struct knobs *k;
+    const char *words; // knobs
+    int steps;
+    bool one_micro; // a step is one micro-batch
+    const struct limits *limits;
+    const struct job *one; // one rank's run
+    struct seen *seen;
+};
+
+// A run of the sweep in a layout. A step is two micro-batches for each stage of a pipeline, else
+// two: fewer ops wait for each other than with many small ones.
+static struct job *run_layout(const struct sweep *s, const struct layout_case *l, const char *more,
+                              char words[WORDS_BYTES]) {
+    char layout[128];
+    const int each = SAMPLES / l->data, two = 2 * l->pipe,
+              accum = s->one_micro ? 1
+                      : two < each ? two
+                                   : each;
+    snprintf(words, WORDS_BYTES, "validates batch.micro=%d batch.accum=%d %s %s %s", each / accum,
+             accum, layout_words(l, layout), more, s->words);
+    return must_run(s->k, words, s->steps);
 }
 
-// One layout with all its stages of ZeRO: against one rank, and to the bit against plain data
-// parallelism with one bucket and no overlap. Returns the plain run.
-static struct job *check_stages(const struct knobs *k, struct layout_case *l, int stages,
-                                const struct job *one, struct seen *seen) {
-    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
-    char layout[128], batch[64], words[WORDS_BYTES], plain_words[WORDS_BYTES];
+// A layout with all its stages of ZeRO: against one rank, and to the bit against plain data
+// parallelism. Returns the plain run.
+static struct job *check_stages(const struct sweep *s, struct layout_case *l, int stages) {
+    char words[WORDS_BYTES], plain_words[WORDS_BYTES];
     struct job *plain = NULL;
     for (l->zero = 0; l->zero < stages; l->zero++) {
         bool padded;
-        snprintf(words, sizeof words, "validates bucket=65536 %s %s", batch_words(l, batch),
-                 layout_words(l, layout));
-        struct job *j = must_run(k, words, STEPS);
-        compare(j, one, &limits, seen, words);
+        struct job *j = run_layout(s, l, "bucket=65536", plain ? words : plain_words);
+        compare(j, s->one, s->limits, s->seen, plain ? words : plain_words);
         if (l->data > 1 && (count_reduced(&j->plans[0], &padded) < 2 || !padded))
             fail_msg("%s: fewer than two buckets, or no padding", words);
         if (plain) {
@@ -136,48 +150,59 @@ static struct job *check_stages(const struct knobs *k, struct layout_case *l, in
             job_end(j);
         } else {
             plain = j;
-            snprintf(plain_words, sizeof plain_words, "%s", words);
         }
     }
+    l->zero = 0;
     return plain;
 }
 
-static void test_every_layout(void **state) {
-    struct cover c;
-    struct knobs k;
-    struct seen seen = {0};
-    char words[WORDS_BYTES], layout[128], batch[64];
-    model_knobs(&k, *state, 0, 1);
-    k.optim_lr = 1e-3;
-    snprintf(words, sizeof words, "validates batch.accum=%d", SAMPLES);
-    struct job *one = must_run(&k, words, STEPS), *gpipe = NULL;
-    assert_true(one->norms[0][0] > k.optim_clip); // so clipping is a part of this
-    c.n_layouts = list_layouts(c.layouts);
-    for (int i = 0; i < c.n_layouts; i++) {
-        struct layout_case l = c.layouts[i];
+// Every layout; also to the bit: sums after the backward, all in one; and gpipe against 1f1b.
+static void sweep_layouts(const struct sweep *s) {
+    struct layout_case layouts[LAYOUTS_MOST];
+    const int n = list_layouts(layouts);
+    struct job *gpipe = NULL;
+    for (int i = 0; i < n; i++) {
+        struct layout_case l = layouts[i];
+        char words[WORDS_BYTES], layout[128];
         int stages = 1;
-        for (; i + 1 < c.n_layouts && c.layouts[i + 1].zero == stages; stages++)
+        for (; i + 1 < n && layouts[i + 1].zero == stages; stages++)
             i++;
-        struct job *plain = check_stages(&k, &l, stages, one, &seen);
-        l.zero = 0;
+        struct job *plain = check_stages(s, &l, stages);
         layout_words(&l, layout);
-        if (l.data > 1) { // sums after the backward, all in one
-            snprintf(words, sizeof words, "validates bucket=0 late %s %s", batch_words(&l, batch),
-                     layout);
-            struct job *late = must_run(&k, words, STEPS);
+        if (l.data > 1) {
+            struct job *late = run_layout(s, &l, "bucket=0 late", words);
             same_bits(late, plain, words, layout);
             job_end(late);
         }
-        if (gpipe && l.pipe > 1 && l.schedule == 1)
+        if (l.pipe > 1 && l.schedule == 1)
             same_bits(plain, gpipe, layout, "gpipe");
         if (gpipe)
             job_end(gpipe);
         gpipe = plain;
     }
-    print_message("%d layouts, %d steps: first loss off by %.1e, later ones %.1e, norms %.1e, "
-                  "validation %.1e\n",
-                  c.n_layouts, STEPS, seen.first, seen.later, seen.norm, seen.valid);
-    job_end(gpipe), job_end(one);
+    job_end(gpipe);
+}
+
+static struct job *run_one(const struct knobs *k, const char *words, int steps) {
+    char all[WORDS_BYTES];
+    snprintf(all, sizeof all, "validates batch.accum=%d %s", SAMPLES, words);
+    return must_run(k, all, steps);
+}
+
+static void test_every_layout(void **state) {
+    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
+    struct knobs k;
+    struct seen seen = {0};
+    model_knobs(&k, *state, 0, 1);
+    k.optim_lr = 1e-3;
+    struct job *one = run_one(&k, "", STEPS);
+    assert_true(one->norms[0][0] > k.optim_clip); // so clipping is a part of this
+    sweep_layouts(&(struct sweep){
+        .k = &k, .words = "", .steps = STEPS, .limits = &limits, .one = one, .seen = &seen});
+    print_message(
+        "%d steps: first loss off by %.1e, later ones %.1e, norms %.1e, validation %.1e\n", STEPS,
+        seen.first, seen.later, seen.norm, seen.valid);
+    job_end(one);
 }
 
 // ---------------------------------------------------------------- every two settings
@@ -249,28 +274,30 @@ static void test_every_pair(void **state) {
 
 // Every layout with every combination of what runs are most likely to have.
 static void test_product(void **state) {
-    static struct cover c;
-    static struct knobs k[3][3];
+    struct knobs k;
     static struct tally tally;
     if (!long_run())
         skip_because("HAGGLE_TEST_LONG is not set");
-    all_models(*state, k);
-    cover_make(&c, true);
-    for (int l = 0; l < c.n_layouts; l++)
-        for (int mask = 0; mask < 64; mask++) {
-            int row[F_COUNT] = {0};
-            row[F_RECOMPUTE] = mask & 1 ? 2 : 0;
-            row[F_PRECISION] = mask >> 1 & 1;
-            row[F_CHUNK] = mask >> 2 & 1;
-            row[F_STATE] = mask & 8 ? 2 : 0;
-            row[F_DOCUMENTS] = mask >> 4 & 1;
-            row[F_ACCUM] = mask >> 5 & 1;
-            row[F_BUCKET] = row[F_PREFETCH] = row[F_VOCAB] = 1;
-            set_layout(&c, row, l);
-            if (row[F_STATE])
-                row[F_OPTIM] = -1;
-            check_row(&c, row, &k[0][1], &tally);
-        }
+    model_knobs(&k, *state, 0, 1);
+    for (int mask = 0; mask < 32; mask++) {
+        const int precision = mask >> 1 & 1, narrow = mask & 8 ? 2 : 0;
+        char words[WORDS_BYTES] = "";
+        put(words, mask & 1 ? "recompute.mode=full" : "");
+        put(words, precision ? "precision=bf16" : "");
+        put(words, mask & 4 ? "logits.chunk=5" : "");
+        put(words, narrow ? "optim.state=int8" : "");
+        put(words, mask & 16 ? "whole" : "");
+        struct job *one = run_one(&k, words, 2);
+        for (int once = 0; once < 2; once++)
+            sweep_layouts(&(struct sweep){.k = &k,
+                                          .words = words,
+                                          .steps = 2,
+                                          .one_micro = once,
+                                          .limits = &cover_limits[precision][narrow],
+                                          .one = one,
+                                          .seen = &tally.seen[precision][narrow]});
+        job_end(one);
+    }
     print_tally(&tally);
 }
 
@@ -293,6 +320,73 @@ static void test_observed_rows(void **state) {
         same_bits(seen, plain, observed, "the same unobserved");
         job_end(plain), job_end(seen);
     }
+}
+
+// ---------------------------------------------------------------- what moves
+
+// Bytes that this rank sends in a step by one kind of op, in the group of these axes.
+static double sent(const struct plan *plan, enum op_kind kind, unsigned axes) {
+    struct program *p = plan_program(plan, PLAN_TRAIN);
+    const int group = kind == OP_SEND ? -1 : program_group(p, &plan->ranks.mesh, axes, "asked");
+    double bytes = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *s = &p->segments[p->order[i].segment];
+        for (int k = 0; k < s->n_ops; k++)
+            if (s->ops[k].kind == kind && (kind == OP_SEND || s->ops[k].group == group))
+                bytes += op_cost_of(p, &s->ops[k]).comm_bytes;
+    }
+    return bytes;
+}
+
+static void assert_sent(const struct job *j, int rank, enum op_kind kind, unsigned axes,
+                        double formula, double room, const char *what) {
+    const double bytes = sent(&j->plans[rank], kind, axes);
+    if (!(bytes >= formula * (1 - 1e-12) && bytes <= formula + room))
+        fail_msg("%s: %s sends %.0f bytes, by the formula %.0f", what, op_info(kind)->name, bytes,
+                 formula);
+}
+
+// The formulas of the page, for a model that everything divides. Buckets add padding, and every
+// step a few numbers: losses and norms.
+static void test_formulas(void **state) {
+    enum { V = 1024, L = 4, M = 4, ROWS = SEQ }; // rows of a micro-batch of one sequence
+    struct model_shape shape;
+    struct knobs k;
+    char words[WORDS_BYTES];
+    base_shape(&shape, "tiny", V, L);
+    shape.head_dim = 32, shape.width = 256, shape.ffn = 512, shape.tied = false;
+    shape_knobs(&k, *state, "even", &shape);
+    k.seq = SEQ, k.batch_accum = M;
+    const double width = (double)shape.width, all = (double)model_total_elements(&shape),
+                 rows = ROWS * width * 4;
+    for (int zero = 0; zero < 4; zero++) {
+        snprintf(words, sizeof words, "data=4 zero=%d bucket=0", zero);
+        struct job *j = job_new(&k, words, 0);
+        job_plan(j);
+        assert_null(job_error(j));
+        const double share = 3.0 / 4, gradients = share * 4 * all,
+                     gathered = zero == 3 ? M * share * 4 * (2 * all - V * width) : gradients;
+        if (zero == 0)
+            assert_sent(j, 1, OP_ALL_REDUCE, MESH_DATA, 2 * gradients, 0.01 * gradients, words);
+        else
+            assert_sent(j, 1, OP_REDUCE_SCATTER, MESH_DATA, gradients, 0.01 * gradients, words);
+        if (zero > 0)
+            assert_sent(j, 1, OP_ALL_GATHER, MESH_DATA, gathered, 0.01 * gathered, words);
+        job_end(j);
+    }
+    struct job *j = job_new(&k, "tensor=4", 0);
+    job_plan(j);
+    assert_null(job_error(j));
+    assert_sent(j, 1, OP_ALL_REDUCE, MESH_TENSOR, (4 * L + 2) * M * 2 * 3.0 / 4 * rows, 64,
+                "tensor=4");
+    assert_sent(j, 1, OP_ALL_GATHER, MESH_TENSOR, 12.0 * 3 * M * ROWS, 0.5, "tensor=4");
+    job_end(j);
+    j = job_new(&k, "pipe=4", 0);
+    job_plan(j);
+    assert_null(job_error(j));
+    assert_sent(j, 0, OP_SEND, 0, M * rows, 0.5, "the first of four stages");
+    assert_sent(j, 1, OP_SEND, 0, 2 * M * rows, 0.5, "the second of four stages");
+    job_end(j);
 }
 
 // ---------------------------------------------------------------- checkpoints of others
@@ -555,12 +649,10 @@ static void test_odd_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),         cmocka_unit_test(test_odd_sizes),
-        cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_fixtures),
-        cmocka_unit_test(test_every_pair),    cmocka_unit_test(test_product),
-        cmocka_unit_test(test_observed_rows),
+        cmocka_unit_test(test_formulas),  cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_odd_sizes), cmocka_unit_test(test_every_layout),
+        cmocka_unit_test(test_fixtures),  cmocka_unit_test(test_every_pair),
+        cmocka_unit_test(test_product),   cmocka_unit_test(test_observed_rows),
     };
-    if (getenv("ONLY"))
-        cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
