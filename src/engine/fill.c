@@ -126,7 +126,17 @@ static int load_weights(struct session *s, struct err *e) {
     return rc;
 }
 
-static int write_constants(struct session *s, struct err *e) {
+// GRAD_SCALE takes its factor from a tensor like NAME_CLIP.
+static int write_average(struct session *s, struct err *e) {
+    const int x = plan_find(s->plan, PLAN_AVERAGE);
+    const double clip[CLIP_COUNT] = {[CLIP_FACTOR] =
+                                         1.0 / mesh_size(&s->plan->ranks.mesh, AXIS_DATA)};
+    return x < 0 ? 0
+                 : exec_write(s->exec, x, plan_tensor(s->plan, PLAN_AVERAGE, NAME_AVERAGE), clip,
+                              sizeof clip, e);
+}
+
+static int write_frequencies(struct session *s, struct err *e) {
     const struct model_shape *shape = &s->plan->shape;
     if (shape->rope.theta <= 0)
         return 0;
@@ -144,5 +154,6 @@ static int write_constants(struct session *s, struct err *e) {
 int session_fill(struct session *s, struct err *e) {
     if (!s->kept_weights)
         TRY(load_weights(s, e));
-    return write_constants(s, e);
+    TRY(write_average(s, e));
+    return write_frequencies(s, e);
 }

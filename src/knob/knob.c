@@ -617,18 +617,20 @@ static bool reads_requests(const struct knobs *k, int id) {
 // Why a knob of ranks has no effect; NULL: it has one.
 static const char *idle_of_ranks(const struct knobs *k, int id) {
     static const char one[] = "the model has one replica (parallel.data)";
-    const bool alone = knobs_replicas(k) == 1;
+    static const char steps_alone[] = "comm.every is above 1, so no gradients are summed";
+    const bool alone = knobs_replicas(k) == 1, apart = k->comm_every > 1;
     switch (id) {
     case KNOB_parallel_sequence:
         return k->parallel_tensor == 1 ? "parallel.tensor is 1" : NULL;
     case KNOB_zero_stage:
-    case KNOB_comm_overlap:
     case KNOB_comm_every:
         return alone ? one : NULL;
+    case KNOB_comm_overlap:
+        return alone ? one : apart ? steps_alone : NULL;
     case KNOB_comm_bucket:
         return alone ? one : k->zero_stage == ZERO_STAGE_3 ? "zero.stage=3 sums by layers" : NULL;
     case KNOB_comm_reduce:
-        return alone ? one : k->batch_accum == 1 ? "batch.accum is 1" : NULL;
+        return alone ? one : apart ? steps_alone : k->batch_accum == 1 ? "batch.accum is 1" : NULL;
     case KNOB_comm_prefetch:
         return alone ? one : k->zero_stage != ZERO_STAGE_3 ? "zero.stage is not 3" : NULL;
     case KNOB_pipe_schedule:

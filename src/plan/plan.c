@@ -20,14 +20,16 @@
 static const struct kind {
     const char *name;
     enum build_kind build;
-    bool noise; // measures the gradient noise scale
-    bool step;  // a whole training step: accumulates, and yields when a guest may run in between
-    bool guest; // its batch is one request (interactive.micro, interactive.seq)
+    bool noise;   // measures the gradient noise scale
+    bool step;    // a whole training step: accumulates, and yields when a guest may run in between
+    bool guest;   // its batch is one request (interactive.micro, interactive.seq)
+    bool average; // makes replicas the same
 } kinds[] = {
     {.name = PLAN_TRAIN, .build = BUILD_TRAIN, .step = true},
     {.name = PLAN_EVAL, .build = BUILD_EVAL},
     {.name = PLAN_GENERATE, .build = BUILD_GENERATE},
     {.name = PLAN_NOISE, .build = BUILD_TRAIN, .step = true, .noise = true},
+    {.name = PLAN_AVERAGE, .build = BUILD_TRAIN, .average = true},
     {.name = PLAN_GUEST_EVAL, .build = BUILD_EVAL, .guest = true},
     {.name = PLAN_GUEST_TRAIN, .build = BUILD_TRAIN, .guest = true},
 };
@@ -55,6 +57,8 @@ static bool wants(const struct plan *p, const char *program) {
     for (int i = 0; i < PLAN_PROGRAMS_MOST; i++)
         if (p->wanted[i] && strcmp(p->wanted[i], program) == 0)
             return true;
+    if (strcmp(program, PLAN_AVERAGE) == 0)
+        return p->ranks.apart && wants(p, PLAN_TRAIN);
     return strcmp(program, PLAN_NOISE) == 0 && wants(p, PLAN_TRAIN) && p->knobs.noise_every > 0 &&
            p->knobs.batch_accum > 1;
 }
@@ -77,6 +81,7 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
         .ranks = p->ranks,
         .whole = &p->shape,
         .noise = kind->noise,
+        .average = kind->average,
         .yields = kind->step && yields,
         .build = {.kind = kind->build,
                   .shape = &p->slice,

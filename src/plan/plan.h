@@ -25,11 +25,13 @@
 // PLAN_TRAIN, which yields when the plan has a guest or a second model. PLAN_GUEST_TRAIN is a
 // separate step that runs between two bulk steps. PLAN_NOISE is a training step that also measures
 // the gradient noise scale (program/noise.c). It is added when the plan has PLAN_TRAIN and the
-// knobs noise.every and batch.accum ask for it.
+// knobs noise.every and batch.accum ask for it. PLAN_AVERAGE makes replicas that train apart
+// (comm.every) the same again (program/average.c). It is added to their PLAN_TRAIN.
 #define PLAN_TRAIN       "train"
 #define PLAN_EVAL        "eval"
 #define PLAN_GENERATE    "generate"
 #define PLAN_NOISE       "train with noise scale"
+#define PLAN_AVERAGE     "average"
 #define PLAN_GUEST_EVAL  "interactive.eval"
 #define PLAN_GUEST_TRAIN "interactive.train"
 
@@ -46,6 +48,7 @@ struct plan_split {
     bool every_micro;     // they run after every micro-batch, not once per step
     int prefetch;         // ZeRO 3: layers whose weights are gathered ahead of use
     bool sequence;        // a tensor group also shares the rows between its blocks
+    int every;            // steps between two means of replicas that train apart; 0, 1: they do not
 };
 
 struct plan_options {

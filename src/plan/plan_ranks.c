@@ -6,6 +6,8 @@
 //   rows, if a tensor group shares them          it must divide the tokens of a micro-batch
 //   ZeRO 2 and 3 with a pipeline                 a stage runs its layers once per micro-batch, so
 //                                                gradients and weights would be moved that often
+//   ZeRO where replicas train apart              replicas share state only if they are the same
+//   8-bit moments where replicas train apart     there is no mean of them
 //   a hybrid run, the gradient noise scale       need one rank
 // pipeline.c refuses more stages or chunks than layers, and interleaved chunks with a number of
 // micro-batches that the stages do not divide. split.c refuses sizes that do not match.
@@ -68,6 +70,16 @@ static int check_rules(const struct plan_split *l, const struct knobs *k, struct
                        "zero.stage=%d does not go with parallel.pipe=%d: gradients and weights "
                        "would be moved once per micro-batch; accepted: stage 0 or 1",
                        l->zero, l->pipe);
+    if (l->data > 1 && l->every > 1 && l->zero > 0)
+        return err_set(e, ERR_USAGE,
+                       "comm.every=%d does not go with zero.stage=%d: replicas that take steps of "
+                       "their own cannot share weights or optimizer state; accepted: zero.stage=0",
+                       l->every, l->zero);
+    if (l->data > 1 && l->every > 1 && k->optim_state == OPTIM_STATE_INT8)
+        return err_set(e, ERR_USAGE,
+                       "comm.every=%d does not go with optim.state=int8: 8-bit moments of replicas "
+                       "have no mean; accepted: optim.state=fp32, bf16",
+                       l->every);
     if (k->goal == GOAL_HYBRID)
         return err_set(
             e, ERR_USAGE,
@@ -92,7 +104,8 @@ int plan_ranks(const struct plan_split *l, const struct knobs *k, const struct m
                                 .bucket_bytes = l->bucket_bytes,
                                 .overlap = l->overlap,
                                 .every_micro = l->every_micro,
-                                .sequence = l->tensor > 1 && l->sequence};
+                                .sequence = l->tensor > 1 && l->sequence,
+                                .apart = l->data > 1 && l->every > 1};
     if (world == 1)
         return 0;
     if (rank < 0 || rank >= world)

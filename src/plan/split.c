@@ -41,6 +41,7 @@ int plan_split_of(const struct knobs *k, struct plan_split *out, struct err *e) 
                                .overlap = k->comm_overlap,
                                .every_micro = k->comm_reduce == COMM_REDUCE_MICRO,
                                .prefetch = (int)k->comm_prefetch,
-                               .sequence = k->parallel_sequence};
+                               .sequence = k->parallel_sequence,
+                               .every = (int)k->comm_every};
     return 0;
 }

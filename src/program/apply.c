@@ -12,6 +12,7 @@
 //   buckets, ZeRO  sum gradients over replicas, deal out optimizer state, gradients, weights
 //   update         adds the update of the weights that this rank has, or of its part of them
 //   state          sets element types of the optimizer's moments
+//   average        replaces the step by the mean over replicas, in the program that is for that
 //   fusion         joins neighbours into one op, or splits fused ops. It runs late, so recompute
 //                  chooses among plain ops, and neighbours are those of this rank.
 //   noise          sums the first micro-batch's squares, if the step measures the noise scale
@@ -84,6 +85,8 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     if (update < 0)
         return update;
     TRY(state_apply(p, update, a->state, e));
+    if (a->average)
+        return average_apply(p, r, update, e);
     TRY(fuse(p, a, e));
     int noise = a->noise ? noise_apply(p, update, e) : -1;
     if (a->noise && noise < 0)

@@ -22,6 +22,7 @@ struct apply_ranks {
     bool overlap;         // gradients are reduced during the backward, not after it
     bool every_micro;     // they are reduced after every micro-batch, not once per step
     bool sequence;        // a tensor group also shares the rows between its blocks
+    bool apart;           // replicas sum no gradients (average.c)
 };
 
 // Which groups of ops run as one fused op. False: they run as separate ops, each with one pass
@@ -45,6 +46,7 @@ struct apply {
     struct fuse_rule fuse; // fuse.optim is ignored (on) when the moments are not fp32
     bool fuse_qkv;         // one product for queries, keys and values
     bool noise;            // also sum the first micro-batch's squares; one rank, 2+ micro-batches
+    bool average;          // of the replicas of a training program, and nothing else (average.c)
     int lora_rank;         // 0: no LoRA, all weights train
     double lora_scale;     // alpha / rank
     bool yields;           // lets guests of its set run between micro-batches
@@ -97,6 +99,9 @@ int pipeline_order(struct program *p, const struct apply_ranks *r, const struct 
 // weights.
 int buckets_apply(struct program *p, const struct apply_ranks *r, int forward,
                   struct apply_chunks *c, struct err *e);
+
+// average.c: instead of a step, the program makes weights and moments their mean over replicas.
+int average_apply(struct program *p, const struct apply_ranks *r, int update, struct err *e);
 
 // fuse.c: in every segment, joins neighbouring ops into one or splits fused ops.
 int fuse_apply(struct program *p, const struct fuse_rule *rule, struct err *e);

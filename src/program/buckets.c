@@ -458,7 +458,7 @@ static int train(struct buckets *b, struct apply_chunks *c, struct err *e) {
     return program_finish(p, e);
 }
 
-// Without replicas there are no buckets, and only shared weights have sums.
+// Without replicas, or if they train apart, there are no buckets. Only shared weights have sums.
 static int train_alone(struct program *p, struct apply_chunks *c, struct err *e) {
     for (int w = 0; w < p->n_tensors; w++) {
         const struct tensor *t = &p->tensors[w];
@@ -471,7 +471,9 @@ static int train_alone(struct program *p, struct apply_chunks *c, struct err *e)
 int buckets_apply(struct program *p, const struct apply_ranks *r, int forward,
                   struct apply_chunks *c, struct err *e) {
     struct buckets b;
-    if (mesh_size(&r->mesh, AXIS_DATA) < 2)
+    if (r->apart) // a group is called what it is called first
+        program_group(p, &r->mesh, MESH_DATA, "data");
+    if (mesh_size(&r->mesh, AXIS_DATA) < 2 || r->apart)
         return c ? train_alone(p, c, e) : 0;
     if (!c && r->zero == 0)
         return 0;

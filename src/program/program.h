@@ -260,6 +260,7 @@ struct program {
 #define NAME_ROWS      "in.rows"        // [B] int32: row of each sequence that generation reads
 #define NAME_IDS       "out.ids"        // [B] int32: generated ids
 #define NAME_INV_FREQ  "const.inv_freq" // [D/2] float32
+#define NAME_AVERAGE   "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
 #define NAME_LOGITS    "logits"
 
 // Elements of NAME_HYPER: everything the host decides per turn. They are doubles because 1 - 0.999

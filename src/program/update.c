@@ -11,6 +11,9 @@
 // squares of each piece are summed on its own, with what rounding lost, so that the division does
 // not show in the total. With ZeRO a rank sums the pieces that it owns and gathers the others;
 // without ZeRO it sums all of them.
+//
+// Replicas that train apart (average.c) have a norm each. Only the flag that skips the update is
+// summed over them, because all must have made the same number of updates.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -143,6 +146,11 @@ static void clip(const struct update *u) {
     op_out(&op, u->clip);
     op.n = squares < 0 ? 0 : tensor_elements(&u->p->tensors[squares]);
     program_op(u->p, u->segment, &op);
+    if (!u->r->apart)
+        return;
+    const int64_t one = 1;
+    const int skip = program_view_flat(u->p, NAME_CLIP ".skip", u->clip, CLIP_SKIP, 1, &one);
+    collective(u, OP_ALL_REDUCE, skip, skip, program_group(u->p, &u->r->mesh, MESH_DATA, "data"));
 }
 
 // ---------------------------------------------------------------- the step
@@ -175,7 +183,7 @@ int build_update(struct program *p, const struct apply_ranks *r, struct err *e) 
     u.segment = program_segment(p, "update", SEGMENT_UPDATE);
     u.hyper = program_find(p, NAME_HYPER);
     u.clip = program_tensor_1d(p, NAME_CLIP, DTYPE_F64, CLASS_INPUT, LIFE_RUN, CLIP_COUNT);
-    u.rows = u.row_to = mesh_size(&r->mesh, AXIS_DATA);
+    u.rows = u.row_to = r->apart ? 1 : mesh_size(&r->mesh, AXIS_DATA);
     u.width = u.rows > 1 ? 2 : 1;
     if (r->zero > 0) {
         u.row_from = r->mesh.at[AXIS_DATA];

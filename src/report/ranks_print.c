@@ -53,13 +53,16 @@ static double textbook_tensor(const struct plan_split *s, enum op_kind kind, dou
 // What is small has no formula: the losses and the gradient norm of all ranks ('samples', 'model'),
 // the numbers of a loss over parts of the vocabulary, and the gradients of norms that a tensor
 // group shares.
-static double textbook(const struct plan *p, enum op_kind kind, const char *group) {
+static double textbook(const struct plan *p, const char *program, enum op_kind kind,
+                       const char *group) {
     const struct plan_split *s = &p->split;
     const struct knobs *k = &p->knobs;
     const double w = (double)dtype_bytes(plan_real_type(p)), D = s->data, T = s->tensor,
                  P = s->pipe, own = (double)model_total_elements(&p->shape) / (T * P),
                  rows = (double)(k->batch_micro * k->seq * p->shape.width),
                  micro = (double)k->batch_accum, layers = (double)p->shape.layers / P;
+    if (strcmp(group, "data") == 0 && p->ranks.apart) // weights and two moments, in float32
+        return strcmp(program, PLAN_AVERAGE) == 0 ? 2 * (D - 1) / D * 12 * own : NAN;
     if (strcmp(group, "data") == 0) {
         const double ring = (D - 1) / D;
         const double times = s->every_micro ? micro : 1;
@@ -78,8 +81,9 @@ static double textbook(const struct plan *p, enum op_kind kind, const char *grou
     return NAN;
 }
 
-static int count_traffic(const struct plan *plan, struct traffic list[TRAFFIC_MOST]) {
-    const struct program *p = plan_program(plan, PLAN_TRAIN);
+static int count_traffic(const struct plan *plan, const char *program,
+                         struct traffic list[TRAFFIC_MOST]) {
+    const struct program *p = plan_program(plan, program);
     int n = 0;
     for (int i = 0; p && i < p->n_order; i++) {
         const struct segment *seg = &p->segments[p->order[i].segment];
@@ -96,7 +100,7 @@ static int count_traffic(const struct plan *plan, struct traffic list[TRAFFIC_MO
         }
     }
     for (int i = 0; i < n; i++)
-        list[i].textbook = textbook(plan, list[i].kind, list[i].group);
+        list[i].textbook = textbook(plan, program, list[i].kind, list[i].group);
     return n;
 }
 
@@ -107,11 +111,26 @@ static double bubble(const struct plan *p) {
     return stages > 1 ? (stages - 1) / (parts * micro + stages - 1) : 0;
 }
 
+// What one turn of a program sends.
+static void print_traffic(FILE *f, const struct plan *p, const char *program, const char *when) {
+    struct traffic list[TRAFFIC_MOST];
+    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    const int n = count_traffic(p, program, list);
+    for (int i = 0; i < n; i++) {
+        const struct traffic *t = &list[i];
+        fprintf(f, "%s%s over '%s' %s in %" PRId64 " call%s", i ? ";\n         " : "sends    ",
+                op_info(t->kind)->name, t->group, text_bytes(a, (uint64_t)t->bytes), t->calls,
+                t->calls == 1 ? "" : "s");
+        if (!isnan(t->textbook))
+            fprintf(f, " (textbook %s)", text_bytes(b, (uint64_t)t->textbook));
+    }
+    fprintf(f, "%s%s\n", n ? " " : "sends    nothing ", when);
+}
+
 void ranks_print_plan(FILE *f, const struct plan *p, const char *engine) {
     const struct plan_split *s = &p->split;
     const struct knobs *k = &p->knobs;
-    struct traffic list[TRAFFIC_MOST];
-    char a[TEXT_UNIT_BYTES], b[TEXT_UNIT_BYTES];
+    char when[48];
     const int world = mesh_world(&p->ranks.mesh);
     if (world == 1)
         return;
@@ -126,16 +145,10 @@ void ranks_print_plan(FILE *f, const struct plan *p, const char *engine) {
         fprintf(f, ", pipe.schedule %s with a bubble of %.1f %% by its formula",
                 knob_choice(KNOB_pipe_schedule, (int)k->pipe_schedule), 100 * bubble(p));
     fprintf(f, "; figures below are rank %d's\n", mesh_rank(&p->ranks.mesh));
-    const int n = count_traffic(p, list);
-    for (int i = 0; i < n; i++) {
-        const struct traffic *t = &list[i];
-        fprintf(f, "%s%s over '%s' %s in %" PRId64 " call%s", i ? ";\n         " : "sends    ",
-                op_info(t->kind)->name, t->group, text_bytes(a, (uint64_t)t->bytes), t->calls,
-                t->calls == 1 ? "" : "s");
-        if (!isnan(t->textbook))
-            fprintf(f, " (textbook %s)", text_bytes(b, (uint64_t)t->textbook));
-    }
-    fprintf(f, "%s\n", n ? " per step" : "sends    nothing");
+    print_traffic(f, p, PLAN_TRAIN, "per step");
+    snprintf(when, sizeof when, "every %d steps", s->every);
+    if (p->ranks.apart)
+        print_traffic(f, p, PLAN_AVERAGE, when);
 }
 
 void ranks_print_bytes(FILE *f, const struct plan *p) {
@@ -154,8 +167,24 @@ void ranks_print_bytes(FILE *f, const struct plan *p) {
     fprintf(f, "%s\n", world > RANKS_MOST ? ", ..." : "");
 }
 
-void ranks_put_plan_json(const struct plan *p, struct json_writer *w) {
+static void put_traffic(struct json_writer *w, const struct plan *p, const char *program,
+                        const char *member) {
     struct traffic list[TRAFFIC_MOST];
+    const int n = count_traffic(p, program, list);
+    json_member_array(w, member);
+    for (int i = 0; i < n; i++) {
+        json_put_object_begin(w);
+        json_member_string(w, "op", op_info(list[i].kind)->name);
+        json_member_string(w, "group", list[i].group);
+        json_member_i64(w, "calls", list[i].calls);
+        json_member_double(w, "bytes_sent", list[i].bytes);
+        json_member_double(w, "textbook_bytes", list[i].textbook);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}
+
+void ranks_put_plan_json(const struct plan *p, struct json_writer *w) {
     const struct plan_split *s = &p->split;
     if (mesh_world(&p->ranks.mesh) == 1) {
         json_member_null(w, "ranks");
@@ -169,18 +198,10 @@ void ranks_put_plan_json(const struct plan *p, struct json_writer *w) {
     json_member_i64(w, "pipe", s->pipe);
     json_member_i64(w, "zero_stage", p->ranks.zero);
     json_member_double(w, "bubble_formula", bubble(p));
-    json_member_array(w, "communication");
-    const int n = count_traffic(p, list);
-    for (int i = 0; i < n; i++) {
-        json_put_object_begin(w);
-        json_member_string(w, "op", op_info(list[i].kind)->name);
-        json_member_string(w, "group", list[i].group);
-        json_member_i64(w, "calls", list[i].calls);
-        json_member_double(w, "bytes_sent", list[i].bytes);
-        json_member_double(w, "textbook_bytes", list[i].textbook);
-        json_put_object_end(w);
-    }
-    json_put_array_end(w);
+    put_traffic(w, p, PLAN_TRAIN, "communication");
+    json_member_i64(w, "average_every", p->ranks.apart ? s->every : 1);
+    if (p->ranks.apart)
+        put_traffic(w, p, PLAN_AVERAGE, "average_communication");
     json_put_object_end(w);
 }
 

@@ -65,6 +65,7 @@ size_t buffers_sample_capacity(const struct knobs *k) {
 
 size_t buffers_trace_capacity(const struct buffers *b, const struct plan *plan) {
     const struct program *noise = plan_program(plan, PLAN_NOISE),
+                         *average = plan_program(plan, PLAN_AVERAGE),
                          *p = noise ? noise : plan_program(plan, PLAN_TRAIN);
     uint64_t per_step = SPAN_COUNT, events = 0;
     size_t size = 1;
@@ -72,6 +73,8 @@ size_t buffers_trace_capacity(const struct buffers *b, const struct plan *plan) 
         return 0;
     for (int i = 0; i < p->n_order; i++)
         per_step += (uint64_t)p->segments[p->order[i].segment].n_ops;
+    for (int i = 0; average && i < average->n_order; i++)
+        per_step += (uint64_t)average->segments[average->order[i].segment].n_ops;
     events = (uint64_t)plan->knobs.steps * per_step;
     if (events > b->trace_events)
         events = b->trace_events;

@@ -16,7 +16,8 @@ struct hyper_step {
     // Counted from 1: this update and all applied before. Skipped steps left the moments alone, so
     // they do not count.
     int64_t update;
-    int64_t trained_tokens; // in the whole step, over all micro-batches and replicas
+    int64_t trained_tokens; // in the whole step, over all micro-batches and replicas, or over those
+                            // of one replica that takes a step of its own (comm.every)
     double loss_scale;      // scale.h
     int64_t guest;          // 0: a step; n: the update of the n-th training request (guest.h)
 };

@@ -60,9 +60,12 @@ struct trainer {
     struct energy_meter energy;
     struct energy_lap lap; // over the steps of `pace`, without validation and saving
 
-    struct meeting meeting;    // with the other ranks
-    struct rank_step last;     // this rank's last step
-    bool save_agreed;          // the ranks agreed that a checkpoint is due by time
+    struct meeting meeting; // with the other ranks
+    struct rank_step last;  // this rank's last step
+    bool save_agreed;       // the ranks agreed that a checkpoint is due by time
+    // Replicas that train apart (comm.every) have taken steps since they were the same. Until they
+    // are again, nothing is saved or validated and the run does not end.
+    bool apart, save_waits, eval_waits, end_waits;
     struct rank_report *ranks; // of all ranks, at the end; NULL: one rank
 
     struct train_state state;
@@ -96,6 +99,11 @@ static bool stop_asked(const struct trainer *t) {
 // Whether a stop request may be followed at once. Several ranks follow it when they meet.
 static bool stops_now(const struct trainer *t) {
     return t->meeting.world == 1 && stop_asked(t);
+}
+
+// Whether replicas take steps of their own.
+static bool averages(const struct trainer *t) {
+    return plan_find(t->plan, PLAN_AVERAGE) >= 0;
 }
 
 // One rank speaks and writes for all.
@@ -262,7 +270,7 @@ static int load_newest(struct trainer *t, char resumed_from[PATH_MAX], struct er
 static int open_loader(struct trainer *t, struct err *e) {
     struct loader_options o = buffers_loader(&t->buffers, t->plan);
     o.position = t->state.position;
-    o.stop = t->o.stop;
+    o.stop = averages(t) ? NULL : t->o.stop; // next_batch looks, where it may
     TRY(loader_open(&t->loader, &o, t->engine->mem, e));
     if (t->k->data_ram > 0 && loader_cache_windows(t->loader) == 0 &&
         knobs_idle(t->k, KNOB_data_ram) == NULL)
@@ -387,13 +395,24 @@ static int add_noise(struct trainer *t, const struct loader_batch *b, struct tra
     return 0;
 }
 
+// What the loss is divided by: the trained tokens of the step, or of this replica's part of it if
+// it takes a step of its own.
+static int64_t divisor(const struct trainer *t, const struct loader_batch *b) {
+    int64_t own = 0;
+    if (!averages(t))
+        return b->step_trained_tokens;
+    for (int64_t i = 0; i < b->micro_batches * b->rows; i++)
+        own += b->targets[i] >= 0;
+    return own;
+}
+
 static int compute(struct trainer *t, const struct loader_batch *b, struct train_step *info,
                    struct err *e) {
     double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
     const struct train_state *st = &t->state;
     const struct hyper_step at = {.step = st->step,
                                   .update = hyper_updates(st) + 1,
-                                  .trained_tokens = b->step_trained_tokens,
+                                  .trained_tokens = divisor(t, b),
                                   .loss_scale = st->scale.value};
     struct batch_feed source = {b};
     hyper_fill(t->k, &at, hyper);
@@ -416,6 +435,27 @@ static int compute(struct trainer *t, const struct loader_batch *b, struct train
     if (noise && !info->skipped)
         TRY(add_noise(t, b, info, e));
     return 0;
+}
+
+// Makes replicas that train apart the same again.
+static int average(struct trainer *t, struct trace *trace, struct err *e) {
+    TRY(session_run(t->s, PLAN_AVERAGE, NULL, NULL, trace, e));
+    t->apart = false;
+    return 0;
+}
+
+// The step after which replicas are the same again. It depends on the step's number alone, so that
+// a resumed run goes on as if it had never ended.
+static int64_t next_average(const struct trainer *t) {
+    const int64_t every = t->k->comm_every, next = (t->state.step / every + 1) * every;
+    return next < t->k->steps ? next : t->k->steps;
+}
+
+static int end_of_step(struct trainer *t, struct err *e) {
+    if (!averages(t))
+        return 0;
+    t->apart = true;
+    return t->state.step + 1 == next_average(t) ? average(t, &t->trace, e) : 0;
 }
 
 static void count(struct trainer *t, const struct loader_batch *b, const struct train_step *info) {
@@ -501,11 +541,13 @@ static uint64_t data_limit_ns(const struct trainer *t) {
 }
 
 // Takes the next batch. Until it is ready, requests are answered as inside a step. loader_next
-// handles a stop request. ERR_STOPPED with t->late: the run's time is over.
+// handles a stop request. ERR_STOPPED with t->late: the run's time is over. Replicas that are apart
+// wait as long as it takes.
 static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) {
     const uint64_t limit_ns = data_limit_ns(t);
     const uint64_t turn_ns = t->guests != NULL ? DATA_TURN_NS : DATA_LOOK_NS;
-    while ((t->guests != NULL || limit_ns != UINT64_MAX) && !stop_asked(t)) {
+    const bool looks = t->guests != NULL || limit_ns != UINT64_MAX || averages(t);
+    while (looks && !t->apart && !stop_asked(t)) {
         const uint64_t now_ns = clock_ns(), left_ns = limit_ns > now_ns ? limit_ns - now_ns : 0;
         if (loader_wait(t->loader, left_ns < turn_ns ? left_ns : turn_ns))
             break;
@@ -519,6 +561,8 @@ static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) 
         TRY(let_guests_in(t, e));
         loader_not_waited(t->loader, clock_ns() - begin_ns);
     }
+    if (averages(t) && !t->apart && stop_asked(t))
+        return err_set(e, ERR_STOPPED, "stopped while waiting for data");
     return loader_next(t->loader, b, e);
 }
 
@@ -536,10 +580,25 @@ static bool time_is_over(const struct trainer *t) {
     return t->k->time > 0 && t->r.steps_run > 0 && clock_ns() - t->begin_ns >= t->k->time;
 }
 
+// Says once that the end has to wait until replicas are the same again.
+static void put_off_end(struct trainer *t) {
+    char text[200];
+    if (t->end_waits || !(stop_asked(t) || time_is_over(t)))
+        return;
+    t->end_waits = true;
+    snprintf(text, sizeof text,
+             "the run ends after step %" PRId64
+             ", where the weights of its replicas are averaged (comm.every=%" PRId64 ")",
+             next_average(t), t->k->comm_every);
+    say(t, LOG_INFO, text);
+}
+
 // Takes the next batch and meets the other ranks. ERR_STOPPED: the run ends here, and *flags says
 // why. A code of one rank that could not read its data is the same on all.
 static int take_batch(struct trainer *t, struct loader_batch *b, unsigned *flags, struct err *e) {
-    *flags = stop_asked(t) ? MEET_STOP : time_is_over(t) ? MEET_TIME : 0;
+    if (t->apart)
+        put_off_end(t);
+    *flags = t->apart ? 0 : stop_asked(t) ? MEET_STOP : time_is_over(t) ? MEET_TIME : 0;
     int got = *flags == 0 ? next_batch(t, b, e) : 0;
     const bool taken = *flags == 0 && got == 0;
     if (got == ERR_STOPPED && (stop_asked(t) || t->late)) {
@@ -574,6 +633,8 @@ static int run_step(struct trainer *t, struct train_step *info, unsigned *flags,
     const uint64_t here_ns = clock_ns();
     trace_add_span(&t->trace, SPAN_DATA_WAIT, here_ns - b.wait_ns, here_ns);
     int rc = compute(t, &b, info, e);
+    if (rc == 0)
+        rc = end_of_step(t, e);
     const uint64_t end_ns = clock_ns();
     trace_end_step(&t->trace, end_ns);
     info->step_ns = end_ns - info->begin_ns;
@@ -733,6 +794,13 @@ static int check_finite(struct trainer *t, const struct train_step *info, struct
         NOT_FINITE_MOST, t->state.step);
 }
 
+// Whether to do now what is due now or was put off. It is put off while replicas are apart.
+static bool comes_now(const struct trainer *t, bool due, bool *waits) {
+    const bool now = (due || *waits) && !t->apart;
+    *waits = (due || *waits) && !now;
+    return now;
+}
+
 static int after_step(struct trainer *t, const struct train_step *info, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     const struct knobs *k = t->k;
@@ -743,9 +811,10 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
     // Before the save, so that a checkpoint contains all updates made before the next step.
     if (t->guests != NULL)
         TRY(guests_serve(t->guests, &t->state, true, e));
-    if (save_due(t))
+    if (comes_now(t, save_due(t), &t->save_waits))
         TRY(save(t, e));
-    if (t->evaluator != NULL && t->state.step % k->eval_every == 0 && !stops_now(t))
+    if (t->evaluator != NULL && comes_now(t, t->state.step % k->eval_every == 0, &t->eval_waits) &&
+        !stops_now(t))
         TRY(evaluate(t, e));
     return 0;
 }
@@ -817,6 +886,9 @@ static int save_after_failure(struct trainer *t, int rc, struct err *given) {
     char cause[ERR_TEXT_BYTES];
     const int64_t step = t->state.step;
     bool saved = !t->saving || t->r.steps_run == 0;
+    // An average that the run would not have made without the failure is better than lost steps.
+    if (!saved && t->apart && average(t, NULL, NULL) != 0)
+        saved = true; // the ranks have lost each other, and so nothing can be saved
     if (!saved && is_saved(t, &saved, NULL) == 0 && !saved)
         save(t, NULL); // a request or an observer that fails now is not what ended the run
     snprintf(cause, sizeof cause, "%s", e->text);

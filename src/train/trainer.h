@@ -15,7 +15,10 @@
 //      finite leaves weights and moments as they were and is counted. Ten in a row end the run, and
 //      so does a loss that is not finite before any update. A run that ends without a single update
 //      because no gradients were finite is an error.
-//   4. A save that fails is reported and the run goes on. If the last state could not be saved, the
+//   4. Replicas that train apart (comm.every) are saved and validated, and the run ends, only after
+//      steps at whose end their weights were averaged. What is due earlier waits for the next one.
+//      Only if data cannot be read are they averaged ahead of time, so that no step is lost.
+//   5. A save that fails is reported and the run goes on. If the last state could not be saved, the
 //      run's result says so.
 #ifndef HAGGLE_TRAIN_TRAINER_H
 #define HAGGLE_TRAIN_TRAINER_H

@@ -582,6 +582,7 @@ static int prepare(struct job *j, struct err *e) {
     safetensors_close(v.ref);
     TRY(rc);
     TRY(plan_split_of(j->knobs, &j->split, e));
+    j->split.every = 1; // the reference's gradients are those of all sequences
     TRY(model_shape_open(&shape, j->out->dir, &folder, e));
     j->out->vocab = shape.vocab;
     while (model_param_at(&shape, j->n_params, &param))

@@ -41,6 +41,22 @@ if read("all")[0] != read("again")[0]:
     sys.exit("    overlap on and off differ")
 PYTHON
 
+# replicas that train apart: each divides its loss by its own tokens, and what is due waits for an average
+apart=("${small[@]}" --ranks 2 run.dir=apart eval.every=2 resume=false)
+run 0 "local SGD" "${apart[@]}" batch.accum=2 comm.every=3 steps=7
+says err "(textbook 8.92 MiB) every 3 steps" "local SGD"
+grep -o '"step":[0-9]*,"validation_loss"' apart/log.jsonl >validated
+printf '"step":%d,"validation_loss"\n' 3 6 7 | cmp -s - validated || fail "local SGD validates at $(cat validated)"
+layout alone batch.accum=1 steps=1
+run 0 "one step apart" "${apart[@]}" batch.accum=1 comm.every=2 steps=1
+norm() { grep -o '"grad_norm":[^,}]*' "$1/log.jsonl" | tail -1; }
+[ "$(norm alone)" = "$(norm apart)" ] || fail "a replica's norm is $(norm apart), alone it is $(norm alone)"
+run 0 "a limit of time between averages" "${apart[@]}" batch.accum=1 comm.every=50 steps=1000000 time=1s
+grep -qE "the run ends after step [0-9]*[05]0, where .* are averaged \(comm.every=50\)" err || fail "time: $(tail -3 err)"
+grep -qE "to step [0-9]*[05]0 of" out || fail "a run ends where replicas are apart: $(cat out)"
+run 2 "local SGD and ZeRO" "${apart[@]}" comm.every=2 zero.stage=1
+says err "accepted: zero.stage=0" "local SGD and ZeRO"
+
 # what is said
 run 0 "the plan and the summary" "${small[@]}" run.dir=said parallel.tensor=2 parallel.pipe=2 batch.accum=4
 says err "ranks    4 = data 1 x tensor 2 x pipe 2, threads of this process" "the plan"

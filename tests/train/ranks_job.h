@@ -21,6 +21,9 @@ struct job { // one run of all ranks
     int steps;
     bool checking;  // every op is observed
     bool whole;     // sequences of one document
+    bool spoilt;    // the last rank's gradients are not finite
+    int as, of;     // trains on the sequences of replica `as` of `of`; of 0: on all
+    char what[16];  // of each weight is compared: "": itself; "adam.m.": its first moment
     bool validates; // after the steps, on as many sequences as a step has
     double scale;   // of the loss
     // In this step (-1: none) one rank's gradients get a number that is not finite.
@@ -74,14 +77,18 @@ static inline int feed(void *arg, int micro, struct exec_batch *out, struct err 
     struct rank *r = arg;
     const struct knobs *k = &r->plan->knobs;
     const int64_t T = k->seq, B = k->batch_micro, M = B * T, vocab = r->plan->shape.vocab;
-    const uint64_t replicas = (uint64_t)mesh_size(&r->plan->ranks.mesh, AXIS_DATA),
-                   me = (uint64_t)r->plan->ranks.mesh.at[AXIS_DATA];
+    const bool part = r->job->of > 0;
+    const int n = mesh_size(&r->plan->ranks.mesh, AXIS_DATA),
+              at = r->plan->ranks.mesh.at[AXIS_DATA];
+    const uint64_t replicas = (uint64_t)(part ? r->job->of : n),
+                   me = (uint64_t)(part ? r->job->as : at),
+                   samples = (uint64_t)(plan_samples(r->plan) / n) * replicas;
     if (r->step == r->job->bad_step && r->rank == r->job->bad_rank && micro == k->batch_accum - 1)
         TRY(spoil(r, e));
     int32_t *tokens = r->rows, *targets = tokens + M, *positions = targets + M,
             *starts = positions + M;
     for (int64_t b = 0; b < B; b++) {
-        const uint64_t sample = (uint64_t)r->step * (uint64_t)plan_samples(r->plan) +
+        const uint64_t sample = (uint64_t)r->step * samples +
                                 ((uint64_t)micro * replicas + me) * (uint64_t)B + (uint64_t)b;
         const int64_t document = r->job->whole ? T : 5 + (int64_t)(sample % 7); // its tokens
         for (int64_t i = 0; i < T; i++) {
@@ -107,13 +114,17 @@ static inline int64_t trained_tokens(const struct plan *p) {
 static inline int run_steps(struct rank *r, struct err *e) {
     struct job *j = r->job;
     struct session *s = r->engine->session;
+    const bool apart = r->plan->ranks.apart;
+    const int replicas = apart ? mesh_size(&r->plan->ranks.mesh, AXIS_DATA) : 1;
     for (r->step = 0; r->step < j->steps; r->step++) {
         double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
         const struct hyper_step at = {.step = r->step,
                                       .update = r->step + 1,
-                                      .trained_tokens = trained_tokens(r->plan),
+                                      .trained_tokens = trained_tokens(r->plan) / replicas,
                                       .loss_scale = j->scale};
         hyper_fill(&j->knobs, &at, hyper);
+        if (j->spoilt && r->rank == j->ranks - 1)
+            hyper[HYPER_LOSS_FACTOR] = NAN;
         TRY(session_set_hyper(s, hyper, e));
         TRY(session_run(s, PLAN_TRAIN, feed, r, NULL, e));
         TRY(session_get_results(s, results, clip, e));
@@ -122,6 +133,8 @@ static inline int run_steps(struct rank *r, struct err *e) {
         j->losses[r->rank][r->step] = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
         j->norms[r->rank][r->step] = clip[CLIP_NORM];
         j->skipped[r->rank][r->step] = clip[CLIP_SKIP] != 0;
+        if (apart && ((r->step + 1) % j->split.every == 0 || r->step + 1 == j->steps))
+            TRY(session_run(s, PLAN_AVERAGE, NULL, NULL, NULL, e));
     }
     return 0;
 }
@@ -175,18 +188,26 @@ static inline int give_weights(struct rank *r, struct err *e) {
     int64_t offset = 0;
     for (int64_t i = 0; model_param_at(&r->plan->shape, i, &param); i++) {
         const int64_t all = param.dims[0] * (param.rank > 1 ? param.dims[1] : 1);
-        int t = program_find(p, param.name);
+        char name[200];
+        snprintf(name, sizeof name, "%s%s", r->job->what, param.name);
+        int t = program_find(p, name);
         if (t >= 0 && p->tensors[t].master >= 0)
             t = p->tensors[t].master;
         if (t >= 0) {
             const struct tensor *x = &p->tensors[t];
             // Another rank has the master of a 16-bit weight without one.
-            const int64_t n = x->dtype == DTYPE_F32 ? tensor_elements(x) : 0;
-            float *values = malloc((size_t)n * sizeof *values + 1);
-            int rc = values ? exec_read(r->engine->session->exec, plan_find(r->plan, PLAN_TRAIN), t,
-                                        values, (uint64_t)n * sizeof *values, e)
-                            : err_set(e, ERR_MEMORY, "no memory");
+            const int64_t n =
+                x->dtype == DTYPE_F32 || x->cls == CLASS_OPTIMIZER ? tensor_elements(x) : 0;
+            float *values = malloc((size_t)n * sizeof *values + 1),
+                  *stored = malloc((size_t)n * sizeof *stored + 1);
+            int rc = values && stored
+                         ? exec_read(r->engine->session->exec, plan_find(r->plan, PLAN_TRAIN), t,
+                                     stored, (uint64_t)n * dtype_bytes(x->dtype), e)
+                         : err_set(e, ERR_MEMORY, "no memory");
             int64_t logical, run;
+            if (rc == 0)
+                dtype_convert(values, DTYPE_F32, stored, x->dtype, (size_t)n);
+            free(stored);
             for (int64_t at = 0; rc == 0 && at < n; at += run) {
                 tensor_run(x, at, &logical, &run);
                 rc = give(r->job, offset + logical, values + at, run, e);
@@ -311,8 +332,10 @@ static inline void job_train(struct job *j, const char *settings) {
     for (int64_t i = 0, all = elements(j); i < all; i++)
         assert_true(j->given[i]); // every element is somewhere
     for (int i = 1; i < n; i++) { // every rank knows the same
-        assert_memory_equal(j->losses[i], j->losses[0], sizeof j->losses[0]);
-        assert_memory_equal(j->norms[i], j->norms[0], sizeof j->norms[0]);
+        if (!j->spoilt)
+            assert_memory_equal(j->losses[i], j->losses[0], sizeof j->losses[0]);
+        if (j->split.every < 2) // else each replica has its own
+            assert_memory_equal(j->norms[i], j->norms[0], sizeof j->norms[0]);
         assert_memory_equal(j->skipped[i], j->skipped[0], sizeof j->skipped[0]);
         assert_true(j->valid[i] == j->valid[0]);
     }
@@ -340,14 +363,22 @@ static inline void set_word(struct job *j, const char *word) {
     const struct {
         const char *name;
         int *to;
-    } numbers[] = {{"data=", &j->split.data},     {"tensor=", &j->split.tensor},
-                   {"pipe=", &j->split.pipe},     {"zero=", &j->split.zero},
-                   {"chunks=", &j->split.chunks}, {"prefetch=", &j->split.prefetch},
-                   {"bad_step=", &j->bad_step},   {"bad_rank=", &j->bad_rank}};
+    } numbers[] = {{"data=", &j->split.data},
+                   {"tensor=", &j->split.tensor},
+                   {"pipe=", &j->split.pipe},
+                   {"zero=", &j->split.zero},
+                   {"chunks=", &j->split.chunks},
+                   {"prefetch=", &j->split.prefetch},
+                   {"bad_step=", &j->bad_step},
+                   {"bad_rank=", &j->bad_rank},
+                   {"every=", &j->split.every},
+                   {"as=", &j->as},
+                   {"of=", &j->of}};
     const struct {
         const char *name;
         bool *to, value;
     } switches[] = {{"checking", &j->checking, true},
+                    {"spoilt", &j->spoilt, true},
                     {"whole", &j->whole, true},
                     {"validates", &j->validates, true},
                     {"late", &j->split.overlap, false},
@@ -367,6 +398,8 @@ static inline void set_word(struct job *j, const char *word) {
         }
     if (takes(word, "bucket=", &value)) {
         j->split.bucket_bytes = atoi(value);
+    } else if (takes(word, "what=", &value)) {
+        snprintf(j->what, sizeof j->what, "%s", value);
     } else if (takes(word, "scale=", &value)) {
         j->scale = atof(value);
     } else if (takes(word, "schedule=", &value)) {

@@ -245,8 +245,114 @@ static void test_sequence_refused(void **state) {
     job_end(j);
 }
 
+// ---------------------------------------------------------------- replicas that train apart
+
+// Replicas that train apart end as the mean of runs that each had one replica's sequences.
+static void test_average(void **state) {
+    static const char *const layouts[] = {"",
+                                          "bucket=0",
+                                          "bucket=1",
+                                          "tensor=2 sequence",
+                                          "pipe=2",
+                                          "precision=bf16",
+                                          "fuse.optim=false fuse.qkv=false",
+                                          "optim.state=bf16"};
+    static const char *const whats[] = {"", "adam.m.", "adam.v."};
+    struct knobs k;
+    base_knobs(&k, *state, "tiny", 127, 3);
+    k.batch_accum = 2;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        for (size_t w = 0; w < sizeof whats / sizeof *whats; w++) {
+            char settings[200];
+            const float *a, *b;
+            snprintf(settings, sizeof settings, "data=2 every=3 what=%s %s", whats[w], layouts[i]);
+            check_together(&k, settings);
+            struct job *both = job_of(&k, settings, 3);
+            snprintf(settings, sizeof settings, "of=2 as=0 what=%s %s", whats[w], layouts[i]);
+            struct job *first = job_of(&k, settings, 3);
+            snprintf(settings, sizeof settings, "of=2 as=1 what=%s %s", whats[w], layouts[i]);
+            struct job *second = job_of(&k, settings, 3);
+            a = first->weights, b = second->weights;
+            const bool narrow = *whats[w] && strstr(layouts[i], "optim.state=bf16");
+            assert_true(memcmp(a, b, (size_t)elements(first) * sizeof *a) != 0);
+            for (int64_t n = 0, all = elements(both); n < all; n++)
+                if (fabsf(both->weights[n] - (a[n] + b[n]) * 0.5f) >
+                    (narrow ? fabsf(both->weights[n]) * 0x1p-8f : 0))
+                    fail_msg("%s: element %d of %sweights is %.9g, not the mean of %.9g and %.9g",
+                             settings, (int)n, whats[w], (double)both->weights[n], (double)a[n],
+                             (double)b[n]);
+            job_end(both), job_end(first), job_end(second);
+        }
+}
+
+// Steps between two means move nothing but the loss and a flag, and the mean is used: with one in
+// every step, replicas train almost as if they summed gradients.
+static void test_average_every(void **state) {
+    struct knobs k;
+    base_knobs(&k, *state, "tiny", 127, 3);
+    struct job *plain = job_of(&k, "data=2 batch.accum=4", 6),
+               *seldom = job_of(&k, "data=2 batch.accum=4 every=3", 6),
+               *never = job_of(&k, "data=2 batch.accum=4 every=6", 6),
+               *seen = job_of(&k, "data=2 batch.accum=4 every=3 checking", 6);
+    assert_true(seldom->losses[0][0] == never->losses[0][0]);
+    assert_true(fabs(seldom->losses[0][0] / plain->losses[0][0] - 1) < 1e-6);
+    assert_true(seldom->losses[0][2] == never->losses[0][2]);
+    assert_true(seldom->losses[0][3] != never->losses[0][3]); // after the first mean
+    assert_true(fabs(seldom->losses[0][5] / plain->losses[0][5] - 1) < 0.05);
+    assert_same(seen, seldom, "observed");
+    job_end(plain), job_end(seldom), job_end(never), job_end(seen);
+}
+
+// One replica's gradients that are not finite skip the update on all. No gradients are summed.
+static void test_average_skips(void **state) {
+    struct knobs k;
+    base_knobs(&k, *state, "tiny", 127, 3);
+    struct job *begin = job_of(&k, "", 0),
+               *skipped = job_of(&k, "data=2 every=3 batch.accum=1 spoilt", 2);
+    const size_t bytes = (size_t)elements(begin) * sizeof *begin->weights;
+    assert_true(memcmp(begin->weights, skipped->weights, bytes) == 0);
+    job_end(begin), job_end(skipped);
+    struct plan p;
+    plan_of(&p, &k, "data=2 every=3 batch.accum=1");
+    const struct program *x = plan_program(&p, PLAN_TRAIN);
+    int summed = 0;
+    for (int s = 0; s < x->n_segments; s++)
+        for (int i = 0; i < x->segments[s].n_ops; i++) {
+            const struct op *op = &x->segments[s].ops[i];
+            if (op->kind != OP_ALL_REDUCE)
+                continue;
+            const struct tensor *t = &x->tensors[op->out[0]];
+            assert_true(tensor_elements(t) <= RESULT_COUNT);
+            summed += t->root == program_find(x, NAME_CLIP) && t->root_offset == CLIP_SKIP;
+        }
+    assert_int_equal(summed, 1);
+    plan_free(&p);
+}
+
+static void test_average_refused(void **state) {
+    static const struct {
+        const char *settings, *why;
+    } cases[] = {{"data=2 every=2 zero=1", "accepted: zero.stage=0"},
+                 {"data=2 every=2 optim.state=int8", "accepted: optim.state=fp32, bf16"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct knobs k;
+        struct plan p;
+        struct err e = {0};
+        base_knobs(&k, *state, "tiny", 127, 3);
+        struct job *j = job_new(&k, cases[i].settings, 0);
+        const struct plan_options o = {
+            .knobs = &j->knobs, .programs = {PLAN_TRAIN}, .real = DTYPE_F32, .split = &j->split};
+        assert_int_equal(plan_make(&p, &o, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, cases[i].why));
+        plan_free(&p);
+        job_end(j);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_average),          cmocka_unit_test(test_average_every),
+        cmocka_unit_test(test_average_skips),    cmocka_unit_test(test_average_refused),
         cmocka_unit_test(test_sequence_bits),    cmocka_unit_test(test_sequence_plan),
         cmocka_unit_test(test_sequence_refused), cmocka_unit_test(test_load),
         cmocka_unit_test(test_observed),         cmocka_unit_test(test_tensor),
