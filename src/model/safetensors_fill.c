@@ -1,5 +1,5 @@
-// safetensors_fill.c - fills parts of a weight file that another process has reserved. What the file
-// holds is read from its header, so all that write to it agree.
+// safetensors_fill.c - fills parts of a weight file that another process has reserved. What the
+// file holds is read from its header, so all that write to it agree.
 #include "model/names.h"
 #include "model/safetensors.h"
 

@@ -11,7 +11,7 @@
 //   a hybrid run, the gradient noise scale       need one rank
 // pipeline.c refuses more stages or chunks than layers, and interleaved chunks with a number of
 // micro-batches that the stages do not divide. split.c refuses sizes that do not match.
-// docs/ranks-rules.md lists all of them with their reasons, and tests/train/test_layouts.c provokes
+// docs/ranks.md lists all of them with their reasons, and tests/train/test_layouts.c provokes
 // each.
 #include "plan/plan.h"
 

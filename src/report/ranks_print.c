@@ -1,8 +1,8 @@
 // ranks_print.c - see ranks_print.h.
 //
-// A rank's own work is its step without the time it waited for data and for other ranks. Ranks end a
-// step together, so their step times are alike, and the rank with the most work is the one that the
-// others wait for.
+// A rank's own work is its step without the time it waited for data and for other ranks. Ranks end
+// a step together, so their step times are alike, and the rank with the most work is the one that
+// the others wait for.
 #include "report/ranks_print.h"
 
 #include "base/text.h"

@@ -2,17 +2,9 @@
 //
 // The order inside the loop: a step, its observer, then a checkpoint when one is due, then
 // validation. A crash during validation then does not cost the steps before it.
-#include "train/trainer.h"
+#include "train/trainer_state.h"
 
-#include "base/clock.h"
 #include "base/text.h"
-#include "data/loader.h"
-#include "train/buffers.h"
-#include "train/checkpoint.h"
-#include "train/evaluate.h"
-#include "train/hyper.h"
-#include "train/meet.h"
-#include "train/rundir.h"
 #include "train/snapshot.h"
 
 #include <inttypes.h>
@@ -24,86 +16,19 @@
 
 // So many steps in a row that are not finite are no outliers: the run has diverged.
 enum { NOT_FINITE_MOST = 10 };
-// While the trainer waits for data, it looks for requests this often, and for the end of its time.
-static const uint64_t DATA_TURN_NS = 2000000, DATA_LOOK_NS = 50000000;
-// The first step's data is waited for at least so long, whatever the limit of time is.
-static const uint64_t FIRST_DATA_NS = 1000000000;
 // The first steps touch memory and fill caches for the first time, so metrics leave them out. In a
 // short run that is at most a quarter of the steps.
 enum { WARMUP_STEPS = 3 };
 
-struct pace { // since the beginning, or since the end of warm-up
-    uint64_t begin_ns, end_ns;
-    uint64_t paused_ns, pause_ns; // validation and saving: before end_ns; after it
-    uint64_t steps, tokens, real_tokens, trained_tokens;
-    struct data_use data;
-};
-
-struct trainer {
-    struct plan *plan;     // the caller's
-    struct engine *engine; // the caller's
-    struct session *s;     // of the plan in the engine; NULL until it is loaded
-    const struct knobs *k; // the plan's
-    struct trainer_options o;
-    struct dataset *opened; // opened by this trainer; NULL: the caller's is used
-    const struct dataset *data;
-    struct buffers buffers;
-    struct loader *loader;
-    struct rundir_lock lock;            // of run.dir, until the trainer is closed
-    struct checkpoint_dir *checkpoints; // NULL: the run neither saves nor resumes
-    struct evaluator *evaluator;        // NULL: no validation
-    struct guests *guests;              // NULL: no requests
-    bool guests_begun;
-    struct samples step_ns;
-    struct trace trace;
-    bool traced;
-    struct energy_meter energy;
-    struct energy_lap lap; // over the steps of `pace`, without validation and saving
-
-    struct meeting meeting; // with the other ranks
-    struct rank_step last;  // this rank's last step
-    bool save_agreed;       // the ranks agreed that a checkpoint is due by time
-    // Replicas that train apart (comm.every) have taken steps since they were the same. Until they
-    // are again, nothing is saved or validated and the run does not end.
-    bool apart, save_waits, eval_waits, end_waits;
-    struct rank_report *ranks; // of all ranks, at the end; NULL: one rank
-
-    struct train_state state;
-    struct train_state second; // of the second model, if there is one
-    bool saving;
-    bool asked;         // an observer has asked to stop
-    bool late;          // the limit of time passed while the trainer waited for data
-    bool data_failed;   // data could not be read; the weights are those of the last step
-    uint64_t begin_ns;  // when the run began
-    uint64_t origin_ns; // when all ranks were prepared
-    uint64_t save_ns;   // when the last save ended, or the first step began
-    int64_t warmup, not_finite;
-    int64_t saved_step, eval_step; // -1: none
-    double loss_first, loss_last;
-    struct noise_scale noise;
-    struct pace pace;
-    struct train_result r;
-    struct err save_error; // of the last save; code 0: it succeeded
-};
-
-static void say(void *arg, enum log_level level, const char *text) {
+void trainer_say(void *arg, enum log_level level, const char *text) {
     const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
     if (ob->on_message != NULL)
         ob->on_message(ob->arg, level, text);
 }
 
-static bool stop_asked(const struct trainer *t) {
-    return t->asked || (t->o.stop != NULL && *t->o.stop != 0);
-}
-
 // Whether a stop request may be followed at once. Several ranks follow it when they meet.
 static bool stops_now(const struct trainer *t) {
-    return t->meeting.world == 1 && stop_asked(t);
-}
-
-// Whether replicas take steps of their own.
-static bool averages(const struct trainer *t) {
-    return plan_find(t->plan, PLAN_AVERAGE) >= 0;
+    return t->meeting.world == 1 && trainer_stop_asked(t);
 }
 
 // One rank speaks and writes for all.
@@ -120,7 +45,8 @@ static void tell_progress(void *arg, const struct shard_progress *p) {
 }
 
 static int open_data(struct trainer *t, struct err *e) {
-    const struct shard_listener listener = {.arg = t, .say = say, .progress = tell_progress};
+    const struct shard_listener listener = {
+        .arg = t, .say = trainer_say, .progress = tell_progress};
     if (t->o.data == NULL)
         TRY(buffers_open_data(&t->opened, t->plan, &listener, e));
     t->data = t->o.data != NULL ? t->o.data : t->opened;
@@ -228,14 +154,14 @@ static int let_guests(void *arg, struct err *e) {
 }
 
 // Inside a step a second model may also train, because it shares nothing with the step.
-static int let_guests_in(void *arg, struct err *e) {
+int trainer_let_guests_in(void *arg, struct err *e) {
     struct trainer *t = arg;
     return guests_serve(t->guests, &t->state, t->plan->second != NULL, e);
 }
 
 static int open_guests(struct trainer *t, struct err *e) {
     TRY(guests_open(&t->guests, t->s, &t->second, t->o.guests, tell_guest, t, e));
-    exec_on_yield(t->s->exec, let_guests_in, t);
+    exec_on_yield(t->s->exec, trainer_let_guests_in, t);
     return 0;
 }
 
@@ -270,14 +196,14 @@ static int load_newest(struct trainer *t, char resumed_from[PATH_MAX], struct er
 static int open_loader(struct trainer *t, struct err *e) {
     struct loader_options o = buffers_loader(&t->buffers, t->plan);
     o.position = t->state.position;
-    o.stop = averages(t) ? NULL : t->o.stop; // next_batch looks, where it may
+    o.stop = trainer_averages(t) ? NULL : t->o.stop; // next_batch looks, where it may
     TRY(loader_open(&t->loader, &o, t->engine->mem, e));
     if (t->k->data_ram > 0 && loader_cache_windows(t->loader) == 0 &&
         knobs_idle(t->k, KNOB_data_ram) == NULL)
-        say(t, LOG_WARN,
-            dataset_windows(t->data, SPLIT_TRAIN) == DATASET_ENDLESS
-                ? "data.ram has no effect here: the built-in corpus in bytes never repeats"
-                : "data.ram has no effect here: it is too small for one sequence");
+        trainer_say(t, LOG_WARN,
+                    dataset_windows(t->data, SPLIT_TRAIN) == DATASET_ENDLESS
+                        ? "data.ram has no effect here: the built-in corpus in bytes never repeats"
+                        : "data.ram has no effect here: it is too small for one sequence");
     return 0;
 }
 
@@ -288,7 +214,7 @@ static int open_checkpoints(struct trainer *t, struct err *e) {
                                          .save = t->saving,
                                          .resume = k->resume,
                                          .comm = t->meeting.comm,
-                                         .listener = {.arg = t, .say = say}};
+                                         .listener = {.arg = t, .say = trainer_say}};
     if (!t->saving && !(k->resume && k->run_dir[0] != '\0'))
         return 0;
     TRY(checkpoint_dir_open(&t->checkpoints, &o, e));
@@ -318,7 +244,7 @@ static int open_rest(struct trainer *t, struct err *e) {
     if (k->eval_every > 0)
         TRY(evaluator_open(&t->evaluator, t->s, t->data, e));
     if (k->eval_every > 0 && t->evaluator == NULL)
-        say(t, LOG_WARN, "no validation: the data has no validation part (data.val=0)");
+        trainer_say(t, LOG_WARN, "no validation: the data has no validation part (data.val=0)");
     TRY(trace_open(&t->trace, t->engine->mem, buffers_trace_capacity(&t->buffers, t->plan), e));
     t->traced = true;
     energy_open(&t->energy, &(struct energy_options){.device = engine_on_device(t->engine)});
@@ -351,316 +277,6 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
     return count_flops(t, e);
 }
 
-// ---------------------------------------------------------------- one step
-
-struct batch_feed {
-    const struct loader_batch *batch;
-};
-
-static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
-    const struct loader_batch *b = ((const struct batch_feed *)arg)->batch;
-    if (micro < 0 || micro >= b->micro_batches)
-        return err_set(e, ERR_INTERNAL, "micro-batch %d was requested; the step has %" PRId64,
-                       micro, b->micro_batches);
-    const int64_t at = (int64_t)micro * b->rows;
-    *out =
-        (struct exec_batch){b->tokens + at, b->targets + at, b->positions + at, b->doc_start + at};
-    return 0;
-}
-
-static bool measures_noise(const struct trainer *t) {
-    return plan_find(t->plan, PLAN_NOISE) >= 0 && t->state.step % t->k->noise_every == 0;
-}
-
-// The first micro-batch's gradients belong to its share of the step's loss, which is divided by the
-// trained tokens of the whole step. This rescales their norm to the mean over the micro-batch's
-// tokens.
-static int add_noise(struct trainer *t, const struct loader_batch *b, struct train_step *info,
-                     struct err *e) {
-    const double all = (double)b->step_trained_tokens;
-    double norm, small = 0;
-    TRY(session_get_noise(t->s, &norm, e));
-    for (int64_t i = 0; i < b->rows; i++)
-        small += b->targets[i] >= 0;
-    const double own = small > 0 ? norm * all / small : NAN;
-    const struct noise_sample x = {.small_square = own * own,
-                                   .all_square = info->grad_norm * info->grad_norm,
-                                   .small_tokens = small,
-                                   .all_tokens = all,
-                                   .sequences = (double)(b->micro_batches * t->k->batch_micro)};
-    if (!noise_add(&t->noise, &x))
-        return 0;
-    noise_estimate_of(&t->noise, &t->r.noise);
-    info->noise = &t->r.noise;
-    return 0;
-}
-
-// What the loss is divided by: the trained tokens of the step, or of this replica's part of it if
-// it takes a step of its own.
-static int64_t divisor(const struct trainer *t, const struct loader_batch *b) {
-    int64_t own = 0;
-    if (!averages(t))
-        return b->step_trained_tokens;
-    for (int64_t i = 0; i < b->micro_batches * b->rows; i++)
-        own += b->targets[i] >= 0;
-    return own;
-}
-
-static int compute(struct trainer *t, const struct loader_batch *b, struct train_step *info,
-                   struct err *e) {
-    double hyper[HYPER_COUNT], results[RESULT_COUNT], clip[CLIP_COUNT];
-    const struct train_state *st = &t->state;
-    const struct hyper_step at = {.step = st->step,
-                                  .update = hyper_updates(st) + 1,
-                                  .trained_tokens = divisor(t, b),
-                                  .loss_scale = st->scale.value};
-    struct batch_feed source = {b};
-    hyper_fill(t->k, &at, hyper);
-    info->lr = hyper[HYPER_LR];
-    info->loss = info->grad_norm = NAN;
-    info->empty = b->step_trained_tokens <= 0;
-    if (info->empty) // no gradient, but running the step would still decay weights and moments
-        return 0;
-    TRY(session_set_hyper(t->s, hyper, e));
-    const bool noise = measures_noise(t);
-    TRY(session_run(t->s, noise ? PLAN_NOISE : PLAN_TRAIN, feed, &source, &t->trace, e));
-    TRY(session_get_results(t->s, results, clip, e));
-    if (results[RESULT_TOKENS] != (double)b->step_trained_tokens)
-        return err_set(e, ERR_INTERNAL, "the step trained %g tokens; its batch has %" PRId64,
-                       results[RESULT_TOKENS], b->step_trained_tokens);
-    info->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
-    info->grad_norm = clip[CLIP_NORM];
-    info->loss_scale = st->scale.value;
-    info->skipped = clip[CLIP_SKIP] != 0;
-    if (noise && !info->skipped)
-        TRY(add_noise(t, b, info, e));
-    return 0;
-}
-
-// Makes replicas that train apart the same again.
-static int average(struct trainer *t, struct trace *trace, struct err *e) {
-    TRY(session_run(t->s, PLAN_AVERAGE, NULL, NULL, trace, e));
-    t->apart = false;
-    return 0;
-}
-
-// The step after which replicas are the same again. It depends on the step's number alone, so that
-// a resumed run goes on as if it had never ended.
-static int64_t next_average(const struct trainer *t) {
-    const int64_t every = t->k->comm_every, next = (t->state.step / every + 1) * every;
-    return next < t->k->steps ? next : t->k->steps;
-}
-
-static int end_of_step(struct trainer *t, struct err *e) {
-    if (!averages(t))
-        return 0;
-    t->apart = true;
-    return t->state.step + 1 == next_average(t) ? average(t, &t->trace, e) : 0;
-}
-
-static void count(struct trainer *t, const struct loader_batch *b, const struct train_step *info) {
-    struct train_state *st = &t->state;
-    st->step++;
-    st->position = loader_position(t->loader);
-    st->tokens += (uint64_t)b->step_tokens;
-    st->trained_tokens += (uint64_t)b->step_trained_tokens;
-    st->skipped_steps += info->skipped;
-    st->empty_steps += info->empty;
-    // With a scaled loss (fp16), gradients that are not finite are handled by the scale: see
-    // check_finite.
-    bool scaled = t->k->precision == PRECISION_FP16;
-    if (!info->empty)
-        t->not_finite = (info->skipped && !scaled) || !isfinite(info->loss) ? t->not_finite + 1 : 0;
-    t->r.steps_run++;
-    if (isnan(t->loss_first))
-        t->loss_first = info->loss;
-    if (!info->empty)
-        t->loss_last = info->loss;
-    struct pace *p = &t->pace;
-    p->steps++;
-    p->tokens += (uint64_t)b->step_tokens;
-    p->real_tokens += (uint64_t)b->step_real_tokens;
-    p->trained_tokens += (uint64_t)b->step_trained_tokens;
-    data_use_add(&p->data, &b->use);
-    data_use_add(&t->r.data, &b->use);
-    p->paused_ns += p->pause_ns;
-    p->pause_ns = 0;
-    p->end_ns = info->begin_ns + info->step_ns;
-    samples_add(&t->step_ns, (double)info->step_ns);
-}
-
-static uint64_t pace_ns(const struct pace *p) {
-    return p->end_ns - p->begin_ns - p->paused_ns;
-}
-
-static void describe(const struct trainer *t, const struct loader_batch *b,
-                     struct train_step *info) {
-    const struct knobs *k = t->k;
-    const struct pace *p = &t->pace;
-    info->step = t->state.step;
-    info->steps = k->steps;
-    info->warmup = t->r.steps_run <= t->warmup;
-    info->tokens = b->step_tokens;
-    info->real_tokens = b->step_real_tokens;
-    info->trained_tokens = b->step_trained_tokens;
-    info->ranks = t->meeting.world > 1 ? t->meeting.all : NULL;
-    info->n_ranks = t->meeting.world;
-    info->all_trained_tokens = t->state.trained_tokens;
-    info->epoch = buffers_epochs(t->data, t->state.position);
-    info->epochs =
-        buffers_epochs(t->data, t->state.position + (uint64_t)(k->steps - t->state.step) *
-                                                        (uint64_t)knobs_samples(k));
-    info->data_wait_ns = b->wait_ns;
-    info->data = b->use;
-    info->elapsed_ns = clock_ns() - t->begin_ns;
-    info->answer_p95_ns = NAN;
-    if (t->guests != NULL)
-        info->answered = guests_recent(t->guests, &info->answer_p95_ns);
-    double s_per_step = 1e-9 * (double)pace_ns(p) / (double)p->steps;
-    info->tokens_per_s = (double)p->tokens / (1e-9 * (double)pace_ns(p));
-    info->eta_s = s_per_step * (double)(k->steps - t->state.step);
-    if (k->time > 0) {
-        double left = 1e-9 * ((double)k->time - (double)info->elapsed_ns);
-        info->eta_s = left < info->eta_s ? (left > 0 ? left : 0) : info->eta_s;
-    }
-}
-
-// A period of time counts from the end of the last save.
-static bool save_due_by_time(const struct trainer *t) {
-    const int64_t every = t->k->save_every;
-    return every < 0 && clock_ns() - t->save_ns >= (uint64_t)-every;
-}
-
-// Until when data is waited for (knob time); UINT64_MAX: no limit.
-static uint64_t data_limit_ns(const struct trainer *t) {
-    const uint64_t now_ns = clock_ns(), first_ns = now_ns + FIRST_DATA_NS;
-    if (t->k->time == 0 || t->k->time > UINT64_MAX - t->begin_ns)
-        return UINT64_MAX;
-    const uint64_t end_ns = t->begin_ns + t->k->time;
-    return t->r.steps_run == 0 && end_ns < first_ns ? first_ns : end_ns;
-}
-
-// Takes the next batch. Until it is ready, requests are answered as inside a step. loader_next
-// handles a stop request. ERR_STOPPED with t->late: the run's time is over. Replicas that are apart
-// wait as long as it takes.
-static int next_batch(struct trainer *t, struct loader_batch *b, struct err *e) {
-    const uint64_t limit_ns = data_limit_ns(t);
-    const uint64_t turn_ns = t->guests != NULL ? DATA_TURN_NS : DATA_LOOK_NS;
-    const bool looks = t->guests != NULL || limit_ns != UINT64_MAX || averages(t);
-    while (looks && !t->apart && !stop_asked(t)) {
-        const uint64_t now_ns = clock_ns(), left_ns = limit_ns > now_ns ? limit_ns - now_ns : 0;
-        if (loader_wait(t->loader, left_ns < turn_ns ? left_ns : turn_ns))
-            break;
-        const uint64_t begin_ns = clock_ns();
-        if (begin_ns >= limit_ns) {
-            t->late = true;
-            return err_set(e, ERR_STOPPED, "the time is over");
-        }
-        if (t->guests == NULL)
-            continue;
-        TRY(let_guests_in(t, e));
-        loader_not_waited(t->loader, clock_ns() - begin_ns);
-    }
-    if (averages(t) && !t->apart && stop_asked(t))
-        return err_set(e, ERR_STOPPED, "stopped while waiting for data");
-    return loader_next(t->loader, b, e);
-}
-
-// What this rank will tell the others of its step.
-static void note_step(struct trainer *t, uint64_t step_ns) {
-    struct time_split split;
-    trace_last(&t->trace, &split);
-    t->last = (struct rank_step){.step_ns = step_ns,
-                                 .waits_ns = split.ns[TIME_DATA_WAIT] + split.ns[TIME_COMM]};
-}
-
-static bool time_is_over(const struct trainer *t) {
-    // At least one step: with a limit shorter than the start-up, a chain of runs must still
-    // advance.
-    return t->k->time > 0 && t->r.steps_run > 0 && clock_ns() - t->begin_ns >= t->k->time;
-}
-
-// Says once that the end has to wait until replicas are the same again.
-static void put_off_end(struct trainer *t) {
-    char text[200];
-    if (t->end_waits || !(stop_asked(t) || time_is_over(t)))
-        return;
-    t->end_waits = true;
-    snprintf(text, sizeof text,
-             "the run ends after step %" PRId64
-             ", where the weights of its replicas are averaged (comm.every=%" PRId64 ")",
-             next_average(t), t->k->comm_every);
-    say(t, LOG_INFO, text);
-}
-
-// Takes the next batch and meets the other ranks. ERR_STOPPED: the run ends here, and *flags says
-// why. A code of one rank that could not read its data is the same on all.
-static int take_batch(struct trainer *t, struct loader_batch *b, unsigned *flags, struct err *e) {
-    if (t->apart)
-        put_off_end(t);
-    *flags = t->apart ? 0 : stop_asked(t) ? MEET_STOP : time_is_over(t) ? MEET_TIME : 0;
-    int got = *flags == 0 ? next_batch(t, b, e) : 0;
-    const bool taken = *flags == 0 && got == 0;
-    if (got == ERR_STOPPED && (stop_asked(t) || t->late)) {
-        *flags = t->late ? MEET_LATE : MEET_STOP;
-        got = 0;
-        err_clear(e);
-    }
-    if (save_due_by_time(t))
-        *flags |= MEET_SAVE;
-    const int rc = meet(&t->meeting, got, flags, &t->last, e);
-    t->data_failed = rc != 0 && !t->meeting.lost;
-    t->save_agreed = *flags & MEET_SAVE;
-    *flags &= ~(unsigned)MEET_SAVE;
-    if (taken && (rc != 0 || *flags != 0))
-        loader_release(t->loader);
-    return rc != 0 ? rc : *flags != 0 ? err_set(e, ERR_STOPPED, "the run ends here") : 0;
-}
-
-static int run_step(struct trainer *t, struct train_step *info, unsigned *flags, struct err *e) {
-    struct loader_batch b;
-    *info = (struct train_step){.begin_ns = clock_ns(),
-                                .step_ns_samples = &t->step_ns,
-                                .trace = &t->trace,
-                                .energy = &t->energy};
-    if (t->pace.steps == 0) {
-        t->pace.begin_ns = info->begin_ns;
-        t->pace.pause_ns = 0; // a pause after the last warm-up step lies before the beginning
-    }
-    trace_begin_step(&t->trace, (uint32_t)t->state.step, info->begin_ns);
-    TRY(take_batch(t, &b, flags, e));
-    // Time spent in requests is no wait for data, so the span is b.wait_ns long and ends here.
-    const uint64_t here_ns = clock_ns();
-    trace_add_span(&t->trace, SPAN_DATA_WAIT, here_ns - b.wait_ns, here_ns);
-    int rc = compute(t, &b, info, e);
-    if (rc == 0)
-        rc = end_of_step(t, e);
-    const uint64_t end_ns = clock_ns();
-    trace_end_step(&t->trace, end_ns);
-    info->step_ns = end_ns - info->begin_ns;
-    note_step(t, info->step_ns);
-    if (rc == 0) {
-        count(t, &b, info);
-        describe(t, &b, info);
-    } else {
-        err_context(e, "step %" PRId64, t->state.step + 1);
-    }
-    loader_release(t->loader);
-    return rc;
-}
-
-// Percentiles, split of time and throughput start again when the warm-up is over. For a run that
-// ends before, they include the warm-up, and warmup_steps is 0.
-static void end_warmup(struct trainer *t) {
-    if (t->warmup == 0 || t->r.steps_run != t->warmup)
-        return;
-    samples_clear(&t->step_ns);
-    trace_clear(&t->trace);
-    t->pace = (struct pace){0};
-    t->lap = (struct energy_lap){0};
-    t->r.warmup_steps = t->warmup;
-}
-
 // ---------------------------------------------------------------- between steps
 
 // An observer that returns ERR_STOPPED asks to stop. Any other code ends the run at once.
@@ -687,7 +303,7 @@ static void let_guests_between(void *arg) {
     struct interlude *x = arg;
     const struct guests *g = x->t->guests;
     const uint64_t before_ns = guests_run_ns(g), own_ns = clock_ns() - x->begin_ns - x->guests_ns;
-    if (x->rc != 0 || stop_asked(x->t) || x->guests_ns > own_ns)
+    if (x->rc != 0 || trainer_stop_asked(x->t) || x->guests_ns > own_ns)
         return;
     x->rc = guests_serve(x->t->guests, &x->t->state, false, &x->e);
     x->guests_ns += guests_run_ns(g) - before_ns;
@@ -697,7 +313,7 @@ static void let_guests_between(void *arg) {
 static bool save_due(const struct trainer *t) {
     const int64_t every = t->k->save_every;
     return every > 0 ? t->state.step % every == 0
-                     : t->save_agreed || (t->meeting.world == 1 && save_due_by_time(t));
+                     : t->save_agreed || (t->meeting.world == 1 && trainer_save_due_by_time(t));
 }
 
 // Whether the state is on disk. Someone may have removed what was saved. Rank 0 looks.
@@ -714,7 +330,7 @@ static void say_not_saved(struct trainer *t, bool goes_on) {
     snprintf(text, sizeof text, "%s. %s%s%s%s", t->save_error.text,
              newest[0] ? "The newest checkpoint is '" : "There is no earlier checkpoint", newest,
              newest[0] ? "'" : "", goes_on ? "; training goes on" : "");
-    say(t, LOG_ERROR, text);
+    trainer_say(t, LOG_ERROR, text);
 }
 
 static int save(struct trainer *t, struct err *e) {
@@ -806,7 +422,7 @@ static int after_step(struct trainer *t, const struct train_step *info, struct e
     const struct knobs *k = t->k;
     if (ob->on_step != NULL)
         TRY(heed(t, ob->on_step(ob->arg, info, e), e));
-    end_warmup(t);
+    trainer_end_warmup(t);
     TRY(check_finite(t, info, e));
     // Before the save, so that a checkpoint contains all updates made before the next step.
     if (t->guests != NULL)
@@ -831,7 +447,7 @@ static int end_late(struct trainer *t, struct err *e) {
     snprintf(text, sizeof text,
              "time=%s is over; the data of step %" PRId64 " did not come in time", limit,
              t->state.step + 1);
-    say(t, LOG_WARN, text);
+    trainer_say(t, LOG_WARN, text);
     return 0;
 }
 
@@ -843,7 +459,7 @@ static int loop(struct trainer *t, struct err *e) {
     t->save_ns = clock_ns();
     while (t->state.step < k->steps) {
         energy_lap_begin(&t->lap, &t->energy); // no effect unless a pause or the warm-up ended it
-        const int rc = run_step(t, &info, &flags, e);
+        const int rc = trainer_step(t, &info, &flags, e);
         energy_poll(&t->energy, clock_ns());
         if (rc == ERR_STOPPED && flags != 0) {
             err_clear(e);
@@ -887,7 +503,7 @@ static int save_after_failure(struct trainer *t, int rc, struct err *given) {
     const int64_t step = t->state.step;
     bool saved = !t->saving || t->r.steps_run == 0;
     // An average that the run would not have made without the failure is better than lost steps.
-    if (!saved && t->apart && average(t, NULL, NULL) != 0)
+    if (!saved && t->apart && trainer_average(t, NULL, NULL) != 0)
         saved = true; // the ranks have lost each other, and so nothing can be saved
     if (!saved && is_saved(t, &saved, NULL) == 0 && !saved)
         save(t, NULL); // a request or an observer that fails now is not what ended the run
@@ -939,7 +555,7 @@ static void measure(struct trainer *t) {
     energy_use_of(&energy, &t->energy, p->steps > 0 ? t->lap.joules : NAN);
     const struct metrics_input in = {.step_ns = &t->step_ns,
                                      .trace = t->traced ? &t->trace : NULL,
-                                     .wall_ns = p->steps > 0 ? pace_ns(p) : 0,
+                                     .wall_ns = p->steps > 0 ? trainer_pace_ns(p) : 0,
                                      .tokens = p->tokens,
                                      .real_tokens = p->real_tokens,
                                      .trained_tokens = p->trained_tokens,
@@ -1015,7 +631,7 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                  "nothing to train: step %" PRId64 " of %" PRId64
                  " is done; raise steps to train further",
                  t->state.step, k->steps);
-        say(t, LOG_INFO, text);
+        trainer_say(t, LOG_INFO, text);
     }
     return 0;
 }

@@ -428,7 +428,7 @@ static void test_fixtures(void **state) {
 
 // ---------------------------------------------------------------- what is refused
 
-#define RULES_PAGE HAGGLE_SOURCE_DIR "/docs/ranks-rules.md"
+#define RULES_PAGE HAGGLE_SOURCE_DIR "/docs/ranks.md"
 enum { RULES_MOST = 32 };
 
 struct rule { // a row of the page
@@ -497,6 +497,15 @@ static const struct provoked by_plan[] = {
      .names = "parallel.data=64|1024|accepted",
      .words = "parallel.data=64 parallel.tensor=32"},
     {.rule = "rank", .names = "rank 2|accepted: 0 to 1", .words = "parallel.pipe=2", .rank = 2},
+    {.rule = "sequence",
+     .names = "parallel.sequence=true|26 tokens|accepted: parallel.sequence=false",
+     .words = "parallel.tensor=4 parallel.sequence=true seq=13 batch.micro=2"},
+    {.rule = "average-zero",
+     .names = "comm.every=3|zero.stage=1|accepted: zero.stage=0",
+     .words = "parallel.data=2 comm.every=3 zero.stage=1"},
+    {.rule = "average-int8",
+     .names = "comm.every=3|accepted: optim.state=fp32",
+     .words = "parallel.data=2 comm.every=3 optim.state=int8"},
     {.rule = "hybrid",
      .names = "goal=hybrid|accepted: goal=bulk",
      .words = "parallel.data=2 goal=hybrid"},
