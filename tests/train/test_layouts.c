@@ -33,12 +33,9 @@ static void model_knobs(struct knobs *k, const struct scratch *s, int family, in
 
 // ---------------------------------------------------------------- comparing
 
-struct limits { // relative
-    double first, later, norm, valid;
-};
-
-struct seen { // the largest differences so far
-    double first, later, norm, valid;
+struct far {                     // relative differences: limits, or the largest ones so far
+    double loss, norm;           // of step 1
+    double losses, norms, valid; // of later steps; of the validation after them
 };
 
 static double off(double a, double b) {
@@ -50,14 +47,15 @@ static void note_most(double *most, double value) {
 }
 
 // A run of ranks against one rank's.
-static void compare(const struct job *a, const struct job *one, const struct limits *l,
-                    struct seen *seen, const char *what) {
+static void compare(const struct job *a, const struct job *one, const struct far *limits,
+                    struct far *seen, const char *what) {
     for (int s = 0; s < a->steps; s++) {
         const double loss = off(a->losses[0][s], one->losses[0][s]),
                      norm = off(a->norms[0][s], one->norms[0][s]);
-        note_most(s ? &seen->later : &seen->first, loss);
-        note_most(&seen->norm, norm);
-        if (!(loss <= (s ? l->later : l->first) && norm <= l->norm))
+        note_most(s ? &seen->losses : &seen->loss, loss);
+        note_most(s ? &seen->norms : &seen->norm, norm);
+        if (!(loss <= (s ? limits->losses : limits->loss) &&
+              norm <= (s ? limits->norms : limits->norm)))
             fail_msg("%s: step %d has loss %.9g and norm %.9g, with one rank %.9g and %.9g", what,
                      s + 1, a->losses[0][s], a->norms[0][s], one->losses[0][s], one->norms[0][s]);
         assert_true(a->skipped[0][s] == one->skipped[0][s]);
@@ -65,8 +63,14 @@ static void compare(const struct job *a, const struct job *one, const struct lim
     if (!a->validates)
         return;
     note_most(&seen->valid, off(a->valid[0], one->valid[0]));
-    if (!(off(a->valid[0], one->valid[0]) <= l->valid))
+    if (!(off(a->valid[0], one->valid[0]) <= limits->valid))
         fail_msg("%s: validation %.9g, with one rank %.9g", what, a->valid[0], one->valid[0]);
+}
+
+static void print_far(const char *what, const struct far *f) {
+    print_message("%s: loss of step 1 off by %.1e, norm %.1e; later losses %.1e, norms %.1e; "
+                  "validation %.1e\n",
+                  what, f->loss, f->norm, f->losses, f->norms, f->valid);
 }
 
 static void same_bits(const struct job *a, const struct job *b, const char *what,
@@ -115,9 +119,9 @@ struct sweep {
     const char *words; // knobs
     int steps;
     bool one_micro; // a step is one micro-batch
-    const struct limits *limits;
+    const struct far *limits;
     const struct job *one; // one rank's run
-    struct seen *seen;
+    struct far *seen;
 };
 
 // A run of the sweep in a layout. A step is two micro-batches for each stage of a pipeline, else
@@ -190,31 +194,33 @@ static struct job *run_one(const struct knobs *k, const char *words, int steps) 
 }
 
 static void test_every_layout(void **state) {
-    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
+    static const struct far limits = {1e-6, 1e-5, 1e-4, 1e-3, 1e-4};
     struct knobs k;
-    struct seen seen = {0};
+    struct far seen = {0};
     model_knobs(&k, *state, 0, 1);
     k.optim_lr = 1e-3;
     struct job *one = run_one(&k, "", STEPS);
     assert_true(one->norms[0][0] > k.optim_clip); // so clipping is a part of this
     sweep_layouts(&(struct sweep){
         .k = &k, .words = "", .steps = STEPS, .limits = &limits, .one = one, .seen = &seen});
-    print_message(
-        "%d steps: first loss off by %.1e, later ones %.1e, norms %.1e, validation %.1e\n", STEPS,
-        seen.first, seen.later, seen.norm, seen.valid);
+    print_far("every layout", &seen);
     job_end(one);
 }
 
 // ---------------------------------------------------------------- every two settings
 
 // How far ranks may be from one rank, by precision and type of the moments (docs/numerics.md).
-static const struct limits cover_limits[3][3] = {
-    {{1e-6, 1e-4, 1e-3, 1e-4}, {1e-6, 1e-3, 1e-2, 1e-3}, {1e-6, 1e-3, 1e-2, 1e-3}},
-    {{2e-3, 1e-2, 5e-2, 1e-2}, {2e-3, 1e-2, 5e-2, 1e-2}, {2e-3, 1e-2, 5e-2, 1e-2}},
-    {{5e-4, 5e-3, 2e-2, 5e-3}, {5e-4, 5e-3, 2e-2, 5e-3}, {5e-4, 5e-3, 2e-2, 5e-3}}};
+static const struct far cover_limits[3][3] = {
+    {{1e-6, 1e-5, 1e-4, 1e-3, 1e-4},
+     {1e-6, 1e-5, 1e-4, 1e-3, 1e-4},
+     {1e-6, 1e-5, 1e-4, 5e-3, 2e-4}},
+    {{1e-3, 1e-2, 3e-3, 0.25, 3e-3},
+     {1e-3, 1e-2, 3e-3, 0.25, 3e-3},
+     {1e-3, 1e-2, 3e-3, 0.25, 3e-3}},
+    {{1e-4, 2e-3, 1e-3, 0.1, 1e-3}, {1e-4, 2e-3, 1e-3, 0.1, 1e-3}, {1e-4, 2e-3, 1e-3, 0.1, 1e-3}}};
 
 struct tally {
-    struct seen seen[3][3];
+    struct far seen[3][3];
     int rows, ran, twins;
 };
 
@@ -241,15 +247,14 @@ static void check_row(const struct cover *c, const int row[F_COUNT], const struc
 }
 
 static void print_tally(const struct tally *t) {
-    static const char *const precisions[] = {"fp32", "bf16", "fp16"};
-    print_message("%d rows, %d of them also to the bit; largest differences from one rank:\n",
-                  t->rows, t->twins);
+    static const char *const precisions[] = {"fp32", "bf16", "fp16"}, *const moments[] = {
+                                                                          "fp32", "bf16", "int8"};
+    char what[64];
+    print_message("%d rows, %d of them also to the bit\n", t->rows, t->twins);
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++) {
-            const struct seen *s = &t->seen[i][k];
-            print_message("  %s, moments %s: first loss %.1e, later %.1e, norm %.1e, valid %.1e\n",
-                          precisions[i], (const char *[]){"fp32", "bf16", "int8"}[k], s->first,
-                          s->later, s->norm, s->valid);
+            snprintf(what, sizeof what, "%s, moments %s", precisions[i], moments[k]);
+            print_far(what, &t->seen[i][k]);
         }
 }
 
@@ -401,8 +406,8 @@ static void test_fixtures(void **state) {
         "pipe=3 batch.accum=4",
         "data=2 tensor=2 pipe=2 batch.accum=2 zero=1 schedule=gpipe",
     };
-    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
-    struct seen seen = {0};
+    static const struct far limits = {1e-6, 1e-5, 1e-4, 1e-3, 1e-4};
+    struct far seen = {0};
     const char *chosen = getenv("HAGGLE_FIXTURES"),
                *folder = chosen ? chosen : HAGGLE_SOURCE_DIR "/../shared/fixtures/hf";
     if (!file_is_dir(folder))
@@ -423,7 +428,7 @@ static void test_fixtures(void **state) {
         }
         job_end(one);
     }
-    print_message("first loss off by %.1e, later ones %.1e\n", seen.first, seen.later);
+    print_far("fixtures", &seen);
 }
 
 // ---------------------------------------------------------------- what is refused
@@ -617,10 +622,10 @@ static void test_rules(void **state) {
 
 // Sizes that are no powers of two run, or a rule of the page refuses them.
 static void test_odd_sizes(void **state) {
-    static const struct limits limits = {1e-6, 1e-4, 1e-3, 1e-4};
+    static const struct far limits = {1e-6, 1e-5, 1e-4, 1e-3, 1e-4};
     struct rule rules[RULES_MOST];
     const int n = read_rules(rules);
-    struct seen seen = {0};
+    struct far seen = {0};
     struct knobs k;
     int ran = 0, refused = 0;
     model_knobs(&k, *state, 0, 1);
