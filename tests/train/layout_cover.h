@@ -71,6 +71,7 @@ enum factor {
     F_OVERLAP,
     F_REDUCE,
     F_PREFETCH,
+    F_SEQUENCE,
     F_VOCAB,
     F_FAMILY,
     F_COUNT
@@ -82,7 +83,7 @@ static const int factor_values[F_COUNT] = {
     [F_ACCUM] = 2,    [F_STATE] = 3,     [F_MICRO] = 2,  [F_RECOMPUTE] = 3, [F_PRECISION] = 3,
     [F_CHUNK] = 2,    [F_DOCUMENTS] = 2, [F_NORM] = 2,   [F_ACT] = 2,       [F_LOSS] = 2,
     [F_OPTIM] = 2,    [F_QKV] = 2,       [F_BUCKET] = 3, [F_OVERLAP] = 2,   [F_REDUCE] = 2,
-    [F_PREFETCH] = 3, [F_VOCAB] = 3,     [F_FAMILY] = 3};
+    [F_PREFETCH] = 3, [F_SEQUENCE] = 2,  [F_VOCAB] = 3,  [F_FAMILY] = 3};
 
 struct cover {
     struct layout_case layouts[LAYOUTS_MOST];
@@ -131,6 +132,8 @@ static inline bool matters(const struct cover *c, const int row[F_COUNT], enum f
         return l->data > 1 && row[F_ACCUM] > 0;
     case F_PREFETCH:
         return l->zero == 3;
+    case F_SEQUENCE:
+        return l->tensor > 1;
     case F_OPTIM:
         return row[F_STATE] == 0;
     default:
@@ -340,6 +343,7 @@ static inline void row_words(const struct cover *c, const int row[F_COUNT], char
         [F_OVERLAP] = {"", "late"},
         [F_REDUCE] = {"", "micro"},
         [F_PREFETCH] = {"prefetch=0", "prefetch=1", "prefetch=3"},
+        [F_SEQUENCE] = {"", "sequence"},
     };
     char text[128];
     numbers_of(row, out);
@@ -373,6 +377,8 @@ static inline bool twin_of(const struct cover *c, const int row[F_COUNT],
         put(out, row[F_OVERLAP] > 0 ? "bucket=0" : "bucket=0 late");
     if (row[F_REDUCE] > 0)
         put(out, "micro");
+    if (row[F_SEQUENCE] > 0)
+        put(out, "sequence");
     return l->data > 1 || row[F_RECOMPUTE] > 0 || layout->schedule != l->schedule;
 }
 
