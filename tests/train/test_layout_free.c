@@ -208,6 +208,26 @@ static void test_training_goes_on(void **state) {
     }
 }
 
+// Replicas that train apart are saved where they are the same again: a save that is due waits for
+// such a step. What goes on from there has the bits of a run that never ended.
+static void test_replicas_apart(void **state) {
+    char model[400], whole[400], run[400];
+    struct losses all, some;
+    make_model(*state, "tiny", model);
+    write_ids(model);
+    snprintf(whole, sizeof whole, "%.300s/apart-whole", model);
+    snprintf(run, sizeof run, "%.300s/apart", model);
+    train(model, whole, "ranks=2 batch.accum=4 comm.every=3 steps=9 save.every=4", &all);
+    assert_true(file_exists(step_file(whole, 6, "")) && file_exists(step_file(whole, 9, "")));
+    assert_false(file_exists(step_file(whole, 4, "")) || file_exists(step_file(whole, 8, "")));
+    train(model, run, "ranks=2 batch.accum=4 comm.every=3 steps=6", &some);
+    assert_same_tensors(run, whole, 6);
+    train(model, run, "ranks=2 batch.accum=4 comm.every=3 steps=9", &some);
+    assert_same_tensors(run, whole, 9);
+    train(model, run, "batch.accum=8 steps=10", &some); // one rank reads it like any other
+    assert_true(isfinite(some.of[9]));
+}
+
 // Blocks of 8-bit moments that ranks would divide are kept in float32. What is saved so is read in
 // any layout, with nothing lost where the moments become wider.
 static void test_moments_of_other_types(void **state) {
@@ -266,6 +286,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout_reads_every_other),
         cmocka_unit_test(test_training_goes_on),
+        cmocka_unit_test(test_replicas_apart),
         cmocka_unit_test(test_moments_of_other_types),
         cmocka_unit_test(test_a_save_fails_for_all),
     };
