@@ -80,7 +80,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_zero_stage] = {.with = THREADS " parallel.data=2"},
     [KNOB_pipe_schedule] = {.with = THREADS " parallel.pipe=2 batch.accum=4"},
     [KNOB_pipe_chunks] = {.with = THREADS " parallel.pipe=2 pipe.schedule=interleaved batch.accum=2", .a = "1", .b = "2"},
-    [KNOB_comm_engine] = {.with = "parallel.data=2", .a = "auto", .b = "thread",
+    [KNOB_comm_engine] = {.with = "parallel.data=2", .a = "thread", .b = "mpi",
         .unmeasured = "ranks of a trial are threads"},
     [KNOB_comm_bucket] = {.with = THREADS " parallel.data=2", .a = "0", .b = "64KiB"},
     [KNOB_comm_reduce] = {.with = THREADS " parallel.data=2 batch.accum=2"},
