@@ -5,84 +5,77 @@
 #
 # A load comes and goes: one or two busy loops for one to eight seconds, then as long without. Under it
 # `haggle tune` searches SEARCHES times, each time with no store and an empty cache, from recipes that
-# differ in their micro-batch: from some there is much to gain, from others nothing. Then the load
-# stops, and as given and what it was compared with train in turns, 25 times each: a pair of runs
-# differs from the next by 2 to 3 %, so fewer would be less exact than the intervals they are held
-# against. Two searches that compared the same settings share these turns. Printed per search: what it
-# announced, with its interval, and the ratio that the turns showed. In the end: how many decided, how
-# wide the intervals are, how many hold the ratio, and every change of a choice that buys nothing.
+# differ in their micro-batch: from some there is much to gain, from others nothing. After each search
+# the load stops, and as given and what it was compared with train in turns, 25 times each: a pair of
+# runs differs from the next by 2 to 3 %, so fewer would be less exact than the intervals they are
+# held against. The turns follow at once, because the ratio of two settings drifts by several per cent
+# within minutes where other virtual machines share the cores (docs/tuner.md). Printed per search:
+# what it announced, with its interval, and the ratio that the turns showed. In the end: how many
+# decided, how wide the intervals are, how many hold the ratio, and every change of a choice that buys
+# nothing.
 # Needs python3, and a machine that is quiet apart from this.
 set -eu
 cd "$(dirname "$0")/.."
 haggle=$(realpath "${HAGGLE:-build/haggle}")
 folder=$(mktemp -d)
-load=
-
-load_begin() {
-    (
-        trap 'kill $(jobs -p) 2>/dev/null; exit' TERM
-        while :; do
-            seconds=$((1 + RANDOM % 8))
-            for _ in $(seq $((1 + RANDOM % 2))); do
-                timeout "$seconds" sh -c 'while :; do :; done' &
-            done
-            sleep "$seconds" &
-            wait $! || true
-            sleep $((1 + RANDOM % 8)) &
-            wait $! || true
-        done
-    ) &
-    load=$!
-}
-
-load_end() {
-    [ -z "$load" ] || kill "$load" 2>/dev/null || true
-    wait 2>/dev/null || true
-    load=
-}
-trap 'load_end; rm -rf "$folder"' EXIT
-
-searches=${1:-10} seconds=${2:-60}
-for i in $(seq "$searches"); do
-    micro=$((1 << (i - 1) % 5))
-    given=(model=tiny seq=64 "batch.micro=$micro" "batch.accum=$((16 / micro))")
-    printf '%s\n' "${given[*]}" >"$folder/given-$i"
-    load_begin
-    (cd "$folder" && XDG_CACHE_HOME="$folder/cache-$i" "$haggle" tune "${given[@]}" --time "${seconds}s" --store none \
-        --report none --save "choice-$i.yaml" --json "tune-$i.json" -q >/dev/null 2>"tune-$i.err") || true
-    load_end
-    [ -s "$folder/tune-$i.json" ] || { cat "$folder/tune-$i.err" >&2; exit 1; }
-done
-python3 - "$haggle" "$folder" "$searches" <<'PYTHON'
-import json, os, statistics, subprocess, sys
-haggle, folder, searches = sys.argv[1], sys.argv[2], int(sys.argv[3])
+trap 'rm -rf "$folder"' EXIT
+python3 - "$haggle" "$folder" "${1:-10}" "${2:-60}" <<'PYTHON'
+import contextlib, json, os, random, signal, statistics, subprocess, sys, time
+haggle, folder, searches, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 PAIRS, STEPS = 25, 60
-known = {}
+ENVIRONMENT = dict(os.environ, XDG_CACHE_HOME=f"{folder}/cache")
+
+
+@contextlib.contextmanager
+def load():  # busy loops that come and go, until the block ends
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        while True:
+            busy = 1 + random.randrange(8)
+            loops = [subprocess.Popen(["timeout", "--foreground", str(busy), "sh", "-c", "while :; do :; done"]) for _ in range(1 + random.randrange(2))]
+            for loop in loops:
+                loop.wait()
+            time.sleep(1 + random.randrange(8))
+    try:
+        yield
+    finally:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def search(number, given):
+    path = f"{folder}/tune-{number}.json"
+    with load():
+        done = subprocess.run([haggle, "tune", *[f"{k}={v}" for k, v in given.items()], "--time", f"{seconds}s", "--store", "none",
+                               "--report", "none", "--save", f"choice-{number}.yaml", "--json", path, "-q"],
+                              cwd=folder, capture_output=True, text=True, env=dict(ENVIRONMENT, XDG_CACHE_HOME=f"{folder}/cache-{number}"))
+    if not os.path.exists(path):
+        sys.exit(done.stderr)
+    return json.load(open(path))
 
 
 def speed(knobs):
     subprocess.run([haggle, "train", *[f"{k}={v}" for k, v in knobs.items()], f"steps={STEPS}", "eval.every=0",
                     "generate.tokens=0", "save.every=0", "save.last=false", "resume=false", "run.dir=run", "-q", "--json", "run.json"],
-                   cwd=folder, check=True, capture_output=True, env=dict(os.environ, XDG_CACHE_HOME=f"{folder}/cache"))
+                   cwd=folder, check=True, capture_output=True, env=ENVIRONMENT)
     run = json.load(open(f"{folder}/run.json"))
     return run["run"]["trained_tokens"] / run["run"]["steps_run"] / run["step_ms"]["p50"]
 
 
 def in_turns(a, b):  # how many times as fast a is as b
-    key = json.dumps([a, b], sort_keys=True)
-    if key not in known:
-        ratios = []
-        for i in range(PAIRS):
-            first, second = (speed(a), None) if i % 2 else (None, speed(b))
-            ratios.append((first or speed(a)) / (second or speed(b)))
-        known[key] = statistics.median(ratios)
-    return known[key]
+    ratios = []
+    for i in range(PAIRS):
+        first, second = (speed(a), None) if i % 2 else (None, speed(b))
+        ratios.append((first or speed(a)) / (second or speed(b)))
+    return statistics.median(ratios)
 
 
 rows = []
 for number in range(1, searches + 1):
-    given = dict(k.split("=", 1) for k in open(f"{folder}/given-{number}").read().split())
-    found = json.load(open(f"{folder}/tune-{number}.json"))
+    micro = 1 << (number - 1) % 5
+    given = {"model": "tiny", "seq": "64", "batch.micro": str(micro), "batch.accum": str(16 // micro)}
+    found = search(number, given)
     settings = {s["name"]: s for s in found["settings"]}
     chosen, rival = found["chosen"], found.get("rival")
     gain = rival and settings[rival].get("in_turns") or {}
