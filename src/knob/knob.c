@@ -683,9 +683,10 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_noise_every:
         return k->batch_accum * knobs_replicas(k) < 2 ? "it needs batch.accum of 2 or more" : NULL;
     case KNOB_generate_tokens:
-        return shares_weights(k) ? "no rank has all weights, and a sample needs them: generate "
-                                   "from a checkpoint"
-                                 : NULL;
+        return k->generate_tokens > 0 && shares_weights(k)
+                   ? "no rank has all weights, and a sample needs them: generate "
+                     "from a checkpoint"
+                   : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never decays" : NULL;
     case KNOB_sched_decay:

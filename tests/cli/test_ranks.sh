@@ -97,10 +97,10 @@ run 2 "a hybrid run" "${small[@]}" run.dir=no ranks=2 goal=hybrid
 says err "goal=hybrid needs one rank" "a hybrid run"
 run 3 "a budget that one rank does not keep" "${small[@]}" run.dir=no parallel.pipe=2 batch.micro=8 memory=17MiB
 says err "rank " "a budget that one rank does not keep"
-run 3 "what would fit on every rank" "${small[@]}" run.dir=no parallel.pipe=2 batch.micro=8 memory=20MiB
+run 3 "what would fit on every rank" "${small[@]}" run.dir=no parallel.pipe=2 batch.micro=8 memory=17MiB
 says err "It would fit with " "what would fit on every rank"
 fits=$(sed -n 's/.*It would fit with \([^(]*\) (.*/\1/p' err | head -1)
-run 0 "a setting that was said to fit" "${small[@]}" run.dir=fits parallel.pipe=2 batch.micro=8 memory=20MiB $fits
+run 0 "a setting that was said to fit" "${small[@]}" run.dir=fits parallel.pipe=2 batch.micro=8 memory=17MiB $fits
 [ -e no ] && fail "a run that was refused left its folder behind"
 
 # a limit of time, and a stop request, end all ranks
