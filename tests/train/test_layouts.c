@@ -245,11 +245,13 @@ static void print_tally(const struct tally *t) {
     static const char *const precisions[] = {"fp32", "bf16", "fp16"}, *const moments[] = {
                                                                           "fp32", "bf16", "int8"};
     char what[64];
-    print_message("%d rows, %d of them also to the bit\n", t->rows, t->twins);
+    if (t->rows > 0)
+        print_message("%d rows, %d of them also to the bit\n", t->rows, t->twins);
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++) {
             snprintf(what, sizeof what, "%s, moments %s", precisions[i], moments[k]);
-            print_far(what, &t->seen[i][k]);
+            if (t->seen[i][k].norms > 0)
+                print_far(what, &t->seen[i][k]);
         }
 }
 
