@@ -322,6 +322,7 @@ static void put_result(const struct train_call *t, const struct err *outcome,
                        struct json_writer *w) {
     call_put_head(w, "train", &t->knobs);
     plan_put_model_json(&t->plan, w);
+    ranks_put_plan_json(&t->plan, w);
     summary_put_json(&t->summary, w);
     put_sample(t, w);
     const struct requests_counts n =

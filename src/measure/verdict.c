@@ -76,8 +76,11 @@ static bool logits_whole(const struct view *v) {
 static bool splits_batch(const struct view *v) {
     return v->f->micro_batches > 1;
 }
-static bool many_ranks(const struct view *v) {
-    return v->f->ranks > 1;
+static bool shares_layers(const struct view *v) {
+    return v->f->tensor > 1;
+}
+static bool many_replicas(const struct view *v) {
+    return v->f->replicas > 1;
 }
 static bool always(const struct view *v) {
     (void)v;
@@ -103,7 +106,10 @@ static const struct rule {
     {TIME_DATA_WAIT, 0.05, data_uneven, "data.prefetch",
      "the loader threads keep up on average, and more batches ahead bridge the gaps"},
     {TIME_DATA_WAIT, 0.05, data_slow, "data.workers", "one more thread makes batches sooner"},
-    {TIME_COMM, 0.15, many_ranks, "batch.accum",
+    {TIME_COMM, 0.15, shares_layers, "parallel.tensor",
+     "its ranks wait for each other in every layer: fewer of them, and more replicas or stages, "
+     "wait less"},
+    {TIME_COMM, 0.15, many_replicas, "batch.accum",
      "with more micro-batches per step, gradients are exchanged less often"},
     {TIME_MATMUL, 0, threads_idle, "threads", "some CPUs of this process are idle"},
     {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs have to take turns"},

@@ -26,7 +26,8 @@ void verdict_run(struct verdict *out, const struct run_metrics *m, const struct 
         .data_source_wait_ns = m->data.source_wait_ns,
         .data_repeats = m->data.windows > 0 && samples > (double)m->data.windows &&
                         m->data.cache_windows < m->data.windows,
-        .ranks = ranks};
+        .replicas = (int)knobs_replicas(k),
+        .tensor = (int)k->parallel_tensor};
     double steps = (double)m->split.steps;
     double matmul_s = 1e-9 * (double)m->split.ns[TIME_MATMUL];
     double other_s = 1e-9 * (double)m->split.ns[TIME_OTHER];

@@ -82,6 +82,8 @@ void html_report(FILE *f, struct run_read *runs, size_t n) {
     put_part(p, n == 1 ? "The run in numbers" : "The runs in numbers", html_put_figures);
     put_part(p, "How it learned", html_put_curves);
     put_part(p, "How long steps took", put_step_time);
+    if (html_has_ranks(p))
+        put_part(p, "What each rank did", html_put_ranks);
     put_part(p, "What memory was used for", html_put_memory);
     put_part(p, "Settings that differ from their defaults", html_put_settings);
     fputs("<footer>Written by haggle " HAGGLE_VERSION

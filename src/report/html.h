@@ -41,6 +41,8 @@ void html_put_figures(struct html_page *p);
 void html_put_split(struct html_page *p);
 void html_put_memory(struct html_page *p);
 void html_put_settings(struct html_page *p);
+bool html_has_ranks(const struct html_page *p);
+void html_put_ranks(struct html_page *p); // html_ranks.c
 
 // html_plots.c, html_spread.c
 void html_put_curves(struct html_page *p);       // loss, learning rate, gradient norm

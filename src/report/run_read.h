@@ -24,6 +24,8 @@ enum {
     RUN_TEXT_BYTES = 256,
     RUN_SENTENCE_BYTES = 512,
     RUN_PARTS_MOST = 24,      // parts of a split or classes of memory
+    RUN_RANKS_MOST = 64,      // ranks with a row of their own
+    RUN_TRAFFIC_MOST = 16,    // kinds of communication
     RUN_MARKS_MOST = 64,      // resumed or skipped steps kept for marks in the plots
     RUN_STARTS_MOST = 4096,   // processes of one run kept apart
     RUN_PROBLEMS_MOST = 8,    // sentences
@@ -34,6 +36,17 @@ enum {
 struct run_part {
     char name[48];
     double amount; // a fraction of the time, or bytes
+};
+
+struct run_rank { // what one of several ranks measured; milliseconds of a step, and bytes
+    int64_t rank, data, tensor, pipe;
+    double step_ms, work_ms, exposed_ms, data_wait_ms, arena_bytes, planned_bytes, peak_bytes;
+};
+
+struct run_traffic { // what rank 0 sends in a step
+    char op[48], group[48];
+    int64_t calls;
+    double bytes, textbook;
 };
 
 struct run_marks {
@@ -59,6 +72,11 @@ struct run_result { // what the last process of the run reported at its end
     bool on_device;
     struct run_part split[RUN_PARTS_MOST], memory[RUN_PARTS_MOST];
     int n_split, n_memory;
+    struct run_rank ranks[RUN_RANKS_MOST]; // none: one rank
+    struct run_traffic traffic[RUN_TRAFFIC_MOST];
+    int n_ranks, n_traffic;
+    int64_t world, slowest; // ranks of the run; the one with the most work
+    double bubble;          // of the pipeline, by its formula: a part of the step
 };
 
 struct run_log {

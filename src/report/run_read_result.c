@@ -44,8 +44,17 @@ struct member { // exactly one of the destinations is set
     size_t text_bytes;
     bool *flag;
     void (*object)(struct json_reader *r, struct run_result *o);
+    void (*element)(struct json_reader *r, struct run_result *o); // an object in an array
 };
 #define TEXT(array) .text = array, .text_bytes = sizeof array
+
+static void take_elements(struct json_reader *r, struct run_result *o, const struct member *m) {
+    while (json_next_element(r))
+        if (json_peek(r) == JSON_OBJECT && json_enter_object(r) == 0)
+            m->element(r, o);
+        else
+            json_skip(r);
+}
 
 static void take_member(struct json_reader *r, struct run_result *o, const struct member *m) {
     if (m->number)
@@ -58,6 +67,8 @@ static void take_member(struct json_reader *r, struct run_result *o, const struc
         json_read_bool(r, m->flag);
     else if (m->object && json_peek(r) == JSON_OBJECT && json_enter_object(r) == 0)
         m->object(r, o);
+    else if (m->element && json_peek(r) == JSON_ARRAY && json_enter_array(r) == 0)
+        take_elements(r, o, m);
     else
         json_skip(r);
 }
@@ -123,6 +134,32 @@ static void take_verdict(struct json_reader *r, struct run_result *o) {
     TAKE(r, o, {"text", TEXT(o->verdict)});
 }
 
+// Ranks beyond RUN_RANKS_MOST are read over.
+static void take_rank(struct json_reader *r, struct run_result *o) {
+    struct run_rank over, *x = o->n_ranks < RUN_RANKS_MOST ? &o->ranks[o->n_ranks++] : &over;
+    *x = (struct run_rank){.step_ms = NAN, .work_ms = NAN, .exposed_ms = NAN, .data_wait_ms = NAN};
+    TAKE(r, o, {"rank", .integer = &x->rank}, {"data", .integer = &x->data},
+         {"tensor", .integer = &x->tensor}, {"pipe", .integer = &x->pipe},
+         {"step_ms_p50", .number = &x->step_ms}, {"work_ms", .number = &x->work_ms},
+         {"exposed_communication_ms", .number = &x->exposed_ms},
+         {"data_wait_ms", .number = &x->data_wait_ms}, {"arena_bytes", .number = &x->arena_bytes},
+         {"planned_bytes", .number = &x->planned_bytes},
+         {"process_peak_bytes", .number = &x->peak_bytes});
+}
+
+static void take_traffic(struct json_reader *r, struct run_result *o) {
+    struct run_traffic over,
+        *x = o->n_traffic < RUN_TRAFFIC_MOST ? &o->traffic[o->n_traffic++] : &over;
+    *x = (struct run_traffic){.bytes = NAN, .textbook = NAN};
+    TAKE(r, o, {"op", TEXT(x->op)}, {"group", TEXT(x->group)}, {"calls", .integer = &x->calls},
+         {"bytes_sent", .number = &x->bytes}, {"textbook_bytes", .number = &x->textbook});
+}
+
+static void take_layout(struct json_reader *r, struct run_result *o) {
+    TAKE(r, o, {"world", .integer = &o->world}, {"bubble_formula", .number = &o->bubble},
+         {"communication", .element = take_traffic});
+}
+
 static void take_error(struct json_reader *r, struct run_result *o) {
     TAKE(r, o, {"text", TEXT(o->error)});
 }
@@ -144,7 +181,8 @@ static int parse(struct run_result *o, const char *text, size_t bytes, struct er
          {"mfu", .number = &o->mfu}, {"hfu", .number = &o->hfu}, {"run", .object = take_run},
          {"machine", .object = take_machine}, {"verdict", .object = take_verdict},
          {"error", .object = take_error}, {"memory", .object = take_memory},
-         {"time_split", .object = take_split});
+         {"time_split", .object = take_split}, {"ranks", .object = take_layout},
+         {"rank_results", .element = take_rank}, {"slowest_rank", .integer = &o->slowest});
     int rc = json_finish(&r);
     region_free(&strings);
     return rc;

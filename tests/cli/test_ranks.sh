@@ -71,6 +71,17 @@ json trace.json 'sorted({e["pid"] for e in d["traceEvents"]}) == list(range(8))'
 json trace.json 'any(e.get("name") == "comm_wait" for e in d["traceEvents"])' "exposed communication in the trace"
 ls trace.json.rank* 2>/dev/null && fail "parts of the trace are left behind"
 
+run 0 "the report" report all
+python3 - <<'PYTHON' || fail "the report"
+page = open("all/report.html").read()
+part = page[page.index("What each rank did"):]
+for text in ("has the most work", "(slowest)", "By its formula the pipeline is idle", "<td>1, 1, 1</td>", "rank 0 sends in a step"):
+    if text not in part:
+        raise SystemExit(f"    '{text}' is not on the page")
+PYTHON
+run 0 "the report of one rank" report one
+grep -q "What each rank did" one/report.html && fail "the report of one rank speaks of ranks"
+
 # one rank's plan
 run 0 "show --rank" show model=tiny seq=32 batch.accum=2 parallel.pipe=2 zero.stage=1 --rank 1 --ops --json show.json
 says out "rank 1 of 2" "show --rank"

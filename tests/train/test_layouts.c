@@ -188,7 +188,7 @@ static void sweep_layouts(const struct sweep *s) {
 }
 
 static struct job *run_one(const struct knobs *k, const char *words, int steps) {
-    char all[WORDS_BYTES];
+    char all[WORDS_BYTES + 40];
     snprintf(all, sizeof all, "validates batch.accum=%d %s", SAMPLES, words);
     return must_run(k, all, steps);
 }
