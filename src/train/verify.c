@@ -238,10 +238,11 @@ static int start(struct verifier *v) {
     snprintf(k.model, sizeof k.model, "%s", j->out->dir);
     if (j->B % parts != 0)
         return err_set(v->e, ERR_USAGE,
-                       "%s: the reference has %lld sequences, which parallel.data=%d x "
-                       "batch.accum=%lld do not divide; accepted: a product that divides %lld",
-                       j->out->dir, (long long)j->B, j->split.data, (long long)accum,
-                       (long long)j->B);
+                       "%s: the reference has %lld sequence%s, which parallel.data=%d x "
+                       "batch.accum=%lld do not divide; accepted: a product that divides %lld, or "
+                       "parallel.tensor and parallel.pipe, whose ranks share a sequence",
+                       j->out->dir, (long long)j->B, j->B == 1 ? "" : "s", j->split.data,
+                       (long long)accum, (long long)j->B);
     k.batch_micro = j->B / parts, k.batch_accum = accum, k.seq = j->T;
     k.optim_decay_all = true; // the reference decays every parameter
     const struct safetensors_entry *greedy = safetensors_find(v->ref, "greedy");
