@@ -77,7 +77,7 @@ int main(void) {
     const struct comm_started by = comm_started();
     int rc = 0;
     if (by.world > 1) {
-        rc = comm_join(&c, by.world, 60000000000u, &e);
+        rc = comm_join(&c, by.world, 60000000000u, &(struct comm_lost){0}, &e);
         rc = rc == 0 ? run(NULL, c, &e) : rc;
     } else {
         rc = comm_job_run(2, 60000000000u, run, NULL, &e);

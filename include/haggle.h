@@ -106,6 +106,11 @@ struct haggle_sink {
     // Requests of a hybrid run (haggle_train, goal=hybrid with interactive.stdin) and their
     // answers, one JSON object per line. The run uses the file descriptors of both until it ends.
     FILE *in, *answers;
+    // haggle_train as one of several processes (see haggle_ranks): another rank has ended or hangs,
+    // and this one has not noticed for seconds, because it is busy. Called from another thread. It
+    // should print the text and end the process: other ranks may wait for its end. NULL: nothing
+    // is called, and haggle_train fails when it notices.
+    void (*lost)(const struct haggle_error *e);
 };
 
 // ---------------------------------------------------------------- verbs
@@ -119,8 +124,10 @@ HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_s
                             struct haggle_error *e);
 
 // How the ranks of haggle_train come to be. Where mpirun or srun has started several processes that
-// call haggle_train, they train together: rank 0 prints and writes, and errors that it says have an
-// empty text on the others. Otherwise ranks are threads of the calling process. A program may start
+// call haggle_train, they train together: rank 0 prints and writes. When they fail, they fail
+// together, and take turns: the others return some seconds after rank 0, or as soon as it cannot
+// tell the user. A process that has printed the error and ends ends the others, so that they do not
+// repeat it. Otherwise ranks are threads of the calling process. A program may start
 // ranks as processes itself, as the haggle program does: that is what `launch` is for.
 enum { HAGGLE_LAUNCH_WORDS = 16 };
 struct haggle_ranks {
@@ -132,6 +139,7 @@ struct haggle_ranks {
     // rank finds its number. Valid as long as the struct, which must not be moved.
     const char *command[HAGGLE_LAUNCH_WORDS], *environment[HAGGLE_LAUNCH_WORDS];
     const char *rank_variable;
+    uint64_t timeout_ns; // comm.timeout
     char text[HAGGLE_TEXT_BYTES + 16]; // what `command` points to
 };
 // Takes no memory and starts nothing. HAGGLE_ERR_UNSUPPORTED if comm.engine=mpi cannot be had here.

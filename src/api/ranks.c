@@ -34,6 +34,7 @@ int haggle_ranks(const struct haggle_config *c, struct haggle_ranks *out, struct
     if (!c)
         return 0;
     const struct knobs *k = &c->knobs;
+    out->timeout_ns = k->comm_timeout;
     if (plan_split_of(k, &split, &why) != 0) {
         if (by.world > 0) // haggle_train has a better sentence for what mpirun has started
             return 0;

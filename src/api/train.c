@@ -398,7 +398,14 @@ static int take_started(struct knobs *k, const struct comm_started *by, struct e
     return k->ranks == 0 ? knobs_set_at(k, KNOB_ranks, text, SET_BY_PLANNER, e) : 0;
 }
 
-static int open_ranks(struct train_call *t, struct err *e) {
+static void say_lost(void *arg, const char *why) {
+    const struct haggle_sink *sink = arg;
+    struct haggle_error e = {.code = ERR_RANK};
+    snprintf(e.text, sizeof e.text, "%s", why);
+    sink->lost(&e);
+}
+
+static int open_ranks(struct train_call *t, const struct haggle_sink *sink, struct err *e) {
     struct knobs *k = &t->knobs;
     const struct comm_started by = comm_started();
     struct plan_split split;
@@ -420,8 +427,12 @@ static int open_ranks(struct train_call *t, struct err *e) {
     TRY(knobs_set_at(k, KNOB_ranks, text, SET_BY_PLANNER, e));
     snprintf(text, sizeof text, "%d", split.data);
     TRY(knobs_set_at(k, KNOB_parallel_data, text, SET_BY_PLANNER, e));
-    if (!threads)
-        return crew_join(&t->comm, k, world, e);
+    if (!threads) {
+        struct comm_lost lost = {0};
+        if (sink && sink->lost)
+            lost = (struct comm_lost){say_lost, (void *)(uintptr_t)sink};
+        return crew_join(&t->comm, k, world, &lost, e);
+    }
     TRY(crew_open(&t->crew, world, k->comm_timeout, e));
     t->comm = crew_leader(t->crew);
     return 0;
@@ -456,8 +467,7 @@ static int run(struct train_call *t, struct err *e) {
     return e->code;
 }
 
-// The run of a rank that is a process and not the first. It writes and prints nothing: rank 0 hears
-// of every failure and says it.
+// The run of a rank that is a process and not the first. It writes and prints nothing.
 static int follow(struct train_call *t, struct err *e) {
     const struct crew_options o = {.knobs = &t->knobs,
                                    .stop = stop_flag(),
@@ -497,7 +507,7 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     if (rc == 0)
         rc = call_find_model(&c, &t.knobs, &c.err);
     if (rc == 0)
-        rc = open_ranks(&t, &c.err);
+        rc = open_ranks(&t, sink, &c.err);
     const bool follows = t.comm && t.comm->rank > 0;
     if (rc == 0)
         rc = follows ? follow(&t, &c.err) : lead(&t, &c.err);
@@ -510,8 +520,5 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     requests_close(t.requests);
     engine_close(t.engine);
     plan_free(&t.plan);
-    rc = call_end(&c, rc, e);
-    if (follows && rc != 0 && e)
-        e->text[0] = '\0';
-    return rc;
+    return call_end(&c, rc, e);
 }

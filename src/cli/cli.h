@@ -137,7 +137,9 @@ int cli_sink_open(struct cli *c, struct haggle_error *e); // opens --json
 int cli_sink_close(struct cli *c, int status);
 // Nothing was written to the sink, and nothing will be.
 void cli_sink_drop(struct cli *c);
-// Prints c->failure on stderr and returns the exit status for its code.
+// Prints c->failure on stderr.
+void cli_print(const struct cli *c);
+// Tells c->failure and returns the exit status for its code.
 int cli_fail(const struct cli *c);
 // Fills *e and returns `code`.
 int cli_error(struct haggle_error *e, int code, const char *format, ...)
@@ -160,8 +162,10 @@ void cli_catch_signals(bool speaks);
 // becomes that of rank 0.
 int launch_ranks(struct cli *c, struct haggle_error *e);
 // In a process that launch_ranks has started: takes over its streams. To be called first. False: it
-// has gone. *home is for launch_leave, to be called last.
-bool launch_join(int *home);
-void launch_leave(int home, int status);
+// has gone. In any other process nothing happens.
+bool launch_join(void);
+// Lets the launcher print a failure. False: there is no launcher.
+bool launch_tell(const struct haggle_error *e, int status);
+void launch_leave(int status); // to be called last
 
 #endif

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <string.h>
+#include <unistd.h>
 
 const struct flag train_flags[] = {{0}};
 
@@ -53,12 +54,20 @@ static int give_streams(struct cli *c, struct haggle_error *e) {
     return 0;
 }
 
+// Another thread is at work, and nothing of it can be waited for.
+static void on_lost(const struct haggle_error *e) {
+    if (!launch_tell(e, EXIT_FAILED))
+        fprintf(stderr, "haggle train: %s\n", e->text);
+    _exit(EXIT_FAILED);
+}
+
 int cmd_train(struct cli *c, struct haggle_error *e) {
     TRY(cli_recipe(c, e));
     TRY(give_streams(c, e));
     TRY(haggle_ranks(c->config, &c->ranks, e));
     if (c->ranks.launch)
         return launch_ranks(c, e);
+    c->sink.lost = on_lost;
     cli_catch_signals(c->ranks.rank == 0);
     return haggle_train(c->config, &c->sink, e);
 }

@@ -4,8 +4,10 @@
 //
 // mpirun's own ways with streams and statuses are not used: it would put pipes between rank 0 and
 // the terminal, and its status depends on who ended first. Instead every rank connects to a socket
-// of this process (launch_join), which hands it the streams. A rank says its status when it ends; a
-// connection that closes without one is a rank that was killed.
+// of this process (launch_join), which hands it the streams. A rank says its status when it ends,
+// and before that what has failed; this process prints the first such text, so that it is printed
+// once, whichever rank could tell. A connection that closes without a word is a rank that was
+// killed.
 #include "cli.h"
 
 #include <errno.h>
@@ -44,12 +46,19 @@ static bool same_user(int fd, pid_t *pid) {
 
 // ---------------------------------------------------------------- a rank
 
+struct word {       // of a rank to the launcher
+    int32_t status; // of its process
+    int32_t code;   // why it has failed; 0: it has not, or has told that before. Its end follows
+    char text[HAGGLE_TEXT_BYTES];
+};
+static int home = -1; // the launcher; -1: none
+
 union control { // aligned as the kernel wants it
     struct cmsghdr head;
     char bytes[CMSG_SPACE(STREAMS * sizeof(int))];
 };
 
-static bool take_streams(int home, int streams[STREAMS]) {
+static bool take_streams(int from, int streams[STREAMS]) {
     char byte;
     union control control;
     struct iovec data = {&byte, 1};
@@ -57,7 +66,7 @@ static bool take_streams(int home, int streams[STREAMS]) {
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,
                        .msg_controllen = sizeof control.bytes};
-    if (recvmsg(home, &m, MSG_CMSG_CLOEXEC) != 1)
+    if (recvmsg(from, &m, MSG_CMSG_CLOEXEC) != 1)
         return false;
     const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(STREAMS * sizeof(int)))
@@ -78,14 +87,13 @@ static bool use_streams(int32_t rank, const int streams[STREAMS]) {
     return ok;
 }
 
-bool launch_join(int *home) {
+bool launch_join(void) {
     const char *where = getenv(LAUNCH_VARIABLE), *variable = where ? strchr(where, ' ') : NULL;
     const char *number = variable ? getenv(variable + 1) : NULL;
     char name[64];
     struct sockaddr_un address;
     int streams[STREAMS];
     pid_t owner;
-    *home = -1;
     if (!number)
         return true;
     snprintf(name, sizeof name, "%.*s", (int)(variable - where), where);
@@ -98,14 +106,22 @@ bool launch_join(int *home) {
         !take_streams(fd, streams) || !use_streams(rank, streams))
         return false;
     unsetenv(LAUNCH_VARIABLE);
-    *home = fd;
+    home = fd;
     return true;
 }
 
-void launch_leave(int home, int status) {
-    const int32_t said = status;
-    if (home >= 0)
-        (void)!send(home, &said, sizeof said, MSG_NOSIGNAL);
+static bool say(const struct word *w) {
+    return home >= 0 && send(home, w, sizeof *w, MSG_NOSIGNAL) == sizeof *w;
+}
+
+bool launch_tell(const struct haggle_error *e, int status) {
+    struct word w = {.status = status, .code = e->code};
+    memcpy(w.text, e->text, sizeof w.text);
+    return say(&w);
+}
+
+void launch_leave(int status) {
+    say(&(struct word){.status = status});
 }
 
 // ---------------------------------------------------------------- starting
@@ -114,6 +130,7 @@ struct link { // to a rank
     int fd;   // -1: it has ended
     pid_t pid;
     int32_t rank;
+    bool ends; // has said its status
 };
 
 enum { WORDS_MOST = HAGGLE_LAUNCH_WORDS + 2, SAID_BYTES = 700, LINKS_MORE = 16 };
@@ -129,7 +146,9 @@ struct launch {
     int lost;  // the first rank that ended without a word; -1: none
     bool told; // rank 0 has said its status
     int status;
-    int stopped_by;       // the first signal
+    struct word why; // the first failure that a rank told; code 0: none
+    int stopped_by;  // the first signal
+    bool killed;
     uint64_t deadline_ns; // then all are killed; 0: none is set
     char said[SAID_BYTES];
 };
@@ -140,9 +159,12 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void set_deadline(struct launch *l, unsigned seconds) {
-    if (l->deadline_ns == 0)
-        l->deadline_ns = now_ns() + seconds * (uint64_t)1000000000u;
+static const uint64_t SECOND_NS = 1000000000;
+
+static void set_deadline(struct launch *l, uint64_t in_ns) {
+    const uint64_t at = now_ns() + in_ns;
+    if (l->deadline_ns == 0 || at < l->deadline_ns)
+        l->deadline_ns = at;
 }
 
 static bool open_listener(struct launch *l, char name[64]) {
@@ -280,37 +302,106 @@ static void welcome(struct launch *l) {
     l->links[l->n_links++] = link;
 }
 
-// How long the others may take to end when one has. Without rank 0 nobody has anything to say.
-enum { GRACE_S = 10, SPEECHLESS_S = 1 };
-
-static void hear(struct launch *l, struct link *k) {
-    int32_t status;
-    const ssize_t n = recv(k->fd, &status, sizeof status, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n == sizeof status && k->rank == 0) {
-        l->told = true;
-        l->status = status;
-    } else if (n != sizeof status && l->lost < 0) {
-        l->lost = k->rank;
-    }
-    close(k->fd);
-    k->fd = -1;
-    if (n != sizeof status || k->rank == 0)
-        set_deadline(l, n != sizeof status && k->rank == 0 ? SPEECHLESS_S : GRACE_S);
-}
-
 static void signal_ranks(const struct launch *l, int signal) {
     for (int i = 0; i < l->n_links; i++)
         if (l->links[i].fd >= 0)
             kill(l->links[i].pid, signal);
 }
 
+// mpirun removes its files when it ends by itself.
 static void quit(struct launch *l) {
     signal_ranks(l, SIGKILL);
     if (!l->ended)
-        kill(l->mpirun, SIGTERM);
-    set_deadline(l, 3);
+        kill(l->mpirun, l->killed ? SIGKILL : SIGTERM);
+    l->killed = true;
+    l->deadline_ns = now_ns() + 3 * SECOND_NS;
+}
+
+static bool is_stopped(pid_t pid) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = '\0';
+    const char *state = strrchr(text, ')');
+    return state && strncmp(state, ") T", 3) == 0;
+}
+
+// What only this process can see of ranks that cannot speak.
+static void add_states(const struct launch *l, char text[HAGGLE_TEXT_BYTES]) {
+    size_t used = strlen(text);
+    for (int r = 0; r < l->ranks->ranks && used < HAGGLE_TEXT_BYTES; r++) {
+        const struct link *k = NULL;
+        for (int i = 0; i < l->n_links && !k; i++)
+            k = l->links[i].rank == r ? &l->links[i] : NULL;
+        if (!k)
+            used += (size_t)snprintf(text + used, HAGGLE_TEXT_BYTES - used,
+                                     "; rank %d has not started", r);
+        else if (k->fd < 0 || is_stopped(k->pid))
+            used +=
+                (size_t)snprintf(text + used, HAGGLE_TEXT_BYTES - used, "; rank %d %s (process %d)",
+                                 r, k->fd < 0 ? "has ended" : "is stopped", (int)k->pid);
+    }
+}
+
+// How long the others may take to end when one has. A rank that was killed is told by others
+// (lookout_turn); a rank other than the first tells when all before it cannot.
+static const uint64_t GRACE_NS = 3 * SECOND_NS, TELL_NS = 4 * SECOND_NS, AFTER_FIRST_NS = SECOND_NS;
+
+static void note_failure(struct launch *l, const struct link *k, const struct word *w) {
+    if (l->why.code == 0) {
+        l->why = *w;
+        l->why.text[sizeof l->why.text - 1] = '\0';
+        if (w->code == HAGGLE_ERR_RANK)
+            add_states(l, l->why.text);
+    }
+    if (k->rank == 0 && w->code != HAGGLE_ERR_STOPPED)
+        set_deadline(l, AFTER_FIRST_NS);
+    else if (k->rank != 0 && !l->killed)
+        quit(l);
+}
+
+static void note_status(struct launch *l, const struct link *k, int status) {
+    const uint64_t timeout_ns = l->ranks->timeout_ns;
+    if (k->rank != 0) { // ranks leave together, so rank 0 has nothing left to do
+        if (timeout_ns > 0 && l->why.code == 0)
+            set_deadline(l, timeout_ns + GRACE_NS);
+        return;
+    }
+    l->told = true;
+    l->status = status;
+    if (l->why.code == 0 || l->why.code == HAGGLE_ERR_STOPPED)
+        set_deadline(l, GRACE_NS);
+    else if (!l->killed)
+        quit(l);
+}
+
+static void note_end(struct launch *l, struct link *k) {
+    close(k->fd);
+    k->fd = -1;
+    if (k->ends)
+        return;
+    l->lost = l->lost < 0 ? k->rank : l->lost;
+    set_deadline(l, TELL_NS);
+}
+
+// False: it has said nothing more.
+static bool hear(struct launch *l, struct link *k) {
+    struct word w;
+    const ssize_t n = recv(k->fd, &w, sizeof w, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n != sizeof w) {
+        note_end(l, k);
+    } else if (w.code != 0) {
+        note_failure(l, k, &w);
+    } else {
+        k->ends = true;
+        note_status(l, k, w.status);
+    }
+    return true;
 }
 
 static void on_stop(struct launch *l, int signal) {
@@ -320,7 +411,7 @@ static void on_stop(struct launch *l, int signal) {
     for (int i = 0; first && i < l->n_links; i++)
         if (l->links[i].rank == 0 && l->links[i].fd >= 0)
             heard = kill(l->links[i].pid, signal) == 0;
-    if (!heard) // nothing has begun, or this is the second signal
+    if (!heard && !l->killed) // nothing has begun, or this is the second signal
         quit(l);
 }
 
@@ -368,10 +459,8 @@ static void turn(struct launch *l, struct pollfd *p) {
         const uint64_t now = now_ns();
         wait_ms = l->deadline_ns > now ? (int)((l->deadline_ns - now) / 1000000u) + 1 : 0;
     }
-    if (poll(p, (nfds_t)(STREAMS + n), wait_ms) == 0 && wait_ms >= 0) {
-        signal_ranks(l, SIGKILL);
-        kill(l->mpirun, SIGKILL);
-    }
+    if (poll(p, (nfds_t)(STREAMS + n), wait_ms) == 0 && wait_ms >= 0)
+        quit(l);
     for (int i = 0; i < n; i++)
         if (p[STREAMS + i].revents)
             hear(l, &l->links[i]);
@@ -390,18 +479,27 @@ static void one_line(char *text) {
             *at = at > text && at[-1] == ' ' ? ' ' : *at == '\n' ? ' ' : '-';
 }
 
+// The statuses of ranks: whether rank 0 has written its results.
 static int conclude(struct launch *l, struct cli *c, struct haggle_error *e) {
     if (l->told || l->stopped_by != 0) {
         c->status = l->told ? l->status : 128 + l->stopped_by;
         cli_sink_drop(c); // rank 0 has written its own
+        if (l->why.code != 0) {
+            cli_error(e, l->why.code, "%s", l->why.text);
+            cli_print(c);
+        }
         return 0;
     }
     one_line(l->said);
+    if (l->why.code != 0)
+        return cli_error(e, l->why.code, "%s", l->why.text);
     if (l->n_links == 0)
         return cli_error(e, HAGGLE_ERR_IO, "%.300s has started no rank: %s", l->ranks->command[0],
                          l->said[0] ? l->said : "it does not say why");
+    if (l->lost < 0)
+        return cli_error(e, HAGGLE_ERR_RANK, "rank 0 did not end, and the others had ended");
     return cli_error(e, HAGGLE_ERR_RANK, "rank %d was killed or has crashed, and the others ended",
-                     l->lost < 0 ? 0 : l->lost);
+                     l->lost);
 }
 
 int launch_ranks(struct cli *c, struct haggle_error *e) {
@@ -416,8 +514,8 @@ int launch_ranks(struct cli *c, struct haggle_error *e) {
         turn(&l, polled);
     if (rc == 0) {
         for (int i = 0; i < l.n_links; i++)
-            if (l.links[i].fd >= 0)
-                hear(&l, &l.links[i]); // its last word
+            while (l.links[i].fd >= 0 && hear(&l, &l.links[i]))
+                ; // its last words
         signal_ranks(&l, SIGKILL);
         if (l.output >= 0)
             read_output(&l);

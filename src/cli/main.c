@@ -119,8 +119,7 @@ static bool guard_streams(void) {
 }
 
 int main(int argc, char **argv) {
-    int home;
-    if (!guard_streams() || !launch_join(&home))
+    if (!guard_streams() || !launch_join())
         return EXIT_FAILED;
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2) {
@@ -133,6 +132,6 @@ int main(int argc, char **argv) {
     else if (strcmp(name, "--version") == 0)
         name = "version";
     const int status = run(name, argc - 2, argv + 2);
-    launch_leave(home, status);
+    launch_leave(status);
     return status;
 }

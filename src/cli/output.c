@@ -70,7 +70,7 @@ void cli_sink_drop(struct cli *c) {
     c->json_file = c->sink.json = NULL;
 }
 
-int cli_fail(const struct cli *c) {
+void cli_print(const struct cli *c) {
     const struct haggle_error *e = &c->failure;
     if (e->text[0]) // else rank 0 has said it
         fprintf(stderr, "haggle%s%s: %s\n", c->verb ? " " : "", c->verb ? c->verb->name : "",
@@ -78,11 +78,22 @@ int cli_fail(const struct cli *c) {
     if (e->code == HAGGLE_ERR_INTERNAL)
         fprintf(stderr, "haggle: this is a bug in haggle %s; please report it with the command\n",
                 haggle_version());
-    return e->code == HAGGLE_ERR_USAGE                                   ? EXIT_USAGE
-           : e->code == HAGGLE_ERR_MEMORY                                ? EXIT_BUDGET
-           : e->code == HAGGLE_ERR_STOPPED || e->code == HAGGLE_ERR_BUSY ? EXIT_STOPPED
-           : e->code == HAGGLE_ERR_NUMERIC                               ? (int)c->numeric
-                                                                         : EXIT_FAILED;
+}
+
+static int status_of(const struct cli *c) {
+    const int code = c->failure.code;
+    return code == HAGGLE_ERR_USAGE                                ? EXIT_USAGE
+           : code == HAGGLE_ERR_MEMORY                             ? EXIT_BUDGET
+           : code == HAGGLE_ERR_STOPPED || code == HAGGLE_ERR_BUSY ? EXIT_STOPPED
+           : code == HAGGLE_ERR_NUMERIC                            ? (int)c->numeric
+                                                                   : EXIT_FAILED;
+}
+
+int cli_fail(const struct cli *c) {
+    const int status = status_of(c);
+    if (!launch_tell(&c->failure, status))
+        cli_print(c);
+    return status;
 }
 
 int cli_format(const struct args *a, enum haggle_format *out, struct haggle_error *e) {

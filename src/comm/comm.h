@@ -68,7 +68,9 @@ struct comm {
     comm_note_fn *note;
     // Tells all ranks that this one has failed. They end soon with this reason.
     void (*give_up)(struct comm *c, const char *why);
-    // The end of this rank. Waits for the others, because they may still read its memory.
+    // The end of this rank. Waits for the others, because they may still read its memory. After a
+    // failure a rank that is a process waits until it is its turn to tell the user why
+    // (lookout.h); its end is then the end of the others.
     void (*close)(struct comm *c);
     void *state;
 };
@@ -118,9 +120,18 @@ struct comm_started {
 };
 struct comm_started comm_started(void);
 
+// The job is lost, and the work of this rank has not noticed for seconds: it waits for no rank, or
+// joins a job in which one does not answer. Called on another thread. It should tell the user and
+// end the process, because nothing else may end it. fn NULL: it goes on.
+struct comm_lost {
+    void (*fn)(void *arg, const char *why);
+    void *arg;
+};
+
 // Joins the `world` processes that were started together, through the MPI plug-in. All of them call
 // it once. After a failure, and after a rank has failed, the process can only end: its end is the
 // end of the others.
-int comm_join(struct comm **out, int world, uint64_t timeout_ns, struct err *e);
+int comm_join(struct comm **out, int world, uint64_t timeout_ns, const struct comm_lost *lost,
+              struct err *e);
 
 #endif

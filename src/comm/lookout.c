@@ -14,10 +14,13 @@
 #include <unistd.h>
 
 static const uint64_t PACE_LEAST_NS = 100000000, PACE_MOST_NS = 1000000000,
-                      PACE_RANK_NS = 1500000, // rank 0 hears at most some 650 states in a second
-    SILENT_NS = 3000000000,                   // three heartbeats
-    ANSWER_NS = 2000000000,                   // rank 0 has so long to say who is late
-    GATHER_NS = 200000000;                    // other late ranks, beside what the pace takes
+                      PACE_RANK_NS = 1500000,   // rank 0 hears at most some 650 states in a second
+    SILENT_NS = 3000000000,                     // three heartbeats
+    ANSWER_NS = 2000000000,                     // rank 0 has so long to say who is late
+    GATHER_NS = 200000000,                      // other late ranks, beside what the pace takes
+    FIRST_NS = 3000000000,                      // rank 0 has so long to tell the user
+    END_NS = 1000000000,                        // its end has so long to end the others
+    NEXT_NS = 200000000, QUEUE_NS = 3000000000; // between two turns, and of all together
 
 // ---------------------------------------------------------------- decisions, under the lock
 
@@ -29,6 +32,7 @@ void lookout_lose(struct lookout *l, bool final, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    l->lost_ns = l->why.code == 0 ? clock_ns() : l->lost_ns;
     l->why.code = ERR_RANK;
     lookout_clean(l->why.text, sizeof l->why.text, text, strlen(text));
     l->final = final;
@@ -64,8 +68,56 @@ void lookout_conclude(struct lookout *l) {
         // Rank 0 was asked, and has not answered.
         l->table[r].silent_ns = silent > SILENT_NS || (l->rank != 0 && r == 0) ? silent : 0;
     }
+    if (l->rank != 0 && l->first_gone_ns == 0)
+        l->first_gone_ns = now;
     late_text(text, l->table, l->world, l->waited_ns);
     lose_here(l, text);
+}
+
+void lookout_check_leaving(struct lookout *l, uint64_t now) {
+    uint16_t silent[COMM_RANKS_MOST];
+    int n = 0;
+    if (l->leaves_ns == 0 || l->why.code != 0 || now - l->leaves_ns < l->leave_ns)
+        return;
+    for (int r = 0; r < l->world; r++) {
+        const bool speaks = r != l->rank && l->table[r].where == LATE_HERE;
+        if (speaks && now > l->heard_ns[r] && now - l->heard_ns[r] > SILENT_NS &&
+            now - l->heard_ns[r] >= l->leave_ns)
+            silent[n++] = (uint16_t)r;
+    }
+    if (n == 0)
+        return;
+    lookout_mark_late(l, l->rank, silent, n, now - l->leaves_ns);
+    lookout_conclude(l);
+}
+
+// ---------------------------------------------------------------- whose turn it is
+
+// If rank 0 knows of the failure and has ended, it has told. If it has ended without that, or does
+// not answer, the next may tell at once.
+uint64_t lookout_turn_at(const struct lookout *l) {
+    const uint64_t queue = (uint64_t)(l->rank > 0 ? l->rank - 1 : 0) * NEXT_NS;
+    const uint64_t first = l->rank == 0                    ? l->lost_ns
+                           : l->first_gone_ns == 0         ? l->lost_ns + FIRST_NS
+                           : l->first_knew                 ? l->first_gone_ns + END_NS
+                           : l->first_gone_ns > l->lost_ns ? l->first_gone_ns
+                                                           : l->lost_ns;
+    return first + (queue < QUEUE_NS ? queue : QUEUE_NS);
+}
+
+static struct timespec at_ns(uint64_t ns) {
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+                             .tv_nsec = (long)(ns % 1000000000u)};
+}
+
+void lookout_turn(struct lookout *l) {
+    pthread_mutex_lock(&l->lock);
+    l->turn_ns = clock_ns();
+    while (l->why.code != 0 && clock_ns() < lookout_turn_at(l)) {
+        const struct timespec until = at_ns(lookout_turn_at(l));
+        pthread_cond_timedwait(&l->changed, &l->lock, &until);
+    }
+    pthread_mutex_unlock(&l->lock);
 }
 
 // ---------------------------------------------------------------- calls
@@ -107,11 +159,6 @@ void lookout_fail(struct lookout *l, const char *why) {
     lose_here(l, text);
     pthread_mutex_unlock(&l->lock);
     wake(l);
-}
-
-static struct timespec at_ns(uint64_t ns) {
-    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
-                             .tv_nsec = (long)(ns % 1000000000u)};
 }
 
 int lookout_late(struct lookout *l, const int *missing, int n, uint64_t waited_ns, struct err *e) {
@@ -215,6 +262,8 @@ int lookout_open(struct lookout **out, const struct lookout_options *o, struct e
     l->world = o->world;
     l->n_links = o->rank == 0 ? o->world : 1;
     l->pace_ns = pace(o->world);
+    l->lost = o->lost;
+    l->arg = o->arg;
     l->door = -1;
     memcpy(l->key, o->key, sizeof l->key);
     for (int i = 0; i < LOOKOUT_STRANGERS; i++)
@@ -237,6 +286,13 @@ int lookout_open(struct lookout **out, const struct lookout_options *o, struct e
     else
         release(l);
     return rc;
+}
+
+void lookout_leaving(struct lookout *l, uint64_t timeout_ns) {
+    pthread_mutex_lock(&l->lock);
+    l->leaves_ns = timeout_ns > 0 ? clock_ns() : 0;
+    l->leave_ns = timeout_ns;
+    pthread_mutex_unlock(&l->lock);
 }
 
 void lookout_close(struct lookout *l) {

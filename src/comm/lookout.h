@@ -21,6 +21,11 @@
 // so from what its caller knows, and rank 0 and all others say the same if it goes on. If it has
 // ended, every rank knows by its own connection.
 //
+// Who tells the user. All ranks know the same reason, and one of them should print it: the first
+// that can. So ranks take turns. Rank 0 is first; the others wait until it has ended, which ends
+// all of them, or until it is clear that it tells nothing. A rank whose work does not notice that
+// the job is lost (it computes, or reads) is ended by its lookout: `lost`.
+//
 // Strangers. Who connects must show the job's key (256 random bits) in its first message, within
 // seconds. Comparing takes the same time whatever was guessed. All else is refused and counted, and
 // nothing grows: there are a fixed number of places for connections that have not shown the key,
@@ -47,6 +52,10 @@ struct lookout_options {
     const char *address; // rank 0: the host to listen at; NULL: 127.0.0.1. Others: its HOST:PORT
     unsigned char key[LOOKOUT_KEY_BYTES]; // the same on all ranks
     uint64_t timeout_ns;                  // of the opening; 0: wait for ever
+    // Called on the lookout's thread when the job is lost, it is this rank's turn to tell, and its
+    // work has not come to lookout_turn for seconds. It should end the process. NULL: nothing ends.
+    void (*lost)(void *arg, const char *why);
+    void *arg;
 };
 
 int lookout_key(unsigned char key[LOOKOUT_KEY_BYTES], struct err *e); // a fresh one
@@ -74,6 +83,12 @@ void lookout_fail(struct lookout *l, const char *why);
 // get; within two seconds, whatever the others do. Ranks that say so at about the same time are
 // told in one message.
 int lookout_late(struct lookout *l, const int *missing, int n, uint64_t waited_ns, struct err *e);
+// This rank has done its work and waits for the others to leave; it does nothing else. A rank that
+// then does not answer for so long (0: for ever) has failed.
+void lookout_leaving(struct lookout *l, uint64_t timeout_ns);
+// The job is lost. Returns when it is this rank's turn to tell the user, within seconds. A launcher
+// may end the process before that.
+void lookout_turn(struct lookout *l);
 // Says goodbye: the end of this connection is then no failure. Waits at most two seconds for what
 // is still to be sent. NULL is accepted.
 void lookout_close(struct lookout *l);

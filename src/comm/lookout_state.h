@@ -40,6 +40,8 @@ struct lookout {
     int wake;         // an eventfd: the thread has something to do
     pthread_t thread;
     atomic_bool failed;
+    void (*lost)(void *arg, const char *why);
+    void *arg;
     atomic_ullong refused;
 
     // The thread's, after the opening:
@@ -60,6 +62,11 @@ struct lookout {
     bool noted;              // the own note has changed since it was sent
     bool late_asked, closing;
     uint64_t waited_ns, decide_ns; // decide_ns: when rank 0 tells who is late; 0: nobody is
+    uint64_t leaves_ns, leave_ns;  // since when this rank only waits for the others, and how long
+    uint64_t lost_ns;              // when the failure was known
+    uint64_t first_gone_ns;        // when rank 0 was gone, or known to be silent; 0: it is here
+    bool first_knew;               // of the failure, before it was gone
+    uint64_t turn_ns;              // when lookout_turn was called; 0: not yet
     struct err why;                // the failure; code 0: none
     bool tell_why;                 // it is this rank's own
     bool final;                    // it is rank 0's word
@@ -75,5 +82,9 @@ void lookout_mark_late(struct lookout *l, int rank, const uint16_t *missing, int
                        uint64_t waited_ns);
 // Says who is missing, by what this rank knows.
 void lookout_conclude(struct lookout *l);
+// This rank is leaving, and another one has been silent for too long.
+void lookout_check_leaving(struct lookout *l, uint64_t now);
+// When it is this rank's turn to tell the user.
+uint64_t lookout_turn_at(const struct lookout *l);
 
 #endif

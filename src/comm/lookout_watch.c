@@ -20,6 +20,7 @@ static const uint64_t BEAT_NS = 1000000000,
                       STRANGER_NS = 5000000000, // to show the key
     DOOR_RESTS_NS = 100000000,                  // when the process has no more descriptors
     LEAVE_NS = 2000000000,                      // for what is still to be sent
+    OWN_NS = 2000000000,                        // the own work has so long to tell by itself
     RETRY_NS = 50000000;
 
 // What a descriptor in `polled` is, if not a link. Strangers are numbered downwards.
@@ -67,6 +68,7 @@ static void prepare(struct lookout *l, struct speech *s, uint64_t now) {
     pthread_mutex_lock(&l->lock);
     if (l->rank == 0 && l->decide_ns != 0 && now >= l->decide_ns && l->why.code == 0)
         lookout_conclude(l);
+    lookout_check_leaving(l, now);
     s->bye = l->closing;
     s->fail = l->rank == 0 ? l->why.code != 0 : l->tell_why;
     s->late = l->rank != 0 && l->late_asked;
@@ -127,6 +129,7 @@ static bool heard(struct lookout *l, int from, struct link *k, const struct look
         l->table[from].where = LATE_LEFT;
         return true;
     case LOOKOUT_FAIL:
+        l->first_knew = l->first_knew || from == 0;
         lookout_lose(l, true, "%s", f->why);
         return true;
     case LOOKOUT_LATE:
@@ -144,10 +147,13 @@ static void part(struct lookout *l, int from, struct link *k, const char *how) {
     char doing[DOING_TEXT_BYTES];
     hang_up(&k->fd);
     pthread_mutex_lock(&l->lock);
+    if (from == 0 && l->first_gone_ns == 0)
+        l->first_gone_ns = clock_ns();
     if (!k->bye && !l->closing)
         lookout_lose(l, true, "rank %d %s; it was last %s", from, how,
                      doing_text(doing, &l->table[from].doing));
     l->table[from].where = LATE_LEFT;
+    pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -357,6 +363,21 @@ static void rest(struct lookout *l, int n) {
         sleep_ns(l->pace_ns / 2);
 }
 
+// The work of this rank has not noticed that the job is lost, or cannot end.
+static void tell_the_user(struct lookout *l, uint64_t now) {
+    char why[ERR_TEXT_BYTES] = "";
+    pthread_mutex_lock(&l->lock);
+    if (l->lost && l->why.code != 0 && !l->closing &&
+        now >= (l->turn_ns != 0 ? l->turn_ns : l->lost_ns) + OWN_NS &&
+        now >= lookout_turn_at(l) + OWN_NS)
+        snprintf(why, sizeof why, "%s", l->why.text);
+    pthread_mutex_unlock(&l->lock);
+    if (why[0]) {
+        l->lost(l->arg, why);
+        l->lost = NULL; // once
+    }
+}
+
 void *lookout_watch(void *arg) {
     struct lookout *l = arg;
     struct speech s;
@@ -373,6 +394,7 @@ void *lookout_watch(void *arg) {
             if (open == 0 || now >= leave_ns)
                 return NULL;
         }
+        tell_the_user(l, now);
         send_away_the_slow(l, now);
         rest(l, list(l, now));
     }

@@ -2,15 +2,21 @@
 #include "comm/comm.h"
 
 #include "backend/plugin.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include "comm/installed.h"
 #include "comm/lookout.h"
 #include "comm/plugin.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct process {       // a rank that is one
@@ -18,6 +24,7 @@ struct process {       // a rank that is one
     struct comm_plugin_host host;
     void (*leave)(struct comm *c); // the plug-in's end
     struct lookout *lookout;       // NULL: not yet
+    struct comm_lost lost;
     atomic_bool gave_up;
 };
 
@@ -93,9 +100,12 @@ static void give_up(struct comm *c, const char *why) {
 static void close_process(struct comm *c) {
     struct process *p = process_of(c);
     struct err why = {0};
+    lookout_leaving(p->lookout, c->timeout_ns);
     p->leave(c);
-    if (atomic_load(&p->gave_up) || lost(p, &why))
+    if (atomic_load(&p->gave_up) || lost(p, &why)) {
+        lookout_turn(p->lookout);
         return;
+    }
     lookout_close(p->lookout);
     free(p);
 }
@@ -119,7 +129,11 @@ static int open_first(struct process *p, struct lookout_options *o, struct meeti
 static int open_lookout(struct process *p, uint64_t timeout_ns, struct err *e) {
     struct comm *c = &p->table;
     struct meeting_point at = {0};
-    struct lookout_options o = {.rank = c->rank, .world = c->world, .timeout_ns = timeout_ns};
+    struct lookout_options o = {.rank = c->rank,
+                                .world = c->world,
+                                .timeout_ns = timeout_ns,
+                                .lost = p->lost.fn,
+                                .arg = p->lost.arg};
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     if (c->rank == 0) {
@@ -140,6 +154,72 @@ static int open_lookout(struct process *p, uint64_t timeout_ns, struct err *e) {
 }
 
 // ---------------------------------------------------------------- joining
+
+// MPI waits for all ranks to start, and for ever. Until the lookout is open, this thread watches.
+struct watch {
+    const struct process *p;
+    uint64_t begin_ns, limit_ns;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool joined;
+};
+static const uint64_t START_NS = 2000000000; // beside the timeout: processes start one by one
+
+static void *watch_joining(void *arg) {
+    struct watch *w = arg;
+    const uint64_t at = w->begin_ns + w->limit_ns;
+    const struct timespec until = {.tv_sec = (time_t)(at / 1000000000u),
+                                   .tv_nsec = (long)(at % 1000000000u)};
+    char why[256], limit[TEXT_UNIT_BYTES];
+    int rc = 0;
+    pthread_mutex_lock(&w->lock);
+    while (!w->joined && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    const bool joined = w->joined;
+    pthread_mutex_unlock(&w->lock);
+    if (joined)
+        return NULL;
+    snprintf(why, sizeof why,
+             "the ranks that were started have not found each other within %s: one of them has "
+             "ended, is stopped, or cannot be reached",
+             text_duration(limit, 1e-9 * (double)w->limit_ns));
+    w->p->lost.fn(w->p->lost.arg, why);
+    return NULL;
+}
+
+static int begin_watch(struct watch *w, const struct process *p, uint64_t timeout_ns,
+                       struct err *e) {
+    sigset_t all, before;
+    pthread_condattr_t clock;
+    *w = (struct watch){.p = p, .begin_ns = clock_ns(), .limit_ns = timeout_ns + START_NS};
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    w->joined = timeout_ns == 0 || !p->lost.fn; // nobody asks
+    if (w->joined)
+        return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&w->thread, NULL, watch_joining, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->joined = rc != 0;
+    return rc == 0 ? 0 : err_set(e, ERR_MEMORY, "cannot start a thread: %s", strerror(rc));
+}
+
+static void end_watch(struct watch *w) {
+    const bool runs = !w->joined;
+    pthread_mutex_lock(&w->lock);
+    w->joined = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    if (runs)
+        pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+}
 
 static int join(struct process *p, int world, uint64_t timeout_ns, struct err *e) {
     void *library;
@@ -164,7 +244,9 @@ static int join(struct process *p, int world, uint64_t timeout_ns, struct err *e
     return open_lookout(p, timeout_ns, e);
 }
 
-int comm_join(struct comm **out, int world, uint64_t timeout_ns, struct err *e) {
+int comm_join(struct comm **out, int world, uint64_t timeout_ns, const struct comm_lost *lost_fn,
+              struct err *e) {
+    struct watch w;
     struct process *p = calloc(1, sizeof *p);
     *out = NULL;
     if (!p)
@@ -179,7 +261,12 @@ int comm_join(struct comm **out, int world, uint64_t timeout_ns, struct err *e) 
                                         .lost = lost,
                                         .late = late,
                                         .arg = p};
-    TRY(join(p, world, timeout_ns, e)); // the plug-in may know p for as long as the process runs
+    p->lost = *lost_fn;
+    int rc = begin_watch(&w, p, timeout_ns, e);
+    if (rc == 0)
+        rc = join(p, world, timeout_ns, e);
+    end_watch(&w);
+    TRY(rc); // the plug-in may know p for as long as the process runs
     *out = &p->table;
     return 0;
 }

@@ -72,8 +72,9 @@ int crew_done(struct comm *c, struct err *e) {
 
 // ---------------------------------------------------------------- ranks that are processes
 
-int crew_join(struct comm **out, const struct knobs *k, int world, struct err *e) {
-    TRY(comm_join(out, world, k->comm_timeout, e));
+int crew_join(struct comm **out, const struct knobs *k, int world, const struct comm_lost *lost,
+              struct err *e) {
+    TRY(comm_join(out, world, k->comm_timeout, lost, e));
     return alike_check(*out, k, e);
 }
 

@@ -35,7 +35,8 @@ int crew_follow(struct comm *c, const struct crew_options *o, struct err *e);
 
 // Joins the processes that mpirun has started, and compares what each was told to do (alike.h). On
 // failure *out is NULL or an end that crew_leave leaves.
-int crew_join(struct comm **out, const struct knobs *k, int world, struct err *e);
+int crew_join(struct comm **out, const struct knobs *k, int world, const struct comm_lost *lost,
+              struct err *e);
 // This rank's end, as crew_follow does it. c may be NULL.
 void crew_leave(struct comm *c, bool failed, const char *why);
 

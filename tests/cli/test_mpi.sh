@@ -28,7 +28,8 @@ own() {
 if [ -x "$build/tests/test_comm" ]; then
     timeout 100 "${own_mpirun[@]}" -n 5 "$build/tests/test_comm" good >out 2>err || fail "the engine: $(cat out err)"
     [ "$(grep -c "is done" out)" -eq 5 ] || fail "the engine: $(cat out err)"
-    for fault in one_is_missing:"rank 3" nothing_comes:"rank 2" nobody_takes_it:"rank 1" a_chain_waits:"rank 2 ("; do
+    for fault in one_is_missing:"rank 3" nothing_comes:"rank 2" nobody_takes_it:"rank 1" a_chain_waits:"rank 2 (" \
+        one_gives_up:"its disk is full"; do
         timeout 60 "${own_mpirun[@]}" -n 5 "$build/tests/test_comm" "${fault%:*}" >out 2>err && fail "$fault: status 0"
         grep -q "is wrong" out && fail "$fault: $(cat out)"
         grep "heard: " out | grep -qF "${fault#*:}" || fail "$fault: $(cat out err)"

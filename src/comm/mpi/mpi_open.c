@@ -38,15 +38,8 @@ static void at_exit(int status, void *arg) {
         MPI_Abort(MPI_COMM_WORLD, status != 0 ? status : 1);
 }
 
-// After a failure rank 0 ends first, because it is the one that tells the user. Its end ends all.
-// If it does not end, this one does.
-static void await_the_end(const struct mpi *m) {
-    enum { LEAVE_S = 10 };
-    if (m->rank > 0)
-        sleep(LEAVE_S);
-}
-
-// Memory that other ranks may still read must not go before they have left.
+// Memory that other ranks may still read must not go before they have left. The program watches for
+// ranks that do not come.
 static void close_rank(struct comm *c) {
     struct mpi *m = c->state;
     struct err why = {0};
@@ -57,7 +50,6 @@ static void close_rank(struct comm *c) {
     if (!all || m->host->lost(m->host->arg, &why) ||
         mpi_all_gather(c, 0, &here, all, m->world, DTYPE_U8, &why) != 0) {
         free(all);
-        await_the_end(m);
         return; // what is left of m is needed until the process ends
     }
     free(all);
