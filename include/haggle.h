@@ -129,14 +129,15 @@ HAGGLE_API int haggle_train(const struct haggle_config *c, const struct haggle_s
 // tell the user. A process that has printed the error and ends ends the others, so that they do not
 // repeat it. Otherwise ranks are threads of the calling process. A program may start
 // ranks as processes itself, as the haggle program does: that is what `launch` is for.
-enum { HAGGLE_LAUNCH_WORDS = 16 };
+enum { HAGGLE_LAUNCH_WORDS = 20 };
 struct haggle_ranks {
     int ranks;         // of the run; 0 for a config that is NULL
     int started, rank; // how many processes mpirun or srun has started, this one's number; 0: none
     bool launch;       // ranks should be processes, and nothing has started them
     // For `launch`, each list up to NULL: what to run with this program and its arguments behind
-    // it; "NAME=value" to set in its environment where NAME is not set; and the variable in which a
-    // rank finds its number. Valid as long as the struct, which must not be moved.
+    // it; "NAME=value" to set in its environment where NAME is not set ("NAME=": the path of an
+    // empty folder, to be removed afterwards); and the variable in which a rank finds its number.
+    // Valid as long as the struct, which must not be moved.
     const char *command[HAGGLE_LAUNCH_WORDS], *environment[HAGGLE_LAUNCH_WORDS];
     const char *rank_variable;
     uint64_t timeout_ns; // comm.timeout

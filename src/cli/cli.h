@@ -7,6 +7,8 @@
 #define HAGGLE_CLI_CLI_H
 
 #include <haggle.h>
+#include <signal.h>
+#include <sys/types.h>
 
 // The exit statuses of all verbs. docs/ and `haggle help` list them too.
 enum cli_exit {
@@ -167,5 +169,12 @@ bool launch_join(void);
 // Lets the launcher print a failure. False: there is no launcher.
 bool launch_tell(const struct haggle_error *e, int status);
 void launch_leave(int status); // to be called last
+
+// mpirun.c: starts mpirun with `program` and this command line, and a process that keeps it: it
+// ends mpirun after SIGTERM or with this process, and removes what the ranks leave. Returns that
+// process's id, or -1 (errno). name: of the socket for launch_join; output: for mpirun's own words.
+#define LAUNCH_VARIABLE "HAGGLE_LAUNCH" // "SOCKET VARIABLE": where to connect; what holds the rank
+pid_t mpirun_start(const struct cli *c, char *program, const char *name, int output,
+                   const sigset_t *mask);
 
 #endif

@@ -24,7 +24,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LAUNCH_VARIABLE "HAGGLE_LAUNCH" // "SOCKET VARIABLE": where to connect; what holds the rank
 enum { STREAMS = 3 };
 
 // A name in the abstract namespace: no file has to be removed.
@@ -133,11 +132,11 @@ struct link { // to a rank
     bool ends; // has said its status
 };
 
-enum { WORDS_MOST = HAGGLE_LAUNCH_WORDS + 2, SAID_BYTES = 700, LINKS_MORE = 16 };
+enum { SAID_BYTES = 700, LINKS_MORE = 16 };
 struct launch {
     const struct haggle_ranks *ranks;
     int listener, signals, output; // what mpirun itself prints
-    pid_t mpirun;
+    pid_t mpirun;                  // the process that keeps it
     sigset_t before;
     struct link *links;
     int n_links, room;
@@ -198,70 +197,15 @@ static bool open_signals(struct launch *l) {
     return l->signals >= 0;
 }
 
-static void set_environment(const struct haggle_ranks *r, const char *name) {
-    // Within a batch job mpirun would ask its scheduler where to start ranks.
-    static const char *const schedulers[] = {"SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID",
-                                             "LSB_JOBID", "JOB_ID"};
-    char text[128];
-    for (size_t i = 0; i < sizeof schedulers / sizeof *schedulers; i++)
-        unsetenv(schedulers[i]);
-    for (int i = 0; i < HAGGLE_LAUNCH_WORDS && r->environment[i]; i++) {
-        const char *equals = strchr(r->environment[i], '=');
-        snprintf(text, sizeof text, "%.*s", (int)(equals - r->environment[i]), r->environment[i]);
-        setenv(text, equals + 1, 0);
-    }
-    snprintf(text, sizeof text, "%.60s %.60s", name, r->rank_variable);
-    setenv(LAUNCH_VARIABLE, text, 1);
-}
-
-// In the child. mpirun gets a session of its own, so that Ctrl-C reaches this process alone.
-static void become_mpirun(const struct launch *l, char **words, const char *name, int output,
-                          pid_t owner) {
-    const int nothing = open("/dev/null", O_RDONLY);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); // mpirun then ends the ranks and removes its files
-    setsid();
-    if (getppid() != owner || nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 ||
-        dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
-        _exit(127);
-    set_environment(l->ranks, name);
-    sigprocmask(SIG_SETMASK, &l->before, NULL);
-    execv(words[0], words);
-    fprintf(stderr, "%s: %s", words[0], strerror(errno));
-    _exit(127);
-}
-
-static char **command_line(const struct cli *c, char *program) {
-    char **words = calloc((size_t)(WORDS_MOST + c->n_given + 1), sizeof *words);
-    int n = 0;
-    if (!words)
-        return NULL;
-    while (n < HAGGLE_LAUNCH_WORDS && c->ranks.command[n]) {
-        words[n] = (char *)(uintptr_t)c->ranks.command[n];
-        n++;
-    }
-    words[n++] = program;
-    words[n++] = (char *)(uintptr_t)c->verb->name;
-    for (int i = 0; i < c->n_given; i++)
-        words[n++] = c->given[i];
-    return words;
-}
-
 static int start(struct launch *l, const struct cli *c, struct haggle_error *e) {
     char program[4096], name[64];
     int ends[2] = {-1, -1};
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = '\0';
-    char **words = command_line(c, program);
-    const pid_t owner = getpid();
-    if (!words || n <= 0 || !open_listener(l, name) || !open_signals(l) ||
-        pipe2(ends, O_CLOEXEC) != 0 || (l->mpirun = fork()) < 0) {
-        free(words);
+    if (n <= 0 || !open_listener(l, name) || !open_signals(l) || pipe2(ends, O_CLOEXEC) != 0 ||
+        (l->mpirun = mpirun_start(c, program, name, ends[1], &l->before)) < 0)
         return cli_error(e, HAGGLE_ERR_IO, "ranks cannot be started: %s", strerror(errno));
-    }
-    if (l->mpirun == 0)
-        become_mpirun(l, words, name, ends[1], owner);
     close(ends[1]);
-    free(words);
     l->output = ends[0];
     fcntl(l->output, F_SETFL, O_NONBLOCK);
     return 0;
@@ -308,11 +252,10 @@ static void signal_ranks(const struct launch *l, int signal) {
             kill(l->links[i].pid, signal);
 }
 
-// mpirun removes its files when it ends by itself.
 static void quit(struct launch *l) {
     signal_ranks(l, SIGKILL);
     if (!l->ended)
-        kill(l->mpirun, l->killed ? SIGKILL : SIGTERM);
+        kill(l->mpirun, SIGTERM);
     l->killed = true;
     l->deadline_ns = now_ns() + 3 * SECOND_NS;
 }
@@ -346,9 +289,18 @@ static void add_states(const struct launch *l, char text[HAGGLE_TEXT_BYTES]) {
     }
 }
 
-// How long the others may take to end when one has. A rank that was killed is told by others
-// (lookout_turn); a rank other than the first tells when all before it cannot.
+// How long the others may take to end when one has. Others tell of a rank that was killed. A rank
+// other than the first tells when those before it cannot (lookout.h).
 static const uint64_t GRACE_NS = 3 * SECOND_NS, TELL_NS = 4 * SECOND_NS, AFTER_FIRST_NS = SECOND_NS;
+
+// The time is over.
+static void give_up(struct launch *l) {
+    if (l->why.code == 0 && l->lost < 0 && !l->told && l->stopped_by == 0) {
+        l->why = (struct word){.code = HAGGLE_ERR_RANK, .text = "the ranks did not end together"};
+        add_states(l, l->why.text);
+    }
+    quit(l);
+}
 
 static void note_failure(struct launch *l, const struct link *k, const struct word *w) {
     if (l->why.code == 0) {
@@ -367,7 +319,7 @@ static void note_status(struct launch *l, const struct link *k, int status) {
     const uint64_t timeout_ns = l->ranks->timeout_ns;
     if (k->rank != 0) { // ranks leave together, so rank 0 has nothing left to do
         if (timeout_ns > 0 && l->why.code == 0)
-            set_deadline(l, timeout_ns + GRACE_NS);
+            set_deadline(l, timeout_ns + AFTER_FIRST_NS);
         return;
     }
     l->told = true;
@@ -383,7 +335,7 @@ static void note_end(struct launch *l, struct link *k) {
     k->fd = -1;
     if (k->ends)
         return;
-    l->lost = l->lost < 0 ? k->rank : l->lost;
+    l->lost = l->lost < 0 && !l->killed ? k->rank : l->lost;
     set_deadline(l, TELL_NS);
 }
 
@@ -460,7 +412,7 @@ static void turn(struct launch *l, struct pollfd *p) {
         wait_ms = l->deadline_ns > now ? (int)((l->deadline_ns - now) / 1000000u) + 1 : 0;
     }
     if (poll(p, (nfds_t)(STREAMS + n), wait_ms) == 0 && wait_ms >= 0)
-        quit(l);
+        give_up(l);
     for (int i = 0; i < n; i++)
         if (p[STREAMS + i].revents)
             hear(l, &l->links[i]);
@@ -496,10 +448,8 @@ static int conclude(struct launch *l, struct cli *c, struct haggle_error *e) {
     if (l->n_links == 0)
         return cli_error(e, HAGGLE_ERR_IO, "%.300s has started no rank: %s", l->ranks->command[0],
                          l->said[0] ? l->said : "it does not say why");
-    if (l->lost < 0)
-        return cli_error(e, HAGGLE_ERR_RANK, "rank 0 did not end, and the others had ended");
     return cli_error(e, HAGGLE_ERR_RANK, "rank %d was killed or has crashed, and the others ended",
-                     l->lost);
+                     l->lost < 0 ? 0 : l->lost);
 }
 
 int launch_ranks(struct cli *c, struct haggle_error *e) {

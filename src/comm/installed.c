@@ -195,6 +195,11 @@ static void start_open_mpi(struct comm_start *s, const struct comm_installed *i)
         "PRTE_MCA_prte_if_include=lo",
         "OMPI_MCA_btl_vader_single_copy_mechanism=none",
         "OMPI_MCA_smsc=^cma",
+        // Ranks that are killed leave files behind.
+        "OMPI_MCA_orte_tmpdir_base=",
+        "PRTE_MCA_prte_tmpdir_base=",
+        "OMPI_MCA_btl_vader_backing_directory=",
+        "OMPI_MCA_btl_sm_backing_directory=",
     };
     size_t n = sizeof environment / sizeof *environment;
     memcpy(s->arguments, arguments, sizeof arguments);

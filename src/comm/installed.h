@@ -34,8 +34,9 @@ struct comm_advice {
 int comm_advise(const struct comm_installed *i, int cpus, struct comm_advice out[COMM_ADVICE_MOST]);
 
 // What starts ranks on this machine, for the makes above. `arguments` ends with NULL and stands
-// behind mpirun, before the program; environment holds "NAME=value".
-enum { COMM_START_MOST = 16 };
+// behind mpirun, before the program; environment holds "NAME=value", and "NAME=" where the value is
+// a folder that the caller makes and removes.
+enum { COMM_START_MOST = 20 };
 struct comm_start {
     const char *arguments[COMM_START_MOST];
     const char *environment[COMM_START_MOST];

@@ -79,6 +79,7 @@ class Run:
         self.mark = f"{os.getpid()}-{Run.number}"
         self.scratch = os.path.abspath(f"scratch-{Run.number}")
         os.mkdir(self.scratch)
+        self.shared = set(os.listdir("/dev/shm"))
         self.err_path = folder + ".err"
         with open(self.err_path, "wb") as err, open(folder + ".out", "wb") as out:
             self.process = subprocess.Popen(
@@ -142,6 +143,9 @@ class Run:
         if os.listdir(self.scratch):
             wrong.append(f"left in TMPDIR: {os.listdir(self.scratch)} {files[:4]}")
         shutil.rmtree(self.scratch, ignore_errors=True)
+        shared = set(os.listdir("/dev/shm")) - self.shared
+        if any(n.startswith(("vader_", "sm_segment", "haggle-")) for n in shared):
+            wrong.append(f"left in /dev/shm: {sorted(shared)}")
         return wrong
 
 
@@ -239,7 +243,8 @@ def one(o, kind, phase, layout, target, step, delay, whole, worst):
                 good += [rf"{name} was killed or has crashed", rf"{name} is stopped \(process {pid}\)",
                          rf"{name} has not started", rf"{name} has ended \(process {pid}\)"]
             if complete:
-                good += [rf"{name} was killed or has crashed", "rank 0 did not end"]
+                good += [rf"{name} was killed or has crashed",
+                         rf"did not end together.*{name} is stopped \(process {pid}\)"]
             if complete and status == 0 and not sentences:
                 pass  # its work was done
             elif len(sentences) != 1 or not any(re.search(g, sentences[0]) for g in good):
