@@ -69,5 +69,8 @@ int cmd_train(struct cli *c, struct haggle_error *e) {
         return launch_ranks(c, e);
     c->sink.lost = on_lost;
     cli_catch_signals(c->ranks.rank == 0);
-    return haggle_train(c->config, &c->sink, e);
+    const int rc = haggle_train(c->config, &c->sink, e);
+    if (rc != 0) // mpirun ends the ranks with this signal, and nothing more is stopped or saved
+        signal(SIGTERM, SIG_DFL);
+    return rc;
 }

@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 static const uint64_t PACE_LEAST_NS = 100000000, PACE_MOST_NS = 1000000000,
-                      PACE_RANK_NS = 1500000,   // rank 0 hears at most some 650 states in a second
-    SILENT_NS = 3000000000,                     // three heartbeats
-    ANSWER_NS = 2000000000,                     // rank 0 has so long to say who is late
-    GATHER_NS = 200000000,                      // other late ranks, beside what the pace takes
-    FIRST_NS = 3000000000,                      // rank 0 has so long to tell the user
-    END_NS = 1000000000,                        // its end has so long to end the others
-    NEXT_NS = 200000000, QUEUE_NS = 3000000000; // between two turns, and of all together
+                      PACE_RANK_NS = 1500000, // rank 0 hears at most some 650 states in a second
+    SILENT_NS = 3000000000,                   // three heartbeats
+    ANSWER_NS = 2000000000,                   // rank 0 has so long to say who is late
+    GATHER_NS = 200000000,                    // other late ranks, beside what the pace takes
+    FIRST_NS = 3000000000,                    // rank 0 has so long to tell the user
+    END_NS = 2500000000, // the end of the one that has told has so long to end the others
+    NEXT_NS = 200000000, QUEUE_NS = 4000000000; // between two turns, and of all together
 
 // ---------------------------------------------------------------- decisions, under the lock
 
@@ -95,14 +95,19 @@ void lookout_check_leaving(struct lookout *l, uint64_t now) {
 
 // If rank 0 knows of the failure and has ended, it has told. If it has ended without that, or does
 // not answer, the next may tell at once.
+static uint64_t first_done(const struct lookout *l) {
+    if (l->first_gone_ns == 0)
+        return l->lost_ns + FIRST_NS;
+    if (l->first_knew)
+        return l->first_gone_ns + END_NS;
+    return l->first_gone_ns > l->lost_ns ? l->first_gone_ns : l->lost_ns;
+}
+
 uint64_t lookout_turn_at(const struct lookout *l) {
-    const uint64_t queue = (uint64_t)(l->rank > 0 ? l->rank - 1 : 0) * NEXT_NS;
-    const uint64_t first = l->rank == 0                    ? l->lost_ns
-                           : l->first_gone_ns == 0         ? l->lost_ns + FIRST_NS
-                           : l->first_knew                 ? l->first_gone_ns + END_NS
-                           : l->first_gone_ns > l->lost_ns ? l->first_gone_ns
-                                                           : l->lost_ns;
-    return first + (queue < QUEUE_NS ? queue : QUEUE_NS);
+    if (l->rank == 0)
+        return l->lost_ns;
+    const uint64_t queue = l->rank == 1 ? 0 : END_NS + (uint64_t)(l->rank - 2) * NEXT_NS;
+    return first_done(l) + (queue < QUEUE_NS ? queue : QUEUE_NS);
 }
 
 static struct timespec at_ns(uint64_t ns) {

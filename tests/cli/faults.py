@@ -79,7 +79,7 @@ class Run:
         self.mark = f"{os.getpid()}-{Run.number}"
         self.scratch = os.path.abspath(f"scratch-{Run.number}")
         os.mkdir(self.scratch)
-        self.shared = set(os.listdir("/dev/shm"))
+        self.shared = ""  # the folder of the ranks' shared memory
         self.err_path = folder + ".err"
         with open(self.err_path, "wb") as err, open(folder + ".out", "wb") as out:
             self.process = subprocess.Popen(
@@ -93,7 +93,16 @@ class Run:
             return f.read()
 
     def ranks(self):
-        return {r: p for p, r in marked(self.mark).items() if r is not None}
+        found = {r: p for p, r in marked(self.mark).items() if r is not None}
+        for pid in found.values():
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    words = f.read().split(b"\0")
+                self.shared = next((w.split(b"=", 1)[1].decode() for w in words
+                                    if w.startswith(b"OMPI_MCA_btl_vader_backing_directory=")), self.shared)
+            except OSError:
+                pass
+        return found
 
     def reached(self, phase, step):
         """Whether the run is in this phase. Looks at what it has written."""
@@ -143,9 +152,8 @@ class Run:
         if os.listdir(self.scratch):
             wrong.append(f"left in TMPDIR: {os.listdir(self.scratch)} {files[:4]}")
         shutil.rmtree(self.scratch, ignore_errors=True)
-        shared = set(os.listdir("/dev/shm")) - self.shared
-        if any(n.startswith(("vader_", "sm_segment", "haggle-")) for n in shared):
-            wrong.append(f"left in /dev/shm: {sorted(shared)}")
+        if self.shared and os.path.exists(self.shared):
+            wrong.append(f"left {self.shared}: {os.listdir(self.shared)}")
         return wrong
 
 
