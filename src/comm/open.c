@@ -4,6 +4,7 @@
 #include "backend/plugin.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/address.h"
 #include "comm/installed.h"
 #include "comm/lookout.h"
 #include "comm/plugin.h"
@@ -126,6 +127,21 @@ static int open_first(struct process *p, struct lookout_options *o, struct meeti
     return 0;
 }
 
+// On rank 0. at->rc: there is none.
+static int choose_address(struct comm *c, char host[ADDRESS_TEXT_BYTES], struct meeting_point *at,
+                          struct err *e) {
+    struct addresses own, *all = malloc((size_t)c->world * sizeof *all);
+    int rc = all ? address_list(&own, e)
+                 : err_set(e, ERR_MEMORY, "out of memory for %d ranks", c->world);
+    rc = comm_agree(c, rc, NULL, 0, e);
+    if (rc == 0)
+        rc = comm_gather(c, &own, sizeof own, all, e);
+    if (rc == 0 && c->rank == 0)
+        at->rc = address_choose(host, all, c->world, c->local_world, e);
+    free(all);
+    return rc;
+}
+
 static int open_lookout(struct process *p, uint64_t timeout_ns, struct err *e) {
     struct comm *c = &p->table;
     struct meeting_point at = {0};
@@ -134,11 +150,13 @@ static int open_lookout(struct process *p, uint64_t timeout_ns, struct err *e) {
                                 .timeout_ns = timeout_ns,
                                 .lost = p->lost.fn,
                                 .arg = p->lost.arg};
-    char host[64] = "";
-    gethostname(host, sizeof host - 1);
+    char host[ADDRESS_TEXT_BYTES] = "";
+    const bool apart = c->local_world < c->world; // other machines cannot reach loopback
+    if (apart)
+        TRY(choose_address(c, host, &at, e));
     if (c->rank == 0) {
-        o.address = c->local_world < c->world ? host : NULL; // other machines cannot reach loopback
-        at.rc = open_first(p, &o, &at, e);
+        o.address = apart ? host : NULL;
+        at.rc = at.rc != 0 ? at.rc : open_first(p, &o, &at, e);
         if (at.rc != 0 && e)
             snprintf(at.text, sizeof at.text, "%.255s", e->text);
     }
