@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FOLDER_BYTES = 64, PATIENCE_S = 2 };
+enum { FOLDER_BYTES = 64, PATIENCE_S = 1 };
 
 static void set_environment(const struct haggle_ranks *r, const char *name, const char *folder) {
     // Within a batch job mpirun would ask its scheduler where to start ranks.

@@ -58,9 +58,18 @@ struct opinion {
     char text[ERR_TEXT_BYTES];
 };
 
+// What ranks have agreed on before names the rank.
+static bool names_a_rank(const char *text) {
+    int rank, used = 0;
+    return sscanf(text, "rank %d: %n", &rank, &used) == 1 && used > 0;
+}
+
 // Without a text of its own, a rank says nothing but its number.
 static void tell(struct err *e, const struct opinion *o, int rank) {
-    err_set(e, o->rc, "rank %d: %s", rank, o->text[0] ? o->text : err_phrase(o->rc));
+    if (names_a_rank(o->text))
+        err_set(e, o->rc, "%s", o->text);
+    else
+        err_set(e, o->rc, "rank %d: %s", rank, o->text[0] ? o->text : err_phrase(o->rc));
 }
 
 int comm_agree(struct comm *c, int rc, double *words, int n, struct err *e) {

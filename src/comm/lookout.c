@@ -284,8 +284,8 @@ int lookout_open(struct lookout **out, const struct lookout_options *o, struct e
                           : err_set(e, ERR_IO, "cannot create an event: %s", strerror(errno));
     if (rc == 0)
         rc = lookout_join(l, o, e);
-    if (rc == 0)
-        rc = start(l, e);
+    if (rc == 0 && (rc = start(l, e)) != 0 && e)
+        lookout_say_failed(l, e->text);
     if (rc == 0)
         *out = l;
     else

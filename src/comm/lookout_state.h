@@ -75,6 +75,8 @@ struct lookout {
 void *lookout_watch(void *lookout); // the thread
 // Rank 0: listens. Others: are let in by rank 0.
 int lookout_join(struct lookout *l, const struct lookout_options *o, struct err *e);
+// A rank that was let in, and whose thread cannot begin, says so to rank 0.
+void lookout_say_failed(const struct lookout *l, const char *why);
 
 // Under the lock. The job is lost: the first reason stays, but rank 0's replaces a rank's own.
 void lookout_lose(struct lookout *l, bool final, const char *format, ...) ERR_PRINTF(3, 4);

@@ -412,12 +412,9 @@ static void raise_limit(int world) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int say_hello(const struct lookout *l, int fd, uint64_t until_ns) {
-    struct lookout_frame hello = {
-        .type = LOOKOUT_HELLO, .world = (uint32_t)l->world, .rank = (uint32_t)l->rank};
+static bool say(int fd, const struct lookout_frame *f, uint64_t until_ns) {
     uint8_t bytes[LOOKOUT_FRAME_MOST];
-    memcpy(hello.key, l->key, sizeof hello.key);
-    const size_t n = lookout_frame_write(&hello, bytes);
+    const size_t n = lookout_frame_write(f, bytes);
     size_t sent = 0;
     while (sent < n && lookout_ready(fd, POLLOUT, until_ns)) {
         const long more = lookout_send(fd, bytes + sent, n - sent);
@@ -425,7 +422,21 @@ static int say_hello(const struct lookout *l, int fd, uint64_t until_ns) {
             break;
         sent += (size_t)more;
     }
-    return sent == n ? 0 : -1;
+    return sent == n;
+}
+
+void lookout_say_failed(const struct lookout *l, const char *why) {
+    struct lookout_frame f = {.type = LOOKOUT_FAIL};
+    snprintf(f.why, sizeof f.why, "rank %d failed: %.900s", l->rank, why);
+    if (l->rank != 0)
+        say(l->links[0].fd, &f, clock_ns() + BEAT_NS);
+}
+
+static bool say_hello(const struct lookout *l, int fd, uint64_t until_ns) {
+    struct lookout_frame hello = {
+        .type = LOOKOUT_HELLO, .world = (uint32_t)l->world, .rank = (uint32_t)l->rank};
+    memcpy(hello.key, l->key, sizeof hello.key);
+    return say(fd, &hello, until_ns);
 }
 
 // *in: rank 0 has said yes. Without an error and without that the connection has ended.
@@ -433,7 +444,7 @@ static int greet(struct lookout *l, struct link *k, uint64_t until_ns, bool *in,
     struct lookout_frame f;
     size_t used = 0;
     *in = false;
-    if (say_hello(l, k->fd, until_ns) != 0)
+    if (!say_hello(l, k->fd, until_ns))
         return 0;
     while (used == 0 && lookout_ready(k->fd, POLLIN, until_ns)) {
         const long n = lookout_recv(k->fd, k->in + k->n_in, sizeof k->in - k->n_in);

@@ -249,7 +249,11 @@ static int join(struct process *p, int world, uint64_t timeout_ns, struct err *e
     TRY(comm_library(text, e));
     TRY(open_library(&library, e));
     TRY(find_function(library, COMM_PLUGIN_OPEN, &symbol.data, e));
-    TRY(symbol.fn(COMM_PLUGIN_ABI, &p->host, timeout_ns, &p->table, e));
+    const int rc = symbol.fn(COMM_PLUGIN_ABI, &p->host, timeout_ns, &p->table, e);
+    if (rc != 0) { // others do not hear of it
+        err_context(e, "rank %d", comm_started().rank);
+        return rc;
+    }
     p->leave = p->table.close;
     if (p->table.world != world)
         return err_set(e, ERR_MISMATCH,
