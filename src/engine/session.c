@@ -39,11 +39,20 @@ int session_get_guest_results(struct session *s, double results[RESULT_COUNT], s
     return read_doubles(s, PLAN_GUEST_EVAL, NAME_GUEST NAME_RESULTS, results, RESULT_COUNT, e);
 }
 
-int session_get_noise(struct session *s, double *norm, struct err *e) {
+int session_get_noise(struct session *s, double *first, double *step, struct err *e) {
+    const struct program *p = plan_program(s->plan, PLAN_NOISE);
+    const int all = program_find(p, NAME_NOISE_ALL);
     double clip[CLIP_COUNT];
-    TRY(read_doubles(s, PLAN_NOISE, NAME_NOISE, clip, CLIP_COUNT, e));
-    *norm = clip[CLIP_NORM];
-    return 0;
+    if (all < 0) {
+        TRY(read_doubles(s, PLAN_NOISE, NAME_NOISE, clip, CLIP_COUNT, e));
+        *first = clip[CLIP_NORM];
+        return 0;
+    }
+    const int replicas = (int)tensor_elements(&p->tensors[all]);
+    TRY(read_doubles(s, PLAN_NOISE, NAME_NOISE_ALL, first, replicas, e));
+    return program_find(p, NAME_NOISE_STEPS) < 0
+               ? 0
+               : read_doubles(s, PLAN_NOISE, NAME_NOISE_STEPS, step, replicas, e);
 }
 
 // ---------------------------------------------------------------- greedy generation

@@ -26,9 +26,10 @@ int session_run(struct session *s, const char *program, exec_feed_fn *feed, void
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e);
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
                         struct err *e);
-// After a turn of PLAN_NOISE: the norm of the first micro-batch's gradients. They are gradients of
-// that micro-batch's share of the step's loss.
-int session_get_noise(struct session *s, double *norm, struct err *e);
+// After a turn of PLAN_NOISE: per replica, the norm of the first micro-batch's gradients. They are
+// gradients of that micro-batch's share of the step's loss. And the norm of the step, of replicas
+// that train apart; others leave `step` alone.
+int session_get_noise(struct session *s, double *first, double *step, struct err *e);
 // The results of PLAN_GUEST_EVAL, which are kept apart from those of PLAN_TRAIN.
 int session_get_guest_results(struct session *s, double results[RESULT_COUNT], struct err *e);
 

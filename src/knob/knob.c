@@ -681,7 +681,9 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->optim_state != OPTIM_STATE_FP32 ? "only optim.state=fp32 has separate passes"
                                                   : NULL;
     case KNOB_noise_every:
-        return k->batch_accum * knobs_replicas(k) < 2 ? "it needs batch.accum of 2 or more" : NULL;
+        return k->batch_accum * (k->comm_every > 1 ? 1 : knobs_replicas(k)) < 2
+                   ? "it needs batch.accum of 2 or more, or replicas that take steps together"
+                   : NULL;
     case KNOB_generate_tokens:
         return k->generate_tokens > 0 && shares_weights(k)
                    ? "no rank has all weights, and a sample needs them: generate "

@@ -54,13 +54,14 @@ enum dtype plan_real_type(const struct plan *p) {
 }
 
 static bool wants(const struct plan *p, const char *program) {
+    const int replicas = mesh_size(&p->ranks.mesh, AXIS_DATA);
     for (int i = 0; i < PLAN_PROGRAMS_MOST; i++)
         if (p->wanted[i] && strcmp(p->wanted[i], program) == 0)
             return true;
     if (strcmp(program, PLAN_AVERAGE) == 0)
         return p->ranks.apart && wants(p, PLAN_TRAIN);
     return strcmp(program, PLAN_NOISE) == 0 && wants(p, PLAN_TRAIN) && p->knobs.noise_every > 0 &&
-           p->knobs.batch_accum > 1;
+           (p->knobs.batch_accum > 1 || (replicas > 1 && !p->ranks.apart));
 }
 
 static struct apply describe(const struct plan *p, const struct kind *kind, bool yields) {

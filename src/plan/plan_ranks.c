@@ -8,7 +8,7 @@
 //                                                gradients and weights would be moved that often
 //   ZeRO where replicas train apart              replicas share state only if they are the same
 //   8-bit moments where replicas train apart     there is no mean of them
-//   a hybrid run, the gradient noise scale       need one rank
+//   a hybrid run                                 needs one rank
 // pipeline.c refuses more stages or chunks than layers, and interleaved chunks with a number of
 // micro-batches that the stages do not divide. split.c refuses sizes that do not match.
 // docs/ranks.md lists all of them with their reasons, and tests/train/test_layouts.c provokes
@@ -85,11 +85,6 @@ static int check_rules(const struct plan_split *l, const struct knobs *k, struct
             e, ERR_USAGE,
             "goal=hybrid needs one rank: a request is answered between its micro-batches,"
             " and other ranks would have to stop there, too; accepted: goal=bulk, or ranks=1");
-    if (k->noise_every > 0)
-        return err_set(e, ERR_USAGE,
-                       "noise.every=%lld needs one rank: the norm of a micro-batch's gradients "
-                       "would be one more sum over all ranks; accepted: noise.every=0, or ranks=1",
-                       (long long)k->noise_every);
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 // Flags that describe an op's place in a program and not its work.
-static const unsigned NO_WORK = OP_FIRST_GRAD | OP_AGAIN;
+static const unsigned NO_WORK = OP_FIRST_GRAD | OP_AGAIN | OP_FIRST_MICRO;
 
 static uint8_t type_of(const struct program *p, int tensor) {
     return tensor < 0 ? 0 : (uint8_t)(p->tensors[tensor].dtype + 1);

@@ -9,13 +9,14 @@
 //   precision      sets element types of the tensors so far; sums and weight gradients stay wide
 //   recompute      computes tensors again in the backward instead of keeping them
 //   pipeline       keeps this rank's layers, sends and receives the rest
+//   noise          sums the squares of the first micro-batch's gradients, if the step measures the
+//                  noise scale, before replicas are summed
 //   buckets, ZeRO  sum gradients over replicas, deal out optimizer state, gradients, weights
 //   update         adds the update of the weights that this rank has, or of its part of them
 //   state          sets element types of the optimizer's moments
 //   average        replaces the step by the mean over replicas, in the program that is for that
 //   fusion         joins neighbours into one op, or splits fused ops. It runs late, so recompute
 //                  chooses among plain ops, and neighbours are those of this rank.
-//   noise          sums the first micro-batch's squares, if the step measures the noise scale
 //   micro-batches  adds the variants of the backward and the order of all segments
 //   lives, waits   decide how long a tensor keeps its bytes, and where streams wait for each other
 //   check          proves the result before it is used
@@ -79,6 +80,9 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     int begin = build_begin(p);
     c.reduce = program_segment(p, "reduce", SEGMENT_UPDATE);
     c.gather = program_segment(p, "gather", SEGMENT_UPDATE);
+    struct apply_noise squares;
+    if (a->noise)
+        TRY(noise_apply(p, &c, &squares, e));
     TRY(buckets_apply(p, r, forward, &c, e));
     sum_results(p, r, c.reduce);
     int update = build_update(p, r, e);
@@ -88,7 +92,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     if (a->average)
         return average_apply(p, r, update, e);
     TRY(fuse(p, a, e));
-    int noise = a->noise ? noise_apply(p, update, e) : -1;
+    const int noise = a->noise ? noise_finish(p, &squares, r, e) : -1;
     if (a->noise && noise < 0)
         return noise;
     TRY(micro_variants(p, &c, e));
@@ -96,10 +100,11 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     if (staged)
         TRY(pipeline_order(p, r, &c, e));
     else
-        micro_order(p, &c, noise);
+        micro_order(p, &c);
     order_if_any(p, c.reduce);
     program_order(p, update, 0, 0);
     order_if_any(p, c.gather);
+    order_if_any(p, noise);
     program_settle_lives(p, c.slots);
     return 0;
 }

@@ -45,7 +45,7 @@ struct apply {
     enum state_type state; // type of Adam's moments
     struct fuse_rule fuse; // fuse.optim is ignored (on) when the moments are not fp32
     bool fuse_qkv;         // one product for queries, keys and values
-    bool noise;            // also sum the first micro-batch's squares; one rank, 2+ micro-batches
+    bool noise;            // also tell the norm of the first micro-batch of each replica
     bool average;          // of the replicas of a training program, and nothing else (average.c)
     int lora_rank;         // 0: no LoRA, all weights train
     double lora_scale;     // alpha / rank
@@ -105,14 +105,22 @@ int average_apply(struct program *p, const struct apply_ranks *r, int update, st
 
 // fuse.c: in every segment, joins neighbouring ops into one or splits fused ops.
 int fuse_apply(struct program *p, const struct fuse_rule *rule, struct err *e);
-// noise.c: adds a segment that writes the norm of the current gradients to NAME_NOISE. Returns its
-// index.
-int noise_apply(struct program *p, int update, struct err *e);
+// noise.c: sums the squares of the gradients that a chunk's backward makes. Before buckets.c.
+struct apply_noise {
+    int n;       // tensors that are known
+    int squares; // of this rank's weights
+    int *at;     // of a weight: its place in them
+    int *kept;   // of a weight that several ranks hold: its gradient then; -1: others
+};
+int noise_apply(struct program *p, const struct apply_chunks *c, struct apply_noise *out,
+                struct err *e);
+// After the update: adds a segment that makes norms of them. Returns its index.
+int noise_finish(struct program *p, const struct apply_noise *x, const struct apply_ranks *r,
+                 struct err *e);
 
 // micro.c: adds the variants of each backward. micro_order is the plain order of one rank.
 int micro_variants(struct program *p, struct apply_chunks *c, struct err *e);
-// after_first: a segment to run after the first micro-batch's backward; -1: none.
-void micro_order(struct program *p, const struct apply_chunks *c, int after_first);
+void micro_order(struct program *p, const struct apply_chunks *c);
 // Appends one run of a chunk's forward or backward. The micro-batch decides the backward's variant.
 void micro_order_forward(struct program *p, const struct apply_chunks *c, int chunk, int micro,
                          int slot);

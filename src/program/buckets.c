@@ -218,17 +218,20 @@ static void gather(struct buckets *b, const struct bucket *k, int segment) {
 
 // ---------------------------------------------------------------- gradients in buckets
 
-// Finds the ops of the chunk's backward that write the gradients of a bucket.
-static void find_writers(const struct buckets *b, struct bucket *k, const struct segment *s) {
-    const struct program *p = b->p;
+// Finds the ops of the chunk's backward that write the gradients of a bucket, or read them before
+// they are summed (noise.c).
+static void find_users(const struct buckets *b, struct bucket *k, const struct segment *s) {
+    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
     k->first = k->last = -1;
-    for (int i = 0; i < s->n_ops; i++)
-        for (int a = 0; a < s->ops[i].n_out; a++)
+    for (int i = 0; i < s->n_ops; i++) {
+        const int n = op_accesses(b->p, &s->ops[i], access);
+        for (int a = 0; a < n; a++)
             for (int m = 0; m < k->n; m++)
-                if (program_root(p, s->ops[i].out[a]) == p->tensors[k->members[m].weight].grad) {
+                if (access[a].tensor == b->p->tensors[k->members[m].weight].grad) {
                     k->first = k->first < 0 ? i : k->first;
                     k->last = i;
                 }
+    }
 }
 
 // Whether a bucket is reduced in the backward that finishes it.
@@ -437,7 +440,7 @@ static int train(struct buckets *b, struct apply_chunks *c, struct err *e) {
             struct bucket *k = &b->list[i];
             if (k->chunk != chunk)
                 continue;
-            find_writers(b, k, &p->segments[c->backward[chunk]]);
+            find_users(b, k, &p->segments[c->backward[chunk]]);
             join_gradients(b, k, i, find_window(b, k, &windows));
             add_sum(b, k, i);
         }

@@ -4,7 +4,8 @@
 // The loss is divided by the number of trained tokens in the whole step (an input). So the
 // gradients of micro-batches simply add up, and every split of the same samples gives the same
 // update. The first micro-batch overwrites the gradients, which saves clearing them. The last one
-// also runs what needs the finished gradients (OP_LAST): their reductions over ranks.
+// also runs what needs the finished gradients (OP_LAST): their reductions over ranks. The first one
+// runs what needs its gradients alone (OP_FIRST_MICRO).
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ static int clone(struct program *p, int segment, const char *suffix, bool last) 
     p->segments[to].chunk = from.chunk;
     for (int i = 0; i < from.n_ops; i++) {
         struct op op = from.ops[i];
-        if (op.flags & OP_LAST && !last)
+        if (op.flags & OP_FIRST_MICRO || (op.flags & OP_LAST && !last))
             continue;
         if (op.flags & OP_FIRST_GRAD)
             op.flags |= OP_ACCUMULATE;
@@ -69,11 +70,9 @@ void micro_order_backward(struct program *p, const struct apply_chunks *c, int c
     program_order(p, variant[chunk], micro, slot);
 }
 
-void micro_order(struct program *p, const struct apply_chunks *c, int after_first) {
+void micro_order(struct program *p, const struct apply_chunks *c) {
     for (int m = 0; m < p->micro_batches; m++) {
         micro_order_forward(p, c, 0, m, 0);
         micro_order_backward(p, c, 0, m, 0);
-        if (m == 0 && after_first >= 0)
-            program_order(p, after_first, 0, 0);
     }
 }

@@ -348,8 +348,7 @@ bool program_yields_at(const struct program *p, const struct order_entry *order,
         return false;
     const enum segment_role before = p->segments[order[at - 1].segment].role,
                             after = p->segments[order[at].segment].role;
-    // SEGMENT_UPDATE is the segment "noise" after the first micro-batch (noise.c).
-    return (before == SEGMENT_BACKWARD || before == SEGMENT_UPDATE) && after == SEGMENT_FORWARD;
+    return before == SEGMENT_BACKWARD && after == SEGMENT_FORWARD;
 }
 
 static int add_access(const struct program *p, struct op_access *out, int n, int tensor, int how) {

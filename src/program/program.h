@@ -153,6 +153,7 @@ enum op_flag {
     OP_LAST = 1 << 8,       // only the step's last micro-batch runs it (micro.c)
     OP_ENTER = 1 << 9,      // all_reduce in a forward: only its derivative exists (tensor.c)
     OP_PART = 1 << 10,      // embed: the table has rows from `first` on; other tokens give 0
+    OP_FIRST_MICRO = 1 << 11, // only the step's first micro-batch runs it (micro.c)
 };
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 5, OP_MAX_WAIT = 6 };
@@ -248,20 +249,23 @@ struct program {
 };
 
 // Well-known tensors. Programs that have them use these names (program_find):
-#define NAME_TOKENS    "in.tokens"      // [B*T] int32
-#define NAME_TARGETS   "in.targets"     // [B*T] int32; negative: this token is not trained
-#define NAME_POSITIONS "in.positions"   // [B*T] int32
-#define NAME_DOC_START "in.doc_start"   // [B*T] int32: column where the token's document begins
-#define NAME_HYPER     "in.hyper"       // [HYPER_COUNT] float64
-#define NAME_RESULTS   "out.results"    // [RESULT_COUNT] float64
-#define NAME_GUEST     "guest."         // prefix of a guest's NAME_RESULTS, apart from the turn's
-#define NAME_CLIP      "out.clip"       // [CLIP_COUNT] float64
-#define NAME_NOISE     "out.noise"      // [CLIP_COUNT] float64: as out.clip, first micro-batch only
-#define NAME_ROWS      "in.rows"        // [B] int32: row of each sequence that generation reads
-#define NAME_IDS       "out.ids"        // [B] int32: generated ids
-#define NAME_INV_FREQ  "const.inv_freq" // [D/2] float32
-#define NAME_AVERAGE   "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
-#define NAME_LOGITS    "logits"
+#define NAME_TOKENS    "in.tokens"    // [B*T] int32
+#define NAME_TARGETS   "in.targets"   // [B*T] int32; negative: this token is not trained
+#define NAME_POSITIONS "in.positions" // [B*T] int32
+#define NAME_DOC_START "in.doc_start" // [B*T] int32: column where the token's document begins
+#define NAME_HYPER     "in.hyper"     // [HYPER_COUNT] float64
+#define NAME_RESULTS   "out.results"  // [RESULT_COUNT] float64
+#define NAME_GUEST     "guest."       // prefix of a guest's NAME_RESULTS, apart from the turn's
+#define NAME_CLIP      "out.clip"     // [CLIP_COUNT] float64
+#define NAME_NOISE     "out.noise"    // [CLIP_COUNT] float64: as out.clip, first micro-batch only
+// [replicas] float64: the norms in out.noise of all replicas; those in out.clip, if they train apart
+#define NAME_NOISE_ALL   "out.noise.replicas"
+#define NAME_NOISE_STEPS "out.noise.steps"
+#define NAME_ROWS        "in.rows"        // [B] int32: row of each sequence that generation reads
+#define NAME_IDS         "out.ids"        // [B] int32: generated ids
+#define NAME_INV_FREQ    "const.inv_freq" // [D/2] float32
+#define NAME_AVERAGE     "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
+#define NAME_LOGITS      "logits"
 
 // Elements of NAME_HYPER: everything the host decides per turn. They are doubles because 1 - 0.999
 // must not lose digits.

@@ -25,8 +25,9 @@ void meet_close(struct meeting *m) {
     *m = (struct meeting){0};
 }
 
-int meet(struct meeting *m, int rc, unsigned *flags, const struct rank_step *last, struct err *e) {
-    m->own = (struct meet_note){.rc = rc, .flags = *flags, .last = *last};
+int meet(struct meeting *m, int rc, unsigned *flags, const struct rank_step *last,
+         const struct rank_batch *next, struct err *e) {
+    m->own = (struct meet_note){.rc = rc, .flags = *flags, .last = *last, .next = *next};
     if (m->world == 1)
         return rc;
     struct err lost = {0};

@@ -23,10 +23,16 @@ struct rank_step { // one rank's last step
     uint64_t waits_ns; // of these: for data and for other ranks
 };
 
+struct rank_batch { // the trained tokens of one rank's next step
+    int64_t first;  // in its first micro-batch
+    int64_t all;
+};
+
 struct meet_note {
     int32_t rc;
     uint32_t flags;
     struct rank_step last;
+    struct rank_batch next;
 };
 
 struct meeting {
@@ -42,7 +48,8 @@ int meet_open(struct meeting *m, struct comm *c, struct err *e);
 void meet_close(struct meeting *m);
 // All ranks tell what they have to tell. *flags becomes what any rank has said. If a rank gave a
 // code, every rank gets the same error, which names the rank (comm_agree).
-int meet(struct meeting *m, int rc, unsigned *flags, const struct rank_step *last, struct err *e);
+int meet(struct meeting *m, int rc, unsigned *flags, const struct rank_step *last,
+         const struct rank_batch *next, struct err *e);
 // The same error for all if one rank gave a code. For the steps before and after training.
 int meet_agree(struct meeting *m, int rc, struct err *e);
 // What rank 0 says.

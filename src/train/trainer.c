@@ -82,7 +82,8 @@ int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
     t->saved_step = t->eval_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
     noise_estimate_of(&t->noise, &t->r.noise); // no samples yet: not determined
-    int rc = open_data(t, e);
+    t->norms = calloc(2 * (size_t)mesh_size(&p->ranks.mesh, AXIS_DATA), sizeof *t->norms);
+    int rc = t->norms != NULL ? open_data(t, e) : err_set(e, ERR_MEMORY, "no memory for norms");
     if (rc == 0)
         rc = meet_open(&t->meeting, g->options.comm, e);
     if (rc == 0)
@@ -110,6 +111,7 @@ void trainer_close(struct trainer *t) {
     dataset_close(t->opened);
     meet_close(&t->meeting);
     free(t->ranks);
+    free(t->norms);
     free(t);
 }
 

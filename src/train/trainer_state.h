@@ -64,6 +64,7 @@ struct trainer {
     int64_t saved_step, eval_step; // -1: none
     double loss_first, loss_last;
     struct noise_scale noise;
+    double *norms; // of it, in this step: of each replica's first micro-batch, and of its step
     struct pace pace;
     struct train_result r;
     struct err save_error; // of the last save; code 0: it succeeded

@@ -31,22 +31,38 @@ static bool measures_noise(const struct trainer *t) {
     return plan_find(t->plan, PLAN_NOISE) >= 0 && t->state.step % t->k->noise_every == 0;
 }
 
+// Each replica's first micro-batch and its step are a pair (noise.h). The sample is the mean of the
+// pairs: of the squared norms, and of 1 / tokens, to which their noise is proportional. Replicas that
+// take steps together have the step in common.
+//
 // The first micro-batch's gradients belong to its share of the step's loss, which is divided by the
 // trained tokens of the whole step. This rescales their norm to the mean over the micro-batch's
-// tokens.
+// tokens. A replica whose first micro-batch trains nothing has no pair.
 static int add_noise(struct trainer *t, const struct loader_batch *b, struct train_step *info,
                      struct err *e) {
-    const double all = (double)b->step_trained_tokens;
-    double norm, small = 0;
-    TRY(session_get_noise(t->s, &norm, e));
-    for (int64_t i = 0; i < b->rows; i++)
-        small += b->targets[i] >= 0;
-    const double own = small > 0 ? norm * all / small : NAN;
-    const struct noise_sample x = {.small_square = own * own,
-                                   .all_square = info->grad_norm * info->grad_norm,
-                                   .small_tokens = small,
-                                   .all_tokens = all,
-                                   .sequences = (double)(b->micro_batches * t->k->batch_micro)};
+    const struct mesh *mesh = &t->plan->ranks.mesh;
+    const int replicas = mesh_size(mesh, AXIS_DATA);
+    const bool apart = trainer_averages(t);
+    double *first = t->norms, *step = t->norms + replicas;
+    double small_square = 0, all_square = 0, per_small = 0, per_all = 0, pairs = 0;
+    TRY(session_get_noise(t->s, first, step, e));
+    for (int i = 0; i < replicas; i++) {
+        const struct rank_batch *at = &t->meeting.all[mesh_peer(mesh, AXIS_DATA, i)].next;
+        if (at->first <= 0)
+            continue;
+        const double small = (double)at->first,
+                     all = (double)(apart ? at->all : b->step_trained_tokens),
+                     norm = apart ? step[i] : info->grad_norm, own = first[i] * all / small;
+        small_square += own * own, all_square += norm * norm;
+        per_small += 1 / small, per_all += 1 / all;
+        pairs++;
+    }
+    const struct noise_sample x = {
+        .small_square = small_square / pairs,
+        .all_square = all_square / pairs,
+        .small_tokens = pairs / per_small,
+        .all_tokens = pairs / per_all,
+        .sequences = (double)(b->micro_batches * t->k->batch_micro * (apart ? 1 : replicas))};
     if (!noise_add(&t->noise, &x))
         return 0;
     noise_estimate_of(&t->noise, &t->r.noise);
@@ -54,15 +70,18 @@ static int add_noise(struct trainer *t, const struct loader_batch *b, struct tra
     return 0;
 }
 
+static int64_t count_trained(const struct loader_batch *b, int64_t rows) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < rows; i++)
+        n += b->targets[i] >= 0;
+    return n;
+}
+
 // What the loss is divided by: the trained tokens of the step, or of this replica's part of it if
 // it takes a step of its own.
 static int64_t divisor(const struct trainer *t, const struct loader_batch *b) {
-    int64_t own = 0;
-    if (!trainer_averages(t))
-        return b->step_trained_tokens;
-    for (int64_t i = 0; i < b->micro_batches * b->rows; i++)
-        own += b->targets[i] >= 0;
-    return own;
+    return trainer_averages(t) ? count_trained(b, b->micro_batches * b->rows)
+                               : b->step_trained_tokens;
 }
 
 static int compute(struct trainer *t, const struct loader_batch *b, struct train_step *info,
@@ -266,7 +285,11 @@ static int take_batch(struct trainer *t, struct loader_batch *b, unsigned *flags
     }
     if (trainer_save_due_by_time(t))
         *flags |= MEET_SAVE;
-    const int rc = meet(&t->meeting, got, flags, &t->last, e);
+    struct rank_batch next = {0};
+    if (taken && plan_find(t->plan, PLAN_NOISE) >= 0)
+        next = (struct rank_batch){.first = count_trained(b, b->rows),
+                                   .all = count_trained(b, b->micro_batches * b->rows)};
+    const int rc = meet(&t->meeting, got, flags, &t->last, &next, e);
     t->data_failed = rc != 0 && !t->meeting.lost;
     t->save_agreed = *flags & MEET_SAVE;
     *flags &= ~(unsigned)MEET_SAVE;

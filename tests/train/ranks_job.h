@@ -35,6 +35,9 @@ struct job { // one run of all ranks
     pthread_mutex_t lock;
     double losses[RANKS_MOST][STEPS_MOST], norms[RANKS_MOST][STEPS_MOST];
     bool skipped[RANKS_MOST][STEPS_MOST];
+    // With noise.every every second step measures: each replica's norm of the first micro-batch;
+    // that of the step, if replicas train apart.
+    double first[RANKS_MOST][STEPS_MOST][RANKS_MOST], own[RANKS_MOST][STEPS_MOST][RANKS_MOST];
     double valid[RANKS_MOST]; // validation loss
     int rc[RANKS_MOST];
     struct err e[RANKS_MOST];
@@ -126,8 +129,11 @@ static inline int run_steps(struct rank *r, struct err *e) {
         if (j->spoilt && r->rank == j->ranks - 1)
             hyper[HYPER_LOSS_FACTOR] = NAN;
         TRY(session_set_hyper(s, hyper, e));
-        TRY(session_run(s, PLAN_TRAIN, feed, r, NULL, e));
+        const bool noise = r->step % 2 == 0 && plan_find(r->plan, PLAN_NOISE) >= 0;
+        TRY(session_run(s, noise ? PLAN_NOISE : PLAN_TRAIN, feed, r, NULL, e));
         TRY(session_get_results(s, results, clip, e));
+        if (noise)
+            TRY(session_get_noise(s, j->first[r->rank][r->step], j->own[r->rank][r->step], e));
         if (results[RESULT_TOKENS] != (double)trained_tokens(r->plan))
             return err_set(e, ERR_INTERNAL, "%g tokens trained", results[RESULT_TOKENS]);
         j->losses[r->rank][r->step] = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
@@ -337,6 +343,8 @@ static inline void job_train(struct job *j, const char *settings) {
         if (j->split.every < 2) // else each replica has its own
             assert_memory_equal(j->norms[i], j->norms[0], sizeof j->norms[0]);
         assert_memory_equal(j->skipped[i], j->skipped[0], sizeof j->skipped[0]);
+        assert_memory_equal(j->first[i], j->first[0], sizeof j->first[0]);
+        assert_memory_equal(j->own[i], j->own[0], sizeof j->own[0]);
         assert_true(j->valid[i] == j->valid[0]);
     }
 }

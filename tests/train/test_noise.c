@@ -184,7 +184,7 @@ static void test_step_that_measures(void **state) {
                               &e);
             }
             steps_assert_same_weights(&with, &without);
-            assert_worked(session_get_noise(with.s, &norm, &e), &e);
+            assert_worked(session_get_noise(with.s, &norm, NULL, &e), &e);
             assert_worked(session_get_results(first.s, results, clip, &e), &e);
             if (!(norm > 0) || norm != clip[CLIP_NORM])
                 fail_msg("%s, precision %d: the first micro-batch's norm is %.17g, measured %.17g",
