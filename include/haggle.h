@@ -140,7 +140,7 @@ struct haggle_ranks {
     // Valid as long as the struct, which must not be moved.
     const char *command[HAGGLE_LAUNCH_WORDS], *environment[HAGGLE_LAUNCH_WORDS];
     const char *rank_variable;
-    uint64_t timeout_ns; // comm.timeout
+    uint64_t timeout_ns;               // comm.timeout
     char text[HAGGLE_TEXT_BYTES + 16]; // what `command` points to
 };
 // Takes no memory and starts nothing. HAGGLE_ERR_UNSUPPORTED if comm.engine=mpi cannot be had here.

@@ -29,7 +29,7 @@ struct verdict_facts {
     uint64_t data_make_ns;           // time that workers took to make the batches
     uint64_t data_source_wait_ns;    // part of it that they waited for data.source_rate
     bool data_repeats;               // windows that data.ram does not hold are used more than once
-    int replicas, tensor; // ranks that sum gradients; that share every layer
+    int replicas, tensor;            // ranks that sum gradients; that share every layer
 };
 
 enum { VERDICT_TEXT_BYTES = 512 };

@@ -353,7 +353,8 @@ static int run_process(const char *name) {
                 RANKS);
         return 2;
     }
-    int rc = comm_join(&c, by.world, works[i].expected ? 2000000000u : 60000000000u, &(struct comm_lost){0}, &e);
+    int rc = comm_join(&c, by.world, works[i].expected ? 2000000000u : 60000000000u,
+                       &(struct comm_lost){0}, &e);
     if (rc != 0) {
         fprintf(stderr, "rank %d did not join: %s\n", by.rank, e.text);
         return 1;
