@@ -272,20 +272,32 @@ static bool is_stopped(pid_t pid) {
     return state && strncmp(state, ") T", 3) == 0;
 }
 
-// What only this process can see of ranks that cannot speak.
+// What only this process can see of a rank that cannot speak; NULL: nothing, or it is told already.
+static const char *state_of(const struct launch *l, int rank, const char *told, pid_t *pid) {
+    char known[32];
+    const struct link *k = NULL;
+    snprintf(known, sizeof known, "rank %d has ended", rank);
+    for (int i = 0; i < l->n_links && !k; i++)
+        k = l->links[i].rank == rank ? &l->links[i] : NULL;
+    *pid = k ? k->pid : 0;
+    if (!k)
+        return "has not started";
+    if (k->fd < 0)
+        return strstr(told, known) ? NULL : "has ended";
+    return is_stopped(k->pid) ? "is stopped" : NULL;
+}
+
 static void add_states(const struct launch *l, char text[HAGGLE_TEXT_BYTES]) {
     size_t used = strlen(text);
     for (int r = 0; r < l->ranks->ranks && used < HAGGLE_TEXT_BYTES; r++) {
-        const struct link *k = NULL;
-        for (int i = 0; i < l->n_links && !k; i++)
-            k = l->links[i].rank == r ? &l->links[i] : NULL;
-        if (!k)
-            used += (size_t)snprintf(text + used, HAGGLE_TEXT_BYTES - used,
-                                     "; rank %d has not started", r);
-        else if (k->fd < 0 || is_stopped(k->pid))
+        pid_t pid;
+        const char *state = state_of(l, r, text, &pid);
+        if (state)
             used +=
-                (size_t)snprintf(text + used, HAGGLE_TEXT_BYTES - used, "; rank %d %s (process %d)",
-                                 r, k->fd < 0 ? "has ended" : "is stopped", (int)k->pid);
+                (size_t)snprintf(text + used, HAGGLE_TEXT_BYTES - used, "; rank %d %s", r, state);
+        if (state && pid > 0 && used < HAGGLE_TEXT_BYTES)
+            used +=
+                (size_t)snprintf(text + used, HAGGLE_TEXT_BYTES - used, " (process %d)", (int)pid);
     }
 }
 
