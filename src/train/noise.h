@@ -29,7 +29,8 @@
 #include <stdint.h>
 
 // One step: the squared norms of two mean gradients, and the number of tokens that each is the mean
-// of. `small` is the first micro-batch, `all` the whole step.
+// of. `small` is the first micro-batch, `all` the whole step. With replicas each is the mean over
+// pairs of the two, and 1 / tokens is the mean of theirs.
 struct noise_sample {
     double small_square, all_square;
     double small_tokens, all_tokens; // trained tokens; small < all

@@ -538,7 +538,8 @@ int lab_noise(struct lab *l, int64_t steps, double seconds, struct noise_estimat
     const uint64_t now = clock_ns();
     struct patience patience = {now + (uint64_t)(1e9 * seconds), now + (uint64_t)(3e9 * seconds)};
     struct knobs k = l->base;
-    if (k.batch_accum < 2) { // the first micro-batch must be smaller than the step
+    // The first micro-batch must be smaller than the step.
+    if (knobs_idle(&k, KNOB_noise_every) != NULL) {
         k.batch_accum = 2;
         k.batch_micro = k.batch_micro > 1 ? k.batch_micro / 2 : 1;
     }

@@ -343,7 +343,8 @@ static int batch(struct tune *t, struct err *e) {
     }
     const long long chosen = tune_samples_per_step(&t->settings[best].knobs);
     char bound[80] = "";
-    if (t->request.critical_samples > 0 && 2 * (double)chosen > t->request.critical_samples)
+    if (t->request.critical_samples > 0 &&
+        2 * (double)knobs_samples(&t->settings[best].knobs) > t->request.critical_samples)
         snprintf(bound, sizeof bound, "; more than %.0f are not tried (gradient noise scale)",
                  t->request.critical_samples);
     decide(t, &at, "%lld sequences per step in the recipe, %lld in the best setting so far%s",

@@ -183,7 +183,8 @@ static void list_splits(struct product *p) {
         return;
     for (int64_t times = 2; times <= 16; times *= 2) {
         splits_of(p, samples % times == 0 ? samples / times : 0);
-        if (r->critical_samples <= 0 || (double)(samples * times) <= r->critical_samples)
+        if (r->critical_samples <= 0 ||
+            (double)(knobs_samples(p->base) * times) <= r->critical_samples)
             splits_of(p, samples * times);
     }
 }

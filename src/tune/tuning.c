@@ -99,7 +99,7 @@ static void on_stage(void *arg, const struct tune *tune, int stage) {
 // step.
 static int find_critical_batch(struct tuning *t, struct err *e) {
     struct noise_estimate *n = &t->noise;
-    const double given = (double)(t->base.batch_micro * t->base.batch_accum);
+    const double given = (double)knobs_samples(&t->base);
     char text[NOISE_TEXT_BYTES];
     if (!(t->request.allow >> ALLOW_BATCH & 1))
         return 0;

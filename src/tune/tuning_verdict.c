@@ -212,7 +212,7 @@ static void say_limits(struct tuning *t) {
 
 void tuning_verdict(struct tuning *t) {
     const struct knobs *k = &t->tune.settings[t->tune.chosen].knobs;
-    const double samples = (double)(k->batch_micro * k->batch_accum);
+    const double samples = (double)knobs_samples(k);
     say_choice(t);
     say_bound(t);
     say_growth(t);

@@ -75,6 +75,22 @@ static void check_norms(const struct knobs *k, const struct job *j, const char *
     }
 }
 
+// Only a weight that ranks of a replica share costs more than a few numbers: a second gradient.
+static void check_cost(const struct job *j, const struct job *plain, const char *words) {
+    for (int i = 0; i < j->ranks; i++) {
+        const struct program *p = plan_program(&j->plans[i], PLAN_NOISE);
+        const uint64_t has = j->plans[i].layout.arena_bytes,
+                       had = plain->plans[i].layout.arena_bytes;
+        uint64_t shared = 0;
+        for (int t = 0; t < p->n_tensors; t++)
+            if (strncmp(p->tensors[t].name, "noise.d.", 8) == 0)
+                shared += p->tensors[t].bytes + 256;
+        if (has > had + shared + 4096)
+            fail_msg("%s: rank %d needs %llu bytes more", words, i,
+                     (unsigned long long)(has - had));
+    }
+}
+
 static void check_layouts(const struct knobs *k) {
     struct job *jobs[LAYOUTS];
     for (int i = 0; i < LAYOUTS; i++) {
@@ -85,6 +101,7 @@ static void check_layouts(const struct knobs *k) {
         assert_same(j, plain, words);
         assert_same(j, seen, words);
         check_norms(k, j, words);
+        check_cost(j, plain, words);
         for (int s = 0; s < TAKEN; s++)
             assert_true((j->first[0][s][0] > 0) == (s % 2 == 0));
         assert_memory_equal(j->first[0], seen->first[0], sizeof j->first[0]);
@@ -153,17 +170,17 @@ static int hear(void *arg, const struct train_step *s, struct err *e) {
 
 // Records of different lengths, of which only the answers are trained: micro-batches differ in
 // tokens.
-static void train_knobs(struct knobs *k, const struct scratch *s) {
+static void train_knobs(struct knobs *k, const struct scratch *s, int records) {
     static const char *const words[] = {"tokenizer=bytes", "data.cache=none",  "data.pack=none",
                                         "data.val=0",      "eval.every=0",     "save.every=0",
                                         "save.last=false", "optim.lr=0",       "batch.micro=1",
                                         "seq=64",          "generate.tokens=0"};
     struct err e = {0};
     char path[320], line[200];
-    snprintf(path, sizeof path, "%s/noise.jsonl", s->dir);
+    snprintf(path, sizeof path, "%s/noise%d.jsonl", s->dir, records);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    for (int i = 0; i < SEQUENCES; i++) {
+    for (int i = 0; i < records; i++) {
         snprintf(line, sizeof line, "{\"prompt\": \"%d?\", \"completion\": \"%.*s\"}\n", i,
                  3 + i * 7 % 40, "an answer that is cut off somewhere, not at its end");
         fputs(line, f);
@@ -230,7 +247,7 @@ static void test_mean_of_replicas(void **state) {
     struct knobs k;
     struct heard alone, whole, h;
     char words[200];
-    train_knobs(&k, *state);
+    train_knobs(&k, *state, SEQUENCES);
     snprintf(words, sizeof words, "steps=%d batch.accum=1", 4 * MEASURED);
     train(&k, words, &alone);
     snprintf(words, sizeof words, "steps=%d batch.accum=4", MEASURED);
@@ -260,7 +277,7 @@ static void test_apart(void **state) {
     struct knobs k;
     struct heard alone, h, none;
     char words[200];
-    train_knobs(&k, *state);
+    train_knobs(&k, *state, SEQUENCES);
     snprintf(words, sizeof words, "steps=%d batch.accum=1", 4 * MEASURED);
     train(&k, words, &alone);
     snprintf(words, sizeof words,
@@ -275,6 +292,12 @@ static void test_apart(void **state) {
         batch += (mean - batch) / weight;
     }
     assert_close(h.noise.batch_tokens, batch, batch, words);
+    // All sequences are the same: nothing varies, and the gradient is that of every step.
+    train_knobs(&k, *state, 1);
+    train(&k, words, &h);
+    assert_int_equal(h.noise.n, MEASURED);
+    assert_close(h.noise.gradient_square, h.norm[0] * h.norm[0], h.noise.gradient_square, words);
+    assert_close(h.noise.trace, 0, h.noise.gradient_square * h.noise.batch_tokens, words);
     // One micro-batch is the whole step of a replica: there is nothing to compare it with.
     snprintf(words, sizeof words,
              "steps=%d noise.every=1 parallel.data=2 batch.accum=1 comm.every=2", MEASURED);
