@@ -8,8 +8,10 @@ JOBS       ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX     ?= /usr/local
 GENERATOR  := $(shell command -v ninja >/dev/null 2>&1 && echo -G Ninja)
 
-# Configures a build folder once. After that CMake notices when it must configure again.
-configure = test -f $(1)/CMakeCache.txt || cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS)
+# Configures a build folder once. After that CMake notices when it must configure again. What a configuration
+# that failed has left is removed.
+configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || { \
+    rm -rf $(1)/CMakeCache.txt $(1)/CMakeFiles && cmake -S . -B $(1) $(GENERATOR) $(2) $(CMAKE_FLAGS); }
 
 .PHONY: all cuda demo test test-long deps asan fuzz coverage program-build release-build asan-build bench docs format install clean help
 

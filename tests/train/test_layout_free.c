@@ -52,7 +52,7 @@ static void init(struct knobs *k, const char *model, const char *run_dir, const 
     set_all(k,
             "seq=16 batch.micro=1 sched.warmup=2 optim.lr=3e-3 eval.every=0 threads=1 device=cpu "
             "sched.kind=constant cpu.blas=builtin data.cache=none comm.bucket=64KiB save.every=0 "
-            "comm.timeout=60s data.path=");
+            "comm.timeout=10m data.path=");
     snprintf(k->data_path, sizeof k->data_path, "%s/ids.jsonl", model);
     set_all(k, settings);
 }
