@@ -17,8 +17,8 @@
 // then, summed, and counted once.
 //
 // A norm is made from the squares by the op that does it for clipping. That op also writes a factor
-// and a flag, which nothing reads. The norms of all replicas are told to all of them. The host makes
-// the mean, because it knows the tokens behind each.
+// and a flag, which nothing reads. The norms of all replicas are told to all of them. The host
+// makes the mean, because it knows the tokens behind each.
 #include "program/apply.h"
 
 #include <stdio.h>

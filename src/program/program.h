@@ -258,7 +258,8 @@ struct program {
 #define NAME_GUEST     "guest."       // prefix of a guest's NAME_RESULTS, apart from the turn's
 #define NAME_CLIP      "out.clip"     // [CLIP_COUNT] float64
 #define NAME_NOISE     "out.noise"    // [CLIP_COUNT] float64: as out.clip, first micro-batch only
-// [replicas] float64: the norms in out.noise of all replicas; those in out.clip, if they train apart
+// [replicas] float64: the norms in out.noise of all replicas; those in out.clip, if they train
+// apart
 #define NAME_NOISE_ALL   "out.noise.replicas"
 #define NAME_NOISE_STEPS "out.noise.steps"
 #define NAME_ROWS        "in.rows"        // [B] int32: row of each sequence that generation reads

@@ -32,8 +32,8 @@ static bool measures_noise(const struct trainer *t) {
 }
 
 // Each replica's first micro-batch and its step are a pair (noise.h). The sample is the mean of the
-// pairs: of the squared norms, and of 1 / tokens, to which their noise is proportional. Replicas that
-// take steps together have the step in common.
+// pairs: of the squared norms, and of 1 / tokens, to which their noise is proportional. Replicas
+// that take steps together have the step in common.
 //
 // The first micro-batch's gradients belong to its share of the step's loss, which is divided by the
 // trained tokens of the whole step. This rescales their norm to the mean over the micro-batch's
