@@ -22,11 +22,13 @@
 #include <string.h>
 
 enum { MAX_STEPS = 1000, WARMUP = 4, GEMM_SIZE = 8192, TRIALS = 5 };
+enum { SCRATCH_BYTES = 64 << 20 };
 
 // ---------------------------------------------------------------- what the device can do
 
 // Seconds of one call: the median of a few.
-static int timed_op(struct backend *b, const struct op_call *call, double *seconds, struct err *e) {
+static int timed_call(struct backend *b, const struct op_call *call, double *seconds,
+                      struct err *e) {
     double s[TRIALS];
     for (int i = -1; i < TRIALS; i++) { // the first is not counted
         TRY(b->turn_begin(b, e));
@@ -40,6 +42,14 @@ static int timed_op(struct backend *b, const struct op_call *call, double *secon
     return 0;
 }
 
+static int timed_op(struct backend *b, struct op_call *call, double *seconds, struct err *e) {
+    int rc = b->make(b, call, e);
+    if (rc == 0)
+        rc = timed_call(b, call, seconds, e);
+    b->unmake(b, call);
+    return rc;
+}
+
 // Inputs are random, because a GPU at its power limit is faster on zeros.
 static int measure(struct backend *b, enum dtype type, double *gemm, double *bandwidth,
                    struct err *e) {
@@ -47,7 +57,7 @@ static int measure(struct backend *b, enum dtype type, double *gemm, double *ban
     const uint64_t bytes = (uint64_t)elements * dtype_bytes(type);
     void *arena;
     double seconds;
-    TRY(b->arena_take(b, 3 * bytes, &arena, e));
+    TRY(b->arena_take(b, 3 * bytes + SCRATCH_BYTES, &arena, e));
     float *x = malloc((size_t)elements * sizeof *x);
     void *typed = malloc(bytes);
     char *device = arena;
@@ -62,9 +72,11 @@ static int measure(struct backend *b, enum dtype type, double *gemm, double *ban
     free(typed);
     struct op op = op_make(OP_MATMUL);
     op.m = op.n = op.k = n;
-    struct op_call call = {.op = &op,
-                           .in = {{device, n, type, n, n}, {device + bytes, n, type, n, n}},
-                           .out = {{device + 2 * bytes, n, type, n, n}}};
+    struct op_call call = {
+        .op = &op,
+        .in = {{device, n, type, n, n}, {device + bytes, n, type, n, n}},
+        .out = {{device + 2 * bytes, n, type, n, n}},
+        .scratch = {device + 3 * bytes, SCRATCH_BYTES, DTYPE_U8, 1, SCRATCH_BYTES}};
     if (rc == 0)
         rc = timed_op(b, &call, &seconds, e);
     if (rc == 0)

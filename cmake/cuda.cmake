@@ -3,8 +3,8 @@
 #
 #   HAGGLE_CUDA=AUTO|ON|OFF          HAGGLE_CUDA_ARCHS="80;90"     HAGGLE_CUDA_ROOT=/usr/local/cuda
 #
-# The CUDA runtime is linked in; cuBLAS (some 700 MB) is not: libcublas.so is found beside the plug-in, in the toolkit it was
-# built with, or where the system looks.
+# The CUDA runtime is linked in; cuBLASLt (some 500 MB) is not: libcublasLt.so is found beside the plug-in, in the toolkit it
+# was built with, or where the system looks. cuDNN is opened at run time, if its headers were there when this was built.
 set(HAGGLE_CUDA_ARCHS "80;90" CACHE STRING "Compute capabilities the plug-in holds machine code for; PTX for the last")
 if(HAGGLE_CUDA STREQUAL "OFF" OR (HAGGLE_SANITIZE AND HAGGLE_CUDA STREQUAL "AUTO"))
   return()
@@ -31,11 +31,12 @@ foreach(arch IN LISTS HAGGLE_CUDA_ARCHS)
 endforeach()
 list(APPEND nvcc_flags -gencode=arch=compute_${newest},code=compute_${newest})
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS src/backend/cuda/*.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/plain/*.cu src/backend/cuda/fast/*.cu)
 set(cuda_objects "")
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 foreach(source IN LISTS cuda_sources)
-  get_filename_component(name ${source} NAME_WE)
+  file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src/backend/cuda ${source})
+  string(REGEX REPLACE "[/.]" "_" name ${name})
   set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
   add_custom_command(OUTPUT ${object}
     COMMAND ${HAGGLE_NVCC} ${nvcc_flags} -MD -MF ${object}.d -c ${source} -o ${object}
@@ -44,7 +45,7 @@ foreach(source IN LISTS cuda_sources)
 endforeach()
 set(plugin ${CMAKE_BINARY_DIR}/libhaggle_cuda.so)
 add_custom_command(OUTPUT ${plugin}
-  COMMAND ${HAGGLE_NVCC} ${nvcc_flags} -shared -o ${plugin} ${cuda_objects} -lcublas
+  COMMAND ${HAGGLE_NVCC} ${nvcc_flags} -shared -o ${plugin} ${cuda_objects} -lcublasLt -ldl
     "-Xlinker=-rpath,$ORIGIN:$ORIGIN/../lib:${cuda_root}/lib64:/usr/local/cuda/lib64" -Xlinker=--enable-new-dtags
     -Xlinker=--no-undefined
   DEPENDS ${cuda_objects} COMMENT "Linking libhaggle_cuda.so" VERBATIM)

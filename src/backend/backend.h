@@ -27,6 +27,8 @@ struct operand {
 struct op_call {
     const struct op *op;
     struct operand in[OP_MAX_IN], out[OP_MAX_OUT];
+    struct operand scratch; // bytes that the kernels may use while they run
+    void *made;             // what the backend made for this call (make); NULL: nothing
 };
 
 typedef int backend_op_fn(struct backend *b, const struct op_call *call, struct err *e);
@@ -58,9 +60,13 @@ struct backend {
     backend_op_fn *run[OP_COUNT]; // LOAD stays NULL: the executor feeds batches
     void *state;
 
-    // Refuses an op whose sizes run[] cannot take. Called once, when a program is bound, so that no
-    // op is refused in the middle of a turn (one run of a program). NULL: all sizes are accepted.
-    int (*accepts)(const struct backend *b, const struct op *op, struct err *e);
+    // Makes a call ready. Called once for each call, when a program is bound, with the addresses it
+    // will have. Refuses what run[] cannot take, so that no op is refused in the middle of a turn
+    // (one run of a program), and may set call->made: operands that were checked, an algorithm that
+    // was chosen, a plan of a library. May overwrite the call's outputs and scratch. `unmake` drops
+    // it again. A call that was not made can be run as well, if more slowly. NULL: nothing is made.
+    int (*make)(struct backend *b, struct op_call *call, struct err *e);
+    void (*unmake)(struct backend *b, struct op_call *call);
 
     // Order between streams. `prepare` makes events 0 .. n_events-1, none of them recorded, and
     // drops the events of an earlier call. An executor calls it before its first turn. A wait is

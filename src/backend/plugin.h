@@ -15,7 +15,7 @@
 
 enum {
     // Raised whenever a struct that a plug-in can see changes, or the meaning of a member.
-    PLUGIN_ABI = 5,
+    PLUGIN_ABI = 6,
     PLUGIN_PATH_BYTES = 1024,
 };
 #define PLUGIN_SYMBOL "haggle_backend_open"
@@ -34,6 +34,12 @@ struct plugin_host {
 struct plugin_options {
     int device; // index among the devices that the plug-in sees
     bool tf32;  // matrix products of fp32 may round their inputs to 10 bits of mantissa
+    bool plain; // one plain kernel per op, no libraries: slow, and simple enough to be believed
+    bool deterministic; // the same bits on every run, also where a faster kernel has none
+    // Library for attention: "" or "auto" the newest cuDNN that is found, "none", or a file.
+    const char *cudnn;
+    // Folder for what was measured about the device, algorithms of matrix products; NULL: none.
+    const char *cache;
 };
 
 typedef int plugin_open_fn(uint32_t abi, const struct plugin_host *host,

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/plugin.h"
+#include "base/file.h"
 #include "plan/process.h"
 
 #include <malloc.h>
@@ -79,7 +80,13 @@ static int open_backend(struct engine *g, const struct knobs *k, struct err *e) 
     if (g->options.reference)
         return cpu_reference_open(&g->backend, g->mem, e);
     if (plan_wants_device(k)) {
-        const struct plugin_options cuda = {0};
+        char cache[PLUGIN_PATH_BYTES];
+        const bool cached = file_user_path(cache, sizeof cache, FILE_CACHE, "cuda", NULL) == 0;
+        const struct plugin_options cuda = {.tf32 = k->cuda_tf32,
+                                            .plain = k->cuda_kernels == CUDA_KERNELS_PLAIN,
+                                            .deterministic = k->cuda_deterministic,
+                                            .cudnn = k->cuda_cudnn,
+                                            .cache = cached ? cache : NULL};
         int rc = plugin_open("cuda", &cuda, &g->backend, e);
         if (rc == 0)
             return 0;
@@ -152,7 +159,9 @@ static int open_pool(struct engine *g, const struct knobs *k, struct err *e) {
 static int open_machine(struct engine *g, const struct plan *p, struct err *e) {
     static const int threads[] = {KNOB_threads,       KNOB_cpu_pin,         KNOB_ranks,
                                   KNOB_parallel_data, KNOB_parallel_tensor, KNOB_parallel_pipe};
-    static const int kernels[] = {KNOB_device, KNOB_cpu_blas, KNOB_cpu_isa};
+    static const int kernels[] = {KNOB_device,    KNOB_cpu_blas,     KNOB_cpu_isa,
+                                  KNOB_cuda_tf32, KNOB_cuda_kernels, KNOB_cuda_deterministic,
+                                  KNOB_cuda_cudnn};
     const struct knobs *k = &p->knobs;
     const bool same_pool = all_same(&g->machine, k, threads, sizeof threads / sizeof *threads);
     if (!same_pool || !all_same(&g->machine, k, kernels, sizeof kernels / sizeof *kernels))

@@ -39,13 +39,14 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
             return err_set(e, ERR_UNSUPPORTED,
                            "the backend '%s' cannot run the op '%s' of program '%s'",
                            x->backend->name, op_info(op->kind)->name, b->p->name);
-        if (x->backend->accepts && !elsewhere)
-            TRY(x->backend->accepts(x->backend, op, e));
         call->op = op;
         for (int a = 0; a < op->n_in; a++)
             call->in[a] = bind_operand(x, b->p, op->in[a], slot);
         for (int a = 0; a < op->n_out; a++)
             call->out[a] = bind_operand(x, b->p, op->out[a], slot);
+        call->scratch = bind_operand(x, b->p, op->scratch, slot);
+        if (x->backend->make && !elsewhere)
+            TRY(x->backend->make(x->backend, call, e));
     }
     return 0;
 }
@@ -119,6 +120,13 @@ int exec_open(struct executor **out, const struct exec_options *o, struct err *e
     return 0;
 }
 
+static void free_segment(struct executor *x, struct bound_segment *s) {
+    for (int k = 0; x->backend->unmake && k < s->n_calls; k++)
+        x->backend->unmake(x->backend, &s->calls[k]);
+    free(s->calls);
+    free(s->pieces);
+}
+
 void exec_close(struct executor *x) {
     if (!x)
         return;
@@ -128,7 +136,7 @@ void exec_close(struct executor *x) {
     for (int i = 0; x->programs && i <= x->n_programs; i++) {
         struct bound_program *b = &x->programs[i];
         for (int s = 0; b->segments && s < b->p->n_segments * b->slots; s++)
-            free(b->segments[s].calls), free(b->segments[s].pieces);
+            free_segment(x, &b->segments[s]);
         free(b->segments);
     }
     free(x->programs);

@@ -720,7 +720,17 @@ const char *knobs_idle(const struct knobs *k, int id) {
         return k->eval_every == 0   ? "eval.every is 0, so nothing is validated"
                : !has_validation(k) ? "data.val is 0, so there is no validation data"
                                     : NULL;
+    case KNOB_cuda_tf32:
+        if (k->precision != PRECISION_FP32)
+            return "it is for precision=fp32";
+        return k->device == DEVICE_CPU ? "device is cpu" : NULL;
+    case KNOB_cuda_deterministic:
+    case KNOB_cuda_cudnn:
+        if (k->cuda_kernels == CUDA_KERNELS_PLAIN)
+            return "plain kernels use no library and always give the same bits";
+        return k->device == DEVICE_CPU ? "device is cpu" : NULL;
     case KNOB_cuda_graphs:
+    case KNOB_cuda_kernels:
         return k->device == DEVICE_CPU ? "device is cpu" : NULL;
     case KNOB_cpu_blas:
         if (k->precision != PRECISION_FP32 && k->device == DEVICE_CPU)

@@ -2,6 +2,7 @@
 // out over one arena.
 #include "plan/plan.h"
 
+#include "backend/cuda_needs.h"
 #include "backend/plugin.h"
 #include "model/hub.h"
 #include "model/load.h"
@@ -84,6 +85,8 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
         .noise = kind->noise,
         .average = kind->average,
         .yields = kind->step && yields,
+        .scratch = p->device ? cuda_scratch : NULL,
+        .scratch_arg = &p->cuda,
         .build = {.kind = kind->build,
                   .shape = &p->slice,
                   .batch = k->batch_micro,
@@ -145,7 +148,7 @@ static struct step_flops count_flops(const struct program *p) {
 }
 
 static bool touches_logits(const struct program *p, const struct op *op) {
-    struct op_access touched[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access touched[OP_MAX_TENSORS];
     const int n = op_accesses(p, op, touched);
     for (int i = 0; i < n; i++)
         if (strcmp(p->tensors[touched[i].tensor].name, NAME_LOGITS) == 0)
@@ -254,6 +257,8 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
                        .keep_logits = o->keep_logits};
     memcpy(p->wanted, o->programs, sizeof p->wanted);
     p->device = plan_wants_device(&p->knobs);
+    p->cuda = (struct cuda_choice){.plain = p->knobs.cuda_kernels == CUDA_KERNELS_PLAIN,
+                                   .deterministic = p->knobs.cuda_deterministic};
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
     TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
     TRY(check_lengths(p, is_second, e));

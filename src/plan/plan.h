@@ -14,6 +14,7 @@
 #ifndef HAGGLE_PLAN_PLAN_H
 #define HAGGLE_PLAN_PLAN_H
 
+#include "backend/cuda_needs.h"
 #include "base/hash.h"
 #include "knob/knob.h"
 #include "model/shape.h"
@@ -97,6 +98,7 @@ struct plan {
     struct model_shape slice; // of this rank: `shape`, or its part of every layer
     bool from_folder;         // weights come from the folder knobs.model; else they are random
     bool device;              // plan_wants_device of the knobs
+    struct cuda_choice cuda;  // of a plan for a device
     struct program *programs[PLAN_PROGRAMS_MOST];
     int n_programs;
     struct layout layout;

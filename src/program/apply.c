@@ -18,6 +18,7 @@
 //   fusion         joins neighbours into one op, or splits fused ops. It runs late, so recompute
 //                  chooses among plain ops, and neighbours are those of this rank.
 //   micro-batches  adds the variants of the backward and the order of all segments
+//   scratch        memory that kernels need while they run
 //   lives, waits   decide how long a tensor keeps its bytes, and where streams wait for each other
 //   check          proves the result before it is used
 #include "program/apply.h"
@@ -151,6 +152,8 @@ static int assemble(struct program *p, const struct apply *a, struct err *e) {
         TRY(training(p, a, forward, e));
     else
         TRY(inference(p, a, forward, e));
+    if (a->scratch)
+        TRY(scratch_apply(p, a->scratch, a->scratch_arg, e));
     TRY(program_sweep(p, e));
     TRY(sync_derive(p, e));
     return check_program(p, e);

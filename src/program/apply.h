@@ -50,6 +50,8 @@ struct apply {
     int lora_rank;         // 0: no LoRA, all weights train
     double lora_scale;     // alpha / rank
     bool yields;           // lets guests of its set run between micro-batches
+    scratch_fn *scratch;   // bytes that an op's kernels need while they run; NULL: none
+    const void *scratch_arg;
 };
 
 // Builds, edits, orders, synchronises and checks a program. The caller frees it.

@@ -221,7 +221,7 @@ static void gather(struct buckets *b, const struct bucket *k, int segment) {
 // Finds the ops of the chunk's backward that write the gradients of a bucket, or read them before
 // they are summed (noise.c).
 static void find_users(const struct buckets *b, struct bucket *k, const struct segment *s) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     k->first = k->last = -1;
     for (int i = 0; i < s->n_ops; i++) {
         const int n = op_accesses(b->p, &s->ops[i], access);

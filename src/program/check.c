@@ -51,7 +51,7 @@ static int check_reads(const struct program *p, const struct walk *w, struct err
         return err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
     for (int i = 0; i < p->n_tensors * max_slots; i++)
         written[i] = -1;
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int i = 0; i < w->n_order && rc == 0; i++) {
         const struct order_entry *entry = &w->order[i];
         const struct segment *seg = &p->segments[entry->segment];
@@ -117,7 +117,7 @@ static int check_order(const struct program *p, const struct walk *w, struct err
     struct recent *all = calloc((size_t)p->n_tensors * (size_t)max_slots + 1, sizeof *all);
     if (!all)
         rc = err_set(e, ERR_MEMORY, "out of memory while checking '%s'", p->name);
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int i = 0; i < w->n_steps && rc == 0; i++) {
         int n = op_accesses(p, walk_op(p, &w->steps[i]), access);
         for (int a = 0; a < n && rc == 0; a++) {

@@ -36,7 +36,7 @@ static void places_add(struct places *x, const struct program *p, int tensor, in
 
 // Adds the persistent tensors that the program touches, or only those that it writes.
 static void add_persistent(struct places *x, const struct program *p, bool only_written) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int t = 0; t < p->n_tensors; t++) {
         bool found = false;
         if (p->tensors[t].root >= 0 || p->tensors[t].life != LIFE_RUN)

@@ -66,7 +66,7 @@ static struct op part(const struct op *op, enum op_kind kind, unsigned flags) {
 }
 
 static bool conflict(const struct program *p, const struct op *a, const struct op *b) {
-    struct op_access x[OP_MAX_IN + OP_MAX_OUT], y[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access x[OP_MAX_TENSORS], y[OP_MAX_TENSORS];
     int n = op_accesses(p, a, x), m = op_accesses(p, b, y);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < m; k++)

@@ -36,7 +36,7 @@ static bool needs(const struct deriver *d, int t) {
 }
 
 static void find_needs(struct deriver *d, const struct segment *f) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int t = 0; t < d->n; t++)
         d->needs[t] = d->p->tensors[t].cls == CLASS_WEIGHT && d->p->tensors[t].trainable;
     for (int i = 0; i < f->n_ops; i++) {

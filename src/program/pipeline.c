@@ -168,7 +168,7 @@ static void message(struct cut *c, int segment, int chunk, enum op_kind kind, in
 // How `chunk` accesses root: OP_READ, OP_WRITE or both, 0: not at all. *first gets the same for the
 // first op that does. A chunk needs the value from elsewhere only if it reads it first.
 static int accesses(const struct cut *c, const struct segment *s, int chunk, int root, int *first) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     int how = 0;
     *first = 0;
     for (int i = 0; i < s->n_ops; i++) {
@@ -200,7 +200,7 @@ static bool crosses(const struct cut *c, const struct segment *s, int root, int 
 }
 
 static void mark_repeated(struct cut *c, const struct segment *s) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int i = 0; i < s->n_ops; i++) {
         if (!repeated(s->ops[i].kind))
             continue;

@@ -259,8 +259,13 @@ int program_segment(struct program *p, const char *name, enum segment_role role)
 }
 
 struct op op_make(enum op_kind kind) {
-    return (struct op){
-        .kind = kind, .layer = -1, .group = -1, .peer = -1, .record = -1, .scale = 1.0};
+    return (struct op){.kind = kind,
+                       .layer = -1,
+                       .scratch = -1,
+                       .group = -1,
+                       .peer = -1,
+                       .record = -1,
+                       .scale = 1.0};
 }
 
 void op_in(struct op *op, int tensor) {
@@ -365,14 +370,14 @@ static int add_access(const struct program *p, struct op_access *out, int n, int
 }
 
 int op_accesses(const struct program *p, const struct op *op,
-                struct op_access out[OP_MAX_IN + OP_MAX_OUT]) {
+                struct op_access out[OP_MAX_TENSORS]) {
     int n = 0;
     for (int i = 0; i < op->n_in; i++)
         n = add_access(p, out, n, op->in[i], OP_READ);
     int how = OP_WRITE | (op->flags & OP_ACCUMULATE ? OP_READ : 0);
     for (int i = 0; i < op->n_out; i++)
         n = add_access(p, out, n, op->out[i], how);
-    return n;
+    return op->scratch >= 0 ? add_access(p, out, n, op->scratch, OP_WRITE) : n;
 }
 
 void program_settle_lives(struct program *p, const int *slots) {
@@ -385,7 +390,7 @@ void program_settle_lives(struct program *p, const int *slots) {
         p->failed = ERR_MEMORY;
         return;
     }
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int s = 0; s < p->n_segments; s++) {
         const struct segment *seg = &p->segments[s];
         int bit = seg->role == SEGMENT_FORWARD    ? FORWARD
@@ -428,6 +433,8 @@ int program_sweep(struct program *p, struct err *e) {
             for (int a = 0; a < op->n_out; a++)
                 if (op->out[a] >= 0)
                     renumber[op->out[a]] = renumber[program_root(p, op->out[a])] = 1;
+            if (op->scratch >= 0)
+                renumber[op->scratch] = 1;
         }
     for (int i = 0; i < p->n_tensors; i++) // parts of a root
         if (p->tensors[i].part)
@@ -459,6 +466,7 @@ int program_sweep(struct program *p, struct err *e) {
                 op->in[a] = op->in[a] < 0 ? -1 : renumber[op->in[a]];
             for (int a = 0; a < op->n_out; a++)
                 op->out[a] = op->out[a] < 0 ? -1 : renumber[op->out[a]];
+            op->scratch = op->scratch < 0 ? -1 : renumber[op->scratch];
         }
     return 0;
 }

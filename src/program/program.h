@@ -157,6 +157,7 @@ enum op_flag {
 };
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 5, OP_MAX_WAIT = 6 };
+enum { OP_MAX_TENSORS = OP_MAX_IN + OP_MAX_OUT + 1 }; // inputs, outputs, scratch
 enum { ADAMW_BLOCK = 256 }; // adamw_int8: number of elements that share a scale
 
 struct op {
@@ -166,6 +167,7 @@ struct op {
     int layer; // -1: before the layers (embedding, data); number of layers: after them (head, loss)
     int n_in, n_out;
     int in[OP_MAX_IN], out[OP_MAX_OUT]; // tensor indices; an absent optional input is -1
+    int scratch; // tensor of bytes that its kernels use while they run (scratch.c); -1: none
     // Sizes. Which fields an op uses:
     //   matmul*              m n k
     //   rope                 m rows, heads, head_dim
@@ -349,8 +351,7 @@ struct op_access {
     int tensor; // root
     int how;
 };
-int op_accesses(const struct program *p, const struct op *op,
-                struct op_access out[OP_MAX_IN + OP_MAX_OUT]);
+int op_accesses(const struct program *p, const struct op *op, struct op_access out[OP_MAX_TENSORS]);
 
 // Parts of logical tensors (share.c). Each returns the share in the program's memory, or NULL when
 // that is full.
@@ -383,6 +384,10 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op);
 // LIFE_SLOT with slots[chunk] copies, where chunk belongs to the segments that touch them. All
 // others live inside one segment. Call it after the last edit.
 void program_settle_lives(struct program *p, const int *slots);
+// Bytes of memory that the kernels of an op need while they run.
+typedef uint64_t scratch_fn(const void *arg, const struct program *p, const struct op *op);
+// scratch.c: gives each op the scratch that `bytes` says. After program_settle_lives.
+int scratch_apply(struct program *p, scratch_fn *bytes, const void *arg, struct err *e);
 // Drops tensors that no op touches and renumbers.
 int program_sweep(struct program *p, struct err *e);
 

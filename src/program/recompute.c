@@ -59,7 +59,7 @@ static bool gathers_rows(const struct recompute *r, int index) {
 }
 
 static void find_uses(struct recompute *r, const struct segment *backward) {
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int i = 0; i < r->forward->n_ops; i++) {
         int n = op_accesses(r->p, &r->forward->ops[i], access);
         for (int a = 0; a < n; a++) {

@@ -60,7 +60,7 @@ static int pass(struct program *p, struct err *e) {
     }
     for (size_t i = 0; i < n; i++)
         all[i].write_stream = -1;
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int i = 0; i < w.n_steps && added >= 0; i++) {
         const struct walk_step *step = &w.steps[i];
         const struct op *op = walk_op(p, step);

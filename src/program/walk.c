@@ -164,7 +164,7 @@ int lives_make(struct lives *l, const struct program *p, const struct walk *w, s
         goto no_memory;
     for (int i = 0; i < p->n_tensors * max_slots; i++)
         open[i] = (struct open){-1, -1};
-    struct op_access access[OP_MAX_IN + OP_MAX_OUT];
+    struct op_access access[OP_MAX_TENSORS];
     for (int i = 0; i < w->n_steps; i++) {
         const struct walk_step *step = &w->steps[i];
         const struct op *op = walk_op(p, step);

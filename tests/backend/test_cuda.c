@@ -1,9 +1,11 @@
-// test_cuda.c - the CUDA backend: every case against the reference in float64, repeated with the
-// same bits, captured as graphs, and refusals that must not crash. Skipped, with the reason, where
+// test_cuda.c - the CUDA backend: every case against the reference in float64, with the plain kernel
+// and with the one that is made for it, repeated with the same bits, captured as graphs, and
+// refusals that must not crash. Skipped, with the reason, where
 // there is no device.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"
+#include "backend/cuda_needs.h"
 #include "backend/plugin.h"
 #include "skips.h"
 
@@ -25,7 +27,7 @@ static int setup(void **state) {
     *state = &w;
     if (mem_open(&w.mem, &e) != 0 || cpu_reference_open(&w.reference, w.mem, &e) != 0)
         return -1;
-    int rc = plugin_open("cuda", &(struct plugin_options){0}, &w.cuda, &e);
+    int rc = plugin_open("cuda", &(struct plugin_options){.deterministic = true}, &w.cuda, &e);
     if (rc == 0)
         print_message("cuda: %s\n", w.cuda->info.text);
     else
@@ -81,7 +83,11 @@ static void mirror_copy(struct mirror *m, struct case_run *r, bool in) {
     }
 }
 
-static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r) {
+// With `make`, the kernels are made for the call as for one of a program.
+static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r, enum dtype type,
+                        bool make) {
+    const struct cuda_choice choice = {.deterministic = true};
+    const uint64_t scratch = cuda_scratch_bytes(&r->op, type, &choice);
     struct err e = {0};
     void *memory;
     *m = (struct mirror){.b = b, .call = r->call};
@@ -91,9 +97,11 @@ static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r)
             m->bytes +=
                 (operand_at(r, i)->bytes + 2 * TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
         }
-    if (b->arena_take(b, m->bytes, &memory, &e) != 0)
+    if (b->arena_take(b, m->bytes + scratch, &memory, &e) != 0)
         fail_msg("%s", e.text);
     m->memory = memory;
+    m->call.scratch =
+        (struct operand){m->memory + m->bytes, (int64_t)scratch, DTYPE_U8, 1, (int64_t)scratch};
     for (int i = 0; i < r->n_in + r->n_out; i++) {
         int owner = owner_of(r, i);
         struct operand *o = i < r->n_in ? &m->call.in[i] : &m->call.out[i - r->n_in];
@@ -101,10 +109,13 @@ static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r)
             o->data = m->memory + m->offset[owner] +
                       ((unsigned char *)o->data - (unsigned char *)operand_at(r, i)->memory);
     }
-    mirror_copy(m, r, true);
+    if (make && b->make(b, &m->call, &e) != 0)
+        fail_msg("%s", e.text);
+    mirror_copy(m, r, true); // to make a call may change its operands
 }
 
 static void mirror_close(struct mirror *m) {
+    m->b->unmake(m->b, &m->call);
     m->b->arena_give(m->b, m->memory);
 }
 
@@ -143,7 +154,7 @@ static bool same_bytes(const struct case_run *a, const struct case_run *b) {
 
 // ---------------------------------------------------------------- tests
 
-static void check_cases(struct world *w, enum dtype type) {
+static void check_cases(struct world *w, enum dtype type, bool make) {
     size_t wrong = 0;
     if (!w->cuda)
         skip_because("no CUDA backend: %s", w->why);
@@ -153,7 +164,7 @@ static void check_cases(struct world *w, enum dtype type) {
         char name[256], why[160] = "";
         case_name(case_at(i), name, sizeof name);
         open_pair(w, i, type, &truth, &run);
-        mirror_open(&m, w->cuda, &run);
+        mirror_open(&m, w->cuda, &run, type, make);
         run_on(&m, &run, name);
         mirror_copy(&m, &run, false);
         bool ok = case_check_bounds(&run, why, sizeof why), joined = case_is_joined(run.op.kind);
@@ -167,32 +178,44 @@ static void check_cases(struct world *w, enum dtype type) {
                             sizeof why);
         case_close(&second);
         if (!ok) { // reports all failures: another run on a machine with a device may be far away
-            print_error("%s: %s\n", name, why);
+            print_error("%s, %s: %s\n", name, make ? "made" : "plain", why);
             wrong++;
         }
         mirror_close(&m);
         case_close(&run);
         case_close(&truth);
     }
-    print_message("%s: %zu cases, %zu wrong\n", dtype_text(type), case_count(), wrong);
+    print_message("%s, %s: %zu cases, %zu wrong\n", dtype_text(type), make ? "made" : "plain",
+                  case_count(), wrong);
     assert_int_equal(wrong, 0);
 }
 
-static void test_cases_f32(void **state) {
-    check_cases(*state, DTYPE_F32);
+static void test_plain_f32(void **state) {
+    check_cases(*state, DTYPE_F32, false);
 }
 
-static void test_cases_bf16(void **state) {
-    check_cases(*state, DTYPE_BF16);
+static void test_plain_bf16(void **state) {
+    check_cases(*state, DTYPE_BF16, false);
 }
 
-static void test_cases_f16(void **state) {
-    check_cases(*state, DTYPE_F16);
+static void test_plain_f16(void **state) {
+    check_cases(*state, DTYPE_F16, false);
+}
+
+static void test_made_f32(void **state) {
+    check_cases(*state, DTYPE_F32, true);
+}
+
+static void test_made_bf16(void **state) {
+    check_cases(*state, DTYPE_BF16, true);
+}
+
+static void test_made_f16(void **state) {
+    check_cases(*state, DTYPE_F16, true);
 }
 
 // The same op on the same bytes gives the same bytes: uncaptured twice, then from a graph.
-static void test_repeats_and_graphs(void **state) {
-    struct world *w = *state;
+static void check_repeats(struct world *w, enum dtype type) {
     struct err e = {0};
     if (!w->cuda)
         skip_because("no CUDA backend: %s", w->why);
@@ -202,10 +225,10 @@ static void test_repeats_and_graphs(void **state) {
         char name[256];
         void *graph = NULL;
         case_name(case_at(i), name, sizeof name);
-        open_pair(w, i, DTYPE_F32, &truth, &run[0]);
+        open_pair(w, i, type, &truth, &run[0]);
         for (int k = 1; k < 3; k++)
-            assert_int_equal(case_open_like(&run[k], case_at(i), DTYPE_F32, &truth, &e), 0);
-        mirror_open(&m, w->cuda, &run[0]);
+            assert_int_equal(case_open_like(&run[k], case_at(i), type, &truth, &e), 0);
+        mirror_open(&m, w->cuda, &run[0], type, true);
         for (int k = 0; k < 3; k++) {
             mirror_copy(&m, &run[k], true); // operands as they were
             if (k < 2) {
@@ -231,6 +254,11 @@ static void test_repeats_and_graphs(void **state) {
             case_close(&run[k]);
         case_close(&truth);
     }
+}
+
+static void test_repeats_and_graphs(void **state) {
+    check_repeats(*state, DTYPE_F32);
+    check_repeats(*state, DTYPE_BF16);
 }
 
 static void test_memory(void **state) {
@@ -325,9 +353,15 @@ static void test_staging(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases_f32), cmocka_unit_test(test_cases_bf16),
-        cmocka_unit_test(test_cases_f16), cmocka_unit_test(test_repeats_and_graphs),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_plain_f32),
+        cmocka_unit_test(test_plain_bf16),
+        cmocka_unit_test(test_plain_f16),
+        cmocka_unit_test(test_made_f32),
+        cmocka_unit_test(test_made_bf16),
+        cmocka_unit_test(test_made_f16),
+        cmocka_unit_test(test_repeats_and_graphs),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_staging),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -222,9 +222,9 @@ static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
     return 0;
 }
 
-static int accepts(const struct backend *b, const struct op *op, struct err *e) {
+static int make(struct backend *b, struct op_call *call, struct err *e) {
     (void)b;
-    return op_info(op->kind)->category == CAT_ATTENTION ? cpu_check_head_dim(op, e) : 0;
+    return op_info(call->op->kind)->category == CAT_ATTENTION ? cpu_check_head_dim(call->op, e) : 0;
 }
 
 static void describe(struct backend *b, const struct cpu_all *all) {
@@ -252,7 +252,7 @@ int cpu_backend_open(struct backend **out, struct mem *mem, struct pool *pool,
     b->arena_take = arena_take;
     b->arena_give = arena_give;
     b->close = close_backend;
-    b->accepts = accepts;
+    b->make = make;
     for (int kind = 0; kind < OP_COUNT; kind++)
         b->run[kind] = functions[kind] ? run : NULL;
     int rc = open_state(all, mem, pool, options, e);

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The workspace has the size that cuBLAS recommends for Hopper; a smaller one rules out its split
-// kernels.
-enum { BLAS_WORKSPACE_BYTES = 32 << 20, MIN_CAPABILITY = 80 };
+enum { MIN_CAPABILITY = 80 };
 
 // ---------------------------------------------------------------- failures
 
@@ -21,25 +19,12 @@ int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err 
                            cudaGetErrorName(status));
 }
 
-int cuda_check_blas(struct cuda *s, cublasStatus_t status, const char *what, struct err *e) {
-    if (status == CUBLAS_STATUS_SUCCESS)
-        return 0;
-    int code = status == CUBLAS_STATUS_ALLOC_FAILED ? ERR_MEMORY : ERR_INTERNAL;
-    return s->host.err_set(e, code, "%s: cuBLAS says %s", what, cublasGetStatusString(status));
-}
-
 int cuda_launched(struct cuda *s, const struct op_call *c, struct err *e) {
     return cuda_check(s, cudaGetLastError(), s->host.op_name(c->op->kind), e);
 }
 
 static struct cuda *state_of(struct backend *b) {
     return (struct cuda *)b->state;
-}
-
-static int accepts(const struct backend *b, const struct op *op, struct err *e) {
-    bool attends =
-        op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
-    return attends ? cuda_accepts_attention((const struct cuda *)b->state, op, e) : 0;
 }
 
 // ---------------------------------------------------------------- memory
@@ -283,10 +268,6 @@ static uint64_t busy_ns(struct backend *b) {
 static void close_backend(struct backend *b) {
     struct cuda *s = state_of(b);
     cudaDeviceSynchronize();
-    if (s->blas)
-        cublasDestroy(s->blas);
-    cudaFree(s->blas_workspace);
-    cudaFree(s->scratch);
     for (int i = 0; i < s->n_events; i++)
         cudaEventDestroy(s->events[i]);
     for (int i = 0; i < s->n_marks; i++)
@@ -352,27 +333,6 @@ static int choose_device(struct cuda *s, int index, struct device_info *info, st
     return 0;
 }
 
-static int open_blas(struct cuda *s, bool tf32, struct backend *b, struct err *e) {
-    int version = 0;
-    TRY(cuda_check_blas(s, cublasCreate(&s->blas), "opening cuBLAS", e));
-    TRY(cuda_check_blas(s, cublasSetStream(s->blas, s->stream[STREAM_COMPUTE]), "cuBLAS", e));
-    TRY(cuda_check(s, cudaMalloc(&s->blas_workspace, BLAS_WORKSPACE_BYTES), "cuBLAS' workspace",
-                   e));
-    // Set after cublasSetStream, which resets it. With this workspace cuBLAS allocates nothing
-    // while a graph is captured, and one stream with one workspace gives the same bits every time.
-    TRY(cuda_check_blas(s, cublasSetWorkspace(s->blas, s->blas_workspace, BLAS_WORKSPACE_BYTES),
-                        "cuBLAS' workspace", e));
-    TRY(cuda_check_blas(
-        s, cublasSetMathMode(s->blas, tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
-        "cuBLAS", e));
-    TRY(cuda_check_blas(s, cublasGetVersion(s->blas, &version), "cuBLAS", e));
-    char *text = b->info.text + strlen(b->info.text), *end = b->info.text + sizeof b->info.text;
-    snprintf(text, (size_t)(end - text), ", cuBLAS %d.%d.%d", version / 10000, version / 100 % 100,
-             version % 100);
-    b->products[DTYPE_F32] = b->products[DTYPE_BF16] = b->products[DTYPE_F16] = text + 2;
-    return 0;
-}
-
 static int open_state(struct cuda *s, const struct plugin_options *o, struct backend *b,
                       struct err *e) {
     TRY(choose_device(s, o ? o->device : 0, &b->info, e));
@@ -389,9 +349,8 @@ static int open_state(struct cuda *s, const struct plugin_options *o, struct bac
     s->marks = (cudaEvent_t *)calloc(CUDA_MARKS, sizeof *s->marks);
     if (!s->marks)
         return s->host.err_set(e, ERR_MEMORY, "no memory for the cuda backend");
-    TRY(cuda_check(s, cudaMalloc((void **)&s->scratch, CUDA_SCRATCH_FLOATS * sizeof(float)),
-                   "scratch memory", e));
-    return open_blas(s, o && o->tf32, b, e);
+    b->products[DTYPE_F32] = b->products[DTYPE_BF16] = b->products[DTYPE_F16] = b->info.text;
+    return 0;
 }
 
 // Nothing in `host` can be trusted before the sizes are compared, not even err_set. So a host of
@@ -429,6 +388,10 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
         return host->err_set(e, ERR_MEMORY, "no memory for the cuda backend");
     }
     s->host = *host;
+    if (o) {
+        s->choice = (struct cuda_choice){o->plain, o->deterministic};
+        s->tf32 = o->tf32;
+    }
     b->name = b->isa = "cuda";
     b->info.device = b->info.streams = b->info.graphs = true;
     b->info.types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
@@ -440,7 +403,8 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->sync = sync;
     b->close = close_backend;
     b->memory = memory;
-    b->accepts = accepts;
+    b->make = cuda_make;
+    b->unmake = cuda_unmake;
     b->prepare = prepare;
     b->record = record;
     b->wait = wait;

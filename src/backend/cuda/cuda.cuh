@@ -2,6 +2,8 @@
 // messages, and the few helpers that every kernel uses.
 //
 // Rules of this folder:
+// - plain/ has one simple kernel for every op: the truth that tests compare with. fast/ has better
+//   ones for the operands they are made for. When a program is bound, cuda_make chooses.
 // - An op enqueues everything on its stream and never waits for the device, so any sequence of ops
 //   can be captured as a graph.
 // - There are no atomics on floats, so results do not depend on timing.
@@ -12,21 +14,19 @@
 #ifndef HAGGLE_BACKEND_CUDA_CUH
 #define HAGGLE_BACKEND_CUDA_CUH
 
+#include "backend/cuda_needs.h"
 #include "backend/plugin.h"
 
-#include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-enum {
-    CUDA_MARKS = 16384,            // timing events per turn, at most
-    CUDA_SCRATCH_FLOATS = 2 << 20, // for partial sums of ops on the compute stream
-    CUDA_SQNORM_BLOCKS = 512,
-};
+enum { CUDA_MARKS = 16384 }; // timing events per turn, at most
 
 struct cuda {
     struct plugin_host host;
+    struct cuda_choice choice;
+    bool tf32;
     int device, processors, shared_bytes; // shared memory of a block, at most
     cudaStream_t stream[STREAM_COUNT];
     cudaEvent_t *events;
@@ -37,18 +37,32 @@ struct cuda {
     cudaEvent_t *marks; // made when they are first used
     int n_marks;
     cudaEvent_t begin, end;
-    cublasHandle_t blas;
-    void *blas_workspace;
-    float *scratch;
 };
 
 // Runs one op: enqueues its kernels on `stream`.
 typedef int cuda_fn(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e);
+
+// What is made for a call when a program is bound (op_call.made).
+struct cuda_made {
+    cuda_fn *run;
+    void *own;               // belongs to `run`: a library's plan, say; NULL: none
+    void (*drop)(void *own); // frees it
+};
+static inline void *cuda_own(const struct op_call *c) {
+    return ((const struct cuda_made *)c->made)->own;
+}
+
+// Looks for a fast kernel for a call whose operands were checked. Sets made->run, and own and drop
+// if it needs them, or leaves `made` as it is: then the plain kernel runs.
+typedef int cuda_make_fn(struct cuda *s, const struct op_call *c, struct cuda_made *made,
+                         struct err *e);
+
 struct cuda_table {
-    cuda_fn *fn[OP_COUNT];
+    cuda_fn *fn[OP_COUNT];        // plain kernels
+    cuda_make_fn *fast[OP_COUNT]; // NULL: only the plain kernel
 };
 
-// Each file adds its ops for T to a table. An op that no file adds is not supported.
+// Each file adds its ops for T to a table. An op without a plain kernel is not supported.
 template <typename T> void cuda_add_plain(struct cuda_table *t);
 template <typename T> void cuda_add_rows(struct cuda_table *t);
 template <typename T> void cuda_add_loss(struct cuda_table *t);
@@ -59,23 +73,24 @@ template <typename T> void cuda_add_attention(struct cuda_table *t);
 template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);
 
 // run.cu
+int cuda_make(struct backend *b, struct op_call *call, struct err *e);
+void cuda_unmake(struct backend *b, struct op_call *call);
 int cuda_run(struct backend *b, const struct op_call *call, struct err *e);
 bool cuda_has(enum op_kind kind);
 
 // Turns a failure into an error that names what was being done; 0 when there was none.
 int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err *e);
-int cuda_check_blas(struct cuda *s, cublasStatus_t status, const char *what, struct err *e);
 // Called after a launch: an error when CUDA did not accept it.
 int cuda_launched(struct cuda *s, const struct op_call *c, struct err *e);
 // Refuses an attention op that does not fit the device. Called when a program is bound.
 int cuda_accepts_attention(const struct cuda *s, const struct op *op, struct err *e);
 
-// Adds bias[j] to every row of y. In plain.cu, used by matmul.cu.
+// Adds bias[j] to every row of y. In plain/elements.cu, used by products.
 template <typename T>
 void cuda_add_bias(T *y, int64_t ld, const T *bias, int64_t m, int64_t n, cudaStream_t stream);
 
-// h += bias (NULL: none), then a = act(h) of h as it is stored, in one pass. In plain.cu, used by
-// matmul.cu.
+// h += bias (NULL: none), then a = act(h) of h as it is stored, in one pass. In plain/elements.cu,
+// used by products.
 template <typename T>
 void cuda_add_bias_act(T *h, int64_t ldh, T *a, int64_t lda, const T *bias, int kind, int64_t m,
                        int64_t n, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // attention.cu - the forward of attention, over a sequence and over a cache. Scores never leave the
 // multiprocessor: a block goes through the keys in tiles and keeps a running maximum and sum per
 // row.
-#include "backend/cuda/attention.cuh"
+#include "backend/cuda/plain/attention.cuh"
 
 // ---------------------------------------------------------------- a sequence
 

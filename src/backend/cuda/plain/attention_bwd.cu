@@ -4,7 +4,7 @@
 //
 //   p = exp(scale q.k - lse)   dp = dout.v   ds = p (dp - dout.o) scale
 //   dq = sum ds k              dk = sum ds q  dv = sum p dout
-#include "backend/cuda/attention.cuh"
+#include "backend/cuda/plain/attention.cuh"
 
 template <typename T> struct attention_bwd_args {
     const T *dout, *q, *k, *v, *o;

@@ -2,14 +2,13 @@
 // the loss of a micro-batch, the norm of the gradients), and the update.
 //
 // The order of a sum never depends on timing: a thread adds its terms in order, then the parts of
-// the threads are added by a tree or a loop. Partial sums go through scratch memory, which the ops
-// of the compute stream use one after the other.
+// the threads are added by a tree or a loop. Partial sums go through the op's scratch.
 #include "backend/cuda/cuda.cuh"
 
 // ---------------------------------------------------------------- columns
 
 // Block (x, y) sums columns [32 x, 32 x + 32) over the rows of split y, eight rows at a time.
-enum { COLUMNS = 32, LANES = 8, SPLITS = 64 };
+enum { COLUMNS = 32, LANES = 8 };
 
 // part[split][2][n] = sums of dy xhat (0 without x) and of dy.
 template <typename T>
@@ -63,24 +62,17 @@ static int sum_columns(struct cuda *s, const struct op_call *c, const T *x, int6
     if (op->n == 0)
         return 0;
     const int64_t heads = x ? op_norm_heads(op) : 1, rows = op->m * heads; // of n columns
-    int64_t splits = ceil_div(rows, LANES), room = CUDA_SCRATCH_FLOATS / (2 * op->n);
-    splits = splits < SPLITS ? splits : (int64_t)SPLITS;
-    splits = splits < room ? splits : room;
+    int64_t splits = ceil_div(rows, LANES);
+    splits = splits < CUDA_SPLITS ? splits : (int64_t)CUDA_SPLITS;
     splits = splits > 1 ? splits : 1;
-    if (room < 1)
-        return s->host.err_set(e, ERR_UNSUPPORTED, "%s: %lld columns; at most %d",
-                               s->host.op_name(op->kind), (long long)op->n,
-                               CUDA_SCRATCH_FLOATS / 2);
-    if (stream != s->stream[STREAM_COMPUTE])
-        return s->host.err_set(e, ERR_UNSUPPORTED, "%s: runs on the compute stream only",
-                               s->host.op_name(op->kind));
+    float *part = (float *)c->scratch.data;
     dim3 grid((unsigned)ceil_div(op->n, COLUMNS), (unsigned)splits);
-    column_sums<<<grid, COLUMNS * LANES, 0, stream>>>(s->scratch, (const T *)c->in[0].data,
-                                                      c->in[0].ld, x, ldx, stats, heads, rows,
-                                                      op->n, ceil_div(rows, splits));
+    column_sums<<<grid, COLUMNS * LANES, 0, stream>>>(part, (const T *)c->in[0].data, c->in[0].ld,
+                                                      x, ldx, stats, heads, rows, op->n,
+                                                      ceil_div(rows, splits));
     TRY(cuda_launched(s, c, e));
     add_parts<<<(unsigned)ceil_div(op->n, BLOCK), BLOCK, 0, stream>>>(
-        dw, db, s->scratch, (int)splits, (op->flags & OP_ACCUMULATE) != 0, op->n);
+        dw, db, part, (int)splits, (op->flags & OP_ACCUMULATE) != 0, op->n);
     return cuda_launched(s, c, e);
 }
 
@@ -188,13 +180,11 @@ static int grad_sqnorm(struct cuda *s, const struct op_call *c, cudaStream_t str
                        struct err *e) {
     const struct op *op = c->op;
     int64_t blocks = ceil_div(op->n, BLOCK);
-    blocks = blocks < CUDA_SQNORM_BLOCKS ? blocks : (int64_t)CUDA_SQNORM_BLOCKS;
-    if (stream != s->stream[STREAM_COMPUTE])
-        return s->host.err_set(e, ERR_UNSUPPORTED, "grad_sqnorm: runs on the compute stream only");
+    blocks = blocks < CUDA_SQNORM_PARTS ? blocks : (int64_t)CUDA_SQNORM_PARTS;
     if (blocks > 0)
-        square_parts<<<(unsigned)blocks, BLOCK, 0, stream>>>((double *)s->scratch,
+        square_parts<<<(unsigned)blocks, BLOCK, 0, stream>>>((double *)c->scratch.data,
                                                              (const float *)c->in[0].data, op->n);
-    add_squares<<<1, BLOCK, 0, stream>>>((double *)c->out[0].data, (const double *)s->scratch,
+    add_squares<<<1, BLOCK, 0, stream>>>((double *)c->out[0].data, (const double *)c->scratch.data,
                                          (int)blocks, (op->flags & OP_ACCUMULATE) != 0,
                                          c->out[0].cols == 2);
     return cuda_launched(s, c, e);

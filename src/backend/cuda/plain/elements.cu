@@ -1,4 +1,4 @@
-// plain.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul,
+// elements.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul,
 // activations, rotary embedding, and the addition of a bias, with or without an activation.
 #include "backend/cuda/cuda.cuh"
 #include "model/shape.h"
