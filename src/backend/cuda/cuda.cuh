@@ -71,6 +71,12 @@ template <typename T> void cuda_add_optimizer(struct cuda_table *t);
 template <typename T> void cuda_add_matmul(struct cuda_table *t);
 template <typename T> void cuda_add_attention(struct cuda_table *t);
 template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);
+template <typename T> void cuda_add_fast_matmul(struct cuda_table *t);
+template <typename T> void cuda_add_fast_attention(struct cuda_table *t);
+template <typename T> void cuda_add_fast_rows(struct cuda_table *t);
+template <typename T> void cuda_add_fast_loss(struct cuda_table *t);
+template <typename T> void cuda_add_fast_elements(struct cuda_table *t);
+template <typename T> void cuda_add_fast_optimizer(struct cuda_table *t);
 
 // run.cu
 int cuda_make(struct backend *b, struct op_call *call, struct err *e);

@@ -13,6 +13,12 @@ template <typename T> static struct cuda_table make_table(void) {
     cuda_add_matmul<T>(&t);
     cuda_add_attention<T>(&t);
     cuda_add_attention_bwd<T>(&t);
+    cuda_add_fast_matmul<T>(&t);
+    cuda_add_fast_attention<T>(&t);
+    cuda_add_fast_rows<T>(&t);
+    cuda_add_fast_loss<T>(&t);
+    cuda_add_fast_elements<T>(&t);
+    cuda_add_fast_optimizer<T>(&t);
     return t;
 }
 
