@@ -67,6 +67,12 @@ struct backend {
     // it again. A call that was not made can be run as well, if more slowly. NULL: nothing is made.
     int (*make)(struct backend *b, struct op_call *call, struct err *e);
     void (*unmake)(struct backend *b, struct op_call *call);
+    // Calls that follow one another on a stream, have one kind, and touch nothing that another of
+    // them writes: `join` may make them one, so that the first does the work of all and the others
+    // do nothing. It must not use their scratch, which they may share. Called after `make`, for the
+    // kinds in `joins`.
+    bool joins[OP_COUNT];
+    int (*join)(struct backend *b, struct op_call *calls, int n, struct err *e);
 
     // Order between streams. `prepare` makes events 0 .. n_events-1, none of them recorded, and
     // drops the events of an earlier call. An executor calls it before its first turn. A wait is

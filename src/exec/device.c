@@ -5,43 +5,118 @@
 // buffer whose copy may still be running. An op's waits and its record go before and after it on
 // its stream, as sync.c derived them.
 //
+// Pieces: what lies between two LOADs, often a whole micro-batch, and with the last one the update.
+//
 // Graphs: a piece is captured after it has run once, so kernels are loaded and libraries are warm
 // by then. If times are taken, it runs twice first, and the second run shows how its time divides.
 // A graph runs as one unit on the compute stream. Events from outside that its ops wait for are
 // waited for before it. The events of its ops count as recorded after it. That orders more than
 // needed, never less. Inside a capture other event objects are used, because an event that was
 // recorded in a capture can only be waited for there.
+#include "base/array.h"
 #include "base/clock.h"
 #include "exec/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// ---------------------------------------------------------------- open and close
+// ---------------------------------------------------------------- pieces
 
-static int cut_pieces(struct bound_segment *s, struct err *e) {
-    s->pieces = calloc((size_t)s->n_calls + 1, sizeof *s->pieces);
-    if (!s->pieces)
-        return err_set(e, ERR_MEMORY, "out of memory while binding a segment");
+static struct bound_segment *bound_of(const struct bound_program *b, int entry) {
+    const struct order_entry *at = &b->p->order[entry];
+    return &b->segments[at->segment * b->slots + at->slot];
+}
+
+static bool same_piece(const struct piece *a, const struct piece *b) {
+    bool same = a->n_spans == b->n_spans;
+    for (int i = 0; same && i < a->n_spans; i++) {
+        const struct span *x = &a->spans[i], *y = &b->spans[i];
+        same = x->bound == y->bound && x->begin == y->begin && x->end == y->end &&
+               x->after == y->after;
+    }
+    return same;
+}
+
+static int add_item(struct bound_program *b, struct item item, struct err *e) {
+    if (!array_room(&b->items, (size_t)b->n_items, 1, &b->item_capacity, sizeof *b->items, 16))
+        return err_set(e, ERR_MEMORY, "out of memory while binding '%s'", b->p->name);
+    b->items[b->n_items++] = item;
+    return 0;
+}
+
+// Ends the piece that is being collected, if it has any calls. Afterwards it is empty.
+static int end_piece(struct bound_program *b, struct piece *piece, struct item *item,
+                     struct err *e) {
+    int i = 0;
+    if (piece->n_spans == 0)
+        return 0;
+    while (i < b->n_pieces && !same_piece(&b->pieces[i], piece))
+        i++;
+    if (i == b->n_pieces) {
+        if (!array_room(&b->pieces, (size_t)b->n_pieces, 1, &b->piece_capacity, sizeof *b->pieces,
+                        8))
+            return err_set(e, ERR_MEMORY, "out of memory while binding '%s'", b->p->name);
+        b->pieces[b->n_pieces++] = *piece;
+        *piece = (struct piece){0};
+    }
+    piece->n_spans = 0;
+    item->piece = i;
+    return add_item(b, *item, e);
+}
+
+static int add_span(struct bound_program *b, struct piece *piece, struct item *item, int entry,
+                    int begin, int end, struct err *e) {
+    if (!array_room(&piece->spans, (size_t)piece->n_spans, 1, &piece->span_capacity,
+                    sizeof *piece->spans, 4))
+        return err_set(e, ERR_MEMORY, "out of memory while binding '%s'", b->p->name);
+    if (piece->n_spans == 0)
+        *item = (struct item){.entry = entry, .first = begin == 0, .load = -1};
+    piece->spans[piece->n_spans++] = (struct span){.bound = (int)(bound_of(b, entry) - b->segments),
+                                                   .begin = begin,
+                                                   .end = end,
+                                                   .after = entry - item->entry};
+    return 0;
+}
+
+static int cut_entry(struct bound_program *b, struct piece *piece, struct item *item, int entry,
+                     struct err *e) {
+    const struct bound_segment *s = bound_of(b, entry);
+    if (program_yields_at(b->p, b->p->order, entry)) // a guest may run between two pieces
+        TRY(end_piece(b, piece, item, e));
     for (int k = 0; k < s->n_calls;) {
-        if (s->calls[k].op->kind == OP_LOAD) {
-            k++;
-            continue;
-        }
-        struct piece *piece = &s->pieces[s->n_pieces++];
-        piece->begin = k;
+        const int begin = k;
         while (k < s->n_calls && s->calls[k].op->kind != OP_LOAD)
             k++;
-        piece->end = k;
+        if (k > begin)
+            TRY(add_span(b, piece, item, entry, begin, k, e));
+        if (k == s->n_calls)
+            break;
+        TRY(end_piece(b, piece, item, e));
+        TRY(add_item(b, (struct item){entry, .first = k == 0, .load = k, .piece = -1}, e));
+        k++;
     }
     return 0;
 }
+
+static int cut_pieces(struct bound_program *b, struct err *e) {
+    struct piece piece = {0};
+    struct item item = {0};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < b->p->n_order; i++)
+        rc = cut_entry(b, &piece, &item, i, e);
+    if (rc == 0)
+        rc = end_piece(b, &piece, &item, e);
+    free(piece.spans);
+    return rc;
+}
+
+// ---------------------------------------------------------------- open and close
 
 static uint64_t load_bytes(const struct op *op) {
     return (uint64_t)op->n_out * (uint64_t)op->m * sizeof(int32_t);
 }
 
-static int open_segment(struct device *d, struct bound_segment *s, struct err *e) {
+static int find_loads(struct device *d, const struct bound_segment *s, struct err *e) {
     for (int k = 0; k < s->n_calls; k++) {
         const struct op *op = s->calls[k].op;
         if (op->kind != OP_LOAD)
@@ -51,7 +126,7 @@ static int open_segment(struct device *d, struct bound_segment *s, struct err *e
         if (load_bytes(op) > d->staging_bytes)
             d->staging_bytes = load_bytes(op);
     }
-    return cut_pieces(s, e);
+    return 0;
 }
 
 static int last_event(const struct device *d) {
@@ -63,12 +138,12 @@ int device_open(struct executor *x, bool graphs, struct err *e) {
     struct backend *b = x->backend;
     d->graphs = graphs && b->info.graphs;
     for (int i = 0; i < x->n_programs; i++) {
-        const struct bound_program *p = &x->programs[i];
+        struct bound_program *p = &x->programs[i];
         if (p->p->n_events > d->n_events)
             d->n_events = p->p->n_events;
         for (int s = 0; s < p->p->n_segments * p->slots; s++)
-            if (p->segments[s].calls)
-                TRY(open_segment(d, &p->segments[s], e));
+            TRY(find_loads(d, &p->segments[s], e));
+        TRY(cut_pieces(p, e));
     }
     // Separate events, because an event that was recorded in a capture can only be waited for
     // there.
@@ -88,11 +163,16 @@ void device_close(struct executor *x) {
     struct backend *b = x->backend;
     if (x->arena)
         b->sync(b, NULL); // nothing may be running when its memory is freed
-    for (int i = 0; i < x->n_programs; i++)
-        for (int s = 0; s < x->programs[i].p->n_segments * x->programs[i].slots; s++)
-            for (int k = 0; k < x->programs[i].segments[s].n_pieces; k++)
-                if (x->programs[i].segments[s].pieces[k].graph)
-                    b->graph_free(b, x->programs[i].segments[s].pieces[k].graph);
+    for (int i = 0; i < x->n_programs; i++) {
+        struct bound_program *p = &x->programs[i];
+        for (int k = 0; k < p->n_pieces; k++) {
+            if (p->pieces[k].graph)
+                b->graph_free(b, p->pieces[k].graph);
+            free(p->pieces[k].spans);
+        }
+        free(p->pieces);
+        free(p->items);
+    }
     for (int i = 0; i < STAGING_BUFFERS; i++)
         if (d->staging[i])
             b->staging_give(b, d->staging[i]);
@@ -201,58 +281,76 @@ static void trace_turn(struct executor *x, struct trace *trace, uint64_t start) 
 
 // ---------------------------------------------------------------- ops
 
-static int issue_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
-                       const struct order_entry *entry, bool timed, int *at, struct err *e) {
+// Where a turn is: for the message of a failure.
+struct place {
+    int entry, call;
+};
+
+static int issue_piece(struct executor *x, const struct bound_program *p, struct piece *piece,
+                       bool timed, struct place *at, struct err *e) {
     struct backend *b = x->backend;
-    const int first = x->device.first_event;
-    for (*at = piece->begin; *at < piece->end; ++*at) {
-        const struct op_call *call = &s->calls[*at];
-        const struct op *op = call->op;
-        for (int i = 0; i < op->n_wait; i++)
-            TRY(b->wait(b, op->stream, first + op->wait[i], e));
-        TRY(b->run[op->kind](b, call, e));
-        if (op->record >= 0)
-            TRY(b->record(b, op->stream, first + op->record, e));
-        if (timed && op->stream == STREAM_COMPUTE)
-            TRY(note(x, op, piece, entry, e));
+    const int first = x->device.first_event, start = at->entry;
+    for (int i = 0; i < piece->n_spans; i++) {
+        const struct span *span = &piece->spans[i];
+        at->entry = start + span->after;
+        for (at->call = span->begin; at->call < span->end; at->call++) {
+            const struct op_call *call = &p->segments[span->bound].calls[at->call];
+            const struct op *op = call->op;
+            for (int w = 0; w < op->n_wait; w++)
+                TRY(b->wait(b, op->stream, first + op->wait[w], e));
+            TRY(b->run[op->kind](b, call, e));
+            if (op->record >= 0)
+                TRY(b->record(b, op->stream, first + op->record, e));
+            if (timed && op->stream == STREAM_COMPUTE)
+                TRY(note(x, op, piece, &p->p->order[at->entry], e));
+        }
     }
     return 0;
 }
 
-// Whether an op of the piece before call k records the event.
-static bool recorded_before(const struct bound_segment *s, const struct piece *piece, int k,
-                            int event) {
-    for (int i = piece->begin; i < k; i++)
-        if (s->calls[i].op->record == event)
-            return true;
+// Whether an op of the piece before a call of a span records the event.
+static bool recorded_before(const struct bound_program *p, const struct piece *piece, int span,
+                            int call, int event) {
+    for (int i = 0; i <= span; i++) {
+        const struct span *s = &piece->spans[i];
+        const int end = i == span ? call : s->end;
+        for (int k = s->begin; k < end; k++)
+            if (p->segments[s->bound].calls[k].op->record == event)
+                return true;
+    }
     return false;
 }
 
-static int capture_ops(struct executor *x, const struct bound_segment *s, struct piece *piece,
-                       int *at, struct err *e) {
+static int capture_ops(struct executor *x, const struct bound_program *p, const struct piece *piece,
+                       struct place *at, struct err *e) {
     struct backend *b = x->backend;
-    int inside = x->device.first_event + x->device.n_events; // events for use inside a capture
-    for (*at = piece->begin; *at < piece->end; ++*at) {
-        const struct op *op = s->calls[*at].op;
-        for (int i = 0; i < op->n_wait; i++)
-            if (recorded_before(s, piece, *at, op->wait[i]))
-                TRY(b->wait(b, op->stream, inside + op->wait[i], e));
-        TRY(b->run[op->kind](b, &s->calls[*at], e));
-        if (op->record >= 0)
-            TRY(b->record(b, op->stream, inside + op->record, e));
+    const int inside = x->device.first_event + x->device.n_events, start = at->entry;
+    for (int i = 0; i < piece->n_spans; i++) {
+        const struct span *span = &piece->spans[i];
+        at->entry = start + span->after;
+        for (at->call = span->begin; at->call < span->end; at->call++) {
+            const struct op_call *call = &p->segments[span->bound].calls[at->call];
+            const struct op *op = call->op;
+            for (int w = 0; w < op->n_wait; w++)
+                if (recorded_before(p, piece, i, at->call, op->wait[w]))
+                    TRY(b->wait(b, op->stream, inside + op->wait[w], e));
+            TRY(b->run[op->kind](b, call, e));
+            if (op->record >= 0)
+                TRY(b->record(b, op->stream, inside + op->record, e));
+        }
     }
     return 0;
 }
 
-static int capture_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
-                         int *at, struct err *e) {
+static int capture_piece(struct executor *x, const struct bound_program *p, struct piece *piece,
+                         struct place *at, struct err *e) {
     struct backend *b = x->backend;
     unsigned streams = 0;
-    for (int k = piece->begin; k < piece->end; k++)
-        streams |= 1u << s->calls[k].op->stream;
-    *at = piece->begin;
+    for (int i = 0; i < piece->n_spans; i++)
+        for (int k = piece->spans[i].begin; k < piece->spans[i].end; k++)
+            streams |= 1u << p->segments[piece->spans[i].bound].calls[k].op->stream;
     TRY(b->capture_begin(b, streams, e));
-    int rc = capture_ops(x, s, piece, at, e);
+    int rc = capture_ops(x, p, piece, at, e);
     void *graph = NULL;
     int end = b->capture_end(b, &graph, rc == 0 ? e : NULL);
     if (rc != 0 && graph)
@@ -264,49 +362,47 @@ static int capture_piece(struct executor *x, const struct bound_segment *s, stru
     return 0;
 }
 
-static int replay_piece(struct executor *x, const struct bound_segment *s,
+static int replay_piece(struct executor *x, const struct bound_program *p,
                         const struct piece *piece, struct err *e) {
     struct backend *b = x->backend;
     const int first = x->device.first_event;
-    for (int k = piece->begin; k < piece->end; k++) {
-        const struct op *op = s->calls[k].op;
-        for (int i = 0; i < op->n_wait; i++)
-            if (!recorded_before(s, piece, k, op->wait[i]))
-                TRY(b->wait(b, STREAM_COMPUTE, first + op->wait[i], e));
-    }
-    TRY(b->graph_run(b, piece->graph, e));
-    for (int k = piece->begin; k < piece->end; k++)
-        if (s->calls[k].op->record >= 0)
-            TRY(b->record(b, STREAM_COMPUTE, first + s->calls[k].op->record, e));
-    return 0;
-}
-
-static int run_piece(struct executor *x, const struct bound_segment *s, struct piece *piece,
-                     const struct order_entry *entry, bool timed, int *at, struct err *e) {
-    *at = piece->begin;
-    if (piece->graph) {
-        TRY(replay_piece(x, s, piece, e));
-        return timed ? note(x, NULL, piece, entry, e) : 0;
-    }
-    TRY(issue_piece(x, s, piece, entry, timed, at, e));
-    bool due = piece->runs++ >= (timed ? 1 : 0);
-    return x->device.graphs && due ? capture_piece(x, s, piece, at, e) : 0;
-}
-
-static int run_segment(struct executor *x, const struct bound_segment *s,
-                       const struct order_entry *entry, exec_feed_fn *feed, void *arg, bool timed,
-                       int *at, struct err *e) {
-    struct piece *piece = s->pieces;
-    for (*at = 0; *at < s->n_calls;) {
-        if (s->calls[*at].op->kind == OP_LOAD) {
-            TRY(load(x, &s->calls[*at], entry->micro, feed, arg, e));
-            ++*at;
-        } else {
-            TRY(run_piece(x, s, piece, entry, timed, at, e));
-            *at = piece++->end;
+    for (int i = 0; i < piece->n_spans; i++)
+        for (int k = piece->spans[i].begin; k < piece->spans[i].end; k++) {
+            const struct op *op = p->segments[piece->spans[i].bound].calls[k].op;
+            for (int w = 0; w < op->n_wait; w++)
+                if (!recorded_before(p, piece, i, k, op->wait[w]))
+                    TRY(b->wait(b, STREAM_COMPUTE, first + op->wait[w], e));
         }
-    }
+    TRY(b->graph_run(b, piece->graph, e));
+    for (int i = 0; i < piece->n_spans; i++)
+        for (int k = piece->spans[i].begin; k < piece->spans[i].end; k++) {
+            const struct op *op = p->segments[piece->spans[i].bound].calls[k].op;
+            if (op->record >= 0)
+                TRY(b->record(b, STREAM_COMPUTE, first + op->record, e));
+        }
     return 0;
+}
+
+static int run_piece(struct executor *x, const struct bound_program *p, struct piece *piece,
+                     bool timed, struct place *at, struct err *e) {
+    const struct place start = *at;
+    if (piece->graph) {
+        TRY(replay_piece(x, p, piece, e));
+        return timed ? note(x, NULL, piece, &p->p->order[at->entry], e) : 0;
+    }
+    TRY(issue_piece(x, p, piece, timed, at, e));
+    bool due = piece->runs++ >= (timed ? 1 : 0);
+    *at = start;
+    return x->device.graphs && due ? capture_piece(x, p, piece, at, e) : 0;
+}
+
+static int run_item(struct executor *x, const struct bound_program *p, const struct item *item,
+                    exec_feed_fn *feed, void *arg, bool timed, struct place *at, struct err *e) {
+    *at = (struct place){item->entry, item->load};
+    if (item->load >= 0)
+        return load(x, &bound_of(p, item->entry)->calls[item->load], p->p->order[item->entry].micro,
+                    feed, arg, e);
+    return run_piece(x, p, &p->pieces[item->piece], timed, at, e);
 }
 
 // The host enqueues much faster than the device works. Without a limit it would pass all yield
@@ -354,15 +450,19 @@ int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_a
     const bool inside = interrupted(x) != NULL, timed = trace && b->marks > 0 && !inside;
     uint64_t start = clock_ns();
     TRY(begin_turn(x, e));
-    for (int i = 0; i < p->p->n_order; i++) {
-        const struct order_entry *entry = &p->p->order[i];
-        const struct bound_segment *s = &p->segments[entry->segment * p->slots + entry->slot];
-        int at = 0;
-        TRY(yield_point(x, p->p, i, timed, e));
-        if (run_segment(x, s, entry, feed, feed_arg, timed, &at, e) != 0)
+    for (int i = 0; i < p->n_items; i++) {
+        const struct item *item = &p->items[i];
+        struct place at = {0};
+        if (item->first)
+            TRY(yield_point(x, p->p, item->entry, timed, e));
+        if (run_item(x, p, item, feed, feed_arg, timed, &at, e) != 0) {
+            const struct bound_segment *s = bound_of(p, at.entry);
             return err_context(e, "%s, %s, op %d '%s'", p->p->name,
-                               p->p->segments[entry->segment].name, at,
-                               at < s->n_calls ? op_info(s->calls[at].op->kind)->name : "?");
+                               p->p->segments[p->p->order[at.entry].segment].name, at.call,
+                               at.call >= 0 && at.call < s->n_calls
+                                   ? op_info(s->calls[at.call].op->kind)->name
+                                   : "?");
+        }
     }
     if (b->turn_end && !inside)
         TRY(b->turn_end(b, e));

@@ -20,6 +20,62 @@ static struct operand bind_operand(const struct executor *x, const struct progra
                             .cols = cols};
 }
 
+// Bytes [begin, end) that a call may touch.
+static uint64_t extent_begin(const struct operand *o) {
+    return (uint64_t)(uintptr_t)o->data;
+}
+static uint64_t extent_end(const struct operand *o) {
+    const int64_t elements = o->rows > 0 ? (o->rows - 1) * o->ld + o->cols : 0;
+    return extent_begin(o) + (uint64_t)elements * dtype_bytes(o->dtype);
+}
+
+static bool touches(const struct operand *a, const struct operand *b) {
+    return a->data && b->data && extent_begin(a) < extent_end(b) && extent_begin(b) < extent_end(a);
+}
+
+// Whether neither call touches what the other writes.
+static bool apart(const struct op_call *a, const struct op_call *b) {
+    for (int o = 0; o < a->op->n_out; o++) {
+        for (int i = 0; i < b->op->n_in; i++)
+            if (touches(&a->out[o], &b->in[i]))
+                return false;
+        for (int i = 0; i < b->op->n_out; i++)
+            if (touches(&a->out[o], &b->out[i]))
+                return false;
+    }
+    for (int i = 0; i < a->op->n_in; i++)
+        for (int o = 0; o < b->op->n_out; o++)
+            if (touches(&a->in[i], &b->out[o]))
+                return false;
+    return true;
+}
+
+// Whether call k may join the calls from `first` to k - 1.
+static bool may_join(const struct bound_segment *s, int first, int k) {
+    const struct op *a = s->calls[first].op, *b = s->calls[k].op;
+    if (b->kind != a->kind || b->stream != a->stream || b->n_wait > 0 ||
+        s->calls[k - 1].op->record >= 0)
+        return false;
+    for (int i = first; i < k; i++)
+        if (!apart(&s->calls[i], &s->calls[k]))
+            return false;
+    return true;
+}
+
+static int join_calls(struct executor *x, struct bound_segment *s, struct err *e) {
+    struct backend *b = x->backend;
+    for (int first = 0, end; first < s->n_calls; first = end) {
+        end = first + 1;
+        if (!b->joins[s->calls[first].op->kind])
+            continue;
+        while (end < s->n_calls && may_join(s, first, end))
+            end++;
+        if (end > first + 1)
+            TRY(b->join(b, &s->calls[first], end - first, e));
+    }
+    return 0;
+}
+
 static int bind_segment(struct executor *x, struct bound_program *b, int segment, int slot,
                         struct err *e) {
     const struct segment *seg = &b->p->segments[segment];
@@ -48,7 +104,7 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
         if (x->backend->make && !elsewhere)
             TRY(x->backend->make(x->backend, call, e));
     }
-    return 0;
+    return x->backend->join ? join_calls(x, out, e) : 0;
 }
 
 // Bytes that bind_program will take: calls once for each (segment, slot) in the order.
@@ -124,7 +180,6 @@ static void free_segment(struct executor *x, struct bound_segment *s) {
     for (int k = 0; x->backend->unmake && k < s->n_calls; k++)
         x->backend->unmake(x->backend, &s->calls[k]);
     free(s->calls);
-    free(s->pieces);
 }
 
 void exec_close(struct executor *x) {

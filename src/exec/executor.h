@@ -5,26 +5,46 @@
 #include "exec/comm_stream.h"
 #include "exec/exec.h"
 
-// A run of ops without a LOAD between them, which can become one graph. A LOAD needs the host.
+struct bound_segment { // one per (segment, slot)
+    struct op_call *calls;
+    int n_calls;
+};
+
+// Calls [begin, end) of a bound segment.
+struct span {
+    int bound; // index of the bound segment
+    int begin, end;
+    int after; // number of order entries after the piece's first
+};
+
+// All calls of a turn from one LOAD, which needs the host, to the next. They can become one graph.
+// Micro-batches that do the same share a piece.
 struct piece {
-    int begin, end; // calls [begin, end) of the segment
-    void *graph;    // NULL: not captured yet
+    struct span *spans;
+    int n_spans;
+    size_t span_capacity;
+    void *graph; // NULL: not captured yet
     int runs;
     // Measured op by op before the capture. A replay's time is divided in these proportions.
     uint64_t part_ns[TIME_COUNT];
 };
 
-struct bound_segment { // one per (segment, slot)
-    struct op_call *calls;
-    int n_calls;
-    struct piece *pieces; // on a device; NULL on the host
-    int n_pieces;
+// A turn on a device is a list of LOADs and pieces.
+struct item {
+    int entry;       // of the order; the first one of a piece
+    bool first;      // nothing of that entry comes before
+    int load, piece; // call of the entry's segment, or index of a piece; the other is -1
 };
 
 struct bound_program {
     const struct program *p;
     struct bound_segment *segments; // [segment * slots + slot]
     int slots;                      // number of slots that the order uses
+    // On a device; NULL on the host.
+    struct item *items;
+    struct piece *pieces;
+    int n_items, n_pieces;
+    size_t item_capacity, piece_capacity;
 };
 
 // Batches pass through two buffers of pinned memory, used alternately.

@@ -258,9 +258,10 @@ static void compare_steps(enum precision precision, bool reference, double loss,
     assert_same(&plain, &graphs);
     assert_same(&plain, &traced);
     assert_int_equal(plain.graphs, 0);
-    // begin, forward, backward, backward of the other micro-batches, update
-    assert_int_equal(graphs.graphs, 5);
-    assert_int_equal(traced.graphs, 5);
+    // what comes before the first batch, the first micro-batch, the last one with the update, and
+    // those in the middle, if there are any
+    assert_int_equal(graphs.graphs, MICRO > 2 ? 4 : 3);
+    assert_int_equal(traced.graphs, MICRO > 2 ? 4 : 3);
     assert_true(plain.busy_ns > 0 && graphs.busy_ns > 0);
     for (int i = 0; i < STEPS; i++)
         if (!(fabs(plain.loss[i] - host.loss[i]) <= loss * host.loss[i]) ||

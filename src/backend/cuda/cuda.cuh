@@ -81,6 +81,7 @@ template <typename T> void cuda_add_fast_optimizer(struct cuda_table *t);
 // run.cu
 int cuda_make(struct backend *b, struct op_call *call, struct err *e);
 void cuda_unmake(struct backend *b, struct op_call *call);
+int cuda_join(struct backend *b, struct op_call *calls, int n, struct err *e); // fast/joined.cu
 int cuda_run(struct backend *b, const struct op_call *call, struct err *e);
 bool cuda_has(enum op_kind kind);
 
