@@ -7,8 +7,11 @@
 //             its other ops can move at the copy's bandwidth, one after the other
 //   products  the step's matrix products alone, back to back
 //   step      the whole step, loader and update included: launched op by op, then as graphs
+//   account   for each kind and size of op: its calls in a step, their time, and their floor, those
+//             that lose most first
 //
 // usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] [--precision fp32|bf16]
+//                   [--account ROWS]
 #include "backend/plugin.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -22,7 +25,7 @@
 #include <string.h>
 
 enum { MAX_STEPS = 1000, WARMUP = 4, GEMM_SIZE = 8192, TRIALS = 5 };
-enum { SCRATCH_BYTES = 64 << 20 };
+enum { SCRATCH_BYTES = 64 << 20, MAX_ROWS = 256 };
 
 // ---------------------------------------------------------------- what the device can do
 
@@ -137,13 +140,98 @@ static void print_step(const char *name, double *ms, double *busy, int n, double
            name, step, ms[0], ms[n - 1], device, floor_ms / step, 1e3 * tokens / step);
 }
 
-// Where the time goes, op by op, from one traced step.
-static int print_split(struct stepper *g, struct err *e) {
+// ---------------------------------------------------------------- the account
+
+struct row {
+    struct op op; // the kind and sizes that its calls share
+    int calls;
+    double ms, floor_ms;
+};
+
+struct account {
+    struct row rows[MAX_ROWS];
+    int n;
+};
+
+static struct row *row_of(struct account *a, const struct op *op) {
+    for (int i = 0; i < a->n; i++) {
+        const struct op *r = &a->rows[i].op;
+        if (r->kind == op->kind && r->m == op->m && r->n == op->n && r->k == op->k &&
+            r->flags == op->flags)
+            return &a->rows[i];
+    }
+    if (a->n == MAX_ROWS)
+        return NULL;
+    a->rows[a->n] = (struct row){.op = *op};
+    return &a->rows[a->n++];
+}
+
+static double floor_of(const struct program *p, const struct op *op, double gemm,
+                       double bandwidth) {
+    const struct op_cost c = op_cost_of(p, op);
+    const enum op_category category = op_info(op->kind)->category;
+    const double bytes = 1e3 * c.bytes / bandwidth, flops = 1e3 * c.flops / gemm;
+    if (category == CAT_ATTENTION)
+        return flops;
+    return category == CAT_MATMUL && flops > bytes ? flops : bytes;
+}
+
+// The events of a traced step are the ops of the compute stream, in order.
+static void add_step(struct account *a, const struct program *p, const struct trace *t, double gemm,
+                     double bandwidth) {
+    size_t at = 0;
+    for (int i = 0; i < p->n_order; i++) {
+        const struct segment *seg = &p->segments[p->order[i].segment];
+        for (int k = 0; k < seg->n_ops; k++) {
+            const struct op *op = &seg->ops[k];
+            if (op->stream != STREAM_COMPUTE || op->kind == OP_LOAD)
+                continue;
+            while (at < trace_count(t) && trace_at(t, at)->what != (uint16_t)op->kind)
+                at++;
+            struct row *row = row_of(a, op);
+            if (at == trace_count(t) || !row)
+                return;
+            row->calls++;
+            row->ms += 1e-6 * (double)trace_at(t, at++)->duration_ns;
+            row->floor_ms += floor_of(p, op, gemm, bandwidth);
+        }
+    }
+}
+
+static int by_loss(const void *a, const void *b) {
+    const struct row *x = a, *y = b;
+    const double d = (y->ms - y->floor_ms) - (x->ms - x->floor_ms);
+    return d > 0 ? 1 : d < 0 ? -1 : 0;
+}
+
+static void print_account(struct account *a, int rows) {
+    double ms = 0, floor_ms = 0;
+    qsort(a->rows, (size_t)a->n, sizeof *a->rows, by_loss);
+    printf("  %-18s %8s %8s %8s %5s  %9s %9s %9s %6s\n", "account", "m", "n", "k", "calls", "ms",
+           "floor ms", "lost ms", "floor");
+    for (int i = 0; i < a->n; i++) {
+        const struct row *r = &a->rows[i];
+        ms += r->ms, floor_ms += r->floor_ms;
+        if (i < rows)
+            printf("  %-18s %8lld %8lld %8lld %5d  %9.3f %9.3f %9.3f %5.0f%%\n",
+                   op_info(r->op.kind)->name, (long long)r->op.m, (long long)r->op.n,
+                   (long long)r->op.k, r->calls, r->ms, r->floor_ms, r->ms - r->floor_ms,
+                   r->ms > 0 ? 100 * r->floor_ms / r->ms : 0);
+    }
+    printf("  %-18s %8s %8s %8s %5s  %9.3f %9.3f %9.3f %5.0f%%\n", "all", "", "", "", "", ms,
+           floor_ms, ms - floor_ms, ms > 0 ? 100 * floor_ms / ms : 0);
+}
+
+// Where the time goes, op by op, from the last of a few traced steps.
+static int print_split(struct stepper *g, int rows, double gemm, double bandwidth, struct err *e) {
+    static struct account account;
     struct trace t;
     struct time_split split;
-    TRY(trace_open(&t, g->work.engine->mem, 0, e));
+    account.n = 0;
+    TRY(trace_open(&t, g->work.engine->mem, 1 << 15, e));
     int rc = 0;
     for (int i = 0; rc == 0 && i < 3; i++) {
+        trace_clear(&t);
         trace_begin_step(&t, (uint32_t)i, clock_ns());
         rc = stepper_step(g, &t, e);
         trace_end_step(&t, clock_ns());
@@ -154,6 +242,10 @@ static int print_split(struct stepper *g, struct err *e) {
         if (split.ns[i])
             printf(" %s %.2f ms", time_part_name((enum time_part)i), 1e-6 * (double)split.ns[i]);
     printf("\n");
+    if (rc == 0 && rows > 0) {
+        add_step(&account, plan_program(&g->work.plan, PLAN_TRAIN), &t, gemm, bandwidth);
+        print_account(&account, rows);
+    }
     trace_close(&t);
     return rc;
 }
@@ -161,7 +253,7 @@ static int print_split(struct stepper *g, struct err *e) {
 struct options {
     const char *model, *precision; // NULL: all of them
     int64_t seq, micro[16];
-    int n_micro, steps;
+    int n_micro, steps, rows;
 };
 
 static int bench(const struct options *o, const char *precision, int64_t B, double gemm,
@@ -187,7 +279,7 @@ static int bench(const struct options *o, const char *precision, int64_t B, doub
         if (rc == 0)
             print_step(graphs ? "graphs" : "step", ms, busy, o->steps, floor_ms, tokens);
         if (rc == 0 && !graphs)
-            rc = print_split(&g, e);
+            rc = print_split(&g, o->rows, gemm, bandwidth, e);
         for (int i = 0; rc == 0 && !graphs && i < TRIALS; i++) {
             uint64_t begin = clock_ns();
             rc = exec_run_category(g.work.s->exec, plan_find(&g.work.plan, PLAN_TRAIN), CAT_MATMUL,
@@ -221,7 +313,7 @@ static int run(const struct options *o, const char *precision, enum dtype type, 
 
 int main(int argc, char **argv) {
     struct options o = {
-        .model = "gpt2-124m", .seq = 1024, .steps = 20, .micro = {4, 16}, .n_micro = 2};
+        .model = "gpt2-124m", .seq = 1024, .steps = 20, .micro = {4, 16}, .n_micro = 2, .rows = 30};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
             o.model = argv[++i];
@@ -229,6 +321,8 @@ int main(int argc, char **argv) {
             o.seq = atoll(argv[++i]);
         else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
             o.precision = argv[++i];
+        else if (strcmp(argv[i], "--account") == 0 && i + 1 < argc)
+            o.rows = atoi(argv[++i]);
         else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc)
             o.steps = atoi(argv[++i]);
         else if (strcmp(argv[i], "--micro") == 0 && i + 1 < argc) {
@@ -238,7 +332,7 @@ int main(int argc, char **argv) {
         } else {
             fprintf(stderr,
                     "usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] "
-                    "[--precision fp32|bf16]\n");
+                    "[--precision fp32|bf16] [--account ROWS]\n");
             return 2;
         }
     }
