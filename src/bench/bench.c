@@ -66,7 +66,7 @@ static uint64_t predicted_bytes(const struct bench_row *row, const struct trial_
 static struct bench_round round_of(const struct bench_row *row, struct trial_result *t) {
     struct spread s;
     sample_spread_of(t->step_ns, (size_t)t->steps, &s);
-    const bool seen = t->memory_measured_bytes && !plan_wants_device(&row->knobs);
+    const bool seen = t->memory_measured_bytes > 0;
     return (struct bench_round){
         .tokens_per_s = (double)t->tokens / (1e-9 * (double)t->wall_ns),
         .step_p50_ms = s.median / 1e6,
@@ -85,9 +85,7 @@ static void add_trial(struct bench_row *row, struct trial_result *t) {
     sum->real_tokens += t->real_tokens;
     sum->trained_tokens += t->trained_tokens;
     time_split_add(&sum->split, &t->split);
-    // On a device the peak of the process cannot be compared with the prediction, so it stays
-    // unknown.
-    if (t->memory_measured_bytes > sum->memory_measured_bytes && !plan_wants_device(&row->knobs))
+    if (t->memory_measured_bytes > sum->memory_measured_bytes)
         sum->memory_measured_bytes = t->memory_measured_bytes;
     memcpy(sum->by_class, t->by_class, sizeof sum->by_class);
     sum->cost = t->cost;

@@ -208,15 +208,14 @@ static int put_measured(struct store_trial *row, const struct record *r, const s
 
 static void put_counts(struct store_trial *row, const struct knobs *k,
                        const struct trial_result *t) {
-    // On a device the prediction is about the device's memory: it is the arena, and the peak of the
-    // process is not comparable.
+    // On a device both figures are about the device's memory.
     bool device = plan_wants_device(k);
     row->steps = t->steps;
     row->tokens = (int64_t)t->tokens;
     row->real_tokens = (int64_t)t->real_tokens;
     row->trained_tokens = (int64_t)t->trained_tokens;
     row->memory_predicted_bytes = (int64_t)(device ? arena_bytes(t) : t->memory_predicted_bytes);
-    row->memory_measured_bytes = device || t->steps == 0 ? 0 : (int64_t)t->memory_measured_bytes;
+    row->memory_measured_bytes = t->steps == 0 ? 0 : (int64_t)t->memory_measured_bytes;
     memcpy(row->by_class.bytes, t->by_class, sizeof row->by_class.bytes);
     row->loss_first = t->loss_first;
     row->loss_last = t->loss_last;

@@ -201,7 +201,9 @@ static int train(struct trial_desk *d, struct plan *p, struct crew *c, struct re
         out->started = s && s->exec;
         out->kept_weights = s && s->kept_weights;
         // A process that has run other trials must reset its peak first. A new one need not.
-        if (peak_is_ours || !d->engine->options.keep)
+        if (r->on_device)
+            out->memory_measured_bytes = engine_device_bytes(d->engine);
+        else if (peak_is_ours || !d->engine->options.keep)
             out->memory_measured_bytes = engine_process_peak_bytes(d->engine);
     }
     trainer_close(t);
