@@ -48,7 +48,7 @@ def own(row, n):
         n = min(n, 5)
     command = [haggle, "bench", "train", f"model={model}", f"seq={seq}", f"batch.micro={micro}", "precision=bf16", "device=cuda",
                f"data.path={ids(vocabulary, seq)}", "data.pack=none", *EXTRA.get(row, []), "--repeat", "1", "--steps", str(n),
-               "--warmup", "5", "-o", "json", "-q", "--store", "none"]
+               "--warmup", "5", "-o", "json", "-q"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     try:
         rows = json.loads(done.stdout)

@@ -6,6 +6,8 @@
 #include "report/bench_print.h"
 #include "report/tradeoffs_print.h"
 
+#include <string.h>
+
 enum { WARMUP_DEFAULT = 2 };
 
 // rounds, steps: the defaults.
@@ -72,7 +74,7 @@ static int bench_train(struct call *c, const struct knobs *base, const struct ha
     int rc = grid_read(&grid, o->grid, o->n_grid, e);
     if (rc == 0)
         rc = bench_open(&b, base, e);
-    if (rc == 0 && o->store)
+    if (rc == 0 && o->store && strcmp(o->store, "none") != 0)
         rc = open_store(&b, base, o->store, e);
     if (rc == 0)
         rc = measure(&b, c, e);

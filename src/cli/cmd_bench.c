@@ -10,7 +10,8 @@ const struct flag bench_flags[] = {
     {"steps", 'n', "N", "steps measured per round (20; tradeoffs: 10)"},
     {"warmup", 'w', "N", "warm-up steps before those, not counted (2)"},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
-    {"store", 's', "FILE", "record every trial in this file (haggle trials reads it)"},
+    {"store", 's', "FILE",
+     "record every trial in this file (haggle trials reads it); none: nowhere"},
     {0},
 };
 

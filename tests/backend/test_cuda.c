@@ -1,7 +1,6 @@
-// test_cuda.c - the CUDA backend: every case against the reference in float64, with the plain kernel
-// and with the one that is made for it, repeated with the same bits, captured as graphs, and
-// refusals that must not crash. Skipped, with the reason, where
-// there is no device.
+// test_cuda.c - the CUDA backend: every case against the reference in float64, with the plain
+// kernel and with the one that is made for it, repeated with the same bits, captured as graphs, and
+// refusals that must not crash. Skipped, with the reason, where there is no device.
 #include "backend/cases.c"
 
 #include "backend/cpu/cpu.h"

@@ -570,8 +570,8 @@ static void test_lazy(void **state) {
             if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
                 fail_msg("policy %d, %s: the result differs from the host's", policy,
                          graphs ? "graphs" : "no graphs");
-            // Each captured once: what comes before the first batch; the first micro-batch; those in
-            // the middle; the last one with the update.
+            // Each is captured once: what comes before the first batch; the first
+            // micro-batch; those in the middle; the last one with the update.
             assert_int_equal(got.graphs, graphs ? 4 : 0);
             int runs = TURNS * (1 + MICRO);
             assert_int_equal(d.replays, graphs ? runs - 4 : 0);
