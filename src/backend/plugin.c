@@ -25,6 +25,11 @@ static const struct plugin_host host = {
     .op_name = op_name,
     .dtype_text = dtype_text,
     .check_call = backend_check_call,
+    .notes_open = notes_open,
+    .notes_close = notes_close,
+    .notes_find = notes_find,
+    .notes_add = notes_add,
+    .notes_kept = notes_kept,
 };
 
 // ---------------------------------------------------------------- finding

@@ -10,12 +10,13 @@
 #define HAGGLE_BACKEND_PLUGIN_H
 
 #include "backend/backend.h"
+#include "backend/notes.h"
 
 #include <stdint.h>
 
 enum {
     // Raised whenever a struct that a plug-in can see changes, or the meaning of a member.
-    PLUGIN_ABI = 7,
+    PLUGIN_ABI = 8,
     PLUGIN_PATH_BYTES = 1024,
 };
 #define PLUGIN_SYMBOL "haggle_backend_open"
@@ -29,6 +30,12 @@ struct plugin_host {
     const char *(*dtype_text)(enum dtype type);
     // backend_check_call (operands.h): refuses operands that are missing or of the wrong type.
     int (*check_call)(const struct op_call *call, enum dtype *float_type, struct err *e);
+    // notes.h
+    int (*notes_open)(struct notes **out, const char *folder, const char *name, struct err *e);
+    void (*notes_close)(struct notes *n);
+    const char *(*notes_find)(const struct notes *n, const char *key);
+    const char *(*notes_add)(struct notes *n, const char *key, const char *value);
+    bool (*notes_kept)(const struct notes *n);
 };
 
 struct plugin_options {

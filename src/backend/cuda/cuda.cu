@@ -268,6 +268,7 @@ static uint64_t busy_ns(struct backend *b) {
 static void close_backend(struct backend *b) {
     struct cuda *s = state_of(b);
     cudaDeviceSynchronize();
+    cuda_products_close(s);
     for (int i = 0; i < s->n_events; i++)
         cudaEventDestroy(s->events[i]);
     for (int i = 0; i < s->n_marks; i++)
@@ -391,6 +392,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     if (o) {
         s->choice = (struct cuda_choice){o->plain, o->deterministic};
         s->tf32 = o->tf32;
+        snprintf(s->cache, sizeof s->cache, "%s", o->cache ? o->cache : "");
     }
     b->name = b->isa = "cuda";
     b->info.device = b->info.streams = b->info.graphs = true;
