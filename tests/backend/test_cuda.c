@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cuda_needs.h"
 #include "backend/plugin.h"
+#include "base/file.h"
 #include "skips.h"
 
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 struct world {
+    char cache[256]; // a folder of this test: algorithms are measured, and noted there
     struct mem *mem;
     struct backend *reference, *cuda; // cuda NULL: no device
     char why[ERR_TEXT_BYTES];         // there is none
@@ -24,9 +26,11 @@ static int setup(void **state) {
     static struct world w;
     struct err e = {0};
     *state = &w;
-    if (mem_open(&w.mem, &e) != 0 || cpu_reference_open(&w.reference, w.mem, &e) != 0)
+    if (mem_open(&w.mem, &e) != 0 || cpu_reference_open(&w.reference, w.mem, &e) != 0 ||
+        file_make_temp_dir(w.cache, sizeof w.cache, "cuda", &e) != 0)
         return -1;
-    int rc = plugin_open("cuda", &(struct plugin_options){.deterministic = true}, &w.cuda, &e);
+    const struct plugin_options o = {.deterministic = true, .cache = w.cache};
+    int rc = plugin_open("cuda", &o, &w.cuda, &e);
     if (rc == 0)
         print_message("cuda: %s\n", w.cuda->info.text);
     else
@@ -40,7 +44,8 @@ static int teardown(void **state) {
         w->cuda->close(w->cuda);
     w->reference->close(w->reference);
     mem_close(w->mem);
-    return 0;
+    struct err e = {0};
+    return file_remove_tree(w->cache, &e);
 }
 
 // ---------------------------------------------------------------- a case on the device
