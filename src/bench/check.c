@@ -38,7 +38,7 @@ static int list_values(const struct check *c, struct check_knob *k, const struct
 static const char *unmeasured(const struct check *c, int id, const struct knobs *with) {
     const unsigned measured = KNOB_SPEED | KNOB_MEMORY | KNOB_MATH;
     struct knobs there = *with;
-    if ((id == KNOB_device || id == KNOB_cuda_graphs) && !plan_wants_device(&c->base))
+    if (effects_need_device(id) && !plan_wants_device(&c->base))
         return "there is no GPU here";
     if (!(knob_info(id)->flags & measured))
         return "it changes what is written or printed, not the steps";

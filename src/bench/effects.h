@@ -12,6 +12,7 @@
 #include "knob/pair.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 // One run as `haggle train` makes it, with its output for people in `out` and `log`. Returns the
@@ -29,6 +30,8 @@ struct effects_dir {
 int effects_make_files(struct effects_dir *dir, struct err *e);
 void effects_remove_files(struct effects_dir *dir); // also a zeroed one
 
+// Whether a knob has an effect only where there is a GPU.
+bool effects_need_device(int id);
 // base with the settings that knob `id` needs, and small values for knobs that were not set.
 int effects_settings(struct knobs *out, const struct knobs *base, int id, const char *dir,
                      struct err *e);

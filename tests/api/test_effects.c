@@ -42,7 +42,7 @@ static const char *excuse(int id) {
     struct knobs k;
     hw_machine_read(&m, "");
     knobs_init(&k);
-    if ((id == KNOB_device || id == KNOB_cuda_graphs) && !plan_wants_device(&k))
+    if (effects_need_device(id) && !plan_wants_device(&k))
         return "there is no GPU here";
     if (id == KNOB_cpu_isa && m.level == HW_GENERIC)
         return "this CPU has none but the generic kernels";

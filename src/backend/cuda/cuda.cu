@@ -334,6 +334,21 @@ static int choose_device(struct cuda *s, int index, struct device_info *info, st
     return 0;
 }
 
+static void name_products(struct cuda *s, struct backend *b) {
+    if (s->choice.plain) {
+        b->products[DTYPE_F32] = b->products[DTYPE_BF16] = b->products[DTYPE_F16] = "plain kernels";
+        return;
+    }
+    const size_t version = cuda_products_version();
+    const char *order = s->choice.deterministic ? "" : ", sums in any order";
+    snprintf(s->products_text, sizeof s->products_text, "cuBLASLt %zu.%zu.%zu%s", version / 10000,
+             version / 100 % 100, version % 100, order);
+    snprintf(s->products_f32, sizeof s->products_f32, "%s%s", s->products_text,
+             s->tf32 ? ", inputs rounded to TF32" : "");
+    b->products[DTYPE_F32] = s->products_f32;
+    b->products[DTYPE_BF16] = b->products[DTYPE_F16] = s->products_text;
+}
+
 static int open_state(struct cuda *s, const struct plugin_options *o, struct backend *b,
                       struct err *e) {
     TRY(choose_device(s, o ? o->device : 0, &b->info, e));
@@ -350,7 +365,7 @@ static int open_state(struct cuda *s, const struct plugin_options *o, struct bac
     s->marks = (cudaEvent_t *)calloc(CUDA_MARKS, sizeof *s->marks);
     if (!s->marks)
         return s->host.err_set(e, ERR_MEMORY, "no memory for the cuda backend");
-    b->products[DTYPE_F32] = b->products[DTYPE_BF16] = b->products[DTYPE_F16] = b->info.text;
+    name_products(s, b);
     return 0;
 }
 

@@ -37,8 +37,9 @@ struct cuda {
     cudaEvent_t *marks; // made when they are first used
     int n_marks;
     cudaEvent_t begin, end;
-    char cache[PLUGIN_PATH_BYTES];  // folder for what was measured; "": none
-    struct cuda_products *products; // fast/matmul.cu; NULL: not opened yet
+    char cache[PLUGIN_PATH_BYTES];            // folder for what was measured; "": none
+    char products_text[64], products_f32[96]; // for people
+    struct cuda_products *products;           // fast/matmul.cu; NULL: not opened yet
 };
 
 // Runs one op: enqueues its kernels on `stream`.
@@ -87,7 +88,9 @@ int cuda_join(struct backend *b, struct op_call *calls, int n, struct err *e); /
 int cuda_run(struct backend *b, const struct op_call *call, struct err *e);
 bool cuda_has(enum op_kind kind);
 
-void cuda_products_close(struct cuda *s); // fast/matmul.cu
+// fast/matmul.cu
+void cuda_products_close(struct cuda *s);
+size_t cuda_products_version(void); // of cuBLASLt: 10000 x major + 100 x minor + patch
 
 // Turns a failure into an error that names what was being done; 0 when there was none.
 int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err *e);

@@ -85,6 +85,10 @@ template <> cudaDataType_t type_of<__half>(void) {
 
 // ---------------------------------------------------------------- the library
 
+size_t cuda_products_version(void) {
+    return cublasLtGetVersion();
+}
+
 void cuda_products_close(struct cuda *s) {
     struct cuda_products *l = s->products;
     if (!l)
