@@ -33,7 +33,7 @@ test   | libcmocka-dev       | pc:cmocka            | unit tests
 test?  | chromium            | cmd:chromium,chromium-browser,google-chrome | tests of the pages, which are skipped without it
 test?  | libopenmpi-dev      | cmd:mpicc            | ranks as processes: the plug-in, which is left out without it
 test?  | openmpi-bin         | cmd:mpirun           | starts them
-run?   | libopenblas0-serial | file:/usr/lib/*/openblas-serial/libopenblas.so.0 | matrix products where the CPU lacks AVX2 (cpu.blas=openblas)
+run?   | libopenblas0-pthread | file:/usr/lib/*/openblas-pthread/libopenblas.so.0 | matrix products where the CPU lacks AVX2 (cpu.blas=openblas)
 bench  | libopenblas0-openmp | file:/usr/lib/*/openblas-openmp/libopenblas.so.0 | what PyTorch is fastest with
 bench  | libblis4-pthread    | file:/usr/lib/*/blis-pthread/libblas.so.3 | compared with the built-in products (cpu.blas=blis)
 bench  | libdnnl2            | file:/usr/lib/*/libdnnl.so.2 | compared with the built-in products (cpu.blas=onednn)

@@ -26,21 +26,31 @@ static inline uint64_t cuda_product_scratch(int64_t rows, int64_t columns) {
     return (uint64_t)(bytes > most ? most : bytes < least ? least : bytes);
 }
 
+// Partial sums of two vectors of n columns.
+static inline uint64_t cuda_sums_scratch(int64_t n) {
+    return (uint64_t)CUDA_SPLITS * 2 * (uint64_t)n * sizeof(float);
+}
+
 // `type` is the op's element type (letter f of ops.def).
 static inline uint64_t cuda_scratch_bytes(const struct op *op, enum dtype type,
                                           const struct cuda_choice *c) {
     (void)type;
+    uint64_t product, sums;
     switch (op->kind) {
     case OP_MATMUL:
     case OP_MATMUL_ACT:
         return c->plain ? 0 : cuda_product_scratch(op->m, op->n);
     case OP_MATMUL_DX:
+    case OP_MATMUL_DX_ACT:
         return c->plain ? 0 : cuda_product_scratch(op->m, op->k);
     case OP_MATMUL_DW:
-        return c->plain ? 0 : cuda_product_scratch(op->n, op->k);
+        product = c->plain ? 0 : cuda_product_scratch(op->n, op->k);
+        sums = op->n_out > 1 ? cuda_sums_scratch(op->n) : 0;
+        return product > sums ? product : sums;
     case OP_NORM_DW:
+    case OP_NORM_BWD:
     case OP_BIAS_DB:
-        return (uint64_t)CUDA_SPLITS * 2 * (uint64_t)op->n * sizeof(float);
+        return cuda_sums_scratch(op->n);
     case OP_GRAD_SQNORM:
         return CUDA_SQNORM_PARTS * sizeof(double);
     default:

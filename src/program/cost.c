@@ -29,7 +29,8 @@ static double touched(const struct program *p, const struct op *op) {
         double n = tensor_bytes(p, op->out[i]);
         if (op->kind == OP_KV_APPEND) // writes one row per sequence, not the whole cache
             n = (double)op->m * (double)op->n * (double)dtype_bytes(p->tensors[op->out[i]].dtype);
-        bytes += op->flags & OP_ACCUMULATE ? 2 * n : n;
+        bool adds = op->flags & OP_ACCUMULATE && !(i == 0 && op->kind == OP_NORM_BWD);
+        bytes += adds ? 2 * n : n;
     }
     return bytes;
 }
@@ -71,6 +72,9 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_MATMUL_DW:
         c.flops = 2 * rows * cols * (double)op->k;
         break;
+    case OP_MATMUL_DX_ACT:
+        c.flops = 2 * rows * cols * (double)op->k + 16 * rows * (double)op->k;
+        break;
     case OP_MATMUL_ACT:
         c.flops = 2 * rows * cols * (double)op->k + 16 * rows * cols;
         break;
@@ -88,6 +92,9 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_NORM_DX:
     case OP_NORM_DW:
         c.flops = 8 * rows * cols * (double)op_norm_heads(op);
+        break;
+    case OP_NORM_BWD:
+        c.flops = 16 * rows * cols * (double)op_norm_heads(op);
         break;
     case OP_ROPE:
         c.flops = 3 * rows * (double)(op->heads * op->head_dim);

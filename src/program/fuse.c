@@ -2,18 +2,18 @@
 // once. Off: an op that does several things becomes plain ops with real tensors between them, as in
 // a library without fusion. The difference between the two is the gain from fusion.
 //
-//   group   on                                 off
-//   norm    add, norm          -> add_norm     norm_dx += -> norm_dx, copy +=
-//   act     matmul(+bias), act -> matmul_act   matmul+bias -> matmul, add_bias
-//                                              swiglu      -> act (silu), mul
-//                                              swiglu_bwd  -> mul, mul, act_bwd
-//   loss    (as built)                         loss -> log_softmax, nll, nll_bwd, log_softmax_bwd
-//   optim   (as built)                         adamw -> grad_scale, adam_decay, _m, _v, _step
+//   group   on                                     off
+//   norm    add, norm            -> add_norm       norm_dx += -> norm_dx, copy +=
+//           norm_dw, norm_dx     -> norm_bwd
+//   act     matmul(+bias), act   -> matmul_act     matmul+bias -> matmul, add_bias
+//           bias_db, matmul_dw   -> matmul_dw      swiglu      -> act (silu), mul
+//           matmul_dx, act_bwd   -> matmul_dx_act  swiglu_bwd  -> mul, mul, act_bwd
+//   loss    (as built)                             loss -> log_softmax, nll, nll_bwd, log_softmax_bwd
+//   optim   (as built)                             adamw -> grad_scale, adam_decay, _m, _v, _step
 //
 // The pass runs late. By then recompute has chosen among plain ops, and pipeline or ZeRO have
-// decided which ops are neighbours. A fused op rounds where its two ops round. Therefore add_norm
-// and matmul_act give the same bits as the two ops, and so does an op that recompute issues again
-// alone.
+// decided which ops are neighbours. A joined op means its two ops: it rounds where they round. On the
+// CPU it therefore gives the same bits, and so does an op that recompute issues again alone.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -75,19 +75,13 @@ static bool conflict(const struct program *p, const struct op *a, const struct o
     return false;
 }
 
-// Returns the index of the next op on the same stream if it has kind `kind` and the same sizes and
-// reads op i's output as its first input; else -1. Ops of other streams between the two (a gather
-// for a later layer) stay in front of the fused op, unless they conflict with op i.
-static int follower(const struct fuser *f, const struct segment *s, int i, enum op_kind kind) {
-    const struct op *op = &s->ops[i];
+// Returns the index of the next op on op i's stream, or -1. Ops of other streams between the two (a
+// gather for a later layer) stay in front of the joined op, unless they conflict with op i.
+static int follower(const struct fuser *f, const struct segment *s, int i) {
     for (int k = i + 1; k < s->n_ops; k++) {
-        const struct op *next = &s->ops[k];
-        if (next->stream == op->stream)
-            return next->kind == kind && next->in[0] == op->out[0] && next->m == op->m &&
-                           next->n == op->n && !((next->flags ^ op->flags) & OP_AGAIN)
-                       ? k
-                       : -1;
-        if (conflict(f->p, op, next))
+        if (s->ops[k].stream == s->ops[i].stream)
+            return k;
+        if (conflict(f->p, &s->ops[i], &s->ops[k]))
             return -1;
     }
     return -1;
@@ -95,28 +89,99 @@ static int follower(const struct fuser *f, const struct segment *s, int i, enum 
 
 // ---------------------------------------------------------------- two ops become one
 
+// Whether no op of the segment but these two touches a tensor, and nothing reads it later.
+static bool between_only(const struct fuser *f, const struct segment *s, int tensor, int one,
+                         int two) {
+    const int root = program_root(f->p, tensor);
+    struct op_access access[OP_MAX_TENSORS];
+    if (f->p->tensors[root].life != LIFE_SEGMENT)
+        return false;
+    for (int i = 0; i < s->n_ops; i++)
+        for (int a = op_accesses(f->p, &s->ops[i], access) - 1; a >= 0 && i != one && i != two; a--)
+            if (access[a].tensor == root)
+                return false;
+    return true;
+}
+
+static bool can_join(const struct fuser *f, const struct segment *s, int first, int second) {
+    const struct fuse_rule *r = f->rule;
+    const struct op *op = &s->ops[first], *next = &s->ops[second];
+    const unsigned differ = next->flags ^ op->flags;
+    const bool reads = next->in[0] == op->out[0], same_size = next->m == op->m && next->n == op->n;
+    if (differ & OP_AGAIN)
+        return false;
+    switch (op->kind) {
+    case OP_ADD: // only norms of whole rows can be joined
+        return r->norm && next->kind == OP_NORM && reads && same_size && op_norm_heads(next) == 1;
+    case OP_NORM_DW:
+        return r->norm && next->kind == OP_NORM_DX && next->in[0] == op->in[0] &&
+               next->in[1] == op->in[1] && next->in[3] == op->in[2];
+    case OP_MATMUL:
+        return r->act && next->kind == OP_ACT && reads && same_size && !(op->flags & OP_ACCUMULATE);
+    case OP_MATMUL_DX:
+        return r->act && next->kind == OP_ACT_BWD && reads && next->m == op->m &&
+               next->n == op->k && !(op->flags & OP_ACCUMULATE) &&
+               between_only(f, s, op->out[0], first, second);
+    case OP_BIAS_DB:
+        return r->act && next->kind == OP_MATMUL_DW && next->in[1] == op->in[0] &&
+               next->n_out == 1 && !(differ & (OP_ACCUMULATE | OP_FIRST_GRAD));
+    default:
+        return false;
+    }
+}
+
 // Returns the index of the op that op i is to be joined with, or -1.
 static int partner(const struct fuser *f, const struct segment *s, int i) {
-    const struct op *op = &s->ops[i];
-    if (f->rule->norm && op->kind == OP_ADD) {
-        int norm = follower(f, s, i, OP_NORM); // only norms of whole rows can be joined
-        return norm >= 0 && op_norm_heads(&s->ops[norm]) == 1 ? norm : -1;
-    }
-    if (f->rule->act && op->kind == OP_MATMUL && !(op->flags & OP_ACCUMULATE))
-        return follower(f, s, i, OP_ACT);
-    return -1;
+    const int next = follower(f, s, i);
+    return next >= 0 && can_join(f, s, i, next) ? next : -1;
+}
+
+static struct op join_norm(const struct op *add, const struct op *norm) {
+    struct op op = *add;
+    op.kind = OP_ADD_NORM;
+    op.scale = norm->scale; // epsilon
+    op.flags |= norm->flags & OP_RMS;
+    op_in(&op, norm->in[1]);
+    op_in(&op, norm->n_in > 2 ? norm->in[2] : -1);
+    op_out(&op, norm->out[0]);
+    op_out(&op, norm->out[1]);
+    return op;
+}
+
+static struct op join_norm_bwd(const struct op *dw, const struct op *dx) {
+    struct op op = *dw;
+    op.kind = OP_NORM_BWD;
+    op.n_in = op.n_out = 0;
+    for (int i = 0; i < 4; i++)
+        op_in(&op, dx->in[i]);
+    if (dx->flags & OP_ACCUMULATE)
+        op_in(&op, dx->out[0]);
+    op_out(&op, dx->out[0]);
+    for (int i = 0; i < dw->n_out; i++)
+        op_out(&op, dw->out[i]);
+    return op;
+}
+
+static struct op join_act_bwd(const struct op *dx, const struct op *act) {
+    struct op op = *dx;
+    op.kind = OP_MATMUL_DX_ACT;
+    op.act = act->act;
+    op_in(&op, act->in[1]);
+    op.out[0] = act->out[0];
+    return op;
 }
 
 static void put_joined(struct fuser *f, const struct op *first, const struct op *second) {
     struct op op = *first;
     if (first->kind == OP_ADD) {
-        op.kind = OP_ADD_NORM;
-        op.scale = second->scale; // epsilon
-        op.flags |= second->flags & OP_RMS;
-        op_in(&op, second->in[1]);
-        op_in(&op, second->n_in > 2 ? second->in[2] : -1);
-        op_out(&op, second->out[0]);
-        op_out(&op, second->out[1]);
+        op = join_norm(first, second);
+    } else if (first->kind == OP_NORM_DW) {
+        op = join_norm_bwd(first, second);
+    } else if (first->kind == OP_MATMUL_DX) {
+        op = join_act_bwd(first, second);
+    } else if (first->kind == OP_BIAS_DB) {
+        op = *second;
+        op_out(&op, first->out[0]);
     } else {
         op.kind = OP_MATMUL_ACT;
         op.act = second->act;

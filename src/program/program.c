@@ -376,7 +376,9 @@ int op_accesses(const struct program *p, const struct op *op,
         n = add_access(p, out, n, op->in[i], OP_READ);
     int how = OP_WRITE | (op->flags & OP_ACCUMULATE ? OP_READ : 0);
     for (int i = 0; i < op->n_out; i++)
-        n = add_access(p, out, n, op->out[i], how);
+        n = add_access(p, out, n, op->out[i],
+                       i == 0 && op->kind == OP_NORM_BWD ? OP_WRITE
+                                                         : how); // its dx is an input too
     return op->scratch >= 0 ? add_access(p, out, n, op->scratch, OP_WRITE) : n;
 }
 

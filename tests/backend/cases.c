@@ -74,14 +74,17 @@ static void describe_matmul(struct case_run *r, const struct backend_case *c) {
         OUT('f', c->m, c->n, output_fill(c));
         if (c->kind == OP_MATMUL_ACT)
             OUT('f', c->m, c->n, FILL_POISON);
-    } else if (c->kind == OP_MATMUL_DX) {
+    } else if (c->kind == OP_MATMUL_DX || c->kind == OP_MATMUL_DX_ACT) {
         IN('f', c->m, c->n, FILL_NORMAL);
         IN('f', w_rows, w_columns, FILL_NORMAL);
+        if (c->kind == OP_MATMUL_DX_ACT)
+            IN('f', c->m, c->k, FILL_NORMAL);
         OUT('f', c->m, c->k, output_fill(c));
     } else {
         IN('f', c->m, c->k, FILL_NORMAL);
         IN('f', c->m, c->n, FILL_NORMAL);
         OUT('r', w_rows, w_columns, output_fill(c));
+        OUT('r', 1, c->n, output_fill(c))->absent = c->options & CASE_BARE;
     }
 }
 
@@ -100,10 +103,17 @@ static void describe_norm(struct case_run *r, const struct backend_case *c) {
         return;
     }
     IN('f', c->m, columns, FILL_NORMAL); // x
-    if (c->kind == OP_NORM_DX) {
+    if (c->kind == OP_NORM_DX || c->kind == OP_NORM_BWD) {
         IN('f', 1, c->n, FILL_NEAR_1);
         IN('r', rows, 2, FILL_LATER);
-        OUT('f', c->m, columns, output_fill(c));
+        if (c->kind == OP_NORM_BWD && c->options & CASE_IN_PLACE)
+            IN('f', c->m, columns, FILL_NORMAL);
+        OUT('f', c->m, columns, output_fill(c))->same_as =
+            c->kind == OP_NORM_BWD && c->options & CASE_IN_PLACE ? 4 : -1;
+        if (c->kind == OP_NORM_BWD) {
+            OUT('r', 1, c->n, output_fill(c));
+            OUT('r', 1, c->n, output_fill(c))->absent = c->options & CASE_BARE;
+        }
     } else {
         IN('r', rows, 2, FILL_LATER);
         OUT('r', 1, c->n, output_fill(c));
@@ -390,12 +400,14 @@ static void describe(struct case_run *r, const struct backend_case *c) {
     case OP_MATMUL_DX:
     case OP_MATMUL_DW:
     case OP_MATMUL_ACT:
+    case OP_MATMUL_DX_ACT:
         describe_matmul(r, c);
         break;
     case OP_NORM:
     case OP_ADD_NORM:
     case OP_NORM_DX:
     case OP_NORM_DW:
+    case OP_NORM_BWD:
         describe_norm(r, c);
         break;
     case OP_ATTENTION:
@@ -604,7 +616,7 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
     struct case_run run;
     other.options &= ~(unsigned)(CASE_PAD | CASE_BARE | CASE_IN_PLACE);
     other.flags &= OP_RMS;
-    if (c->kind == OP_NORM_DX || c->kind == OP_NORM_DW)
+    if (c->kind == OP_NORM_DX || c->kind == OP_NORM_DW || c->kind == OP_NORM_BWD)
         other.kind = OP_NORM;
     else if (c->kind == OP_ATTENTION_BWD)
         other.kind = OP_ATTENTION;
@@ -629,7 +641,7 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
     } else if (rc == 0 && (c->kind == OP_ROPE || c->kind == OP_LOG_SOFTMAX_BWD)) {
         copy_values(&r->in[1], &run.out[0]);
     } else if (rc == 0) {
-        copy_values(&r->in[c->kind == OP_NORM_DX ? 3 : 2], &run.out[1]);
+        copy_values(&r->in[c->kind == OP_NORM_DW ? 2 : 3], &run.out[1]);
     }
     case_close(&run);
     return rc;
@@ -650,7 +662,7 @@ static int prepare(struct case_run *r, const struct backend_case *c, enum dtype 
     r->op.batch = c->batch, r->op.seq = c->seq;
     r->op.heads = c->heads, r->op.kv_heads = c->kv_heads, r->op.head_dim = c->head_dim;
     bool norm = c->kind == OP_NORM || c->kind == OP_NORM_DX || c->kind == OP_NORM_DW ||
-                c->kind == OP_ADD_NORM;
+                c->kind == OP_NORM_BWD || c->kind == OP_ADD_NORM;
     r->op.scale = norm ? 1e-5 : c->head_dim > 0 ? 1 / sqrt((double)c->head_dim) : 0.75;
     describe(r, c);
     r->op.n_in = r->n_in, r->op.n_out = r->n_out;
@@ -816,15 +828,15 @@ bool case_agree(const struct case_operand *got, const struct case_operand *want,
     return true;
 }
 
-bool case_rounded_once(const struct case_operand *got, const struct case_operand *want, char *why,
-                       size_t why_bytes) {
+bool case_is_rounded(const struct case_operand *got, const struct case_operand *want, int times,
+                     char *why, size_t why_bytes) {
     if (strchr("bcu", got->type)) // rounded by a draw
         return true;
-    double half = got->dtype == DTYPE_BF16  ? 0x1p-8
+    double once = got->dtype == DTYPE_BF16  ? 0x1p-8
                   : got->dtype == DTYPE_F16 ? 0x1p-11
                                             : 0;          // half a unit in the last place, relative
     double least = got->dtype == DTYPE_F16 ? 0x1p-25 : 0; // among subnormal numbers
-    double largest = 0;
+    double largest = 0, half = times * once;
     for (int64_t i = 0; half > 0 && i < want->rows; i++)
         for (int64_t j = 0; j < want->columns; j++)
             largest = fmax(largest, fabs(case_get(want, i, j)));
@@ -833,8 +845,8 @@ bool case_rounded_once(const struct case_operand *got, const struct case_operand
             double a = case_get(got, i, j), b = case_get(want, i, j);
             if (!(fabs(a - b) <= half * fabs(b) + least + ERROR_MAX * largest + 1e-15)) {
                 snprintf(why, why_bytes,
-                         "element %" PRId64 ",%" PRId64 " is %.9g: not one rounding from %.9g", i,
-                         j, a, b);
+                         "element %" PRId64 ",%" PRId64 " is %.9g: not %d rounding%s from %.9g", i,
+                         j, a, times, times == 1 ? "" : "s", b);
                 return false;
             }
         }

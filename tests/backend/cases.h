@@ -81,10 +81,10 @@ void case_set(struct case_operand *o, int64_t row, int64_t column, double value)
 // False, with a reason, when an output is further from the truth than float32 sums explain.
 bool case_agree(const struct case_operand *got, const struct case_operand *want, char *why,
                 size_t why_bytes);
-// False, with a reason, when an element of a 16-bit output is further from the truth than one
-// rounding and float32 sums explain.
-bool case_rounded_once(const struct case_operand *got, const struct case_operand *want, char *why,
-                       size_t why_bytes);
+// False, with a reason, when an element of a 16-bit output is further from the truth than that many
+// roundings and float32 sums explain.
+bool case_is_rounded(const struct case_operand *got, const struct case_operand *want, int times,
+                     char *why, size_t why_bytes);
 // False, with a reason, when the run changed an input, a gap between rows, or a neighbour of a
 // view.
 bool case_check_bounds(const struct case_run *r, char *why, size_t why_bytes);

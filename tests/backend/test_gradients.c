@@ -47,7 +47,8 @@ struct rule {
 
 static const struct rule rules[] = {
     {OP_MATMUL_DX, OP_MATMUL, 0, {-1, 1, -1}, {0}},
-    {OP_MATMUL_DW, OP_MATMUL, 1, {0, -1, -1}, {1}},
+    {OP_MATMUL_DW, OP_MATMUL, 1, {0, -1, -1}, {1, 2}},
+    {OP_NORM_BWD, OP_NORM, 0, {1, 2, -1}, {0, 1, 2}},
     {OP_NORM_DX, OP_NORM, 0, {1, 2, -1}, {0}},
     {OP_NORM_DW, OP_NORM, 0, {1, -1, -1}, {1, 2}},
     {OP_ATTENTION_BWD, OP_ATTENTION, 0, {1, 2, 3, 6}, {0, 1, 2}},
@@ -94,6 +95,12 @@ static void check_elements(struct world *w, struct case_run *f, struct case_oper
     }
 }
 
+// Whether an output of a case is added to.
+static bool adds(const struct backend_case *c, int out) {
+    return c->kind == OP_NORM_BWD && out == 0 ? c->options & CASE_IN_PLACE
+                                              : c->flags & OP_ACCUMULATE;
+}
+
 static void check_case(struct world *w, size_t index, const struct rule *rule) {
     const struct backend_case *c = case_at(index);
     struct backend_case fc = *c;
@@ -104,10 +111,7 @@ static void check_case(struct world *w, size_t index, const struct rule *rule) {
     fc.kind = rule->forward;
     fc.flags &= ~(unsigned)OP_ACCUMULATE;
     fc.options &= ~(unsigned)CASE_IN_PLACE;
-    if (rule->forward != OP_NORM)
-        fc.options |= CASE_BARE;
-    else
-        fc.options &= ~(unsigned)CASE_BARE; // the bias is differentiated too
+    fc.options &= ~(unsigned)CASE_BARE; // a bias is differentiated too
     assert_int_equal(case_open(&b, c, DTYPE_F64, index, w->reference, &e), 0);
     assert_int_equal(case_open(&before, c, DTYPE_F64, index, w->reference, &e), 0);
     assert_int_equal(case_open(&f, &fc, DTYPE_F64, index, w->reference, &e), 0);
@@ -122,7 +126,7 @@ static void check_case(struct world *w, size_t index, const struct rule *rule) {
     for (int i = 0; i < b.n_out; i++)
         if (!b.out[i].absent)
             check_elements(w, &f, &f.in[rule->wrt[i]], &b.out[i], &before.in[rule->dy],
-                           c->flags & OP_ACCUMULATE ? &before.out[i] : NULL, 1, name);
+                           adds(c, i) ? &before.out[i] : NULL, 1, name);
     case_close(&b);
     case_close(&before);
     case_close(&f);

@@ -128,6 +128,16 @@ static void test_programs(void **state) {
         if (gpt2) // qkv, out, up and down have one
             assert_int_equal(count(&off, PLAN_EVAL, OP_ADD_BIAS), 4 * L);
         assert_int_equal(count(&off, PLAN_TRAIN, OP_ADAM_STEP), count(&on, PLAN_TRAIN, OP_ADAMW));
+        // In both variants of the backward, each norm's two gradients are one op, and so are the
+        // product and the activation's gradient, and a weight's and its bias' gradient.
+        const int norms = 2 * (count(&on, PLAN_TRAIN, OP_NORM) + 2 * L);
+        assert_int_equal(count(&on, PLAN_TRAIN, OP_NORM_BWD), norms);
+        assert_int_equal(count(&on, PLAN_TRAIN, OP_NORM_DX) + count(&on, PLAN_TRAIN, OP_NORM_DW),
+                         0);
+        assert_int_equal(count(&off, PLAN_TRAIN, OP_NORM_DX), norms);
+        assert_int_equal(count(&on, PLAN_TRAIN, OP_MATMUL_DX_ACT), gpt2 ? 2 * L : 0);
+        assert_int_equal(count(&on, PLAN_TRAIN, OP_BIAS_DB), 0);
+        assert_int_equal(count(&off, PLAN_TRAIN, OP_MATMUL_DX_ACT), 0);
         // No norm's gradient is added in place: each is a tensor that is added afterwards (in both
         // variants).
         assert_int_equal(count(&off, PLAN_TRAIN, OP_COPY), 2 * 2 * L);

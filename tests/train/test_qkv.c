@@ -43,6 +43,16 @@ static int count_ops(const struct at_work *s, enum op_kind kind) {
     return n;
 }
 
+// Gradients of a bias: its op is part of the weight's (program/fuse.c).
+static int count_bias_sums(const struct at_work *s) {
+    const struct program *p = plan_program(&s->plan, PLAN_TRAIN);
+    int n = count_ops(s, OP_BIAS_DB);
+    for (int i = 0; i < p->n_segments; i++)
+        for (int k = 0; k < p->segments[i].n_ops; k++)
+            n += p->segments[i].ops[k].kind == OP_MATMUL_DW && p->segments[i].ops[k].n_out > 1;
+    return n;
+}
+
 // Each layer has two products fewer in the forward and, in each of its two variants, in the
 // backward. The optimizer's ops are the same.
 static void check_ops(const struct at_work *on, const struct at_work *off) {
@@ -50,7 +60,7 @@ static void check_ops(const struct at_work *on, const struct at_work *off) {
     assert_int_equal(count_ops(off, OP_MATMUL) - count_ops(on, OP_MATMUL), 2 * layers);
     assert_int_equal(count_ops(off, OP_MATMUL_DX) - count_ops(on, OP_MATMUL_DX), 4 * layers);
     assert_int_equal(count_ops(off, OP_MATMUL_DW) - count_ops(on, OP_MATMUL_DW), 4 * layers);
-    assert_int_equal(count_ops(off, OP_BIAS_DB) - count_ops(on, OP_BIAS_DB), 4 * layers * bias);
+    assert_int_equal(count_bias_sums(off) - count_bias_sums(on), 4 * layers * bias);
     assert_int_equal(count_ops(off, OP_ADAMW), count_ops(on, OP_ADAMW));
     assert_int_equal(count_ops(on, OP_ADAMW), model_param_count(&on->plan.shape));
     assert_int_equal(count_ops(on, OP_GRAD_SQNORM), model_param_count(&on->plan.shape));

@@ -15,13 +15,13 @@ struct candidate {
     const char *kind, *file;
 };
 
-// In order of preference within a kind. The serial OpenBLAS needs no thread settings at all.
+// In order of preference within a kind.
 static const struct candidate candidates[] = {
-    {"openblas", "/usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.so.0"},
-    {"openblas", "/usr/lib/aarch64-linux-gnu/openblas-serial/libopenblas.so.0"},
     {"openblas", "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblas.so.0"},
     {"openblas", "/usr/lib/aarch64-linux-gnu/openblas-pthread/libopenblas.so.0"},
     {"openblas", "/usr/lib/x86_64-linux-gnu/openblas-openmp/libopenblas.so.0"},
+    {"openblas", "/usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.so.0"},
+    {"openblas", "/usr/lib/aarch64-linux-gnu/openblas-serial/libopenblas.so.0"},
     {"openblas", "libopenblas.so.0"},
     {"onednn", "libdnnl.so.2"},
     {"onednn", "libdnnl.so.3"},
@@ -93,14 +93,22 @@ static void name_onednn(struct blas *b) {
         snprintf(b->name, sizeof b->name, "onednn");
 }
 
+// OpenBLAS without threads of its own gives out its buffers without a lock, so two threads that call
+// it may get the same one, and both products are wrong.
+static bool is_serial(void *library) {
+    const char *(*config)(void);
+    return FIND(library, "openblas_get_config", config) && strstr(config(), "SINGLE_THREADED");
+}
+
 static bool open_candidate(struct blas *b, const struct candidate *c, struct pool *pool) {
     // NODELETE: these libraries keep memory and thread-local state that do not survive unloading.
     *b = (struct blas){.library = dlopen(c->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     if (!b->library)
         return false;
     bool onednn = strcmp(c->kind, "onednn") == 0;
-    if (onednn ? !FIND(b->library, "dnnl_sgemm", b->dnnl_sgemm)
-               : !FIND(b->library, "cblas_sgemm", b->cblas_sgemm)) {
+    if ((pool_threads(pool) > 1 && is_serial(b->library)) ||
+        (onednn ? !FIND(b->library, "dnnl_sgemm", b->dnnl_sgemm)
+                : !FIND(b->library, "cblas_sgemm", b->cblas_sgemm))) {
         blas_close(b);
         return false;
     }
@@ -142,7 +150,9 @@ int blas_open(struct blas *b, const char *name, const struct cpu_kernels *kernel
         if (strcmp(name, candidates[i].kind) == 0)
             at += (size_t)snprintf(tried + at, sizeof tried - at, "%s%s", at ? ", " : "",
                                    candidates[i].file);
-    return err_set(e, ERR_UNSUPPORTED, "BLAS '%s' was not found; looked for %s", name, tried);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "BLAS '%s' was not found, or computes with one thread only; looked for %s", name,
+                   tried);
 }
 
 void blas_close(struct blas *b) {

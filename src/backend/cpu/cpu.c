@@ -2,6 +2,7 @@
 // has the table of functions by op.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/cpu_state.h"
+#include "backend/joined.h"
 #include "backend/operands.h"
 
 #include <stdio.h>
@@ -13,6 +14,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+
+static int run_joined(struct cpu *cpu, const struct op_call *call, struct err *e);
+
+static int matmul_dw(struct cpu *cpu, const struct op_call *call, struct err *e) {
+    return call->out[1].data ? run_joined(cpu, call, e) : cpu_matmul_dw(cpu, call, e);
+}
 
 static cpu_fn *const functions[OP_COUNT] = {
     [OP_ZERO] = cpu_zero,
@@ -35,7 +42,7 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_NORM_DX] = cpu_norm_dx,
     [OP_NORM_DW] = cpu_norm_dw,
     [OP_MATMUL_DX] = cpu_matmul_dx,
-    [OP_MATMUL_DW] = cpu_matmul_dw,
+    [OP_MATMUL_DW] = matmul_dw,
     [OP_BIAS_DB] = cpu_bias_db,
     [OP_ATTENTION_BWD] = cpu_attention_bwd,
     [OP_ACT_BWD] = cpu_act_bwd,
@@ -48,6 +55,8 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_ADAMW_INT8] = cpu_adamw_int8,
     [OP_ADD_NORM] = cpu_add_norm,
     [OP_MATMUL_ACT] = cpu_matmul_act,
+    [OP_NORM_BWD] = run_joined,
+    [OP_MATMUL_DX_ACT] = run_joined,
     [OP_ADD_BIAS] = cpu_add_bias,
     [OP_MUL] = cpu_mul,
     [OP_LOG_SOFTMAX] = cpu_log_softmax,
@@ -64,6 +73,14 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_KV_APPEND] = cpu_kv_append,
     [OP_ATTENTION_DECODE] = cpu_attention_decode,
 };
+
+static int run_joined(struct cpu *cpu, const struct op_call *call, struct err *e) {
+    struct joined j;
+    if (!joined_split(call, &j))
+        return err_set(e, ERR_INTERNAL, "%s: not two ops", op_info(call->op->kind)->name);
+    TRY(functions[j.op[0].kind](cpu, &j.call[0], e));
+    return functions[j.op[1].kind](cpu, &j.call[1], e);
+}
 
 // The state of the backend: one struct per element type, which its ops get, and what they share.
 struct cpu_all {

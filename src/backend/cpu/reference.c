@@ -10,6 +10,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/ref.h"
+#include "backend/joined.h"
 #include "backend/operands.h"
 
 #include <stdlib.h>
@@ -108,36 +109,15 @@ static int run_plain(const struct op_call *call, enum dtype type, struct err *e)
     return fn(call, e);
 }
 
-static struct op piece(const struct op *op, enum op_kind kind, unsigned flags, int n_in,
-                       int n_out) {
-    struct op o = *op;
-    o.kind = kind;
-    o.flags = op->flags & flags;
-    o.n_in = n_in, o.n_out = n_out;
-    return o;
-}
-
-// A joined op means its two ops, one after the other: the second reads what the first has stored.
-static int run_joined(const struct op_call *c, enum dtype type, struct err *e) {
-    bool norm = c->op->kind == OP_ADD_NORM;
-    struct op one = norm ? piece(c->op, OP_ADD, 0, 2, 1) : piece(c->op, OP_MATMUL, OP_IN_OUT, 3, 1);
-    struct op two = norm ? piece(c->op, OP_NORM, OP_RMS, 3, 2) : piece(c->op, OP_ACT, 0, 1, 1);
-    struct op_call first = {.op = &one, .in = {c->in[0], c->in[1]}, .out = {c->out[0]}};
-    struct op_call second = {.op = &two, .in = {c->out[0]}, .out = {c->out[1]}};
-    if (norm)
-        second.in[1] = c->in[2], second.in[2] = c->in[3], second.out[1] = c->out[2];
-    else
-        first.in[2] = c->in[2];
-    TRY(run_plain(&first, type, e));
-    return run_plain(&second, type, e);
-}
-
 static int run(struct backend *b, const struct op_call *call, struct err *e) {
     (void)b;
     enum dtype type;
     TRY(backend_check_call(call, &type, e));
-    bool joined = call->op->kind == OP_ADD_NORM || call->op->kind == OP_MATMUL_ACT;
-    return joined ? run_joined(call, type, e) : run_plain(call, type, e);
+    struct joined j;
+    if (!joined_split(call, &j))
+        return run_plain(call, type, e);
+    TRY(run_plain(&j.call[0], type, e));
+    return run_plain(&j.call[1], type, e);
 }
 
 static int arena_take(struct backend *b, uint64_t bytes, void **out, struct err *e) {
@@ -171,7 +151,8 @@ int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e) {
         if (ref_table_f32[kind])
             b->run[kind] = run;
     b->run[OP_ZERO] = b->run[OP_COPY] = b->run[OP_CAST] = b->run[OP_CLIP] = b->run[OP_SUM] = run;
-    b->run[OP_ADD_NORM] = b->run[OP_MATMUL_ACT] = run;
+    b->run[OP_ADD_NORM] = b->run[OP_NORM_BWD] = run;
+    b->run[OP_MATMUL_ACT] = b->run[OP_MATMUL_DX_ACT] = run;
     *out = b;
     return 0;
 }

@@ -56,7 +56,8 @@ static inline void *cuda_own(const struct op_call *c) {
 }
 
 // Looks for a fast kernel for a call whose operands were checked. Sets made->run, and own and drop
-// if it needs them, or leaves `made` as it is: then the plain kernel runs.
+// if it needs them, or leaves `made` as it is: then the plain kernel runs, or the two ops of a
+// joined one.
 typedef int cuda_make_fn(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                          struct err *e);
 
@@ -84,6 +85,11 @@ template <typename T> void cuda_add_fast_optimizer(struct cuda_table *t);
 // run.cu
 int cuda_make(struct backend *b, struct op_call *call, struct err *e);
 void cuda_unmake(struct backend *b, struct op_call *call);
+// The same for an op that another one is made of, when its operands were checked. `type` is that of
+// the activations.
+int cuda_make_part(struct cuda *s, struct op_call *call, enum dtype type, struct err *e);
+void cuda_unmake_part(struct op_call *call);
+int cuda_run_part(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e);
 int cuda_join(struct backend *b, struct op_call *calls, int n, struct err *e); // fast/joined.cu
 int cuda_run(struct backend *b, const struct op_call *call, struct err *e);
 bool cuda_has(enum op_kind kind);

@@ -6,6 +6,7 @@
 // cuBLASLt is column-major: to it, a row-major [rows, columns] matrix is the transpose, with the
 // same leading dimension. Each product below is therefore written for the transposed result.
 #include "backend/cuda/cuda.cuh"
+#include "backend/joined.h"
 #include "model/shape.h"
 
 #include <cublasLt.h>
@@ -22,10 +23,10 @@ enum {
     ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t),
 };
 
-// How bias and activation get into the result.
+// What is done besides the product (a bias, an activation, their gradients) is done ...
 enum form {
-    FORM_PASS,     // a pass over the result after the product
-    FORM_EPILOGUE, // the product does it
+    FORM_PASS,     // in a pass of its own after the product
+    FORM_EPILOGUE, // by the product
     FORM_COUNT
 };
 
@@ -41,17 +42,27 @@ struct matrix {
     cublasOperation_t as; // CUBLAS_OP_T: to be transposed
 };
 
-// What a call computes: out = scale A B (+ out), then bias and activation. `rows` and `columns` are
-// those of the column-major result.
+struct ready;
+typedef int pass_fn(struct cuda *s, const struct op_call *c, const struct ready *r,
+                    cudaStream_t stream, struct err *e);
+
+// What a call computes: out = scale A B (+ out), and what else. `rows` and `columns` are those of
+// the column-major result.
 struct product {
     const struct op_call *call;
     struct matrix a, b;
     int64_t rows, columns, inner;
     void *out;
     int64_t ld;
+    enum dtype type;
     cudaDataType_t in_type, out_type;
-    const void *bias;
-    bool act; // a second output: the activation of the first
+    pass_fn *pass;                  // what else, in a pass; NULL: nothing
+    cublasLtEpilogue_t epilogue;    // the same by the product, if the call is fit for it
+    const void *bias;               // a vector that the epilogue adds
+    void *sums;                     // a vector that the epilogue writes
+    const struct operand *aux, *to; // a matrix that it reads or writes; where the result goes then
+    uint64_t workspace;             // bytes of the scratch that are left for the library
+    int part; // of the joined op: the one that the pass runs; -1: the call is no joined op
 };
 
 // A product in one of its forms, ready to run.
@@ -64,7 +75,15 @@ struct ready {
     float alpha, beta;
     const void *a_data, *b_data;
     void *d_data;
-    void (*pass)(const struct op_call *c, cudaStream_t stream); // NULL: none
+    pass_fn *pass; // NULL: none
+    void *sums;    // the epilogue's, if they are still to be added to what is there
+    const struct op_call *part;
+};
+
+// What is made for a call.
+struct own {
+    struct ready ready;
+    struct joined joined; // made: the op that a pass runs
 };
 
 struct candidate {
@@ -125,6 +144,22 @@ static int open_library(struct cuda *s, struct err *e) {
     return s->host.notes_open(&l->notes, *s->cache ? s->cache : NULL, name, e);
 }
 
+// ---------------------------------------------------------------- sums
+
+static __global__ void __launch_bounds__(BLOCK) add_kernel(float *y, const float *x, int64_t n) {
+    EACH(i, n) {
+        y[i] += x[i];
+    }
+}
+
+static int add_sums(struct cuda *s, const struct op_call *c, const struct ready *r,
+                    cudaStream_t stream, struct err *e) {
+    const int64_t n = c->op->n;
+    add_kernel<<<(unsigned)ceil_div(n, BLOCK), BLOCK, 0, stream>>>((float *)c->out[1].data,
+                                                                   (const float *)r->sums, n);
+    return cuda_launched(s, c, e);
+}
+
 // ---------------------------------------------------------------- describing a product
 
 static void drop_ready(struct ready *r) {
@@ -137,8 +172,11 @@ static void drop_ready(struct ready *r) {
     *r = {};
 }
 
-static void drop(void *own) {
-    drop_ready((struct ready *)own);
+static void drop(void *made) {
+    struct own *own = (struct own *)made;
+    drop_ready(&own->ready);
+    for (struct op_call &part : own->joined.call)
+        cuda_unmake_part(&part);
     free(own);
 }
 
@@ -154,33 +192,27 @@ static bool layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t row
            CUBLAS_STATUS_SUCCESS;
 }
 
-// The activation goes to D, and what it was computed from to the auxiliary output.
-static bool describe_act(const struct product *p, struct ready *r) {
-    const struct operand *h = &p->call->out[0], *a = &p->call->out[1];
-    const int64_t multiple = 8;
-    if (p->call->op->act != ACT_GELU_TANH || p->in_type == CUDA_R_32F || h->ld % multiple != 0 ||
-        (uintptr_t)h->data % 16 != 0 || p->call->op->flags & OP_ACCUMULATE)
-        return false;
-    r->d_data = a->data;
-    return set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE,
-               p->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX) &&
-           set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, h->data) &&
-           set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, h->ld);
-}
-
 static bool describe_epilogue(const struct product *p, struct ready *r) {
-    if (p->bias && !set(r->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias))
+    const int64_t multiple = 8; // elements between the columns of the other matrix
+    if (p->aux && (p->aux->ld % multiple != 0 || (uintptr_t)p->aux->data % 16 != 0))
         return false;
-    return p->act ? describe_act(p, r)
-                  : p->bias && set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (p->to)
+        r->d_data = p->to->data;
+    return set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE, p->epilogue) &&
+           (!p->bias || set(r->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias)) &&
+           (!p->sums || (set(r->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->sums) &&
+                         set(r->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F))) &&
+           (!p->aux || (set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux->data) &&
+                        set(r->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p->aux->ld)));
 }
 
 // False: this form does not exist for the product.
 static bool describe(const struct cuda *s, const struct product *p, enum form form,
-                     void (*pass)(const struct op_call *, cudaStream_t), struct ready *r) {
+                     struct ready *r) {
     const cublasComputeType_t compute =
         p->in_type == CUDA_R_32F && s->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    const bool at = p->a.as == CUBLAS_OP_T, bt = p->b.as == CUBLAS_OP_T;
+    const bool at = p->a.as == CUBLAS_OP_T, bt = p->b.as == CUBLAS_OP_T,
+               by_product = form == FORM_EPILOGUE;
     *r = {};
     r->form = form;
     r->alpha = (float)p->call->op->scale;
@@ -188,16 +220,20 @@ static bool describe(const struct cuda *s, const struct product *p, enum form fo
     r->a_data = p->a.data;
     r->b_data = p->b.data;
     r->d_data = p->out;
-    r->pass = form == FORM_PASS && (p->bias || p->act) ? pass : NULL;
-    const int64_t ld = form == FORM_EPILOGUE && p->act ? p->call->out[1].ld : p->ld;
-    if (cublasLtMatmulDescCreate(&r->what, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+    r->pass = by_product ? NULL : p->pass;
+    if (by_product && p->sums && p->sums != p->call->out[1].data) {
+        r->sums = p->sums;
+        r->pass = add_sums;
+    }
+    if ((!by_product || p->epilogue != CUBLASLT_EPILOGUE_DEFAULT) &&
+        cublasLtMatmulDescCreate(&r->what, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
         set(r->what, CUBLASLT_MATMUL_DESC_TRANSA, p->a.as) &&
         set(r->what, CUBLASLT_MATMUL_DESC_TRANSB, p->b.as) &&
         layout(&r->a, p->in_type, at ? p->inner : p->rows, at ? p->rows : p->inner, p->a.ld) &&
         layout(&r->b, p->in_type, bt ? p->columns : p->inner, bt ? p->inner : p->columns,
                p->b.ld) &&
-        layout(&r->d, p->out_type, p->rows, p->columns, ld) &&
-        (form == FORM_PASS || describe_epilogue(p, r)))
+        layout(&r->d, p->out_type, p->rows, p->columns, by_product && p->to ? p->to->ld : p->ld) &&
+        (!by_product || describe_epilogue(p, r)))
         return true;
     drop_ready(r);
     return false;
@@ -242,15 +278,14 @@ static int ask(const struct cuda *s, const struct ready *r, uint64_t workspace,
     return n;
 }
 
-static bool enqueue(const struct cuda *s, const struct op_call *c, const struct ready *r,
+static bool enqueue(struct cuda *s, const struct op_call *c, const struct ready *r,
                     cudaStream_t stream) {
     if (cublasLtMatmul(s->products->lt, r->what, &r->alpha, r->a_data, r->a, r->b_data, r->b,
                        &r->beta, r->d_data, r->d, r->d_data, r->d, &r->algorithm, c->scratch.data,
                        r->workspace, stream) != CUBLAS_STATUS_SUCCESS)
         return false;
-    if (r->pass)
-        r->pass(c, stream);
-    return true;
+    struct err e;
+    return !r->pass || r->pass(s, c, r, stream, &e) == 0;
 }
 
 // Milliseconds of one run, as a mean of `times`; negative when the algorithm fails.
@@ -278,9 +313,7 @@ static bool measure(struct cuda *s, const struct product *p, struct ready *forms
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     int n = 0;
     for (int f = 0; f < FORM_COUNT; f++) {
-        const int named =
-            forms[f].what ? ask(s, &forms[f], (uint64_t)p->call->scratch.cols, found, ALGORITHMS)
-                          : 0;
+        const int named = forms[f].what ? ask(s, &forms[f], p->workspace, found, ALGORITHMS) : 0;
         for (int i = 0; i < named; i++) {
             struct candidate c = {forms[f], 0};
             c.ready.algorithm = found[i].algo;
@@ -309,18 +342,18 @@ static bool measure(struct cuda *s, const struct product *p, struct ready *forms
 // ---------------------------------------------------------------- notes
 
 static void key_of(const struct cuda *s, const struct product *p, char out[NAME_BYTES]) {
-    const struct op_call *c = p->call;
+    const unsigned op = p->call->op->flags & OP_ACCUMULATE;
     snprintf(out, NAME_BYTES,
-             "%c%c %lldx%lldx%lld ld %lld %lld %lld %lld types %d %d align %u %u %u %u "
-             "add %d bias %d act %d tf32 %d ordered %d scratch %lld",
+             "%c%c %lldx%lldx%lld ld %lld %lld %lld types %d %d align %u %u %u add %u epilogue %d "
+             "%lld %u %lld %u %u tf32 %d ordered %d scratch %llu",
              p->a.as == CUBLAS_OP_T ? 't' : 'n', p->b.as == CUBLAS_OP_T ? 't' : 'n',
              (long long)p->rows, (long long)p->columns, (long long)p->inner, (long long)p->a.ld,
-             (long long)p->b.ld, (long long)p->ld, p->act ? (long long)c->out[1].ld : 0LL,
-             (int)p->in_type, (int)p->out_type, alignment(p->a.data), alignment(p->b.data),
-             alignment(p->out), p->act ? alignment(c->out[1].data) : 0,
-             (c->op->flags & OP_ACCUMULATE) != 0, p->bias ? (int)alignment(p->bias) : 0,
-             p->act ? c->op->act : -1, s->tf32, s->choice.deterministic,
-             (long long)c->scratch.cols);
+             (long long)p->b.ld, (long long)p->ld, (int)p->in_type, (int)p->out_type,
+             alignment(p->a.data), alignment(p->b.data), alignment(p->out), op, (int)p->epilogue,
+             p->aux ? (long long)p->aux->ld : 0LL, p->aux ? alignment(p->aux->data) : 0,
+             p->to ? (long long)p->to->ld : 0LL, p->to ? alignment(p->to->data) : 0,
+             alignment(p->bias ? p->bias : p->sums), s->tf32, s->choice.deterministic,
+             (unsigned long long)p->workspace);
 }
 
 static void write_note(const struct ready *r, char out[NAME_BYTES]) {
@@ -351,8 +384,7 @@ static bool read_note(const struct cuda *s, const struct product *p, const struc
     if (*end != '\0' ||
         cublasLtMatmulAlgoCheck(s->products->lt, out->what, out->a, out->b, out->d, out->d,
                                 &out->algorithm, &checked) != CUBLAS_STATUS_SUCCESS ||
-        checked.state != CUBLAS_STATUS_SUCCESS ||
-        checked.workspaceSize > (uint64_t)p->call->scratch.cols)
+        checked.state != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > p->workspace)
         return false;
     out->workspace = checked.workspaceSize;
     return true;
@@ -363,7 +395,7 @@ static bool first_named(const struct cuda *s, const struct product *p, const str
                         struct ready *out) {
     cublasLtMatmulHeuristicResult_t found;
     for (int f = FORM_COUNT - 1; f >= 0; f--)
-        if (forms[f].what && ask(s, &forms[f], (uint64_t)p->call->scratch.cols, &found, 1) == 1) {
+        if (forms[f].what && ask(s, &forms[f], p->workspace, &found, 1) == 1) {
             *out = forms[f];
             out->algorithm = found.algo;
             out->workspace = found.workspaceSize;
@@ -396,7 +428,7 @@ static bool choose(struct cuda *s, const struct product *p, struct ready *forms,
 // ---------------------------------------------------------------- ops
 
 static int run(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
-    if (!enqueue(s, c, (const struct ready *)cuda_own(c), stream))
+    if (!enqueue(s, c, &((const struct own *)cuda_own(c))->ready, stream))
         return s->host.err_set(e, ERR_INTERNAL, "%s: cuBLASLt refuses a product that it accepted",
                                s->host.op_name(c->op->kind));
     return cuda_launched(s, c, e);
@@ -411,49 +443,70 @@ static bool fits(const struct product *p) {
     return p->call->op->stream == STREAM_COMPUTE;
 }
 
-static int prepare(struct cuda *s, const struct product *p,
-                   void (*pass)(const struct op_call *, cudaStream_t), struct cuda_made *made,
-                   struct err *e) {
+static int choose_forms(struct cuda *s, const struct product *p, struct own *own, struct err *e) {
     struct ready forms[FORM_COUNT] = {}, chosen = {};
-    if (!fits(p))
-        return 0;
-    TRY(open_library(s, e));
-    struct ready *own = (struct ready *)malloc(sizeof *own);
-    if (!own)
-        return s->host.err_set(e, ERR_MEMORY, "no memory for a matrix product");
+    if (p->part >= 0 && joined_split(p->call, &own->joined))
+        TRY(cuda_make_part(s, &own->joined.call[p->part], p->type, e));
     for (int f = 0; f < FORM_COUNT; f++)
-        if (f == FORM_PASS || p->bias || p->act)
-            describe(s, p, (enum form)f, pass, &forms[f]);
+        if (describe(s, p, (enum form)f, &forms[f]) && p->part >= 0)
+            forms[f].part = &own->joined.call[p->part];
     const bool found = choose(s, p, forms, &chosen);
     for (int f = 0; f < FORM_COUNT; f++)
         if (!found || f != (int)chosen.form)
             drop_ready(&forms[f]);
-    if (!found) {
-        free(own);
-        return 0;
-    }
-    *own = chosen;
-    *made = {run, own, drop};
+    own->ready = chosen;
     return 0;
 }
 
-template <typename T> static void add_bias(const struct op_call *c, cudaStream_t stream) {
+static int prepare(struct cuda *s, const struct product *p, struct cuda_made *made, struct err *e) {
+    if (!fits(p))
+        return 0;
+    TRY(open_library(s, e));
+    struct own *own = (struct own *)calloc(1, sizeof *own);
+    if (!own)
+        return s->host.err_set(e, ERR_MEMORY, "no memory for a matrix product");
+    const int rc = choose_forms(s, p, own, e);
+    if (rc != 0 || !own->ready.what)
+        drop(own);
+    else
+        *made = {run, own, drop};
+    return rc;
+}
+
+template <typename T>
+static int add_bias(struct cuda *s, const struct op_call *c, const struct ready *r,
+                    cudaStream_t stream, struct err *e) {
+    (void)r;
     cuda_add_bias((T *)c->out[0].data, c->out[0].ld, (const T *)c->in[2].data, c->op->m, c->op->n,
                   stream);
+    return cuda_launched(s, c, e);
 }
 
-template <typename T> static void add_bias_act(const struct op_call *c, cudaStream_t stream) {
+template <typename T>
+static int add_bias_act(struct cuda *s, const struct op_call *c, const struct ready *r,
+                        cudaStream_t stream, struct err *e) {
+    (void)r;
     cuda_add_bias_act((T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
                       (const T *)c->in[2].data, c->op->act, c->op->m, c->op->n, stream);
+    return cuda_launched(s, c, e);
 }
 
-template <typename T> static struct product product_of(const struct op_call *c, bool wide) {
+static int run_other(struct cuda *s, const struct op_call *c, const struct ready *r,
+                     cudaStream_t stream, struct err *e) {
+    (void)c;
+    return cuda_run_part(s, r->part, stream, e);
+}
+
+template <typename T> static struct product product_of(const struct op_call *c, enum dtype type) {
     struct product p = {};
     p.call = c;
     p.out = c->out[0].data;
     p.ld = c->out[0].ld;
-    p.in_type = type_of<T>();
-    p.out_type = wide ? CUDA_R_32F : p.in_type;
+    p.type = type;
+    p.in_type = p.out_type = type_of<T>();
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    p.workspace = (uint64_t)c->scratch.cols;
+    p.part = -1;
     return p;
 }
 
@@ -462,49 +515,84 @@ template <typename T>
 static int make_matmul(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                        struct err *e) {
     const struct op *op = c->op;
-    struct product p = product_of<T>(c, false);
+    struct product p = product_of<T>(c, c->in[0].dtype);
     p.a = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N : CUBLAS_OP_T};
     p.b = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
     p.rows = op->n;
     p.columns = op->m;
     p.inner = op->k;
     p.bias = c->in[2].data;
-    p.act = op->kind == OP_MATMUL_ACT;
-    return prepare(s, &p, p.act ? add_bias_act<T> : add_bias<T>, made, e);
+    if (op->kind == OP_MATMUL_ACT) {
+        p.pass = add_bias_act<T>;
+        if (op->act == ACT_GELU_TANH && p.in_type != CUDA_R_32F) {
+            p.epilogue = p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+            p.aux = &c->out[0]; // what the activation is computed from
+            p.to = &c->out[1];
+        }
+    } else if (p.bias) {
+        p.pass = add_bias<T>;
+        p.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    }
+    return prepare(s, &p, made, e);
 }
 
-// dx[m,k] = scale dy[m,n] W'
+// dx[m,k] = scale dy[m,n] W', and with the gradient of an activation
 template <typename T>
 static int make_dx(struct cuda *s, const struct op_call *c, struct cuda_made *made, struct err *e) {
     const struct op *op = c->op;
-    struct product p = product_of<T>(c, false);
+    struct product p = product_of<T>(c, c->in[0].dtype);
     p.a = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_T : CUBLAS_OP_N};
     p.b = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
     p.rows = op->k;
     p.columns = op->m;
     p.inner = op->n;
-    return prepare(s, &p, NULL, made, e);
+    if (op->kind == OP_MATMUL_DX_ACT) {
+        p.pass = run_other;
+        p.part = 1;
+        if (op->act == ACT_GELU_TANH && p.in_type != CUDA_R_32F) {
+            p.epilogue = CUBLASLT_EPILOGUE_DGELU;
+            p.aux = &c->in[2];
+        }
+    }
+    return prepare(s, &p, made, e);
 }
 
-// dW = scale x' dy, a float for every T. Its shape is [n,k], or [k,n] with IN_OUT.
+// dW = scale x' dy, a float for every T. Its shape is [n,k], or [k,n] with IN_OUT. With a second
+// output also the column sums of dy. The epilogue cannot add to them: then it writes them to the
+// end of the scratch.
 template <typename T>
 static int make_dw(struct cuda *s, const struct op_call *c, struct cuda_made *made, struct err *e) {
     const struct op *op = c->op;
     const bool in_out = op->flags & OP_IN_OUT;
-    struct product p = product_of<T>(c, true);
+    struct product p = product_of<T>(c, c->in[0].dtype);
     const struct operand *x = &c->in[0], *dy = &c->in[1];
     const struct operand *a = in_out ? dy : x, *b = in_out ? x : dy;
+    p.out_type = CUDA_R_32F;
     p.a = {a->data, a->ld, CUBLAS_OP_N};
     p.b = {b->data, b->ld, CUBLAS_OP_T};
     p.rows = in_out ? op->n : op->k;
     p.columns = in_out ? op->k : op->n;
     p.inner = op->m;
-    return prepare(s, &p, NULL, made, e);
+    if (c->out[1].data) {
+        const uint64_t bytes =
+            (uint64_t)ceil_div(op->n * (int64_t)sizeof(float), ALIGNMENT) * ALIGNMENT;
+        p.pass = run_other;
+        p.part = 0;
+        p.sums = c->out[1].data;
+        if (op->flags & OP_ACCUMULATE && p.workspace >= bytes) {
+            p.workspace -= bytes;
+            p.workspace -= p.workspace % ALIGNMENT;
+            p.sums = (char *)c->scratch.data + p.workspace;
+        }
+        if (p.in_type != CUDA_R_32F && (p.sums != c->out[1].data || !(op->flags & OP_ACCUMULATE)))
+            p.epilogue = in_out ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    }
+    return prepare(s, &p, made, e);
 }
 
 template <typename T> void cuda_add_fast_matmul(struct cuda_table *t) {
     t->fast[OP_MATMUL] = t->fast[OP_MATMUL_ACT] = make_matmul<T>;
-    t->fast[OP_MATMUL_DX] = make_dx<T>;
+    t->fast[OP_MATMUL_DX] = t->fast[OP_MATMUL_DX_ACT] = make_dx<T>;
     t->fast[OP_MATMUL_DW] = make_dw<T>;
 }
 template void cuda_add_fast_matmul<float>(struct cuda_table *);
