@@ -46,6 +46,9 @@ struct backend {
     // computes its matrix products ("openblas 0.3.21 (SkylakeX)"; NULL: the type is not in
     // info.types). Valid until the backend closes.
     const char *isa, *products[DTYPE_COUNT];
+    // For people: why slow kernels run where fast ones could be expected, after programs were
+    // bound. NULL or "": nothing to say.
+    const char *note;
 
     // Memory of the arena.
     int (*arena_take)(struct backend *b, uint64_t bytes, void **out, struct err *e);

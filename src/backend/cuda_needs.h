@@ -8,10 +8,18 @@
 
 #include "program/program.h"
 
+#include <string.h>
+
 struct cuda_choice {
     bool plain;         // one plain kernel per op (cuda.kernels=plain)
     bool deterministic; // cuda.deterministic
+    bool attention;     // a library computes attention (cuda_wants_cudnn)
 };
+
+// Whether cuda.cudnn (NULL: auto) asks for the library.
+static inline bool cuda_wants_cudnn(const char *cudnn) {
+    return !cudnn || strcmp(cudnn, "none") != 0;
+}
 
 enum {
     CUDA_SPLITS = 64,        // partial sums of a column, at most
@@ -31,10 +39,68 @@ static inline uint64_t cuda_sums_scratch(int64_t n) {
     return (uint64_t)CUDA_SPLITS * 2 * (uint64_t)n * sizeof(float);
 }
 
+// Whether the library for attention takes an op, by its sizes.
+static inline bool cuda_attention_fits(const struct op *op, enum dtype type,
+                                       const struct cuda_choice *c) {
+    return c->attention && !c->plain && (type == DTYPE_BF16 || type == DTYPE_F16) && op->seq > 1 &&
+           op->kv_heads > 0 && op->head_dim > 0 && op->head_dim <= 128 && op->head_dim % 8 == 0;
+}
+
+// What one launch of an op of attention computes: so many sequences, so many heads of keys and
+// values with the query heads that share them.
+struct cuda_part {
+    int64_t batch, kv_heads;
+};
+
+static inline uint64_t cuda_part_scores(const struct op *op, struct cuda_part part) {
+    const uint64_t tile = 128, rows = ((uint64_t)op->seq + tile - 1) / tile * tile,
+                   heads = (uint64_t)(part.kv_heads * (op->heads / op->kv_heads));
+    return (uint64_t)part.batch * heads * rows * rows * 2;
+}
+
+// The deterministic backward keeps a score of 2 bytes for each pair of tokens. So that they do not
+// take more than the rest of the step, it is computed in equal parts of up to a GiB, as far as
+// sequences and heads can be divided. Parts of one sequence begin at aligned rows only if its
+// length is a multiple of four.
+static inline struct cuda_part cuda_attention_part(const struct op *op,
+                                                   const struct cuda_choice *c) {
+    const uint64_t most = 1 << 30;
+    struct cuda_part part = {op->batch, op->kv_heads};
+    if (op->kind != OP_ATTENTION_BWD || !c->deterministic || op->seq % 4 != 0)
+        return part;
+    while (part.batch > 1 && cuda_part_scores(op, part) > most)
+        do
+            part.batch--;
+        while (op->batch % part.batch != 0);
+    while (part.kv_heads > 1 && cuda_part_scores(op, part) > most)
+        do
+            part.kv_heads--;
+        while (op->kv_heads % part.kv_heads != 0);
+    return part;
+}
+
+// The row sums of dout.o; the scores, or dq in float32; dk and dv of each query head before they
+// are summed over those that share a head of keys. The slack is for the library's own small needs
+// and for the alignment of the pieces.
+static inline uint64_t cuda_attention_scratch(const struct op *op, enum dtype type,
+                                              const struct cuda_choice *c) {
+    const uint64_t slack = 4 << 20;
+    if (!cuda_attention_fits(op, type, c))
+        return 0;
+    if (op->kind != OP_ATTENTION_BWD)
+        return slack;
+    const struct cuda_part part = cuda_attention_part(op, c);
+    const uint64_t heads = (uint64_t)(part.kv_heads * (op->heads / op->kv_heads)),
+                   rows = (uint64_t)part.batch * heads * (uint64_t)op->seq,
+                   columns = (uint64_t)op->head_dim;
+    return rows * sizeof(float) +
+           (c->deterministic ? cuda_part_scores(op, part) : rows * columns * sizeof(float)) +
+           (op->heads != op->kv_heads ? 2 * rows * columns * 2 : 0) + slack;
+}
+
 // `type` is the op's element type (letter f of ops.def).
 static inline uint64_t cuda_scratch_bytes(const struct op *op, enum dtype type,
                                           const struct cuda_choice *c) {
-    (void)type;
     uint64_t product, sums;
     switch (op->kind) {
     case OP_MATMUL:
@@ -47,6 +113,9 @@ static inline uint64_t cuda_scratch_bytes(const struct op *op, enum dtype type,
         product = c->plain ? 0 : cuda_product_scratch(op->n, op->k);
         sums = op->n_out > 1 ? cuda_sums_scratch(op->n) : 0;
         return product > sums ? product : sums;
+    case OP_ATTENTION:
+    case OP_ATTENTION_BWD:
+        return cuda_attention_scratch(op, type, c);
     case OP_NORM_DW:
     case OP_NORM_BWD:
     case OP_BIAS_DB:

@@ -225,8 +225,8 @@ static int see_host(FILE *f, const struct knobs *k, struct err *e) {
         pool_run(g->pool, look_at_thread, &bound);
         fprintf(f, "backend %s threads %d bound to one CPU %d graphs %d\n", b->name,
                 pool_threads(g->pool), bound.cpus[0] == 1, b->info.graphs && k->cuda_graphs);
-        fprintf(f, "kernels %s fp32 %s bf16 %s fp16 %s\n", b->isa, b->products[DTYPE_F32],
-                b->products[DTYPE_BF16], b->products[DTYPE_F16]);
+        fprintf(f, "kernels %s fp32 %s bf16 %s fp16 %s, %s\n", b->isa, b->products[DTYPE_F32],
+                b->products[DTYPE_BF16], b->products[DTYPE_F16], b->info.text);
     }
     engine_close(g);
     plan_free(&p);

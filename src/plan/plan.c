@@ -258,7 +258,8 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
     memcpy(p->wanted, o->programs, sizeof p->wanted);
     p->device = plan_wants_device(&p->knobs);
     p->cuda = (struct cuda_choice){.plain = p->knobs.cuda_kernels == CUDA_KERNELS_PLAIN,
-                                   .deterministic = p->knobs.cuda_deterministic};
+                                   .deterministic = p->knobs.cuda_deterministic,
+                                   .attention = cuda_wants_cudnn(p->knobs.cuda_cudnn)};
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
     TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
     TRY(check_lengths(p, is_second, e));

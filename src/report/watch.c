@@ -161,6 +161,8 @@ static int on_start(void *arg, const struct train_start *s, struct err *e) {
     else
         log_put(w->log, LOG_INFO, "kernels for %s, %s products: %s", isa, dtype_text(type),
                 products);
+    if (b->note && *b->note)
+        log_put(w->log, LOG_WARN, "%s", b->note);
     if (s->resumed_from)
         log_put(w->log, LOG_INFO, "goes on from %s: step %lld of %lld", s->resumed_from,
                 (long long)s->state.step, (long long)s->steps);

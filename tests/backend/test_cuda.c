@@ -90,7 +90,7 @@ static void mirror_copy(struct mirror *m, struct case_run *r, bool in) {
 // With `make`, the kernels are made for the call as for one of a program.
 static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r, enum dtype type,
                         bool make) {
-    const struct cuda_choice choice = {.deterministic = true};
+    const struct cuda_choice choice = {.deterministic = true, .attention = true};
     const uint64_t scratch = cuda_scratch_bytes(&r->op, type, &choice);
     struct err e = {0};
     void *memory;

@@ -269,6 +269,7 @@ static void close_backend(struct backend *b) {
     struct cuda *s = state_of(b);
     cudaDeviceSynchronize();
     cuda_products_close(s);
+    cuda_cudnn_close(s);
     for (int i = 0; i < s->n_events; i++)
         cudaEventDestroy(s->events[i]);
     for (int i = 0; i < s->n_marks; i++)
@@ -349,6 +350,15 @@ static void name_products(struct cuda *s, struct backend *b) {
     b->products[DTYPE_BF16] = b->products[DTYPE_F16] = s->products_text;
 }
 
+static int open_attention(struct cuda *s, const char *library, struct backend *b, struct err *e) {
+    char *text = b->info.text;
+    TRY(cuda_cudnn_open(s, s->choice.plain ? "none" : library ? library : "", e));
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof b->info.text - used, "; attention: %s", s->attention_text);
+    b->note = s->note;
+    return 0;
+}
+
 static int open_state(struct cuda *s, const struct plugin_options *o, struct backend *b,
                       struct err *e) {
     TRY(choose_device(s, o ? o->device : 0, &b->info, e));
@@ -366,7 +376,7 @@ static int open_state(struct cuda *s, const struct plugin_options *o, struct bac
     if (!s->marks)
         return s->host.err_set(e, ERR_MEMORY, "no memory for the cuda backend");
     name_products(s, b);
-    return 0;
+    return open_attention(s, o ? o->cudnn : NULL, b, e);
 }
 
 // Nothing in `host` can be trusted before the sizes are compared, not even err_set. So a host of
@@ -405,7 +415,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     }
     s->host = *host;
     if (o) {
-        s->choice = (struct cuda_choice){o->plain, o->deterministic};
+        s->choice = (struct cuda_choice){o->plain, o->deterministic, cuda_wants_cudnn(o->cudnn)};
         s->tf32 = o->tf32;
         snprintf(s->cache, sizeof s->cache, "%s", o->cache ? o->cache : "");
     }

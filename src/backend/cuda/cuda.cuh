@@ -40,6 +40,9 @@ struct cuda {
     char cache[PLUGIN_PATH_BYTES];            // folder for what was measured; "": none
     char products_text[64], products_f32[96]; // for people
     struct cuda_products *products;           // fast/matmul.cu; NULL: not opened yet
+    char attention_text[128];                 // for people: what computes attention
+    struct cudnn *cudnn;                      // fast/cudnn.cu; NULL: plain kernels
+    char note[384];                           // for people (backend.note)
 };
 
 // Runs one op: enqueues its kernels on `stream`.
@@ -97,6 +100,12 @@ bool cuda_has(enum op_kind kind);
 // fast/matmul.cu
 void cuda_products_close(struct cuda *s);
 size_t cuda_products_version(void); // of cuBLASLt: 10000 x major + 100 x minor + patch
+
+// fast/cudnn.cu. `library` as in struct plugin_options. An error only for a file that was named:
+// without the library plain kernels run, and attention_text says why.
+int cuda_cudnn_open(struct cuda *s, const char *library, struct err *e);
+void cuda_cudnn_close(struct cuda *s);
+void cuda_attention_close(struct cuda *s); // fast/attention.cu
 
 // Turns a failure into an error that names what was being done; 0 when there was none.
 int cuda_check(struct cuda *s, cudaError_t status, const char *what, struct err *e);
