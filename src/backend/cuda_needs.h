@@ -98,6 +98,17 @@ static inline uint64_t cuda_attention_scratch(const struct op *op, enum dtype ty
            (op->heads != op->kv_heads ? 2 * rows * columns * 2 : 0) + slack;
 }
 
+// The gradient of an embedding takes its rows in chunks of so many. Each chunk may have a partial
+// sum of a row, and there are lists of the ids in order.
+static inline int64_t cuda_embed_chunk(int64_t rows) {
+    const int64_t least = 8, chunks = 1024;
+    return rows > least * chunks ? (rows + chunks - 1) / chunks : least;
+}
+static inline uint64_t cuda_embed_scratch(int64_t rows, int64_t columns) {
+    const int64_t chunk = cuda_embed_chunk(rows), chunks = (rows + chunk - 1) / chunk;
+    return (uint64_t)(chunks * columns + 2 * rows + 1) * 4;
+}
+
 // `type` is the op's element type (letter f of ops.def).
 static inline uint64_t cuda_scratch_bytes(const struct op *op, enum dtype type,
                                           const struct cuda_choice *c) {
@@ -120,6 +131,8 @@ static inline uint64_t cuda_scratch_bytes(const struct op *op, enum dtype type,
     case OP_NORM_BWD:
     case OP_BIAS_DB:
         return cuda_sums_scratch(op->n);
+    case OP_EMBED_DW:
+        return c->plain ? 0 : cuda_embed_scratch(op->m, op->n);
     case OP_GRAD_SQNORM:
         return CUDA_SQNORM_PARTS * sizeof(double);
     default:

@@ -1,9 +1,6 @@
 // elements.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul,
 // activations, rotary embedding, and the addition of a bias, with or without an activation.
-#include "backend/cuda/cuda.cuh"
-#include "model/shape.h"
-
-#include <cuda_fp16.h>
+#include "backend/cuda/elements.cuh"
 
 // ---------------------------------------------------------------- bytes
 
@@ -199,48 +196,11 @@ template void cuda_add_bias<__half>(__half *, int64_t, const __half *, int64_t, 
 
 // ---------------------------------------------------------------- activations
 
-// The tanh form of GELU is 0.5 h (1 + tanh(u)) = h sigmoid(2u). The right side keeps its digits
-// where 1 + tanh(u) cancels. For the same reason the erf form uses erfc.
-static __device__ float gelu_u(float h) {
-    return 0.79788456080286535588f * (h + 0.044715f * h * h * h);
-}
-
-static __device__ float sigmoid(float x) {
-    return 1.0f / (1.0f + expf(-x));
-}
-
-static __device__ float act_value(float h, int kind) {
-    if (kind == ACT_RELU)
-        return h > 0 || isnan(h) ? h : 0;
-    if (kind == ACT_SWIGLU) // the activation of its gate: silu
-        return h * sigmoid(h);
-    if (kind == ACT_GELU_ERF)
-        return 0.5f * h * erfcf(-h * 0.70710678118654752440f);
-    return h * sigmoid(2 * gelu_u(h));
-}
-
-static __device__ float act_slope(float h, int kind) {
-    if (kind == ACT_RELU)
-        return h > 0 ? 1 : 0;
-    if (kind == ACT_SWIGLU) {
-        float p = sigmoid(h);
-        return p * (1 + h * (1 - p));
-    }
-    // For large |h| the slope is 0 or 1 to the last digit, but h^3 would overflow.
-    if (fabsf(h) > 30)
-        return h > 0 ? 1 : 0;
-    if (kind == ACT_GELU_ERF)
-        return 0.5f * erfcf(-h * 0.70710678118654752440f) +
-               h * 0.39894228040143267794f * expf(-0.5f * h * h);
-    float p = sigmoid(2 * gelu_u(h));
-    return p + 2 * h * p * (1 - p) * 0.79788456080286535588f * (1 + 3 * 0.044715f * h * h);
-}
-
 template <typename T>
 __global__ void act_kernel(T *y, int64_t ldy, const T *h, int64_t ldh, int kind, int64_t m,
                            int64_t n) {
     EACH_ELEMENT(i, j, m, n)
-        y[i * ldy + j] = rounded<T>(act_value(value(h[i * ldh + j]), kind));
+        y[i * ldy + j] = rounded<T>(act_value<T>(value(h[i * ldh + j]), kind));
 }
 
 template <typename T>
@@ -264,7 +224,7 @@ __global__ void bias_act_kernel(T *h, int64_t ldh, T *a, int64_t lda, const T *b
             stored = rounded<T>(value(stored) + value(bias[j]));
             h[i * ldh + j] = stored;
         }
-        a[i * lda + j] = rounded<T>(act_value(value(stored), kind));
+        a[i * lda + j] = rounded<T>(act_value<T>(value(stored), kind));
     }
 }
 
@@ -286,7 +246,7 @@ __global__ void act_bwd_kernel(T *dh, int64_t ldd, const T *dy, int64_t ldy, con
                                int64_t ldh, int kind, int64_t m, int64_t n) {
     EACH_ELEMENT(i, j, m, n)
         dh[i * ldd + j] =
-            rounded<T>(value(dy[i * ldy + j]) * act_slope(value(h[i * ldh + j]), kind));
+            rounded<T>(value(dy[i * ldy + j]) * act_slope<T>(value(h[i * ldh + j]), kind));
 }
 
 template <typename T>
@@ -304,8 +264,8 @@ template <typename T>
 __global__ void swiglu_kernel(T *a, int64_t lda, const T *gate, int64_t ldg, const T *up,
                               int64_t ldu, int64_t m, int64_t n) {
     EACH_ELEMENT(i, j, m, n) {
-        float g = value(gate[i * ldg + j]);
-        a[i * lda + j] = rounded<T>(g * sigmoid(g) * value(up[i * ldu + j]));
+        a[i * lda + j] =
+            rounded<T>(swiglu_value<T>(value(gate[i * ldg + j]), value(up[i * ldu + j])));
     }
 }
 
@@ -325,10 +285,11 @@ __global__ void swiglu_bwd_kernel(T *dgate, int64_t lddg, T *dup, int64_t lddu, 
                                   int64_t ldy, const T *gate, int64_t ldg, const T *up, int64_t ldu,
                                   int64_t m, int64_t n) {
     EACH_ELEMENT(i, j, m, n) {
-        float d = value(dy[i * ldy + j]), g = value(gate[i * ldg + j]), u = value(up[i * ldu + j]);
-        float p = sigmoid(g);
-        dgate[i * lddg + j] = rounded<T>(d * u * p * (1 + g * (1 - p)));
-        dup[i * lddu + j] = rounded<T>(d * g * p);
+        float to_gate, to_up;
+        swiglu_slopes<T>(value(dy[i * ldy + j]), value(gate[i * ldg + j]), value(up[i * ldu + j]),
+                         &to_gate, &to_up);
+        dgate[i * lddg + j] = rounded<T>(to_gate);
+        dup[i * lddu + j] = rounded<T>(to_up);
     }
 }
 
@@ -375,8 +336,9 @@ __global__ void rope_kernel(T *y, int64_t ldy, const T *x, int64_t ldx, const fl
         int64_t h = pair / half, j = pair % half, at = h * 2 * half + j;
         float cosine = table[i * ldt + j], sine = sign * table[i * ldt + half + j];
         float a = value(x[i * ldx + at]), b = value(x[i * ldx + at + half]);
-        y[i * ldy + at] = rounded<T>(a * cosine - b * sine);
-        y[i * ldy + at + half] = rounded<T>(b * cosine + a * sine);
+        rotate(cosine, sine, &a, &b);
+        y[i * ldy + at] = rounded<T>(a);
+        y[i * ldy + at + half] = rounded<T>(b);
     }
 }
 
