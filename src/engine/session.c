@@ -69,17 +69,15 @@ int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64
                        (long long)B, (long long)T);
     int in_tokens = program_find(p, "gen." NAME_TOKENS),
         in_positions = program_find(p, "gen." NAME_POSITIONS);
-    int in_docs = program_find(p, "gen." NAME_DOC_START), in_rows = program_find(p, NAME_ROWS);
-    int out_ids = program_find(p, NAME_IDS);
+    int in_rows = program_find(p, NAME_ROWS), out_ids = program_find(p, NAME_IDS), rc = 0;
     int32_t *buffer = calloc((size_t)(B * T + 2 * B), sizeof *buffer);
     if (!buffer)
         return err_set(e, ERR_MEMORY, "out of memory for generation");
     int32_t *rows = buffer + B * T, *ids = rows + B;
     uint64_t all = (uint64_t)(B * T) * sizeof *buffer, some = (uint64_t)B * sizeof *buffer;
-    int rc = exec_write(s->exec, x, in_docs, buffer, all, e); // one document per row, from column 0
     for (int64_t i = 0; i < B * T; i++)
         buffer[i] = (int32_t)(i % T);
-    if (rc == 0 && in_positions >= 0)
+    if (in_positions >= 0)
         rc = exec_write(s->exec, x, in_positions, buffer, all, e);
     memset(buffer, 0, all);
     for (int64_t step = 0; rc == 0 && step < n; step++) {

@@ -13,7 +13,7 @@
 
 struct executor;
 
-// A micro-batch for a LOAD op: arrays of B*T.
+// A micro-batch for a LOAD op: arrays of B*T. LOAD copies those that the program has.
 struct exec_batch {
     const int32_t *tokens, *targets, *positions, *doc_start;
 };

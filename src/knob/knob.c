@@ -595,6 +595,14 @@ int64_t knobs_interactive_seq(const struct knobs *k) {
     return k->interactive_seq > 0 ? k->interactive_seq : k->seq;
 }
 
+static bool reads_corpus(const struct knobs *k) {
+    return !k->data_path[0] || strcmp(k->data_path, "synthetic") == 0;
+}
+
+bool knobs_packs(const struct knobs *k) {
+    return k->data_pack != DATA_PACK_NONE || reads_corpus(k);
+}
+
 static bool has_validation(const struct knobs *k) {
     return k->data_val > 0 || k->data_val_path[0];
 }
@@ -602,8 +610,7 @@ static bool has_validation(const struct knobs *k) {
 // Whether the run certainly reads the built-in corpus as bytes. It also does so when the model's
 // folder has no tokenizer, but that is not known here.
 static bool reads_endless_corpus(const struct knobs *k) {
-    return (!k->data_path[0] || strcmp(k->data_path, "synthetic") == 0) &&
-           strcmp(k->tokenizer, "bytes") == 0;
+    return reads_corpus(k) && strcmp(k->tokenizer, "bytes") == 0;
 }
 
 // Whether the knob decides how requests are read. Requests are records like those of data.path.

@@ -165,6 +165,8 @@ int64_t knobs_replicas(const struct knobs *k);
 int64_t knobs_samples(const struct knobs *k);         // sequences of a step, over all replicas
 bool knobs_saves(const struct knobs *k);              // whether the run writes checkpoints
 int64_t knobs_interactive_seq(const struct knobs *k); // interactive.seq, or seq when that is 0
+// Whether a sequence of the data may hold several documents. The built-in corpus does in bytes.
+bool knobs_packs(const struct knobs *k);
 // Why a knob has no effect with the current values of the other knobs, as half a sentence ("only
 // sched.kind=wsd decays"). NULL when it has an effect.
 const char *knobs_idle(const struct knobs *k, int id);

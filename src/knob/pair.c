@@ -59,7 +59,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
         .a = "prompt=question,completion=answer", .b = "prompt=answer,completion=question"},
     [KNOB_data_system] = {.with = CHAT, .a = "", .b = "Be brief."},
     [KNOB_data_loss] = {.with = CHAT, .a = "completion", .b = "all"},
-    [KNOB_data_pack] = {.with = CHAT, .a = "best_fit", .b = "stream"},
+    [KNOB_data_pack] = {.with = CHAT, .a = "best_fit", .b = "none"},
     [KNOB_data_long] = {.with = CHAT " data.pack=best_fit", .a = "truncate", .b = "split"},
     [KNOB_data_bad] = {.with = "data.path={dir}/bad.jsonl data.shape=text tokenizer=bytes", .a = "stop", .b = "skip",
         .unmeasured = "it decides what is read before the first step, which trials do not measure"},

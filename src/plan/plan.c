@@ -93,6 +93,7 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
                   .seq = k->seq,
                   .real = p->real,
                   .decay_all = k->optim_decay_all,
+                  .one_document = !knobs_packs(k) || kind->guest || p->prefix[0],
                   .guest = kind->guest && kind->build == BUILD_EVAL,
                   .keep_gradients = p->keep_gradients,
                   .keep_logits = p->keep_logits && kind->build == BUILD_EVAL && !kind->guest}};

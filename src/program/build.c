@@ -251,7 +251,8 @@ static void inputs(struct builder *w) {
     w->tokens = input(w, NAMED(NAME_TOKENS), w->M, life);
     w->targets = loads ? input(w, NAMED(NAME_TARGETS), w->M, life) : -1;
     w->positions = input(w, NAMED(NAME_POSITIONS), w->M, life);
-    w->doc_start = w->b->kind == BUILD_DECODE ? -1 : input(w, NAMED(NAME_DOC_START), w->M, life);
+    // Padding behind a document then attends to it, which changes no gradient: it is not trained.
+    w->doc_start = loads && !w->b->one_document ? input(w, NAME_DOC_START, w->M, life) : -1;
 #undef NAMED
     w->hyper = program_tensor_1d(w->p, NAME_HYPER, DTYPE_F64, CLASS_INPUT, LIFE_RUN, HYPER_COUNT);
     if (loads) {
@@ -260,7 +261,8 @@ static void inputs(struct builder *w) {
         op_out(&op, w->tokens);
         op_out(&op, w->targets);
         op_out(&op, w->positions);
-        op_out(&op, w->doc_start);
+        if (w->doc_start >= 0)
+            op_out(&op, w->doc_start);
         op.m = w->M;
         emit(w, &op);
     }

@@ -254,7 +254,7 @@ struct program {
 #define NAME_TOKENS    "in.tokens"    // [B*T] int32
 #define NAME_TARGETS   "in.targets"   // [B*T] int32; negative: this token is not trained
 #define NAME_POSITIONS "in.positions" // [B*T] int32
-#define NAME_DOC_START "in.doc_start" // [B*T] int32: column where the token's document begins
+#define NAME_DOC_START "in.doc_start" // [B*T] int32: where the token's document begins, or absent
 #define NAME_HYPER     "in.hyper"     // [HYPER_COUNT] float64
 #define NAME_RESULTS   "out.results"  // [RESULT_COUNT] float64
 #define NAME_GUEST     "guest."       // prefix of a guest's NAME_RESULTS, apart from the turn's

@@ -268,6 +268,39 @@ static void test_parts_sum_up(void **state) {
     assert_int_equal(file_remove_tree(dir, NULL), 0);
 }
 
+// Where documents begin is an input of programs whose sequences may hold several documents, and of
+// no others.
+static void test_document_boundaries(void **state) {
+    static const struct {
+        const char *text;
+        bool packed; // the training data; requests and generation never are
+    } cases[] = {{"", true},
+                 {"data.pack=none", true}, // the built-in corpus is one stream
+                 {"data.path=/nowhere/data.jsonl", true},
+                 {"data.path=/nowhere/data.jsonl data.pack=stream", true},
+                 {"data.path=/nowhere/data.jsonl data.pack=none", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct knobs k;
+        struct plan p;
+        struct err e = {0};
+        char text[200];
+        snprintf(text, sizeof text, "goal=hybrid generate.tokens=4 %s", cases[i].text);
+        knobs_of(&k, text);
+        assert_worked(plan_run(&p, &k, &e), &e);
+        assert_int_equal(p.n_programs, 5);
+        for (int n = 0; n < p.n_programs; n++) {
+            const struct program *x = p.programs[n];
+            const bool bulk = n == plan_find(&p, PLAN_TRAIN) || n == plan_find(&p, PLAN_EVAL);
+            for (int t = 0; t < x->n_tensors; t++)
+                if (strstr(x->tensors[t].name, NAME_DOC_START))
+                    assert_true(bulk && cases[i].packed);
+            assert_int_equal(program_find(x, NAME_DOC_START) >= 0, bulk && cases[i].packed);
+        }
+        plan_free(&p);
+    }
+}
+
 // A plan that failed half-way can be freed, and a freed plan is empty.
 static void test_failed_plans(void **state) {
     static const struct {
@@ -294,9 +327,13 @@ static void test_failed_plans(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_opens_nothing), cmocka_unit_test(test_like_is_the_same),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_second_names),
-        cmocka_unit_test(test_parts_sum_up),  cmocka_unit_test(test_failed_plans),
+        cmocka_unit_test(test_opens_nothing),
+        cmocka_unit_test(test_like_is_the_same),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_second_names),
+        cmocka_unit_test(test_parts_sum_up),
+        cmocka_unit_test(test_failed_plans),
+        cmocka_unit_test(test_document_boundaries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

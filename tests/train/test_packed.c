@@ -1,5 +1,6 @@
 // test_packed.c - documents in one window do not affect each other: not in the loss, not in a
 // gradient, not in a single bit.
+// Where each window is one document, boundaries change no bit.
 //
 // A window is made by the real pipeline (records, best fit). Then everything outside one of its
 // documents is changed, including padding. That document's losses, and the gradients from them, are
@@ -7,6 +8,7 @@
 #include "harness.h"
 
 #include "data/dataset.h"
+#include "knob/pair.h"
 #include "train/hyper.h"
 
 enum { T = 48, MOST_PARAMS = 64 };
@@ -44,10 +46,12 @@ static void make_window(struct packed *p, const struct scratch *s) {
     assert_true(p->end < T - 8 && p->positions[p->end] == 0);
 }
 
-static void start(struct packed *p, const char *model, bool reference, const char *threads) {
+static void start(struct packed *p, const char *model, bool reference, const char *threads,
+                  const char *data) {
     struct err e = {0};
     struct knobs k;
     knobs_init(&k);
+    assert_worked(knobs_set_list(&k, data, "/nowhere", false, SET_BY_COMMAND_LINE, &e), &e);
     snprintf(k.model, sizeof k.model, "%s", model);
     k.batch_micro = 1;
     k.seq = T;
@@ -152,7 +156,7 @@ static void check_model(const struct scratch *s, const char *model, bool referen
     struct gradients before, after, leaked;
     double rows[T], whole, others;
     make_window(&p, s);
-    start(&p, model, reference, threads);
+    start(&p, model, reference, threads, "");
     whole = run(&p, PLAN_TRAIN, p.begin, p.end);
     read_gradients(&p, &before);
     others = run(&p, PLAN_EVAL, 0, p.begin);
@@ -197,6 +201,45 @@ static void test_gpt2(void **state) {
     const char *model = HAGGLE_SOURCE_DIR "/tests/reference/gpt2-odd";
     check_model(s, model, true, "1");
     check_model(s, model, false, "2");
+}
+
+// A window that is one document, with padding: a program without boundaries gives the same bits.
+// What the padding sees of the document is not trained, so nothing of it comes back.
+static void check_one_document(const struct scratch *s, const char *model, bool reference,
+                               const char *threads) {
+    static const char *const data[] = {"", "data.path={dir}/data.jsonl data.pack=none"};
+    struct gradients gradients[2];
+    double loss[2], valid[2];
+    for (int i = 0; i < 2; i++) {
+        struct packed p = {0};
+        make_window(&p, s);
+        for (int t = 0; t < T; t++) { // the second document moves to column 0
+            const bool inside = t < p.end - p.begin;
+            p.tokens[t] = inside ? p.tokens[p.begin + t] : 0;
+            p.targets[t] = inside ? p.targets[p.begin + t] : -1;
+            p.positions[t] = inside ? t : 0;
+            p.doc_start[t] = inside ? 0 : t;
+        }
+        p.end -= p.begin;
+        start(&p, model, reference, threads, data[i]);
+        assert_int_equal(plan_tensor(&p.s.plan, PLAN_TRAIN, NAME_DOC_START) >= 0, i == 0);
+        valid[i] = run(&p, PLAN_EVAL, 0, p.end);
+        loss[i] = run(&p, PLAN_TRAIN, 0, p.end);
+        read_gradients(&p, &gradients[i]);
+        at_work_close(&p.s);
+    }
+    assert_true(loss[0] > 0 && loss[0] == loss[1] && valid[0] == valid[1]);
+    assert_int_equal(differing(&gradients[0], &gradients[1]), 0);
+    for (int i = 0; i < 2; i++)
+        free_gradients(&gradients[i]);
+}
+
+static void test_one_document(void **state) {
+    const struct scratch *s = *state;
+    const char *model = HAGGLE_SOURCE_DIR "/tests/reference/gpt2-odd";
+    check_one_document(s, s->nano, false, "1");
+    check_one_document(s, s->nano, true, "1");
+    check_one_document(s, model, false, "2");
 }
 
 // A trainer on packed records mixed with plain text resumes to the bit, in steps and epochs, with
@@ -272,9 +315,8 @@ static void test_vocabulary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_run_on_records),
+        cmocka_unit_test(test_llama),        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_one_document), cmocka_unit_test(test_run_on_records),
         cmocka_unit_test(test_vocabulary),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
