@@ -340,8 +340,11 @@ static void test_memory_is_one_plan(void **state) {
     struct err e = {0};
     second_init(&r, &second, &host, *state, "plan", "");
     struct at_work s, alone, bulk;
+    struct knobs records = second; // each sequence is one record, as in requests
+    snprintf(records.data_path, sizeof records.data_path, "records.jsonl");
+    records.data_pack = DATA_PACK_NONE;
     struct plan_options so = {
-        .knobs = &second, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
+        .knobs = &records, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
     assert_worked(at_work_plan(&alone, &so, &e), &e);
     so.knobs = &r.knobs;
     assert_worked(at_work_plan(&bulk, &so, &e), &e);
