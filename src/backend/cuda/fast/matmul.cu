@@ -19,7 +19,9 @@ enum {
     ALGORITHMS = 12, // that are asked for, for each form
     CLOSE = 4,       // the best ones are measured again
     NAME_BYTES = 256,
-    ALIGNMENT = 256, // beyond that, alignment of an operand does not matter
+    // Kernels load 16 bytes at a time at most. Where an arena begins must not decide the algorithm.
+    ALIGNMENT = 16,
+    WORKSPACE_UNIT = 256,
     ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t),
 };
 
@@ -497,15 +499,16 @@ static int run_other(struct cuda *s, const struct op_call *c, const struct ready
     return cuda_run_part(s, r->part, stream, e);
 }
 
-template <typename T> static struct product product_of(const struct op_call *c, enum dtype type) {
+template <typename T>
+static struct product product_of(const struct cuda *s, const struct op_call *c) {
     struct product p = {};
     p.call = c;
     p.out = c->out[0].data;
     p.ld = c->out[0].ld;
-    p.type = type;
+    p.type = c->in[0].dtype;
     p.in_type = p.out_type = type_of<T>();
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    p.workspace = (uint64_t)c->scratch.cols;
+    p.workspace = cuda_scratch_bytes(c->op, p.type, &s->choice); // there may be more
     p.part = -1;
     return p;
 }
@@ -515,7 +518,7 @@ template <typename T>
 static int make_matmul(struct cuda *s, const struct op_call *c, struct cuda_made *made,
                        struct err *e) {
     const struct op *op = c->op;
-    struct product p = product_of<T>(c, c->in[0].dtype);
+    struct product p = product_of<T>(s, c);
     p.a = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_N : CUBLAS_OP_T};
     p.b = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
     p.rows = op->n;
@@ -540,7 +543,7 @@ static int make_matmul(struct cuda *s, const struct op_call *c, struct cuda_made
 template <typename T>
 static int make_dx(struct cuda *s, const struct op_call *c, struct cuda_made *made, struct err *e) {
     const struct op *op = c->op;
-    struct product p = product_of<T>(c, c->in[0].dtype);
+    struct product p = product_of<T>(s, c);
     p.a = {c->in[1].data, c->in[1].ld, op->flags & OP_IN_OUT ? CUBLAS_OP_T : CUBLAS_OP_N};
     p.b = {c->in[0].data, c->in[0].ld, CUBLAS_OP_N};
     p.rows = op->k;
@@ -564,7 +567,7 @@ template <typename T>
 static int make_dw(struct cuda *s, const struct op_call *c, struct cuda_made *made, struct err *e) {
     const struct op *op = c->op;
     const bool in_out = op->flags & OP_IN_OUT;
-    struct product p = product_of<T>(c, c->in[0].dtype);
+    struct product p = product_of<T>(s, c);
     const struct operand *x = &c->in[0], *dy = &c->in[1];
     const struct operand *a = in_out ? dy : x, *b = in_out ? x : dy;
     p.out_type = CUDA_R_32F;
@@ -575,13 +578,13 @@ static int make_dw(struct cuda *s, const struct op_call *c, struct cuda_made *ma
     p.inner = op->m;
     if (c->out[1].data) {
         const uint64_t bytes =
-            (uint64_t)ceil_div(op->n * (int64_t)sizeof(float), ALIGNMENT) * ALIGNMENT;
+            (uint64_t)ceil_div(op->n * (int64_t)sizeof(float), WORKSPACE_UNIT) * WORKSPACE_UNIT;
         p.pass = run_other;
         p.part = 0;
         p.sums = c->out[1].data;
         if (op->flags & OP_ACCUMULATE && p.workspace >= bytes) {
             p.workspace -= bytes;
-            p.workspace -= p.workspace % ALIGNMENT;
+            p.workspace -= p.workspace % WORKSPACE_UNIT;
             p.sums = (char *)c->scratch.data + p.workspace;
         }
         if (p.in_type != CUDA_R_32F && (p.sums != c->out[1].data || !(op->flags & OP_ACCUMULATE)))
