@@ -186,16 +186,26 @@ struct answer {
     float *logits; // [ROWS * T][V]
 };
 
-static int read_answer(struct session *s, int64_t n, struct answer *out, struct err *e) {
+static int read_answer(struct session *s, int64_t rows, struct answer *out, struct err *e) {
+    const int t = plan_tensor(s->plan, PLAN_EVAL, NAME_LOGITS);
+    const int64_t V = s->plan->shape.vocab;
     double results[RESULT_COUNT];
-    int t = plan_tensor(s->plan, PLAN_EVAL, NAME_LOGITS);
-    if (t < 0 || tensor_elements(&plan_program(s->plan, PLAN_EVAL)->tensors[t]) != n ||
-        plan_program(s->plan, PLAN_EVAL)->tensors[t].dtype != DTYPE_F32)
+    if (t < 0)
         return err_set(e, ERR_INTERNAL, "the evaluation keeps no logits");
+    const struct tensor *logits = &plan_program(s->plan, PLAN_EVAL)->tensors[t];
+    const int64_t ld = logits->ld; // with the vocabulary's padding
+    if (logits->local[0] != rows || ld < V || logits->dtype != DTYPE_F32)
+        return err_set(e, ERR_INTERNAL, "the evaluation keeps other logits");
+    out->logits = malloc((size_t)(rows * ld) * sizeof *out->logits);
+    if (out->logits == NULL)
+        return err_set(e, ERR_MEMORY, "no memory for %" PRId64 " logits", rows * ld);
     TRY(session_get_results(s, results, NULL, e));
     out->loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
-    return exec_read(s->exec, plan_find(s->plan, PLAN_EVAL), t, out->logits,
-                     (uint64_t)n * sizeof *out->logits, e);
+    TRY(exec_read(s->exec, plan_find(s->plan, PLAN_EVAL), t, out->logits,
+                  (uint64_t)(rows * ld) * sizeof *out->logits, e));
+    for (int64_t i = 1; i < rows && ld > V; i++)
+        memmove(out->logits + i * V, out->logits + i * ld, (size_t)V * sizeof *out->logits);
+    return 0;
 }
 
 // Runs the prompt in a new session, so that nothing is left from the one before.
@@ -207,7 +217,6 @@ static int ask(const struct exporter *x, const char *dir, const struct prompt *p
     const struct plan_options o = {
         .knobs = &k, .programs = {PLAN_EVAL}, .real = DTYPE_F32, .keep_logits = true};
     double hyper[HYPER_COUNT] = {[HYPER_LOSS_FACTOR] = 1.0 / (double)(ROWS * p->T)};
-    int64_t n = ROWS * p->T * x->shape.vocab;
     char full[PATH_MAX];
     if (realpath(dir, full) == NULL || strlen(full) >= sizeof k.model)
         return err_set(x->e, ERR_USAGE, "'%.300s' does not exist or its full path is too long",
@@ -215,9 +224,6 @@ static int ask(const struct exporter *x, const char *dir, const struct prompt *p
     strcpy(k.model, full); // absolute, because a folder may have the name of a built-in shape
     k.batch_micro = ROWS, k.batch_accum = 1, k.seq = p->T;
     k.precision = PRECISION_FP32;
-    out->logits = malloc((size_t)n * sizeof *out->logits);
-    if (out->logits == NULL)
-        return err_set(x->e, ERR_MEMORY, "no memory for %" PRId64 " logits", n);
     int rc = plan_make(&plan, &o, x->e);
     if (rc == 0)
         rc = engine_start(&engine, NULL, &plan, x->e);
@@ -226,7 +232,7 @@ static int ask(const struct exporter *x, const char *dir, const struct prompt *p
     if (rc == 0)
         rc = session_run(engine->session, PLAN_EVAL, feed, (void *)(uintptr_t)p, NULL, x->e);
     if (rc == 0)
-        rc = read_answer(engine->session, n, out, x->e);
+        rc = read_answer(engine->session, ROWS * p->T, out, x->e);
     engine_close(engine);
     plan_free(&plan);
     return rc;

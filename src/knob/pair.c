@@ -38,6 +38,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     // In a model with a small vocabulary, chunks show in planned bytes only with the unfused loss,
     // which needs more memory.
     [KNOB_logits_chunk] = {.with = "seq=128 batch.micro=8 fuse.loss=false", .a = "0", .b = "16"},
+    [KNOB_logits_pad] = {.a = "1", .b = "512"},
     [KNOB_optim_eps] = {.a = "1e-8", .b = "1e-3"},
     [KNOB_optim_clip] = {.a = "1", .b = "0.01"},
     [KNOB_scale_start] = {.with = "precision=fp16"},

@@ -65,12 +65,19 @@ static bool wants(const struct plan *p, const char *program) {
            (p->knobs.batch_accum > 1 || (replicas > 1 && !p->ranks.apart));
 }
 
+// Columns of logits that a device likes: rows then begin at multiples of 128 bytes.
+enum { DEVICE_PAD = 64 };
+
 static struct apply describe(const struct plan *p, const struct kind *kind, bool yields) {
     const struct knobs *k = &p->knobs;
     struct apply a = {
         .micro_batches = kind->step ? (int)k->batch_accum : 1,
         .precision = plan_real_type(p),
         .logits_chunk = k->logits_chunk,
+        .logits_pad = k->logits_pad > 0 ? k->logits_pad
+                      : p->device       ? DEVICE_PAD
+                                        : 1,
+        .logits_pad_sums = p->device,
         .recompute = {.kind = recompute_kinds[k->recompute_mode],
                       .every = (int)k->recompute_every,
                       .bytes_per_flop = k->recompute_ratio},
@@ -127,7 +134,26 @@ int plan_tensor(const struct plan *p, const char *program, const char *tensor) {
 
 // ---------------------------------------------------------------- figures
 
-static struct step_flops count_flops(const struct program *p) {
+// A stage with several chunks of the model has the name of each chunk before that of its tensors.
+static bool touches_logits(const struct program *p, const struct op *op) {
+    struct op_access touched[OP_MAX_TENSORS];
+    const int n = op_accesses(p, op, touched);
+    for (int i = 0; i < n; i++) {
+        const char *name = p->tensors[touched[i].tensor].name, *dot = strrchr(name, '.');
+        if (strcmp(dot ? dot + 1 : name, NAME_LOGITS) == 0)
+            return true;
+    }
+    return false;
+}
+
+// The vocabulary's padding is no work of the model.
+static double without_padding(const struct program *p, const struct op *op, double flops,
+                              int64_t vocab) {
+    const bool padded = op->n > vocab && touches_logits(p, op);
+    return padded ? flops / (double)op->n * (double)vocab : flops;
+}
+
+static struct step_flops count_flops(const struct program *p, int64_t vocab) {
     struct step_flops sum = {0};
     for (int i = 0; p && i < p->n_segments; i++) {
         double model = 0, all = 0, runs = 0;
@@ -138,7 +164,7 @@ static struct step_flops count_flops(const struct program *p) {
                 continue;
             double flops = op_cost_of(p, op).flops;
             all += flops;
-            model += op->flags & OP_AGAIN ? 0 : flops;
+            model += op->flags & OP_AGAIN ? 0 : without_padding(p, op, flops, vocab);
         }
         for (int k = 0; k < p->n_order; k++)
             runs += p->order[k].segment == i;
@@ -146,15 +172,6 @@ static struct step_flops count_flops(const struct program *p) {
         sum.hardware += all * runs;
     }
     return sum;
-}
-
-static bool touches_logits(const struct program *p, const struct op *op) {
-    struct op_access touched[OP_MAX_TENSORS];
-    const int n = op_accesses(p, op, touched);
-    for (int i = 0; i < n; i++)
-        if (strcmp(p->tensors[touched[i].tensor].name, NAME_LOGITS) == 0)
-            return true;
-    return false;
 }
 
 static void add_cost(struct op_cost *sum, const struct op_cost *c) {
@@ -242,7 +259,7 @@ static int make_programs(struct plan *p, bool yields, struct err *e) {
     for (int i = 0; i < p->n_programs; i++)
         TRY(check_layout(p->programs[i], p->layout.arena_bytes, e));
     TRY(check_guests(p->programs, p->n_programs, e));
-    p->flops = count_flops(plan_program(p, PLAN_TRAIN));
+    p->flops = count_flops(plan_program(p, PLAN_TRAIN), p->slice.vocab);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 //   LoRA           edits the forward, so that later steps see only trainable pairs
 //   qkv            makes attention's projections one product or three, in every program of a set
 //   derivative     adds the backward for the trainable tensors
+//   padding        computes more columns in the head than the vocabulary has
 //   logits         runs the head and the loss in chunks of rows
 //   precision      sets element types of the tensors so far; sums and weight gradients stay wide
 //   recompute      computes tensors again in the backward instead of keeping them
@@ -70,6 +71,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     int backward = grad_derive(p, forward, &a->build, e);
     if (backward < 0)
         return backward;
+    TRY(pad_apply(p, forward, backward, a->logits_pad, a->logits_pad_sums, e));
     TRY(logits_apply(p, forward, backward, a->logits_chunk, e));
     TRY(narrow(p, a, e));
     if (sliced)
@@ -116,6 +118,7 @@ static int inference(struct program *p, const struct apply *a, int forward, stru
     if (sliced)
         TRY(tensor_apply(p, forward, r, a->whole, a->build.shape, e));
     TRY(qkv_apply(p, forward, a->fuse_qkv, e));
+    TRY(pad_apply(p, forward, -1, a->logits_pad, false, e));
     if (loss && !a->build.keep_logits)
         TRY(logits_apply(p, forward, -1, a->logits_chunk, e));
     TRY(narrow(p, a, e));

@@ -41,6 +41,8 @@ struct apply {
     const struct model_shape *whole; // of all ranks; NULL: build.shape
     enum dtype precision; // a 16-bit type for weights and activations; any other: as built
     int64_t logits_chunk; // rows of logits at a time; 0: all rows of a micro-batch
+    int64_t logits_pad;   // their columns are a multiple of this; 0, 1: those of the vocabulary
+    bool logits_pad_sums; // sums over the columns run over the padding, too (pad.c)
     struct recompute_rule recompute;
     enum state_type state; // type of Adam's moments
     struct fuse_rule fuse; // fuse.optim is ignored (on) when the moments are not fp32
@@ -72,6 +74,9 @@ int tensor_apply(struct program *p, int forward, const struct apply_ranks *r,
                  const struct model_shape *whole, const struct model_shape *slice, struct err *e);
 int tensor_finish(struct program *p, int forward, int backward, const struct apply_ranks *r,
                   const struct model_shape *whole, struct err *e);
+// pad.c: columns of the logits beyond the vocabulary. backward is -1 if there is none.
+int pad_apply(struct program *p, int forward, int backward, int64_t multiple, bool sums,
+              struct err *e);
 // logits.c: runs the head and the loss in chunks of rows. backward is -1 if there is none.
 int logits_apply(struct program *p, int forward, int backward, int64_t chunk, struct err *e);
 // precision.c: changes tensors of float type `from` to `to` where the letters in ops.def allow it.

@@ -67,6 +67,20 @@ static int list_weights(struct program *p, struct member *out, struct err *e) {
     return list_read(p, SEGMENT_BACKWARD, known, out, n);
 }
 
+// Elements of a root up to the end of its last part. The rest is padding (pad.c), which the first
+// stage of a pipeline has without the product that writes its gradient.
+static int64_t used(const struct program *p, int root) {
+    int64_t end = 0;
+    if (!p->tensors[root].parts)
+        return tensor_elements(&p->tensors[root]);
+    for (int t = 0; t < p->n_tensors; t++) {
+        const struct tensor *x = &p->tensors[t];
+        if (x->part && x->root == root && x->root_offset + tensor_elements(x) > end)
+            end = x->root_offset + tensor_elements(x);
+    }
+    return end;
+}
+
 // The open bucket for a weight, or a new one.
 static int bucket_for(struct buckets *b, const struct tensor *w, int chunk) {
     const int64_t bytes = tensor_elements(w) * (int64_t)dtype_bytes(op_wide_type(w->dtype));
@@ -115,6 +129,7 @@ static int make_list(struct buckets *b, struct program *p, const struct apply_ra
         const struct tensor *w = &p->tensors[weights[i].weight];
         struct bucket *k = &b->list[bucket[i] = bucket_for(b, w, weights[i].chunk)];
         weights[i].at = k->elements;
+        weights[i].used = used(p, weights[i].weight);
         k->elements += round_up(tensor_elements(w), BLOCK);
         k->n++;
     }
@@ -352,8 +367,7 @@ static void clear_gap(struct buckets *b, const struct bucket *k, int segment, in
 
 static void clear_gaps(struct buckets *b, const struct bucket *k, int segment, int layer) {
     for (int m = 0; m < k->n; m++) {
-        const int64_t end =
-            k->members[m].at + tensor_elements(&b->p->tensors[k->members[m].weight]);
+        const int64_t end = k->members[m].at + k->members[m].used;
         clear_gap(b, k, segment, layer, end, m + 1 < k->n ? k->members[m + 1].at : k->padded, m);
     }
 }
@@ -417,16 +431,20 @@ static int edit_backward(struct buckets *b, int chunk, int segment, struct err *
     return program_finish(p, e);
 }
 
-// Sums the gradient of a weight that other ranks of this replica hold, too.
-static void reduce_shared(struct program *p, int weight, int segment) {
-    const struct tensor *w = &p->tensors[weight];
-    struct op op = op_make(OP_ALL_REDUCE);
-    op.stream = STREAM_COMM;
-    op.group = w->shared;
-    op.n = tensor_elements(w);
-    op_in(&op, w->grad);
-    op_out(&op, w->grad);
-    program_op(p, segment, &op);
+// Sums the gradients of weights that other ranks of this replica hold, too.
+static void reduce_shared(struct program *p, int segment) {
+    for (int t = 0; t < p->n_tensors; t++) {
+        const struct tensor *w = &p->tensors[t];
+        if (w->cls != CLASS_WEIGHT || !program_logical(p, t) || w->grad < 0 || w->shared < 0)
+            continue;
+        struct op op = op_make(OP_ALL_REDUCE);
+        op.stream = STREAM_COMM;
+        op.group = w->shared;
+        op.n = tensor_elements(w);
+        op_in(&op, w->grad);
+        op_out(&op, w->grad);
+        program_op(p, segment, &op);
+    }
 }
 
 // ---------------------------------------------------------------- both
@@ -447,13 +465,10 @@ static int train(struct buckets *b, struct apply_chunks *c, struct err *e) {
     }
     for (int i = 0; i < c->n; i++)
         TRY(edit_backward(b, i, c->backward[i], e));
-    for (int i = 0; i < b->n; i++) {
-        const struct bucket *k = &b->list[i];
-        for (int m = 0; k->late && m < k->n; m++)
-            reduce_shared(p, k->members[m].weight, c->reduce);
-        if (!in_backward(b, k))
-            reduce(b, k, c->reduce, -1, false);
-    }
+    reduce_shared(p, c->reduce);
+    for (int i = 0; i < b->n; i++)
+        if (!in_backward(b, &b->list[i]))
+            reduce(b, &b->list[i], c->reduce, -1, false);
     for (int i = 0; i < b->n; i++)
         each_logical(b, &b->list[i], point_gradient);
     for (int i = 0; i < b->n && (b->r->zero == 1 || b->r->zero == 2); i++)
@@ -463,11 +478,7 @@ static int train(struct buckets *b, struct apply_chunks *c, struct err *e) {
 
 // Without replicas, or if they train apart, there are no buckets. Only shared weights have sums.
 static int train_alone(struct program *p, struct apply_chunks *c, struct err *e) {
-    for (int w = 0; w < p->n_tensors; w++) {
-        const struct tensor *t = &p->tensors[w];
-        if (t->cls == CLASS_WEIGHT && t->root < 0 && t->grad >= 0 && t->shared >= 0)
-            reduce_shared(p, w, c->reduce);
-    }
+    reduce_shared(p, c->reduce);
     return program_finish(p, e);
 }
 

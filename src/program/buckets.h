@@ -5,9 +5,10 @@
 #include "program/apply.h"
 
 struct member {
-    int weight; // a root
-    int chunk;  // of its first use
-    int64_t at; // first element in the bucket
+    int weight;   // a root
+    int chunk;    // of its first use
+    int64_t at;   // first element in the bucket
+    int64_t used; // elements without padding at its end
 };
 
 struct bucket {

@@ -288,7 +288,7 @@ static void share_weights(struct cut *c, const struct segment *forward,
             const struct segment *s = k ? backward : forward;
             for (int i = 0; s && i < s->n_ops; i++)
                 for (int a = 0; a < s->ops[i].n_in; a++)
-                    if (s->ops[i].in[a] == w) {
+                    if (program_root(p, s->ops[i].in[a]) == w) {
                         first |= chunk_of(c, s->ops[i].layer) == 0;
                         last |= chunk_of(c, s->ops[i].layer) == c->n_chunks - 1;
                     }
@@ -296,8 +296,11 @@ static void share_weights(struct cut *c, const struct segment *forward,
         if (!first || !last)
             continue;
         const int group = program_group_of(p, ends, 2, "tied");
-        p->tensors[w].shared = group;
-        p->tensors[w].replica = p->rank != ends[0];
+        for (int t = 0; t < c->n_tensors; t++) // and its parts
+            if (program_root(p, t) == w && p->tensors[t].cls == CLASS_WEIGHT) {
+                p->tensors[t].shared = group;
+                p->tensors[t].replica = p->rank != ends[0];
+            }
     }
 }
 

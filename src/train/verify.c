@@ -367,11 +367,9 @@ static int compare_logits(struct verifier *v) {
         return 0;
     const struct safetensors_entry *r = find_ref(v, "logits", j->B * j->T * V);
     int rc = r ? read_tensor(v, PLAN_EVAL, t, &ours) : ERR_FORMAT;
-    const int64_t at = first_row(v, v->turn);
-    if (rc == 0 && own == V)
-        rc = compare(v, r, at * V, ours, 1, rows * V, &sums);
-    for (int64_t i = 0; rc == 0 && own < V && i < rows; i++)
-        rc = compare(v, r, (at + i) * V + column, ours + i * own, 1, own, &sums);
+    const int64_t at = first_row(v, v->turn), ld = plan_program(&v->plan, PLAN_EVAL)->tensors[t].ld;
+    for (int64_t i = 0; rc == 0 && i < rows; i++)
+        rc = compare(v, r, (at + i) * V + column, ours + i * ld, 1, own, &sums);
     free(ours);
     if (rc == 0)
         add_sums(v->job, 0, &sums);

@@ -381,6 +381,18 @@ static void test_probe(void **state) {
     assert_non_null(strstr(text, "\"losses\":[["));
     assert_non_null(strstr(text, "\"text\":\"The quick"));
     assert_non_null(strstr(text, "\"ids\":[84,104,101,32"));
+    // Logits are the same with a padded vocabulary.
+    x.knobs.cpu_blas = CPU_BLAS_BUILTIN;
+    for (int i = 0; i < 2; i++) {
+        char other[600];
+        snprintf(other, sizeof other, "%s/probe-%d.json", s->dir, i);
+        x.o.probe = other;
+        x.knobs.logits_pad = i ? 48 : 1;
+        export_look(&x);
+        assert_worked(x.rc, &x.e);
+        assert_true(figure(&x, "logits") == 0);
+    }
+    assert_same_file(in(s->dir, "probe-0.json"), in(s->dir, "probe-1.json"));
     free(text);
     export_free(&x.r);
 }

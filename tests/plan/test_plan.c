@@ -301,6 +301,52 @@ static void test_document_boundaries(void **state) {
     }
 }
 
+// A device gets a padded vocabulary, the CPU does not, unless the knob says so. Padding is no work
+// of the model.
+static void test_padded_vocabulary(void **state) {
+    static const struct {
+        const char *text;
+        int64_t columns;
+        bool sums; // the gradient of the head's input sums over all columns
+    } cases[] = {{"device=cpu", 50257, false},
+                 {"device=cuda", 50304, true},
+                 {"device=cuda logits.pad=1", 50257, false},
+                 {"device=cuda logits.pad=256", 50432, true},
+                 {"device=cpu logits.pad=64", 50304, false}};
+    double model = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct knobs k;
+        struct plan p;
+        struct err e = {0};
+        char text[200];
+        snprintf(text, sizeof text, "model=gpt2-124m generate.tokens=4 %s", cases[i].text);
+        knobs_of(&k, text);
+        assert_worked(plan_run(&p, &k, &e), &e);
+        for (int n = 0; n < p.n_programs; n++) {
+            const struct program *x = p.programs[n];
+            const int logits = program_find(x, NAME_LOGITS), wte = program_find(x, "transformer.wte.weight");
+            assert_int_equal(x->tensors[logits].local[1], cases[i].columns);
+            assert_int_equal(x->tensors[wte].local[0], 50257);
+            assert_int_equal(x->tensors[program_root(x, wte)].local[0], cases[i].columns);
+        }
+        const struct program *x = plan_program(&p, PLAN_TRAIN);
+        int products = 0;
+        for (int s = 0; s < x->n_segments; s++)
+            for (int o = 0; o < x->segments[s].n_ops; o++) {
+                const struct op *op = &x->segments[s].ops[o];
+                if (op->kind != OP_MATMUL_DX || op->n < 50257)
+                    continue;
+                assert_int_equal(op->n, cases[i].sums ? cases[i].columns : 50257);
+                products++;
+            }
+        assert_true(products > 0);
+        model = i == 0 ? p.flops.model : model;
+        assert_true(p.flops.model == model && p.flops.hardware >= model);
+        plan_free(&p);
+    }
+}
+
 // A plan that failed half-way can be freed, and a freed plan is empty.
 static void test_failed_plans(void **state) {
     static const struct {
@@ -334,6 +380,7 @@ int main(void) {
         cmocka_unit_test(test_parts_sum_up),
         cmocka_unit_test(test_failed_plans),
         cmocka_unit_test(test_document_boundaries),
+        cmocka_unit_test(test_padded_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

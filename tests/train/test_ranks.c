@@ -349,6 +349,42 @@ static void test_average_refused(void **state) {
     }
 }
 
+// A padded vocabulary gives the same bits in every layout, also where the ranks' parts of the
+// vocabulary differ in size, or two stages share it.
+static void test_padded(void **state) {
+    static const char *const layouts[] = {
+        "tensor=2",
+        "tensor=4 sequence recompute.mode=full logits.chunk=7",
+        "data=2 tensor=2 batch.accum=2 zero=3 precision=bf16 optim.state=int8",
+        "data=2 batch.accum=2 zero=1",
+        "data=2 batch.accum=1 zero=2",
+        "data=4 batch.accum=2 micro zero=3",
+        "pipe=2 batch.accum=4",
+        "pipe=2 batch.accum=4 schedule=interleaved noise.every=2",
+        "data=2 pipe=2 batch.accum=4",
+        "data=2 tensor=2 pipe=2 batch.accum=4 zero=1 noise.every=2",
+        "data=2 batch.accum=2 every=2",
+    };
+    static const char *const families[] = {"gpt2-124m", "llama-8b"}; // with and without a tied head
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        struct knobs k;
+        base_knobs(&k, *state, families[f], 127, 4);
+        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+            char settings[200];
+            struct job *plain = job_of(&k, layouts[i], 3);
+            snprintf(settings, sizeof settings, "%s logits.pad=48", layouts[i]);
+            check_together(&k, settings);
+            struct job *padded = job_of(&k, settings, 3);
+            assert_same(padded, plain, settings);
+            assert_memory_equal(padded->first, plain->first, sizeof plain->first);
+            snprintf(settings, sizeof settings, "%s logits.pad=48 checking", layouts[i]);
+            struct job *seen = job_of(&k, settings, 3);
+            assert_same(seen, plain, settings);
+            job_end(plain), job_end(padded), job_end(seen);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_average),          cmocka_unit_test(test_average_every),
@@ -357,7 +393,7 @@ int main(void) {
         cmocka_unit_test(test_sequence_refused), cmocka_unit_test(test_load),
         cmocka_unit_test(test_observed),         cmocka_unit_test(test_tensor),
         cmocka_unit_test(test_data_parallel),    cmocka_unit_test(test_zero),
-        cmocka_unit_test(test_pipeline),
+        cmocka_unit_test(test_pipeline),         cmocka_unit_test(test_padded),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

@@ -216,7 +216,8 @@ static void train(struct outcome *out, struct manner how) {
     struct model_param param;
     assert_true(model_param_at(&s.plan.shape, 0, &param));
     int t = plan_tensor(&s.plan, PLAN_TRAIN, param.name);
-    out->bytes = plan_program(&s.plan, PLAN_TRAIN)->tensors[t].bytes;
+    const struct tensor *weight = &plan_program(&s.plan, PLAN_TRAIN)->tensors[t];
+    out->bytes = (uint64_t)tensor_elements(weight) * dtype_bytes(weight->dtype);
     out->weight = malloc(out->bytes);
     assert_non_null(out->weight);
     rc = exec_read(s.s->exec, plan_find(&s.plan, PLAN_TRAIN), t, out->weight, out->bytes, &e);

@@ -48,6 +48,16 @@ static void test_qkv_apart(void **state) {
     sweep_fused(PRECISION_BF16, false, false);
 }
 
+static void test_padded_vocabulary(void **state) {
+    (void)state;
+    struct knobs k;
+    knobs_init(&k);
+    k.threads = 2;
+    k.device = DEVICE_CPU;
+    k.logits_pad = 64;
+    verify_references(&k, false);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_backend),
@@ -56,6 +66,7 @@ int main(void) {
         cmocka_unit_test(test_fast_backend),
         cmocka_unit_test(test_fast_backend_bf16),
         cmocka_unit_test(test_qkv_apart),
+        cmocka_unit_test(test_padded_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
