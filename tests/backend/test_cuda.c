@@ -40,6 +40,8 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct world *w = *state;
+    if (w->cuda && *w->cuda->note)
+        print_message("%s\n", w->cuda->note);
     if (w->cuda)
         w->cuda->close(w->cuda);
     w->reference->close(w->reference);

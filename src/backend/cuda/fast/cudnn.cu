@@ -27,7 +27,7 @@ static void say(struct cuda *s, const char *text) {
 
 int cuda_cudnn_open(struct cuda *s, const char *library, struct err *e) {
     if (*library && strcmp(library, "auto") != 0 && strcmp(library, "none") != 0)
-        return s->host.err_set(e, ERR_UNSUPPORTED,
+        return s->host.err_set(e, ERR_USAGE,
                                "cuda.cudnn=%s: the CUDA plug-in was built without the headers of "
                                "cuDNN 9",
                                library);
@@ -255,7 +255,7 @@ int cuda_cudnn_open(struct cuda *s, const char *library, struct err *e) {
     }
     free(c);
     if (named)
-        return s->host.err_set(e, ERR_UNSUPPORTED, "cuda.cudnn=%s: %s", library, why);
+        return s->host.err_set(e, ERR_USAGE, "cuda.cudnn=%s: %s", library, why);
     if (!file && !best.path[0])
         say(s, "plain kernels (libcudnn.so.9 was not found)");
     else
@@ -451,24 +451,15 @@ static bool try_plan(struct graph *g, descriptor suggestion, uint64_t workspace,
     if (g->status == CUDNN_STATUS_SUCCESS)
         g->status = g->cudnn->cudnnBackendGetAttribute(
             plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes);
-    const bool built = g->status == CUDNN_STATUS_SUCCESS, fits = (uint64_t)bytes <= workspace;
-    g->status = CUDNN_STATUS_SUCCESS; // the next suggestion may do
-    if (built && !fits)
+    if (g->status != CUDNN_STATUS_SUCCESS)
+        return false;
+    if ((uint64_t)bytes > workspace) {
         *needed = (uint64_t)bytes;
-    if (built && fits) {
-        g->plan = plan;
-        g->workspace = bytes;
+        return false;
     }
-    return built && fits;
-}
-
-static void tell(const struct graph *g, cudnnStatus_t status, char *why, size_t why_bytes) {
-    char text[512] = "";
-    g->cudnn->cudnnGetLastErrorString(text, sizeof text);
-    text[strcspn(text, "\n")] = '\0';
-    snprintf(why, why_bytes, "cuDNN says %s%s%.80s", g->cudnn->cudnnGetErrorString(status),
-             *text ? ": " : "", text);
-    cudaGetLastError();
+    g->plan = plan;
+    g->workspace = bytes;
+    return true;
 }
 
 bool graph_build(struct graph *g, uint64_t workspace, char *why, size_t why_bytes) {
@@ -491,19 +482,20 @@ bool graph_build(struct graph *g, uint64_t workspace, char *why, size_t why_byte
         g->status = g->cudnn->cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST, &n,
                                                        suggestions);
-    if (g->status != CUDNN_STATUS_SUCCESS) {
-        tell(g, g->status, why, why_bytes);
-        return false;
+    const cudnnStatus_t described = g->status;
+    for (int i = 0; described == CUDNN_STATUS_SUCCESS && i < n && i < MOST && !g->plan; i++) {
+        g->status = CUDNN_STATUS_SUCCESS; // of the suggestion before
+        try_plan(g, suggestions[i], workspace, &needed);
     }
-    for (int i = 0; i < n && i < MOST; i++)
-        if (try_plan(g, suggestions[i], workspace, &needed))
-            return true;
+    cudaGetLastError(); // what a suggestion that failed may have left
     if (needed > 0)
         snprintf(why, why_bytes, "cuDNN needs %llu bytes of scratch, and %llu were planned",
                  (unsigned long long)needed, (unsigned long long)workspace);
+    else if (g->status == CUDNN_STATUS_SUCCESS)
+        snprintf(why, why_bytes, "cuDNN has no kernel for it");
     else
-        tell(g, CUDNN_STATUS_NOT_SUPPORTED, why, why_bytes);
-    return false;
+        snprintf(why, why_bytes, "cuDNN says %s", g->cudnn->cudnnGetErrorString(g->status));
+    return g->plan != NULL;
 }
 
 void graph_drop(struct graph *g) {

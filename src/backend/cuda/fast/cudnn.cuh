@@ -14,7 +14,6 @@
 #define CUDNN_CALLS(X)                                                                             \
     X(cudnnGetVersion)                                                                             \
     X(cudnnGetErrorString)                                                                         \
-    X(cudnnGetLastErrorString)                                                                     \
     X(cudnnCreate)                                                                                 \
     X(cudnnDestroy)                                                                                \
     X(cudnnSetStream)                                                                              \
