@@ -434,6 +434,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->unmake = cuda_unmake;
     b->join = cuda_join;
     b->joins[OP_GRAD_SQNORM] = b->joins[OP_ADAMW] = !s->choice.plain;
+    b->joins[OP_ADAMW_BF16] = b->joins[OP_ADAMW_INT8] = !s->choice.plain;
     b->prepare = prepare;
     b->record = record;
     b->wait = wait;

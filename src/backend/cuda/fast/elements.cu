@@ -428,7 +428,7 @@ static int make_copy(struct cuda *s, const struct op_call *c, struct cuda_made *
 
 // ---------------------------------------------------------------- casts
 
-enum { CAST = 8 }; // elements of a thread
+enum { CAST = 4 }; // elements of a thread
 
 template <typename FROM, typename TO> struct cast_of {
     TO *y;
@@ -436,24 +436,13 @@ template <typename FROM, typename TO> struct cast_of {
     int64_t ldy, ldx;
 
     __device__ void operator()(int64_t i, uint32_t k) const {
-        const FROM *from = x + i * ldx + (int64_t)k * CAST;
-        TO *to = y + i * ldy + (int64_t)k * CAST;
-        float v[CAST];
+        FROM from[CAST];
+        TO to[CAST];
+        read_four(x + i * ldx + (int64_t)k * CAST, from);
 #pragma unroll
-        for (int j = 0; j < CAST; j += WIDE<FROM>) {
-            const floats<FROM> part = read_wide(from + j);
-#pragma unroll
-            for (int l = 0; l < WIDE<FROM>; l++)
-                v[j + l] = part.x[l];
-        }
-#pragma unroll
-        for (int j = 0; j < CAST; j += WIDE<TO>) {
-            floats<TO> part;
-#pragma unroll
-            for (int l = 0; l < WIDE<TO>; l++)
-                part.x[l] = v[j + l];
-            write_wide(to + j, part);
-        }
+        for (int l = 0; l < CAST; l++)
+            to[l] = rounded<TO>(value(from[l]));
+        write_four(y + i * ldy + (int64_t)k * CAST, to);
     }
 };
 

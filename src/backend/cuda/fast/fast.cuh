@@ -78,6 +78,22 @@ template <typename T> static inline __device__ void write_wide(T *p, const float
     *(uint4 *)p = narrow<T>(f);
 }
 
+// Four elements of any type at once. Where floats and 16 bits lie side by side, all accesses of a
+// warp are without gaps then.
+template <int BYTES> struct word_of;
+template <> struct word_of<4> { typedef unsigned type; };
+template <> struct word_of<8> { typedef uint2 type; };
+template <> struct word_of<16> { typedef uint4 type; };
+template <typename U> static inline __device__ void read_four(const U *p, U (&x)[4]) {
+    const typename word_of<sizeof x>::type word = *(const typename word_of<sizeof x>::type *)p;
+    memcpy(x, &word, sizeof x);
+}
+template <typename U> static inline __device__ void write_four(U *p, const U (&x)[4]) {
+    typename word_of<sizeof x>::type word;
+    memcpy(&word, x, sizeof x);
+    *(typename word_of<sizeof x>::type *)p = word;
+}
+
 // ---------------------------------------------------------------- operands
 
 static inline bool aligned16(const void *p) {

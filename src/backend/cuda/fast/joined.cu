@@ -5,11 +5,9 @@
 // The elements of all calls are cut into chunks, and a block of threads takes a chunk. A table on
 // the device says which call a chunk belongs to. Sums are added in the order of the chunks of their
 // call, so they do not depend on what else was joined.
-#include "backend/cuda/cuda.cuh"
+#include "backend/cuda/fast/adamw.cuh"
 
 #include <stdlib.h>
-
-enum { CHUNK = 8192, VECTOR = 4 };
 
 struct chunk {
     uint32_t call, index; // which one of the call's chunks
@@ -25,14 +23,6 @@ struct square_call {
     bool aligned;
 };
 
-struct adamw_call {
-    void *w;
-    float *m, *v, *master;
-    const float *g;
-    int64_t n;
-    bool decay, aligned;
-};
-
 // What is made for joined calls. All of it lies in one piece of device memory.
 struct joined {
     void *memory;
@@ -43,10 +33,6 @@ struct joined {
     int n_calls;
 };
 
-static bool aligned(const void *p) {
-    return (uintptr_t)p % 16 == 0;
-}
-
 // ---------------------------------------------------------------- squares
 
 static __global__ void __launch_bounds__(BLOCK)
@@ -55,9 +41,9 @@ static __global__ void __launch_bounds__(BLOCK)
     const struct square_call c = calls[at.call];
     const int64_t begin = (int64_t)at.index * CHUNK,
                   end = begin + CHUNK < c.n ? begin + CHUNK : c.n;
-    const int64_t whole = c.aligned ? begin + (end - begin) / VECTOR * VECTOR : begin;
+    const int64_t whole = c.aligned ? begin + (end - begin) / FOUR * FOUR : begin;
     double sum = 0;
-    for (int64_t i = begin + VECTOR * (int64_t)threadIdx.x; i < whole; i += VECTOR * BLOCK) {
+    for (int64_t i = begin + FOUR * (int64_t)threadIdx.x; i < whole; i += FOUR * BLOCK) {
         const float4 g = *(const float4 *)&c.g[i];
         sum += (double)g.x * g.x + (double)g.y * g.y + ((double)g.z * g.z + (double)g.w * g.w);
     }
@@ -95,89 +81,29 @@ static int run_squares(struct cuda *s, const struct op_call *c, cudaStream_t str
 
 // ---------------------------------------------------------------- AdamW
 
-// The values from hyper: computed in double, used as float, as in plain/sums.cu.
-struct adamw_step {
-    float factor, beta1, beta2, rest1, rest2, decay, size, root, eps;
-};
-
-static __device__ struct adamw_step adamw_step_of(const double *hyper, const double *clip) {
-    struct adamw_step s;
-    s.factor = clip ? (float)clip[CLIP_FACTOR] : 1;
-    s.beta1 = (float)hyper[HYPER_BETA1], s.rest1 = (float)(1 - hyper[HYPER_BETA1]);
-    s.beta2 = (float)hyper[HYPER_BETA2], s.rest2 = (float)(1 - hyper[HYPER_BETA2]);
-    s.decay = (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]);
-    s.size = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]);
-    s.root = (float)(1 / sqrt(hyper[HYPER_BIAS2])), s.eps = (float)hyper[HYPER_EPS];
-    return s;
-}
-
-static __device__ void adamw_element(const struct adamw_step &s, float keep, float g, float *m,
-                                     float *v, float *w) {
-    g *= s.factor;
-    *m = s.beta1 * *m + s.rest1 * g;
-    *v = s.beta2 * *v + s.rest2 * g * g;
-    *w = *w * keep - s.size * *m / (sqrtf(*v) * s.root + s.eps);
-}
-
-template <typename T> struct __align__(VECTOR * sizeof(T)) four {
-    T x[VECTOR];
-};
-
-template <typename T>
+template <typename T, enum op_kind KIND>
 __global__ void __launch_bounds__(BLOCK)
     joined_adamw(const struct adamw_call *calls, const struct chunk *chunks, const double *hyper,
                  const double *clip) {
-    if (clip && clip[CLIP_SKIP] != 0)
-        return;
-    const struct adamw_step s = adamw_step_of(hyper, clip);
     const struct chunk at = chunks[blockIdx.x];
     const struct adamw_call c = calls[at.call];
-    const float keep = c.decay ? s.decay : 1;
-    T *w = (T *)c.w;
-    const int64_t begin = (int64_t)at.index * CHUNK,
-                  end = begin + CHUNK < c.n ? begin + CHUNK : c.n;
-    const int64_t whole = c.aligned ? begin + (end - begin) / VECTOR * VECTOR : begin;
-#pragma unroll 2
-    for (int64_t i = begin + VECTOR * (int64_t)threadIdx.x; i < whole; i += VECTOR * BLOCK) {
-        const float4 g4 = *(const float4 *)&c.g[i];
-        float4 m4 = *(float4 *)&c.m[i], v4 = *(float4 *)&c.v[i], w4;
-        four<T> stored;
-        if (c.master) {
-            w4 = *(float4 *)&c.master[i];
-        } else {
-            stored = *(four<T> *)&w[i];
-            w4 = make_float4(value(stored.x[0]), value(stored.x[1]), value(stored.x[2]),
-                             value(stored.x[3]));
-        }
-        adamw_element(s, keep, g4.x, &m4.x, &v4.x, &w4.x);
-        adamw_element(s, keep, g4.y, &m4.y, &v4.y, &w4.y);
-        adamw_element(s, keep, g4.z, &m4.z, &v4.z, &w4.z);
-        adamw_element(s, keep, g4.w, &m4.w, &v4.w, &w4.w);
-        *(float4 *)&c.m[i] = m4;
-        *(float4 *)&c.v[i] = v4;
-        if (c.master)
-            *(float4 *)&c.master[i] = w4;
-        stored.x[0] = rounded<T>(w4.x), stored.x[1] = rounded<T>(w4.y);
-        stored.x[2] = rounded<T>(w4.z), stored.x[3] = rounded<T>(w4.w);
-        *(four<T> *)&w[i] = stored;
-    }
-    for (int64_t i = whole + threadIdx.x; i < end; i += BLOCK) {
-        float wi = c.master ? c.master[i] : value(w[i]);
-        adamw_element(s, keep, c.g[i], &c.m[i], &c.v[i], &wi);
-        if (c.master)
-            c.master[i] = wi;
-        w[i] = rounded<T>(wi);
-    }
+    run_chunk<T, KIND>(c, at.index, hyper, clip);
 }
 
-template <typename T>
+template <typename T, enum op_kind KIND>
 static int run_adamw(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct joined *j = (const struct joined *)cuda_own(c);
     if (j->n_chunks > 0)
-        joined_adamw<T><<<(unsigned)j->n_chunks, BLOCK, 0, stream>>>(
+        joined_adamw<T, KIND><<<(unsigned)j->n_chunks, BLOCK, 0, stream>>>(
             (const struct adamw_call *)j->calls, j->chunks, (const double *)c->in[1].data,
             (const double *)c->in[2].data);
     return cuda_launched(s, c, e);
+}
+
+template <typename T> static cuda_fn *adamw_of(enum op_kind kind) {
+    return kind == OP_ADAMW        ? run_adamw<T, OP_ADAMW>
+           : kind == OP_ADAMW_BF16 ? run_adamw<T, OP_ADAMW_BF16>
+                                   : run_adamw<T, OP_ADAMW_INT8>;
 }
 
 // ---------------------------------------------------------------- joining
@@ -199,17 +125,8 @@ static struct square_call square_call_of(const struct op_call *c, int64_t first,
     q.g = (const float *)c->in[0].data, q.sq = (double *)c->out[0].data;
     q.n = c->op->n, q.first = first, q.parts = (int32_t)parts;
     q.accumulate = (c->op->flags & OP_ACCUMULATE) != 0, q.pair = c->out[0].cols == 2;
-    q.aligned = aligned(q.g);
+    q.aligned = aligned16(q.g);
     return q;
-}
-
-static struct adamw_call adamw_call_of(const struct op_call *c) {
-    struct adamw_call a = {};
-    a.w = c->out[0].data, a.m = (float *)c->out[1].data, a.v = (float *)c->out[2].data;
-    a.master = (float *)c->out[3].data, a.g = (const float *)c->in[0].data;
-    a.n = c->op->n, a.decay = (c->op->flags & OP_DECAY) != 0;
-    a.aligned = aligned(a.w) && aligned(a.m) && aligned(a.v) && aligned(a.master) && aligned(a.g);
-    return a;
 }
 
 // Puts the tables on the device.
@@ -259,7 +176,7 @@ static bool fit(const struct op_call *calls, int n) {
         chunks += ceil_div(b->op->n, CHUNK);
         if (b->op->kind != a->op->kind)
             return false;
-        if (a->op->kind == OP_ADAMW &&
+        if (a->op->kind != OP_GRAD_SQNORM &&
             (b->in[1].data != a->in[1].data || b->in[2].data != a->in[2].data ||
              b->out[0].dtype != a->out[0].dtype))
             return false;
@@ -288,10 +205,11 @@ int cuda_join(struct backend *b, struct op_call *calls, int n, struct err *e) {
     }
     struct cuda_made *first = (struct cuda_made *)calls[0].made;
     const enum dtype type = calls[0].out[0].dtype;
+    const enum op_kind kind = calls[0].op->kind;
     first->own = j, first->drop = drop_joined;
-    first->run = calls[0].op->kind == OP_GRAD_SQNORM ? run_squares
-                 : type == DTYPE_BF16                ? run_adamw<__nv_bfloat16>
-                 : type == DTYPE_F16                 ? run_adamw<__half>
-                                                     : run_adamw<float>;
+    first->run = kind == OP_GRAD_SQNORM ? run_squares
+                 : type == DTYPE_BF16   ? adamw_of<__nv_bfloat16>(kind)
+                 : type == DTYPE_F16    ? adamw_of<__half>(kind)
+                                        : adamw_of<float>(kind);
     return 0;
 }

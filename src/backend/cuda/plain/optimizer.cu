@@ -1,33 +1,15 @@
 // optimizer.cu - AdamW with moments of 16 and 8 bits, and AdamW with float moments one pass at a
 // time. (AdamW with float moments in one pass is in sums.cu.) backend/moments.h says what the bytes
 // of narrow moments mean and draws the random bits that round them, as on the CPU.
-#include "backend/cuda/cuda.cuh"
+#include "backend/cuda/update.cuh"
 #include "backend/moments.h"
 
-// The values from hyper: computed in double, used as float.
-struct step {
-    float factor, beta1, beta2, rest1, rest2, keep, size, root, eps;
-};
-
-static __device__ struct step step_of(const double *hyper, const double *clip, bool decay) {
-    struct step s;
-    s.factor = clip ? (float)clip[CLIP_FACTOR] : 1;
-    s.beta1 = (float)hyper[HYPER_BETA1], s.rest1 = (float)(1 - hyper[HYPER_BETA1]);
-    s.beta2 = (float)hyper[HYPER_BETA2], s.rest2 = (float)(1 - hyper[HYPER_BETA2]);
-    s.keep = decay ? (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]) : 1;
-    s.size = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]);
-    s.root = (float)(1 / sqrt(hyper[HYPER_BIAS2])), s.eps = (float)hyper[HYPER_EPS];
-    return s;
-}
-
+// The weight is updated in full precision: in its master, if there is one.
 template <typename T>
-static __device__ void update(const struct step &s, float g, float *m, float *v, T *w,
+static __device__ void update(const struct adamw_step &s, float g, float *m, float *v, T *w,
                               float *master, int64_t i) {
-    g *= s.factor;
-    *m = s.beta1 * *m + s.rest1 * g;
-    *v = s.beta2 * *v + s.rest2 * g * g;
     float wi = master ? master[i] : value(w[i]);
-    wi = wi * s.keep - s.size * *m / (sqrtf(*v) * s.root + s.eps);
+    adamw_element(s, g, m, v, &wi);
     if (master)
         master[i] = wi;
     w[i] = rounded<T>(wi);
@@ -41,7 +23,7 @@ __global__ void adamw_bf16_kernel(T *w, uint16_t *m, uint16_t *v, float *master,
                                   uint32_t salt, int64_t first, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const struct step s = step_of(hyper, clip, decay);
+    const struct adamw_step s = adamw_step_of(hyper, clip, decay);
     const struct moments_key key = moments_key(hyper[HYPER_DRAW], salt);
     EACH(i, n) {
         float mi = moments_from_bf16(m[i]), vi = moments_from_bf16(v[i]);
@@ -78,7 +60,7 @@ __global__ void __launch_bounds__(ADAMW_BLOCK)
                       int64_t first, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const struct step s = step_of(hyper, clip, decay);
+    const struct adamw_step s = adamw_step_of(hyper, clip, decay);
     const struct moments_key key = moments_key(hyper[HYPER_DRAW], salt);
     for (int64_t block = blockIdx.x; block * ADAMW_BLOCK < n; block += gridDim.x) {
         int64_t i = block * ADAMW_BLOCK + threadIdx.x;
@@ -115,7 +97,7 @@ static __global__ void adam_decay_kernel(float *w, const double *hyper, const do
                                          bool decay, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const struct step s = step_of(hyper, clip, decay);
+    const struct adamw_step s = adamw_step_of(hyper, clip, decay);
     EACH(i, n)
         w[i] *= s.keep;
 }
@@ -124,7 +106,7 @@ static __global__ void adam_m_kernel(float *m, const float *g, const double *hyp
                                      const double *clip, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const struct step s = step_of(hyper, clip, false);
+    const struct adamw_step s = adamw_step_of(hyper, clip, false);
     EACH(i, n)
         m[i] = s.beta1 * m[i] + s.rest1 * g[i];
 }
@@ -133,7 +115,7 @@ static __global__ void adam_v_kernel(float *v, const float *g, const double *hyp
                                      const double *clip, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const struct step s = step_of(hyper, clip, false);
+    const struct adamw_step s = adamw_step_of(hyper, clip, false);
     EACH(i, n)
         v[i] = s.beta2 * v[i] + s.rest2 * g[i] * g[i];
 }
@@ -143,7 +125,7 @@ __global__ void adam_step_kernel(T *w, float *master, const float *m, const floa
                                  const double *hyper, const double *clip, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const struct step s = step_of(hyper, clip, false);
+    const struct adamw_step s = adamw_step_of(hyper, clip, false);
     EACH(i, n) {
         float wi = master ? master[i] : value(w[i]);
         wi -= s.size * m[i] / (sqrtf(v[i]) * s.root + s.eps);

@@ -3,7 +3,7 @@
 //
 // The order of a sum never depends on timing: a thread adds its terms in order, then the parts of
 // the threads are added by a tree or a loop. Partial sums go through the op's scratch.
-#include "backend/cuda/cuda.cuh"
+#include "backend/cuda/update.cuh"
 
 // ---------------------------------------------------------------- columns
 
@@ -204,20 +204,11 @@ static int sum(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
     return cuda_launched(s, c, e);
 }
 
-// As torch.nn.utils.clip_grad_norm_: the factor is clip / (norm + 1e-6), at most 1. A clip of 0 or
-// less means no clipping. The gradients are multiplied by the loss scale. The norm is given without
-// it, and the factor also divides by it.
 static __global__ void clip_kernel(double *out, const double *sq, const double *hyper, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += sq[i];
-    double scale = hyper[HYPER_SCALE] > 0 ? hyper[HYPER_SCALE] : 1;
-    double norm = sqrt(sum) / scale, clip = hyper[HYPER_CLIP];
-    bool skip = !isfinite(norm);
-    double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
-    out[CLIP_NORM] = norm;
-    out[CLIP_SKIP] = skip;
-    out[CLIP_FACTOR] = skip ? 0 : (factor < 1 ? factor : 1) / scale;
+    clip_of(out, sum, hyper);
 }
 
 static int clip(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
@@ -228,27 +219,16 @@ static int clip(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
 
 // ---------------------------------------------------------------- AdamW
 
-// torch.optim.AdamW, in its order: decay, moments, then the step. The values from hyper are
-// computed in double and used as float. With a float master, the step is made on the master, and w
-// is the master rounded.
+// With a float master, the step is made on the master, and w is the master rounded.
 template <typename T>
 __global__ void adamw_kernel(T *w, float *m, float *v, float *master, const float *grad,
                              const double *hyper, const double *clip, bool decay, int64_t n) {
     if (clip && clip[CLIP_SKIP] != 0)
         return;
-    const float factor = clip ? (float)clip[CLIP_FACTOR] : 1;
-    const float beta1 = (float)hyper[HYPER_BETA1], beta2 = (float)hyper[HYPER_BETA2];
-    const float rest1 = (float)(1 - hyper[HYPER_BETA1]), rest2 = (float)(1 - hyper[HYPER_BETA2]);
-    const float keep = decay ? (float)(1 - hyper[HYPER_LR] * hyper[HYPER_DECAY]) : 1;
-    const float step = (float)(hyper[HYPER_LR] / hyper[HYPER_BIAS1]);
-    const float root = (float)(1 / sqrt(hyper[HYPER_BIAS2])), eps = (float)hyper[HYPER_EPS];
+    const struct adamw_step s = adamw_step_of(hyper, clip, decay);
     EACH(i, n) {
-        float g = grad[i] * factor;
-        float mi = beta1 * m[i] + rest1 * g, vi = beta2 * v[i] + rest2 * g * g;
         float wi = master ? master[i] : value(w[i]);
-        m[i] = mi;
-        v[i] = vi;
-        wi = wi * keep - step * mi / (sqrtf(vi) * root + eps);
+        adamw_element(s, grad[i], &m[i], &v[i], &wi);
         if (master)
             master[i] = wi;
         w[i] = rounded<T>(wi);
