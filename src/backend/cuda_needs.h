@@ -23,6 +23,7 @@ static inline bool cuda_wants_cudnn(const char *cudnn) {
 
 enum {
     CUDA_SPLITS = 64,        // partial sums of a column, at most
+    CUDA_SLABS = 160,        // the same for all gradients of a norm; a device has fewer processors
     CUDA_SQNORM_PARTS = 512, // partial sums of squares, at most
 };
 
@@ -127,8 +128,9 @@ static inline uint64_t cuda_scratch_bytes(const struct op *op, enum dtype type,
     case OP_ATTENTION:
     case OP_ATTENTION_BWD:
         return cuda_attention_scratch(op, type, c);
-    case OP_NORM_DW:
     case OP_NORM_BWD:
+        return c->plain ? cuda_sums_scratch(op->n) : (uint64_t)CUDA_SLABS * 2 * (uint64_t)op->n * 4;
+    case OP_NORM_DW:
     case OP_BIAS_DB:
         return cuda_sums_scratch(op->n);
     case OP_EMBED_DW:

@@ -81,6 +81,7 @@ template <typename T> void cuda_add_attention_bwd(struct cuda_table *t);
 template <typename T> void cuda_add_fast_matmul(struct cuda_table *t);
 template <typename T> void cuda_add_fast_attention(struct cuda_table *t);
 template <typename T> void cuda_add_fast_rows(struct cuda_table *t);
+template <typename T> void cuda_add_fast_norm_bwd(struct cuda_table *t);
 template <typename T> void cuda_add_fast_sums(struct cuda_table *t);
 template <typename T> void cuda_add_fast_embed(struct cuda_table *t);
 template <typename T> void cuda_add_fast_loss(struct cuda_table *t);

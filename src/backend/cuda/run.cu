@@ -17,6 +17,7 @@ template <typename T> static struct cuda_table make_table(void) {
     cuda_add_fast_matmul<T>(&t);
     cuda_add_fast_attention<T>(&t);
     cuda_add_fast_rows<T>(&t);
+    cuda_add_fast_norm_bwd<T>(&t);
     cuda_add_fast_sums<T>(&t);
     cuda_add_fast_embed<T>(&t);
     cuda_add_fast_loss<T>(&t);
