@@ -325,7 +325,8 @@ static void test_padded_vocabulary(void **state) {
         assert_worked(plan_run(&p, &k, &e), &e);
         for (int n = 0; n < p.n_programs; n++) {
             const struct program *x = p.programs[n];
-            const int logits = program_find(x, NAME_LOGITS), wte = program_find(x, "transformer.wte.weight");
+            const int logits = program_find(x, NAME_LOGITS),
+                      wte = program_find(x, "transformer.wte.weight");
             assert_int_equal(x->tensors[logits].local[1], cases[i].columns);
             assert_int_equal(x->tensors[wte].local[0], 50257);
             assert_int_equal(x->tensors[program_root(x, wte)].local[0], cases[i].columns);

@@ -323,7 +323,9 @@ static void test_second(void **state) {
     train(&alone, (struct manner){device, PRECISION_FP32, .graphs = true});
     knobs_init(&k);
     k.threads = 2, k.seq = SEQ, k.device = device;
-    const struct knobs own = second_of(&k);
+    struct knobs own = second_of(&k); // each sequence is one record, as in requests
+    snprintf(own.data_path, sizeof own.data_path, "records.jsonl");
+    own.data_pack = DATA_PACK_NONE;
     struct plan_options o = {.knobs = &own, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
     assert_int_equal(at_work_plan(&s, &o, &e), 0);
     assert_int_equal(at_work_start(&s, NULL, &e), 0);

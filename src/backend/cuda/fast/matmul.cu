@@ -6,6 +6,7 @@
 // cuBLASLt is column-major: to it, a row-major [rows, columns] matrix is the transpose, with the
 // same leading dimension. Each product below is therefore written for the transposed result.
 #include "backend/cuda/cuda.cuh"
+#include "backend/cuda/fast/fast.cuh"
 #include "backend/joined.h"
 #include "model/shape.h"
 
@@ -479,8 +480,8 @@ template <typename T>
 static int add_bias(struct cuda *s, const struct op_call *c, const struct ready *r,
                     cudaStream_t stream, struct err *e) {
     (void)r;
-    cuda_add_bias((T *)c->out[0].data, c->out[0].ld, (const T *)c->in[2].data, c->op->m, c->op->n,
-                  stream);
+    cuda_fast_add_bias((T *)c->out[0].data, c->out[0].ld, (const T *)c->in[2].data, c->op->m,
+                       c->op->n, stream);
     return cuda_launched(s, c, e);
 }
 
@@ -488,8 +489,8 @@ template <typename T>
 static int add_bias_act(struct cuda *s, const struct op_call *c, const struct ready *r,
                         cudaStream_t stream, struct err *e) {
     (void)r;
-    cuda_add_bias_act((T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
-                      (const T *)c->in[2].data, c->op->act, c->op->m, c->op->n, stream);
+    cuda_fast_add_bias_act((T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
+                           (const T *)c->in[2].data, c->op->act, c->op->m, c->op->n, stream);
     return cuda_launched(s, c, e);
 }
 
