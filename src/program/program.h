@@ -174,7 +174,7 @@ struct op {
     //   norm*                m rows, n columns; heads > 1: each row holds `heads` rows of n columns
     //   attention*           batch seq heads kv_heads head_dim (decode: seq = the cache's capacity)
     //   adamw*, sqnorm, comm n elements
-    //   loss         m rows, n columns; k columns with padding, which is 0 and stays 0 (0: no padding)
+    //   loss         m rows, n columns; k columns with padding (0: none), which is 0 and stays 0
     //   loss_stats, loss_part  m rows, n columns here, k columns in all; batch parts
     //   all others           m rows, n columns; embed_dw: k rows of the table
     int64_t m, n, k;
