@@ -80,9 +80,9 @@ static inline struct cuda_part cuda_attention_part(const struct op *op,
     return part;
 }
 
-// The row sums of dout.o; the scores, or dq in float32; dk and dv of each query head before they
-// are summed over those that share a head of keys. The slack is for the library's own small needs
-// and for the alignment of the pieces.
+// The row sums of dout.o; the scores, or dq in float32, which before Hopper the library keeps a
+// second time; dk and dv of each query head before they are summed over those that share a head of
+// keys. The slack is for the library's own small needs and for the alignment of the pieces.
 static inline uint64_t cuda_attention_scratch(const struct op *op, enum dtype type,
                                               const struct cuda_choice *c) {
     const uint64_t slack = 4 << 20;
@@ -95,7 +95,7 @@ static inline uint64_t cuda_attention_scratch(const struct op *op, enum dtype ty
                    rows = (uint64_t)part.batch * heads * (uint64_t)op->seq,
                    columns = (uint64_t)op->head_dim;
     return rows * sizeof(float) +
-           (c->deterministic ? cuda_part_scores(op, part) : rows * columns * sizeof(float)) +
+           (c->deterministic ? cuda_part_scores(op, part) : 2 * rows * columns * sizeof(float)) +
            (op->heads != op->kv_heads ? 2 * rows * columns * 2 : 0) + slack;
 }
 

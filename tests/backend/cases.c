@@ -147,7 +147,7 @@ static void describe_attention(struct case_run *r, const struct backend_case *c)
         IN('f', rows, q, FILL_LATER);
         IN('r', 1, c->batch * c->heads * c->seq, FILL_LATER);
     }
-    IN('i', 1, rows, FILL_STARTS);
+    IN('i', 1, rows, FILL_STARTS)->absent = c->options & CASE_BARE;
     if (bwd)
         describe_heads(r, c, true);
     else {
@@ -630,7 +630,8 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
     if (c->kind == OP_ATTENTION_BWD) {
         for (int i = 0; i < 3; i++)
             copy_values(&run.in[i], &r->in[1 + i]);
-        copy_values(&run.in[3], &r->in[6]);
+        if (!r->in[6].absent)
+            copy_values(&run.in[3], &r->in[6]);
     } else if (c->kind != OP_ROPE && c->kind != OP_LOG_SOFTMAX_BWD) {
         copy_values(&run.in[0], &r->in[1]);
     }

@@ -15,7 +15,7 @@
 
 enum case_option {
     CASE_PAD = 1 << 0,       // rows further apart than they are long
-    CASE_BARE = 1 << 1,      // without the optional operands (bias, second output)
+    CASE_BARE = 1 << 1,      // without the optional operands (bias, second output, documents)
     CASE_DOCS = 1 << 2,      // several documents per sequence
     CASE_PACKED = 1 << 3,    // q k v (and their gradients) are columns of one tensor
     CASE_IN_PLACE = 1 << 4,  // output is the input's memory

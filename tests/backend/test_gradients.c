@@ -116,7 +116,7 @@ static void check_case(struct world *w, size_t index, const struct rule *rule) {
     assert_int_equal(case_open(&before, c, DTYPE_F64, index, w->reference, &e), 0);
     assert_int_equal(case_open(&f, &fc, DTYPE_F64, index, w->reference, &e), 0);
     for (int i = 0; i < f.n_in; i++)
-        if (rule->from[i] >= 0 && !f.in[i].absent)
+        if (rule->from[i] >= 0 && !f.in[i].absent && !b.in[rule->from[i]].absent)
             copy_values(&f.in[i], &b.in[rule->from[i]]);
     if (c->kind == OP_MATMUL_DX || c->kind == OP_MATMUL_DW)
         f.op.scale = b.op.scale;
