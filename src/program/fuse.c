@@ -8,12 +8,13 @@
 //   act     matmul(+bias), act   -> matmul_act     matmul+bias -> matmul, add_bias
 //           bias_db, matmul_dw   -> matmul_dw      swiglu      -> act (silu), mul
 //           matmul_dx, act_bwd   -> matmul_dx_act  swiglu_bwd  -> mul, mul, act_bwd
-//   loss    (as built)                             loss -> log_softmax, nll, nll_bwd, log_softmax_bwd
+//   loss    (as built)                             loss -> log_softmax, nll, nll_bwd,
+//                                                          log_softmax_bwd
 //   optim   (as built)                             adamw -> grad_scale, adam_decay, _m, _v, _step
 //
 // The pass runs late. By then recompute has chosen among plain ops, and pipeline or ZeRO have
-// decided which ops are neighbours. A joined op means its two ops: it rounds where they round. On the
-// CPU it therefore gives the same bits, and so does an op that recompute issues again alone.
+// decided which ops are neighbours. A joined op means its two ops: it rounds where they round. On
+// the CPU it therefore gives the same bits, and so does an op that recompute issues again alone.
 #include "program/apply.h"
 
 #include <stdio.h>

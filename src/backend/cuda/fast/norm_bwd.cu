@@ -23,8 +23,8 @@ template <typename T> struct norm_bwd {
     bool rms, accumulate;
 };
 
-// With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)); RMS has no
-// mean(g). dw is the sum of dy xhat over the rows, db that of dy. dx may be dy.
+// With g = dy w and xhat the normalised row: dx = rstd (g - mean(g) - xhat mean(g xhat)). RMS has
+// no mean(g). dw is the sum of dy xhat over the rows, db that of dy. dx may be dy.
 template <typename T, bool LONG>
 __global__ void __launch_bounds__(MOST_THREADS, 1) norm_bwd_kernel(const struct norm_bwd<T> s) {
     extern __shared__ float columns[]; // [2][n]
