@@ -4,8 +4,10 @@
 // part of the pattern.
 //
 // Row t of a sequence sees the columns s with min(doc_start, t) <= s <= t. Both bounds are written
-// into the graph as choices between a score and -infinity, one after the other: that is the form
-// in which the library accepts them together.
+// into the graph as choices between a score and a number, one after the other: that is the form in
+// which the library accepts them together. The number is -infinity behind a row. Before its
+// document it is finite, because a whole block of columns may lie there, and the maximum of
+// nothing but -infinity would make the row NaN.
 //
 // A plan takes a second to build, so calls of equal sizes and strides share one. Addresses are
 // bound to a call in advance (the library calls that a variant pack).
@@ -33,7 +35,8 @@ enum {
     ID_LSE,
     ID_DOCS,
     ID_SCALE,
-    ID_BOUND,
+    ID_BEHIND,
+    ID_BEFORE,
     ID_ONE,
     ID_DOUT,
     ID_DQ,
@@ -62,7 +65,7 @@ struct attention_plan {
 // A call that is ready: a variant pack for each part of it.
 struct attention_call {
     struct attention_plan *plan;
-    float scale, bound, one; // numbers of the graph; they must stay where they are
+    float scale, behind, before, one; // numbers of the graph; they must stay where they are
     int n;
     descriptor *packs;
 };
@@ -75,7 +78,7 @@ struct sketch {
     const struct attention_key *k;
     cudnnDataType_t type;
     struct shape scores, turned, row, stats; // [T, T], its transpose, [T, 1], lse
-    descriptor scale, bound;
+    descriptor scale, behind;
 };
 
 // `heads` heads side by side in rows that are ld apart.
@@ -104,7 +107,7 @@ static struct sketch sketch_of(struct graph *g, const struct attention_key *k) {
     s.row = {{b, h, t, 1}, {h * t, t, 1, 1}};
     s.stats = {{b, h, t, 1}, {k->all_heads * t, t, 1, 1}};
     s.scale = graph_number(g, ID_SCALE);
-    s.bound = graph_number(g, ID_BOUND);
+    s.behind = graph_number(g, ID_BEHIND);
     return s;
 }
 
@@ -118,12 +121,13 @@ static descriptor step(const struct sketch *s, cudnnPointwiseMode_t mode, descri
     return graph_pointwise(s->g, graph_inner(s->g, CUDNN_DATA_FLOAT, s->scores), mode, x, b, NULL);
 }
 
-// x where `large` >= `small`, else -infinity.
-static descriptor choose(const struct sketch *s, descriptor x, descriptor large, descriptor small) {
+// x where `large` >= `small`, else a number.
+static descriptor choose(const struct sketch *s, descriptor x, descriptor large, descriptor small,
+                         descriptor number) {
     descriptor holds = graph_pointwise(s->g, graph_inner(s->g, CUDNN_DATA_BOOLEAN, s->scores),
                                        CUDNN_POINTWISE_CMP_GE, large, small, NULL);
     return graph_pointwise(s->g, graph_inner(s->g, CUDNN_DATA_FLOAT, s->scores),
-                           CUDNN_POINTWISE_BINARY_SELECT, x, s->bound, holds);
+                           CUDNN_POINTWISE_BINARY_SELECT, x, number, holds);
 }
 
 enum { ROW_AXIS = 2, COLUMN_AXIS = 3 };
@@ -134,7 +138,7 @@ static descriptor index_of(const struct sketch *s, descriptor x, int64_t axis) {
 
 static descriptor causal(const struct sketch *s, descriptor x) {
     descriptor row = index_of(s, x, ROW_AXIS), column = index_of(s, x, COLUMN_AXIS);
-    return choose(s, x, row, column);
+    return choose(s, x, row, column, s->behind);
 }
 
 static descriptor documents(const struct sketch *s, descriptor x) {
@@ -146,7 +150,7 @@ static descriptor documents(const struct sketch *s, descriptor x) {
         graph_tensor(s->g, ID_DOCS, CUDNN_DATA_INT32, {{s->k->batch, 1, t, 1}, {t, t, 1, 1}});
     descriptor first = graph_pointwise(s->g, graph_inner(s->g, CUDNN_DATA_INT32, s->scores),
                                        CUDNN_POINTWISE_MIN, row, start, NULL);
-    return choose(s, x, column, first);
+    return choose(s, x, column, first, graph_number(s->g, ID_BEFORE));
 }
 
 // scale Q K^T, without the columns before a row's document
@@ -384,7 +388,9 @@ static bool add_pack(struct cudnn *c, struct attention_call *call, const struct 
         if (at[id])
             give(id, part_of(op, at, id, sequence, kv_head));
     give(ID_SCALE, &call->scale);
-    give(ID_BOUND, &call->bound);
+    give(ID_BEHIND, &call->behind);
+    if (k->docs)
+        give(ID_BEFORE, &call->before);
     if (k->backward) {
         give(ID_ONE, &call->one);
         give(ID_SUMS, pieces->sums);
@@ -438,7 +444,8 @@ static bool bind_call(struct cuda *s, const struct op_call *c, const struct oper
         return false;
     call->plan = plan;
     plan->users++;
-    call->scale = (float)op->scale, call->bound = -INFINITY, call->one = 1;
+    call->scale = (float)op->scale, call->one = 1;
+    call->behind = -INFINITY, call->before = -1e30f;
     call->packs = (descriptor *)calloc(
         (size_t)(op->batch / part.batch * op->kv_heads / part.kv_heads), sizeof *call->packs);
     bool ok = call->packs != NULL;
