@@ -536,6 +536,8 @@ static double value_of(const struct case_operand *o, const struct backend_case *
     case FILL_IDS:
         return (double)rng_below(seed, stream, index, (uint64_t)o->limit);
     case FILL_TARGETS:
+        if (c->options & CASE_SKEWED && rng_below(seed, stream + 2000, index, 8) > 0)
+            return (double)(o->limit / 2);
         return odd_one ? -1 : (double)rng_below(seed, stream, index, (uint64_t)o->limit);
     case FILL_COUNT:
         return (double)((int64_t)index % o->limit);
@@ -674,7 +676,7 @@ static int prepare(struct case_run *r, const struct backend_case *c, enum dtype 
         // Statistics and lse have no gaps by contract; vectors have one row.
         if (c->options & CASE_PAD && o->rows > 1 && (o->type == 'f' || o->type == 'r') &&
             o->columns != 2)
-            o->ld += CASE_PAD_COLUMNS;
+            o->ld += case_pad(o->columns);
         TRY(take_memory(o, float_type, list, r->in, e));
     }
     for (int i = 0; i < r->n_in; i++)

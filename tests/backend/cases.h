@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 enum case_option {
-    CASE_PAD = 1 << 0,       // rows further apart than they are long
+    CASE_PAD = 1 << 0,       // rows further apart than they are long (case_pad)
     CASE_BARE = 1 << 1,      // without the optional operands (bias, second output, documents)
     CASE_DOCS = 1 << 2,      // several documents per sequence
     CASE_PACKED = 1 << 3,    // q k v (and their gradients) are columns of one tensor
@@ -22,6 +22,7 @@ enum case_option {
     CASE_UNTRAINED = 1 << 5, // some targets and ids are negative
     CASE_MASTER = 1 << 7,    // adamw only: a weight of full precision beside w
     CASE_NOT_FINITE = 1 << 6,
+    CASE_SKEWED = 1 << 8, // most ids are the same
 };
 
 struct backend_case {
@@ -37,7 +38,11 @@ const struct backend_case *case_at(size_t i);
 void case_name(const struct backend_case *c, char *out,
                size_t bytes); // "matmul m=7 n=31 k=5 flags=2 options=1"
 
-enum { CASE_PAD_COLUMNS = 5 };
+// The gap between rows of so many elements: rows that begin at multiples of 16 elements still do,
+// so that kernels for such rows meet gaps, too.
+static inline int64_t case_pad(int64_t columns) {
+    return columns % 16 == 0 ? 16 : 5;
+}
 
 // One operand: `rows` x `columns` elements, rows `ld` apart. It owns its memory unless it is a view
 // or uses the memory of an input.
