@@ -47,7 +47,7 @@ def own(row, n):
     if row in EXTRA:
         n = min(n, 5)
     command = [haggle, "bench", "train", f"model={model}", f"seq={seq}", f"batch.micro={micro}", "precision=bf16", "device=cuda",
-               f"data.path={ids(vocabulary, seq)}", "data.pack=none", *EXTRA.get(row, []), "--repeat", "1", "--steps", str(n),
+               f"data.path={ids(vocabulary, seq)}", "data.pack=none", "tokenizer=ids", *EXTRA.get(row, []), "--repeat", "1", "--steps", str(n),
                "--warmup", "5", "-o", "json", "-q"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     try:

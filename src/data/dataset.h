@@ -74,9 +74,9 @@ int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *
 // Opens the tokenizer that reads text with these knobs: `tokenizer`, else the folder's
 // tokenizer.json, else bytes (for a built-in shape and for the built-in corpus), else ids without
 // text (tokenizer_is_ids). Also opens a renderer that uses the tokenizer; it knows how documents
-// begin and end. Close the renderer first.
+// begin and end. Close the renderer first. vocab: the number of ids the model has.
 int dataset_open_renderer(struct tokenizer **t, struct renderer **r, const struct knobs *k,
-                          const char *model_dir, struct err *e);
+                          const char *model_dir, int64_t vocab, struct err *e);
 void dataset_close(struct dataset *d);
 
 int64_t dataset_seq(const struct dataset *d);

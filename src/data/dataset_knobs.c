@@ -12,6 +12,7 @@
 
 // Values of the knobs that mean the built-in tokenizer and no cache.
 #define TOKENIZER_BYTES "bytes"
+#define TOKENIZER_IDS   "ids"
 #define CACHE_NONE      "none"
 
 // The choices of these knobs and the enums of render.h are the same lists.
@@ -38,7 +39,7 @@ static bool is_corpus(const struct knobs *k) {
 static int find_tokenizer(const struct knobs *k, const char *model_dir, char file[PATH_MAX],
                           char dir[PATH_MAX], struct err *e) {
     file[0] = dir[0] = '\0';
-    if (strcmp(k->tokenizer, TOKENIZER_BYTES) == 0)
+    if (strcmp(k->tokenizer, TOKENIZER_BYTES) == 0 || strcmp(k->tokenizer, TOKENIZER_IDS) == 0)
         return 0;
     if (k->tokenizer[0] != '\0' && !file_is_dir(k->tokenizer)) {
         const char *slash = strrchr(k->tokenizer, '/');
@@ -85,9 +86,16 @@ static int open_ids(struct tokenizer **out, const char *folder, struct err *e) {
     return tokenizer_open_ids(out, (int32_t)shape.vocab, why, e);
 }
 
+// vocab 0: any.
 static int open_tokenizer(struct tokenizer **out, const struct knobs *k, const char *model_dir,
-                          char file[PATH_MAX], char dir[PATH_MAX], struct err *e) {
+                          int64_t vocab, char file[PATH_MAX], char dir[PATH_MAX], struct err *e) {
     *out = NULL;
+    file[0] = dir[0] = '\0';
+    if (strcmp(k->tokenizer, TOKENIZER_IDS) == 0)
+        return tokenizer_open_ids(out, vocab > 0 ? (int32_t)vocab : INT32_MAX,
+                                  "tokenizer=" TOKENIZER_IDS
+                                  ": only records of ids (input_ids) can be read, not text",
+                                  e);
     TRY(find_tokenizer(k, model_dir, file, dir, e));
     return file[0]  ? tokenizer_open(out, file, e)
            : dir[0] ? open_ids(out, dir, e)
@@ -135,10 +143,10 @@ static int open_renderer(struct renderer **out, const struct knobs *k, const str
 }
 
 int dataset_open_renderer(struct tokenizer **t, struct renderer **r, const struct knobs *k,
-                          const char *model_dir, struct err *e) {
+                          const char *model_dir, int64_t vocab, struct err *e) {
     char file[PATH_MAX], dir[PATH_MAX];
     *r = NULL;
-    TRY(open_tokenizer(t, k, model_dir, file, dir, e));
+    TRY(open_tokenizer(t, k, model_dir, vocab, file, dir, e));
     int rc = open_renderer(r, k, *t, dir, e);
     if (rc != 0) {
         tokenizer_close(*t);
@@ -164,7 +172,7 @@ int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *
                                 .bad = k->data_bad,
                                 .threads = k->threads > 0 ? (int)k->threads : pool_machine_cpus(),
                                 .listener = *listener};
-    int rc = open_tokenizer(&t, k, model_dir, file, dir, e);
+    int rc = open_tokenizer(&t, k, model_dir, vocab, file, dir, e);
     if (rc == 0)
         rc = check_vocab(t, file, vocab, e);
     if (rc == 0 && (file[0] || !is_corpus(k))) { // the corpus in bytes needs none of it

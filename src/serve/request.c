@@ -106,7 +106,8 @@ int request_reader_open(struct request_reader **out, const struct request_option
         return err_set(e, ERR_MEMORY, "no memory for requests");
     r->knobs = o->knobs;
     r->vocab = o->vocab;
-    int rc = dataset_open_renderer(&r->tokenizer, &r->renderer, o->knobs, o->model_dir, e);
+    int rc =
+        dataset_open_renderer(&r->tokenizer, &r->renderer, o->knobs, o->model_dir, o->vocab, e);
     if (rc == 0)
         rc = render_context_open(&r->context, r->renderer, e);
     if (rc == 0 && o->knobs->interactive_data[0] != '\0')

@@ -36,7 +36,7 @@ static void put_rendering(FILE *f, const struct knobs *k) {
     const char *named = k->tokenizer[0] ? k->tokenizer : k->model;
     fprintf(f, "tokenizer=%s\n", k->tokenizer);
     put_file(f, k->data_template); // "none" for a built-in template, which is not a file
-    if (strcmp(k->tokenizer, "bytes") == 0)
+    if (strcmp(k->tokenizer, "bytes") == 0 || strcmp(k->tokenizer, "ids") == 0)
         return;
     snprintf(folder, sizeof folder, "%s", named);
     if (k->tokenizer[0] && !file_is_dir(named)) {

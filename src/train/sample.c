@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "data/dataset.h"
+#include "model/shape.h"
 #include "train/source.h"
 
 #include <stdlib.h>
@@ -14,9 +15,13 @@
 int speech_open(struct speech *s, const struct knobs *k, struct err *e) {
     struct knobs own = *k;
     char dir[PATH_MAX];
+    struct model_shape shape;
+    bool from_folder;
     *s = (struct speech){0};
     TRY(source_tokenizer(&own, dir, e));
-    return dataset_open_renderer(&s->tokenizer, &s->renderer, &own, dir[0] ? dir : NULL, e);
+    TRY(model_shape_open(&shape, k->model, &from_folder, e));
+    return dataset_open_renderer(&s->tokenizer, &s->renderer, &own, dir[0] ? dir : NULL,
+                                 shape.vocab, e);
 }
 
 void speech_close(struct speech *s) {

@@ -154,4 +154,11 @@ says err "the run was trained on ids" "export of ids"
 echo '{"text": "hello"}' >words.jsonl
 run 2 "text without a tokenizer" data words.jsonl model=bare seq=16
 says err "only records of ids (input_ids) can be read" "text without a tokenizer"
+# a built-in shape reads bytes unless it is told that the records are ids
+run 1 "ids for a shape that reads bytes" train model=gpt2-124m seq=16 steps=1 --data ids.jsonl run.dir=shape
+says err "input_ids[1] is 300; the tokenizer has a vocabulary of 257" "ids for a shape that reads bytes"
+run 0 "ids for a built-in shape" data ids.jsonl model=gpt2-124m tokenizer=ids seq=16
+says out "tokenizer none, 50257 ids" "ids for a built-in shape"
+run 2 "text as ids" data words.jsonl model=gpt2-124m tokenizer=ids seq=16
+says err "tokenizer=ids: only records of ids (input_ids) can be read, not text" "text as ids"
 finish

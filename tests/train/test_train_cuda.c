@@ -103,7 +103,7 @@ static int steps(struct at_work *s, struct outcome *out, struct trace *trace, st
     static struct tokens t;
     double results[RESULT_COUNT], clip[CLIP_COUNT];
     for (int i = 0; i < STEPS; i++) {
-        double h[HYPER_COUNT] = {[HYPER_LR] = 1e-2,
+        double h[HYPER_COUNT] = {[HYPER_LR] = 1e-3,
                                  [HYPER_BETA1] = 0.9,
                                  [HYPER_BETA2] = 0.95,
                                  [HYPER_EPS] = 1e-8,
@@ -242,8 +242,7 @@ static void assert_same(const struct outcome *a, const struct outcome *b) {
 
 // One launch per op, the same again, graphs, and traced: the same bits. Compared with the host:
 // within the tolerances.
-static void compare_steps(enum precision precision, bool reference, double loss, double norm,
-                          double later_norm) {
+static void compare_steps(enum precision precision, bool reference, double loss, double norm) {
     need_device();
     struct outcome host, plain, again, graphs, traced;
     struct manner how = {DEVICE_CPU, precision, .reference = reference};
@@ -266,7 +265,7 @@ static void compare_steps(enum precision precision, bool reference, double loss,
     assert_true(plain.busy_ns > 0 && graphs.busy_ns > 0);
     for (int i = 0; i < STEPS; i++)
         if (!(fabs(plain.loss[i] - host.loss[i]) <= loss * host.loss[i]) ||
-            !(fabs(plain.norm[i] - host.norm[i]) <= (i ? later_norm : norm) * host.norm[i]))
+            !(fabs(plain.norm[i] - host.norm[i]) <= norm * host.norm[i]))
             fail_msg("step %d: loss %.9g, on the host %.9g; norm %.9g, on the host %.9g", i,
                      plain.loss[i], host.loss[i], plain.norm[i], host.norm[i]);
     print_message("last turn: %.3f ms launched one by one, %.3f ms as graphs\n",
@@ -277,15 +276,14 @@ static void compare_steps(enum precision precision, bool reference, double loss,
 
 static void test_steps(void **state) {
     (void)state;
-    compare_steps(PRECISION_FP32, false, 1e-4, 1e-3, 1e-3);
+    compare_steps(PRECISION_FP32, false, 1e-4, 1e-3);
 }
 
-// Two bf16 engines that round at different places may differ by the limits of verify. Steps of 1e-2
-// from random weights soon drive norms apart (8 % were measured at the third step).
+// Two bf16 engines that round at different places may differ by the limits of verify.
 static void test_steps_bf16(void **state) {
     (void)state;
     compare_steps(PRECISION_BF16, true, verify_limits(PRECISION_BF16)->steps,
-                  verify_limits(PRECISION_BF16)->norm, 0.25);
+                  verify_limits(PRECISION_BF16)->norm);
 }
 
 // Guests between micro-batches change no bit, with one launch per op, with graphs and timed. Their
@@ -339,7 +337,7 @@ static void test_second(void **state) {
         train(&got[i], (struct manner){device, PRECISION_FP32, .graphs = i > 0, .traced = i > 1,
                                        .second = true});
         assert_same(&alone, &got[i]);
-        assert_int_equal(got[i].graphs, i > 0 && device == DEVICE_CUDA ? 5 : 0);
+        assert_int_equal(got[i].graphs, i > 0 && device == DEVICE_CUDA ? 4 : 0);
         assert_int_equal(got[i].guests, STEPS * (MICRO - 1));
         assert_memory_equal(got[i].guest_loss, losses, sizeof losses);
         free(got[i].weight);

@@ -93,8 +93,8 @@ static void name_onednn(struct blas *b) {
         snprintf(b->name, sizeof b->name, "onednn");
 }
 
-// OpenBLAS without threads of its own gives out its buffers without a lock. Two threads that call it
-// may get the same one, and then both products are wrong.
+// OpenBLAS without threads of its own gives out its buffers without a lock. Two threads that call
+// it may get the same one, and then both products are wrong.
 static bool is_serial(void *library) {
     const char *(*config)(void);
     return FIND(library, "openblas_get_config", config) && strstr(config(), "SINGLE_THREADED");
