@@ -27,7 +27,7 @@ template <typename T> struct norm_bwd {
 // no mean(g). dw is the sum of dy xhat over the rows, db that of dy. dx may be dy.
 template <typename T, bool LONG>
 __global__ void __launch_bounds__(MOST_THREADS, 1) norm_bwd_kernel(const struct norm_bwd<T> s) {
-    extern __shared__ float columns[]; // [2][n]
+    extern __shared__ float sums[]; // of half of the groups
     __shared__ float2 of_warp[2][MOST_THREADS / WARP];
     const int group = threadIdx.x / s.lanes, lane = threadIdx.x % s.lanes,
               groups = blockDim.x / s.lanes, warps = s.lanes / WARP;
@@ -105,22 +105,42 @@ __global__ void __launch_bounds__(MOST_THREADS, 1) norm_bwd_kernel(const struct 
             write_wide(dx + j, out);
         }
     }
-    for (int g = 0; g < groups; g++) { // one group after the other, so that the order is fixed
+    // Each round adds the upper half of the groups to the lower half. Neighbouring lanes have
+    // neighbouring words, whatever a lane's columns are.
+    for (int left = groups, half; left > 1; left = half) {
+        half = (left + 1) / 2;
+        float *slot = sums + (int64_t)(group % half) * 2 * s.lanes * HELD<T> + lane;
+        if (group >= half && group < left) {
 #pragma unroll
-        for (int k = 0; k < ACCESSES<T>; k++) {
-            const int j = (k * s.lanes + lane) * WIDE<T>;
-            if (group != g || j >= s.n)
-                continue;
+            for (int k = 0; k < ACCESSES<T> * WIDE<T>; k++) {
+                slot[2 * k * s.lanes] = dw[k / WIDE<T>].x[k % WIDE<T>];
+                slot[(2 * k + 1) * s.lanes] = db[k / WIDE<T>].x[k % WIDE<T>];
+            }
+        }
+        __syncthreads();
+        if (group < left - half) {
 #pragma unroll
-            for (int l = 0; l < WIDE<T>; l++) {
-                columns[j + l] = (g > 0 ? columns[j + l] : 0) + dw[k].x[l];
-                columns[s.n + j + l] = (g > 0 ? columns[s.n + j + l] : 0) + db[k].x[l];
+            for (int k = 0; k < ACCESSES<T> * WIDE<T>; k++) {
+                dw[k / WIDE<T>].x[k % WIDE<T>] += slot[2 * k * s.lanes];
+                db[k / WIDE<T>].x[k % WIDE<T>] += slot[(2 * k + 1) * s.lanes];
             }
         }
         __syncthreads();
     }
-    for (int j = threadIdx.x; j < 2 * s.n; j += blockDim.x)
-        s.part[(int64_t)blockIdx.x * 2 * s.n + j] = columns[j];
+    if (group > 0)
+        return;
+    float *part = s.part + (int64_t)blockIdx.x * 2 * s.n;
+#pragma unroll
+    for (int k = 0; k < ACCESSES<T>; k++) {
+        const int j = (k * s.lanes + lane) * WIDE<T>;
+        if (j >= s.n)
+            continue;
+#pragma unroll
+        for (int l = 0; l < WIDE<T>; l++) {
+            part[j + l] = dw[k].x[l];
+            part[s.n + j + l] = db[k].x[l];
+        }
+    }
 }
 
 // A column is of dw or of db.
@@ -168,7 +188,7 @@ static int run_norm_bwd(struct cuda *s, const struct op_call *c, cudaStream_t st
     slabs = slabs < ceil_div(a.m, groups) ? slabs : ceil_div(a.m, groups);
     a.rows = ceil_div(a.m, slabs);
     slabs = ceil_div(a.m, a.rows);
-    const size_t bytes = 2 * (size_t)op->n * sizeof(float);
+    const size_t bytes = (size_t)(groups / 2) * 2 * HELD<T> * (size_t)lanes * sizeof(float);
     norm_bwd_kernel<T, LONG><<<(unsigned)slabs, groups * lanes, bytes, stream>>>(a);
     TRY(cuda_launched(s, c, e));
     add_slabs<<<(unsigned)ceil_div(2 * op->n, COLUMNS), BLOCK, 0, stream>>>(
@@ -183,7 +203,7 @@ static int allow_norm_bwd(struct cuda *s, struct cuda_made *made, struct err *e)
     return cuda_check(s,
                       cudaFuncSetAttribute(norm_bwd_kernel<T, LONG>,
                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           2 * HELD<T> * MOST_THREADS * (int)sizeof(float)),
+                                           HELD<T> * MOST_THREADS * (int)sizeof(float)),
                       "shared memory of norm_bwd", e);
 }
 
