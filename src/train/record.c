@@ -56,7 +56,7 @@ static void put_data(FILE *f, const struct knobs *k) {
     struct text_list list;
     for (int i = 0; i < KNOB_COUNT; i++) {
         const struct knob_info *info = knob_info(i);
-        if (strncmp(info->name, "data.", 5) == 0 && (info->flags & KNOB_EFFECTS) == KNOB_MATH &&
+        if (strncmp(info->name, "data.", 5) == 0 && info->flags & KNOB_MATH &&
             i != KNOB_data_path && i != KNOB_data_val_path)
             fprintf(f, "%s=%s\n", info->name, knobs_value(k, i, value));
     }

@@ -149,7 +149,7 @@ def twice(run, ranks): # the ranks cannot stop while one of them sleeps
 case("twice", twice, 128 + signal.SIGTERM)
 case("launcher", lambda run, ranks: run.kill(), -signal.SIGKILL)
 # Who is gone, what it did and what it completed before; a rank that is only stopped may go on for a while.
-op = r"(?:'\w+' of '[\w.]+' in 'train'|the meeting before a step|its own work)"
+op = r"(?:'\w+' of '[\w.]+' in 'train'|the meeting before a step|a meeting of all ranks|its own work)"
 case("killed", lambda run, ranks: os.kill(ranks[2], signal.SIGKILL), 1,
      rf"rank 2 has ended without a word \(killed\?\); it was last in {op}, after {op}\n")
 case("stopped", lambda run, ranks: os.kill(ranks[1], signal.SIGSTOP), 1,

@@ -115,10 +115,10 @@ static bool is_drawn(int id) {
     if (id == KNOB_model || id == KNOB_device || id == KNOB_interactive_data ||
         id == KNOB_interactive_recipe)
         return false;
-    // One rank runs here. tests/train/test_ranks.c observes the memory of several.
-    static const char *const of_ranks[] = {"ranks", "parallel.", "zero.", "pipe.", "comm."};
-    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++)
-        if (strncmp(knob_info(id)->name, of_ranks[i], strlen(of_ranks[i])) == 0)
+    // One rank runs here, on the CPU. tests/train/test_ranks.c observes the memory of several.
+    static const char *const others[] = {"ranks", "parallel.", "zero.", "pipe.", "comm.", "cuda."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(knob_info(id)->name, others[i], strlen(others[i])) == 0)
             return false;
     return knob_info(id)->flags & (KNOB_MEMORY | KNOB_FACTOR) || id == KNOB_threads ||
            id == KNOB_data_workers;
