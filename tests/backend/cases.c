@@ -341,7 +341,7 @@ static void describe_rest(struct case_run *r, const struct backend_case *c) {
         break;
     case OP_CAST:
         IN('f', rows, c->n, FILL_NORMAL);
-        OUT('b', rows, c->n, FILL_POISON);
+        OUT(c->options & CASE_BARE ? 's' : 'b', rows, c->n, FILL_POISON);
         break;
     case OP_ADD_BIAS:
         IN('f', c->m, c->n, FILL_WIDE);

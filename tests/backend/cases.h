@@ -15,7 +15,8 @@
 
 enum case_option {
     CASE_PAD = 1 << 0,       // rows further apart than they are long (case_pad)
-    CASE_BARE = 1 << 1,      // without the optional operands (bias, second output, documents)
+    CASE_BARE = 1 << 1,      // without the optional operands (bias, second output, documents);
+                             // cast: to float32 instead of bfloat16
     CASE_DOCS = 1 << 2,      // several documents per sequence
     CASE_PACKED = 1 << 3,    // q k v (and their gradients) are columns of one tensor
     CASE_IN_PLACE = 1 << 4,  // output is the input's memory

@@ -267,6 +267,63 @@ static void test_repeats_and_graphs(void **state) {
     check_repeats(*state, DTYPE_BF16);
 }
 
+// The first of joined calls does what all of them do one by one.
+static void check_joined(struct world *w, enum op_kind kind, unsigned options) {
+    static const int64_t sizes[] = {300, 1, 8192, 20000, 40007};
+    enum { CALLS = sizeof sizes / sizeof *sizes };
+    struct backend *b = w->cuda;
+    struct case_run run[2][CALLS];
+    struct mirror m[2][CALLS];
+    struct op_call joined[CALLS];
+    struct err e = {0};
+    char name[256], why[160] = "";
+    for (int i = 0; i < CALLS; i++)
+        for (int set = 0; set < 2; set++) {
+            struct backend_case c = {.kind = kind, .options = options, .n = sizes[i]};
+            c.flags = kind != OP_GRAD_SQNORM && i % 2 == 0 ? OP_DECAY : 0;
+            case_name(&c, name, sizeof name);
+            assert_int_equal(case_open(&run[set][i], &c, DTYPE_BF16, (uint64_t)i, w->reference, &e),
+                             0);
+            mirror_open(&m[set][i], b, &run[set][i], DTYPE_BF16, true);
+        }
+    for (int i = 0; i < CALLS; i++) {
+        run_on(&m[0][i], &run[0][i], name);
+        joined[i] = m[1][i].call;
+        joined[i].in[1] = joined[0].in[1], joined[i].in[2] = joined[0].in[2]; // hyper and clip
+    }
+    assert_true(b->joins[kind]);
+    if (b->join(b, joined, CALLS, &e) != 0 || b->run[kind](b, &joined[0], &e) != 0 ||
+        b->sync(b, &e) != 0)
+        fail_msg("%s, joined: %s", name, e.text);
+    for (int i = 0; i < CALLS; i++) {
+        for (int set = 0; set < 2; set++)
+            mirror_copy(&m[set][i], &run[set][i], false);
+        // The parts of a sum differ.
+        if (kind == OP_GRAD_SQNORM
+                ? !case_agree(&run[1][i].out[0], &run[0][i].out[0], why, sizeof why)
+                : !same_bytes(&run[0][i], &run[1][i]))
+            fail_msg("%s, joined: %" PRId64 " elements: %s", name, sizes[i], why);
+    }
+    for (int i = 0; i < CALLS; i++)
+        for (int set = 0; set < 2; set++) {
+            mirror_close(&m[set][i]);
+            case_close(&run[set][i]);
+        }
+}
+
+static void test_joined(void **state) {
+    struct world *w = *state;
+    if (!w->cuda)
+        skip_because("no CUDA backend: %s", w->why);
+    check_joined(w, OP_GRAD_SQNORM, 0);
+    for (int i = 0; i < 3; i++) {
+        const unsigned options = i == 0 ? 0 : i == 1 ? CASE_MASTER : CASE_NOT_FINITE;
+        check_joined(w, OP_ADAMW, options);
+        check_joined(w, OP_ADAMW_BF16, options);
+        check_joined(w, OP_ADAMW_INT8, options);
+    }
+}
+
 static void test_memory(void **state) {
     struct world *w = *state;
     struct err e = {0};
@@ -313,10 +370,16 @@ static void test_bad_ids(void **state) {
     struct op_call c = {.op = &embed,
                         .in = {{at, 1, DTYPE_I32}, {at + 256, 4, DTYPE_F32}},
                         .out = {{at + 512, 4, DTYPE_F32}}};
-    assert_int_equal(b->run[OP_EMBED](b, &c, &e), 0);
-    assert_int_equal(b->sync(b, &e), 0);
-    assert_int_equal(b->copy_out(b, x, at + 512, sizeof x, &e), 0);
-    assert_true(x[0] == 4 && x[3] == 7 && isnan(x[4]) && isnan(x[11]));
+    for (int made = 0; made < 2; made++) {
+        memset(x, 0, sizeof x);
+        assert_int_equal(b->copy_in(b, at + 512, x, sizeof x, &e), 0);
+        assert_int_equal(made ? b->make(b, &c, &e) : 0, 0);
+        assert_int_equal(b->run[OP_EMBED](b, &c, &e), 0);
+        assert_int_equal(b->sync(b, &e), 0);
+        assert_int_equal(b->copy_out(b, x, at + 512, sizeof x, &e), 0);
+        assert_true(x[0] == 4 && x[3] == 7 && isnan(x[4]) && isnan(x[11]));
+    }
+    b->unmake(b, &c);
     b->arena_give(b, arena);
 }
 
@@ -366,6 +429,7 @@ int main(void) {
         cmocka_unit_test(test_made_bf16),
         cmocka_unit_test(test_made_f16),
         cmocka_unit_test(test_repeats_and_graphs),
+        cmocka_unit_test(test_joined),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_bad_ids),
         cmocka_unit_test(test_staging),
