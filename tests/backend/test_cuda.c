@@ -267,6 +267,51 @@ static void test_repeats_and_graphs(void **state) {
     check_repeats(*state, DTYPE_BF16);
 }
 
+// Ops whose kernels have no sum to add up in another order: fast and plain ones share formulas.
+static bool has_one_order(enum op_kind kind) {
+    static const enum op_kind kinds[] = {
+        OP_ADD,  OP_MUL,  OP_ADD_BIAS, OP_ACT,   OP_COPY, OP_ACT_BWD,    OP_SWIGLU, OP_SWIGLU_BWD,
+        OP_CAST, OP_ROPE, OP_EMBED,    OP_ADAMW, OP_SUM,  OP_ADAMW_BF16, OP_CLIP,   OP_ADAMW_INT8};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i] == kind)
+            return true;
+    return false;
+}
+
+static void check_same_as_plain(struct world *w, enum dtype type) {
+    struct err e = {0};
+    for (size_t i = 0; i < case_count(); i++) {
+        struct case_run run[2];
+        struct mirror m[2];
+        char name[256];
+        if (!has_one_order(case_at(i)->kind))
+            continue;
+        case_name(case_at(i), name, sizeof name);
+        for (int made = 0; made < 2; made++) {
+            if (case_open(&run[made], case_at(i), type, i, w->reference, &e) != 0)
+                fail_msg("%s", e.text);
+            mirror_open(&m[made], w->cuda, &run[made], type, made);
+            run_on(&m[made], &run[made], name);
+            mirror_copy(&m[made], &run[made], false);
+        }
+        if (!same_bytes(&run[0], &run[1]))
+            fail_msg("%s, %s: not the bits of the plain kernel", name, dtype_text(type));
+        for (int made = 0; made < 2; made++) {
+            mirror_close(&m[made]);
+            case_close(&run[made]);
+        }
+    }
+}
+
+static void test_same_as_plain(void **state) {
+    struct world *w = *state;
+    if (!w->cuda)
+        skip_because("no CUDA backend: %s", w->why);
+    check_same_as_plain(w, DTYPE_F32);
+    check_same_as_plain(w, DTYPE_BF16);
+    check_same_as_plain(w, DTYPE_F16);
+}
+
 // The first of joined calls does what all of them do one by one.
 static void check_joined(struct world *w, enum op_kind kind, unsigned options) {
     static const int64_t sizes[] = {300, 1, 8192, 20000, 40007};
@@ -429,6 +474,7 @@ int main(void) {
         cmocka_unit_test(test_made_bf16),
         cmocka_unit_test(test_made_f16),
         cmocka_unit_test(test_repeats_and_graphs),
+        cmocka_unit_test(test_same_as_plain),
         cmocka_unit_test(test_joined),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_bad_ids),
