@@ -11,7 +11,7 @@
 //             that lose most first
 //
 // usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] [--precision fp32|bf16]
-//                   [--account ROWS]
+//                   [--account ROWS] [KNOB=VALUE ...]
 #include "backend/plugin.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -25,6 +25,7 @@
 #include <string.h>
 
 enum { MAX_STEPS = 1000, WARMUP = 4, GEMM_SIZE = 8192, TRIALS = 5 };
+enum { MAX_SETTINGS = 16 };
 enum { SCRATCH_BYTES = 64 << 20, MAX_ROWS = 256 };
 
 // ---------------------------------------------------------------- what the device can do
@@ -254,6 +255,7 @@ struct options {
     const char *model, *precision; // NULL: all of them
     int64_t seq, micro[16];
     int n_micro, steps, rows;
+    char *settings[MAX_SETTINGS + 1];
 };
 
 static int bench(const struct options *o, const char *precision, int64_t B, double gemm,
@@ -263,7 +265,7 @@ static int bench(const struct options *o, const char *precision, int64_t B, doub
     char a[TEXT_UNIT_BYTES];
     for (int graphs = 0; graphs < 2; graphs++) {
         struct stepper g = {0};
-        int rc = stepper_open_cuda(&g, o->model, precision, B, o->seq, graphs, e);
+        int rc = stepper_open_cuda(&g, o->model, precision, B, o->seq, graphs, o->settings, e);
         if (rc == 0 && !graphs) {
             struct needs n = needs_of(plan_program(&g.work.plan, PLAN_TRAIN));
             double matmul = 1e3 * n.matmul_flops / gemm, attention = 1e3 * n.attention_flops / gemm;
@@ -314,6 +316,7 @@ static int run(const struct options *o, const char *precision, enum dtype type, 
 int main(int argc, char **argv) {
     struct options o = {
         .model = "gpt2-124m", .seq = 1024, .steps = 20, .micro = {4, 16}, .n_micro = 2, .rows = 30};
+    int n_settings = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
             o.model = argv[++i];
@@ -329,10 +332,12 @@ int main(int argc, char **argv) {
             o.n_micro = 0;
             for (char *at = argv[++i]; *at && o.n_micro < 16; at += *at == ',')
                 o.micro[o.n_micro++] = strtoll(at, &at, 10);
+        } else if (strchr(argv[i], '=') && n_settings < MAX_SETTINGS) {
+            o.settings[n_settings++] = argv[i];
         } else {
             fprintf(stderr,
                     "usage: bench_cuda [--model NAME] [--seq T] [--steps N] [--micro B,B,...] "
-                    "[--precision fp32|bf16] [--account ROWS]\n");
+                    "[--precision fp32|bf16] [--account ROWS] [KNOB=VALUE ...]\n");
             return 2;
         }
     }

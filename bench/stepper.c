@@ -50,12 +50,14 @@ int stepper_open_cpu(struct stepper *g, const char *model, const char *precision
 }
 
 int stepper_open_cuda(struct stepper *g, const char *model, const char *precision, int64_t B,
-                      int64_t T, bool graphs, struct err *e) {
+                      int64_t T, bool graphs, char *const *settings, struct err *e) {
     struct knobs k;
     knobs_init(&k);
     k.batch_micro = B, k.seq = T, k.device = DEVICE_CUDA, k.cuda_graphs = graphs;
     TRY(knobs_set(&k, "model", model, SET_BY_COMMAND_LINE, e));
     TRY(knobs_set(&k, "precision", precision, SET_BY_COMMAND_LINE, e));
+    for (; *settings; settings++)
+        TRY(knobs_set_assignment(&k, *settings, SET_BY_COMMAND_LINE, e));
     return open_with(g, &k, e);
 }
 

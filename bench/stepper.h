@@ -17,8 +17,9 @@ int stepper_open(struct stepper *g, const char *model, const char *blas, int64_t
                  int threads, struct err *e);
 int stepper_open_cpu(struct stepper *g, const char *model, const char *precision, const char *isa,
                      int64_t B, int64_t T, int threads, struct err *e);
+// settings: "knob=value", up to a NULL.
 int stepper_open_cuda(struct stepper *g, const char *model, const char *precision, int64_t B,
-                      int64_t T, bool graphs, struct err *e);
+                      int64_t T, bool graphs, char *const *settings, struct err *e);
 void stepper_close(struct stepper *g);
 // One optimizer step, loader and update included. trace may be NULL.
 int stepper_step(struct stepper *g, struct trace *trace, struct err *e);
