@@ -195,7 +195,7 @@ template <typename T, int KIND> struct act_of {
             for (int k = 0; k < WIDE<T>; k++)
                 sum.x[k] += b.x[k];
             stored = narrow<T>(sum);
-            *(uint4 *)h(i, j) = stored;
+            store16(h(i, j), stored);
         }
         floats<T> v = widen<T>(stored);
 #pragma unroll
@@ -366,7 +366,7 @@ static int make_rope(struct cuda *s, const struct op_call *c, struct cuda_made *
 struct copy_of {
     struct matrix<uint4> y, x; // ld counts 16 bytes
 
-    __device__ void operator()(int64_t i, uint32_t j) const { *y(i, j) = *x(i, j); }
+    __device__ void operator()(int64_t i, uint32_t j) const { store16(y(i, j), load16(x(i, j))); }
 };
 
 // Accesses by bytes, whatever the type is.

@@ -18,6 +18,10 @@ template <typename T> struct floats { float x[WIDE<T>]; };
 static inline __device__ uint4 load16(const void *p) {
     return *(const uint4 *)p;
 }
+// To global memory. A plain assignment may be compiled to four stores.
+static inline __device__ void store16(void *p, uint4 bits) {
+    __stwb((uint4 *)p, bits);
+}
 
 template <typename T> static inline __device__ floats<T> widen(uint4 bits);
 template <> inline __device__ floats<float> widen<float>(uint4 bits) {
@@ -75,7 +79,7 @@ template <typename T> static inline __device__ floats<T> read_wide(const T *p) {
     return widen<T>(load16(p));
 }
 template <typename T> static inline __device__ void write_wide(T *p, const floats<T> &f) {
-    *(uint4 *)p = narrow<T>(f);
+    store16(p, narrow<T>(f));
 }
 
 // Four elements of any type at once. Where floats and 16 bits lie side by side, all accesses of a

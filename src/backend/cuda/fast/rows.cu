@@ -6,13 +6,13 @@
 #include "backend/cuda/fast/fast.cuh"
 
 enum {
-    HELD = 32,         // elements of a row that a thread keeps, at most
     MOST_LANES = 512,  // threads of a row
     ROWS_OF_BLOCK = 4, // where a warp takes a row
 };
 
-// How many accesses of 16 bytes a thread keeps.
-template <typename T> constexpr int ACCESSES = HELD / WIDE<T>;
+// Elements of a row that a thread keeps, at most, and the accesses to them.
+template <typename T> constexpr int HELD = sizeof(T) == 2 ? 32 : 16;
+template <typename T> constexpr int ACCESSES = HELD<T> / WIDE<T>;
 
 // The row of this thread, and which of its threads this is.
 struct place {
@@ -46,37 +46,52 @@ template <typename T> struct norm_sizes {
     int n;
 };
 
-// The norm of a row whose elements lie in x.
+// A row, and the weight and bias of its columns, as they are stored. All reads are made before the
+// first sum, so that they are under way together.
+template <typename T> struct held { uint4 x[ACCESSES<T>], w[ACCESSES<T>], b[ACCESSES<T>]; };
+
+template <typename T>
+static __device__ void hold_weights(struct held<T> *h, const struct place p,
+                                    const struct norm_sizes<T> &s) {
+    EACH_ACCESS(k, first, p, s.n) {
+        if (s.w)
+            h->w[k] = load16(s.w + first);
+        if (s.b)
+            h->b[k] = load16(s.b + first);
+    }
+}
+
 template <typename T, bool LONG>
-static __device__ void norm_row(T *y, float *stats, const floats<T> (&x)[ACCESSES<T>],
-                                const struct place p, const struct norm_sizes<T> &s) {
+static __device__ void norm_row(T *y, float *stats, const struct held<T> &h, const struct place p,
+                                const struct norm_sizes<T> &s) {
     float mean = 0, sum = 0;
     if (!s.rms) {
-        EACH_ACCESS(k, first, p, s.n)
+        EACH_ACCESS(k, first, p, s.n) {
+            const floats<T> x = widen<T>(h.x[k]);
 #pragma unroll
-        for (int i = 0; i < WIDE<T>; i++)
-            sum += x[k].x[i];
+            for (int i = 0; i < WIDE<T>; i++)
+                sum += x.x[i];
+        }
         mean = sum_of_row<LONG>(sum) / (float)s.n;
         sum = 0;
     }
-    EACH_ACCESS(k, first, p, s.n)
+    EACH_ACCESS(k, first, p, s.n) {
+        const floats<T> x = widen<T>(h.x[k]);
 #pragma unroll
-    for (int i = 0; i < WIDE<T>; i++) {
-        float d = x[k].x[i] - mean;
-        sum += d * d;
+        for (int i = 0; i < WIDE<T>; i++) {
+            float d = x.x[i] - mean;
+            sum += d * d;
+        }
     }
     const float rstd = 1 / sqrtf(sum_of_row<LONG>(sum) / (float)s.n + s.eps);
     if (p.lane == 0)
         *(float2 *)stats = make_float2(mean, rstd);
     EACH_ACCESS(k, first, p, s.n) {
-        floats<T> w, b, out;
-        if (s.w)
-            w = read_wide(s.w + first);
-        if (s.b)
-            b = read_wide(s.b + first);
+        const floats<T> x = widen<T>(h.x[k]), w = widen<T>(h.w[k]), b = widen<T>(h.b[k]);
+        floats<T> out;
 #pragma unroll
         for (int i = 0; i < WIDE<T>; i++) {
-            float xhat = (x[k].x[i] - mean) * rstd;
+            float xhat = (x.x[i] - mean) * rstd;
             out.x[i] = xhat * (s.w ? w.x[i] : 1) + (s.b ? b.x[i] : 0);
         }
         write_wide(y + first, out);
@@ -90,11 +105,12 @@ __global__ void __launch_bounds__(MOST_LANES)
     const struct place p = place_of_thread<LONG>();
     if (p.row >= s.m)
         return;
-    const T *from = x + head_at(p.row, s.heads, ldx, s.n);
-    floats<T> held[ACCESSES<T>];
+    x += head_at(p.row, s.heads, ldx, s.n);
+    struct held<T> h;
     EACH_ACCESS(k, first, p, s.n)
-    held[k] = read_wide(from + first);
-    norm_row<T, LONG>(y + head_at(p.row, s.heads, ldy, s.n), stats + 2 * p.row, held, p, s);
+    h.x[k] = load16(x + first);
+    hold_weights(&h, p, s);
+    norm_row<T, LONG>(y + head_at(p.row, s.heads, ldy, s.n), stats + 2 * p.row, h, p, s);
 }
 
 // y = a + b, and z = norm of y as it is stored.
@@ -107,21 +123,22 @@ __global__ void __launch_bounds__(MOST_LANES)
         return;
     a += p.row * lda, b += p.row * ldb, y += p.row * ldy;
     uint4 more[ACCESSES<T>];
-    floats<T> held[ACCESSES<T>];
+    struct held<T> h;
     EACH_ACCESS(k, first, p, s.n) {
-        held[k] = read_wide(a + first);
+        h.x[k] = load16(a + first);
         more[k] = load16(b + first);
     }
+    hold_weights(&h, p, s);
     EACH_ACCESS(k, first, p, s.n) {
+        floats<T> sum = widen<T>(h.x[k]);
         const floats<T> other = widen<T>(more[k]);
 #pragma unroll
         for (int i = 0; i < WIDE<T>; i++)
-            held[k].x[i] += other.x[i];
-        const uint4 stored = narrow<T>(held[k]);
-        *(uint4 *)(y + first) = stored;
-        held[k] = widen<T>(stored);
+            sum.x[i] += other.x[i];
+        h.x[k] = narrow<T>(sum);
+        store16(y + first, h.x[k]);
     }
-    norm_row<T, LONG>(z + p.row * ldz, stats + 2 * p.row, held, p, s);
+    norm_row<T, LONG>(z + p.row * ldz, stats + 2 * p.row, h, p, s);
 }
 
 // ---------------------------------------------------------------- its gradient
@@ -137,28 +154,28 @@ __global__ void __launch_bounds__(MOST_LANES)
         return;
     dx += head_at(p.row, s.heads, ldd, s.n);
     dy += head_at(p.row, s.heads, ldy, s.n), x += head_at(p.row, s.heads, ldx, s.n);
-    uint4 held_dy[ACCESSES<T>], held_x[ACCESSES<T>], before[ACCESSES<T>];
+    uint4 held_dy[ACCESSES<T>], held_x[ACCESSES<T>], held_w[ACCESSES<T>], before[ACCESSES<T>];
     EACH_ACCESS(k, first, p, s.n) {
         held_dy[k] = load16(dy + first);
         held_x[k] = load16(x + first);
+        if (s.w)
+            held_w[k] = load16(s.w + first);
         if (accumulate)
             before[k] = load16(dx + first);
     }
     const float2 stat = *(const float2 *)(stats + 2 * p.row);
     const float mean = stat.x, rstd = stat.y;
-    auto gradients = [&](int k, int first) {
+    auto gradients = [&](int k) {
         floats<T> g = widen<T>(held_dy[k]);
-        if (s.w) {
-            const floats<T> w = read_wide(s.w + first);
+        const floats<T> w = widen<T>(held_w[k]);
 #pragma unroll
-            for (int i = 0; i < WIDE<T>; i++)
-                g.x[i] = __fmul_rn(g.x[i], w.x[i]);
-        }
+        for (int i = 0; i < WIDE<T>; i++)
+            g.x[i] = s.w ? __fmul_rn(g.x[i], w.x[i]) : g.x[i];
         return g;
     };
     float sum_g = 0, sum_gx = 0;
     EACH_ACCESS(k, first, p, s.n) {
-        const floats<T> g = gradients(k, first), xs = widen<T>(held_x[k]);
+        const floats<T> g = gradients(k), xs = widen<T>(held_x[k]);
 #pragma unroll
         for (int i = 0; i < WIDE<T>; i++) {
             sum_g += g.x[i];
@@ -168,8 +185,7 @@ __global__ void __launch_bounds__(MOST_LANES)
     sum_g = s.rms ? 0 : sum_of_row<LONG>(sum_g) / (float)s.n;
     sum_gx = sum_of_row<LONG>(sum_gx) / (float)s.n;
     EACH_ACCESS(k, first, p, s.n) {
-        const floats<T> g = gradients(k, first), xs = widen<T>(held_x[k]);
-        const floats<T> old = widen<T>(before[k]);
+        const floats<T> g = gradients(k), xs = widen<T>(held_x[k]), old = widen<T>(before[k]);
         floats<T> out;
 #pragma unroll
         for (int i = 0; i < WIDE<T>; i++) {
@@ -187,8 +203,8 @@ struct shape_of_grid {
     unsigned blocks, threads;
 };
 
-static struct shape_of_grid grid_of_rows(int64_t rows, int64_t n) {
-    const int64_t lanes = ceil_div(ceil_div(n, HELD), WARP) * WARP;
+template <typename T> static struct shape_of_grid grid_of_rows(int64_t rows, int64_t n) {
+    const int64_t lanes = ceil_div(ceil_div(n, HELD<T>), WARP) * WARP;
     if (lanes == WARP)
         return {(unsigned)ceil_div(rows, ROWS_OF_BLOCK), ROWS_OF_BLOCK * WARP};
     return {(unsigned)rows, (unsigned)lanes};
@@ -204,7 +220,7 @@ static struct norm_sizes<T> sizes_of(const struct op *op, const void *w, const v
 template <typename T, bool LONG>
 static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct norm_sizes<T> sizes = sizes_of<T>(c->op, c->in[1].data, c->in[2].data);
-    const struct shape_of_grid g = grid_of_rows(sizes.m, sizes.n);
+    const struct shape_of_grid g = grid_of_rows<T>(sizes.m, sizes.n);
     norm_kernel<T, LONG><<<g.blocks, g.threads, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (float *)c->out[1].data, (const T *)c->in[0].data,
         c->in[0].ld, sizes);
@@ -214,7 +230,7 @@ static int norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, st
 template <typename T, bool LONG>
 static int add_norm(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     struct norm_sizes<T> sizes = sizes_of<T>(c->op, c->in[2].data, c->in[3].data);
-    const struct shape_of_grid g = grid_of_rows(sizes.m, sizes.n);
+    const struct shape_of_grid g = grid_of_rows<T>(sizes.m, sizes.n);
     add_norm_kernel<T, LONG><<<g.blocks, g.threads, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
         (float *)c->out[2].data, (const T *)c->in[0].data, c->in[0].ld, (const T *)c->in[1].data,
@@ -225,7 +241,7 @@ static int add_norm(struct cuda *s, const struct op_call *c, cudaStream_t stream
 template <typename T, bool LONG>
 static int norm_dx(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct norm_sizes<T> sizes = sizes_of<T>(c->op, c->in[2].data, NULL);
-    const struct shape_of_grid g = grid_of_rows(sizes.m, sizes.n);
+    const struct shape_of_grid g = grid_of_rows<T>(sizes.m, sizes.n);
     norm_dx_kernel<T, LONG><<<g.blocks, g.threads, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
         (const T *)c->in[1].data, c->in[1].ld, (const float *)c->in[3].data,
@@ -238,7 +254,7 @@ static int norm_dx(struct cuda *s, const struct op_call *c, cudaStream_t stream,
 template <typename T>
 static bool fits(const struct op_call *c, int ins, int outs, const struct operand *stats) {
     const struct op *op = c->op;
-    bool fit = op->m > 0 && op->n > 0 && op->n % WIDE<T> == 0 && op->n <= HELD * MOST_LANES &&
+    bool fit = op->m > 0 && op->n > 0 && op->n % WIDE<T> == 0 && op->n <= HELD<T> * MOST_LANES &&
                op->m * op_norm_heads(op) < INT32_MAX && (uintptr_t)stats->data % 8 == 0;
     for (int i = 0; i < ins; i++)
         fit = fit && wide_rows<T>(c->in[i].data, c->in[i].ld, op->m);
@@ -253,7 +269,7 @@ static int make_norm(struct cuda *s, const struct op_call *c, struct cuda_made *
                      struct err *e) {
     (void)s, (void)e;
     if (fits<T>(c, 3, 1, &c->out[1]))
-        made->run = c->op->n <= HELD * WARP ? norm<T, false> : norm<T, true>;
+        made->run = c->op->n <= HELD<T> * WARP ? norm<T, false> : norm<T, true>;
     return 0;
 }
 
@@ -262,7 +278,7 @@ static int make_add_norm(struct cuda *s, const struct op_call *c, struct cuda_ma
                          struct err *e) {
     (void)s, (void)e;
     if (fits<T>(c, 4, 2, &c->out[2]))
-        made->run = c->op->n <= HELD * WARP ? add_norm<T, false> : add_norm<T, true>;
+        made->run = c->op->n <= HELD<T> * WARP ? add_norm<T, false> : add_norm<T, true>;
     return 0;
 }
 
@@ -271,7 +287,7 @@ static int make_norm_dx(struct cuda *s, const struct op_call *c, struct cuda_mad
                         struct err *e) {
     (void)s, (void)e;
     if (fits<T>(c, 3, 1, &c->in[3]))
-        made->run = c->op->n <= HELD * WARP ? norm_dx<T, false> : norm_dx<T, true>;
+        made->run = c->op->n <= HELD<T> * WARP ? norm_dx<T, false> : norm_dx<T, true>;
     return 0;
 }
 

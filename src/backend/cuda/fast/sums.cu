@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(BLOCK, BLOCKS_OF_PROCESSOR)
     const int64_t begin = blockIdx.y * s.rows, end = begin + s.rows < s.m ? begin + s.rows : s.m;
     floats<T> w = {}, b = {};
     if (column < s.n) {
-#pragma unroll 2
+#pragma unroll(NORM ? 2 : 4)
         for (int64_t i = begin + t / LANES; i < end; i += ROWS) {
             const floats<T> d = read_wide(s.dy + head_at(i, s.heads, s.ldy, s.n) + column);
             floats<T> x;
