@@ -6,6 +6,7 @@
 #   PEER=torch_train.py         PyTorch's script: takes --model --seq --mb --mode --compile-mode --sdpa
 #                               --steps, prints one JSON line per micro-batch with tok_s, p50_ms, p99_ms
 #                               and peak_gib; without it only haggle is measured
+#   SETTINGS="knob=value ..."   for haggle, in every row
 #   STEPS=30                    steps of a measurement; LATENCY=500 those of rows about percentiles
 #
 # Both sides run random tokens through the whole step: forward, backward, clipping, AdamW on float
@@ -48,7 +49,7 @@ def own(row, n):
         n = min(n, 5)
     command = [haggle, "bench", "train", f"model={model}", f"seq={seq}", f"batch.micro={micro}", "precision=bf16", "device=cuda",
                f"data.path={ids(vocabulary, seq)}", "data.pack=none", "tokenizer=ids", *EXTRA.get(row, []), "--repeat", "1", "--steps", str(n),
-               "--warmup", "5", "-o", "json", "-q"]
+               "--warmup", "5", "-o", "json", "-q", *os.environ.get("SETTINGS", "").split()]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     try:
         rows = json.loads(done.stdout)
