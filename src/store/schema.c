@@ -131,7 +131,8 @@ static int bring(struct store *s, const struct schema *schema, struct err *e) {
 
 int schema_bring(struct store *s, const struct schema *schema, struct err *e) {
     int64_t version;
-    TRY(look(s, schema, &version, e));
+    TRY(sql_exec(s, "BEGIN", e)); // one state of the file: another process may be making it
+    TRY(sql_end(s, look(s, schema, &version, e), e));
     if (version == schema->version)
         return 0;
     if (!s->writable && !(version > 0 && s->updatable))

@@ -77,7 +77,10 @@ static void writers_at_once_all_succeed(void **state) {
         children[w] = fork();
         if (children[w] == 0) {
             struct store *s;
-            int rc = store_open(&s, scratch_db, STORE_WRITE, NULL);
+            struct err e = {0};
+            int rc = store_open(&s, scratch_db, STORE_WRITE, &e);
+            if (rc != 0)
+                print_error("a writer: %s\n", e.text);
             for (int i = 0; i < ROWS && rc == 0; i++)
                 rc = add_row(s, w * ROWS + i);
             store_close(rc == 0 ? s : NULL);
