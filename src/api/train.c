@@ -256,6 +256,18 @@ static void utilize(struct summary *s) {
     m->hfu = s->step_flops.hardware * per_flop;
 }
 
+// The rates of what has computed: the device, where device=auto found one.
+static int open_machine(struct train_call *t, struct knobs *k, enum machine_how how,
+                        struct err *e) {
+    struct summary *s = &t->summary;
+    if (!s->result.on_device)
+        k->device = DEVICE_CPU;
+    TRY(machine_open(&s->machine, k, how, e));
+    if (!s->result.on_device || how == MACHINE_KNOWN)
+        return 0;
+    return machine_measure_device(&s->machine, t->engine->backend, k, e);
+}
+
 // MFU and the verdict need this machine's rates. They are measured after the run's memory has been
 // recorded, and not after a failure or a stop request, when the process should end soon.
 static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
@@ -264,13 +276,12 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     enum machine_how how = ended_well
                                ? machine_how_after(1e-9 * (double)s->result.wall_ns, *stop_flag())
                                : MACHINE_KNOWN;
-    TRY(machine_open(&s->machine, &t->knobs, how, e));
-    if (s->result.on_device && how == MACHINE_MEASURE)
-        TRY(machine_measure_device(&s->machine, t->engine->backend, plan_real_type(&t->plan), e));
+    struct knobs k = t->knobs;
+    TRY(open_machine(t, &k, how, e));
     utilize(s);
     // A run faster than the roof: the roof was measured on a busy machine. Measure it again.
     if (how == MACHINE_MEASURE && s->machine.cached && m->hfu > ROOF_SLACK) {
-        TRY(machine_open(&s->machine, &t->knobs, MACHINE_FRESH, e));
+        TRY(open_machine(t, &k, MACHINE_FRESH, e));
         utilize(s);
     }
     s->past_roof = m->hfu > ROOF_SLACK;
@@ -278,7 +289,7 @@ static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
         m->mfu = m->hfu = NAN;
     if (!t->comm && s->machine.device.matmul_flops > 0 && s->predicted_step_s <= 0)
         TRY(predict(t, &s->machine, false, e));
-    verdict_run(&s->verdict, m, &t->knobs, &s->cost, &s->machine);
+    verdict_run(&s->verdict, m, &k, &s->cost, &s->machine);
     return 0;
 }
 

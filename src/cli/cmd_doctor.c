@@ -10,6 +10,8 @@ const char doctor_help[] =
     "Reports the CPU, its instruction sets and caches, memory and huge pages. Measures memory\n"
     "bandwidth, the cost of starting all threads, and matrix products with each installed "
     "library.\n"
+    "On a GPU it measures what its kernels reach: matrix products, attention, copies and "
+    "launches.\n"
     "Then lists what is missing, what it is for, and the command that installs it.\n"
     "\n"
     "Examples\n"

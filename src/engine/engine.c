@@ -76,18 +76,22 @@ static int check_precision(const struct engine *g, const struct plan *p, struct 
                    accepted);
 }
 
+int engine_open_device(struct backend **out, const struct knobs *k, struct err *e) {
+    char cache[PLUGIN_PATH_BYTES];
+    const bool cached = file_user_path(cache, sizeof cache, FILE_CACHE, "cuda", NULL) == 0;
+    const struct plugin_options o = {.tf32 = k->cuda_tf32,
+                                     .plain = k->cuda_kernels == CUDA_KERNELS_PLAIN,
+                                     .deterministic = k->cuda_deterministic,
+                                     .cudnn = k->cuda_cudnn,
+                                     .cache = cached ? cache : NULL};
+    return plugin_open("cuda", &o, out, e);
+}
+
 static int open_backend(struct engine *g, const struct knobs *k, struct err *e) {
     if (g->options.reference)
         return cpu_reference_open(&g->backend, g->mem, e);
     if (plan_wants_device(k)) {
-        char cache[PLUGIN_PATH_BYTES];
-        const bool cached = file_user_path(cache, sizeof cache, FILE_CACHE, "cuda", NULL) == 0;
-        const struct plugin_options cuda = {.tf32 = k->cuda_tf32,
-                                            .plain = k->cuda_kernels == CUDA_KERNELS_PLAIN,
-                                            .deterministic = k->cuda_deterministic,
-                                            .cudnn = k->cuda_cudnn,
-                                            .cache = cached ? cache : NULL};
-        int rc = plugin_open("cuda", &cuda, &g->backend, e);
+        int rc = engine_open_device(&g->backend, k, e);
         if (rc == 0)
             return 0;
         if (k->device == DEVICE_CUDA || rc != ERR_UNSUPPORTED)

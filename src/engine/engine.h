@@ -74,6 +74,8 @@ void engine_unload(struct engine *g); // nothing loaded: nothing happens
 // they left.
 void engine_state_sound(struct engine *g);
 
+// The device alone, as a run with these knobs would open it; the caller closes it.
+int engine_open_device(struct backend **out, const struct knobs *k, struct err *e);
 bool engine_on_device(const struct engine *g); // the backend has its own memory
 bool engine_has_precision(const struct engine *g, enum precision p);
 

@@ -26,8 +26,9 @@ struct hw_device {
     double matmul_flops;      // per second, for matrix products of training size
     double matmul_bf16_flops; // the same for 16-bit types; 0: as matmul_flops
     double matmul_fp16_flops;
-    double memory_bytes_per_s; // streaming
-    double op_overhead_s;      // fixed cost of an op of any size: launch, or fork and join
+    double attention_flops, attention_bwd_flops; // of 16-bit types; 0: as matmul_flops
+    double memory_bytes_per_s;                   // streaming
+    double op_overhead_s; // fixed cost of an op of any size: launch, or fork and join
     uint64_t memory_bytes;
 };
 
@@ -161,6 +162,46 @@ int hw_rates_path(char out[HW_PATH_BYTES], struct err *e);
 int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint, struct err *e);
 int hw_rates_store(const struct hw_rates *r, const char *path, const char *fingerprint,
                    struct err *e);
+
+// ---------------------------------------------------------------- what a GPU reaches
+
+// Rates of a GPU, measured through the backend that training uses. Name in the struct and in JSON.
+// Attention has heads of 64 and of 128 columns; its FLOPs are those of pairs that are not masked.
+#define HW_GPU_RATE_LIST(X)                                                                        \
+    X(matmul_flops) /* fp32, rounded to TF32 where cuda.tf32 asks for it */                        \
+    X(matmul_bf16_flops)                                                                           \
+    X(matmul_fp16_flops)                                                                           \
+    X(attention_64_flops)                                                                          \
+    X(attention_64_bwd_flops)                                                                      \
+    X(attention_128_flops)                                                                         \
+    X(attention_128_bwd_flops)                                                                     \
+    X(copy_bytes_per_s) /* from and to its own memory, bytes read plus bytes written */            \
+    X(host_bytes_per_s) /* from pinned memory of the host */                                       \
+    X(launch_s)         /* an op that does next to nothing, one of many in a row */                \
+    X(matmul_size)      /* rows, columns and depth of the products */                              \
+    X(measured_at)      /* wall-clock seconds */
+
+enum { HW_GPU_TEXT_BYTES = 256, HW_GPUS_BYTES = 1000 };
+struct hw_gpu_rates {
+    char device[HW_GPU_TEXT_BYTES]; // the device and its libraries, in the backend's words
+#define X(name) double name;        // 0: not measured
+    HW_GPU_RATE_LIST(X)
+#undef X
+};
+
+// The models of the GPUs here and their driver, from the driver's files, without opening a GPU.
+// "": none.
+void hw_gpus_read(char out[HW_GPUS_BYTES]);
+double hw_gpu_products(const struct hw_gpu_rates *r, enum dtype type); // 0: not known
+// Attention in a 16-bit type, for heads of so many columns.
+double hw_gpu_attention(const struct hw_gpu_rates *r, int64_t head_dim, bool backward);
+void hw_device_from_gpu(struct hw_device *d, const struct hw_gpu_rates *r);
+// Beside the machine's rates, in gpu_rates.json. A key stands for GPU, driver, plug-in and kernels.
+int hw_gpu_rates_path(char out[HW_PATH_BYTES], struct err *e);
+int hw_gpu_rates_load(struct hw_gpu_rates *r, const char *path, const char *key, struct err *e);
+int hw_gpu_rates_store(const struct hw_gpu_rates *r, const char *path, const char *key,
+                       struct err *e);
+void hw_gpu_rates_put_json(const struct hw_gpu_rates *r, struct json_writer *w); // an object
 
 // ---------------------------------------------------------------- for people and programs
 

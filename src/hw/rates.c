@@ -1,5 +1,6 @@
 // rates.c - measured rates, kept between runs in one JSON file:
 //     {"format": 2, "machines": {"<fingerprint>": {...}, ...}}
+// The rates of GPUs are kept in the same way, in another file.
 //
 // One file may serve several machines (a home folder on a network) and several numbers of threads,
 // so storing keeps the newest ENTRIES_MAX entries. The file is only a cache. If anything is wrong
@@ -15,11 +16,23 @@
 #include <string.h>
 
 // Format 2 also has products of 16-bit types. A file of format 1 is ignored and measured again.
-enum { FORMAT = 2, ENTRIES_MAX = 64, FILE_MAX_BYTES = 1 << 20 };
+enum { FORMAT = 2, GPU_FORMAT = 1, ENTRIES_MAX = 64, FILE_MAX_BYTES = 1 << 20 };
 
 struct entry {
     char key[HW_FINGERPRINT_BYTES];
-    struct hw_rates rates;
+    union {
+        struct hw_rates rates;
+        struct hw_gpu_rates gpu;
+    };
+};
+
+struct kind { // of a file
+    int format;
+    const char *member; // that has the entries
+    void (*read)(struct json_reader *r, struct entry *out);
+    bool (*plausible)(const struct entry *x);
+    double (*measured_at)(const struct entry *x);
+    void (*put)(const struct entry *x, struct json_writer *w);
 };
 
 void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERPRINT_BYTES]) {
@@ -47,6 +60,10 @@ void hw_fingerprint(const struct hw_machine *m, int threads, char out[HW_FINGERP
 
 int hw_rates_path(char out[HW_PATH_BYTES], struct err *e) {
     return file_user_path(out, HW_PATH_BYTES, FILE_CACHE, "rates.json", e);
+}
+
+int hw_gpu_rates_path(char out[HW_PATH_BYTES], struct err *e) {
+    return file_user_path(out, HW_PATH_BYTES, FILE_CACHE, "gpu_rates.json", e);
 }
 
 // ---------------------------------------------------------------- reading
@@ -112,7 +129,8 @@ static void read_entry(struct json_reader *r, struct entry *out) {
 }
 
 // Reads the entries of a cache file, at most ENTRIES_MAX. Implausible ones are left out.
-static int read_entries(const char *path, struct entry *entries, int *n, struct err *e) {
+static int read_entries(const struct kind *kind, const char *path, struct entry *entries, int *n,
+                        struct err *e) {
     char *text;
     size_t bytes;
     *n = 0;
@@ -126,13 +144,13 @@ static int read_entries(const char *path, struct entry *entries, int *n, struct 
     while (json_next_key(&r, &key)) {
         if (strcmp(key, "format") == 0) {
             json_read_i64(&r, &format);
-        } else if (strcmp(key, "machines") == 0 && format == FORMAT) {
+        } else if (strcmp(key, kind->member) == 0 && format == kind->format) {
             json_enter_object(&r);
             while (json_next_key(&r, &key)) {
                 struct entry entry = {0};
                 snprintf(entry.key, sizeof entry.key, "%.32s", key);
-                read_entry(&r, &entry);
-                if (*n < ENTRIES_MAX && plausible(&entry.rates))
+                kind->read(&r, &entry);
+                if (*n < ENTRIES_MAX && kind->plausible(&entry))
                     entries[(*n)++] = entry;
             }
         } else {
@@ -147,13 +165,14 @@ static int read_entries(const char *path, struct entry *entries, int *n, struct 
     return rc;
 }
 
-int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint, struct err *e) {
+static int load(const struct kind *kind, struct entry *out, const char *path, const char *key,
+                struct err *e) {
     struct entry entries[ENTRIES_MAX];
     int n;
-    TRY(read_entries(path, entries, &n, e));
+    TRY(read_entries(kind, path, entries, &n, e));
     for (int i = 0; i < n; i++)
-        if (strcmp(entries[i].key, fingerprint) == 0) {
-            *r = entries[i].rates;
+        if (strcmp(entries[i].key, key) == 0) {
+            *out = entries[i];
             return 0;
         }
     return err_set(e, ERR_IO, "%s has no rates for this machine yet", path);
@@ -185,36 +204,36 @@ void hw_rates_put_json(const struct hw_rates *r, struct json_writer *w) {
     json_put_object_end(w);
 }
 
-int hw_rates_store(const struct hw_rates *r, const char *path, const char *fingerprint,
-                   struct err *e) {
+static int store(const struct kind *kind, const struct entry *x, const char *path, const char *key,
+                 struct err *e) {
     struct entry entries[ENTRIES_MAX];
     int n = 0;
-    if (!plausible(r))
+    if (!kind->plausible(x))
         return err_set(e, ERR_NUMERIC, "measured rates are not plausible and were not stored");
-    (void)read_entries(path, entries, &n, NULL); // a damaged file is replaced
+    (void)read_entries(kind, path, entries, &n, NULL); // a damaged file is replaced
     int at = 0;
-    while (at < n && strcmp(entries[at].key, fingerprint) != 0)
+    while (at < n && strcmp(entries[at].key, key) != 0)
         at++;
     if (at == ENTRIES_MAX) { // full: replaces the oldest entry
         at = 0;
         for (int i = 1; i < n; i++)
-            if (entries[i].rates.measured_at < entries[at].rates.measured_at)
+            if (kind->measured_at(&entries[i]) < kind->measured_at(&entries[at]))
                 at = i;
     } else if (at == n) {
         n++;
     }
-    snprintf(entries[at].key, sizeof entries[at].key, "%.32s", fingerprint);
-    entries[at].rates = *r;
+    entries[at] = *x;
+    snprintf(entries[at].key, sizeof entries[at].key, "%.32s", key);
 
     TRY(file_make_parent(path, e));
     struct json_writer w;
     json_writer_to_buffer(&w, 1);
     json_put_object_begin(&w);
-    json_member_i64(&w, "format", FORMAT);
-    json_member_object(&w, "machines");
+    json_member_i64(&w, "format", kind->format);
+    json_member_object(&w, kind->member);
     for (int i = 0; i < n; i++) {
         json_put_key(&w, entries[i].key);
-        hw_rates_put_json(&entries[i].rates, &w);
+        kind->put(&entries[i], &w);
     }
     json_put_object_end(&w);
     json_put_object_end(&w);
@@ -223,6 +242,102 @@ int hw_rates_store(const struct hw_rates *r, const char *path, const char *finge
         rc = file_write_atomic(path, w.buffer, w.bytes, e);
     free(w.buffer);
     return rc;
+}
+
+// ---------------------------------------------------------------- of machines
+
+static bool plausible_machine(const struct entry *x) {
+    return plausible(&x->rates);
+}
+
+static double machine_measured_at(const struct entry *x) {
+    return x->rates.measured_at;
+}
+
+static void put_machine(const struct entry *x, struct json_writer *w) {
+    hw_rates_put_json(&x->rates, w);
+}
+
+static const struct kind machines = {
+    FORMAT, "machines", read_entry, plausible_machine, machine_measured_at, put_machine};
+
+int hw_rates_load(struct hw_rates *r, const char *path, const char *fingerprint, struct err *e) {
+    struct entry x;
+    TRY(load(&machines, &x, path, fingerprint, e));
+    *r = x.rates;
+    return 0;
+}
+
+int hw_rates_store(const struct hw_rates *r, const char *path, const char *fingerprint,
+                   struct err *e) {
+    const struct entry x = {.rates = *r};
+    return store(&machines, &x, path, fingerprint, e);
+}
+
+// ---------------------------------------------------------------- of GPUs
+
+static void read_gpu(struct json_reader *r, struct entry *out) {
+    const char *key, *text;
+    json_enter_object(r);
+    while (json_next_key(r, &key)) {
+        double *at = NULL;
+#define X(name)                                                                                    \
+    if (strcmp(key, #name) == 0)                                                                   \
+        at = &out->gpu.name;
+        HW_GPU_RATE_LIST(X)
+#undef X
+        if (strcmp(key, "device") == 0) {
+            text = "";
+            json_read_string(r, &text, NULL);
+            snprintf(out->gpu.device, sizeof out->gpu.device, "%s", text);
+        } else if (at && json_peek(r) != JSON_NULL) {
+            json_read_double(r, at);
+        } else {
+            json_skip(r);
+        }
+    }
+}
+
+static bool plausible_gpu(const struct entry *x) {
+#define X(name)                                                                                    \
+    if (!(x->gpu.name >= 0 && x->gpu.name < 1e18))                                                 \
+        return false;
+    HW_GPU_RATE_LIST(X)
+#undef X
+    return x->gpu.device[0] && x->gpu.measured_at > 0;
+}
+
+static double gpu_measured_at(const struct entry *x) {
+    return x->gpu.measured_at;
+}
+
+void hw_gpu_rates_put_json(const struct hw_gpu_rates *r, struct json_writer *w) {
+    json_put_object_begin(w);
+    json_member_string(w, "device", r->device);
+#define X(name) put_known(w, #name, r->name);
+    HW_GPU_RATE_LIST(X)
+#undef X
+    json_put_object_end(w);
+}
+
+static void put_gpu(const struct entry *x, struct json_writer *w) {
+    hw_gpu_rates_put_json(&x->gpu, w);
+}
+
+static const struct kind gpus = {GPU_FORMAT,    "gpus",          read_gpu,
+                                 plausible_gpu, gpu_measured_at, put_gpu};
+
+int hw_gpu_rates_load(struct hw_gpu_rates *r, const char *path, const char *key, struct err *e) {
+    struct entry x;
+    TRY(load(&gpus, &x, path, key, e));
+    *r = x.gpu;
+    return 0;
+}
+
+int hw_gpu_rates_store(const struct hw_gpu_rates *r, const char *path, const char *key,
+                       struct err *e) {
+    const struct entry x = {.gpu = *r};
+    return store(&gpus, &x, path, key, e);
 }
 
 // ---------------------------------------------------------------- both

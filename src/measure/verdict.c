@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double WORTH_ACTING = 0.10, NEAR_BEST = 0.80;
+#define WORTH_ACTING 0.10 // in a table, where C takes no constant variable
+static const double NEAR_BEST = 0.80, WORTH_NAMING = 0.05; // parts of a step on a device
 // MOSTLY: a share above this counts as most of the time. If loader threads wait for the source for
 // most of the time they take to make batches, the source is the limit, not the threads. BUSY:
 // workers that are busy for less than this share of the time could make more batches, so only the
@@ -18,13 +19,19 @@ static const double MOSTLY = 0.50, BUSY = 0.75;
 // With fewer than MANY_ROWS rows a matmul hardly reuses its weights. Below FEW_ROWS this is certain
 // even without a measured rate.
 enum { MANY_ROWS = 1024, FEW_ROWS = 256 };
+// On a device: fewer rows than DEVICE_ROWS leave multiprocessors idle in most products. LOSS: a
+// part that would take this much less of the step at its best rate is worth a sentence. MUCH: bf16
+// that is faster by this factor is worth its rounding to many.
+enum { DEVICE_ROWS = 16384 };
+static const double LOSS = 0.03, MUCH = 2;
 
 struct view { // what a rule may look at
     const struct verdict_facts *f;
     uint64_t wall_ns;
-    double part[TIME_COUNT];              // fractions of wall
-    double logits;                        // fraction of wall, estimated from sizes
-    double matmul_of_best, bytes_of_best; // 0: not known
+    double part[TIME_COUNT];    // fractions of wall
+    double logits;              // fraction of wall, estimated from sizes
+    double of_best[TIME_COUNT]; // rates as shares of the best ones; 0: not known
+    double at_best;             // the step at the best rates, as a fraction of wall; 0: not known
 };
 
 static bool data_sync(const struct view *v) {
@@ -56,10 +63,10 @@ static bool threads_crowded(const struct view *v) {
     return v->f->cpus > 0 && v->f->threads > v->f->cpus;
 }
 static bool matmul_slow(const struct view *v) {
-    return v->matmul_of_best > 0 && v->matmul_of_best < NEAR_BEST;
+    return v->of_best[TIME_MATMUL] > 0 && v->of_best[TIME_MATMUL] < NEAR_BEST;
 }
 static bool matmul_unknown(const struct view *v) {
-    return !(v->matmul_of_best > 0);
+    return !(v->of_best[TIME_MATMUL] > 0);
 }
 static int64_t rows(const struct view *v) {
     return v->f->batch_micro * v->f->seq;
@@ -68,7 +75,7 @@ static bool small_batch(const struct view *v) {
     return matmul_slow(v) && rows(v) > 0 && rows(v) < MANY_ROWS;
 }
 static bool tiny_batch(const struct view *v) {
-    return rows(v) > 0 && rows(v) < FEW_ROWS && v->matmul_of_best < NEAR_BEST;
+    return rows(v) > 0 && rows(v) < FEW_ROWS && v->of_best[TIME_MATMUL] < NEAR_BEST;
 }
 static bool logits_whole(const struct view *v) {
     return v->logits >= MOSTLY && (v->f->logits_chunk == 0 || v->f->logits_chunk >= rows(v));
@@ -87,14 +94,39 @@ static bool always(const struct view *v) {
     return true;
 }
 
-// The first row that applies gives the advice. A row applies if its part is large enough (or is the
-// largest part, if least is 0) and its condition holds. Cheap and safe knobs come first.
+// Of a device.
+static bool without_graphs(const struct view *v) {
+    return !v->f->graphs;
+}
+static bool bound_by_launches(const struct view *v) {
+    return !v->f->graphs && v->f->launch_of_step > MOSTLY;
+}
+static bool bf16_faster(const struct view *v) {
+    return v->f->best_bf16_flops_per_s > MUCH * v->f->best_matmul_flops_per_s && !matmul_unknown(v);
+}
+static double loss(const struct view *v, enum time_part part) {
+    return v->of_best[part] > 0 ? v->part[part] * (1 - v->of_best[part]) : 0;
+}
+static bool attention_bounded(const struct view *v) {
+    return v->f->documents && v->of_best[TIME_ATTENTION] < NEAR_BEST &&
+           loss(v, TIME_ATTENTION) > LOSS;
+}
+static bool device_rows(const struct view *v) {
+    return matmul_slow(v) && loss(v, TIME_MATMUL) > LOSS && rows(v) > 0 && rows(v) < DEVICE_ROWS;
+}
+static bool near_best(const struct view *v) {
+    return v->at_best > NEAR_BEST;
+}
+
+// The first row that applies gives the advice: first of these tables, then of the one for the CPU
+// or a device. A row applies if its part is large enough and its condition holds. Cheap and safe
+// knobs come first.
 static const struct rule {
     enum time_part part;
-    double least; // smallest fraction of wall for the row to apply; 0: it must be the largest part
+    double least; // smallest fraction of wall; 0: it must be the largest part; below 0: any
     bool (*applies)(const struct view *v);
     const char *knob, *why;
-} rules[] = {
+} shared_rules[] = {
     {TIME_DATA_WAIT, 0.05, data_sync, "data.prefetch",
      "batches are made while the step waits, but cost the step nothing when made ahead"},
     {TIME_DATA_WAIT, 0.05, source_rereads, "data.ram",
@@ -111,6 +143,13 @@ static const struct rule {
      "wait less"},
     {TIME_COMM, 0.15, many_replicas, "batch.accum",
      "with more micro-batches per step, gradients are exchanged less often"},
+    {TIME_COMM, 0, always, "batch.accum",
+     "with more micro-batches per step, gradients are exchanged less often"},
+    {TIME_DATA_WAIT, 0, always, "data.prefetch", "batches made ahead cost the step nothing"},
+    {0},
+};
+
+static const struct rule cpu_rules[] = {
     {TIME_MATMUL, 0, threads_idle, "threads", "some CPUs of this process are idle"},
     {TIME_MATMUL, 0, threads_crowded, "threads", "more threads than CPUs have to take turns"},
     {TIME_MATMUL, 0, logits_whole, "logits.chunk",
@@ -147,9 +186,34 @@ static const struct rule {
     {TIME_HOST, 0, threads_crowded, "threads", "more threads than CPUs have to take turns"},
     {TIME_HOST, 0, always, "batch.micro",
      "ops are short compared with the host's work between them, and larger ops amortize it"},
-    {TIME_COMM, 0, always, "batch.accum",
-     "with more micro-batches per step, gradients are exchanged less often"},
-    {TIME_DATA_WAIT, 0, always, "data.prefetch", "batches made ahead cost the step nothing"},
+    {0},
+};
+
+static const struct rule device_rules[] = {
+    {TIME_HOST, -1, bound_by_launches, "cuda.graphs",
+     "launching kernels one by one takes most of the step, and a graph launches many at once"},
+    {TIME_HOST, 0.10, without_graphs, "cuda.graphs",
+     "the device waits for the host between kernels, and a graph launches many at once"},
+    {TIME_HOST, 0.10, splits_batch, "batch.micro",
+     "the device waits for the host between micro-batches: fewer, larger ones wait less often"},
+    {TIME_HOST, 0.10, always, "batch.micro",
+     "the device waits for the host between steps, and larger steps wait less often (this changes "
+     "what is trained)"},
+    {TIME_MATMUL, 0, bf16_faster, "precision",
+     "products in bf16 are several times as fast on this device (this changes the numbers)"},
+    {TIME_ATTENTION, -1, attention_bounded, "data.pack",
+     "attention is faster without document boundaries: none has one document per sequence (this "
+     "changes what is trained)"},
+    {TIME_MATMUL, WORTH_ACTING, device_rows, "batch.micro",
+     "larger matrices run closer to the best rate"},
+    {TIME_MATMUL, -1, matmul_unknown, NULL,
+     "the best rates of this device are not measured yet: run haggle doctor"},
+    {TIME_OPTIMIZER, 0, always, "batch.accum",
+     "with more tokens per update, updates are rarer (this changes what is trained)"},
+    {TIME_MATMUL, -1, near_best, NULL,
+     "the step runs near the best rates here: only less work would be faster"},
+    {TIME_MATMUL, -1, always, NULL, "no setting is known that would bring it nearer"},
+    {0},
 };
 
 struct writer {
@@ -166,14 +230,21 @@ ERR_PRINTF(2, 3) static void put(struct writer *w, const char *format, ...) {
         w->at += (size_t)n < w->bytes - w->at ? (size_t)n : w->bytes - w->at - 1;
 }
 
-static const struct rule *choose(const struct view *v, enum time_part dominant) {
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        const struct rule *r = &rules[i];
-        bool large = r->least > 0 ? v->part[r->part] >= r->least : r->part == dominant;
+static const struct rule *choose_from(const struct rule *r, const struct view *v,
+                                      enum time_part dominant) {
+    for (; r->applies; r++) {
+        bool large = r->least > 0   ? v->part[r->part] >= r->least
+                     : r->least < 0 ? true
+                                    : r->part == dominant;
         if (large && r->applies(v))
             return r;
     }
     return NULL;
+}
+
+static const struct rule *choose(const struct view *v, enum time_part dominant) {
+    const struct rule *r = choose_from(shared_rules, v, dominant);
+    return r ? r : choose_from(v->f->device ? device_rules : cpu_rules, v, dominant);
 }
 
 // Writes the parts in falling order. After the first, parts under a tenth are left to "the rest".
@@ -184,20 +255,65 @@ static void put_parts(struct writer *w, const struct view *v, const enum time_pa
         if (i > 0 && v->part[part] < WORTH_ACTING)
             break;
         put(w, "%s%.0f %% %s", i ? ", " : "", 100 * v->part[part], time_part_name(part));
-        if (part == TIME_MATMUL && v->matmul_of_best > 0)
-            put(w, " at %.0f %% of the best rate", 100 * v->matmul_of_best);
-        if (part == TIME_OTHER && v->bytes_of_best > 0)
-            put(w, " at %.0f %% of memory bandwidth", 100 * v->bytes_of_best);
+        if (part == TIME_MATMUL && v->of_best[TIME_MATMUL] > 0)
+            put(w, " at %.0f %% of the best rate", 100 * v->of_best[TIME_MATMUL]);
+        if (part == TIME_OTHER && v->of_best[TIME_OTHER] > 0)
+            put(w, " at %.0f %% of memory bandwidth", 100 * v->of_best[TIME_OTHER]);
         named += v->part[part];
     }
     if (named < 0.995)
         put(w, ", the rest %.0f %%", 100 * (1 - named));
 }
 
+// The same for a run on a device, with the distance to the best rates.
+static void put_device_parts(struct writer *w, const struct view *v, const enum time_part *order) {
+    static const char *const names[TIME_COUNT] = {
+        [TIME_MATMUL] = "matrix products",   [TIME_ATTENTION] = "attention",
+        [TIME_OTHER] = "other ops",          [TIME_OPTIMIZER] = "the optimizer",
+        [TIME_COMM] = "communication",       [TIME_DATA_WAIT] = "waiting for data",
+        [TIME_HOST] = "waiting for the host"};
+    double named = 0;
+    bool said = false; // what the shares of a best rate are about
+    for (int i = 0; i < TIME_COUNT; i++) {
+        const enum time_part part = order[i];
+        const bool bytes = part == TIME_OTHER || part == TIME_OPTIMIZER;
+        if (i > 0 && v->part[part] < WORTH_NAMING)
+            break;
+        put(w, "%s%s %.0f %%%s", i ? ", " : "", names[part], 100 * v->part[part],
+            i ? "" : " of the step");
+        if (v->of_best[part] > 0)
+            put(w, " at %.0f %%%s", 100 * v->of_best[part],
+                bytes   ? " of a copy's bandwidth"
+                : !said ? " of the best rate here"
+                        : "");
+        said = said || (v->of_best[part] > 0 && !bytes);
+        named += v->part[part];
+    }
+    if (named < 0.995)
+        put(w, ", the rest %.0f %%", 100 * (1 - named));
+    if (v->at_best > 0)
+        put(w, "; at the best rates here the step would take %.0f %% of its time",
+            100 * v->at_best);
+    if (v->f->order_of_step > LOSS)
+        put(w, "; cuda.deterministic=true costs about %.0f %% of it", 100 * v->f->order_of_step);
+}
+
 // Share of the best rate. A rate above the best known one means that the best was measured on a
 // busier machine. Then this rate is the best.
 static double share(double rate, double best) {
     return rate < best ? rate / best : 1;
+}
+
+// What the device computes at the best rates, one after the other, and nothing else. Not known if a
+// large part's distance is not.
+static double at_best(const struct view *v) {
+    double sum = 0;
+    for (int i = TIME_MATMUL; i <= TIME_OPTIMIZER; i++) {
+        if (!(v->of_best[i] > 0) && v->part[i] >= WORTH_ACTING)
+            return 0;
+        sum += v->part[i] * (v->of_best[i] > 0 ? v->of_best[i] : 1);
+    }
+    return v->of_best[TIME_MATMUL] > 0 ? sum : 0;
 }
 
 // For matmuls the roofline decides, if it is known: matmuls that do less work per byte than the
@@ -231,9 +347,15 @@ void verdict_of(struct verdict *out, const struct time_split *split,
         order[j] = (enum time_part)i;
     }
     if (facts->best_matmul_flops_per_s > 0)
-        v.matmul_of_best = share(facts->matmul_flops_per_s, facts->best_matmul_flops_per_s);
+        v.of_best[TIME_MATMUL] = share(facts->matmul_flops_per_s, facts->best_matmul_flops_per_s);
     if (facts->best_bytes_per_s > 0)
-        v.bytes_of_best = share(facts->other_bytes_per_s, facts->best_bytes_per_s);
+        v.of_best[TIME_OTHER] = share(facts->other_bytes_per_s, facts->best_bytes_per_s);
+    if (facts->device && facts->best_bytes_per_s > 0)
+        v.of_best[TIME_OPTIMIZER] = share(facts->optimizer_bytes_per_s, facts->best_bytes_per_s);
+    if (facts->best_attention_flops_per_s > 0)
+        v.of_best[TIME_ATTENTION] =
+            share(facts->attention_flops_per_s, facts->best_attention_flops_per_s);
+    v.at_best = facts->device ? at_best(&v) : 0;
 
     v.logits =
         v.part[TIME_MATMUL] * facts->logits_of_matmul + v.part[TIME_OTHER] * facts->logits_of_other;
@@ -241,7 +363,7 @@ void verdict_of(struct verdict *out, const struct time_split *split,
     out->fraction = v.part[order[0]];
     out->bound = bound_of(order[0], facts);
     put(&w, "bound by %s: ", out->bound);
-    put_parts(&w, &v, order);
+    (facts->device ? put_device_parts : put_parts)(&w, &v, order);
     const struct rule *r = choose(&v, out->dominant);
     out->advice_at = w.at;
     if (r != NULL) {

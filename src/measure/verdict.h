@@ -1,4 +1,5 @@
-// verdict.h - one sentence about a run: where its time went, and the first knob to try.
+// verdict.h - one sentence about a run: where its time went, and the first knob to try. For a run
+// on a device it also says how far each part is from the best rate measured there.
 //
 // Place: train and bench print it after the split. tune reads `knob` as its first move.
 //
@@ -30,6 +31,15 @@ struct verdict_facts {
     uint64_t data_source_wait_ns;    // part of it that they waited for data.source_rate
     bool data_repeats;               // windows that data.ram does not hold are used more than once
     int replicas, tensor;            // ranks that sum gradients; that share every layer
+    // Of a run on a device, to which another table of rules applies.
+    bool device, graphs;
+    double attention_flops_per_s; // over the attention part
+    double best_attention_flops_per_s;
+    double optimizer_bytes_per_s; // over the optimizer part (fewest bytes / time)
+    double best_bf16_flops_per_s; // of a large matmul in bf16, for a run in fp32
+    double launch_of_step;        // to launch each op by itself, as a fraction of the step
+    double order_of_step;         // what a fixed order of all sums costs, in the same way
+    bool documents;               // attention is given document boundaries
 };
 
 enum { VERDICT_TEXT_BYTES = 512 };

@@ -180,6 +180,14 @@ static void add_cost(struct op_cost *sum, const struct op_cost *c) {
     sum->comm_bytes += c->comm_bytes;
 }
 
+static void add_attention(struct step_cost *sum, const struct op *op, const struct op_cost *c) {
+    const bool backward = op->kind == OP_ATTENTION_BWD;
+    const int docs = backward ? 6 : 3;
+    sum->attention_forward_flops += backward ? 0 : c->flops;
+    sum->head_dim = op->head_dim;
+    sum->bounded += docs < op->n_in && op->in[docs] >= 0;
+}
+
 void plan_step_cost(const struct plan *plan, struct step_cost *out) {
     const struct program *p = plan_program(plan, PLAN_TRAIN);
     *out = (struct step_cost){0};
@@ -190,6 +198,9 @@ void plan_step_cost(const struct plan *plan, struct step_cost *out) {
             const struct op_cost c = op_cost_of(p, op);
             const enum op_category kind = op_info(op->kind)->category;
             add_cost(&out->all[kind], &c);
+            if (kind == CAT_ATTENTION)
+                add_attention(out, op, &c);
+            out->launches += kind == CAT_MATMUL || kind == CAT_ATTENTION || kind == CAT_OTHER;
             if (touches_logits(p, op))
                 add_cost(&out->logits[kind], &c);
         }

@@ -88,6 +88,10 @@ struct step_flops {
 // logits.
 struct step_cost {
     struct op_cost all[CAT_COUNT], logits[CAT_COUNT];
+    double attention_forward_flops; // the part of attention that is no backward
+    int64_t head_dim;               // of attention; 0: the step has none
+    int64_t bounded;                // ops of attention that are given document boundaries
+    int64_t launches; // ops that a device starts one by one (those of the optimizer are joined)
 };
 
 struct plan {

@@ -1,6 +1,8 @@
 // doctor.c - see doctor.h.
 #include "predict/doctor.h"
 
+#include "engine/engine.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -39,6 +41,29 @@ static int examine_products(struct doctor *d, struct err *e) {
         TRY(machine_measure_blas(&d->products[i].blas, &d->cpu, "builtin", types[i], e));
     }
     return 0;
+}
+
+// ---------------------------------------------------------------- the GPU
+
+static int measure_gpu(struct doctor_gpu *g, struct err *e) {
+    struct backend *b;
+    TRY(engine_open_device(&b, &g->knobs, e));
+    const int rc = machine_measure_device(&g->machine, b, &g->knobs, e);
+    snprintf(g->note, sizeof g->note, "%s", b->note ? b->note : "");
+    b->close(b);
+    return rc;
+}
+
+// That it cannot be measured is a reason, and the rest of the machine is examined all the same.
+static void examine_gpu(struct doctor_gpu *g, const struct knobs *k, bool usable, bool fresh) {
+    struct err e = {0};
+    *g = (struct doctor_gpu){.knobs = *k};
+    g->knobs.device = DEVICE_CUDA;
+    if (!usable)
+        return;
+    (void)machine_open(&g->machine, &g->knobs, fresh ? MACHINE_FRESH : MACHINE_KNOWN, NULL);
+    if (measure_gpu(g, &e) != 0)
+        snprintf(g->reason, sizeof g->reason, "%s", e.text);
 }
 
 // ---------------------------------------------------------------- times of ops, meters of energy
@@ -158,6 +183,7 @@ int doctor_examine(struct doctor *d, const struct knobs *k, bool fresh, struct e
     TRY(examine_ops(&d->ops, k, fresh, e));
     examine_libraries(d);
     plugin_examine("cuda", &d->cuda);
+    examine_gpu(&d->gpu, k, d->cuda.usable, fresh);
     comm_examine(&d->ranks);
     if (d->ranks.library[0])
         d->n_advice = comm_advise(&d->ranks, d->machine.hw.usable_cpus, d->advice);

@@ -34,6 +34,14 @@ struct doctor_ops {
     char reason[ERR_TEXT_BYTES]; // why they could not be timed; "": no failure
 };
 
+// What the GPU reaches with the kernels that these knobs ask for.
+struct doctor_gpu {
+    struct knobs knobs; // the given ones with device=cuda
+    struct machine machine;
+    char note[ERR_TEXT_BYTES];   // of the backend: slow kernels ran where fast ones could; "": none
+    char reason[ERR_TEXT_BYTES]; // why nothing was measured; "": no failure, or no device
+};
+
 // The energy meters of a run on the CPU and of a run on the GPU.
 struct doctor_meters {
     struct energy_use cpu, gpu;
@@ -49,8 +57,9 @@ struct doctor_gap {
 };
 
 struct doctor {
-    struct knobs cpu; // the given knobs with device=cpu: the CPU is always what is measured
-    struct machine machine;
+    struct knobs cpu;       // the given knobs with device=cpu
+    struct machine machine; // of the CPU
+    struct doctor_gpu gpu;
     struct doctor_library libraries[DOCTOR_LIBRARIES];
     // Products of 16-bit elements are always the builtin ones. The instructions they use decide
     // whether precision=bf16 saves time on this machine, or only memory.

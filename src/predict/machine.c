@@ -6,7 +6,6 @@
 #include "plan/plan.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 int machine_threads(const struct knobs *k) {
@@ -137,6 +136,12 @@ static bool load_known(struct machine *m, const struct knobs *k) {
 double machine_peak(const struct machine *m, enum precision p, const char **is) {
     static const char product[] = "reached by a large bf16 product here";
     const struct hw_isa *isa = &m->hw.isa;
+    if (m->has_gpu) {
+        *is = "reached by a large matrix product here";
+        return hw_gpu_products(&m->gpu, p == PRECISION_BF16   ? DTYPE_BF16
+                                        : p == PRECISION_FP16 ? DTYPE_F16
+                                                              : DTYPE_F32);
+    }
     if (!m->has_rates) {
         *is = m->peak_is;
         return m->peak_flops;
@@ -151,8 +156,11 @@ double machine_peak(const struct machine *m, enum precision p, const char **is) 
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e) {
     memset(m, 0, sizeof *m);
     hw_machine_read(&m->hw, "");
-    if (plan_wants_device(k)) // the rates are those of the CPU, which does not compute this run
+    if (plan_wants_device(k)) { // the CPU's rates say nothing about this run
+        if (how != MACHINE_FRESH)
+            machine_open_gpu(m, k);
         return 0;
+    }
     if (how != MACHINE_FRESH)
         m->has_rates = load_known(m, k);
     m->cached = m->has_rates;
@@ -176,98 +184,17 @@ int machine_open(struct machine *m, const struct knobs *k, enum machine_how how,
     return 0;
 }
 
-// ---------------------------------------------------------------- an open device
-
-// Large enough for a GPU's full speed in any element type. The float32 product takes 200 MB.
-enum { DEVICE_MATMUL_SIZE = 4096, DEVICE_TRIALS = 5, DEVICE_SMALL = 256 };
-
-// Seconds of one call: the best of a few trials, as for the CPU. Each trial is `repeat` calls in a
-// row.
-static int time_op(struct backend *b, const struct op_call *call, int repeat, double *seconds,
-                   struct err *e) {
-    *seconds = INFINITY;
-    for (int i = 0; i <= DEVICE_TRIALS; i++) {
-        uint64_t begin = clock_ns();
-        for (int k = 0; k < repeat; k++)
-            TRY(b->run[call->op->kind](b, call, e));
-        if (b->info.streams)
-            TRY(b->sync(b, e));
-        if (i > 0) // the first trial also loads kernels
-            *seconds = fmin(*seconds, 1e-9 * (double)(clock_ns() - begin) / repeat);
-    }
-    return 0;
-}
-
-static int fill_random(struct backend *b, char *device, int64_t elements, enum dtype type,
-                       struct err *e) {
-    const uint64_t bytes = (uint64_t)elements * dtype_bytes(type);
-    float *values = malloc((size_t)elements * sizeof *values);
-    void *typed = malloc(bytes);
-    int rc = values && typed ? 0 : err_set(e, ERR_MEMORY, "out of memory while measuring");
-    for (int64_t i = 0; rc == 0 && i < elements; i++) // a GPU at its power limit is faster on zeros
-        values[i] = (float)(i * 2654435761 % 2001) / 1000.0f - 1.0f;
-    if (rc == 0)
-        dtype_convert(typed, type, values, DTYPE_F32, (size_t)elements);
-    if (rc == 0 && b->info.device)
-        rc = b->copy_in(b, device, typed, bytes, e);
-    else if (rc == 0)
-        memcpy(device, typed, bytes);
-    free(values);
-    free(typed);
-    return rc;
-}
-
-static int time_device(struct machine *m, struct backend *b, char *arena, enum dtype type,
-                       struct err *e) {
-    const int64_t n = DEVICE_MATMUL_SIZE, elements = n * n;
-    const uint64_t bytes = (uint64_t)elements * dtype_bytes(type);
-    double seconds;
-    TRY(fill_random(b, arena, elements, type, e));
-    TRY(fill_random(b, arena + bytes, elements, type, e));
-    struct op op = op_make(OP_MATMUL);
-    op.m = op.n = op.k = n;
-    op.scale = 1;
-    struct op_call call = {.op = &op};
-    call.in[0] = (struct operand){arena, n, type, n, n};
-    call.in[1] = (struct operand){arena + bytes, n, type, n, n};
-    call.out[0] = (struct operand){arena + 2 * bytes, n, type, n, n};
-    TRY(time_op(b, &call, 4, &seconds, e));
-    m->device.matmul_flops = 2.0 * (double)n * (double)n * (double)n / seconds;
-    op = op_make(OP_COPY);
-    op.m = n, op.n = n;
-    TRY(time_op(b, &call, 4, &seconds, e));
-    m->device.memory_bytes_per_s = 2.0 * (double)bytes / seconds;
-    op.m = 1, op.n = DEVICE_SMALL;
-    TRY(time_op(b, &call, 64, &m->device.op_overhead_s, e));
-    return 0;
-}
-
-int machine_measure_device(struct machine *m, struct backend *b, enum dtype type, struct err *e) {
-    const uint64_t bytes =
-        3 * (uint64_t)DEVICE_MATMUL_SIZE * DEVICE_MATMUL_SIZE * dtype_bytes(type);
-    uint64_t left = UINT64_MAX, total = 0;
-    void *arena;
-    if (b->info.device)
-        TRY(b->memory(b, &left, &total, e));
-    if (left / 2 < bytes)
-        return 0;
-    TRY(b->arena_take(b, bytes, &arena, e));
-    int rc = time_device(m, b, arena, type, e);
-    b->arena_give(b, arena);
-    TRY(rc);
-    snprintf(m->device.name, sizeof m->device.name, "%s", b->name);
-    m->device.memory_bytes = total;
-    m->peak_flops = m->device.matmul_flops;
-    m->peak_is = "reached by a large matrix product here";
-    return 0;
-}
-
 void machine_put_json(const struct machine *m, struct json_writer *w) {
     json_put_key(w, "machine");
     hw_machine_put_json(&m->hw, w);
     json_put_key(w, "rates");
     if (m->has_rates)
         hw_rates_put_json(&m->rates, w);
+    else
+        json_put_null(w);
+    json_put_key(w, "gpu_rates");
+    if (m->has_gpu)
+        hw_gpu_rates_put_json(&m->gpu, w);
     else
         json_put_null(w);
 }

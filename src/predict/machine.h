@@ -20,11 +20,16 @@ enum machine_how {
 
 struct machine {
     struct hw_machine hw;
-    bool has_rates, cached;  // cached: measured by an earlier process
+    bool has_rates, has_gpu; // of the CPU; of the GPU, where the knobs ask for one
+    bool cached;             // they were measured by an earlier process
     struct hw_rates rates;   // for the thread count of the knobs
-    struct hw_device device; // for the predictor; matmul_flops 0: not known
-    double peak_flops;       // MFU is a share of this; 0: not known
-    const char *peak_is;     // how it was found: "measured in registers"
+    // With the kernels of these knobs, and with those of cuda.deterministic=false; measured_at 0:
+    // not known.
+    struct hw_gpu_rates gpu, any_order;
+    char gpu_lacks[ERR_TEXT_BYTES]; // a figure that could not be measured, and why; "": none
+    struct hw_device device;        // for the predictor; matmul_flops 0: not known
+    double peak_flops;              // MFU is a share of this; 0: not known
+    const char *peak_is;            // how it was found: "measured in registers"
 };
 
 // Whether to measure after a run that took `seconds`: measuring must not take longer than the run
@@ -32,12 +37,18 @@ struct machine {
 enum machine_how machine_how_after(double seconds, bool stopped);
 // With MACHINE_KNOWN it cannot fail.
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
-// The same for an open device: times a large matrix product and a copy through the backend's ops,
-// in the element type of the run. If they do not fit beside the run's memory, the rates stay
-// unknown.
-int machine_measure_device(struct machine *m, struct backend *b, enum dtype type, struct err *e);
+// The same for the device of an open backend. Keeps rates that are known of it; otherwise measures
+// (some seconds, in half of the memory that is free) and stores them. Figures that there is no
+// memory for stay unknown: gpu_lacks.
+int machine_measure_device(struct machine *m, struct backend *b, const struct knobs *k,
+                           struct err *e);
+// What an earlier process has measured of the device that these knobs would use. No device is
+// opened. False: nothing.
+bool machine_gpu_known(struct hw_gpu_rates *out, const struct hw_machine *m, const struct knobs *k);
+void machine_open_gpu(struct machine *m, const struct knobs *k); // takes what is known
 // The peak for MFU in a precision: the fp32 rate of the vector units, or the rate of a measured
-// bf16 product if the CPU has instructions for it and they are faster. 0: not known.
+// bf16 product if the CPU has instructions for it and they are faster. On a GPU the rate of a
+// measured product. 0: not known.
 double machine_peak(const struct machine *m, enum precision p, const char **is);
 // The knob threads of one rank, with 0 resolved: ranks share the CPUs.
 int machine_threads(const struct knobs *k);

@@ -58,11 +58,18 @@ double predict_products_rate(const struct hw_device *d, enum dtype type) {
     return rate > 0 ? rate : d->matmul_flops;
 }
 
-// Matrix products run at the rate of their operands' type.
+// Matrix products and attention run at the rate of their operands' type.
 static double flops_rate(const struct program *p, const struct op *op, const struct hw_device *d) {
-    if (op_info(op->kind)->category != CAT_MATMUL || op->n_in == 0 || op->in[0] < 0)
+    const enum op_category category = op_info(op->kind)->category;
+    if (op->n_in == 0 || op->in[0] < 0)
         return d->matmul_flops;
-    return predict_products_rate(d, p->tensors[op->in[0]].dtype);
+    const enum dtype type = p->tensors[op->in[0]].dtype;
+    if (category == CAT_MATMUL)
+        return predict_products_rate(d, type);
+    const double attention =
+        op->kind == OP_ATTENTION_BWD ? d->attention_bwd_flops : d->attention_flops;
+    const bool narrow = type == DTYPE_BF16 || type == DTYPE_F16;
+    return category == CAT_ATTENTION && narrow && attention > 0 ? attention : d->matmul_flops;
 }
 
 double predict_op(const struct program *p, const struct op *op, const struct hw_device *d,

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "measure/sample.h"
+#include "predict/machine.h"
 #include "predict/predict.h"
 #include "store/store.h"
 
@@ -17,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TABLES_MOST = 64, FILES_MOST = 128, KEY_TEXT_BYTES = 2048, GPUS_BYTES = 1000 };
+enum { TABLES_MOST = 64, FILES_MOST = 128, KEY_TEXT_BYTES = 2048 };
 // Kinds of ops with a smaller share of a step are noise.
 static const double SHARE_LEAST = 0.002;
 // Relative differences between trials of the same setting, which no table knows: turbo, other
@@ -43,37 +44,13 @@ struct predictor {
     struct hw_machine machine;
     char dir[HW_PATH_BYTES];    // "": tables are not kept
     char build[BUILD_ID_BYTES]; // part of a table's key, because kernels are part of the build
-    char gpus[GPUS_BYTES];      // GPUs and driver; "": none
+    char gpus[HW_GPUS_BYTES];   // GPUs and driver; "": none
     struct hw_device roof;      // set by the caller; matmul_flops 0: not set
     struct table *tables[TABLES_MOST];
     int n_tables;
 };
 
 // ---------------------------------------------------------------- finding a table
-
-// Adds the model of a GPU, from the driver's files, without opening the GPU.
-static int add_gpu(void *arg, const char *name) {
-    char path[512], *text = NULL, *to = arg;
-    size_t bytes = 0, used = strlen(to);
-    snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/%.200s/information", name);
-    if (file_read_all(path, 1 << 16, &text, &bytes, NULL) != 0)
-        return 0;
-    const char *model = strstr(text, "Model:");
-    if (model && used < GPUS_BYTES)
-        snprintf(to + used, GPUS_BYTES - used, "%.*s;", (int)strcspn(model, "\n"), model);
-    free(text);
-    return 0;
-}
-
-static void describe_gpus(char out[GPUS_BYTES]) {
-    char *version = NULL;
-    size_t bytes = 0;
-    out[0] = '\0';
-    if (file_read_all("/proc/driver/nvidia/version", 1 << 16, &version, &bytes, NULL) == 0)
-        snprintf(out, 300, "%.*s;", (int)strcspn(version, "\n"), version);
-    free(version);
-    file_list_dir("/proc/driver/nvidia/gpus", add_gpu, out, NULL);
-}
 
 // Uses the machine as read at the start: pool_machine_cpus would read half a dozen files for every
 // setting.
@@ -113,17 +90,22 @@ static bool table_path(const struct predictor *p, const struct table *t, char ou
 static struct hw_device device_of(const struct predictor *p, const struct knobs *k, bool *nominal) {
     char path[HW_PATH_BYTES], key[HW_FINGERPRINT_BYTES];
     struct hw_rates rates;
+    struct hw_gpu_rates gpu;
     struct hw_device d = p->roof;
     const bool device = plan_wants_device(k);
     *nominal = false;
     if (d.matmul_flops > 0)
         return d;
     hw_fingerprint(&p->machine, threads_of(p, k), key);
-    *nominal =
-        device || hw_rates_path(path, NULL) != 0 || hw_rates_load(&rates, path, key, NULL) != 0;
+    *nominal = device
+                   ? !machine_gpu_known(&gpu, &p->machine, k)
+                   : hw_rates_path(path, NULL) != 0 || hw_rates_load(&rates, path, key, NULL) != 0;
     if (*nominal)
         return predict_nominal_device(device);
-    hw_device_from_rates(&d, &p->machine, &rates);
+    if (device)
+        hw_device_from_gpu(&d, &gpu);
+    else
+        hw_device_from_rates(&d, &p->machine, &rates);
     return d;
 }
 
@@ -222,7 +204,7 @@ int predictor_open(struct predictor **out, const char *dir, struct err *e) {
         return err_set(e, ERR_MEMORY, "out of memory for the times of ops");
     hw_machine_read(&p->machine, "");
     build_id(p->build);
-    describe_gpus(p->gpus);
+    hw_gpus_read(p->gpus);
     if (dir)
         snprintf(p->dir, sizeof p->dir, "%s", dir);
     else if (file_user_path(p->dir, sizeof p->dir, FILE_CACHE, "ops", NULL) != 0)

@@ -45,6 +45,101 @@ static void print_plugin(FILE *f, const struct plugin_report *r) {
         fprintf(f, "not usable: %s%s%s\n", r->reason, r->path[0] ? "  " : "", r->path);
 }
 
+// One of several rates, in TFLOP/s, with words before and behind it; none if it is not known.
+static void print_rate(FILE *f, const char **separator, const char *before, double rate,
+                       const char *behind) {
+    if (rate > 0)
+        fprintf(f, "%s%s%.0f%s", *separator, before, 1e-12 * rate, behind);
+    if (rate > 0)
+        *separator = ", ";
+}
+
+static void print_attention(FILE *f, int head_dim, double forward, double backward) {
+    const char *separator = "";
+    if (!(forward > 0 || backward > 0))
+        return;
+    fprintf(f, "  attention        ");
+    print_rate(f, &separator, "forward ", forward, "");
+    print_rate(f, &separator, "backward ", backward, "");
+    fprintf(f, " TFLOP/s in bf16, heads of %d\n", head_dim);
+}
+
+static void print_gpu_rates(FILE *f, const struct hw_gpu_rates *r, const struct knobs *k) {
+    char a[TEXT_UNIT_BYTES];
+    const char *separator = "";
+    if (r->matmul_flops > 0 || r->matmul_bf16_flops > 0) {
+        fprintf(f, "  matrix products  ");
+        print_rate(f, &separator, "", r->matmul_bf16_flops, " in bf16");
+        print_rate(f, &separator, "", r->matmul_fp16_flops, " in fp16");
+        print_rate(f, &separator, "", r->matmul_flops,
+                   k->cuda_tf32 ? " in fp32 with inputs in TF32" : " in fp32");
+        fprintf(f,
+                " TFLOP/s, sizes of %.0f\n"
+                "                   the peak of MFU, and what a verdict compares products with\n",
+                r->matmul_size);
+    }
+    print_attention(f, 64, r->attention_64_flops, r->attention_64_bwd_flops);
+    print_attention(f, 128, r->attention_128_flops, r->attention_128_bwd_flops);
+    if (r->attention_64_flops > 0)
+        fprintf(f, "                   causal, 2048 tokens without document boundaries; what is "
+                   "masked does not count\n");
+    if (r->copy_bytes_per_s > 0)
+        fprintf(f,
+                "  copy             %.2f TB/s, bytes read plus bytes written\n"
+                "                   bounds norms, activations and the optimizer\n",
+                1e-12 * r->copy_bytes_per_s);
+    if (r->host_bytes_per_s > 0)
+        fprintf(f, "  from the host    %.1f GB/s, pinned memory: how batches arrive\n",
+                1e-9 * r->host_bytes_per_s);
+    if (r->launch_s > 0)
+        fprintf(f,
+                "  launch           %s, an op that does next to nothing; cuda.graphs starts many "
+                "at once\n",
+                text_duration(a, r->launch_s));
+}
+
+// The price of repeatable sums, once both kinds of kernels have been measured.
+static void print_order(FILE *f, const struct machine *m, const struct knobs *k) {
+    const double fixed = m->gpu.attention_64_bwd_flops, any = m->any_order.attention_64_bwd_flops;
+    if (!k->cuda_deterministic)
+        return;
+    if (fixed > 0 && any > 0)
+        fprintf(f, "  cuda.deterministic=false: attention backward %.0f TFLOP/s with heads of 64\n",
+                1e-12 * any);
+    else
+        fprintf(f, "  (haggle doctor cuda.deterministic=false measures what repeatable sums "
+                   "cost)\n");
+}
+
+static void print_gpu(FILE *f, const struct doctor *d) {
+    const struct doctor_gpu *g = &d->gpu;
+    const struct machine *m = &g->machine;
+    char when[32] = "now";
+    time_t at = (time_t)m->gpu.measured_at;
+    struct tm t;
+    if (!d->cuda.usable)
+        return;
+    if (m->cached && localtime_r(&at, &t))
+        strftime(when, sizeof when, "on %Y-%m-%d %H:%M", &t);
+    fprintf(f, "what cuda reaches, with cuda.deterministic=%s%s",
+            g->knobs.cuda_deterministic ? "true" : "false",
+            g->knobs.cuda_kernels == CUDA_KERNELS_PLAIN ? " and plain kernels" : "");
+    if (g->reason[0] || !m->has_gpu)
+        fprintf(f, ": not measured");
+    else
+        fprintf(f, ", measured %s%s", when,
+                m->cached ? " (stored since then; --fresh measures again)" : "");
+    fprintf(f, ":\n");
+    if (m->has_gpu)
+        print_gpu_rates(f, &m->gpu, &g->knobs);
+    if (m->has_gpu)
+        print_order(f, m, &g->knobs);
+    if (g->reason[0] || m->gpu_lacks[0])
+        fprintf(f, "  not measured: %s\n", g->reason[0] ? g->reason : m->gpu_lacks);
+    if (g->note[0])
+        fprintf(f, "  note: %s\n", g->note);
+}
+
 static void print_ranks(FILE *f, const struct doctor *d) {
     const struct comm_installed *r = &d->ranks;
     fprintf(f, "engines that connect ranks (comm.engine):\n"
@@ -107,6 +202,7 @@ void doctor_print(const struct doctor *d, FILE *f) {
                 1e-9 * p->blas.flops_per_s, dtype_text(p->type), p->blas.name);
     }
     print_plugin(f, &d->cuda);
+    print_gpu(f, d);
     print_ranks(f, d);
     print_meters(f, &d->meters);
     print_ops(f, &d->ops);
@@ -200,6 +296,13 @@ static void put_plugin(struct json_writer *w, const struct plugin_report *cuda) 
     json_put_array_end(w);
 }
 
+static void put_gpu(struct json_writer *w, const struct doctor_gpu *g) {
+    const char *why = g->reason[0] ? g->reason : g->machine.gpu_lacks;
+    json_member_bool(w, "gpu_rates_cached", g->machine.cached);
+    json_member_string(w, "gpu_rates_lack", why[0] ? why : NULL);
+    json_member_string(w, "gpu_note", g->note[0] ? g->note : NULL);
+}
+
 static void put_ranks(struct json_writer *w, const struct doctor *d) {
     const struct comm_installed *r = &d->ranks;
     json_member_object(w, "ranks");
@@ -244,7 +347,10 @@ static void put_gaps(struct json_writer *w, const struct doctor *d) {
 }
 
 void doctor_put_json(const struct doctor *d, struct json_writer *w) {
-    machine_put_json(&d->machine, w);
+    struct machine both = d->machine;
+    both.has_gpu = d->gpu.machine.has_gpu;
+    both.gpu = d->gpu.machine.gpu;
+    machine_put_json(&both, w);
     json_member_bool(w, "rates_cached", d->machine.cached);
     json_member_i64(w, "blas_threads", machine_threads(&d->cpu)); // for the figures below
     json_member_i64(w, "blas_size", MACHINE_MATMUL_SIZE);
@@ -252,6 +358,7 @@ void doctor_put_json(const struct doctor *d, struct json_writer *w) {
     put_narrow(w, d);
     put_ops(w, &d->ops);
     put_plugin(w, &d->cuda);
+    put_gpu(w, &d->gpu);
     put_ranks(w, d);
     put_meters(w, &d->meters);
     put_store(w);
