@@ -273,9 +273,9 @@ static int open_machine(struct train_call *t, struct knobs *k, enum machine_how 
 static int read_machine(struct train_call *t, bool ended_well, struct err *e) {
     struct summary *s = &t->summary;
     struct run_metrics *m = &s->result.metrics;
-    enum machine_how how = ended_well
-                               ? machine_how_after(1e-9 * (double)s->result.wall_ns, *stop_flag())
-                               : MACHINE_KNOWN;
+    enum machine_how how = ended_well ? machine_how_after(1e-9 * (double)s->result.wall_ns,
+                                                          s->result.on_device, *stop_flag())
+                                      : MACHINE_KNOWN;
     struct knobs k = t->knobs;
     TRY(open_machine(t, &k, how, e));
     utilize(s);

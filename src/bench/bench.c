@@ -212,7 +212,8 @@ static void compute(struct bench *b, struct bench_row *row) {
 }
 
 int bench_finish(struct bench *b, const struct knobs *base, double seconds, struct err *e) {
-    TRY(machine_open(&b->machine, base, machine_how_after(seconds, b->stop && *b->stop), e));
+    const enum machine_how how = machine_how_after(seconds, false, b->stop && *b->stop);
+    TRY(machine_open(&b->machine, base, how, e));
     for (size_t i = 0; i < b->grid->n; i++)
         compute(b, &b->rows[i]);
     return 0;

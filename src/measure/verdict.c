@@ -212,7 +212,8 @@ static const struct rule device_rules[] = {
      "with more tokens per update, updates are rarer (this changes what is trained)"},
     {TIME_MATMUL, -1, near_best, NULL,
      "the step runs near the best rates here: only less work would be faster"},
-    {TIME_MATMUL, -1, always, NULL, "no setting is known that would bring it nearer"},
+    {TIME_MATMUL, -1, always, NULL,
+     "no setting is known that would bring it nearer to the best rates"},
     {0},
 };
 
@@ -295,7 +296,8 @@ static void put_device_parts(struct writer *w, const struct view *v, const enum 
         put(w, "; at the best rates here the step would take %.0f %% of its time",
             100 * v->at_best);
     if (v->f->order_of_step > LOSS)
-        put(w, "; cuda.deterministic=true costs about %.0f %% of it", 100 * v->f->order_of_step);
+        put(w, "; cuda.deterministic=true costs about %.0f %% of the step",
+            100 * v->f->order_of_step);
 }
 
 // Share of the best rate. A rate above the best known one means that the best was measured on a

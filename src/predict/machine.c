@@ -119,12 +119,14 @@ int machine_measure_blas(struct machine_blas *out, const struct knobs *k, const 
 
 // ---------------------------------------------------------------- the machine
 
-// Measuring takes one to three seconds, longer on a busy machine. Rates of a busy machine are not
+// Measuring takes one to three seconds, longer on a busy machine and on a GPU, where a library
+// prepares kernels. Rates of a busy machine are not
 // stored (hw/), so this may happen every time.
-static const double MEASURING_S = 3;
+static const double MEASURING_S = 3, MEASURING_GPU_S = 8;
 
-enum machine_how machine_how_after(double seconds, bool stopped) {
-    return seconds >= MEASURING_S && !stopped ? MACHINE_MEASURE : MACHINE_KNOWN;
+enum machine_how machine_how_after(double seconds, bool device, bool stopped) {
+    const double least = device ? MEASURING_GPU_S : MEASURING_S;
+    return seconds >= least && !stopped ? MACHINE_MEASURE : MACHINE_KNOWN;
 }
 
 static bool load_known(struct machine *m, const struct knobs *k) {

@@ -33,8 +33,8 @@ struct machine {
 };
 
 // Whether to measure after a run that took `seconds`: measuring must not take longer than the run
-// it explains. stopped: a stop was requested, so nothing is measured.
-enum machine_how machine_how_after(double seconds, bool stopped);
+// it explains. device: it computed on a device. stopped: a stop was requested, so nothing is measured.
+enum machine_how machine_how_after(double seconds, bool device, bool stopped);
 // With MACHINE_KNOWN it cannot fail.
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);
 // The same for the device of an open backend. Keeps rates that are known of it; otherwise measures

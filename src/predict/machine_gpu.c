@@ -22,7 +22,7 @@
 // is short.
 enum { PRODUCT_SIZE = 8192, PRODUCT_LEAST = 4096, BATCH = 4, SEQ = 2048, HEADS = 16 };
 enum { TRIALS = 7, LAUNCHES = 256, SMALL = 256 };
-enum { COPY_BYTES = 256 << 20, COPY_LEAST = 64 << 20, HOST_BYTES = 64 << 20, FILL_BYTES = 8 << 20 };
+enum { COPY_BYTES = 256 << 20, COPY_LEAST = 64 << 20, HOST_BYTES = 64 << 20, FILL_BYTES = 2 << 20 };
 static const uint64_t BUDGET_NS = 300000000;
 
 // ---------------------------------------------------------------- what is known

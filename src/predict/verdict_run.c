@@ -54,7 +54,7 @@ static void add_device(struct verdict_facts *f, const struct time_split *s, cons
     const double steps = (double)s->steps;
     f->device = true;
     f->graphs = k->cuda_graphs;
-    f->documents = cost->bounded > 0;
+    f->documents = cost->bounded > 0 && !knobs_idle(k, KNOB_data_pack);
     f->attention_flops_per_s =
         share(cost->all[CAT_ATTENTION].flops * steps, seconds_of(s, TIME_ATTENTION));
     f->optimizer_bytes_per_s =

@@ -45,38 +45,39 @@ static void print_plugin(FILE *f, const struct plugin_report *r) {
         fprintf(f, "not usable: %s%s%s\n", r->reason, r->path[0] ? "  " : "", r->path);
 }
 
-// One of several rates, in TFLOP/s, with words before and behind it; none if it is not known.
-static void print_rate(FILE *f, const char **separator, const char *before, double rate,
-                       const char *behind) {
-    if (rate > 0)
-        fprintf(f, "%s%s%.0f%s", *separator, before, 1e-12 * rate, behind);
-    if (rate > 0)
-        *separator = ", ";
+// One of several rates, with words before and behind it; nothing if it is not known. The first one
+// has the unit.
+static void print_rate(FILE *f, bool *more, const char *before, double rate, const char *behind) {
+    if (!(rate > 0))
+        return;
+    fprintf(f, "%s%s%.0f%s%s", *more ? ", " : "", before, 1e-12 * rate, *more ? "" : " TFLOP/s",
+            behind);
+    *more = true;
 }
 
 static void print_attention(FILE *f, int head_dim, double forward, double backward) {
-    const char *separator = "";
+    bool more = false;
     if (!(forward > 0 || backward > 0))
         return;
     fprintf(f, "  attention        ");
-    print_rate(f, &separator, "forward ", forward, "");
-    print_rate(f, &separator, "backward ", backward, "");
-    fprintf(f, " TFLOP/s in bf16, heads of %d\n", head_dim);
+    print_rate(f, &more, "forward ", forward, "");
+    print_rate(f, &more, "backward ", backward, "");
+    fprintf(f, " in bf16, heads of %d\n", head_dim);
 }
 
 static void print_gpu_rates(FILE *f, const struct hw_gpu_rates *r, const struct knobs *k) {
     char a[TEXT_UNIT_BYTES];
-    const char *separator = "";
+    bool more = false;
     if (r->matmul_flops > 0 || r->matmul_bf16_flops > 0) {
         fprintf(f, "  matrix products  ");
-        print_rate(f, &separator, "", r->matmul_bf16_flops, " in bf16");
-        print_rate(f, &separator, "", r->matmul_fp16_flops, " in fp16");
-        print_rate(f, &separator, "", r->matmul_flops,
+        print_rate(f, &more, "", r->matmul_bf16_flops, " in bf16");
+        print_rate(f, &more, "", r->matmul_fp16_flops, " in fp16");
+        print_rate(f, &more, "", r->matmul_flops,
                    k->cuda_tf32 ? " in fp32 with inputs in TF32" : " in fp32");
         fprintf(f,
-                " TFLOP/s, sizes of %.0f\n"
+                ", %.0f x %.0f\n"
                 "                   the peak of MFU, and what a verdict compares products with\n",
-                r->matmul_size);
+                r->matmul_size, r->matmul_size);
     }
     print_attention(f, 64, r->attention_64_flops, r->attention_64_bwd_flops);
     print_attention(f, 128, r->attention_128_flops, r->attention_128_bwd_flops);

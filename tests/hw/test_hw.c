@@ -375,6 +375,74 @@ static void test_damaged_cache(void **state) {
     assert_int_equal(file_remove_tree(dir, NULL), 0);
 }
 
+static struct hw_gpu_rates some_gpu(const char *name) {
+    return (struct hw_gpu_rates){.matmul_flops = 5e13,
+                                 .matmul_bf16_flops = 7e14,
+                                 .attention_64_flops = 3.3e14,
+                                 .attention_64_bwd_flops = 2.3e14,
+                                 .attention_128_flops = 4.8e14,
+                                 .attention_128_bwd_flops = 3.7e14,
+                                 .copy_bytes_per_s = 3.8e12,
+                                 .launch_s = 2e-6,
+                                 .matmul_size = 8192,
+                                 .measured_at = 7 + (double)strlen(name)};
+}
+
+static void store_gpu(const char *path, const char *key, const char *name) {
+    struct hw_gpu_rates r = some_gpu(name);
+    struct err e = {0};
+    snprintf(r.device, sizeof r.device, "%s", name);
+    assert_int_equal(hw_gpu_rates_store(&r, path, key, &e), 0);
+}
+
+// What a GPU reaches is kept by device; what is unknown stays unknown; a damaged file is replaced.
+static void test_gpu_rates(void **state) {
+    char dir[DIR_BYTES], path[512];
+    struct hw_gpu_rates r;
+    struct err e = {0};
+    (void)state;
+    make_dir(dir);
+    snprintf(path, sizeof path, "%s/a/gpu_rates.json", dir);
+    assert_int_equal(hw_gpu_rates_load(&r, path, "k", &e), ERR_IO);
+    store_gpu(path, "k", "one \"GPU\"");
+    store_gpu(path, "l", "another GPU");
+    assert_int_equal(hw_gpu_rates_load(&r, path, "m", &e), ERR_IO);
+    assert_int_equal(hw_gpu_rates_load(&r, path, "k", &e), 0);
+    struct hw_gpu_rates same = some_gpu("one \"GPU\"");
+    assert_string_equal(r.device, "one \"GPU\"");
+#define X(name) assert_true(r.name == same.name);
+    HW_GPU_RATE_LIST(X)
+#undef X
+    assert_true(hw_gpu_products(&r, DTYPE_BF16) == 7e14 && hw_gpu_products(&r, DTYPE_F16) == 0);
+    assert_true(hw_gpu_products(&r, DTYPE_F32) == 5e13);
+    assert_true(hw_gpu_attention(&r, 64, false) == 3.3e14);
+    assert_true(hw_gpu_attention(&r, 128, true) == 3.7e14);
+    struct hw_device d;
+    hw_device_from_gpu(&d, &r);
+    assert_true(d.matmul_bf16_flops == 7e14 && d.attention_bwd_flops == 2.3e14 &&
+                d.memory_bytes_per_s == 3.8e12 && d.op_overhead_s == 2e-6);
+    r.copy_bytes_per_s = NAN;
+    assert_int_equal(hw_gpu_rates_store(&r, path, "k", &e), ERR_NUMERIC);
+    static const char *const texts[] = {
+        "{",
+        "{\"format\": 2, \"gpus\": {\"k\": {\"device\": \"x\", \"measured_at\": 3}}}",
+        "{\"format\": 1, \"gpus\": {\"k\": {\"device\": \"x\", \"launch_s\": -1, \"measured_at\": "
+        "3}}}",
+        "{\"format\": 1, \"gpus\": {\"k\": {\"measured_at\": 3}}}",
+        "{\"format\": 1, \"gpus\": {\"k\": {\"device\": 4, \"measured_at\": 3}}}",
+        "{\"format\": 1, \"gpus\": 3}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        put(dir, "/a/gpu_rates.json", texts[i]);
+        e = (struct err){0};
+        assert_true(hw_gpu_rates_load(&r, path, "k", &e) < 0 && e.text[0]);
+        store_gpu(path, "k", "again");
+        assert_int_equal(hw_gpu_rates_load(&r, path, "k", &e), 0);
+        assert_string_equal(r.device, "again");
+    }
+    assert_int_equal(file_remove_tree(dir, NULL), 0);
+}
+
 static void test_json(void **state) {
     (void)state;
     struct hw_machine m;
@@ -467,6 +535,7 @@ int main(void) {
         cmocka_unit_test(test_path),
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_damaged_cache),
+        cmocka_unit_test(test_gpu_rates),
         cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -302,6 +302,109 @@ static void test_verdicts(void **state) {
     assert_non_null(strstr(v.text, "nothing was measured"));
 }
 
+// A device of 100 TFLOP/s in products, 50 in attention and 1 TB/s. Its verdicts speak of the
+// distance to these, and never of a shorter sequence.
+#define DEVICE(with_graphs, micro, batches, ...)                                                   \
+    {                                                                                              \
+        .device = true, .graphs = (with_graphs), .batch_micro = (micro),                           \
+        .micro_batches = (batches), .seq = 1024, .best_matmul_flops_per_s = 1e14,                  \
+        .best_attention_flops_per_s = 5e13, .best_bytes_per_s = 1e12, __VA_ARGS__                  \
+    }
+#define NEAR                                                                                       \
+    .matmul_flops_per_s = 9.2e13, .attention_flops_per_s = 4.5e13, .other_bytes_per_s = 8e11,      \
+    .optimizer_bytes_per_s = 9e11
+
+static void test_device_verdicts(void **state) {
+    (void)state;
+    static const struct {
+        double part[TIME_COUNT]; // matmul attention other optimizer comm data_wait host
+        struct verdict_facts facts;
+        const char *knob, *contains;
+    } cases[] = {
+        {{.71, .15, .08, .05, 0, 0, .01},
+         DEVICE(true, 16, 1, NEAR),
+         NULL,
+         "bound by compute: matrix products 71 % of the step at 92 % of the best rate here, "
+         "attention 15 % at 90 %, other ops 8 % at 80 % of a copy's bandwidth, the optimizer 5 % "
+         "at 90 % of a copy's bandwidth, the rest 1 %; at the best rates here the step would take "
+         "90 % of its time; the step runs near the best rates here: only less work would be "
+         "faster"},
+        // Attention that is far from its best: only document boundaries can be dropped.
+        {{.2, .6, .1, .05, 0, 0, .05},
+         DEVICE(true, 16, 1, .matmul_flops_per_s = 9e13, .attention_flops_per_s = 2e13,
+                .other_bytes_per_s = 8e11, .documents = true),
+         "data.pack",
+         "attention 60 % of the step at 40 % of the best rate here, matrix products 20 % at 90 %"},
+        {{.2, .6, .1, .05, 0, 0, .05},
+         DEVICE(true, 16, 1, .matmul_flops_per_s = 9e13, .attention_flops_per_s = 2e13,
+                .other_bytes_per_s = 8e11),
+         NULL,
+         "no setting is known"},
+        {{.7, .01, .2, .05, 0, 0, .04},
+         DEVICE(true, 16, 1, .matmul_flops_per_s = 9e13, .attention_flops_per_s = 2e13,
+                .other_bytes_per_s = 8e11, .documents = true),
+         NULL,
+         "near the best rates"},
+        // Small matrices, and large ones that are slow all the same.
+        {{.7, .1, .1, .05, 0, 0, .05},
+         DEVICE(true, 1, 1, .matmul_flops_per_s = 5e13, .attention_flops_per_s = 4e13),
+         "batch.micro",
+         "larger matrices"},
+        {{.7, .1, .1, .05, 0, 0, .05},
+         DEVICE(true, 16, 1, .matmul_flops_per_s = 5e13, .attention_flops_per_s = 4e13),
+         NULL,
+         "at 50 % of the best rate here"},
+        // A device that waits for the host.
+        {{.5, .1, .1, .05, 0, 0, .25},
+         DEVICE(false, 16, 1, NEAR),
+         "cuda.graphs",
+         "between kernels"},
+        {{.7, .1, .1, .05, 0, 0, .05},
+         DEVICE(false, 16, 1, NEAR, .launch_of_step = .8),
+         "cuda.graphs",
+         "one by one takes most of the step"},
+        {{.7, .1, .1, .05, 0, 0, .05},
+         DEVICE(true, 16, 1, NEAR, .launch_of_step = .8),
+         NULL,
+         "near the best"},
+        {{.5, .1, .1, .05, 0, 0, .25},
+         DEVICE(true, 16, 8, NEAR),
+         "batch.micro",
+         "waiting for the host 25 %"},
+        {{.2, .1, .1, .05, 0, .5, .05},
+         DEVICE(true, 16, 1, NEAR, .data_workers = 1),
+         "data.prefetch",
+         "waiting for data 50 % of the step"},
+        // fp32 where bf16 is much faster.
+        {{.8, .1, .05, .05, 0, 0, 0},
+         DEVICE(true, 16, 1, NEAR, .best_bf16_flops_per_s = 7e14),
+         "precision",
+         "several times as fast"},
+        {{.8, .1, .05, .05, 0, 0, 0},
+         DEVICE(true, 16, 1, NEAR, .best_bf16_flops_per_s = 1.5e14),
+         NULL,
+         "near the best"},
+        // The price of repeatable sums, where it is known.
+        {{.6, .3, .05, .05, 0, 0, 0},
+         DEVICE(true, 16, 1, NEAR, .order_of_step = .071),
+         NULL,
+         "cuda.deterministic=true costs about 7 %"},
+        // Nothing was measured here.
+        {{.6, .3, .05, .05, 0, 0, 0}, {.device = true, .graphs = true}, NULL, "run haggle doctor"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct verdict v;
+        const struct time_split s = split_of(cases[i].part);
+        verdict_of(&v, &s, &cases[i].facts);
+        if ((v.knob == NULL) != (cases[i].knob == NULL) ||
+            (v.knob != NULL && strcmp(v.knob, cases[i].knob) != 0) ||
+            strstr(v.text, cases[i].contains) == NULL)
+            fail_msg("case %zu: %s (knob %s)", i, v.text, v.knob ? v.knob : "none");
+        assert_null(strstr(v.text, "first knob to try: seq"));
+        assert_true(strlen(v.text) < VERDICT_TEXT_BYTES - 1);
+    }
+}
+
 static void test_metrics_json(void **state) {
     struct samples samples;
     struct trace t;
@@ -382,6 +485,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_no_ring, open_mem, close_mem),
         cmocka_unit_test_setup_teardown(test_cost_of_adding, open_mem, close_mem),
         cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_device_verdicts),
         cmocka_unit_test_setup_teardown(test_metrics_json, open_mem, close_mem),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
