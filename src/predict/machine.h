@@ -33,7 +33,7 @@ struct machine {
 };
 
 // Whether to measure after a run that took `seconds`: measuring must not take longer than the run
-// it explains. device: it computed on a device. stopped: a stop was requested, so nothing is measured.
+// it explains. device: it computed on one. stopped: a stop was requested, so nothing is measured.
 enum machine_how machine_how_after(double seconds, bool device, bool stopped);
 // With MACHINE_KNOWN it cannot fail.
 int machine_open(struct machine *m, const struct knobs *k, enum machine_how how, struct err *e);

@@ -321,7 +321,7 @@ static int time_copies(struct gauge *g, char *arena, uint64_t bytes, struct err 
     struct op_call call = copy_call(&op, arena, arena + bytes);
     TRY(fill(g->b, arena, bytes, DTYPE_F32, e));
     TRY(rate_call(g, &call, 2.0 * (double)bytes, &g->r->copy_bytes_per_s, e));
-    op.n = SMALL;
+    op.n = SMALL, op.flags = OP_ACCUMULATE; // adds, because a plain copy is no kernel
     call = copy_call(&op, arena, arena + bytes);
     int rc = g->b->make ? g->b->make(g->b, &call, e) : 0;
     if (rc == 0)
