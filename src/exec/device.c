@@ -213,12 +213,12 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
 
 // Notes that `op` (or a whole piece, if op is NULL) ends here. If the marks are used up, the rest
 // of the turn is not divided further.
-static int note(struct executor *x, const struct op *op, struct piece *piece,
-                const struct order_entry *entry, struct err *e) {
+static int note(struct executor *x, const struct op *op, struct piece *piece, struct span *span,
+                int entry, struct err *e) {
     struct device *d = &x->device;
     if (d->n_timed >= x->backend->marks)
         return 0;
-    d->timed[d->n_timed] = (struct timed){op, piece, piece->runs > 0, entry->segment, entry->micro};
+    d->timed[d->n_timed] = (struct timed){op, piece, span, piece->runs > 0, entry};
     return x->backend->mark(x->backend, d->n_timed++, e);
 }
 
@@ -231,49 +231,59 @@ static int note_gap(struct executor *x, struct err *e) {
     return x->backend->mark(x->backend, d->n_timed++, e);
 }
 
-static void add_event(struct trace *trace, const struct timed *t, enum time_part part,
-                      unsigned what, uint64_t start, uint64_t ns) {
+static void add_event(struct trace *trace, const struct order_entry *entry, enum time_part part,
+                      uint64_t start, uint64_t ns) {
     trace_add(trace, (struct trace_event){.start_ns = start,
                                           .duration_ns = ns,
-                                          .micro = t->micro,
-                                          .what = (uint16_t)what,
-                                          .segment = (int16_t)t->segment,
+                                          .micro = entry->micro,
+                                          .what = OP_COUNT + SPAN_STEP,
+                                          .segment = (int16_t)entry->segment,
                                           .layer = -1,
                                           .part = (uint8_t)part,
                                           .stream = STREAM_COMPUTE});
 }
 
-// Divides a graph's time in the proportions its ops had when they ran one by one.
-static void divide(struct trace *trace, const struct timed *t, uint64_t start, uint64_t ns) {
+// Divides a graph's time in the proportions that the ops of its segments had when they ran one by
+// one.
+static void divide(struct trace *trace, const struct program *p, const struct timed *t,
+                   uint64_t start, uint64_t ns) {
     uint64_t all = 0;
-    for (int i = 0; i < TIME_COUNT; i++)
-        all += t->piece->part_ns[i];
+    for (int s = 0; s < t->piece->n_spans; s++)
+        for (int i = 0; i < TIME_COUNT; i++)
+            all += t->piece->spans[s].part_ns[i];
     if (all == 0) {
-        add_event(trace, t, TIME_OTHER, OP_COUNT + SPAN_STEP, start, ns);
+        add_event(trace, &p->order[t->entry], TIME_OTHER, start, ns);
         return;
     }
-    for (int i = 0; i < TIME_COUNT; i++) {
-        uint64_t share = (uint64_t)((double)ns * (double)t->piece->part_ns[i] / (double)all);
-        if (share)
-            add_event(trace, t, (enum time_part)i, OP_COUNT + SPAN_STEP, start, share);
-        start += share;
+    for (int s = 0; s < t->piece->n_spans; s++) {
+        const struct span *span = &t->piece->spans[s];
+        for (int i = 0; i < TIME_COUNT; i++) {
+            const uint64_t share = (uint64_t)((double)ns * (double)span->part_ns[i] / (double)all);
+            if (share)
+                add_event(trace, &p->order[t->entry + span->after], (enum time_part)i, start,
+                          share);
+            start += share;
+        }
     }
 }
 
 // Device times count from the begin of the turn, which was at `start` on the host's clock.
-static void trace_turn(struct executor *x, struct trace *trace, uint64_t start) {
+static void trace_turn(struct executor *x, const struct program *p, struct trace *trace,
+                       uint64_t start) {
     struct device *d = &x->device;
     uint64_t last = 0;
     for (int i = 0; i < d->n_timed; i++) {
         const struct timed *t = &d->timed[i];
+        const struct order_entry *entry = &p->order[t->entry];
         uint64_t now = x->backend->mark_ns(x->backend, i);
         uint64_t ns = now > last ? now - last : 0;
         if (t->op) {
             if (t->typical)
-                t->piece->part_ns[time_part_of(op_info(t->op->kind)->category)] += ns;
-            trace_add_op(trace, t->op, t->segment, t->micro, start + last, start + last + ns);
+                t->span->part_ns[time_part_of(op_info(t->op->kind)->category)] += ns;
+            trace_add_op(trace, t->op, entry->segment, entry->micro, start + last,
+                         start + last + ns);
         } else if (t->piece) {
-            divide(trace, t, start + last, ns);
+            divide(trace, p, t, start + last, ns);
         }
         last += ns;
     }
@@ -291,7 +301,7 @@ static int issue_piece(struct executor *x, const struct bound_program *p, struct
     struct backend *b = x->backend;
     const int first = x->device.first_event, start = at->entry;
     for (int i = 0; i < piece->n_spans; i++) {
-        const struct span *span = &piece->spans[i];
+        struct span *span = &piece->spans[i];
         at->entry = start + span->after;
         for (at->call = span->begin; at->call < span->end; at->call++) {
             const struct op_call *call = &p->segments[span->bound].calls[at->call];
@@ -302,7 +312,7 @@ static int issue_piece(struct executor *x, const struct bound_program *p, struct
             if (op->record >= 0)
                 TRY(b->record(b, op->stream, first + op->record, e));
             if (timed && op->stream == STREAM_COMPUTE)
-                TRY(note(x, op, piece, &p->p->order[at->entry], e));
+                TRY(note(x, op, piece, span, at->entry, e));
         }
     }
     return 0;
@@ -388,7 +398,7 @@ static int run_piece(struct executor *x, const struct bound_program *p, struct p
     const struct place start = *at;
     if (piece->graph) {
         TRY(replay_piece(x, p, piece, e));
-        return timed ? note(x, NULL, piece, &p->p->order[at->entry], e) : 0;
+        return timed ? note(x, NULL, piece, NULL, at->entry, e) : 0;
     }
     TRY(issue_piece(x, p, piece, timed, at, e));
     bool due = piece->runs++ >= (timed ? 1 : 0);
@@ -469,6 +479,6 @@ int device_run(struct executor *x, int program, exec_feed_fn *feed, void *feed_a
     if (b->sync(b, e) != 0)
         return err_context(e, "%s", p->p->name);
     if (timed)
-        trace_turn(x, trace, start);
+        trace_turn(x, p->p, trace, start);
     return 0;
 }

@@ -15,6 +15,8 @@ struct span {
     int bound; // index of the bound segment
     int begin, end;
     int after; // number of order entries after the piece's first
+    // Measured op by op before the capture. A replay's time is divided in these proportions.
+    uint64_t part_ns[TIME_COUNT];
 };
 
 // All calls of a turn from one LOAD, which needs the host, to the next. They can become one graph.
@@ -25,8 +27,6 @@ struct piece {
     size_t span_capacity;
     void *graph; // NULL: not captured yet
     int runs;
-    // Measured op by op before the capture. A replay's time is divided in these proportions.
-    uint64_t part_ns[TIME_COUNT];
 };
 
 // A turn on a device is a list of LOADs and pieces.
@@ -55,8 +55,9 @@ enum { YIELD_EVENTS = 2 };
 struct timed {           // what ended at a time mark
     const struct op *op; // NULL: a whole piece, or if piece is NULL too, work of other turns
     struct piece *piece;
-    bool typical; // not the first run, which also loads kernels
-    int segment, micro;
+    struct span *span; // the op's
+    bool typical;      // not the first run, which also loads kernels
+    int entry;         // of the order: the op's, or the first of the piece
 };
 
 struct device {

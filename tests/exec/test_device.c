@@ -8,6 +8,7 @@
 #include "program/apply.h"
 #include "program/check.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@
 
 // ---------------------------------------------------------------- the device
 
-enum { MAX_EVENTS = 256, MAX_COMMANDS = 1 << 16 };
+enum { MAX_EVENTS = 256, MAX_COMMANDS = 1 << 16, MAX_MARKS = 4096, OP_NS = 1000 };
 enum command_kind { RUN, WAIT, RECORD, LOAD };
 
 struct command {
@@ -64,6 +65,7 @@ struct lazy { // state of the backend
     int replays, loads;
     struct joined joined[256];
     int n_joined;
+    uint64_t clock, begin, *marks; // each op takes OP_NS
 };
 static struct joined nothing; // what the calls after the first of joined ones are
 
@@ -78,6 +80,7 @@ static void push(struct lazy *d, enum op_stream stream, struct command c) {
     struct queue *q = &d->queue[stream];
     assert_true(q->n < MAX_COMMANDS);
     q->list[q->n++] = c;
+    d->clock += c.kind == RUN && stream == STREAM_COMPUTE ? OP_NS : 0;
 }
 
 static void run_call(struct lazy *d, const struct op_call *call) {
@@ -180,7 +183,20 @@ static int turn_begin(struct backend *b, struct err *e) {
     (void)e;
     assert_false(d->in_turn);
     d->in_turn = true;
+    d->begin = d->clock;
     return 0;
+}
+
+static int mark(struct backend *b, int index, struct err *e) {
+    struct lazy *d = b->state;
+    (void)e;
+    assert_true(index >= 0 && index < MAX_MARKS);
+    d->marks[index] = d->clock - d->begin;
+    return 0;
+}
+
+static uint64_t mark_ns(struct backend *b, int index) {
+    return ((struct lazy *)b->state)->marks[index];
 }
 
 static int turn_end(struct backend *b, struct err *e) {
@@ -311,10 +327,19 @@ static void open_lazy(struct backend *b, struct lazy *d, struct backend *referen
                           .turn_begin = turn_begin,
                           .turn_end = turn_end,
                           .join = join};
+    d->marks = calloc(MAX_MARKS, sizeof *d->marks);
+    assert_non_null(d->marks);
+    b->marks = MAX_MARKS, b->mark = mark, b->mark_ns = mark_ns;
     for (int i = 0; i < OP_COUNT; i++) {
         b->run[i] = reference->run[i] ? run : NULL;
         b->joins[i] = true;
     }
+}
+
+static void close_lazy(struct lazy *d) {
+    for (int i = 0; i < STREAM_COUNT; i++)
+        free(d->queue[i].list);
+    free(d->marks);
 }
 
 // ---------------------------------------------------------------- training on it
@@ -470,9 +495,25 @@ static void close_second(struct second *s) {
     program_free(s->p);
 }
 
-// guests NULL: none. apart: at yield points another model is trained.
+// Each op takes OP_NS, so the time of a segment in a turn is known, also where a graph ran several
+// of them.
+static void check_times(const struct program *p, const struct trace *t) {
+    for (int s = 0; s < p->n_segments; s++) {
+        double ops = 0, ns = 0;
+        for (int i = 0; i < p->n_order; i++)
+            for (int k = 0; p->order[i].segment == s && k < p->segments[s].n_ops; k++)
+                ops += p->segments[s].ops[k].stream == STREAM_COMPUTE;
+        for (size_t i = 0; i < trace_count(t); i++)
+            if (trace_at(t, i)->segment == s)
+                ns += (double)trace_at(t, i)->duration_ns;
+        if (fabs(ns - ops * OP_NS) > 1e-3 * ops * OP_NS)
+            fail_msg("%s took %g ns, not %g", p->segments[s].name, ns, ops * OP_NS);
+    }
+}
+
+// guests NULL: none. apart: at yield points another model is trained. trace NULL: not timed.
 static void train_with(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests,
-                       bool apart) {
+                       bool apart, struct trace *trace) {
     struct err e = {0};
     struct model_shape shape = small_shape();
     struct program *set[2], *p;
@@ -523,10 +564,14 @@ static void train_with(struct outcome *out, struct backend *b, bool graphs, stru
         double results[RESULT_COUNT];
         int from = program_find(p, NAME_RESULTS);
         set_hyper(x, p, source.turn, MICRO * ROWS);
-        if (exec_run(x, 0, feed, &source, NULL, &e) != 0 ||
+        if (trace)
+            trace_clear(trace);
+        if (exec_run(x, 0, feed, &source, trace, &e) != 0 ||
             exec_read(x, 0, from, results, sizeof results, &e) != 0)
             fail_msg("%s", e.text);
         assert_int_equal((int)results[RESULT_TOKENS], MICRO * ROWS);
+        if (trace)
+            check_times(p, trace);
         collect(out, results, sizeof results);
     }
     float values[4096];
@@ -547,7 +592,7 @@ static void train_with(struct outcome *out, struct backend *b, bool graphs, stru
 }
 
 static void train(struct outcome *out, struct backend *b, bool graphs, struct outcome *guests) {
-    train_with(out, b, graphs, guests, false);
+    train_with(out, b, graphs, guests, false, NULL);
 }
 
 static void test_lazy(void **state) {
@@ -578,10 +623,35 @@ static void test_lazy(void **state) {
             assert_int_equal(d.loads, TURNS * MICRO * 4);
             assert_true(d.n_joined > 0);
             free(got.bytes);
-            for (int i = 0; i < STREAM_COUNT; i++)
-                free(d.queue[i].list);
+            close_lazy(&d);
         }
     free(truth.bytes);
+    reference->close(reference);
+    assert_int_equal(mem_bytes(mem), 0);
+    mem_close(mem);
+}
+
+// A turn's time is divided among its segments, op by op and when graphs are replayed.
+static void test_times(void **state) {
+    (void)state;
+    struct mem *mem;
+    struct backend *reference, b;
+    struct lazy d;
+    struct trace trace;
+    struct err e = {0};
+    assert_int_equal(mem_open(&mem, &e), 0);
+    assert_int_equal(cpu_reference_open(&reference, mem, &e), 0);
+    assert_int_equal(trace_open(&trace, mem, 1 << 14, &e), 0);
+    for (int graphs = 0; graphs < 2; graphs++) {
+        struct outcome got;
+        open_lazy(&b, &d, reference, COPY_LATE);
+        train_with(&got, &b, graphs, NULL, false, &trace);
+        assert_int_equal(got.graphs, graphs ? 4 : 0);
+        assert_true(!graphs || d.replays > 0);
+        free(got.bytes);
+        close_lazy(&d);
+    }
+    trace_close(&trace);
     reference->close(reference);
     assert_int_equal(mem_bytes(mem), 0);
     mem_close(mem);
@@ -597,7 +667,7 @@ static void compare_guests(bool apart, int graphs_of_step) {
     assert_int_equal(mem_open(&mem, &e), 0);
     assert_int_equal(cpu_reference_open(&reference, mem, &e), 0);
     train(&alone, reference, true, NULL);
-    train_with(&truth, reference, true, &answers, apart);
+    train_with(&truth, reference, true, &answers, apart, NULL);
     assert_int_equal(truth.n, alone.n);
     assert_memory_equal(truth.bytes, alone.bytes, alone.n);
     assert_int_equal(answers.n, TURNS * (MICRO - 1) * 2 / 3 * RESULT_COUNT * sizeof(double));
@@ -606,7 +676,7 @@ static void compare_guests(bool apart, int graphs_of_step) {
             struct backend b;
             struct lazy d;
             open_lazy(&b, &d, reference, (enum policy)policy);
-            train_with(&got, &b, graphs, &heard, apart);
+            train_with(&got, &b, graphs, &heard, apart, NULL);
             assert_int_equal(got.n, truth.n);
             if (memcmp(got.bytes, truth.bytes, truth.n) != 0)
                 fail_msg("policy %d, %s: guests changed the training result", policy,
@@ -618,8 +688,7 @@ static void compare_guests(bool apart, int graphs_of_step) {
             assert_int_equal(got.graphs, graphs ? graphs_of_step : 0);
             free(got.bytes);
             free(heard.bytes);
-            for (int i = 0; i < STREAM_COUNT; i++)
-                free(d.queue[i].list);
+            close_lazy(&d);
         }
     free(alone.bytes);
     free(truth.bytes);
@@ -639,7 +708,8 @@ static void test_second_executor(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy), cmocka_unit_test(test_guests),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lazy), cmocka_unit_test(test_times),
+                                       cmocka_unit_test(test_guests),
                                        cmocka_unit_test(test_second_executor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
