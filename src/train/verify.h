@@ -23,7 +23,8 @@ struct verify_limits {
     double logits; // L2 norm of the difference, divided by that of the reference
     double grad;   // the same, per parameter
     double norm;   // of all gradients, relative
-    double steps;  // relative, for each loss of the AdamW steps
+    double steps;  // relative, for each loss of the AdamW steps; more where rounding the weights
+                   // alone leads further away
     double greedy; // share of the continuation's tokens that may differ
     // A gradient that is zero in exact arithmetic is rounding noise in both engines (a key bias
     // without rotary positions shifts all scores of a row alike). So if a parameter's gradient is
