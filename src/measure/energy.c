@@ -19,7 +19,7 @@
 // Reading every second is often enough for any counter range (the smallest seen is 65 kJ) and costs
 // nothing. Power must be sampled more often, because the power between two samples is assumed to be
 // their mean.
-static const uint64_t COUNTER_NS = 1000000000, POWER_NS = 20000000;
+static const uint64_t COUNTER_NS = 1000000000, POWER_NS = 20000000, CLOCK_NS = 200000000;
 
 // ---------------------------------------------------------------- files of sysfs
 
@@ -237,7 +237,19 @@ double energy_read(struct energy_meter *m) {
     return m->sound ? m->joules : NAN;
 }
 
+static void note_clock(struct energy_meter *m, uint64_t now_ns) {
+    unsigned now, most;
+    m->clock_ns = now_ns;
+    if (m->nvml == NULL || !nvml_clock_mhz(m->nvml, &now, &most))
+        return;
+    m->clock_sum += now;
+    m->clock_most = most;
+    m->clocks++;
+}
+
 void energy_poll(struct energy_meter *m, uint64_t now_ns) {
+    if (m->sound && now_ns - m->clock_ns >= CLOCK_NS)
+        note_clock(m, now_ns);
     if (m->sound && now_ns - m->read_ns >= m->every_ns)
         energy_read(m);
 }
@@ -253,6 +265,8 @@ void energy_lap_end(struct energy_lap *lap, struct energy_meter *m) {
     if (!lap->running)
         return;
     lap->joules += energy_read(m) - lap->begin;
+    if (m->clocks == 0) // steps that were too short to be polled
+        note_clock(m, m->read_ns);
     lap->running = false;
 }
 
@@ -260,6 +274,10 @@ void energy_use_of(struct energy_use *out, const struct energy_meter *m, double 
     *out = (struct energy_use){.joules = m->sound ? joules : NAN};
     if (m->sound)
         memcpy(out->meter, m->name, sizeof out->meter);
+    if (m->clocks > 0) {
+        out->clock_mhz = m->clock_sum / m->clocks;
+        out->clock_most_mhz = m->clock_most;
+    }
     memcpy(out->why, m->why, sizeof out->why);
     if (!m->present && !m->why[0])
         snprintf(out->why, sizeof out->why, "nothing was measured");

@@ -39,6 +39,9 @@ struct energy_meter {
     uint64_t every_ns;            // energy_poll reads when this much time has passed
     double watts;                 // at read_ns, if the device only reports power
     uint64_t device_mj;           // at read_ns, if the device counts energy
+    double clock_sum, clock_most; // MHz
+    int clocks;                   // samples
+    uint64_t clock_ns;            // when the last one was taken
     bool present, sound;          // there is a meter; no read of it has failed
     char name[ENERGY_NAME_BYTES]; // "RAPL (2 packages)", "NVML (NVIDIA H200) + RAPL (1 package)"
     char why[ENERGY_WHY_BYTES];   // why there is no meter, or what it does not see; "": nothing
@@ -57,7 +60,7 @@ void energy_close(struct energy_meter *m); // a zeroed meter is allowed
 // Joules since energy_open, read now. NaN without a meter, and always after a read that failed.
 double energy_read(struct energy_meter *m);
 // Call it between steps. It reads the meter when enough time has passed, so that no wrap-around is
-// missed. Otherwise it costs almost nothing.
+// missed, and notes the device's clock a few times a second. Otherwise it costs almost nothing.
 void energy_poll(struct energy_meter *m, uint64_t now_ns);
 
 // How much others disturbed the device since this moment (nvml_disturbed). NaN without NVML.
@@ -77,6 +80,8 @@ void energy_lap_end(struct energy_lap *lap, struct energy_meter *m);
 // The result of a run, which metrics.h carries and a trial sends through a pipe.
 struct energy_use {
     double joules; // of the measured steps; 0: the counter has not moved yet; NaN: no meter
+    // A device's clock during the steps, a mean of samples, and the highest there is; 0: not known.
+    double clock_mhz, clock_most_mhz;
     char meter[ENERGY_NAME_BYTES]; // "": none
     char why[ENERGY_WHY_BYTES];    // why there is none, or what it does not see
 };
@@ -99,5 +104,7 @@ const char *nvml_error(const struct nvml *n, int code);
 // 1 if heat or a power brake holds its clocks down now. NaN: not known.
 double nvml_disturbed(const struct nvml *n, double since_s);
 double nvml_used(const struct nvml *n, double since_s); // by the process that used most
+// The clock of the multiprocessors now, and the highest there is. False: not known.
+bool nvml_clock_mhz(const struct nvml *n, unsigned *now, unsigned *most);
 
 #endif

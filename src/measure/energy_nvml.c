@@ -46,9 +46,10 @@ struct nvml {
     NVML_LIST(X)
 #undef X
     int (*energy)(nvml_device, unsigned long long *); // NULL: the driver is too old
-    // Both may be NULL.
+    // Any of them may be NULL.
     int (*uses)(nvml_device, struct nvml_use *, unsigned *, unsigned long long);
     int (*clocks)(nvml_device, unsigned long long *);
+    int (*clock)(nvml_device, int, unsigned *), (*clock_most)(nvml_device, int, unsigned *);
     nvml_device device;
     bool started, counts;
 };
@@ -65,6 +66,8 @@ static bool find_symbols(struct nvml *n, char why[ENERGY_WHY_BYTES]) {
     *(void **)&n->energy = dlsym(n->library, "nvmlDeviceGetTotalEnergyConsumption");
     *(void **)&n->uses = dlsym(n->library, "nvmlDeviceGetProcessUtilization");
     *(void **)&n->clocks = dlsym(n->library, "nvmlDeviceGetCurrentClocksThrottleReasons");
+    *(void **)&n->clock = dlsym(n->library, "nvmlDeviceGetClockInfo");
+    *(void **)&n->clock_most = dlsym(n->library, "nvmlDeviceGetMaxClockInfo");
     return true;
 }
 
@@ -200,6 +203,12 @@ double nvml_disturbed(const struct nvml *n, double since_s) {
     return n->uses && n->uses(n->device, uses, &count, since_us) == 0 && count <= USES_MOST
                ? used_by_others(uses, count)
                : NAN;
+}
+
+bool nvml_clock_mhz(const struct nvml *n, unsigned *now, unsigned *most) {
+    enum { MULTIPROCESSORS = 1 };
+    return n->clock && n->clock_most && n->clock(n->device, MULTIPROCESSORS, now) == 0 &&
+           n->clock_most(n->device, MULTIPROCESSORS, most) == 0;
 }
 
 double nvml_used(const struct nvml *n, double since_s) {

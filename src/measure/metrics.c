@@ -49,14 +49,18 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in) {
 
 const char *metrics_energy_text(char out[METRICS_ENERGY_BYTES], const struct run_metrics *m) {
     const struct energy_use *e = &m->energy;
+    char clock[64] = "";
+    if (e->clock_mhz > 0)
+        snprintf(clock, sizeof clock, ", at %.0f of %.0f MHz", e->clock_mhz, e->clock_most_mhz);
     if (isnan(m->joules_per_token) && e->meter[0])
         snprintf(out, METRICS_ENERGY_BYTES, "%s: too few steps, the meter has not moved", e->meter);
     else if (isnan(m->joules_per_token))
         snprintf(out, METRICS_ENERGY_BYTES, "no meter: %s", e->why);
     else
         snprintf(out, METRICS_ENERGY_BYTES,
-                 "%.4g J/token, %.4g per trained token, %.4g W by %s%s%s", m->joules_per_token,
-                 m->joules_per_trained_token, m->watts, e->meter, e->why[0] ? "; " : "", e->why);
+                 "%.4g J/token, %.4g per trained token, %.4g W%s by %s%s%s", m->joules_per_token,
+                 m->joules_per_trained_token, m->watts, clock, e->meter, e->why[0] ? "; " : "",
+                 e->why);
     return out;
 }
 
@@ -134,6 +138,8 @@ static void put_energy(struct json_writer *w, const struct run_metrics *m) {
     json_member_double(w, "joules_per_token", m->joules_per_token);
     json_member_double(w, "joules_per_trained_token", m->joules_per_trained_token);
     json_member_double(w, "watts", m->watts);
+    json_member_double(w, "clock_mhz", e->clock_mhz > 0 ? e->clock_mhz : NAN);
+    json_member_double(w, "clock_most_mhz", e->clock_most_mhz > 0 ? e->clock_most_mhz : NAN);
     json_put_object_end(w);
 }
 

@@ -2,7 +2,7 @@
 //
 // FAKE_NVML is a list of words: "down": it does not start. "power": it has no energy counter.
 // "blind": it has neither energy nor power. "two": it has two GPUs that differ. FAKE_MJ is the
-// counter in mJ, FAKE_MW the power in mW. "hot": its clocks are held down. FAKE_OTHERS is the share
+// counter in mJ, FAKE_MW the power in mW, FAKE_MHZ the clock. "hot": its clocks are held down. FAKE_OTHERS is the share
 // of another process in per cent, beside this one or ("strange") beside one with an unknown number.
 #include <stdlib.h>
 #include <stdio.h>
@@ -30,6 +30,8 @@ EXPORT int nvmlDeviceGetName(void *device, char *out, unsigned bytes);
 EXPORT int nvmlDeviceGetPowerUsage(void *device, unsigned *out);
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out);
 EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out);
+EXPORT int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *out);
+EXPORT int nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *out);
 struct use {
     unsigned pid;
     unsigned long long at_us;
@@ -80,6 +82,16 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
     (void)device;
     *out = said("hot") ? 0x40 : 0x4; // 0x4: the power cap
     return 0;
+}
+int nvmlDeviceGetClockInfo(void *device, int kind, unsigned *out) {
+    (void)device;
+    *out = kind == 1 ? (unsigned)number("FAKE_MHZ") : 0;
+    return *out ? 0 : 3;
+}
+int nvmlDeviceGetMaxClockInfo(void *device, int kind, unsigned *out) {
+    (void)device;
+    *out = 1980;
+    return kind == 1 ? 0 : 3;
 }
 int nvmlDeviceGetProcessUtilization(void *device, struct use *out, unsigned *n,
                                     unsigned long long since_us) {

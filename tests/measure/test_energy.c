@@ -241,6 +241,39 @@ static void test_gpu_counts(void **state) {
     energy_close(&m);
 }
 
+// The clock is the mean of samples that are taken a few times a second.
+static void test_gpu_clock(void **state) {
+    (void)state;
+    struct energy_meter m;
+    struct energy_use use;
+    struct energy_lap lap = {0};
+    const uint64_t now = clock_ns(), second = 1000000000;
+    setenv("FAKE_MJ", "1000", 1);
+    setenv("FAKE_MHZ", "1500", 1);
+    open_gpu(&m);
+    energy_use_of(&use, &m, 0);
+    assert_true(use.clock_mhz == 0); // no sample yet
+    energy_poll(&m, now + second);
+    setenv("FAKE_MHZ", "1800", 1);
+    energy_poll(&m, now + second + second / 100); // too soon
+    energy_poll(&m, now + 2 * second);
+    energy_use_of(&use, &m, 0);
+    assert_true(use.clock_mhz == 1650 && use.clock_most_mhz == 1980);
+    energy_close(&m);
+    open_gpu(&m); // steps that end before they are polled
+    energy_lap_begin(&lap, &m);
+    energy_lap_end(&lap, &m);
+    energy_use_of(&use, &m, lap.joules);
+    assert_true(use.clock_mhz == 1800);
+    energy_close(&m);
+    unsetenv("FAKE_MHZ"); // a driver that does not say
+    open_gpu(&m);
+    energy_poll(&m, now + 3 * second);
+    energy_use_of(&use, &m, 0);
+    assert_true(use.clock_mhz == 0);
+    energy_close(&m);
+}
+
 static void test_gpu_is_shared(void **state) {
     (void)state;
     struct energy_meter m;
@@ -318,6 +351,7 @@ int main(void) {
         TEST(test_too_many_packages),
         TEST(test_laps_leave_out_pauses),
         TEST(test_gpu_counts),
+        TEST(test_gpu_clock),
         TEST(test_gpu_is_shared),
         TEST(test_gpu_power_is_sampled),
         TEST(test_gpu_is_the_right_one),
