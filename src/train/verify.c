@@ -41,8 +41,8 @@ const struct verify_limits *verify_limits(enum precision p) {
     return &limits[p];
 }
 
-// Steps in 16 bits may be off by so many times what float32 steps are off by that begin with rounded
-// weights. Their own rounding goes on in every step (docs/numerics.md).
+// Steps in 16 bits may be off by so many times what float32 steps are off by that begin with
+// rounded weights. Their own rounding goes on in every step (docs/numerics.md).
 static const double DRIFTS = 10;
 
 struct sums {          // of one tensor, over the parts that ranks hold

@@ -1,9 +1,10 @@
 // fake_nvml.c - a fake management library for test_energy.c. Environment variables control its GPU.
 //
 // FAKE_NVML is a list of words: "down": it does not start. "power": it has no energy counter.
-// "blind": it has neither energy nor power. "two": it has two GPUs that differ. FAKE_MJ is the
-// counter in mJ, FAKE_MW the power in mW, FAKE_MHZ the clock. "hot": its clocks are held down. FAKE_OTHERS is the share
-// of another process in per cent, beside this one or ("strange") beside one with an unknown number.
+// "blind": it has neither energy nor power. "two": it has two GPUs that differ. "hot": its clocks
+// are held down. FAKE_MJ is the counter in mJ, FAKE_MW the power in mW, FAKE_MHZ the clock.
+// FAKE_OTHERS is the share of another process in per cent, beside this one or ("strange") beside
+// one with an unknown number.
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
