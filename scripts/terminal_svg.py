@@ -24,7 +24,7 @@ for i, color in enumerate(("#ff5f57", "#febc2e", "#28c840")):
     print(f'<circle cx="{18 + 18 * i}" cy="18" r="5.5" fill="{color}"/>')
 print(f'<text x="{width / 2}" y="22" fill="#8b93a1" font-family="monospace" font-size="12" text-anchor="middle">'
       f"{html.escape(sys.argv[1] if len(sys.argv) > 1 else '')}</text>")
-print('<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13" xml:space="preserve">')
+print('<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13">')
 for i, line in enumerate(wrapped):
     color = "#d7dae0"
     if line.startswith("$"):
@@ -33,5 +33,6 @@ for i, line in enumerate(wrapped):
         color = "#9aa4b2"
     elif line.startswith("verdict"):
         color = "#ffd479"
-    print(f'<text x="{PAD}" y="{TOP + LINE * i + 12}" fill="{color}">{html.escape(line)}</text>')
+    text = html.escape(line).replace(" ", "\u00a0")  # browsers draw several plain spaces as one
+    print(f'<text x="{PAD}" y="{TOP + LINE * i + 12}" fill="{color}">{text}</text>')
 print("</g></svg>")
