@@ -68,7 +68,7 @@ void metrics_compute(struct run_metrics *out, const struct metrics_input *in);
 void data_use_add(struct data_use *sum, const struct data_use *more);
 // Writes "0.012 J/token, 0.013 per trained token, 35 W by RAPL (1 package)", or "no meter: ..."
 // with the reason. Returns out.
-enum { METRICS_ENERGY_BYTES = ENERGY_NAME_BYTES + ENERGY_WHY_BYTES + 128 };
+enum { METRICS_ENERGY_BYTES = ENERGY_NAME_BYTES + ENERGY_WHY_BYTES + 256 };
 const char *metrics_energy_text(char out[METRICS_ENERGY_BYTES], const struct run_metrics *m);
 void metrics_add_class(struct run_metrics *m, const char *name, uint64_t bytes);
 // Writes members into the JSON object that the caller has begun: tokens_per_s,
