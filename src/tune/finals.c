@@ -170,6 +170,17 @@ static bool others_measured(const struct tune *t, int but) {
     return false;
 }
 
+// Whether the lead of one seat on another may be luck: it is small, and the rounds do not show it.
+static bool may_be_luck(const struct rounds *r, int leader, int i) {
+    const struct tune_policy *p = r->t->policy;
+    const double lead = rounds_cost(r, i) / rounds_cost(r, leader) - 1;
+    struct contest c;
+    if (lead <= p->rounds.equal_rel || r->t->certain)
+        return lead <= p->rounds.equal_rel;
+    rounds_compare(r, leader, i, p->finals.keep_change_confidence, &c);
+    return lead <= p->finals.apart_rel && c.state != CONTEST_FASTER;
+}
+
 // A lead smaller than the noise is luck, and the next search would choose another setting. So among
 // the settings within the noise of the leader those with the fewest changes remain. Of these the
 // fastest is taken, or one that is equally fast and needs clearly less memory. The recipe as given
@@ -180,12 +191,10 @@ static int pick(const struct rounds *r) {
     const int best = rounds_leader(r, false);
     if (best < 0)
         return -1;
-    const double limit =
-        rounds_cost(r, best) * (1 + (t->certain ? p->rounds.equal_rel : p->finals.apart_rel));
     int taken = best, fewest = INT_MAX;
     for (int i = 0; i < r->n; i++)
         if (r->seats[i].at != 0 && !r->seats[i].out &&
-            setting_stands(&t->settings[r->seats[i].at]) && rounds_cost(r, i) <= limit &&
+            setting_stands(&t->settings[r->seats[i].at]) && may_be_luck(r, best, i) &&
             changes(t, r->seats[i].at) < fewest)
             fewest = changes(t, r->seats[i].at);
     for (int pass = 0; pass < 2; pass++) // the fastest, then one that is leaner
@@ -193,7 +202,7 @@ static int pick(const struct rounds *r) {
             const struct tune_setting *s = &t->settings[r->seats[i].at],
                                       *now = &t->settings[r->seats[taken].at];
             if (r->seats[i].at == 0 || r->seats[i].out || !setting_stands(s) ||
-                changes(t, r->seats[i].at) > fewest || rounds_cost(r, i) > limit)
+                changes(t, r->seats[i].at) > fewest || !may_be_luck(r, best, i))
                 continue;
             const bool better =
                 pass == 0
@@ -403,9 +412,11 @@ static bool is_precise(const struct tune_policy *p, const struct contest *c) {
 
 // Each look at the rounds has its share of the error, so that the interval of the last look holds
 // the truth as often as it says.
-static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, struct err *e) {
+static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, double *confidence,
+                struct err *e) {
     const struct tune_policy *p = t->policy;
     int looks = 0, looked = -1; // at so many rounds
+    *confidence = p->confidence;
     rounds_begin(r, t);
     TRY(rounds_seat(r, 0, e));
     TRY(rounds_seat(r, at, e));
@@ -428,8 +439,10 @@ static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, str
         if (is_precise(p, c))
             break;
     }
-    if (r->n == 2 && looked != r->done)
-        rounds_compare(r, 1, 0, sample_look_confidence(p->confidence, looks + 1), c);
+    if (r->n < 2)
+        return 0;
+    *confidence = sample_look_confidence(p->confidence, looked == r->done ? looks : looks + 1);
+    rounds_announce(r, 1, 0, *confidence, c);
     return 0;
 }
 
@@ -545,6 +558,11 @@ static void rescale(struct tune *t, const struct rounds *r, double by) {
             t->settings[i].turns.tokens_per_s *= by;
 }
 
+// The contenders' rounds also chose the setting, so each comparison has only its share of the error.
+static double contenders_confidence(const struct rounds *r) {
+    return 1 - (1 - r->t->policy->confidence) / (r->n > 2 ? r->n - 1 : 1);
+}
+
 // Chooses between setting `at`, which keeps its budgets as far as is known, and the recipe as
 // given.
 static int settle(struct tune *t, const struct rounds *contenders, int at, struct err *e) {
@@ -556,10 +574,10 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, struc
     t->rival = at;
     if (given < 0) { // the recipe as given cannot run
         if (seat >= 0)
-            rounds_keep(contenders, seat);
+            rounds_keep(contenders, seat, contenders_confidence(contenders));
         return take_proven(t, at, TUNE_WHY_NEEDED, e);
     }
-    rounds_keep(contenders, given);
+    rounds_keep(contenders, given, contenders_confidence(contenders));
     if (seat >= 0) {
         rounds_compare(contenders, seat, given, p->confidence, &c);
         if (free_to_keep && (c.state == CONTEST_SLOWER || c.state == CONTEST_EQUAL)) {
@@ -573,17 +591,16 @@ static int settle(struct tune *t, const struct rounds *contenders, int at, struc
         if (is_refused(proof))
             return 0;
     }
-    TRY(duel(t, at, &r, &c, e));
+    double confidence;
+    TRY(duel(t, at, &r, &c, &confidence, e));
     const int pairs = r.n == 2 ? rounds_pairs(&r, 0, 1) : 0;
     const bool too_busy = !isfinite(c.low) && r.n == 2 && r.done > 2 * pairs;
-    // Without time for a duel the contenders' rounds decide. They also chose the setting, so each
-    // of them has only its share of the error.
+    // Without time for a duel the contenders' rounds decide.
     if (!isfinite(c.low) && !too_busy && seat >= 0)
-        rounds_compare(contenders, seat, given,
-                       1 - (1 - p->confidence) / (contenders->n > 2 ? contenders->n - 1 : 1), &c);
+        rounds_announce(contenders, seat, given, contenders_confidence(contenders), &c);
     else if (pairs > 0) {
         const double before = t->settings[0].turns.tokens_per_s;
-        rounds_keep(&r, 0);
+        rounds_keep(&r, 0, confidence);
         rescale(t, &r, t->settings[0].turns.tokens_per_s / before);
     }
     if (!setting_stands(&t->settings[at])) { // it failed, or broke a budget in the end
@@ -609,7 +626,7 @@ static int keep_best(struct tune *t, const struct rounds *r, struct err *e) {
     if (given < 0 || next < 0 || rounds_leader(r, true) != given || rounds_leader(r, false) >= 0)
         return 0;
     t->rival = r->seats[next].at;
-    rounds_keep(r, given);
+    rounds_keep(r, given, contenders_confidence(r));
     return keep_given(t, t->rival, TUNE_WHY_BEST, e);
 }
 

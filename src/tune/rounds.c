@@ -110,6 +110,21 @@ void rounds_compare(const struct rounds *r, int a, int b, double confidence, str
     contest_rounds(out, r->seats[a].cost, r->seats[b].cost, (size_t)r->done, &o);
 }
 
+static bool met_others(const struct rounds *r, int i) {
+    for (int k = 0; k < r->done; k++)
+        if (!r->seats[i].out && isnan(r->seats[i].cost[k]))
+            return true;
+    return false;
+}
+
+void rounds_announce(const struct rounds *r, int a, int b, double confidence, struct contest *out) {
+    rounds_compare(r, a, b, confidence, out);
+    if (met_others(r, a) || met_others(r, b)) {
+        out->low /= 1 + r->t->policy->duel.drift_rel;
+        out->high *= 1 + r->t->policy->duel.drift_rel;
+    }
+}
+
 int rounds_pairs(const struct rounds *r, int a, int b) {
     int n = 0;
     for (int i = 0; i < r->done; i++)
@@ -152,7 +167,7 @@ int rounds_leader(const struct rounds *r, bool with_given) {
 
 // Tokens per second of the seat `base` are those of its visits that count. Those of the others
 // follow from their ratios, so that the figures agree with the comparison.
-void rounds_keep(const struct rounds *r, int base) {
+void rounds_keep(const struct rounds *r, int base, double confidence) {
     struct tune *t = r->t;
     const struct seat *b = &r->seats[base];
     const double base_speed =
@@ -164,7 +179,7 @@ void rounds_keep(const struct rounds *r, int base) {
         struct contest c;
         if (turns.rounds == 0)
             continue;
-        rounds_compare(r, i, base, t->policy->confidence, &c);
+        rounds_announce(r, i, base, confidence, &c);
         turns.ratio = i == base                 ? 1
                       : isfinite(c.speed_ratio) ? c.speed_ratio
                                                 : rounds_cost(r, base) / rounds_cost(r, i);

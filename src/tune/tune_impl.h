@@ -123,13 +123,16 @@ double rounds_share(const struct tune *t, int at, int rounds);
 int rounds_play(struct rounds *r, bool *whole, struct err *e);
 // Compares seat a with seat b by the rounds in which both count.
 void rounds_compare(const struct rounds *r, int a, int b, double confidence, struct contest *out);
+// The same with the interval that is told to people: it must hold in the minutes that follow, too.
+// Where other programs were seen it is wider by what a ratio drifts there.
+void rounds_announce(const struct rounds *r, int a, int b, double confidence, struct contest *out);
 int rounds_pairs(const struct rounds *r, int a, int b); // number of these rounds
 double rounds_cost(const struct rounds *r, int i);      // of a seat
 // The cheapest seat that is not out and may be chosen; -1: none. The recipe as given counts only
 // with `with_given`.
 int rounds_leader(const struct rounds *r, bool with_given);
 // Fills tune_setting.turns of all seats, relative to the seat `base`.
-void rounds_keep(const struct rounds *r, int base);
+void rounds_keep(const struct rounds *r, int base, double confidence);
 double setting_step_s(const struct tune_setting *s); // mean, of a setting that was measured
 // Whether a setting may be chosen, as far as is known.
 bool setting_stands(const struct tune_setting *s);
