@@ -34,10 +34,10 @@ struct op_call {
 typedef int backend_op_fn(struct backend *b, const struct op_call *call, struct err *e);
 
 // `info` says what a backend is. No code may conclude it from a function that is NULL.
-//   info.device   copy_in, copy_out and memory exist.
+//   info.device   copy_in, copy_out, clear and memory exist.
 //   info.streams  sync and the functions from prepare to load exist. The device enqueues: run,
-//                 record, wait and load return at once. Only sync, arrive, copy_in and copy_out
-//                 wait for the device.
+//                 record, wait and load return at once. Only sync, arrive, copy_in, copy_out
+//                 and clear wait for the device.
 //   info.graphs   The functions from capture_begin to graph_free exist.
 struct backend {
     const char *name;        // "cpu", "reference", "cuda"
@@ -57,6 +57,7 @@ struct backend {
                    struct err *e);
     int (*copy_out)(struct backend *b, void *host, const void *device, uint64_t bytes,
                     struct err *e);
+    int (*clear)(struct backend *b, void *device, uint64_t bytes, struct err *e); // to zero
     int (*memory)(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e);
     int (*sync)(struct backend *b, struct err *e); // waits until all streams are idle
     void (*close)(struct backend *b);

@@ -16,7 +16,7 @@
 
 enum {
     // Raised whenever a struct that a plug-in can see changes, or the meaning of a member.
-    PLUGIN_ABI = 9,
+    PLUGIN_ABI = 10,
     PLUGIN_PATH_BYTES = 1024,
 };
 #define PLUGIN_SYMBOL "haggle_backend_open"

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Bytes of zeros copied to a device at a time; smallest share of a thread that clears on the host.
-enum { ZERO_BYTES = 4 << 20, ZERO_GRAIN = 1 << 16 };
+enum { ZERO_GRAIN = 1 << 16 }; // smallest share of a thread that clears on the host
 
 void arena_give_device(struct arena *a, struct engine *g) {
     if (!a->device)
@@ -69,18 +68,10 @@ static void clear_task(void *arg, int thread, int threads) {
 
 static int clear(struct engine *g, void *at, uint64_t bytes, struct err *e) {
     struct clearing c = {at, (int64_t)bytes};
-    if (!engine_on_device(g)) {
-        pool_run(g->pool, clear_task, &c);
-        return 0;
-    }
-    unsigned char *zeros = calloc(1, ZERO_BYTES);
-    int rc = zeros ? 0 : err_set(e, ERR_MEMORY, "out of memory while clearing the arena");
-    for (uint64_t done = 0; rc == 0 && done < bytes; done += ZERO_BYTES) {
-        uint64_t n = bytes - done < ZERO_BYTES ? bytes - done : ZERO_BYTES;
-        rc = g->backend->copy_in(g->backend, c.at + done, zeros, n, e);
-    }
-    free(zeros);
-    return rc;
+    if (engine_on_device(g))
+        return g->backend->clear(g->backend, at, bytes, e);
+    pool_run(g->pool, clear_task, &c);
+    return 0;
 }
 
 // A new arena is zero. In a used one this clears the persistent tensors that are not kept. All

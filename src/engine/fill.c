@@ -84,45 +84,105 @@ static int fill_runs(struct session *s, struct weights *files, const struct mode
     return entry && t->master < 0 ? refuse_not_finite(s, t, entry, out, e) : 0;
 }
 
-static int fill_tensor(struct session *s, struct weights *files, const struct model_param *param,
-                       int index, struct err *e) {
-    const struct tensor *t = &s->plan->programs[ANY]->tensors[index];
-    const uint64_t bytes = (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
-    void *at = exec_host_address(s->exec, ANY, index), *staging = at ? NULL : malloc(bytes);
-    if (!at && !staging)
-        return err_set(e, ERR_MEMORY, "out of memory while loading '%s'", param->name);
-    int rc = fill_runs(s, files, param, t, at ? at : staging, e);
-    if (rc == 0 && staging)
-        rc = exec_write(s->exec, ANY, index, staging, bytes, e);
-    free(staging);
-    return rc;
+// Weights on their way to a device: host memory that is taken once for all of them. Where the arena
+// is the host's own, weights are filled in their place.
+enum { STAGING_MASTER, STAGING_WEIGHT, STAGING_COUNT };
+struct filling {
+    struct session *s;
+    struct weights *files; // NULL: initial weights
+    struct {
+        void *data;
+        uint64_t bytes;
+    } staging[STAGING_COUNT];
+};
+
+static uint64_t bytes_of(const struct tensor *t) {
+    return (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
 }
 
-// A 16-bit weight is its master, rounded. Both are read: ranks may hold parts of the master only.
-static int load_weight(struct session *s, struct weights *files, const struct model_param *param,
-                       struct err *e) {
-    const struct program *p = s->plan->programs[ANY];
+// Where the host writes a weight.
+static int take_place(struct filling *f, int index, int which, void **out, struct err *e) {
+    const struct tensor *t = &f->s->plan->programs[ANY]->tensors[index];
+    const uint64_t bytes = bytes_of(t);
+    *out = exec_host_address(f->s->exec, ANY, index);
+    if (*out)
+        return 0;
+    if (bytes > f->staging[which].bytes) {
+        free(f->staging[which].data);
+        f->staging[which].data = malloc(bytes);
+        f->staging[which].bytes = f->staging[which].data ? bytes : 0;
+        if (!f->staging[which].data)
+            return err_set(e, ERR_MEMORY, "out of memory while loading '%s': %llu bytes", t->name,
+                           (unsigned long long)bytes);
+    }
+    *out = f->staging[which].data;
+    return 0;
+}
+
+static int send(struct filling *f, int index, const void *data, struct err *e) {
+    struct executor *x = f->s->exec;
+    const uint64_t bytes = bytes_of(&f->s->plan->programs[ANY]->tensors[index]);
+    return exec_host_address(x, ANY, index) ? 0 : exec_write(x, ANY, index, data, bytes, e);
+}
+
+static int fill_tensor(struct filling *f, const struct model_param *param, int index, int which,
+                       void **data, struct err *e) {
+    const struct tensor *t = &f->s->plan->programs[ANY]->tensors[index];
+    TRY(take_place(f, index, which, data, e));
+    TRY(fill_runs(f->s, f->files, param, t, *data, e));
+    return send(f, index, *data, e);
+}
+
+struct rounding {
+    const struct tensor *from_tensor, *to_tensor;
+    const char *from;
+    char *to;
+};
+
+static void round_task(void *arg, int thread, int threads) {
+    const struct rounding *r = arg;
+    const enum dtype from = r->from_tensor->dtype, to = r->to_tensor->dtype;
+    int64_t begin, end;
+    pool_share(tensor_elements(r->to_tensor), INIT_BLOCK, thread, threads, &begin, &end);
+    if (begin < end)
+        dtype_convert(r->to + (size_t)begin * dtype_bytes(to), to,
+                      r->from + (size_t)begin * dtype_bytes(from), from, (size_t)(end - begin));
+}
+
+// A 16-bit weight is its master, rounded. Where this rank holds only a part of the master, the
+// weight is read as well.
+static int load_weight(struct filling *f, const struct model_param *param, struct err *e) {
+    const struct program *p = f->s->plan->programs[ANY];
     const int t = program_find(p, param->name);
+    void *wide, *narrow;
     if (t < 0 && p->world > 1) // another rank has it
         return 0;
     if (t < 0)
         return err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param->name);
     const int master = p->tensors[t].master;
-    TRY(fill_tensor(s, files, param, t, e));
-    return master >= 0 ? fill_tensor(s, files, param, master, e) : 0;
+    if (master >= 0)
+        TRY(fill_tensor(f, param, master, STAGING_MASTER, &wide, e));
+    if (master < 0 || tensor_elements(&p->tensors[master]) != tensor_elements(&p->tensors[t]))
+        return fill_tensor(f, param, t, STAGING_WEIGHT, &narrow, e);
+    TRY(take_place(f, t, STAGING_WEIGHT, &narrow, e));
+    struct rounding r = {&p->tensors[master], &p->tensors[t], wide, narrow};
+    pool_run(f->s->engine->pool, round_task, &r);
+    return send(f, t, narrow, e);
 }
 
 static int load_weights(struct session *s, struct err *e) {
-    struct weights *files = NULL;
+    struct filling f = {.s = s};
     struct model_param param;
-    int rc = s->plan->from_folder ? weights_open(&files, s->plan->knobs.model, e) : 0;
-    if (rc == 0 && files && !s->plan->knobs.allow_extra &&
-        (rc = weights_refuse_extra(files, &s->plan->shape, e)) != 0)
+    int rc = s->plan->from_folder ? weights_open(&f.files, s->plan->knobs.model, e) : 0;
+    if (rc == 0 && f.files && !s->plan->knobs.allow_extra &&
+        (rc = weights_refuse_extra(f.files, &s->plan->shape, e)) != 0)
         err_context(e, "%.300s", s->plan->knobs.model);
     for (int64_t i = 0; rc == 0 && model_param_at(&s->plan->shape, i, &param); i++)
-        rc = load_weight(s, files, &param, e);
-    if (files)
-        weights_close(files);
+        rc = load_weight(&f, &param, e);
+    for (int i = 0; i < STAGING_COUNT; i++)
+        free(f.staging[i].data);
+    if (f.files)
+        weights_close(f.files);
     return rc;
 }
 

@@ -95,6 +95,12 @@ static int door_copy(struct backend *b, void *to, const void *from, uint64_t byt
     return 0;
 }
 
+static int door_clear(struct backend *b, void *at, uint64_t bytes, struct err *e) {
+    (void)b, (void)e;
+    memset(at, 0, bytes);
+    return 0;
+}
+
 static int door_memory(struct backend *b, uint64_t *left, uint64_t *total, struct err *e) {
     (void)b, (void)e;
     *left = door.total - door.taken;
@@ -117,6 +123,7 @@ static struct trial_desk open_device(uint64_t bytes) {
     g->backend->arena_take = door_take;
     g->backend->arena_give = door_give;
     g->backend->copy_in = g->backend->copy_out = door_copy;
+    g->backend->clear = door_clear;
     g->backend->memory = door_memory;
     g->backend->info.device = true;
     return d;

@@ -85,6 +85,13 @@ static int copy_out(struct backend *b, void *host, const void *device, uint64_t 
                 e);
 }
 
+static int clear(struct backend *b, void *device, uint64_t bytes, struct err *e) {
+    struct cuda *s = state_of(b);
+    cudaStream_t stream = s->stream[STREAM_COMPUTE];
+    TRY(cuda_check(s, cudaMemsetAsync(device, 0, (size_t)bytes, stream), "clearing memory", e));
+    return cuda_check(s, cudaStreamSynchronize(stream), "clearing memory", e);
+}
+
 static int memory(struct backend *b, uint64_t *free_bytes, uint64_t *total_bytes, struct err *e) {
     size_t free_now = 0, total = 0;
     TRY(cuda_check(state_of(b), cudaMemGetInfo(&free_now, &total), "memory of the device", e));
@@ -426,6 +433,7 @@ haggle_backend_open(uint32_t abi, const struct plugin_host *host, const struct p
     b->arena_take = arena_take;
     b->arena_give = arena_give;
     b->copy_in = copy_in;
+    b->clear = clear;
     b->copy_out = copy_out;
     b->sync = sync;
     b->close = close_backend;

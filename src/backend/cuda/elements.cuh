@@ -72,11 +72,12 @@ static inline __device__ void swiglu_slopes(float d, float gate, float up, float
     *dup = d * gate * p;
 }
 
-// A pair of a rotary embedding: (a, b) turned by the angle with this cosine and sine.
+// A pair of a rotary embedding: (a, b) turned by the angle with this cosine and sine. Which product
+// is rounded is written down, because a compiler chooses differently from kernel to kernel.
 static inline __device__ void rotate(float cosine, float sine, float *a, float *b) {
     float x = *a, y = *b;
-    *a = x * cosine - y * sine;
-    *b = y * cosine + x * sine;
+    *a = fmaf(x, cosine, -(y * sine));
+    *b = fmaf(y, cosine, x * sine);
 }
 
 #endif
