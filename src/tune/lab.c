@@ -433,11 +433,13 @@ static int recall(void *arg, const struct knobs *k, const struct tune_order *o,
 
 // How fast a process runs a setting also depends on the pages that its memory happens to get: two
 // processes differ by some per cent for as long as they live. A run is a new process. So finalists
-// are visited by new processes, as long as starting them takes at most this part of the time.
+// are visited by new processes, as long as starting them takes at most this part of the time. A
+// device has its own memory: there a new process costs seconds and runs at the same speed.
 static const double RENEW_SHARE = 0.25;
 
-static void renew(struct lab *l) {
-    if (1e-9 * (double)(clock_ns() - l->started_ns) * RENEW_SHARE >= l->start_s)
+static void renew(struct lab *l, const struct knobs *k) {
+    if (!plan_wants_device(k) &&
+        1e-9 * (double)(clock_ns() - l->started_ns) * RENEW_SHARE >= l->start_s)
         worker_renew(l->worker);
 }
 
@@ -479,7 +481,7 @@ static int run_trial(struct lab *l, const struct knobs *k, const struct tune_ord
     if (!view.step_ns)
         return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
     if (o->fresh)
-        renew(l);
+        renew(l, k);
     int rc = run_worker(l, &job, &r, e);
     if (rc == 0)
         rc = report(l, out, k, &r, e);
