@@ -563,13 +563,19 @@ static void explain_rest(struct tune *t) {
     free(b);
 }
 
-// The setting with the least value of a percentile among those that were measured; -1: none was.
-static int least_of(const struct tune *t, double p) {
+// Milliseconds of a setting's step at a percentile, or of the wait of a request then.
+static double limited_ms(const struct tune *t, int i, double p, bool respond) {
+    const struct tune_setting *s = &t->settings[i];
+    const double ns = tune_quantile(s, p).value;
+    return respond ? 1e3 * tune_wait_of(&t->request, &s->knobs, 1e-9 * ns) : 1e-6 * ns;
+}
+
+// The setting with the least of these among those that were measured; -1: none was.
+static int least_of(const struct tune *t, double p, bool respond) {
     int least = -1;
     for (int i = 0; i < t->n; i++)
         if (t->settings[i].n > 0 && t->settings[i].outcome != TUNE_FAILED &&
-            (least < 0 ||
-             tune_quantile(&t->settings[i], p).value < tune_quantile(&t->settings[least], p).value))
+            (least < 0 || limited_ms(t, i, p, respond) < limited_ms(t, least, p, respond)))
             least = i;
     return least;
 }
@@ -583,10 +589,9 @@ static void say_what_can_be_had(struct tune *t) {
         const bool respond = p == TUNE_PERCENTILES;
         const double of = respond ? 0.95 : tune_percentile_of((enum tune_percentile)p),
                      limit = respond ? (double)r->respond_ns : (double)r->limit_ns[p];
-        const int i = limit > 0 ? least_of(t, of) : -1;
+        const int i = limit > 0 ? least_of(t, of, respond) : -1;
         if (i < 0)
             continue;
-        const struct quantile q = tune_quantile(&t->settings[i], of);
         used += (size_t)snprintf(
             t->why_none + used, sizeof t->why_none - used,
             "; the least %s that was measured is %.4g ms (%.100s, n=%zu), the budget %.4g ms",
@@ -594,8 +599,7 @@ static void say_what_can_be_had(struct tune *t) {
             : p == TUNE_P50 ? "p50 of a step"
             : p == TUNE_P95 ? "p95 of a step"
                             : "p99 of a step",
-            respond ? 1e3 * tune_wait_of(r, &t->settings[i].knobs, 1e-9 * q.value) : 1e-6 * q.value,
-            t->settings[i].name, q.n, 1e-6 * limit);
+            limited_ms(t, i, of, respond), t->settings[i].name, t->settings[i].n, 1e-6 * limit);
     }
 }
 
