@@ -331,7 +331,7 @@ static void note_status(struct launch *l, const struct link *k, int status) {
     const uint64_t timeout_ns = l->ranks->timeout_ns;
     if (k->rank != 0) { // ranks leave together, so rank 0 has nothing left to do
         if (timeout_ns > 0 && l->why.code == 0)
-            set_deadline(l, timeout_ns + AFTER_FIRST_NS);
+            set_deadline(l, timeout_ns > AFTER_FIRST_NS ? timeout_ns : AFTER_FIRST_NS);
         return;
     }
     l->told = true;
