@@ -962,6 +962,7 @@ static void test_bargains(void **state) {
     assert_true(b.taken * 10 >= b.chances * 9);
     assert_true(b.chances >= b.searches / 3);
     assert_true(b.covered * 10 >= b.intervals * 9);
+    assert_true(b.idle * 10 <= b.announced);
 }
 
 static void test_frontier(void **state) {
