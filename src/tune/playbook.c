@@ -394,7 +394,10 @@ static int split(struct tune *t, struct err *e) {
 
 static int communication(struct tune *t) {
     struct stage_at at = begin(t, STAGE_COMM);
-    decide(t, &at, "one rank: there is no communication to tune");
+    decide(t, &at, "%s",
+           knobs_world(&t->settings[0].knobs) > 1
+               ? "other layouts of ranks are not tried: the recipe's stays"
+               : "one rank: there is no communication to tune");
     return 0;
 }
 

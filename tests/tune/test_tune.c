@@ -965,6 +965,24 @@ static void test_bargains(void **state) {
     assert_true(b.idle * 10 <= b.announced);
 }
 
+// Layouts of ranks are not searched, and the search does not say that there is one rank.
+static void test_ranks_stay(void **state) {
+    (void)state;
+    struct machine m = ordinary(11);
+    struct knobs k = recipe(4, 8);
+    struct tune_request r = request(TUNE_BULK);
+    struct tune t;
+    run(&t, &m, &k, &r);
+    assert_non_null(strstr(t.stages[STAGE_COMM].text, "one rank"));
+    tune_free(&t);
+    k.parallel_data = 2;
+    run(&t, &m, &k, &r);
+    for (int i = 0; i < t.n; i++)
+        assert_int_equal(knobs_world(&t.settings[i].knobs), 2);
+    assert_non_null(strstr(t.stages[STAGE_COMM].text, "the recipe's stays"));
+    tune_free(&t);
+}
+
 static void test_frontier(void **state) {
     (void)state;
     struct machine m = ordinary(9);
@@ -1019,6 +1037,7 @@ int main(void) {
         cmocka_unit_test(test_who_seems_over_is_not_the_best),
         cmocka_unit_test(test_begins_with_what_is_known),
         cmocka_unit_test(test_bargains),
+        cmocka_unit_test(test_ranks_stay),
         cmocka_unit_test(test_frontier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
