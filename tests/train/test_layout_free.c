@@ -5,6 +5,9 @@
 
 #include "train/crew.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 static const char *const LAYOUTS[] = {
     "batch.accum=8",
     "ranks=2 batch.accum=4",
@@ -105,7 +108,15 @@ static void train(const char *model, const char *run_dir, const char *settings,
 struct passing {
     struct knobs knobs;
     const char *from, *to;
+    rlim_t most; // while it saves, no file may have more bytes; 0: no such limit
 };
+
+static void limit_files(rlim_t most) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = most;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
 
 static int pass_rank(void *arg, struct comm *c, struct err *e) {
     const struct passing *x = arg;
@@ -119,7 +130,11 @@ static int pass_rank(void *arg, struct comm *c, struct err *e) {
     if (rc == 0)
         rc = engine_start(&g, &(struct engine_options){.comm = c}, &p, e);
     const struct checkpoint_options in = {.run_dir = x->from, .resume = true, .comm = c},
-                                    out = {.run_dir = x->to, .save = true, .keep = 1, .comm = c};
+                                    out = {.run_dir = x->to,
+                                           .save = true,
+                                           .resume = true,
+                                           .keep = 1,
+                                           .comm = c};
     if (rc == 0)
         rc = checkpoint_dir_open(&from, &in, e);
     if (rc == 0)
@@ -128,6 +143,10 @@ static int pass_rank(void *arg, struct comm *c, struct err *e) {
         rc = err_set(e, ERR_IO, "there is no checkpoint");
     if (rc == 0)
         rc = comm_agree(c, checkpoint_dir_open(&to, &out, e), NULL, 0, e);
+    if (rc == 0 && x->most > 0 && c->rank == 0)
+        limit_files(x->most);
+    if (rc == 0)
+        rc = comm_agree(c, 0, NULL, 0, e); // the limit is that of all
     if (rc == 0)
         rc = checkpoint_save(to, g->session, &state, NULL, NULL, &saved, e);
     if (rc != 0 && c)
@@ -261,18 +280,49 @@ static void test_moments_of_other_types(void **state) {
             fail_msg("loss of step %d is %.9g and %.9g", s + 1, some.of[s], all.of[s]);
 }
 
-// A rank that cannot write makes the save fail for all. What was there before stays.
+static int count_name(void *arg, const char *name) {
+    (void)name;
+    ++*(int *)arg;
+    return 0;
+}
+
+// A file that cannot grow makes the save fail for all ranks. What was there before stays, and
+// nothing else is left.
 static void test_a_save_fails_for_all(void **state) {
+    char model[400], run[400], copy[400], path[PATH_MAX];
+    struct losses losses;
+    struct passing x = {0};
+    struct err e = {0};
+    int names = 0;
+    make_model(*state, "tiny", model);
+    write_ids(model);
+    snprintf(run, sizeof run, "%.300s/saved", model);
+    snprintf(copy, sizeof copy, "%.300s/full", model);
+    train(model, run, "ranks=2 batch.accum=4 zero.stage=1 steps=2", &losses);
+    pass(model, run, copy, "ranks=2 batch.accum=4 zero.stage=1");
+    x = (struct passing){.from = run, .to = copy, .most = 10000};
+    init(&x.knobs, model, copy, "ranks=2 batch.accum=4 zero.stage=1");
+    signal(SIGXFSZ, SIG_IGN);
+    const int rc = comm_job_run(2, 60000000000u, pass_rank, &x, &e);
+    limit_files(RLIM_INFINITY);
+    assert_failed(rc, ERR_IO, &e, "File too large");
+    assert_same_tensors(run, copy, 2);
+    snprintf(path, sizeof path, "%s/checkpoints", copy);
+    err_clear(&e);
+    assert_worked(file_list_dir(path, count_name, &names, &e), &e);
+    assert_int_equal(names, 1);
+}
+
+// A checkpoint that is damaged is refused by all ranks, and stays as it is.
+static void test_a_load_fails_for_all(void **state) {
     char model[400], run[400], path[PATH_MAX];
     struct losses losses;
     struct passing x = {0};
     struct err e = {0};
     make_model(*state, "tiny", model);
     write_ids(model);
-    snprintf(run, sizeof run, "%.300s/full", model);
+    snprintf(run, sizeof run, "%.300s/cut", model);
     train(model, run, "ranks=2 batch.accum=4 zero.stage=1 steps=2", &losses);
-    // A folder in the place of the file that rank 0 would make.
-    snprintf(path, sizeof path, "%s.tmp", step_file(run, 2, ""));
     x = (struct passing){.from = run, .to = run};
     init(&x.knobs, model, run, "ranks=2 batch.accum=4 zero.stage=1");
     snprintf(path, sizeof path, "%s", step_file(run, 2, "optimizer.safetensors"));
@@ -289,6 +339,7 @@ int main(void) {
         cmocka_unit_test(test_replicas_apart),
         cmocka_unit_test(test_moments_of_other_types),
         cmocka_unit_test(test_a_save_fails_for_all),
+        cmocka_unit_test(test_a_load_fails_for_all),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
