@@ -128,9 +128,21 @@ wait $pid
 [ $? -eq 75 ] || fail "Ctrl-C: $(tail -1 err)"
 says err "stopped on request" "Ctrl-C"
 
-# data that ends too early on one rank ends all of them with the same sentence
+# data that can no longer be read ends all ranks with one sentence, and what was trained is saved
 yes "some words of text to train on" | head -2000 >text.txt
-run 0 "data in a cache" "${small[@]}" run.dir=cut ranks=2 data.path=text.txt tokenizer=bytes data.cache=shards steps=2
+timeout 60 "$haggle" "${small[@]}" run.dir=cut ranks=2 data.path=text.txt tokenizer=bytes data.cache=shards \
+    steps=1000000 eval.every=0 save.last=true >out 2>err &
+pid=$!
+for _ in $(seq 100); do
+    [ -s cut/log.jsonl ] && break
+    sleep 0.1
+done
+truncate -s 100 shards/*.shard
+wait $pid
+[ $? -eq 1 ] || fail "data is lost: $(tail -1 err)"
+[ "$(grep -c "haggle train:" err)" -eq 1 ] || fail "data is lost: not one sentence: $(cat err)"
+says err ". The run is saved at step " "data is lost"
+ls cut/checkpoints/step-*/manifest.json >/dev/null 2>&1 || fail "data is lost: no checkpoint"
 
 # references, with ranks
 verify() { # verify MODEL SETTING...
