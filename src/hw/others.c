@@ -176,14 +176,19 @@ void others_add(struct others *sum, const struct others *more) {
     sum->seconds = s + m;
 }
 
+// The share of the time that a thread waited because of other programs. With more threads than CPUs
+// threads wait for each other, too. But while one waits for another program, that program uses a
+// CPU, so the share is no larger than the CPUs that others kept busy. Without the threads' waits,
+// those CPUs stand in. That counts programs which ran beside this one without disturbing it.
+static double waited_for_others(const struct others *o) {
+    return isnan(o->waited) ? o->cpus / (double)(o->of_cpus > 0 ? o->of_cpus : 1)
+                            : fmin(o->waited, o->cpus); // fmin and fmax pass over NaN
+}
+
 double others_share(const struct others *o) {
     if (o->seconds <= 0)
         return NAN;
-    // Without the threads' waits, the CPUs that others kept busy stand in. That counts programs
-    // which ran beside this one without disturbing it.
-    const double waited =
-        isnan(o->waited) ? o->cpus / (double)(o->of_cpus > 0 ? o->of_cpus : 1) : o->waited;
-    return fmax(fmax(waited, o->device), fmax(o->stolen, o->stopped)); // fmax passes over NaN
+    return fmax(fmax(waited_for_others(o), o->device), fmax(o->stolen, o->stopped));
 }
 
 bool others_notable(const struct others *o) {

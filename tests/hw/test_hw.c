@@ -511,6 +511,7 @@ static void test_others(void **state) {
     to.own_s += ticks; // this process was the busy one
     others_between(&more, &from, &to);
     assert_true(fabs(more.cpus) < 1e-6);
+    assert_true(fabs(others_share(&more) - 0.1) < 1e-9); // its threads waited for each other
     others_add(&o, &more);
     assert_true(o.seconds == 2 && fabs(o.cpus - ticks / 2) < 1e-6);
     // Nothing to read: nothing is known, and the text says so.
