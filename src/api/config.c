@@ -79,6 +79,13 @@ const char *haggle_knob_help(size_t i) {
     return i < KNOB_COUNT ? knob_info((int)i)->help : NULL;
 }
 
+bool haggle_knob_stands_alone(const char *name, const char *next) {
+    const int id = knob_find(name);
+    bool on;
+    return id >= 0 && knob_info(id)->type == KNOB_BOOL &&
+           (!next || text_parse_bool(next, &on, NULL) != 0);
+}
+
 // What the usual rules say about changing the knob.
 static void print_rules(int id, FILE *f) {
     const char *name = knob_info(id)->name, *head = "trades";

@@ -1,7 +1,8 @@
 // args.c - sorts the command line into the verb's flags, knobs and words.
 //
 // Every knob is also a flag: --batch-micro 4, --batch.micro=4, batch.micro=4 and batch.micro = 4
-// mean the same. A flag of the verb wins over a knob of the same name.
+// mean the same, and --cpu-pin is --cpu-pin=true. A flag of the verb wins over a knob of the same
+// name.
 #include "cli.h"
 
 #include <errno.h>
@@ -146,8 +147,11 @@ static int parse_long(struct args *a, const char *given, struct cursor *c, struc
         const bool more = c->at < c->n && c->argv[c->at][0] != '-';
         return unknown_flag(a->flags, given, name, value ? value : more ? c->argv[c->at] : NULL, e);
     }
-    a->knobs[a->n_knobs].name = knob;
-    return take_value(a, c, given, value, &a->knobs[a->n_knobs++].value, e);
+    struct assignment *set = &a->knobs[a->n_knobs++];
+    *set = (struct assignment){knob, "true"};
+    if (!value && haggle_knob_stands_alone(knob, c->at < c->n ? c->argv[c->at] : NULL))
+        return 0;
+    return take_value(a, c, given, value, &set->value, e);
 }
 
 static int parse_short(struct args *a, const char *given, struct cursor *c,

@@ -32,8 +32,9 @@ void help_print_all(FILE *f) {
         f,
         "\n"
         "A recipe is a YAML file of knobs (settings). knob=value or --knob value on the\n"
-        "command line replaces the recipe's value. 'haggle knobs' lists all knobs;\n"
-        "'haggle knobs NAME' explains one; 'haggle VERB --help' explains a verb.\n\n"
+        "command line replaces the recipe's value; a switch needs no value: --allow-extra.\n"
+        "'haggle knobs' lists all knobs, 'haggle knobs NAME' explains one, and\n"
+        "'haggle VERB --help' explains a verb.\n\n"
         "Start with\n"
         "  haggle doctor\n"
         "  haggle train model=tiny steps=200\n"

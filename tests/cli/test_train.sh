@@ -125,8 +125,10 @@ END
     printf 'model: tiny\nseq: 16\nsteps: 2\neval:\n  every: 0\ngenerate:\n  tokens: 0\n' >mine.yaml
     echo "some text to train on, again and again and again and again and again" >text.txt
     run 0 "flags" train mine.yaml --data text.txt --batch-micro 1 --batch.accum=2 --lr 1e-3 --data-val 0 \
+        --cpu-pin --fuse-norm no --allow-extra \
         log.tensorboard=true log.trace=trace.json --json flags.json
     json flags.json 'd["config"]["batch.accum"] == 2 and d["config"]["optim.lr"] == 1e-3' "flags are knobs"
+    json flags.json 'd["config"]["cpu.pin"] and d["config"]["allow.extra"] and not d["config"]["fuse.norm"]' "switches are flags"
     json flags.json 'd["config"]["data.path"] == "text.txt" and d["run"]["dir"] == "runs/mine"' "aliases, run.dir"
     json flags.json 'd["sample"] is None' "no sample"
     json flags.json 'd["memory"]["by_class"]["trace"] < 1 << 20' "the trace has a class of its own, of the run's size"
