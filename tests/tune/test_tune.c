@@ -391,39 +391,6 @@ static void test_respond(void **state) {
     assert_true(tune_wait_of(&r, &k, step_s) == wait_of(&k, step_s));
 }
 
-// What could be had is the least wait, which need not be that of the shortest step: many small
-// micro-batches make a long step and let requests in soon.
-static void test_the_least_wait_is_named(void **state) {
-    (void)state;
-    struct machine m = ordinary(5);
-    struct knobs k = recipe(8, 4);
-    struct tune_request r = request(TUNE_HYBRID);
-    struct tune t;
-    char said[TUNE_TEXT_BYTES];
-    int wait = -1, step = -1;
-    double least_s = INFINITY;
-    r.respond_ns = 1000;
-    run(&t, &m, &k, &r);
-    assert_int_equal(t.chosen, -1);
-    for (int i = 0; i < t.n; i++) {
-        const struct tune_setting *s = &t.settings[i];
-        if (s->n == 0)
-            continue;
-        const double p95 = tune_quantile(s, 0.95).value,
-                     wait_s = tune_wait_of(&t.request, &s->knobs, 1e-9 * p95);
-        if (wait_s < least_s)
-            least_s = wait_s, wait = i;
-        if (step < 0 || p95 < tune_quantile(&t.settings[step], 0.95).value)
-            step = i;
-    }
-    assert_true(wait >= 0 && wait != step);
-    snprintf(said, sizeof said, "the least wait of a request that was measured is %.4g ms (%.100s,",
-             1e3 * least_s, t.settings[wait].name);
-    if (!strstr(t.why_none, said))
-        fail_msg("'%s' is not in: %s", said, t.why_none);
-    tune_free(&t);
-}
-
 // The limit on a request's wait becomes a limit on steps: with steps of that length the wait is
 // exactly its limit.
 static void test_waits(void **state) {
@@ -965,24 +932,6 @@ static void test_bargains(void **state) {
     assert_true(b.idle * 10 <= b.announced);
 }
 
-// Layouts of ranks are not searched, and the search does not say that there is one rank.
-static void test_ranks_stay(void **state) {
-    (void)state;
-    struct machine m = ordinary(11);
-    struct knobs k = recipe(4, 8);
-    struct tune_request r = request(TUNE_BULK);
-    struct tune t;
-    run(&t, &m, &k, &r);
-    assert_non_null(strstr(t.stages[STAGE_COMM].text, "one rank"));
-    tune_free(&t);
-    k.parallel_data = 2;
-    run(&t, &m, &k, &r);
-    for (int i = 0; i < t.n; i++)
-        assert_int_equal(knobs_world(&t.settings[i].knobs), 2);
-    assert_non_null(strstr(t.stages[STAGE_COMM].text, "the recipe's stays"));
-    tune_free(&t);
-}
-
 static void test_frontier(void **state) {
     (void)state;
     struct machine m = ordinary(9);
@@ -1014,7 +963,6 @@ int main(void) {
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_latency),
         cmocka_unit_test(test_respond),
-        cmocka_unit_test(test_the_least_wait_is_named),
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_update_of_another),
         cmocka_unit_test(test_long_steps_keep_the_time),
@@ -1037,7 +985,6 @@ int main(void) {
         cmocka_unit_test(test_who_seems_over_is_not_the_best),
         cmocka_unit_test(test_begins_with_what_is_known),
         cmocka_unit_test(test_bargains),
-        cmocka_unit_test(test_ranks_stay),
         cmocka_unit_test(test_frontier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
