@@ -92,8 +92,8 @@ HAGGLE_API int haggle_config_write(const struct haggle_config *c, FILE *f, struc
 HAGGLE_API size_t haggle_knob_count(void);
 HAGGLE_API const char *haggle_knob_name(size_t i);
 HAGGLE_API const char *haggle_knob_help(size_t i);
-// Whether the flag --name is whole without a value: the knob is a switch, and what comes next (NULL:
-// nothing does) is not true or false.
+// Whether the flag --name is whole without a value: the knob is a switch, and what comes next
+// (NULL: nothing does) is not true or false.
 HAGGLE_API bool haggle_knob_stands_alone(const char *name, const char *next);
 
 // ---------------------------------------------------------------- sink: where output goes
