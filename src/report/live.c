@@ -86,7 +86,9 @@ static void make_fields(field_text f[F_COUNT], const struct live_numbers *n, boo
     if (n->slowest_ms > 0)
         put(f[F_RANK], "slowest rank %d %s", n->slowest_rank,
             text_duration(unit, 1e-3 * n->slowest_ms));
-    if (!isnan(n->data_wait))
+    if (n->slowest_ms > 0 && !isnan(n->ranks_wait))
+        put(f[F_WAIT], "ranks wait %.0f%%", 100 * n->ranks_wait);
+    else if (!isnan(n->data_wait))
         put(f[F_WAIT], "wait %.0f%%", 100 * n->data_wait);
     if (n->memory_bytes > 0)
         put(f[F_MEMORY], "%s", text_bytes(unit, n->memory_bytes));

@@ -29,6 +29,7 @@ struct live_numbers {          // NaN: not known, left out
     double answer_p95_ms; // of recent requests
     int slowest_rank;     // the rank with the most work in the last step; with several ranks only
     double slowest_ms;    // that work; NaN: one rank
+    double ranks_wait;    // part of that step in which ranks waited, for others or for data
 };
 
 enum { LIVE_TEXT_BYTES = 256 };

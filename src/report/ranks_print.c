@@ -312,3 +312,12 @@ int ranks_slowest(const struct train_step *s, double *work_ms_out) {
     *work_ms_out = (double)most_ns / 1e6;
     return most;
 }
+
+double ranks_waiting(const struct train_step *s) {
+    double waits = 0, all = 0;
+    for (int i = 0; s->ranks && i < s->n_ranks; i++) {
+        waits += (double)s->ranks[i].last.waits_ns;
+        all += (double)s->ranks[i].last.step_ns;
+    }
+    return all > 0 ? fmin(waits / all, 1) : NAN;
+}

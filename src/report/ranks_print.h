@@ -23,5 +23,7 @@ void ranks_put_result_json(const struct knobs *k, const struct train_result *r,
 
 // The rank whose own work took longest in the step before this one; -1: one rank.
 int ranks_slowest(const struct train_step *s, double *work_ms);
+// The part of that step in which ranks waited for others or for data, on average; NaN: one rank.
+double ranks_waiting(const struct train_step *s);
 
 #endif

@@ -213,6 +213,7 @@ static void show(struct watch *w, const struct train_step *s) {
     w->numbers = (struct live_numbers){
         .slowest_rank = slowest,
         .slowest_ms = slowest_ms,
+        .ranks_wait = ranks_waiting(s),
         .step = s->step,
         .total_steps = s->steps,
         .loss = s->loss,

@@ -63,6 +63,7 @@ says err "ranks    4 = data 1 x tensor 2 x pipe 2, threads of this process" "the
 says err "pipe.schedule 1f1b with a bubble of 20.0 % by its formula" "the plan"
 says err "send over 'pipe' 64.00 KiB in 4 calls (textbook 64.00 KiB)" "the plan"
 says out "has the most work" "the summary"
+grep -qE "slowest rank [0-3] .* ranks wait [0-9]+%" err || fail "the live line of ranks: $(grep '^step' err)"
 grep -qE "^ +3 +0 +1 +1 " out || fail "the summary has no row for rank 3: $(cat out)"
 json all.json 'len(d["rank_results"]) == 8 and d["rank_results"][7]["pipe"] == 1 and 0 <= d["slowest_rank"] < 8' \
     "the result of ranks"

@@ -166,6 +166,11 @@ static void test_live_fits(void **state) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (strstr(text, all[i]) == NULL)
             fail_msg("%s is not in %s", all[i], text);
+    // Of several ranks: who has the most work, and how long they wait for each other.
+    struct live_numbers ranks = numbers;
+    ranks.slowest_rank = 3, ranks.slowest_ms = 12, ranks.ranks_wait = 0.83;
+    assert_non_null(strstr(live_format_plain(text, &ranks),
+                           "slowest rank 3 12.0 ms  ranks wait 83%  1.50 GiB"));
     struct live_numbers unknown = {.step = 3,
                                    .loss = NAN,
                                    .lr = NAN,
