@@ -8,6 +8,7 @@
 
 #define TOKENIZERS     HAGGLE_SOURCE_DIR "/../shared/fixtures/tokenizers"
 #define OWN_TOKENIZERS HAGGLE_SOURCE_DIR "/tests/tokenizers"
+#define STORIES        HAGGLE_SOURCE_DIR "/../shared/fixtures/lm"
 
 struct both {
     struct tokenizer *t;
@@ -184,6 +185,47 @@ static void test_own(void **state) {
     check_root(OWN_TOKENIZERS, 1);
 }
 
+// One vocabulary of the SentencePiece kind in two spellings, as Llama 2 has it and byte-level. Both
+// give the same ids of any text.
+static void test_two_spellings(void **state) {
+    static const char *const texts[] = {"tinystories_val.jsonl", "tinyshakespeare.txt",
+                                        "gsm8k_test.jsonl"};
+    struct err e = {0};
+    struct token_list a = {0}, b = {0};
+    int lines = 0;
+    (void)state;
+    if (!file_is_dir(STORIES))
+        skip_because("no folder %s", STORIES);
+    struct both spm = open_both(STORIES "/stories260K/tokenizer.spm.json"),
+                bpe = open_both(STORIES "/stories260K/tokenizer.json");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char path[1024], *text;
+        size_t bytes;
+        snprintf(path, sizeof path, "%s/text/%s", STORIES, texts[i]);
+        if (file_read_all(path, 64 << 20, &text, &bytes, &e) != 0)
+            fail_msg("%s", e.text);
+        for (char *at = text, *end; at < text + bytes; at = end + 1) {
+            end = memchr(at, '\n', (size_t)(text + bytes - at));
+            end = end ? end : text + bytes;
+            const size_t n = (size_t)(end - at);
+            a.n = b.n = 0;
+            if (tokenizer_encode(spm.c, at, n, 0, &a, &e) != 0 ||
+                tokenizer_encode(bpe.c, at, n, 0, &b, &e) != 0)
+                fail_msg("%s", e.text);
+            if (a.n != b.n || (a.n > 0 && memcmp(a.ids, b.ids, a.n * sizeof *a.ids) != 0))
+                fail_msg("other ids of '%.*s'", (int)n, at);
+            check_round_trip(&spm, at, n);
+            lines++;
+        }
+        free(text);
+    }
+    assert_true(lines > 10000);
+    token_list_free(&a);
+    token_list_free(&b);
+    close_both(&spm);
+    close_both(&bpe);
+}
+
 static void test_any_bytes(void **state) {
     (void)state;
     static const char *const names[] = {"gpt2", "llama3"};
@@ -327,10 +369,10 @@ static void test_continues(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published), cmocka_unit_test(test_own),
-        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_special),
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_long),
-        cmocka_unit_test(test_continues),
+        cmocka_unit_test(test_published),     cmocka_unit_test(test_own),
+        cmocka_unit_test(test_two_spellings), cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_special),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_long),          cmocka_unit_test(test_continues),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
