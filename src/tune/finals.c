@@ -558,7 +558,7 @@ static void rescale(struct tune *t, const struct rounds *r, double by) {
             t->settings[i].turns.tokens_per_s *= by;
 }
 
-// The contenders' rounds also chose the setting, so each comparison has only its share of the error.
+// The contenders' rounds also chose the setting: each comparison has only its share of the error.
 static double contenders_confidence(const struct rounds *r) {
     return 1 - (1 - r->t->policy->confidence) / (r->n > 2 ? r->n - 1 : 1);
 }
