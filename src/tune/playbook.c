@@ -221,6 +221,10 @@ static int profile(struct tune *t, struct err *e) {
     }
     TRY(visit_setting(t, 0, &v, e));
     s = &t->settings[0];
+    // Its process died or hung. A choice needs the recipe as given to be held against.
+    if (s->n == 0 && (t->failed_rc == ERR_MEMORY || t->failed_rc == ERR_INTERNAL) &&
+        tune_elapsed(t) < t->policy->time.batch_by_share)
+        TRY(visit_setting(t, 0, &v, e));
     if (s->n == 0) {
         decide(t, &at, "the recipe as given failed: %.380s", s->reason);
         return 0;

@@ -189,7 +189,8 @@ struct tune_setting {
     size_t n, capacity;
     struct tune_block *blocks;
     int n_blocks, blocks_capacity;
-    int quiet; // visits in which other programs were quiet, or could not be seen
+    int quiet;     // visits in which other programs were quiet, or could not be seen
+    int well, ill; // visits that ended well; those that failed since the last of them
     struct tune_turns turns;
     uint64_t tokens, wall_ns, memory_bytes;
     double typical_s;              // of a step; see tune_typical

@@ -188,6 +188,12 @@ double visit_strain(const struct tune *t, const struct tune_setting *s) {
     return most;
 }
 
+// A process may be killed or stopped for reasons that are not its setting's. The recipe as given is
+// what any other setting is held against, so once it has run, one failure does not rule it out.
+static bool is_accident(const struct tune *t, const struct tune_setting *s) {
+    return s == &t->settings[0] && s->well > 0 && s->ill == 1;
+}
+
 // Sets the outcome of a setting after a visit, and the reason for it.
 static void settle(struct tune *t, int i, const struct tune_measured *m, double best_cost) {
     struct tune_setting *s = &t->settings[i];
@@ -196,7 +202,7 @@ static void settle(struct tune *t, int i, const struct tune_measured *m, double 
     if (m->rc != 0 && s->n == 0) {
         s->outcome = m->rc == ERR_USAGE || m->rc == ERR_UNSUPPORTED ? TUNE_REFUSED : TUNE_FAILED;
         snprintf(s->reason, sizeof s->reason, "%s", m->reason);
-    } else if (m->rc != 0) { // not chosen, even if earlier visits were good
+    } else if (m->rc != 0 && !is_accident(t, s)) { // not chosen, even if earlier visits were good
         s->outcome = TUNE_FAILED;
         snprintf(s->reason, sizeof s->reason, "after %zu steps: %.400s", s->n, m->reason);
     } else if (visit_breaks_limit(t, s, why)) {
@@ -258,6 +264,8 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         s->visited_ns = t->lab.clock_ns(t->lab.arg);
         if (s->first_ns == 0)
             s->first_ns = s->visited_ns;
+        s->well += m.rc == 0;
+        s->ill = m.rc == 0 ? 0 : s->ill + 1;
         settle(t, i, &m, state.best_cost);
         if (t->lab.on_trial)
             t->lab.on_trial(t->lab.heard_arg, t, s, &m);

@@ -99,6 +99,8 @@ static void test_never_looked_at(void **state) {
 // ---------------------------------------------------------------- searches over a made-up machine
 
 static uint64_t now_ns;
+static uint64_t dies; // bit n: the process of the n-th visit to the recipe as given dies
+static int visits;    // to it
 
 static uint64_t now(void *arg) {
     (void)arg;
@@ -120,7 +122,13 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
 
 static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
                    struct tune_measured *out, struct err *e) {
-    (void)arg;
+    const struct knobs *given = arg;
+    if (knobs_equal(k, given) && dies >> (visits < 63 ? visits++ : 63) & 1) {
+        now_ns += 100000000;
+        out->rc = ERR_MEMORY;
+        snprintf(out->reason, sizeof out->reason, "the kernel killed its process");
+        return 0;
+    }
     out->step_ns = calloc((size_t)o->steps, sizeof *out->step_ns);
     if (!out->step_ns)
         return err_set(e, ERR_MEMORY, "out of memory for %lld samples", (long long)o->steps);
@@ -137,7 +145,8 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
 }
 
 static void search(struct tune *t, const struct knobs *k, enum tune_goal goal, uint64_t respond) {
-    const struct tune_lab lab = {.plan = plan, .measure = measure, .clock_ns = now};
+    struct knobs given = *k;
+    const struct tune_lab lab = {.arg = &given, .plan = plan, .measure = measure, .clock_ns = now};
     const struct tune_request r = {
         .goal = goal, .time_ns = 60000000000, .cpus = 2, .respond_ns = respond};
     struct err e = {0};
@@ -198,11 +207,39 @@ static void test_ranks_stay(void **state) {
     tune_free(&t);
 }
 
+// A process that is killed once is no reason to leave the recipe as given: at the first visit or at
+// any later one. One that is killed twice in a row is.
+static void test_a_death_of_the_recipe(void **state) {
+    struct knobs k;
+    struct tune t;
+    (void)state;
+    recipe(&k);
+    k.batch_micro = 32, k.batch_accum = 1; // nothing is faster
+    for (int at = 0; at < 8; at++) {
+        dies = UINT64_C(1) << at, visits = 0;
+        search(&t, &k, TUNE_BULK, 0);
+        if (t.chosen != 0 || t.why == TUNE_WHY_NEEDED)
+            fail_msg("killed at visit %d, the choice is %d", at, t.chosen);
+        assert_true(visits > at);
+        tune_free(&t);
+    }
+    for (int at = 1; at < 6; at++) {
+        dies = UINT64_C(3) << at, visits = 0;
+        search(&t, &k, TUNE_BULK, 0);
+        if (t.settings[0].outcome != TUNE_FAILED)
+            fail_msg("killed at visits %d and %d of %d: %s", at, at + 1, visits,
+                     t.settings[0].reason);
+        assert_true(t.chosen > 0 && t.why == TUNE_WHY_NEEDED);
+        tune_free(&t);
+    }
+    dies = 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_untried),         cmocka_unit_test(test_tried),
         cmocka_unit_test(test_never_looked_at), cmocka_unit_test(test_the_least_wait),
-        cmocka_unit_test(test_ranks_stay),
+        cmocka_unit_test(test_ranks_stay),      cmocka_unit_test(test_a_death_of_the_recipe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
