@@ -268,6 +268,7 @@ struct haggle_prompt {
     const int32_t *ids; // n_ids token ids instead of text; NULL: text
     size_t n_ids;
     int64_t tokens; // most tokens to generate; 0: generate.tokens
+    bool best;      // of a run's folder the checkpoint of the best validation, not the newest
 };
 
 // Continues a prompt greedily with the model of the config (a Hugging Face folder or a checkpoint).
@@ -284,6 +285,7 @@ struct haggle_export {
     const char *shard_bytes; // most bytes of tensors per file, "5GB"; NULL: 5GB
     const char *probe;       // file to write what the check computed to; NULL: none
     bool check;              // only check a folder that was exported before
+    bool best; // of a run's folder the checkpoint of the best validation, not the newest
 };
 
 // Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a

@@ -42,6 +42,7 @@ static int work(struct call *c, const struct knobs *k, const struct haggle_expor
                 struct err *e) {
     struct export_options o = {.run_dir = x->run_dir,
                                .out_dir = x->out_dir,
+                               .best = x->best,
                                .source = x->source,
                                .knobs = k,
                                .probe = x->probe,

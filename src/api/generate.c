@@ -19,10 +19,15 @@ static int take_model(struct knobs *k, const char *folder, struct err *e) {
     return 0;
 }
 
-// A run's folder means its newest checkpoint, RUN/interactive the second model in it.
-static int resolve_model(struct call *c, struct knobs *k, struct err *e) {
+// A run's folder means its newest checkpoint, or its best one; RUN/interactive the second model in
+// the newest.
+static int resolve_model(struct call *c, struct knobs *k, bool best, struct err *e) {
     char config[PATH_MAX], checkpoints[PATH_MAX], newest[PATH_MAX];
     struct checkpoint_listener listener = {&c->log, call_say};
+    if (best) {
+        TRY(checkpoint_find_best(k->model, &listener, newest, e));
+        return take_model(k, newest, e);
+    }
     TRY(export_find_second(k->model, &listener, newest, e));
     if (newest[0] != '\0')
         return take_model(k, newest, e);
@@ -106,7 +111,7 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
     int32_t *prompt = NULL, end = -1;
     size_t n = 0;
     bool from_folder = false;
-    TRY(resolve_model(c, &k, e)); // first: RUN/interactive looks like ORG/NAME
+    TRY(resolve_model(c, &k, p->best, e)); // first: RUN/interactive looks like ORG/NAME
     TRY(call_find_model(c, &k, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
     int64_t tokens = p->tokens > 0 ? p->tokens : k.generate_tokens;

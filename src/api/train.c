@@ -465,7 +465,7 @@ static int run(struct train_call *t, struct err *e) {
         return rc; // refused: there is no result to deliver
     // From here on a failure must not hide how the run ended, nor lose its result. The trace is
     // written after a run that diverged too.
-    const bool all = (rc == 0 || rc == ERR_STOPPED) && crew_done(t->comm, NULL) == 0;
+    const bool all = train_ended_together(rc, s->result.end) && crew_done(t->comm, NULL) == 0;
     note(t, e, write_trace(t, all, &why), &why);
     if (t->requests)
         note(t, e, requests_lost(t->requests, &why), &why);
@@ -522,7 +522,7 @@ int haggle_train(const struct haggle_config *config, const struct haggle_sink *s
     const bool follows = t.comm && t.comm->rank > 0;
     if (rc == 0)
         rc = follows ? follow(&t, &c.err) : lead(&t, &c.err);
-    leave_ranks(&t, rc != 0 && rc != ERR_STOPPED, c.err.text);
+    leave_ranks(&t, !train_ended_together(rc, t.summary.result.end), c.err.text);
     end_planning(&t);
     int closed = watch_close(&t.watch, rc == 0 ? &c.err : NULL);
     rc = rc != 0 ? rc : closed;

@@ -183,7 +183,7 @@ static int see_numbers(FILE *f, const struct knobs *k, struct err *e) {
     const struct trainer_options to = {.observer = {.arg = f, .on_step = write_step}};
     quiet.run_dir[0] = '\0';
     quiet.save_every = 0;
-    quiet.save_last = false;
+    quiet.save_last = quiet.save_best = false;
     int rc = crew_train(&quiet, &to, e);
     if (rc == ERR_NUMERIC) { // a run that diverges is an effect, not a failure of the observation
         fprintf(f, "ended: %s\n", err_name(rc));

@@ -6,6 +6,7 @@ const struct flag export_flags[] = {
     {"dtype", 0, "TYPE",
      "fp32, bf16, fp16, or as-source (each tensor's original type; the default)"},
     {"shard-bytes", 0, "SIZE", "largest weight file: 5GB, 500MB (5GB)"},
+    {"best", 0, NULL, "take the checkpoint of the best validation (save.best), not the newest"},
     {"source", 0, "DIR", "the folder the run was fine-tuned from, if it has moved"},
     {"check", 0, "OUT_DIR", "only check a folder that was exported before"},
     {"probe", 0, "FILE", "write what the check computed, for scripts/check_export.py"},
@@ -26,6 +27,7 @@ const char export_help[] =
     "\n"
     "Examples\n"
     "  haggle export runs/tiny tiny-hf\n"
+    "  haggle export runs/chat chat-best --best\n"
     "  haggle export runs/chat chat-bf16 --dtype bf16 --shard-bytes 2GB\n"
     "  haggle export --check chat-bf16 runs/chat\n";
 
@@ -48,8 +50,12 @@ int cmd_export(struct cli *c, struct haggle_error *e) {
     struct haggle_export x = {.source = args_get(&c->args, "source"),
                               .dtype = args_get(&c->args, "dtype"),
                               .shard_bytes = args_get(&c->args, "shard-bytes"),
-                              .probe = args_get(&c->args, "probe")};
+                              .probe = args_get(&c->args, "probe"),
+                              .best = args_get(&c->args, "best") != NULL};
     TRY(read_words(&c->args, &x, e));
+    if (x.best && x.check)
+        return cli_usage(e, "--check compares with the checkpoint that was exported; accepted: "
+                            "--check without --best");
     c->args.n_words = 0; // the words are folders, not a recipe
     c->numeric = EXIT_VERIFY;
     TRY(cli_config(c, e));

@@ -7,6 +7,7 @@
 const struct flag generate_flags[] = {
     {"prompt", 'p', "TEXT", "text to continue; without it, starts a new document"},
     {"ids", 0, "N,N,...", "token ids to continue, instead of text"},
+    {"best", 0, NULL, "of a run, take the checkpoint of the best validation, not the newest"},
     {"tokens", 'n', "N", "most tokens to generate (generate.tokens)"},
     {0},
 };
@@ -21,6 +22,7 @@ const char generate_help[] =
     "\n"
     "Examples\n"
     "  haggle generate runs/tiny --prompt 'Story'\n"
+    "  haggle generate runs/tiny --best --prompt 'Story'\n"
     "  haggle generate ./my-hf-folder --ids 464,3290 --tokens 16\n";
 
 static int read_ids(const char *text, int32_t **out, size_t *count, struct haggle_error *e) {
@@ -51,7 +53,8 @@ static int read_ids(const char *text, int32_t **out, size_t *count, struct haggl
 }
 
 int cmd_generate(struct cli *c, struct haggle_error *e) {
-    struct haggle_prompt prompt = {.text = args_get(&c->args, "prompt")};
+    struct haggle_prompt prompt = {.text = args_get(&c->args, "prompt"),
+                                   .best = args_get(&c->args, "best") != NULL};
     const char *given = args_get(&c->args, "ids");
     const char *folder = c->args.n_words > 0 ? c->args.words[0] : NULL;
     int32_t *ids = NULL;

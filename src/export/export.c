@@ -29,13 +29,18 @@ static int read_manifest(struct exporter *x, const char *dir) {
     return manifest_read(&x->manifest, path, x->e);
 }
 
-// The newest checkpoint of the run that verifies. If run_dir is a checkpoint's folder, that one.
+// The newest checkpoint of the run that verifies, or the best one. If run_dir is a checkpoint's
+// folder, that one.
 static int find_checkpoint(struct exporter *x) {
     const char *run = x->o->run_dir;
     char *path = x->out->checkpoint;
     if (!file_is_dir(run))
         return err_set(x->e, ERR_IO,
                        "'%s' does not exist or is not a folder; give the folder of a run", run);
+    if (x->o->best) {
+        TRY(checkpoint_find_best(run, &x->o->listener, path, x->e));
+        return read_manifest(x, path);
+    }
     if (export_has_file(run, MANIFEST_NAME)) {
         snprintf(path, PATH_MAX, "%s", run);
         return checkpoint_verify(path, &x->manifest, x->e);

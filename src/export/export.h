@@ -36,6 +36,7 @@ enum { EXPORT_NAME_BYTES = 64 };
 
 struct export_options {
     const char *run_dir; // or a checkpoint's folder; RUN/interactive: the run's second model
+    bool best;           // of a run, the checkpoint of the best validation, not the newest
     const char *out_dir;
     const char *source;        // the source folder; NULL: the one the checkpoint names
     bool as_source;            // each tensor in its type in the source; false: all in dtype

@@ -588,7 +588,7 @@ int64_t knobs_samples(const struct knobs *k) {
 }
 
 bool knobs_saves(const struct knobs *k) {
-    return k->save_every != 0 || k->save_last;
+    return k->save_every != 0 || k->save_last || k->save_best;
 }
 
 int64_t knobs_interactive_seq(const struct knobs *k) {

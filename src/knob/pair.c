@@ -93,6 +93,13 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_run_dir] = {.a = "{dir}/out/one", .b = "{dir}/out/two"},
     [KNOB_save_every] = {.a = "0", .b = "1ns", .unmeasured = "trials of steps do not save"},
     [KNOB_save_keep] = {.with = "save.every=1", .a = "2", .b = "1"},
+    [KNOB_save_best] = {.with = "eval.every=1 save.every=0 save.last=false", .a = "false", .b = "true",
+        .unmeasured = "trials of steps do not save"},
+    // A learning rate of 10 makes every validation worse than the first.
+    [KNOB_stop_patience] = {.with = "eval.every=1 optim.lr=10", .a = "0", .b = "1",
+        .unmeasured = "trials of steps do not validate"},
+    [KNOB_stop_diverged] = {.with = "steps=16 optim.lr=100", .a = "true", .b = "false",
+        .unmeasured = "it decides when a run ends"},
     [KNOB_resume] = {.with = "save.last=true"},
     [KNOB_device] = {.a = "cpu", .b = "cuda"},
     [KNOB_cuda_graphs] = {.with = "device=cuda"},

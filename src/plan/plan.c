@@ -322,6 +322,15 @@ static bool can_generate(const struct plan_split *s) {
     return s->tensor == 1 && s->pipe == 1 && (s->zero < 3 || s->data == 1);
 }
 
+static int check_validation(const struct knobs *k, struct err *e) {
+    return k->eval_every > 0 || !(k->save_best || k->stop_patience > 0)
+               ? 0
+               : err_set(e, ERR_USAGE,
+                         "%s looks at validations, and eval.every=0 asks for none; accepted: "
+                         "eval.every of 1 or more",
+                         k->save_best ? "save.best" : "stop.patience");
+}
+
 int plan_run(struct plan *p, const struct knobs *k, struct err *e) {
     return plan_run_rank(p, k, 0, e);
 }
@@ -335,6 +344,7 @@ int plan_run_rank(struct plan *p, const struct knobs *k, int rank, struct err *e
     bool from_folder = false;
     int n = 1;
     *p = (struct plan){.prefix = ""}; // so that plan_free is safe after every failure below
+    TRY(check_validation(k, e));
     TRY(plan_split_of(k, &split, e));
     TRY(model_shape_open(&shape, k->model, &from_folder, e));
     if (k->eval_every > 0)

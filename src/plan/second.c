@@ -73,7 +73,8 @@ int second_knobs(const struct knobs *bulk, struct knobs *out, struct err *e) {
     if (bulk->interactive_seq > 0)
         out->seq = bulk->interactive_seq;
     out->eval_every = out->noise_every = out->generate_tokens = out->save_every = 0;
-    out->save_last = false;
+    out->save_last = out->save_best = false;
+    out->stop_patience = 0;
     out->run_dir[0] = out->log_trace[0] = '\0';
     return 0;
 }

@@ -77,8 +77,12 @@ static void put_when(struct html_page *p, const struct run_read *r) {
              : strcmp(end, "done") == 0    ? "; done"
              : strcmp(end, "time") == 0    ? "; the time limit was reached"
              : strcmp(end, "stopped") == 0 ? "; stopped on request"
-                                           : "; failed");
+             : strcmp(end, "patience") == 0
+                 ? "; ended because validations had no better loss (stop.patience)"
+             : strcmp(end, "diverged") == 0 ? "; diverged"
+                                            : "; failed");
     put_fact(p, "reached", text);
+    put_fact(p, "best checkpoint", r->result.best);
     put_fact(p, "error", r->result.error);
 }
 

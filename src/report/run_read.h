@@ -60,7 +60,8 @@ struct run_setting { // a knob that differs from its default
 
 struct run_result { // what the last process of the run reported at its end
     bool is_there;
-    char end[24]; // "done", "time", "stopped", "failed"
+    char end[24];                  // "done", "time", "stopped", "patience", "diverged", "failed"
+    char best[RUN_SENTENCE_BYTES]; // path of the checkpoint of the best validation; "": none
     char error[RUN_SENTENCE_BYTES];
     char verdict[RUN_SENTENCE_BYTES];
     char cpu[RUN_TEXT_BYTES], kernel[RUN_TEXT_BYTES];

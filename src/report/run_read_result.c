@@ -160,6 +160,10 @@ static void take_layout(struct json_reader *r, struct run_result *o) {
          {"communication", .element = take_traffic});
 }
 
+static void take_best(struct json_reader *r, struct run_result *o) {
+    TAKE(r, o, {"checkpoint", TEXT(o->best)});
+}
+
 static void take_error(struct json_reader *r, struct run_result *o) {
     TAKE(r, o, {"text", TEXT(o->error)});
 }
@@ -180,9 +184,10 @@ static int parse(struct run_result *o, const char *text, size_t bytes, struct er
          {"ms_per_sample", .number = &o->ms_per_sample}, {"utilization", .number = &o->utilization},
          {"mfu", .number = &o->mfu}, {"hfu", .number = &o->hfu}, {"run", .object = take_run},
          {"machine", .object = take_machine}, {"verdict", .object = take_verdict},
-         {"error", .object = take_error}, {"memory", .object = take_memory},
-         {"time_split", .object = take_split}, {"ranks", .object = take_layout},
-         {"rank_results", .element = take_rank}, {"slowest_rank", .integer = &o->slowest});
+         {"error", .object = take_error}, {"best", .object = take_best},
+         {"memory", .object = take_memory}, {"time_split", .object = take_split},
+         {"ranks", .object = take_layout}, {"rank_results", .element = take_rank},
+         {"slowest_rank", .integer = &o->slowest});
     int rc = json_finish(&r);
     region_free(&strings);
     return rc;

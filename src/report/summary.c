@@ -11,10 +11,12 @@
 #include <string.h>
 
 static const char *end_name(enum train_end end) {
-    return end == TRAIN_DONE      ? "done"
-           : end == TRAIN_TIME    ? "time"
-           : end == TRAIN_STOPPED ? "stopped"
-                                  : "failed";
+    return end == TRAIN_DONE       ? "done"
+           : end == TRAIN_TIME     ? "time"
+           : end == TRAIN_STOPPED  ? "stopped"
+           : end == TRAIN_PATIENCE ? "patience"
+           : end == TRAIN_DIVERGED ? "diverged"
+                                   : "failed";
 }
 
 // ---------------------------------------------------------------- for people
@@ -30,10 +32,12 @@ static void print_validation(const struct summary *s, FILE *f) {
 
 static void print_loss(const struct summary *s, FILE *f) {
     const struct train_result *r = &s->result;
-    const char *why = r->end == TRAIN_TIME      ? "; out of time, the same command goes on"
-                      : r->end == TRAIN_STOPPED ? "; stopped on request"
-                      : r->end == TRAIN_FAILED  ? "; failed"
-                                                : "";
+    const char *why = r->end == TRAIN_TIME       ? "; out of time, the same command goes on"
+                      : r->end == TRAIN_STOPPED  ? "; stopped on request"
+                      : r->end == TRAIN_PATIENCE ? "; no better validation (stop.patience)"
+                      : r->end == TRAIN_DIVERGED ? "; diverged"
+                      : r->end == TRAIN_FAILED   ? "; failed"
+                                                 : "";
     fprintf(f, "trained   %" PRId64 " step%s, to step %" PRId64 " of %" PRId64, r->steps_run,
             r->steps_run == 1 ? "" : "s", r->state.step, s->knobs->steps);
     if (isfinite(r->epoch))
@@ -51,6 +55,10 @@ static void print_loss(const struct summary *s, FILE *f) {
         fprintf(f, "\n");
     if (r->eval.batches > 0)
         print_validation(s, f);
+    if (r->state.best.step > 0)
+        fprintf(f, "best      validation %.4f, of step %" PRId64 "%s\n", r->state.best.loss,
+                r->state.best.step,
+                r->best[0] ? "; 'haggle export' and 'haggle generate' take it with --best" : "");
     if (r->state.skipped_steps > 0)
         fprintf(f, "skipped   %" PRId64 " step%s whose gradients were not finite; loss scale %g\n",
                 r->state.skipped_steps, r->state.skipped_steps == 1 ? "" : "s",
@@ -239,6 +247,17 @@ static void put_run(const struct summary *s, struct json_writer *w) {
     json_put_object_end(w);
 }
 
+static void put_best(const struct summary *s, struct json_writer *w) {
+    const struct best_eval *b = &s->result.state.best;
+    if (!table_member_object(w, "best", b->step > 0))
+        return;
+    json_member_double(w, "validation_loss", b->loss);
+    json_member_i64(w, "step", b->step);
+    json_member_i64(w, "validations_since", b->waited);
+    json_member_string(w, "checkpoint", s->result.best[0] ? s->result.best : NULL);
+    json_put_object_end(w);
+}
+
 static void put_noise(const struct summary *s, struct json_writer *w) {
     if (!table_member_object(w, "noise_scale", s->result.noise.n > 0))
         return;
@@ -250,6 +269,7 @@ void summary_put_json(const struct summary *s, struct json_writer *w) {
     machine_put_json(&s->machine, w);
     put_run(s, w);
     put_validation(s, w);
+    put_best(s, w);
     metrics_put_members(&s->result.metrics, w);
     put_noise(s, w);
     ranks_put_result_json(s->knobs, &s->result, w);

@@ -297,8 +297,8 @@ static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     if (w->validations++ == 0)
         w->validation_first = v->loss;
     log_put(w->log, LOG_INFO,
-            "step %lld  validation loss %.4g  (%lld batches, p50 %s, p99 %s, %s in all%s)",
-            (long long)v->step, v->loss, (long long)v->batches,
+            "step %lld  validation loss %.4g%s  (%lld batches, p50 %s, p99 %s, %s in all%s)",
+            (long long)v->step, v->loss, v->best ? ", the best so far" : "", (long long)v->batches,
             text_duration(p50, 1e-9 * v->batch_p50.value),
             text_duration(p99, 1e-9 * v->batch_p99.value),
             text_duration(took, 1e-9 * (double)v->total_ns), v->complete ? "" : ", cut short");
@@ -310,6 +310,8 @@ static int on_eval(void *arg, const struct train_eval *v, struct err *e) {
     struct json_writer *j = begin_line(w, "eval");
     json_member_i64(j, "step", v->step);
     json_member_double(j, "validation_loss", v->loss);
+    if (v->judged)
+        json_member_bool(j, "best", v->best);
     json_member_i64(j, "batches", v->batches);
     json_member_i64(j, "trained_tokens", v->trained_tokens);
     json_member_double(j, "batch_ms_p50", v->batch_p50.value / 1e6);
@@ -325,8 +327,9 @@ static int on_save(void *arg, const struct train_save *s, struct err *e) {
     char bytes[TEXT_UNIT_BYTES], took[TEXT_UNIT_BYTES];
     find_files_again(w);
     if (s->rc == 0) // on_message has reported a failure already
-        log_put(w->log, LOG_INFO, "step %lld  saved %s (%s, %s)", (long long)s->step, s->path,
-                text_bytes(bytes, s->bytes), text_duration(took, 1e-9 * (double)s->ns));
+        log_put(w->log, LOG_INFO, "step %lld  saved %s (%s%s, %s)", (long long)s->step, s->path,
+                s->best ? "the best so far, " : "", text_bytes(bytes, s->bytes),
+                text_duration(took, 1e-9 * (double)s->ns));
     if (!w->has_jsonl)
         return 0;
     struct json_writer *j = begin_line(w, "save");
@@ -335,6 +338,8 @@ static int on_save(void *arg, const struct train_save *s, struct err *e) {
         json_member_string(j, "error", s->error);
     else
         json_member_string(j, "path", s->path);
+    if (s->best)
+        json_member_bool(j, "best", true);
     json_member_i64(j, "bytes", (int64_t)s->bytes);
     json_member_double(j, "seconds", (double)s->ns / 1e9);
     end_line(w, j);

@@ -156,22 +156,22 @@ static int move_aside(struct checkpoint_dir *d, struct err *e) {
                    ASIDE_MOST - 1);
 }
 
-int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, struct err *e) {
+int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, const char *why,
+                         struct err *e) {
     char from[PATH_MAX], to[PATH_MAX], ending[32];
     TRY(checkpoint_path(d->path, step, "", from, e));
     for (int i = 0; i < ASIDE_MOST; i++) {
-        snprintf(ending, sizeof ending, i == 0 ? ".damaged" : ".damaged.%d", i);
+        snprintf(ending, sizeof ending, i == 0 ? ".%s" : ".%s.%d", why, i);
         TRY(checkpoint_path(d->path, step, ending, to, e));
         if (file_exists(to))
             continue;
         TRY(file_rename(from, to, e));
         checkpoint_say(&d->listener, LOG_WARN,
-                       "the damaged checkpoint is kept as '%s'; remove it when you no longer need "
-                       "it",
-                       to);
+                       "the %s checkpoint is kept as '%s'; remove it when you no longer need it",
+                       why, to);
         return 0;
     }
-    return err_set(e, ERR_IO, "'%s.damaged' to '.damaged.%d' all exist; remove some", from,
+    return err_set(e, ERR_IO, "'%s.%s' to '.%s.%d' all exist; remove some", from, why, why,
                    ASIDE_MOST - 1);
 }
 
@@ -193,6 +193,8 @@ int checkpoint_dir_open(struct checkpoint_dir **out, const struct checkpoint_opt
     d->saves = o->save;
     d->comm = o->comm;
     d->keep = o->keep > 1 ? o->keep : 1;
+    d->keeps_best = o->best;
+    d->best = d->sound = -1;
     d->listener = o->listener;
     int rc = file_join(d->path, sizeof d->path, o->run_dir, CHECKPOINT_FOLDER, e);
     if (rc == 0 && o->save && checkpoint_leads(d))
@@ -226,11 +228,12 @@ int checkpoint_check_space(const struct checkpoint_dir *d, const struct plan *p,
     if (!checkpoint_leads(d))
         return 0;
     TRY(checkpoint_list_open(&list, d->path, e));
-    int64_t there = (int64_t)list.count < d->keep ? (int64_t)list.count : d->keep;
+    const int64_t kept = d->keep + d->keeps_best;
+    int64_t there = (int64_t)list.count < kept ? (int64_t)list.count : kept;
     checkpoint_list_close(&list);
-    // Room for `keep` checkpoints and one more while the next is written, minus those that are
+    // Room for those that are kept and one more while the next is written, minus those that are
     // already on the disk.
-    int64_t count = d->keep + 1 - there;
+    int64_t count = kept + 1 - there;
     if (saves < count)
         count = saves;
     if (count <= 0)
@@ -245,10 +248,11 @@ int checkpoint_check_space(const struct checkpoint_dir *d, const struct plan *p,
     return err_set(e, ERR_IO,
                    "the disk of '%s' has %s free; the run needs %s for %" PRId64
                    " checkpoint%s of %s (save.keep=%" PRId64
-                   ", plus one while it is written). Free some space, lower save.keep, choose "
+                   "%s, plus one while it is written). Free some space, lower save.keep, choose "
                    "another run.dir, or set save.every=0 for a single checkpoint at the end",
                    d->path, text_bytes(have, free_bytes), text_bytes(all, need), count,
-                   count == 1 ? "" : "s", text_bytes(one, each), d->keep);
+                   count == 1 ? "" : "s", text_bytes(one, each), d->keep,
+                   d->keeps_best ? ", the best one" : "");
 }
 
 // ---------------------------------------------------------------- saving
@@ -434,9 +438,15 @@ static bool looks_whole(const char *path) {
     return whole;
 }
 
+void checkpoint_there(const struct checkpoint_dir *d, int64_t step, char path[PATH_MAX]) {
+    if (checkpoint_path(d->path, step, "", path, NULL) != 0 || !looks_whole(path))
+        path[0] = '\0';
+}
+
 bool checkpoint_is_there(const struct checkpoint_dir *d, int64_t step) {
     char path[PATH_MAX];
-    return checkpoint_path(d->path, step, "", path, NULL) == 0 && looks_whole(path);
+    checkpoint_there(d, step, path);
+    return path[0] != '\0';
 }
 
 void checkpoint_newest_there(const struct checkpoint_dir *d, char path[PATH_MAX]) {
@@ -462,21 +472,27 @@ static int remove_one(const struct checkpoint_dir *d, int64_t step, struct err *
 // Removes all that are older. One that does not look whole does not count, so it takes no good
 // one's place. Up to the published step the order of steps is the order of writing: a run begins at
 // the newest that verifies, and those above it were set aside. A checkpoint above the published
-// step was put there by another process during the run. It is neither counted nor removed.
-static int prune(const struct checkpoint_dir *d, int64_t published, struct err *e) {
+// step was put there by another process during the run. It is neither counted nor removed. The
+// best one and the newest that is known to be sound stay too.
+static int prune(struct checkpoint_dir *d, int64_t published, struct err *e) {
     struct checkpoint_list list;
     char path[PATH_MAX];
     int64_t whole = 1; // the published one
     TRY(checkpoint_list_open(&list, d->path, e));
     int rc = 0;
+    d->spares = false;
     for (size_t i = list.count; rc == 0 && i-- > 0;) {
-        if (list.steps[i] >= published)
+        const int64_t step = list.steps[i];
+        if (step >= published)
             continue;
         if (whole >= d->keep) {
-            rc = remove_one(d, list.steps[i], e);
+            if (step == d->sound && step != d->best)
+                d->spares = true;
+            else if (step != d->best)
+                rc = remove_one(d, step, e);
             continue;
         }
-        rc = checkpoint_path(d->path, list.steps[i], "", path, e);
+        rc = checkpoint_path(d->path, step, "", path, e);
         whole += rc == 0 && looks_whole(path);
     }
     checkpoint_list_close(&list);
@@ -484,7 +500,7 @@ static int prune(const struct checkpoint_dir *d, int64_t published, struct err *
 }
 
 struct pruning {
-    const struct checkpoint_dir *d;
+    struct checkpoint_dir *d;
     int64_t published;
 };
 
@@ -525,16 +541,41 @@ static int make_folder(struct checkpoint_dir *d, const struct session *s, const 
 
 // The new one is in place and durable. If older ones cannot be removed now, the next start removes
 // them.
-static void clean_up(const struct checkpoint_dir *d, const struct publication *new,
-                     const struct pause *between) {
-    struct pruning old = {d, new->step};
+static void remove_older(struct checkpoint_dir *d, int64_t published, const struct pause *between) {
+    struct pruning old = {d, published};
     struct err later = {0};
-    if (new->rest.code != 0)
-        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint could not be removed: %s",
-                       new->rest.text);
     if (pause_beside(between, prune_beside, &old, &later) != 0)
         checkpoint_say(&d->listener, LOG_WARN, "an older checkpoint could not be removed: %s",
                        later.text);
+}
+
+static void clean_up(struct checkpoint_dir *d, const struct publication *new,
+                     const struct pause *between) {
+    if (new->rest.code != 0)
+        checkpoint_say(&d->listener, LOG_WARN, "a replaced checkpoint could not be removed: %s",
+                       new->rest.text);
+    remove_older(d, new->step, between);
+}
+
+void checkpoint_sound(struct checkpoint_dir *d, int64_t step) {
+    d->sound = step;
+    if (d->spares && checkpoint_leads(d))
+        remove_older(d, step, NULL);
+}
+
+void checkpoint_set_diverged_aside(const struct checkpoint_dir *d, int64_t sound) {
+    struct checkpoint_list list = {0};
+    struct err e = {0};
+    if (!d->saves || !checkpoint_leads(d))
+        return;
+    int rc = checkpoint_list_open(&list, d->path, &e);
+    for (size_t i = 0; rc == 0 && i < list.count; i++)
+        if (list.steps[i] > sound)
+            rc = checkpoint_set_aside(d, list.steps[i], "diverged", &e);
+    if (rc != 0)
+        checkpoint_say(&d->listener, LOG_WARN,
+                       "a checkpoint with diverged weights could not be renamed: %s", e.text);
+    checkpoint_list_close(&list);
 }
 
 // Ranks agree after each part, so that a failure of one is the same failure for all.
@@ -560,6 +601,7 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
         err_context(e, "the checkpoint of step %" PRId64 " was not written", state->step);
         return rc;
     }
+    d->best = state->best.kept ? state->best.step : -1;
     if (leads)
         clean_up(d, &new, between);
     return 0;

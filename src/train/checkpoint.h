@@ -25,7 +25,9 @@
 //   6. A checkpoint that did not verify when a run began is not deleted, counted or looked at
 //      again: once an intact one has been loaded, a run that saves renames the newer ones that
 //      failed to step-N.damaged.
-//   7. A checkpoint that was just published is never removed to make room.
+//   7. A checkpoint that was just published is never removed to make room. Nor is the best one
+//      (state->best.kept), nor the newest that is known to be sound (checkpoint_sound), whatever is
+//      kept beside them.
 //   8. A second model is saved, verified, loaded, set aside and removed with the folder it is in.
 //      Both are from the same moment, or the checkpoint counts as damaged.
 #ifndef HAGGLE_TRAIN_CHECKPOINT_H
@@ -48,6 +50,7 @@ struct checkpoint_listener {
 struct checkpoint_options {
     const char *run_dir;
     int64_t keep; // newest checkpoints kept
+    bool best;    // one more is kept: that of the best validation
     bool save;    // false: read only; nothing is created, locked or cleaned up
     bool resume;  // false with save: checkpoints of an earlier run are moved to checkpoints.1 (or
                   // the next free number), so that they neither mix with the new ones nor are lost
@@ -66,7 +69,8 @@ void checkpoint_dir_close(struct checkpoint_dir *d); // NULL is accepted
 // Bytes that one checkpoint takes on disk: an upper bound.
 uint64_t checkpoint_estimate_bytes(const struct plan *p);
 // ERR_IO with figures when the disk has no room for `saves` saves. They need room for at most
-// keep + 1 checkpoints (or `saves` when that is fewer), minus those that are already there.
+// keep + 1 checkpoints (keep + 2 with the best one; or `saves` when that is fewer), minus those
+// that are already there.
 int checkpoint_check_space(const struct checkpoint_dir *d, const struct plan *p, int64_t saves,
                            struct err *e);
 
@@ -83,9 +87,18 @@ int checkpoint_save(struct checkpoint_dir *d, struct session *s, const struct tr
                     const struct train_state *second, const struct pause *between,
                     struct checkpoint_saved *out, struct err *e);
 
+// The steps after this checkpoint have shown that its weights are sound. Until that is known of a
+// newer one, it stays; what has stayed beyond `keep` until now is removed.
+void checkpoint_sound(struct checkpoint_dir *d, int64_t step);
+// The weights after `sound` have diverged: what was saved since then is renamed to
+// step-N.diverged, so that the next run goes on from `sound`. Tells the listener the new names.
+void checkpoint_set_diverged_aside(const struct checkpoint_dir *d, int64_t sound);
+
 // Whether the checkpoint of a step is there with all its files in their right sizes. Their content
 // is not read.
 bool checkpoint_is_there(const struct checkpoint_dir *d, int64_t step);
+// The path of a checkpoint that is there in this sense; "" when it is not.
+void checkpoint_there(const struct checkpoint_dir *d, int64_t step, char path[PATH_MAX]);
 // The path of the newest one that is there in this sense; "" when there is none.
 void checkpoint_newest_there(const struct checkpoint_dir *d, char path[PATH_MAX]);
 
@@ -112,5 +125,9 @@ int checkpoint_verify(const char *path, struct manifest *out, struct err *e);
 // "" when there is none.
 int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener *listener,
                            char path[PATH_MAX], struct err *e);
+// Finds the checkpoint of the best validation (save.best), as the newest checkpoint names it, and
+// verifies it. ERR_USAGE when the run has kept none.
+int checkpoint_find_best(const char *run_dir, const struct checkpoint_listener *listener,
+                         char path[PATH_MAX], struct err *e);
 
 #endif

@@ -13,8 +13,11 @@ enum { CHECKPOINT_DIGITS = 9, CHECKPOINT_TEXT_BYTES = 2048 };
 struct checkpoint_dir {
     char path[PATH_MAX]; // run.dir/checkpoints
     int64_t keep;
-    bool saves;        // false: nothing in it may be changed
-    struct comm *comm; // of all ranks; NULL: one rank
+    bool keeps_best;
+    int64_t best, sound; // steps that are never removed; -1: none
+    bool spares;         // `sound` is on disk beyond those that are kept
+    bool saves;          // false: nothing in it may be changed
+    struct comm *comm;   // of all ranks; NULL: one rank
     struct rundir_lock lock;
     struct checkpoint_listener listener;
 };
@@ -32,9 +35,10 @@ struct checkpoint_list {
 int checkpoint_list_open(struct checkpoint_list *l, const char *dir, struct err *e);
 void checkpoint_list_close(struct checkpoint_list *l);
 
-// Renames a checkpoint that did not verify to step-N.damaged, or to the first free name of
-// .damaged.1, .damaged.2 and so on. From then on it is not listed. Tells the listener the new name.
-int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, struct err *e);
+// Renames a checkpoint to step-N.WHY ("damaged", "diverged"), or to the first free name of .WHY.1,
+// .WHY.2 and so on. From then on it is not listed. Tells the listener the new name.
+int checkpoint_set_aside(const struct checkpoint_dir *d, int64_t step, const char *why,
+                         struct err *e);
 
 // dir/step-000000120 + ending.
 int checkpoint_path(const char *dir, int64_t step, const char *ending, char out[PATH_MAX],

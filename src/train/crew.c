@@ -107,20 +107,21 @@ static int get_ready(struct follower *f, struct comm *c, const struct crew_optio
 
 int crew_follow(struct comm *c, const struct crew_options *o, struct err *e) {
     struct follower f = {.plan = {.prefix = ""}};
+    struct train_result result = {.end = TRAIN_FAILED};
     int rc = crew_data(c, 0, e);
     if (rc == 0) {
         rc = get_ready(&f, c, o, e);
         rc = crew_ready(c, rc, f.trainer, f.engine, &f.plan, e);
     }
     if (rc == 0) {
-        rc = trainer_run(f.trainer, NULL, e);
+        rc = trainer_run(f.trainer, &result, e);
         if (o->on_end)
             o->on_end(o->arg, c->rank, f.trainer, &f.plan);
-        if (rc == 0 || rc == ERR_STOPPED)
+        if (train_ended_together(rc, result.end))
             (void)crew_done(c, NULL); // it was the last thing to tell
     }
     // Before the memory that other ranks may still read.
-    crew_leave(c, rc != 0 && rc != ERR_STOPPED, e ? e->text : err_phrase(rc));
+    crew_leave(c, !train_ended_together(rc, result.end), e ? e->text : err_phrase(rc));
     trainer_close(f.trainer);
     engine_close(f.engine);
     plan_free(&f.plan);
@@ -216,7 +217,7 @@ int crew_lead(struct crew *c, const struct crew_options *o, const struct trainer
 }
 
 static int lead(struct crew *c, const struct knobs *k, const struct trainer_options *o,
-                struct follower *f, struct err *e) {
+                struct follower *f, struct train_result *result, struct err *e) {
     const struct engine_options eo = {.comm = c ? crew_leader(c) : NULL};
     TRY(plan_run(&f->plan, k, e));
     TRY(engine_open(&f->engine, &eo, e));
@@ -225,20 +226,21 @@ static int lead(struct crew *c, const struct knobs *k, const struct trainer_opti
         .knobs = k, .data = trainer_dataset(f->trainer), .stop = o->stop};
     if (c)
         TRY(crew_lead(c, &follow, f->trainer, f->engine, &f->plan, e));
-    const int rc = trainer_run(f->trainer, NULL, e);
-    if (c && (rc == 0 || rc == ERR_STOPPED))
+    const int rc = trainer_run(f->trainer, result, e);
+    if (c && train_ended_together(rc, result->end))
         (void)crew_done(crew_leader(c), NULL);
     return rc;
 }
 
 int crew_train(const struct knobs *k, const struct trainer_options *o, struct err *e) {
     struct follower f = {.plan = {.prefix = ""}};
+    struct train_result result = {.end = TRAIN_FAILED};
     struct crew *c = NULL;
     const int world = (int)knobs_world(k);
     if (world > 1)
         TRY(crew_open(&c, world, k->comm_timeout, e));
-    const int rc = lead(c, k, o, &f, e);
-    crew_close(c, rc != 0 && rc != ERR_STOPPED, e ? e->text : err_phrase(rc));
+    const int rc = lead(c, k, o, &f, &result, e);
+    crew_close(c, !train_ended_together(rc, result.end), e ? e->text : err_phrase(rc));
     trainer_close(f.trainer);
     engine_close(f.engine);
     plan_free(&f.plan);

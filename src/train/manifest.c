@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ enum { HASH_DIGITS = HASH_TEXT_BYTES - 1, STEPS_MOST = 1000000000 };
 // The largest count of samples, tokens or bytes that is accepted. It is more than any run reaches,
 // and far enough below 2^63 that a run resumed from it can count on without overflow.
 static const int64_t COUNT_MOST = INT64_C(1) << 60;
+static const double LOSS_MOST = 1e300; // of a float32, or of a sum of them
 
 static const char *const file_names[MANIFEST_FILES] = {
 #define X(id, name) [id] = name,
@@ -62,6 +64,24 @@ static void put_files(struct json_writer *w, const struct manifest *m) {
     json_put_array_end(w);
 }
 
+// What is not known is left out, so that older versions can read the file.
+static void put_judged(struct json_writer *w, const struct train_state *s) {
+    if (s->best.step > 0) {
+        json_member_double(w, "best_loss", s->best.loss);
+        json_member_i64(w, "best_step", s->best.step);
+        json_member_i64(w, "best_waited", s->best.waited);
+        json_member_bool(w, "best_kept", s->best.kept);
+    }
+    if (s->watch.seen > 0) {
+        json_member_double(w, "loss_began", s->watch.began);
+        json_member_double(w, "loss_low", s->watch.low);
+        json_member_double(w, "loss_level", s->watch.level);
+        json_member_i64(w, "losses", s->watch.seen);
+        json_member_i64(w, "high_losses", s->watch.high);
+        json_member_i64(w, "high_since", s->watch.since);
+    }
+}
+
 static void put_members(struct json_writer *w, const struct manifest *m) {
     json_member_string(w, "format", FORMAT);
     json_member_i64(w, "version", MANIFEST_VERSION); // before what another version may change
@@ -76,6 +96,7 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
         json_member_i64(w, "guest_updates", m->state.guest_updates);
     json_member_double(w, "loss_scale", m->state.scale.value);
     json_member_i64(w, "scale_steps", m->state.scale.good_steps);
+    put_judged(w, &m->state);
     json_member_string(w, "dataset", m->state.dataset);
     json_member_i64(w, "seed", m->seed);
     json_member_string(w, "math", m->math);
@@ -182,6 +203,18 @@ static int read_scale(struct json_reader *r, void *out) {
         return json_fail(r, ERR_FORMAT, "a loss scale of %g is out of range; accepted: 0 to %g",
                          *scale, SCALE_MOST);
     return 0;
+}
+
+static int read_loss(struct json_reader *r, void *out) {
+    double *loss = out;
+    TRY(json_read_double(r, loss));
+    if (!(fabs(*loss) <= LOSS_MOST))
+        return json_fail(r, ERR_FORMAT, "a loss of %g is out of range", *loss);
+    return 0;
+}
+
+static int read_flag(struct json_reader *r, void *out) {
+    return json_read_bool(r, out);
 }
 
 static int read_version(struct json_reader *r, void *unused) {
@@ -309,6 +342,16 @@ static const struct {
     {"guest_updates", read_steps, offsetof(struct manifest, state.guest_updates), true},
     {"loss_scale", read_scale, offsetof(struct manifest, state.scale.value), false},
     {"scale_steps", read_steps, offsetof(struct manifest, state.scale.good_steps), false},
+    {"best_loss", read_loss, offsetof(struct manifest, state.best.loss), true},
+    {"best_step", read_steps, offsetof(struct manifest, state.best.step), true},
+    {"best_waited", read_steps, offsetof(struct manifest, state.best.waited), true},
+    {"best_kept", read_flag, offsetof(struct manifest, state.best.kept), true},
+    {"loss_began", read_loss, offsetof(struct manifest, state.watch.began), true},
+    {"loss_low", read_loss, offsetof(struct manifest, state.watch.low), true},
+    {"loss_level", read_loss, offsetof(struct manifest, state.watch.level), true},
+    {"losses", read_steps, offsetof(struct manifest, state.watch.seen), true},
+    {"high_losses", read_steps, offsetof(struct manifest, state.watch.high), true},
+    {"high_since", read_steps, offsetof(struct manifest, state.watch.since), true},
     {"dataset", read_hash, offsetof(struct manifest, state.dataset), false},
     {"seed", read_seed, offsetof(struct manifest, seed), false},
     {"math", read_hash, offsetof(struct manifest, math), false},
@@ -341,6 +384,9 @@ static int read_members(struct json_reader *r, struct manifest *m) {
             return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, members[i].name);
     if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
         return err_set(r->e, ERR_FORMAT, "%.400s counts more skipped steps than steps", r->name);
+    if (m->state.best.step > m->state.step || m->state.watch.seen > m->state.step)
+        return err_set(r->e, ERR_FORMAT, "%.400s has losses of steps that it has not made",
+                       r->name);
     return 0;
 }
 

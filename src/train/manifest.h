@@ -16,6 +16,7 @@
 #include "base/region.h"
 #include "knob/knob.h"
 
+#include "train/judge.h"
 #include "train/scale.h"
 
 #include <stdint.h>
@@ -52,6 +53,8 @@ struct train_state {
     int64_t empty_steps;           // steps without a trained token
     int64_t guest_updates;         // updates by training requests (guest.h), beside the steps
     struct loss_scale scale;       // of the next step
+    struct best_eval best;         // of the validations, if save.best or stop.patience asks
+    struct loss_watch watch;       // of the steps
     char dataset[HASH_TEXT_BYTES]; // fingerprint of the data
 };
 

@@ -144,6 +144,13 @@ static int find_newest(const char *dir, const struct checkpoint_listener *listen
     return 0;
 }
 
+// Reads the manifest of a checkpoint that was verified before, by this rank or another.
+static int read_found(const char *path, struct manifest *m, struct err *e) {
+    char file[PATH_MAX];
+    TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
+    return manifest_read(m, file, e);
+}
+
 int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener *listener,
                            char path[PATH_MAX], struct err *e) {
     struct manifest m;
@@ -156,6 +163,29 @@ int checkpoint_find_newest(const char *run_dir, const struct checkpoint_listener
     checkpoint_list_close(&damaged);
     manifest_free(&m);
     return 0;
+}
+
+int checkpoint_find_best(const char *run_dir, const struct checkpoint_listener *listener,
+                         char path[PATH_MAX], struct err *e) {
+    struct manifest m = {0};
+    char dir[PATH_MAX];
+    TRY(checkpoint_find_newest(run_dir, listener, path, e));
+    int rc = path[0] != '\0' ? read_found(path, &m, e) : 0;
+    const struct best_eval best = m.state.best;
+    const bool is_newest = best.step == m.state.step;
+    manifest_free(&m);
+    TRY(rc);
+    if (best.step == 0 || !best.kept)
+        return err_set(e, ERR_USAGE,
+                       "'%.400s' holds no best checkpoint: 'haggle train' keeps one with "
+                       "save.best=true, from the first validation on",
+                       run_dir);
+    if (is_newest)
+        return 0;
+    TRY(file_join(dir, sizeof dir, run_dir, CHECKPOINT_FOLDER, e));
+    TRY(checkpoint_path(dir, best.step, "", path, e));
+    rc = checkpoint_verify(path, NULL, e);
+    return rc == 0 ? 0 : err_context(e, "the best checkpoint, of step %" PRId64, best.step);
 }
 
 // ---------------------------------------------------------------- comparing
@@ -316,13 +346,6 @@ static int find_to_load(struct checkpoint_dir *d, const struct plan *p, const ch
     return rc;
 }
 
-// The others read what rank 0 has verified.
-static int read_found(const char *path, struct manifest *m, struct err *e) {
-    char file[PATH_MAX];
-    TRY(file_join(file, sizeof file, path, MANIFEST_NAME, e));
-    return manifest_read(m, file, e);
-}
-
 static int load(struct checkpoint_dir *d, struct session *s, const char *dataset,
                 struct train_state *state, struct train_state *second, char path[PATH_MAX],
                 struct found *f, struct err *e) {
@@ -340,7 +363,7 @@ static int load(struct checkpoint_dir *d, struct session *s, const char *dataset
     // This comes last, so that a refused run has changed nothing. It never happens when all are
     // damaged: the next run would find none and silently start from zero.
     for (size_t i = 0; rc == 0 && leads && d->saves && i < f->damaged.count; i++)
-        rc = checkpoint_set_aside(d, f->damaged.steps[i], e);
+        rc = checkpoint_set_aside(d, f->damaged.steps[i], "damaged", e);
     return comm_agree(d->comm, rc, NULL, 0, e);
 }
 

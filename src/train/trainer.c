@@ -1,7 +1,8 @@
 // trainer.c - see trainer.h. The step loop.
 //
 // The order inside the loop: a step, its observer, then a checkpoint when one is due, then
-// validation. A crash during validation then does not cost the steps before it.
+// validation. A crash during validation then does not cost the steps before it. With save.best or
+// stop.patience validation comes first, because the checkpoint holds what it has decided.
 #include "train/trainer_state.h"
 
 #include "base/text.h"
@@ -14,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// So many steps in a row that are not finite are no outliers: the run has diverged.
-enum { NOT_FINITE_MOST = 10 };
 // The first steps touch memory and fill caches for the first time, so metrics leave them out. In a
 // short run that is at most a quarter of the steps.
 enum { WARMUP_STEPS = 3 };
@@ -79,11 +78,13 @@ int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
     t->o = *o;
     t->lock.fd = -1;
     t->saving = knobs_saves(k);
-    t->saved_step = t->eval_step = -1;
+    t->saved_step = t->eval_step = t->sound_step = -1;
     t->loss_first = t->loss_last = t->r.eval.loss = NAN;
     noise_estimate_of(&t->noise, &t->r.noise); // no samples yet: not determined
     t->norms = calloc(2 * (size_t)mesh_size(&p->ranks.mesh, AXIS_DATA), sizeof *t->norms);
     int rc = t->norms != NULL ? open_data(t, e) : err_set(e, ERR_MEMORY, "no memory for norms");
+    if (rc == 0)
+        rc = trainer_check_care(t, e);
     if (rc == 0)
         rc = meet_open(&t->meeting, g->options.comm, e);
     if (rc == 0)
@@ -133,11 +134,12 @@ const struct dataset *trainer_dataset(const struct trainer *t) {
 
 // ---------------------------------------------------------------- before the first step
 
-// The most saves still to come: those of save.every, and one at the end or at a stop request. By
-// time there is at most one after each step.
+// The most saves still to come: those of save.every, those of best validations, and one at the end
+// or at a stop request. By time there is at most one after each step.
 static int64_t saves_ahead(const struct knobs *k) {
-    const int64_t every = k->save_every;
-    return (every > 0 ? k->steps / every : every < 0 ? k->steps : 0) + 1;
+    const int64_t every = k->save_every,
+                  best = k->save_best && k->eval_every > 0 ? k->steps / k->eval_every : 0;
+    return (every > 0 ? k->steps / every : every < 0 ? k->steps : 0) + best + 1;
 }
 
 // ---------------------------------------------------------------- requests
@@ -146,13 +148,6 @@ static void tell_guest(void *arg, const struct guest_sample *x, const struct gue
     const struct train_observer *ob = &((const struct trainer *)arg)->o.observer;
     if (ob->on_guest != NULL)
         ob->on_guest(ob->arg, x, a);
-}
-
-// Between validation batches only evaluations run, because the checkpoint of this step is already
-// written.
-static int let_guests(void *arg, struct err *e) {
-    struct trainer *t = arg;
-    return guests_serve(t->guests, &t->state, false, e);
 }
 
 // Inside a step a second model may also train, because it shares nothing with the step.
@@ -188,11 +183,16 @@ static int load_newest(struct trainer *t, char resumed_from[PATH_MAX], struct er
     struct train_state state = t->state;
     TRY(checkpoint_load_newest(t->checkpoints, t->s, t->state.dataset, &state, &t->second,
                                resumed_from, e));
+    // Losses on other data are no measure, neither of the best nor of where the run began.
+    if (strcmp(state.dataset, t->state.dataset) != 0) {
+        state.best = (struct best_eval){0};
+        state.watch = (struct loss_watch){0};
+    }
     memcpy(state.dataset, t->state.dataset, sizeof state.dataset); // of the data in use now
     if (!loss_scale_valid(&state.scale, t->k))                     // saved in another precision
         loss_scale_start(&state.scale, t->k);
     t->state = state;
-    return 0;
+    return trainer_resume_care(t, e);
 }
 
 static int open_loader(struct trainer *t, struct err *e) {
@@ -213,6 +213,7 @@ static int open_checkpoints(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
     const struct checkpoint_options o = {.run_dir = k->run_dir,
                                          .keep = k->save_keep,
+                                         .best = k->save_best,
                                          .save = t->saving,
                                          .resume = k->resume,
                                          .comm = t->meeting.comm,
@@ -281,15 +282,6 @@ static int prepare(struct trainer *t, char resumed_from[PATH_MAX], struct err *e
 
 // ---------------------------------------------------------------- between steps
 
-// An observer that returns ERR_STOPPED asks to stop. Any other code ends the run at once.
-static int heed(struct trainer *t, int rc, struct err *e) {
-    if (rc != ERR_STOPPED)
-        return rc;
-    t->asked = true;
-    err_clear(e);
-    return 0;
-}
-
 // While a checkpoint is written, evaluations run: they change nothing that is saved. One that fails
 // ends the run after the save. After a stop request none is started. However many requests arrive,
 // a save takes at most twice its own time plus one queue of requests, because until it is done a
@@ -346,6 +338,7 @@ static int save(struct trainer *t, struct err *e) {
     err_clear(&t->save_error);
     saved.path[0] = '\0';
     saved.bytes = 0;
+    trainer_saving_best(t);
     int rc = leads(t) ? rundir_lock_again(&t->lock, t->k->run_dir, &moved, &t->save_error) : 0;
     rc = meet_agree(&t->meeting, rc, &t->save_error);
     if (rc == 0)
@@ -355,6 +348,8 @@ static int save(struct trainer *t, struct err *e) {
     const uint64_t ns = t->save_ns - meanwhile.begin_ns - meanwhile.guests_ns;
     t->r.save_ns += ns;
     t->pace.pause_ns += ns;
+    const bool best = rc == 0 && t->better && t->state.best.kept;
+    trainer_saved_best(t, rc);
     if (rc == 0) {
         t->r.saves++;
         t->saved_step = t->state.step;
@@ -367,49 +362,12 @@ static int save(struct trainer *t, struct err *e) {
                                     .path = saved.path,
                                     .bytes = saved.bytes,
                                     .ns = ns,
+                                    .best = best,
                                     .rc = rc,
                                     .error = rc ? t->save_error.text : ""};
     if (ob->on_save != NULL)
-        TRY(heed(t, ob->on_save(ob->arg, &told, e), e));
+        TRY(trainer_heed(t, ob->on_save(ob->arg, &told, e), e));
     return meanwhile.rc != 0 ? err_set(e, meanwhile.rc, "%s", meanwhile.e.text) : 0;
-}
-
-static int evaluate(struct trainer *t, struct err *e) {
-    const struct train_observer *ob = &t->o.observer;
-    struct train_eval *v = &t->r.eval;
-    energy_lap_end(&t->lap, &t->energy);
-    const int rc =
-        evaluator_run(t->evaluator, t->state.step, t->meeting.world == 1 ? t->o.stop : NULL,
-                      t->guests != NULL ? let_guests : NULL, t, v, e);
-    // Or a request failed; an evaluation changes no weights either. Of several ranks, one that
-    // fails here leaves the others.
-    t->data_failed = rc != 0 && t->meeting.world == 1;
-    TRY(rc);
-    t->r.eval_ns += v->total_ns;
-    t->pace.pause_ns += v->total_ns;
-    t->eval_step = t->state.step;
-    return ob->on_eval != NULL ? heed(t, ob->on_eval(ob->arg, v, e), e) : 0;
-}
-
-static int check_finite(struct trainer *t, const struct train_step *info, struct err *e) {
-    if (!info->empty)
-        TRY(loss_scale_update(&t->state.scale, t->k, !info->skipped, t->state.step, e));
-    // Weights that no step has changed give a finite loss unless they, or the data, are broken.
-    // Ten steps would tell no more.
-    if (!info->empty && !isfinite(info->loss) && hyper_updates(&t->state) == 0)
-        return err_set(e, ERR_NUMERIC,
-                       "the loss of step %" PRId64 " is %s before any update: the model's weights "
-                       "do not fit its configuration, or precision=%s is too narrow for them",
-                       t->state.step, isnan(info->loss) ? "not a number (NaN)" : "infinite",
-                       knob_choice(KNOB_precision, (int)t->k->precision));
-    if (t->not_finite < NOT_FINITE_MOST)
-        return 0;
-    return err_set(
-        e, ERR_NUMERIC,
-        "loss or gradients were not finite in %d steps in a row, the last of them step %" PRId64
-        ": the run has diverged. Try a lower optim.lr, a longer sched.warmup, or "
-        "optim.clip=1",
-        NOT_FINITE_MOST, t->state.step);
 }
 
 // Whether to do now what is due now or was put off. It is put off while replicas are apart.
@@ -419,22 +377,29 @@ static bool comes_now(const struct trainer *t, bool due, bool *waits) {
     return now;
 }
 
+static int evaluate_if_due(struct trainer *t, struct err *e) {
+    return t->evaluator != NULL &&
+                   comes_now(t, t->state.step % t->k->eval_every == 0, &t->eval_waits) &&
+                   !stops_now(t)
+               ? trainer_evaluate(t, e)
+               : 0;
+}
+
 static int after_step(struct trainer *t, const struct train_step *info, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
-    const struct knobs *k = t->k;
+    const bool judges = trainer_judges(t);
     if (ob->on_step != NULL)
-        TRY(heed(t, ob->on_step(ob->arg, info, e), e));
+        TRY(trainer_heed(t, ob->on_step(ob->arg, info, e), e));
     trainer_end_warmup(t);
-    TRY(check_finite(t, info, e));
+    TRY(trainer_check_step(t, info, e));
     // Before the save, so that a checkpoint contains all updates made before the next step.
     if (t->guests != NULL)
         TRY(guests_serve(t->guests, &t->state, true, e));
-    if (comes_now(t, save_due(t), &t->save_waits))
+    if (judges)
+        TRY(evaluate_if_due(t, e));
+    if (comes_now(t, save_due(t) || (t->better && t->k->save_best), &t->save_waits))
         TRY(save(t, e));
-    if (t->evaluator != NULL && comes_now(t, t->state.step % k->eval_every == 0, &t->eval_waits) &&
-        !stops_now(t))
-        TRY(evaluate(t, e));
-    return 0;
+    return judges ? 0 : evaluate_if_due(t, e);
 }
 
 // A run that made no step has failed: the same command again would not get further.
@@ -460,6 +425,11 @@ static int loop(struct trainer *t, struct err *e) {
     t->r.end = TRAIN_FAILED; // unless it is set below
     t->save_ns = clock_ns();
     while (t->state.step < k->steps) {
+        if (trainer_patience_over(t)) {
+            t->r.end = TRAIN_PATIENCE;
+            trainer_say_patience(t);
+            return 0;
+        }
         energy_lap_begin(&t->lap, &t->energy); // no effect unless a pause or the warm-up ended it
         const int rc = trainer_step(t, &info, &flags, e);
         energy_poll(&t->energy, clock_ns());
@@ -475,7 +445,15 @@ static int loop(struct trainer *t, struct err *e) {
     return 0;
 }
 
-// The last checkpoint, then the last validation, in the same order as in the loop.
+// The last validation, unless the last step had one.
+static int evaluate_last(struct trainer *t, struct err *e) {
+    return t->evaluator != NULL && t->r.end != TRAIN_STOPPED && t->eval_step != t->state.step
+               ? trainer_evaluate(t, e)
+               : 0;
+}
+
+// The last checkpoint and the last validation, in the same order as in the loop. When the time is
+// over, what was trained is saved first in any case, and once more if it proves to be the best.
 static int wind_up(struct trainer *t, struct err *e) {
     const struct knobs *k = t->k;
     const struct train_state *st = &t->state;
@@ -487,13 +465,18 @@ static int wind_up(struct trainer *t, struct err *e) {
                        st->skipped_steps,
                        k->precision == PRECISION_FP16 ? "more steps or a lower scale.start"
                                                       : "precision=fp32 or other weights");
+    const bool first = trainer_judges(t) && t->r.end != TRAIN_TIME;
+    if (first)
+        TRY(evaluate_last(t, e));
     bool saved = !t->saving || t->r.steps_run == 0 || (t->r.end == TRAIN_DONE && !k->save_last);
     if (!saved)
         TRY(is_saved(t, &saved, e));
-    if (!saved)
+    if (!saved && !(t->better && k->save_best))
         TRY(save(t, e));
-    if (t->evaluator != NULL && t->r.end != TRAIN_STOPPED && t->eval_step != t->state.step)
-        TRY(evaluate(t, e));
+    if (!first)
+        TRY(evaluate_last(t, e));
+    if (t->better && k->save_best)
+        TRY(save(t, e));
     return 0;
 }
 
@@ -612,14 +595,15 @@ static void report_ranks(struct trainer *t, struct err *e) {
 static int start(struct trainer *t, const char *resumed_from, struct err *e) {
     const struct train_observer *ob = &t->o.observer;
     const struct knobs *k = t->k;
-    int64_t ahead = k->steps > t->state.step ? k->steps - t->state.step : 0;
+    const bool over = k->steps <= t->state.step, ends = over || trainer_patience_over(t);
+    int64_t ahead = ends ? 0 : k->steps - t->state.step;
     char text[160];
     t->warmup = ahead / 4 < WARMUP_STEPS ? ahead / 4 : WARMUP_STEPS;
     t->r.first_step = t->state.step;
     const struct train_start told = {.session = t->s,
                                      .dataset = t->data,
                                      .state = t->state,
-                                     .steps = k->steps,
+                                     .steps = t->state.step + ahead,
                                      .warmup_steps = t->warmup,
                                      .resumed_from = resumed_from[0] != '\0' ? resumed_from : NULL,
                                      .checkpoint_bytes =
@@ -627,8 +611,8 @@ static int start(struct trainer *t, const char *resumed_from, struct err *e) {
                                      .energy = &t->energy};
     TRY(begin_guests(t, e)); // may refuse the run, so it comes before observers write files
     if (ob->on_start != NULL)
-        TRY(heed(t, ob->on_start(ob->arg, &told, e), e));
-    if (ahead == 0 && k->steps > 0) {
+        TRY(trainer_heed(t, ob->on_start(ob->arg, &told, e), e));
+    if (over && k->steps > 0) {
         snprintf(text, sizeof text,
                  "nothing to train: step %" PRId64 " of %" PRId64
                  " is done; raise steps to train further",
@@ -655,17 +639,21 @@ int trainer_run(struct trainer *t, struct train_result *out, struct err *e) {
         rc = wind_up(t, e);
     if (rc != 0 && t->data_failed)
         rc = save_after_failure(t, rc, e);
-    if (rc != 0)
+    trainer_end_care(t);
+    if (rc != 0 && t->r.end != TRAIN_DIVERGED)
         t->r.end = TRAIN_FAILED;
-    else
+    else if (rc == 0)
         rc = conclude(t, e);
     end_guests(t);
     measure(t);
-    if (rc == 0 || rc == ERR_STOPPED) // else the other ranks may be gone
+    if (train_ended_together(rc, t->r.end)) // else the other ranks may be gone
         report_ranks(t, NULL);
     if (t->r.checkpoint[0] != '\0' && leads(t) &&
         !checkpoint_is_there(t->checkpoints, t->saved_step))
         t->r.checkpoint[0] = '\0'; // removed after it was written
+    t->r.best[0] = '\0';
+    if (t->state.best.kept && t->checkpoints != NULL && leads(t))
+        checkpoint_there(t->checkpoints, t->state.best.step, t->r.best);
     t->r.state = t->state;
     t->r.epoch = buffers_epochs(t->data, t->state.position);
     t->r.wall_ns = clock_ns() - t->begin_ns;

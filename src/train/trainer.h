@@ -13,12 +13,15 @@
 //   2. Nothing is allocated between two steps, except for validation results and saving.
 //   3. Weights change only in whole steps with finite gradients. A step whose gradients are not
 //      finite leaves weights and moments as they were and is counted. Ten in a row end the run, and
-//      so does a loss that is not finite before any update. A run that ends without a single update
-//      because no gradients were finite is an error.
+//      so do losses that stay far above where they were (judge.h), unless stop.diverged is false.
+//      A loss that is not finite before any update ends the run in any case. A run that ends
+//      without a single update because no gradients were finite is an error.
 //   4. Replicas that train apart (comm.every) are saved and validated, and the run ends, only after
 //      steps at whose end their weights were averaged. What is due earlier waits for the next one.
 //      Only if data cannot be read are they averaged ahead of time, so that no step is lost.
-//   5. A save that fails is reported and the run goes on. If the last state could not be saved, the
+//   5. The newest checkpoint that later losses have shown to be sound is not removed for one of
+//      which that is not known yet. A run that ends because it has diverged saves nothing more.
+//   6. A save that fails is reported and the run goes on. If the last state could not be saved, the
 //      run's result says so.
 #ifndef HAGGLE_TRAIN_TRAINER_H
 #define HAGGLE_TRAIN_TRAINER_H
@@ -86,12 +89,15 @@ struct train_eval {
     struct quantile batch_p50, batch_p99; // nanoseconds per batch, including its data
     uint64_t total_ns, data_ns;
     bool complete; // false: a stop request ended it early
+    bool judged;   // it counts for save.best and stop.patience
+    bool best;     // if so: the best so far
 };
 
 struct train_save {
     int64_t step;
     const char *path; // "" when it failed
     uint64_t bytes, ns;
+    bool best;         // of the best validation so far
     int rc;            // 0: saved
     const char *error; // why not; "" when rc is 0
 };
@@ -103,7 +109,20 @@ struct rank_report {
     uint64_t arena_bytes, predicted_bytes, measured_bytes; // of its process; 0: not known
 };
 
-enum train_end { TRAIN_FAILED, TRAIN_DONE, TRAIN_TIME, TRAIN_STOPPED };
+// TRAIN_PATIENCE: stop.patience validations were not better than the best before them.
+enum train_end {
+    TRAIN_FAILED,
+    TRAIN_DONE,
+    TRAIN_TIME,
+    TRAIN_STOPPED,
+    TRAIN_PATIENCE,
+    TRAIN_DIVERGED,
+};
+
+// Whether all ranks have ended the run together: none needs to be told.
+static inline bool train_ended_together(int rc, enum train_end end) {
+    return rc == 0 || rc == ERR_STOPPED || end == TRAIN_DIVERGED;
+}
 
 struct train_result {
     enum train_end end;
@@ -124,6 +143,7 @@ struct train_result {
     const struct rank_report *ranks; // by rank, until trainer_close; NULL: one rank
     int n_ranks;
     char checkpoint[PATH_MAX]; // the newest one written; "": none
+    char best[PATH_MAX];       // that of the best validation (state.best); "": none is kept
 };
 
 // Any member may be NULL. All are called from the thread of trainer_run between steps, on_guest
@@ -176,8 +196,8 @@ int trainer_open(struct trainer **out, struct plan *p, struct engine *g,
 // If run.dir is set, creates it and locks it until trainer_close (ERR_USAGE when another run has
 // locked it). That comes before on_start, so that observers may write there from then on. Loads the
 // plan unless the caller has loaded it, resumes, and trains to the end. May be called once per
-// trainer. Returns 0 when done or out of time (knob time), ERR_STOPPED, ERR_NUMERIC, or ERR_IO when
-// the last save failed. *out (out may be NULL) is filled in every case.
+// trainer. Returns 0 when done, out of time (knob time) or out of patience, ERR_STOPPED,
+// ERR_NUMERIC, or ERR_IO when the last save failed. *out (out may be NULL) is filled in every case.
 int trainer_run(struct trainer *t, struct train_result *out, struct err *e);
 void trainer_close(struct trainer *t); // before engine_close; NULL is accepted
 

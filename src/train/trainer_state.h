@@ -2,6 +2,7 @@
 //
 //   trainer.c        opens a run, prepares it, loops over its steps, saves, validates and ends it
 //   trainer_step.c   one step: its data, the meeting of the ranks, the turn, what it showed
+//   trainer_care.c   validation, the best one, the end of patience, a run that has diverged
 #ifndef HAGGLE_TRAIN_TRAINER_STATE_H
 #define HAGGLE_TRAIN_TRAINER_STATE_H
 
@@ -62,6 +63,9 @@ struct trainer {
     uint64_t save_ns;   // when the last save ended, or the first step began
     int64_t warmup, not_finite;
     int64_t saved_step, eval_step; // -1: none
+    int64_t sound_step; // newest checkpoint whose weights are known to be sound; -1: none
+    bool better;        // the validation of this step is the best so far, and is not saved yet
+    struct best_eval best_before; // of it, if `better`
     double loss_first, loss_last;
     struct noise_scale noise;
     double *norms; // of it, in this step: of each replica's first micro-batch, and of its step
@@ -79,6 +83,11 @@ static inline bool trainer_averages(const struct trainer *t) {
     return plan_find(t->plan, PLAN_AVERAGE) >= 0;
 }
 
+// Whether validations decide anything.
+static inline bool trainer_judges(const struct trainer *t) {
+    return t->k->save_best || t->k->stop_patience > 0;
+}
+
 void trainer_say(void *arg, enum log_level level, const char *text);
 // Answers requests inside a step, or while data is waited for.
 int trainer_let_guests_in(void *arg, struct err *e);
@@ -93,5 +102,24 @@ void trainer_end_warmup(struct trainer *t);
 int trainer_average(struct trainer *t, struct trace *trace, struct err *e);
 bool trainer_save_due_by_time(const struct trainer *t);
 uint64_t trainer_pace_ns(const struct pace *p); // of its steps, without validation and saving
+
+// ---------------------------------------------------------------- care (trainer_care.c)
+
+// ERR_USAGE if save.best or stop.patience is set and the data has no validation part.
+int trainer_check_care(const struct trainer *t, struct err *e);
+// To be called when a checkpoint was loaded: whether it is sound, and the best one still there.
+int trainer_resume_care(struct trainer *t, struct err *e);
+int trainer_evaluate(struct trainer *t, struct err *e);
+// To be called before and after a save: the checkpoint says whether it is the best one.
+void trainer_saving_best(struct trainer *t);
+void trainer_saved_best(struct trainer *t, int rc);
+// To be called when the run has ended: no later step will show whether the last save is sound.
+void trainer_end_care(struct trainer *t);
+bool trainer_patience_over(const struct trainer *t);
+void trainer_say_patience(struct trainer *t);
+// To be called after each step. ERR_NUMERIC: the weights are no good, or have diverged.
+int trainer_check_step(struct trainer *t, const struct train_step *info, struct err *e);
+// An observer that returns ERR_STOPPED asks to stop. Any other code ends the run at once.
+int trainer_heed(struct trainer *t, int rc, struct err *e);
 
 #endif

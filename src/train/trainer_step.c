@@ -144,7 +144,7 @@ static void count(struct trainer *t, const struct loader_batch *b, const struct 
     st->skipped_steps += info->skipped;
     st->empty_steps += info->empty;
     // With a scaled loss (fp16), gradients that are not finite are handled by the scale: see
-    // check_finite.
+    // trainer_check_step.
     bool scaled = t->k->precision == PRECISION_FP16;
     if (!info->empty)
         t->not_finite = (info->skipped && !scaled) || !isfinite(info->loss) ? t->not_finite + 1 : 0;

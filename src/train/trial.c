@@ -157,7 +157,8 @@ static struct knobs bare_knobs(const struct knobs *k, const struct trial_options
     bare.time = 0;
     bare.eval_every = 0;
     bare.save_every = 0;
-    bare.save_last = false;
+    bare.save_last = bare.save_best = false;
+    bare.stop_patience = 0;
     bare.resume = false;
     bare.run_dir[0] = '\0'; // neither created nor locked: another run may use it
     bare.log_trace[0] = '\0';
@@ -176,7 +177,7 @@ static int run(struct trial_desk *d, struct plan *p, struct trainer *t, struct c
     const int rc = trainer_run(t, &result, e);
     if (c)
         r->out->memory_predicted_bytes = result.metrics.memory_predicted_bytes; // of all ranks
-    if (c && (rc == 0 || rc == ERR_STOPPED))
+    if (c && train_ended_together(rc, result.end))
         (void)crew_done(crew_leader(c), NULL);
     return rc;
 }

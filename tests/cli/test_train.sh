@@ -112,10 +112,10 @@ END
     run 1 "diverged" train $tiny steps=40 eval.every=0 optim.lr=100 optim.clip=0 optim.beta2=0 sched.warmup=0 \
         run.dir=diverged log.trace=diverged.json --json -
     cp out result.json
-    json result.json 'd["error"]["code"] == "ERR_NUMERIC" and d["run"]["end"] == "failed"' "diverged"
+    json result.json 'd["error"]["code"] == "ERR_NUMERIC" and d["run"]["end"] == "diverged"' "diverged"
     json result.json 'd["run"]["skipped_steps"] >= 10 and d["tokens_per_s"] > 0' "diverged"
     json diverged.json 'len(d["traceEvents"]) > 10' "the trace of a run that diverged"
-    says err "; failed" "diverged"
+    says err "; diverged" "diverged"
     tail -1 diverged/log.jsonl >line.json
     json line.json 'd["skipped"] is True and "empty" not in d' "a skipped step in log.jsonl"
     head -2 diverged/log.jsonl | tail -1 >line.json

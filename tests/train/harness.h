@@ -178,6 +178,8 @@ struct run {
     int64_t first, last, steps, skipped;
     int starts, evals, saves, failed_saves, ends;
     struct train_eval eval;
+    double eval_losses[RUN_STEPS_MOST]; // by validation
+    int64_t eval_steps[RUN_STEPS_MOST];
     char said[SAID_BYTES]; // every message, with its level's letter
     struct train_result result;
     struct err e;
@@ -238,6 +240,9 @@ static inline int run_on_step(void *arg, const struct train_step *step, struct e
 static inline int run_on_eval(void *arg, const struct train_eval *eval, struct err *e) {
     struct run *r = arg;
     (void)e;
+    assert_in_range(r->evals, 0, RUN_STEPS_MOST - 1);
+    r->eval_losses[r->evals] = eval->loss;
+    r->eval_steps[r->evals] = eval->step;
     r->evals++;
     r->eval = *eval;
     return 0;

@@ -11,13 +11,16 @@ static void fill_manifest(struct manifest *m) {
     struct err e = {0};
     memset(m, 0, sizeof *m);
     knobs_init(&k);
-    m->state = (struct train_state){.step = 120,
-                                    .position = 960,
-                                    .tokens = 122880,
-                                    .trained_tokens = 122000,
-                                    .skipped_steps = 2,
-                                    .empty_steps = 1,
-                                    .guest_updates = 7};
+    m->state = (struct train_state){
+        .step = 120,
+        .position = 960,
+        .tokens = 122880,
+        .trained_tokens = 122000,
+        .skipped_steps = 2,
+        .empty_steps = 1,
+        .guest_updates = 7,
+        .best = {.loss = 1.25, .step = 30, .waited = 2, .kept = true},
+        .watch = {.began = 3.5, .low = 0.1, .level = 0.3, .seen = 35, .high = 4, .since = 33}};
     hash_of("second", 6, m->second);
     hash_of("data", 4, m->state.dataset);
     hash_of("model", 5, m->identity);
@@ -58,6 +61,9 @@ static void test_round_trip(void **state) {
     assert_int_equal(b.state.skipped_steps, 2);
     assert_int_equal(b.state.empty_steps, 1);
     assert_int_equal(b.state.guest_updates, 7);
+    assert_true(b.state.best.loss == 1.25 && b.state.best.step == 30);
+    assert_true(b.state.best.waited == 2 && b.state.best.kept);
+    assert_memory_equal(&a.state.watch, &b.state.watch, sizeof a.state.watch); // to the bit
     assert_string_equal(a.second, b.second);
     assert_int_equal(b.seed, 1);
     assert_string_equal(a.state.dataset, b.state.dataset);
@@ -84,13 +90,19 @@ static void test_what_may_be_missing(void **state) {
     const char *path = path_in(*state, "plain.json");
     fill_manifest(&a);
     a.state.guest_updates = 0;
+    a.state.best = (struct best_eval){0};
+    a.state.watch = (struct loss_watch){0};
     a.second[0] = '\0';
     assert_worked(manifest_write(&a, path, &e), &e);
     assert_worked(file_read_all(path, 1 << 20, &text, &bytes, &e), &e);
     assert_null(strstr(text, "guest_updates"));
+    assert_null(strstr(text, "best_"));
+    assert_null(strstr(text, "loss_low"));
     assert_null(strstr(text, "second"));
     assert_worked(manifest_read(&b, path, &e), &e);
     assert_int_equal(b.state.guest_updates, 0);
+    assert_int_equal(b.state.best.step, 0);
+    assert_int_equal(b.state.watch.seen, 0);
     assert_string_equal(b.second, "");
     assert_worked(manifest_hash(path, hash, &e), &e);
     hash_of(text, bytes, expected);
@@ -180,6 +192,13 @@ static void test_lies(void **state) {
         {"\"position\": 960", "\"position\": 99999999999999999999", "line"},
         {"\"skipped_steps\": 2", "\"skipped_steps\": 120", "more skipped steps than steps"},
         {"\"guest_updates\": 7", "\"guest_updates\": -7", "-7"},
+        {"\"best_step\": 30", "\"best_step\": 121", "has not made"},
+        {"\"best_step\": 30", "\"best_step\": -30", "-30"},
+        {"\"best_loss\": 1.25", "\"best_loss\": 1e999", "line"},
+        {"\"best_loss\": 1.25", "\"best_loss\": null", "line"},
+        {"\"best_kept\": true", "\"best_kept\": 1", "line"},
+        {"\"losses\": 35", "\"losses\": 121", "has not made"},
+        {"\"loss_low\": 0.1", "\"loss_low\": \"0.1\"", "line"},
         {"\"second\": \"", "\"second\": \"0", "line"},
         {"\"seed\": 1", "\"seed\": null", "line"},
         {"haggle checkpoint", "other checkpoint", "format"},

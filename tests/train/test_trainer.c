@@ -243,19 +243,23 @@ static void test_diverges(void **state) {
         run_set(&r, wild[i]);
     run_go(&r);
     assert_failed(r.rc, ERR_NUMERIC, &r.e, "10 steps in a row|optim.lr");
-    assert_int_equal(r.result.end, TRAIN_FAILED);
+    assert_int_equal(r.result.end, TRAIN_DIVERGED);
     assert_true(r.steps > 10 && r.steps < 60);
     assert_true(r.skipped >= 10 && r.skipped < r.steps);
     assert_int_equal(r.result.state.skipped_steps, r.skipped);
-    // The last saves hold weights that no update has changed.
+    // The last saves hold weights that no update has changed. They were set aside.
     const int64_t last = r.steps - 1;
-    assert_same_file(step_file(r.dir, last, "optimizer.safetensors"),
-                     step_file(r.dir, last - 1, "optimizer.safetensors"));
-    assert_same_file(step_file(r.dir, last, "model.safetensors"),
-                     step_file(r.dir, last - 1, "model.safetensors"));
+    static const char *const files[] = {"optimizer.safetensors", "model.safetensors"};
+    char newer[PATH_MAX], older[PATH_MAX];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(newer, sizeof newer, "%s.diverged/%s", step_file(r.dir, last, ""), files[i]);
+        snprintf(older, sizeof older, "%s.diverged/%s", step_file(r.dir, last - 1, ""), files[i]);
+        assert_same_file(newer, older);
+    }
     struct err e = {0};
     struct manifest m;
-    assert_worked(checkpoint_verify(step_file(r.dir, last, ""), &m, &e), &e);
+    snprintf(newer, sizeof newer, "%s.diverged", step_file(r.dir, last, ""));
+    assert_worked(checkpoint_verify(newer, &m, &e), &e);
     assert_int_equal(m.state.skipped_steps, r.skipped - 1);
     manifest_free(&m);
 }
