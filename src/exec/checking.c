@@ -331,5 +331,6 @@ int checking_run(struct executor *x, int program, exec_feed_fn *feed, void *feed
                 trace_add_op(trace, call->op, entry->segment, entry->micro, start, clock_ns());
         }
     }
-    return x->comm ? comm_stream_drain(x->comm, NULL, e) : 0;
+    enum comm_wait waited;
+    return x->comm ? comm_stream_drain(x->comm, NULL, &waited, e) : 0;
 }

@@ -201,12 +201,12 @@ static int copy_operand(const struct op_call *call, void **out, struct err *e) {
     return 0;
 }
 
-static int await_done(struct comm_stream *s, uint64_t n, bool *waited, struct err *e);
+static int await_done(struct comm_stream *s, uint64_t n, enum comm_wait *waited, struct err *e);
 
 int comm_stream_issue(struct comm_stream *s, int program, const struct op_call *call, int segment,
                       int micro, bool at_once, struct err *e) {
     struct issued i = {.call = call, .program = program, .segment = segment, .micro = micro};
-    bool waited = false;
+    enum comm_wait waited = WAIT_NONE;
     if (s->n_issued == s->most)
         return err_set(e, ERR_INTERNAL, "a turn issues more than its %llu communication ops",
                        (unsigned long long)s->most);
@@ -226,10 +226,18 @@ int comm_stream_issue(struct comm_stream *s, int program, const struct op_call *
     return at_once ? await_done(s, s->n_issued, &waited, e) : 0;
 }
 
+static enum comm_wait kind_of_wait(const struct comm_stream *s, const struct issued *i) {
+    const struct op *op = i->call->op;
+    const bool stages =
+        op->group >= 0 ? s->programs[i->program]->groups[op->group].stages : op->peer >= 0;
+    return stages ? WAIT_STAGES : WAIT_RANKS;
+}
+
 // Waits until ops [0, n) of this turn have run.
-static int await_done(struct comm_stream *s, uint64_t n, bool *waited, struct err *e) {
+static int await_done(struct comm_stream *s, uint64_t n, enum comm_wait *waited, struct err *e) {
     pthread_mutex_lock(&s->lock);
-    *waited |= s->n_done < n;
+    if (s->n_done < n)
+        *waited = kind_of_wait(s, &s->ring[n - 1]);
     while (s->n_done < n && s->failed.code == 0)
         pthread_cond_wait(&s->done, &s->lock);
     const int rc = s->failed.code != 0 ? err_set(e, s->failed.code, "%s", s->failed.text) : 0;
@@ -257,7 +265,8 @@ static int await_sends(struct comm_stream *s, uint64_t n, struct err *e) {
     return 0;
 }
 
-int comm_stream_await(struct comm_stream *s, const struct op *op, bool *waited, struct err *e) {
+int comm_stream_await(struct comm_stream *s, const struct op *op, enum comm_wait *waited,
+                      struct err *e) {
     for (int w = 0; w < op->n_wait; w++) {
         const uint64_t n = s->events[op->wait[w]];
         if (n == 0) // another stream's, or not recorded in this turn
@@ -269,9 +278,9 @@ int comm_stream_await(struct comm_stream *s, const struct op *op, bool *waited, 
     return 0;
 }
 
-int comm_stream_drain(struct comm_stream *s, struct trace *trace, struct err *e) {
-    bool waited = false;
-    int rc = await_done(s, s->n_issued, &waited, e);
+int comm_stream_drain(struct comm_stream *s, struct trace *trace, enum comm_wait *waited,
+                      struct err *e) {
+    int rc = await_done(s, s->n_issued, waited, e);
     for (uint64_t k = 0; rc == 0 && k < s->n_issued; k++) {
         const struct issued *i = &s->ring[k];
         rc = await_sent(s, &s->ring[k], e);

@@ -22,10 +22,13 @@ void comm_stream_close(struct comm_stream *s); // NULL is accepted
 // it has, and sends a copy, so that a send needs nothing of the sender any more.
 int comm_stream_issue(struct comm_stream *s, int program, const struct op_call *call, int segment,
                       int micro, bool at_once, struct err *e);
+enum comm_wait { WAIT_NONE, WAIT_RANKS, WAIT_STAGES }; // for whom; see SPAN_STAGE_WAIT
 // Waits for the events that an op of the compute stream waits for. *waited: whether it had to.
-int comm_stream_await(struct comm_stream *s, const struct op *op, bool *waited, struct err *e);
+int comm_stream_await(struct comm_stream *s, const struct op *op, enum comm_wait *waited,
+                      struct err *e);
 // Waits until everything that was issued is done, and adds what ran to the trace (may be NULL). To
 // be called at the end of a turn.
-int comm_stream_drain(struct comm_stream *s, struct trace *trace, struct err *e);
+int comm_stream_drain(struct comm_stream *s, struct trace *trace, enum comm_wait *waited,
+                      struct err *e);
 
 #endif

@@ -243,12 +243,12 @@ int exec_yield(struct executor *x, const struct program *p, int at, bool *yielde
 // Waits for the communication that an op needs. That time is not the op's.
 static int await_comm(struct executor *x, const struct op *op, struct trace *trace, uint64_t *start,
                       struct err *e) {
-    bool waited = false;
+    enum comm_wait waited = WAIT_NONE;
     TRY(comm_stream_await(x->comm, op, &waited, e));
-    if (!trace || !waited)
+    if (!trace || waited == WAIT_NONE)
         return 0;
     const uint64_t now = clock_ns();
-    trace_add_span(trace, SPAN_COMM_WAIT, *start, now);
+    trace_add_span(trace, waited == WAIT_STAGES ? SPAN_STAGE_WAIT : SPAN_COMM_WAIT, *start, now);
     *start = now;
     return 0;
 }
@@ -295,9 +295,11 @@ static int host_run(struct executor *x, int program, exec_keep_fn *keep, void *k
     }
     if (!x->comm)
         return 0;
-    TRY(comm_stream_drain(x->comm, trace, e));
+    enum comm_wait waited = WAIT_NONE;
+    TRY(comm_stream_drain(x->comm, trace, &waited, e));
     if (trace) // what the last ops of the stream took beyond the others
-        trace_add_span(trace, SPAN_COMM_WAIT, start, clock_ns());
+        trace_add_span(trace, waited == WAIT_STAGES ? SPAN_STAGE_WAIT : SPAN_COMM_WAIT, start,
+                       clock_ns());
     return 0;
 }
 

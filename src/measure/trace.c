@@ -27,6 +27,7 @@ static const struct {
     [SPAN_DATA_WAIT] = {"data_wait", TIME_DATA_WAIT},
     [SPAN_HOST] = {"host", TIME_HOST},
     [SPAN_COMM_WAIT] = {"comm_wait", TIME_COMM},
+    [SPAN_STAGE_WAIT] = {"stage_wait", TIME_COMM},
     [SPAN_STEP] = {"step", TIME_HOST},
 };
 
@@ -62,6 +63,7 @@ void trace_close(struct trace *t) {
 static void forget_step(struct trace *t) {
     memset(t->part_ns, 0, sizeof t->part_ns);
     memset(t->kind_ns, 0, sizeof t->kind_ns);
+    t->stage_ns = 0;
 }
 
 void trace_clear(struct trace *t) {
@@ -78,6 +80,7 @@ void trace_begin_step(struct trace *t, uint32_t step, uint64_t now_ns) {
 
 void time_split_add(struct time_split *sum, const struct time_split *more) {
     sum->wall_ns += more->wall_ns;
+    sum->stage_ns += more->stage_ns;
     sum->busy_ns += more->busy_ns;
     sum->steps += more->steps;
     for (int i = 0; i < TIME_COUNT; i++)
@@ -100,7 +103,8 @@ static struct trace_event span_event(const struct trace *t, enum trace_span span
 }
 
 void trace_end_step(struct trace *t, uint64_t now_ns) {
-    struct time_split s = {.wall_ns = now_ns - t->step_start_ns, .steps = 1};
+    struct time_split s = {
+        .wall_ns = now_ns - t->step_start_ns, .stage_ns = t->stage_ns, .steps = 1};
     uint64_t covered = 0;
     for (int i = 0; i < TIME_HOST; i++) {
         s.ns[i] = t->part_ns[i];
@@ -149,6 +153,7 @@ void trace_add_beside(struct trace *t, const struct op *op, int segment, int mic
 
 void trace_add_span(struct trace *t, enum trace_span span, uint64_t start_ns, uint64_t end_ns) {
     trace_add(t, span_event(t, span, start_ns, end_ns));
+    t->stage_ns += span == SPAN_STAGE_WAIT ? end_ns - start_ns : 0;
 }
 
 void trace_last(const struct trace *t, struct time_split *out) {

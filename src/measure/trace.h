@@ -40,6 +40,7 @@ enum time_part time_part_of(enum op_category category);
 struct time_split {
     uint64_t wall_ns;
     uint64_t ns[TIME_COUNT]; // sum == wall_ns
+    uint64_t stage_ns;       // part of ns[TIME_COMM]: waits for other stages of a pipeline
     uint64_t busy_ns;        // the device works: matmul + attention + other + optimizer
     uint64_t steps;          // number of steps that the split covers
     // The same time by op kind, for ops that were timed one by one (ops in graphs are not).
@@ -49,8 +50,15 @@ struct time_split {
 void time_split_add(struct time_split *sum, const struct time_split *more);
 
 // What an event was: an op kind, or OP_COUNT + one of these.
-enum trace_span { SPAN_DATA_WAIT, SPAN_HOST, SPAN_COMM_WAIT, SPAN_STEP, SPAN_COUNT };
-const char *trace_event_name(unsigned what); // op's name, "data_wait", "host", "comm_wait", "step"
+enum trace_span {
+    SPAN_DATA_WAIT,
+    SPAN_HOST,
+    SPAN_COMM_WAIT,
+    SPAN_STAGE_WAIT, // a wait for another stage of a pipeline: its rows, or a sum over stages
+    SPAN_STEP,
+    SPAN_COUNT
+};
+const char *trace_event_name(unsigned what); // op's name, "data_wait", "host", "comm_wait", ...
 
 struct trace_event { // 32 bytes: two per cache line
     uint64_t start_ns, duration_ns;
@@ -70,7 +78,7 @@ struct trace {
     uint32_t step;
     uint64_t step_start_ns;
     uint64_t part_ns[TIME_COUNT]; // of the current step
-    uint64_t kind_ns[OP_COUNT];
+    uint64_t kind_ns[OP_COUNT], stage_ns;
     struct time_split last, total; // the last whole step; all steps since trace_clear
     struct mem *mem;
 };

@@ -296,6 +296,8 @@ static void share_weights(struct cut *c, const struct segment *forward,
         if (!first || !last)
             continue;
         const int group = program_group_of(p, ends, 2, "tied");
+        if (group >= 0)
+            p->groups[group].stages = true;
         for (int t = 0; t < c->n_tensors; t++) // and its parts
             if (program_root(p, t) == w && p->tensors[t].cls == CLASS_WEIGHT) {
                 p->tensors[t].shared = group;

@@ -303,7 +303,7 @@ int program_group_of(struct program *p, const int *ranks, int n, const char *nam
     if (n < 2 || p->failed)
         return -1;
     for (int i = 0; i < p->n_groups; i++)
-        if (group_same(&p->groups[i], &(struct comm_group){name, n, ranks}))
+        if (group_same(&p->groups[i], &(struct comm_group){.n_ranks = n, .ranks = ranks}))
             return i;
     int *members = region_alloc(&p->region, bytes);
     char *copy = region_copy(&p->region, name);
@@ -312,7 +312,7 @@ int program_group_of(struct program *p, const int *ranks, int n, const char *nam
         return -1;
     }
     memcpy(members, ranks, bytes);
-    p->groups[p->n_groups] = (struct comm_group){copy, n, members};
+    p->groups[p->n_groups] = (struct comm_group){.name = copy, .n_ranks = n, .ranks = members};
     return p->n_groups++;
 }
 
@@ -326,7 +326,10 @@ int program_group(struct program *p, const struct mesh *m, unsigned axes, const 
         return -1;
     }
     mesh_group(m, axes, ranks);
-    return program_group_of(p, ranks, n, name);
+    const int group = program_group_of(p, ranks, n, name);
+    if (group >= 0)
+        p->groups[group].stages = mesh_count(m, axes & MESH_PIPE) > 1;
+    return group;
 }
 
 struct segment program_take_ops(struct program *p, int segment) {

@@ -215,6 +215,7 @@ struct comm_group {
     const char *name; // for people: "data", "tensor", "tied", ...
     int n_ranks;
     const int *ranks;
+    bool stages; // ranks of more than one stage of a pipeline
 };
 
 bool group_same(const struct comm_group *a, const struct comm_group *b); // the same members

@@ -46,7 +46,11 @@ static void put_sentence(FILE *f, const struct run_result *o) {
         fprintf(f, "Ranks wait for each other %.1f %% of the time (exposed communication). ",
                 100 * waits / steps);
     if (o->bubble > 0)
-        fprintf(f, "By its formula the pipeline is idle %.1f %% of a step.", 100 * o->bubble);
+        fprintf(f, "By its formula the pipeline is idle %.1f %% of a step", 100 * o->bubble);
+    if (o->bubble > 0 && !isnan(o->waited_for_stages))
+        fprintf(f, "; its stages waited for each other %.1f %% of the time",
+                100 * o->waited_for_stages);
+    fputs(o->bubble > 0 ? "." : "", f);
     fputs("</p>\n", f);
 }
 

@@ -215,6 +215,16 @@ static double wait_ms(const struct rank_report *r) {
     return per_step_ms(r, (double)r->split.ns[TIME_COMM]);
 }
 
+// The part of a step in which ranks waited for other stages: the bubble as it was.
+static double waited_for_stages(const struct train_result *r) {
+    double waited = 0, all = 0;
+    for (int i = 0; i < r->n_ranks; i++) {
+        waited += (double)r->ranks[i].split.stage_ns;
+        all += (double)r->ranks[i].split.wall_ns;
+    }
+    return all > 0 ? waited / all : NAN;
+}
+
 static double work_ms(const struct rank_report *r) {
     return per_step_ms(
         r, (double)(r->split.wall_ns - r->split.ns[TIME_COMM] - r->split.ns[TIME_DATA_WAIT]));
@@ -258,7 +268,9 @@ void ranks_print_result(FILE *f, const struct knobs *k, const struct train_resul
         const double stages = (double)k->parallel_pipe,
                      parts =
                          k->pipe_schedule == PIPE_SCHEDULE_INTERLEAVED ? (double)k->pipe_chunks : 1;
-        fprintf(f, " (the pipeline's bubble by its formula: %.1f %%)",
+        fprintf(f,
+                "; stages for each other %.1f %% (the pipeline's bubble by its formula: %.1f %%)",
+                100 * waited_for_stages(r),
                 100 * (stages - 1) / (parts * (double)k->batch_accum + stages - 1));
     }
     fprintf(f, "\n  rank   data tensor pipe   step p50      work   waiting        arena      "
@@ -276,6 +288,7 @@ void ranks_put_result_json(const struct knobs *k, const struct train_result *r,
         return;
     }
     json_member_i64(w, "slowest_rank", slowest(r));
+    json_member_double(w, "waited_for_stages", waited_for_stages(r));
     json_member_array(w, "rank_results");
     for (int i = 0; i < r->n_ranks; i++) {
         const struct rank_report *x = &r->ranks[i];
@@ -289,6 +302,7 @@ void ranks_put_result_json(const struct knobs *k, const struct train_result *r,
         json_member_double(w, "step_ms_p95", x->step_p95_ns / 1e6);
         json_member_double(w, "work_ms", work_ms(x));
         json_member_double(w, "exposed_communication_ms", wait_ms(x));
+        json_member_double(w, "stage_wait_ms", per_step_ms(x, (double)x->split.stage_ns));
         json_member_double(w, "data_wait_ms", per_step_ms(x, (double)x->split.ns[TIME_DATA_WAIT]));
         json_member_i64(w, "arena_bytes", (int64_t)x->arena_bytes);
         json_member_i64(w, "planned_bytes", (int64_t)x->predicted_bytes);

@@ -76,8 +76,9 @@ struct run_result { // what the last process of the run reported at its end
     struct run_rank ranks[RUN_RANKS_MOST]; // none: one rank
     struct run_traffic traffic[RUN_TRAFFIC_MOST];
     int n_ranks, n_traffic;
-    int64_t world, slowest; // ranks of the run; the one with the most work
-    double bubble;          // of the pipeline, by its formula: a part of the step
+    int64_t world, slowest;   // ranks of the run; the one with the most work
+    double bubble;            // of the pipeline, by its formula: a part of the step
+    double waited_for_stages; // the same as it was measured
 };
 
 struct run_log {

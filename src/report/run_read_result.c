@@ -171,6 +171,7 @@ static void take_error(struct json_reader *r, struct run_result *o) {
 static void set_unknown(struct run_result *o) {
     *o = (struct run_result){0};
     o->predicted_step_ms = o->tokens_per_s = o->trained_tokens_per_s = o->ms_per_sample = NAN;
+    o->waited_for_stages = NAN;
     o->utilization = o->mfu = o->hfu = o->memory_predicted = o->memory_measured = NAN;
 }
 
@@ -187,7 +188,8 @@ static int parse(struct run_result *o, const char *text, size_t bytes, struct er
          {"error", .object = take_error}, {"best", .object = take_best},
          {"memory", .object = take_memory}, {"time_split", .object = take_split},
          {"ranks", .object = take_layout}, {"rank_results", .element = take_rank},
-         {"slowest_rank", .integer = &o->slowest});
+         {"slowest_rank", .integer = &o->slowest},
+         {"waited_for_stages", .number = &o->waited_for_stages});
     int rc = json_finish(&r);
     region_free(&strings);
     return rc;

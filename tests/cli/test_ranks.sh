@@ -63,20 +63,26 @@ says err "ranks    4 = data 1 x tensor 2 x pipe 2, threads of this process" "the
 says err "pipe.schedule 1f1b with a bubble of 20.0 % by its formula" "the plan"
 says err "send over 'pipe' 64.00 KiB in 4 calls (textbook 64.00 KiB)" "the plan"
 says out "has the most work" "the summary"
+grep -qE "stages for each other [0-9.]+ % \(the pipeline's bubble by its formula: 20.0 %\)" out || fail "the bubble: $(cat out)"
 grep -qE "slowest rank [0-3] .* ranks wait [0-9]+%" err || fail "the live line of ranks: $(grep '^step' err)"
 grep -qE "^ +3 +0 +1 +1 " out || fail "the summary has no row for rank 3: $(cat out)"
 json all.json 'len(d["rank_results"]) == 8 and d["rank_results"][7]["pipe"] == 1 and 0 <= d["slowest_rank"] < 8' \
     "the result of ranks"
 json all.json 'all(r["work_ms"] > 0 and r["arena_bytes"] > 0 for r in d["rank_results"])' "the result of ranks"
+json all.json '0 < d["waited_for_stages"] < 1 and all(0 <= r["stage_wait_ms"] <= r["exposed_communication_ms"] for r in d["rank_results"])' \
+    "what stages wait for each other"
+run 0 "two replicas" "${small[@]}" run.dir=replicas parallel.data=2 --json two.json
+json two.json 'd["waited_for_stages"] == 0 and d["rank_results"][0]["exposed_communication_ms"] > 0' "replicas have no stages"
 json trace.json 'sorted({e["pid"] for e in d["traceEvents"]}) == list(range(8))' "a process per rank in the trace"
 json trace.json 'any(e.get("name") == "comm_wait" for e in d["traceEvents"])' "exposed communication in the trace"
+json trace.json 'any(e.get("name") == "stage_wait" for e in d["traceEvents"])' "waits for stages in the trace"
 ls trace.json.rank* 2>/dev/null && fail "parts of the trace are left behind"
 
 run 0 "the report" report all
 python3 - <<'PYTHON' || fail "the report"
 page = open("all/report.html").read()
 part = page[page.index("What each rank did"):]
-for text in ("has the most work", "(slowest)", "By its formula the pipeline is idle", "<td>1, 1, 1</td>", "rank 0 sends in a step"):
+for text in ("has the most work", "(slowest)", "By its formula the pipeline is idle", "its stages waited for each other", "<td>1, 1, 1</td>", "rank 0 sends in a step"):
     if text not in part:
         raise SystemExit(f"    '{text}' is not on the page")
 PYTHON
