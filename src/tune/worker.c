@@ -22,7 +22,9 @@
 enum { LOOK_MS = 100 };
 
 // How long a process may be silent when the caller's time is over (worker_job.end_ns). The first
-// start of a device takes tens of seconds.
+// start of a device takes tens of seconds. On the CPU a start may take as many times as long as the
+// longest one so far.
+enum { START_TIMES = 5 };
 static const uint64_t STEP_GRACE_NS = 1000000000, START_GRACE_NS = 10000000000,
                       DEVICE_GRACE_NS = 60000000000;
 
@@ -31,6 +33,7 @@ struct worker {
     pid_t pid; // -1: none
     int fd;
     int64_t starts, jobs;
+    uint64_t start_ns; // the longest time from a job to its first step so far; 0: none had one
     // An opened library stays in a process with its buffers. So a setting with another library or
     // device needs a new process, or its measured memory would include theirs.
     bool used;
@@ -130,6 +133,7 @@ struct trial {
     struct worker *w;
     const struct worker_job *job;
     struct trial_result *out;
+    uint64_t begin_ns;   // of the trial
     uint64_t heard_ns;   // time of the last message
     uint64_t longest_ns; // step so far
     bool asked;          // the judge has asked to stop
@@ -158,6 +162,8 @@ static bool send_job(struct worker *w, const struct worker_job *job) {
 
 static void take_steps(struct trial *t, const struct wire_steps *m) {
     struct worker *w = t->w;
+    if (w->n == 0 && t->heard_ns - t->begin_ns > w->start_ns)
+        w->start_ns = t->heard_ns - t->begin_ns;
     for (int64_t i = 0; i < m->n && w->n < w->room; i++) {
         w->samples[w->n++] = m->samples[i];
         if (m->samples[i].step_ns > t->longest_ns)
@@ -202,6 +208,11 @@ static bool take_message(struct trial *t, bool *gone) {
     return m.head.kind == WIRE_RESULT;
 }
 
+static uint64_t start_grace(const struct worker *w) {
+    const uint64_t usual = STEP_GRACE_NS + START_TIMES * w->start_ns;
+    return w->start_ns > 0 && usual < START_GRACE_NS ? usual : START_GRACE_NS;
+}
+
 // How long the process may be silent; 0: for ever.
 static uint64_t limit_of(const struct trial *t) {
     const struct worker_job *job = t->job;
@@ -212,7 +223,7 @@ static uint64_t limit_of(const struct trial *t) {
     const uint64_t left = job->end_ns > t->heard_ns ? job->end_ns - t->heard_ns : 0;
     const uint64_t grace = stepped                         ? STEP_GRACE_NS + 2 * t->longest_ns
                            : plan_wants_device(job->knobs) ? DEVICE_GRACE_NS
-                                                           : START_GRACE_NS;
+                                                           : start_grace(t->w);
     const uint64_t most = left > grace ? left : grace;
     return limit == 0 || most < limit ? most : limit;
 }
@@ -249,7 +260,7 @@ static bool is_doubtful(const struct trial_result *r) {
 
 static int listen_to(struct trial *t, struct err *e) {
     bool done = false, gone = false;
-    t->heard_ns = clock_ns();
+    t->begin_ns = t->heard_ns = clock_ns();
     while (!done && !gone) {
         struct pollfd p = {.fd = t->w->fd, .events = POLLIN};
         const int heard = poll(&p, 1, wait_ms(t));

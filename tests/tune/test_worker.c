@@ -328,6 +328,28 @@ static void fault(void *arg, const struct knobs *k, int64_t step) {
     }
 }
 
+// A process that is stopped before its first step costs a few times what a start took, not the ten
+// seconds that are allowed while no start was seen.
+static void test_a_stopped_start_costs_little(void **state) {
+    struct worker *w = open_worker(NULL);
+    struct knobs k = small("");
+    struct worker_job job = {.knobs = &k, .warmup = WARMUP, .steps = STEPS};
+    struct trial_result r;
+    struct err e = {0};
+    (void)state;
+    assert_worked(worker_run(w, &job, &r, &e), &e);
+    assert_int_equal(r.rc, 0);
+    trial_free(&r);
+    kill(worker_pid(w), SIGSTOP);
+    job.end_ns = clock_ns();
+    assert_worked(worker_run(w, &job, &r, &e), &e);
+    assert_int_equal(r.rc, ERR_INTERNAL);
+    assert_non_null(strstr(r.reason, "before the first step"));
+    assert_true(clock_ns() - job.end_ns < 9 * SECOND);
+    trial_free(&r);
+    worker_close(w);
+}
+
 static void test_a_lost_process_costs_one_trial(void **state) {
     static const struct {
         enum fault fault;
@@ -575,6 +597,7 @@ int main(void) {
         cmocka_unit_test(test_a_library_gets_a_process_of_its_own),
         cmocka_unit_test(test_judge_sees_every_step),
         cmocka_unit_test(test_judge_ends_a_trial),
+        cmocka_unit_test(test_a_stopped_start_costs_little),
         cmocka_unit_test(test_a_lost_process_costs_one_trial),
         cmocka_unit_test(test_a_start_that_hangs),
         cmocka_unit_test(test_silent_at_the_end),
