@@ -193,6 +193,13 @@ static int write_rank_trace(const struct trainer *trainer, const struct plan *pl
                               .n_segments = p->n_segments < 64 ? p->n_segments : 64};
     for (int i = 0; i < r.n_segments; i++)
         names[i] = p->segments[i].name;
+    char label[1024] = "";
+    FILE *f = fmemopen(label, sizeof label, "w");
+    if (f) { // without it the trace lacks a line
+        ranks_print_traffic(f, plan);
+        fclose(f);
+    }
+    r.label = label;
     return perfetto_write(trainer_trace(trainer), path, &r, e);
 }
 
@@ -369,6 +376,7 @@ static void deliver(struct train_call *t, const struct err *outcome) {
     struct err lost = {0};
     if (c->out) {
         summary_print(&t->summary, c->out);
+        ranks_print_traffic(c->out, &t->plan);
         print_sample(t, c->out);
     }
     // As with the log, a full disk does not make the run fail.

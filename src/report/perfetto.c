@@ -59,16 +59,25 @@ static void put_track(struct sink *s, int rank, int track, const char *name) {
         rank, track, name);
 }
 
-// Writes a segment's name as a JSON string, cut to fit an event.
-static void put_quoted(struct sink *s, const char *text) {
+// Writes a text as a JSON string, cut to fit an event.
+static void put_quoted(struct sink *s, const char *text, size_t most) {
     struct json_writer w;
     json_writer_to_buffer(&w, 0);
-    json_put_string_n(&w, text, strnlen(text, 64));
+    json_put_string_n(&w, text, strnlen(text, most));
     if (json_writer_finish(&w, NULL) == 0)
         put(s, "%s", w.buffer);
     else
         put(s, "\"\"");
     free(w.buffer);
+}
+
+static void put_label(struct sink *s, const struct perfetto_rank *r) {
+    if (r->label == NULL || r->label[0] == '\0')
+        return;
+    put_comma(s);
+    put(s, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_labels\",\"args\":{\"labels\":", r->rank);
+    put_quoted(s, r->label, EVENT_MAX_BYTES / 2);
+    put(s, "}}");
 }
 
 static void put_event(struct sink *s, const struct trace_event *ev, uint64_t origin_ns,
@@ -93,7 +102,7 @@ static void put_event(struct sink *s, const struct trace_event *ev, uint64_t ori
         put(s, ",\"layer\":%d", ev->layer);
     if (ev->segment >= 0 && ev->segment < r->n_segments && r->segment_names != NULL) {
         put(s, ",\"segment\":");
-        put_quoted(s, r->segment_names[ev->segment]);
+        put_quoted(s, r->segment_names[ev->segment], 64);
     } else if (ev->segment >= 0) {
         put(s, ",\"segment\":%d", ev->segment);
     }
@@ -120,6 +129,7 @@ int perfetto_write(const struct trace *t, const char *path, const struct perfett
         put(&s,
             "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}}",
             rank, rank);
+        put_label(&s, r);
         put_track(&s, rank, STEP_TRACK, "steps");
         for (int i = 0; i < STREAM_COUNT; i++)
             put_track(&s, rank, i, op_stream_name((enum op_stream)i));

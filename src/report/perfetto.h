@@ -15,6 +15,7 @@ struct perfetto_rank {
     uint64_t origin_ns;               // that times are counted from; 0: the earliest event
     const char *const *segment_names; // by index; NULL: not known
     int n_segments;
+    const char *label; // stands beside the rank's name; NULL: none
 };
 // Writes a temporary file, then renames it.
 int perfetto_write(const struct trace *t, const char *path, const struct perfetto_rank *r,

@@ -127,10 +127,19 @@ static void print_traffic(FILE *f, const struct plan *p, const char *program, co
     fprintf(f, "%s%s\n", n ? " " : "sends    nothing ", when);
 }
 
+void ranks_print_traffic(FILE *f, const struct plan *p) {
+    char when[48];
+    if (mesh_world(&p->ranks.mesh) == 1)
+        return;
+    print_traffic(f, p, PLAN_TRAIN, "per step");
+    snprintf(when, sizeof when, "every %d steps", p->split.every);
+    if (p->ranks.apart)
+        print_traffic(f, p, PLAN_AVERAGE, when);
+}
+
 void ranks_print_plan(FILE *f, const struct plan *p, const char *engine) {
     const struct plan_split *s = &p->split;
     const struct knobs *k = &p->knobs;
-    char when[48];
     const int world = mesh_world(&p->ranks.mesh);
     if (world == 1)
         return;
@@ -145,10 +154,7 @@ void ranks_print_plan(FILE *f, const struct plan *p, const char *engine) {
         fprintf(f, ", pipe.schedule %s with a bubble of %.1f %% by its formula",
                 knob_choice(KNOB_pipe_schedule, (int)k->pipe_schedule), 100 * bubble(p));
     fprintf(f, "; figures below are rank %d's\n", mesh_rank(&p->ranks.mesh));
-    print_traffic(f, p, PLAN_TRAIN, "per step");
-    snprintf(when, sizeof when, "every %d steps", s->every);
-    if (p->ranks.apart)
-        print_traffic(f, p, PLAN_AVERAGE, when);
+    ranks_print_traffic(f, p);
 }
 
 void ranks_print_bytes(FILE *f, const struct plan *p) {

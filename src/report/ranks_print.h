@@ -12,6 +12,8 @@
 // The layout, the pipeline's bubble by its formula, and what this rank sends in a step, beside the
 // textbook's formula. Nothing for one rank. engine: "threads", "processes (MPI)"; NULL: not known.
 void ranks_print_plan(FILE *f, const struct plan *p, const char *engine);
+// Only what this rank sends.
+void ranks_print_traffic(FILE *f, const struct plan *p);
 // The arena of every rank, planned here. Nothing for one rank.
 void ranks_print_bytes(FILE *f, const struct plan *p);
 void ranks_put_plan_json(const struct plan *p, struct json_writer *w); // member "ranks"

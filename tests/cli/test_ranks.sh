@@ -63,6 +63,7 @@ says err "ranks    4 = data 1 x tensor 2 x pipe 2, threads of this process" "the
 says err "pipe.schedule 1f1b with a bubble of 20.0 % by its formula" "the plan"
 says err "send over 'pipe' 64.00 KiB in 4 calls (textbook 64.00 KiB)" "the plan"
 says out "has the most work" "the summary"
+says out "send over 'pipe' 64.00 KiB in 4 calls (textbook 64.00 KiB)" "the summary"
 grep -qE "stages for each other [0-9.]+ % \(the pipeline's bubble by its formula: 20.0 %\)" out || fail "the bubble: $(cat out)"
 grep -qE "slowest rank [0-3] .* ranks wait [0-9]+%" err || fail "the live line of ranks: $(grep '^step' err)"
 grep -qE "^ +3 +0 +1 +1 " out || fail "the summary has no row for rank 3: $(cat out)"
@@ -75,6 +76,8 @@ run 0 "two replicas" "${small[@]}" run.dir=replicas parallel.data=2 --json two.j
 json two.json 'd["waited_for_stages"] == 0 and d["rank_results"][0]["exposed_communication_ms"] > 0' "replicas have no stages"
 json trace.json 'sorted({e["pid"] for e in d["traceEvents"]}) == list(range(8))' "a process per rank in the trace"
 json trace.json 'any(e.get("name") == "comm_wait" for e in d["traceEvents"])' "exposed communication in the trace"
+json trace.json 'sum(e.get("name") == "process_labels" and "textbook" in e["args"]["labels"] for e in d["traceEvents"]) == 8' \
+    "bytes beside the textbook in the trace"
 json trace.json 'any(e.get("name") == "stage_wait" for e in d["traceEvents"])' "waits for stages in the trace"
 ls trace.json.rank* 2>/dev/null && fail "parts of the trace are left behind"
 
