@@ -106,26 +106,38 @@ static void normals(uint64_t seed, uint64_t stream, uint64_t block, float std,
     }
 }
 
+// BATCH numbers that are evenly spread between -bound and bound.
+static void uniforms(uint64_t seed, uint64_t stream, uint64_t block, float bound,
+                     float *restrict out) {
+    struct words w;
+    philox(seed, stream, block, &w);
+    for (int i = 0; i < LANES; i++)
+        for (int k = 0; k < 4; k++)
+            out[4 * i + k] = bound * ((float)(int32_t)w.w[k][i] * 0x1p-31f);
+}
+
 void model_param_init(const struct model_param *p, uint64_t seed, int64_t begin, int64_t n,
                       float *out) {
-    if (p->init != INIT_NORMAL) {
+    if (p->init == INIT_ZERO || p->init == INIT_ONE) {
         for (int64_t i = 0; i < n; i++)
             out[i] = p->init == INIT_ONE ? 1.0f : 0.0f;
         return;
     }
+    void (*draw)(uint64_t, uint64_t, uint64_t, float, float *) =
+        p->init == INIT_UNIFORM ? uniforms : normals;
     uint64_t stream = hash_u64(p->name, strlen(p->name));
     int64_t end = begin + n, at = begin;
     while (at < end) {
         int64_t batch = at / BATCH, first = batch * BATCH;
         if (at == first && end - at >= BATCH) {
-            normals(seed, stream, (uint64_t)batch * LANES, p->init_std, out + (at - begin));
+            draw(seed, stream, (uint64_t)batch * LANES, p->init_std, out + (at - begin));
             at += BATCH;
             continue;
         }
         // A batch that crosses the edge of the range is computed whole and copied in part.
         float whole[BATCH];
         int64_t stop = end < first + BATCH ? end : first + BATCH;
-        normals(seed, stream, (uint64_t)batch * LANES, p->init_std, whole);
+        draw(seed, stream, (uint64_t)batch * LANES, p->init_std, whole);
         memcpy(out + (at - begin), whole + (at - first), (size_t)(stop - at) * sizeof *out);
         at = stop;
     }

@@ -105,7 +105,7 @@ enum model_role {
 };
 // clang-format on
 
-enum model_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+enum model_init { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM };
 
 struct model_param {
     char name[128]; // HF name, e.g. transformer.h.0.attn.c_attn.weight
@@ -115,7 +115,9 @@ struct model_param {
     int64_t dims[2]; // as stored in HF files
     bool matrix;     // a matrix or embedding, which weight decay applies to; not a norm or bias
     enum model_init init;
-    float init_std; // for INIT_NORMAL; GPT-2 scales the residual projections by 1/sqrt(2L)
+    // INIT_NORMAL: deviation; GPT-2 scales the residual projections by 1/sqrt(2L). INIT_UNIFORM: the
+    // largest value.
+    float init_std;
 };
 
 bool model_has_role(const struct model_shape *s, enum model_role role);
