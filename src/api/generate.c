@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "export/export.h"
 #include "report/plan_print.h"
+#include "train/adapted.h"
 #include "train/checkpoint.h"
 #include "train/sample.h"
 
@@ -41,6 +42,19 @@ static int resolve_model(struct call *c, struct knobs *k, bool best, struct err 
     if (newest[0] == '\0')
         return err_set(e, ERR_IO, "%s holds no checkpoint yet", k->model);
     return take_model(k, newest, e);
+}
+
+// A checkpoint of an adapter: `adapter` gets its folder, and the knobs its base. "": another model.
+static int resolve_adapter(struct knobs *k, char adapter[PATH_MAX], struct err *e) {
+    char folder[PATH_MAX];
+    bool found = false;
+    snprintf(folder, sizeof folder, "%s", k->model);
+    adapter[0] = '\0';
+    if (file_is_dir(folder))
+        TRY(adapted_find(folder, k, &found, e));
+    if (found)
+        snprintf(adapter, PATH_MAX, "%s", folder);
+    return 0;
 }
 
 // The prompt as ids, in memory that the caller frees.
@@ -111,18 +125,22 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
     int32_t *prompt = NULL, end = -1;
     size_t n = 0;
     bool from_folder = false;
+    char adapter[PATH_MAX];
     TRY(resolve_model(c, &k, p->best, e)); // first: RUN/interactive looks like ORG/NAME
+    TRY(resolve_adapter(&k, adapter, e));
     TRY(call_find_model(c, &k, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
     int64_t tokens = p->tokens > 0 ? p->tokens : k.generate_tokens;
     int rc = p->ids ? 0 : speech_open(&speech, &k, e);
     if (rc == 0)
         rc = read_prompt(p, &speech, &shape, &prompt, &n, e);
-    if (rc == 0 && !from_folder)
+    if (rc == 0 && !from_folder && !adapter[0])
         log_put(&c->log, LOG_WARN, "%s is a shape, not a trained model: its weights are random",
                 k.model);
     if (rc == 0)
         rc = start(&plan, &engine, &k, &shape, n, tokens, e);
+    if (rc == 0 && adapter[0])
+        rc = adapted_fill(engine->session, adapter, e);
     if (speech.renderer)
         end = renderer_end_of_text(speech.renderer);
     if (rc == 0)

@@ -87,7 +87,7 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
         return err_set(e, ERR_INTERNAL, "%s: a size is negative", info->name);
     static const enum op_kind adds[] = {OP_COPY,    OP_MATMUL,      OP_LOSS_SUM,  OP_EMBED_DW,
                                         OP_NORM_DX, OP_NORM_DW,     OP_MATMUL_DX, OP_MATMUL_DW,
-                                        OP_BIAS_DB, OP_GRAD_SQNORM, OP_NORM_BWD};
+                                        OP_BIAS_DB, OP_GRAD_SQNORM, OP_NORM_BWD,  OP_DROPOUT};
     bool can_add = !(op->flags & OP_ACCUMULATE);
     for (size_t i = 0; i < sizeof adds / sizeof *adds && !can_add; i++)
         can_add = adds[i] == op->kind;
@@ -102,6 +102,8 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
     if ((op->kind == OP_ROPE || op->kind == OP_ROPE_TABLE) && op->head_dim % 2 != 0)
         return err_set(e, ERR_USAGE, "%s: head dimension %lld is odd, rotary embedding needs pairs",
                        info->name, (long long)op->head_dim);
+    if (op->kind == OP_DROPOUT && !(op->scale >= 0 && op->scale < 1))
+        return err_set(e, ERR_INTERNAL, "%s: %g is no part below 1", info->name, op->scale);
     bool acts = op->kind == OP_ACT || op->kind == OP_ACT_BWD || op->kind == OP_MATMUL_ACT ||
                 op->kind == OP_MATMUL_DX_ACT;
     if (acts && (op->act < 0 || op->act > ACT_SWIGLU))

@@ -60,6 +60,8 @@ static const struct strategy STRATEGIES[] = {
      "Adam's moments in 4 bytes per parameter instead of 8"},
     {"optimizer state int8", "optim.state=int8", NULL, SAME, LESS, "the same speed, less memory",
      "Adam's moments in about 2 bytes per parameter"},
+    {"adapter", "lora.rank=16", NULL, MORE, LESS, "faster, less memory",
+     "the weights stay and a low-rank adapter trains beside them: other mathematics"},
     {"no prefetch", "data.prefetch=0", NULL, LESS, ANY, "slower",
      "each batch is made when it is needed"},
     {"two data workers", "data.workers=2 data.prefetch=4", NULL, MORE, ANY, "faster",

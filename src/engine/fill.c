@@ -172,17 +172,21 @@ static int load_weight(struct filling *f, const struct model_param *param, struc
 
 static int load_weights(struct session *s, struct err *e) {
     struct filling f = {.s = s};
+    struct weights *files = NULL;
     struct model_param param;
-    int rc = s->plan->from_folder ? weights_open(&f.files, s->plan->knobs.model, e) : 0;
-    if (rc == 0 && f.files && !s->plan->knobs.allow_extra &&
-        (rc = weights_refuse_extra(f.files, &s->plan->shape, e)) != 0)
+    bool pair; // an adapter's, which is not in the model's files
+    int rc = s->plan->from_folder ? weights_open(&files, s->plan->knobs.model, e) : 0;
+    if (rc == 0 && files && !s->plan->knobs.allow_extra &&
+        (rc = weights_refuse_extra(files, &s->plan->shape, e)) != 0)
         err_context(e, "%.300s", s->plan->knobs.model);
-    for (int64_t i = 0; rc == 0 && model_param_at(&s->plan->shape, i, &param); i++)
+    for (int64_t i = 0; rc == 0 && plan_param_at(s->plan, i, &param, &pair); i++) {
+        f.files = pair ? NULL : files;
         rc = load_weight(&f, &param, e);
+    }
     for (int i = 0; i < STAGING_COUNT; i++)
         free(f.staging[i].data);
-    if (f.files)
-        weights_close(f.files);
+    if (files)
+        weights_close(files);
     return rc;
 }
 

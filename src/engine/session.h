@@ -14,8 +14,9 @@ struct session {
     struct plan *plan;     // the caller's
     struct engine *engine; // holds this load
     struct executor *exec;
-    bool kept_weights;      // weights and moments are what an earlier load left
-    struct session *second; // of the second model; NULL: none
+    bool kept_weights;          // weights and moments are what an earlier load left
+    struct session *second;     // of the second model; NULL: none
+    char base[HASH_TEXT_BYTES]; // of the weights beside an adapter (train/adapted.h); "": not known
 };
 
 // Runs one turn of a program of the plan. feed and trace may be NULL, as in exec_run.
@@ -36,6 +37,13 @@ int session_get_guest_results(struct session *s, double results[RESULT_COUNT], s
 // Fills the weights (fill.c), from the model's folder or with initial values, and the tensors that
 // never change.
 int session_fill(struct session *s, struct err *e);
+
+// Elements [first, first + n) of a weight that trains, or of a tensor of the adapter.
+typedef int session_values_fn(void *arg, const struct model_param *p, int64_t first, int64_t n,
+                              float *out, struct err *e);
+// Gives every tensor that a checkpoint of such a run holds (model/chosen.h) other values, its master
+// too (put.c).
+int session_put(struct session *s, session_values_fn *values, void *arg, struct err *e);
 
 // Continues each of `batch` prompts greedily by n tokens. tokens is [batch][capacity]; each of
 // lengths[batch] grows by n. capacity is at most PLAN_GENERATE's seq, batch at most its batch.

@@ -191,7 +191,7 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
     if (!feed)
         return err_set(e, ERR_INTERNAL, "the program loads a batch but nothing feeds it");
     TRY(feed(arg, micro, &batch, e));
-    const int32_t *from[4] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
+    const int32_t *from[5] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
     uint64_t bytes = (uint64_t)op->m * sizeof(int32_t);
     int buffer = d->next_staging, copied = d->first_event + 2 * d->n_events + buffer;
     d->next_staging = (buffer + 1) % STAGING_BUFFERS;
@@ -202,7 +202,10 @@ static int load(struct executor *x, const struct op_call *call, int micro, exec_
         unsigned char *staging = d->staging[buffer] + (uint64_t)i * bytes;
         if (!call->out[i].data || bytes == 0)
             continue;
-        memcpy(staging, from[i], bytes);
+        if (i == LOAD_NUMBERS)
+            op_number_rows(op, micro, 0, op->m, (int32_t *)staging);
+        else
+            memcpy(staging, from[i], bytes);
         TRY(b->load(b, call->out[i].data, staging, bytes, e));
     }
     TRY(b->record(b, STREAM_COPY, copied, e));

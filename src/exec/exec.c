@@ -209,16 +209,30 @@ static int copy_in(struct executor *x, void *to, const void *from, uint64_t byte
     return 0;
 }
 
+static int put_numbers(struct executor *x, const struct op_call *call, int micro, struct err *e) {
+    int32_t block[1024];
+    const int64_t all = call->op->m, most = sizeof block / sizeof *block;
+    for (int64_t at = 0; at < all; at += most) {
+        const int64_t n = all - at < most ? all - at : most;
+        op_number_rows(call->op, micro, at, n, block);
+        TRY(copy_in(x, (int32_t *)call->out[LOAD_NUMBERS].data + at, block,
+                    (uint64_t)n * sizeof *block, e));
+    }
+    return 0;
+}
+
 int host_load(struct executor *x, const struct op_call *call, int micro, exec_feed_fn *feed,
               void *arg, struct err *e) {
     struct exec_batch batch;
     if (!feed)
         return err_set(e, ERR_INTERNAL, "the program loads a batch but nothing feeds it");
     TRY(feed(arg, micro, &batch, e));
-    const int32_t *from[4] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
+    const int32_t *from[5] = {batch.tokens, batch.targets, batch.positions, batch.doc_start};
     uint64_t bytes = (uint64_t)call->op->m * sizeof(int32_t);
     for (int i = 0; i < call->op->n_out; i++)
-        if (call->out[i].data)
+        if (i == LOAD_NUMBERS && call->out[i].data)
+            TRY(put_numbers(x, call, micro, e));
+        else if (call->out[i].data)
             TRY(copy_in(x, call->out[i].data, from[i], bytes, e));
     return 0;
 }

@@ -11,7 +11,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static const char LORA[] = "adapters (LoRA) are not there yet, every weight is trained";
 static const char WEIGHT_BITS[] = "weights in 8 or 4 bits are not there yet; precision=bf16 halves "
                                   "them, optim.state=int8 makes the optimizer's moments small";
 
@@ -84,9 +83,16 @@ static const struct {
     {"max_memory gpu_memory_limit", "memory", NULL, NULL},
     {"no_cuda use_cpu", "device", "cpu", NULL},
     {"device_map", "device", "auto", NULL},
-    {"lora lora_r lora_rank lora_alpha lora_dropout lora_target_modules use_lora peft use_peft "
-     "adapter qlora",
-     NULL, NULL, LORA},
+    {"lora lora_r lora_dim lora_rank", "lora.rank", NULL, NULL},
+    {"lora_alpha", "lora.alpha", NULL, NULL},
+    {"lora_dropout", "lora.dropout", NULL, NULL},
+    {"use_lora peft use_peft adapter peft_type", "lora.rank", "16", "an adapter's rank is above 0"},
+    {"use_rslora rslora", "lora.rslora", NULL, NULL},
+    {"lora_target_modules target_modules lora_modules lora_target", "lora.targets", NULL,
+     "all is every linear layer of the blocks"},
+    {"modules_to_save additional_target lora_modules_to_save", "train.also", NULL, NULL},
+    {"freeze frozen freeze_layers unfrozen_parameters", "train.freeze", NULL, NULL},
+    {"qlora", NULL, NULL, WEIGHT_BITS},
     {"load_in_4bit load_in_8bit quantization", NULL, NULL, WEIGHT_BITS},
     {"num_gpus gpus n_gpu num_processes nproc_per_node world_size nranks", "ranks", NULL,
      "ranks use the CPU; several GPUs are not there yet"},

@@ -664,6 +664,11 @@ const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_steps:
         return k->epochs > 0 ? "epochs decides the number of steps" : NULL;
+    case KNOB_lora_alpha:
+    case KNOB_lora_rslora:
+    case KNOB_lora_targets:
+    case KNOB_lora_dropout:
+        return k->lora_rank == 0 ? "lora.rank is 0, so there is no adapter" : NULL;
     case KNOB_optim_decay_all:
         return k->optim_decay == 0 ? "optim.decay is 0" : NULL;
     case KNOB_scale_start:

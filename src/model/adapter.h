@@ -9,6 +9,9 @@
 #include "model/shape.h"
 
 enum { ADAPTER_TARGETS_BYTES = 512, ADAPTER_RANK_MOST = 1024 };
+// In a file of an adapter, names of tensors have the prefix that PEFT writes.
+#define ADAPTER_PREFIX "base_model.model."
+#define ADAPTER_FILE   "adapter_model.safetensors"
 
 struct adapter {  // all zero: no adapter
     int64_t rank; // 0: none

@@ -175,3 +175,40 @@ int weights_refuse_extra(struct weights *w, const struct model_shape *s, struct 
     names_free(&used);
     return rc;
 }
+
+// ---------------------------------------------------------------- a hash
+
+enum { HASHED_ELEMENTS = 1 << 17 };
+
+static int hash_tensor(struct weights *w, const struct safetensors_entry *t, struct hash *h,
+                       void *buffer, struct err *e) {
+    for (int64_t i = 0; i < t->elements; i += HASHED_ELEMENTS) {
+        const int64_t left = t->elements - i, n = left < HASHED_ELEMENTS ? left : HASHED_ELEMENTS;
+        TRY(weights_read(w, t, i, n, buffer, t->dtype, e));
+        hash_add(h, buffer, (size_t)n * dtype_bytes(t->dtype));
+    }
+    return 0;
+}
+
+int weights_hash(struct weights *w, const struct model_shape *s, char out[HASH_TEXT_BYTES],
+                 struct err *e) {
+    struct model_param p;
+    struct hash *h = hash_new();
+    void *buffer = malloc(HASHED_ELEMENTS * sizeof(double));
+    int rc = h && buffer ? 0 : err_set(e, ERR_MEMORY, "no memory to hash the weights");
+    for (int64_t i = 0; rc == 0 && model_param_at(s, i, &p); i++) {
+        const struct safetensors_entry *t = weights_find_param(w, s, &p, e);
+        if (t == NULL) {
+            rc = e != NULL ? e->code : ERR_FORMAT;
+            break;
+        }
+        hash_add(h, p.name, strlen(p.name) + 1);
+        hash_add(h, t->dtype_name, strlen(t->dtype_name) + 1);
+        rc = hash_tensor(w, t, h, buffer, e);
+    }
+    if (rc == 0)
+        hash_text(h, out);
+    hash_free(h);
+    free(buffer);
+    return rc;
+}

@@ -3,6 +3,7 @@
 #ifndef HAGGLE_MODEL_LOAD_H
 #define HAGGLE_MODEL_LOAD_H
 
+#include "base/hash.h"
 #include "model/safetensors.h"
 #include "model/shape.h"
 
@@ -18,5 +19,9 @@ const struct safetensors_entry *weights_find_param(const struct weights *w,
 // counts them. Accepted are tensors that hold no weights (rotary tables, attention masks), and the
 // head of a tied model when it equals the embedding.
 int weights_refuse_extra(struct weights *w, const struct model_shape *s, struct err *e);
+
+// A hash of the parameters: their names, types and stored values, in the model's order.
+int weights_hash(struct weights *w, const struct model_shape *s, char out[HASH_TEXT_BYTES],
+                 struct err *e);
 
 #endif

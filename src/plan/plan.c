@@ -87,6 +87,7 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
                  .loss = k->fuse_loss,
                  .optim = k->fuse_optim},
         .fuse_qkv = k->fuse_qkv,
+        .chosen = plan_chosen(p),
         .ranks = p->ranks,
         .whole = &p->shape,
         .noise = kind->noise,
@@ -113,6 +114,28 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
         a.build.seq = p->generate_seq ? p->generate_seq : k->seq;
     }
     return a;
+}
+
+struct chosen plan_chosen(const struct plan *p) {
+    return (struct chosen){&p->adapter, p->knobs.train_also, p->knobs.train_freeze};
+}
+
+bool plan_param_at(const struct plan *p, int64_t i, struct model_param *out, bool *of_adapter) {
+    const int64_t n = model_param_count(&p->shape);
+    *of_adapter = i >= n;
+    return i < n ? model_param_at(&p->shape, i, out)
+                 : adapter_param_at(&p->adapter, &p->shape, i - n, out);
+}
+
+int64_t plan_trained_elements(const struct plan *p) {
+    const struct chosen c = plan_chosen(p);
+    struct model_param param;
+    int64_t sum = 0;
+    bool pair;
+    for (int64_t i = 0; plan_param_at(p, i, &param, &pair); i++)
+        if (chosen_trains(&c, param.name, pair))
+            sum += param.dims[0] * (param.rank > 1 ? param.dims[1] : 1);
+    return sum;
 }
 
 int plan_find(const struct plan *p, const char *program) {
@@ -255,6 +278,21 @@ static int check_lengths(const struct plan *p, bool is_second, struct err *e) {
                : 0;
 }
 
+static int choose_weights(struct plan *p, struct err *e) {
+    const struct knobs *k = &p->knobs;
+    const struct chosen c = plan_chosen(p);
+    p->adapter = (struct adapter){.rank = k->lora_rank,
+                                  .alpha = k->lora_alpha,
+                                  .dropout = k->lora_dropout,
+                                  .rslora = k->lora_rslora};
+    if (strlen(k->lora_targets) >= sizeof p->adapter.targets)
+        return err_set(e, ERR_USAGE, "lora.targets is longer than %zu bytes",
+                       sizeof p->adapter.targets - 1);
+    strcpy(p->adapter.targets, k->lora_targets);
+    TRY(adapter_check(&p->adapter, &p->shape, e));
+    return chosen_check(&c, &p->shape, e);
+}
+
 // The programs of p->wanted, in the order of `kinds`, and their layout.
 static int make_programs(struct plan *p, bool yields, struct err *e) {
     for (int i = 0; i < KINDS; i++) {
@@ -292,6 +330,7 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
     TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
     TRY(check_lengths(p, is_second, e));
+    TRY(choose_weights(p, e));
     if (o->split)
         p->split = *o->split;
     TRY(plan_ranks(&p->split, &p->knobs, &p->shape, o->rank, &p->ranks, e));

@@ -97,6 +97,7 @@ struct step_cost {
 struct plan {
     struct knobs knobs;
     struct model_shape shape;
+    struct adapter adapter;   // of the knobs lora.*; rank 0: none
     struct plan_split split;  // of all ranks; all zero: one rank alone
     struct apply_ranks ranks; // this rank's place in it
     struct model_shape slice; // of this rank: `shape`, or its part of every layer
@@ -135,7 +136,12 @@ int plan_split_of(const struct knobs *k, struct plan_split *out, struct err *e);
 // The place of a rank in a split (plan_ranks.c). ERR_USAGE says what does not go together.
 int plan_ranks(const struct plan_split *l, const struct knobs *k, const struct model_shape *shape,
                int rank, struct apply_ranks *out, struct err *e);
-int64_t plan_samples(const struct plan *p); // sequences of a step, over all replicas
+// Which weights of the plan train, and its adapter. It points into the plan.
+struct chosen plan_chosen(const struct plan *p);
+// The i-th tensor of the model, and then of its adapter. False past the end.
+bool plan_param_at(const struct plan *p, int64_t i, struct model_param *out, bool *of_adapter);
+int64_t plan_trained_elements(const struct plan *p); // of the model and its adapter
+int64_t plan_samples(const struct plan *p);          // sequences of a step, over all replicas
 
 // The index of a program in the plan and in the executor; -1: the plan does not have it.
 int plan_find(const struct plan *p, const char *program);

@@ -8,6 +8,8 @@
 //                                                gradients and weights would be moved that often
 //   ZeRO where replicas train apart              replicas share state only if they are the same
 //   8-bit moments where replicas train apart     there is no mean of them
+//   an adapter or frozen weights with tensor     a slice of a pair, and a stage without gradients,
+//   groups, pipelines or ZeRO 3                  are not there yet
 //   a hybrid run                                 needs one rank
 // pipeline.c refuses more stages or chunks than layers, and interleaved chunks with a number of
 // micro-batches that the stages do not divide. split.c refuses sizes that do not match.
@@ -80,6 +82,15 @@ static int check_rules(const struct plan_split *l, const struct knobs *k, struct
                        "comm.every=%d does not go with optim.state=int8: 8-bit moments of replicas "
                        "have no mean; accepted: optim.state=fp32, bf16",
                        l->every);
+    if ((k->lora_rank > 0 || k->train_freeze[0]) &&
+        (l->tensor > 1 || l->pipe > 1 || (l->data > 1 && l->zero == 3)))
+        return err_set(e, ERR_USAGE,
+                       "%s does not go with %s: frozen weights are whole on every rank; accepted: "
+                       "parallel.data with zero.stage 0 to 2",
+                       k->lora_rank > 0 ? "lora.rank above 0" : "train.freeze",
+                       l->tensor > 1 ? "parallel.tensor"
+                       : l->pipe > 1 ? "parallel.pipe"
+                                     : "zero.stage=3");
     if (k->goal == GOAL_HYBRID)
         return err_set(
             e, ERR_USAGE,

@@ -105,7 +105,8 @@ static int fill_weights(struct work *w, struct err *e) {
     void *typed = malloc(FILL_BLOCK * dtype_bytes(DTYPE_F64));
     struct model_param param;
     int rc = values && typed ? 0 : err_set(e, ERR_MEMORY, "out of memory for weights");
-    for (int64_t i = 0; rc == 0 && model_param_at(&w->plan.shape, i, &param); i++) {
+    bool pair;
+    for (int64_t i = 0; rc == 0 && plan_param_at(&w->plan, i, &param, &pair); i++) {
         const int t = program_find(p, param.name);
         if (t < 0)
             rc = err_set(e, ERR_INTERNAL, "no program knows the weight '%s'", param.name);

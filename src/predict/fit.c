@@ -347,9 +347,37 @@ static void keep_for_all_ranks(struct search *f) {
     out->n = kept;
 }
 
-// A 16-bit weight has an fp32 master, so every parameter takes at least 4 bytes.
 static uint64_t parameters_of(const struct plan *p) {
     return (uint64_t)model_total_elements(&p->shape) + (p->second ? parameters_of(p->second) : 0);
+}
+
+// A 16-bit weight that trains has an fp32 master, so it takes at least 4 bytes; a frozen one 2.
+static uint64_t least_bytes(const struct plan *p) {
+    const bool frozen = p->adapter.rank > 0 || p->knobs.train_freeze[0];
+    return (uint64_t)model_total_elements(&p->shape) * (frozen ? 2 : sizeof(float)) +
+           (p->second ? least_bytes(p->second) : 0);
+}
+
+// What an adapter would need instead: with the settings as requested, with weights in bf16, and
+// with the settings that need the fewest bytes.
+static void try_adapter(struct search *f) {
+    enum { WAYS = 3 };
+    for (int way = 0; way < WAYS && (way == 0 || in_time(f)); way++) {
+        struct knobs k = way == 2 && f->out->least.bytes ? f->out->least.knobs : *f->now;
+        uint64_t bytes;
+        double seconds;
+        if (k.lora_rank > 0 || knobs_set_at(&k, KNOB_lora_rank, "16", SET_BY_PLANNER, NULL) != 0)
+            return;
+        if (way > 0)
+            knobs_set_at(&k, KNOB_precision, "bf16", SET_BY_PLANNER, NULL);
+        if (!try_plan(f, &k, &bytes, &seconds) ||
+            (f->out->adapter.bytes > 0 && bytes >= f->out->adapter.bytes))
+            continue;
+        f->out->adapter = (struct fit_change){.knobs = k, .bytes = bytes, .seconds = seconds};
+        describe(f, &f->out->adapter);
+        if (bytes + FIT_MARGIN_BYTES <= f->out->have)
+            return;
+    }
 }
 
 int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
@@ -363,7 +391,7 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
         out->need = plan_need_bytes(q->plan, q->on_device), out->have = q->have_bytes;
         out->parameters = parameters_of(q->plan);
         // Ranks can share all weights.
-        out->weights = out->parameters * sizeof(float) / (uint64_t)mesh_world(&q->plan->ranks.mesh);
+        out->weights = least_bytes(q->plan) / (uint64_t)mesh_world(&q->plan->ranks.mesh);
     }
     if (rc == 0 && out->weights <= out->have) {
         list_moves(f);
@@ -376,11 +404,27 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
         if (out->n == 0)
             try_shorter(f);
     }
+    if (rc == 0)
+        try_adapter(f);
     free(f);
     return rc;
 }
 
 // ---------------------------------------------------------------- output
+
+// Adds what an adapter would need.
+static const char *with_adapter(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
+    char bytes[TEXT_UNIT_BYTES];
+    const size_t at = strlen(out);
+    if (f->adapter.bytes > 0)
+        snprintf(out + at, FIT_SENTENCE_BYTES - at,
+                 ". An adapter (LoRA) trains other, far fewer weights and would need %s%s: %s",
+                 text_bytes(bytes, f->adapter.bytes),
+                 f->adapter.bytes + FIT_MARGIN_BYTES <= f->have ? ""
+                                                                : ", which is too much as well",
+                 f->adapter.text);
+    return out;
+}
 
 const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
     char bytes[TEXT_UNIT_BYTES];
@@ -393,7 +437,7 @@ const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
                  "%s parameters, or more memory",
                  text_bytes(bytes, f->weights), text_bytes(have, f->have),
                  text_count(most, (double)(f->have / sizeof(float))));
-        return out;
+        return with_adapter(f, out);
     }
     if (f->n == 0) {
         char seq[64] = "Use a shorter seq, a smaller model or more memory";
@@ -406,7 +450,7 @@ const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
                  f->least.bytes ? "; the smallest found is " : "",
                  f->least.bytes ? text_bytes(bytes, f->least.bytes) : "",
                  f->least.bytes ? " with " : "", f->least.bytes ? f->least.text : "", seq);
-        return out;
+        return with_adapter(f, out);
     }
     for (int i = 0; i < f->n && at < FIT_SENTENCE_BYTES; i++) {
         const struct fit_change *c = &f->changes[i];
@@ -418,5 +462,5 @@ const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
                                100 * (c->seconds / f->seconds - 1),
                                c->math ? ", changes the results" : "");
     }
-    return out;
+    return with_adapter(f, out);
 }

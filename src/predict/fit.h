@@ -33,11 +33,15 @@ struct fit {
     int n;
     struct fit_change least; // the setting with the fewest bytes
     // Bytes that no setting avoids: the weights in fp32 (or their fp32 masters), of both models.
+    // Frozen weights have no masters and may have 16 bits.
     // When they are more than `have`, no other setting is tried.
     uint64_t weights;
     uint64_t parameters;
     int64_t seq; // `least` fits with this shorter seq; -1: with none; 0: not tried
     int planned; // settings that were planned
+    // The run with an adapter (lora.rank) instead: the first setting that fits, or the smallest.
+    // bytes 0: not tried, because the run has one or cannot.
+    struct fit_change adapter;
 };
 
 struct fit_question {
@@ -57,7 +61,7 @@ struct fit_question {
 // shorter seq. Takes about a second.
 int fit_find(const struct fit_question *q, struct fit *out, struct err *e);
 // Text for the refusal: "It would fit with ... (5.10 GiB, step +3 %), ...". Returns out.
-enum { FIT_SENTENCE_BYTES = 640 };
+enum { FIT_SENTENCE_BYTES = 768 };
 const char *fit_sentence(const struct fit *f, char out[FIT_SENTENCE_BYTES]);
 
 #endif

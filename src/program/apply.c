@@ -2,7 +2,7 @@
 //
 //   forward        builds the model on one device, or this rank's slice of it
 //   tensor         makes the slices of a tensor group one model
-//   LoRA           edits the forward, so that later steps see only trainable pairs
+//   LoRA           freezes weights and adds an adapter to the forward, in every program of a set
 //   qkv            makes attention's projections one product or three, in every program of a set
 //   derivative     adds the backward for the trainable tensors
 //   padding        computes more columns in the head than the vocabulary has
@@ -65,8 +65,7 @@ static int training(struct program *p, const struct apply *a, int forward, struc
     const bool sliced = mesh_size(&r->mesh, AXIS_TENSOR) > 1;
     if (sliced)
         TRY(tensor_apply(p, forward, r, a->whole, a->build.shape, e));
-    if (a->lora_rank > 0)
-        TRY(lora_apply(p, forward, a->lora_rank, a->lora_scale, e));
+    TRY(lora_apply(p, forward, a, e));
     TRY(qkv_apply(p, forward, a->fuse_qkv, e));
     int backward = grad_derive(p, forward, &a->build, e);
     if (backward < 0)
@@ -117,6 +116,7 @@ static int inference(struct program *p, const struct apply *a, int forward, stru
     const bool loss = a->build.kind == BUILD_EVAL, sliced = mesh_size(&r->mesh, AXIS_TENSOR) > 1;
     if (sliced)
         TRY(tensor_apply(p, forward, r, a->whole, a->build.shape, e));
+    TRY(lora_apply(p, forward, a, e));
     TRY(qkv_apply(p, forward, a->fuse_qkv, e));
     TRY(pad_apply(p, forward, -1, a->logits_pad, false, e));
     if (loss && !a->build.keep_logits)

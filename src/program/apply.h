@@ -2,6 +2,7 @@
 #ifndef HAGGLE_PROGRAM_APPLY_H
 #define HAGGLE_PROGRAM_APPLY_H
 
+#include "model/chosen.h"
 #include "program/build.h"
 #include "program/recompute.h"
 #include "program/state.h"
@@ -49,8 +50,7 @@ struct apply {
     bool fuse_qkv;         // one product for queries, keys and values
     bool noise;            // also tell the norm of the first micro-batch of each replica
     bool average;          // of the replicas of a training program, and nothing else (average.c)
-    int lora_rank;         // 0: no LoRA, all weights train
-    double lora_scale;     // alpha / rank
+    struct chosen chosen;  // which weights train, and the adapter; all zero: all weights
     bool yields;           // lets guests of its set run between micro-batches
     scratch_fn *scratch;   // bytes that an op's kernels need while they run; NULL: none
     const void *scratch_arg;
@@ -61,9 +61,9 @@ int apply_program(struct program **out, const char *name, const struct apply *a,
 
 // The techniques, in the order in which apply.c calls them. Each edits only the program.
 
-// lora.c: freezes every weight and adds a trainable pair (A, B) beside each matrix of a layer: y +=
-// scale (x A') B'.
-int lora_apply(struct program *p, int forward, int rank, double scale, struct err *e);
+// lora.c: freezes the weights that do not train and adds an adapter's pairs (A, B) beside matrices
+// of layers: y += scale (x A') B'.
+int lora_apply(struct program *p, int forward, const struct apply *a, struct err *e);
 // qkv.c: makes the projections to queries, keys and values one product (on) or three (off).
 int qkv_apply(struct program *p, int forward, bool on, struct err *e);
 // tensor.c: this rank's slice of a model, which build.c builds; the sums that make the slices one

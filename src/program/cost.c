@@ -45,10 +45,11 @@ static double ring_bytes(const struct program *p, const struct op *op, double by
 
 // Floating-point operations of ops whose count is a constant times rows x columns.
 static const double per_element[OP_COUNT] = {
-    [OP_LOSS] = 8,  [OP_ADD_NORM] = 9, [OP_LOG_SOFTMAX] = 4, [OP_LOG_SOFTMAX_BWD] = 4,
-    [OP_ACT] = 16,  [OP_ACT_BWD] = 16, [OP_SWIGLU] = 16,     [OP_SWIGLU_BWD] = 16,
-    [OP_ADD] = 1,   [OP_ADD_BIAS] = 1, [OP_MUL] = 1,         [OP_COPY] = 1,
-    [OP_EMBED] = 1, [OP_EMBED_DW] = 1, [OP_BIAS_DB] = 1,     [OP_ARGMAX] = 1,
+    [OP_LOSS] = 8,     [OP_ADD_NORM] = 9, [OP_LOG_SOFTMAX] = 4, [OP_LOG_SOFTMAX_BWD] = 4,
+    [OP_ACT] = 16,     [OP_ACT_BWD] = 16, [OP_SWIGLU] = 16,     [OP_SWIGLU_BWD] = 16,
+    [OP_ADD] = 1,      [OP_ADD_BIAS] = 1, [OP_MUL] = 1,         [OP_COPY] = 1,
+    [OP_EMBED] = 1,    [OP_EMBED_DW] = 1, [OP_BIAS_DB] = 1,     [OP_ARGMAX] = 1,
+    [OP_DROPOUT] = 10,
 };
 
 // The same for ops on a weight, whose elements are all counted in op->n.

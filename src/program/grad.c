@@ -21,7 +21,7 @@
 struct deriver {
     struct program *p;
     const struct build *b;
-    int segment;
+    int segment, forward;
     int *grad;            // per forward tensor: its gradient; -1: none yet
     int *producer;        // per root: index of the last forward op that writes it; -1: none
     unsigned char *needs; // per root: it depends on a trainable weight
@@ -190,6 +190,24 @@ static struct op like(const struct op *f, enum op_kind kind) {
     return op;
 }
 
+// What is left of a tensor by dropout is drawn again, not kept: the draws are the same.
+static int draw_again(struct deriver *d, int x) {
+    const int made = d->producer[program_root(d->p, x)];
+    if (made < 0 || d->p->segments[d->forward].ops[made].kind != OP_DROPOUT)
+        return x;
+    struct op op = d->p->segments[d->forward].ops[made];
+    const struct tensor like = d->p->tensors[x];
+    char name[160];
+    snprintf(name, sizeof name, "%.150s.again", like.name);
+    op.out[0] = program_tensor(d->p, name, like.dtype, CLASS_WORKSPACE, LIFE_SEGMENT, like.rank,
+                               like.local);
+    if (op.out[0] >= 0)
+        d->p->tensors[op.out[0]].layer = like.layer;
+    op.flags |= OP_AGAIN;
+    emit(d, &op, &op);
+    return op.out[0];
+}
+
 static int derive_matmul(struct deriver *d, const struct op *f) {
     int x = f->in[0], w = f->in[1], b = f->n_in > 2 ? f->in[2] : -1, dy = gradient(d, f->out[0]);
     if (trains(d, b)) {
@@ -201,7 +219,7 @@ static int derive_matmul(struct deriver *d, const struct op *f) {
     }
     if (trains(d, w)) {
         struct op op = like(f, OP_MATMUL_DW);
-        op_in(&op, x);
+        op_in(&op, draw_again(d, x));
         op_in(&op, dy);
         op_out(&op, weight_gradient(d, w, &op));
         emit(d, &op, f);
@@ -225,6 +243,12 @@ static int derive_norm(struct deriver *d, const struct op *f) {
         op_out(&op, weight_gradient(d, w, &op));
         if (trains(d, b))
             op_out(&op, weight_gradient(d, b, &op));
+        emit(d, &op, f);
+    } else if (trains(d, b)) {
+        struct op op = like(f, OP_BIAS_DB);
+        op_in(&op, dy);
+        op_out(&op, weight_gradient(d, b, &op));
+        op.scale = 1.0;
         emit(d, &op, f);
     }
     if (needs(d, x)) {
@@ -359,6 +383,11 @@ static int derive(struct deriver *d, const struct op *f) {
         op_in(&op, gradient(d, f->out[0]));
         op_in(&op, f->in[0]);
         return contribute(d, &op, f->in[0], false, f);
+    case OP_DROPOUT:
+        op = like(f, OP_DROPOUT);
+        op_in(&op, gradient(d, f->out[0]));
+        op_in(&op, f->in[1]), op_in(&op, f->in[2]);
+        return contribute(d, &op, f->in[0], true, f);
     case OP_ROPE:
         op = like(f, OP_ROPE);
         op.flags = OP_INVERSE;
@@ -381,6 +410,7 @@ int grad_derive(struct program *p, int forward, const struct build *b, struct er
     struct deriver d = {.p = p, .b = b, .n = p->n_tensors, .e = e};
     size_t n = (size_t)p->n_tensors + 1;
     d.segment = program_segment(p, "backward", SEGMENT_BACKWARD);
+    d.forward = forward;
     d.grad = region_alloc(&p->region, n * sizeof(int));
     d.producer = region_alloc(&p->region, n * sizeof(int));
     d.needs = region_alloc(&p->region, n);

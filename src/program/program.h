@@ -88,6 +88,7 @@ struct tensor {
     int slots;           // copies: 1 unless LIFE_SLOT
     int layer;           // the model layer it belongs to; -1: none
     bool trainable;      // weights only
+    bool adapter;        // weights only: one of an adapter's pair
     bool decay;          // weights only: weight decay applies
     bool replica;        // weights and their state: another rank has them too and speaks for both
     bool parts;          // weights only: not a logical weight itself, but made of such (`part`)
@@ -158,6 +159,7 @@ enum op_flag {
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 5, OP_MAX_WAIT = 6 };
 enum { OP_MAX_TENSORS = OP_MAX_IN + OP_MAX_OUT + 1 }; // inputs, outputs, scratch
+enum { LOAD_NUMBERS = 4 };  // load: the output that the executor fills by itself
 enum { ADAMW_BLOCK = 256 }; // adamw_int8: number of elements that share a scale
 
 struct op {
@@ -180,11 +182,11 @@ struct op {
     int64_t m, n, k;
     int64_t batch, seq, heads, kv_heads, head_dim;
     int64_t positions; // embed: rows of the position table; 0: none
-    double scale;      // matmul, attention: factor; norm: epsilon
+    double scale;      // matmul, attention: factor; norm: epsilon; dropout: part that becomes 0
     int act;           // enum model_act
-    uint32_t salt;     // adamw_bf16, adamw_int8: gives each tensor different random draws
+    uint32_t salt;     // adamw_bf16, adamw_int8, dropout: gives each tensor other random draws
     // Number of the first element, for the draws. embed, loss_stats, loss_part: of the first row or
-    // column that this rank has.
+    // column that this rank has. load: number of this replica; n is how many there are.
     int64_t first;
     // Communication: index of the group in the program. send and recv use the peer's rank and a
     // channel instead. Messages with the same (sender, receiver, channel) match in order.
@@ -257,6 +259,7 @@ struct program {
 #define NAME_TARGETS   "in.targets"   // [B*T] int32; negative: this token is not trained
 #define NAME_POSITIONS "in.positions" // [B*T] int32
 #define NAME_DOC_START "in.doc_start" // [B*T] int32: where the token's document begins, or absent
+#define NAME_NUMBERS   "in.numbers"   // [B*T] int32: the row's number in the whole step, or absent
 #define NAME_HYPER     "in.hyper"     // [HYPER_COUNT] float64
 #define NAME_RESULTS   "out.results"  // [RESULT_COUNT] float64
 #define NAME_GUEST     "guest."       // prefix of a guest's NAME_RESULTS, apart from the turn's
@@ -338,6 +341,14 @@ struct op op_make(enum op_kind kind); // zeroed, no tensors, record -1
 // For norms: how many rows of n columns each of the m rows holds.
 static inline int64_t op_norm_heads(const struct op *op) {
     return op->heads > 1 ? op->heads : 1;
+}
+// A LOAD numbers the rows of a micro-batch within the whole step, in which replicas take
+// micro-batches in turns (data/loader.h): n of them, from row `at` on. They count modulo 2^32.
+static inline void op_number_rows(const struct op *load, int micro, int64_t at, int64_t n,
+                                  int32_t *out) {
+    const uint32_t first = (uint32_t)((micro * load->n + load->first) * load->m + at);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (int32_t)(first + (uint32_t)i);
 }
 void op_in(struct op *op, int tensor); // appends to in[]; -1 means an absent optional input
 void op_out(struct op *op, int tensor);

@@ -23,6 +23,24 @@ static const char *family_text(enum model_family f) {
     return (int)f >= 0 && f < FAMILY_COUNT ? names[f] : "unknown";
 }
 
+// "trains   an adapter of rank 8 on all, alpha 16, and lm_head: 1.20M parameters (0.96 %)"
+static void print_trained(FILE *f, const struct plan *p) {
+    const struct knobs *k = &p->knobs;
+    const int64_t trained = plan_trained_elements(p), all = model_total_elements(&p->shape);
+    char count[TEXT_UNIT_BYTES];
+    if (p->adapter.rank == 0 && !k->train_freeze[0])
+        return;
+    fprintf(f, "trains   ");
+    if (p->adapter.rank > 0)
+        fprintf(f, "an adapter of rank %" PRId64 " on %s, %salpha %g, dropout %g%s%s", k->lora_rank,
+                k->lora_targets[0] ? k->lora_targets : "all", k->lora_rslora ? "rslora, " : "",
+                k->lora_alpha, k->lora_dropout, k->train_also[0] ? ", and " : "", k->train_also);
+    fprintf(f, "%s%s%s: %s parameters (%.3g %%)\n",
+            p->adapter.rank > 0 && k->train_freeze[0] ? ", " : "",
+            k->train_freeze[0] ? "without " : "", k->train_freeze,
+            text_count(count, (double)trained), 100.0 * (double)trained / (double)all);
+}
+
 static void print_model(FILE *f, const char *head, const struct plan *p) {
     const struct model_shape *m = &p->shape;
     char count[TEXT_UNIT_BYTES];
@@ -32,6 +50,7 @@ static void print_model(FILE *f, const char *head, const struct plan *p) {
             head, m->name, text_count(count, (double)model_total_elements(m)),
             family_text(m->family), m->layers, m->width, m->heads, m->vocab,
             p->from_folder ? "weights from its folder" : "random weights");
+    print_trained(f, p);
 }
 
 void plan_print_model(FILE *f, const struct plan *p) {
@@ -164,6 +183,7 @@ static void put_model(const struct plan *p, const char *key, struct json_writer 
     json_member_string(w, "name", m->name);
     json_member_string(w, "family", family_text(m->family));
     json_member_i64(w, "parameters", model_total_elements(m));
+    json_member_i64(w, "trained_parameters", plan_trained_elements(p));
     json_member_bool(w, "from_folder", p->from_folder);
     json_member_i64(w, "vocab", m->vocab);
     json_member_i64(w, "width", m->width);

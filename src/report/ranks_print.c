@@ -58,7 +58,7 @@ static double textbook(const struct plan *p, const char *program, enum op_kind k
     const struct plan_split *s = &p->split;
     const struct knobs *k = &p->knobs;
     const double w = (double)dtype_bytes(plan_real_type(p)), D = s->data, T = s->tensor,
-                 P = s->pipe, own = (double)model_total_elements(&p->shape) / (T * P),
+                 P = s->pipe, own = (double)plan_trained_elements(p) / (T * P),
                  rows = (double)(k->batch_micro * k->seq * p->shape.width),
                  micro = (double)k->batch_accum, layers = (double)p->shape.layers / P;
     if (strcmp(group, "data") == 0 && p->ranks.apart) // weights and two moments, in float32

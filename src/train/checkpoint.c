@@ -2,6 +2,7 @@
 // checkpoint.h says what is on disk and why it survives a crash. resume.c reads it back.
 #include "train/checkpoint.h"
 #include "base/array.h"
+#include "train/adapted.h"
 #include "train/checkpoint_dir.h"
 #include "train/snapshot.h"
 
@@ -294,9 +295,14 @@ void checkpoint_describe_model(const struct model_shape *s, char out[MANIFEST_MO
              s->ffn, s->max_positions, s->tied ? ", tied" : "");
 }
 
-static int write_manifest(const char *tmp, const struct session *s, struct manifest *m,
-                          struct err *e) {
+static int write_manifest(const char *tmp, struct session *s, struct manifest *m, struct err *e) {
     char path[PATH_MAX];
+    const char *base;
+    if (s->plan->adapter.rank > 0) {
+        TRY(adapted_base(s, &base, e));
+        memcpy(m->base, base, sizeof m->base);
+        m->base_name = s->plan->knobs.model;
+    }
     m->tool = "haggle " HAGGLE_VERSION;
     checkpoint_describe_model(&s->plan->shape, m->model);
     TRY(manifest_set_knobs(m, &s->plan->knobs, e));
@@ -320,7 +326,7 @@ static int write_config(const char *tmp, const struct session *s, struct manifes
 
 struct small_files {
     const char *dir;
-    const struct session *s;
+    struct session *s;
     struct manifest *m;
 };
 
@@ -419,7 +425,8 @@ static bool files_look_whole(const char *path, struct manifest *m) {
     bool whole = file_join(file, sizeof file, path, MANIFEST_NAME, NULL) == 0 &&
                  manifest_read(m, file, NULL) == 0;
     for (int i = 0; whole && i < MANIFEST_FILES; i++)
-        whole = file_join(file, sizeof file, path, manifest_file_name(i), NULL) == 0 &&
+        whole = file_join(file, sizeof file, path, manifest_name_of(i, m->base[0] != '\0'), NULL) ==
+                    0 &&
                 file_size(file, &bytes, NULL) == 0 && bytes == m->files[i].bytes;
     return whole;
 }

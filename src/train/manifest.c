@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "model/adapter.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -34,6 +35,10 @@ const char *manifest_file_name(int id) {
     return id >= 0 && id < MANIFEST_FILES ? file_names[id] : "";
 }
 
+const char *manifest_name_of(int id, bool of_adapter) {
+    return of_adapter && id == MANIFEST_MODEL ? ADAPTER_FILE : manifest_file_name(id);
+}
+
 void manifest_free(struct manifest *m) {
     region_free(&m->strings);
     memset(m, 0, sizeof *m);
@@ -56,7 +61,7 @@ static void put_files(struct json_writer *w, const struct manifest *m) {
     json_member_array(w, "files");
     for (int i = 0; i < MANIFEST_FILES; i++) {
         json_put_object_begin(w);
-        json_member_string(w, "name", file_names[i]);
+        json_member_string(w, "name", manifest_name_of(i, m->base[0] != '\0'));
         json_member_i64(w, "bytes", (int64_t)m->files[i].bytes);
         json_member_string(w, "hash", m->files[i].hash);
         json_put_object_end(w);
@@ -105,6 +110,10 @@ static void put_members(struct json_writer *w, const struct manifest *m) {
     put_files(w, m);
     if (m->second[0] != '\0')
         json_member_string(w, "second", m->second);
+    if (m->base[0] != '\0') {
+        json_member_string(w, "base", m->base);
+        json_member_string(w, "base_name", m->base_name);
+    }
     json_member_object(w, "knobs");
     for (int i = 0; i < KNOB_COUNT; i++)
         if (m->knobs[i] != NULL)
@@ -284,6 +293,10 @@ static int read_file(struct json_reader *r, struct manifest *m, bool listed[MANI
     int id = 0;
     while (id < MANIFEST_FILES && strcmp(file_names[id], name) != 0)
         id++;
+    if (strcmp(name, ADAPTER_FILE) == 0) {
+        id = MANIFEST_MODEL;
+        m->names_adapter = true;
+    }
     if (id == MANIFEST_FILES || listed[id])
         return json_fail(r, ERR_FORMAT, "a file is listed twice or is not part of a checkpoint");
     listed[id] = true;
@@ -359,6 +372,8 @@ static const struct {
     {"model", read_model, 0, false},
     {"files", read_files, 0, false},
     {"second", read_hash, offsetof(struct manifest, second), true},
+    {"base", read_hash, offsetof(struct manifest, base), true},
+    {"base_name", read_text, offsetof(struct manifest, base_name), true},
     {"knobs", read_knobs, 0, false},
 };
 enum { MEMBERS = sizeof members / sizeof *members };
@@ -382,6 +397,11 @@ static int read_members(struct json_reader *r, struct manifest *m) {
     for (int i = 0; i < MEMBERS; i++)
         if (!seen[i] && !members[i].optional)
             return err_set(r->e, ERR_FORMAT, "%.400s lacks \"%s\"", r->name, members[i].name);
+    if (m->names_adapter != (m->base[0] != '\0') || (m->base_name != NULL) != m->names_adapter)
+        return err_set(r->e, ERR_FORMAT,
+                       "%.400s must have \"base\", \"base_name\" and the file " ADAPTER_FILE
+                       " together or not at all",
+                       r->name);
     if (m->state.skipped_steps + m->state.empty_steps > m->state.step)
         return err_set(r->e, ERR_FORMAT, "%.400s counts more skipped steps than steps", r->name);
     if (m->state.best.step > m->state.step || m->state.watch.seen > m->state.step)

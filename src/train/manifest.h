@@ -19,6 +19,7 @@
 #include "train/judge.h"
 #include "train/scale.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MANIFEST_NAME "manifest.json"
@@ -37,6 +38,9 @@ enum manifest_file_id {
         MANIFEST_FILES
 };
 const char *manifest_file_name(int id);
+// The same in a checkpoint of an adapter, which has adapter_model.safetensors (model/adapter.h)
+// instead of the first.
+const char *manifest_name_of(int id, bool of_adapter);
 
 struct manifest_file {
     uint64_t bytes;
@@ -67,6 +71,11 @@ struct manifest {
     struct manifest_file files[MANIFEST_FILES];
     // Hash of the second model's manifest, which is in a folder beside the files; "": none.
     char second[HASH_TEXT_BYTES];
+    // Of a checkpoint that holds an adapter: the weights it belongs to (checkpoint_base), and what
+    // they are called. "": it holds a model.
+    char base[HASH_TEXT_BYTES];
+    const char *base_name;
+    bool names_adapter;            // one of its files is that of an adapter; set by manifest_read
     const char *tool;              // "haggle 0.1.0"; after manifest_read it is in `strings`
     const char *knobs[KNOB_COUNT]; // values as knobs_value writes them; NULL: not in the file
     struct region strings;

@@ -1,6 +1,7 @@
 // resume.c - reads checkpoints back: verifies them, compares them with the run, loads them. The
 // rules are in checkpoint.h.
 #include "train/checkpoint.h"
+#include "train/adapted.h"
 #include "train/checkpoint_dir.h"
 #include "train/snapshot.h"
 
@@ -63,7 +64,7 @@ static int verify_folder(const char *path, const char *hash, struct manifest *m,
     }
     TRY(manifest_read(m, file, e));
     for (int i = 0; i < MANIFEST_FILES; i++) {
-        TRY(file_join(file, sizeof file, path, manifest_file_name(i), e));
+        TRY(file_join(file, sizeof file, path, manifest_name_of(i, m->base[0] != '\0'), e));
         TRY(verify_file(file, &m->files[i], e));
     }
     return 0;
@@ -246,6 +247,27 @@ static void compare_knobs(const struct checkpoint_listener *l, const struct mani
     }
 }
 
+// A checkpoint has tensors and moments for what trained, and an adapter's factor is part of what it
+// means. So another choice cannot go on from it.
+static int compare_chosen(const struct manifest *m, const struct knobs *k, const char *path,
+                          struct err *e) {
+    static const int ids[] = {KNOB_lora_rank,    KNOB_lora_alpha, KNOB_lora_rslora,
+                              KNOB_lora_targets, KNOB_train_also, KNOB_train_freeze};
+    char value[KNOB_VALUE_BYTES], usual[KNOB_VALUE_BYTES];
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const int id = ids[i];
+        if (is_same(m, k, id, true) || (k->lora_rank == 0 && id < KNOB_train_also))
+            continue;
+        return err_set(e, ERR_MISMATCH,
+                       "'%s' was trained with %s=%.200s but this run has %s=%.200s; set it as it "
+                       "was, or choose another run.dir",
+                       path, knob_info(id)->name,
+                       m->knobs[id] != NULL ? m->knobs[id] : knob_default(id, usual),
+                       knob_info(id)->name, knobs_value(k, id, value));
+    }
+    return 0;
+}
+
 // Moments are stored in the type of optim.state, so another value of it cannot read them.
 static int compare_state(const struct manifest *m, const struct knobs *k, const char *path,
                          struct err *e) {
@@ -261,8 +283,9 @@ static int compare_state(const struct manifest *m, const struct knobs *k, const 
         knobs_value(k, id, value));
 }
 
-static int compare(const struct checkpoint_listener *l, const struct manifest *m,
-                   const struct plan *p, const char *dataset, const char *path, struct err *e) {
+static int compare(const struct checkpoint_listener *l, const struct manifest *m, struct session *s,
+                   const char *dataset, const char *path, struct err *e) {
+    const struct plan *p = s->plan;
     char identity[HASH_TEXT_BYTES], model[MANIFEST_MODEL_BYTES];
     TRY(checkpoint_model_identity(&p->shape, identity, NULL, NULL, e));
     if (strcmp(identity, m->identity) != 0) {
@@ -279,6 +302,8 @@ static int compare(const struct checkpoint_listener *l, const struct manifest *m
                        " was saved (fingerprint %s then, %s now); the run continues with the new "
                        "data from the same position",
                        m->state.step, m->state.dataset, dataset);
+    TRY(adapted_compare(m, s, path, e));
+    TRY(compare_chosen(m, &p->knobs, path, e));
     TRY(compare_state(m, &p->knobs, path, e));
     compare_knobs(l, m, &p->knobs, same_data);
     return 0;
@@ -315,7 +340,7 @@ static int load_second(struct checkpoint_dir *d, struct session *s, const char *
     TRY(file_join(file, sizeof file, dir, MANIFEST_NAME, e));
     int rc = manifest_read(&m, file, e);
     if (rc == 0)
-        rc = compare(&listener, &m, s->plan, state->dataset, dir, e);
+        rc = compare(&listener, &m, s, state->dataset, dir, e);
     if (rc == 0)
         rc = snapshot_read(s, dir, e);
     if (rc == 0)
@@ -333,7 +358,7 @@ struct found {
     struct checkpoint_list damaged;
 };
 
-static int find_to_load(struct checkpoint_dir *d, const struct plan *p, const char *dataset,
+static int find_to_load(struct checkpoint_dir *d, struct session *s, const char *dataset,
                         char path[PATH_MAX], struct found *f, struct err *e) {
     int rc = find_newest(d->path, &d->listener, &f->m, path, &f->damaged, e);
     if (rc == ERR_FORMAT && e != NULL) {
@@ -342,7 +367,7 @@ static int find_to_load(struct checkpoint_dir *d, const struct plan *p, const ch
                  ". To start over, set resume=false; they will be moved to another folder");
     }
     if (rc == 0 && path[0] != '\0')
-        rc = compare(&d->listener, &f->m, p, dataset, path, e);
+        rc = compare(&d->listener, &f->m, s, dataset, path, e);
     return rc;
 }
 
@@ -350,7 +375,12 @@ static int load(struct checkpoint_dir *d, struct session *s, const char *dataset
                 struct train_state *state, struct train_state *second, char path[PATH_MAX],
                 struct found *f, struct err *e) {
     const bool leads = checkpoint_leads(d);
-    int rc = leads ? find_to_load(d, s->plan, dataset, path, f, e) : 0;
+    const char *base;
+    int rc = 0;
+    if (leads && d->saves && s->plan->adapter.rank > 0) // of the weights that were just loaded
+        rc = adapted_base(s, &base, e);
+    if (rc == 0 && leads)
+        rc = find_to_load(d, s, dataset, path, f, e);
     TRY(comm_agree(d->comm, rc, NULL, 0, e));
     TRY(comm_share(d->comm, path, PATH_MAX, e));
     if (path[0] == '\0')

@@ -47,11 +47,12 @@ struct list {
 // ---------------------------------------------------------------- what this rank has
 
 // Whether a run needs this tensor to resume. A weight with a master is not stored: it is the
-// master, rounded.
-static bool belongs(const struct program *p, int index) {
+// master, rounded. Neither is the base of an adapter: the manifest names it.
+static bool belongs(const struct plan *plan, const struct program *p, int index) {
     const struct tensor *t = &p->tensors[index];
+    const bool base = plan->adapter.rank > 0 && !t->trainable && !t->adapter;
     return t->life == LIFE_RUN && program_logical(p, index) && t->master < 0 &&
-           (t->cls == CLASS_WEIGHT || t->cls == CLASS_OPTIMIZER);
+           ((t->cls == CLASS_WEIGHT && !base) || t->cls == CLASS_OPTIMIZER);
 }
 
 // Under ZeRO another rank of the data axis may have the master, or this rank has a part of it.
@@ -82,7 +83,9 @@ static int fill_item(const struct plan *plan, const struct program *p, int64_t o
         out->is.rank = 2;
     }
     out->gives = tensor >= 0 && gives(plan, &p->tensors[tensor]);
-    if ((size_t)snprintf(out->is.name, sizeof out->is.name, "%s", t->name) >= sizeof out->is.name)
+    const char *prefix = order >= 0 && plan->adapter.rank > 0 ? ADAPTER_PREFIX : "";
+    if ((size_t)snprintf(out->is.name, sizeof out->is.name, "%s%s", prefix, t->name) >=
+        sizeof out->is.name)
         return err_set(e, ERR_UNSUPPORTED, "the name '%.100s...' has more than %d characters",
                        t->name, NAME_BYTES - 1);
     return 0;
@@ -92,11 +95,13 @@ static int list_own(const struct plan *plan, struct list *l, struct err *e) {
     const struct program *p = l->p;
     bool *taken = calloc((size_t)p->n_tensors + 1, sizeof *taken);
     l->items = calloc((size_t)p->n_tensors + 1, sizeof *l->items);
+    const struct chosen chosen = plan_chosen(plan);
     struct model_param param;
+    bool pair;
     int rc = taken && l->items
                  ? 0
                  : err_set(e, ERR_MEMORY, "no memory for the list of a checkpoint's tensors");
-    for (int64_t i = 0; rc == 0 && model_param_at(&plan->shape, i, &param); i++) {
+    for (int64_t i = 0; rc == 0 && chosen_at(&chosen, &plan->shape, i, &param, &pair); i++) {
         const int named = program_find(p, param.name);
         if (named < 0 && p->world > 1)
             continue;
@@ -111,7 +116,7 @@ static int list_own(const struct plan *plan, struct list *l, struct err *e) {
             taken[item->tensor] = true;
     }
     for (int t = 0; rc == 0 && t < p->n_tensors; t++)
-        if (!taken[t] && belongs(p, t))
+        if (!taken[t] && belongs(plan, p, t))
             rc = fill_item(plan, p, -1, t, &l->items[l->n++], e);
     free(taken);
     return rc;
@@ -208,7 +213,9 @@ static int list_all(struct list *l, struct err *e) {
 
 static int list_tensors(const struct session *s, struct list *l, struct err *e) {
     const struct plan *plan = s->plan;
+    const struct chosen chosen = plan_chosen(plan);
     struct model_param param;
+    bool pair;
     *l = (struct list){.p = plan_program(plan, PLAN_TRAIN),
                        .comm = s->engine->options.comm,
                        .int8 = plan->knobs.optim_state == OPTIM_STATE_INT8};
@@ -223,7 +230,7 @@ static int list_tensors(const struct session *s, struct list *l, struct err *e) 
         rc = comm_agree(l->comm, list_all(l, e), NULL, 0, e);
     while (rc == 0 && l->n_model < l->n && l->items[l->n_model].is.order >= 0)
         l->n_model++;
-    if (rc == 0 && model_param_at(&plan->shape, l->n_model, &param))
+    if (rc == 0 && chosen_at(&chosen, &plan->shape, l->n_model, &param, &pair))
         rc = err_set(e, ERR_INTERNAL, "no rank has the weight '%s', or one before it", param.name);
     if (rc != 0) {
         free(l->items);
@@ -252,9 +259,11 @@ static uint64_t moment_bytes(const struct plan *plan, const char *kind,
 
 // Of all ranks together. Other ranks' tensors are like this one's.
 static uint64_t bytes_of_ranks(const struct plan *plan) {
+    const struct chosen chosen = plan_chosen(plan);
     struct model_param param;
+    bool pair;
     uint64_t bytes = (uint64_t)2 * HEADER_BYTES;
-    for (int64_t i = 0; model_param_at(&plan->shape, i, &param); i++) {
+    for (int64_t i = 0; chosen_at(&chosen, &plan->shape, i, &param, &pair); i++) {
         uint64_t n = 1;
         for (int d = 0; d < param.rank; d++)
             n *= (uint64_t)param.dims[d];
@@ -262,7 +271,7 @@ static uint64_t bytes_of_ranks(const struct plan *plan) {
                  moment_bytes(plan, "adam.v", &param, n);
         if (plan->knobs.optim_state == OPTIM_STATE_INT8)
             bytes += (n / ADAMW_BLOCK + 1) * 2 * sizeof(float);
-        bytes += 4 * (strlen(param.name) + ENTRY_BYTES);
+        bytes += 4 * (strlen(ADAPTER_PREFIX) + strlen(param.name) + ENTRY_BYTES);
     }
     return bytes;
 }
@@ -273,8 +282,9 @@ uint64_t snapshot_bytes(const struct plan *plan) {
     if (p != NULL && p->world > 1)
         return bytes_of_ranks(plan);
     for (int i = 0; p != NULL && i < p->n_tensors; i++)
-        if (belongs(p, i))
-            bytes += bytes_of(&p->tensors[i]) + strlen(p->tensors[i].name) + ENTRY_BYTES;
+        if (belongs(plan, p, i))
+            bytes += bytes_of(&p->tensors[i]) + strlen(ADAPTER_PREFIX) +
+                     strlen(p->tensors[i].name) + ENTRY_BYTES;
     return bytes;
 }
 
@@ -523,7 +533,8 @@ static int each_file(struct session *s, const char *dir, const struct pause *bet
     int rc = buffer != NULL ? 0 : err_set(e, ERR_MEMORY, "no memory for a checkpoint's buffer");
     rc = comm_agree(l.comm, rc, NULL, 0, e);
     for (int i = 0; rc == 0 && i < 2; i++) {
-        rc = file_join(path, sizeof path, dir, manifest_file_name(ids[i]), e);
+        rc = file_join(path, sizeof path, dir, manifest_name_of(ids[i], s->plan->adapter.rank > 0),
+                       e);
         if (rc == 0 && out && l.comm)
             rc = write_together(s, path, &l, from[i], from[i + 1], buffer, &out[ids[i]], e);
         else if (rc == 0 && out)

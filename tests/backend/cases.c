@@ -348,6 +348,13 @@ static void describe_rest(struct case_run *r, const struct backend_case *c) {
         IN('f', 1, c->n, FILL_NORMAL);
         OUT('f', c->m, c->n, FILL_POISON)->same_as = c->options & CASE_IN_PLACE ? 0 : -1;
         break;
+    case OP_DROPOUT:
+        IN('f', c->m, c->n, FILL_WIDE);
+        IN('i', 1, c->m, FILL_COUNT)->limit = 4096;
+        IN('d', 1, HYPER_COUNT, FILL_HYPER);
+        OUT('f', c->m, c->n, output_fill(c));
+        r->op.salt = (uint32_t)c->n;
+        break;
     case OP_ADD:
     case OP_MUL:
     case OP_SWIGLU:

@@ -54,6 +54,7 @@ static const struct rule rules[] = {
     {OP_ATTENTION_BWD, OP_ATTENTION, 0, {1, 2, 3, 6}, {0, 1, 2}},
     {OP_ACT_BWD, OP_ACT, 0, {1}, {0}},
     {OP_SWIGLU_BWD, OP_SWIGLU, 0, {1, 2}, {0, 1}},
+    {OP_DROPOUT, OP_DROPOUT, 0, {-1, 1, 2}, {0}},
 };
 
 static double weighted_sum(const struct case_operand *y, const struct case_operand *weights) {

@@ -59,7 +59,7 @@ static int feed(void *arg, int micro, struct exec_batch *out, struct err *e) {
 }
 
 static void open_model(struct model *m, struct model_shape shape, int64_t batch, int64_t seq,
-                       int micro, int lora, bool fused) {
+                       int micro, const struct chosen *chosen, bool fused) {
     struct err e = {0};
     *m = (struct model){.shape = shape, .rows = batch * seq, .micro = micro};
     struct apply a = {.build = {.kind = BUILD_TRAIN,
@@ -71,8 +71,7 @@ static void open_model(struct model *m, struct model_shape shape, int64_t batch,
                       .micro_batches = micro,
                       .fuse = {fused, fused, fused, fused},
                       .fuse_qkv = fused,
-                      .lora_rank = lora,
-                      .lora_scale = 0.7};
+                      .chosen = *chosen};
     if (model_shape_check(&m->shape, &e) != 0 || apply_program(&m->p, "train", &a, &e) != 0 ||
         layout_set(&m->p, 1, &m->layout, &e) != 0 ||
         check_layout(m->p, m->layout.arena_bytes, &e) != 0 || mem_open(&m->mem, &e) != 0 ||
@@ -151,11 +150,11 @@ static void check_tensor(struct model *m, int t, double *worst) {
 }
 
 static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq, int micro,
-                            int lora, bool fused) {
+                            const struct chosen *chosen, bool fused) {
     struct model m;
     double worst = 0;
     int checked = 0;
-    open_model(&m, shape, batch, seq, micro, lora, fused);
+    open_model(&m, shape, batch, seq, micro, chosen, fused);
     for (int t = 0; t < m.p->n_tensors; t++)
         if (m.p->tensors[t].cls == CLASS_WEIGHT && m.p->tensors[t].grad >= 0 &&
             program_logical(m.p, t)) {
@@ -163,14 +162,21 @@ static void check_gradients(struct model_shape shape, int64_t batch, int64_t seq
             checked++;
         }
     print_message("%-12s %d x %d x %d%s%s: %d tensors, worst %.1e\n", shape.name, (int)batch,
-                  (int)seq, micro, lora ? " LoRA" : "", fused ? "" : " unfused", checked, worst);
+                  (int)seq, micro, chosen_has_adapter(chosen) ? " LoRA" : "",
+                  fused ? "" : " unfused", checked, worst);
     assert_true(checked > 0);
     close_model(&m);
 }
 
-static void check_model(struct model_shape shape, int64_t batch, int64_t seq, int micro, int lora) {
-    check_gradients(shape, batch, seq, micro, lora, true);
-    check_gradients(shape, batch, seq, micro, lora, false);
+static void check_chosen(struct model_shape shape, int64_t batch, int64_t seq, int micro,
+                         const struct chosen *chosen) {
+    check_gradients(shape, batch, seq, micro, chosen, true);
+    check_gradients(shape, batch, seq, micro, chosen, false);
+}
+
+// All weights train.
+static void check_model(struct model_shape shape, int64_t batch, int64_t seq, int micro) {
+    check_chosen(shape, batch, seq, micro, &(struct chosen){0});
 }
 
 static struct model_shape gpt2(void) {
@@ -222,19 +228,19 @@ static struct model_shape llama(void) {
 static void test_gpt2(void **state) {
     (void)state;
     struct model_shape s = gpt2();
-    check_model(s, 2, 7, 1, 0);
-    check_model(s, 1, 9, 2, 0);
-    check_model(s, 3, 1, 1, 0);
+    check_model(s, 2, 7, 1);
+    check_model(s, 1, 9, 2);
+    check_model(s, 3, 1, 1);
     s.act = ACT_GELU_ERF, s.scale_by_layer = true, s.tied = false;
-    check_model(s, 2, 5, 1, 0);
+    check_model(s, 2, 5, 1);
     s.act = ACT_RELU, s.unscaled_attention = true;
-    check_model(s, 1, 6, 1, 0);
+    check_model(s, 1, 6, 1);
 }
 
 static void test_llama(void **state) {
     (void)state;
     struct model_shape s = llama();
-    check_model(s, 2, 7, 1, 0); // untied, grouped heads, head_dim independent of width
+    check_model(s, 2, 7, 1); // untied, grouped heads, head_dim independent of width
     s.tied = true;
     s.rope = (struct model_rope){.theta = 500,
                                  .llama3 = true,
@@ -242,9 +248,9 @@ static void test_llama(void **state) {
                                  .low_freq_factor = 1,
                                  .high_freq_factor = 4,
                                  .original_max_positions = 16};
-    check_model(s, 1, 8, 3, 0);
+    check_model(s, 1, 8, 3);
     s.qkv_bias = s.out_bias = s.mlp_bias = true;
-    check_model(s, 2, 3, 1, 0);
+    check_model(s, 2, 3, 1);
 }
 
 static void test_qwen(void **state) {
@@ -252,27 +258,36 @@ static void test_qwen(void **state) {
     struct model_shape s = llama();
     snprintf(s.name, sizeof s.name, "qwen2");
     s.family = FAMILY_QWEN2, s.qkv_bias = true, s.tied = true;
-    check_model(s, 2, 6, 1, 0);
+    check_model(s, 2, 6, 1);
     snprintf(s.name, sizeof s.name, "qwen3");
     s.family = FAMILY_QWEN3, s.qkv_bias = false, s.qk_norm = true, s.heads = 3, s.kv_heads = 1,
     s.head_dim = 4;
-    check_model(s, 2, 7, 2, 0);
+    check_model(s, 2, 7, 2);
     s.tied = false, s.vocab = 1;
-    check_model(s, 1, 5, 1, 0);
+    check_model(s, 1, 5, 1);
 }
 
-static void test_lora(void **state) {
+// Adapters with dropout, whose draws do not change from turn to turn; some weights in full beside
+// them, some frozen.
+static void test_chosen(void **state) {
     (void)state;
-    check_model(llama(), 2, 6, 2, 3);
-    check_model(gpt2(), 1, 5, 1, 2);
+    const struct adapter all = {.rank = 3, .alpha = 2.1},
+                         some = {.rank = 2, .alpha = 3, .dropout = 0.3, .targets = "v_proj,mlp"},
+                         gpt = {.rank = 2, .alpha = 1.4, .dropout = 0.2, .rslora = true};
+    check_chosen(llama(), 2, 6, 2, &(struct chosen){.adapter = &all});
+    check_chosen(llama(), 2, 6, 2, &(struct chosen){&some, "norm,layers.1.mlp", "lora_A"});
+    check_chosen(llama(), 1, 7, 1, &(struct chosen){NULL, NULL, "layers.0,embed_tokens"});
+    check_chosen(gpt2(), 1, 5, 1, &(struct chosen){.adapter = &all});
+    check_chosen(gpt2(), 2, 5, 2, &(struct chosen){&gpt, "wpe,ln_2.bias", "c_proj.lora_B"});
+    check_chosen(gpt2(), 1, 5, 1, &(struct chosen){NULL, NULL, "ln_1.weight,c_attn,wte"});
 }
 
 // The same samples as one micro-batch of 4 and as 4 of 1 give the same loss and the same gradients.
 static void test_accumulation(void **state) {
     (void)state;
     struct model whole, split;
-    open_model(&whole, llama(), 4, 6, 1, 0, true);
-    open_model(&split, llama(), 1, 6, 4, 0, true);
+    open_model(&whole, llama(), 4, 6, 1, &(struct chosen){0}, true);
+    open_model(&split, llama(), 1, 6, 4, &(struct chosen){0}, true);
     double a = loss_of(&whole), b = loss_of(&split);
     assert_true(fabs(a - b) <= 1e-14 * fabs(a));
     for (int t = 0; t < whole.p->n_tensors; t++) {
@@ -294,7 +309,7 @@ static void test_accumulation(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen),         cmocka_unit_test(test_lora),
+        cmocka_unit_test(test_qwen),         cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_accumulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -414,7 +414,15 @@ static void test_elsewhere(void **state) {
         {"lr_scheduler_type", "polynomial", "constant, linear, cosine, wsd", "sched.kind: cosine"},
         {"output_dir", "out", "write run.dir=out", "run.dir: out"},
         {"data", "chat.jsonl", "write data.path=chat.jsonl", "data.path: chat.jsonl"},
-        {"lora_alpha", "16", "adapters (LoRA) are not there yet", "not there yet"},
+        {"lora_alpha", "32", "write lora.alpha=32", "lora.alpha: 32"},
+        {"lora_r", "16", "write lora.rank=16", "lora.rank: 16"},
+        {"use_lora", "true", "write lora.rank=16", "lora.rank: 16"},
+        {"use_lora", "false", "write lora.rank=0", "lora.rank: 0"},
+        {"use_rslora", "true", "write lora.rslora=true", "lora.rslora: true"},
+        {"lora_target_modules", "q_proj,v_proj", "write lora.targets=q_proj,v_proj",
+         "lora.targets: q_proj"},
+        {"modules_to_save", "lm_head", "write train.also=lm_head", "train.also: lm_head"},
+        {"qlora", "true", "8 or 4 bits are not there yet", "not there yet"},
         {"optim", "adamw_torch", "the optimizer is AdamW", "AdamW"},
     };
     char out[KNOB_ELSEWHERE_BYTES];

@@ -401,7 +401,8 @@ static void test_lora(void **state) {
     struct apply a = training(&s, 2);
     struct world whole, lora;
     build_world(&whole, a);
-    a.lora_rank = 8, a.lora_scale = 2.0;
+    const struct adapter adapter = {.rank = 8, .alpha = 16};
+    a.chosen.adapter = &adapter;
     build_world(&lora, a);
     const struct program *p = lora.ranks[0];
     int64_t C = s.width, QD = s.heads * s.head_dim, KD = s.kv_heads * s.head_dim, F = s.ffn;
@@ -453,7 +454,8 @@ static void test_fusion(void **state) {
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         struct apply a = training(&s, M);
         struct world on, off;
-        a.ranks = rooms[i].ranks, a.lora_rank = rooms[i].lora, a.lora_scale = 1;
+        const struct adapter adapter = {.rank = rooms[i].lora, .alpha = rooms[i].lora};
+        a.ranks = rooms[i].ranks, a.chosen.adapter = &adapter;
         a.recompute = rooms[i].recompute;
         build_world(&on, a);
         a.fuse = (struct fuse_rule){0};

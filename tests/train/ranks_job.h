@@ -30,7 +30,7 @@ struct job { // one run of all ranks
     int bad_step, bad_rank;
     struct comm_job *comm;
     struct plan plans[RANKS_MOST];
-    float *weights; // of the whole model, in the order of model_param_at
+    float *weights; // of the whole model, in the order of plan_param_at
     bool *given;    // of each weight: a rank has written it
     pthread_mutex_t lock;
     double losses[RANKS_MOST][STEPS_MOST], norms[RANKS_MOST][STEPS_MOST];
@@ -192,7 +192,8 @@ static inline int give_weights(struct rank *r, struct err *e) {
     const struct program *p = plan_program(r->plan, PLAN_TRAIN);
     struct model_param param;
     int64_t offset = 0;
-    for (int64_t i = 0; model_param_at(&r->plan->shape, i, &param); i++) {
+    bool pair;
+    for (int64_t i = 0; plan_param_at(r->plan, i, &param, &pair); i++) {
         const int64_t all = param.dims[0] * (param.rank > 1 ? param.dims[1] : 1);
         char name[200];
         snprintf(name, sizeof name, "%s%s", r->job->what, param.name);
@@ -201,9 +202,9 @@ static inline int give_weights(struct rank *r, struct err *e) {
             t = p->tensors[t].master;
         if (t >= 0) {
             const struct tensor *x = &p->tensors[t];
-            // Another rank has the master of a 16-bit weight without one.
-            const int64_t n =
-                x->dtype == DTYPE_F32 || x->cls == CLASS_OPTIMIZER ? tensor_elements(x) : 0;
+            // Another rank has the master of a 16-bit weight that trains and has none here.
+            const bool has = x->dtype == DTYPE_F32 || x->cls == CLASS_OPTIMIZER || !x->trainable;
+            const int64_t n = has ? tensor_elements(x) : 0;
             float *values = malloc((size_t)n * sizeof *values + 1),
                   *stored = malloc((size_t)n * sizeof *stored + 1);
             int rc = values && stored
@@ -257,12 +258,14 @@ static inline void *begin(void *arg) {
 
 // ---------------------------------------------------------------- a job
 
+// Of the model and its adapter.
 static inline int64_t elements(const struct job *j) {
-    struct model_shape s;
-    struct err e = {0};
-    bool is_dir;
-    assert_worked(model_shape_open(&s, j->knobs.model, &is_dir, &e), &e);
-    return model_total_elements(&s);
+    struct model_param param;
+    int64_t sum = 0;
+    bool pair;
+    for (int64_t i = 0; plan_param_at(&j->plans[0], i, &param, &pair); i++)
+        sum += param.dims[0] * (param.rank > 1 ? param.dims[1] : 1);
+    return sum;
 }
 
 static inline void *make_plan(void *arg) {

@@ -109,7 +109,15 @@ static void draw_knob(struct draw *d, struct knobs *k, int id, const struct mode
     assert_worked(knobs_set_at(k, id, text, SET_BY_COMMAND_LINE, &e), &e);
 }
 
+// Texts, and numbers that depend on one another: draw_chosen draws them.
+static bool is_chosen(int id) {
+    const char *name = knob_info(id)->name;
+    return strncmp(name, "lora.", 5) == 0 || strncmp(name, "train.", 6) == 0;
+}
+
 static bool is_drawn(int id) {
+    if (is_chosen(id))
+        return false;
     // Records of interactive.data are not tensors (tests/serve checks their bytes). A second model
     // is drawn as knobs, not as a recipe file.
     if (id == KNOB_model || id == KNOB_device || id == KNOB_interactive_data ||
@@ -122,6 +130,29 @@ static bool is_drawn(int id) {
             return false;
     return knob_info(id)->flags & (KNOB_MEMORY | KNOB_FACTOR) || id == KNOB_threads ||
            id == KNOB_data_workers;
+}
+
+// Which weights train. A rank that is too large for a layer is refused, so it is drawn smaller.
+static void draw_chosen(struct draw *d, struct knobs *k, const struct model_shape *s) {
+    static const char *const targets[] = {"all", "attention", "mlp"},
+                             *const also[] = {"", "", "norm,ln_f", "mlp"},
+                             *const frozen[] = {"", "", "layers.0,h.0", "embed_tokens,wte"};
+    struct adapter a = {.rank = between(d, 1, 8), .alpha = 16};
+    while (adapter_check(&a, s, NULL) != 0)
+        a.rank--;
+    k->lora_rank = below(d, 2) ? a.rank : 0;
+    k->lora_dropout = below(d, 2) ? 0.25 : 0;
+    snprintf(k->lora_targets, sizeof k->lora_targets, "%s", targets[below(d, 3)]);
+    // Names of the other family are no names here.
+    const bool gpt2 = s->family == FAMILY_GPT2;
+    const char *list = also[below(d, 4)], *comma = strchr(list, ',');
+    if (k->lora_rank > 0)
+        snprintf(k->train_also, sizeof k->train_also, "%.*s",
+                 gpt2 || !comma ? 10 : (int)(comma - list), gpt2 && comma ? comma + 1 : list);
+    list = frozen[below(d, 4)], comma = strchr(list, ',');
+    if (!strstr(k->train_also, "mlp"))
+        snprintf(k->train_freeze, sizeof k->train_freeze, "%.*s",
+                 gpt2 || !comma ? 10 : (int)(comma - list), gpt2 && comma ? comma + 1 : list);
 }
 
 struct setting {
@@ -158,6 +189,7 @@ static void draw_second(struct draw *d, struct setting *out, const struct scratc
     for (int id = 0; id < KNOB_COUNT; id++)
         if (is_drawn(id))
             draw_knob(d, k, id, &shape);
+    draw_chosen(d, k, &shape);
     k->goal = GOAL_BULK;
     k->threads = bulk->threads;
     k->interactive_micro = k->batch_micro = bulk->interactive_micro;
@@ -192,6 +224,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     for (int id = 0; id < KNOB_COUNT; id++)
         if (is_drawn(id))
             draw_knob(&d, k, id, &shape);
+    draw_chosen(&d, k, &shape);
     if (below(&d, 2)) // data that repeats, so that its windows can be kept
         use_text(k, scratch);
     k->device = DEVICE_CPU;

@@ -34,6 +34,7 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_ACT] = cpu_act,
     [OP_SWIGLU] = cpu_swiglu,
     [OP_ADD] = cpu_add,
+    [OP_DROPOUT] = cpu_dropout,
     [OP_LOSS] = cpu_loss,
     [OP_LOSS_SUM] = cpu_loss_sum,
     [OP_LOSS_STATS] = cpu_loss_stats,

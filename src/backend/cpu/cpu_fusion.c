@@ -1,5 +1,5 @@
 // cpu_fusion.c - ops that program/fuse.c makes by joining or by taking apart: residual and norm in
-// one pass, and the single passes of a bias, of the loss and of AdamW.
+// one pass, and the single passes of a bias, of the loss and of AdamW. Also dropout.
 //
 // Work is split by rows or elements. One thread computes each of them alone, so the split cannot
 // change a result. The fused op calls the kernels of its two ops row by row, so its bits are
@@ -14,6 +14,7 @@ struct task {
     struct cpu *cpu;
     const struct op_call *c;
     struct adamw_scalars scalars; // for the passes of AdamW
+    struct dropout dropout;
 };
 
 // ---------------------------------------------------------------- rows
@@ -54,6 +55,26 @@ static void add_bias_row(const struct task *t, int64_t i) {
                          t->c->op->n);
 }
 ROW_OP(add_bias)
+
+static void dropout_row_of(const struct task *t, int64_t i) {
+    const struct op_call *c = t->c;
+    const struct moments_key row = dropout_row(t->dropout, ((const int32_t *)c->in[1].data)[i]);
+    t->cpu->kernels->dropout(cpu_row(&c->out[0], i), cpu_row(&c->in[0], i), c->op->n, row,
+                             &t->dropout, c->op->flags & OP_ACCUMULATE);
+}
+
+static void dropout_share(void *arg, int thread, int threads) {
+    for_rows(arg, thread, threads, dropout_row_of);
+}
+
+int cpu_dropout(struct cpu *cpu, const struct op_call *c, struct err *e) {
+    (void)e;
+    const double *hyper = c->in[2].data;
+    struct task t = {
+        .cpu = cpu, .c = c, .dropout = dropout_of(hyper[HYPER_DRAW], c->op->salt, c->op->scale)};
+    cpu_run(cpu, dropout_share, &t, c->op->m * c->op->n);
+    return 0;
+}
 
 static void log_softmax_row(const struct task *t, int64_t i) {
     t->cpu->kernels->log_softmax(cpu_row(&t->c->out[0], i), cpu_row(&t->c->in[0], i), t->c->op->n);

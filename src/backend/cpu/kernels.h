@@ -12,7 +12,7 @@
 #ifndef HAGGLE_BACKEND_CPU_KERNELS_H
 #define HAGGLE_BACKEND_CPU_KERNELS_H
 
-#include "backend/moments.h"
+#include "backend/dropout.h"
 #include "program/program.h" // ADAMW_BLOCK
 
 #include <stdbool.h>
@@ -106,6 +106,9 @@ struct cpu_kernels {
     // Spans of n elements. An output may be an input, but must not overlap one otherwise.
     void (*add)(real *y, const real *a, const real *b, int64_t n);
     void (*mul)(real *y, const real *a, const real *b, int64_t n);
+    // One row, whose draws have the key `row`. Dropped elements are 0, or are not added to.
+    void (*dropout)(real *y, const real *x, int64_t n, struct moments_key row,
+                    const struct dropout *d, bool accumulate);
     void (*act)(real *y, const real *h, int64_t n, int kind);
     void (*act_bwd)(real *dh, const real *dy, const real *h, int64_t n, int kind);
     void (*swiglu)(real *y, const real *gate, const real *up, int64_t n);

@@ -1,6 +1,7 @@
-// elements.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul,
+// elements.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul, dropout,
 // activations, rotary embedding, and the addition of a bias, with or without an activation.
 #include "backend/cuda/elements.cuh"
+#include "backend/dropout.h"
 
 // ---------------------------------------------------------------- bytes
 
@@ -145,6 +146,30 @@ static int add(struct cuda *s, const struct op_call *c, cudaStream_t stream, str
     add_kernel<<<grid_of(x.m, x.n), BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
         (const T *)c->in[1].data, c->in[1].ld, x.m, x.n);
+    return cuda_launched(s, c, e);
+}
+
+template <typename T>
+__global__ void dropout_kernel(T *y, int64_t ldy, const T *x, int64_t ldx, const int32_t *numbers,
+                               const double *hyper, uint32_t salt, double part, bool adds,
+                               int64_t m, int64_t n) {
+    const struct dropout d = dropout_of(hyper[HYPER_DRAW], salt, part);
+    EACH_ELEMENT(i, j, m, n) {
+        const bool kept = dropout_factor(d, dropout_row(d, numbers[i]), j) > 0;
+        const float v = kept ? value(x[i * ldx + j]) * d.factor : 0;
+        y[i * ldy + j] = rounded<T>(adds ? value(y[i * ldy + j]) + v : v);
+    }
+}
+
+template <typename T>
+static int dropout(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+    const struct op *op = c->op;
+    if (op->m == 0 || op->n == 0)
+        return 0;
+    dropout_kernel<<<grid_of(op->m, op->n), BLOCK, 0, stream>>>(
+        (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
+        (const int32_t *)c->in[1].data, (const double *)c->in[2].data, op->salt, op->scale,
+        (op->flags & OP_ACCUMULATE) != 0, op->m, op->n);
     return cuda_launched(s, c, e);
 }
 
@@ -359,6 +384,7 @@ template <typename T> void cuda_add_plain(struct cuda_table *t) {
     t->fn[OP_COPY] = copy;
     t->fn[OP_CAST] = cast;
     t->fn[OP_ADD] = add<T>;
+    t->fn[OP_DROPOUT] = dropout<T>;
     t->fn[OP_MUL] = mul<T>;
     t->fn[OP_ADD_BIAS] = add_bias<T>;
     t->fn[OP_ACT] = act<T>;
