@@ -41,8 +41,8 @@ int session_fill(struct session *s, struct err *e);
 // Elements [first, first + n) of a weight that trains, or of a tensor of the adapter.
 typedef int session_values_fn(void *arg, const struct model_param *p, int64_t first, int64_t n,
                               float *out, struct err *e);
-// Gives every tensor that a checkpoint of such a run holds (model/chosen.h) other values, its master
-// too (put.c).
+// Gives every tensor that a checkpoint of such a run holds (model/chosen.h) other values, and its
+// master too (put.c).
 int session_put(struct session *s, session_values_fn *values, void *arg, struct err *e);
 
 // Continues each of `batch` prompts greedily by n tokens. tokens is [batch][capacity]; each of

@@ -25,8 +25,8 @@ struct adapter {  // all zero: no adapter
 
 // 0 without an adapter.
 double adapter_scale(const struct adapter *a);
-// Checks the numbers, the rank against the sizes of the layers, and that every name in targets is a
-// linear layer of the shape's blocks. The error names what is accepted. An adapter of rank 0 passes.
+// Checks the numbers, the rank against the sizes of the layers, and that every name in targets is
+// a linear layer of the shape's blocks. The error names what is accepted. Rank 0 passes.
 int adapter_check(const struct adapter *a, const struct model_shape *s, struct err *e);
 // True if the weight has a pair.
 bool adapter_targets(const struct adapter *a, const struct model_shape *s,

@@ -115,8 +115,8 @@ struct model_param {
     int64_t dims[2]; // as stored in HF files
     bool matrix;     // a matrix or embedding, which weight decay applies to; not a norm or bias
     enum model_init init;
-    // INIT_NORMAL: deviation; GPT-2 scales the residual projections by 1/sqrt(2L). INIT_UNIFORM: the
-    // largest value.
+    // INIT_NORMAL: deviation; GPT-2 scales the residual projections by 1/sqrt(2L).
+    // INIT_UNIFORM: the largest value.
     float init_std;
 };
 

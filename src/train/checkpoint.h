@@ -2,7 +2,8 @@
 // before, and a checkpoint is loaded only when every byte verifies.
 //
 // Place: trainer.c saves and resumes. A checkpoint's folder is also a model's folder: generate,
-// serve and verify can open it as a model.
+// serve and verify can open it as a model. One of an adapter holds the adapter alone, in
+// adapter_model.safetensors instead of model.safetensors, and names its base (adapted.h).
 //
 //   run.dir/checkpoints/step-000000120/
 //       model.safetensors      weights under their Hugging Face names

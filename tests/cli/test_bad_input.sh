@@ -43,7 +43,7 @@ bad 2 "'learning_rate' is optim.lr here; write optim.lr=2e-5" train learning_rat
 bad 2 "write optim.lr=2e-5" train --learning-rate 2e-5
 bad 2 "write optim.lr=2e-5" train --learning_rate=2e-5
 bad 2 "write precision=bf16" train --bf16 --quiet
-bad 2 "adapters (LoRA) are not there yet" tune --lora-r 8
+bad 2 "write lora.rank=8" tune --lora-r 8
 bad 2 "the GPU of a Mac has no backend" train device=mps
 says err "auto, cpu, cuda" "the devices that there are"
 bad 2 "the GPU of a Mac has no backend" train --device mps

@@ -378,6 +378,10 @@ static void test_replicas(void **state) {
         }
         job_end(one);
     }
+    // Replicas that train apart: their means are the same on each, which job_of checks.
+    k = base;
+    set(&k, chosen[0]);
+    job_end(job_of(&k, "data=2 batch.accum=4 every=2", 4));
 }
 
 // ---------------------------------------------------------------- checkpoints

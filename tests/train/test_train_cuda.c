@@ -111,7 +111,8 @@ static int steps(struct at_work *s, struct outcome *out, struct trace *trace, st
                                  [HYPER_CLIP] = 1,
                                  [HYPER_BIAS1] = 1 - pow(0.9, i + 1),
                                  [HYPER_BIAS2] = 1 - pow(0.95, i + 1),
-                                 [HYPER_LOSS_FACTOR] = 1.0 / (MICRO * BATCH * SEQ)};
+                                 [HYPER_LOSS_FACTOR] = 1.0 / (MICRO * BATCH * SEQ),
+                                 [HYPER_DRAW] = 1e9 + i};
         draw(&t, i, s->plan.shape.vocab);
         TRY(session_set_hyper(s->s, h, e));
         if (trace)
@@ -130,6 +131,7 @@ struct manner {
     bool graphs, traced, reference;
     bool guests; // an evaluation at each yield point
     bool second; // there, a second model is trained and evaluated
+    bool adapter;
 };
 
 // The evaluation reads the first sequence of a batch that never changes.
@@ -190,6 +192,8 @@ static void train(struct outcome *out, struct manner how) {
     knobs_init(&k);
     k.threads = 2, k.seq = SEQ, k.batch_micro = BATCH, k.batch_accum = MICRO;
     k.device = how.device, k.cuda_graphs = how.graphs, k.precision = how.precision;
+    if (how.adapter)
+        k.lora_rank = 5, k.lora_dropout = 0.2;
     const struct knobs second = second_of(&k);
     struct plan_options o = {.knobs = &k,
                              .programs = {PLAN_TRAIN, how.guests ? PLAN_GUEST_EVAL : NULL},
@@ -213,8 +217,12 @@ static void train(struct outcome *out, struct manner how) {
         rc = steps(&s, out, how.traced ? &trace : NULL, &e);
     if (rc != 0)
         fail_msg("%s", e.text);
-    struct model_param param;
-    assert_true(model_param_at(&s.plan.shape, 0, &param));
+    struct model_param param; // the embedding, or the last one of the adapter
+    bool pair;
+    const int64_t number = how.adapter ? model_param_count(&s.plan.shape) +
+                                             adapter_param_count(&s.plan.adapter, &s.plan.shape) - 1
+                                       : 0;
+    assert_true(plan_param_at(&s.plan, number, &param, &pair) && pair == how.adapter);
     int t = plan_tensor(&s.plan, PLAN_TRAIN, param.name);
     const struct tensor *weight = &plan_program(&s.plan, PLAN_TRAIN)->tensors[t];
     out->bytes = (uint64_t)tensor_elements(weight) * dtype_bytes(weight->dtype);
@@ -242,12 +250,13 @@ static void assert_same(const struct outcome *a, const struct outcome *b) {
 
 // One launch per op, the same again, graphs, and traced: the same bits. Compared with the host:
 // within the tolerances.
-static void compare_steps(enum precision precision, bool reference, double loss, double norm) {
+static void compare_steps(enum precision precision, bool reference, bool adapter, double loss,
+                          double norm) {
     need_device();
     struct outcome host, plain, again, graphs, traced;
-    struct manner how = {DEVICE_CPU, precision, .reference = reference};
+    struct manner how = {DEVICE_CPU, precision, .reference = reference, .adapter = adapter};
     train(&host, how);
-    how = (struct manner){DEVICE_CUDA, precision, .graphs = false};
+    how = (struct manner){DEVICE_CUDA, precision, .graphs = false, .adapter = adapter};
     train(&plain, how);
     train(&again, how);
     how.graphs = true;
@@ -276,13 +285,21 @@ static void compare_steps(enum precision precision, bool reference, double loss,
 
 static void test_steps(void **state) {
     (void)state;
-    compare_steps(PRECISION_FP32, false, 1e-4, 1e-3);
+    compare_steps(PRECISION_FP32, false, false, 1e-4, 1e-3);
 }
 
 // Two bf16 engines that round at different places may differ by the limits of verify.
 static void test_steps_bf16(void **state) {
     (void)state;
-    compare_steps(PRECISION_BF16, true, verify_limits(PRECISION_BF16)->steps,
+    compare_steps(PRECISION_BF16, true, false, verify_limits(PRECISION_BF16)->steps,
+                  verify_limits(PRECISION_BF16)->norm);
+}
+
+// An adapter with dropout, whose draws are the same on the device and in graphs.
+static void test_steps_adapter(void **state) {
+    (void)state;
+    compare_steps(PRECISION_FP32, false, true, 1e-4, 1e-3);
+    compare_steps(PRECISION_BF16, true, true, verify_limits(PRECISION_BF16)->steps,
                   verify_limits(PRECISION_BF16)->norm);
 }
 
@@ -399,6 +416,7 @@ int main(void) {
         cmocka_unit_test(test_verify_fp16),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_steps_bf16),
+        cmocka_unit_test(test_steps_adapter),
         cmocka_unit_test(test_guests),
         cmocka_unit_test(test_second),
         cmocka_unit_test(test_too_large),
