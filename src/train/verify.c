@@ -693,6 +693,11 @@ int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct v
                     .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1,
                     .rounded = DTYPE_F32};
     e = e ? e : &own;
+    if (k->lora_rank > 0 || k->train_freeze[0])
+        return err_set(e, ERR_USAGE,
+                       "%s: the reference has a gradient for every weight, so all must train; "
+                       "accepted: lora.rank=0 and an empty train.freeze",
+                       dir);
     int rc = prepare(&j, e);
     if (rc == 0)
         rc = run_job(&j, e);

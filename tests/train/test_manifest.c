@@ -224,9 +224,38 @@ static void test_lies(void **state) {
             fail_msg("lie %zu (%s): got %d: %s", i, lies[i].to, rc, e.text);
         manifest_free(&m);
     }
-    // Another format version is not damage. A knob of another version is ignored.
-    struct manifest m;
+    // An adapter's file and the base it belongs to come together.
+    static const struct {
+        const char *from, *to;
+    } halves[] = {{"\"name\": \"adapter_model", "\"name\": \"model"},
+                  {"\"base\": \"", "\"tool\": \"x\", \"base\": \""},
+                  {"\"base_name\": \"a folder\",", ""}};
+    struct manifest m, adapter;
     struct err e = {0};
+    const char *whole = path_in(*state, "adapter.json");
+    char *second;
+    fill_manifest(&adapter);
+    hash_of("base", 4, adapter.base);
+    adapter.base_name = "a folder";
+    assert_worked(manifest_write(&adapter, whole, &e), &e);
+    assert_worked(manifest_read(&m, whole, &e), &e);
+    assert_string_equal(m.base, adapter.base);
+    assert_string_equal(m.base_name, "a folder");
+    manifest_free(&m);
+    manifest_free(&adapter);
+    assert_worked(file_read_all(whole, 1 << 20, &second, &bytes, &e), &e);
+    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
+        put_forged(path, second, halves[i].from, halves[i].to);
+        assert_failed(manifest_read(&m, path, &e), ERR_FORMAT, &e, i == 1 ? "twice" : "together");
+        manifest_free(&m);
+        err_clear(&e);
+    }
+    put_forged(path, text, "\"name\": \"model.s", "\"name\": \"adapter_model.s");
+    assert_failed(manifest_read(&m, path, &e), ERR_FORMAT, &e, "together");
+    manifest_free(&m);
+    err_clear(&e);
+    free(second);
+    // Another format version is not damage. A knob of another version is ignored.
     put_forged(path, text, "\"version\": 2", "\"version\": 3");
     assert_failed(manifest_read(&m, path, &e), ERR_UNSUPPORTED, &e, "version 3|reads version 2");
     manifest_free(&m);
