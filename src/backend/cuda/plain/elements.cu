@@ -1,5 +1,6 @@
 // elements.cu - ops that handle one element (or one pair) at a time: zero, copy, cast, add, mul,
-// dropout, activations, rotary embedding, and the addition of a bias, with or without an activation.
+// dropout, activations, rotary embedding, and the addition of a bias, with or without an
+// activation.
 #include "backend/cuda/elements.cuh"
 #include "backend/dropout.h"
 
