@@ -52,28 +52,28 @@ static const struct safetensors_entry *find(const struct weights *w, const struc
     return NULL;
 }
 
-const struct safetensors_entry *weights_find_param(const struct weights *w,
-                                                   const struct model_shape *s,
-                                                   const struct model_param *p, struct err *e) {
+int weights_check_param(const struct safetensors_entry *t, const struct model_param *p,
+                        struct err *e) {
     char quoted[NAMES_QUOTE_BYTES], file_dims[DIMS_TEXT_BYTES], want_dims[DIMS_TEXT_BYTES];
-    const struct safetensors_entry *t = find(w, s, p, e);
-    if (t == NULL)
-        return NULL;
-    if (!dtype_is_floating(t->dtype)) {
-        err_set(e, ERR_UNSUPPORTED, "tensor %s has type %s; accepted are: F32, F64, BF16, F16",
-                names_quote(quoted, t->name), t->dtype_name);
-        return NULL;
-    }
+    if (!dtype_is_floating(t->dtype))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tensor %s has type %s; accepted are: F32, F64, BF16, F16",
+                       names_quote(quoted, t->name), t->dtype_name);
     bool same = t->rank == p->rank;
     for (int i = 0; same && i < p->rank; i++)
         same = t->dims[i] == p->dims[i];
-    if (!same) {
-        err_set(e, ERR_MISMATCH, "tensor %s is %s in the file, but the configuration needs %s",
-                names_quote(quoted, t->name), dims_text(file_dims, t->rank, t->dims),
-                dims_text(want_dims, p->rank, p->dims));
-        return NULL;
-    }
-    return t;
+    if (same)
+        return 0;
+    return err_set(e, ERR_MISMATCH, "tensor %s is %s in the file, but the configuration needs %s",
+                   names_quote(quoted, t->name), dims_text(file_dims, t->rank, t->dims),
+                   dims_text(want_dims, p->rank, p->dims));
+}
+
+const struct safetensors_entry *weights_find_param(const struct weights *w,
+                                                   const struct model_shape *s,
+                                                   const struct model_param *p, struct err *e) {
+    const struct safetensors_entry *t = find(w, s, p, e);
+    return t != NULL && weights_check_param(t, p, e) == 0 ? t : NULL;
 }
 
 // ---------------------------------------------------------------- tensors that nobody asked for

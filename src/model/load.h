@@ -15,6 +15,10 @@ const struct safetensors_entry *weights_find_param(const struct weights *w,
                                                    const struct model_shape *s,
                                                    const struct model_param *p, struct err *e);
 
+// Checks that a tensor has the dimensions of p, and a type that can be read as one of its weights.
+int weights_check_param(const struct safetensors_entry *t, const struct model_param *p,
+                        struct err *e);
+
 // Refuses files that hold more than the parameters: ERR_MISMATCH names the first few tensors and
 // counts them. Accepted are tensors that hold no weights (rotary tables, attention masks), and the
 // head of a tied model when it equals the embedding.
