@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "knob/knob.h"
+#include "model/adapter_file.h"
 #include "model/safetensors.h"
 #include "model/shape.h"
 #include "train/manifest.h"
@@ -36,6 +37,16 @@ static int read_config(const char *path, struct err *e) {
     return model_shape_read_config(&s, path, e);
 }
 
+// For a model of four layers of each kind, of 64 features.
+static int read_adapter(const char *path, struct err *e) {
+    struct model_shape s;
+    struct adapter_config c;
+    TRY(model_shape_builtin(&s, "llama-8b", e));
+    s.vocab = 100, s.width = 64, s.heads = 4, s.kv_heads = 2, s.head_dim = 16, s.ffn = 96;
+    s.layers = 4;
+    return adapter_config_read(&c, path, &s, e);
+}
+
 static int read_manifest(const char *path, struct err *e) {
     struct manifest m;
     int rc = manifest_read(&m, path, e);
@@ -53,6 +64,7 @@ const struct reader readers[READERS] = {
     [READ_SAFETENSORS] = {"safetensors", "t.safetensors", 0, read_safetensors},
     [READ_INDEX] = {"index", "model.safetensors.index.json", 1, read_index},
     [READ_CONFIG] = {"config", "config.json", 0, read_config},
+    [READ_ADAPTER] = {"adapter", "adapter_config.json", 0, read_adapter},
     [READ_MANIFEST] = {"manifest", "manifest.json", 0, read_manifest},
     [READ_RECIPE] = {"recipe", "recipe.yaml", 0, read_recipe},
 };

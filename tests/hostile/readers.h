@@ -14,7 +14,15 @@ struct reader {
     int (*read)(const char *path, struct err *e);
 };
 
-enum { READ_SAFETENSORS, READ_INDEX, READ_CONFIG, READ_MANIFEST, READ_RECIPE, READERS };
+enum {
+    READ_SAFETENSORS,
+    READ_INDEX,
+    READ_CONFIG,
+    READ_ADAPTER,
+    READ_MANIFEST,
+    READ_RECIPE,
+    READERS
+};
 extern const struct reader readers[READERS];
 
 // The most bytes that reading may hold on the heap at any time: 16 MiB plus four times the file.

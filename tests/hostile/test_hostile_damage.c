@@ -38,6 +38,11 @@ static const char config_text[] =
     " \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0,\n"
     " \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192},\n"
     " \"eos_token_id\": [2, 3], \"layer_types\": [\"full_attention\"], \"x\": [true, null]}\n";
+static const char adapter_text[] =
+    "{\"peft_type\": \"LORA\", \"task_type\": \"CAUSAL_LM\", \"r\": 16, \"lora_alpha\": 32.5,\n"
+    " \"lora_dropout\": 0.05, \"target_modules\": [\"q_proj\", \"self_attn.v_proj\"],\n"
+    " \"base_model_name_or_path\": \"org/b\\u00e9\", \"use_rslora\": true, \"rank_pattern\": {},\n"
+    " \"modules_to_save\": [\"lm_head\"], \"bias\": \"none\", \"later\": null}\n";
 static const char recipe_text[] =
     "# a recipe\nmodel: tiny\nsteps: 120 # many\nbatch:\n  micro: 4\n  accum: 12\ndata:\n"
     "  path: [one.txt, \"two.txt\"]\noptim: {lr: 3e-4, beta1: 0.90}\nrun.dir: 'runs/a b'\nseq: "
@@ -49,8 +54,10 @@ struct sample {
 };
 
 static struct sample sample_of(const struct scratch *d, int which) {
-    static const char *const texts[READERS] = {
-        [READ_INDEX] = index_text, [READ_CONFIG] = config_text, [READ_RECIPE] = recipe_text};
+    static const char *const texts[READERS] = {[READ_INDEX] = index_text,
+                                               [READ_CONFIG] = config_text,
+                                               [READ_ADAPTER] = adapter_text,
+                                               [READ_RECIPE] = recipe_text};
     struct sample s = {{0}, 0};
     if (which == READ_SAFETENSORS) {
         uint64_t n = sizeof SHARD - 1;
@@ -86,7 +93,7 @@ static const char *put_sample(const struct scratch *d, int which, const struct s
 // Otherwise the whole length.
 static size_t value_bytes(int which, const struct sample *s) {
     size_t n = s->count;
-    if (which == READ_INDEX || which == READ_CONFIG)
+    if (which == READ_INDEX || which == READ_CONFIG || which == READ_ADAPTER)
         while (n > 0 && s->bytes[n - 1] != '}')
             n--;
     return n;
@@ -252,6 +259,11 @@ static void test_large(void **state) {
               repeat("{\"model_type\":\"gpt2\",", "\"%.0zx\":1,", "}", 8u << 20));
     run_large(d, READ_CONFIG, "many layer types", NULL,
               repeat("{\"model_type\":\"gpt2\",\"layer_types\":[", "\"%.0zx\",", "]}", 8u << 20));
+    run_large(d, READ_ADAPTER, "many members", NULL, repeat("{", "\"%zx\":null,", "}", small));
+    run_large(d, READ_ADAPTER, "many targets", "target_modules|511 bytes",
+              repeat("{\"target_modules\":[", "\"q%zx\",", "]}", small));
+    run_large(d, READ_ADAPTER, "too large", "1048576", repeat("{", "\"%zx\":null,", "}", 4u << 20));
+    run_large(d, READ_ADAPTER, "brackets", NULL, repeat("{\"x\":", "[%.0zx", "}", small));
     struct text t = repeat("{\"hash\":\"" H32 "\",\"knobs\":{", "\"%.0zx\":\"\",", "}}", small);
     manifest_fix_hash(t.at, t.bytes);
     run_large(d, READ_MANIFEST, "many knobs", NULL, t);

@@ -366,6 +366,97 @@ static void test_config(void **state) {
     run_texts(*state, READ_CONFIG, configs, sizeof configs / sizeof configs[0]);
 }
 
+// ---- adapter_config.json ----
+
+#define LORA(members)                                                                              \
+    "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":16,\"target_modules\":[\"q_proj\"]," members "}"
+#define RANK(r)                                                                                    \
+    "{\"peft_type\":\"LORA\",\"lora_alpha\":1,\"target_modules\":[\"q_proj\"],\"r\":" r "}"
+#define ALPHA(a)                                                                                   \
+    "{\"peft_type\":\"LORA\",\"r\":8,\"target_modules\":[\"q_proj\"],\"lora_alpha\":" a "}"
+#define TARGETS(names)                                                                             \
+    "{\"peft_type\":\"LORA\",\"r\":8,\"lora_alpha\":1,\"target_modules\":" names "}"
+
+static const struct text_case adapters[] = {
+    {LORA("\"bias\":\"none\""), NULL},
+    {LORA("\"auto_mapping\":{\"x\":[1]},\"inference_mode\":true,\"revision\":\"main\""), NULL},
+    {LORA("\"use_dora\":false,\"lora_bias\":null,\"rank_pattern\":{},\"alpha_pattern\":null"),
+     NULL},
+    {LORA("\"later\":null,\"more\":false,\"again\":\"\",\"list\":[],\"object\":{}"), NULL},
+    {LORA("\"layers_to_transform\":null,\"layers_pattern\":\"layers\""), NULL},
+    {LORA("\"init_lora_weights\":\"gaussian\",\"task_type\":null,\"use_rslora\":true"), NULL},
+    {LORA("\"modules_to_save\":[\"lm_head\",\"model.norm\"]"), NULL},
+    {LORA("\"fan_in_fan_out\":false,\"lora_dropout\":0.5"), NULL},
+    {RANK("8.0"), NULL},
+    {ALPHA("0.25"), NULL},
+    {TARGETS("\"all-linear\""), NULL},
+    {TARGETS("\".*\\\\.(q|v)_proj\""), NULL}, // a pattern: the tensors say what it matches
+    {TARGETS("[\"self_attn.q_proj\",\"gate_proj\"]"), NULL},
+    {"", "ends"},
+    {"[]", "object"},
+    {"{}", "peft_type|missing"},
+    {"{\"peft_type\":\"LORA\"}", "\"r\"|missing"},
+    {RANK("8,\"r\":8"), "\"r\"|twice"},
+    {"{\"peft_type\":\"LOHA\"}", "LOHA|LORA"},
+    {"{\"peft_type\":null}", "string"},
+    {LORA("\"task_type\":\"SEQ_CLS\""), "SEQ_CLS|CAUSAL_LM"},
+    {RANK("0"), "\"r\"|0|1 or more"},
+    {RANK("-8"), "-8"},
+    {RANK("1.5"), "line 1"},
+    {RANK("1025"), "1025|1024"},
+    {RANK("65"), "65|q_proj"}, // more than the layer's features
+    {RANK("9223372036854775808"), "64-bit"},
+    {RANK("null"), "number"},
+    {ALPHA("0"), "alpha|0"},
+    {ALPHA("-1"), "alpha|-1"},
+    {ALPHA("1e999"), "too large"},
+    {ALPHA("NaN"), "'N'"},
+    {ALPHA("\"16\""), "number"},
+    {LORA("\"lora_dropout\":1"), "dropout|1"},
+    {LORA("\"lora_dropout\":-0.1"), "dropout|-0.1"},
+    {LORA("\"use_rslora\":1"), "true or false"},
+    {LORA("\"use_dora\":true"), "use_dora|DoRA"},
+    {LORA("\"bias\":\"lora_only\""), "bias|lora_only|none"},
+    {LORA("\"lora_bias\":true"), "lora_bias"},
+    {LORA("\"rank_pattern\":{\"q_proj\":4}"), "rank_pattern|alike"},
+    {LORA("\"alpha_pattern\":{\"q_proj\":4}"), "alpha_pattern|alike"},
+    {LORA("\"layers_to_transform\":[0]"), "layers_to_transform|alike"},
+    {LORA("\"layers_to_transform\":0"), "layers_to_transform|alike"},
+    {LORA("\"exclude_modules\":\"x\""), "exclude_modules"},
+    {LORA("\"layer_replication\":[[0,2]]"), "layer_replication|does not know"},
+    {LORA("\"target_parameters\":[\"x\"]"), "target_parameters|does not know"},
+    {LORA("\"trainable_token_indices\":[1]"), "trainable_token_indices|does not know"},
+    {LORA("\"use_qalora\":true"), "use_qalora|does not know"},
+    {LORA("\"kasa_config\":{\"x\":1}"), "kasa_config|does not know"},
+    {LORA("\"\\u001b[2J\":1"), "?[2J|does not know"},
+    {LORA("\"init_lora_weights\":\"pissa\""), "pissa|gaussian"},
+    {LORA("\"init_lora_weights\":\"olora\""), "olora|base"},
+    {LORA("\"init_lora_weights\":\"\\u001b[2J\""), "?[2J"},
+    {LORA("\"init_lora_weights\":3"), "true or false"},
+    {LORA("\"fan_in_fan_out\":true"), "fan_in_fan_out|another family"},
+    {LORA("\"base_model_name_or_path\":3"), "string"},
+    {TARGETS("null"), "target_modules|null"},
+    {TARGETS("[]"), "target_modules|empty"},
+    {TARGETS("[1]"), "string"},
+    {TARGETS("[\"\"]"), "target_modules"},
+    {TARGETS("[\"all\"]"), "\"all\"|not the name of a layer"},
+    {TARGETS("[\"attention\"]"), "\"attention\"|not the name of a layer"},
+    {TARGETS("[\"q_proj,v_proj\"]"), "not the name of a layer"},
+    {TARGETS("[\"../q_proj\"]"), "not the name of a layer"},
+    {TARGETS("[\"\\u001b[2J\"]"), "?[2J|not the name of a layer"},
+    {TARGETS("[\"lm_head\"]"), "lm_head|q_proj"},
+    {TARGETS("[\"c_attn\"]"), "c_attn|q_proj"},
+    {TARGETS("[\"layers.0.self_attn.q_proj\"]"), "layers.0.self_attn.q_proj"},
+    {LORA("\"modules_to_save\":\"lm_head\""), "array"},
+    {LORA("\"modules_to_save\":[\"classifier\"]"), "classifier|no such module"},
+    {LORA("\"modules_to_save\":[\"q_proj\"]"), "q_proj|target_modules"},
+    {LORA("\"modules_to_save\":[\"model.layers.1.self_attn.q_proj\"]"), "q_proj|target_modules"},
+};
+
+static void test_adapter(void **state) {
+    run_texts(*state, READ_ADAPTER, adapters, sizeof adapters / sizeof adapters[0]);
+}
+
 // ---- recipes ----
 
 static const struct text_case recipes[] = {
@@ -548,8 +639,8 @@ int main(void) {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(test_safetensors), IN_SCRATCH(test_pickles), IN_SCRATCH(test_index),
-        IN_SCRATCH(test_config),      IN_SCRATCH(test_recipe),  IN_SCRATCH(test_manifest),
-        IN_SCRATCH(test_no_file),
+        IN_SCRATCH(test_config),      IN_SCRATCH(test_adapter), IN_SCRATCH(test_recipe),
+        IN_SCRATCH(test_manifest),    IN_SCRATCH(test_no_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
