@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "model/adapter_file.h"
+#include "model/adapter_merge.h"
 #include "model/safetensors.h"
 
 #include <math.h>
@@ -330,6 +331,76 @@ static void test_folder(void **state) {
     assert_failed(adapter_file_open(&f, d->dir, &s, &e), &e, ADAPTER_FILE "|header", "damage");
 }
 
+// ---------------------------------------------------------------- merging
+
+// Element i of a weight, or of a tensor of its pair. Small, with both signs.
+static float small_value(const struct model_param *p, int64_t i) {
+    return sinf((float)(i % 1009) + 0.1F * value_at(p, 0));
+}
+
+static int give_small(void *arg, const struct model_param *p, int64_t first, int64_t n, float *out,
+                      struct err *e) {
+    (void)arg, (void)e;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = small_value(p, first + i);
+    return 0;
+}
+
+// W + scale B A by its definition, in double precision.
+static double merged_value(const struct adapter *a, const struct model_shape *s,
+                           const struct model_param *w, int64_t i) {
+    const int64_t row = i / w->dims[1], column = i % w->dims[1],
+                  in = s->in_out_weights ? row : column, out = s->in_out_weights ? column : row;
+    struct model_param pa, pb;
+    double sum = 0;
+    adapter_param(a, s, w, false, &pa);
+    adapter_param(a, s, w, true, &pb);
+    for (int64_t r = 0; r < a->rank; r++)
+        sum += (double)small_value(&pb, out * a->rank + r) *
+               (double)small_value(&pa, r * pa.dims[1] + in);
+    return (double)small_value(w, i) + adapter_scale(a) * sum;
+}
+
+static void merge(const char *builtin, const char *targets, bool rslora) {
+    const struct model_shape s = small(builtin);
+    struct adapter a = {.rank = 3, .alpha = 5, .rslora = rslora};
+    struct adapter_merge *m;
+    struct model_param p;
+    struct err e = {0};
+    float all[4096], piece[100];
+    int64_t changed = 0;
+    snprintf(a.targets, sizeof a.targets, "%s", targets);
+    assert_worked(adapter_merge_open(&m, &a, &s, give_small, give_small, NULL, &e), &e);
+    for (int64_t i = 0; model_param_at(&s, i, &p); i++) {
+        const int64_t n = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
+        assert_true(n <= 4096);
+        assert_worked(adapter_merge_read(m, &p, 0, n, all, &e), &e);
+        for (int64_t k = 0; k < n; k++) {
+            const double wanted = adapter_targets(&a, &s, &p) ? merged_value(&a, &s, &p, k)
+                                                              : (double)small_value(&p, k);
+            if (fabs((double)all[k] - wanted) > 1e-5)
+                fail_msg("%s: element %lld is %g, not %g", p.name, (long long)k, (double)all[k],
+                         wanted);
+            changed += all[k] != small_value(&p, k);
+        }
+        for (int64_t at = 0; at < n; at += 97) { // pieces that begin and end inside rows
+            const int64_t count = n - at < 97 ? n - at : 97;
+            assert_worked(adapter_merge_read(m, &p, at, count, piece, &e), &e);
+            assert_memory_equal(piece, all + at, (size_t)count * sizeof *piece);
+        }
+    }
+    assert_true(changed > 0);
+    adapter_merge_close(m);
+}
+
+static void test_merge(void **state) {
+    (void)state;
+    merge("gpt2-124m", "", false);
+    merge("gpt2-124m", "attn.c_proj", true);
+    merge("llama-8b", "", true);
+    merge("qwen2-0.5b", "v_proj,down_proj", false);
+}
+
 // ---------------------------------------------------------------- other programs
 
 static void remarks(const char *builtin, int64_t rank, bool rslora,
@@ -362,8 +433,9 @@ static void test_remarks(void **state) {
 int main(void) {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(test_round_trip), IN_SCRATCH(test_types),  IN_SCRATCH(test_not_written),
-        IN_SCRATCH(test_tensors),    IN_SCRATCH(test_folder), cmocka_unit_test(test_remarks),
+        IN_SCRATCH(test_round_trip),  IN_SCRATCH(test_types),  IN_SCRATCH(test_not_written),
+        IN_SCRATCH(test_tensors),     IN_SCRATCH(test_folder), cmocka_unit_test(test_remarks),
+        cmocka_unit_test(test_merge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
