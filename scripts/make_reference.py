@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Writes reference folders for `haggle verify` with Hugging Face transformers: tiny random checkpoints and what they compute.
 
-usage: make_reference.py FOLDER [NAME ...]        needs torch and transformers; runs on the CPU in float32
+usage: make_reference.py FOLDER [NAME ...]             needs torch and transformers; runs on the CPU in float32
+       make_reference.py --adapter FOLDER [NAME ...]   needs peft too; the folders NAME must be there
 
 Each folder is an HF checkpoint plus ref.safetensors (tokens, logits, gradients, greedy text) and ref.json (loss, gradient norm,
 losses of 20 AdamW steps). The shapes are odd on purpose: vocabularies, widths, head counts and lengths that are multiples of
 nothing.
+
+With --adapter a folder gets another one inside it, FOLDER/NAME/adapter: an adapter as PEFT writes it, and ref.safetensors and
+ref.json for the model with the adapter, whose gradients and steps are those of the adapter alone.
 """
 import json
 import os
@@ -13,8 +17,8 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3Config, Qwen3ForCausalLM)
+from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 torch.use_deterministic_algorithms(True)
 STEPS, PROMPT, GREEDY = 20, 16, 32
@@ -42,10 +46,52 @@ MODELS = {
                            tie_word_embeddings=False),
 }
 
+ADAPTERS = {  # settings of PEFT's LoraConfig
+    "gpt2-odd": {"r": 5, "lora_alpha": 7, "target_modules": ["c_attn", "mlp.c_proj"], "fan_in_fan_out": True},
+    "llama3-scaled": {"r": 3, "lora_alpha": 4, "use_rslora": True,
+                      "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]},
+}
+
 
 def loss_of(model, tokens):
     logits = model(tokens[:, :-1]).logits
     return logits, torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+
+
+def trained(model):
+    """The trained parameters by the name that haggle knows them by."""
+    return {k.removeprefix("base_model.model.").replace(".default.", "."): p for k, p in model.named_parameters()
+            if p.requires_grad}
+
+
+def write_reference(model, out, batch, length):
+    named = trained(model)
+    parameters = list(named.values())
+    tokens = torch.randint(0, model.config.vocab_size, (batch, length + 1))
+    logits, loss = loss_of(model, tokens)
+    loss.backward()
+    tensors = {"tokens": tokens.to(torch.int32), "logits": logits.detach().contiguous()}
+    tensors.update({f"grad.{k}": p.grad.detach().clone().contiguous() for k, p in named.items()})
+    norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf")).item()
+    greedy = tokens[:, :PROMPT]
+    with torch.no_grad():
+        for _ in range(GREEDY):
+            greedy = torch.cat([greedy, model(greedy).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    tensors["greedy"] = greedy[:, PROMPT:].to(torch.int32).contiguous()
+    adamw = torch.optim.AdamW(parameters, lr=ADAMW["lr"], betas=tuple(ADAMW["betas"]), eps=ADAMW["eps"],
+                              weight_decay=ADAMW["weight_decay"])
+    losses = []
+    for _ in range(STEPS):
+        _, step_loss = loss_of(model, tokens)
+        adamw.zero_grad()
+        step_loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        adamw.step()
+        losses.append(step_loss.item())
+    save_file(tensors, os.path.join(out, "ref.safetensors"))
+    with open(os.path.join(out, "ref.json"), "w") as f:
+        json.dump({"loss": loss.item(), "grad_norm": norm, "losses": losses, "clip": 1.0, "adamw": ADAMW}, f, indent=1)
+    print(out, "loss", loss.item())
 
 
 def write(folder, name, batch, length):
@@ -55,35 +101,27 @@ def write(folder, name, batch, length):
         parameter.data.add_(0.02 * torch.randn_like(parameter))
     out = os.path.join(folder, name)
     model.save_pretrained(out)
-    tokens = torch.randint(0, model.config.vocab_size, (batch, length + 1))
-    logits, loss = loss_of(model, tokens)
-    loss.backward()
-    tensors = {"tokens": tokens.to(torch.int32), "logits": logits.detach().contiguous()}
-    tensors.update({f"grad.{k}": p.grad.detach().clone().contiguous() for k, p in model.named_parameters()})
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf")).item()
-    greedy = tokens[:, :PROMPT]
-    with torch.no_grad():
-        for _ in range(GREEDY):
-            greedy = torch.cat([greedy, model(greedy).logits[:, -1].argmax(-1, keepdim=True)], 1)
-    tensors["greedy"] = greedy[:, PROMPT:].to(torch.int32).contiguous()
-    adamw = torch.optim.AdamW(model.parameters(), lr=ADAMW["lr"], betas=tuple(ADAMW["betas"]), eps=ADAMW["eps"],
-                              weight_decay=ADAMW["weight_decay"])
-    losses = []
-    for _ in range(STEPS):
-        _, step_loss = loss_of(model, tokens)
-        adamw.zero_grad()
-        step_loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adamw.step()
-        losses.append(step_loss.item())
-    save_file(tensors, os.path.join(out, "ref.safetensors"))
-    with open(os.path.join(out, "ref.json"), "w") as f:
-        json.dump({"loss": loss.item(), "grad_norm": norm, "losses": losses, "clip": 1.0, "adamw": ADAMW}, f, indent=1)
-    print(out, "loss", loss.item())
+    write_reference(model, out, batch, length)
+
+
+def write_adapter(folder, name, batch, length):
+    from peft import LoraConfig, get_peft_model
+    torch.manual_seed(len(name))
+    base = AutoModelForCausalLM.from_pretrained(os.path.join(folder, name)).float()
+    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, bias="none", **ADAPTERS[name])).train()
+    for k, parameter in trained(model).items():  # B is 0 at first, and gradients of A would be
+        if "lora_B" in k:
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+    model.peft_config["default"].base_model_name_or_path = name
+    out = os.path.join(folder, name, "adapter")
+    model.save_pretrained(out)
+    write_reference(model, out, batch, length)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    words = [word for word in sys.argv[1:] if word != "--adapter"]
+    adapters = len(words) < len(sys.argv) - 1
+    if not words:
         sys.exit(__doc__)
-    for i, name in enumerate(sys.argv[2:] or MODELS):
-        write(sys.argv[1], name, 1 + i % 3, 37 + 2 * i)
+    for i, name in enumerate(words[1:] or (ADAPTERS if adapters else MODELS)):
+        (write_adapter if adapters else write)(words[0], name, 1 + i % 3, 37 + 2 * i)
