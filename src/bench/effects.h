@@ -21,8 +21,9 @@
 typedef int effects_train_fn(const struct knobs *k, FILE *out, FILE *log, struct err *e);
 
 // Makes a new folder with sample data, which settings name as {dir}: text.txt, other.txt,
-// chat.jsonl, mixed.jsonl, bad.jsonl, named.jsonl, tokenizer.json, second.yaml, and the model in
-// extra/. The folder is locked. One that a killed process left is removed.
+// chat.jsonl, mixed.jsonl, bad.jsonl, named.jsonl, tokenizer.json, second.yaml, the model in
+// extra/, and an adapter of tiny in adapter/. The folder is locked. One that a killed process left
+// is removed.
 struct effects_dir {
     char path[PATH_MAX];
     int lock;

@@ -3,6 +3,7 @@
 #include "bench/effects.h"
 
 #include "base/file.h"
+#include "model/adapter_file.h"
 #include "model/safetensors.h"
 #include "model/shape.h"
 
@@ -136,6 +137,33 @@ static int put_extra_weights(const char *dir, struct err *e) {
     return rc;
 }
 
+static int adapter_values(void *arg, const struct model_param *p, int64_t first, int64_t n,
+                          float *out, struct err *e) {
+    (void)arg, (void)p, (void)e;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)((first + i) % 7 - 3) * 0.01F;
+    return 0;
+}
+
+// Of the built-in tiny.
+static int put_adapter(const char *dir, struct err *e) {
+    const struct adapter a = {.rank = 2, .alpha = 4, .targets = "all"};
+    struct model_shape s;
+    const struct adapter_save save = {
+        .adapter = &a, .shape = &s, .dtype = DTYPE_F32, .read = adapter_values};
+    char path[PATH_MAX], *text;
+    size_t bytes;
+    TRY(model_shape_builtin(&s, "tiny", e));
+    TRY(file_join(path, sizeof path, dir, "adapter/" ADAPTER_FILE, e));
+    TRY(file_make_parent(path, e));
+    TRY(adapter_save_weights(&save, path, NULL, NULL, e));
+    TRY(file_join(path, sizeof path, dir, "adapter/" ADAPTER_CONFIG, e));
+    TRY(adapter_save_config(&save, &text, &bytes, e));
+    const int rc = file_write_atomic(path, text, bytes, e);
+    free(text);
+    return rc;
+}
+
 static const struct {
     const char *name;
     void (*put)(FILE *f);
@@ -165,6 +193,7 @@ int effects_make_files(struct effects_dir *dir, struct err *e) {
         if (fclose(f) != 0)
             return err_set(e, ERR_IO, "'%.200s' cannot be written: %s", path, strerror(errno));
     }
+    TRY(put_adapter(dir->path, e));
     return put_extra_weights(dir->path, e);
 }
 

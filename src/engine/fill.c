@@ -2,6 +2,7 @@
 // initial weights, and the tensors that never change.
 #include "engine/engine.h"
 
+#include "model/adapter_file.h"
 #include "model/load.h"
 #include "model/names.h"
 
@@ -59,18 +60,30 @@ static int refuse_not_finite(const struct session *s, const struct tensor *t,
                    isnan(value) ? "not a number (NaN)" : "infinite", dtype_text(t->dtype));
 }
 
+// Where the values of a parameter come from. Both NULL: the rule for initial values.
+struct source {
+    struct weights *files;        // of the model's folder
+    struct adapter_file *adapter; // lora.from
+};
+
 // Fills this rank's part of a parameter, a run at a time.
-static int fill_runs(struct session *s, struct weights *files, const struct model_param *param,
+static int fill_runs(struct session *s, const struct source *from, const struct model_param *param,
                      const struct tensor *t, char *out, struct err *e) {
     const struct safetensors_entry *entry = NULL;
     const size_t width = dtype_bytes(t->dtype);
     int64_t logical, run;
-    if (files && !(entry = weights_find_param(files, &s->plan->shape, param, e)))
+    if (from->files && !(entry = weights_find_param(from->files, &s->plan->shape, param, e)))
         return e ? e->code : ERR_FORMAT;
     for (int64_t at = 0; at < tensor_elements(t); at += run) {
         tensor_run(t, at, &logical, &run);
         if (entry) {
-            TRY(weights_read(files, entry, logical, run, out + (size_t)at * width, t->dtype, e));
+            TRY(weights_read(from->files, entry, logical, run, out + (size_t)at * width, t->dtype,
+                             e));
+            continue;
+        }
+        if (from->adapter) {
+            TRY(adapter_file_read(from->adapter, param, logical, run, out + (size_t)at * width,
+                                  t->dtype, e));
             continue;
         }
         struct init_job job = {param,    (uint64_t)s->plan->knobs.seed, logical, run,
@@ -89,7 +102,7 @@ static int fill_runs(struct session *s, struct weights *files, const struct mode
 enum { STAGING_MASTER, STAGING_WEIGHT, STAGING_COUNT };
 struct filling {
     struct session *s;
-    struct weights *files; // NULL: initial weights
+    struct source from;
     struct {
         void *data;
         uint64_t bytes;
@@ -129,7 +142,7 @@ static int fill_tensor(struct filling *f, const struct model_param *param, int i
                        void **data, struct err *e) {
     const struct tensor *t = &f->s->plan->programs[ANY]->tensors[index];
     TRY(take_place(f, index, which, data, e));
-    TRY(fill_runs(f->s, f->files, param, t, *data, e));
+    TRY(fill_runs(f->s, &f->from, param, t, *data, e));
     return send(f, index, *data, e);
 }
 
@@ -170,23 +183,37 @@ static int load_weight(struct filling *f, const struct model_param *param, struc
     return send(f, t, narrow, e);
 }
 
+static int open_source(const struct plan *p, struct source *from, struct err *e) {
+    if (p->knobs.lora_from[0] != '\0')
+        TRY(adapter_file_open(&from->adapter, p->knobs.lora_from, &p->shape, e));
+    if (!p->from_folder)
+        return 0;
+    TRY(weights_open(&from->files, p->knobs.model, e));
+    const int rc = p->knobs.allow_extra ? 0 : weights_refuse_extra(from->files, &p->shape, e);
+    if (rc != 0)
+        err_context(e, "%.300s", p->knobs.model);
+    return rc;
+}
+
 static int load_weights(struct session *s, struct err *e) {
     struct filling f = {.s = s};
-    struct weights *files = NULL;
+    struct source all = {0};
     struct model_param param;
     bool pair; // an adapter's, which is not in the model's files
-    int rc = s->plan->from_folder ? weights_open(&files, s->plan->knobs.model, e) : 0;
-    if (rc == 0 && files && !s->plan->knobs.allow_extra &&
-        (rc = weights_refuse_extra(files, &s->plan->shape, e)) != 0)
-        err_context(e, "%.300s", s->plan->knobs.model);
+    int rc = open_source(s->plan, &all, e);
     for (int64_t i = 0; rc == 0 && plan_param_at(s->plan, i, &param, &pair); i++) {
-        f.files = pair ? NULL : files;
+        const bool adapted =
+            all.adapter &&
+            (pair || adapter_config_replaces(adapter_file_config(all.adapter), &param));
+        f.from = (struct source){.files = pair || adapted ? NULL : all.files,
+                                 .adapter = adapted ? all.adapter : NULL};
         rc = load_weight(&f, &param, e);
     }
     for (int i = 0; i < STAGING_COUNT; i++)
         free(f.staging[i].data);
-    if (files)
-        weights_close(files);
+    if (all.files)
+        weights_close(all.files);
+    adapter_file_close(all.adapter);
     return rc;
 }
 

@@ -668,7 +668,8 @@ const char *knobs_idle(const struct knobs *k, int id) {
     case KNOB_lora_rslora:
     case KNOB_lora_targets:
     case KNOB_lora_dropout:
-        return k->lora_rank == 0 ? "lora.rank is 0, so there is no adapter" : NULL;
+        return k->lora_rank == 0 && !*k->lora_from ? "lora.rank is 0, so there is no adapter"
+                                                   : NULL;
     case KNOB_optim_decay_all:
         return k->optim_decay == 0 ? "optim.decay is 0" : NULL;
     case KNOB_scale_start:

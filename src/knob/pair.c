@@ -29,6 +29,7 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_lora_rslora] = {.with = "lora.rank=4"},
     [KNOB_lora_targets] = {.with = "lora.rank=4", .a = "all", .b = "attention"},
     [KNOB_lora_dropout] = {.with = "lora.rank=4", .a = "0", .b = "0.5"},
+    [KNOB_lora_from] = {.a = "", .b = "{dir}/adapter"},
     [KNOB_train_also] = {.with = "lora.rank=4", .a = "", .b = "embed_tokens"},
     [KNOB_train_freeze] = {.a = "", .b = "layers.0"},
     [KNOB_goal] = {.a = "bulk", .b = "hybrid", REQUESTS},

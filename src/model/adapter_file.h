@@ -36,8 +36,8 @@ int adapter_config_open(struct adapter_config *out, const char *dir, const struc
                         struct err *e);
 
 struct adapter_file;
-// Opens a folder. After 0 the file has exactly the tensors that the settings ask for, with the right
-// shapes and finite values.
+// Opens a folder. After 0 the file has exactly the tensors that the settings ask for, with the
+// right shapes and finite values.
 int adapter_file_open(struct adapter_file **out, const char *dir, const struct model_shape *s,
                       struct err *e);
 void adapter_file_close(struct adapter_file *f); // NULL is accepted

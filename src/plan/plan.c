@@ -1,6 +1,7 @@
 // plan.c - see plan.h. Chooses a run's programs, describes each to program/apply.c, and lays them
 // out over one arena.
 #include "plan/plan.h"
+#include "plan/adapter.h"
 
 #include "backend/cuda_needs.h"
 #include "backend/plugin.h"
@@ -278,21 +279,6 @@ static int check_lengths(const struct plan *p, bool is_second, struct err *e) {
                : 0;
 }
 
-static int choose_weights(struct plan *p, struct err *e) {
-    const struct knobs *k = &p->knobs;
-    const struct chosen c = plan_chosen(p);
-    p->adapter = (struct adapter){.rank = k->lora_rank,
-                                  .alpha = k->lora_alpha,
-                                  .dropout = k->lora_dropout,
-                                  .rslora = k->lora_rslora};
-    if (strlen(k->lora_targets) >= sizeof p->adapter.targets)
-        return err_set(e, ERR_USAGE, "lora.targets is longer than %zu bytes",
-                       sizeof p->adapter.targets - 1);
-    strcpy(p->adapter.targets, k->lora_targets);
-    TRY(adapter_check(&p->adapter, &p->shape, e));
-    return chosen_check(&c, &p->shape, e);
-}
-
 // The programs of p->wanted, in the order of `kinds`, and their layout.
 static int make_programs(struct plan *p, bool yields, struct err *e) {
     for (int i = 0; i < KINDS; i++) {
@@ -330,7 +316,7 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
     TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
     TRY(check_lengths(p, is_second, e));
-    TRY(choose_weights(p, e));
+    TRY(plan_take_adapter(p, e));
     if (o->split)
         p->split = *o->split;
     TRY(plan_ranks(&p->split, &p->knobs, &p->shape, o->rank, &p->ranks, e));
