@@ -285,12 +285,16 @@ struct haggle_export {
     const char *shard_bytes; // most bytes of tensors per file, "5GB"; NULL: 5GB
     const char *probe;       // file to write what the check computed to; NULL: none
     bool check;              // only check a folder that was exported before
-    bool best; // of a run's folder the checkpoint of the best validation, not the newest
+    bool best;        // of a run's folder the checkpoint of the best validation, not the newest
+    bool merge;       // of a run that trained an adapter: write the whole model
+    const char *data; // validation data for the loss of a merge; NULL: the run's
 };
 
 // Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a
 // card) and reads it back: hashes, every weight, loss and logits on fixed tokens, token ids of
 // fixed texts. The folder gets its name only when all agree. HAGGLE_ERR_NUMERIC when one does not.
+// A run that trained an adapter gives the folder that PEFT reads; with merge, the loss is also
+// measured before and after.
 HAGGLE_API int haggle_export(const struct haggle_config *c, const struct haggle_export *x,
                              const struct haggle_sink *sink, struct haggle_error *e);
 

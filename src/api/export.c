@@ -27,6 +27,9 @@ static int read_dtype(const char *text, struct export_options *o, struct err *e)
 static int read_options(const struct haggle_export *x, struct export_options *o, struct err *e) {
     if (x->run_dir == NULL || x->out_dir == NULL)
         return err_set(e, ERR_USAGE, "an export needs a run's folder and a folder to write");
+    if (x->data != NULL && !x->merge)
+        return err_set(e, ERR_USAGE,
+                       "--data says where the loss of a merge is measured; it needs --merge");
     TRY(read_dtype(x->dtype, o, e));
     o->shard_bytes = SHARD_BYTES;
     if (x->shard_bytes == NULL)
@@ -45,6 +48,8 @@ static int work(struct call *c, const struct knobs *k, const struct haggle_expor
                                .best = x->best,
                                .source = x->source,
                                .knobs = k,
+                               .merge = x->merge,
+                               .data = x->data,
                                .probe = x->probe,
                                .listener = {&c->log, call_say}};
     struct export_result r = {0};

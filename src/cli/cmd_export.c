@@ -8,6 +8,8 @@ const struct flag export_flags[] = {
     {"shard-bytes", 0, "SIZE", "largest weight file: 5GB, 500MB (5GB)"},
     {"best", 0, NULL, "take the checkpoint of the best validation (save.best), not the newest"},
     {"source", 0, "DIR", "the folder the run was fine-tuned from, if it has moved"},
+    {"merge", 0, NULL, "of a run that trained an adapter: write the whole model"},
+    {"data", 0, "FILE", "with --merge: data to measure the loss on (the run's validation data)"},
     {"check", 0, "OUT_DIR", "only check a folder that was exported before"},
     {"probe", 0, "FILE", "write what the check computed, for scripts/check_export.py"},
     {0},
@@ -19,6 +21,10 @@ const char export_help[] =
     "tokenizer's files, generation_config.json, a model card. A model trained on bytes gets a\n"
     "tokenizer.json that maps text to bytes.\n"
     "\n"
+    "A run that trained an adapter (lora.rank) gives the folder that PEFT, vLLM and llama.cpp's\n"
+    "converter read: adapter_config.json, adapter_model.safetensors, the tokenizer. With --merge\n"
+    "the adapter is added to the weights of its base, and the loss before and after is printed.\n"
+    "\n"
     "The folder is then read back and compared with the checkpoint: hashes of all files, every\n"
     "weight, loss and logits on fixed tokens, token ids of fixed texts. It gets its name only "
     "when\n"
@@ -29,6 +35,7 @@ const char export_help[] =
     "  haggle export runs/tiny tiny-hf\n"
     "  haggle export runs/chat chat-best --best\n"
     "  haggle export runs/chat chat-bf16 --dtype bf16 --shard-bytes 2GB\n"
+    "  haggle export --merge runs/lora lora-merged --dtype bf16\n"
     "  haggle export --check chat-bf16 runs/chat\n";
 
 static int read_words(const struct args *a, struct haggle_export *x, struct haggle_error *e) {
@@ -51,7 +58,9 @@ int cmd_export(struct cli *c, struct haggle_error *e) {
                               .dtype = args_get(&c->args, "dtype"),
                               .shard_bytes = args_get(&c->args, "shard-bytes"),
                               .probe = args_get(&c->args, "probe"),
-                              .best = args_get(&c->args, "best") != NULL};
+                              .best = args_get(&c->args, "best") != NULL,
+                              .merge = args_get(&c->args, "merge") != NULL,
+                              .data = args_get(&c->args, "data")};
     TRY(read_words(&c->args, &x, e));
     if (x.best && x.check)
         return cli_usage(e, "--check compares with the checkpoint that was exported; accepted: "

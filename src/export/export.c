@@ -83,7 +83,7 @@ static int open_checkpoint(struct exporter *x) {
     TRY(file_join(path, sizeof path, x->out->checkpoint, "config.json", x->e));
     TRY(model_shape_read_config(&x->shape, path, x->e));
     x->out->step = x->manifest.state.step;
-    return weights_open(&x->weights, x->out->checkpoint, x->e);
+    return export_open_trained(x);
 }
 
 // ---------------------------------------------------------------- the source
@@ -277,18 +277,21 @@ static int prepare(struct exporter *x) {
     TRY(find_checkpoint(x));
     TRY(open_checkpoint(x));
     TRY(find_source(x));
-    x->out->dtype = !x->o->as_source ? dtype_text(x->o->dtype)
-                    : x->has_source  ? "as-source"
-                                     : dtype_text(DTYPE_F32);
-    TRY(export_plan_weights(x));
-    if (!checked_add_u64(export_weights_bytes(x), export_copied_bytes(x) + SMALL_FILES_BYTES,
-                         &bytes))
+    TRY(export_open_base(x));
+    x->out->dtype = !x->o->as_source                             ? dtype_text(x->o->dtype)
+                    : x->has_source && !export_writes_adapter(x) ? "as-source"
+                                                                 : dtype_text(DTYPE_F32);
+    if (!export_writes_adapter(x))
+        TRY(export_plan_weights(x));
+    if (!checked_add_u64(export_writes_adapter(x) ? adapter_save_bytes(&x->adapter.save)
+                                                  : export_weights_bytes(x),
+                         export_copied_bytes(x) + SMALL_FILES_BYTES, &bytes))
         bytes = UINT64_MAX;
     return export_check_space(x->out->out_dir, bytes, x->e);
 }
 
 static int write_folder(struct exporter *x) {
-    TRY(export_write_weights(x));
+    TRY(export_writes_adapter(x) ? export_write_adapter(x) : export_write_weights(x));
     TRY(export_write_files(x));
     TRY(file_sync_dir(x->dir, x->e));
     if (x->o->on_written != NULL)
@@ -324,6 +327,7 @@ static int check(struct exporter *x) {
         return err_set(x->e, ERR_IO, "'%.300s' does not exist or is not a folder", x->o->out_dir);
     TRY(export_read_manifest(x, x->dir, &step, model_hash));
     TRY(find_checkpoint_of(x, step, model_hash));
+    x->merges = x->manifest.base[0] != '\0' && !export_has_file(x->dir, ADAPTER_CONFIG);
     TRY(open_checkpoint(x));
     struct err why = {0}, *e = x->e;
     x->e = &why;
@@ -337,6 +341,7 @@ static int check(struct exporter *x) {
         x->has_source = x->bytes = false;
         x->tokenizer_dir[0] = x->tokenizer_file[0] = '\0';
     }
+    TRY(export_open_base(x));
     return export_check_folder(x);
 }
 
@@ -360,7 +365,7 @@ static int run(const struct export_options *o, struct export_result *out, struct
                int work(struct exporter *)) {
     char second[PATH_MAX];
     struct export_options own = *o;
-    struct exporter x = {.o = &own, .out = out, .e = e};
+    struct exporter x = {.o = &own, .out = out, .merges = o->merge, .e = e};
     memset(out, 0, sizeof *out);
     out->ok = true;
     int rc = export_find_second(o->run_dir, &o->listener, second, e);
@@ -371,6 +376,7 @@ static int run(const struct export_options *o, struct export_result *out, struct
     out->ok = out->ok && rc == 0;
     if (x.weights != NULL)
         weights_close(x.weights);
+    export_close_adapter(&x);
     manifest_free(&x.manifest);
     export_free_chat(&x);
     free(x.items);

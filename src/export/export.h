@@ -13,6 +13,10 @@
 //       generation_config.json, README.md
 //       haggle.json                       which checkpoint it was, size and hash of all other files
 //
+// A run that trained an adapter gives the folder that PEFT reads: adapter_config.json and
+// adapter_model.safetensors instead of config.json and weights. With merge it gives a whole model,
+// whose weights are the base's plus the adapter's product.
+//
 // Invariants:
 //   1. OUT_DIR appears whole or not at all. All files are written and checked in
 //      OUT_DIR.tmp-export, which is renamed at the very end and removed on any failure.
@@ -25,6 +29,7 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
+#include "base/sentences.h"
 #include "knob/knob.h"
 #include "train/checkpoint.h"
 
@@ -43,6 +48,8 @@ struct export_options {
     enum dtype dtype;          // DTYPE_F32, DTYPE_BF16, DTYPE_F16
     uint64_t shard_bytes;      // most bytes of tensors per file; a larger tensor gets its own file
     const struct knobs *knobs; // device, threads, memory of the check
+    bool merge;                // write an adapter and its base as one model
+    const char *data;          // validation data for the loss of a merge; NULL: the run's
     const char *probe;         // file for what the check computed (check.c); NULL: none
     struct checkpoint_listener listener;
     // For tests: called with the folder between writing and checking. NULL: nothing.
@@ -75,6 +82,10 @@ struct export_result {
     struct export_figure figures[EXPORT_FIGURES_MOST];
     size_t n_figures;
     bool ok; // every figure is within its limit
+    // Of a merge, on validation data, in float32. tokens 0: not measured.
+    double loss_before, loss_after;
+    int64_t loss_tokens;
+    struct sentences remarks; // what other programs do with an adapter's files
 };
 
 // RUN/interactive is not a folder. It stands for the second model in the run's newest checkpoint,

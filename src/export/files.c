@@ -270,16 +270,46 @@ static void put_settings(const struct exporter *x, FILE *f) {
     }
 }
 
+static void put_description(const struct exporter *x, FILE *f) {
+    const struct adapter *a = &x->adapter.adapter;
+    char count[TEXT_UNIT_BYTES];
+    if (export_writes_adapter(x))
+        fprintf(f, "A low-rank adapter for `%s`: rank %" PRId64 ", factor %g, on %s.\n",
+                last_part(x->manifest.base_name), a->rank, adapter_scale(a),
+                a->targets[0] ? a->targets : "all");
+    else
+        fprintf(f, "A %s: %s parameters.\n", x->manifest.model,
+                text_count(count, (double)model_total_elements(&x->shape)));
+}
+
+static void put_use(const struct exporter *x, FILE *f) {
+    fprintf(f, "## Use\n\n```python\nfrom transformers import AutoModelForCausalLM, "
+               "AutoTokenizer\n");
+    if (export_writes_adapter(x))
+        fprintf(
+            f,
+            "from peft import PeftModel\n\nbase = AutoModelForCausalLM.from_pretrained(\"%s\")\n"
+            "model = PeftModel.from_pretrained(base, \".\")\n",
+            last_part(x->manifest.base_name));
+    else
+        fprintf(f, "\nmodel = AutoModelForCausalLM.from_pretrained(\".\")\n");
+    fprintf(f,
+            "tokenizer = AutoTokenizer.from_pretrained(\".\")\n```\n\n`haggle train %s` trains it "
+            "further.\n\n",
+            export_writes_adapter(x) ? "model=BASE lora.from=." : "model=.");
+}
+
 static void put_card(const struct exporter *x, FILE *f) {
     const struct train_state *s = &x->manifest.state;
-    char run[PATH_MAX], count[TEXT_UNIT_BYTES];
+    char run[PATH_MAX];
     snprintf(run, sizeof run, "%s", x->o->run_dir);
     for (size_t n = strlen(run); n > 1 && run[n - 1] == '/'; n--)
         run[n - 1] = '\0';
-    fprintf(f, "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- haggle\n");
+    fprintf(f, "---\nlibrary_name: %s\npipeline_tag: text-generation\ntags:\n- haggle\n",
+            export_writes_adapter(x) ? "peft" : "transformers");
     fprintf(f, "---\n\n# %s\n\n", last_part(x->out->out_dir));
-    fprintf(f, "A %s: %s parameters.\n%s with haggle %s, run `%s`, step %" PRId64 ".\n\n",
-            x->manifest.model, text_count(count, (double)model_total_elements(&x->shape)),
+    put_description(x, f);
+    fprintf(f, "%s with haggle %s, run `%s`, step %" PRId64 ".\n\n",
             x->has_source ? "Fine-tuned" : "Trained from random weights", HAGGLE_VERSION,
             last_part(run), s->step);
     if (x->has_source)
@@ -292,10 +322,8 @@ static void put_card(const struct exporter *x, FILE *f) {
             x->bytes              ? "bytes, one id each; id 256 is `<|endoftext|>`"
             : x->tokenizer_dir[0] ? "the tokenizer beside this file, as the run used it"
                                   : "token ids; the model came without a tokenizer");
-    fprintf(f, "## Use\n\n```python\nfrom transformers import AutoModelForCausalLM, "
-               "AutoTokenizer\n\nmodel = AutoModelForCausalLM.from_pretrained(\".\")\n"
-               "tokenizer = AutoTokenizer.from_pretrained(\".\")\n```\n\n");
-    fprintf(f, "`haggle train model=.` trains it further.\n\n## Settings\n\n");
+    put_use(x, f);
+    fprintf(f, "## Settings\n\n");
     put_settings(x, f);
 }
 
@@ -378,7 +406,8 @@ int export_write_files(struct exporter *x) {
     TRY(copy_files(x));
     TRY(write_tokenizer_class(x));
     TRY(export_write_template(x));
-    TRY(write_configs(x));
+    if (!export_writes_adapter(x))
+        TRY(write_configs(x));
     if (x->bytes)
         TRY(export_write_byte_tokenizer(x));
     else if (x->tokenizer_dir[0] == '\0')

@@ -4,6 +4,8 @@
 //   write.c   weights: types, shards, index
 //   files.c   all other files: config, tokenizer, card, haggle.json
 //   check.c   reading the folder back
+//   adapter.c an adapter: its base, its files, and the two merged
+//   losses.c  the loss on data before and after merging
 //   chat.c    the chat template and end tokens that the run used
 //   bytes.c   the built-in byte tokenizer as a tokenizer.json
 //   ids.c     ids of fixed texts by both tokenizers
@@ -12,6 +14,8 @@
 
 #include "model/load.h"
 #include "export/export.h"
+#include "model/adapter_file.h"
+#include "model/adapter_merge.h"
 
 #define EXPORT_MANIFEST "haggle.json"
 #define EXPORT_INDEX    "model.safetensors.index.json"
@@ -30,6 +34,18 @@ struct export_chat {
     size_t n_ends;
 };
 
+// A checkpoint of an adapter. adapter.rank 0: it holds a model.
+struct export_adapter {
+    struct adapter adapter;
+    struct knobs knobs;          // the run's: model, seed, lora.*, train.*; the others are defaults
+    struct model_shape shape;    // of the base
+    struct safetensors *trained; // the checkpoint's tensors
+    struct weights *base;        // NULL: a built-in shape, whose weights follow from the seed
+    struct adapter_merge *merge; // NULL: the adapter is written as it is
+    struct adapter_save save;
+    enum dtype narrowest; // of the exported adapter's tensors
+};
+
 struct exporter {
     const struct export_options *o;
     struct export_result *out;
@@ -41,8 +57,10 @@ struct exporter {
     char tokenizer_dir[PATH_MAX];  // folder whose tokenizer files are copied; "": none
     char tokenizer_file[PATH_MAX]; // its tokenizer.json, maybe under another name; "": none
     char dir[PATH_MAX];            // the folder that is being written or checked
-    struct weights *weights;       // the checkpoint's
-    struct export_item *items;     // in the fixed order of parameters
+    struct weights *weights;       // the checkpoint's; NULL: it holds an adapter
+    bool merges;                   // an adapter is written as a whole model
+    struct export_adapter adapter;
+    struct export_item *items; // in the fixed order of parameters
     int64_t n_items, shards;
     struct export_chat chat;
     struct err *e;
@@ -53,6 +71,19 @@ struct exporter {
 int export_plan_weights(struct exporter *x);
 uint64_t export_weights_bytes(const struct exporter *x); // an upper bound
 int export_write_weights(struct exporter *x);
+
+// ---- adapter.c
+// Opens the tensors of the checkpoint; then, when the source is known, those of an adapter's base.
+int export_open_trained(struct exporter *x);
+int export_open_base(struct exporter *x);
+void export_close_adapter(struct exporter *x);
+bool export_is_adapter(const struct exporter *x);     // the checkpoint holds one
+bool export_writes_adapter(const struct exporter *x); // and it is written as one
+// Elements of a weight of the model that is exported.
+int export_read(struct exporter *x, const struct model_param *p, int64_t first, int64_t n,
+                float *out);
+int export_write_adapter(struct exporter *x);
+int export_check_adapter(struct exporter *x);
 
 // ---- files.c
 int export_note_file(struct exporter *x, const char *name, uint64_t bytes, const char *hash);
@@ -70,7 +101,21 @@ int export_tokenizer_class(struct exporter *x, char **text, size_t *bytes);
 
 // ---- check.c
 int export_check_folder(struct exporter *x);
+// A model to ask: a folder, with or without an adapter.
+struct export_subject {
+    bool checkpoint; // what the run trained; false: what was exported
+};
+// The knobs of a session on it. Compute is in float32, with the user's choice of device.
+int export_subject_knobs(const struct exporter *x, const struct export_subject *who,
+                         struct knobs *k);
+// What a session needs beside what its plan says. Call it when the plan is loaded.
+int export_subject_fill(const struct exporter *x, const struct export_subject *who,
+                        struct session *s);
 int export_add_figure(struct exporter *x, const char *name, double value, double limit);
+
+// ---- losses.c
+// Measures the loss on validation data before and after merging. Without such data it says so.
+int export_compare_losses(struct exporter *x);
 
 // ---- chat.c
 // Finds out what the run used. Where that is what the copied files say, x->chat has no source.

@@ -127,14 +127,10 @@ static int check_finite(struct exporter *x, const struct export_item *item, cons
 
 static int put_item(struct exporter *x, struct safetensors_writer *w,
                     const struct export_item *item, const struct blocks *b) {
-    const struct safetensors_entry *t =
-        weights_find_param(x->weights, &x->shape, &item->param, x->e);
     size_t size = dtype_bytes(item->dtype);
-    if (t == NULL)
-        return x->e != NULL ? x->e->code : ERR_FORMAT;
     for (int64_t at = 0; at < item->elements; at += EXPORT_BLOCK) {
         int64_t n = item->elements - at < EXPORT_BLOCK ? item->elements - at : EXPORT_BLOCK;
-        TRY(weights_read(x->weights, t, at, n, b->wide, DTYPE_F32, x->e));
+        TRY(export_read(x, &item->param, at, n, b->wide));
         // Without a conversion the bits are copied unchanged.
         void *data = item->dtype == DTYPE_F32 ? (void *)b->wide : b->narrow;
         if (data == b->narrow)

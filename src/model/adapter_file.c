@@ -210,6 +210,15 @@ const struct adapter_config *adapter_file_config(const struct adapter_file *f) {
     return &f->config;
 }
 
+enum dtype adapter_file_narrowest(const struct adapter_file *f) {
+    bool bf16 = false, f16 = false;
+    for (size_t i = 0; i < safetensors_count(f->tensors); i++) {
+        bf16 = bf16 || safetensors_at(f->tensors, i)->dtype == DTYPE_BF16;
+        f16 = f16 || safetensors_at(f->tensors, i)->dtype == DTYPE_F16;
+    }
+    return bf16 ? DTYPE_BF16 : f16 ? DTYPE_F16 : DTYPE_F32;
+}
+
 int adapter_file_read(struct adapter_file *f, const struct model_param *p, int64_t first, int64_t n,
                       void *out, enum dtype type, struct err *e) {
     const struct safetensors_entry *t = find(f, p);

@@ -42,6 +42,8 @@ int adapter_file_open(struct adapter_file **out, const char *dir, const struct m
                       struct err *e);
 void adapter_file_close(struct adapter_file *f); // NULL is accepted
 const struct adapter_config *adapter_file_config(const struct adapter_file *f);
+// The type with the fewest digits among its tensors.
+enum dtype adapter_file_narrowest(const struct adapter_file *f);
 // Elements [first, first + n) of a tensor of the adapter, or of a weight that it replaces, as a
 // floating-point type. Several threads may call this at once.
 int adapter_file_read(struct adapter_file *f, const struct model_param *p, int64_t first, int64_t n,

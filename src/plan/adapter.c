@@ -45,11 +45,11 @@ static bool same_targets(const struct plan *p, const struct adapter *a, const st
     return true;
 }
 
-static int copy_targets(const struct plan *p, struct adapter *a, struct err *e) {
-    if (strlen(p->knobs.lora_targets) >= sizeof a->targets)
+static int copy_targets(const struct knobs *k, struct adapter *a, struct err *e) {
+    if (strlen(k->lora_targets) >= sizeof a->targets)
         return err_set(e, ERR_USAGE, "lora.targets is longer than %zu bytes",
                        sizeof a->targets - 1);
-    strcpy(a->targets, p->knobs.lora_targets);
+    strcpy(a->targets, k->lora_targets);
     return 0;
 }
 
@@ -73,7 +73,7 @@ static int join(struct plan *p, const struct adapter *folder, struct err *e) {
         return contradicts(p, given(p, KNOB_lora_alpha) ? KNOB_lora_alpha : KNOB_lora_rslora, text,
                            e);
     if (given(p, KNOB_lora_targets))
-        TRY(copy_targets(p, a, e));
+        TRY(copy_targets(k, a, e));
     TRY(adapter_check(a, &p->shape, e));
     if (!same_targets(p, a, folder))
         return contradicts(p, KNOB_lora_targets, folder->targets, e);
@@ -118,18 +118,18 @@ static int take_folder(struct plan *p, struct err *e) {
     return set(p, KNOB_lora_targets, a->targets, e);
 }
 
+int plan_adapter_of(struct adapter *out, const struct knobs *k, struct err *e) {
+    *out = (struct adapter){.rank = k->lora_rank,
+                            .alpha = k->lora_alpha,
+                            .dropout = k->lora_dropout,
+                            .rslora = k->lora_rslora};
+    return copy_targets(k, out, e);
+}
+
 int plan_take_adapter(struct plan *p, struct err *e) {
-    const struct knobs *k = &p->knobs;
     const struct chosen c = plan_chosen(p);
-    if (k->lora_from[0] != '\0') {
-        TRY(take_folder(p, e));
-        return chosen_check(&c, &p->shape, e);
-    }
-    p->adapter = (struct adapter){.rank = k->lora_rank,
-                                  .alpha = k->lora_alpha,
-                                  .dropout = k->lora_dropout,
-                                  .rslora = k->lora_rslora};
-    TRY(copy_targets(p, &p->adapter, e));
+    TRY(p->knobs.lora_from[0] != '\0' ? take_folder(p, e)
+                                      : plan_adapter_of(&p->adapter, &p->knobs, e));
     TRY(adapter_check(&p->adapter, &p->shape, e));
     return chosen_check(&c, &p->shape, e);
 }
