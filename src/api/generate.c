@@ -52,6 +52,12 @@ static int resolve_adapter(struct knobs *k, char adapter[PATH_MAX], struct err *
     adapter[0] = '\0';
     if (file_is_dir(folder))
         TRY(adapted_find(folder, k, &found, e));
+    if (found && k->lora_from[0] != '\0')
+        return err_set(
+            e, ERR_USAGE,
+            "'%.300s' is an adapter already, so lora.from=%.200s cannot be used with it; "
+            "name the base instead",
+            folder, k->lora_from);
     if (found)
         snprintf(adapter, PATH_MAX, "%s", folder);
     return 0;

@@ -8,13 +8,16 @@ const struct flag generate_flags[] = {
     {"prompt", 'p', "TEXT", "text to continue; without it, starts a new document"},
     {"ids", 0, "N,N,...", "token ids to continue, instead of text"},
     {"best", 0, NULL, "of a run, take the checkpoint of the best validation, not the newest"},
+    {"adapter", 0, "FOLDER", "use the model with this adapter (lora.from)"},
     {"tokens", 'n', "N", "most tokens to generate (generate.tokens)"},
     {0},
 };
 
 const char generate_help[] =
     "Continues a prompt greedily. FOLDER is a checkpoint of a run, a run's folder (its newest\n"
-    "checkpoint is used) or a Hugging Face folder. model=FOLDER means the same.\n"
+    "checkpoint is used) or a Hugging Face folder. model=FOLDER means the same. A run that "
+    "trained\n"
+    "an adapter is used with its base; --adapter takes one that PEFT or haggle export wrote.\n"
     "\n"
     "Text is tokenized with the folder's tokenizer.json. A run's checkpoint uses the tokenizer of\n"
     "the folder the run started from. A model trained from a built-in shape reads bytes. With\n"
@@ -23,7 +26,8 @@ const char generate_help[] =
     "Examples\n"
     "  haggle generate runs/tiny --prompt 'Story'\n"
     "  haggle generate runs/tiny --best --prompt 'Story'\n"
-    "  haggle generate ./my-hf-folder --ids 464,3290 --tokens 16\n";
+    "  haggle generate ./my-hf-folder --ids 464,3290 --tokens 16\n"
+    "  haggle generate ./my-hf-folder --adapter ./my-adapter --prompt 'Story'\n";
 
 static int read_ids(const char *text, int32_t **out, size_t *count, struct haggle_error *e) {
     size_t most = 1;
@@ -66,6 +70,8 @@ int cmd_generate(struct cli *c, struct haggle_error *e) {
     TRY(cli_config(c, e));
     if (folder)
         TRY(haggle_config_set(c->config, "model", folder, e));
+    if (args_get(&c->args, "adapter"))
+        TRY(haggle_config_set(c->config, "lora.from", args_get(&c->args, "adapter"), e));
     if (given)
         TRY(read_ids(given, &ids, &prompt.n_ids, e));
     prompt.ids = ids;

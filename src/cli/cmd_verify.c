@@ -3,6 +3,7 @@
 
 const struct flag verify_flags[] = {
     {"reference", 0, NULL, "use the plain backend instead of the fast one"},
+    {"adapter", 0, "FOLDER", "compare the model with this adapter; the reference is in FOLDER"},
     {"checking", 0, NULL, "check what every op writes, and that it reads no dead tensor (slow)"},
     {0},
 };
@@ -19,6 +20,7 @@ const char verify_help[] =
     "Examples\n"
     "  haggle verify fixtures/gpt2-tiny fixtures/llama-tiny\n"
     "  haggle verify fixtures/gpt2-tiny --reference --json -\n"
+    "  haggle verify fixtures/llama-tiny --adapter fixtures/llama-tiny/adapter\n"
     "  haggle verify fixtures/llama-tiny --ranks 4 parallel.tensor=2 parallel.pipe=2\n";
 
 int cmd_verify(struct cli *c, struct haggle_error *e) {
@@ -34,5 +36,7 @@ int cmd_verify(struct cli *c, struct haggle_error *e) {
     if (args_get(&c->args, "checking"))
         how |= HAGGLE_VERIFY_CHECKING;
     TRY(cli_config(c, e));
+    if (args_get(&c->args, "adapter"))
+        TRY(haggle_config_set(c->config, "lora.from", args_get(&c->args, "adapter"), e));
     return haggle_verify(c->config, folders, n, how, &c->sink, e);
 }

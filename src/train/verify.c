@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "model/safetensors.h"
 #include "engine/engine.h"
+#include "plan/adapter.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -64,6 +65,8 @@ struct job {
     struct plan_split split;
     struct reference json;
     int64_t B, T;
+    const char *reference;      // the folder with ref.json: the model's, or lora.from
+    struct model_param *params; // what trains
     int64_t n_params;
     pthread_mutex_t lock;
     struct sums *sums; // of the logits, then of each parameter's gradient; under the lock
@@ -253,6 +256,7 @@ static int start(struct verifier *v) {
                        (long long)accum, (long long)j->B);
     k.batch_micro = j->B / parts, k.batch_accum = accum, k.seq = j->T;
     k.optim_decay_all = true; // the reference decays every parameter
+    k.lora_dropout = 0, k.by[KNOB_lora_dropout] = SET_BY_PLANNER; // and drops nothing
     const struct safetensors_entry *greedy = safetensors_find(v->ref, "greedy");
     const struct plan_options o = {
         .knobs = &k,
@@ -495,17 +499,14 @@ static int round_weights(struct verifier *v) {
 static int check_steps(struct verifier *v) {
     const struct reference *ref = &v->job->json;
     double results[RESULT_COUNT], clip[CLIP_COUNT];
-    struct model_param param;
     int n = ref->n_losses > 0 ? ref->n_losses : 1; // at least one turn, for the gradients
     for (int i = 0; i < n; i++) {
         TRY(set_hyper(v, i));
         TRY(session_run(v->s, PLAN_TRAIN, feed, v, NULL, v->e));
         TRY(session_get_results(v->s, results, clip, v->e));
         double loss = results[RESULT_LOSS_SUM] / results[RESULT_TOKENS];
-        for (int64_t k = 0;
-             i == 0 && v->job->rounded == DTYPE_F32 && model_param_at(&v->plan.shape, k, &param);
-             k++)
-            TRY(compare_gradient(v, &param, k));
+        for (int64_t k = 0; i == 0 && v->job->rounded == DTYPE_F32 && k < v->job->n_params; k++)
+            TRY(compare_gradient(v, &v->job->params[k], k));
         if (i == 0)
             v->norm = clip[CLIP_NORM];
         if (i < ref->n_losses) {
@@ -520,11 +521,11 @@ static int check_steps(struct verifier *v) {
 
 // ---------------------------------------------------------------- the figures, from all ranks
 
-static int gradient_figures(struct job *j, const struct verifier *v, struct err *e) {
-    struct model_param p;
+static int gradient_figures(struct job *j, struct err *e) {
     const double global = j->json.grad_norm;
-    for (int64_t i = 0; model_param_at(&v->plan.shape, i, &p); i++) {
+    for (int64_t i = 0; i < j->n_params; i++) {
         const struct sums *s = &j->sums[1 + i];
+        const struct model_param p = j->params[i];
         const int64_t all = p.dims[0] * (p.rank > 1 ? p.dims[1] : 1);
         char label[160];
         if (s->elements != all)
@@ -552,7 +553,7 @@ static int make_figures(struct job *j, const struct verifier *v, struct err *e) 
         TRY(add_figure(j, "greedy tokens that differ, share",
                        v->chosen > 0 ? (double)v->wrong / (double)v->chosen : 0, j->limits->greedy,
                        e));
-    TRY(gradient_figures(j, v, e));
+    TRY(gradient_figures(j, e));
     if (ref->has_grad_norm)
         TRY(add_figure(j, "gradient norm", fabs(v->norm - ref->grad_norm) / ref->grad_norm,
                        j->limits->norm, e));
@@ -576,7 +577,7 @@ static void note_checked(struct verifier *v) {
 
 static int verify(struct verifier *v) {
     char path[1024];
-    TRY(file_join(path, sizeof path, v->job->out->dir, "ref.safetensors", v->e));
+    TRY(file_join(path, sizeof path, v->job->reference, "ref.safetensors", v->e));
     TRY(safetensors_open(&v->ref, path, v->e));
     TRY(start(v));
     TRY(split_tokens(v));
@@ -612,28 +613,40 @@ static int verify_rank(void *arg, struct comm *c, struct err *e) {
     return rc;
 }
 
+// The weights that train, whose gradients the reference has.
+static int list_params(struct job *j, struct err *e) {
+    struct plan p = {.knobs = *j->knobs, .prefix = ""};
+    struct model_param param;
+    bool folder, pair;
+    TRY(model_shape_open(&p.shape, j->out->dir, &folder, e));
+    TRY(plan_take_adapter(&p, e));
+    const struct chosen chosen = plan_chosen(&p);
+    const int64_t most = model_param_count(&p.shape) + adapter_param_count(&p.adapter, &p.shape);
+    j->out->vocab = p.shape.vocab;
+    j->params = calloc((size_t)most + 1, sizeof *j->params);
+    j->sums = calloc((size_t)most + 1, sizeof *j->sums);
+    if (!j->params || !j->sums)
+        return err_set(e, ERR_MEMORY, "out of memory while verifying");
+    for (int64_t i = 0; plan_param_at(&p, i, &param, &pair); i++)
+        if (chosen_trains(&chosen, param.name, pair))
+            j->params[j->n_params++] = param;
+    return 0;
+}
+
 // The reference, its sizes, and room for the sums.
 static int prepare(struct job *j, struct err *e) {
-    struct model_shape shape;
-    struct model_param param;
-    bool folder;
     char path[1024];
     struct verifier v = {.job = j, .e = e};
-    TRY(file_join(path, sizeof path, j->out->dir, "ref.json", e));
+    TRY(file_join(path, sizeof path, j->reference, "ref.json", e));
     TRY(read_json(&j->json, path, e));
-    TRY(file_join(path, sizeof path, j->out->dir, "ref.safetensors", e));
+    TRY(file_join(path, sizeof path, j->reference, "ref.safetensors", e));
     TRY(safetensors_open(&v.ref, path, e));
     const int rc = find_sizes(&v);
     safetensors_close(v.ref);
     TRY(rc);
     TRY(plan_split_of(j->knobs, &j->split, e));
     j->split.every = 1; // the reference's gradients are those of all sequences
-    TRY(model_shape_open(&shape, j->out->dir, &folder, e));
-    j->out->vocab = shape.vocab;
-    while (model_param_at(&shape, j->n_params, &param))
-        j->n_params++;
-    j->sums = calloc((size_t)j->n_params + 1, sizeof *j->sums);
-    return j->sums ? 0 : err_set(e, ERR_MEMORY, "out of memory while verifying");
+    return list_params(j, e);
 }
 
 static int run_job(struct job *j, struct err *e) {
@@ -689,14 +702,16 @@ int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct v
     struct job j = {.out = out,
                     .knobs = k,
                     .how = how,
+                    .reference = k->lora_from[0] != '\0' ? k->lora_from : out->dir,
                     .limits = &limits[k->precision],
                     .scale = k->precision == PRECISION_FP16 ? VERIFY_FP16_SCALE : 1,
                     .rounded = DTYPE_F32};
     e = e ? e : &own;
-    if (k->lora_rank > 0 || k->train_freeze[0])
+    if ((k->lora_rank > 0 && !k->lora_from[0]) || k->train_freeze[0])
         return err_set(e, ERR_USAGE,
                        "%s: the reference has a gradient for every weight, so all must train; "
-                       "accepted: lora.rank=0 and an empty train.freeze",
+                       "accepted: lora.rank=0 or an adapter with a reference (lora.from), and an "
+                       "empty train.freeze",
                        dir);
     int rc = prepare(&j, e);
     if (rc == 0)
@@ -704,6 +719,7 @@ int verify_folder(const char *dir, const struct knobs *k, unsigned how, struct v
     if (rc == 0)
         rc = allow_drift(&j, e);
     free(j.sums);
+    free(j.params);
     TRY(rc);
     if (out->ok)
         return 0;

@@ -5,6 +5,7 @@
 //     ref.safetensors   tokens [B,T+1]; logits [B,T,V]; grad.<parameter> of the mean loss;
 //                       greedy [B,N], the greedy continuation of the first 16 tokens
 //     ref.json          loss, grad_norm, losses of AdamW steps with their settings
+// With the knob lora.from these two files are in the adapter's folder, for the model with it.
 #ifndef HAGGLE_TRAIN_VERIFY_H
 #define HAGGLE_TRAIN_VERIFY_H
 
