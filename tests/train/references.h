@@ -21,16 +21,10 @@ struct sweep {
     int checked;
 };
 
-static inline int verify_one(void *arg, const char *name) {
-    struct sweep *sweep = arg;
-    char dir[1024], json[1100];
+static inline int verify_with(struct sweep *sweep, const char *dir, const struct knobs *k) {
     struct err e = {0};
     struct verify_result r;
-    snprintf(dir, sizeof dir, "%s/%s", sweep->folder, name);
-    snprintf(json, sizeof json, "%s/ref.json", dir);
-    if (!file_exists(json))
-        return 0;
-    int rc = verify_folder(dir, sweep->knobs, sweep->reference, &r, &e);
+    int rc = verify_folder(dir, k, sweep->reference, &r, &e);
     if (rc != 0)
         print_message("%s\n", e.text);
     verify_print(&r, stdout, rc != 0);
@@ -40,6 +34,22 @@ static inline int verify_one(void *arg, const char *name) {
     verify_free(&r);
     sweep->checked++;
     return 0;
+}
+
+// A folder, and the adapter in it, if it has one.
+static inline int verify_one(void *arg, const char *name) {
+    struct sweep *sweep = arg;
+    char dir[1024], json[1100];
+    struct knobs k = *sweep->knobs;
+    snprintf(dir, sizeof dir, "%s/%s", sweep->folder, name);
+    snprintf(json, sizeof json, "%s/ref.json", dir);
+    if (!file_exists(json))
+        return 0;
+    verify_with(sweep, dir, &k);
+    snprintf(json, sizeof json, "%s/adapter/ref.json", dir);
+    if (!file_exists(json) || snprintf(k.lora_from, sizeof k.lora_from, "%.1000s/adapter", dir) < 0)
+        return 0;
+    return verify_with(sweep, dir, &k);
 }
 
 // Returns how many folders were compared.
