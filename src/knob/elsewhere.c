@@ -90,6 +90,8 @@ static const struct {
     {"use_rslora rslora", "lora.rslora", NULL, NULL},
     {"lora_target_modules target_modules lora_modules lora_target", "lora.targets", NULL,
      "all is every linear layer of the blocks"},
+    {"adapter_name_or_path adapter_path adapter_dir lora_path lora_dir lora_weights", "lora.from",
+     NULL, "a folder with adapter_config.json"},
     {"modules_to_save additional_target lora_modules_to_save", "train.also", NULL, NULL},
     {"freeze frozen freeze_layers unfrozen_parameters", "train.freeze", NULL, NULL},
     {"qlora", NULL, NULL, WEIGHT_BITS},

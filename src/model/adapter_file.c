@@ -161,6 +161,12 @@ static int open_folder(struct adapter_file *f, const char *dir, bool tensors, st
                        "" ADAPTER_CONFIG " and " ADAPTER_FILE,
                        dir);
     TRY(file_join(path, sizeof path, dir, ADAPTER_CONFIG, e));
+    if (!file_exists(path))
+        return err_set(e, ERR_IO,
+                       "'%.400s' has no " ADAPTER_CONFIG
+                       "; haggle export writes one for a run that "
+                       "trained an adapter",
+                       dir);
     TRY(adapter_config_read(&f->config, path, &f->shape, e));
     if (tensors || f->config.by_pattern)
         TRY(open_tensors(f, dir, e));
