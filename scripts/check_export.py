@@ -4,14 +4,17 @@
     haggle export runs/chat chat-hf --probe probe.json
     scripts/check_export.py chat-hf probe.json
 
+An exported adapter is loaded by PEFT, on the base that its settings name or that --base names.
+
 The probe holds token ids, haggle's loss and logits on them, and the token ids of a few texts. The folder is loaded with
 AutoModelForCausalLM and AutoTokenizer, nothing else given, and computes the same. Arithmetic is float32 on both sides,
 whatever the weights are stored in, so the limits are those of two orders of summation. Exit status: 0 agrees, 4 does not.
 
-Needs torch and transformers (4.45 or newer).
+Needs torch and transformers (4.45 or newer), for an adapter also peft (0.7 or newer).
 """
 import argparse
 import json
+import os
 import sys
 
 import torch
@@ -42,8 +45,25 @@ def load(folder):
     return model.eval(), odd
 
 
-def check_model(figures, folder, probe, device):
-    model, odd = load(folder)
+def load_adapter(folder, base):
+    """The base with the adapter, and the names that only one of the file and PEFT's model has."""
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+    from safetensors.torch import load_file
+    base = base or PeftConfig.from_pretrained(folder).base_model_name_or_path
+    if base is None:
+        sys.exit("the adapter's settings name no base; name it with --base")
+    model, odd = load(base)
+    model = PeftModel.from_pretrained(model, folder).eval()
+    ours = load_file(os.path.join(folder, "adapter_model.safetensors"))
+    theirs = get_peft_model_state_dict(model, save_embedding_layers=False)
+    odd += sorted(set(ours) ^ set(theirs))
+    odd += [k for k in ours if k in theirs and not torch.equal(ours[k].float(), theirs[k].float().cpu())]
+    return model, odd
+
+
+def check_model(figures, folder, probe, device, base):
+    adapter = os.path.exists(os.path.join(folder, "adapter_config.json"))
+    model, odd = load_adapter(folder, base) if adapter else load(folder)
     if odd:
         print("       keys:", ", ".join(str(k) for k in odd[:8]))
     figures.add("weights missing, left over or of another shape", len(odd), 0)
@@ -82,6 +102,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="what haggle export wrote")
     parser.add_argument("probe", help="what haggle export --probe wrote with it")
+    parser.add_argument("--base", help="of an adapter: the folder or name of its base")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     with open(args.probe, encoding="utf-8") as f:
@@ -89,9 +110,10 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     print(f"{args.folder}: transformers {transformers.__version__}, torch {torch.__version__}, {args.device}")
     figures = Figures()
-    check_model(figures, args.folder, probe, args.device)
+    check_model(figures, args.folder, probe, args.device, args.base)
     check_tokenizer(figures, args.folder, probe)
-    GenerationConfig.from_pretrained(args.folder)  # raises when it is not one
+    if os.path.exists(os.path.join(args.folder, "generation_config.json")):
+        GenerationConfig.from_pretrained(args.folder)  # raises when it is not one
     print("  the same model" if figures.ok else "  NOT the same model")
     return 0 if figures.ok else 4
 
