@@ -28,5 +28,7 @@ while read -r command; do
     esac
 done <commands
 [ -s report.html ] || fail "no report"
+[ -f my-adapter/adapter_config.json ] || fail "the adapter has no settings"
+[ -f my-model-merged/config.json ] || fail "the merged model has no configuration"
 [ -f my-model-tuned/tokenizer.json ] || fail "the exported folder has no tokenizer"
 finish
