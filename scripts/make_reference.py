@@ -114,7 +114,9 @@ def write_adapter(folder, name, batch, length):
             parameter.data.add_(0.1 * torch.randn_like(parameter))
     model.peft_config["default"].base_model_name_or_path = name
     out = os.path.join(folder, name, "adapter")
-    model.save_pretrained(out)
+    model.save_pretrained(out, save_embedding_layers=False)  # "auto" would look for the base on the hub
+    if os.path.exists(os.path.join(out, "README.md")):
+        os.remove(os.path.join(out, "README.md"))
     write_reference(model, out, batch, length)
 
 
