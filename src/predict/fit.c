@@ -412,17 +412,14 @@ int fit_find(const struct fit_question *q, struct fit *out, struct err *e) {
 
 // ---------------------------------------------------------------- output
 
-// Adds what an adapter would need.
+// Adds what an adapter would need, if it fits.
 static const char *with_adapter(const struct fit *f, char out[FIT_SENTENCE_BYTES]) {
     char bytes[TEXT_UNIT_BYTES];
     const size_t at = strlen(out);
-    if (f->adapter.bytes > 0)
+    if (f->adapter.bytes > 0 && f->adapter.bytes + FIT_MARGIN_BYTES <= f->have)
         snprintf(out + at, FIT_SENTENCE_BYTES - at,
-                 ". An adapter (LoRA) trains other, far fewer weights and would need %s%s: %s",
-                 text_bytes(bytes, f->adapter.bytes),
-                 f->adapter.bytes + FIT_MARGIN_BYTES <= f->have ? ""
-                                                                : ", which is too much as well",
-                 f->adapter.text);
+                 ". An adapter (LoRA) trains other, far fewer weights and needs %s: %s",
+                 text_bytes(bytes, f->adapter.bytes), f->adapter.text);
     return out;
 }
 

@@ -11,6 +11,7 @@ for i in $(seq 48); do
     printf '{"role": "assistant", "content": "It is %s."}]}\n' "${cities[i % 8]}"
 done >my-data.jsonl
 
+ln -s "$source_tree/recipes" .
 mkdir bin
 ln -s "$haggle" bin/haggle
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$page" >commands
@@ -27,6 +28,7 @@ while read -r command; do
     "haggle export"*) says out "read back as it was trained" "$command" ;;
     esac
 done <commands
+cmp -s my-model-merged/model.safetensors my-model/model.safetensors && fail "nothing was merged"
 [ -s report.html ] || fail "no report"
 [ -f my-adapter/adapter_config.json ] || fail "the adapter has no settings"
 [ -f my-model-merged/config.json ] || fail "the merged model has no configuration"

@@ -209,10 +209,34 @@ static void test_weights_alone(void **state) {
     assert_true(fit.planned > 0 && fit.planned <= 3);
     assert_non_null(strstr(fit_sentence(&fit, text), "The weights alone take 2.97 MiB"));
     assert_null(strstr(text, "seq"));
-    assert_non_null(strstr(text, "An adapter (LoRA)"));
-    assert_non_null(strstr(text, "lora.rank=16"));
-    assert_non_null(strstr(text, "which is too much as well"));
+    assert_null(strstr(text, "An adapter (LoRA)")); // it was tried, and is too large as well
     assert_int_equal(fit.adapter.knobs.lora_rank, 16);
+}
+
+// Where an adapter fits, the advice says what it needs, and that is true. It is no advice for a run
+// that has one.
+static void test_adapter_fits(void **state) {
+    (void)state;
+    struct knobs k, adapter;
+    struct fit fit;
+    struct err e = {0};
+    char text[FIT_SENTENCE_BYTES];
+    tiny_knobs(&k);
+    adapter = k;
+    assert_worked(knobs_set_assignment(&adapter, "lora.rank=16", SET_BY_COMMAND_LINE, &e), &e);
+    const uint64_t budget = need_of(&adapter) + 2 * FIT_MARGIN_BYTES;
+    assert_true(budget < need_of(&k));
+    find(&k, budget, &fit);
+    assert_non_null(strstr(fit_sentence(&fit, text), "An adapter (LoRA)"));
+    assert_non_null(strstr(text, fit.adapter.text));
+    assert_non_null(strstr(fit.adapter.text, "lora.rank=16"));
+    assert_true(fit.adapter.bytes + FIT_MARGIN_BYTES <= budget);
+    struct knobs taken = fit.adapter.knobs;
+    if (UNDER_SANITIZER)
+        taken.memory = 0;
+    assert_true(isfinite(loss_of(&taken))); // within the budget
+    find(&adapter, need_of(&adapter) / 100 * 90, &fit);
+    assert_null(strstr(fit_sentence(&fit, text), "An adapter"));
 }
 
 // An element type that the backend lacks is never advised.
@@ -246,13 +270,10 @@ static void test_refused_run_writes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_advice_holds),
-        cmocka_unit_test(test_combinations),
-        cmocka_unit_test(test_nothing_fits),
-        cmocka_unit_test(test_shorter_fits),
-        cmocka_unit_test(test_weights_alone),
-        cmocka_unit_test(test_precision),
-        cmocka_unit_test(test_refused_run_writes_nothing),
+        cmocka_unit_test(test_advice_holds),  cmocka_unit_test(test_combinations),
+        cmocka_unit_test(test_nothing_fits),  cmocka_unit_test(test_shorter_fits),
+        cmocka_unit_test(test_weights_alone), cmocka_unit_test(test_adapter_fits),
+        cmocka_unit_test(test_precision),     cmocka_unit_test(test_refused_run_writes_nothing),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
