@@ -15,6 +15,7 @@ run 0 "a model" export made path/to/hf-folder
 
 shorter() { # shorter COMMAND: what to add so that it ends soon
     case $1 in
+    train\ recipes/lora*) echo "seq=32 steps=2 batch.accum=1 generate.tokens=0" ;;
     train\ recipes*) echo "model=tiny seq=16 steps=1 batch.accum=1 eval.every=0 generate.tokens=0 save.last=false" ;;
     train*) echo "steps=2 seq=32 eval.every=0" ;;
     generate*) echo "--tokens 4" ;;
