@@ -40,7 +40,7 @@ one machine, by `haggle bench tradeoffs`, which makes the table for yours (`make
   seen. Where other programs took more than a twentieth of the time, it says so (*busy meanwhile*).
 
 TEXT
-table "A small model" model=tiny seq=128 batch.micro=4 batch.accum=2 data.path=text.txt tokenizer=bytes \
+table "A small model, and two ranks" --ranks 2 model=tiny seq=128 batch.micro=4 batch.accum=2 data.path=text.txt tokenizer=bytes \
     --warmup 8 --steps 20 --repeat 5 "$@"
 [ -n "${SMALL-}" ] || table "GPT-2 124M" model=gpt2-124m seq=128 batch.micro=2 batch.accum=2 data.path=text.txt tokenizer=bytes \
     --warmup 1 --steps 2 --repeat 5 "$@"
