@@ -3,8 +3,8 @@
 // on are mixed with layouts so that every two values meet. What must be equal to the bit is
 // compared to the bit. Whatever is refused, is refused by a rule of the page that lists them.
 //
-// With HAGGLE_TEST_LONG every layout meets every value of every setting, and every combination of
-// the settings that a run is most likely to have.
+// With HAGGLE_TEST_LONG every layout trains 20 steps instead of 8, and meets every value of every
+// setting and every combination of the settings that a run is most likely to have.
 #include "layout_cover.h"
 #include "ranks_job.h"
 
@@ -12,7 +12,7 @@
 #include "train/crew.h"
 #include "train/verify.h"
 
-enum { STEPS = 20, COVER_STEPS = 3, SAMPLES = 8, SEQ = 8, LAYERS = 17 };
+enum { STEPS = 20, SHORT_STEPS = 8, COVER_STEPS = 3, SAMPLES = 8, SEQ = 8, LAYERS = 17 };
 static const char *const families[] = {"tiny", "gpt2-124m", "qwen3-0.6b"};
 static const int64_t vocabularies[] = {17, 127, 31123};
 
@@ -215,10 +215,11 @@ static void test_every_layout(void **state) {
     struct far seen = {0};
     model_knobs(&k, *state, 0, 1);
     k.optim_lr = 1e-3;
-    struct job *one = run_one(&k, "", STEPS);
+    const int steps = long_run() ? STEPS : SHORT_STEPS;
+    struct job *one = run_one(&k, "", steps);
     assert_true(one->norms[0][0] > k.optim_clip); // so clipping is a part of this
     sweep_layouts(&(struct sweep){
-        .k = &k, .words = "", .steps = STEPS, .limits = &limits, .one = one, .seen = &seen});
+        .k = &k, .words = "", .steps = steps, .limits = &limits, .one = one, .seen = &seen});
     print_far("every layout", &seen);
     job_end(one);
 }
