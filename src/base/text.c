@@ -347,3 +347,14 @@ const char *text_suggest(const char *word, const char *const *names, size_t n) {
     }
     return best;
 }
+
+bool text_next_item(const char **at, const char **item, size_t *n) {
+    const char *p = *at ? *at : "";
+    p += strspn(p, " ,");
+    *item = p;
+    *n = strcspn(p, ",");
+    *at = p + *n;
+    while (*n > 0 && p[*n - 1] == ' ')
+        --*n;
+    return *n > 0;
+}

@@ -25,7 +25,10 @@ int text_parse_double(const char *s, double *out, struct err *e);
 int text_parse_bytes(const char *s, uint64_t *out, struct err *e);
 int text_parse_duration_ns(const char *s, uint64_t *out, struct err *e);
 int text_parse_bool(const char *s, bool *out, struct err *e); // true/false, yes/no, on/off, 1/0
-int text_hex_digit(int c);                                    // 0 to 15, or -1
+// The next item of a list that is separated by commas, without the spaces around it: n characters
+// from *item. *at moves on; NULL is an empty list. False at its end.
+bool text_next_item(const char **at, const char **item, size_t *n);
+int text_hex_digit(int c); // 0 to 15, or -1
 // The value of the n (at most 7) hexadecimal digits at p, or -1 when they are not all there.
 int32_t text_hex(const char *p, const char *end, int n);
 // The nearest of n names by edit distance, or NULL when none is close enough to be a likely typo.

@@ -2,6 +2,8 @@
 // layer 0 say where every other pair is.
 #include "model/adapter.h"
 
+#include "base/text.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -72,21 +74,6 @@ static bool names(const char *begin, size_t n, const struct model_param *weight)
            (n == length || path[length - n - 1] == '.');
 }
 
-// The next word of a list that is separated by commas. False at its end.
-static bool next_word(const char **at, const char **word, size_t *n) {
-    const char *p = *at;
-    while (*p == ' ' || *p == ',')
-        p++;
-    *word = p;
-    while (*p != '\0' && *p != ',')
-        p++;
-    *at = p;
-    while (p > *word && p[-1] == ' ')
-        p--;
-    *n = (size_t)(p - *word);
-    return *n > 0;
-}
-
 bool adapter_targets(const struct adapter *a, const struct model_shape *s,
                      const struct model_param *weight) {
     const char *at = a->targets, *word;
@@ -94,12 +81,12 @@ bool adapter_targets(const struct adapter *a, const struct model_shape *s,
     (void)s;
     if (a->rank <= 0 || group_of(weight->role) == NULL)
         return false;
-    if (!next_word(&at, &word, &n))
+    if (!text_next_item(&at, &word, &n))
         return true;
     do {
         if (names(word, n, weight))
             return true;
-    } while (next_word(&at, &word, &n));
+    } while (text_next_item(&at, &word, &n));
     return false;
 }
 
@@ -177,7 +164,7 @@ int adapter_check(const struct adapter *a, const struct model_shape *s, struct e
     accepted(s, known, sizeof known);
     const char *at = a->targets, *word;
     size_t n;
-    while (next_word(&at, &word, &n)) {
+    while (text_next_item(&at, &word, &n)) {
         bool found = false;
         for (int i = 0; i < LINEAR_COUNT && !found; i++) {
             struct model_param w;

@@ -1,6 +1,8 @@
 // chosen.c - see chosen.h.
 #include "model/chosen.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 bool chosen_has_adapter(const struct chosen *c) {
@@ -16,22 +18,10 @@ static bool is_part(const char *name, const char *word, size_t n) {
     return false;
 }
 
-// The next word of a list. False at its end.
-static bool next_word(const char **at, const char **word, size_t *n) {
-    const char *p = *at ? *at : "";
-    p += strspn(p, " ,");
-    *word = p;
-    *n = strcspn(p, ",");
-    *at = p + *n;
-    while (*n > 0 && p[*n - 1] == ' ')
-        --*n;
-    return *n > 0;
-}
-
 bool chosen_lists(const char *list, const char *tensor) {
     const char *word;
     size_t n;
-    while (next_word(&list, &word, &n))
+    while (text_next_item(&list, &word, &n))
         if (is_part(tensor, word, n))
             return true;
     return false;
@@ -62,7 +52,7 @@ static int check_list(const struct chosen *c, const struct model_shape *s, const
     struct model_param first = {.name = ""};
     size_t n;
     model_param_at(s, 0, &first);
-    while (next_word(&at, &word, &n))
+    while (text_next_item(&at, &word, &n))
         if (!stands(c, s, word, n, pairs))
             return err_set(
                 e, ERR_USAGE,
