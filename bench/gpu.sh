@@ -3,7 +3,7 @@
 #
 #   bench/gpu.sh [ROW...]       rows: see the table below; without one, all of them (some 15 minutes)
 #   HAGGLE=build/haggle         the program
-#   PEER=torch_train.py         PyTorch's script: takes --model --seq --mb --mode --compile-mode --sdpa
+#   PEER=torch_train.py         PyTorch's script: takes --model --seq --mb --mode --compile-mode --sdpa --lora
 #                               --steps, prints one JSON line per micro-batch with tok_s, p50_ms, p99_ms
 #                               and peak_gib; without it only haggle is measured
 #   SETTINGS="knob=value ..."   for haggle, in every row
@@ -18,7 +18,7 @@ haggle=$(realpath "${HAGGLE:-build/haggle}")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 - "$haggle" "${PEER:-}" "$folder" "${STEPS:-30}" "${LATENCY:-500}" "$@" <<'PYTHON'
-import json, os, random, subprocess, sys, time
+import itertools, json, os, random, subprocess, sys, time
 haggle, peer, folder, steps, latency = *sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5])
 # name: model, seq, vocabulary, micro-batches of haggle, of the peer, the peer's modes, for percentiles
 ROWS = {
@@ -29,8 +29,10 @@ ROWS = {
     "qwen2-0.5b": ("qwen2-0.5b", 1024, 151936, "16,32", "8,32", ["default"], False),
     "qwen2-1.5b": ("qwen2-1.5b", 1024, 151936, "16,32", "8,16", ["default"], False),
     "llama-8b": ("llama-8b", 4096, 128256, "2", "", [], False),
+    "llama-8b-lora": ("llama-8b", 2048, 128256, "1,4", "1,2,4", ["default"], False),
 }
-EXTRA = {"llama-8b": ["optim.state=int8", "batch.accum=16"]}
+EXTRA = {"llama-8b": ["optim.state=int8", "batch.accum=16"], "llama-8b-lora": ["lora.rank=16", "lora.alpha=32"]}
+PEER_EXTRA = {"llama-8b-lora": ["--lora", "16"]}  # its head is the embedding; ours is a weight of its own, 1 GiB
 
 
 def ids(vocabulary, seq):
@@ -45,7 +47,7 @@ def ids(vocabulary, seq):
 
 def own(row, n):
     model, seq, vocabulary, micro, _, _, _ = ROWS[row]
-    if row in EXTRA:
+    if row == "llama-8b":  # a step takes ten seconds
         n = min(n, 5)
     command = [haggle, "bench", "train", f"model={model}", f"seq={seq}", f"batch.micro={micro}", "precision=bf16", "device=cuda",
                f"data.path={ids(vocabulary, seq)}", "data.pack=none", "tokenizer=ids", *EXTRA.get(row, []), "--repeat", "1", "--steps", str(n),
@@ -68,24 +70,26 @@ def own(row, n):
 def theirs(row, n):
     model, seq, _, _, micro, modes, _ = ROWS[row]
     for mode in modes if peer else []:
-        command = ["python3", peer, "--model", model, "--seq", str(seq), "--mb", micro, "--sdpa", "cudnn", "--steps", str(n)]
+        command = ["python3", peer, "--model", model, "--seq", str(seq), "--mb", micro, "--sdpa", "cudnn", "--steps", str(n),
+                   *PEER_EXTRA.get(row, [])]
         if mode != "default":
             command += ["--compile-mode", mode]
-        done = subprocess.run(command, capture_output=True, text=True)
-        for line in done.stdout.splitlines():
+        done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in done.stdout:
             d = json.loads(line)
             if "tok_s" in d:
                 yield {"who": "PyTorch", "micro": d["mb"], "tok_s": d["tok_s"], "p50": d["p50_ms"], "p99": d["p99_ms"], "gib": d["peak_gib"],
                        "predicted": None}
-        if done.returncode != 0:
-            print(f"  {row}: PyTorch: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+        words = done.stderr.read()
+        if done.wait() != 0:
+            print(f"  {row}: PyTorch: {words.strip().splitlines()[-1:]}", flush=True)
 
 
 print(f"{'row':<14} {'who':<8} {'micro':>5} {'tokens/s':>10} {'p50 ms':>9} {'p99/p50':>8} {'memory GiB':>11} {'planned':>8}")
 
 for row in sys.argv[6:] or ROWS:
     n, best, start = latency if ROWS[row][6] else steps, {}, time.time()
-    for r in [*own(row, n), *theirs(row, n)]:
+    for r in itertools.chain(own(row, n), theirs(row, n)):
         planned = f"{r['predicted']:8.2f}" if r["predicted"] else ""
         print(f"{row:<14} {r['who']:<8} {r['micro']:>5} {r['tok_s']:10.0f} {r['p50']:9.2f} {r['p99'] / r['p50']:8.3f} {r['gib']:11.2f} {planned}",
               flush=True)

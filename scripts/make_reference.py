@@ -50,6 +50,9 @@ ADAPTERS = {  # settings of PEFT's LoraConfig
     "gpt2-odd": {"r": 5, "lora_alpha": 7, "target_modules": ["c_attn", "mlp.c_proj"], "fan_in_fan_out": True},
     "llama3-scaled": {"r": 3, "lora_alpha": 4, "use_rslora": True,
                       "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]},
+    "llama-bias": {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]},
+    "qwen2": {"r": 7, "lora_alpha": 3, "target_modules": ["gate_proj", "down_proj"]},
+    "qwen3": {"r": 6, "lora_alpha": 12, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]},
 }
 
 
