@@ -23,6 +23,7 @@ int engine_room(const struct engine *g, const struct plan *p, struct plan_room *
         TRY(g->backend->memory(g->backend, &left, &total, e));
         left += g->arena.device_bytes;
         *out = plan_room(p, left, "what the device has left", false);
+        out->taken_bytes = total > left ? total - left : 0;
     } else {
         const struct mem_left host = mem_left(g->arena.range ? range_most(g->arena.range) : 0);
         *out = plan_room(p, host.bytes + kept_bytes(g), host.limit, true);

@@ -183,6 +183,9 @@ struct plan_room { // memory that a run may use
     // For messages: "the budget (memory=)", "what the device has left", "what the machine has left"
     const char *is;
     bool spared; // 5 % of what is left is kept free and not in bytes
+    // On a device: memory that was taken before the arena, by the driver's context, by libraries,
+    // and by other programs. The driver's figure for a run is this and the arena.
+    uint64_t taken_bytes;
 };
 // The plan's budget (memory=), or what is left where there is no budget or less is left than the
 // budget. Without a budget `spare` keeps 5 % free.

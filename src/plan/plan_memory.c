@@ -65,9 +65,10 @@ static uint64_t without_spare(uint64_t bytes) {
 struct plan_room plan_room(const struct plan *p, uint64_t left, const char *is, bool spare) {
     const uint64_t budget = p->knobs.memory;
     if (budget > 0 && (budget <= left || left == 0)) // 0: not known
-        return (struct plan_room){budget, "the budget (memory=)", false};
+        return (struct plan_room){.bytes = budget, .is = "the budget (memory=)"};
     spare = spare && budget == 0;
-    return (struct plan_room){spare ? without_spare(left) : left, is, spare};
+    return (struct plan_room){
+        .bytes = spare ? without_spare(left) : left, .is = is, .spared = spare};
 }
 
 uint64_t plan_machine_room(void) {

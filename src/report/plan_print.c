@@ -175,6 +175,9 @@ void plan_print_memory(FILE *f, const struct plan *p, const struct plan_check *c
                    "beside the device's memory");
     print_sum(f, c->on_device ? "on the device" : "total", plan_need_bytes(p, c->on_device), gap,
               c);
+    if (c->on_device)
+        print_part(f, "beside it", c->room.taken_bytes, gap,
+                   "taken on the device before: CUDA's context, libraries, other programs");
 }
 
 static void put_model(const struct plan *p, const char *key, struct json_writer *w) {
@@ -353,6 +356,8 @@ static void put_check(const struct plan *p, const struct plan_check *c, struct j
     if (c->room.is) {
         json_member_i64(w, "have_bytes", (int64_t)c->room.bytes);
         json_member_string(w, "have_is", c->room.is);
+        if (c->on_device)
+            json_member_i64(w, "device_taken_bytes", (int64_t)c->room.taken_bytes);
     } else {
         json_member_null(w, "have_bytes");
         json_member_null(w, "have_is");

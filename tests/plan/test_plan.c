@@ -257,7 +257,7 @@ static void test_parts_sum_up(void **state) {
         assert_int_equal(plan_need_bytes(&p, true), plan_arena_bytes(&p));
         // To the byte: a budget that is enough, and one that is not.
         const uint64_t need = plan_need_bytes(&p, false);
-        struct plan_room room = {need, "the room of this test", false};
+        struct plan_room room = {.bytes = need, .is = "the room of this test"};
         assert_worked(plan_check_room(&p, false, need, &room, &e), &e);
         room.bytes--;
         assert_int_equal(plan_check_room(&p, false, need, &room, &e), ERR_MEMORY);
