@@ -104,17 +104,19 @@ static void put_json(struct call *c, const struct plan *p, const struct sample *
     json_put_object_end(w);
 }
 
+enum { CHUNK = 512 }; // tokens of a prompt in one turn
+
 static int start(struct plan *plan, struct engine **g, struct knobs *k,
                  const struct model_shape *shape, size_t prompt, int64_t tokens, struct err *e) {
     int64_t length = (int64_t)prompt + tokens;
     const int64_t longest = model_shape_longest(shape);
     length = length < longest ? length : longest;
     k->seq = length; // the recipe's seq is for training
+    const int64_t chunk = (int64_t)prompt < CHUNK ? (int64_t)prompt : CHUNK;
     const struct plan_options o = {.knobs = k,
-                                   .programs = {PLAN_GENERATE},
-                                   .real = DTYPE_F32,
-                                   .generate_batch = 1,
-                                   .generate_seq = length};
+                                   .programs = {PLAN_EXTEND},
+                                   .extend = {.context = length, .rows = chunk},
+                                   .real = DTYPE_F32};
     TRY(plan_make(plan, &o, e));
     return engine_start(g, NULL, plan, e);
 }

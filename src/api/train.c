@@ -230,7 +230,7 @@ static int make_sample(struct train_call *t, struct err *e) {
     struct speech speech;
     int32_t *begin = NULL;
     size_t n = 0;
-    if (plan_find(&t->plan, PLAN_GENERATE) < 0)
+    if (plan_extend_rows(&t->plan, (int64_t[PLAN_PROGRAMS_MOST]){0}) == 0)
         return 0;
     TRY(speech_open(&speech, &t->knobs, e));
     int rc = speech_prompt(&speech, NULL, &begin, &n, e);

@@ -95,7 +95,7 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
         return err_set(e, ERR_UNSUPPORTED, "%s: cannot add to its output (flag ACCUMULATE)",
                        info->name);
     bool attends =
-        op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_DECODE;
+        op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_BWD || op->kind == OP_ATTENTION_CACHED;
     if (attends && (op->kv_heads == 0 || op->heads % op->kv_heads != 0))
         return err_set(e, ERR_USAGE, "%s: %lld query heads cannot share %lld key/value heads",
                        info->name, (long long)op->heads, (long long)op->kv_heads);
@@ -137,9 +137,13 @@ int backend_check_targets(const struct op_call *c, const int32_t *targets, struc
     return 0;
 }
 
-int backend_check_positions(const struct op *op, const int32_t *positions, int64_t rows,
-                            struct err *e) {
-    for (int64_t b = 0; b < rows; b++)
-        TRY(check_id(op, "position", positions[b], "sequence", b, op->seq, e));
+int backend_check_cached(const struct op *op, const int32_t *sequences, const int32_t *positions,
+                         struct err *e) {
+    for (int64_t i = 0; i < op->m; i++) {
+        if (sequences[i] < 0) // idle
+            continue;
+        TRY(check_id(op, "sequence", sequences[i], "row", i, op->batch, e));
+        TRY(check_id(op, "position", positions[i], "row", i, op->seq, e));
+    }
     return 0;
 }

@@ -17,8 +17,8 @@ int backend_check_call(const struct op_call *call, enum dtype *float_type, struc
 int backend_check_tokens(const struct op_call *embed, struct err *e); // also its positions
 // A negative target is accepted: its row is not trained.
 int backend_check_targets(const struct op_call *call, const int32_t *targets, struct err *e);
-// Positions in a cache of op->seq rows per sequence.
-int backend_check_positions(const struct op *op, const int32_t *positions, int64_t rows,
-                            struct err *e);
+// Places of rows in a cache of op->batch sequences with op->seq rows each.
+int backend_check_cached(const struct op *op, const int32_t *sequences, const int32_t *positions,
+                         struct err *e);
 
 #endif

@@ -287,6 +287,7 @@ static void close_session(struct session *s) {
     if (!s)
         return;
     close_session(s->second);
+    session_free_extender(s);
     exec_close(s->exec);
     free(s);
 }

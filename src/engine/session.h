@@ -16,6 +16,7 @@ struct session {
     struct executor *exec;
     bool kept_weights;          // weights and moments are what an earlier load left
     struct session *second;     // of the second model; NULL: none
+    struct extender *extender;  // extend.c; NULL: no sequence was extended yet
     char base[HASH_TEXT_BYTES]; // of the weights beside an adapter (train/adapted.h); "": not known
 };
 
@@ -45,9 +46,18 @@ typedef int session_values_fn(void *arg, const struct model_param *p, int64_t fi
 // master too (put.c).
 int session_put(struct session *s, session_values_fn *values, void *arg, struct err *e);
 
-// Continues each of `batch` prompts greedily by n tokens. tokens is [batch][capacity]; each of
-// lengths[batch] grows by n. capacity is at most PLAN_GENERATE's seq, batch at most its batch.
-int session_generate(struct session *s, int32_t *tokens, int64_t capacity, int64_t *lengths,
-                     int64_t batch, int64_t n, struct err *e);
+// A token of a sequence (extend.c). Its key and value go into the sequence's cache at `position`,
+// and it attends to all positions up to its own, which earlier rows must have filled.
+struct session_row {
+    int32_t token, sequence, position;
+    bool asked; // its logits are wanted; of a sequence, one row at most in a call
+};
+// Runs n rows through the programs of PLAN_EXTEND, in as few turns as fit. ids gets the likeliest
+// next token of each row that is asked, in their order. logits: NULL, or [asked][vocabulary] that
+// gets their logits. Allocates nothing after the first call.
+int session_extend(struct session *s, const struct session_row *rows, int64_t n, int32_t *ids,
+                   float *logits, struct err *e);
+
+void session_free_extender(struct session *s);
 
 #endif

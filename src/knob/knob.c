@@ -660,6 +660,10 @@ static bool shares_weights(const struct knobs *k) {
            (k->zero_stage == ZERO_STAGE_3 && knobs_replicas(k) > 1);
 }
 
+static const char *no_text(const struct knobs *k) {
+    return k->generate_tokens == 0 ? "generate.tokens is 0" : NULL;
+}
+
 const char *knobs_idle(const struct knobs *k, int id) {
     switch (id) {
     case KNOB_steps:
@@ -702,6 +706,15 @@ const char *knobs_idle(const struct knobs *k, int id) {
                    ? "no rank has all weights, and a sample needs them: generate "
                      "from a checkpoint"
                    : NULL;
+    case KNOB_generate_temperature:
+    case KNOB_generate_repeat:
+        return no_text(k);
+    case KNOB_generate_top_k:
+    case KNOB_generate_top_p:
+    case KNOB_generate_min_p:
+        return no_text(k)                     ? no_text(k)
+               : k->generate_temperature == 0 ? "generate.temperature=0 takes the likeliest token"
+                                              : NULL;
     case KNOB_sched_min:
         return k->sched_kind == SCHED_CONSTANT ? "sched.kind=constant never decays" : NULL;
     case KNOB_sched_decay:

@@ -123,6 +123,16 @@ static const struct knob_pair PAIRS[KNOB_COUNT] = {
     [KNOB_log_trace] = {.a = "", .b = "{dir}/out/trace.json",
         .unmeasured = "a trial writes no trace; docs/speed-log.md says what recording one costs"},
     [KNOB_generate_tokens] = {.a = "4", .b = "8"},
+    [KNOB_generate_temperature] = {.with = "generate.tokens=8", .a = "0", .b = "2",
+        .unmeasured = "trials of steps make no text"},
+    [KNOB_generate_top_k] = {.with = "generate.tokens=8 generate.temperature=2", .a = "0", .b = "1",
+        .unmeasured = "trials of steps make no text"},
+    [KNOB_generate_top_p] = {.with = "generate.tokens=8 generate.temperature=2", .a = "1", .b = "0.01",
+        .unmeasured = "trials of steps make no text"},
+    [KNOB_generate_min_p] = {.with = "generate.tokens=8 generate.temperature=2", .a = "0", .b = "1",
+        .unmeasured = "trials of steps make no text"},
+    [KNOB_generate_repeat] = {.with = "generate.tokens=8", .a = "1", .b = "100",
+        .unmeasured = "trials of steps make no text"},
 };
 // clang-format on
 

@@ -29,7 +29,7 @@ static const struct kind {
 } kinds[] = {
     {.name = PLAN_TRAIN, .build = BUILD_TRAIN, .step = true},
     {.name = PLAN_EVAL, .build = BUILD_EVAL},
-    {.name = PLAN_GENERATE, .build = BUILD_GENERATE},
+    {.name = PLAN_EXTEND, .build = BUILD_EXTEND},
     {.name = PLAN_NOISE, .build = BUILD_TRAIN, .step = true, .noise = true},
     {.name = PLAN_AVERAGE, .build = BUILD_TRAIN, .average = true},
     {.name = PLAN_GUEST_EVAL, .build = BUILD_EVAL, .guest = true},
@@ -57,7 +57,7 @@ enum dtype plan_real_type(const struct plan *p) {
 
 static bool wants(const struct plan *p, const char *program) {
     const int replicas = mesh_size(&p->ranks.mesh, AXIS_DATA);
-    for (int i = 0; i < PLAN_PROGRAMS_MOST; i++)
+    for (int i = 0; i < PLAN_WANTED_MOST; i++)
         if (p->wanted[i] && strcmp(p->wanted[i], program) == 0)
             return true;
     if (strcmp(program, PLAN_AVERAGE) == 0)
@@ -69,7 +69,9 @@ static bool wants(const struct plan *p, const char *program) {
 // Columns of logits that a device likes: rows then begin at multiples of 128 bytes.
 enum { DEVICE_PAD = 64 };
 
-static struct apply describe(const struct plan *p, const struct kind *kind, bool yields) {
+// rows: of a program that extends sequences
+static struct apply describe(const struct plan *p, const struct kind *kind, bool yields,
+                             int64_t rows) {
     const struct knobs *k = &p->knobs;
     struct apply a = {
         .micro_batches = kind->step ? (int)k->batch_accum : 1,
@@ -110,9 +112,10 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
         a.build.batch = k->interactive_micro;
         a.build.seq = knobs_interactive_seq(k);
     }
-    if (kind->build == BUILD_GENERATE) {
-        a.build.batch = p->generate_batch ? p->generate_batch : 1;
-        a.build.seq = p->generate_seq ? p->generate_seq : k->seq;
+    if (kind->build == BUILD_EXTEND) {
+        a.build.batch = p->extend.sequences;
+        a.build.seq = p->extend.context;
+        a.build.rows = rows;
     }
     return a;
 }
@@ -279,16 +282,52 @@ static int check_lengths(const struct plan *p, bool is_second, struct err *e) {
                : 0;
 }
 
+// Turns of few rows double from one to the next, because a turn costs by its rows when there are
+// few. Those of many rows grow by four: each is a program to lay out, and on a device to prepare.
+int plan_extend_rows(const struct plan *p, int64_t rows[PLAN_PROGRAMS_MOST]) {
+    enum { FEW = 8 };
+    int n = 0;
+    if (!wants(p, PLAN_EXTEND))
+        return 0;
+    for (int64_t r = 1; r < p->extend.rows && n < PLAN_PROGRAMS_MOST / 2; r *= r < FEW ? 2 : 4)
+        rows[n++] = r;
+    rows[n++] = p->extend.rows;
+    return n;
+}
+
+void plan_extend_name(int64_t rows, char out[PLAN_NAME_BYTES]) {
+    snprintf(out, PLAN_NAME_BYTES, PLAN_EXTEND ".%lld", (long long)rows);
+}
+
+static int make_program(struct plan *p, const struct kind *kind, const char *name, bool yields,
+                        int64_t rows, struct err *e) {
+    const struct apply a = describe(p, kind, yields, rows);
+    char full[64];
+    snprintf(full, sizeof full, "%s%s", p->prefix, name);
+    TRY(apply_program(&p->programs[p->n_programs], full, &a, e));
+    p->n_programs++;
+    return 0;
+}
+
+static int make_extend(struct plan *p, const struct kind *kind, struct err *e) {
+    int64_t rows[PLAN_PROGRAMS_MOST];
+    const int n = plan_extend_rows(p, rows);
+    for (int i = 0; i < n; i++) {
+        char name[PLAN_NAME_BYTES];
+        plan_extend_name(rows[i], name);
+        TRY(make_program(p, kind, name, false, rows[i], e));
+    }
+    return 0;
+}
+
 // The programs of p->wanted, in the order of `kinds`, and their layout.
 static int make_programs(struct plan *p, bool yields, struct err *e) {
     for (int i = 0; i < KINDS; i++) {
-        char name[64];
         if (!wants(p, kinds[i].name))
             continue;
-        const struct apply a = describe(p, &kinds[i], yields);
-        snprintf(name, sizeof name, "%s%s", p->prefix, kinds[i].name);
-        TRY(apply_program(&p->programs[p->n_programs], name, &a, e));
-        p->n_programs++;
+        TRY(kinds[i].build == BUILD_EXTEND
+                ? make_extend(p, &kinds[i], e)
+                : make_program(p, &kinds[i], kinds[i].name, yields, 0, e));
     }
     TRY(layout_set(p->programs, p->n_programs, &p->layout, e));
     for (int i = 0; i < p->n_programs; i++)
@@ -303,11 +342,13 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
     const bool is_second = prefix[0] != '\0';
     *p = (struct plan){.knobs = *o->knobs,
                        .prefix = prefix,
-                       .generate_batch = o->generate_batch,
-                       .generate_seq = o->generate_seq,
+                       .extend = o->extend,
                        .real = o->real,
                        .keep_gradients = o->keep_gradients,
                        .keep_logits = o->keep_logits};
+    p->extend.sequences = o->extend.sequences > 0 ? o->extend.sequences : 1;
+    p->extend.context = o->extend.context > 0 ? o->extend.context : o->knobs->seq;
+    p->extend.rows = o->extend.rows > p->extend.sequences ? o->extend.rows : p->extend.sequences;
     memcpy(p->wanted, o->programs, sizeof p->wanted);
     p->device = plan_wants_device(&p->knobs);
     p->cuda = (struct cuda_choice){.plain = p->knobs.cuda_kernels == CUDA_KERNELS_PLAIN,
@@ -384,10 +425,9 @@ int plan_run_rank(struct plan *p, const struct knobs *k, int rank, struct err *e
     if (k->generate_tokens > 0 && can_generate(&split)) {
         // The sample begins with one token, as documents do, and must leave room for it.
         const int64_t length = k->generate_tokens + 1;
-        o.programs[n++] = PLAN_GENERATE;
-        o.generate_batch = 1;
+        o.programs[n++] = PLAN_EXTEND;
         const int64_t longest = model_shape_longest(&shape);
-        o.generate_seq = length < longest ? length : longest;
+        o.extend.context = length < longest ? length : longest;
     }
     return plan_make(p, &o, e);
 }
@@ -398,8 +438,7 @@ int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, st
     if (mesh_world(&like->ranks.mesh) > 1)
         TRY(plan_split_of(k, &split, e));
     struct plan_options o = {.knobs = k,
-                             .generate_batch = like->generate_batch,
-                             .generate_seq = like->generate_seq,
+                             .extend = like->extend,
                              .real = like->real,
                              .keep_gradients = like->keep_gradients,
                              .keep_logits = like->keep_logits,

@@ -21,22 +21,31 @@
 #include "program/apply.h"
 #include "program/layout.h"
 
-// Programs by name. The interactive ones answer the requests of a hybrid run, beside its bulk
-// training. PLAN_GUEST_EVAL is a guest (program.h) that may run between the micro-batches of
-// PLAN_TRAIN, which yields when the plan has a guest or a second model. PLAN_GUEST_TRAIN is a
-// separate step that runs between two bulk steps. PLAN_NOISE is a training step that also measures
-// the gradient noise scale (program/noise.c). It is added when the plan has PLAN_TRAIN and the
-// knobs noise.every and batch.accum ask for it. PLAN_AVERAGE makes replicas that train apart
-// (comm.every) the same again (program/average.c). It is added to their PLAN_TRAIN.
+// Programs by name. PLAN_EXTEND stands for several programs, "extend.1", "extend.2" and so on:
+// turns of that many rows that extend sequences (program/extend.h). The interactive ones answer the
+// requests of a hybrid run, beside its bulk training. PLAN_GUEST_EVAL is a guest (program.h) that
+// may run between the micro-batches of PLAN_TRAIN, which yields when the plan has a guest or a
+// second model. PLAN_GUEST_TRAIN is a separate step that runs between two bulk steps. PLAN_NOISE is
+// a training step that also measures the gradient noise scale (program/noise.c). It is added when
+// the plan has PLAN_TRAIN and the knobs noise.every and batch.accum ask for it. PLAN_AVERAGE makes
+// replicas that train apart (comm.every) the same again (program/average.c). It is added to their
+// PLAN_TRAIN.
 #define PLAN_TRAIN       "train"
 #define PLAN_EVAL        "eval"
-#define PLAN_GENERATE    "generate"
+#define PLAN_EXTEND      "extend"
 #define PLAN_NOISE       "train with noise scale"
 #define PLAN_AVERAGE     "average"
 #define PLAN_GUEST_EVAL  "interactive.eval"
 #define PLAN_GUEST_TRAIN "interactive.train"
 
-enum { PLAN_PROGRAMS_MOST = 8 };
+enum { PLAN_NAME_BYTES = 32, PLAN_WANTED_MOST = 8, PLAN_PROGRAMS_MOST = 24 };
+
+// What the programs of PLAN_EXTEND are made for.
+struct plan_extend {
+    int64_t sequences; // that have a cache; 0: one
+    int64_t context;   // tokens of each in the cache; 0: as many as the knob seq
+    int64_t rows;      // of the largest turn; 0: `sequences`
+};
 
 // How the ranks of a run share its work. plan_ranks.c says which splits are refused.
 struct plan_split {
@@ -53,14 +62,14 @@ struct plan_split {
 };
 
 struct plan_options {
-    const struct knobs *knobs;                // copied
-    const char *programs[PLAN_PROGRAMS_MOST]; // names from above in any order; the rest NULL
-    int64_t generate_batch, generate_seq;     // 0: one sequence; as long as the knob seq
-    enum dtype real;                          // DTYPE_F32; DTYPE_F64 for the reference backend
-    bool keep_gradients, keep_logits;         // so that they can be read after a turn
-    const struct knobs *second;               // of a second model (second.h); copied; NULL: none
-    const struct plan_split *split;           // how ranks share the work; NULL: one rank alone
-    int rank;                                 // of the ranks of `split`
+    const struct knobs *knobs;              // copied
+    const char *programs[PLAN_WANTED_MOST]; // names from above in any order; the rest NULL
+    struct plan_extend extend;              // for PLAN_EXTEND
+    enum dtype real;                        // DTYPE_F32; DTYPE_F64 for the reference backend
+    bool keep_gradients, keep_logits;       // so that they can be read after a turn
+    const struct knobs *second;             // of a second model (second.h); copied; NULL: none
+    const struct plan_split *split;         // how ranks share the work; NULL: one rank alone
+    int rank;                               // of the ranks of `split`
 };
 
 // Where the figure for the process itself comes from.
@@ -115,8 +124,8 @@ struct plan {
     char process_key[HASH_TEXT_BYTES]; // of the stored figure (process.h); "": not asked for yet
     // plan_like needs these to plan other knobs in the same way.
     const char *prefix; // of the programs' names: "" or "second."
-    const char *wanted[PLAN_PROGRAMS_MOST];
-    int64_t generate_batch, generate_seq;
+    const char *wanted[PLAN_WANTED_MOST];
+    struct plan_extend extend; // nothing is 0
     enum dtype real;
     bool keep_gradients, keep_logits;
 };
@@ -143,6 +152,9 @@ bool plan_param_at(const struct plan *p, int64_t i, struct model_param *out, boo
 int64_t plan_trained_elements(const struct plan *p); // of the model and its adapter
 int64_t plan_samples(const struct plan *p);          // sequences of a step, over all replicas
 
+// Rows of the programs of PLAN_EXTEND, ascending. Returns how many there are.
+int plan_extend_rows(const struct plan *p, int64_t rows[PLAN_PROGRAMS_MOST]);
+void plan_extend_name(int64_t rows, char out[PLAN_NAME_BYTES]);
 // The index of a program in the plan and in the executor; -1: the plan does not have it.
 int plan_find(const struct plan *p, const char *program);
 struct program *plan_program(const struct plan *p, const char *program); // NULL: no such program

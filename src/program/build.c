@@ -10,6 +10,7 @@
 // Letters: M = B*T rows, C width, H heads, G key/value heads, D head dimension, F MLP width, V
 // vocabulary.
 #include "program/build.h"
+#include "program/extend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct builder {
     int segment, layer;
     int64_t M;
     int tokens, targets, positions, doc_start, hyper, rope_table;
+    int sequences, rows; // of a turn that extends sequences
 };
 
 static int weight(struct builder *w, enum model_role role) {
@@ -139,33 +141,37 @@ static int attention_over_cache(struct builder *w, int q, int k, int v) {
     int kc = program_tensor(w->p, name, w->b->real, CLASS_KV, LIFE_RUN, 3, shape);
     snprintf(name, sizeof name, "kv.%d.v", w->layer);
     int vc = program_tensor(w->p, name, w->b->real, CLASS_KV, LIFE_RUN, 3, shape);
-    struct op put = op_make(OP_KV_APPEND);
+    struct op put = op_make(OP_KV_APPEND), op = op_make(OP_ATTENTION_CACHED);
     op_in(&put, k);
     op_in(&put, v);
+    op_in(&put, w->sequences);
     op_in(&put, w->positions);
     op_in(&put, kc);
     op_in(&put, vc);
     op_out(&put, kc);
     op_out(&put, vc);
-    put.batch = w->b->batch, put.seq = w->b->seq, put.kv_heads = s->kv_heads;
-    put.m = w->M, put.n = s->kv_heads * s->head_dim, put.head_dim = s->head_dim;
-    emit(w, &put);
-    struct op op = op_make(OP_ATTENTION_DECODE);
+    put.n = s->kv_heads * s->head_dim;
     int o = act(w, "attn", w->M, s->heads * s->head_dim);
     op_in(&op, q);
     op_in(&op, kc);
     op_in(&op, vc);
+    op_in(&op, w->sequences);
     op_in(&op, w->positions);
     op_out(&op, o);
-    op.batch = w->b->batch, op.seq = w->b->seq, op.heads = s->heads, op.kv_heads = s->kv_heads;
-    op.head_dim = s->head_dim, op.scale = attention_scale(s, w->layer);
+    op.heads = s->heads, op.scale = attention_scale(s, w->layer);
+    put.m = op.m = w->M;
+    put.batch = op.batch = w->b->batch;
+    put.seq = op.seq = w->b->seq;
+    put.kv_heads = op.kv_heads = s->kv_heads;
+    put.head_dim = op.head_dim = s->head_dim;
+    emit(w, &put);
     emit(w, &op);
     return o;
 }
 
 static int attention(struct builder *w, int q, int k, int v) {
     const struct model_shape *s = w->s;
-    if (w->b->kind == BUILD_DECODE)
+    if (w->b->kind == BUILD_EXTEND)
         return attention_over_cache(w, q, k, v);
     struct op op = op_make(OP_ATTENTION);
     int o = act(w, "attn", w->M, s->heads * s->head_dim);
@@ -239,33 +245,45 @@ static int input(struct builder *w, const char *name, int64_t n, enum tensor_lif
     return program_tensor_1d(w->p, name, DTYPE_I32, CLASS_INPUT, life, n);
 }
 
-// Inputs. For training and validation, LOAD writes one micro-batch at a time into its slot. For
-// generation and decoding, the host writes the inputs before the turn.
-static void inputs(struct builder *w) {
-    bool loads = w->b->kind == BUILD_TRAIN || w->b->kind == BUILD_EVAL;
-    enum tensor_life life = loads ? LIFE_SEGMENT : LIFE_RUN;
-    // Inputs of generation persist but differ in size from training's, so they need other names.
-    const char *prefix = loads ? "" : w->b->kind == BUILD_GENERATE ? "gen." : "dec.";
-    char name[48];
-#define NAMED(n) (snprintf(name, sizeof name, "%s%s", prefix, n), name)
-    w->tokens = input(w, NAMED(NAME_TOKENS), w->M, life);
-    w->targets = loads ? input(w, NAMED(NAME_TARGETS), w->M, life) : -1;
-    w->positions = input(w, NAMED(NAME_POSITIONS), w->M, life);
+// What LOAD writes for training and validation: one micro-batch at a time, into its slot.
+static void loaded_inputs(struct builder *w) {
+    w->tokens = input(w, NAME_TOKENS, w->M, LIFE_SEGMENT);
+    w->targets = input(w, NAME_TARGETS, w->M, LIFE_SEGMENT);
+    w->positions = input(w, NAME_POSITIONS, w->M, LIFE_SEGMENT);
     // Padding behind a document then attends to it, which changes no gradient: it is not trained.
-    w->doc_start = loads && !w->b->one_document ? input(w, NAME_DOC_START, w->M, life) : -1;
-#undef NAMED
+    w->doc_start = w->b->one_document ? -1 : input(w, NAME_DOC_START, w->M, LIFE_SEGMENT);
+    struct op op = op_make(OP_LOAD);
+    op.stream = STREAM_COPY;
+    op_out(&op, w->tokens);
+    op_out(&op, w->targets);
+    op_out(&op, w->positions);
+    if (w->doc_start >= 0)
+        op_out(&op, w->doc_start);
+    op.m = w->M;
+    emit(w, &op);
+}
+
+// What the host writes before a turn that extends sequences, in one piece (extend.h). Programs of
+// a set differ in their rows, so their inputs have names of their own.
+static void written_inputs(struct builder *w) {
+    const int64_t asked = extend_asked(w->M, w->b->batch), M[1] = {w->M}, R[1] = {asked};
+    char name[64];
+    snprintf(name, sizeof name, NAME_EXTEND "%lld", (long long)w->M);
+    const int all = input(w, name, 3 * w->M + asked, LIFE_RUN);
+    static const char *const parts[] = {NAME_TOKENS, NAME_POSITIONS, NAME_SEQUENCES, NAME_ROWS};
+    int view[4];
+    for (int i = 0; i < 4; i++)
+        view[i] = program_view_flat(w->p, parts[i], all, i * w->M, 1, i == 3 ? R : M);
+    w->tokens = view[0], w->positions = view[1], w->sequences = view[2], w->rows = view[3];
+    w->targets = w->doc_start = -1;
+}
+
+static void inputs(struct builder *w) {
     w->hyper = program_tensor_1d(w->p, NAME_HYPER, DTYPE_F64, CLASS_INPUT, LIFE_RUN, HYPER_COUNT);
-    if (loads) {
-        struct op op = op_make(OP_LOAD);
-        op.stream = STREAM_COPY;
-        op_out(&op, w->tokens);
-        op_out(&op, w->targets);
-        op_out(&op, w->positions);
-        if (w->doc_start >= 0)
-            op_out(&op, w->doc_start);
-        op.m = w->M;
-        emit(w, &op);
-    }
+    if (w->b->kind == BUILD_EXTEND)
+        written_inputs(w);
+    else
+        loaded_inputs(w);
     w->rope_table = -1;
     if (w->s->rope.theta > 0) {
         int64_t D = w->s->head_dim;
@@ -321,35 +339,44 @@ static void loss(struct builder *w, int logits) {
     emit(w, &sum);
 }
 
-// Generation needs logits of only one row per sequence.
-static int choose_rows(struct builder *w, int x) {
+// Only rows whose next token is asked for need logits.
+static int choose_rows(struct builder *w, int x, int64_t asked) {
     struct op op = op_make(OP_GATHER_ROWS);
-    int y = act(w, "x.last", w->b->batch, w->s->width);
+    int y = act(w, "x.last", asked, w->s->width);
     op_in(&op, x);
-    op_in(&op, input(w, NAME_ROWS, w->b->batch, LIFE_RUN));
+    op_in(&op, w->rows);
     op_out(&op, y);
-    op.m = w->b->batch, op.n = w->s->width, op.k = w->M;
+    op.m = asked, op.n = w->s->width, op.k = w->M;
     emit(w, &op);
     return y;
 }
 
-static void choose_ids(struct builder *w, int logits) {
-    struct op op = op_make(OP_ARGMAX);
-    op_in(&op, logits);
-    op_out(&op, input(w, NAME_IDS, w->b->batch, LIFE_RUN));
-    op.m = w->b->batch, op.n = w->s->vocab;
-    emit(w, &op);
+// What the host chooses the next tokens from: the likeliest ids, and all logits in float32.
+static void choose_ids(struct builder *w, int logits, int64_t asked) {
+    struct op best = op_make(OP_ARGMAX), all = op_make(OP_CAST);
+    char name[64];
+    snprintf(name, sizeof name, NAME_IDS "%lld", (long long)asked);
+    op_in(&best, logits);
+    op_out(&best, input(w, name, asked, LIFE_RUN));
+    snprintf(name, sizeof name, NAME_ASKED "%lld", (long long)asked);
+    const int64_t shape[2] = {asked, w->s->vocab};
+    op_in(&all, logits);
+    op_out(&all, program_tensor(w->p, name, DTYPE_F32, CLASS_ACTIVATION, LIFE_RUN, 2, shape));
+    best.m = all.m = asked;
+    best.n = all.n = w->s->vocab;
+    emit(w, &best);
+    emit(w, &all);
 }
 
 int build_forward(struct program *p, const struct build *b, struct err *e) {
     const struct model_shape *s = b->shape;
-    bool decode = b->kind == BUILD_DECODE;
+    const bool extend = b->kind == BUILD_EXTEND;
     if (s->learned_positions && b->seq > s->max_positions)
         return err_set(e, ERR_USAGE, "seq=%lld is longer than the %lld positions %s has",
                        (long long)b->seq, (long long)s->max_positions, s->name);
     struct builder w = {.p = p, .b = b, .s = s, .layer = -1};
-    w.M = decode ? b->batch : b->batch * b->seq;
-    w.segment = program_segment(p, decode ? "decode" : "forward", SEGMENT_FORWARD);
+    w.M = extend ? b->rows : b->batch * b->seq;
+    w.segment = program_segment(p, extend ? "extend" : "forward", SEGMENT_FORWARD);
     p->batch = b->batch, p->seq = b->seq;
     p->guest = b->guest;
     inputs(&w);
@@ -361,9 +388,9 @@ int build_forward(struct program *p, const struct build *b, struct err *e) {
     // After the loop w.layer equals the number of layers: pipeline.c counts the head as after all
     // layers.
     int64_t rows = w.M;
-    if (b->kind == BUILD_GENERATE) {
-        x = choose_rows(&w, x);
-        rows = b->batch;
+    if (extend) {
+        rows = extend_asked(w.M, b->batch);
+        x = choose_rows(&w, x, rows);
     }
     x = residual_norm(&w, "norm.final", x, ROLE_NORMF_W, ROLE_NORMF_B, rows);
     enum model_role head = s->tied ? ROLE_WTE : ROLE_HEAD_W;
@@ -372,10 +399,10 @@ int build_forward(struct program *p, const struct build *b, struct err *e) {
         p->tensors[logits].life = LIFE_RUN;
         p->tensors[logits].cls = CLASS_ACTIVATION;
     }
-    if (b->kind == BUILD_TRAIN || b->kind == BUILD_EVAL)
-        loss(&w, logits);
+    if (extend)
+        choose_ids(&w, logits, rows);
     else
-        choose_ids(&w, logits);
+        loss(&w, logits);
     TRY(program_finish(p, e));
     return w.segment;
 }

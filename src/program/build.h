@@ -11,18 +11,19 @@
 struct apply_ranks; // apply.h
 
 enum build_kind {
-    BUILD_TRAIN,    // forward with loss; grad.c and update.c add the rest
-    BUILD_EVAL,     // forward with loss; keeps no activations
-    BUILD_GENERATE, // forward over the whole prefix; greedy choice at one row per sequence
-    BUILD_DECODE,   // one row per sequence, keys and values from a cache
+    BUILD_TRAIN,  // forward with loss; grad.c and update.c add the rest
+    BUILD_EVAL,   // forward with loss; keeps no activations
+    BUILD_EXTEND, // rows that extend sequences whose earlier keys and values are in a cache
 };
 
 struct build {
     enum build_kind kind;
     const struct model_shape *shape;
-    int64_t batch, seq;  // of one micro-batch; for BUILD_DECODE seq is the cache's capacity
-    enum dtype real;     // of weights and activations; DTYPE_F64 is for gradient checks
-    bool decay_all;      // weight decay also on norms and biases
+    int64_t batch,
+        seq;         // of one micro-batch; BUILD_EXTEND: sequences in the cache, capacity of each
+    int64_t rows;    // BUILD_EXTEND: tokens of a turn, of any sequences
+    enum dtype real; // of weights and activations; DTYPE_F64 is for gradient checks
+    bool decay_all;  // weight decay also on norms and biases
     bool keep_gradients; // gradients live for the whole run, to be read after a turn (verification)
     bool keep_logits;    // the same for the logits
     bool one_document;   // per sequence, from its first column: attention needs no boundaries

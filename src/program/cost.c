@@ -20,6 +20,10 @@ static double touched(const struct program *p, const struct op *op) {
             bytes += (double)op->m * (double)op->n * element;
         else if (op->kind == OP_NLL && i == 0) // reads one element of each row
             bytes += (double)op->m * element;
+        else if (op->kind == OP_KV_APPEND && i >= 4) // only writes to the caches
+            continue;
+        else if (op->kind == OP_ATTENTION_CACHED && op->m < op->batch && (i == 1 || i == 2))
+            bytes += tensor_bytes(p, op->in[i]) * (double)op->m / (double)op->batch;
         else
             bytes += tensor_bytes(p, op->in[i]);
     }
@@ -85,9 +89,8 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
     case OP_ATTENTION_BWD: // five products: the scores again, dp, dv, dq, dk
         c.flops = 10 * pairs * (double)op->head_dim;
         break;
-    case OP_ATTENTION_DECODE:
-        c.flops =
-            4 * (double)op->batch * (double)op->heads * (double)op->seq * (double)op->head_dim;
+    case OP_ATTENTION_CACHED: // with a full cache
+        c.flops = 4 * rows * (double)op->heads * (double)op->seq * (double)op->head_dim;
         break;
     case OP_NORM:
     case OP_NORM_DX:

@@ -174,7 +174,8 @@ struct op {
     //   matmul*              m n k
     //   rope                 m rows, heads, head_dim
     //   norm*                m rows, n columns; heads > 1: each row holds `heads` rows of n columns
-    //   attention*           batch seq heads kv_heads head_dim (decode: seq = the cache's capacity)
+    //   attention*           batch seq heads kv_heads head_dim
+    //   *cached, kv_append   the same, and m rows; batch sequences have a cache of seq rows each
     //   adamw*, sqnorm, comm n elements
     //   loss         m rows, n columns; k columns with padding (0: none), which is 0 and stays 0
     //   loss_stats, loss_part  m rows, n columns here, k columns in all; batch parts
@@ -269,8 +270,7 @@ struct program {
 // apart
 #define NAME_NOISE_ALL   "out.noise.replicas"
 #define NAME_NOISE_STEPS "out.noise.steps"
-#define NAME_ROWS        "in.rows"        // [B] int32: row of each sequence that generation reads
-#define NAME_IDS         "out.ids"        // [B] int32: generated ids
+#define NAME_ROWS        "in.rows"        // int32: rows that are asked for logits (extend.h)
 #define NAME_INV_FREQ    "const.inv_freq" // [D/2] float32
 #define NAME_AVERAGE     "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
 #define NAME_LOGITS      "logits"

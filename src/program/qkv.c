@@ -62,7 +62,7 @@ static bool trace(const struct fusing *f, int t, struct group *g, int i) {
 static bool find_group(const struct fusing *f, int index, struct group *g) {
     const struct op *op = &f->old.ops[index];
     int from[3] = {op->in[0], op->in[1], op->in[2]};
-    if (op->kind == OP_ATTENTION_DECODE) { // keys and values go through the cache
+    if (op->kind == OP_ATTENTION_CACHED) { // keys and values go through the cache
         int put = f->writer[program_root(f->p, op->in[1])];
         if (put < 0 || f->old.ops[put].kind != OP_KV_APPEND)
             return false;

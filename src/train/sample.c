@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "data/dataset.h"
+#include "infer/decoder.h"
 #include "model/shape.h"
 #include "train/source.h"
 
@@ -59,27 +60,48 @@ int speech_prompt(const struct speech *s, const char *text, int32_t **ids, size_
 
 // ---------------------------------------------------------------- a sample
 
+struct making {
+    struct sample *out;
+    int64_t capacity;
+    double budget_s;
+    uint64_t begin_ns;
+};
+
+static int take_token(void *arg, void *tag, int32_t id, enum decoder_end end, struct err *e) {
+    struct making *m = arg;
+    (void)tag;
+    (void)e;
+    if (id >= 0 && m->out->length < m->capacity)
+        m->out->ids[m->out->length++] = id;
+    m->out->ended |= end == DECODER_ENDED;
+    m->out->seconds = 1e-9 * (double)(clock_ns() - m->begin_ns);
+    return m->budget_s > 0 && m->out->seconds > m->budget_s ? DECODER_STOP : 0;
+}
+
 int sample_make(struct sample *out, struct session *s, const int32_t *prompt, size_t n,
                 int64_t tokens, int32_t end, double budget_s, struct err *e) {
-    int64_t capacity = plan_program(s->plan, PLAN_GENERATE)->seq;
-    *out = (struct sample){.ids = calloc((size_t)capacity, sizeof *out->ids)};
+    const int64_t capacity = (int64_t)n + tokens;
+    const struct knobs *k = &s->plan->knobs;
+    struct decoder *d = NULL;
+    *out = (struct sample){.ids = calloc((size_t)capacity + 1, sizeof *out->ids)};
     if (!out->ids)
         return err_set(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)capacity);
-    if ((int64_t)n > capacity)
-        return err_set(e, ERR_INTERNAL, "the prompt is longer than the generate program");
     memcpy(out->ids, prompt, n * sizeof *prompt);
     out->length = out->prompt = (int64_t)n;
-    const uint64_t begin = clock_ns();
-    // One token at a time, so that the loop can end at the end of a document.
-    for (int64_t i = 0; i < tokens && out->length < capacity && !out->ended; i++) {
-        TRY(session_generate(s, out->ids, capacity, &out->length, 1, 1, e));
-        int32_t last = out->ids[out->length - 1];
-        out->ended = last == s->plan->shape.eos_id || (end >= 0 && last == end);
-        out->seconds = 1e-9 * (double)(clock_ns() - begin);
-        if (budget_s > 0 && out->seconds > budget_s)
-            break;
-    }
-    return 0;
+    struct decoder_request r = {
+        .prompt = prompt, .n = (int64_t)n, .most = tokens, .how = sampling_of(k)};
+    if (s->plan->shape.eos_id >= 0)
+        r.ends[r.n_ends++] = (int32_t)s->plan->shape.eos_id;
+    if (end >= 0)
+        r.ends[r.n_ends++] = end;
+    struct making m = {out, capacity, budget_s, clock_ns()};
+    int rc = tokens > 0 ? decoder_open(&d, s, 1, e) : 0;
+    if (rc == 0 && d)
+        rc = decoder_add(d, &r, e);
+    while (rc == 0 && d && decoder_busy(d))
+        rc = decoder_turn(d, take_token, &m, e);
+    decoder_close(d);
+    return rc;
 }
 
 // A model's embedding may have more rows than its tokenizer has tokens. A half-trained model may

@@ -32,9 +32,9 @@ struct sample {
     size_t text_bytes;
 };
 
-// Continues `prompt` by at most `tokens` tokens, or as many as fit the session's PLAN_GENERATE. It
-// ends earlier at an end of text (the model's id, or `end` if that is not negative), or when
-// budget_s seconds have passed (0: no limit).
+// Continues `prompt` by at most `tokens` tokens, or as many as the session's caches have room for,
+// sampled as the knobs generate.* say. It ends earlier at an end of text (the model's id, or `end`
+// if that is not negative), or when budget_s seconds have passed (0: no limit).
 int sample_make(struct sample *out, struct session *s, const int32_t *prompt, size_t n,
                 int64_t tokens, int32_t end, double budget_s, struct err *e);
 // Sets `text` to the text of the ids from index `from` on, without special tokens. Without a

@@ -162,18 +162,21 @@ static void describe_cache(struct case_run *r, const struct backend_case *c) {
         r->op.m = c->batch;
         IN('f', c->batch, kv, FILL_NORMAL);
         IN('f', c->batch, kv, FILL_NORMAL);
+        IN('i', 1, c->batch, FILL_COUNT)->limit = c->batch; // no two rows have one place
         IN('i', 1, c->batch, FILL_IDS)->limit = c->seq;
         IN('f', cells, kv, FILL_NORMAL);
         IN('f', cells, kv, FILL_NORMAL);
-        OUT('f', cells, kv, FILL_NORMAL)->same_as = 3;
         OUT('f', cells, kv, FILL_NORMAL)->same_as = 4;
+        OUT('f', cells, kv, FILL_NORMAL)->same_as = 5;
         return;
     }
-    IN('f', c->batch, q, FILL_NORMAL);
+    const int64_t rows = r->op.m = 2 * c->batch + 1;
+    IN('f', rows, q, FILL_NORMAL);
     IN('f', cells, kv, FILL_NORMAL);
     IN('f', cells, kv, FILL_NORMAL);
-    IN('i', 1, c->batch, FILL_IDS)->limit = c->seq;
-    OUT('f', c->batch, q, FILL_POISON);
+    IN('i', 1, rows, FILL_TARGETS)->limit = c->batch; // negative: the row is idle
+    IN('i', 1, rows, FILL_IDS)->limit = c->seq;
+    OUT('f', rows, q, FILL_POISON);
 }
 
 static void describe_tables(struct case_run *r, const struct backend_case *c) {
@@ -422,7 +425,7 @@ static void describe(struct case_run *r, const struct backend_case *c) {
         describe_attention(r, c);
         break;
     case OP_KV_APPEND:
-    case OP_ATTENTION_DECODE:
+    case OP_ATTENTION_CACHED:
         describe_cache(r, c);
         break;
     case OP_EMBED:

@@ -151,19 +151,25 @@ static void test_refusals(void **state) {
         c = (struct op_call){.in = {f32(x, 6), f32(x, 4), f32(x, 4), i32(ids)},
                              .out = {f32(y, 6), f32(y, 1)}};
         assert_error(run(b, &attention, &c, &e), ERR_USAGE, &e, "3 query heads cannot share 2");
-        struct op decode = {.kind = OP_ATTENTION_DECODE,
+        struct op decode = {.kind = OP_ATTENTION_CACHED,
+                            .m = 2,
                             .batch = 2,
                             .seq = 4,
                             .heads = 1,
                             .kv_heads = 1,
                             .head_dim = 2};
-        c = (struct op_call){.in = {f32(x, 2), f32(x, 2), f32(x, 2), i32(ids)}, .out = {f32(y, 2)}};
+        int32_t sequences[] = {0, 1}, far[] = {1, 2};
+        c = (struct op_call){.in = {f32(x, 2), f32(x, 2), f32(x, 2), i32(sequences), i32(ids)},
+                             .out = {f32(y, 2)}};
         assert_error(run(b, &decode, &c, &e), ERR_USAGE, &e,
-                     "position 9 of sequence 1 is not in [0, 4)");
+                     "position 9 of row 1 is not in [0, 4)");
+        c.in[3] = i32(far);
+        assert_error(run(b, &decode, &c, &e), ERR_USAGE, &e,
+                     "sequence 2 of row 1 is not in [0, 2)");
         decode.kind = OP_KV_APPEND;
-        decode.m = 2;
-        c = (struct op_call){.in = {f32(x, 2), f32(x, 2), i32(ids), f32(y, 2), f32(y, 2)},
-                             .out = {f32(y, 2), f32(y, 2)}};
+        c = (struct op_call){
+            .in = {f32(x, 2), f32(x, 2), i32(sequences), i32(ids), f32(y, 2), f32(y, 2)},
+            .out = {f32(y, 2), f32(y, 2)}};
         assert_error(run(b, &decode, &c, &e), ERR_USAGE, &e, "position 9");
         if (i > 0) {
             attention.heads = attention.kv_heads = 1;

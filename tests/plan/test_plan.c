@@ -146,7 +146,7 @@ static void test_like_is_the_same(void **state) {
 }
 
 static void assert_programs(const char *text, const char *const *names, int n) {
-    static const char *const all[] = {PLAN_TRAIN, PLAN_EVAL,       PLAN_GENERATE,
+    static const char *const all[] = {PLAN_TRAIN, PLAN_EVAL,       PLAN_EXTEND ".1",
                                       PLAN_NOISE, PLAN_GUEST_EVAL, PLAN_GUEST_TRAIN};
     struct knobs k;
     struct plan p;
@@ -181,7 +181,7 @@ static void test_names(void **state) {
     (void)state;
     assert_programs("eval.every=0", (const char *[]){PLAN_TRAIN}, 1);
     assert_programs("eval.every=3 generate.tokens=5",
-                    (const char *[]){PLAN_TRAIN, PLAN_EVAL, PLAN_GENERATE}, 3);
+                    (const char *[]){PLAN_TRAIN, PLAN_EVAL, PLAN_EXTEND ".1"}, 3);
     assert_programs("eval.every=0 noise.every=2 batch.accum=2",
                     (const char *[]){PLAN_TRAIN, PLAN_NOISE}, 2);
     assert_programs("eval.every=0 noise.every=2 batch.accum=1", (const char *[]){PLAN_TRAIN}, 1);

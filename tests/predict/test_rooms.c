@@ -310,24 +310,29 @@ static void test_decode(void **state) {
     struct model_shape s;
     struct err e = {0};
     assert_int_equal(model_shape_builtin(&s, "llama-1b", &e), 0);
-    struct apply a = {
-        .build = {.kind = BUILD_DECODE, .shape = &s, .batch = 8, .seq = 2048, .real = DTYPE_F32},
-        .fuse_qkv = fused};
+    struct apply a = {.build = {.kind = BUILD_EXTEND,
+                                .shape = &s,
+                                .batch = 8,
+                                .seq = 2048,
+                                .rows = 8,
+                                .real = DTYPE_F32},
+                      .fuse_qkv = fused};
     struct world w;
     build_world(&w, a);
     uint64_t kv =
         2u * 16 * 8 * 2048 * 8 * 64 * 4; // k and v, layers, batch, capacity, kv heads, head, bytes
     assert_int_equal(class_bytes(w.ranks[0], CLASS_KV), kv);
     assert_true(simulate(&w, &fast_link, NULL) > 0);
-    print_all(&w, "attention_decode");
-    // Together with a generate program over the same weights: one arena, the weights once.
+    print_all(&w, "attention_cached");
+    // Together with a program of more rows: one arena, weights and cache once.
     struct apply g = a;
-    g.build.kind = BUILD_GENERATE, g.build.seq = 128;
+    g.build.rows = 128;
     struct program *set[2] = {w.ranks[0], NULL};
     struct layout both;
-    assert_int_equal(apply_program(&set[1], "generate", &g, &e), 0);
+    assert_int_equal(apply_program(&set[1], "extend.128", &g, &e), 0);
     assert_int_equal(layout_set(set, 2, &both, &e), 0);
     assert_int_equal(both.by_class[CLASS_WEIGHT], w.layouts[0].by_class[CLASS_WEIGHT]);
+    assert_int_equal(both.by_class[CLASS_KV], kv);
     int a_wte = program_find(set[0], "model.embed_tokens.weight"),
         b_wte = program_find(set[1], "model.embed_tokens.weight");
     assert_int_equal(set[0]->tensors[a_wte].offset[0], set[1]->tensors[b_wte].offset[0]);

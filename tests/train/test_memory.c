@@ -159,7 +159,7 @@ struct setting {
     uint64_t number;
     struct knobs knobs;
     bool has_eval, has_generate, reference;
-    int64_t generate_batch, generate_seq;
+    int64_t generate_batch, generate_seq, generate_rows;
     bool has_second; // in a hybrid run: another model answers
     struct knobs second;
 };
@@ -238,6 +238,7 @@ static void draw_setting(struct setting *out, uint64_t number, const struct scra
     out->has_generate = below(&d, 2);
     out->generate_batch = between(&d, 1, 3);
     out->generate_seq = between(&d, PROMPT + GENERATED + 1, GENERATE_MOST);
+    out->generate_rows = between(&d, 0, 3 * PROMPT);
     if (out->generate_seq > shape.max_positions)
         out->generate_seq = shape.max_positions;
     out->reference = below(&d, 5) == 0;
@@ -362,14 +363,25 @@ static void end_requests(void *arg) {
     (void)arg;
 }
 
+// The prompts at once, then a token of each text per turn.
 static int generate(const struct setting *s, struct outcome *o, struct err *e) {
-    int64_t lengths[3], capacity = s->generate_seq;
-    for (int64_t b = 0; b < s->generate_batch; b++) {
-        lengths[b] = PROMPT;
+    const int64_t B = s->generate_batch;
+    struct session_row rows[3 * PROMPT];
+    int32_t ids[3];
+    int64_t n = 0;
+    for (int64_t b = 0; b < B; b++)
         for (int64_t i = 0; i < PROMPT; i++)
-            o->tokens[b * capacity + i] = (int32_t)(7 * b + i);
+            rows[n++] = (struct session_row){(int32_t)(7 * b + i), (int32_t)b, (int32_t)i,
+                                             .asked = i == PROMPT - 1};
+    for (int64_t k = 0; k < GENERATED; k++, n = B) {
+        TRY(session_extend(o->w.s, rows, n, ids, NULL, e));
+        for (int64_t b = 0; b < B; b++) {
+            o->tokens[b * GENERATED + k] = ids[b];
+            rows[b] =
+                (struct session_row){ids[b], (int32_t)b, (int32_t)(PROMPT + k), .asked = true};
+        }
     }
-    return session_generate(o->w.s, o->tokens, capacity, lengths, s->generate_batch, GENERATED, e);
+    return 0;
 }
 
 static void run_setting(const struct setting *s, bool checking, struct outcome *o) {
@@ -377,12 +389,11 @@ static void run_setting(const struct setting *s, bool checking, struct outcome *
     const bool hybrid = s->knobs.goal == GOAL_HYBRID, guests = hybrid && !s->has_second;
     struct plan_options so = {.knobs = &s->knobs,
                               .programs = {PLAN_TRAIN, s->has_eval ? PLAN_EVAL : NULL,
-                                           s->has_generate ? PLAN_GENERATE : NULL,
+                                           s->has_generate ? PLAN_EXTEND : NULL,
                                            guests ? PLAN_GUEST_EVAL : NULL,
                                            guests ? PLAN_GUEST_TRAIN : NULL},
                               .second = s->has_second ? &s->second : NULL,
-                              .generate_batch = s->generate_batch,
-                              .generate_seq = s->generate_seq,
+                              .extend = {s->generate_batch, s->generate_seq, s->generate_rows},
                               .real = DTYPE_F32};
     const struct engine_options eo = {.reference = s->reference, .checking = checking};
     struct trainer_options to = {.observer = {.arg = o, .on_step = on_step, .on_eval = on_eval}};

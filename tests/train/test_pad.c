@@ -16,8 +16,8 @@ static void open_model(struct at_work *s, const char *model, int64_t pad, const 
     k.logits_pad = pad;
     k.cpu_blas = CPU_BLAS_BUILTIN; // a library may sum in another order for other widths
     struct plan_options o = {.knobs = &k,
-                             .programs = {PLAN_TRAIN, PLAN_EVAL, PLAN_GENERATE},
-                             .generate_seq = 2 * GENERATED,
+                             .programs = {PLAN_TRAIN, PLAN_EVAL, PLAN_EXTEND},
+                             .extend = {.context = 2 * GENERATED},
                              .real = DTYPE_F32,
                              .keep_gradients = true};
     const struct engine_options eo = {.reference = reference};
@@ -100,9 +100,11 @@ static double evaluate(struct at_work *s) {
 
 static void generate(struct at_work *s, int32_t tokens[2 * GENERATED]) {
     struct err e = {0};
-    int64_t length = 1;
     tokens[0] = 3;
-    assert_worked(session_generate(s->s, tokens, 2 * GENERATED, &length, 1, GENERATED, &e), &e);
+    for (int32_t i = 0; i < GENERATED; i++) {
+        const struct session_row row = {tokens[i], 0, i, .asked = true};
+        assert_worked(session_extend(s->s, &row, 1, &tokens[i + 1], NULL, &e), &e);
+    }
 }
 
 static void compare(const char *model, const char *settings, int64_t pad, bool reference) {

@@ -72,7 +72,7 @@ static cpu_fn *const functions[OP_COUNT] = {
     [OP_GATHER_ROWS] = cpu_gather_rows,
     [OP_ARGMAX] = cpu_argmax,
     [OP_KV_APPEND] = cpu_kv_append,
-    [OP_ATTENTION_DECODE] = cpu_attention_decode,
+    [OP_ATTENTION_CACHED] = cpu_attention_cached,
 };
 
 static int run_joined(struct cpu *cpu, const struct op_call *call, struct err *e) {

@@ -59,7 +59,7 @@ struct adamw_scalars cpu_adamw_scalars(const struct op_call *c);
 cpu_fn cpu_matmul, cpu_matmul_act, cpu_matmul_dx, cpu_matmul_dw;
 cpu_fn cpu_add_norm, cpu_add_bias, cpu_mul, cpu_log_softmax, cpu_nll, cpu_nll_bwd,
     cpu_log_softmax_bwd, cpu_grad_scale, cpu_adam_decay, cpu_adam_m, cpu_adam_v, cpu_adam_step;
-cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_decode;
+cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_cached;
 int cpu_check_head_dim(const struct op *op, struct err *e); // refuses what does not fit scratch
 
 #endif

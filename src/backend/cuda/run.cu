@@ -60,7 +60,7 @@ static int check(struct backend *b, const struct op_call *call, enum dtype *out,
         return s->host.err_set(e, ERR_INTERNAL, "%s: %llu bytes of scratch; it needs %llu",
                                s->host.op_name(kind), (unsigned long long)given,
                                (unsigned long long)needed);
-    if (kind == OP_ATTENTION || kind == OP_ATTENTION_BWD || kind == OP_ATTENTION_DECODE)
+    if (kind == OP_ATTENTION || kind == OP_ATTENTION_BWD || kind == OP_ATTENTION_CACHED)
         return cuda_accepts_attention(s, call->op, e);
     return 0;
 }

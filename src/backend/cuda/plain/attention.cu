@@ -115,18 +115,18 @@ static int attention(struct cuda *s, const struct op_call *c, cudaStream_t strea
 
 // ---------------------------------------------------------------- a cache
 
-// A block per sequence writes one row of the two caches. A position outside the cache is not
-// written; attention_decode makes the output of that sequence NaN.
+// A block per row writes one row of the two caches. A place outside the cache is not written;
+// attention_cached makes the output of that row NaN.
 template <typename T>
 __global__ void kv_append_kernel(T *kcache, int64_t ldkc, T *vcache, int64_t ldvc, const T *k,
-                                 int64_t ldk, const T *v, int64_t ldv, const int32_t *positions,
-                                 int64_t seq, int64_t n) {
-    int64_t b = blockIdx.x, at = positions[b];
-    if (at < 0 || at >= seq)
+                                 int64_t ldk, const T *v, int64_t ldv, const int32_t *sequences,
+                                 const int32_t *positions, int64_t batch, int64_t seq, int64_t n) {
+    int64_t i = blockIdx.x, b = sequences[i], at = positions[i];
+    if (b < 0 || b >= batch || at < 0 || at >= seq)
         return;
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-        kcache[(b * seq + at) * ldkc + j] = k[b * ldk + j];
-        vcache[(b * seq + at) * ldvc + j] = v[b * ldv + j];
+        kcache[(b * seq + at) * ldkc + j] = k[i * ldk + j];
+        vcache[(b * seq + at) * ldvc + j] = v[i * ldv + j];
     }
 }
 
@@ -138,27 +138,29 @@ static int kv_append(struct cuda *s, const struct op_call *c, cudaStream_t strea
     kv_append_kernel<<<(unsigned)op->m, BLOCK, 0, stream>>>(
         (T *)c->out[0].data, c->out[0].ld, (T *)c->out[1].data, c->out[1].ld,
         (const T *)c->in[0].data, c->in[0].ld, (const T *)c->in[1].data, c->in[1].ld,
-        (const int32_t *)c->in[2].data, op->seq, op->kv_heads * op->head_dim);
+        (const int32_t *)c->in[2].data, (const int32_t *)c->in[3].data, op->batch, op->seq,
+        op->kv_heads * op->head_dim);
     return cuda_launched(s, c, e);
 }
 
-// A block per (head, sequence). The warps take the keys in turns. Each warp has its running
+// A block per (head, row). The warps take the keys in turns. Each warp has its running
 // maximum, sum and output, with the columns of the head in its lanes. At the end the parts of the
 // warps are added up.
 template <typename T, int NJ>
 __global__ void __launch_bounds__(WARPS *WARP)
-    decode_kernel(T *o, int64_t ldo, const T *q, int64_t ldq, const T *kcache, int64_t ldk,
-                  const T *vcache, int64_t ldv, const int32_t *positions,
+    cached_kernel(T *o, int64_t ldo, const T *q, int64_t ldq, const T *kcache, int64_t ldk,
+                  const T *vcache, int64_t ldv, const int32_t *sequences, const int32_t *positions,
                   struct attention_sizes n) {
     __shared__ float part_max[WARPS], part_sum[WARPS];
     extern __shared__ float part[]; // [WARPS][D]
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int64_t h = blockIdx.x, b = blockIdx.y, g = h / (n.H / n.G), last = positions[b];
-    bool bad = last < 0 || last >= n.T;
+    int64_t h = blockIdx.x, i = blockIdx.y, g = h / (n.H / n.G), b = sequences[i];
+    int64_t last = b < 0 ? -1 : positions[i];
+    bool bad = b >= n.B || (b >= 0 && (last < 0 || last >= n.T));
     float mine[NJ], out[NJ], max = -CUDART_INF_F, sum = 0;
     for (int j = 0; j < NJ; j++) {
         int64_t d = lane + j * WARP;
-        mine[j] = d < n.D ? value(q[b * ldq + h * n.D + d]) : 0;
+        mine[j] = d < n.D ? value(q[i * ldq + h * n.D + d]) : 0;
         out[j] = 0;
     }
     for (int64_t t = warp; !bad && t <= last; t += WARPS) {
@@ -193,27 +195,28 @@ __global__ void __launch_bounds__(WARPS *WARP)
         float x = 0;
         for (int w = 0; w < WARPS; w++)
             x += part[w * n.D + d] * expf(part_max[w] - top);
-        o[b * ldo + h * n.D + d] = rounded<T>(bad ? CUDART_NAN_F : x / total);
+        o[i * ldo + h * n.D + d] = rounded<T>(bad ? CUDART_NAN_F : b < 0 ? 0 : x / total);
     }
 }
 
 template <typename T>
-static int decode(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
+static int cached(struct cuda *s, const struct op_call *c, cudaStream_t stream, struct err *e) {
     const struct op *op = c->op;
-    if (op->batch == 0 || op->seq == 0)
+    if (op->m == 0)
         return 0;
-    dim3 grid((unsigned)op->heads, (unsigned)op->batch);
-    ATTENTION_LAUNCH(decode_kernel, T, grid, (size_t)(WARPS * op->head_dim) * sizeof(float), stream,
+    dim3 grid((unsigned)op->heads, (unsigned)op->m);
+    ATTENTION_LAUNCH(cached_kernel, T, grid, (size_t)(WARPS * op->head_dim) * sizeof(float), stream,
                      (T *)c->out[0].data, c->out[0].ld, (const T *)c->in[0].data, c->in[0].ld,
                      (const T *)c->in[1].data, c->in[1].ld, (const T *)c->in[2].data, c->in[2].ld,
-                     (const int32_t *)c->in[3].data, attention_sizes_of(op));
+                     (const int32_t *)c->in[3].data, (const int32_t *)c->in[4].data,
+                     attention_sizes_of(op));
     return 0;
 }
 
 template <typename T> void cuda_add_attention(struct cuda_table *t) {
     t->fn[OP_ATTENTION] = attention<T>;
     t->fn[OP_KV_APPEND] = kv_append<T>;
-    t->fn[OP_ATTENTION_DECODE] = decode<T>;
+    t->fn[OP_ATTENTION_CACHED] = cached<T>;
 }
 template void cuda_add_attention<float>(struct cuda_table *);
 template void cuda_add_attention<__nv_bfloat16>(struct cuda_table *);

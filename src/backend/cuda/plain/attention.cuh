@@ -19,11 +19,12 @@ enum { TILE = 32, WARPS = 8, OWN = TILE / WARPS, ATTENTION_MAX_DIM = 256 };
 struct attention_sizes {
     int64_t T, H, G, D;
     float scale;
+    int64_t B; // sequences
 };
 
 static inline struct attention_sizes attention_sizes_of(const struct op *op) {
-    return (struct attention_sizes){op->seq, op->heads, op->kv_heads, op->head_dim,
-                                    (float)op->scale};
+    return (struct attention_sizes){op->seq,      op->heads,        op->kv_heads,
+                                    op->head_dim, (float)op->scale, op->batch};
 }
 
 // Floats between rows of a tile in shared memory. The number is odd, so that the elements of a
