@@ -321,6 +321,9 @@ int program_root(const struct program *p, int tensor); // the tensor that owns t
 bool program_logical(const struct program *p, int tensor);
 // Makes a root a view of another tensor, from element `offset` on. Its own views follow.
 void program_become_view(struct program *p, int tensor, int of, int64_t offset);
+// Makes roots that are alike views of a new one, and returns it: one's rows behind the other's, or
+// one's columns beside the other's. Weights become its parts.
+int program_join(struct program *p, const char *name, const int *tensors, int n, bool columns);
 int program_max_slots(const struct program *p);  // most copies that any tensor has, at least 1
 int64_t tensor_elements(const struct tensor *t); // of this rank's slice
 // Returns the first tensor of that name, or -1.
