@@ -39,6 +39,15 @@ int session_get_guest_results(struct session *s, double results[RESULT_COUNT], s
     return read_doubles(s, PLAN_GUEST_EVAL, NAME_GUEST NAME_RESULTS, results, RESULT_COUNT, e);
 }
 
+int session_get_row_losses(struct session *s, float *out, struct err *e) {
+    const struct program *p = plan_program(s->plan, PLAN_EVAL);
+    const int rows = plan_tensor(s->plan, PLAN_EVAL, NAME_ROW_LOSS);
+    if (rows < 0 || !s->plan->keep_row_loss || p->tensors[rows].dtype != DTYPE_F32)
+        return err_set(e, ERR_INTERNAL, "the plan does not keep the losses of rows in float32");
+    return exec_read(s->exec, plan_find(s->plan, PLAN_EVAL), rows, out,
+                     (uint64_t)tensor_elements(&p->tensors[rows]) * sizeof *out, e);
+}
+
 int session_get_noise(struct session *s, double *first, double *step, struct err *e) {
     const struct program *p = plan_program(s->plan, PLAN_NOISE);
     const int all = program_find(p, NAME_NOISE_ALL);
