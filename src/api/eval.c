@@ -63,11 +63,23 @@ static struct score_listener listen_to(struct evaluation *v) {
 
 // ---------------------------------------------------------------- what was asked for
 
-static int name_data(struct knobs *k, const struct haggle_eval *x, struct err *e) {
+static int read_request(struct knobs *k, const struct haggle_eval *x, struct err *e) {
+    if (x->n_models == 0 && k->by[KNOB_model] == SET_BY_DEFAULT)
+        return err_set(e, ERR_USAGE, "which model? accepted: haggle eval FOLDER ... --data FILE");
+    if (x->n_models > 0 && k->by[KNOB_model] == SET_BY_COMMAND_LINE)
+        return err_set(e, ERR_USAGE, "model=%s and '%s' are both given; accepted: one of them",
+                       k->model, x->models[0]);
+    if (x->data != NULL && k->by[KNOB_data_path] == SET_BY_COMMAND_LINE)
+        return err_set(e, ERR_USAGE,
+                       "data.path=%s and --data %s are both given; accepted: one of "
+                       "them",
+                       k->data_path, x->data);
     if (x->data != NULL)
         TRY(knobs_set_at(k, KNOB_data_path, x->data, SET_BY_COMMAND_LINE, e));
     if (k->data_path[0] == '\0')
         return err_set(e, ERR_USAGE, "which data? accepted: haggle eval FOLDER ... --data FILE");
+    if (x->adapter != NULL)
+        TRY(knobs_set_at(k, KNOB_lora_from, x->adapter, SET_BY_COMMAND_LINE, e));
     return 0;
 }
 
@@ -151,9 +163,7 @@ static int show(const struct evaluation *v, const struct knobs *k, struct err *e
 static int evaluate(struct evaluation *v, const struct knobs *given, struct err *e) {
     const struct score_listener l = listen_to(v);
     struct knobs k = *given;
-    TRY(name_data(&k, v->x, e));
-    if (v->x->adapter != NULL)
-        TRY(knobs_set_at(&k, KNOB_lora_from, v->x->adapter, SET_BY_COMMAND_LINE, e));
+    TRY(read_request(&k, v->x, e));
     for (size_t i = 0; i < v->n; i++)
         TRY(find_subject(v, i, &k, e));
     TRY(choose_seq(v, e));

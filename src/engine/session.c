@@ -22,10 +22,14 @@ static int read_doubles(struct session *s, const char *program, const char *name
                      (uint64_t)n * sizeof *out, e);
 }
 
+// A validation whose loss is computed in parts (fuse.loss=false) reads none of it.
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e) {
     const char *in = trains_or_evaluates(s);
-    return exec_write(s->exec, plan_find(s->plan, in), plan_tensor(s->plan, in, NAME_HYPER), hyper,
-                      HYPER_COUNT * sizeof *hyper, e);
+    const int tensor = plan_tensor(s->plan, in, NAME_HYPER);
+    if (tensor < 0 && plan_find(s->plan, PLAN_TRAIN) < 0)
+        return 0;
+    return exec_write(s->exec, plan_find(s->plan, in), tensor, hyper, HYPER_COUNT * sizeof *hyper,
+                      e);
 }
 
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DECIMALS = 4 };
+enum { DECIMALS = 4, DECIMALS_MOST = 9, FIGURES = 4 };
 
 static const char *plural(uint64_t n) {
     return n == 1 ? "" : "s";
@@ -81,8 +81,8 @@ static void print_unit(const struct score *s, size_t n, FILE *f) {
         fprintf(f, "One %s says nothing about others, so there is no interval.\n", unit(s, 1));
     else
         fprintf(f,
-                "Intervals come from the differences between the %zu %s: where the figure of as "
-                "many others like them would lie.\n",
+                "The intervals count the %zu %s, not their tokens, as independent of one "
+                "another.\n",
                 n, unit(s, n));
 }
 
@@ -95,8 +95,10 @@ static void print_one(const struct score_sight *t, const struct rate *loss, cons
     put_name(t, 0, f);
     fprintf(f, "\nloss       %.*f nats per token", DECIMALS, loss->value);
     print_interval(loss->low, loss->high, DECIMALS, f);
-    fprintf(f, "\nperplexity %.3f", exp(loss->value));
-    print_interval(exp(loss->low), exp(loss->high), 3, f);
+    fprintf(f, "\nperplexity %.*g", FIGURES, exp(loss->value));
+    if (isfinite(loss->low))
+        fprintf(f, " (95 %% interval %.*g to %.*g)", FIGURES, exp(loss->low), FIGURES,
+                exp(loss->high));
     if (s->speaks) {
         fprintf(f, "\nbits/byte  %.*f", DECIMALS, bits->value);
         print_interval(bits->low, bits->high, DECIMALS, f);
@@ -114,7 +116,7 @@ static void print_one(const struct score_sight *t, const struct rate *loss, cons
     X("tokens", "tokens", RIGHT, table_i64(&table, (int64_t)s->tokens))                            \
     X("loss per token", "loss", RIGHT, table_real(&table, loss.value, DECIMALS))                   \
     X("95 % interval", "loss_interval", LEFT, put_cell_interval(&table, &loss))                    \
-    X("perplexity", "perplexity", RIGHT, table_real(&table, exp(loss.value), 3))                   \
+    X("perplexity", "perplexity", RIGHT, table_significant(&table, exp(loss.value), FIGURES))      \
     X("bits per byte", "bits_per_byte", RIGHT, table_real(&table, bits.value, DECIMALS))           \
     X("95 % interval", "bits_interval", LEFT, put_cell_interval(&table, &bits))
 
@@ -153,29 +155,53 @@ static int print_table(const struct score_sight *t, FILE *f, struct err *e) {
     return rc;
 }
 
-// "./b against ./a: 0.0123 nats per token lower (95 % interval ...): the two differ."
+// Enough decimals for two digits of the smallest of an interval's numbers that is not 0.
+static int decimals_for(const struct rate *r) {
+    const double all[] = {fabs(r->value), fabs(r->low), fabs(r->high)};
+    int decimals = DECIMALS;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        while (all[i] > 0 && decimals < DECIMALS_MOST && all[i] < 9.5 * pow(10, -decimals))
+            decimals++;
+    return decimals;
+}
+
+// "0.0123 nats per token lower (95 % interval 0.0100 to 0.0146)": the interval's signs are those of
+// the word before it.
+static void print_difference(const struct score_comparison *c, FILE *f) {
+    const struct rate *d = &c->difference;
+    const bool lower = d->value < 0;
+    const int decimals = decimals_for(d);
+    fprintf(f, "%.*f %s %s", decimals, fabs(d->value),
+            c->by == SCORE_BY_TOKEN ? "nats per token" : "bits per byte",
+            lower ? "lower" : "higher");
+    print_interval(lower ? -d->high : d->low, lower ? -d->low : d->high, decimals, f);
+}
+
 static void print_comparison(const struct score_sight *t, size_t i, FILE *f) {
     const struct score_comparison *c = &t->comparisons[i];
     const struct rate *d = &c->difference;
-    const char *what = c->by == SCORE_BY_TOKEN ? "nats per token" : "bits per byte";
+    const char *units = unit(&t->scores[0], d->n);
     put_name(t, i, f);
     fputs(" against ", f);
     put_name(t, 0, f);
     if (c->by == SCORE_BY_BYTE)
         fputs(" (their tokens differ, so bits per byte of the same text are compared)", f);
-    fprintf(f, ": %.*f %s %s", DECIMALS, fabs(d->value), what, d->value < 0 ? "lower" : "higher");
-    // The interval has the sign of the words before it.
-    if (isfinite(d->low))
-        print_interval(d->value < 0 ? -d->high : d->low, d->value < 0 ? -d->low : d->high, DECIMALS,
-                       f);
-    fputs(!isfinite(d->low)        ? ". One record cannot tell two models apart"
-          : rate_direction(d) != 0 ? ". The interval leaves out 0: the two models differ"
-                                   : ". The interval holds 0: no difference is shown",
-          f);
-    fprintf(f, ". Lower in %zu %s, higher in %zu, the same in %zu", c->wins,
-            unit(&t->scores[0], c->wins), c->losses, c->ties);
-    if (c->left_out > 0)
-        fprintf(f, "; %zu left out, because seq cuts them or nothing in them is scored",
+    fputs(": ", f);
+    if (c->ties == d->n) {
+        fprintf(f, "the same in %s%zu %s", d->n == 1 ? "the " : "all ", d->n, units);
+    } else {
+        print_difference(c, f);
+        fputs(!isfinite(d->low)        ? ". One record cannot tell two models apart"
+              : rate_direction(d) != 0 ? ". The interval leaves out 0: the two models differ"
+                                       : ". The interval holds 0: no difference is shown",
+              f);
+        fprintf(f, ". Lower in %zu of %zu %s, higher in %zu, the same in %zu", c->wins, d->n, units,
+                c->losses, c->ties);
+    }
+    if (c->left_out > 0 && c->by == SCORE_BY_BYTE)
+        fprintf(f,
+                "; %zu left out, which one of the two does not read whole (data.long=split reads "
+                "all, in pieces)",
                 c->left_out);
     fputs(".\n", f);
 }

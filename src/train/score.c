@@ -13,8 +13,10 @@
 #include <string.h>
 
 enum {
-    TURN_TOKENS = 2048,     // of a turn, unless batch.micro says otherwise
-    TURN_LOGITS = 16 << 20, // elements of the logits of a turn, unless logits.chunk does
+    // Of a turn, unless batch.micro says otherwise: enough to keep all threads, or a device, busy.
+    TURN_TOKENS = 4096,
+    DEVICE_TURN_TOKENS = 16384,
+    TURN_LOGITS = 16 << 20, // elements of a turn's logits, unless logits.chunk says otherwise
     LEAST_CHUNK = 64        // rows
 };
 
@@ -92,7 +94,25 @@ struct spelling {
     int32_t *ids; // [seq + 1]
     char *text;
     size_t capacity;
+    uint64_t added; // bytes that the tokenizer puts in front of a text and leaves there
 };
+
+// Some tokenizers begin every text with a space and do not take it off again. It is no byte of the
+// text.
+static int find_added(struct spelling *sp, struct err *e) {
+    static const char probe[] = "a";
+    struct tokenizer_encoder *encoder = NULL;
+    struct token_list list = {0};
+    size_t bytes = 0;
+    TRY(tokenizer_encoder_open(&encoder, sp->t, e));
+    int rc = tokenizer_encode(encoder, probe, 1, 0, &list, e);
+    if (rc == 0)
+        rc = tokenizer_decode(sp->t, list.ids, list.n, 0, &sp->text, &bytes, &sp->capacity, e);
+    sp->added = rc == 0 && bytes == 2 && sp->text[0] == ' ' && sp->text[1] == probe[0];
+    token_list_free(&list);
+    tokenizer_encoder_close(encoder);
+    return rc;
+}
 
 // Bytes of the text of a run of tokens. Ids without a token have no text.
 static int count_bytes(struct spelling *sp, size_t n, bool begins, uint64_t *bytes, struct err *e) {
@@ -102,6 +122,8 @@ static int count_bytes(struct spelling *sp, size_t n, bool begins, uint64_t *byt
             sp->ids[known++] = sp->ids[i];
     TRY(tokenizer_decode(sp->t, sp->ids, known, begins ? 0 : TOKENIZER_CONTINUES, &sp->text,
                          &length, &sp->capacity, e));
+    if (begins && sp->added > 0 && length > 0 && sp->text[0] == ' ')
+        length -= sp->added;
     *bytes += length;
     return 0;
 }
@@ -134,6 +156,8 @@ static int weigh(struct score *s, struct err *e) {
     s->windows = dataset_windows(s->data, SPLIT_VALIDATION);
     s->stats = dataset_stats(s->data, SPLIT_VALIDATION);
     s->speaks = !tokenizer_is_ids(sp.t);
+    if (rc == 0 && s->speaks)
+        rc = find_added(&sp, e);
     for (uint64_t w = 0; rc == 0 && w < s->windows; w++)
         for (struct dataset_piece p = {0};
              rc == 0 && dataset_next_piece(s->data, SPLIT_VALIDATION, w, &p);)
@@ -218,9 +242,10 @@ static int add_window(void *arg, uint64_t sample, const float *losses, struct er
 
 void score_plan_knobs(const struct score *s, struct knobs *k) {
     const int64_t rows = TURN_LOGITS / s->vocab;
+    const int64_t tokens = plan_wants_device(&s->knobs) ? DEVICE_TURN_TOKENS : TURN_TOKENS;
     *k = s->knobs;
     if (k->by[KNOB_batch_micro] == SET_BY_DEFAULT)
-        k->batch_micro = k->seq < TURN_TOKENS ? TURN_TOKENS / k->seq : 1;
+        k->batch_micro = k->seq < tokens ? tokens / k->seq : 1;
     if ((uint64_t)k->batch_micro > s->windows)
         k->batch_micro = (int64_t)s->windows;
     if (k->by[KNOB_logits_chunk] == SET_BY_DEFAULT && rows < k->batch_micro * k->seq)

@@ -141,7 +141,7 @@ int score_compare(const struct score *a, const struct score *b, struct score_com
     if (c.n == 0)
         return err_set(e, ERR_MISMATCH,
                        "%.300s and %.300s read no record whole, so there is no text to compare "
-                       "them on; accepted: a larger seq, or shorter records",
+                       "them on; accepted: a larger seq, or data.long=split",
                        a->knobs.model, b->knobs.model);
     return 0;
 }
