@@ -2,6 +2,7 @@
 #include "report/score_print.h"
 
 #include "report/table.h"
+#include "train/score_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -180,12 +181,18 @@ static void print_difference(const struct score_comparison *c, FILE *f) {
 static void print_comparison(const struct score_sight *t, size_t i, FILE *f) {
     const struct score_comparison *c = &t->comparisons[i];
     const struct rate *d = &c->difference;
-    const char *units = unit(&t->scores[0], d->n);
+    const char *units = c->by == SCORE_BY_BYTE && t->scores[0].sequences
+                            ? d->n == 1 ? "part" : "parts"
+                            : unit(&t->scores[0], d->n);
     put_name(t, i, f);
     fputs(" against ", f);
     put_name(t, 0, f);
     if (c->by == SCORE_BY_BYTE)
-        fputs(" (their tokens differ, so bits per byte of the same text are compared)", f);
+        fputs(" (their tokens differ, so bits per byte of the same text are compared", f);
+    if (c->by == SCORE_BY_BYTE && t->scores[0].sequences)
+        fprintf(f, ", of plain text in stretches of %d bytes", SCORE_STRETCH_BYTES);
+    if (c->by == SCORE_BY_BYTE)
+        fputs(")", f);
     fputs(": ", f);
     if (c->ties == d->n) {
         fprintf(f, "the same in %s%zu %s", d->n == 1 ? "the " : "all ", d->n, units);

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "train/adapted.h"
 #include "train/evaluate.h"
+#include "train/score_text.h"
 #include "train/source.h"
 
 #include <inttypes.h>
@@ -47,6 +48,7 @@ static int make_units(struct score *s, struct err *e) {
     const uint64_t seq = (uint64_t)s->knobs.seq;
     uint64_t n = 0;
     s->first_unit = calloc(files + 1, sizeof *s->first_unit);
+    s->texts = calloc(files + 1, sizeof *s->texts);
     for (size_t i = 0; s->first_unit != NULL && i < files; i++) {
         const struct shard *shard = dataset_file_shard(s->data, i);
         s->first_unit[i] = (size_t)n;
@@ -56,9 +58,11 @@ static int make_units(struct score *s, struct err *e) {
         s->records = s->records || !is_plain(shard);
         s->ids = s->ids || shard->shape == RENDER_TOKENS;
     }
+    if (s->first_unit != NULL)
+        s->first_unit[files] = (size_t)n;
     s->n_units = (size_t)n;
     s->units = calloc((size_t)n + 1, sizeof *s->units);
-    if (s->units == NULL || s->first_unit == NULL)
+    if (s->units == NULL || s->first_unit == NULL || s->texts == NULL)
         return err_set(e, ERR_MEMORY, "out of memory for the scores of %" PRIu64 " records", n);
     for (size_t i = 0; i < files; i++) {
         const struct shard *shard = dataset_file_shard(s->data, i);
@@ -136,6 +140,8 @@ static int weigh_piece(const struct score *s, struct spelling *sp, const struct 
     struct score_unit *u = unit_of(s, p);
     bool begins = true; // no text of the document comes before the run
     u->tokens += shard_count_trained(shard, first, p->columns);
+    if (is_plain(shard))
+        score_text_count(&s->texts[p->file], shard, p->first + 1, p->columns);
     for (uint64_t i = first - p->first - 1; s->speaks && i < first && begins; i++)
         begins = tokenizer_is_special(sp->t, shard_id(shard, i));
     for (uint64_t i = first; s->speaks && i < end; i++) {
@@ -158,12 +164,17 @@ static int weigh(struct score *s, struct err *e) {
     s->speaks = !tokenizer_is_ids(sp.t);
     if (rc == 0 && s->speaks)
         rc = find_added(&sp, e);
+    for (size_t i = 0; rc == 0 && i < dataset_files(s->data); i++)
+        if (is_plain(dataset_file_shard(s->data, i)))
+            rc = score_text_open(&s->texts[i], dataset_file_shard(s->data, i), sp.t, e);
     for (uint64_t w = 0; rc == 0 && w < s->windows; w++)
         for (struct dataset_piece p = {0};
              rc == 0 && dataset_next_piece(s->data, SPLIT_VALIDATION, w, &p);)
             rc = weigh_piece(s, &sp, &p, e);
     free(sp.ids);
     free(sp.text);
+    for (size_t i = 0; i < dataset_files(s->data); i++)
+        score_text_settle(&s->texts[i], dataset_file_shard(s->data, i));
     for (size_t i = 0; i < s->n_units; i++) {
         s->scored_units += s->units[i].tokens > 0;
         s->tokens += s->units[i].tokens;
@@ -205,6 +216,9 @@ int score_open(struct score *s, const struct knobs *k, const struct score_listen
 }
 
 void score_close(struct score *s) {
+    for (size_t i = 0; s->texts != NULL && i < dataset_files(s->data); i++)
+        score_text_close(&s->texts[i]);
+    free(s->texts);
     dataset_close(s->data);
     free(s->units);
     free(s->first_unit);
@@ -233,6 +247,8 @@ static int add_window(void *arg, uint64_t sample, const float *losses, struct er
                            dataset_file_path(s->data, p.file), p.document + 1,
                            knob_choice(KNOB_precision, (int)s->knobs.precision));
         unit_of(s, &p)->nats += sum;
+        if (is_plain(dataset_file_shard(s->data, p.file)))
+            score_text_add(&s->texts[p.file], losses + p.column, p.first + 1, p.columns);
         s->nats += sum;
     }
     if (pass->l->progress)

@@ -27,6 +27,8 @@
 #include <limits.h>
 #include <signal.h>
 
+struct score_text;
+
 struct score_unit {
     double nats;            // summed over its scored tokens
     uint64_t tokens, bytes; // scored; tokens 0: it counts nowhere
@@ -39,7 +41,8 @@ struct score {
     int64_t vocab; // of the model
     struct score_unit *units;
     size_t n_units;
-    size_t *first_unit;         // [files]: of each file
+    size_t *first_unit;         // [files + 1]: of each file
+    struct score_text *texts;   // [files]: plain texts in stretches of bytes (score_text.h)
     uint64_t documents;         // records and texts
     size_t scored_units;        // with a scored token
     uint64_t tokens, bytes;     // scored, of all units
@@ -80,7 +83,8 @@ int score_bits(const struct score *s, struct rate *out, struct err *e);
 
 enum score_pairing { SCORE_BY_TOKEN, SCORE_BY_BYTE };
 // SCORE_BY_TOKEN if both read the same tokens. SCORE_BY_BYTE if they read the same records as other
-// tokens. ERR_MISMATCH if the units of one are not those of the other.
+// tokens; plain texts are then compared in stretches of as many bytes. ERR_MISMATCH if the units of
+// one are not those of the other.
 int score_pair(const struct score *a, const struct score *b, enum score_pairing *out,
                struct err *e);
 

@@ -1,5 +1,6 @@
 // score_compare.c - what the units of scores say: a model's rates, and the difference of two models.
 #include "train/score.h"
+#include "train/score_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -68,26 +69,23 @@ static int check_ids(const struct score *a, const struct score *b, struct err *e
 
 // Other tokens of the same text are compared record by record, if each is known to be the same.
 static int check_texts(const struct score *a, const struct score *b, struct err *e) {
-    if (a->sequences)
-        return err_set(e, ERR_MISMATCH,
-                       "%.300s and %.300s read the text as different tokens, so their sequences of "
-                       "a plain text do not begin and end at the same places; accepted: records "
-                       "(.jsonl), which are compared by their bytes",
-                       a->knobs.model, b->knobs.model);
     if (!a->speaks || !b->speaks)
         return err_set(e, ERR_MISMATCH,
                        "%.300s and %.300s read the data as different tokens, and the text of %s is "
                        "not known: it has no tokenizer",
                        a->knobs.model, b->knobs.model, a->speaks ? "one" : "both");
     for (size_t i = 0; i < dataset_files(a->data); i++) {
-        const uint64_t in_a = dataset_file_shard(a->data, i)->counts.documents;
-        const uint64_t in_b = dataset_file_shard(b->data, i)->counts.documents;
-        if (in_a != in_b)
+        const struct shard *in_a = dataset_file_shard(a->data, i);
+        const struct shard *in_b = dataset_file_shard(b->data, i);
+        // A tokenizer may put a space in front of a text, which may be the first byte of a stretch.
+        const size_t na = a->texts[i].n, nb = b->texts[i].n;
+        if (in_a->counts.documents != in_b->counts.documents || na > nb + 1 || nb > na + 1)
             return err_set(e, ERR_MISMATCH,
-                           "%s: %" PRIu64 " records for %.300s and %" PRIu64
-                           " for %.300s, so they cannot be compared one by one",
-                           dataset_file_path(a->data, i), in_a, a->knobs.model, in_b,
-                           b->knobs.model);
+                           "%s: %" PRIu64 " documents for %.300s and %" PRIu64
+                           " for %.300s, or texts of different lengths, so they cannot be compared "
+                           "one by one",
+                           dataset_file_path(a->data, i), in_a->counts.documents, a->knobs.model,
+                           in_b->counts.documents, b->knobs.model);
     }
     return 0;
 }
@@ -118,24 +116,51 @@ static void count(struct score_comparison *out, const struct columns *c) {
     out->losses += d >= SCORE_TIE;
 }
 
+struct units {
+    const struct score_unit *all;
+    size_t n;
+};
+
+static struct units units_of(const struct score *s, size_t file, bool by_byte) {
+    const struct score_text *text = &s->texts[file];
+    if (by_byte && text->n > 0)
+        return (struct units){text->stretches, text->n};
+    return (struct units){s->units + s->first_unit[file],
+                          s->first_unit[file + 1] - s->first_unit[file]};
+}
+
+static size_t most_pairs(const struct score *s, bool by_byte) {
+    size_t n = 0;
+    for (size_t i = 0; i < dataset_files(s->data); i++)
+        n += units_of(s, i, by_byte).n;
+    return n;
+}
+
+static void compare_file(const struct score *a, const struct score *b, size_t file,
+                         struct columns *c, struct score_comparison *out) {
+    const bool by_byte = out->by == SCORE_BY_BYTE;
+    const struct units in_a = units_of(a, file, by_byte), in_b = units_of(b, file, by_byte);
+    for (size_t i = 0; i < in_a.n && i < in_b.n; i++) {
+        const struct score_unit *x = &in_a.all[i], *y = &in_b.all[i];
+        if (!is_pair(x, y, by_byte)) {
+            out->left_out += x->tokens > 0 || y->tokens > 0;
+            continue;
+        }
+        c->x[c->n] = nats(x, by_byte), c->w[c->n] = weight(x, by_byte);
+        c->y[c->n] = nats(y, by_byte), c->v[c->n] = weight(y, by_byte);
+        count(out, c);
+        c->n++;
+    }
+}
+
 int score_compare(const struct score *a, const struct score *b, struct score_comparison *out,
                   struct err *e) {
     struct columns c;
     *out = (struct score_comparison){0};
     TRY(score_pair(a, b, &out->by, e));
-    const bool by_byte = out->by == SCORE_BY_BYTE;
-    TRY(take_columns(&c, a->n_units, e));
-    for (size_t i = 0; i < a->n_units; i++) {
-        const struct score_unit *x = &a->units[i], *y = &b->units[i];
-        if (!is_pair(x, y, by_byte)) {
-            out->left_out += x->tokens > 0 || y->tokens > 0;
-            continue;
-        }
-        c.x[c.n] = nats(x, by_byte), c.w[c.n] = weight(x, by_byte);
-        c.y[c.n] = nats(y, by_byte), c.v[c.n] = weight(y, by_byte);
-        count(out, &c);
-        c.n++;
-    }
+    TRY(take_columns(&c, most_pairs(a, out->by == SCORE_BY_BYTE), e));
+    for (size_t i = 0; i < dataset_files(a->data); i++)
+        compare_file(a, b, i, &c, out);
     out->difference = rate_difference(c.x, c.w, c.y, c.v, c.n);
     free(c.x);
     if (c.n == 0)

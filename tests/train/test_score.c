@@ -5,6 +5,7 @@
 
 #include "train/evaluate.h"
 #include "train/score.h"
+#include "train/score_text.h"
 
 static const char *const RECORDS[] = {
     "{\"prompt\": \"one\", \"completion\": \"first answer, which is longer than the window \"}\n",
@@ -245,6 +246,50 @@ static void test_compare(void **state) {
     score_close(&b);
 }
 
+// Sequences that end at other places are compared in stretches of the text, each of which has all
+// of its tokens' losses.
+static void test_stretches(void **state) {
+    const struct scratch *x = *state;
+    enum { BYTES = 5000 };
+    char path[320], folder[320], text[BYTES];
+    struct score a, b, c;
+    struct score_comparison d, same;
+    struct err e = {0};
+    for (size_t i = 0; i < BYTES; i++) // one character of four has two bytes
+        text[i] = "a \xc3\xa9."[i % 5];
+    snprintf(path, sizeof path, "%s/long.txt", x->dir);
+    assert_worked(file_write_atomic(path, text, sizeof text, &e), &e);
+    other_model(x, POISON_NONE, folder);
+    score_words(&a, x->nano, path, "");
+    score_words(&b, x->nano, path, "seq=27");
+    score_words(&c, folder, path, "");
+    const struct score_text *t = &b.texts[0];
+    assert_int_equal(t->n, 3);
+    double nats = 0;
+    uint64_t tokens = 0;
+    for (size_t k = 0; k < t->n; k++) {
+        assert_int_equal(t->stretches[k].bytes, k < 2 ? 2048 : BYTES - 2 * 2048);
+        assert_false(t->stretches[k].cut);
+        tokens += t->stretches[k].tokens;
+        nats += t->stretches[k].nats;
+    }
+    assert_int_equal(tokens, BYTES + 1); // an end of text comes last
+    assert_close(nats, b.nats, 1e-12, "stretches");
+    assert_int_equal(t->borders[1], 1 + 2048); // and another first, which nothing predicts
+    assert_worked(score_compare(&b, &a, &d, &e), &e);
+    assert_true(d.by == SCORE_BY_BYTE && d.difference.n == 3 && d.left_out == 0);
+    assert_close(d.difference.value, (b.nats - a.nats) / log(2) / BYTES, 1e-9, "bits per byte");
+    assert_worked(score_compare(&c, &a, &same, &e), &e);
+    assert_true(same.by == SCORE_BY_TOKEN && same.difference.n == 157);
+    score_close(&b);
+    // What seq cuts off belongs to no comparison.
+    score_words(&b, x->nano, path, "data.long=truncate seq=60");
+    assert_failed(score_compare(&b, &a, &d, &e), ERR_MISMATCH, &e, "read no record whole");
+    score_close(&a);
+    score_close(&b);
+    score_close(&c);
+}
+
 static void test_refused(void **state) {
     const struct scratch *x = *state;
     char path[320], folder[320];
@@ -271,17 +316,6 @@ static void test_refused(void **state) {
     assert_true(b.speaks && b.bytes == 3);
     score_close(&b);
     score_close(&a);
-
-    // Sequences of a plain text that do not end at the same places.
-    snprintf(path, sizeof path, "%s/plain.txt", x->dir);
-    assert_worked(file_write_atomic(path, "some text", 9, &e), &e);
-    make_knobs(&k, x->nano, path, "");
-    assert_worked(score_open(&a, &k, &quiet, &e), &e);
-    k.seq = 5;
-    assert_worked(score_open(&b, &k, &quiet, &e), &e);
-    assert_failed(score_pair(&b, &a, &by, &e), ERR_MISMATCH, &e, "accepted: records (.jsonl)");
-    score_close(&a);
-    score_close(&b);
 
     // Data without a scored token, the built-in corpus, weights that are not finite.
     data_file(x, "cut.jsonl", 3, 1, path);
@@ -319,7 +353,7 @@ int main(void) {
         cmocka_unit_test(test_records),     cmocka_unit_test(test_session),
         cmocka_unit_test(test_what_counts), cmocka_unit_test(test_plain_text),
         cmocka_unit_test(test_compare),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stretches),   cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }
