@@ -58,9 +58,9 @@ int call_end(struct call *c, int rc, struct haggle_error *e);
 
 // ---------------------------------------------------------------- find.c: a trained model
 
-// k->model may be a run's folder: it becomes the folder of its newest checkpoint, or of its best one.
-// RUN/interactive is the second model in the newest. Anything else stays as it is. It comes first,
-// because RUN/interactive looks like ORG/NAME.
+// k->model may be a run's folder: it becomes the folder of its newest checkpoint, or of its best
+// one. RUN/interactive is the second model in the newest. Anything else stays as it is. It comes
+// first, because RUN/interactive looks like ORG/NAME.
 int call_find_checkpoint(struct call *c, struct knobs *k, bool best, struct err *e);
 // If k->model is a checkpoint of an adapter, `adapter` gets its folder, and the knobs its base. "":
 // another model.

@@ -4,6 +4,7 @@
 // compared are refused at once.
 #include "api/api.h"
 
+#include "base/file.h"
 #include "report/score_print.h"
 #include "report/watch.h"
 #include "train/source.h"
@@ -83,6 +84,14 @@ static int read_request(struct knobs *k, const struct haggle_eval *x, struct err
     return 0;
 }
 
+// Beside a run there may be models that are none, and have no best checkpoint.
+static bool takes_best(const struct evaluation *v, const struct knobs *k) {
+    char checkpoints[PATH_MAX];
+    return v->x->best && (v->n == 1 || (file_join(checkpoints, sizeof checkpoints, k->model,
+                                                  "checkpoints", NULL) == 0 &&
+                                        file_is_dir(checkpoints)));
+}
+
 // The knob lora.from means the last model: beside its base it shows what an adapter changes.
 static int find_subject(struct evaluation *v, size_t i, const struct knobs *k, struct err *e) {
     struct subject *s = &v->subjects[i];
@@ -95,7 +104,7 @@ static int find_subject(struct evaluation *v, size_t i, const struct knobs *k, s
         TRY(knobs_set_at(&s->knobs, KNOB_model, v->x->models[i], SET_BY_COMMAND_LINE, e));
     v->names[i] = v->x->n_models > 0 ? v->x->models[i] : k->model;
     v->adapters[i] = s->knobs.lora_from[0] ? s->knobs.lora_from : NULL;
-    TRY(call_find_checkpoint(v->c, &s->knobs, v->x->best, e));
+    TRY(call_find_checkpoint(v->c, &s->knobs, takes_best(v, &s->knobs), e));
     TRY(source_template(&s->knobs, e));
     TRY(call_find_adapter(&s->knobs, s->adapter, e));
     TRY(call_find_model(v->c, &s->knobs, e));

@@ -1,4 +1,4 @@
-// find.c - the trained model that a verb was asked for: a run, a checkpoint, an adapter or a folder.
+// find.c - the trained model that a verb was asked for: a run, a checkpoint, an adapter, a folder.
 #include "api/api.h"
 
 #include "base/file.h"

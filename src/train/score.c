@@ -17,8 +17,10 @@ enum {
     // Of a turn, unless batch.micro says otherwise: enough to keep all threads, or a device, busy.
     TURN_TOKENS = 4096,
     DEVICE_TURN_TOKENS = 16384,
-    TURN_LOGITS = 16 << 20, // elements of a turn's logits, unless logits.chunk says otherwise
-    LEAST_CHUNK = 64        // rows
+    // Elements of its logits, unless logits.chunk says otherwise.
+    TURN_LOGITS = 16 << 20,
+    DEVICE_TURN_LOGITS = 128 << 20,
+    LEAST_CHUNK = 64 // rows
 };
 
 // ---------------------------------------------------------------- units
@@ -257,8 +259,9 @@ static int add_window(void *arg, uint64_t sample, const float *losses, struct er
 }
 
 void score_plan_knobs(const struct score *s, struct knobs *k) {
-    const int64_t rows = TURN_LOGITS / s->vocab;
-    const int64_t tokens = plan_wants_device(&s->knobs) ? DEVICE_TURN_TOKENS : TURN_TOKENS;
+    const bool device = plan_wants_device(&s->knobs);
+    const int64_t tokens = device ? DEVICE_TURN_TOKENS : TURN_TOKENS;
+    const int64_t rows = (device ? DEVICE_TURN_LOGITS : TURN_LOGITS) / s->vocab;
     *k = s->knobs;
     if (k->by[KNOB_batch_micro] == SET_BY_DEFAULT)
         k->batch_micro = k->seq < tokens ? tokens / k->seq : 1;

@@ -1,11 +1,11 @@
 // score.h - the loss of a model on every record of a file, and two models compared by it.
 //
-// Place: `haggle eval` scores models one after the other. Data is read as training reads it: shapes,
-// templates, and which tokens are trained, which here are the tokens that are scored. The others
-// are context. Windows and turns are the evaluator's (evaluate.h).
+// Place: `haggle eval` scores models one after the other. Data is read as training reads it:
+// shapes, templates, and which tokens are trained, which here are the tokens that are scored. The
+// others are context. Windows and turns are the evaluator's (evaluate.h).
 //
 //   score_open      the data as this model's tokens: which units there are, what each weighs
-//   score_pairing   whether two models can be compared on it, and how; before anything is computed
+//   score_pair      whether two models can be compared on it, and how; before anything is computed
 //   score_model     plan, engine, weights, one pass: the nats of every unit
 //   score_compare   the difference of two models, unit by unit
 //
@@ -15,8 +15,8 @@
 // Invariants:
 //   1. Every scored token of a unit counts once, with the context of its own document alone.
 //   2. A unit's figures depend on model and data, not on the batch or on what shares its window.
-//   3. Bytes are those of the text that the scored tokens spell. Special tokens have none, but their
-//      loss counts.
+//   3. Bytes are those of the text that the scored tokens spell. Special tokens have none, but
+//      their loss counts.
 #ifndef HAGGLE_TRAIN_SCORE_H
 #define HAGGLE_TRAIN_SCORE_H
 

@@ -1,4 +1,4 @@
-// score_compare.c - what the units of scores say: a model's rates, and the difference of two models.
+// score_compare.c - what the units of scores say: the rates of a model, and how two models differ.
 #include "train/score.h"
 #include "train/score_text.h"
 

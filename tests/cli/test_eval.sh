@@ -43,6 +43,15 @@ run 0 "a model and itself" eval run run/checkpoints/step-000000008 --data square
 says out "the same in all 30 records" "a model and itself"
 json same.json 'd["comparisons"][0]["verdict"] == "no difference shown" and d["comparisons"][0]["ties"] == 30' "a model and itself"
 
+# --best means the runs among the models.
+# shellcheck disable=SC2086
+run 0 "a run with a best checkpoint" train model=tiny ${train/eval.every=0/eval.every=4} data.path=squares.jsonl \
+    seq=48 steps=8 save.best=true run.dir=best
+run 0 "its folder" export best whole
+# shellcheck disable=SC2086
+run 0 "the best" eval whole best --best --data squares.jsonl $quiet --json best.json
+json best.json 'd["models"][1]["weights"].startswith("best/checkpoints/")' "the best"
+
 # ---------------------------------------------------------------- adapters, and data of ids
 
 mkdir base && cp "$reference"/qwen2/{config.json,model.safetensors} base

@@ -418,7 +418,7 @@ static void score_on(struct score *s, enum device device, const char *path, cons
     k.threads = 2, k.device = device, k.seq = SEQ;
     snprintf(k.data_path, sizeof k.data_path, "%s", path);
     snprintf(k.data_cache, sizeof k.data_cache, "none");
-    int rc = knobs_set_list(&k, words, "/nowhere", false, SET_BY_COMMAND_LINE, &e);
+    int rc = knobs_set_assignment(&k, words, SET_BY_COMMAND_LINE, &e);
     if (rc == 0)
         rc = score_open(s, &k, &quiet, &e);
     if (rc == 0)
