@@ -47,7 +47,7 @@ static int take(struct cutter *c, struct score_text *x, uint64_t token, uint64_t
 // where in the run each ends.
 static int cut_run(struct cutter *c, struct score_text *x, uint64_t first, size_t n,
                    struct err *e) {
-    int32_t ids[RUN];
+    int32_t ids[RUN] = {0};
     size_t all, one, sum = 0;
     for (size_t i = 0; i < n; i++)
         ids[i] = shard_id(c->s, first + i);
