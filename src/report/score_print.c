@@ -181,8 +181,9 @@ static void print_difference(const struct score_comparison *c, FILE *f) {
 static void print_comparison(const struct score_sight *t, size_t i, FILE *f) {
     const struct score_comparison *c = &t->comparisons[i];
     const struct rate *d = &c->difference;
+    const bool mixed = t->scores[0].records && t->scores[0].sequences;
     const char *units = c->by == SCORE_BY_BYTE && t->scores[0].sequences
-                            ? d->n == 1 ? "part" : "parts"
+                            ? mixed ? "records and stretches" : "stretches"
                             : unit(&t->scores[0], d->n);
     put_name(t, i, f);
     fputs(" against ", f);
