@@ -1,67 +1,13 @@
 // generate.c - haggle_generate: continues a prompt greedily, as text or as ids.
 #include "api/api.h"
 
-#include "base/file.h"
 #include "engine/engine.h"
-#include "export/export.h"
 #include "report/plan_print.h"
 #include "train/adapted.h"
-#include "train/checkpoint.h"
 #include "train/sample.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static int take_model(struct knobs *k, const char *folder, struct err *e) {
-    if (strlen(folder) >= sizeof k->model)
-        return err_set(e, ERR_USAGE, "the checkpoint's path is longer than %zu bytes: %s",
-                       sizeof k->model - 1, folder);
-    strcpy(k->model, folder);
-    return 0;
-}
-
-// A run's folder means its newest checkpoint, or its best one; RUN/interactive the second model in
-// the newest.
-static int resolve_model(struct call *c, struct knobs *k, bool best, struct err *e) {
-    char config[PATH_MAX], checkpoints[PATH_MAX], newest[PATH_MAX];
-    struct checkpoint_listener listener = {&c->log, call_say};
-    if (best) {
-        TRY(checkpoint_find_best(k->model, &listener, newest, e));
-        return take_model(k, newest, e);
-    }
-    TRY(export_find_second(k->model, &listener, newest, e));
-    if (newest[0] != '\0')
-        return take_model(k, newest, e);
-    if (!file_is_dir(k->model))
-        return 0;
-    TRY(file_join(config, sizeof config, k->model, "config.json", e));
-    TRY(file_join(checkpoints, sizeof checkpoints, k->model, "checkpoints", e));
-    if (file_exists(config) || !file_is_dir(checkpoints))
-        return 0;
-    TRY(checkpoint_find_newest(k->model, &listener, newest, e));
-    if (newest[0] == '\0')
-        return err_set(e, ERR_IO, "%s holds no checkpoint yet", k->model);
-    return take_model(k, newest, e);
-}
-
-// A checkpoint of an adapter: `adapter` gets its folder, and the knobs its base. "": another model.
-static int resolve_adapter(struct knobs *k, char adapter[PATH_MAX], struct err *e) {
-    char folder[PATH_MAX];
-    bool found = false;
-    snprintf(folder, sizeof folder, "%s", k->model);
-    adapter[0] = '\0';
-    if (file_is_dir(folder))
-        TRY(adapted_find(folder, k, &found, e));
-    if (found && k->lora_from[0] != '\0')
-        return err_set(
-            e, ERR_USAGE,
-            "'%.300s' is an adapter already, so lora.from=%.200s cannot be used with it; "
-            "name the base instead",
-            folder, k->lora_from);
-    if (found)
-        snprintf(adapter, PATH_MAX, "%s", folder);
-    return 0;
-}
 
 // The prompt as ids, in memory that the caller frees.
 static int read_prompt(const struct haggle_prompt *p, const struct speech *speech,
@@ -134,8 +80,8 @@ static int generate(struct call *c, const struct knobs *given, const struct hagg
     size_t n = 0;
     bool from_folder = false;
     char adapter[PATH_MAX];
-    TRY(resolve_model(c, &k, p->best, e)); // first: RUN/interactive looks like ORG/NAME
-    TRY(resolve_adapter(&k, adapter, e));
+    TRY(call_find_checkpoint(c, &k, p->best, e)); // first: RUN/interactive looks like ORG/NAME
+    TRY(call_find_adapter(&k, adapter, e));
     TRY(call_find_model(c, &k, e));
     TRY(model_shape_open(&shape, k.model, &from_folder, e));
     int64_t tokens = p->tokens > 0 ? p->tokens : k.generate_tokens;

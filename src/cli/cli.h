@@ -115,6 +115,7 @@ VERB_PARTS(report);
 VERB_PARTS(trials);
 VERB_PARTS(show);
 VERB_PARTS(verify);
+VERB_PARTS(eval);
 VERB_PARTS(generate);
 VERB_PARTS(export);
 VERB_PARTS(tokenize);

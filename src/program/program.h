@@ -274,6 +274,7 @@ struct program {
 #define NAME_INV_FREQ    "const.inv_freq" // [D/2] float32
 #define NAME_AVERAGE     "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
 #define NAME_LOGITS      "logits"
+#define NAME_ROW_LOSS    "row_loss" // [B*T]: nats; 0 where nothing is trained
 
 // Elements of NAME_HYPER: everything the host decides per turn. They are doubles because 1 - 0.999
 // must not lose digits.

@@ -20,4 +20,8 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e);
 // bytes).
 int source_tokenizer(struct knobs *k, char dir[PATH_MAX], struct err *e);
 
+// If k->model is a checkpoint, conversations are written as its run wrote them: data.template and
+// data.system become the run's, unless they are set already.
+int source_template(struct knobs *k, struct err *e);
+
 #endif
