@@ -361,10 +361,12 @@ static int check_data(struct walk *w, uint64_t bytes) {
                            g->path, names_quote(quoted, t->name), g->data_start + t->begin,
                            g->data_start + t->begin + t->bytes, g->size);
     }
-    if (g->size > g->data_start + bytes)
+    const uint64_t end = g->n_tensors > 0 ? g->data_start + bytes : w->at;
+    if (g->size != end)
         return err_set(w->e, ERR_FORMAT,
-                       "%s: %" PRIu64 " bytes follow the last tensor; accepted: none", g->path,
-                       g->size - g->data_start - bytes);
+                       "%s: the file has %" PRIu64 " bytes; accepted: %" PRIu64
+                       ", where the last tensor's padding ends",
+                       g->path, g->size, end);
     return 0;
 }
 

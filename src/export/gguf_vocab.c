@@ -359,7 +359,7 @@ static int check_llama(struct tables *b) {
     if (b->partial > 0)
         sentences_add(b->notes,
                       "%" PRId64 " tokens hold a part of a character; llama.cpp never makes them, "
-                      "so rare characters get ids of single bytes instead",
+                      "so rare characters get other ids",
                       b->partial);
     return set_scores(b);
 }
