@@ -149,7 +149,7 @@ static void test_values(void **state) {
     }
     head(&m, 0, 1);
     text(&m, "");
-    put(&m, "\0\0\0\0\0", 5);
+    put(&m, "\0\0\0\0\0\0", 6);
     try(*state, &m, "a key is empty");
     head(&m, 0, 1);
     u64(&m, 3);
