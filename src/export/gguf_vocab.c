@@ -208,6 +208,12 @@ static int set_text(struct tables *b, int64_t id, enum kind kind, const char *te
     return 0;
 }
 
+// The tokenizer's own texts are not ended by a NUL.
+static char *copy(struct tables *b, const char *text, size_t bytes) {
+    char *out = region_alloc(&b->region, bytes + 1);
+    return out != NULL ? memcpy(out, text, bytes) : NULL;
+}
+
 // Bytes that are a part of a character: a name that no text becomes.
 static int name_part(struct tables *b, int32_t id) {
     const struct token *k = &b->t->tokens[id];
@@ -225,15 +231,18 @@ static int spell_characters(struct tables *b, int32_t id) {
     const uint8_t first = (uint8_t)k->raw[0];
     if (k->raw_bytes == 1 && (first == 0 || first >= 0x80))
         return set_text(b, id, BYTE, region_printf(&b->region, "<0x%02X>", first));
-    if (!is_text(k->raw, k->raw_bytes) || strstr(k->raw, SPACE) != NULL)
+    char *raw = copy(b, k->raw, k->raw_bytes);
+    if (raw == NULL)
+        return no_memory(b);
+    if (!is_text(raw, k->raw_bytes) || strstr(raw, SPACE) != NULL)
         return name_part(b, id);
     char *text = region_alloc(&b->region, (size_t)k->raw_bytes * 3 + 1), *out = text;
     for (uint32_t i = 0; text != NULL && i < k->raw_bytes; i++)
-        if (k->raw[i] == ' ') {
+        if (raw[i] == ' ') {
             memcpy(out, SPACE, 3);
             out += 3;
         } else {
-            *out++ = k->raw[i];
+            *out++ = raw[i];
         }
     return set_text(b, id, NORMAL, text);
 }
@@ -242,20 +251,19 @@ static int spell(struct tables *b, int32_t id, bool llama) {
     const struct token *k = &b->t->tokens[id];
     if (k->spelled_bytes == 0 || !is_text(k->spelled, k->spelled_bytes))
         return refuse(b, "a token is empty or holds a NUL");
+    const char *text = copy(b, k->spelled, k->spelled_bytes);
     if (id == b->t->unk_id)
-        return set_text(b, id, UNKNOWN, k->spelled);
+        return set_text(b, id, UNKNOWN, text);
     if (k->flags & TOKEN_IS_SPECIAL)
-        return set_text(b, id, CONTROL, k->spelled);
+        return set_text(b, id, CONTROL, text);
     if (k->flags & TOKEN_ADDED)
-        return set_text(b, id, USER_DEFINED, k->spelled);
-    if (!llama)
-        return set_text(b, id, NORMAL, k->spelled);
-    if (b->t->byte_level)
+        return set_text(b, id, USER_DEFINED, text);
+    if (llama && b->t->byte_level)
         return spell_characters(b, id);
-    for (int i = 0; i < 256; i++)
-        if (b->t->fallback_id[i] == id)
-            return set_text(b, id, BYTE, k->spelled);
-    return set_text(b, id, NORMAL, k->spelled);
+    bool byte = false;
+    for (int i = 0; llama && i < 256; i++)
+        byte = byte || b->t->fallback_id[i] == id;
+    return set_text(b, id, byte ? BYTE : NORMAL, text);
 }
 
 // Every id of the model needs a text of its own. Ids without a token are padding.

@@ -306,16 +306,17 @@ static void test_whole_blocks(void **state) {
 
 // ---------------------------------------------------------------- tokenizers
 
-struct list {
-    char text[4096][64];
+struct list { // the first texts of an array, and how many there are
+    char text[700][64];
     uint64_t n;
 };
 
 static int keep(void *arg, uint64_t i, const char *text, size_t bytes) {
     struct list *l = arg;
-    assert_true(i < 4096 && bytes < 64);
-    memcpy(l->text[i], text, bytes + 1);
-    l->n = i + 1;
+    assert_true(bytes < 64 && i == l->n);
+    if (i < 700)
+        memcpy(l->text[i], text, bytes + 1);
+    l->n++;
     return 0;
 }
 
