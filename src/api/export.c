@@ -49,12 +49,12 @@ static int read_gguf(const struct haggle_export *x, struct export_options *o, st
                        "--type %s is not accepted; accepted: f32, f16, bf16, q8_0, q4_0", x->type);
     if (x->run_dir == NULL || x->out_dir != NULL)
         return err_set(e, ERR_USAGE, "--gguf needs a run or a folder, and writes one file");
-    if (x->dtype != NULL || x->shard_bytes != NULL || x->probe != NULL || x->data != NULL)
+    if (x->dtype != NULL || x->shard_bytes != NULL || x->data != NULL)
         return err_set(e, ERR_USAGE,
-                       "%s is for folders; accepted with --gguf: --type, --best, --source, --merge",
+                       "%s is for folders; accepted with --gguf: --type, --best, --source, "
+                       "--merge, --probe",
                        x->dtype != NULL         ? "--dtype"
                        : x->shard_bytes != NULL ? "--shard-bytes"
-                       : x->probe != NULL       ? "--probe"
                                                 : "--data");
     o->gguf = (enum gguf_type)type;
     o->out_dir = x->gguf;

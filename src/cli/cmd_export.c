@@ -13,7 +13,8 @@ const struct flag export_flags[] = {
     {"gguf", 0, "FILE", "write one GGUF file for llama.cpp instead of a folder"},
     {"type", 0, "TYPE", "with --gguf: f32, f16, bf16, q8_0 or q4_0 (f16)"},
     {"check", 0, "OUT_DIR", "only check a folder that was exported before"},
-    {"probe", 0, "FILE", "write what the check computed, for scripts/check_export.py"},
+    {"probe", 0, "FILE",
+     "write what the model computes, for scripts/check_export.py, check_gguf.py"},
     {0},
 };
 

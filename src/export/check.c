@@ -389,6 +389,20 @@ static int write_probe(struct exporter *x, const struct prompt *p, const struct 
     return rc;
 }
 
+int export_probe_source(struct exporter *x) {
+    struct prompt p;
+    struct answer source = {0};
+    if (x->o->probe == NULL)
+        return 0;
+    snprintf(x->dir, sizeof x->dir, "%s", x->tokenizer_dir);
+    make_prompt(&p, &x->shape);
+    int rc = ask(x, true, &p, &source);
+    if (rc == 0)
+        rc = write_probe(x, &p, &source);
+    free(source.logits);
+    return rc;
+}
+
 static int check_model(struct exporter *x, enum dtype narrowest) {
     struct prompt p;
     struct answer checkpoint = {0}, exported = {0};

@@ -105,7 +105,7 @@ int export_find_second(const char *path, const struct checkpoint_listener *liste
 int export_run(const struct export_options *o, struct export_result *out, struct err *e);
 // Writes a GGUF file (gguf.h) to out_dir, which must not exist, and reads it back. run_dir may also
 // be a Hugging Face folder. ERR_UNSUPPORTED, by name, for what llama.cpp cannot represent. Options
-// of the folder (dtype, shards, data, probe) are not looked at.
+// of the folder (dtype, shards, data) are not looked at.
 int export_gguf(const struct export_options *o, struct export_result *out, struct err *e);
 // The check alone, for a folder that was exported before. It compares with the checkpoint that was
 // exported, which the run must still have. ERR_NUMERIC as above.

@@ -316,6 +316,8 @@ static int work(struct making *m) {
     TRY(write_all(m));
     int rc = read_back(m);
     if (rc == 0)
+        rc = export_probe_source(m->x);
+    if (rc == 0)
         rc = file_rename(m->path, m->x->out->out_dir, m->e);
     if (rc != 0) {
         struct err why = {0};

@@ -125,6 +125,9 @@ int export_subject_fill(const struct exporter *x, const struct export_subject *w
                         struct session *s);
 int export_add_figure(struct exporter *x, const char *name, double value, double limit);
 
+// Writes the probe of what is exported, with the tokenizer of its source.
+int export_probe_source(struct exporter *x);
+
 // ---- losses.c
 // Measures the loss on validation data before and after merging. Without such data it says so.
 int export_compare_losses(struct exporter *x);
