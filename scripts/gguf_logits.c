@@ -1,5 +1,5 @@
-// gguf_logits.c - what llama.cpp computes for rows of token ids, teacher-forced. scripts/check_gguf.py
-// builds it against a llama.cpp that is there, and runs it.
+// gguf_logits.c - what llama.cpp computes for rows of token ids, teacher-forced. The script
+// check_gguf.py builds it against a llama.cpp that is there, and runs it.
 //
 //   gguf_logits FILE.gguf ROWS COLUMNS ID ...
 //

@@ -2,7 +2,8 @@
 //
 // Place: tokenizer_read.c fills them from a tokenizer.json, tokenizer.c owns them,
 // tokenizer_encode.c cuts text into pieces, tokenizer_bpe.c turns a piece into ids,
-// tokenizer_decode.c turns ids into text. export/gguf_vocab.c writes them in another program's form.
+// tokenizer_decode.c turns ids into text. export/gguf_vocab.c writes them as another program reads
+// them.
 //
 // A file is of one of two kinds. In a byte-level file (GPT-2, Llama 3, Qwen) a symbol is a byte. In
 // the others (Llama 2, Mistral, Gemma) a symbol is a character, and a character without a token may

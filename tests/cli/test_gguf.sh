@@ -25,6 +25,19 @@ says out "f16" "the type by default"
 run 0 "odd sizes" export "$source_tree/tests/reference/qwen2" --gguf odd.gguf --type q4_0
 says out "attn_q.weight of every layer stays f16: its rows have 60 elements" "odd sizes"
 says out "no tokenizer" "odd sizes"
+# the chat template is the run's
+for i in $(seq 40); do
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello $i\"}, {\"role\": \"assistant\", \"content\": \"world\"}]}"
+done >chat.jsonl
+echo "{% for m in messages %}({{ m.role }} {{ m.content }}<|endoftext|>){% endfor %}" >own.jinja
+for template in plain own.jinja; do
+    # shellcheck disable=SC2086
+    run 0 "a run with $template" train $short run.dir="run-$template" data.path=chat.jsonl data.template="$template"
+    run 0 "a GGUF file of $template" export "run-$template" --gguf "$template.gguf"
+    says out "chat template: yes" "a GGUF file of $template"
+done
+grep -q "capitalize" plain.gguf || fail "the template plain is not in the GGUF file"
+grep -q "{% for m in messages %}({{" own.jinja.gguf || fail "the run's template is not in the GGUF file"
 # an adapter
 # shellcheck disable=SC2086
 run 0 "an adapter" train run.dir=lora lora.rank=2 $short

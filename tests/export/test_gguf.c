@@ -122,7 +122,7 @@ static int64_t place_of(const struct model_shape *s, const struct model_param *p
         return i % p->dims[1] * p->dims[0] + i / p->dims[1];
     const bool rotated =
         p->role == ROLE_Q_W || p->role == ROLE_K_W || p->role == ROLE_Q_B || p->role == ROLE_K_B;
-    if (s->family != FAMILY_LLAMA || !rotated)
+    if ((s->family != FAMILY_LLAMA && s->family != FAMILY_MISTRAL) || !rotated)
         return i;
     const int64_t width = p->rank == 2 ? p->dims[1] : 1, row = i / width, D = s->head_dim;
     const int64_t inside = row % D, half = D / 2;
@@ -198,7 +198,9 @@ static void compare_numbers(struct gguf *g, const struct model_shape *s, const c
     const struct gguf_value *v = gguf_value_find(g, "general.architecture");
     assert_true(v != NULL && strcmp(v->text, a) == 0);
     assert_int_equal(whole_of(g, a, "vocab_size"), s->vocab);
-    assert_int_equal(whole_of(g, a, "context_length"), s->max_positions);
+    // llama.cpp computes full attention, which is a Mistral's up to its window.
+    const int64_t context = s->window > 0 ? s->window : s->max_positions;
+    assert_int_equal(whole_of(g, a, "context_length"), context);
     assert_int_equal(whole_of(g, a, "embedding_length"), s->width);
     assert_int_equal(whole_of(g, a, "block_count"), s->layers);
     assert_int_equal(whole_of(g, a, "feed_forward_length"), s->ffn);
@@ -301,6 +303,13 @@ static void test_whole_blocks(void **state) {
         assert_int_equal(gguf_tensor_find(g, "token_embd.weight")->type, all_types[i]);
         gguf_close(g);
     }
+    // A Mistral is a Llama to llama.cpp.
+    family_set_switches(&shape, FAMILY_MISTRAL);
+    shape.window = 40;
+    snprintf(folder, sizeof folder, "%s/mistral", s->dir);
+    write_model(folder, &shape, POISON_NONE);
+    make(&x, s, folder, "mistral.gguf", GGUF_BF16);
+    compare_model(folder, x.out, GGUF_BF16);
     export_free(&x.r);
 }
 
