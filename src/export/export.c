@@ -1,5 +1,5 @@
-// export.c - see export.h. The order of an export: find the checkpoint and its source, plan, check
-// the free space, write beside the target, check, rename.
+// export.c - see export.h. The order of an export to a folder: find the checkpoint and its source,
+// plan, check the free space, write beside the target, check, rename.
 #include "export/export.h"
 #include "train/checkpoint_dir.h"
 #include "train/source.h"
@@ -194,7 +194,7 @@ int export_check_space(const char *path, uint64_t bytes, struct err *e) {
         return 0;
     return err_set(e, ERR_IO,
                    "the disk of '%s' has %s free; the export takes up to %s. Free some space, "
-                   "choose another folder, or choose a smaller --dtype",
+                   "choose another place, or choose a smaller type",
                    path, text_bytes(have, free_bytes), text_bytes(need, bytes));
 }
 
