@@ -309,7 +309,7 @@ static int not_scores(struct tables *b, int32_t id, const char *why) {
 
 // Gives every token that is made by merges the rank of the first of them, negated.
 static int set_scores(struct tables *b) {
-    int32_t last = -1, group = 0;
+    int32_t last = -1, group = 1;
     for (int64_t id = 0; id < b->v->size; id++)
         b->score[id] = b->kind[id] == NORMAL   ? -(float)b->n_merges - 1
                        : b->kind[id] == UNUSED ? -1e9f
