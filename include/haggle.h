@@ -304,13 +304,17 @@ struct haggle_export {
     bool best;        // of a run's folder the checkpoint of the best validation, not the newest
     bool merge;       // of a run that trained an adapter: write the whole model
     const char *data; // validation data for the loss of a merge; NULL: the run's
+    // A GGUF file to write instead of a folder; out_dir is then NULL, and run_dir may also be a
+    // Hugging Face folder. Its type: "f32", "f16", "bf16", "q8_0", "q4_0"; NULL: f16.
+    const char *gguf, *type;
 };
 
 // Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a
 // card) and reads it back: hashes, every weight, loss and logits on fixed tokens, token ids of
 // fixed texts. The folder gets its name only when all agree. HAGGLE_ERR_NUMERIC when one does not.
 // A run that trained an adapter gives the folder that PEFT reads; with merge, the loss is also
-// measured before and after.
+// measured before and after. With gguf, the file is read back and every value compared with the
+// source; what llama.cpp cannot represent is HAGGLE_ERR_UNSUPPORTED, by name.
 HAGGLE_API int haggle_export(const struct haggle_config *c, const struct haggle_export *x,
                              const struct haggle_sink *sink, struct haggle_error *e);
 

@@ -172,6 +172,9 @@ struct render_marks renderer_marks(const struct renderer *r) {
     return (struct render_marks){.source = r->chat != NULL ? r->model.chat_template : NULL,
                                  .bytes = r->model.chat_template_bytes,
                                  .own = r->own_template,
+                                 .written = r->own_template ? r->model.chat_template : NULL,
+                                 .written_bytes = r->model.chat_template_bytes,
+                                 .begin = r->bos,
                                  .turn_end = r->chat != NULL ? r->turns.end : -1,
                                  .eos = r->model.token[RENDER_EOS],
                                  .bos = r->model.token[RENDER_BOS]};
