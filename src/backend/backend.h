@@ -21,7 +21,8 @@ struct operand {
     void *data; // NULL: the optional input is absent
     int64_t ld; // elements between rows
     enum dtype dtype;
-    int64_t rows, cols; // cols is the tensor's last dimension, rows the product of all others
+    int64_t rows, cols;     // cols is the tensor's last dimension, rows the product of all others
+    struct storage storage; // a quantized weight: rows x cols values in the bytes of base/storage.h
 };
 
 struct op_call {
