@@ -4,16 +4,18 @@
 // one another. Many rows: the threads round some rows each, then all read all of them. Where not all
 // fit the threads' scratch, the product is done in parts of as many rows as do.
 //
-// A thread's scratch: the kernel's panel, a tile of y, and from the middle on its rows of x.
+// A thread's scratch: the kernel's panel, a tile of y, and behind them its rows of x.
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/quant.h"
 
 #include <string.h>
 
 enum {
-    ROWS_BYTES = CPU_SCRATCH_FLOATS * (int)sizeof(float) / 2, // of rows of x, per thread
+    SCRATCH_BYTES = CPU_SCRATCH_FLOATS * (int)sizeof(float),
+    ROWS_AT = SCRATCH_BYTES / 8 * 3,
+    ROWS_BYTES = SCRATCH_BYTES - ROWS_AT, // of rows of x, per thread
     TILE_AT = QUANT_SCRATCH,
-    TILE_BYTES = ROWS_BYTES - TILE_AT,
+    TILE_BYTES = ROWS_AT - TILE_AT,
     FEW_COLUMNS = 256, // of a tile with few rows
     ROWS_MOST = TILE_BYTES / (int)sizeof(float) / QUANT_PANEL,
 };
@@ -23,8 +25,8 @@ struct task {
     struct cpu *cpu;
     const struct op_call *c;
     struct quant_product p;
-    int64_t first, rows;      // of x, in this part
-    int64_t row_bytes, holds; // bytes of a rounded row; how many a thread's scratch holds
+    int64_t first, rows;   // of x, in this part
+    int64_t pieces, holds; // of a rounded row; how many rows a thread's scratch holds
     enum quant_order order;
     bool few, own; // few rows; each thread has its own copy of them
 };
@@ -33,26 +35,29 @@ static char *scratch_of(const struct task *t, int thread) {
     return (char *)cpu_scratch(t->cpu, thread);
 }
 
-// Row i of the part, in the scratch of the thread that rounds it.
-static char *row_at(const struct task *t, int64_t i, int self) {
-    const int64_t thread = t->own ? self : i / t->holds, at = t->own ? i : i % t->holds;
-    return scratch_of(t, (int)thread) + ROWS_BYTES + at * t->row_bytes;
+// The first piece of row i of the part, in the scratch of the thread that has it.
+static struct quant_piece *row_at(const struct task *t, int64_t i, int self) {
+    const int64_t thread = t->own ? self : i / t->holds, at = t->own ? i : i % t->holds,
+                  side = t->p.apart;
+    struct quant_piece *first =
+        (struct quant_piece *)(void *)(scratch_of(t, (int)thread) + ROWS_AT);
+    return first + at / side * side * t->pieces + at % side;
 }
 
 static void round_row(const struct task *t, int64_t i, int self) {
-    const int64_t k = t->p.k, step = t->few ? QUANT_FEW_BYTES : QUANT_MANY_BYTES;
+    const int64_t k = t->p.k;
     const char *x = cpu_row(&t->c->in[0], t->first + i);
     const int64_t width = (int64_t)dtype_bytes(t->c->in[0].dtype);
-    char *to = row_at(t, i, self);
+    struct quant_piece *to = row_at(t, i, self);
     float wide[QUANT_PIECE];
-    for (int64_t at = 0; at < k; at += QUANT_PIECE, to += step) {
+    for (int64_t at = 0; at < k; at += QUANT_PIECE, to += t->p.apart) {
         const int64_t n = k - at < QUANT_PIECE ? k - at : QUANT_PIECE;
         const float *from = (const float *)(const void *)(x + at * width);
         if (t->c->in[0].dtype != DTYPE_F32) {
             t->cpu->kernels->widen(wide, x + at * width, n);
             from = wide;
         }
-        t->cpu->quant->encode(from, n, t->order, (struct quant_piece *)(void *)to);
+        t->cpu->quant->encode(from, n, t->order, to);
     }
 }
 
@@ -84,7 +89,7 @@ static void finish(const struct task *t, const float *tile, int64_t ld, int64_t 
 
 static void multiply_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
-    const char *row[ROWS_MOST];
+    const struct quant_piece *row[ROWS_MOST];
     struct quant_product p = t->p;
     char *scratch = scratch_of(t, thread);
     float *tile = (float *)(void *)(scratch + TILE_AT);
@@ -112,7 +117,8 @@ static void multiply_share(void *arg, int thread, int threads) {
 }
 
 int cpu_check_quantized(const struct op_call *c, struct err *e) {
-    const int64_t most = ROWS_BYTES / QUANT_FEW_BYTES * QUANT_PIECE;
+    const int64_t most =
+        ROWS_BYTES / (int)sizeof(struct quant_piece) / QUANT_ROWS * (int64_t)QUANT_PIECE;
     if (storage_plain(c->in[1].storage) || c->op->k <= most)
         return 0;
     return err_set(e, ERR_UNSUPPORTED, "%s: rows of %lld elements are more than the %lld of %s",
@@ -132,14 +138,13 @@ int cpu_matmul_quantized(struct cpu *cpu, const struct op_call *c, struct err *e
         !storage_layout(w->storage, w->rows, w->cols, &t.p.parts))
         return err_set(e, ERR_INTERNAL, "%s: the weight is no quantized matrix of %lld x %lld",
                        op_info(op->kind)->name, (long long)op->n, (long long)op->k);
-    const int64_t pieces = (op->k + QUANT_PIECE - 1) / QUANT_PIECE;
     t.few = op->m <= cpu->quant->few_most;
-    t.order = !t.few                            ? QUANT_NATURAL
-              : w->storage.kind == STORAGE_INT4 ? QUANT_FEW_INT4
-                                                : QUANT_FEW_INT8;
-    t.row_bytes = pieces * (t.few ? QUANT_FEW_BYTES : QUANT_MANY_BYTES);
-    t.holds = t.row_bytes > 0 ? ROWS_BYTES / t.row_bytes : op->m;
-    t.own = op->m <= t.holds && op->m <= 8;
+    t.order = t.few && w->storage.kind == STORAGE_INT4 ? QUANT_HALVES : QUANT_NATURAL;
+    t.p.apart = t.few ? QUANT_ROWS : 1;
+    t.pieces = (op->k + QUANT_PIECE - 1) / QUANT_PIECE;
+    const int64_t bytes = t.pieces * (int64_t)sizeof(struct quant_piece) * QUANT_ROWS;
+    t.holds = bytes > 0 ? ROWS_BYTES / bytes * QUANT_ROWS : ROWS_MOST;
+    t.own = op->m <= QUANT_ROWS;
     int64_t most = t.own ? op->m : t.holds * cpu->threads;
     const int64_t tile_rows = t.few ? TILE_BYTES / (int)sizeof(float) / FEW_COLUMNS : ROWS_MOST;
     most = most < tile_rows ? most : tile_rows;

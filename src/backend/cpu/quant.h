@@ -7,8 +7,8 @@
 // says what the rounding of x costs.
 //
 // Weights are codes of one sign and activations have both: 4-bit codes are 0 .. 15, and of 8-bit
-// codes the upper bit is flipped, which adds 128. What that adds to a sum depends on x alone, so it
-// is taken off in advance: a sum starts at -8 or -128 times the sum of its codes of x.
+// codes the upper bit is flipped, which adds 128. What that adds to a sum depends on the sums of x
+// alone, which a rounded row has beside its codes, and is taken off again.
 //
 // Place: cpu_quant.c splits a product over threads and calls these kernels with rows and columns.
 // A result depends on the arguments alone, never on how the caller split the work.
@@ -22,38 +22,38 @@
 
 // QUANT_PIECE: elements of x that are kept together, with zeros behind the row's last one.
 // QUANT_PANEL: columns of y that a kernel for many rows makes at a time.
-enum { QUANT_BLOCK = 32, QUANT_PIECE = 512, QUANT_PIECE_BLOCKS = 16, QUANT_PANEL = 32 };
+enum {
+    QUANT_BLOCK = 32,
+    QUANT_PIECE = 512,
+    QUANT_PIECE_BLOCKS = 16,
+    QUANT_PANEL = 32,
+    QUANT_ROWS = 8
+};
 enum { QUANT_ZERO4 = 8, QUANT_ZERO8 = 128 };
 
-// Part of a row of x. The order of the codes:
-//   natural   element i at i; also every int8 weight
+// The order of the codes of a row of x:
+//   natural   element i at i
 //   halves    of each 128 elements (4 blocks) first elements 0 .. 15 of each block, then elements
-//             16 .. 31: as the low and high halves of the bytes of int4
-// For products of few rows, starts[] has what the sum of 4 bytes begins with: of int8, number i
-// belongs to codes 4i .. 4i+3; of int4, number 16 g + i to codes 4i .. 4i+3 and 64+4i .. 64+4i+3 of
-// the g-th 128. Products of many rows do without it.
+//             16 .. 31: as the low and high halves of the bytes of int4, for few rows
+enum quant_order { QUANT_NATURAL, QUANT_HALVES };
+
+// Part of a rounded row of x. For few rows, the same part of QUANT_ROWS rows lies side by side, so
+// that a kernel reaches all of them from one address; for many, a row's parts follow each other.
 struct quant_piece {
     int8_t codes[QUANT_PIECE];
     float scale[QUANT_PIECE_BLOCKS];
     float sum[QUANT_PIECE_BLOCKS]; // of the block's values: scale x the sum of its codes
     int32_t code_sum[QUANT_PIECE_BLOCKS];
-    int32_t starts[QUANT_PIECE / 4];
 };
-enum {
-    QUANT_MANY_BYTES = QUANT_PIECE + 3 * 4 * (int)QUANT_PIECE_BLOCKS,
-    QUANT_FEW_BYTES = (int)sizeof(struct quant_piece)
-};
-
-// A piece's shape: for few rows (with starts, int4 in halves) or for many.
-enum quant_order { QUANT_NATURAL, QUANT_FEW_INT8, QUANT_FEW_INT4 };
 
 // y = x W' for columns [j0, j1) of `m` rows, without scale factor or bias.
 struct quant_product {
     struct storage storage;
     struct storage_parts parts;
-    const char *w;          // the weight's bytes
-    int64_t n, k;           // of W [n][k]
-    const char *const *row; // of x: the address of each row's first piece
+    const char *w;                        // the weight's bytes
+    int64_t n, k;                         // of W [n][k]
+    const struct quant_piece *const *row; // of x: each row's first piece
+    int64_t apart;                        // pieces from one of a row to its next: QUANT_ROWS, or 1
     int64_t m, j0, j1;
     float *y; // [m][ldy]; column j0 is y[0]
     int64_t ldy;

@@ -36,19 +36,6 @@ INLINE __m256i dot4(__m256i u, __m256i s) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1));
 }
 
-static void set_starts(struct quant_piece *p) { // of int4; int8 moves signs instead
-    const __m256i byte = _mm256_set1_epi8(QUANT_ZERO4);
-    for (int g = 0; g < QUANT_PIECE / 128; g++)
-        for (int h = 0; h < 2; h++) {
-            const int8_t *at = p->codes + g * 128 + h * 32;
-            const __m256i sum =
-                _mm256_add_epi32(dot4(byte, _mm256_loadu_si256((const __m256i *)at)),
-                                 dot4(byte, _mm256_loadu_si256((const __m256i *)(at + 64))));
-            _mm256_storeu_si256((__m256i *)(p->starts + g * 16 + h * 8),
-                                _mm256_sub_epi32(_mm256_setzero_si256(), sum));
-        }
-}
-
 static void encode_block(const float *x, enum quant_order order, int b, struct quant_piece *p) {
     const __m256 zero = _mm256_setzero_ps();
     __m256 v[4], most = zero, bad = zero;
@@ -68,7 +55,7 @@ static void encode_block(const float *x, enum quant_order order, int b, struct q
         sum = _mm256_add_epi32(sum, code[i]);
     }
     int8_t *to = p->codes + b * QUANT_BLOCK;
-    if (order == QUANT_FEW_INT4)
+    if (order == QUANT_HALVES)
         to = p->codes + b / 4 * 128 + b % 4 * 16;
     // Packing works within halves of a vector, so its dwords come out of order.
     const __m256i bytes =
@@ -76,7 +63,7 @@ static void encode_block(const float *x, enum quant_order order, int b, struct q
                                                        _mm256_packs_epi32(code[2], code[3])),
                                     _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm_storeu_si128((__m128i *)to, _mm256_castsi256_si128(bytes));
-    _mm_storeu_si128((__m128i *)(to + (order == QUANT_FEW_INT4 ? 64 : 16)),
+    _mm_storeu_si128((__m128i *)(to + (order == QUANT_HALVES ? 64 : 16)),
                      _mm256_extracti128_si256(bytes, 1));
     p->scale[b] = scale;
     p->code_sum[b] = sum_of(sum);
@@ -92,8 +79,6 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
     }
     for (int b = 0; b < QUANT_PIECE_BLOCKS; b++)
         encode_block(x + b * QUANT_BLOCK, order, b, p);
-    if (order == QUANT_FEW_INT4)
-        set_starts(p);
 }
 
 // ---------------------------------------------------------------- products
@@ -105,7 +90,7 @@ INLINE __m256i load(const void *at) {
 }
 
 // `blocks`: of the piece; what W has behind them is not read.
-INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *const *x,
+INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *x,
                        const uint8_t *const *w, int blocks, __m256 sum[][4]) {
     for (int b = 0; b < blocks; b++) {
 #pragma GCC unroll 4
@@ -115,9 +100,9 @@ INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *con
                 _mm_prefetch((const char *)w[r] + b * 32 + PREFETCH, _MM_HINT_T0);
 #pragma GCC unroll 2
             for (int i = 0; i < xs; i++) {
-                const __m256i dot = dot4(size, _mm256_sign_epi8(load(x[i]->codes + b * 32), codes));
+                const __m256i dot = dot4(size, _mm256_sign_epi8(load(x[i].codes + b * 32), codes));
                 sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot),
-                                            _mm256_broadcast_ss(&x[i]->scale[b]), sum[i][r]);
+                                            _mm256_broadcast_ss(&x[i].scale[b]), sum[i][r]);
             }
         }
     }
@@ -135,7 +120,7 @@ INLINE void spread_halves(const int group, const char *at, float out[QUANT_PIECE
 }
 
 INLINE void piece_int4(const int xs, const int ws, const int group, const bool minima,
-                       const struct quant_piece *const *x, const uint8_t *const *w,
+                       const struct quant_piece *x, const uint8_t *const *w,
                        const char *const *scales, const char *const *least, int blocks,
                        __m256 sum[][4]) {
     const __m256i low = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
@@ -143,13 +128,15 @@ INLINE void piece_int4(const int xs, const int ws, const int group, const bool m
 #pragma GCC unroll 4
     for (int r = 0; r < ws; r++) {
         spread_halves(group, scales[r], scale[r]);
-        if (!minima)
-            continue;
-        spread_halves(group, least[r], least_of);
+        if (minima)
+            spread_halves(group, least[r], least_of);
+        else // takes off what codes from 0 on add
+            for (int b = 0; b < QUANT_PIECE_BLOCKS; b++)
+                least_of[b] = -QUANT_ZERO4 * scale[r][b];
         for (int i = 0; i < xs; i++)
             for (int h = 0; h < QUANT_PIECE_BLOCKS; h += 8)
                 sum[i][r] = _mm256_fmadd_ps(_mm256_loadu_ps(least_of + h),
-                                            _mm256_loadu_ps(x[i]->sum + h), sum[i][r]);
+                                            _mm256_loadu_ps(x[i].sum + h), sum[i][r]);
     }
     for (int b = 0; b < blocks; b += 2) {
         const int at = b / 4 * 128 + b % 4 * 16;
@@ -162,13 +149,11 @@ INLINE void piece_int4(const int xs, const int ws, const int group, const bool m
 #pragma GCC unroll 2
             for (int i = 0; i < xs; i++) {
                 const __m256i pairs =
-                    _mm256_add_epi16(_mm256_maddubs_epi16(first, load(x[i]->codes + at)),
-                                     _mm256_maddubs_epi16(second, load(x[i]->codes + at + 64)));
-                __m256i dot = _mm256_madd_epi16(pairs, one);
-                if (!minima)
-                    dot = _mm256_add_epi32(dot, load(x[i]->starts + b * 4));
-                const __m256 by = _mm256_set_m128(_mm_set1_ps(scale[r][b + 1] * x[i]->scale[b + 1]),
-                                                  _mm_set1_ps(scale[r][b] * x[i]->scale[b]));
+                    _mm256_add_epi16(_mm256_maddubs_epi16(first, load(x[i].codes + at)),
+                                     _mm256_maddubs_epi16(second, load(x[i].codes + at + 64)));
+                const __m256i dot = _mm256_madd_epi16(pairs, one);
+                const __m256 by = _mm256_set_m128(_mm_set1_ps(scale[r][b + 1] * x[i].scale[b + 1]),
+                                                  _mm_set1_ps(scale[r][b] * x[i].scale[b]));
                 sum[i][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, sum[i][r]);
             }
         }
@@ -188,7 +173,7 @@ INLINE float total(__m256 x) {
 }
 
 INLINE void one_piece(const int xs, const int ws, const int group, const bool minima,
-                      const struct quant_piece *const *x, const uint8_t *const *w,
+                      const struct quant_piece *x, const uint8_t *const *w,
                       const char *const *scales, const char *const *least, int blocks,
                       __m256 sum[][4]) {
     if (group > 0)
@@ -201,7 +186,7 @@ INLINE void one_piece(const int xs, const int ws, const int group, const bool mi
 INLINE void dot_rows(const int xs, const int ws, const int group, const bool minima,
                      const struct quant_product *p, int64_t i, int64_t j) {
     const int bits = group > 0 ? 4 : 8, groups = group > 0 ? QUANT_PIECE / (group + !group) : 0;
-    const struct quant_piece *x[2];
+    const struct quant_piece *x = p->row[i];
     const uint8_t *w[4];
     const char *scales[4], *least[4];
     __m256 sum[2][4];
@@ -215,14 +200,10 @@ INLINE void dot_rows(const int xs, const int ws, const int group, const bool min
         for (int q = 0; q < xs; q++)
             sum[q][r] = _mm256_setzero_ps();
     }
-#pragma GCC unroll 2
-    for (int q = 0; q < xs; q++)
-        x[q] = (const struct quant_piece *)p->row[i + q];
     int64_t left = p->k;
     for (; left >= QUANT_PIECE; left -= QUANT_PIECE) {
         one_piece(xs, ws, group, minima, x, w, scales, least, QUANT_PIECE_BLOCKS, sum);
-        for (int q = 0; q < xs; q++)
-            x[q]++;
+        x += QUANT_ROWS;
         for (int r = 0; r < ws; r++) {
             w[r] += QUANT_PIECE * bits / 8;
             scales[r] += groups * 2;

@@ -31,18 +31,6 @@ INLINE __m512i round_codes(__m512 x, __m512 by) {
     return _mm512_max_epi32(_mm512_min_epi32(code, most), _mm512_set1_epi32(-127));
 }
 
-static void set_starts(enum quant_order order, struct quant_piece *p) {
-    const __m512i none = _mm512_setzero_si512();
-    const bool int4 = order == QUANT_FEW_INT4;
-    const __m512i byte = _mm512_set1_epi8(int4 ? QUANT_ZERO4 : (char)QUANT_ZERO8);
-    for (int at = 0, i = 0; at < QUANT_PIECE; at += int4 ? 128 : 64, i += 16) {
-        __m512i sum = _mm512_dpbusd_epi32(none, byte, _mm512_loadu_si512(p->codes + at));
-        if (int4)
-            sum = _mm512_dpbusd_epi32(sum, byte, _mm512_loadu_si512(p->codes + at + 64));
-        _mm512_storeu_si512(p->starts + i, _mm512_sub_epi32(none, sum));
-    }
-}
-
 static void encode(const float *x, int64_t n, enum quant_order order, struct quant_piece *p) {
     for (int b = 0; b < QUANT_PIECE_BLOCKS; b++) {
         const int64_t left = n - b * QUANT_BLOCK;
@@ -54,7 +42,7 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
         const __m512i a = scale == scale ? round_codes(lo, by) : _mm512_setzero_si512(),
                       c = scale == scale ? round_codes(hi, by) : _mm512_setzero_si512();
         int8_t *first = p->codes + b * QUANT_BLOCK, *second = first + 16;
-        if (order == QUANT_FEW_INT4) {
+        if (order == QUANT_HALVES) {
             first = p->codes + b / 4 * 128 + b % 4 * 16;
             second = first + 64;
         }
@@ -65,28 +53,27 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
         p->sum[b] = scale * (float)sum;
         p->code_sum[b] = sum;
     }
-    if (order != QUANT_NATURAL)
-        set_starts(order, p);
 }
 
 // ---------------------------------------------------------------- few rows
 
-// PREFETCH: bytes ahead in a row's own stream. The hardware follows each stream, but stops at the
-// end of a page.
-enum { ROWS_W = 4, PREFETCH = 1024 };
+// ROWS_W: rows of W that are read side by side. Meanwhile the same place of the next such rows is
+// fetched, because the hardware would begin with a row when its first byte is read.
+enum { ROWS_W = 4, XS_MOST = 8 };
 
 INLINE __mmask64 first_bytes(int64_t n) {
     return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
 }
 
-// One piece of int8: `xs` rows of x and `ws` of W.
-INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *const *x,
-                       const uint8_t *const *w, int64_t left, __m512 sum[][4]) {
+// One piece of int8: `xs` rows of x and `ws` of W. `next`: bytes from these rows to the next such.
+INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *x,
+                       const uint8_t *const *w, int64_t next, int64_t left,
+                       __m512 sum[XS_MOST][ROWS_W]) {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
     const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
 #pragma GCC unroll 8
     for (int c = 0; c < QUANT_PIECE / 64; c++) {
-        __m512i codes[4];
+        __m512i codes[ROWS_W];
         const __m512i spread = _mm512_add_epi32(lanes, _mm512_set1_epi32(2 * c));
         const __mmask64 mask = first_bytes(left - c * 64);
         if (left <= c * 64)
@@ -96,20 +83,25 @@ INLINE void piece_int8(const int xs, const int ws, const struct quant_piece *con
             codes[r] = left >= QUANT_PIECE ? _mm512_loadu_si512(w[r] + c * 64)
                                            : _mm512_maskz_loadu_epi8(mask, w[r] + c * 64);
             codes[r] = _mm512_xor_si512(codes[r], flip);
-            if (left >= QUANT_PIECE)
-                _mm_prefetch((const char *)w[r] + c * 64 + PREFETCH, _MM_HINT_T0);
+            _mm_prefetch((const char *)w[r] + c * 64 + next, _MM_HINT_T0);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < xs; i++) {
-            const __m512 scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(x[i]->scale));
-            const __m512i from = _mm512_loadu_si512(x[i]->codes + c * 64),
-                          start = _mm512_loadu_si512(x[i]->starts + c * 16);
+            const __m512 scale = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(x[i].scale));
+            const __m512i from = _mm512_loadu_si512(x[i].codes + c * 64);
 #pragma GCC unroll 4
             for (int r = 0; r < ws; r++)
-                sum[i][r] =
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, codes[r], from)),
-                                    scale, sum[i][r]);
+                sum[i][r] = _mm512_fmadd_ps(
+                    _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[r], from)),
+                    scale, sum[i][r]);
         }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < xs; i++) { // takes off what the flipped bits have added
+        const __m512 most = _mm512_mul_ps(_mm512_loadu_ps(x[i].sum), _mm512_set1_ps(-QUANT_ZERO8));
+#pragma GCC unroll 4
+        for (int r = 0; r < ws; r++)
+            sum[i][r] = _mm512_add_ps(sum[i][r], most);
     }
 }
 
@@ -129,27 +121,27 @@ INLINE __m512 spread_halves(const int group, const char *at, int64_t left) {
 }
 
 INLINE void piece_int4(const int xs, const int ws, const int group, const bool minima,
-                       const struct quant_piece *const *x, const uint8_t *const *w,
-                       const char *const *scales, const char *const *least, int64_t left,
-                       __m512 sum[][4]) {
+                       const struct quant_piece *x, const uint8_t *const *w,
+                       const char *const *scales, const char *const *least, int64_t next,
+                       int64_t left, __m512 sum[XS_MOST][ROWS_W]) {
     const __m512i low = _mm512_set1_epi8(15);
     const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    __m512 scale[4];
+    __m512 scale[ROWS_W];
 #pragma GCC unroll 4
     for (int r = 0; r < ws; r++) {
         scale[r] = spread_halves(group, scales[r], left / QUANT_BLOCK);
-        if (minima) {
-            const __m512 m = spread_halves(group, least[r], left / QUANT_BLOCK);
-#pragma GCC unroll 4
-            for (int i = 0; i < xs; i++)
-                sum[i][r] = _mm512_fmadd_ps(m, _mm512_loadu_ps(x[i]->sum), sum[i][r]);
-        }
+        const __m512 first = minima ? spread_halves(group, least[r], left / QUANT_BLOCK)
+                                    : _mm512_mul_ps(scale[r], _mm512_set1_ps(-QUANT_ZERO4));
+#pragma GCC unroll 8
+        for (int i = 0; i < xs; i++)
+            sum[i][r] = _mm512_fmadd_ps(first, _mm512_loadu_ps(x[i].sum), sum[i][r]);
     }
 #pragma GCC unroll 4
     for (int c = 0; c < QUANT_PIECE / 128; c++) {
         const __m512i spread = _mm512_add_epi32(lanes, _mm512_set1_epi32(4 * c));
         const __mmask64 mask = first_bytes(left / 2 - c * 64);
-        __m512i a[4], b[4];
+        __m512i a[ROWS_W], b[ROWS_W];
+        __m512 by[ROWS_W];
         if (left <= c * 128)
             break;
 #pragma GCC unroll 4
@@ -158,22 +150,20 @@ INLINE void piece_int4(const int xs, const int ws, const int group, const bool m
                                                      : _mm512_maskz_loadu_epi8(mask, w[r] + c * 64);
             a[r] = _mm512_and_si512(both, low);
             b[r] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-            if (left >= QUANT_PIECE)
-                _mm_prefetch((const char *)w[r] + c * 64 + PREFETCH, _MM_HINT_T0);
+            by[r] = _mm512_permutexvar_ps(spread, scale[r]);
+            _mm_prefetch((const char *)w[r] + c * 64 + next, _MM_HINT_T0);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < xs; i++) {
-            const __m512i start = minima ? _mm512_setzero_si512()
-                                         : _mm512_loadu_si512(x[i]->starts + c * 16),
-                          first = _mm512_loadu_si512(x[i]->codes + c * 128),
-                          second = _mm512_loadu_si512(x[i]->codes + c * 128 + 64);
-            const __m512 own = _mm512_loadu_ps(x[i]->scale);
+            const __m512i first = _mm512_loadu_si512(x[i].codes + c * 128),
+                          second = _mm512_loadu_si512(x[i].codes + c * 128 + 64);
+            const __m512 own = _mm512_permutexvar_ps(spread, _mm512_loadu_ps(x[i].scale));
 #pragma GCC unroll 4
             for (int r = 0; r < ws; r++) {
-                const __m512i dot =
-                    _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, a[r], first), b[r], second);
-                const __m512 by = _mm512_permutexvar_ps(spread, _mm512_mul_ps(scale[r], own));
-                sum[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), by, sum[i][r]);
+                const __m512i dot = _mm512_dpbusd_epi32(
+                    _mm512_dpbusd_epi32(_mm512_setzero_si512(), a[r], first), b[r], second);
+                sum[i][r] =
+                    _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), own), by[r], sum[i][r]);
             }
         }
     }
@@ -183,35 +173,31 @@ INLINE void piece_int4(const int xs, const int ws, const int group, const bool m
 INLINE void dot_rows(const int xs, const int ws, const int group, const bool minima,
                      const struct quant_product *p, int64_t i, int64_t j) {
     const int bits = group > 0 ? 4 : 8;
-    const struct quant_piece *x[4];
-    const uint8_t *w[4];
-    const char *scales[4], *least[4];
-    __m512 sum[4][4];
+    const int64_t next = ROWS_W * (int64_t)p->parts.row_bytes;
+    const struct quant_piece *x = p->row[i];
+    const uint8_t *w[ROWS_W];
+    const char *scales[ROWS_W], *least[ROWS_W];
+    __m512 sum[XS_MOST][ROWS_W];
 #pragma GCC unroll 4
     for (int r = 0; r < ws; r++) {
         const int64_t first = (j + r) * p->parts.groups * 2;
         w[r] = (const uint8_t *)p->w + p->parts.codes + (j + r) * (int64_t)p->parts.row_bytes;
         scales[r] = p->w + p->parts.scales + first;
         least[r] = p->w + p->parts.minima + first;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < xs; q++)
             sum[q][r] = _mm512_setzero_ps();
     }
-#pragma GCC unroll 4
-    for (int q = 0; q < xs; q++)
-        x[q] = (const struct quant_piece *)p->row[i + q];
     for (int64_t left = p->k; left > 0; left -= QUANT_PIECE) {
         if (left >= QUANT_PIECE && group > 0)
-            piece_int4(xs, ws, group, minima, x, w, scales, least, QUANT_PIECE, sum);
+            piece_int4(xs, ws, group, minima, x, w, scales, least, next, QUANT_PIECE, sum);
         else if (group > 0)
-            piece_int4(xs, ws, group, minima, x, w, scales, least, left, sum);
+            piece_int4(xs, ws, group, minima, x, w, scales, least, next, left, sum);
         else if (left >= QUANT_PIECE)
-            piece_int8(xs, ws, x, w, QUANT_PIECE, sum);
+            piece_int8(xs, ws, x, w, next, QUANT_PIECE, sum);
         else
-            piece_int8(xs, ws, x, w, left, sum);
-#pragma GCC unroll 4
-        for (int q = 0; q < xs; q++)
-            x[q]++;
+            piece_int8(xs, ws, x, w, next, left, sum);
+        x += QUANT_ROWS;
 #pragma GCC unroll 4
         for (int r = 0; r < ws; r++) {
             w[r] += QUANT_PIECE * bits / 8;
@@ -224,7 +210,7 @@ INLINE void dot_rows(const int xs, const int ws, const int group, const bool min
         float scale = 1;
         if (group == 0)
             memcpy(&scale, p->w + p->parts.scales + (j + r) * 4, sizeof scale);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int q = 0; q < xs; q++)
             p->y[(i + q) * p->ldy + j + r - p->j0] = _mm512_reduce_add_ps(sum[q][r]) * scale;
     }
@@ -234,6 +220,10 @@ INLINE void few_of(const int group, const bool minima, const struct quant_produc
     int64_t j = p->j0;
     for (; j + ROWS_W <= p->j1; j += ROWS_W) {
         int64_t i = 0;
+        for (; i + XS_MOST <= p->m; i += XS_MOST) {
+            dot_rows(XS_MOST, 2, group, minima, p, i, j);
+            dot_rows(XS_MOST, 2, group, minima, p, i, j + 2);
+        }
         for (; i + 4 <= p->m; i += 4) {
             dot_rows(4, 2, group, minima, p, i, j);
             dot_rows(4, 2, group, minima, p, i, j + 2);
@@ -324,6 +314,10 @@ static void pack_codes(const struct quant_product *p, int64_t k0, int64_t k1, st
             __m512i r[16];
             for (int i = 0; i < 16; i++) {
                 const int64_t row = p->j0 + half + i;
+                const char *here = p->w + p->parts.codes + row * (int64_t)p->parts.row_bytes;
+                _mm_prefetch(here + QUANT_PANEL * p->parts.row_bytes +
+                                 (p->storage.kind == STORAGE_INT8 ? at : at / 2),
+                             _MM_HINT_T1);
                 r[i] = row < p->j1 ? read_codes(p, row, at) : _mm512_setzero_si512();
             }
             turn(r);
@@ -356,10 +350,6 @@ static void pack_scales(const struct quant_product *p, int64_t k0, int64_t k1, s
         }
 }
 
-static const struct quant_piece *piece_at(const char *row, int64_t k) {
-    return (const struct quant_piece *)(row + k / QUANT_PIECE * QUANT_MANY_BYTES);
-}
-
 // Adds the product of `rows` rows of x with a panel to y.
 INLINE void tile(const int rows, const bool int4, const bool minima, const struct quant_product *p,
                  const struct panel *w, int64_t i, int64_t k0, int64_t k1) {
@@ -374,7 +364,7 @@ INLINE void tile(const int rows, const bool int4, const bool minima, const struc
         __m512i dot[TILE_ROWS][2];
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            x[r] = piece_at(p->row[i + r], k);
+            x[r] = p->row[i + r] + k / QUANT_PIECE;
             dot[r][0] = dot[r][1] = _mm512_set1_epi32(-zero * x[r]->code_sum[block]);
         }
 #pragma GCC unroll 8
@@ -459,4 +449,4 @@ static void many(const struct quant_product *p, char *scratch) {
 }
 
 const struct cpu_quant cpu_quant_avx512vnni = {
-    .name = "avx512_vnni", .encode = encode, .few = few, .many = many, .few_most = 7};
+    .name = "avx512_vnni", .encode = encode, .few = few, .many = many, .few_most = 16};

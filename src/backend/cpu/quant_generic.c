@@ -7,26 +7,10 @@
 
 // Where element i of a piece is kept.
 static int place(enum quant_order order, int i) {
-    if (order != QUANT_FEW_INT4)
+    if (order == QUANT_NATURAL)
         return i;
     const int of = i % 128, block = of / 32, at = of % 32;
     return i - of + (at < 16 ? block * 16 + at : 64 + block * 16 + at - 16);
-}
-
-static void set_starts(enum quant_order order, struct quant_piece *p) {
-    for (int i = 0; order == QUANT_FEW_INT8 && i < QUANT_PIECE / 4; i++) {
-        int sum = 0;
-        for (int j = 0; j < 4; j++)
-            sum += p->codes[4 * i + j];
-        p->starts[i] = -QUANT_ZERO8 * sum;
-    }
-    for (int i = 0; order == QUANT_FEW_INT4 && i < QUANT_PIECE / 8; i++) {
-        const int8_t *low = p->codes + i / 16 * 128 + i % 16 * 4;
-        int sum = 0;
-        for (int j = 0; j < 4; j++)
-            sum += low[j] + low[64 + j];
-        p->starts[i] = -QUANT_ZERO4 * sum;
-    }
 }
 
 static void encode(const float *x, int64_t n, enum quant_order order, struct quant_piece *p) {
@@ -48,12 +32,6 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
         p->sum[b] = p->scale[b] * (float)sum;
         p->code_sum[b] = sum;
     }
-    if (order != QUANT_NATURAL)
-        set_starts(order, p);
-}
-
-static const struct quant_piece *piece_at(const char *row, int64_t index) {
-    return (const struct quant_piece *)(row + index * QUANT_FEW_BYTES);
 }
 
 static float half_at(const char *part, int64_t index) {
@@ -62,12 +40,12 @@ static float half_at(const char *part, int64_t index) {
     return dtype_f16_to_f32(bits);
 }
 
-static float dot_int8(const struct quant_product *p, const char *row, int64_t j) {
+static float dot_int8(const struct quant_product *p, const struct quant_piece *row, int64_t j) {
     const int8_t *w = (const int8_t *)(p->w + p->parts.codes) + j * p->k;
     float scale, sum = 0;
     memcpy(&scale, p->w + p->parts.scales + j * 4, sizeof scale);
     for (int64_t at = 0; at < p->k; at += QUANT_BLOCK) {
-        const struct quant_piece *x = piece_at(row, at / QUANT_PIECE);
+        const struct quant_piece *x = row + at / QUANT_PIECE * p->apart;
         const int64_t in = at % QUANT_PIECE, n = p->k - at < QUANT_BLOCK ? p->k - at : QUANT_BLOCK;
         int dot = 0;
         for (int64_t i = 0; i < n; i++)
@@ -77,12 +55,12 @@ static float dot_int8(const struct quant_product *p, const char *row, int64_t j)
     return sum * scale;
 }
 
-static float dot_int4(const struct quant_product *p, const char *row, int64_t j) {
+static float dot_int4(const struct quant_product *p, const struct quant_piece *row, int64_t j) {
     const uint8_t *w = (const uint8_t *)p->w + p->parts.codes + j * (p->k / 2);
     const char *scales = p->w + p->parts.scales, *minima = p->w + p->parts.minima;
     float sum = 0;
     for (int64_t at = 0; at < p->k; at += QUANT_BLOCK, w += QUANT_BLOCK / 2) {
-        const struct quant_piece *x = piece_at(row, at / QUANT_PIECE);
+        const struct quant_piece *x = row + at / QUANT_PIECE * p->apart;
         const int64_t block = at % QUANT_PIECE / QUANT_BLOCK,
                       group = j * p->parts.groups + at / p->storage.group;
         const int8_t *low = x->codes + block / 4 * 128 + block % 4 * 16, *high = low + 64;
