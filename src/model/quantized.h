@@ -19,6 +19,7 @@
 
 #include "base/json.h"
 #include "base/storage.h"
+#include "model/safetensors.h"
 #include "model/shape.h"
 
 enum { QUANTIZED_VERSION = 1 };
@@ -52,5 +53,25 @@ void quantized_turn(const struct model_shape *shape, struct model_param *p);
 int quantized_add(struct quantized *s, const char *name, struct storage storage, struct err *e);
 // Writes the object of quantization_config.
 void quantized_put_json(const struct quantized *s, struct json_writer *w);
+
+// ---------------------------------------------------------------- the tensors (quantized_file.c)
+
+enum { QUANTIZED_TENSORS = 3, QUANTIZED_NAME_BYTES = 160 };
+
+// The tensors of a quantized matrix in a file. Returns how many: 2, or 3 with minima.
+struct quantized_tensor {
+    char name[QUANTIZED_NAME_BYTES];
+    enum dtype dtype;
+    int rank;
+    int64_t dims[2];
+    uint64_t at, bytes; // inside the matrix in memory (base/storage.h)
+};
+int quantized_tensors(struct storage s, const struct model_param *turned,
+                      struct quantized_tensor out[QUANTIZED_TENSORS]);
+// Whether the weights hold this parameter as a quantized one, whatever the configuration says.
+bool quantized_holds(const struct weights *w, const char *param);
+// Reads a quantized matrix as a whole and checks it: types, dimensions, scales, minima, codes.
+int quantized_load(struct weights *w, struct storage s, const struct model_param *turned, void *out,
+                   struct err *e);
 
 #endif
