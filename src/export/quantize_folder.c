@@ -73,7 +73,9 @@ static int choose(struct quantizer *z) {
     }
     return z->out->matrices > 0
                ? 0
-               : err_set(z->e, ERR_USAGE, "no matrix of %s is left to quantize", z->shape.name);
+               : err_set(z->e, ERR_USAGE,
+                         "no matrix is left to quantize in this format: --keep names it, or its "
+                         "rows are no whole groups; choose a smaller --group, or --format int8");
 }
 
 // Bytes before and after, and what is needed to hold a matrix.
@@ -130,8 +132,7 @@ static int prepare(struct quantizer *z) {
     z->rows = malloc(rows * sizeof *z->rows);
     z->turned = z->shape.in_out_weights ? malloc(turned * sizeof *z->turned) : NULL;
     if (!z->matrix || !z->rows || (z->shape.in_out_weights && !z->turned))
-        return err_set(z->e, ERR_MEMORY, "no memory to hold the largest matrix of %s",
-                       z->shape.name);
+        return err_set(z->e, ERR_MEMORY, "no memory to hold the largest matrix");
     return export_check_space(z->out->out_dir, z->out->bytes_after + SMALL_FILES_BYTES, z->e);
 }
 
