@@ -318,6 +318,23 @@ struct haggle_export {
 HAGGLE_API int haggle_export(const struct haggle_config *c, const struct haggle_export *x,
                              const struct haggle_sink *sink, struct haggle_error *e);
 
+struct haggle_quantize {
+    const char *source;  // a model's folder, or a run's (its newest intact checkpoint is used)
+    const char *out_dir; // the folder to write, new or empty
+    const char *format;  // "int8", "int4"
+    int64_t group;       // of int4: elements of a row that share a scale: 32, 64, 128; 0: 32
+    bool minima;         // of int4: groups also have a minimum
+    const char *method;  // "rtn"; NULL: rtn
+    const char *keep;    // matrices that stay as they are: names or parts of names, by commas
+    bool best;           // of a run's folder the checkpoint of the best validation, not the newest
+};
+
+// Writes the folder again with its matrices as small integers and scales, and reads it back. Prints
+// sizes, what stays wider, and the matrix that rounding changed most. haggle_generate reads
+// such folders; haggle_train refuses them.
+HAGGLE_API int haggle_quantize(const struct haggle_config *c, const struct haggle_quantize *q,
+                               const struct haggle_sink *sink, struct haggle_error *e);
+
 struct haggle_tokenize {
     const char *tokenizer; // a tokenizer.json, a folder with one, or "bytes", the built-in one
     bool decode;           // arrays of ids in, {"text": ...} out

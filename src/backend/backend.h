@@ -21,8 +21,17 @@ struct operand {
     void *data; // NULL: the optional input is absent
     int64_t ld; // elements between rows
     enum dtype dtype;
-    int64_t rows, cols; // cols is the tensor's last dimension, rows the product of all others
+    int64_t rows, cols;     // cols is the tensor's last dimension, rows the product of all others
+    struct storage storage; // a quantized weight: rows x cols values in the bytes of base/storage.h
 };
+
+#ifndef __cplusplus // the CUDA plug-in makes none
+// An operand whose values are stored one by one.
+static inline struct operand operand_plain(void *data, int64_t ld, enum dtype dtype, int64_t rows,
+                                           int64_t cols) {
+    return (struct operand){.data = data, .ld = ld, .dtype = dtype, .rows = rows, .cols = cols};
+}
+#endif
 
 struct op_call {
     const struct op *op;

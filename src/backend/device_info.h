@@ -21,6 +21,7 @@ struct device_info {
     bool streams;
     bool graphs;           // ops can be captured as a graph and replayed
     unsigned types;        // element types that weights and activations may have: bits 1 << dtype
+    unsigned storages;     // storages besides plain that a weight may have: bits 1 << storage_kind
     uint64_t memory_bytes; // all memory, in use or not
     char text[DEVICE_TEXT_BYTES]; // for people: the device, or instruction set and library
 };

@@ -24,6 +24,14 @@ static int check_operand(const struct op_call *call, const struct operand *o, ch
     }
     if ((int)o->dtype < 0 || o->dtype >= DTYPE_COUNT)
         return err_set(e, ERR_INTERNAL, "%s: %s %d has no element type", name, side, index);
+    char text[STORAGE_TEXT_BYTES];
+    if (!storage_plain(o->storage) && letter != 'w')
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s %d is kept in %s, which this op cannot read",
+                       name, side, index, storage_text(o->storage, text));
+    if (!storage_plain(o->storage) &&
+        (!storage_takes(o->storage, o->cols) || o->ld != o->cols || call->op->flags & OP_IN_OUT))
+        return err_set(e, ERR_INTERNAL, "%s: %s %d is no quantized matrix [n, k] without gaps",
+                       name, side, index);
     enum dtype want = o->dtype;
     switch (letter) {
     case 'd':
@@ -45,6 +53,7 @@ static int check_operand(const struct op_call *call, const struct operand *o, ch
         want = DTYPE_U8;
         break;
     case 'f':
+    case 'w':
         if (types->real == DTYPE_COUNT)
             types->real = o->dtype;
         want = types->real;

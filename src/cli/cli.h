@@ -118,6 +118,7 @@ VERB_PARTS(verify);
 VERB_PARTS(eval);
 VERB_PARTS(generate);
 VERB_PARTS(export);
+VERB_PARTS(quantize);
 VERB_PARTS(tokenize);
 VERB_PARTS(knobs);
 VERB_PARTS(doctor);

@@ -38,6 +38,8 @@ static const struct verb verbs[] = {
          "generate [FOLDER] [--prompt TEXT] [knob=value ...]"),
     VERB(export, "write a run's checkpoint as a Hugging Face folder, and check it",
          "export RUN_DIR OUT_DIR [knob=value ...]"),
+    VERB(quantize, "make a model's weights small integers, so that it runs faster in less memory",
+         "quantize RUN|FOLDER OUT_DIR --format int8|int4"),
     VERB(tokenize, "turn text into token ids, or back, with a tokenizer.json",
          "tokenize --tokenizer FILE [--decode] < LINES.jsonl"),
     VERB(knobs, "explain a setting (haggle knobs NAME), or list all: value, accepted, effect",

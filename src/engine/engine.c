@@ -121,8 +121,9 @@ static int warm_library(struct engine *g, const struct plan *p, struct err *e) {
     float *x = calloc((size_t)(m * k + k * n + m * n), sizeof *x);
     if (!x)
         return err_set(e, ERR_MEMORY, "out of memory while the backend warms up");
-    const struct operand in = {x, k, DTYPE_F32, m, k}, w = {x + m * k, k, DTYPE_F32, n, k},
-                         out = {x + m * k + k * n, n, DTYPE_F32, m, n};
+    const struct operand in = {.data = x, .ld = k, .rows = m, .cols = k},
+                         w = {.data = x + m * k, .ld = k, .rows = n, .cols = k},
+                         out = {.data = x + m * k + k * n, .ld = n, .rows = m, .cols = n};
     const struct {
         enum op_kind kind;
         struct operand in[2], out;

@@ -109,14 +109,10 @@ struct filling {
     } staging[STAGING_COUNT];
 };
 
-static uint64_t bytes_of(const struct tensor *t) {
-    return (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
-}
-
 // Where the host writes a weight.
 static int take_place(struct filling *f, int index, int which, void **out, struct err *e) {
     const struct tensor *t = &f->s->plan->programs[ANY]->tensors[index];
-    const uint64_t bytes = bytes_of(t);
+    const uint64_t bytes = tensor_bytes(t);
     *out = exec_host_address(f->s->exec, ANY, index);
     if (*out)
         return 0;
@@ -134,7 +130,7 @@ static int take_place(struct filling *f, int index, int which, void **out, struc
 
 static int send(struct filling *f, int index, const void *data, struct err *e) {
     struct executor *x = f->s->exec;
-    const uint64_t bytes = bytes_of(&f->s->plan->programs[ANY]->tensors[index]);
+    const uint64_t bytes = tensor_bytes(&f->s->plan->programs[ANY]->tensors[index]);
     return exec_host_address(x, ANY, index) ? 0 : exec_write(x, ANY, index, data, bytes, e);
 }
 
@@ -142,6 +138,12 @@ static int fill_tensor(struct filling *f, const struct model_param *param, int i
                        void **data, struct err *e) {
     const struct tensor *t = &f->s->plan->programs[ANY]->tensors[index];
     TRY(take_place(f, index, which, data, e));
+    if (!storage_plain(t->storage)) {
+        struct model_param turned = *param;
+        quantized_turn(&f->s->plan->shape, &turned);
+        TRY(quantized_load(f->from.files, t->storage, &turned, *data, e));
+        return send(f, index, *data, e);
+    }
     TRY(fill_runs(f->s, &f->from, param, t, *data, e));
     return send(f, index, *data, e);
 }
@@ -189,7 +191,8 @@ static int open_source(const struct plan *p, struct source *from, struct err *e)
     if (!p->from_folder)
         return 0;
     TRY(weights_open(&from->files, p->knobs.model, e));
-    const int rc = p->knobs.allow_extra ? 0 : weights_refuse_extra(from->files, &p->shape, e);
+    const int rc =
+        p->knobs.allow_extra ? 0 : weights_refuse_extra(from->files, &p->shape, &p->quantized, e);
     if (rc != 0)
         err_context(e, "%.300s", p->knobs.model);
     return rc;

@@ -17,7 +17,8 @@ static struct operand bind_operand(const struct executor *x, const struct progra
                             .ld = t->ld,
                             .dtype = t->dtype,
                             .rows = cols > 0 ? tensor_elements(t) / cols : 0,
-                            .cols = cols};
+                            .cols = cols,
+                            .storage = t->storage};
 }
 
 // Bytes [begin, end) that a call may touch.
@@ -25,6 +26,9 @@ static uint64_t extent_begin(const struct operand *o) {
     return (uint64_t)(uintptr_t)o->data;
 }
 static uint64_t extent_end(const struct operand *o) {
+    struct storage_parts parts;
+    if (storage_layout(o->storage, o->rows, o->cols, &parts))
+        return extent_begin(o) + parts.bytes;
     const int64_t elements = o->rows > 0 ? (o->rows - 1) * o->ld + o->cols : 0;
     return extent_begin(o) + (uint64_t)elements * dtype_bytes(o->dtype);
 }
@@ -76,6 +80,21 @@ static int join_calls(struct executor *x, struct bound_segment *s, struct err *e
     return 0;
 }
 
+// A backend has kernels for some storages, or for none.
+static int check_stores(const struct executor *x, const struct program *p, const struct op *op,
+                        struct err *e) {
+    for (int i = 0; i < op->n_in; i++) {
+        const struct tensor *t = op->in[i] < 0 ? NULL : &p->tensors[op->in[i]];
+        char text[STORAGE_TEXT_BYTES];
+        if (t && !storage_plain(t->storage) && !(x->backend->info.storages >> t->storage.kind & 1))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the backend '%s' cannot read the weight '%s' of program '%s', which is "
+                           "kept in %s; run a model that is not quantized, or on another device",
+                           x->backend->name, t->name, p->name, storage_text(t->storage, text));
+    }
+    return 0;
+}
+
 static int bind_segment(struct executor *x, struct bound_program *b, int segment, int slot,
                         struct err *e) {
     const struct segment *seg = &b->p->segments[segment];
@@ -101,6 +120,7 @@ static int bind_segment(struct executor *x, struct bound_program *b, int segment
         for (int a = 0; a < op->n_out; a++)
             call->out[a] = bind_operand(x, b->p, op->out[a], slot);
         call->scratch = bind_operand(x, b->p, op->scratch, slot);
+        TRY(check_stores(x, b->p, op, e));
         if (x->backend->make && !elsewhere)
             TRY(x->backend->make(x->backend, call, e));
     }

@@ -211,30 +211,28 @@ static int is_empty(const char *dir, bool *empty, struct err *e) {
     return 0;
 }
 
-static int check_target(struct exporter *x) {
-    char *path = x->out->out_dir;
-    size_t n = strlen(x->o->out_dir);
+int export_check_target(const char *given, char path[PATH_MAX], struct err *e) {
+    size_t n = strlen(given);
     // Leaves room for the longest file name and the endings of temporary files.
     if (n == 0 || n + EXPORT_NAME_BYTES + 32 > KNOB_STRING_BYTES)
-        return err_set(x->e, ERR_USAGE,
+        return err_set(e, ERR_USAGE,
                        "the path of the folder to write has %zu characters; 1 to %d are accepted",
                        n, KNOB_STRING_BYTES - EXPORT_NAME_BYTES - 32);
-    snprintf(path, PATH_MAX, "%s", x->o->out_dir);
+    snprintf(path, PATH_MAX, "%s", given);
     while (n > 1 && path[n - 1] == '/')
         path[--n] = '\0';
     const char *last = strrchr(path, '/');
     last = last != NULL ? last + 1 : path;
     if (*last == '\0' || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
-        return err_set(x->e, ERR_USAGE, "'%s' does not end in a folder's name; give a new name",
-                       path);
+        return err_set(e, ERR_USAGE, "'%s' does not end in a folder's name; give a new name", path);
     if (!file_exists(path))
         return 0;
     bool empty = false;
     if (!file_is_dir(path))
-        return err_set(x->e, ERR_USAGE, "'%s' is a file; a new or empty folder is needed", path);
-    TRY(is_empty(path, &empty, x->e));
+        return err_set(e, ERR_USAGE, "'%s' is a file; a new or empty folder is needed", path);
+    TRY(is_empty(path, &empty, e));
     return empty ? 0
-                 : err_set(x->e, ERR_USAGE,
+                 : err_set(e, ERR_USAGE,
                            "'%s' is not empty; a new or empty folder is needed, so that no file is "
                            "overwritten",
                            path);
@@ -252,20 +250,34 @@ static int lock_folder(const char *path, int *fd, struct err *e) {
     return err_set(e, ERR_USAGE, "another export is writing '%s'; wait until it ends", path);
 }
 
-// Makes the temporary folder, empty and locked. What a crash left there is removed.
-static int open_folder(struct exporter *x, int *fd) {
+int export_open_folder(const char *target, const struct checkpoint_listener *listener,
+                       char dir[PATH_MAX], int *fd, struct err *e) {
     bool empty = false;
-    snprintf(x->dir, sizeof x->dir, "%.*s.tmp-export", KNOB_STRING_BYTES, x->out->out_dir);
-    TRY(lock_folder(x->dir, fd, x->e));
-    int rc = is_empty(x->dir, &empty, x->e);
+    snprintf(dir, PATH_MAX, "%.*s.tmp-export", KNOB_STRING_BYTES, target);
+    TRY(lock_folder(dir, fd, e));
+    int rc = is_empty(dir, &empty, e);
     if (rc == 0 && !empty) {
         close(*fd);
         *fd = -1;
-        TRY(file_remove_tree(x->dir, x->e));
-        checkpoint_say(&x->o->listener, LOG_INFO, "removed '%s', which a crash left unfinished",
-                       x->dir);
-        rc = lock_folder(x->dir, fd, x->e);
+        TRY(file_remove_tree(dir, e));
+        checkpoint_say(listener, LOG_INFO, "removed '%s', which a crash left unfinished", dir);
+        rc = lock_folder(dir, fd, e);
     }
+    return rc;
+}
+
+int export_close_folder(const char *dir, const char *target,
+                        const struct checkpoint_listener *listener, int fd, int rc, struct err *e) {
+    if (rc == 0)
+        rc = file_rename(dir, target, e);
+    if (rc != 0 && fd >= 0) { // this process has locked the folder, so no other one writes it
+        struct err why = {0};
+        if (file_remove_tree(dir, &why) != 0)
+            checkpoint_say(listener, LOG_WARN, "the unfinished export could not be removed: %s",
+                           why.text);
+    }
+    if (fd >= 0)
+        close(fd);
     return rc;
 }
 
@@ -280,7 +292,7 @@ int export_find_run(struct exporter *x) {
 
 static int prepare(struct exporter *x) {
     uint64_t bytes;
-    TRY(check_target(x));
+    TRY(export_check_target(x->o->out_dir, x->out->out_dir, x->e));
     TRY(export_find_run(x));
     x->out->dtype = !x->o->as_source                             ? dtype_text(x->o->dtype)
                     : x->has_source && !export_writes_adapter(x) ? "as-source"
@@ -306,20 +318,10 @@ static int write_folder(struct exporter *x) {
 static int make(struct exporter *x) {
     int fd = -1;
     TRY(prepare(x));
-    int rc = open_folder(x, &fd);
+    int rc = export_open_folder(x->out->out_dir, &x->o->listener, x->dir, &fd, x->e);
     if (rc == 0)
         rc = write_folder(x);
-    if (rc == 0)
-        rc = file_rename(x->dir, x->out->out_dir, x->e);
-    if (rc != 0 && fd >= 0) { // this process has locked the folder, so no other one writes it
-        struct err why = {0};
-        if (file_remove_tree(x->dir, &why) != 0)
-            checkpoint_say(&x->o->listener, LOG_WARN,
-                           "the unfinished export could not be removed: %s", why.text);
-    }
-    if (fd >= 0)
-        close(fd);
-    return rc;
+    return export_close_folder(x->dir, x->out->out_dir, &x->o->listener, fd, rc, x->e);
 }
 
 static int check(struct exporter *x) {

@@ -175,6 +175,15 @@ static int copy_files(struct exporter *x) {
     return 0;
 }
 
+int export_copy_beside(struct exporter *x) {
+    char from[PATH_MAX];
+    snprintf(x->tokenizer_dir, sizeof x->tokenizer_dir, "%s", x->out->source);
+    for (size_t i = 0; i < COPIED; i++)
+        if (find_copied(x, i, from))
+            TRY(copy_file(x, from, copied[i].name));
+    return 0;
+}
+
 // ---------------------------------------------------------------- configuration
 
 // The type in which the transformers library will load the weights: the one they are stored in.

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "model/quantized.h"
 #include "train/checkpoint_dir.h"
 
 #include <inttypes.h>
@@ -38,6 +39,19 @@ static bool is_folder(const char *dir) {
            file_join(runs, sizeof runs, dir, CHECKPOINT_FOLDER, NULL) == 0 && !file_is_dir(runs);
 }
 
+// Its values would be rounded twice.
+static int refuse_quantized(const struct exporter *x) {
+    struct quantized q;
+    TRY(quantized_read(&q, x->o->run_dir, &x->shape, x->e));
+    const bool any = quantized_any(&q);
+    quantized_free(&q);
+    return any ? err_set(x->e, ERR_USAGE,
+                         "'%.300s' is quantized already; give the model that it was made of, with "
+                         "--type q8_0 or q4_0",
+                         x->o->run_dir)
+               : 0;
+}
+
 static int open_folder(struct exporter *x) {
     const struct export_options *o = x->o;
     char path[PATH_MAX];
@@ -51,10 +65,11 @@ static int open_folder(struct exporter *x) {
     snprintf(x->out->checkpoint, PATH_MAX, "%s", o->run_dir);
     TRY(file_join(path, sizeof path, o->run_dir, "config.json", x->e));
     TRY(model_shape_read_config(&x->shape, path, x->e));
+    TRY(refuse_quantized(x));
     snprintf(x->source_name, sizeof x->source_name, "%s", x->shape.name);
     x->has_source = true;
     TRY(weights_open(&x->weights, o->run_dir, x->e));
-    TRY(weights_refuse_extra(x->weights, &x->shape, x->e));
+    TRY(weights_refuse_extra(x->weights, &x->shape, NULL, x->e));
     TRY(export_find_tokenizer(x));
     x->bytes = false; // a folder without a tokenizer says nothing of bytes
     return 0;

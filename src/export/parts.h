@@ -10,6 +10,7 @@
 //   bytes.c   the built-in byte tokenizer as a tokenizer.json
 //   ids.c     ids of fixed texts by both tokenizers
 //   gguf*.c   a GGUF file instead of a folder (gguf_parts.h)
+//   quantize_*.c  a folder again, with its matrices quantized
 #ifndef HAGGLE_EXPORT_PARTS_H
 #define HAGGLE_EXPORT_PARTS_H
 
@@ -78,6 +79,18 @@ int export_find_tokenizer(struct exporter *x);
 // ---- gguf_export.c
 int export_make_gguf(struct exporter *x);
 
+// ---- export.c, also for quantized folders
+// The folder to write, without slashes behind it, into `path`. ERR_USAGE when it is not new or
+// empty.
+int export_check_target(const char *given, char path[PATH_MAX], struct err *e);
+// Makes the temporary folder beside the target, empty and locked. What a crash left there is
+// removed.
+int export_open_folder(const char *target, const struct checkpoint_listener *listener,
+                       char dir[PATH_MAX], int *fd, struct err *e);
+// Gives it its name when rc is 0, else removes it. Returns rc, or why it could not get its name.
+int export_close_folder(const char *dir, const char *target,
+                        const struct checkpoint_listener *listener, int fd, int rc, struct err *e);
+
 // ---- write.c
 // Chooses the type and the shard of every tensor.
 int export_plan_weights(struct exporter *x);
@@ -108,6 +121,8 @@ bool export_has_file(const char *dir, const char *name);
 int export_read_manifest(struct exporter *x, const char *dir, int64_t *step,
                          char model_hash[HASH_TEXT_BYTES]);
 bool export_has_tokenizer(const char *dir);
+// Copies what belongs to a model beside weights and config.json, from x->out->source.
+int export_copy_beside(struct exporter *x);
 // A tokenizer_config.json for a tokenizer.json without one. *text is malloc'd.
 int export_tokenizer_class(struct exporter *x, char **text, size_t *bytes);
 

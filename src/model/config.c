@@ -170,6 +170,18 @@ static int read_rope(struct json_reader *r, struct rope_table *t) {
     return r->rc;
 }
 
+// Of a quantized model only the method matters here: quantized.c reads what haggle wrote.
+static int read_quantization(struct json_reader *r, struct value *v) {
+    const char *key;
+    TRY(json_enter_object(r));
+    while (json_next_key(r, &key))
+        if (strcmp(key, "quant_method") == 0 && json_peek(r) == JSON_STRING)
+            TRY(json_read_string(r, &v->text, NULL));
+        else
+            TRY(json_skip(r));
+    return r->rc;
+}
+
 static int read_table(struct json_reader *r, struct config *c) {
     const char *key;
     TRY(json_enter_object(r));
@@ -181,7 +193,11 @@ static int read_table(struct json_reader *r, struct config *c) {
         }
         struct value *v = &c->values[k];
         TRY(take_once(r, v, config_keys[k]));
-        if ((k == K_rope_scaling || k == K_rope_parameters) && json_peek(r) == JSON_OBJECT) {
+        if (k == K_quantization_config && json_peek(r) == JSON_OBJECT) {
+            v->present = true;
+            v->type = JSON_OBJECT;
+            TRY(read_quantization(r, v));
+        } else if ((k == K_rope_scaling || k == K_rope_parameters) && json_peek(r) == JSON_OBJECT) {
             v->present = true;
             v->type = JSON_OBJECT;
             TRY(read_rope(r, k == K_rope_scaling ? &c->scaling : &c->parameters));
@@ -477,11 +493,12 @@ static int find_family(const struct config *c, enum model_family *out, struct er
 static int to_shape(const struct config *c, struct model_shape *s, struct err *e) {
     enum model_family family = FAMILY_COUNT;
     TRY(find_family(c, &family, e));
-    if (!absent(&c->values[K_quantization_config]))
+    const struct value *quantized = &c->values[K_quantization_config];
+    if (!absent(quantized) && (!quantized->text || strcmp(quantized->text, "haggle") != 0))
         return err_set(
             e, ERR_UNSUPPORTED,
-            "\"quantization_config\" is present; haggle trains from float32, bfloat16 or float16 "
-            "weights: use the unquantized model");
+            "\"quantization_config\" is of another tool; haggle reads float32, bfloat16 or float16 "
+            "weights, and models that it has quantized itself: use the unquantized model");
     family_set_switches(s, family);
     TRY(set_activation(c, s, e));
     TRY(family == FAMILY_GPT2 ? set_gpt2(c, s, e) : set_llama(c, s, e));

@@ -1,6 +1,7 @@
 // load.c - finds a parameter among the tensors of a folder. load.h says which names are accepted.
 #include "model/load.h"
 #include "model/names.h"
+#include "model/quantized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,12 @@ static const struct safetensors_entry *find(const struct weights *w, const struc
         t = weights_find(w, "lm_head.weight");
     if (t != NULL)
         return t;
-    if (p->role == ROLE_HEAD_W)
+    if (quantized_holds(w, p->name))
+        err_set(e, ERR_UNSUPPORTED,
+                "the weight '%s' is quantized (the files hold it as \"%s.q\"), and this needs "
+                "weights that are not: use the model that the folder was made from",
+                p->name, p->name);
+    else if (p->role == ROLE_HEAD_W)
         err_set(e, ERR_FORMAT,
                 "the weights have no tensor \"lm_head.weight\", which a model with "
                 "\"tie_word_embeddings\" false needs");
@@ -119,10 +125,31 @@ static int compare_head(struct weights *w, const struct safetensors_entry *head,
     return rc;
 }
 
-static int list_used(const struct weights *w, const struct model_shape *s, struct names *used,
+static int list_quantized(const struct quantized *q, const struct model_shape *s,
+                          struct model_param p, const struct weights *w, struct names *used,
+                          struct err *e) {
+    struct quantized_tensor tensors[QUANTIZED_TENSORS];
+    const struct storage storage = quantized_as(q, &p);
+    quantized_turn(s, &p);
+    const int n = quantized_tensors(storage, &p, tensors);
+    for (int i = 0; i < n; i++) {
+        const struct safetensors_entry *t = weights_find(w, tensors[i].name);
+        bool fresh;
+        if (t != NULL) // what is missing is refused when it is read
+            TRY(names_put(used, t->name, 0, &fresh, e));
+    }
+    return 0;
+}
+
+static int list_used(const struct weights *w, const struct model_shape *s,
+                     const struct quantized *q, struct names *used,
                      const struct safetensors_entry **embedding, struct err *e) {
     struct model_param p;
     for (int64_t i = 0; model_param_at(s, i, &p); i++) {
+        if (!storage_plain(quantized_as(q, &p))) {
+            TRY(list_quantized(q, s, p, w, used, e));
+            continue;
+        }
         const struct safetensors_entry *t = weights_find_param(w, s, &p, e);
         bool fresh;
         if (t == NULL)
@@ -134,19 +161,19 @@ static int list_used(const struct weights *w, const struct model_shape *s, struc
     return 0;
 }
 
-static int find_extra(struct weights *w, const struct model_shape *s, struct names *used,
-                      struct err *e) {
+static int find_extra(struct weights *w, const struct model_shape *s, const struct quantized *q,
+                      struct names *used, struct err *e) {
     const struct safetensors_entry *embedding = NULL;
     char list[EXTRA_NAMED * (NAMES_QUOTE_BYTES + 2)] = "", quoted[NAMES_QUOTE_BYTES];
     size_t extra = 0, length = 0;
     uint32_t value;
-    TRY(list_used(w, s, used, &embedding, e));
+    TRY(list_used(w, s, q, used, &embedding, e));
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct safetensors_entry *t = weights_at(w, i);
         int64_t at = -1;
         if (names_find(used, t->name, &value) || holds_no_weights(s, t->name))
             continue;
-        if (s->tied && strcmp(t->name, "lm_head.weight") == 0) {
+        if (s->tied && embedding && strcmp(t->name, "lm_head.weight") == 0) {
             TRY(compare_head(w, t, embedding, &at, e));
             if (at < 0)
                 continue;
@@ -169,9 +196,10 @@ static int find_extra(struct weights *w, const struct model_shape *s, struct nam
                    extra == 1 ? "it" : "them");
 }
 
-int weights_refuse_extra(struct weights *w, const struct model_shape *s, struct err *e) {
+int weights_refuse_extra(struct weights *w, const struct model_shape *s, const struct quantized *q,
+                         struct err *e) {
     struct names used = {0};
-    int rc = find_extra(w, s, &used, e);
+    int rc = find_extra(w, s, q, &used, e);
     names_free(&used);
     return rc;
 }

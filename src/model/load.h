@@ -22,7 +22,10 @@ int weights_check_param(const struct safetensors_entry *t, const struct model_pa
 // Refuses files that hold more than the parameters: ERR_MISMATCH names the first few tensors and
 // counts them. Accepted are tensors that hold no weights (rotary tables, attention masks), and the
 // head of a tied model when it equals the embedding.
-int weights_refuse_extra(struct weights *w, const struct model_shape *s, struct err *e);
+// `quantized`: which of the parameters are quantized; NULL: none.
+struct quantized;
+int weights_refuse_extra(struct weights *w, const struct model_shape *s,
+                         const struct quantized *quantized, struct err *e);
 
 // A hash of the parameters: their names, types and stored values, in the model's order.
 int weights_hash(struct weights *w, const struct model_shape *s, char out[HASH_TEXT_BYTES],

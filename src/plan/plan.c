@@ -106,6 +106,7 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
                   .decay_all = k->optim_decay_all,
                   .one_document = !knobs_packs(k) || kind->guest || p->prefix[0],
                   .guest = kind->guest && kind->build == BUILD_EVAL,
+                  .quantized = &p->quantized,
                   .keep_gradients = p->keep_gradients,
                   .keep_logits = p->keep_logits && kind->build == BUILD_EVAL && !kind->guest,
                   .keep_row_loss = p->keep_row_loss && kind->build == BUILD_EVAL && !kind->guest}};
@@ -338,6 +339,19 @@ static int make_programs(struct plan *p, bool yields, struct err *e) {
     return 0;
 }
 
+// Training needs weights that an optimizer can step on.
+static int take_quantized(struct plan *p, struct err *e) {
+    char text[STORAGE_TEXT_BYTES];
+    TRY(quantized_read(&p->quantized, p->knobs.model, &p->shape, e));
+    for (int i = 0; quantized_any(&p->quantized) && i < KINDS; i++)
+        if (wants(p, kinds[i].name) && kinds[i].build == BUILD_TRAIN)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "model=%.300s is quantized (%s), and quantized weights cannot be "
+                           "trained: train the model that it was made from, then quantize again",
+                           p->knobs.model, storage_text(p->quantized.storage, text));
+    return 0;
+}
+
 static int make_one(struct plan *p, const struct plan_options *o, const char *prefix,
                     struct err *e) {
     const bool is_second = prefix[0] != '\0';
@@ -358,6 +372,8 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
                                    .attention = cuda_wants_cudnn(p->knobs.cuda_cudnn)};
     TRY(model_shape_open(&p->shape, p->knobs.model, &p->from_folder, e));
     TRY(hub_resolve(p->knobs.model, sizeof p->knobs.model, NULL, e)); // readers want the folder
+    if (p->from_folder)
+        TRY(take_quantized(p, e));
     TRY(check_lengths(p, is_second, e));
     TRY(plan_take_adapter(p, e));
     if (o->split)
@@ -458,5 +474,6 @@ void plan_free(struct plan *p) {
     if (p->second)
         plan_free(p->second);
     free(p->second);
+    quantized_free(&p->quantized);
     *p = (struct plan){.prefix = ""};
 }

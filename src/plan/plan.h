@@ -17,6 +17,7 @@
 #include "backend/cuda_needs.h"
 #include "base/hash.h"
 #include "knob/knob.h"
+#include "model/quantized.h"
 #include "model/shape.h"
 #include "program/apply.h"
 #include "program/layout.h"
@@ -107,13 +108,14 @@ struct step_cost {
 struct plan {
     struct knobs knobs;
     struct model_shape shape;
-    struct adapter adapter;   // of the knobs lora.*; rank 0: none
-    struct plan_split split;  // of all ranks; all zero: one rank alone
-    struct apply_ranks ranks; // this rank's place in it
-    struct model_shape slice; // of this rank: `shape`, or its part of every layer
-    bool from_folder;         // weights come from the folder knobs.model; else they are random
-    bool device;              // plan_wants_device of the knobs
-    struct cuda_choice cuda;  // of a plan for a device
+    struct adapter adapter;     // of the knobs lora.*; rank 0: none
+    struct plan_split split;    // of all ranks; all zero: one rank alone
+    struct apply_ranks ranks;   // this rank's place in it
+    struct model_shape slice;   // of this rank: `shape`, or its part of every layer
+    struct quantized quantized; // which weights the folder holds quantized
+    bool from_folder;           // weights come from the folder knobs.model; else they are random
+    bool device;                // plan_wants_device of the knobs
+    struct cuda_choice cuda;    // of a plan for a device
     struct program *programs[PLAN_PROGRAMS_MOST];
     int n_programs;
     struct layout layout;

@@ -161,11 +161,15 @@ static int fill(struct backend *b, char *to, uint64_t bytes, enum dtype type, st
 // ---------------------------------------------------------------- products
 
 static struct operand matrix(char *at, int64_t rows, int64_t cols, int64_t ld, enum dtype type) {
-    return (struct operand){at, ld, type, rows, cols};
+    return (struct operand){.data = at, .ld = ld, .dtype = type, .rows = rows, .cols = cols};
 }
 
 static struct operand scratch(char *at, uint64_t bytes) {
-    return (struct operand){bytes > 0 ? at : NULL, (int64_t)bytes, DTYPE_U8, 1, (int64_t)bytes};
+    return (struct operand){.data = bytes > 0 ? at : NULL,
+                            .ld = (int64_t)bytes,
+                            .dtype = DTYPE_U8,
+                            .rows = 1,
+                            .cols = (int64_t)bytes};
 }
 
 static struct op product_of(int64_t n) {

@@ -9,7 +9,11 @@
 static const unsigned NO_WORK = OP_FIRST_GRAD | OP_AGAIN | OP_FIRST_MICRO;
 
 static uint8_t type_of(const struct program *p, int tensor) {
-    return tensor < 0 ? 0 : (uint8_t)(p->tensors[tensor].dtype + 1);
+    if (tensor < 0)
+        return 0;
+    const struct tensor *t = &p->tensors[tensor];
+    return storage_plain(t->storage) ? (uint8_t)(t->dtype + 1)
+                                     : (uint8_t)(SIGNATURE_STORED + storage_code(t->storage));
 }
 
 void signature_of(const struct program *p, const struct op *op, struct op_signature *out) {

@@ -26,7 +26,7 @@ enum signature_size {
 };
 
 // At least the number of operands, rounded up so that the struct has no padding at its end.
-enum { SIGNATURE_OPERANDS = 20 };
+enum { SIGNATURE_OPERANDS = 20, SIGNATURE_STORED = 64 };
 _Static_assert((int)SIGNATURE_OPERANDS >= (int)OP_MAX_IN + (int)OP_MAX_OUT, "operands have room");
 
 struct op_signature {
@@ -34,7 +34,8 @@ struct op_signature {
     int32_t kind;
     uint32_t flags;
     int32_t act;
-    uint8_t types[SIGNATURE_OPERANDS]; // enum dtype + 1 of each operand; 0: absent
+    // enum dtype + 1 of each operand; 0: absent. Quantized: SIGNATURE_STORED + storage_code.
+    uint8_t types[SIGNATURE_OPERANDS];
 };
 _Static_assert(sizeof(struct op_signature) == 8 * SIZE_COUNT + 12 + SIGNATURE_OPERANDS,
                "a signature has no padding");

@@ -32,13 +32,18 @@ static int weight(struct builder *w, enum model_role role) {
     int t = program_find(w->p, param.name); // tied weights: one tensor, two readers
     if (t >= 0)
         return t;
+    const struct storage storage = quantized_as(w->b->quantized, &param);
+    if (!storage_plain(storage))
+        quantized_turn(w->s, &param);
     t = program_tensor(w->p, param.name, w->b->real, CLASS_WEIGHT, LIFE_RUN, param.rank,
                        param.dims);
     if (t >= 0) {
         w->p->tensors[t].layer = param.layer;
-        w->p->tensors[t].trainable = true;
+        w->p->tensors[t].trainable = storage_plain(storage);
         w->p->tensors[t].decay = param.matrix || w->b->decay_all;
     }
+    if (!storage_plain(storage))
+        program_set_storage(w->p, t, storage);
     return t;
 }
 
@@ -66,11 +71,14 @@ static int matmul(struct builder *w, const char *what, int x, enum model_role we
     struct op op = op_make(OP_MATMUL);
     int y = act(w, what, rows, n);
     op_in(&op, x);
-    op_in(&op, weight(w, weight_role));
+    const int from = weight(w, weight_role);
+    op_in(&op, from);
     op_in(&op, bias_role == ROLE_COUNT ? -1 : weight(w, bias_role));
     op_out(&op, y);
     op.m = rows, op.n = n, op.k = k;
-    op.flags = in_out ? OP_IN_OUT : 0;
+    // A quantized weight is stored [out, in] in every family.
+    const bool quantized = from >= 0 && !storage_plain(w->p->tensors[from].storage);
+    op.flags = in_out && !quantized ? OP_IN_OUT : 0;
     emit(w, &op);
     return y;
 }

@@ -6,6 +6,7 @@
 #define HAGGLE_PROGRAM_BUILD_H
 
 #include "model/shape.h"
+#include "model/quantized.h"
 #include "program/program.h"
 
 struct apply_ranks; // apply.h
@@ -29,6 +30,8 @@ struct build {
     bool keep_row_loss;  // and for the loss of every row
     bool one_document;   // per sequence, from its first column: attention needs no boundaries
     bool guest;          // runs while another program's turn is interrupted (program.h)
+    const struct quantized
+        *quantized; // which weights are quantized (model/quantized.h); NULL: none
 };
 
 // Creates weights and inputs, and appends the forward ops to a new segment. Returns its index, or a

@@ -151,8 +151,38 @@ static int check_masters(const struct program *p, struct err *e) {
     return 0;
 }
 
+// A quantized weight is read by ops that name it with the letter w, as a whole, and by no other.
+static int check_stores(const struct program *p, struct err *e) {
+    char text[STORAGE_TEXT_BYTES];
+    for (int i = 0; i < p->n_tensors; i++) {
+        const struct tensor *t = &p->tensors[i];
+        const bool root = t->root >= 0 && !storage_plain(p->tensors[t->root].storage);
+        if (root || (!storage_plain(t->storage) &&
+                     (t->cls != CLASS_WEIGHT || t->trainable || t->bytes != tensor_bytes(t))))
+            return err_set(e, ERR_INTERNAL, "'%s' cannot be or be part of a weight kept in %s",
+                           t->name, storage_text(p->tensors[program_root(p, i)].storage, text));
+    }
+    for (int s = 0; s < p->n_segments; s++)
+        for (int k = 0; k < p->segments[s].n_ops; k++) {
+            const struct op *op = &p->segments[s].ops[k];
+            const struct op_info *info = op_info(op->kind);
+            for (int i = 0; i < op->n_in + op->n_out; i++) {
+                const int t = i < op->n_in ? op->in[i] : op->out[i - op->n_in];
+                const bool reads = i < op->n_in && info->types_in[i] == 'w';
+                if (t >= 0 && !storage_plain(p->tensors[t].storage) &&
+                    (!reads || op->flags & OP_IN_OUT))
+                    return err_set(e, ERR_UNSUPPORTED,
+                                   "op '%s' of segment '%s' cannot use '%s', which is kept in %s",
+                                   info->name, p->segments[s].name, p->tensors[t].name,
+                                   storage_text(p->tensors[t].storage, text));
+            }
+        }
+    return 0;
+}
+
 int check_program(const struct program *p, struct err *e) {
     TRY(check_indices(p, e));
+    TRY(check_stores(p, e));
     TRY(check_masters(p, e));
     struct walk w;
     TRY(walk_make(&w, p, true, e));

@@ -5,9 +5,14 @@
 // more bytes. docs/speed-log.md records the ratio of measured time to this minimum.
 #include "program/program.h"
 
-static double tensor_bytes(const struct program *p, int tensor) {
-    const struct tensor *t = &p->tensors[tensor];
-    return (double)tensor_elements(t) * (double)dtype_bytes(t->dtype);
+static double bytes_of(const struct program *p, int tensor) {
+    return (double)tensor_bytes(&p->tensors[tensor]);
+}
+
+// Bytes of an element, with its part of the scales if the tensor is quantized.
+static double element_bytes(const struct program *p, int tensor) {
+    const int64_t n = tensor_elements(&p->tensors[tensor]);
+    return n > 0 ? bytes_of(p, tensor) / (double)n : 0;
 }
 
 static double touched(const struct program *p, const struct op *op) {
@@ -15,7 +20,7 @@ static double touched(const struct program *p, const struct op *op) {
     for (int i = 0; i < op->n_in; i++) {
         if (op->in[i] < 0)
             continue;
-        const double element = (double)dtype_bytes(p->tensors[op->in[i]].dtype);
+        const double element = element_bytes(p, op->in[i]);
         if (op->kind == OP_EMBED && (i == 1 || i == 3)) // reads the rows it needs, not all
             bytes += (double)op->m * (double)op->n * element;
         else if (op->kind == OP_NLL && i == 0) // reads one element of each row
@@ -23,14 +28,14 @@ static double touched(const struct program *p, const struct op *op) {
         else if (op->kind == OP_KV_APPEND && i >= 4) // only writes to the caches
             continue;
         else if (op->kind == OP_ATTENTION_CACHED && op->m < op->batch && (i == 1 || i == 2))
-            bytes += tensor_bytes(p, op->in[i]) * (double)op->m / (double)op->batch;
+            bytes += bytes_of(p, op->in[i]) * (double)op->m / (double)op->batch;
         else
-            bytes += tensor_bytes(p, op->in[i]);
+            bytes += bytes_of(p, op->in[i]);
     }
     for (int i = 0; i < op->n_out; i++) {
         if (op->out[i] < 0)
             continue;
-        double n = tensor_bytes(p, op->out[i]);
+        double n = bytes_of(p, op->out[i]);
         if (op->kind == OP_KV_APPEND) // writes one row per sequence, not the whole cache
             n = (double)op->m * (double)op->n * (double)dtype_bytes(p->tensors[op->out[i]].dtype);
         bool adds = op->flags & OP_ACCUMULATE && !(i == 0 && op->kind == OP_NORM_BWD);
@@ -110,10 +115,10 @@ struct op_cost op_cost_of(const struct program *p, const struct op *op) {
         c.comm_bytes = ring_bytes(p, op, c.bytes / 2); // in and out are the same tensor
         break;
     case OP_ALL_GATHER:
-        c.comm_bytes = ring_bytes(p, op, tensor_bytes(p, op->out[0]));
+        c.comm_bytes = ring_bytes(p, op, bytes_of(p, op->out[0]));
         break;
     case OP_REDUCE_SCATTER:
-        c.comm_bytes = ring_bytes(p, op, tensor_bytes(p, op->in[0]));
+        c.comm_bytes = ring_bytes(p, op, bytes_of(p, op->in[0]));
         break;
     default:
         break;

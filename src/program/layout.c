@@ -53,9 +53,9 @@ struct hole {
 // The ops of one stream as a time axis. Two lives a and b conflict if, on some stream, an op
 // touches b while a lasts, or the other way round. On a stream, a "lasts" from the first op that
 // a's first ops do not wait for to the last op that does not wait for a's end, even if no op of
-// that stream touches a. So a lane stores two spans per life: when it is touched and when it lasts.
-// Placing an item asks which items are touched while it lasts, and which last while it is touched.
-// If there is only one stream, both spans are the same.
+// that stream touches a. So a lane storages two spans per life: when it is touched and when it
+// lasts. Placing an item asks which items are touched while it lasts, and which last while it is
+// touched. If there is only one stream, both spans are the same.
 struct lane {
     struct taken touched, lasting; // touched: only if there are several lanes
     struct span *touch, *last;     // per life
@@ -503,16 +503,18 @@ struct named { // entry of a hash table by name (open addressing)
 static int agree(const struct named *a, const struct tensor *b, const char *program,
                  struct err *e) {
     const struct tensor *t = a->t;
-    bool same = t->dtype == b->dtype && t->rank == b->rank && t->cls == b->cls &&
-                !t->share == !b->share && (!t->share || share_same(t->share, b->share));
+    bool same = t->dtype == b->dtype && storage_same(t->storage, b->storage) &&
+                t->rank == b->rank && t->cls == b->cls && !t->share == !b->share &&
+                (!t->share || share_same(t->share, b->share));
     for (int i = 0; same && i < t->rank; i++)
         same = t->local[i] == b->local[i];
     if (same)
         return 0;
-    return err_set(e, ERR_MISMATCH,
-                   "tensor '%s' differs in type or shape between the programs '%s' and '%s', "
-                   "which share one arena",
-                   t->name, a->program, program);
+    return err_set(
+        e, ERR_MISMATCH,
+        "tensor '%s' differs in type, storage or shape between the programs '%s' and '%s', "
+        "which share one arena",
+        t->name, a->program, program);
 }
 
 static struct named *lookup(struct named *table, size_t size, const char *name) {

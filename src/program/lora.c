@@ -225,7 +225,8 @@ int lora_apply(struct program *p, int forward, const struct apply *a, struct err
     struct lora l = {.p = p, .a = a, .forward = forward, .numbers = -1, .hyper = -1};
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensors[t].cls == CLASS_WEIGHT)
-            p->tensors[t].trainable = chosen_trains(&a->chosen, p->tensors[t].name, false);
+            p->tensors[t].trainable = storage_plain(p->tensors[t].storage) &&
+                                      chosen_trains(&a->chosen, p->tensors[t].name, false);
     if (!chosen_has_adapter(&a->chosen))
         return 0;
     const bool drops = a->build.kind == BUILD_TRAIN && a->chosen.adapter->dropout > 0;

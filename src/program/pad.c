@@ -71,6 +71,8 @@ int pad_apply(struct program *p, int forward, int backward, int64_t multiple, bo
     if (!head || multiple < 2 || head->n % multiple == 0)
         return 0;
     const int weight = head->in[1], gradient = p->tensors[weight].grad;
+    if (!storage_plain(p->tensors[weight].storage)) // its kernels need no padding
+        return 0;
     if (p->tensors[weight].root >= 0 || head->flags & OP_IN_OUT)
         return err_set(e, ERR_INTERNAL, "the weight of the head of '%s' has no rows of its own",
                        p->name);

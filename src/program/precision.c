@@ -2,7 +2,7 @@
 // the bytes and uses tensor cores where the device has them.
 //
 // The ops that touch a tensor decide whether its type changes. ops.def gives every operand a
-// letter: f for tensors that may have 16 bits, r for those that must not (statistics, sums,
+// letter: f (and w) for tensors that may have 16 bits, r for those that must not (statistics, sums,
 // gradients of weights). So a new op needs no code here. update.c gives each 16-bit weight a
 // float32 master on which the optimizer works, because an update is often smaller than a bfloat16's
 // last bit.
@@ -13,7 +13,7 @@ enum { HAS_REAL = 1, HAS_WIDE = 2 };
 static void note(const struct program *p, unsigned char *use, const int *tensors, int n,
                  const char *letters) {
     for (int i = 0; i < n && letters[i]; i++) {
-        bool real = letters[i] == 'f' || letters[i] == 'F';
+        bool real = letters[i] == 'f' || letters[i] == 'F' || letters[i] == 'w';
         bool wide = letters[i] == 'r' || letters[i] == 'R';
         if (tensors[i] >= 0)
             use[program_root(p, tensors[i])] |=
@@ -44,7 +44,8 @@ int precision_apply(struct program *p, enum dtype from, enum dtype to, struct er
                            "'%s' is both an activation and a sum: it has no single type in %s",
                            x->name, dtype_text(to));
         x->dtype = how & HAS_REAL ? to : op_wide_type(to);
-        x->bytes = x->bytes / dtype_bytes(from) * dtype_bytes(x->dtype);
+        if (storage_plain(x->storage)) // codes keep their size
+            x->bytes = x->bytes / dtype_bytes(from) * dtype_bytes(x->dtype);
     }
     return 0;
 }

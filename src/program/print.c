@@ -141,7 +141,9 @@ static void print_tensors(const struct program *p, FILE *f) {
     for (int i = 0; i < p->n_tensors; i++) {
         const struct tensor *t = &p->tensors[i];
         char b[TEXT_UNIT_BYTES];
-        fprintf(f, "    %-48s %-5s %-12s %-8s", t->name, dtype_text(t->dtype),
+        char kept[STORAGE_TEXT_BYTES];
+        fprintf(f, "    %-48s %-5s %-12s %-8s", t->name,
+                storage_plain(t->storage) ? dtype_text(t->dtype) : storage_text(t->storage, kept),
                 tensor_class_name(t->cls), lives[t->life]);
         for (int k = 0; k < t->rank; k++)
             fprintf(f, "%s%" PRId64, k ? "x" : " ", t->local[k]);

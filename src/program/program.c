@@ -134,6 +134,26 @@ int64_t tensor_elements(const struct tensor *t) {
     return n;
 }
 
+uint64_t tensor_bytes(const struct tensor *t) {
+    struct storage_parts parts;
+    if (!storage_plain(t->storage) && storage_layout(t->storage, t->local[0], t->local[1], &parts))
+        return parts.bytes;
+    return (uint64_t)tensor_elements(t) * dtype_bytes(t->dtype);
+}
+
+void program_set_storage(struct program *p, int tensor, struct storage s) {
+    struct storage_parts parts;
+    if (p->failed || tensor < 0)
+        return;
+    struct tensor *t = &p->tensors[tensor];
+    if (t->rank != 2 || t->root >= 0 || !storage_layout(s, t->local[0], t->local[1], &parts)) {
+        p->failed = ERR_INTERNAL;
+        return;
+    }
+    t->storage = s;
+    t->bytes = parts.bytes;
+}
+
 int program_tensor(struct program *p, const char *name, enum dtype dtype, enum tensor_class cls,
                    enum tensor_life life, int rank, const int64_t *shape) {
     struct tensor t = {.name = name,

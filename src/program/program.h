@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/region.h"
+#include "base/storage.h"
 #include "program/mesh.h"
 
 #include <stdbool.h>
@@ -74,8 +75,9 @@ struct tensor_share {
 };
 
 struct tensor {
-    const char *name; // logical name; parameters carry their Hugging Face name
-    enum dtype dtype;
+    const char *name;       // logical name; parameters carry their Hugging Face name
+    enum dtype dtype;       // of its values; of a quantized weight: what it is computed in
+    struct storage storage; // weights only, and never of views: which bytes hold the values
     enum tensor_class cls;
     enum tensor_life life;
     int rank;
@@ -327,6 +329,10 @@ void program_become_view(struct program *p, int tensor, int of, int64_t offset);
 int program_join(struct program *p, const char *name, const int *tensors, int n, bool columns);
 int program_max_slots(const struct program *p);  // most copies that any tensor has, at least 1
 int64_t tensor_elements(const struct tensor *t); // of this rank's slice
+// Bytes of one copy without padding, also of views.
+uint64_t tensor_bytes(const struct tensor *t);
+// Makes a matrix [n, k] that owns its bytes a quantized one. Its rows must fit (storage_takes).
+void program_set_storage(struct program *p, int tensor, struct storage s);
 // Returns the first tensor of that name, or -1.
 int program_find(const struct program *p, const char *name);
 

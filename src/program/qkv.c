@@ -10,9 +10,9 @@
 //
 // The data flow decides which products belong together: it is followed from attention's inputs back
 // through rotations and norms. Products that do not fit (another input, a weight with a second
-// reader, separate weights stored [in, out]) stay as they are. The pass runs on the forward of
-// every program of a set, so that all have the same persistent tensors. It runs before grad.c,
-// which derives the backward from the result.
+// reader, separate weights stored [in, out], quantized weights) stay as they are. The pass runs on
+// the forward of every program of a set, so that all have the same persistent tensors. It runs
+// before grad.c, which derives the backward from the result.
 #include "program/apply.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ static bool find_group(const struct fusing *f, int index, struct group *g) {
 
 static bool plain_weight(const struct fusing *f, int w) {
     return w >= 0 && f->p->tensors[w].cls == CLASS_WEIGHT && f->p->tensors[w].root < 0 &&
-           !f->viewed[w] && f->readers[w] == 1;
+           storage_plain(f->p->tensors[w].storage) && !f->viewed[w] && f->readers[w] == 1;
 }
 
 static bool alike(const struct tensor *a, const struct tensor *b) {

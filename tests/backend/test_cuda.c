@@ -107,7 +107,7 @@ static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r,
         fail_msg("%s", e.text);
     m->memory = memory;
     m->call.scratch =
-        (struct operand){m->memory + m->bytes, (int64_t)scratch, DTYPE_U8, 1, (int64_t)scratch};
+        operand_plain(m->memory + m->bytes, (int64_t)scratch, DTYPE_U8, 1, (int64_t)scratch);
     for (int i = 0; i < r->n_in + r->n_out; i++) {
         int owner = owner_of(r, i);
         struct operand *o = i < r->n_in ? &m->call.in[i] : &m->call.out[i - r->n_in];

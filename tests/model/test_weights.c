@@ -394,7 +394,7 @@ static void expect_extra(const struct scratch *d, const struct model_shape *s, c
     struct weights *w;
     struct err e = {0};
     assert_worked(weights_open(&w, d->dir, &e), &e);
-    int rc = weights_refuse_extra(w, s, &e);
+    int rc = weights_refuse_extra(w, s, NULL, &e);
     if (parts != NULL) {
         assert_int_equal(rc, ERR_MISMATCH);
         assert_failed(rc, &e, parts, "extra");
@@ -455,7 +455,7 @@ static void test_fixtures(void **state) {
         assert_worked(model_shape_open(&s, dirs[i], NULL, &e), &e);
         assert_worked(weights_open(&w, dirs[i], &e), &e);
         assert_int_equal(weights_count(w), model_param_count(&s));
-        assert_worked(weights_refuse_extra(w, &s, &e), &e);
+        assert_worked(weights_refuse_extra(w, &s, NULL, &e), &e);
         struct model_param p;
         for (int64_t k = 0; model_param_at(&s, k, &p); k++) {
             const struct safetensors_entry *t = weights_find_param(w, &s, &p, &e);

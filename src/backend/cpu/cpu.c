@@ -123,6 +123,7 @@ struct isa {
     const char *name;
     const struct cpu_kernels *const *kernels;
     const struct cpu_gemm *bf16; // products of bf16; NULL: those of `kernels`, which widen
+    const struct cpu_quant *quant;
     bool supported;
 };
 
@@ -151,14 +152,17 @@ static int list_isas(struct isa out[MAX_ISAS]) {
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                   __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-    out[n++] = (struct isa){"amx", cpu_kernels_avx512, &cpu_gemm_amx, bf16 && tiles_allowed()};
-    out[n++] = (struct isa){"avx512_bf16", cpu_kernels_avx512, &cpu_gemm_avx512bf16, bf16};
-    out[n++] = (struct isa){"avx512", cpu_kernels_avx512, NULL, avx512};
-    out[n++] = (struct isa){"avx2", cpu_kernels_avx2, NULL,
+    const struct cpu_quant *wide =
+        avx512 && __builtin_cpu_supports("avx512vnni") ? &cpu_quant_avx512vnni : &cpu_quant_avx2;
+    out[n++] =
+        (struct isa){"amx", cpu_kernels_avx512, &cpu_gemm_amx, wide, bf16 && tiles_allowed()};
+    out[n++] = (struct isa){"avx512_bf16", cpu_kernels_avx512, &cpu_gemm_avx512bf16, wide, bf16};
+    out[n++] = (struct isa){"avx512", cpu_kernels_avx512, NULL, wide, avx512};
+    out[n++] = (struct isa){"avx2", cpu_kernels_avx2, NULL, &cpu_quant_avx2,
                             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                                 __builtin_cpu_supports("f16c")};
 #endif
-    out[n++] = (struct isa){"generic", cpu_kernels_generic, NULL, true};
+    out[n++] = (struct isa){"generic", cpu_kernels_generic, NULL, &cpu_quant_generic, true};
     return n;
 }
 
@@ -233,6 +237,7 @@ static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
         cpu->type = (enum kernel_type)type;
         cpu->kernels = isa.kernels[type];
         cpu->gemm = &cpu->kernels->gemm;
+        cpu->quant = isa.quant;
     }
     if (isa.bf16)
         all->of[KERNEL_BF16].gemm = isa.bf16;
@@ -242,6 +247,8 @@ static int open_state(struct cpu_all *all, struct mem *mem, struct pool *pool,
 
 static int make(struct backend *b, struct op_call *call, struct err *e) {
     (void)b;
+    if (op_info(call->op->kind)->category == CAT_MATMUL)
+        return cpu_check_quantized(call, e);
     return op_info(call->op->kind)->category == CAT_ATTENTION ? cpu_check_head_dim(call->op, e) : 0;
 }
 
@@ -251,6 +258,7 @@ static void describe(struct backend *b, const struct cpu_all *all) {
     b->products[DTYPE_BF16] = all->of[KERNEL_BF16].gemm->name;
     b->products[DTYPE_F16] = all->of[KERNEL_F16].gemm->name;
     b->info.types = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16;
+    b->info.storages = 1u << STORAGE_INT8 | 1u << STORAGE_INT4;
     b->info.memory_bytes = mem_machine_total_bytes();
     snprintf(b->info.text, sizeof b->info.text, "kernels for %s, matrix products: %s", b->isa,
              all->blas.name);

@@ -103,13 +103,15 @@ static struct gemm_args forward_of(const struct op_call *c) {
 }
 
 int cpu_matmul(struct cpu *cpu, const struct op_call *c, struct err *e) {
-    (void)e;
+    if (!storage_plain(c->in[1].storage))
+        return cpu_matmul_quantized(cpu, c, e);
     struct gemm_args g = forward_of(c);
     return multiply(cpu, &g);
 }
 
 int cpu_matmul_act(struct cpu *cpu, const struct op_call *c, struct err *e) {
-    (void)e;
+    if (!storage_plain(c->in[1].storage))
+        return cpu_matmul_quantized(cpu, c, e);
     struct gemm_args g = forward_of(c);
     g.act = cpu->kernels->act;
     g.act_kind = c->op->act;

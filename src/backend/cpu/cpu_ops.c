@@ -205,6 +205,25 @@ int cpu_cast(struct cpu *cpu, const struct op_call *c, struct err *e) {
 
 // ---------------------------------------------------------------- embedding
 
+// A row of a quantized table plus the row of its position (NULL: none), widened piece by piece and
+// rounded once.
+static void embed_stored(const struct task *t, int64_t id, const char *place, char *x, int64_t n) {
+    enum { PIECE = 512 };
+    const struct operand *table = &t->c->in[1];
+    struct storage_parts parts;
+    float value[PIECE];
+    if (!storage_layout(table->storage, table->rows, table->cols, &parts))
+        return; // backend_check_call has refused it
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const int64_t count = n - at < PIECE ? n - at : PIECE;
+        storage_read_row(table->storage, &parts, table->data, id, at, count, value);
+        const int64_t byte = at * (int64_t)dtype_bytes(table->dtype);
+        if (place)
+            t->cpu->kernels->add_wide(value, place + byte, count);
+        t->cpu->kernels->narrow(x + byte, value, count);
+    }
+}
+
 static void embed_share(void *arg, int thread, int threads) {
     const struct task *t = arg;
     const struct op_call *c = t->c;
@@ -215,13 +234,18 @@ static void embed_share(void *arg, int thread, int threads) {
         const int64_t id = ids[i] - c->op->first;
         void *x = cpu_row(&c->out[0], i);
         const bool here = id >= 0 && id < c->op->k; // else another rank has the row
+        const void *place = positions && c->in[3].data ? cpu_row(&c->in[3], positions[i]) : NULL;
+        if (here && !storage_plain(c->in[1].storage)) {
+            embed_stored(t, id, place, x, n);
+            continue;
+        }
         const void *from = here ? cpu_row(&c->in[1], id) : NULL;
-        if (!here && positions && c->in[3].data)
-            memcpy(x, cpu_row(&c->in[3], positions[i]), (size_t)n * dtype_bytes(c->in[1].dtype));
+        if (!here && place)
+            memcpy(x, place, (size_t)n * dtype_bytes(c->in[1].dtype));
         else if (!here)
             memset(x, 0, (size_t)n * dtype_bytes(c->in[1].dtype));
-        else if (positions && c->in[3].data)
-            t->cpu->kernels->add(x, from, cpu_row(&c->in[3], positions[i]), n);
+        else if (place)
+            t->cpu->kernels->add(x, from, place, n);
         else
             memcpy(x, from, (size_t)n * dtype_bytes(c->in[1].dtype));
     }

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/blas.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/quant.h"
 #include "base/mem.h"
 #include "base/pool.h"
 
@@ -25,10 +26,11 @@ struct cpu {
     int threads;
     enum kernel_type type;
     const struct cpu_kernels *kernels;
-    const struct cpu_gemm *gemm; // the builtin matrix product
-    const struct blas *blas;     // for float32, perhaps without a library; NULL for 16-bit types
-    float *scratch;              // CPU_SCRATCH_FLOATS per thread
-    double *partial;             // CPU_SQNORM_BLOCKS
+    const struct cpu_gemm *gemm;   // the builtin matrix product
+    const struct cpu_quant *quant; // products with quantized weights
+    const struct blas *blas;       // for float32, perhaps without a library; NULL for 16-bit types
+    float *scratch;                // CPU_SCRATCH_FLOATS per thread
+    double *partial;               // CPU_SQNORM_BLOCKS
 };
 
 typedef int cpu_fn(struct cpu *cpu, const struct op_call *call, struct err *e);
@@ -57,6 +59,9 @@ cpu_fn cpu_zero, cpu_copy, cpu_cast, cpu_embed, cpu_embed_dw, cpu_gather_rows, c
     cpu_adamw_int8;
 struct adamw_scalars cpu_adamw_scalars(const struct op_call *c);
 cpu_fn cpu_matmul, cpu_matmul_act, cpu_matmul_dx, cpu_matmul_dw;
+cpu_fn cpu_matmul_quantized; // matmul and matmul_act
+int cpu_check_quantized(const struct op_call *c,
+                        struct err *e); // refuses what does not fit scratch
 cpu_fn cpu_add_norm, cpu_add_bias, cpu_mul, cpu_log_softmax, cpu_nll, cpu_nll_bwd,
     cpu_log_softmax_bwd, cpu_grad_scale, cpu_adam_decay, cpu_adam_m, cpu_adam_v, cpu_adam_step;
 cpu_fn cpu_attention, cpu_attention_bwd, cpu_kv_append, cpu_attention_cached;

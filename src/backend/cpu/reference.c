@@ -14,6 +14,7 @@
 #include "backend/operands.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 // ---------------------------------------------------------------- 16-bit types
 
@@ -54,7 +55,8 @@ static int widen(struct widened *list, int n, struct operand *o, bool output, st
 // Whether to widen an operand: only those with the type of weights and activations (letter f). An
 // operand that is always bfloat16 (letter b) stays as it is.
 static bool narrow(const struct operand *o, char letter) {
-    return o->data && (letter == 'f' || letter == 'F') && op_wide_type(o->dtype) != o->dtype;
+    return o->data && strchr("fFw", letter) && storage_plain(o->storage) &&
+           op_wide_type(o->dtype) != o->dtype;
 }
 
 static int run_widened(const struct op_call *call, ref_fn *fn, struct err *e) {
@@ -74,8 +76,11 @@ static int run_widened(const struct op_call *call, ref_fn *fn, struct err *e) {
         rc = fn(&wide, e);
     for (int i = 0; i < n; i++) {
         if (rc == 0 && list[i].output)
-            convert(&list[i].was, &(struct operand){list[i].at->data, list[i].was.cols, DTYPE_F32,
-                                                    list[i].was.rows, list[i].was.cols});
+            convert(&list[i].was, &(struct operand){.data = list[i].at->data,
+                                                    .ld = list[i].was.cols,
+                                                    .dtype = DTYPE_F32,
+                                                    .rows = list[i].was.rows,
+                                                    .cols = list[i].was.cols});
         free(list[i].at->data);
     }
     return rc;
@@ -143,6 +148,7 @@ int cpu_reference_open(struct backend **out, struct mem *mem, struct err *e) {
     b->close = close_backend;
     b->info = (struct device_info){.types = 1u << DTYPE_F32 | 1u << DTYPE_F64 | 1u << DTYPE_BF16 |
                                             1u << DTYPE_F16,
+                                   .storages = 1u << STORAGE_INT8 | 1u << STORAGE_INT4,
                                    .memory_bytes = mem_machine_total_bytes(),
                                    .text = "plain loops on one thread"};
     b->products[DTYPE_F32] = b->products[DTYPE_F64] = "builtin";

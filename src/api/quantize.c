@@ -1,0 +1,114 @@
+// quantize.c - haggle_quantize: writes a model's folder with its matrices quantized.
+#include "api/api.h"
+
+#include "base/file.h"
+#include "export/export.h"
+#include "export/quantize_folder.h"
+#include "train/checkpoint_dir.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t SHARD_BYTES = UINT64_C(5000000000);
+
+static int read_options(const struct haggle_quantize *q, struct quantize_options *o,
+                        struct err *e) {
+    if (!q->source || !q->out_dir || !q->format)
+        return err_set(e, ERR_USAGE, "a model, a folder to write and a format are needed");
+    const bool int4 = strcmp(q->format, "int4") == 0;
+    if (!int4 && strcmp(q->format, "int8") != 0)
+        return err_set(e, ERR_USAGE, "--format %.64s is not accepted; accepted: int8, int4",
+                       q->format);
+    if (!int4 && (q->group != 0 || q->minima))
+        return err_set(e, ERR_USAGE,
+                       "--%s belongs to int4; int8 has one scale per row and no minima",
+                       q->minima ? "minima" : "group");
+    o->storage = (struct storage){.kind = int4 ? STORAGE_INT4 : STORAGE_INT8, .minima = q->minima};
+    if (int4)
+        o->storage.group = (uint16_t)(q->group ? q->group : 32);
+    if (!storage_known(o->storage))
+        return err_set(e, ERR_USAGE, "--group %lld is not accepted; accepted: 32, 64, 128",
+                       (long long)q->group);
+    return q->method ? quantize_find_method(q->method, &o->method, e) : 0;
+}
+
+// A run's folder, or a checkpoint's: it lacks what an export adds.
+static bool is_run(const char *folder) {
+    char path[PATH_MAX];
+    static const char *const marks[] = {MANIFEST_NAME, CHECKPOINT_FOLDER};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (file_join(path, sizeof path, folder, marks[i], NULL) == 0 && file_exists(path))
+            return true;
+    return false;
+}
+
+// Exports the run beside the target, because a checkpoint has no tokenizer and no chat template.
+static int export_source(struct call *c, const struct knobs *k, const struct haggle_quantize *q,
+                         const char *dir, struct err *e) {
+    const struct export_options o = {.run_dir = q->source,
+                                     .out_dir = dir,
+                                     .best = q->best,
+                                     .as_source = true,
+                                     .shard_bytes = SHARD_BYTES,
+                                     .knobs = k,
+                                     .listener = {&c->log, call_say}};
+    struct export_result r = {0};
+    char path[PATH_MAX];
+    TRY(file_remove_tree(dir, e)); // what a crash left there
+    int rc = export_run(&o, &r, e);
+    export_free(&r);
+    if (rc == 0 && file_join(path, sizeof path, dir, "config.json", NULL) == 0 &&
+        !file_exists(path))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "'%.300s' trained an adapter: merge it first with haggle export --merge, and "
+                     "quantize that folder",
+                     q->source);
+    return rc;
+}
+
+static int quantize(struct call *c, const struct knobs *k, const struct haggle_quantize *q,
+                    struct err *e) {
+    struct quantize_summary summary = {0};
+    struct quantize_folder how = {.source = q->source,
+                                  .out_dir = q->out_dir,
+                                  .keep = q->keep,
+                                  .listener = {&c->log, call_say}};
+    struct knobs own = *k;
+    char exported[PATH_MAX] = "";
+    TRY(read_options(q, &how.how, e));
+    if (strlen(q->source) >= sizeof own.model)
+        return err_set(e, ERR_USAGE, "the path of the model is longer than %zu bytes",
+                       sizeof own.model - 1);
+    strcpy(own.model, q->source);
+    const bool run = q->best || is_run(q->source);
+    if (!run) {
+        TRY(call_find_model(c, &own, e));
+        how.source = own.model;
+    }
+    int rc = pool_open(&how.pool, k->threads ? (int)k->threads : pool_machine_cpus(), 0, e);
+    if (rc == 0 && run) {
+        snprintf(exported, sizeof exported, "%.*s.tmp-source", PATH_MAX - 16, q->out_dir);
+        how.source = exported;
+        rc = export_source(c, k, q, exported, e);
+    }
+    if (rc == 0)
+        rc = quantize_folder(&how, &summary, e);
+    if (rc == 0 && c->out)
+        quantize_print(&summary, c->out);
+    if (rc == 0 && call_json_begin(c, "quantize", k)) {
+        quantize_put_json(&summary, &c->json);
+        json_put_object_end(&c->json);
+    }
+    quantize_free(&summary);
+    pool_close(how.pool);
+    if (exported[0] != '\0' && file_remove_tree(exported, rc == 0 ? e : NULL) != 0 && rc == 0)
+        rc = e->code;
+    return rc;
+}
+
+int haggle_quantize(const struct haggle_config *config, const struct haggle_quantize *q,
+                    const struct haggle_sink *sink, struct haggle_error *e) {
+    struct call c;
+    call_begin(&c, sink);
+    return call_end(&c, quantize(&c, &config->knobs, q, &c.err), e);
+}

@@ -1,0 +1,58 @@
+// cmd_quantize.c - haggle quantize.
+#include "cli.h"
+
+const struct flag quantize_flags[] = {
+    {"format", 'f', "FORMAT", "int8 (one scale per row) or int4 (one scale per group of a row)"},
+    {"group", 'g', "N", "of int4: elements that share a scale: 32, 64 or 128 (32)"},
+    {"minima", 0, NULL, "of int4: each group also has a minimum, for values that lie off 0"},
+    {"method", 'm', "NAME", "how codes and scales are chosen: rtn, round to nearest (rtn)"},
+    {"keep", 0, "NAMES", "matrices that stay as they are: lm_head, down_proj, layers.0, ..."},
+    {"best", 0, NULL, "of a run: take the checkpoint of the best validation, not the newest"},
+    {0},
+};
+
+const char quantize_help[] =
+    "Reads a model's folder, or the newest checkpoint of a run, and writes a folder in which "
+    "every\n"
+    "matrix is kept as small integers with scales: a quarter to an eighth of the bytes of "
+    "float32.\n"
+    "Products read the integers directly, so that generation, whose speed is that of memory, is\n"
+    "faster by as much. Vectors stay as they are.\n"
+    "\n"
+    "int8 has one scale for each row of a matrix, int4 one for each group of a row. A matrix "
+    "whose\n"
+    "rows a group does not divide becomes int8, and the output names it. --keep names matrices "
+    "that\n"
+    "stay as they are, by their names or by parts of them between dots.\n"
+    "\n"
+    "The output says how many bytes the weights had and have, how far rounding has moved them, "
+    "and\n"
+    "which matrix was moved most. OUT_DIR must be new or empty, and appears when all of it was\n"
+    "written and read back. It runs in haggle generate. It cannot be trained, and other programs\n"
+    "cannot read it.\n"
+    "\n"
+    "Examples\n"
+    "  haggle quantize ./my-hf-folder my-int8 --format int8\n"
+    "  haggle quantize runs/chat chat-int4 --format int4 --group 64\n"
+    "  haggle quantize runs/chat chat-int4 --format int4 --minima --keep lm_head,layers.0\n";
+
+int cmd_quantize(struct cli *c, struct haggle_error *e) {
+    static const char what[] = "haggle quantize RUN|FOLDER OUT_DIR --format int8|int4";
+    struct haggle_quantize q = {.format = args_get(&c->args, "format"),
+                                .minima = args_get(&c->args, "minima") != NULL,
+                                .method = args_get(&c->args, "method"),
+                                .keep = args_get(&c->args, "keep"),
+                                .best = args_get(&c->args, "best") != NULL};
+    TRY(args_words(&c->args, 2, what, e));
+    if (c->args.n_words < 2)
+        return cli_usage(e, "%s? accepted: %s", c->args.n_words == 0 ? "which model" : "where to",
+                         what);
+    if (!q.format)
+        return cli_usage(e, "which format? accepted: --format int8, --format int4");
+    TRY(args_number(&c->args, "group", 1, 1024, 0, &q.group, e));
+    q.source = c->args.words[0];
+    q.out_dir = c->args.words[1];
+    c->args.n_words = 0; // the words are folders, not a recipe
+    TRY(cli_config(c, e));
+    return haggle_quantize(c->config, &q, &c->sink, e);
+}
