@@ -267,15 +267,48 @@ struct haggle_prompt {
     const char *text;   // UTF-8 or any bytes; NULL: start a new document
     const int32_t *ids; // n_ids token ids instead of text; NULL: text
     size_t n_ids;
-    int64_t tokens; // most tokens to generate; 0: generate.tokens
+    int64_t tokens; // most tokens to generate for each prompt; 0: generate.tokens
     bool best;      // of a run's folder the checkpoint of the best validation, not the newest
+    const char *const *texts; // n_texts more prompts
+    size_t n_texts;
+    const char *file; // more prompts: .txt, one per line, or .jsonl, records with "prompt" or
+                      // "messages"; NULL: none
+    const char *const *stops; // a text ends in front of one of these n_stops texts
+    size_t n_stops;
+    int64_t batch;      // prompts side by side; 0: all, up to 8
+    int64_t context;    // tokens of one text with its prompt, in the cache; 0: as many as needed
+    int64_t chunk;      // tokens of prompts that are computed at once; 0: 512
+    bool chat;          // a prompt is what a user says: the model's chat template renders it
+    const char *system; // with chat: the system message; NULL: data.system
+    // Called with each part of a text as it is made, in UTF-8 and not ended by a NUL. prompt: its
+    // number, from 0. A result that is not 0 ends this text. NULL: nothing is called.
+    int (*said)(void *arg, size_t prompt, const char *text, size_t bytes);
+    void *said_arg;
 };
 
-// Continues a prompt greedily with the model of the config (a Hugging Face folder or a checkpoint).
-// Text is tokenized with its tokenizer: for a checkpoint that of the folder the run started from,
-// for a built-in shape bytes. A prompt of ids gives ids.
+// Continues prompts with the model of the config (a Hugging Face folder or a checkpoint); the knobs
+// generate.* say how tokens are chosen. Text is tokenized with its tokenizer: for a checkpoint that
+// of the folder the run started from, for a built-in shape bytes. A prompt of ids gives ids. The
+// text of a single prompt is written to sink->out as it is made. HAGGLE_ERR_MEMORY, with what would
+// fit, before anything runs.
 HAGGLE_API int haggle_generate(const struct haggle_config *c, const struct haggle_prompt *p,
                                const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_chat {
+    const char *system; // the system message; NULL: data.system
+    int64_t tokens;     // most tokens of an answer; 0: generate.tokens if it was set, else 512
+    int64_t context;    // tokens of the conversation; 0: the model's, up to 4096
+    int64_t chunk;      // as of haggle_prompt
+    const char *const *stops;
+    size_t n_stops;
+    bool best;
+};
+
+// Talks: reads what the user says from `in`, a line at a time, and writes answers to sink->out as
+// they are made. "/reset" begins a new conversation; "/quit" and the end of `in` end the call. What
+// the cache holds of earlier turns is not computed again.
+HAGGLE_API int haggle_chat(const struct haggle_config *c, const struct haggle_chat *chat, FILE *in,
+                           const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_export {
     const char *run_dir; // a run's folder (its newest intact checkpoint is used) or a checkpoint's

@@ -68,10 +68,10 @@ int speaker_open(struct speaker **out, const struct tokenizer *t, int64_t most,
         return err_set(e, ERR_USAGE, "%zu stop strings; accepted: up to %d", n_stops,
                        SPEAKER_STOPS_MOST);
     struct speaker *s = calloc(1, sizeof *s);
-    int rc = s && (s->window = calloc((size_t)most + 1, sizeof *s->window))
-                 ? 0
-                 : err_set(e, ERR_MEMORY, "out of memory for a text of %lld tokens",
-                           (long long)most);
+    int rc =
+        s && (s->window = calloc((size_t)most + 1, sizeof *s->window))
+            ? 0
+            : err_set(e, ERR_MEMORY, "out of memory for a text of %lld tokens", (long long)most);
     for (size_t i = 0; rc == 0 && i < n_stops; i++)
         rc = copy_stop(&s->stops[s->n_stops++], stops[i], e);
     if (rc != 0) {
@@ -182,7 +182,8 @@ static size_t find_stops(struct speaker *s, size_t from) {
         held = longest = 0;
         for (size_t i = 0; i < s->n_stops; i++) {
             struct stop *p = &s->stops[i];
-            while (p->matched > 0 && (p->matched == p->n || p->text[p->matched] != s->text.data[at]))
+            while (p->matched > 0 &&
+                   (p->matched == p->n || p->text[p->matched] != s->text.data[at]))
                 p->matched = p->fall[p->matched];
             p->matched += p->text[p->matched] == s->text.data[at];
             held = p->matched > held ? p->matched : held;

@@ -178,8 +178,8 @@ static void test_real_tokenizers(void **state) {
 static void test_stops(void **state) {
     (void)state;
     static const char *const lists[][4] = {
-        {"abc"},       {"ab", "abab"}, {"abab", "ba"}, {"aab", "abc", "b\xC3\xA9"},
-        {"\xC3\xA9"},  {"aaaa"},       {"c", "bc"},    {"zz", "abcabcabd"},
+        {"abc"},      {"ab", "abab"}, {"abab", "ba"}, {"aab", "abc", "b\xC3\xA9"},
+        {"\xC3\xA9"}, {"aaaa"},       {"c", "bc"},    {"zz", "abcabcabd"},
     };
     static const char letters[] = "aabbc\xC3\xA9"; // the last two are one character
     static struct said one, pieces;
