@@ -20,7 +20,7 @@
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
 //   4. Use a config in one thread at a time. Different configs are independent. The stop request
 //      (haggle_request_stop) is the library's only other state.
-//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_knobs_check and haggle_tune measure in
+//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_bench_generate, haggle_knobs_check and haggle_tune measure in
 //      forked processes: call them while the calling process has no other threads.
 //   6. Later versions may add keys of JSON results, codes and enum values. They remove none.
 #ifndef HAGGLE_H
@@ -175,6 +175,23 @@ HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct ha
 // is not used; rounds 0: 5, steps 0: 10. Fails when the baseline cannot be measured.
 HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
                                       const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_bench_texts {
+    const char *const *grid; // as of haggle_bench: every knob may have a list of values
+    size_t n_grid;
+    const char *prompt_tokens, *output_tokens, *batch; // "16,128,512"; NULL: 512, 128, 1
+    int rounds;                // of each configuration, after one that is not counted; 0: 5
+    int64_t chunk;             // tokens of prompts that are computed at once; 0: 512
+    enum haggle_format format; // of sink->out
+};
+
+// Measures how fast texts are made, for each configuration of the grid, length of prompts, length
+// of texts and number of texts side by side, each in a separate process: prefill and decode tokens/s,
+// the time to the first token, percentiles between tokens, memory. Prompts are random ids, so shapes
+// with random weights do as well.
+HAGGLE_API int haggle_bench_generate(const struct haggle_config *c,
+                                     const struct haggle_bench_texts *b,
+                                     const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_trials {
     const char *store; // the file; NULL: haggle/trials.db in the user's data folder

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { CHAT_CONTEXT = 4096, CHAT_TOKENS = 512 }; // without another choice
+enum { CHAT_TIMES = 16384 };                     // the newest times that are kept
 
 struct said { // a turn that was
     const char *role;
@@ -203,7 +204,8 @@ static int size_of(struct chat *c, const struct haggle_chat *o, struct err *e) {
     const int64_t longest = model_shape_longest(&t->shape);
     const bool given = t->knobs.by[KNOB_generate_tokens] != SET_BY_DEFAULT;
     struct talk_size *s = &c->size;
-    *s = (struct talk_size){.batch = 1, .jobs = 1, .stops = o->stops, .n_stops = o->n_stops};
+    *s = (struct talk_size){
+        .batch = 1, .jobs = 1, .times = CHAT_TIMES, .stops = o->stops, .n_stops = o->n_stops};
     s->context = o->context > 0 ? o->context : longest < CHAT_CONTEXT ? longest : CHAT_CONTEXT;
     s->most = o->tokens > 0 ? o->tokens : given ? t->knobs.generate_tokens : CHAT_TOKENS;
     if (s->most > s->context)

@@ -129,7 +129,7 @@ struct text_job talk_job(const struct talk *t, const int32_t *prompt, size_t n, 
 
 static struct texts_options options_of(const struct talk *t, const struct talk_size *s) {
     enum { TIMES_MOST = 1 << 20 };
-    const size_t times = s->jobs * (size_t)s->most;
+    const size_t times = s->times > 0 ? s->times : s->jobs * (size_t)s->most;
     return (struct texts_options){.tokenizer = t->speech.tokenizer,
                                   .stops = s->stops,
                                   .n_stops = s->n_stops,

@@ -35,7 +35,8 @@ struct talk_size {
     int64_t chunk;   // tokens of prompts in one turn
     int64_t most;    // tokens to make in one
     int64_t prompt;  // tokens of the longest prompt
-    size_t jobs;
+    size_t jobs;     // whose texts are kept
+    size_t times;    // room for times between tokens; 0: of all jobs
     const char *const *stops;
     size_t n_stops;
 };

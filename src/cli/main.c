@@ -18,8 +18,8 @@
 static const struct verb verbs[] = {
     VERB(train, "fine-tune a model, or train a new one; resumes by itself",
          "train [RECIPE.yaml] [knob=value ...]"),
-    VERB(bench, "measure a grid of configurations, or what each strategy trades",
-         "bench [train|tradeoffs] [RECIPE.yaml] [knob=value,value,... ...]"),
+    VERB(bench, "measure a grid of settings, of training or of texts, or what each trades",
+         "bench [train|tradeoffs|generate] [RECIPE.yaml] [knob=value,value,... ...]"),
     VERB(tune, "find the best settings within budgets for memory and latency, and say why",
          "tune [--goal GOAL] [--p99 TIME] [RECIPE.yaml] [knob=value ...]"),
     VERB(data, "show your data as the model will see it: trained tokens, lengths, padding",

@@ -16,25 +16,30 @@ double texts_decode_rate(const struct decoder_times *t) {
     return rate(t->decode_tokens, t->decode_ns);
 }
 
+static const char *rate_text(char out[32], double x) {
+    snprintf(out, 32, x < 100 ? "%.1f" : "%.0f", x);
+    return out;
+}
+
 static const double quantiles[] = {0.5, 0.95, 0.99};
 
 void texts_say_times(struct decoder_times *t, struct log *log) {
     struct quantile first, q[3];
-    char text[3][QUANTILE_TEXT_BYTES];
+    char text[3][QUANTILE_TEXT_BYTES], more[64] = "", number[32];
     if (!log_shows(log, LOG_INFO))
         return;
     samples_quantiles(&t->first, 0, quantiles, 1, &first);
     samples_quantiles(&t->between, 0, quantiles, 3, q);
+    if (t->cached_tokens > 0)
+        snprintf(more, sizeof more, " (and %lld from the cache)", (long long)t->cached_tokens);
     if (t->prompt_tokens > 0)
-        log_put(log, LOG_INFO,
-                "prompt   %lld token%s (%lld more from the cache), %.1f tokens/s; first token "
-                "after %.1f ms%s",
-                (long long)t->prompt_tokens, t->prompt_tokens == 1 ? "" : "s",
-                (long long)t->cached_tokens, texts_prompt_rate(t), first.value / 1e6,
+        log_put(log, LOG_INFO, "prompt   %lld token%s%s, %s tokens/s; first token after %.1f ms%s",
+                (long long)t->prompt_tokens, t->prompt_tokens == 1 ? "" : "s", more,
+                rate_text(number, texts_prompt_rate(t)), first.value / 1e6,
                 first.n > 1 ? " (median)" : "");
     if (t->decode_tokens > 0)
-        log_put(log, LOG_INFO, "text     %lld tokens, %.1f tokens/s behind the first",
-                (long long)t->made_tokens, texts_decode_rate(t));
+        log_put(log, LOG_INFO, "text     %lld tokens, %s tokens/s", (long long)t->made_tokens,
+                rate_text(number, texts_decode_rate(t)));
     if (q[0].n == 0)
         return;
     log_put(log, LOG_INFO, "between  %s", quantile_text(text[0], &q[0]));
