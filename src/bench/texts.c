@@ -194,13 +194,20 @@ static int measure(struct texts_bench *b, struct texts_row *r, struct err *e) {
     struct plan p = {.prefix = ""};
     struct engine *g = NULL;
     const int64_t all = r->batch * r->prompt;
-    struct plan_options o = {.knobs = &r->knobs,
-                             .programs = {PLAN_EXTEND},
-                             .extend = {.sequences = r->batch,
-                                        .context = r->prompt + r->output,
-                                        .rows = b->chunk < all ? b->chunk : all},
-                             .real = DTYPE_F32};
-    r->knobs.seq = r->prompt + r->output;
+    const struct plan_options o = {.knobs = &r->knobs,
+                                   .programs = {PLAN_EXTEND},
+                                   .extend = {.sequences = r->batch,
+                                              .context = r->prompt + r->output,
+                                              .rows = b->chunk < all ? b->chunk : all},
+                                   .real = DTYPE_F32};
+    struct model_shape shape;
+    bool from_folder;
+    TRY(model_shape_open(&shape, r->knobs.model, &from_folder, e));
+    if (o.extend.context > model_shape_longest(&shape))
+        return err_set(e, ERR_USAGE, "%lld tokens of prompt and text; %s has %lld positions",
+                       (long long)o.extend.context, shape.name,
+                       (long long)model_shape_longest(&shape));
+    r->knobs.seq = o.extend.context; // the recipe's seq is for training
     int rc = plan_make(&p, &o, e);
     if (rc == 0) {
         const uint64_t most = (uint64_t)(r->batch * r->output);
