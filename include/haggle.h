@@ -20,8 +20,9 @@
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
 //   4. Use a config in one thread at a time. Different configs are independent. The stop request
 //      (haggle_request_stop) is the library's only other state.
-//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_bench_generate, haggle_knobs_check and haggle_tune measure in
-//      forked processes: call them while the calling process has no other threads.
+//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_bench_generate, haggle_knobs_check and
+//      haggle_tune measure in forked processes: call them while the calling process has no other
+//      threads.
 //   6. Later versions may add keys of JSON results, codes and enum values. They remove none.
 #ifndef HAGGLE_H
 #define HAGGLE_H
@@ -186,9 +187,9 @@ struct haggle_bench_texts {
 };
 
 // Measures how fast texts are made, for each configuration of the grid, length of prompts, length
-// of texts and number of texts side by side, each in a separate process: prefill and decode tokens/s,
-// the time to the first token, percentiles between tokens, memory. Prompts are random ids, so shapes
-// with random weights do as well.
+// of texts and number of texts side by side, each in a separate process: prefill and decode
+// tokens/s, the time to the first token, percentiles between tokens, memory. Prompts are random
+// ids, so shapes with random weights do as well.
 HAGGLE_API int haggle_bench_generate(const struct haggle_config *c,
                                      const struct haggle_bench_texts *b,
                                      const struct haggle_sink *sink, struct haggle_error *e);

@@ -224,7 +224,7 @@ static int chat(struct chat *c, struct call *call, const struct knobs *k,
     // A template may end a turn with plain text instead of a token.
     const char *stops[SPEAKER_STOPS_MOST];
     struct haggle_chat own = *o;
-    TRY(talk_open(t, call, k, o->best, true, e));
+    TRY(talk_open(t, call, k, o->best, TALK_CHAT, e));
     if (tokenizer_is_ids(t->speech.tokenizer))
         return err_set(e, ERR_USAGE, "%.300s has no tokenizer, so it cannot talk", t->given);
     TRY(talk_check_chat(t, e));

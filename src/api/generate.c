@@ -161,6 +161,8 @@ static int size_of(const struct talk *t, const struct haggle_prompt *o, const st
     for (size_t i = 0; i < p->n; i++)
         if ((int64_t)p->lengths[i] > out->prompt)
             out->prompt = (int64_t)p->lengths[i];
+    if (out->most == 0)
+        return err_set(e, ERR_USAGE, "generate.tokens=0 makes no text; accepted: 1 or more");
     const int64_t needed = out->prompt + out->most;
     out->context = o->context > 0 ? o->context : needed < longest ? needed : longest;
     if (out->batch > n)
@@ -288,7 +290,8 @@ static int generate(struct call *c, const struct knobs *k, const struct haggle_p
                     struct err *e) {
     struct talk t;
     struct prompts p = {0};
-    int rc = talk_open(&t, c, k, o->best, !o->ids, e);
+    const enum talk_about about = o->ids ? TALK_IDS : o->chat || o->file ? TALK_CHAT : TALK_TEXT;
+    int rc = talk_open(&t, c, k, o->best, about, e);
     if (rc == 0)
         rc = read_prompts(&t, o, &p, e);
     if (rc == 0 && !t.from_folder && !t.adapter[0])

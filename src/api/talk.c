@@ -7,6 +7,7 @@
 #include "predict/fit.h"
 #include "train/adapted.h"
 #include "train/checkpoint.h"
+#include "train/source.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,15 +65,17 @@ static int resolve_adapter(struct knobs *k, char adapter[PATH_MAX], struct err *
     return 0;
 }
 
-int talk_open(struct talk *t, struct call *c, const struct knobs *k, bool best, bool speech,
-              struct err *e) {
+int talk_open(struct talk *t, struct call *c, const struct knobs *k, bool best,
+              enum talk_about about, struct err *e) {
     *t = (struct talk){.call = c, .knobs = *k};
     snprintf(t->given, sizeof t->given, "%s", k->model);
     TRY(resolve_model(c, &t->knobs, best, e)); // first: RUN/interactive looks like ORG/NAME
     TRY(resolve_adapter(&t->knobs, t->adapter, e));
     TRY(call_find_model(c, &t->knobs, e));
     TRY(model_shape_open(&t->shape, t->knobs.model, &t->from_folder, e));
-    if (speech) {
+    if (about == TALK_CHAT)
+        TRY(source_chat(&t->knobs, t->adapter[0] ? t->adapter : t->knobs.model, &t->of_run, e));
+    if (about != TALK_IDS) {
         TRY(speech_open(&t->speech, &t->knobs, e));
         TRY(render_context_open(&t->render, t->speech.renderer, e));
     }
@@ -90,8 +93,10 @@ void talk_close(struct talk *t) {
 
 int talk_check_chat(const struct talk *t, struct err *e) {
     const struct render_marks marks = renderer_marks(t->speech.renderer);
-    if (strcmp(t->knobs.data_template, "auto") != 0 || marks.own)
-        return 0; // one that is damaged is refused with its reason when it is used
+    // A run without a template was trained with the plain one. A damaged one is refused with its
+    // reason when it is used.
+    if (strcmp(t->knobs.data_template, "auto") != 0 || marks.own || t->of_run)
+        return 0;
     return err_set(e, ERR_USAGE,
                    "%.300s has no chat template, so it is not known how it writes a conversation; "
                    "accepted: data.template=NAME (chatml, llama3, ...: the one that the model was "

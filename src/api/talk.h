@@ -1,4 +1,4 @@
-// talk.h - a model that is ready to make texts: what haggle_generate and haggle_chat have in common.
+// talk.h - a model that is ready to make texts: what haggle_generate and haggle_chat share.
 #ifndef HAGGLE_API_TALK_H
 #define HAGGLE_API_TALK_H
 
@@ -12,7 +12,7 @@ struct talk {
     struct model_shape shape;
     char given[PATH_MAX];   // the model as named, for messages
     char adapter[PATH_MAX]; // of a model that is an adapter's base; "": none
-    bool from_folder;
+    bool from_folder, of_run;
     struct speech speech;
     struct render_context *render; // NULL: the prompts are ids
     struct plan plan;
@@ -22,10 +22,11 @@ struct talk {
     int n_ends;
 };
 
+enum talk_about { TALK_IDS, TALK_TEXT, TALK_CHAT };
 // Finds the model of the knobs: a checkpoint, a run's newest or best one, a folder, an adapter's
-// base. speech: opens its tokenizer.
-int talk_open(struct talk *t, struct call *c, const struct knobs *k, bool best, bool speech,
-              struct err *e);
+// base. TEXT: opens its tokenizer. CHAT: conversations are written as its run wrote them.
+int talk_open(struct talk *t, struct call *c, const struct knobs *k, bool best,
+              enum talk_about about, struct err *e);
 // ERR_USAGE, with what to do, when the model has no chat template that can be used.
 int talk_check_chat(const struct talk *t, struct err *e);
 

@@ -1,10 +1,11 @@
-// texts.h - how fast texts are made: a grid of knobs, times lengths of prompts, lengths of texts and
+// texts.h - how fast texts are made: a grid of knobs, lengths of prompts, lengths of texts, and
 // texts side by side. report/bench_texts.c prints it.
 //
 // Each row is measured in a separate process. A round has two parts. First all prompts are computed
-// and each makes one token: that is prefill, and the time to the first token. Then the same prompts,
-// which the cache now holds, are continued: those turns hold one token of each text and nothing
-// else. Prompts are random ids, which cost the same as any others. One round before is not counted.
+// and each makes one token: that is prefill, and the time to the first token. Then the same
+// prompts, which the cache now holds, are continued: those turns hold one token of each text and
+// nothing else. Prompts are random ids, which cost the same as any others. One round before is not
+// counted.
 #ifndef HAGGLE_BENCH_TEXTS_H
 #define HAGGLE_BENCH_TEXTS_H
 

@@ -8,8 +8,8 @@
 // Invariants:
 //   1. A sequence's tokens do not depend on what runs beside it, up to the rounding of products
 //      with other numbers of rows.
-//   2. The cache of a sequence holds the keys and values of all its tokens but the newest. They stay
-//      when the sequence ends: the next prompt that begins with the same tokens goes on behind them.
+//   2. The cache of a sequence holds the keys and values of all its tokens but the newest. They
+//      stay when the sequence ends: a prompt that begins with the same tokens goes on behind them.
 #ifndef HAGGLE_INFER_DECODER_H
 #define HAGGLE_INFER_DECODER_H
 

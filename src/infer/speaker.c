@@ -175,7 +175,8 @@ static int take_characters(struct speaker *s, size_t n, struct err *e) {
     return 0;
 }
 
-// Looks for stop strings in text[from, ..). Returns how much at the end may be the beginning of one.
+// Looks for stop strings in text[from, ..). Returns how much of its end may be the beginning of
+// one.
 static size_t find_stops(struct speaker *s, size_t from) {
     size_t held = 0, longest = 0;
     for (size_t at = from; at < s->text.n; at++) {

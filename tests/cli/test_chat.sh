@@ -87,6 +87,15 @@ talk 2 "too long a context" 'Hello\n' "${options[@]}" --context 100000
 talk 3 "too little memory" 'Hello\n' model=gpt2-124m device=cpu data.template=plain memory=540MiB --context 1024
 says err "fits" "what would fit"
 
+# A run is talked to as it was trained: with its template and its system message.
+printf '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n%.0s' 1 2 3 4 5 6 >chat.jsonl
+run 0 "a run" train model=tiny --data chat.jsonl data.val=0 seq=64 batch.micro=1 steps=2 eval.every=0 generate.tokens=0 \
+    device=cpu data.template=own/chat_template.jinja data.system=Brief run.dir=run
+talk 0 "a run" 'Hi\n' run device=cpu --tokens 4 --json run.json
+json run.json 'd["turns"][1]["prompt_tokens"] == len("<system>Brief\n<user>Hi\n<assistant>")' "the template of the run"
+talk 0 "a run, asked in another way" 'Hi\n' run device=cpu --tokens 4 data.template=plain --system "" --json run.json
+json run.json 'd["turns"][1]["prompt_tokens"] == len("User:\nHi\n\nAssistant:\n")' "the template as given"
+
 # A template's end of turn ends an answer: a token where it has one, else its text.
 stories=$source_tree/../shared/fixtures/lm/stories260K
 [ -n "${HAGGLE_FIXTURES:-}" ] && stories=$HAGGLE_FIXTURES/../lm/stories260K

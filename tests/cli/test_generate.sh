@@ -102,9 +102,10 @@ if [ -d "$stories" ]; then
     json bench.json 'all(r["first_token"]["n"] == 2 * r["batch"] for r in d["rows"])' "times to first tokens"
     json bench.json 'd["rows"][7]["cache_bytes"] > d["rows"][0]["cache_bytes"] > 0' "the cache"
 fi
-run 0 "a grid of shapes" bench generate model=tiny,mini --prompt-tokens 4 --output-tokens 4 precision=fp32,bf16 \
+run 0 "a grid of shapes" bench generate model=tiny,tiny --prompt-tokens 4 --output-tokens 4 precision=fp32,bf16 \
     --repeat 1 -o csv -q device=cpu
 [ "$(wc -l <out)" -eq 5 ] || fail "two models in two precisions have not four lines of CSV"
+[ "$(grep -c "^tiny,cpu,4,4,1,.*,bf16,[0-9]" out)" -eq 2 ] || fail "rows of bf16 have no figures"
 run 0 "refused rows" bench generate model=tiny --prompt-tokens 4,100000 --output-tokens 4 --repeat 1 -o jsonl -q device=cpu
 tail -1 out >row.json
 json row.json 'not d["measured"] and "positions" in d["reason"]' "a row that is refused has its reason"
