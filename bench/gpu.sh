@@ -8,6 +8,7 @@
 #                               and peak_gib; without it only haggle is measured
 #   SETTINGS="knob=value ..."   for haggle, in every row
 #   STEPS=30                    steps of a measurement; LATENCY=500 those of rows about percentiles
+#   MICRO=32 PEER_MICRO=64      only these micro-batches of haggle and of the peer
 #
 # Both sides run random tokens through the whole step: forward, backward, clipping, AdamW on float
 # masters, bf16 products. A row names the micro-batches that are tried; the best one of each side
@@ -47,6 +48,7 @@ def ids(vocabulary, seq):
 
 def own(row, n):
     model, seq, vocabulary, micro, _, _, _ = ROWS[row]
+    micro = os.environ.get("MICRO") or micro
     if row == "llama-8b":  # a step takes ten seconds
         n = min(n, 5)
     command = [haggle, "bench", "train", f"model={model}", f"seq={seq}", f"batch.micro={micro}", "precision=bf16", "device=cuda",
@@ -69,6 +71,7 @@ def own(row, n):
 
 def theirs(row, n):
     model, seq, _, _, micro, modes, _ = ROWS[row]
+    micro = os.environ.get("PEER_MICRO") or micro
     for mode in modes if peer else []:
         command = ["python3", peer, "--model", model, "--seq", str(seq), "--mb", micro, "--sdpa", "cudnn", "--steps", str(n),
                    *PEER_EXTRA.get(row, [])]

@@ -281,6 +281,22 @@ enum haggle_verify_how { HAGGLE_VERIFY_REFERENCE = 1, HAGGLE_VERIFY_CHECKING = 2
 HAGGLE_API int haggle_verify(const struct haggle_config *c, const char *const *folders, size_t n,
                              unsigned how, const struct haggle_sink *sink, struct haggle_error *e);
 
+struct haggle_eval {
+    const char *const *models; // runs, checkpoints or Hugging Face folders; none: the knob model
+    size_t n_models;
+    const char *data;    // .txt, .jsonl or a folder; NULL: data.path
+    const char *adapter; // of the last model: a folder as lora.from takes it; NULL: none
+    bool best;           // of a run's folder the checkpoint of the best validation, not the newest
+};
+
+// Measures each model on data: nats per scored token, perplexity, bits per byte of text, with 95 %
+// intervals. Tokens that training would train are scored; records are cut to seq (unset: the
+// shortest context of the models, at most 2048). The unit of the intervals is a record, or a
+// sequence of a plain text. Further models are compared with the first one, unit by unit.
+// HAGGLE_ERR_MISMATCH when their units are not the same text.
+HAGGLE_API int haggle_eval(const struct haggle_config *c, const struct haggle_eval *x,
+                           const struct haggle_sink *sink, struct haggle_error *e);
+
 struct haggle_prompt {
     const char *text;   // UTF-8 or any bytes; NULL: start a new document
     const int32_t *ids; // n_ids token ids instead of text; NULL: text
@@ -339,13 +355,17 @@ struct haggle_export {
     bool best;        // of a run's folder the checkpoint of the best validation, not the newest
     bool merge;       // of a run that trained an adapter: write the whole model
     const char *data; // validation data for the loss of a merge; NULL: the run's
+    // A GGUF file to write instead of a folder; out_dir is then NULL, and run_dir may also be a
+    // Hugging Face folder. Its type: "f32", "f16", "bf16", "q8_0", "q4_0"; NULL: f16.
+    const char *gguf, *type;
 };
 
 // Writes a Hugging Face folder (config.json, safetensors, tokenizer, generation_config.json, a
 // card) and reads it back: hashes, every weight, loss and logits on fixed tokens, token ids of
 // fixed texts. The folder gets its name only when all agree. HAGGLE_ERR_NUMERIC when one does not.
 // A run that trained an adapter gives the folder that PEFT reads; with merge, the loss is also
-// measured before and after.
+// measured before and after. With gguf, the file is read back and every value compared with the
+// source; what llama.cpp cannot represent is HAGGLE_ERR_UNSUPPORTED, by name.
 HAGGLE_API int haggle_export(const struct haggle_config *c, const struct haggle_export *x,
                              const struct haggle_sink *sink, struct haggle_error *e);
 

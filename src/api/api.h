@@ -56,6 +56,16 @@ void call_json_error(struct json_writer *w, int code, const char *text);
 // Flushes the streams, and copies the error to *e. Returns the code.
 int call_end(struct call *c, int rc, struct haggle_error *e);
 
+// ---------------------------------------------------------------- find.c: a trained model
+
+// k->model may be a run's folder: it becomes the folder of its newest checkpoint, or of its best
+// one. RUN/interactive is the second model in the newest. Anything else stays as it is. It comes
+// first, because RUN/interactive looks like ORG/NAME.
+int call_find_checkpoint(struct call *c, struct knobs *k, bool best, struct err *e);
+// If k->model is a checkpoint of an adapter, `adapter` gets its folder, and the knobs its base. "":
+// another model.
+int call_find_adapter(struct knobs *k, char adapter[PATH_MAX], struct err *e);
+
 // ---------------------------------------------------------------- ready.c: before a run
 
 // Opens the engine for the plan and says whether it fits (engine_ready). The figure for the process

@@ -1,4 +1,5 @@
-// export.c - haggle_export: writes a run's checkpoint as a Hugging Face folder, or checks one.
+// export.c - haggle_export: writes a run's checkpoint as a Hugging Face folder, or checks
+// one, or writes a GGUF file.
 #include "api/api.h"
 
 #include "base/text.h"
@@ -41,6 +42,25 @@ static int read_options(const struct haggle_export *x, struct export_options *o,
     return 0;
 }
 
+static int read_gguf(const struct haggle_export *x, struct export_options *o, struct err *e) {
+    const int type = gguf_type_find(x->type != NULL ? x->type : "f16");
+    if (type < 0)
+        return err_set(e, ERR_USAGE,
+                       "--type %s is not accepted; accepted: f32, f16, bf16, q8_0, q4_0", x->type);
+    if (x->run_dir == NULL || x->out_dir != NULL)
+        return err_set(e, ERR_USAGE, "--gguf needs a run or a folder, and writes one file");
+    if (x->dtype != NULL || x->shard_bytes != NULL || x->data != NULL)
+        return err_set(e, ERR_USAGE,
+                       "%s is for folders; accepted with --gguf: --type, --best, --source, "
+                       "--merge, --probe",
+                       x->dtype != NULL         ? "--dtype"
+                       : x->shard_bytes != NULL ? "--shard-bytes"
+                                                : "--data");
+    o->gguf = (enum gguf_type)type;
+    o->out_dir = x->gguf;
+    return 0;
+}
+
 static int work(struct call *c, const struct knobs *k, const struct haggle_export *x,
                 struct err *e) {
     struct export_options o = {.run_dir = x->run_dir,
@@ -53,8 +73,13 @@ static int work(struct call *c, const struct knobs *k, const struct haggle_expor
                                .probe = x->probe,
                                .listener = {&c->log, call_say}};
     struct export_result r = {0};
-    TRY(read_options(x, &o, e));
-    int rc = x->check ? export_check(&o, &r, e) : export_run(&o, &r, e);
+    if (x->gguf == NULL && x->type != NULL)
+        return err_set(e, ERR_USAGE, "--type is for GGUF files; accepted: --gguf FILE --type %s",
+                       x->type);
+    TRY(x->gguf != NULL ? read_gguf(x, &o, e) : read_options(x, &o, e));
+    int rc = x->gguf != NULL ? export_gguf(&o, &r, e)
+             : x->check      ? export_check(&o, &r, e)
+                             : export_run(&o, &r, e);
     // A folder with a figure outside its tolerance still has figures to show.
     const bool shown = rc == 0 || (rc == ERR_NUMERIC && r.n_figures > 0);
     if (shown && c->out)

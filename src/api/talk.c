@@ -1,12 +1,8 @@
 // talk.c - see talk.h.
 #include "api/talk.h"
 
-#include "base/file.h"
-#include "base/text.h"
-#include "export/export.h"
 #include "predict/fit.h"
 #include "train/adapted.h"
-#include "train/checkpoint.h"
 #include "train/source.h"
 
 #include <stdlib.h>
@@ -14,67 +10,16 @@
 
 // ---------------------------------------------------------------- which model
 
-static int take_model(struct knobs *k, const char *folder, struct err *e) {
-    if (strlen(folder) >= sizeof k->model)
-        return err_set(e, ERR_USAGE, "the checkpoint's path is longer than %zu bytes: %s",
-                       sizeof k->model - 1, folder);
-    strcpy(k->model, folder);
-    return 0;
-}
-
-// A run's folder means its newest checkpoint, or its best one; RUN/interactive the second model in
-// the newest.
-static int resolve_model(struct call *c, struct knobs *k, bool best, struct err *e) {
-    char config[PATH_MAX], checkpoints[PATH_MAX], newest[PATH_MAX];
-    struct checkpoint_listener listener = {&c->log, call_say};
-    if (best) {
-        TRY(checkpoint_find_best(k->model, &listener, newest, e));
-        return take_model(k, newest, e);
-    }
-    TRY(export_find_second(k->model, &listener, newest, e));
-    if (newest[0] != '\0')
-        return take_model(k, newest, e);
-    if (!file_is_dir(k->model))
-        return 0;
-    TRY(file_join(config, sizeof config, k->model, "config.json", e));
-    TRY(file_join(checkpoints, sizeof checkpoints, k->model, "checkpoints", e));
-    if (file_exists(config) || !file_is_dir(checkpoints))
-        return 0;
-    TRY(checkpoint_find_newest(k->model, &listener, newest, e));
-    if (newest[0] == '\0')
-        return err_set(e, ERR_IO, "%s holds no checkpoint yet", k->model);
-    return take_model(k, newest, e);
-}
-
-// A checkpoint of an adapter: `adapter` gets its folder, and the knobs its base. "": another model.
-static int resolve_adapter(struct knobs *k, char adapter[PATH_MAX], struct err *e) {
-    char folder[PATH_MAX];
-    bool found = false;
-    snprintf(folder, sizeof folder, "%s", k->model);
-    adapter[0] = '\0';
-    if (file_is_dir(folder))
-        TRY(adapted_find(folder, k, &found, e));
-    if (found && k->lora_from[0] != '\0')
-        return err_set(
-            e, ERR_USAGE,
-            "'%.300s' is an adapter already, so lora.from=%.200s cannot be used with it; "
-            "name the base instead",
-            folder, k->lora_from);
-    if (found)
-        snprintf(adapter, PATH_MAX, "%s", folder);
-    return 0;
-}
-
 int talk_open(struct talk *t, struct call *c, const struct knobs *k, bool best,
               enum talk_about about, struct err *e) {
     *t = (struct talk){.call = c, .knobs = *k};
     snprintf(t->given, sizeof t->given, "%s", k->model);
-    TRY(resolve_model(c, &t->knobs, best, e)); // first: RUN/interactive looks like ORG/NAME
-    TRY(resolve_adapter(&t->knobs, t->adapter, e));
+    TRY(call_find_checkpoint(c, &t->knobs, best, e));
+    if (about == TALK_CHAT)
+        TRY(source_template(&t->knobs, &t->of_run, e));
+    TRY(call_find_adapter(&t->knobs, t->adapter, e));
     TRY(call_find_model(c, &t->knobs, e));
     TRY(model_shape_open(&t->shape, t->knobs.model, &t->from_folder, e));
-    if (about == TALK_CHAT)
-        TRY(source_chat(&t->knobs, t->adapter[0] ? t->adapter : t->knobs.model, &t->of_run, e));
     if (about != TALK_IDS) {
         TRY(speech_open(&t->speech, &t->knobs, e));
         TRY(render_context_open(&t->render, t->speech.renderer, e));

@@ -122,6 +122,7 @@ VERB_PARTS(report);
 VERB_PARTS(trials);
 VERB_PARTS(show);
 VERB_PARTS(verify);
+VERB_PARTS(eval);
 VERB_PARTS(generate);
 VERB_PARTS(chat);
 VERB_PARTS(export);

@@ -10,8 +10,11 @@ const struct flag export_flags[] = {
     {"source", 0, "DIR", "the folder the run was fine-tuned from, if it has moved"},
     {"merge", 0, NULL, "of a run that trained an adapter: write the whole model"},
     {"data", 0, "FILE", "with --merge: data to measure the loss on (the run's validation data)"},
+    {"gguf", 0, "FILE", "write one GGUF file for llama.cpp instead of a folder"},
+    {"type", 0, "TYPE", "with --gguf: f32, f16, bf16, q8_0 or q4_0 (f16)"},
     {"check", 0, "OUT_DIR", "only check a folder that was exported before"},
-    {"probe", 0, "FILE", "write what the check computed, for scripts/check_export.py"},
+    {"probe", 0, "FILE",
+     "write what the model computes, for scripts/check_export.py, check_gguf.py"},
     {0},
 };
 
@@ -31,24 +34,35 @@ const char export_help[] =
     "all of them agree. Otherwise the exit status is 4 and the folder is removed. OUT_DIR must be\n"
     "new or empty.\n"
     "\n"
+    "With --gguf the result is one file that llama.cpp and what is built on it load, with the\n"
+    "tokenizer and the chat template. It may also be made from a Hugging Face folder. Norms and\n"
+    "biases stay f32; with q8_0 and q4_0, matrices whose rows are no multiple of 32 stay f16, and\n"
+    "the output names them. What llama.cpp cannot represent is refused. The file is read back and\n"
+    "every value compared with the source before it gets its name.\n"
+    "\n"
     "Examples\n"
     "  haggle export runs/tiny tiny-hf\n"
     "  haggle export runs/chat chat-best --best\n"
     "  haggle export runs/chat chat-bf16 --dtype bf16 --shard-bytes 2GB\n"
     "  haggle export --merge runs/lora lora-merged --dtype bf16\n"
+    "  haggle export runs/chat --gguf chat.gguf --type q8_0\n"
+    "  haggle export --merge runs/lora --gguf lora.gguf --type f16\n"
     "  haggle export --check chat-bf16 runs/chat\n";
 
 static int read_words(const struct args *a, struct haggle_export *x, struct haggle_error *e) {
     x->out_dir = args_get(a, "check");
     x->check = x->out_dir != NULL;
-    size_t wanted = x->check ? 1 : 2;
-    const char *what =
-        x->check ? "haggle export --check OUT_DIR RUN_DIR" : "haggle export RUN_DIR OUT_DIR";
+    if (x->check && x->gguf != NULL)
+        return cli_usage(e, "--check reads a folder; accepted: --check without --gguf");
+    size_t wanted = x->check || x->gguf != NULL ? 1 : 2;
+    const char *what = x->check          ? "haggle export --check OUT_DIR RUN_DIR"
+                       : x->gguf != NULL ? "haggle export RUN_OR_FOLDER --gguf FILE"
+                                         : "haggle export RUN_DIR OUT_DIR";
     TRY(args_words(a, wanted, what, e));
     if (a->n_words < wanted)
         return cli_usage(e, "%s? accepted: %s", a->n_words == 0 ? "which run" : "where to", what);
     x->run_dir = a->words[0];
-    if (!x->check)
+    if (wanted == 2)
         x->out_dir = a->words[1];
     return 0;
 }
@@ -60,7 +74,9 @@ int cmd_export(struct cli *c, struct haggle_error *e) {
                               .probe = args_get(&c->args, "probe"),
                               .best = args_get(&c->args, "best") != NULL,
                               .merge = args_get(&c->args, "merge") != NULL,
-                              .data = args_get(&c->args, "data")};
+                              .data = args_get(&c->args, "data"),
+                              .gguf = args_get(&c->args, "gguf"),
+                              .type = args_get(&c->args, "type")};
     TRY(read_words(&c->args, &x, e));
     if (x.best && x.check)
         return cli_usage(e, "--check compares with the checkpoint that was exported; accepted: "

@@ -32,6 +32,8 @@ static const struct verb verbs[] = {
          "show [RECIPE.yaml] [knob=value ...]"),
     VERB(verify, "compare loss, gradients, steps and text with a reference",
          "verify FOLDER ... [knob=value ...]"),
+    VERB(eval, "measure models on data: loss, perplexity, bits per byte; compare them",
+         "eval FOLDER [FOLDER ...] --data FILE [knob=value ...]"),
     VERB(generate, "continue prompts with a model or a checkpoint",
          "generate [FOLDER] [--prompt TEXT] [knob=value ...]"),
     VERB(chat, "talk with a model or a checkpoint",

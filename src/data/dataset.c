@@ -77,6 +77,11 @@ static int open_data(struct dataset *d, const struct dataset_options *o, struct 
 
 int dataset_open(struct dataset **out, const struct dataset_options *o, struct err *e) {
     *out = NULL;
+    if (o->whole &&
+        (o->paths == NULL || o->paths[0] == '\0' || strcmp(o->paths, DATASET_SYNTHETIC) == 0))
+        return err_set(e, ERR_USAGE,
+                       "the built-in corpus has no end and no files; accepted: a .txt, a .jsonl or "
+                       "a folder of them");
     if (o->seq < 1 || o->seq > SEQ_MAX)
         return err_set(e, ERR_USAGE, "data: seq=%lld is not accepted; accepted: 1 to %lld",
                        (long long)o->seq, (long long)SEQ_MAX);
@@ -358,6 +363,37 @@ struct dataset_about dataset_about(const struct dataset *d, enum dataset_split s
             (piece->columns + UINT64_C(1)) * (d->sources[piece->shard].shard.wide ? 4 : 2);
     }
     return out;
+}
+
+// The document that token `at` belongs to: the last one that begins at or before it.
+static uint64_t document_at(const struct shard *s, uint64_t at) {
+    uint64_t low = 0, high = s->counts.documents;
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (s->offsets[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool dataset_next_piece(const struct dataset *d, enum dataset_split split, uint64_t sample,
+                        struct dataset_piece *p) {
+    const struct place in = find(d, split, sample);
+    const uint64_t i = in.window->first + p->next;
+    if (i >= in.window[1].first)
+        return false;
+    const struct pack_piece *piece = &in.pack->pieces[i];
+    const struct shard *s = &d->sources[piece->shard].shard;
+    const uint64_t document = document_at(s, piece->at);
+    *p = (struct dataset_piece){.file = piece->shard,
+                                .document = document,
+                                .first = piece->at - s->offsets[document],
+                                .column = p->column + p->columns,
+                                .columns = piece->columns,
+                                .next = p->next + 1};
+    return true;
 }
 
 uint64_t dataset_seed(const struct dataset *d) {

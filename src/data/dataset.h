@@ -55,6 +55,9 @@ struct dataset_options {
     // dataset.
     const struct tokenizer *tokenizer;
     const struct renderer *renderer;
+    // Nothing trains: all of `paths` is the validation split, and with data.long=auto every record
+    // is cut to one piece. Not for the built-in corpus.
+    bool whole;
     enum render_shape shape;
     enum data_pack pack;
     enum data_long long_;
@@ -70,6 +73,9 @@ int dataset_open(struct dataset **out, const struct dataset_options *o, struct e
 // folder, NULL for a built-in shape. vocab is the number of ids the model has: ERR_MISMATCH when
 // the tokenizer has more, 0: not checked.
 int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *model_dir,
+                       int64_t vocab, const struct shard_listener *listener, struct err *e);
+// The same with options.whole, to measure a model on all of k->data_path.
+int dataset_open_whole(struct dataset **out, const struct knobs *k, const char *model_dir,
                        int64_t vocab, const struct shard_listener *listener, struct err *e);
 // Opens the tokenizer that reads text with these knobs: `tokenizer`, else the folder's
 // tokenizer.json, else bytes (for a built-in shape and for the built-in corpus), else ids without
@@ -117,6 +123,17 @@ struct dataset_about {
 struct dataset_about dataset_about(const struct dataset *d, enum dataset_split split,
                                    uint64_t sample);
 uint64_t dataset_seed(const struct dataset *d);
+
+// A run of a document's columns in a window.
+struct dataset_piece {
+    size_t file;
+    uint64_t document, first; // of the file; which of the document's columns is the first
+    uint32_t column, columns; // where they are in the window
+    size_t next;              // the number of the next piece
+};
+// Moves on to the next piece of a window of files; begin with {0}. False past the last one.
+bool dataset_next_piece(const struct dataset *d, enum dataset_split split, uint64_t sample,
+                        struct dataset_piece *p);
 
 // ---------------------------------------------------------------- windows kept in memory
 

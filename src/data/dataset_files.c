@@ -121,7 +121,7 @@ static int list_documents(const struct dataset *d, const struct pool *p, struct 
                        (unsigned long long)count);
     for (size_t i = 0; i < p->n; i++) {
         const struct shard *s = &d->sources[p->first + i].shard;
-        const bool text = s->shape == RENDER_AUTO || s->shape == RENDER_TEXT;
+        const bool text = s->shape == RENDER_AUTO || (s->shape == RENDER_TEXT && !d->whole);
         for (uint64_t k = 0; k < s->counts.documents; k++)
             if (s->offsets[k + 1] - s->offsets[k] > 1)
                 out->all[out->n++] =
@@ -269,11 +269,9 @@ static int pack_pool(const struct dataset *d, const struct pool *p, enum dataset
     return rc;
 }
 
-static int check_windows(const struct dataset *d, const struct pool *p, struct err *e) {
-    const struct pack *train = &p->packs[SPLIT_TRAIN];
-    const struct pack_stats *s = &train->stats;
-    if (p->own_validation || train->n_windows > 0)
-        return 0;
+static int no_target(const struct dataset *d, const struct pool *p, enum dataset_split split,
+                     struct err *e) {
+    const struct pack_stats *s = &p->packs[split].stats;
     return err_set(
         e, ERR_USAGE,
         "%s: none of its %llu documents has a trained token in its first seq=%llu tokens; "
@@ -281,6 +279,12 @@ static int check_windows(const struct dataset *d, const struct pool *p, struct e
         "inspect the data with 'haggle data'",
         name_of(d, p), (unsigned long long)s->spans, (unsigned long long)d->seq,
         (unsigned long long)s->dropped, (unsigned long long)s->untrained);
+}
+
+static int check_windows(const struct dataset *d, const struct pool *p, struct err *e) {
+    return p->own_validation || p->packs[SPLIT_TRAIN].n_windows > 0
+               ? 0
+               : no_target(d, p, SPLIT_TRAIN, e);
 }
 
 static int pack_all(struct dataset *d, enum data_pack wanted, struct err *e) {
@@ -364,12 +368,14 @@ static void say_losses(const struct dataset *d, const struct shard_listener *l) 
 int dataset_open_files(struct dataset *d, const struct dataset_options *o, bool corpus,
                        struct err *e) {
     d->long_ = o->long_;
+    d->whole = o->whole;
     d->validation_fraction = o->validation_fraction;
     d->pad_id = renderer_end_of_text(d->renderer);
-    const bool own = !corpus && o->validation_paths != NULL && o->validation_paths[0] != '\0';
+    const bool own =
+        !corpus && !o->whole && o->validation_paths != NULL && o->validation_paths[0] != '\0';
     if (own)
         d->validation_fraction = 0;
-    TRY(corpus ? add_corpus(d, o, e) : add_paths(d, o, o->paths, false, e));
+    TRY(corpus ? add_corpus(d, o, e) : add_paths(d, o, o->paths, o->whole, e));
     if (own)
         TRY(add_paths(d, o, o->validation_paths, true, e));
     if (d->pad_id < 0 || d->pad_id >= tokenizer_size(d->tokenizer))
@@ -378,6 +384,8 @@ int dataset_open_files(struct dataset *d, const struct dataset_options *o, bool 
     if (own && d->windows[SPLIT_VALIDATION] == 0)
         return err_set(e, ERR_USAGE, "data.val_path '%s' has no document with a trained token",
                        o->validation_paths);
+    if (o->whole && d->windows[SPLIT_VALIDATION] == 0)
+        return no_target(d, &d->pools[0], SPLIT_VALIDATION, e);
     for (size_t i = 0; i < d->n_sources; i++)
         shard_forget_pages(&d->sources[i].shard);
     describe(d);

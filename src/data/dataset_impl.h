@@ -26,6 +26,7 @@ struct dataset {
     uint64_t seed;
     uint64_t seq;
     double validation_fraction;
+    bool whole; // nothing trains: every pool is validation data
     enum data_long long_;
     // Files
     struct source *sources;

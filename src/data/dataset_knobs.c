@@ -155,8 +155,9 @@ int dataset_open_renderer(struct tokenizer **t, struct renderer **r, const struc
     return rc;
 }
 
-int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *model_dir,
-                       int64_t vocab, const struct shard_listener *listener, struct err *e) {
+static int open_with(struct dataset **out, const struct knobs *k, const char *model_dir,
+                     int64_t vocab, bool whole, const struct shard_listener *listener,
+                     struct err *e) {
     char file[PATH_MAX], dir[PATH_MAX], cache[PATH_MAX];
     struct tokenizer *t = NULL;
     struct renderer *r = NULL;
@@ -166,6 +167,7 @@ int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *
                                 .seq = k->seq,
                                 .validation_fraction = k->data_val,
                                 .validation_paths = k->data_val_path,
+                                .whole = whole,
                                 .shape = (enum render_shape)k->data_shape,
                                 .pack = k->data_pack,
                                 .long_ = k->data_long,
@@ -192,4 +194,14 @@ int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *
         renderer_close(r);
     tokenizer_close(t);
     return rc;
+}
+
+int dataset_open_knobs(struct dataset **out, const struct knobs *k, const char *model_dir,
+                       int64_t vocab, const struct shard_listener *listener, struct err *e) {
+    return open_with(out, k, model_dir, vocab, false, listener, e);
+}
+
+int dataset_open_whole(struct dataset **out, const struct knobs *k, const char *model_dir,
+                       int64_t vocab, const struct shard_listener *listener, struct err *e) {
+    return open_with(out, k, model_dir, vocab, true, listener, e);
 }

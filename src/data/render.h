@@ -87,7 +87,10 @@ int32_t renderer_end_of_text(const struct renderer *r);  // id that ends a docum
 struct render_marks {                                    // how texts begin and end; for export
     const char *source; // of the chat template, with `bytes`; NULL: it cannot be used
     size_t bytes;
-    bool own;              // the template is the folder's
+    bool own;            // the template is the folder's
+    const char *written; // the folder's template, also if it cannot be used; NULL: none
+    size_t written_bytes;
+    int32_t begin;         // token that documents begin with; -1: none
     int32_t turn_end;      // special token behind an assistant's turn; -1: none
     const char *tail;      // without such a token: the text that ends one; "": none
     const char *eos, *bos; // spellings; NULL: not known

@@ -19,10 +19,14 @@ static int read_doubles(struct session *s, const char *program, const char *name
                      (uint64_t)n * sizeof *out, e);
 }
 
+// A validation whose loss is computed in parts (fuse.loss=false) reads none of it.
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e) {
     const char *in = trains_or_evaluates(s);
-    return exec_write(s->exec, plan_find(s->plan, in), plan_tensor(s->plan, in, NAME_HYPER), hyper,
-                      HYPER_COUNT * sizeof *hyper, e);
+    const int tensor = plan_tensor(s->plan, in, NAME_HYPER);
+    if (tensor < 0 && plan_find(s->plan, PLAN_TRAIN) < 0)
+        return 0;
+    return exec_write(s->exec, plan_find(s->plan, in), tensor, hyper, HYPER_COUNT * sizeof *hyper,
+                      e);
 }
 
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
@@ -34,6 +38,15 @@ int session_get_results(struct session *s, double results[RESULT_COUNT], double 
 
 int session_get_guest_results(struct session *s, double results[RESULT_COUNT], struct err *e) {
     return read_doubles(s, PLAN_GUEST_EVAL, NAME_GUEST NAME_RESULTS, results, RESULT_COUNT, e);
+}
+
+int session_get_row_losses(struct session *s, float *out, struct err *e) {
+    const struct program *p = plan_program(s->plan, PLAN_EVAL);
+    const int rows = plan_tensor(s->plan, PLAN_EVAL, NAME_ROW_LOSS);
+    if (rows < 0 || !s->plan->keep_row_loss || p->tensors[rows].dtype != DTYPE_F32)
+        return err_set(e, ERR_INTERNAL, "the plan does not keep the losses of rows in float32");
+    return exec_read(s->exec, plan_find(s->plan, PLAN_EVAL), rows, out,
+                     (uint64_t)tensor_elements(&p->tensors[rows]) * sizeof *out, e);
 }
 
 int session_get_noise(struct session *s, double *first, double *step, struct err *e) {

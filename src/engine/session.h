@@ -28,6 +28,9 @@ int session_run(struct session *s, const char *program, exec_feed_fn *feed, void
 int session_set_hyper(struct session *s, const double hyper[HYPER_COUNT], struct err *e);
 int session_get_results(struct session *s, double results[RESULT_COUNT], double clip[CLIP_COUNT],
                         struct err *e);
+// After a turn of PLAN_EVAL in a plan that keeps them (plan_options.keep_row_loss): the loss of
+// each of its rows, batch x seq values, in nats; 0 for a row without a target.
+int session_get_row_losses(struct session *s, float *out, struct err *e);
 // After a turn of PLAN_NOISE: per replica, the norm of the first micro-batch's gradients. They are
 // gradients of that micro-batch's share of the step's loss. And the norm of the step, of replicas
 // that train apart; others leave `step` alone.

@@ -78,19 +78,34 @@ static int quote(char **out, const char *text, size_t bytes, struct err *e) {
     return rc;
 }
 
+static int keep_template(struct exporter *x, const char *text, size_t bytes) {
+    struct export_chat *c = &x->chat;
+    if (text == NULL)
+        return 0;
+    c->text = malloc(bytes + 1);
+    if (c->text == NULL)
+        return err_set(x->e, ERR_MEMORY, "no memory for a chat template");
+    memcpy(c->text, text, bytes);
+    c->text_bytes = bytes;
+    return 0;
+}
+
 static int note_marks(struct exporter *x, const struct renderer *r) {
     const struct render_marks m = renderer_marks(r);
     struct export_chat *c = &x->chat;
     struct err why = {0};
     bool chat = false;
+    c->begin = m.begin;
     const char *name = knob(x, KNOB_data_template);
     const bool named = name[0] != '\0' && strcmp(name, "auto") != 0;
     const bool unknown = has_chat(x, r, &chat, &why) != 0;
+    if (m.own || chat || named)
+        c->turn_end = m.turn_end;
     c->ends[c->n_ends++] = renderer_end_of_text(r);
     if (m.turn_end >= 0 && m.turn_end != c->ends[0] && (chat || named || (unknown && m.own)))
         c->ends[c->n_ends++] = m.turn_end;
-    if (m.own)
-        return 0; // it is copied with its folder
+    if (m.own) // it is copied with its folder
+        return keep_template(x, m.written, m.written_bytes);
     if (unknown && !named) {
         checkpoint_say(&x->o->listener, LOG_WARN,
                        "no chat template is written, because it is not known whether the run "
@@ -100,6 +115,7 @@ static int note_marks(struct exporter *x, const struct renderer *r) {
     }
     if (m.source == NULL || (!chat && !named))
         return 0;
+    TRY(keep_template(x, m.source, m.bytes));
     TRY(quote(&c->source, m.source, m.bytes, x->e));
     TRY(quote(&c->eos, m.eos, m.eos != NULL ? strlen(m.eos) : 0, x->e));
     return quote(&c->bos, m.bos, m.bos != NULL ? strlen(m.bos) : 0, x->e);
@@ -109,6 +125,7 @@ int export_find_chat(struct exporter *x) {
     struct tokenizer *t = NULL;
     struct renderer *r = NULL;
     struct err why = {0};
+    x->chat.begin = x->chat.turn_end = -1;
     if (!x->bytes && x->tokenizer_file[0] == '\0')
         return 0; // ids, or a tokenizer that haggle cannot read
     struct render_options o = {
@@ -137,6 +154,7 @@ int export_find_chat(struct exporter *x) {
 }
 
 void export_free_chat(struct exporter *x) {
+    free(x->chat.text);
     free(x->chat.source);
     free(x->chat.eos);
     free(x->chat.bos);

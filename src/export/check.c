@@ -389,6 +389,20 @@ static int write_probe(struct exporter *x, const struct prompt *p, const struct 
     return rc;
 }
 
+int export_probe_source(struct exporter *x) {
+    struct prompt p;
+    struct answer source = {0};
+    if (x->o->probe == NULL)
+        return 0;
+    snprintf(x->dir, sizeof x->dir, "%s", x->tokenizer_dir);
+    make_prompt(&p, &x->shape);
+    int rc = ask(x, true, &p, &source);
+    if (rc == 0)
+        rc = write_probe(x, &p, &source);
+    free(source.logits);
+    return rc;
+}
+
 static int check_model(struct exporter *x, enum dtype narrowest) {
     struct prompt p;
     struct answer checkpoint = {0}, exported = {0};
@@ -452,10 +466,21 @@ static void print_figure(FILE *f, const struct export_figure *x) {
                 x->limit);
 }
 
-void export_print(const struct export_result *r, FILE *f) {
+static void print_first(const struct export_result *r, FILE *f) {
     char bytes[TEXT_UNIT_BYTES];
-    fprintf(f, "%s: step %" PRId64 " of %s, %zu files, %s\n", r->out_dir, r->step, r->checkpoint,
-            r->n_files + 1, text_bytes(bytes, r->bytes));
+    text_bytes(bytes, r->bytes);
+    if (r->architecture == NULL)
+        fprintf(f, "%s: step %" PRId64 " of %s, %zu files, %s\n", r->out_dir, r->step,
+                r->checkpoint, r->n_files + 1, bytes);
+    else
+        fprintf(f,
+                "%s: %s of %s, %" PRId64 " tensors, %s, %s\n  tokenizer: %s; chat template: %s\n",
+                r->out_dir, r->architecture, r->checkpoint, r->tensors, r->dtype, bytes,
+                r->tokenizer, r->chat ? "yes" : "none");
+}
+
+void export_print(const struct export_result *r, FILE *f) {
+    print_first(r, f);
     for (size_t i = 0; i < r->n_figures; i++)
         print_figure(f, &r->figures[i]);
     if (r->loss_tokens > 0)
@@ -467,7 +492,10 @@ void export_print(const struct export_result *r, FILE *f) {
     size_t n;
     while (sentences_next(&at, &sentence, &n))
         fprintf(f, "  note: %.*s\n", (int)n, sentence);
-    fprintf(f, "  %s\n", r->ok ? "read back as it was trained" : "NOT what was trained");
+    if (r->architecture != NULL)
+        fprintf(f, "  %s\n", r->ok ? "read back as it is in the source" : "NOT what was exported");
+    else
+        fprintf(f, "  %s\n", r->ok ? "read back as it was trained" : "NOT what was trained");
 }
 
 void export_put_json(const struct export_result *r, struct json_writer *w) {
@@ -475,6 +503,13 @@ void export_put_json(const struct export_result *r, struct json_writer *w) {
     json_member_string(w, "checkpoint", r->checkpoint);
     json_member_i64(w, "step", r->step);
     json_member_i64(w, "bytes", (int64_t)r->bytes);
+    if (r->architecture != NULL) {
+        json_member_string(w, "architecture", r->architecture);
+        json_member_string(w, "type", r->dtype);
+        json_member_string(w, "tokenizer", r->tokenizer);
+        json_member_i64(w, "tensors", r->tensors);
+        json_member_bool(w, "chat_template", r->chat);
+    }
     json_member_array(w, "files");
     for (size_t i = 0; i < r->n_files; i++) {
         json_put_object_begin(w);

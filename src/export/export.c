@@ -1,5 +1,5 @@
-// export.c - see export.h. The order of an export: find the checkpoint and its source, plan, check
-// the free space, write beside the target, check, rename.
+// export.c - see export.h. The order of an export to a folder: find the checkpoint and its source,
+// plan, check the free space, write beside the target, check, rename.
 #include "export/export.h"
 #include "train/checkpoint_dir.h"
 #include "train/source.h"
@@ -146,7 +146,7 @@ static int use_tokenizer(struct exporter *x, const char *given) {
     return 0;
 }
 
-static int find_tokenizer(struct exporter *x) {
+int export_find_tokenizer(struct exporter *x) {
     const char *given = x->manifest.knobs[KNOB_tokenizer], *source = x->out->source;
     bool bytes = given != NULL && strcmp(given, "bytes") == 0;
     if (given != NULL && *given && !bytes && x->o->source == NULL)
@@ -177,7 +177,7 @@ static int find_source(struct exporter *x) {
     x->has_source = x->out->source[0] != '\0';
     if (x->has_source)
         TRY(compare_source(x));
-    return find_tokenizer(x);
+    return export_find_tokenizer(x);
 }
 
 // ---------------------------------------------------------------- the folder
@@ -194,7 +194,7 @@ int export_check_space(const char *path, uint64_t bytes, struct err *e) {
         return 0;
     return err_set(e, ERR_IO,
                    "the disk of '%s' has %s free; the export takes up to %s. Free some space, "
-                   "choose another folder, or choose a smaller --dtype",
+                   "choose another place, or choose a smaller type",
                    path, text_bytes(have, free_bytes), text_bytes(need, bytes));
 }
 
@@ -271,13 +271,17 @@ static int open_folder(struct exporter *x, int *fd) {
 
 // ---------------------------------------------------------------- the export
 
-static int prepare(struct exporter *x) {
-    uint64_t bytes;
-    TRY(check_target(x));
+int export_find_run(struct exporter *x) {
     TRY(find_checkpoint(x));
     TRY(open_checkpoint(x));
     TRY(find_source(x));
-    TRY(export_open_base(x));
+    return export_open_base(x);
+}
+
+static int prepare(struct exporter *x) {
+    uint64_t bytes;
+    TRY(check_target(x));
+    TRY(export_find_run(x));
     x->out->dtype = !x->o->as_source                             ? dtype_text(x->o->dtype)
                     : x->has_source && !export_writes_adapter(x) ? "as-source"
                                                                  : dtype_text(DTYPE_F32);
@@ -385,6 +389,10 @@ static int run(const struct export_options *o, struct export_result *out, struct
 
 int export_run(const struct export_options *o, struct export_result *out, struct err *e) {
     return run(o, out, e, make);
+}
+
+int export_gguf(const struct export_options *o, struct export_result *out, struct err *e) {
+    return run(o, out, e, export_make_gguf);
 }
 
 int export_check(const struct export_options *o, struct export_result *out, struct err *e) {

@@ -30,6 +30,7 @@
 #include "base/dtype.h"
 #include "base/json.h"
 #include "base/sentences.h"
+#include "export/gguf.h"
 #include "knob/knob.h"
 #include "train/checkpoint.h"
 
@@ -51,6 +52,7 @@ struct export_options {
     bool merge;                // write an adapter and its base as one model
     const char *data;          // validation data for the loss of a merge; NULL: the run's
     const char *probe;         // file for what the check computed (check.c); NULL: none
+    enum gguf_type gguf;       // of export_gguf: the type of matrices
     struct checkpoint_listener listener;
     // For tests: called with the folder between writing and checking. NULL: nothing.
     int (*on_written)(void *arg, const char *dir, struct err *e);
@@ -85,7 +87,11 @@ struct export_result {
     // Of a merge, on validation data, in float32. tokens 0: not measured.
     double loss_before, loss_after;
     int64_t loss_tokens;
-    struct sentences remarks; // what other programs do with an adapter's files
+    struct sentences remarks; // what other programs do with what was written
+    // Of a GGUF file, whose path is out_dir. architecture NULL: it is a folder.
+    const char *architecture, *tokenizer;
+    int64_t tensors;
+    bool chat; // it has a chat template
 };
 
 // RUN/interactive is not a folder. It stands for the second model in the run's newest checkpoint,
@@ -97,6 +103,10 @@ int export_find_second(const char *path, const struct checkpoint_listener *liste
 // when a figure of the check exceeds its limit, or a weight is not finite in the requested type.
 // Call export_free afterwards, also after a failure.
 int export_run(const struct export_options *o, struct export_result *out, struct err *e);
+// Writes a GGUF file (gguf.h) to out_dir, which must not exist, and reads it back. run_dir may also
+// be a Hugging Face folder. ERR_UNSUPPORTED, by name, for what llama.cpp cannot represent. Options
+// of the folder (dtype, shards, data) are not looked at.
+int export_gguf(const struct export_options *o, struct export_result *out, struct err *e);
 // The check alone, for a folder that was exported before. It compares with the checkpoint that was
 // exported, which the run must still have. ERR_NUMERIC as above.
 int export_check(const struct export_options *o, struct export_result *out, struct err *e);

@@ -63,6 +63,8 @@ static int open_exported(struct exporter *x, struct tokenizer **out) {
     char path[PATH_MAX];
     struct err why = {0};
     *out = NULL;
+    if (x->dir[0] == '\0') // of a model without a folder
+        return 0;
     TRY(file_join(path, sizeof path, x->dir, "tokenizer.json", x->e));
     if (!file_exists(path))
         return 0;

@@ -9,6 +9,7 @@
 //   chat.c    the chat template and end tokens that the run used
 //   bytes.c   the built-in byte tokenizer as a tokenizer.json
 //   ids.c     ids of fixed texts by both tokenizers
+//   gguf*.c   a GGUF file instead of a folder (gguf_parts.h)
 #ifndef HAGGLE_EXPORT_PARTS_H
 #define HAGGLE_EXPORT_PARTS_H
 
@@ -32,6 +33,9 @@ struct export_chat {
     char *source, *eos, *bos; // as JSON texts; NULL: what the copied files say stays
     int32_t ends[2];          // of a document, of an assistant's turn
     size_t n_ends;
+    int32_t begin, turn_end; // of a document, of an assistant's turn; -1: none
+    char *text;              // the template of the export itself, copied or written; NULL: none
+    size_t text_bytes;
 };
 
 // A checkpoint of an adapter. adapter.rank 0: it holds a model.
@@ -65,6 +69,14 @@ struct exporter {
     struct export_chat chat;
     struct err *e;
 };
+
+// ---- export.c
+// Finds the checkpoint, its source and its weights.
+int export_find_run(struct exporter *x);
+int export_find_tokenizer(struct exporter *x);
+
+// ---- gguf_export.c
+int export_make_gguf(struct exporter *x);
 
 // ---- write.c
 // Chooses the type and the shard of every tensor.
@@ -112,6 +124,9 @@ int export_subject_knobs(const struct exporter *x, const struct export_subject *
 int export_subject_fill(const struct exporter *x, const struct export_subject *who,
                         struct session *s);
 int export_add_figure(struct exporter *x, const char *name, double value, double limit);
+
+// Writes the probe of what is exported, with the tokenizer of its source.
+int export_probe_source(struct exporter *x);
 
 // ---- losses.c
 // Measures the loss on validation data before and after merging. Without such data it says so.

@@ -198,8 +198,7 @@ enum comparison sample_compare(const struct spread *a, const struct spread *b) {
     return COMPARE_SAME;
 }
 
-// The 97.5 % quantile of Student's distribution.
-static double student(size_t freedom) {
+double sample_student(size_t freedom) {
     static const double table[] = {NAN,   12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365,
                                    2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131};
     return freedom < sizeof table / sizeof *table ? table[freedom] : 1.96 + 2.5 / (double)freedom;
@@ -220,7 +219,7 @@ struct ratio sample_ratio(const double *a, const double *b, size_t n) {
     out.median = exp(median);
     if (n < RATIO_ROUNDS)
         return out;
-    const double half = student(n - 1) * sqrt(squares / (double)(n - 1) / (double)n);
+    const double half = sample_student(n - 1) * sqrt(squares / (double)(n - 1) / (double)n);
     out.low = exp(fmin(mean - half, median)); // one far round may pull the mean off the median
     out.high = exp(fmax(mean + half, median));
     return out;

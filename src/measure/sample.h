@@ -85,6 +85,10 @@ struct ratio sample_ratio(const double *a, const double *b, size_t n);
 // 1 (or -1): the whole interval lies above (below) 1. 0: it holds 1, or is not known.
 int ratio_direction(const struct ratio *r);
 
+// The 97.5 % quantile of Student's distribution: half a 95 % interval, in standard errors. NaN for
+// 0 degrees of freedom.
+double sample_student(size_t freedom);
+
 // The order statistic (1-based) of n samples that bounds quantile p from above with 95 %
 // confidence: the smallest k with P(Bin(n, p) < k) >= 0.95. 0 if n is too small.
 size_t sample_bound_rank(size_t n, double p);

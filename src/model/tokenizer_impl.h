@@ -2,7 +2,8 @@
 //
 // Place: tokenizer_read.c fills them from a tokenizer.json, tokenizer.c owns them,
 // tokenizer_encode.c cuts text into pieces, tokenizer_bpe.c turns a piece into ids,
-// tokenizer_decode.c turns ids into text.
+// tokenizer_decode.c turns ids into text. export/gguf_vocab.c writes them as another program reads
+// them.
 //
 // A file is of one of two kinds. In a byte-level file (GPT-2, Llama 3, Qwen) a symbol is a byte. In
 // the others (Llama 2, Mistral, Gemma) a symbol is a character, and a character without a token may
@@ -79,6 +80,10 @@ struct trie {
     int32_t root[256]; // the root's children by byte; 0: none
 };
 
+// The pattern that a ByteLevel pre-tokenizer has of its own.
+#define TOKENIZER_BYTE_LEVEL_PATTERN                                                               \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
 enum step_kind {
     STEP_PATTERN,     // Split, Whitespace, and the pattern of ByteLevel
     STEP_DIGITS,      // every numeric character is a match
@@ -101,6 +106,7 @@ struct split_step {
     bool invert;
     bool mapped; // after ByteLevel: each byte is a character of the printable alphabet
     const struct pattern *pattern;
+    const char *source; // of the pattern, as the file writes it; NULL: the kind's own
     // for STEP_METASPACE
     enum step_prefix prefix;
     bool split; // a new piece begins at every replaced space
@@ -114,6 +120,7 @@ struct normal_step {
     enum unicode_form form;
     bool left, right;              // for NORMAL_STRIP
     const struct pattern *pattern; // for NORMAL_REPLACE
+    const char *source;            // of the pattern, as the file writes it
     const char *text;              // the replacement, or the text put in front
     size_t text_bytes;
 };

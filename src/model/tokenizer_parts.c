@@ -9,9 +9,6 @@
 
 #include <string.h>
 
-#define BYTE_LEVEL_PATTERN                                                                         \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-
 // \w+|[^\w\s]+ with Rust's \w, which includes the two joiners.
 #define WHITESPACE_PATTERN "[\\p{Word}\\x{200C}\\x{200D}]+|[^\\p{Word}\\x{200C}\\x{200D}\\s]+"
 
@@ -61,13 +58,15 @@ static int make_pattern(struct tokenizer *t, struct json_reader *r, const char *
 }
 
 // {"String": "..."} or {"Regex": "..."}
-static int read_pattern(struct tokenizer *t, struct json_reader *r, const struct pattern **out) {
+static int read_pattern(struct tokenizer *t, struct json_reader *r, const struct pattern **out,
+                        const char **source) {
     struct text_value string = {0}, regex = {0};
     const struct field fields[] = {
         {"String", FIELD_TEXT, &string, false}, {"Regex", FIELD_TEXT, &regex, false}, {0}};
     TRY(read_fields(r, "pattern", fields));
     if (!string.s == !regex.s)
         return json_fail(r, ERR_FORMAT, "a pattern needs exactly one member, String or Regex");
+    *source = string.s ? string.s : regex.s;
     return make_pattern(t, r, string.s ? string.s : regex.s, string.s ? string.bytes : regex.bytes,
                         string.s != NULL, out);
 }
@@ -82,20 +81,21 @@ static int add_normal(struct tokenizer *t, struct json_reader *r, struct normal_
 }
 
 static int read_replace_fields(struct tokenizer *t, struct json_reader *r, const char *what,
-                               const struct pattern **pattern, struct text_value *content) {
+                               const struct pattern **pattern, struct text_value *content,
+                               const char **source) {
     struct later at = {0};
     const struct field fields[] = {{"type", FIELD_TEXT, NULL, true},
                                    {"pattern", FIELD_LATER, &at, true},
                                    {"content", FIELD_TEXT, content, true},
                                    {0}};
     TRY(read_fields(r, what, fields));
-    return read_pattern(t, &at.at, pattern);
+    return read_pattern(t, &at.at, pattern, source);
 }
 
 static int read_replace(struct tokenizer *t, struct json_reader *r) {
     struct text_value content = {0};
     struct normal_step s = {.kind = NORMAL_REPLACE};
-    TRY(read_replace_fields(t, r, "normalizer Replace", &s.pattern, &content));
+    TRY(read_replace_fields(t, r, "normalizer Replace", &s.pattern, &content, &s.source));
     s.text = content.s;
     s.text_bytes = content.bytes;
     return add_normal(t, r, s);
@@ -188,7 +188,7 @@ static int read_split(struct tokenizer *t, struct json_reader *r) {
                                    {0}};
     TRY(read_fields(r, "pre_tokenizer Split", fields));
     TRY(find_behavior(r, &behavior, SPLIT_ISOLATED, &s.behavior));
-    TRY(read_pattern(t, &pattern.at, &s.pattern));
+    TRY(read_pattern(t, &pattern.at, &s.pattern, &s.source));
     return add_step(t, r, s);
 }
 
@@ -238,8 +238,9 @@ static int read_byte_level(struct tokenizer *t, struct json_reader *r) {
         TRY(add_step(t, r, (struct split_step){.kind = STEP_PREFIX}));
     if (use_regex) {
         struct split_step s = {.kind = STEP_PATTERN, .behavior = SPLIT_ISOLATED};
-        TRY(make_pattern(t, r, BYTE_LEVEL_PATTERN, sizeof BYTE_LEVEL_PATTERN - 1, false,
-                         &s.pattern));
+        s.source = TOKENIZER_BYTE_LEVEL_PATTERN;
+        TRY(make_pattern(t, r, TOKENIZER_BYTE_LEVEL_PATTERN,
+                         sizeof TOKENIZER_BYTE_LEVEL_PATTERN - 1, false, &s.pattern));
         TRY(add_step(t, r, s));
     }
     t->byte_level = true; // later steps see the printable alphabet
@@ -378,7 +379,8 @@ static int read_decode_step(struct tokenizer *t, struct json_reader *r, const ch
     if (strcmp(type, "Strip") == 0)
         return read_decode_strip(t, r);
     if (strcmp(type, "Replace") == 0) {
-        TRY(read_replace_fields(t, r, "decoder Replace", &s.pattern, &text));
+        const char *source;
+        TRY(read_replace_fields(t, r, "decoder Replace", &s.pattern, &text, &source));
     } else if (strcmp(type, "Metaspace") == 0) {
         s.kind = DECODE_METASPACE;
         TRY(read_metaspace_fields(r, "decoder Metaspace", &text, &prefix, &split));

@@ -107,7 +107,8 @@ static struct apply describe(const struct plan *p, const struct kind *kind, bool
                   .one_document = !knobs_packs(k) || kind->guest || p->prefix[0],
                   .guest = kind->guest && kind->build == BUILD_EVAL,
                   .keep_gradients = p->keep_gradients,
-                  .keep_logits = p->keep_logits && kind->build == BUILD_EVAL && !kind->guest}};
+                  .keep_logits = p->keep_logits && kind->build == BUILD_EVAL && !kind->guest,
+                  .keep_row_loss = p->keep_row_loss && kind->build == BUILD_EVAL && !kind->guest}};
     if (kind->guest) {
         a.build.batch = k->interactive_micro;
         a.build.seq = knobs_interactive_seq(k);
@@ -345,7 +346,8 @@ static int make_one(struct plan *p, const struct plan_options *o, const char *pr
                        .extend = o->extend,
                        .real = o->real,
                        .keep_gradients = o->keep_gradients,
-                       .keep_logits = o->keep_logits};
+                       .keep_logits = o->keep_logits,
+                       .keep_row_loss = o->keep_row_loss};
     p->extend.sequences = o->extend.sequences > 0 ? o->extend.sequences : 1;
     p->extend.context = o->extend.context > 0 ? o->extend.context : o->knobs->seq;
     p->extend.rows = o->extend.rows > p->extend.sequences ? o->extend.rows : p->extend.sequences;
@@ -442,6 +444,7 @@ int plan_like(struct plan *p, const struct plan *like, const struct knobs *k, st
                              .real = like->real,
                              .keep_gradients = like->keep_gradients,
                              .keep_logits = like->keep_logits,
+                             .keep_row_loss = like->keep_row_loss,
                              .second = like->second ? &like->second->knobs : NULL,
                              .split = &split,
                              .rank = mesh_rank(&like->ranks.mesh)};

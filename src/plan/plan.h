@@ -67,6 +67,7 @@ struct plan_options {
     struct plan_extend extend;              // for PLAN_EXTEND
     enum dtype real;                        // DTYPE_F32; DTYPE_F64 for the reference backend
     bool keep_gradients, keep_logits;       // so that they can be read after a turn
+    bool keep_row_loss;                     // of PLAN_EVAL: session_get_row_losses
     const struct knobs *second;             // of a second model (second.h); copied; NULL: none
     const struct plan_split *split;         // how ranks share the work; NULL: one rank alone
     int rank;                               // of the ranks of `split`
@@ -128,7 +129,7 @@ struct plan {
     const char *wanted[PLAN_WANTED_MOST];
     struct plan_extend extend; // nothing is 0
     enum dtype real;
-    bool keep_gradients, keep_logits;
+    bool keep_gradients, keep_logits, keep_row_loss;
 };
 
 int plan_make(struct plan *p, const struct plan_options *o, struct err *e);

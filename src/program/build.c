@@ -321,7 +321,9 @@ int build_results(struct program *p) {
 
 static void loss(struct builder *w, int logits) {
     struct op op = op_make(OP_LOSS);
-    int rows = act(w, "row_loss", w->M, 1);
+    int rows = act(w, NAME_ROW_LOSS, w->M, 1);
+    if (rows >= 0 && w->b->keep_row_loss)
+        w->p->tensors[rows].life = LIFE_RUN;
     op_in(&op, logits);
     op_in(&op, w->targets);
     op_in(&op, w->hyper);

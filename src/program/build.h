@@ -26,6 +26,7 @@ struct build {
     bool decay_all;  // weight decay also on norms and biases
     bool keep_gradients; // gradients live for the whole run, to be read after a turn (verification)
     bool keep_logits;    // the same for the logits
+    bool keep_row_loss;  // and for the loss of every row
     bool one_document;   // per sequence, from its first column: attention needs no boundaries
     bool guest;          // runs while another program's turn is interrupted (program.h)
 };

@@ -204,6 +204,29 @@ void program_become_view(struct program *p, int tensor, int of, int64_t offset) 
     p->tensors[root].parts |= p->tensors[root].cls == CLASS_WEIGHT;
 }
 
+int program_join(struct program *p, const char *name, const int *tensors, int n, bool columns) {
+    for (int i = 0; i < n; i++)
+        if (p->failed || tensors[i] < 0)
+            return -1;
+    const struct tensor like = p->tensors[tensors[0]];
+    int64_t shape[2] = {like.local[0], like.rank > 1 ? like.local[1] : 1}, at = 0;
+    for (int i = 1; i < n; i++)
+        shape[columns] += p->tensors[tensors[i]].local[columns];
+    const int root = program_tensor(p, name, like.dtype, like.cls, like.life, like.rank, shape);
+    if (root < 0)
+        return -1;
+    struct tensor *t = &p->tensors[root];
+    t->layer = like.layer, t->trainable = like.trainable;
+    t->adapter = like.adapter, t->decay = like.decay;
+    for (int i = 0; i < n; i++) {
+        struct tensor *v = &p->tensors[tensors[i]];
+        v->ld = v->rank > 1 ? t->ld : v->ld;
+        program_become_view(p, tensors[i], root, at);
+        at += columns ? v->local[1] : tensor_elements(v);
+    }
+    return root;
+}
+
 // A view inherits everything but its name, shape and place. A view of a view is a view of the root.
 static int add_view(struct program *p, const char *name, int of, int64_t offset, int rank,
                     const int64_t *shape, int64_t ld) {

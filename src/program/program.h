@@ -274,6 +274,7 @@ struct program {
 #define NAME_INV_FREQ    "const.inv_freq" // [D/2] float32
 #define NAME_AVERAGE     "const.average"  // [CLIP_COUNT] float64: the factor 1 / replicas
 #define NAME_LOGITS      "logits"
+#define NAME_ROW_LOSS    "row_loss" // [B*T]: nats; 0 where nothing is trained
 
 // Elements of NAME_HYPER: everything the host decides per turn. They are doubles because 1 - 0.999
 // must not lose digits.
@@ -321,6 +322,9 @@ int program_root(const struct program *p, int tensor); // the tensor that owns t
 bool program_logical(const struct program *p, int tensor);
 // Makes a root a view of another tensor, from element `offset` on. Its own views follow.
 void program_become_view(struct program *p, int tensor, int of, int64_t offset);
+// Makes roots that are alike views of a new one, and returns it: one's rows behind the other's, or
+// one's columns beside the other's. Weights become its parts.
+int program_join(struct program *p, const char *name, const int *tensors, int n, bool columns);
 int program_max_slots(const struct program *p);  // most copies that any tensor has, at least 1
 int64_t tensor_elements(const struct tensor *t); // of this rank's slice
 // Returns the first tensor of that name, or -1.

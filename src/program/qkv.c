@@ -143,41 +143,12 @@ static void emit(struct fusing *f, int forward, struct op op) {
 
 // ---------------------------------------------------------------- three become one
 
-// Makes a tensor a part of a root.
-static void become_view(struct program *p, int t, int root, int64_t offset) {
-    struct tensor *v = &p->tensors[t];
-    v->root = root;
-    v->root_offset = offset;
-    v->ld = v->rank > 1 ? p->tensors[root].ld : v->ld;
-    v->bytes = 0;
-}
-
-// Makes one root for the weights (which = 1) or the biases (which = 2) of the three products.
-static int pack_weights(struct fusing *f, const struct group *g, int which, int64_t rows,
-                        const char *name) {
-    struct tensor like = f->p->tensors[f->old.ops[g->op[0]].in[which]];
-    int64_t shape[2] = {rows, like.rank > 1 ? like.local[1] : 1}, at = 0;
-    int root = program_tensor(f->p, name, like.dtype, CLASS_WEIGHT, LIFE_RUN, like.rank, shape);
-    if (root < 0)
-        return -1;
-    struct tensor *t = &f->p->tensors[root];
-    t->layer = like.layer, t->trainable = like.trainable, t->decay = like.decay;
-    t->parts = true;
-    for (int i = 0; i < 3; i++) {
-        int w = f->old.ops[g->op[i]].in[which];
-        become_view(f->p, w, root, at);
-        f->p->tensors[w].part = true;
-        at += tensor_elements(&f->p->tensors[w]);
-    }
-    return root;
-}
-
-static void pack_outputs(struct fusing *f, const struct group *g, int root) {
-    int64_t column = 0;
-    for (int i = 0; i < 3; i++) {
-        become_view(f->p, g->out[i], root, column);
-        column += f->p->tensors[g->out[i]].local[1];
-    }
+// Makes one tensor of the weights (1) or biases (2) of the three products.
+static int pack_weights(struct fusing *f, const struct group *g, int which, const char *name) {
+    int parts[3];
+    for (int i = 0; i < 3; i++)
+        parts[i] = f->old.ops[g->op[i]].in[which];
+    return program_join(f->p, name, parts, 3, false);
 }
 
 // Does a rotation in place if it is the only reader of its input and writes a plain tensor.
@@ -189,23 +160,17 @@ static void rotate_in_place(struct fusing *f, int t, int rope) {
 
 static struct op pack(struct fusing *f, const struct group *g) {
     struct op op = f->old.ops[g->op[0]];
-    struct tensor like = f->p->tensors[op.out[0]];
     char name[3][48];
     static const char *const what[3] = {"", ".weight", ".bias"};
     for (int i = 0; i < 3; i++)
         snprintf(name[i], sizeof name[i], "h.%d.qkv%s", op.layer, what[i]);
     op.n += f->old.ops[g->op[1]].n + f->old.ops[g->op[2]].n;
-    int y = program_tensor_2d(f->p, name[0], like.dtype, like.cls, like.life, op.m, op.n);
-    if (y < 0)
-        return op;
-    f->p->tensors[y].layer = like.layer;
-    pack_outputs(f, g, y);
+    op.out[0] = program_join(f->p, name[0], g->out, 3, true);
     for (int i = 0; i < 3; i++)
         rotate_in_place(f, g->out[i], g->rope[i]);
-    op.out[0] = y;
     if (op.in[2] >= 0)
-        op.in[2] = pack_weights(f, g, 2, op.n, name[2]);
-    op.in[1] = pack_weights(f, g, 1, op.n, name[1]);
+        op.in[2] = pack_weights(f, g, 2, name[2]);
+    op.in[1] = pack_weights(f, g, 1, name[1]);
     return op;
 }
 

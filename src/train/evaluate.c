@@ -19,6 +19,9 @@ struct evaluator {
     void *block;
     int32_t *arrays[ARRAYS]; // tokens, targets, positions, doc_start: [B*T] each
     void *scratch;
+    evaluator_rows_fn *on_rows; // NULL: nobody asks for the losses of rows
+    void *on_rows_arg;
+    float *rows; // [B*T]
     struct samples batch_ns;
 };
 
@@ -76,8 +79,27 @@ void evaluator_close(struct evaluator *v) {
         return;
     if (v->block != NULL)
         mem_give(v->mem, v->block);
+    if (v->rows != NULL)
+        mem_give(v->mem, v->rows);
     samples_close(&v->batch_ns);
     free(v);
+}
+
+int evaluator_on_rows(struct evaluator *v, evaluator_rows_fn *fn, void *arg, struct err *e) {
+    void *rows = NULL;
+    TRY(mem_take(v->mem, "data", "losses of rows", (size_t)(v->B * v->T) * sizeof(float), &rows,
+                 e));
+    v->rows = rows;
+    v->on_rows = fn;
+    v->on_rows_arg = arg;
+    return 0;
+}
+
+static int tell_rows(struct evaluator *v, int64_t batch, struct err *e) {
+    TRY(session_get_row_losses(v->s, v->rows, e));
+    for (int64_t b = 0; b < v->B && batch * v->B + b < v->windows; b++)
+        TRY(v->on_rows(v->on_rows_arg, (uint64_t)(batch * v->B + b), v->rows + b * v->T, e));
+    return 0;
 }
 
 // The program's batch size is fixed, so rows beyond the last window repeat it, marked as not
@@ -129,6 +151,8 @@ int evaluator_run(struct evaluator *v, int64_t step, const volatile sig_atomic_t
         uint64_t filled_ns = clock_ns();
         TRY(session_run(v->s, PLAN_EVAL, feed, v, NULL, e));
         TRY(session_get_results(v->s, results, NULL, e));
+        if (v->on_rows != NULL)
+            TRY(tell_rows(v, out->batches, e));
         loss_sum += results[RESULT_LOSS_SUM];
         trained += results[RESULT_TOKENS];
         uint64_t end_ns = clock_ns();

@@ -21,6 +21,11 @@ uint64_t evaluator_plan_bytes(const struct knobs *k, const struct dataset *data)
 int evaluator_open(struct evaluator **out, struct session *s, const struct dataset *data,
                    struct err *e);
 void evaluator_close(struct evaluator *v); // NULL is accepted
+// Receives the losses of the columns of a window, 0 where nothing is trained.
+typedef int evaluator_rows_fn(void *arg, uint64_t sample, const float *losses, struct err *e);
+// From now on evaluator_run tells `fn` of every window, if the session's plan keeps the losses of
+// rows (plan_options.keep_row_loss). For one rank.
+int evaluator_on_rows(struct evaluator *v, evaluator_rows_fn *fn, void *arg, struct err *e);
 // A stop request (stop may be NULL) ends it after the present batch: out->complete is then false.
 // `between` (may be NULL) is called before each batch, when only persistent tensors of the arena
 // are in use. If it fails, evaluation ends with its error.

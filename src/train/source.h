@@ -20,8 +20,8 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e);
 // bytes).
 int source_tokenizer(struct knobs *k, char dir[PATH_MAX], struct err *e);
 
-// For conversations with the model in `folder`. If that is a checkpoint, data.template and
-// data.system become those of its run, unless they were set, and *of_run is true.
-int source_chat(struct knobs *k, const char *folder, bool *of_run, struct err *e);
+// If k->model is a checkpoint, conversations are written as its run wrote them: data.template and
+// data.system become the run's, unless they are set already. of_run: whether it is one.
+int source_template(struct knobs *k, bool *of_run, struct err *e);
 
 #endif

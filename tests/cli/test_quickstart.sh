@@ -25,6 +25,7 @@ while read -r command; do
     "haggle data"*) says out "trained" "$command" ;;
     "haggle show"*) says out "total" "$command" ;;
     "haggle generate"*) says out "What is" "$command" ;;
+    "haggle export"*--gguf*) says out "read back as it is in the source" "$command" ;;
     "haggle export"*) says out "read back as it was trained" "$command" ;;
     esac
 done <commands
@@ -32,5 +33,6 @@ cmp -s my-model-merged/model.safetensors my-model/model.safetensors && fail "not
 [ -s report.html ] || fail "no report"
 [ -f my-adapter/adapter_config.json ] || fail "the adapter has no settings"
 [ -f my-model-merged/config.json ] || fail "the merged model has no configuration"
+[ "$(head -c 4 my-model.gguf)" = GGUF ] || fail "no GGUF file"
 [ -f my-model-tuned/tokenizer.json ] || fail "the exported folder has no tokenizer"
 finish

@@ -579,6 +579,52 @@ static void test_fingerprint(void **state) {
     free(text);
 }
 
+// The pieces of windows are where documents say they are, and every document is read once, whole
+// or up to seq; plain text is read whole. Nothing trains.
+static void test_whole(void **state) {
+    struct folder *f = *state;
+    static const char records[] = "{\"text\": \"a record that is longer than seq, so it is cut\"}\n"
+                                  "{\"text\": \"short\"}\n{\"text\": \"also short\"}\n";
+    static const char plain[] = "A plain text, which is cut in as many pieces as it takes to read.";
+    char paths[600];
+    struct dataset *d;
+    struct err e = {0};
+    enum { T = 24 };
+    snprintf(paths, sizeof paths, "%s,%s",
+             folder_file(f, "whole.jsonl", records, sizeof records - 1),
+             folder_file(f, "whole.txt", plain, sizeof plain - 1));
+    const struct dataset_options o = {
+        .paths = paths, .seq = T, .whole = true, .pack = DATA_PACK_BEST_FIT};
+    if (dataset_open(&d, &o, &e) != 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(dataset_windows(d, SPLIT_TRAIN), 0);
+    struct buffer b = buffer_of(d);
+    uint64_t columns[2][3] = {{0}};
+    for (uint64_t w = 0; w < dataset_windows(d, SPLIT_VALIDATION); w++) {
+        struct dataset_piece p = {0};
+        uint32_t end = 0;
+        assert_int_equal(dataset_fetch(d, SPLIT_VALIDATION, w, b.scratch, &b.w, &e), 0);
+        while (dataset_next_piece(d, SPLIT_VALIDATION, w, &p)) {
+            const struct shard *s = dataset_file_shard(d, p.file);
+            assert_int_equal(p.column, end);
+            for (uint32_t i = 0; i < p.columns; i++) {
+                const uint64_t token = s->offsets[p.document] + p.first + i;
+                assert_int_equal(b.w.tokens[p.column + i], shard_id(s, token));
+                assert_int_equal(b.w.targets[p.column + i], shard_id(s, token + 1));
+            }
+            columns[p.file][p.document] += p.columns;
+            end += p.columns;
+        }
+        assert_int_equal(dataset_about(d, SPLIT_VALIDATION, w).real, end);
+    }
+    assert_int_equal(columns[0][0], T);
+    assert_int_equal(columns[0][1], 5 + 1); // an end of text comes first and last
+    assert_int_equal(columns[0][2], 10 + 1);
+    assert_int_equal(columns[1][0], sizeof plain);
+    buffer_free(&b);
+    dataset_close(d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),
@@ -596,6 +642,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_weights, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_validation_paths, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_small_and_foreign, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_whole, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "model/scratch.h"
 
 #include "base/hash.h"
+#include "export/gguf.h"
 #include "knob/knob.h"
 #include "model/adapter_file.h"
 #include "model/safetensors.h"
@@ -60,6 +61,32 @@ static int read_recipe(const char *path, struct err *e) {
     return knobs_load_recipe(&k, path, e);
 }
 
+static int count_text(void *arg, uint64_t i, const char *text, size_t bytes) {
+    (void)i;
+    *(size_t *)arg += bytes > 0 && text[0] != '\0';
+    return 0;
+}
+
+static int read_gguf(const char *path, struct err *e) {
+    struct gguf *g;
+    float out[2 * GGUF_BLOCK];
+    size_t texts = 0;
+    TRY(gguf_open(&g, path, e));
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < gguf_value_count(g); i++) {
+        const struct gguf_value *v = gguf_value_at(g, i);
+        if (v->array && v->type == GGUF_STRING)
+            rc = gguf_read_texts(g, v, count_text, &texts, e);
+    }
+    for (size_t i = 0; rc == 0 && i < gguf_tensor_count(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        const int64_t block = gguf_block_elements(t->type);
+        rc = gguf_read(g, t, t->elements - block, block, out, e);
+    }
+    gguf_close(g);
+    return rc;
+}
+
 const struct reader readers[READERS] = {
     [READ_SAFETENSORS] = {"safetensors", "t.safetensors", 0, read_safetensors},
     [READ_INDEX] = {"index", "model.safetensors.index.json", 1, read_index},
@@ -67,6 +94,7 @@ const struct reader readers[READERS] = {
     [READ_ADAPTER] = {"adapter", "adapter_config.json", 0, read_adapter},
     [READ_MANIFEST] = {"manifest", "manifest.json", 0, read_manifest},
     [READ_RECIPE] = {"recipe", "recipe.yaml", 0, read_recipe},
+    [READ_GGUF] = {"gguf", "t.gguf", 0, read_gguf},
 };
 
 size_t reader_heap_limit(size_t file_bytes) {
@@ -128,4 +156,30 @@ void manifest_fix_hash(char *text, size_t bytes) {
         return;
     hash_of(text + REST_AT, bytes - REST_AT, hash);
     memcpy(text + HASH_AT, hash, HASH_TEXT_BYTES - 1);
+}
+
+size_t gguf_sample(char *out, size_t room, size_t *head) {
+    struct gguf_head h;
+    struct err e = {0};
+    gguf_head_begin(&h);
+    gguf_put_u32(&h, "general.alignment", GGUF_ALIGNMENT);
+    gguf_put_float(&h, "f", 0.5f);
+    gguf_put_bool(&h, "b", true);
+    gguf_put_text(&h, "t", "\xc3\xa9", 2);
+    gguf_put_array(&h, "s", GGUF_STRING, 2);
+    gguf_put_element_text(&h, "x", 1);
+    gguf_put_element_text(&h, "", 0);
+    gguf_put_array(&h, "i", GGUF_I32, 2);
+    gguf_put_element(&h, (int32_t[]){-1, 7}, 8);
+    gguf_put_tensor(&h, "n", GGUF_F32, 1, (int64_t[]){3});
+    gguf_put_tensor(&h, "q", GGUF_Q8_0, 2, (int64_t[]){64, 2});
+    gguf_put_tensor(&h, "h", GGUF_F16, 2, (int64_t[]){3, 2});
+    assert_int_equal(gguf_head_end(&h, &e), 0);
+    const size_t bytes = h.n + (size_t)h.data_bytes;
+    assert_true(bytes <= room);
+    memset(out, 0, bytes);
+    memcpy(out, h.data, h.n);
+    *head = h.n;
+    gguf_head_free(&h);
+    return bytes;
 }

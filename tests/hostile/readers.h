@@ -21,6 +21,7 @@ enum {
     READ_ADAPTER,
     READ_MANIFEST,
     READ_RECIPE,
+    READ_GGUF,
     READERS
 };
 extern const struct reader readers[READERS];
@@ -34,6 +35,8 @@ int reader_run(const struct reader *r, const char *path, size_t file_bytes, stru
 // Writes a manifest as haggle writes it to `out`, NUL-terminated. `dir` is a folder for temporary
 // files.
 size_t manifest_sample(const char *dir, char *out, size_t room);
+// Writes a small GGUF file to out. *head: bytes in front of the data.
+size_t gguf_sample(char *out, size_t room, size_t *head);
 // Sets the hash of a manifest's text to the correct one.
 void manifest_fix_hash(char *text, size_t bytes);
 

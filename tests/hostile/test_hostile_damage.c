@@ -51,6 +51,7 @@ static const char recipe_text[] =
 struct sample {
     char bytes[4096];
     size_t count;
+    size_t head; // of a GGUF file: bytes in front of the data
 };
 
 static struct sample sample_of(const struct scratch *d, int which) {
@@ -58,12 +59,14 @@ static struct sample sample_of(const struct scratch *d, int which) {
                                                [READ_CONFIG] = config_text,
                                                [READ_ADAPTER] = adapter_text,
                                                [READ_RECIPE] = recipe_text};
-    struct sample s = {{0}, 0};
+    struct sample s = {{0}, 0, 0};
     if (which == READ_SAFETENSORS) {
         uint64_t n = sizeof SHARD - 1;
         memcpy(s.bytes, &n, 8);
         memcpy(s.bytes + 8, SHARD, n);
         s.count = 8 + n + 13;
+    } else if (which == READ_GGUF) {
+        s.count = gguf_sample(s.bytes, sizeof s.bytes, &s.head);
     } else if (which == READ_MANIFEST) {
         s.count = manifest_sample(d->dir, s.bytes, sizeof s.bytes);
     } else {
@@ -155,7 +158,9 @@ static void test_flips(void **state) {
         int fd;
         char path[PATH_MAX];
         size_t accepted = 0,
-               n = which == READ_SAFETENSORS ? 8 + sizeof SHARD - 1 : s.count; // the header
+               n = which == READ_SAFETENSORS ? 8 + sizeof SHARD - 1 // the header
+                   : which == READ_GGUF      ? s.head
+                                             : s.count;
         snprintf(path, sizeof path, "%s", put_sample(*state, which, &s, &fd));
         for (size_t bit = 0; bit < 8 * n; bit++) {
             char byte = (char)(s.bytes[bit / 8] ^ 1 << bit % 8);

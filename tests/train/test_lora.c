@@ -1,10 +1,12 @@
 // test_lora.c - adapters and frozen weights: the base stays as it is, an adapter computes what the
-// merged weights compute, nothing is made for what does not train, dropout draws the same whichever
-// way a step is divided, and a checkpoint belongs to its base.
+// merged weights compute, nothing is made for what does not train, joined products compute what
+// several do, dropout draws the same whichever way a step is divided, and a checkpoint belongs to
+// its base.
 #include "ranks_job.h"
 #include "steps.h"
 
 #include "backend/dropout.h"
+#include "train/snapshot.h"
 
 // ---------------------------------------------------------------- sessions
 
@@ -193,8 +195,10 @@ static void plan_words(struct at_work *s, const char *model, const char *words) 
     struct err e = {0};
     steps_knobs(&k, model, 2, 1, 12);
     set(&k, words);
+    struct plan_split split;
+    assert_worked(plan_split_of(&k, &split, &e), &e);
     const struct plan_options o = {
-        .knobs = &k, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32};
+        .knobs = &k, .programs = {PLAN_TRAIN, PLAN_EVAL}, .real = DTYPE_F32, .split = &split};
     assert_worked(at_work_plan(s, &o, &e), &e);
 }
 
@@ -211,14 +215,127 @@ static void test_nothing_below(void **state) {
     at_work_close(&s);
     plan_words(&s, x->nano, "lora.rank=2 lora.targets=attention");
     assert_int_equal(count_backward(&s, OP_NORM_DX, 0), 1); // of the norm before the MLP
-    // q, k, v: two products for each pair's weights, one for what lies between them. o: one more.
-    assert_int_equal(count_backward(&s, OP_MATMUL_DW, 0), 8);
+    // q, k, v: one product for the three A's, and one for each B. o: two more.
+    assert_int_equal(count_backward(&s, OP_MATMUL_DW, 0), 6);
     at_work_close(&s);
     plan_words(&s, x->nano, "train.freeze=embed_tokens,layers.0");
     assert_int_equal(count_backward(&s, OP_COUNT, 0), 0);
     assert_true(count_backward(&s, OP_COUNT, 1) > 0);
     at_work_close(&s);
 }
+
+// ---------------------------------------------------------------- one product for several A's
+
+static int count_ops(const struct at_work *s, enum op_kind kind) {
+    const struct program *p = plan_program(&s->plan, PLAN_TRAIN);
+    int n = 0;
+    for (int i = 0; i < p->n_segments; i++)
+        for (int k = 0; k < p->segments[i].n_ops; k++)
+            n += p->segments[i].ops[k].kind == kind;
+    return n;
+}
+
+// How many products fewer a layer has with fuse.qkv, in the forward. Of those, two are not the
+// adapter's: q, k and v.
+static void test_joined_ops(void **state) {
+    const struct scratch *x = *state;
+    static const struct {
+        const char *words;
+        int fewer, fewer_dw;
+    } cases[] = {
+        {"lora.rank=2", 2 + 3, 3}, // A's: two for q, k and v; one for gate and up
+        {"lora.rank=2 precision=bf16 recompute.mode=full", 2 + 3, 3},
+        {"lora.rank=2 lora.targets=attention", 2 + 2, 2},
+        {"lora.rank=2 lora.targets=up_proj,v_proj,q_proj", 2 + 1, 1},
+        {"lora.rank=2 lora.targets=k_proj,o_proj,down_proj,gate_proj", 2, 0},
+        {"lora.rank=2 lora.dropout=0.1", 2, 0},               // each has its own input
+        {"lora.rank=2 train.freeze=k_proj.lora_A", 2 + 2, 2}, // q with v, gate with up
+        {"lora.rank=2 train.freeze=lora_A", 2 + 3, 0},        // none has a gradient
+        {"lora.rank=2 train.freeze=q_proj.lora_B", 2 + 2, 2},
+        {"lora.rank=3 ranks=2 zero.stage=1", 2 + 3, 3},
+        {"lora.rank=3 ranks=2 zero.stage=1 optim.state=int8", 2, 0}, // 48 elements
+        {"lora.rank=3 ranks=2 optim.state=int8", 2 + 3, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct at_work on, off;
+        char words[300];
+        snprintf(words, sizeof words, "%s fuse.qkv=false", cases[i].words);
+        plan_words(&on, x->nano, cases[i].words);
+        plan_words(&off, x->nano, words);
+        const int layers = (int)on.plan.shape.layers;
+        const bool again = strstr(words, "recompute") != NULL;
+        const int fewer = count_ops(&off, OP_MATMUL) - count_ops(&on, OP_MATMUL),
+                  fewer_dw = count_ops(&off, OP_MATMUL_DW) - count_ops(&on, OP_MATMUL_DW);
+        if ((again ? fewer < cases[i].fewer * layers : fewer != cases[i].fewer * layers) ||
+            fewer_dw != cases[i].fewer_dw * layers)
+            fail_msg("%s: %d products fewer, and %d for gradients", cases[i].words, fewer,
+                     fewer_dw);
+        // The tensors that people and the optimizer know are the same. What this rank has of them
+        // depends on how the buckets are filled.
+        const bool alone = strstr(words, "ranks=") == NULL;
+        assert_int_equal(count_ops(&off, OP_ADAMW), count_ops(&on, OP_ADAMW));
+        assert_int_equal(count_ops(&off, OP_GRAD_SQNORM), count_ops(&on, OP_GRAD_SQNORM));
+        assert_true(on.plan.flops.model == off.plan.flops.model);
+        for (int c = CLASS_WEIGHT; alone && c <= CLASS_ACTIVATION; c++) {
+            const uint64_t a = steps_class_bytes(&on, (enum tensor_class)c),
+                           b = steps_class_bytes(&off, (enum tensor_class)c);
+            if (a != b && (!again || c != CLASS_ACTIVATION))
+                fail_msg("%s: %s have %llu bytes, apart %llu", cases[i].words,
+                         tensor_class_name((enum tensor_class)c), (unsigned long long)a,
+                         (unsigned long long)b);
+        }
+        at_work_close(&on);
+        at_work_close(&off);
+    }
+}
+
+static void write_files(struct at_work *s, const struct scratch *x, const char *name,
+                        struct manifest_file files[MANIFEST_FILES], char dir[400]) {
+    struct err e = {0};
+    snprintf(dir, 400, "%s/joined-%s", x->dir, name);
+    assert_worked(file_make_dirs(dir, &e), &e);
+    assert_worked(snapshot_write(s->s, dir, NULL, files, &e), &e);
+}
+
+// Steps with one product and with several: the first loss has the same bits, later ones differ by
+// the order of the sum for x's gradient. A checkpoint is the same file either way.
+static void check_joined(const struct scratch *x, const char *words, double most) {
+    static const int kinds[] = {MANIFEST_MODEL, MANIFEST_OPTIMIZER};
+    struct manifest_file from[MANIFEST_FILES], again[MANIFEST_FILES];
+    struct err e = {0};
+    struct at_work on, off;
+    double a[5], b[5], next[2], worst = 0;
+    char other[300], dir[400], copy[400];
+    snprintf(other, sizeof other, "%s fuse.qkv=false", words);
+    open_words(&on, x->nano, words);
+    open_words(&off, x->nano, other);
+    take(&on, 5, a), take(&off, 5, b);
+    assert_memory_equal(a, b, sizeof *a);
+    for (int i = 0; i < 5; i++)
+        worst = fmax(worst, fabs(a[i] / b[i] - 1));
+    print_message("%s: losses within %.1e\n", words, worst);
+    assert_true(worst <= most && a[4] != a[0]);
+    write_files(&on, x, "on", from, dir);
+    assert_worked(snapshot_read(off.s, dir, &e), &e);
+    write_files(&off, x, "off", again, copy);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(from[kinds[i]].bytes, again[kinds[i]].bytes);
+        assert_string_equal(from[kinds[i]].hash, again[kinds[i]].hash);
+    }
+    next[0] = steps_take(&on, 5), next[1] = steps_take(&off, 5);
+    assert_memory_equal(&next[0], &next[1], sizeof *next);
+    at_work_close(&on);
+    at_work_close(&off);
+}
+
+static void test_joined(void **state) {
+    check_joined(*state, "lora.rank=3", 1e-6);
+    check_joined(*state, "lora.rank=2 train.also=norm optim.state=int8 recompute.mode=full", 1e-6);
+    check_joined(*state, "lora.rank=2 precision=bf16 optim.state=bf16", 5e-4);
+    check_joined(*state, "lora.rank=2 train.freeze=k_proj.lora_A", 1e-6);
+}
+
+// ---------------------------------------------------------------- bytes
 
 static uint64_t elements_that_train(const struct at_work *s, bool matrices_of_adapter) {
     const struct chosen c = plan_chosen(&s->plan);
@@ -362,7 +479,8 @@ static void test_replicas(void **state) {
         "data=2 batch.accum=4 zero=1 late bucket=0 checking validates"};
     static const char *const chosen[] = {
         "lora.rank=2 lora.dropout=0.2", "lora.rank=3 lora.targets=q_proj,down_proj train.also=norm",
-        "train.freeze=layers.0,embed_tokens", "lora.rank=2 optim.state=int8 precision=bf16"};
+        "train.freeze=layers.0,embed_tokens", "lora.rank=2 optim.state=int8 precision=bf16",
+        "lora.rank=3 train.freeze=layers.1.mlp.up_proj.lora_A"};
     struct knobs base, k;
     base_knobs(&base, *state, "tiny", 127, 3);
     for (size_t c = 0; c < sizeof chosen / sizeof *chosen; c++) {
@@ -516,6 +634,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_base_stays, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_merged, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_below, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_joined_ops, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_joined, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_bytes, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_observed, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_mask),

@@ -4,9 +4,11 @@
 
 #include "at_work.h"
 #include "backend/plugin.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "plan/second.h"
 #include "skips.h"
+#include "train/score.h"
 
 #include <math.h>
 #include <string.h>
@@ -406,6 +408,55 @@ static void test_choice(void **state) {
     free(x.weight);
 }
 
+// ---------------------------------------------------------------- scores of records
+
+static void score_on(struct score *s, enum device device, const char *path, const char *words) {
+    static const struct score_listener quiet = {0};
+    struct knobs k;
+    struct err e = {0};
+    knobs_init(&k);
+    k.threads = 2, k.device = device, k.seq = SEQ;
+    snprintf(k.data_path, sizeof k.data_path, "%s", path);
+    snprintf(k.data_cache, sizeof k.data_cache, "none");
+    int rc = knobs_set_assignment(&k, words, SET_BY_COMMAND_LINE, &e);
+    if (rc == 0)
+        rc = score_open(s, &k, &quiet, &e);
+    if (rc == 0)
+        rc = score_model(s, "", &quiet, &e);
+    if (rc != 0)
+        fail_msg("%s: %s", words, e.text);
+}
+
+// Each record's loss on the device is the host's: packed or not, in chunks, with a loss in parts.
+// (Without a device the second pass runs on the CPU as well.)
+static void test_scores(void **state) {
+    (void)state;
+    static const char text[] = "{\"text\": \"One record.\"}\n"
+                               "{\"text\": \"Another, which is longer.\"}\n"
+                               "{\"text\": \"And a third that seq cuts, because it is too long "
+                               "to be read whole by it.\"}\n";
+    static const char *const words[] = {"data.cache=none", "data.pack=none", "logits.chunk=9",
+                                        "fuse.loss=false"};
+    char dir[200], path[300];
+    struct score host, device;
+    struct err e = {0};
+    assert_int_equal(file_make_temp_dir(dir, sizeof dir, "score", &e), 0);
+    snprintf(path, sizeof path, "%s/records.jsonl", dir);
+    assert_int_equal(file_write_atomic(path, text, sizeof text - 1, &e), 0);
+    score_on(&host, DEVICE_CPU, path, "data.cache=none");
+    assert_int_equal(host.n_units, 3);
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        score_on(&device, have_device() ? DEVICE_CUDA : DEVICE_CPU, path, words[w]);
+        for (size_t i = 0; i < host.n_units; i++)
+            if (!(fabs(device.units[i].nats - host.units[i].nats) <= 1e-4 * host.units[i].nats))
+                fail_msg("%s, record %zu: %.9g, on the host %.9g", words[w], i,
+                         device.units[i].nats, host.units[i].nats);
+        score_close(&device);
+    }
+    score_close(&host);
+    assert_int_equal(file_remove_tree(dir, &e), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice),
@@ -420,6 +471,7 @@ int main(void) {
         cmocka_unit_test(test_guests),
         cmocka_unit_test(test_second),
         cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 // in an order that does not depend on the units, so neither the split nor the number of passes
 // changes a bit.
 #include "backend/cpu/cpu_state.h"
-#include "backend/operands.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -155,60 +154,5 @@ int cpu_attention_bwd(struct cpu *cpu, const struct op_call *c, struct err *e) {
     }
     run_units(cpu, c, pairs * blocks, backward_kv_units);
     run_units(cpu, c, op->batch * op->heads * blocks, backward_q_units);
-    return 0;
-}
-
-// ---------------------------------------------------------------- generation
-
-int cpu_kv_append(struct cpu *cpu, const struct op_call *c, struct err *e) {
-    (void)cpu;
-    const struct op *op = c->op;
-    const int32_t *sequences = c->in[2].data, *positions = c->in[3].data;
-    size_t bytes = (size_t)(op->kv_heads * op->head_dim) * dtype_bytes(c->in[0].dtype);
-    TRY(backend_check_cached(op, sequences, positions, e));
-    for (int64_t i = 0; i < op->m; i++) {
-        if (sequences[i] < 0)
-            continue;
-        const int64_t at = sequences[i] * op->seq + positions[i];
-        memcpy(cpu_row(&c->out[0], at), cpu_row(&c->in[0], i), bytes);
-        memcpy(cpu_row(&c->out[1], at), cpu_row(&c->in[1], i), bytes);
-    }
-    return 0;
-}
-
-// A unit is a head of a row. Rows of a chunk follow one another within a head, so that the keys
-// they share stay in the cache.
-static void cached_units(void *arg, int thread, int threads) {
-    (void)threads;
-    struct units *u = arg;
-    const struct op_call *c = u->c;
-    const struct op *op = c->op;
-    const int32_t *sequences = c->in[3].data, *positions = c->in[4].data;
-    const int64_t D = op->head_dim, share = op->heads / op->kv_heads;
-    int64_t unit;
-    while (take(u, &unit)) {
-        const int64_t i = unit % op->m, h = unit / op->m;
-        if (sequences[i] < 0) {
-            memset(cpu_at(&c->out[0], i, h * D), 0, (size_t)D * dtype_bytes(c->out[0].dtype));
-            continue;
-        }
-        const int64_t at = sequences[i] * op->seq;
-        u->cpu->kernels->attn_decode(
-            cpu_at(&c->out[0], i, h * D), cpu_at(&c->in[0], i, h * D),
-            cpu_at(&c->in[1], at, h / share * D), c->in[1].ld, cpu_at(&c->in[2], at, h / share * D),
-            c->in[2].ld, positions[i] + 1, D, (float)op->scale, cpu_scratch(u->cpu, thread));
-    }
-}
-
-int cpu_attention_cached(struct cpu *cpu, const struct op_call *c, struct err *e) {
-    const struct op *op = c->op;
-    const int32_t *sequences = c->in[3].data, *positions = c->in[4].data;
-    TRY(cpu_check_head_dim(op, e));
-    TRY(backend_check_cached(op, sequences, positions, e));
-    struct units u = {.cpu = cpu, .c = c, .count = op->m * op->heads};
-    int64_t keys = 0;
-    for (int64_t i = 0; i < op->m; i++)
-        keys += sequences[i] < 0 ? 0 : positions[i] + 1;
-    cpu_run(cpu, cached_units, &u, keys * op->heads * op->head_dim);
     return 0;
 }

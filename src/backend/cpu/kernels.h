@@ -79,7 +79,8 @@ struct attn_args {
     const real *q, *k, *v, *o, *dout;
     int64_t ldq, ldk, ldv, ldo, lddo;
     const int32_t *doc_start; // of this sequence, or NULL
-    float *lse;               // [H][T]
+    int64_t first;            // the row of the sequence that row 0 of q and out is
+    float *lse;               // [H][T]; the forward alone accepts NULL
     real *out;                // output of the forward; the backward reads it as o
     int64_t ldout;
     real *dq, *dk, *dv;
