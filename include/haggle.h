@@ -20,8 +20,9 @@
 //   3. Strings given are copied; strings returned as const char * are static unless said otherwise.
 //   4. Use a config in one thread at a time. Different configs are independent. The stop request
 //      (haggle_request_stop) is the library's only other state.
-//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_knobs_check and haggle_tune measure in
-//      forked processes: call them while the calling process has no other threads.
+//   5. haggle_bench_train, haggle_bench_tradeoffs, haggle_bench_generate, haggle_knobs_check and
+//      haggle_tune measure in forked processes: call them while the calling process has no other
+//      threads.
 //   6. Later versions may add keys of JSON results, codes and enum values. They remove none.
 #ifndef HAGGLE_H
 #define HAGGLE_H
@@ -176,6 +177,23 @@ HAGGLE_API int haggle_bench_train(const struct haggle_config *c, const struct ha
 HAGGLE_API int haggle_bench_tradeoffs(const struct haggle_config *c, const struct haggle_bench *b,
                                       const struct haggle_sink *sink, struct haggle_error *e);
 
+struct haggle_bench_texts {
+    const char *const *grid; // as of haggle_bench: every knob may have a list of values
+    size_t n_grid;
+    const char *prompt_tokens, *output_tokens, *batch; // "16,128,512"; NULL: 512, 128, 1
+    int rounds;                // of each configuration, after one that is not counted; 0: 5
+    int64_t chunk;             // tokens of prompts that are computed at once; 0: 512
+    enum haggle_format format; // of sink->out
+};
+
+// Measures how fast texts are made, for each configuration of the grid, length of prompts, length
+// of texts and number of texts side by side, each in a separate process: prefill and decode
+// tokens/s, the time to the first token, percentiles between tokens, memory. Prompts are random
+// ids, so shapes with random weights do as well.
+HAGGLE_API int haggle_bench_generate(const struct haggle_config *c,
+                                     const struct haggle_bench_texts *b,
+                                     const struct haggle_sink *sink, struct haggle_error *e);
+
 struct haggle_trials {
     const char *store; // the file; NULL: haggle/trials.db in the user's data folder
     // "12": the trials of tuning 12; "last": of the newest; "all": every trial; "none": trials that
@@ -283,15 +301,48 @@ struct haggle_prompt {
     const char *text;   // UTF-8 or any bytes; NULL: start a new document
     const int32_t *ids; // n_ids token ids instead of text; NULL: text
     size_t n_ids;
-    int64_t tokens; // most tokens to generate; 0: generate.tokens
+    int64_t tokens; // most tokens to generate for each prompt; 0: generate.tokens
     bool best;      // of a run's folder the checkpoint of the best validation, not the newest
+    const char *const *texts; // n_texts more prompts
+    size_t n_texts;
+    const char *file; // more prompts: .txt, one per line, or .jsonl, records with "prompt" or
+                      // "messages"; NULL: none
+    const char *const *stops; // a text ends in front of one of these n_stops texts
+    size_t n_stops;
+    int64_t batch;      // prompts side by side; 0: all, up to 8
+    int64_t context;    // tokens of one text with its prompt, in the cache; 0: as many as needed
+    int64_t chunk;      // tokens of prompts that are computed at once; 0: 512
+    bool chat;          // a prompt is what a user says: the model's chat template renders it
+    const char *system; // with chat: the system message; NULL: data.system
+    // Called with each part of a text as it is made, in UTF-8 and not ended by a NUL. prompt: its
+    // number, from 0. A result that is not 0 ends this text. NULL: nothing is called.
+    int (*said)(void *arg, size_t prompt, const char *text, size_t bytes);
+    void *said_arg;
 };
 
-// Continues a prompt greedily with the model of the config (a Hugging Face folder or a checkpoint).
-// Text is tokenized with its tokenizer: for a checkpoint that of the folder the run started from,
-// for a built-in shape bytes. A prompt of ids gives ids.
+// Continues prompts with the model of the config (a Hugging Face folder or a checkpoint); the knobs
+// generate.* say how tokens are chosen. Text is tokenized with its tokenizer: for a checkpoint that
+// of the folder the run started from, for a built-in shape bytes. A prompt of ids gives ids. The
+// text of a single prompt is written to sink->out as it is made. HAGGLE_ERR_MEMORY, with what would
+// fit, before anything runs.
 HAGGLE_API int haggle_generate(const struct haggle_config *c, const struct haggle_prompt *p,
                                const struct haggle_sink *sink, struct haggle_error *e);
+
+struct haggle_chat {
+    const char *system; // the system message; NULL: data.system
+    int64_t tokens;     // most tokens of an answer; 0: generate.tokens if it was set, else 512
+    int64_t context;    // tokens of the conversation; 0: the model's, up to 4096
+    int64_t chunk;      // as of haggle_prompt
+    const char *const *stops;
+    size_t n_stops;
+    bool best;
+};
+
+// Talks: reads what the user says from `in`, a line at a time, and writes answers to sink->out as
+// they are made. "/reset" begins a new conversation; "/quit" and the end of `in` end the call. What
+// the cache holds of earlier turns is not computed again.
+HAGGLE_API int haggle_chat(const struct haggle_config *c, const struct haggle_chat *chat, FILE *in,
+                           const struct haggle_sink *sink, struct haggle_error *e);
 
 struct haggle_export {
     const char *run_dir; // a run's folder (its newest intact checkpoint is used) or a checkpoint's
@@ -327,11 +378,15 @@ struct haggle_quantize {
     const char *method;  // "rtn"; NULL: rtn
     const char *keep;    // matrices that stay as they are: names or parts of names, by commas
     bool best;           // of a run's folder the checkpoint of the best validation, not the newest
+    const char *eval;    // data on which the result is compared with its source; NULL: it is not
+    double kl;           // with eval, refuse a larger divergence; 0: 0.005 for int8, 0.1 for int4
 };
 
 // Writes the folder again with its matrices as small integers and scales, and reads it back. Prints
-// sizes, what stays wider, and the matrix that rounding changed most. haggle_generate reads
-// such folders; haggle_train refuses them.
+// sizes, what stays wider, and the matrix that rounding changed most. With data also perplexities,
+// the divergence from the source and how often both find the same token likeliest;
+// HAGGLE_ERR_NUMERIC, and nothing is left, when the divergence is over its limit. haggle_generate
+// and haggle_eval read such folders; haggle_train refuses them.
 HAGGLE_API int haggle_quantize(const struct haggle_config *c, const struct haggle_quantize *q,
                                const struct haggle_sink *sink, struct haggle_error *e);
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "report/bench_print.h"
+#include "report/bench_texts.h"
 #include "report/tradeoffs_print.h"
 
 #include <string.h>
@@ -153,5 +154,67 @@ int haggle_bench_tradeoffs(const struct haggle_config *config, const struct hagg
     if (rc == 0)
         rc = bench_tradeoffs(&t, &c, &k, o, &c.err);
     tradeoffs_close(&t);
+    return call_end(&c, rc, e);
+}
+
+// ---------------------------------------------------------------- texts
+
+static int report_texts(const struct texts_bench *b, const struct knobs *base,
+                        enum haggle_format format, struct call *c, struct err *e) {
+    struct machine machine;
+    if (c->out)
+        TRY(bench_texts_print(b, (enum table_format)format, c->out, e));
+    TRY(machine_open(&machine, base, MACHINE_KNOWN, e));
+    if (call_json_begin(c, "bench generate", base)) {
+        machine_put_json(&machine, &c->json);
+        json_member_i64(&c->json, "rounds", b->rounds);
+        json_member_i64(&c->json, "chunk", b->chunk);
+        json_put_key(&c->json, "rows");
+        bench_texts_put_json(b, &c->json);
+        json_put_object_end(&c->json);
+    }
+    if (texts_bench_measured(b) > 0)
+        return 0;
+    return err_set(e, b->rows[0].rc, "nothing could be measured: %s", b->rows[0].reason);
+}
+
+static int bench_texts(struct texts_bench *b, struct grid *grid, struct call *c,
+                       const struct knobs *base, const struct haggle_bench_texts *o,
+                       struct err *e) {
+    const char *const prompts = o->prompt_tokens ? o->prompt_tokens : "512",
+                      *const outputs = o->output_tokens ? o->output_tokens : "128",
+                      *const batches = o->batch ? o->batch : "1";
+    TRY(grid_read(grid, o->grid, o->n_grid, e));
+    TRY(texts_list_read(&b->prompts, prompts, "--prompt-tokens", e));
+    TRY(texts_list_read(&b->outputs, outputs, "--output-tokens", e));
+    TRY(texts_list_read(&b->batches, batches, "--batch", e));
+    TRY(texts_bench_open(b, base, e));
+    log_put(&c->log, LOG_INFO, "%zu configuration%s, %d round%s after one of warm-up", b->n,
+            b->n == 1 ? "" : "s", b->rounds, b->rounds == 1 ? "" : "s");
+    const int rc = texts_bench_measure(b, &c->log, e);
+    if (rc != 0 && rc != ERR_STOPPED)
+        return rc;
+    // What was measured before a stop request is delivered too.
+    struct err late = {0};
+    const int printed = report_texts(b, base, o->format, c, &late);
+    return rc == 0 && printed != 0 ? err_set(e, printed, "%s", late.text) : rc;
+}
+
+int haggle_bench_generate(const struct haggle_config *config, const struct haggle_bench_texts *o,
+                          const struct haggle_sink *sink, struct haggle_error *e) {
+    enum { ROUNDS_DEFAULT = 5, CHUNK_DEFAULT = 512 };
+    struct call c;
+    struct grid grid = {0};
+    struct texts_bench b = {.grid = &grid,
+                            .rounds = o->rounds > 0 ? o->rounds : ROUNDS_DEFAULT,
+                            .chunk = o->chunk > 0 ? o->chunk : CHUNK_DEFAULT,
+                            .stop = stop_flag()};
+    struct knobs k = config->knobs;
+    call_begin(&c, sink);
+    int rc = call_find_model(&c, &k, &c.err);
+    if (rc == 0)
+        rc = bench_texts(&b, &grid, &c, &k, o, &c.err);
+    texts_bench_close(&b);
+    grid_free(&grid);
     return call_end(&c, rc, e);
 }

@@ -96,7 +96,7 @@ static bool takes_best(const struct evaluation *v, const struct knobs *k) {
 static int find_subject(struct evaluation *v, size_t i, const struct knobs *k, struct err *e) {
     struct subject *s = &v->subjects[i];
     struct model_shape shape;
-    bool from_folder = false;
+    bool from_folder = false, of_run;
     s->knobs = *k;
     if (i + 1 < v->n)
         s->knobs.lora_from[0] = '\0';
@@ -105,7 +105,7 @@ static int find_subject(struct evaluation *v, size_t i, const struct knobs *k, s
     v->names[i] = v->x->n_models > 0 ? v->x->models[i] : k->model;
     v->adapters[i] = s->knobs.lora_from[0] ? s->knobs.lora_from : NULL;
     TRY(call_find_checkpoint(v->c, &s->knobs, takes_best(v, &s->knobs), e));
-    TRY(source_template(&s->knobs, e));
+    TRY(source_template(&s->knobs, &of_run, e));
     TRY(call_find_adapter(&s->knobs, s->adapter, e));
     TRY(call_find_model(v->c, &s->knobs, e));
     TRY(model_shape_open(&shape, s->knobs.model, &from_folder, e));

@@ -5,7 +5,9 @@
 #include "export/export.h"
 #include "export/quantize_folder.h"
 #include "train/checkpoint_dir.h"
+#include "train/likeness.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +68,95 @@ static int export_source(struct call *c, const struct knobs *k, const struct hag
     return rc;
 }
 
+// ---------------------------------------------------------------- beside the source
+
+// Logits of a window are in memory as float32, of both models.
+enum { COMPARED_SEQ = 512 };
+static const double KL_INT8 = 0.005, KL_INT4 = 0.1;
+
+struct beside {
+    struct call *c;
+    const struct haggle_quantize *q;
+    struct knobs knobs; // of the source
+    double limit;
+    struct likeness found;
+};
+
+static void show_comparing(void *arg, uint64_t done, uint64_t windows) {
+    struct beside *b = arg;
+    char line[128];
+    snprintf(line, sizeof line, "comparing with the source  %.0f %%",
+             100 * (double)done / (double)windows);
+    log_live(&b->c->log, line);
+}
+
+static void say_data(void *arg, enum log_level level, const char *text) {
+    struct beside *b = arg;
+    call_say(&b->c->log, level, text);
+}
+
+static int compare(void *arg, const char *dir, struct err *e) {
+    struct beside *b = arg;
+    const struct score_listener l = {.data = {.arg = b, .say = say_data},
+                                     .arg = b,
+                                     .progress = show_comparing,
+                                     .stop = stop_flag()};
+    struct knobs k = b->knobs;
+    struct model_shape shape;
+    struct score data = {0};
+    bool is_folder;
+    TRY(knobs_set_at(&k, KNOB_data_path, b->q->eval, SET_BY_COMMAND_LINE, e));
+    TRY(model_shape_open(&shape, k.model, &is_folder, e));
+    if (k.by[KNOB_seq] == SET_BY_DEFAULT)
+        k.seq = COMPARED_SEQ;
+    if (k.seq > model_shape_longest(&shape))
+        k.seq = model_shape_longest(&shape);
+    int rc = score_open(&data, &k, &l, e);
+    if (rc == 0)
+        rc = likeness_measure(&data, dir, &l, &b->found, e);
+    score_close(&data);
+    if (rc == 0 && b->found.kl.value > b->limit)
+        rc =
+            err_set(e, ERR_NUMERIC,
+                    "the divergence from the source is %.3g nats per token, over --kl %g, so "
+                    "nothing was kept. int4 with --minima or a smaller --group diverges less, int8 "
+                    "least; --keep leaves matrices as they are",
+                    b->found.kl.value, b->limit);
+    return rc;
+}
+
+static void print_likeness(const struct beside *b, FILE *f) {
+    const struct likeness *x = &b->found;
+    fprintf(f, "  compared       %llu tokens of %s, beside the source\n",
+            (unsigned long long)x->tokens, b->q->eval);
+    fprintf(f, "  perplexity     %.4g, before %.4g (loss %+.4f, 95 %% interval %+.4f to %+.4f)\n",
+            exp(x->loss[1].value), exp(x->loss[0].value), x->difference.value, x->difference.low,
+            x->difference.high);
+    fprintf(f,
+            "  divergence     %.3g nats per token (KL, 95 %% interval %.3g to %.3g; limit %g); "
+            "largest of a token: %.3g\n",
+            x->kl.value, x->kl.low, x->kl.high, b->limit, x->kl_largest);
+    fprintf(f, "  same choice    %.2f %% of the tokens have the same likeliest one\n",
+            100 * x->same_top);
+}
+
+static void put_likeness(const struct beside *b, struct json_writer *w) {
+    const struct likeness *x = &b->found;
+    json_member_object(w, "compared");
+    json_member_string(w, "data", b->q->eval);
+    json_member_i64(w, "tokens", (int64_t)x->tokens);
+    json_member_double(w, "loss", x->loss[1].value);
+    json_member_double(w, "source_loss", x->loss[0].value);
+    json_member_double(w, "loss_difference", x->difference.value);
+    json_member_double(w, "kl", x->kl.value);
+    json_member_double(w, "kl_low", x->kl.low);
+    json_member_double(w, "kl_high", x->kl.high);
+    json_member_double(w, "kl_largest", x->kl_largest);
+    json_member_double(w, "kl_limit", b->limit);
+    json_member_double(w, "same_top", x->same_top);
+    json_put_object_end(w);
+}
+
 static int quantize(struct call *c, const struct knobs *k, const struct haggle_quantize *q,
                     struct err *e) {
     struct quantize_summary summary = {0};
@@ -85,18 +176,31 @@ static int quantize(struct call *c, const struct knobs *k, const struct haggle_q
         TRY(call_find_model(c, &own, e));
         how.source = own.model;
     }
+    struct beside beside = {.c = c, .q = q, .limit = q->kl};
+    if (q->eval != NULL) {
+        how.check = compare, how.check_arg = &beside;
+        if (beside.limit == 0)
+            beside.limit = how.how.storage.kind == STORAGE_INT4 ? KL_INT4 : KL_INT8;
+    }
     int rc = pool_open(&how.pool, k->threads ? (int)k->threads : pool_machine_cpus(), 0, e);
     if (rc == 0 && run) {
         snprintf(exported, sizeof exported, "%.*s.tmp-source", PATH_MAX - 16, q->out_dir);
         how.source = exported;
         rc = export_source(c, k, q, exported, e);
     }
+    beside.knobs = own;
+    if (rc == 0 && strlen(how.source) < sizeof beside.knobs.model)
+        strcpy(beside.knobs.model, how.source);
     if (rc == 0)
         rc = quantize_folder(&how, &summary, e);
     if (rc == 0 && c->out)
         quantize_print(&summary, c->out);
+    if (rc == 0 && c->out && q->eval != NULL)
+        print_likeness(&beside, c->out);
     if (rc == 0 && call_json_begin(c, "quantize", k)) {
         quantize_put_json(&summary, &c->json);
+        if (q->eval != NULL)
+            put_likeness(&beside, &c->json);
         json_put_object_end(&c->json);
     }
     quantize_free(&summary);

@@ -235,10 +235,8 @@ static int make_sample(struct train_call *t, struct err *e) {
     TRY(speech_open(&speech, &t->knobs, e));
     int rc = speech_prompt(&speech, NULL, &begin, &n, e);
     if (rc == 0)
-        rc = sample_make(sample, t->engine->session, begin, n, t->knobs.generate_tokens,
-                         renderer_end_of_text(speech.renderer), SAMPLE_BUDGET_S, e);
-    if (rc == 0)
-        rc = sample_spell(sample, speech.tokenizer, n, e);
+        rc = sample_make(sample, t->engine->session, &speech, begin, n, t->knobs.generate_tokens,
+                         SAMPLE_BUDGET_S, e);
     free(begin);
     speech_close(&speech);
     return rc;
@@ -319,19 +317,19 @@ static void teach(const struct train_call *t) {
 }
 
 static void print_sample(const struct train_call *t, FILE *f) {
-    const struct sample *s = &t->sample;
-    if (s->length <= s->prompt)
+    const struct text_job *s = &t->sample.job;
+    if (s->n_ids == 0)
         return;
-    bool whole = s->length - s->prompt >= t->knobs.generate_tokens || s->ended;
+    bool whole = s->n_ids >= t->knobs.generate_tokens || s->end == DECODER_ENDED;
     fprintf(f, "sample%s%s\n", whole ? "" : " (cut short)",
             s->text ? "" : " (ids, because the model has no tokenizer)");
-    sample_print(s, f);
+    sample_print(s, true, f);
 }
 
 static void put_sample(const struct train_call *t, struct json_writer *w) {
-    if (!table_member_object(w, "sample", t->sample.length > t->sample.prompt))
+    if (!table_member_object(w, "sample", t->sample.job.n_ids > 0))
         return;
-    sample_put_json(&t->sample, w);
+    sample_put_json(&t->sample.job, w);
     json_put_object_end(w);
 }
 

@@ -51,6 +51,20 @@ size_t child_receive(int fd, void *out, size_t bytes, const volatile sig_atomic_
     return got;
 }
 
+bool child_send(int fd, const void *data, size_t bytes) {
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t n = write(fd, at, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
 int child_wait(pid_t child) {
     int status = 0;
     while (waitpid(child, &status, 0) < 0)

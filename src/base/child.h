@@ -6,6 +6,7 @@
 #define HAGGLE_BASE_CHILD_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,6 +26,9 @@ pid_t child_fork(const int ends[2]);
 // until_ns. Returns the number of bytes read.
 size_t child_receive(int fd, void *out, size_t bytes, const volatile sig_atomic_t *stop,
                      uint64_t until_ns);
+
+// Sends bytes to the owner. False: it has gone.
+bool child_send(int fd, const void *data, size_t bytes);
 
 // Waits for the child and returns its status as waitpid gives it. Returns 0 when the kernel kept no
 // status: the program that started this one may have ignored SIGCHLD, and that is inherited.

@@ -14,7 +14,14 @@
 // Short flags for the knobs that people use most.
 static const struct {
     const char *flag, *knob;
-} aliases[] = {{"data", "data.path"}, {"lr", "optim.lr"}, {"respond", "interactive.respond"}};
+} aliases[] = {{"data", "data.path"},
+               {"lr", "optim.lr"},
+               {"respond", "interactive.respond"},
+               {"temperature", "generate.temperature"},
+               {"top-k", "generate.top_k"},
+               {"top-p", "generate.top_p"},
+               {"min-p", "generate.min_p"},
+               {"repeat-penalty", "generate.repeat"}};
 
 // "batch-micro" and "batch.micro" are one name.
 static bool same_name(const char *a, const char *b) {
@@ -112,8 +119,12 @@ static int take_value(struct args *a, struct cursor *c, const char *given, const
 
 static int take_flag(struct args *a, int index, const char *given, struct cursor *c,
                      const char *after_equals, struct haggle_error *e) {
-    if (a->flags[index].value)
-        return take_value(a, c, given, after_equals, &a->values[index], e);
+    if (a->flags[index].value) {
+        TRY(take_value(a, c, given, after_equals, &a->values[index], e));
+        a->each[a->n_each].flag = index;
+        a->each[a->n_each++].value = a->values[index];
+        return 0;
+    }
     if (after_equals)
         return cli_usage(e, "%s takes no value", given);
     a->values[index] = "";
@@ -214,8 +225,9 @@ int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
         text_bytes += 2 * strlen(argv[i]) + 2;
     a->words = malloc(((size_t)n + 1) * sizeof *a->words);
     a->knobs = malloc(((size_t)n + 1) * sizeof *a->knobs);
+    a->each = malloc(((size_t)n + 1) * sizeof *a->each);
     a->text = malloc(text_bytes);
-    if (!a->words || !a->knobs || !a->text)
+    if (!a->words || !a->knobs || !a->each || !a->text)
         return cli_error(e, HAGGLE_ERR_MEMORY, "out of memory for the command line");
     struct cursor c = {.n = n, .argv = argv};
     bool flags_over = false;
@@ -235,6 +247,7 @@ int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
 void args_free(struct args *a) {
     free(a->words);
     free(a->knobs);
+    free(a->each);
     free(a->text);
     *a = (struct args){0};
 }
@@ -242,6 +255,15 @@ void args_free(struct args *a) {
 const char *args_get(const struct args *a, const char *flag) {
     int i = find_flag(a->flags, flag);
     return i >= 0 ? a->values[i] : NULL;
+}
+
+size_t args_each(const struct args *a, const char *flag, const char **out) {
+    const int index = find_flag(a->flags, flag);
+    size_t n = 0;
+    for (size_t i = 0; i < a->n_each; i++)
+        if (a->each[i].flag == index)
+            out[n++] = a->each[i].value;
+    return n;
 }
 
 int args_number(const struct args *a, const char *flag, int64_t least, int64_t most,

@@ -39,7 +39,7 @@ struct flag {
     const char *help;
 };
 
-enum { FLAGS_MOST = 16 };
+enum { FLAGS_MOST = 24 };
 
 struct assignment {
     const char *name, *value;
@@ -48,6 +48,11 @@ struct assignment {
 struct args {
     const struct flag *flags;       // the verb's; an entry with name NULL ends the list
     const char *values[FLAGS_MOST]; // same index as `flags`; "" for a switch; NULL: not given
+    struct {
+        int flag;
+        const char *value;
+    } * each; // every flag with a value, in order: some may be given several times
+    size_t n_each;
     // Flags that every verb has.
     const char *json;
     bool quiet, help;
@@ -65,7 +70,9 @@ int args_parse(struct args *a, const struct flag *flags, int n, char **argv,
 void args_free(struct args *a);
 // The value of one of the verb's flags; NULL when not given.
 const char *args_get(const struct args *a, const char *flag);
-// The same as a number from `least` to `most`; `otherwise` when not given.
+// All values of a flag that may be given several times, in order. `out` has room for n_each.
+size_t args_each(const struct args *a, const char *flag, const char **out);
+// The value of a flag as a number from `least` to `most`; `otherwise` when not given.
 int args_number(const struct args *a, const char *flag, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *out, struct haggle_error *e);
 // HAGGLE_ERR_USAGE when there are more words than `most`. `what` says what is accepted.
@@ -117,6 +124,7 @@ VERB_PARTS(show);
 VERB_PARTS(verify);
 VERB_PARTS(eval);
 VERB_PARTS(generate);
+VERB_PARTS(chat);
 VERB_PARTS(export);
 VERB_PARTS(quantize);
 VERB_PARTS(tokenize);

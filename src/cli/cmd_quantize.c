@@ -1,12 +1,16 @@
 // cmd_quantize.c - haggle quantize.
 #include "cli.h"
 
+#include <stdlib.h>
+
 const struct flag quantize_flags[] = {
     {"format", 'f', "FORMAT", "int8 (one scale per row) or int4 (one scale per group of a row)"},
     {"group", 'g', "N", "of int4: elements that share a scale: 32, 64 or 128 (32)"},
     {"minima", 0, NULL, "of int4: each group also has a minimum, for values that lie off 0"},
     {"method", 'm', "NAME", "how codes and scales are chosen: rtn, round to nearest (rtn)"},
     {"keep", 0, "NAMES", "matrices that stay as they are: lm_head, down_proj, layers.0, ..."},
+    {"eval", 0, "FILE", "compare the result with its source on this data"},
+    {"kl", 0, "NATS", "with --eval, refuse a larger divergence (0.005 for int8, 0.1 for int4)"},
     {"best", 0, NULL, "of a run: take the checkpoint of the best validation, not the newest"},
     {0},
 };
@@ -28,13 +32,32 @@ const char quantize_help[] =
     "The output says how many bytes the weights had and have, how far rounding has moved them, "
     "and\n"
     "which matrix was moved most. OUT_DIR must be new or empty, and appears when all of it was\n"
-    "written and read back. It runs in haggle generate. It cannot be trained, and other programs\n"
-    "cannot read it.\n"
+    "written and read back. It runs in haggle generate and haggle eval. It cannot be trained, and\n"
+    "other programs cannot read it.\n"
+    "\n"
+    "With --eval FILE the result is compared with its source on that data, token by token: the\n"
+    "perplexity of both, the divergence (KL, in nats per token) with its 95 % interval, and how\n"
+    "often both find the same token likeliest. Over --kl the exit status is 4 and nothing is "
+    "left.\n"
     "\n"
     "Examples\n"
     "  haggle quantize ./my-hf-folder my-int8 --format int8\n"
+    "  haggle quantize ./my-hf-folder my-int8 --format int8 --eval chat.jsonl\n"
     "  haggle quantize runs/chat chat-int4 --format int4 --group 64\n"
     "  haggle quantize runs/chat chat-int4 --format int4 --minima --keep lm_head,layers.0\n";
+
+static int read_kl(const struct cli *c, double *out, struct haggle_error *e) {
+    const char *text = args_get(&c->args, "kl");
+    char *end = NULL;
+    if (!text)
+        return 0;
+    if (!args_get(&c->args, "eval"))
+        return cli_usage(e, "--kl is a limit for what --eval FILE measures; give both");
+    *out = strtod(text, &end);
+    if (end == text || *end != '\0' || !(*out > 0 && *out < 1e6))
+        return cli_usage(e, "--kl %.64s is not accepted; accepted: a number of nats above 0", text);
+    return 0;
+}
 
 int cmd_quantize(struct cli *c, struct haggle_error *e) {
     static const char what[] = "haggle quantize RUN|FOLDER OUT_DIR --format int8|int4";
@@ -42,11 +65,13 @@ int cmd_quantize(struct cli *c, struct haggle_error *e) {
                                 .minima = args_get(&c->args, "minima") != NULL,
                                 .method = args_get(&c->args, "method"),
                                 .keep = args_get(&c->args, "keep"),
-                                .best = args_get(&c->args, "best") != NULL};
+                                .best = args_get(&c->args, "best") != NULL,
+                                .eval = args_get(&c->args, "eval")};
     TRY(args_words(&c->args, 2, what, e));
     if (c->args.n_words < 2)
         return cli_usage(e, "%s? accepted: %s", c->args.n_words == 0 ? "which model" : "where to",
                          what);
+    TRY(read_kl(c, &q.kl, e));
     if (!q.format)
         return cli_usage(e, "which format? accepted: --format int8, --format int4");
     TRY(args_number(&c->args, "group", 1, 1024, 0, &q.group, e));

@@ -2,6 +2,7 @@
 #include "data/render_impl.h"
 
 #include "base/hash.h"
+#include "base/utf8.h"
 #include "data/lines.h"
 
 #include <inttypes.h>
@@ -176,9 +177,25 @@ struct render_marks renderer_marks(const struct renderer *r) {
                                  .written_bytes = r->model.chat_template_bytes,
                                  .begin = r->bos,
                                  .turn_end = r->chat != NULL ? r->turns.end : -1,
+                                 .tail = r->chat != NULL && r->turns.end < 0 ? r->turns.tail : "",
                                  .eos = r->model.token[RENDER_EOS],
                                  .bos = r->model.token[RENDER_BOS]};
 }
+
+int renderer_ends(const struct renderer *r, int32_t out[RENDER_ENDS_MOST]) {
+    int n = 0;
+    const int32_t own[] = {r->eos, r->chat != NULL ? r->turns.end : -1};
+    for (int i = 0; i < 2 + r->model.n_ends && n < RENDER_ENDS_MOST; i++) {
+        const int32_t id = i < 2 ? own[i] : r->model.ends[i - 2];
+        bool there = id < 0;
+        for (int k = 0; k < n; k++)
+            there |= out[k] == id;
+        if (!there)
+            out[n++] = id;
+    }
+    return n;
+}
+
 const char *renderer_fingerprint(const struct renderer *r) {
     return r->fingerprint;
 }
@@ -356,6 +373,111 @@ int render_line(struct render_context *c, enum render_shape shape, const char *n
         finish(out);
         return 0;
     }
+    empty(out);
+    return err_context(e, "%s: line %" PRIu64, name, line);
+}
+
+// ---------------------------------------------------------------- what a model is to continue
+
+int render_prompt(struct render_context *c, const char *text, size_t bytes, struct rendered *out,
+                  struct err *e) {
+    TRY(render_text(c, text, bytes, out, e));
+    if (out->tokens.n > 1 && out->tokens.ids[out->tokens.n - 1] == c->r->eos)
+        out->tokens.n--;
+    return out->tokens.n > 0 ? 0
+                             : err_set(e, ERR_USAGE,
+                                       "the prompt is empty, and the model has no token to begin "
+                                       "with");
+}
+
+static int add_member(struct value_heap *h, struct value *message, const char *name,
+                      const char *text, size_t n, uint32_t origin) {
+    struct value key, value;
+    TRY(value_string(h, name, strlen(name), ORIGIN_TEMPLATE, &key));
+    TRY(value_string(h, text, n, origin, &value));
+    return value_dict_set(h, message->dict, key.s, value);
+}
+
+static int add_turns(struct value_heap *h, const struct render_turn *turns, size_t n,
+                     struct value *messages) {
+    TRY(value_list_new(h, messages));
+    for (size_t i = 0; i < n; i++) {
+        struct value message;
+        char *valid = value_alloc(h, 3 * turns[i].bytes + 1);
+        if (valid == NULL)
+            return err_context(h->e, "turn %zu", i + 1);
+        const size_t bytes = utf8_repair(turns[i].text, turns[i].bytes, valid);
+        TRY(value_dict_new(h, &message));
+        TRY(add_member(h, &message, "role", turns[i].role, strlen(turns[i].role), ORIGIN_RECORD));
+        TRY(add_member(h, &message, "content", valid, bytes, (uint32_t)i + 1));
+        TRY(value_list_add(h, messages->list, message));
+    }
+    return 0;
+}
+
+int render_ask(struct render_context *c, const struct render_turn *turns, size_t n,
+               struct rendered *out, struct err *e) {
+    size_t bytes = 0;
+    struct value messages;
+    empty(out);
+    for (size_t i = 0; i < n; i++)
+        bytes += turns[i].bytes;
+    struct value_heap h = heap_for(c, bytes, e);
+    int rc = check_length(bytes, e);
+    if (rc == 0)
+        rc = add_turns(&h, turns, n, &messages);
+    if (rc == 0)
+        rc = render_chat_ask(c, &h, &messages, out);
+    region_free(&c->region);
+    if (rc != 0)
+        empty(out);
+    return rc;
+}
+
+static bool is_message(const struct value *v) {
+    const struct value *role = v->type == VALUE_DICT ? value_dict_get(v->dict, "role", 4) : NULL,
+                       *text = role != NULL ? value_dict_get(v->dict, "content", 7) : NULL;
+    return text != NULL && role->type == VALUE_STRING && text->type == VALUE_STRING;
+}
+
+static int ask_record(struct render_context *c, struct value_heap *h, const struct value *record,
+                      struct rendered *out) {
+    const bool object = record->type == VALUE_DICT;
+    const struct value *messages = object ? value_dict_get(record->dict, "messages", 8) : NULL,
+                       *prompt = object ? value_dict_get(record->dict, "prompt", 6) : NULL;
+    if (prompt != NULL && prompt->type == VALUE_STRING && messages == NULL)
+        return render_prompt(c, prompt->s->bytes, prompt->s->n, out, h->e);
+    bool sound =
+        prompt == NULL && messages != NULL && messages->type == VALUE_LIST && messages->list->n > 0;
+    for (size_t i = 0; sound && i < messages->list->n; i++)
+        sound = is_message(&messages->list->items[i]);
+    if (!sound)
+        return err_set(h->e, ERR_FORMAT,
+                       "accepted: {\"prompt\": \"..\"}, or {\"messages\": [{\"role\": \"user\", "
+                       "\"content\": \"..\"}, ..]}");
+    return render_chat_ask(c, h, messages, out);
+}
+
+int render_ask_line(struct render_context *c, const char *name, uint64_t line, const char *text,
+                    size_t bytes, struct rendered *out, struct err *e) {
+    struct value record;
+    struct json_reader r;
+    empty(out);
+    struct value_heap h = heap_for(c, bytes, e);
+    int rc = check_length(bytes, e);
+    if (rc == 0) {
+        json_reader_init(&r, "", text, bytes, h.region, e);
+        rc = value_read_json(&h, &r, ORIGIN_RECORD, &record);
+        if (rc == 0)
+            rc = json_finish(&r);
+        else if (r.rc != 0)
+            rc = r.rc;
+    }
+    if (rc == 0)
+        rc = ask_record(c, &h, &record, out);
+    region_free(&c->region);
+    if (rc == 0)
+        return 0;
     empty(out);
     return err_context(e, "%s: line %" PRIu64, name, line);
 }

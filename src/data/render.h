@@ -92,9 +92,14 @@ struct render_marks {                                    // how texts begin and 
     size_t written_bytes;
     int32_t begin;         // token that documents begin with; -1: none
     int32_t turn_end;      // special token behind an assistant's turn; -1: none
+    const char *tail;      // without such a token: the text that ends one; "": none
     const char *eos, *bos; // spellings; NULL: not known
 };
 struct render_marks renderer_marks(const struct renderer *r);
+// The ids that end a generated text: the end of a text, of an assistant's turn, and those that
+// generation_config.json or config.json name. Returns how many.
+enum { RENDER_ENDS_MOST = 8 };
+int renderer_ends(const struct renderer *r, int32_t out[RENDER_ENDS_MOST]);
 // Identifies the options that change the output (not the shape, which is set per file). Shards made
 // with other options are not reused.
 const char *renderer_fingerprint(const struct renderer *r); // 32 hex digits
@@ -127,5 +132,24 @@ int render_line(struct render_context *c, enum render_shape shape, const char *n
 // token.
 int render_text(struct render_context *c, const char *text, size_t bytes, struct rendered *out,
                 struct err *e);
+
+// ---------------------------------------------------------------- what a model is to continue
+
+struct render_turn {
+    const char *role; // "system", "user", "assistant"
+    const char *text; // any bytes; those that are no UTF-8 become U+FFFD
+    size_t bytes;
+};
+// Renders a conversation through the chat template, which then asks for the assistant's turn.
+// Nothing is trained, and no text of a turn becomes a special token.
+int render_ask(struct render_context *c, const struct render_turn *turns, size_t n,
+               struct rendered *out, struct err *e);
+// A line of JSONL: {"messages": [..]} as above, or {"prompt": ".."}, the beginning of a document.
+int render_ask_line(struct render_context *c, const char *name, uint64_t line, const char *text,
+                    size_t bytes, struct rendered *out, struct err *e);
+// The beginning of a document: render_text without its end. A document that begins with no token of
+// its own begins, when the text is empty, as after the end of another.
+int render_prompt(struct render_context *c, const char *text, size_t bytes, struct rendered *out,
+                  struct err *e);
 
 #endif

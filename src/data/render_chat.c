@@ -420,3 +420,14 @@ int render_chat(struct render_context *c, struct value_heap *h, const struct rec
         memset(out->trained, 1, out->tokens.n);
     return 0;
 }
+
+int render_chat_ask(struct render_context *c, struct value_heap *h, const struct value *messages,
+                    struct rendered *out) {
+    const struct renderer *r = c->r;
+    const struct value tools = value_undefined("tools");
+    struct template_output text;
+    if (r->chat == NULL)
+        return err_set(h->e, r->chat_error.code, "%s", r->chat_error.text);
+    TRY(run(r, r->chat, h, messages, &tools, true, &text));
+    return render_encode(c->encoder, &r->specials, text.text, NULL, 0, out, h->e);
+}

@@ -19,7 +19,9 @@ extern const char *const render_token_names[RENDER_TOKENS_NAMED]; // as files an
 
 struct render_model { // strings live in the region; NULL: not given in the folder
     const char *token[RENDER_TOKENS_NAMED]; // spellings
-    int64_t eos_id, bos_id;    // from generation_config.json or config.json; -1: not given
+    int64_t eos_id, bos_id;         // from generation_config.json or config.json; -1: not given
+    int32_t ends[RENDER_ENDS_MOST]; // every eos id that these files list
+    int n_ends;
     const char *chat_template; // Jinja source
     size_t chat_template_bytes;
     const char *chat_template_file; // its file, for messages
@@ -96,5 +98,8 @@ struct render_context {
 int render_chat_open(struct renderer *r, const char *name, struct err *e);
 int render_chat(struct render_context *c, struct value_heap *h, const struct record *record,
                 struct rendered *out);
+// messages: a list of objects with role and content. The template asks for the assistant's turn.
+int render_chat_ask(struct render_context *c, struct value_heap *h, const struct value *messages,
+                    struct rendered *out);
 
 #endif

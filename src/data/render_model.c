@@ -91,8 +91,16 @@ static int read_template(struct json_reader *r, struct render_model *m) {
     }
 }
 
-// Reads an id, the first of a list of ids, or null.
-static int read_id(struct json_reader *r, int64_t *out) {
+static void add_end(struct render_model *m, int64_t id) {
+    bool there = id < 0 || id > INT32_MAX || m->n_ends == RENDER_ENDS_MOST;
+    for (int i = 0; i < m->n_ends; i++)
+        there |= m->ends[i] == id;
+    if (!there)
+        m->ends[m->n_ends++] = (int32_t)id;
+}
+
+// Reads an id, the first of a list of ids, or null. ends: NULL, or gets all of them.
+static int read_id(struct json_reader *r, int64_t *out, struct render_model *ends) {
     int64_t id = -1;
     if (json_peek(r) == JSON_NULL)
         return json_read_null(r);
@@ -102,9 +110,13 @@ static int read_id(struct json_reader *r, int64_t *out) {
             int64_t next = -1;
             json_read_i64(r, &next);
             id = first ? next : id;
+            if (ends != NULL)
+                add_end(ends, next);
         }
     } else {
         json_read_i64(r, &id);
+        if (ends != NULL)
+            add_end(ends, id);
     }
     if (r->rc == 0 && id < 0)
         return json_fail(r, ERR_FORMAT, "expected a token id, 0 or more");
@@ -126,9 +138,9 @@ static int read_flag(struct json_reader *r, int *out) {
 static int read_member(struct json_reader *r, const char *key, bool ids_only,
                        struct render_model *m) {
     if (strcmp(key, "eos_token_id") == 0)
-        return ids_only ? read_id(r, &m->eos_id) : json_skip(r);
+        return ids_only ? read_id(r, &m->eos_id, m) : json_skip(r);
     if (strcmp(key, "bos_token_id") == 0)
-        return ids_only ? read_id(r, &m->bos_id) : json_skip(r);
+        return ids_only ? read_id(r, &m->bos_id, NULL) : json_skip(r);
     if (ids_only)
         return json_skip(r);
     for (int i = 0; i < RENDER_TOKENS_NAMED; i++) {

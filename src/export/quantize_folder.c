@@ -371,7 +371,8 @@ static int write_folder(struct quantizer *z) {
     TRY(write_config(z));
     TRY(copy_files(z));
     TRY(file_sync_dir(z->dir, z->e));
-    return check_folder(z);
+    TRY(check_folder(z));
+    return z->q->check ? z->q->check(z->q->check_arg, z->dir, z->e) : 0;
 }
 
 int quantize_folder(const struct quantize_folder *q, struct quantize_summary *out, struct err *e) {

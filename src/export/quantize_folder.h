@@ -30,6 +30,9 @@ struct quantize_folder {
     struct quantize_options how;
     struct pool *pool;
     struct checkpoint_listener listener;
+    // Called with the folder when it is written and read back, before it gets its name; NULL: not.
+    int (*check)(void *arg, const char *dir, struct err *e);
+    void *check_arg;
 };
 
 struct quantize_summary {

@@ -91,23 +91,64 @@ struct decoder_times *decoder_times(struct decoder *d) {
     return &d->times;
 }
 
+uint64_t decoder_bytes(const struct plan *p, size_t most) {
+    const struct plan_extend *x = &p->extend;
+    const uint64_t n = (uint64_t)x->sequences, vocab = (uint64_t)p->shape.vocab;
+    return sizeof(struct decoder) + (uint64_t)x->rows * sizeof(struct session_row) +
+           n * (sizeof(struct sequence) + sizeof(int64_t) + sizeof(int32_t)) +
+           n * (uint64_t)x->context * sizeof(int32_t) + n * vocab * sizeof(float) +
+           sampler_bytes(p->shape.vocab) + 4 * (uint64_t)(most > 0 ? most : 1) * sizeof(double);
+}
+
+// How many tokens of the prompt are in the sequence's cache. The last one is computed again,
+// because its logits are asked for.
+static int64_t cached_part(const struct sequence *q, const struct decoder_request *r) {
+    const int64_t most = q->cached < r->n - 1 ? q->cached : r->n - 1;
+    int64_t n = 0;
+    while (n < most && q->tokens[n] == r->prompt[n])
+        n++;
+    return n;
+}
+
+// The free sequence whose cache has most of the prompt; of several, the one that loses least.
+static int64_t choose_free(const struct decoder *d, const struct decoder_request *r,
+                           int64_t *cached) {
+    int64_t best = d->n;
+    *cached = 0;
+    for (int64_t i = 0; i < d->n; i++) {
+        const struct sequence *q = &d->sequences[i];
+        if (q->used)
+            continue;
+        const int64_t part = cached_part(q, r);
+        if (best == d->n || part > *cached ||
+            (part == *cached && q->cached < d->sequences[best].cached)) {
+            best = i;
+            *cached = part;
+        }
+    }
+    return best;
+}
+
 int decoder_add(struct decoder *d, const struct decoder_request *r, struct err *e) {
-    int64_t i = 0;
-    while (i < d->n && d->sequences[i].used)
-        i++;
-    if (i == d->n)
+    if (decoder_free(d) == 0)
         return err_set(e, ERR_INTERNAL, "all %lld sequences are in use", (long long)d->n);
     if (r->n < 1)
         return err_set(e, ERR_USAGE, "the prompt is empty; at least one token is needed");
     if (r->n > d->context)
         return err_set(e, ERR_USAGE,
                        "the prompt has %lld tokens and the cache has room for %lld of a sequence; "
-                       "accepted: a shorter prompt, or a larger generate.context",
+                       "accepted: a shorter prompt, or more room",
                        (long long)r->n, (long long)d->context);
-    struct sequence *q = &d->sequences[i];
+    int64_t cached;
+    struct sequence *q = &d->sequences[choose_free(d, r, &cached)];
     int32_t *tokens = q->tokens;
-    *q = (struct sequence){
-        .used = true, .request = *r, .tokens = tokens, .length = r->n, .added_ns = clock_ns()};
+    *q = (struct sequence){.used = true,
+                           .request = *r,
+                           .tokens = tokens,
+                           .length = r->n,
+                           .cached = cached,
+                           .added_ns = clock_ns()};
+    d->times.cached_tokens += cached;
     memcpy(tokens, r->prompt, (size_t)r->n * sizeof *tokens);
     q->request.prompt = NULL;
     return 0;

@@ -8,7 +8,8 @@
 // Invariants:
 //   1. A sequence's tokens do not depend on what runs beside it, up to the rounding of products
 //      with other numbers of rows.
-//   2. The cache of a sequence holds the keys and values of all its tokens but the newest.
+//   2. The cache of a sequence holds the keys and values of all its tokens but the newest. They
+//      stay when the sequence ends: a prompt that begins with the same tokens goes on behind them.
 #ifndef HAGGLE_INFER_DECODER_H
 #define HAGGLE_INFER_DECODER_H
 
@@ -39,16 +40,20 @@ typedef int decoder_token_fn(void *arg, void *tag, int32_t id, enum decoder_end 
 // The session's plan has PLAN_EXTEND and outlives the decoder. `most`: room for times of tokens.
 int decoder_open(struct decoder **out, struct session *s, size_t most, struct err *e);
 void decoder_close(struct decoder *d);
-int64_t decoder_free(const struct decoder *d); // sequences that may be added now
-bool decoder_busy(const struct decoder *d);    // some sequence is not at its end
-// ERR_USAGE if the prompt is empty or does not fit the cache. Needs a free sequence.
+uint64_t decoder_bytes(const struct plan *p, size_t most); // what it takes, with its sampler
+int64_t decoder_free(const struct decoder *d);             // sequences that may be added now
+bool decoder_busy(const struct decoder *d);                // some sequence is not at its end
+// ERR_USAGE if the prompt is empty or does not fit the cache. Needs a free sequence. Takes the one
+// whose cache has most of the prompt, and computes the rest of it: at least the last token.
 int decoder_add(struct decoder *d, const struct decoder_request *r, struct err *e);
 // One turn. Calls fn for every token that it made.
 int decoder_turn(struct decoder *d, decoder_token_fn *fn, void *arg, struct err *e);
 
 // What the turns so far took.
 struct decoder_times {
-    int64_t prompt_tokens, made_tokens;
+    int64_t prompt_tokens; // computed
+    int64_t cached_tokens; // of prompts; they were in a cache already
+    int64_t made_tokens;
     uint64_t prompt_ns;     // turns with rows of prompts
     uint64_t decode_ns;     // turns with none
     int64_t decode_tokens;  // made in those

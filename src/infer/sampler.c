@@ -53,6 +53,10 @@ void sampler_close(struct sampler *s) {
     free(s);
 }
 
+uint64_t sampler_bytes(int64_t vocab) {
+    return ((uint64_t)vocab + 1) * (sizeof(struct candidate) + 1);
+}
+
 // Each token is penalized once, however often it is there.
 static void penalize(struct sampler *s, float penalty, float *logits, const int32_t *there,
                      int64_t n) {

@@ -29,6 +29,7 @@ bool sampling_is_greedy(const struct sampling *s);
 struct sampler; // memory for one choice at a time
 int sampler_open(struct sampler **out, int64_t vocab, struct err *e);
 void sampler_close(struct sampler *s);
+uint64_t sampler_bytes(int64_t vocab);
 // Changes the logits. `there`: the tokens of prompt and text so far. `position`: of the new token.
 // ERR_NUMERIC if a logit is not a number or none is finite.
 int sampler_choose(struct sampler *s, const struct sampling *how, float *logits,

@@ -84,4 +84,10 @@ int tokenizer_encode(struct tokenizer_encoder *c, const char *text, size_t bytes
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, unsigned flags,
                      char **out, size_t *bytes, size_t *capacity, struct err *e);
 
+// Whether the text of this token may change with the ids behind it: bytes of a character that
+// SentencePiece spells as tokens, or a decoder that changes the text as a whole. Behind any other
+// token a text may be cut: the part in front, and the part behind it, decoded with this token in
+// front (TOKENIZER_CONTINUES) and without its text, are the whole.
+bool tokenizer_is_open(const struct tokenizer *t, int32_t id);
+
 #endif

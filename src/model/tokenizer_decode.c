@@ -183,3 +183,30 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, un
         *bytes = b.n;
     return rc;
 }
+
+// A Replace in front of the bytes may only write what no byte token has.
+static bool may_spell_byte(const struct decode_step *s) {
+    for (size_t i = 0; i < s->text_bytes; i++)
+        if (strchr("<0123456789abcdefABCDEFx>", s->text[i]) != NULL)
+            return true;
+    return s->text_bytes == 0;
+}
+
+bool tokenizer_is_open(const struct tokenizer *t, int32_t id) {
+    bool fused = false, bytes = false, may_spell = false;
+    if (t->byte_level)
+        return false;
+    for (int i = 0; i < t->n_decode; i++) {
+        const struct decode_step *s = &t->decode[i];
+        may_spell |= s->kind == DECODE_REPLACE && may_spell_byte(s);
+        if (fused && (s->kind == DECODE_REPLACE || s->kind == DECODE_BYTES ||
+                      (s->kind == DECODE_STRIP && s->stop > 0)))
+            return true;
+        if (s->kind == DECODE_BYTES && (may_spell || bytes))
+            return true;
+        fused |= s->kind == DECODE_FUSE;
+        bytes |= s->kind == DECODE_BYTES;
+    }
+    const struct token *token = &t->tokens[id];
+    return bytes && piece_byte((const uint8_t *)token->raw, token->raw_bytes) >= 0;
+}

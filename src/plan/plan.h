@@ -87,6 +87,7 @@ struct plan_host {
     uint64_t trace;    // events of a trace
     uint64_t saving;   // the buffer of a checkpoint that is being written
     uint64_t requests; // requests of a hybrid run, and the samples of their times
+    uint64_t texts;    // texts that are generated, and what chooses and says their tokens
 };
 
 // Floating-point operations of one training step in matrix products and attention. `model` counts
@@ -185,7 +186,7 @@ uint64_t plan_total_bytes(const struct plan *p);
 // On the host: plan_total_bytes.
 uint64_t plan_need_bytes(const struct plan *p, bool on_device);
 
-enum { PLAN_PARTS = CLASS_COUNT + 7 };
+enum { PLAN_PARTS = CLASS_COUNT + 8 };
 struct plan_part {
     const char *name;
     uint64_t bytes;

@@ -169,6 +169,7 @@ void plan_print_memory(FILE *f, const struct plan *p, const struct plan_check *c
     print_part(f, "saving", p->host.saving, gap, "a checkpoint's buffer");
     print_part(f, "requests", p->host.requests, gap,
                "requests that wait, and what they are read into");
+    print_part(f, "texts", p->host.texts, gap, "texts that are generated, choosing their tokens");
     print_part(f, "process", p->process_bytes, gap, process[p->process_how]);
     if (c->on_device)
         print_part(f, "host", plan_total_bytes(p) - plan_arena_bytes(p), gap,
@@ -385,6 +386,7 @@ static void put_memory(const struct plan *p, struct json_writer *w) {
     json_member_i64(w, "trace_bytes", (int64_t)p->host.trace);
     json_member_i64(w, "saving_bytes", (int64_t)p->host.saving);
     json_member_i64(w, "request_bytes", (int64_t)p->host.requests);
+    json_member_i64(w, "text_bytes", (int64_t)p->host.texts);
     if (p->second) {
         json_put_key(w, "second_layout");
         program_put_layout_json(&p->second->layout, w);

@@ -5,6 +5,7 @@
 #include "measure/trace.h"
 #include "train/evaluate.h"
 #include "train/guest.h"
+#include "train/sample.h"
 #include "train/snapshot.h"
 
 #include <inttypes.h>
@@ -95,11 +96,14 @@ int buffers_count(const struct buffers *b, struct plan *p, struct err *e) {
     if (k->eval_every > 0)
         bytes += evaluator_plan_bytes(k, b->data);
     bytes += 2 * buffers_sample_capacity(k) * sizeof(double);
-    plan_set_host(
-        p, &(struct plan_host){
-               .loader = bytes,
-               .trace = buffers_trace_capacity(b, p) * sizeof(struct trace_event),
-               .saving = knobs_saves(k) ? SNAPSHOT_BUFFER_BYTES : 0,
-               .requests = b->request_bytes > 0 ? b->request_bytes + guests_plan_bytes() : 0});
+    plan_set_host(p,
+                  &(struct plan_host){
+                      .loader = bytes,
+                      .trace = buffers_trace_capacity(b, p) * sizeof(struct trace_event),
+                      .saving = knobs_saves(k) ? SNAPSHOT_BUFFER_BYTES : 0,
+                      .requests = b->request_bytes > 0 ? b->request_bytes + guests_plan_bytes() : 0,
+                      .texts = plan_extend_rows(p, (int64_t[PLAN_PROGRAMS_MOST]){0}) > 0
+                                   ? sample_plan_bytes(p, k->generate_tokens)
+                                   : 0});
     return 0;
 }

@@ -2,9 +2,7 @@
 #include "train/sample.h"
 
 #include "base/clock.h"
-#include "base/utf8.h"
 #include "data/dataset.h"
-#include "infer/decoder.h"
 #include "model/shape.h"
 #include "train/source.h"
 
@@ -32,143 +30,113 @@ void speech_close(struct speech *s) {
     *s = (struct speech){0};
 }
 
-// The prompt is rendered as a document, without the end-of-text token. If the model's documents
-// begin with no special token (GPT-2), an empty prompt is the end-of-text token alone, as after the
-// end of another document.
 int speech_prompt(const struct speech *s, const char *text, int32_t **ids, size_t *n,
                   struct err *e) {
     struct render_context *c;
     struct rendered d = {0};
     *ids = NULL;
     TRY(render_context_open(&c, s->renderer, e));
-    int rc = render_text(c, text ? text : "", text ? strlen(text) : 0, &d, e);
-    if (rc == 0 && d.tokens.n > 1 &&
-        d.tokens.ids[d.tokens.n - 1] == renderer_end_of_text(s->renderer))
-        d.tokens.n--;
-    if (rc == 0 && d.tokens.n == 0)
-        rc = err_set(e, ERR_USAGE, "the prompt is empty, and the model has no token to begin with");
-    if (rc == 0 && !(*ids = malloc(d.tokens.n * sizeof **ids)))
-        rc = err_set(e, ERR_MEMORY, "out of memory for a prompt of %zu tokens", d.tokens.n);
-    if (rc == 0) {
-        memcpy(*ids, d.tokens.ids, d.tokens.n * sizeof **ids);
-        *n = d.tokens.n;
-    }
+    int rc = render_prompt(c, text ? text : "", text ? strlen(text) : 0, &d, e);
+    if (rc == 0)
+        rc = speech_take(&d, ids, n, e);
     rendered_free(&d);
     render_context_close(c);
     return rc;
 }
 
+int speech_take(const struct rendered *d, int32_t **ids, size_t *n, struct err *e) {
+    *ids = malloc(d->tokens.n * sizeof **ids + 1);
+    if (!*ids)
+        return err_set(e, ERR_MEMORY, "out of memory for a prompt of %zu tokens", d->tokens.n);
+    memcpy(*ids, d->tokens.ids, d->tokens.n * sizeof **ids);
+    *n = d->tokens.n;
+    return 0;
+}
+
+static void add_end(int32_t ends[DECODER_ENDS_MOST], int *n, int64_t id) {
+    for (int i = 0; i < *n; i++)
+        if (ends[i] == id)
+            return;
+    if (id >= 0 && *n < DECODER_ENDS_MOST)
+        ends[(*n)++] = (int32_t)id;
+}
+
+int speech_ends(const struct speech *s, const struct model_shape *shape,
+                int32_t out[DECODER_ENDS_MOST]) {
+    int32_t named[RENDER_ENDS_MOST];
+    const int n_named = s->renderer ? renderer_ends(s->renderer, named) : 0;
+    int n = 0;
+    add_end(out, &n, shape->eos_id);
+    for (int i = 0; i < n_named; i++)
+        add_end(out, &n, named[i]);
+    return n;
+}
+
 // ---------------------------------------------------------------- a sample
 
 struct making {
-    struct sample *out;
-    int64_t capacity;
     double budget_s;
     uint64_t begin_ns;
 };
 
-static int take_token(void *arg, void *tag, int32_t id, enum decoder_end end, struct err *e) {
-    struct making *m = arg;
-    (void)tag;
-    (void)e;
-    if (id >= 0 && m->out->length < m->capacity)
-        m->out->ids[m->out->length++] = id;
-    m->out->ended |= end == DECODER_ENDED;
-    m->out->seconds = 1e-9 * (double)(clock_ns() - m->begin_ns);
-    return m->budget_s > 0 && m->out->seconds > m->budget_s ? DECODER_STOP : 0;
+static int look_at_clock(void *arg, const struct text_job *j, const char *text, size_t bytes,
+                         struct err *e) {
+    const struct making *m = arg;
+    (void)j, (void)text, (void)bytes, (void)e;
+    return 1e-9 * (double)(clock_ns() - m->begin_ns) > m->budget_s ? DECODER_STOP : 0;
 }
 
-int sample_make(struct sample *out, struct session *s, const int32_t *prompt, size_t n,
-                int64_t tokens, int32_t end, double budget_s, struct err *e) {
-    const int64_t capacity = (int64_t)n + tokens;
-    const struct knobs *k = &s->plan->knobs;
-    struct decoder *d = NULL;
-    *out = (struct sample){.ids = calloc((size_t)capacity + 1, sizeof *out->ids)};
-    if (!out->ids)
-        return err_set(e, ERR_MEMORY, "out of memory for %lld tokens", (long long)capacity);
-    memcpy(out->ids, prompt, n * sizeof *prompt);
-    out->length = out->prompt = (int64_t)n;
-    struct decoder_request r = {
-        .prompt = prompt, .n = (int64_t)n, .most = tokens, .how = sampling_of(k)};
-    if (s->plan->shape.eos_id >= 0)
-        r.ends[r.n_ends++] = (int32_t)s->plan->shape.eos_id;
-    if (end >= 0)
-        r.ends[r.n_ends++] = end;
-    struct making m = {out, capacity, budget_s, clock_ns()};
-    int rc = tokens > 0 ? decoder_open(&d, s, 1, e) : 0;
-    if (rc == 0 && d)
-        rc = decoder_add(d, &r, e);
-    while (rc == 0 && d && decoder_busy(d))
-        rc = decoder_turn(d, take_token, &m, e);
-    decoder_close(d);
-    return rc;
+static struct texts_options sample_options(const struct speech *s, int64_t tokens, int64_t prompt) {
+    return (struct texts_options){
+        .tokenizer = s ? s->tokenizer : NULL, .most = tokens, .prompt = prompt, .times = 1};
 }
 
-// A model's embedding may have more rows than its tokenizer has tokens. A half-trained model may
-// choose such an id. It has no text, so it is left out.
-int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e) {
-    if (tokenizer_is_ids(t))
+uint64_t sample_plan_bytes(const struct plan *p, int64_t tokens) {
+    const struct texts_options o = sample_options(NULL, tokens, 1);
+    return tokens > 0 ? texts_bytes(p, &o, 1) : 0;
+}
+
+int sample_make(struct sample *out, struct session *s, const struct speech *speech,
+                const int32_t *prompt, size_t n, int64_t tokens, double budget_s, struct err *e) {
+    const struct texts_options o = sample_options(speech, tokens, (int64_t)n);
+    struct texts *t = NULL;
+    *out = (struct sample){.job = {.prompt = prompt,
+                                   .n = (int64_t)n,
+                                   .most = tokens,
+                                   .how = sampling_of(&s->plan->knobs)}};
+    if (tokens == 0)
         return 0;
-    size_t capacity = 0, n = 0;
-    unsigned flags = 0;
-    int32_t *known = malloc((size_t)s->length * sizeof *known + 1);
-    if (!known)
-        return err_set(e, ERR_MEMORY, "out of memory for a sample");
-    for (int64_t i = (int64_t)from; i < s->length; i++)
-        if (s->ids[i] >= 0 && tokenizer_has(t, s->ids[i]))
-            known[n++] = s->ids[i];
-    for (size_t i = 0; i < from; i++) // begin tokens are no text that is continued
-        if (!tokenizer_is_special(t, s->ids[i]))
-            flags = TOKENIZER_CONTINUES;
-    s->text_bytes = 0;
-    int rc = tokenizer_decode(t, known, n, flags, &s->text, &s->text_bytes, &capacity, e);
-    free(known);
-    // Tokens may end, or be cut off, inside a character.
-    char *valid = rc == 0 ? malloc(3 * s->text_bytes + 1) : NULL;
-    if (rc == 0 && !valid)
-        rc = err_set(e, ERR_MEMORY, "out of memory for a sample");
-    if (valid) {
-        s->text_bytes = utf8_repair(s->text, s->text_bytes, valid);
-        free(s->text);
-        s->text = valid;
-    }
+    out->job.n_ends = speech_ends(speech, &s->plan->shape, out->job.ends);
+    struct making m = {budget_s, clock_ns()};
+    int rc = texts_open(&t, s, &o, e);
+    if (rc == 0)
+        rc = texts_make(t, &out->job, 1, look_at_clock, &m, e);
+    texts_close(t);
+    out->job.prompt = NULL;
     return rc;
 }
 
 void sample_free(struct sample *s) {
-    free(s->ids);
-    free(s->text);
+    text_job_free(&s->job);
     *s = (struct sample){0};
 }
 
-// A half-trained model may produce control characters, which must not reach a terminal.
-static void print_text(const uint8_t *p, size_t n, FILE *f) {
-    unsigned bytes;
-    for (const uint8_t *end = p + n; p < end; p += bytes) {
-        const uint32_t c = utf8_decode(p, end, &bytes);
-        if (c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f && !(c >= 0x80 && c < 0xa0)))
-            fwrite(p, 1, bytes, f);
-        else
-            fprintf(f, "\\x%02x", (unsigned)c);
-    }
-}
-
-void sample_print(const struct sample *s, FILE *f) {
-    if (s->text)
-        print_text((const uint8_t *)s->text, s->text_bytes, f);
-    for (int64_t i = s->prompt; !s->text && i < s->length; i++)
-        fprintf(f, "%s%d", i > s->prompt ? "," : "", s->ids[i]);
-    if (!s->text || s->text_bytes == 0 || s->text[s->text_bytes - 1] != '\n')
+void sample_print(const struct text_job *j, bool terminal, FILE *f) {
+    if (j->text)
+        speaker_print(j->text, j->bytes, terminal, f);
+    for (int64_t i = 0; !j->text && i < j->n_ids; i++)
+        fprintf(f, "%s%d", i > 0 ? "," : "", j->ids[i]);
+    if (!j->text || j->bytes == 0 || j->text[j->bytes - 1] != '\n')
         fputc('\n', f);
 }
 
-void sample_put_json(const struct sample *s, struct json_writer *w) {
+void sample_put_json(const struct text_job *j, struct json_writer *w) {
     json_member_array(w, "ids");
-    for (int64_t i = s->prompt; i < s->length; i++)
-        json_put_i64(w, s->ids[i]);
+    for (int64_t i = 0; i < j->n_ids; i++)
+        json_put_i64(w, j->ids[i]);
     json_put_array_end(w);
-    if (!s->text)
+    if (!j->text)
         return;
     json_put_key(w, "text");
-    json_put_string_n(w, s->text, s->text_bytes);
+    json_put_string_n(w, j->text, j->bytes);
 }

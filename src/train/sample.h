@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "data/render.h"
 #include "engine/session.h"
+#include "infer/texts.h"
 
 #include <stdio.h>
 
@@ -23,28 +24,29 @@ void speech_close(struct speech *s);
 int speech_prompt(const struct speech *s, const char *text, int32_t **ids, size_t *n,
                   struct err *e);
 
+// Takes rendered ids out of `d`, into memory that the caller frees.
+int speech_take(const struct rendered *d, int32_t **ids, size_t *n, struct err *e);
+// The ids that end a text of this model: its own, and those that its folder names. s->renderer may
+// be NULL.
+int speech_ends(const struct speech *s, const struct model_shape *shape,
+                int32_t out[DECODER_ENDS_MOST]);
+
 struct sample {
-    int32_t *ids; // prompt and continuation
-    int64_t length, prompt;
-    bool ended;     // an end-of-text token came before all requested tokens were made
-    double seconds; // time of the continuation
-    char *text;     // set by sample_spell; NULL: not yet
-    size_t text_bytes;
+    struct text_job job; // ids and text without the prompt
 };
 
 // Continues `prompt` by at most `tokens` tokens, or as many as the session's caches have room for,
-// sampled as the knobs generate.* say. It ends earlier at an end of text (the model's id, or `end`
-// if that is not negative), or when budget_s seconds have passed (0: no limit).
-int sample_make(struct sample *out, struct session *s, const int32_t *prompt, size_t n,
-                int64_t tokens, int32_t end, double budget_s, struct err *e);
-// Sets `text` to the text of the ids from index `from` on, without special tokens. Without a
-// tokenizer it stays NULL.
-int sample_spell(struct sample *s, const struct tokenizer *t, size_t from, struct err *e);
+// sampled as the knobs generate.* say. It ends earlier at an end of text, or when budget_s seconds
+// have passed.
+int sample_make(struct sample *out, struct session *s, const struct speech *speech,
+                const int32_t *prompt, size_t n, int64_t tokens, double budget_s, struct err *e);
+uint64_t sample_plan_bytes(const struct plan *p, int64_t tokens); // what sample_make takes
 void sample_free(struct sample *s);
-// Prints the text, or the new ids with commas if there is no text, and a newline at the end.
-// Control characters are escaped, so that they do not act on a terminal.
-void sample_print(const struct sample *s, FILE *f);
+
+// Prints the text, or the ids with commas if there is no text, and a newline at the end. terminal:
+// as speaker_print.
+void sample_print(const struct text_job *j, bool terminal, FILE *f);
 // Members "ids" (the new ones) and, if it is set, "text".
-void sample_put_json(const struct sample *s, struct json_writer *w);
+void sample_put_json(const struct text_job *j, struct json_writer *w);
 
 #endif

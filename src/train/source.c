@@ -62,11 +62,12 @@ int source_tokenizer(struct knobs *k, char dir[PATH_MAX], struct err *e) {
     return rc;
 }
 
-int source_template(struct knobs *k, struct err *e) {
+int source_template(struct knobs *k, bool *of_run, struct err *e) {
     static const int ids[] = {KNOB_data_template, KNOB_data_system};
     char path[PATH_MAX];
     struct manifest m = {0};
-    if (model_shape_is_builtin(k->model) || !manifest_of(k->model, path))
+    *of_run = !model_shape_is_builtin(k->model) && manifest_of(k->model, path);
+    if (!*of_run)
         return 0;
     int rc = manifest_read(&m, path, e);
     for (size_t i = 0; rc == 0 && i < sizeof ids / sizeof *ids; i++)

@@ -21,7 +21,7 @@ int source_follow(const char *model, char dir[PATH_MAX], struct err *e);
 int source_tokenizer(struct knobs *k, char dir[PATH_MAX], struct err *e);
 
 // If k->model is a checkpoint, conversations are written as its run wrote them: data.template and
-// data.system become the run's, unless they are set already.
-int source_template(struct knobs *k, struct err *e);
+// data.system become the run's, unless they are set already. of_run: whether it is one.
+int source_template(struct knobs *k, bool *of_run, struct err *e);
 
 #endif

@@ -262,20 +262,6 @@ int trial_measure(struct trial_desk *d, const struct knobs *k, const struct tria
 
 // ---------------------------------------------------------------- in the child
 
-static bool send_all(int fd, const void *data, size_t bytes) {
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t n = write(fd, at, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 // Never returns. It uses _exit, so that the parent's streams are not flushed and its handlers do
 // not run.
 _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial_options *o,
@@ -288,8 +274,8 @@ _Noreturn static void be_child(int fd, const struct knobs *k, const struct trial
         out->rc = trial_measure(&desk, k, &alone, out, &e);
     if (out->rc != 0)
         snprintf(out->reason, sizeof out->reason, "%s", e.text[0] ? e.text : err_phrase(out->rc));
-    bool sent = send_all(fd, out, sizeof *out) &&
-                send_all(fd, out->step_ns, (size_t)out->steps * sizeof *out->step_ns);
+    bool sent = child_send(fd, out, sizeof *out) &&
+                child_send(fd, out->step_ns, (size_t)out->steps * sizeof *out->step_ns);
     _exit(sent ? 0 : 1);
 }
 

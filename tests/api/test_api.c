@@ -247,6 +247,66 @@ static void test_bench(void **state) {
     haggle_config_free(c);
 }
 
+struct heard {
+    char text[2][256];
+    int calls[2], most;
+};
+
+static int hear(void *arg, size_t prompt, const char *text, size_t bytes) {
+    struct heard *h = arg;
+    assert_true(prompt < 2 && strlen(h->text[prompt]) + bytes < sizeof h->text[prompt]);
+    strncat(h->text[prompt], text, bytes);
+    return ++h->calls[prompt] == h->most;
+}
+
+// The callback hears each text whole, in parts, and can end it.
+static void test_texts(void **state) {
+    static const char *const prompts[] = {"ab", "The second"};
+    struct haggle_prompt p = {.texts = prompts, .n_texts = 2, .tokens = 60};
+    struct haggle_config *c;
+    struct haggle_error e = {0};
+    struct capture out;
+    struct heard all = {.most = 1000}, some = {.most = 4};
+    (void)state;
+    assert_int_equal(haggle_config_new(&c, &e), 0);
+    assert_int_equal(haggle_config_set(c, "model", "tiny", &e), 0);
+    assert_int_equal(haggle_config_set(c, "device", "cpu", &e), 0);
+    assert_int_equal(haggle_config_set(c, "generate.temperature", "1", &e), 0);
+    for (int i = 0; i < 2; i++) {
+        capture_open(&out);
+        const struct haggle_sink sink = {.out = out.f};
+        p.said = hear;
+        p.said_arg = i ? &some : &all;
+        assert_int_equal(haggle_generate(c, &p, &sink, &e), 0);
+        for (int k = 0; k < 2; k++) {
+            const struct heard *h = p.said_arg;
+            assert_int_equal(strncmp(h->text[k], prompts[k], strlen(prompts[k])), 0);
+            assert_non_null(strstr(capture_text(&out), h->text[k]));
+        }
+        capture_close(&out);
+    }
+    assert_true(all.calls[0] > 4 && all.calls[1] > 4);
+    assert_true(some.calls[0] <= 5 && strlen(some.text[0]) < strlen(all.text[0]));
+    assert_int_equal(strncmp(some.text[1], all.text[1], strlen(some.text[1])), 0);
+
+    // A conversation from a stream.
+    static char lines[] = "Hello\n/reset\nHello\n";
+    FILE *in = fmemopen(lines, sizeof lines - 1, "r");
+    struct capture json;
+    capture_open(&out);
+    capture_open(&json);
+    const struct haggle_sink sink = {.out = out.f, .json = json.f};
+    const struct haggle_chat chat = {.tokens = 6};
+    assert_int_equal(haggle_chat(c, &chat, in, &sink, &e), HAGGLE_ERR_USAGE); // no template
+    assert_int_equal(haggle_config_set(c, "data.template", "plain", &e), 0);
+    assert_int_equal(haggle_chat(c, &chat, in, &sink, &e), 0);
+    assert_non_null(strstr(capture_text(&json), "\"turns\""));
+    capture_close(&out);
+    capture_close(&json);
+    fclose(in);
+    haggle_config_free(c);
+}
+
 int main(void) {
 #define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -258,6 +318,7 @@ int main(void) {
         IN_FOLDER(test_budget),
         IN_FOLDER(test_stop),
         IN_FOLDER(test_show_and_generate),
+        IN_FOLDER(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ shorter() { # shorter COMMAND: what to add so that it ends soon
     train*) echo "steps=2 seq=32 eval.every=0" ;;
     generate*) echo "--tokens 4" ;;
     tune*) echo "--time 1s --p99 9s --busy count seq=16" ;;
+    bench\ generate*) echo "--output-tokens 2 --repeat 1" ;;
     bench\ tradeoffs*) echo "seq=16 batch.micro=2 --steps 1 --repeat 1 --warmup 0" ;;
     bench*) echo "--steps 1 --repeat 1 --warmup 0" ;;
     knobs\ --check) echo "log.every" ;;

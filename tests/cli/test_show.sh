@@ -9,7 +9,7 @@ for word in "124.4M parameters" "program train" "2 x forward" "matmul_dw" "adamw
     says out "$word" "show"
 done
 json show.json 'd["layout"]["arena_bytes"] > 2e9 and d["predicted"]["step_ms"] > 1' "show --json"
-json show.json '[p["name"] for p in d["programs"]] == ["train", "eval", "generate"]' "show --json lists programs"
+json show.json '[p["name"] for p in d["programs"]] == ["train", "eval", "extend.1"]' "show --json lists programs"
 for word in "memory at the fullest moment of a step" "in all"; do
     says out "$word" "show"
 done

@@ -133,6 +133,61 @@ static void test_side_by_side(void **state) {
     assert_int_equal(alone[0][3].end, DECODER_LENGTH);
 }
 
+static int64_t make(struct decoder *d, const int32_t *prompt, int64_t n, struct text *out) {
+    struct err e = {0};
+    int calls = 0;
+    const int64_t before = decoder_times(d)->prompt_tokens;
+    const struct decoder_request r = {
+        .prompt = prompt, .n = n, .most = 6, .how = {.repeat_penalty = 1}, .tag = out};
+    out->n_made = 0;
+    assert_worked(decoder_add(d, &r, &e), &e);
+    while (decoder_busy(d))
+        assert_worked(decoder_turn(d, take, &calls, &e), &e);
+    return decoder_times(d)->prompt_tokens - before;
+}
+
+// Prompts that begin as earlier ones did, or as their texts went on, are computed from there on,
+// and give the texts of a cache that is empty.
+static void test_cached(void **state) {
+    (void)state;
+    static const struct {
+        int64_t own, n; // first tokens of prompt `of` and its text; tokens in all
+        int of;
+        int64_t computed;
+    } cases[] = {{0, 12, 0, 12}, {12, 20, 0, 8}, {12, 12, 0, 1}, {15, 22, 0, 7},
+                 {0, 9, 1, 9},   {3, 9, 0, 6},   {12, 30, 0, 27}};
+    int32_t first[CONTEXT];
+    struct at_work w;
+    struct decoder *d;
+    struct err e = {0};
+    open_model(&w, (struct plan_extend){2, CONTEXT, 8}, false);
+    assert_worked(decoder_open(&d, w.s, 100, &e), &e);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct text with, without;
+        int32_t prompt[CONTEXT];
+        struct decoder *empty;
+        for (int64_t k = 0; k < cases[i].n; k++)
+            prompt[k] = k < cases[i].own ? first[k] : (int32_t)((40 * i + 3 * (size_t)k + 1) % 250);
+        const int64_t computed = make(d, prompt, cases[i].n, &with);
+        assert_int_equal(computed, cases[i].computed);
+        struct at_work fresh;
+        open_model(&fresh, (struct plan_extend){2, CONTEXT, 8}, false);
+        assert_worked(decoder_open(&empty, fresh.s, 100, &e), &e);
+        assert_int_equal(make(empty, prompt, cases[i].n, &without), cases[i].n);
+        assert_int_equal(with.n_made, without.n_made);
+        assert_memory_equal(with.made, without.made, (size_t)with.n_made * sizeof *with.made);
+        decoder_close(empty);
+        at_work_close(&fresh);
+        if (i == 0) { // what later prompts begin with: this prompt and its text
+            memcpy(first, prompt, 12 * sizeof *first);
+            memcpy(first + 12, with.made, 6 * sizeof *first);
+        }
+    }
+    assert_true(decoder_times(d)->cached_tokens > 0);
+    decoder_close(d);
+    at_work_close(&w);
+}
+
 static void test_refused(void **state) {
     (void)state;
     struct at_work w;
@@ -160,6 +215,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_cached),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
