@@ -75,6 +75,7 @@ int cmd_quantize(struct cli *c, struct haggle_error *e) {
     if (!q.format)
         return cli_usage(e, "which format? accepted: --format int8, --format int4");
     TRY(args_number(&c->args, "group", 1, 1024, 0, &q.group, e));
+    c->numeric = EXIT_VERIFY;
     q.source = c->args.words[0];
     q.out_dir = c->args.words[1];
     c->args.n_words = 0; // the words are folders, not a recipe
