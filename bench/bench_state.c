@@ -53,13 +53,14 @@ static int open_bench(struct bench *b, int threads, const char *isa, struct err 
 // A few steps in a row, so that data of another kind in the caches hardly counts.
 static int steps(struct bench *b, int kind, int count, double *ms, struct err *e) {
     struct op op = {.kind = kinds[kind], .flags = OP_DECAY, .n = b->n, .n_in = 8, .n_out = 5};
-    struct operand w = {b->w, b->n, DTYPE_F32, 1, b->n}, m = {b->m, b->n, types[kind][0], 1, b->n};
-    struct operand v = {b->v, b->n, types[kind][1], 1, b->n}, none = {0};
-    struct operand s = kind == 2 ? (struct operand){b->scales, 2, DTYPE_F32, 1, 2} : none;
+    struct operand w = {b->w, b->n, DTYPE_F32, 1, b->n, {0}},
+                   m = {b->m, b->n, types[kind][0], 1, b->n, {0}};
+    struct operand v = {b->v, b->n, types[kind][1], 1, b->n, {0}}, none = {0};
+    struct operand s = kind == 2 ? (struct operand){b->scales, 2, DTYPE_F32, 1, 2, {0}} : none;
     struct op_call c = {.op = &op,
-                        .in = {{b->g, b->n, DTYPE_F32, 1, b->n},
-                               {b->hyper, 1, DTYPE_F64, 1, 1},
-                               {b->clip, 1, DTYPE_F64, 1, 1},
+                        .in = {{b->g, b->n, DTYPE_F32, 1, b->n, {0}},
+                               {b->hyper, 1, DTYPE_F64, 1, 1, {0}},
+                               {b->clip, 1, DTYPE_F64, 1, 1, {0}},
                                w,
                                m,
                                v,

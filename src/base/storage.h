@@ -1,5 +1,5 @@
-// storage.h - how the elements of a matrix are kept as bytes: one by one (plain), or as small integers
-// with scales (quantized).
+// storage.h - how the elements of a matrix are kept as bytes: one by one (plain), or as small
+// integers with scales (quantized).
 //
 // A tensor's element type says what an element means and what it is computed in. Its storage says
 // which bytes hold it. A quantized matrix [rows][cols] is one block of memory in three parts, each
@@ -19,8 +19,8 @@
 //   value = code * scale + minimum      int4 with minima
 //
 // The formats take no more bytes than those of llama.cpp they are compared with: a group of 32 in
-// int4 has 18 bytes, like a block of Q4_0; 32 elements of int8 have little more than 32, and a block
-// of Q8_0 has 34.
+// int4 has 18 bytes, like a block of Q4_0; 32 elements of int8 have little more than 32, and a
+// block of Q8_0 has 34.
 #ifndef HAGGLE_BASE_STORAGE_H
 #define HAGGLE_BASE_STORAGE_H
 
@@ -34,7 +34,13 @@
 enum storage_kind { STORAGE_PLAIN, STORAGE_INT8, STORAGE_INT4, STORAGE_KINDS };
 
 // STORAGE_BLOCK: elements whose codes lie together in int4. Every group is a multiple of it.
-enum { STORAGE_ALIGN = 64, STORAGE_BLOCK = 32, STORAGE_TEXT_BYTES = 32, STORAGE_INT8_MOST = 127 };
+enum {
+    STORAGE_ALIGN = 64,
+    STORAGE_BLOCK = 32,
+    STORAGE_TEXT_BYTES = 32,
+    STORAGE_INT8_MOST = 127,
+    STORAGE_CODES = 11
+};
 
 // All zero: plain.
 struct storage {
@@ -53,7 +59,7 @@ bool storage_known(struct storage s);
 bool storage_takes(struct storage s, int64_t cols);
 // "plain", "int8", "int4 g32", "int4 g64 minima".
 const char *storage_text(struct storage s, char out[STORAGE_TEXT_BYTES]);
-// A small number that is unique to the format and below 255; 0: plain.
+// A small number that is unique to the format, at most STORAGE_CODES; 0: plain.
 uint8_t storage_code(struct storage s);
 
 // Where the parts of a quantized matrix lie, in bytes from its first. Absent parts have no bytes.

@@ -68,9 +68,11 @@ struct exporter {
 };
 
 // ---- export.c
-// The folder to write, without slashes behind it, into `path`. ERR_USAGE when it is not new or empty.
+// The folder to write, without slashes behind it, into `path`. ERR_USAGE when it is not new or
+// empty.
 int export_check_target(const char *given, char path[PATH_MAX], struct err *e);
-// Makes the temporary folder beside the target, empty and locked. What a crash left there is removed.
+// Makes the temporary folder beside the target, empty and locked. What a crash left there is
+// removed.
 int export_open_folder(const char *target, const struct checkpoint_listener *listener,
                        char dir[PATH_MAX], int *fd, struct err *e);
 // Gives it its name when rc is 0, else removes it. Returns rc, or why it could not get its name.

@@ -8,7 +8,8 @@
 //
 // Invariants:
 //   1. OUT_DIR appears whole or not at all: it is written and checked beside its place.
-//   2. Tensors stream: one matrix is in memory at a time, rounded, and some of its rows as they were.
+//   2. Tensors stream: one matrix is in memory at a time, rounded, and some of its rows as they
+//   were.
 #ifndef HAGGLE_EXPORT_QUANTIZE_FOLDER_H
 #define HAGGLE_EXPORT_QUANTIZE_FOLDER_H
 

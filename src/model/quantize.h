@@ -1,7 +1,7 @@
 // quantize.h - chooses the codes and scales of a matrix: one function per method.
 //
-//   rtn   round to nearest. int8: the largest magnitude of a row is 127. int4: of a few scales (with
-//         minima: ranges) for each group, the one with the smallest squared error.
+//   rtn   round to nearest. int8: the largest magnitude of a row is 127. int4: of a few scales
+//         (with minima: ranges) for each group, the one with the smallest squared error.
 //
 // Other methods have their place in the table of quantize.c. They may look at what the matrix is
 // multiplied with, which is why they get the whole struct of options.

@@ -10,9 +10,9 @@
 //
 // The data flow decides which products belong together: it is followed from attention's inputs back
 // through rotations and norms. Products that do not fit (another input, a weight with a second
-// reader, separate weights stored [in, out], quantized weights) stay as they are. The pass runs on the forward of
-// every program of a set, so that all have the same persistent tensors. It runs before grad.c,
-// which derives the backward from the result.
+// reader, separate weights stored [in, out], quantized weights) stay as they are. The pass runs on
+// the forward of every program of a set, so that all have the same persistent tensors. It runs
+// before grad.c, which derives the backward from the result.
 #include "program/apply.h"
 
 #include <stdio.h>

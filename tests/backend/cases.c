@@ -660,7 +660,11 @@ static int fill_later(struct case_run *r, const struct backend_case *c, uint64_t
 static struct operand operand_of(const struct case_operand *o) {
     if (o->absent || !o->memory)
         return (struct operand){0};
-    return (struct operand){element(o, o->memory, 0, 0), o->ld, o->dtype, o->rows, o->columns};
+    return (struct operand){.data = element(o, o->memory, 0, 0),
+                            .ld = o->ld,
+                            .dtype = o->dtype,
+                            .rows = o->rows,
+                            .cols = o->columns};
 }
 
 // Sizes, operands and memory; every operand is poison.

@@ -106,8 +106,8 @@ static void mirror_open(struct mirror *m, struct backend *b, struct case_run *r,
     if (b->arena_take(b, m->bytes + scratch, &memory, &e) != 0)
         fail_msg("%s", e.text);
     m->memory = memory;
-    m->call.scratch =
-        (struct operand){m->memory + m->bytes, (int64_t)scratch, DTYPE_U8, 1, (int64_t)scratch};
+    m->call.scratch = (struct operand){
+        m->memory + m->bytes, (int64_t)scratch, DTYPE_U8, 1, (int64_t)scratch, {0}};
     for (int i = 0; i < r->n_in + r->n_out; i++) {
         int owner = owner_of(r, i);
         struct operand *o = i < r->n_in ? &m->call.in[i] : &m->call.out[i - r->n_in];

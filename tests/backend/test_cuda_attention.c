@@ -190,7 +190,8 @@ static void open_field(struct field *f, struct backend *b, const struct sizes *n
 
 static struct operand columns_of(struct field *f, int piece, int64_t first, int64_t columns,
                                  int64_t ld) {
-    return (struct operand){f->arena + f->at[piece] + 2 * first, ld, DTYPE_BF16, f->rows, columns};
+    return (struct operand){
+        f->arena + f->at[piece] + 2 * first, ld, DTYPE_BF16, f->rows, columns, {0}};
 }
 
 static void set_heads(struct field *f, int piece, struct operand out[3]) {
@@ -202,8 +203,12 @@ static void set_heads(struct field *f, int piece, struct operand out[3]) {
 static void run_one(struct field *f, struct op_call *c, bool made) {
     struct err e = {0};
     struct backend *b = f->b;
-    c->scratch = (struct operand){f->arena + f->at[SCRATCH], (int64_t)f->scratch_bytes, DTYPE_U8, 1,
-                                  (int64_t)f->scratch_bytes};
+    c->scratch = (struct operand){f->arena + f->at[SCRATCH],
+                                  (int64_t)f->scratch_bytes,
+                                  DTYPE_U8,
+                                  1,
+                                  (int64_t)f->scratch_bytes,
+                                  {0}};
     if ((made && b->make(b, c, &e) != 0) || b->run[c->op->kind](b, c, &e) != 0 ||
         b->sync(b, &e) != 0)
         fail_msg("%s", e.text);
@@ -215,8 +220,8 @@ static void run_one(struct field *f, struct op_call *c, bool made) {
 static void run_both(struct field *f, bool made) {
     const int o = made ? O_MADE : O_PLAIN, lse = made ? LSE_MADE : LSE_PLAIN;
     const struct op forward = op_of(OP_ATTENTION, &f->n), backward = op_of(OP_ATTENTION_BWD, &f->n);
-    struct operand start = {f->arena + f->at[STARTS], f->rows, DTYPE_I32, 1, f->rows},
-                   stats = {f->arena + f->at[lse], 1, DTYPE_F32, 1, f->rows * f->n.heads};
+    struct operand start = {f->arena + f->at[STARTS], f->rows, DTYPE_I32, 1, f->rows, {0}},
+                   stats = {f->arena + f->at[lse], 1, DTYPE_F32, 1, f->rows * f->n.heads, {0}};
     struct op_call c = {.op = &forward, .out = {columns_of(f, o, 0, f->q, f->q), stats}};
     set_heads(f, QKV, c.in);
     c.in[3] = start;

@@ -174,13 +174,13 @@ static void decay(struct backend *b, struct moments *x, bool int8, double *m, do
     double hyper[HYPER_COUNT] = {[HYPER_LR] = 0,  [HYPER_BETA1] = 0.998, [HYPER_BETA2] = 0.999,
                                  [HYPER_EPS] = 1, [HYPER_BIAS1] = 1,     [HYPER_BIAS2] = 1};
     struct op op = {.kind = int8 ? OP_ADAMW_INT8 : OP_ADAMW_BF16, .n = N, .n_in = 8, .n_out = 5};
-    struct operand w = {x->w, N, DTYPE_F32, 1, N},
-                   s = {x->scales, 2, DTYPE_F32, N / ADAMW_BLOCK, 2};
-    struct operand mo = {int8 ? (void *)x->m8 : x->m16, N, int8 ? DTYPE_I8 : DTYPE_BF16, 1, N};
-    struct operand vo = {int8 ? (void *)x->v8 : x->v16, N, int8 ? DTYPE_U8 : DTYPE_BF16, 1, N};
+    struct operand w = {x->w, N, DTYPE_F32, 1, N, {0}},
+                   s = {x->scales, 2, DTYPE_F32, N / ADAMW_BLOCK, 2, {0}};
+    struct operand mo = {int8 ? (void *)x->m8 : x->m16, N, int8 ? DTYPE_I8 : DTYPE_BF16, 1, N, {0}};
+    struct operand vo = {int8 ? (void *)x->v8 : x->v16, N, int8 ? DTYPE_U8 : DTYPE_BF16, 1, N, {0}};
     struct op_call c = {
         .op = &op,
-        .in = {{x->g, N, DTYPE_F32, 1, N}, {hyper, 1, DTYPE_F64}, {0}, w, mo, vo, {0}, s},
+        .in = {{x->g, N, DTYPE_F32, 1, N, {0}}, {hyper, 1, DTYPE_F64}, {0}, w, mo, vo, {0}, s},
         .out = {w, mo, vo, {0}, s}};
     struct err e = {0};
     double before[2] = {0, 0}, after[2] = {0, 0};

@@ -1,9 +1,9 @@
 // test_quantized.c - products with quantized weights and lookups in quantized tables: every format,
-// element type and instruction set of this machine against the reference, which multiplies the exact
-// values of the weight with x as it is.
+// element type and instruction set of this machine against the reference, which multiplies the
+// exact values of the weight with x as it is.
 //
-// What may differ is that the fast kernels round x to 8 bits in blocks. The bound below follows from
-// that rounding alone, and it holds for every element.
+// What may differ is that the fast kernels round x to 8 bits in blocks. The bound below follows
+// from that rounding alone, and it holds for every element.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/quant.h"
 #include "base/rng.h"
@@ -75,8 +75,8 @@ static void put_half(char *part, int64_t index, double value) {
     memcpy(part + index * 2, &bits, sizeof bits);
 }
 
-// Any codes, scales and minima: a kernel must take them all. The bytes end where the memory does, so
-// that a read behind them is found.
+// Any codes, scales and minima: a kernel must take them all. The bytes end where the memory does,
+// so that a read behind them is found.
 static struct matrix make_matrix(struct storage s, int64_t rows, int64_t cols, uint64_t seed) {
     struct matrix m = {.storage = s, .rows = rows, .cols = cols};
     assert_true(storage_layout(s, rows, cols, &m.parts));

@@ -1,5 +1,5 @@
-// test_quantize.c - rounding to nearest: error bounds, the choice among scales, bad values; and what
-// config.json says about a quantized folder, with a table of what is refused.
+// test_quantize.c - rounding to nearest: error bounds, the choice among scales, bad values; and
+// what config.json says about a quantized folder, with a table of what is refused.
 #include "scratch.h"
 
 #include "base/rng.h"

@@ -1,8 +1,8 @@
 // cpu_quant.c - products with quantized weights (quant.h), split over the pool by columns of y.
 //
 // Few rows of x: each thread rounds all of them for itself, which takes less time than to wait for
-// one another. Many rows: the threads round some rows each, then all read all of them. Where not all
-// fit the threads' scratch, the product is done in parts of as many rows as do.
+// one another. Many rows: the threads round some rows each, then all read all of them. Where not
+// all fit the threads' scratch, the product is done in parts of as many rows as do.
 //
 // A thread's scratch: the kernel's panel, a tile of y, and behind them its rows of x.
 #include "backend/cpu/cpu_state.h"
