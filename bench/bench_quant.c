@@ -1,9 +1,8 @@
 // bench_quant.c - products with quantized weights beside plain ones: how fast weights are read, and
 // which part of the machine's read bandwidth that is.
 //
-//   bench_quant [THREADS] [PART]    PART: of a format's name ("int4", "bf16")
-//
-// Shapes are those of a Llama of 1.1B; rows are 1 and 8 (decoding), 64 and 512 (prefill).
+//   bench_quant [THREADS] [PART]    PART: of a format's name ("int4", "bf16"). Shapes are those of
+//                                   a Llama of 1.1B; rows are 1, 8 (decoding), 64, 512 (prefill).
 //
 // Each format reads several copies of a weight in turn, more than the caches hold, because a
 // model's layers do that, too. Copies and bandwidth are measured in the same run, in turns, and the

@@ -34,7 +34,13 @@
 enum storage_kind { STORAGE_PLAIN, STORAGE_INT8, STORAGE_INT4, STORAGE_KINDS };
 
 // STORAGE_BLOCK: elements whose codes lie together in int4. Every group is a multiple of it.
-enum { STORAGE_ALIGN = 64, STORAGE_BLOCK = 32, STORAGE_TEXT_BYTES = 32, STORAGE_INT8_MOST = 127 };
+enum {
+    STORAGE_ALIGN = 64,
+    STORAGE_BLOCK = 32,
+    STORAGE_TEXT_BYTES = 32,
+    STORAGE_INT8_MOST = 127,
+    STORAGE_CODES = 11
+};
 
 // All zero: plain.
 struct storage {
@@ -53,7 +59,7 @@ bool storage_known(struct storage s);
 bool storage_takes(struct storage s, int64_t cols);
 // "plain", "int8", "int4 g32", "int4 g64 minima".
 const char *storage_text(struct storage s, char out[STORAGE_TEXT_BYTES]);
-// A small number that is unique to the format and below 255; 0: plain.
+// A small number that is unique to the format, at most STORAGE_CODES; 0: plain.
 uint8_t storage_code(struct storage s);
 
 // Where the parts of a quantized matrix lie, in bytes from its first. Absent parts have no bytes.

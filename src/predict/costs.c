@@ -74,7 +74,7 @@ bool cost_point_plausible(const struct cost_point *p) {
     if (p->signature.kind < 0 || p->signature.kind >= OP_COUNT)
         return false;
     for (size_t i = 0; i < sizeof p->signature.types; i++)
-        if (p->signature.types[i] > DTYPE_COUNT)
+        if (!signature_type_known(p->signature.types[i]))
             return false;
     for (int i = 0; i < SIZE_COUNT; i++)
         if (p->signature.sizes[i] < 0 || p->signature.sizes[i] > (int64_t)1 << 48)

@@ -101,7 +101,8 @@ static void read_point(struct json_reader *r, struct costs *c) {
         }
     }
     for (size_t i = 0; i < sizeof p.signature.types; i++) {
-        small = small && types[i] >= 0 && types[i] <= DTYPE_COUNT;
+        small = small && types[i] >= 0 && types[i] <= UINT8_MAX &&
+                signature_type_known((uint8_t)types[i]);
         p.signature.types[i] = (uint8_t)types[i];
     }
     if (r->rc == 0 && small && cost_point_plausible(&p))

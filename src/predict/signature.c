@@ -16,6 +16,11 @@ static uint8_t type_of(const struct program *p, int tensor) {
                                      : (uint8_t)(SIGNATURE_STORED + storage_code(t->storage));
 }
 
+bool signature_type_known(uint8_t type) {
+    return type <= DTYPE_COUNT ||
+           (type > SIGNATURE_STORED && type <= SIGNATURE_STORED + STORAGE_CODES);
+}
+
 void signature_of(const struct program *p, const struct op *op, struct op_signature *out) {
     memset(out, 0, sizeof *out);
     const int64_t sizes[SIZE_COUNT] = {op->m,     op->n,        op->k,        op->batch,    op->seq,

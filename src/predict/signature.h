@@ -40,6 +40,8 @@ struct op_signature {
 _Static_assert(sizeof(struct op_signature) == 8 * SIZE_COUNT + 12 + SIGNATURE_OPERANDS,
                "a signature has no padding");
 
+// Whether a file may hold this value of `types`.
+bool signature_type_known(uint8_t type);
 void signature_of(const struct program *p, const struct op *op, struct op_signature *out);
 uint64_t signature_hash(const struct op_signature *s);
 bool signature_same(const struct op_signature *a, const struct op_signature *b);

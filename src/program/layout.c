@@ -53,7 +53,7 @@ struct hole {
 // The ops of one stream as a time axis. Two lives a and b conflict if, on some stream, an op
 // touches b while a lasts, or the other way round. On a stream, a "lasts" from the first op that
 // a's first ops do not wait for to the last op that does not wait for a's end, even if no op of
-// that stream touches a. So a lane storages two spans per life: when it is touched and when it
+// that stream touches a. So a lane stores two spans per life: when it is touched and when it
 // lasts. Placing an item asks which items are touched while it lasts, and which last while it is
 // touched. If there is only one stream, both spans are the same.
 struct lane {

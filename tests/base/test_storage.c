@@ -38,8 +38,10 @@ static void test_formats(void **state) {
         for (int minima = 0; minima < 2; minima++)
             codes[n++] = storage_code(int4(group, minima));
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < i; j++)
+        for (int j = 0; j < i; j++) {
             assert_int_not_equal(codes[i], codes[j]);
+            assert_true(codes[i] <= STORAGE_CODES);
+        }
     assert_true(storage_takes(int8, 77) && storage_takes(int4(64, false), 128));
     assert_false(storage_takes(int4(64, false), 96));
 }

@@ -26,6 +26,7 @@ enum { KC = 384, NC_MAX = 256 };
 #include "backend/cpu/real.inc"
 #include "backend/cpu/pairs.inc"
 #include "backend/cpu/kernels_gemm16.inc"
+#include "backend/cpu/few_pairs.inc"
 #include "backend/cpu/kernels_few.inc"
 
 const struct cpu_gemm cpu_gemm_avx512bf16 = {"avx512_bf16", gemm_one_bf16, MR, NR};

@@ -59,7 +59,7 @@ static void encode(const float *x, int64_t n, enum quant_order order, struct qua
 
 // ROWS_W: rows of W that are read side by side. Meanwhile the same place of the next such rows is
 // fetched, because the hardware would begin with a row when its first byte is read.
-enum { ROWS_W = 4, XS_MOST = 8 };
+enum { ROWS_W = 4, XS_MOST = 4 };
 
 INLINE __mmask64 first_bytes(int64_t n) {
     return n >= 64 ? ~(__mmask64)0 : n <= 0 ? 0 : ((__mmask64)1 << n) - 1;
@@ -220,13 +220,9 @@ INLINE void few_of(const int group, const bool minima, const struct quant_produc
     int64_t j = p->j0;
     for (; j + ROWS_W <= p->j1; j += ROWS_W) {
         int64_t i = 0;
-        for (; i + XS_MOST <= p->m; i += XS_MOST) {
+        for (; i + XS_MOST <= p->m; i += XS_MOST) { // more side by side read W more slowly
             dot_rows(XS_MOST, 2, group, minima, p, i, j);
             dot_rows(XS_MOST, 2, group, minima, p, i, j + 2);
-        }
-        for (; i + 4 <= p->m; i += 4) {
-            dot_rows(4, 2, group, minima, p, i, j);
-            dot_rows(4, 2, group, minima, p, i, j + 2);
         }
         for (; i + 2 <= p->m; i += 2)
             dot_rows(2, 4, group, minima, p, i, j);
