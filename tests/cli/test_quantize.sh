@@ -28,6 +28,26 @@ json q4.json 'd["quantization_config"]["other"]["model.embed_tokens.weight"] == 
 [ -e q4.tmp-source ] && fail "the export that was quantized is left"
 run 0 "generate from text" generate q4 --prompt 'Story' --tokens 8
 
+# beside its source: the losses are those of haggle eval
+for i in $(seq 30); do echo "{\"text\": \"Story $i: a fox of $((i * 7)) years ran and ran.\"}"; done >text.jsonl
+words="tokenizer=bytes seq=48 data.cache=none"
+# shellcheck disable=SC2086 # words
+{
+    run 0 "beside its source" quantize "$reference" beside --format int8 --eval text.jsonl --json beside.json $words
+    run 0 "the losses of both" eval "$reference" beside --data text.jsonl --json both.json $words
+    says out "beside against" "a comparison"
+    json beside.json 'd["compared"]["tokens"] > 500 and 0 < d["compared"]["kl"] < d["compared"]["kl_limit"] == 0.005' "divergence"
+    json beside.json 'd["compared"]["kl_low"] < d["compared"]["kl"] < d["compared"]["kl_high"] and 0.9 < d["compared"]["same_top"] <= 1' "its interval"
+    json beside.json 'all(abs(a - b["loss"]) < 1e-5 for a, b in zip((d["compared"]["source_loss"], d["compared"]["loss"]), json.load(open("both.json"))["models"]))' "losses"
+    run 4 "too far from its source" quantize "$reference" far --format int8 --eval text.jsonl --kl 1e-9 $words
+    says err "over --kl 1e-09, so nothing was kept" "the limit"
+    run 2 "a limit without data" quantize "$reference" far --format int8 --kl 0.1 $words
+    run 2 "a limit below 0" quantize "$reference" far --format int8 --eval text.jsonl --kl -1 $words
+    run 1 "data that is not there" quantize "$reference" far --format int8 --eval missing.jsonl $words
+}
+[ -e far ] && fail "a refused command left a folder"
+[ -e far.tmp-export ] && fail "the folder in work is left"
+
 # refusals
 run 1 "train on it" train model=q8 run.dir=never
 says err "is quantized (int8), and quantized weights cannot be trained" "training"
