@@ -24,6 +24,7 @@ SHAPES = {  # layers, width, heads, key/value heads, ffn, vocabulary
     "110m": (12, 768, 12, 12, 2048, 32000),
     "1b": (22, 2048, 32, 4, 5632, 32000),
 }
+SHORT = 16  # tokens in front of a text whose decoding is timed
 PAIRS = [("int8", "q8_0"), ("int4", "q4_0"), ("bf16", "bf16")]
 
 
@@ -82,8 +83,9 @@ def ours(path, tokens, made, batch):
 
 
 def theirs(path, tokens, made):
-    rows = json.loads(run(f"{llama}/llama-bench", "-m", path, "-p", str(tokens), "-n", str(made), "-t", str(threads), "-r", "1", "-o", "json"))
-    return {("prefill" if r["n_gen"] == 0 else "decode"): r["avg_ts"] for r in rows}
+    rows = json.loads(run(f"{llama}/llama-bench", "-m", path, "-p", str(tokens), "-n", str(made), "-d", "0" if tokens else str(SHORT), "-t",
+                          str(threads), "-r", "1", "-o", "json"))
+    return rows[0]["avg_ts"]
 
 
 def bandwidth():  # of reading, by all threads
@@ -121,15 +123,14 @@ for shape in sys.argv[8:] or SHAPES:
     seen = {}
     for _ in range(rounds):
         for ours_type, gguf in PAIRS:
-            r = ours(paths[ours_type], prompt, output, 1)
+            r = ours(paths[ours_type], SHORT, output, 1)
             seen.setdefault(ours_type, {}).setdefault("decode", []).append(r["decode_tokens_per_s"]["median"])
-            seen[ours_type].setdefault("prefill", []).append(r["prefill_tokens_per_s"]["median"])
+            seen[ours_type].setdefault("prefill", []).append(ours(paths[ours_type], prompt, 1, 1)["prefill_tokens_per_s"]["median"])
             seen[ours_type].setdefault("tail", []).append(r["between_p99"]["ms"] / r["between_p50"]["ms"])
-            seen[ours_type].setdefault("eight", []).append(ours(paths[ours_type], 16, 16, 8)["decode_tokens_per_s"]["median"])
+            seen[ours_type].setdefault("eight", []).append(ours(paths[ours_type], SHORT, 32, 8)["decode_tokens_per_s"]["median"])
             if llama:
-                t = theirs(f"{base}-{gguf}.gguf", prompt, output)
-                for k in t:
-                    seen.setdefault(gguf + " llama.cpp", {}).setdefault(k, []).append(t[k])
+                for k, tokens, made in (("decode", 0, output), ("prefill", prompt, 0)):
+                    seen.setdefault(gguf + " llama.cpp", {}).setdefault(k, []).append(theirs(f"{base}-{gguf}.gguf", tokens, made))
     for name, figures in seen.items():
         print(f"{shape:<5} {name:<16} decode {spread(figures['decode']):<30} prefill {spread(figures['prefill']):<30}"
               + (f" 8 texts {spread(figures['eight'])}" if "eight" in figures else ""))
