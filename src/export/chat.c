@@ -25,6 +25,13 @@ static const char *knob(const struct exporter *x, int id) {
 
 // ---------------------------------------------------------------- conversations
 
+// Lines do not end with a NUL.
+static bool is_blank(const char *text, size_t bytes) {
+    while (bytes > 0 && memchr(" \t\r\n", text[bytes - 1], 4) != NULL)
+        bytes--;
+    return bytes == 0;
+}
+
 static int first_is_chat(struct render_context *c, const char *path, bool *chat, struct err *e) {
     struct lines *l;
     const char *text;
@@ -32,7 +39,7 @@ static int first_is_chat(struct render_context *c, const char *path, bool *chat,
     uint64_t number;
     TRY(lines_open(&l, path, e));
     int rc = lines_next(l, &text, &bytes, &number, e);
-    while (rc == 0 && text != NULL && strspn(text, " \t\r\n") >= bytes)
+    while (rc == 0 && text != NULL && is_blank(text, bytes))
         rc = lines_next(l, &text, &bytes, &number, e);
     if (rc == 0 && text != NULL)
         rc = render_is_chat(c, text, bytes, chat, e);
