@@ -78,6 +78,7 @@ struct beside {
     struct call *c;
     const struct haggle_quantize *q;
     struct knobs knobs; // of the source
+    struct quantize_options how;
     double limit;
     struct likeness found;
 };
@@ -93,6 +94,17 @@ static void show_comparing(void *arg, uint64_t done, uint64_t windows) {
 static void say_data(void *arg, enum log_level level, const char *text) {
     struct beside *b = arg;
     call_say(&b->c->log, level, text);
+}
+
+// What is nearer to the source than this format, where something is.
+static const char *nearer(const struct quantize_options *o) {
+    const struct storage s = o->storage;
+    if (s.kind != STORAGE_INT4)
+        return "";
+    return s.minima && s.group == 32 ? "--format int8 is nearer to the source. "
+           : s.minima || s.group > 32
+               ? "--group 32 --minima and --format int8 are nearer to the source. "
+               : "--minima and --format int8 are nearer to the source. ";
 }
 
 static int compare(void *arg, const char *dir, struct err *e) {
@@ -116,12 +128,10 @@ static int compare(void *arg, const char *dir, struct err *e) {
         rc = likeness_measure(&data, dir, &l, &b->found, e);
     score_close(&data);
     if (rc == 0 && b->found.kl.value > b->limit)
-        rc =
-            err_set(e, ERR_NUMERIC,
-                    "the divergence from the source is %.3g nats per token, over --kl %g, so "
-                    "nothing was kept. int4 with --minima or a smaller --group diverges less, int8 "
-                    "least; --keep leaves matrices as they are",
-                    b->found.kl.value, b->limit);
+        rc = err_set(e, ERR_NUMERIC,
+                     "the divergence from the source is %.3g nats per token, over --kl %g, so "
+                     "nothing was kept. %s--keep NAMES leaves matrices as they are",
+                     b->found.kl.value, b->limit, nearer(&b->how));
     return rc;
 }
 
@@ -179,6 +189,7 @@ static int quantize(struct call *c, const struct knobs *k, const struct haggle_q
     struct beside beside = {.c = c, .q = q, .limit = q->kl};
     if (q->eval != NULL) {
         how.check = compare, how.check_arg = &beside;
+        beside.how = how.how;
         if (beside.limit == 0)
             beside.limit = how.how.storage.kind == STORAGE_INT4 ? KL_INT4 : KL_INT8;
     }

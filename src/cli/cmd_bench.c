@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 const struct flag bench_flags[] = {
-    {"repeat", 'r', "N", "rounds over all configurations, interleaved (3; others: 5)"},
+    {"repeat", 'r', "N", "rounds (train: 3, interleaved over all configurations; others: 5)"},
     {"steps", 'n', "N", "steps measured per round (20; tradeoffs: 10)"},
     {"warmup", 'w', "N", "warm-up steps before those, not counted (2)"},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
@@ -40,6 +40,7 @@ const char bench_help[] =
     "and batch the tokens/s of prompts (prefill) and of texts (decode), the time to the first "
     "token,\n"
     "percentiles between tokens, and memory. Prompts are random ids; a shape has random weights.\n"
+    "All rounds of a row run before those of the next one.\n"
     "\n"
     "Examples\n"
     "  haggle bench train batch.micro=1,2,4,8\n"
