@@ -43,7 +43,8 @@ const struct verify_limits *verify_limits(enum precision p) {
 }
 
 // Errors of a whole model's gradients are many and nearly cancel in their norm. An adapter has few
-// numbers, whose errors do not. PyTorch's norm is 1.3e-3 away with 16-bit weights (docs/numerics.md).
+// numbers, whose errors do not. With 16-bit weights PyTorch's norm is 1.3e-3 away
+// (docs/numerics.md).
 static const double ADAPTER_NORM_FP16 = 4e-3;
 
 // Steps in 16 bits may be off by so many times what float32 steps are off by that begin with
