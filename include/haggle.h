@@ -162,6 +162,9 @@ struct haggle_bench {
     int64_t warmup;            // steps before those, not counted; negative: 2
     enum haggle_format format; // of sink->out
     const char *store;         // file to record every trial in as it ends; NULL: none
+    // haggle_bench_tradeoffs: only strategies whose name contains one of these parts, separated by
+    // commas ("recompute,bf16"); NULL: all
+    const char *only;
 };
 
 // Measures training steps of each configuration of the grid, each in a separate process. A

@@ -147,7 +147,7 @@ int haggle_bench_tradeoffs(const struct haggle_config *config, const struct hagg
                            const struct haggle_sink *sink, struct haggle_error *e) {
     enum { ROUNDS_DEFAULT = 5, STEPS_DEFAULT = 10 };
     struct call c;
-    struct tradeoffs t = {.bench = bench_of(o, ROUNDS_DEFAULT, STEPS_DEFAULT)};
+    struct tradeoffs t = {.bench = bench_of(o, ROUNDS_DEFAULT, STEPS_DEFAULT), .only = o->only};
     struct knobs k = config->knobs;
     call_begin(&c, sink);
     int rc = call_find_model(&c, &k, &c.err);

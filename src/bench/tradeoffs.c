@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define BASELINE "baseline"
 #define SLOW     "slow source"
@@ -178,6 +179,51 @@ static const char *compared_with(const struct strategy *s) {
     return s->against ? s->against : BASELINE;
 }
 
+// An item of --only stands for every strategy whose name contains it.
+static bool item_names(const char *item, size_t n, const char *name) {
+    for (; strlen(name) >= n; name++)
+        if (strncasecmp(name, item, n) == 0)
+            return true;
+    return false;
+}
+
+int tradeoffs_check_only(const char *only, struct err *e) {
+    const char *item = "";
+    size_t n = 0;
+    bool found = !only;
+    for (const char *at = only; text_next_item(&at, &item, &n);) {
+        found = false;
+        for (size_t i = 0; i < strategy_count() && !found; i++)
+            found = item_names(item, n, strategy_at(i)->name);
+        if (!found)
+            break;
+    }
+    if (found)
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "--only: no strategy is called '%.*s'; accepted: names, or parts of them, such "
+                   "as 'recompute', 'bf16', 'unfused' or 'ZeRO'",
+                   (int)n, item);
+}
+
+// Whether a strategy has a row. The baseline always has one, and so has a strategy that a wanted
+// one is compared with.
+static bool wanted(const char *only, size_t i) {
+    const struct strategy *s = strategy_at(i);
+    const char *item;
+    size_t n;
+    if (!only || !s->settings[0])
+        return true;
+    for (const char *at = only; text_next_item(&at, &item, &n);)
+        if (item_names(item, n, s->name))
+            return true;
+    for (size_t k = i + 1; k < strategy_count(); k++)
+        if (strategy_at(k)->against && strcmp(strategy_at(k)->against, s->name) == 0 &&
+            wanted(only, k))
+            return true;
+    return false;
+}
+
 static int make_rows(struct tradeoffs *t, const struct knobs *base, uint64_t rate, struct err *e) {
     size_t n = 0;
     t->settings = calloc(strategy_count(), sizeof *t->settings);
@@ -187,7 +233,8 @@ static int make_rows(struct tradeoffs *t, const struct knobs *base, uint64_t rat
         return err_set(e, ERR_MEMORY, "out of memory for the strategies");
     for (size_t i = 0; i < strategy_count(); i++) {
         const struct strategy *s = strategy_at(i);
-        if (!all_known(s->settings) || (t->ranks < 2 && strstr(s->settings, "{ranks}")))
+        if (!all_known(s->settings) || (t->ranks < 2 && strstr(s->settings, "{ranks}")) ||
+            !wanted(t->only, i))
             continue;
         const char *settings = strategy_settings(&t->grid.region, s, rate, t->ranks);
         if (!settings)
@@ -355,6 +402,7 @@ int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e)
     for (size_t i = 0; i < sizeof of_layout / sizeof *of_layout; i++)
         TRY(knobs_set_at(&t->base, of_layout[i], knob_default(of_layout[i], value), SET_BY_DEFAULT,
                          e));
+    TRY(tradeoffs_check_only(t->only, e));
     TRY(probe_rate(&t->base, &t->bench, &rate, e));
     return make_rows(t, &t->base, rate, e);
 }

@@ -50,6 +50,7 @@ struct finding {
 
 struct tradeoffs {
     struct bench bench;
+    const char *only;  // parts of names, separated by commas: only these strategies; NULL: all
     struct knobs base; // the baseline: as given, on one rank
     int64_t ranks;     // that were asked for; rows with several ranks need 2 or more
     struct grid grid;
@@ -59,7 +60,9 @@ struct tradeoffs {
     double speed_noise; // how far the interval of the baseline against itself reaches from 1
 };
 
-// The caller first fills rounds, steps, warmup and stop of t->bench. Measures the baseline once,
+// Refuses an item of `only` that no strategy's name contains. NULL is fine.
+int tradeoffs_check_only(const char *only, struct err *e);
+// The caller first fills rounds, steps, warmup and stop of t->bench, and t->only. Measures the baseline once,
 // for the rate of slow sources, and makes the rows. Call bench_measure(&t->bench, ...) next, and
 // tradeoffs_close in every case.
 int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e);

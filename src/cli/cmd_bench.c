@@ -11,6 +11,7 @@ const struct flag bench_flags[] = {
     {"steps", 'n', "N", "steps measured per round (20; tradeoffs: 10)"},
     {"warmup", 'w', "N", "warm-up steps before those, not counted (2)"},
     {"output", 'o', "FORMAT", "md, csv, json or jsonl (md)"},
+    {"only", 0, "NAME,..", "tradeoffs: only strategies whose names contain one of these"},
     {"prompt-tokens", 0, "N,N,..", "bench generate: tokens of a prompt (512)"},
     {"output-tokens", 0, "N,N,..", "bench generate: tokens of a text (128)"},
     {"batch", 'b', "N,N,..", "bench generate: texts side by side (1)"},
@@ -45,6 +46,7 @@ const char bench_help[] =
     "Examples\n"
     "  haggle bench train batch.micro=1,2,4,8\n"
     "  haggle bench tradeoffs recipes/demo.yaml batch.accum=2\n"
+    "  haggle bench tradeoffs model=tiny --only recompute,unfused\n"
     "  haggle bench train recipes/demo.yaml batch.micro=1-16*2 seq=64,256 --repeat 5 -o csv\n"
     "  haggle bench train model=tiny threads=1-4+1 --json bench.json\n"
     "  haggle bench generate model=gpt2-124m --prompt-tokens 16,512 --batch 1,4 threads=1,2\n"
@@ -136,7 +138,7 @@ static int generate(struct cli *c, const struct haggle_bench *given, struct hagg
             ? c->args.words[0]
             : NULL;
     char **grid = NULL;
-    static const char *const others[] = {"steps", "warmup", "store"};
+    static const char *const others[] = {"steps", "warmup", "store", "only"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (args_get(&c->args, others[i]))
             return cli_usage(e, "--%s has no meaning for bench generate; accepted: --repeat",
@@ -155,7 +157,8 @@ static int generate(struct cli *c, const struct haggle_bench *given, struct hagg
 }
 
 int cmd_bench(struct cli *c, struct haggle_error *e) {
-    struct haggle_bench b = {.store = args_get(&c->args, "store")};
+    struct haggle_bench b = {.store = args_get(&c->args, "store"),
+                             .only = args_get(&c->args, "only")};
     enum subject subject;
     int64_t rounds;
     TRY(take_subject(&c->args, &subject, e));
@@ -172,6 +175,8 @@ int cmd_bench(struct cli *c, struct haggle_error *e) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (args_get(&c->args, texts[i]))
             return cli_usage(e, "--%s has a meaning for bench generate only", texts[i]);
+    if (subject == TRAIN && b.only)
+        return cli_usage(e, "--only has a meaning for bench tradeoffs only");
     if (subject == TRAIN)
         return measure(c, &b, e);
     TRY(cli_config(c, e));

@@ -46,6 +46,18 @@ static void test_list(void **state) {
     region_free(&texts);
 }
 
+// Parts of names that no strategy has are refused before anything is measured.
+static void test_only(void **state) {
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(tradeoffs_check_only(NULL, &e), 0);
+    assert_int_equal(tradeoffs_check_only("recompute, zero 1,UNFUSED", &e), 0);
+    assert_int_equal(tradeoffs_check_only("recompute,no such thing", &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "'no such thing'"));
+    assert_int_equal(tradeoffs_check_only(" , ,", &e), ERR_USAGE);
+    assert_int_equal(tradeoffs_check_only("", &e), ERR_USAGE);
+}
+
 // ---------------------------------------------------------------- judging
 
 enum { ROUNDS = 5 };
@@ -188,9 +200,9 @@ static void test_factors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),      cmocka_unit_test(test_judging),
-        cmocka_unit_test(test_own_noise), cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_list),    cmocka_unit_test(test_only),
+        cmocka_unit_test(test_judging), cmocka_unit_test(test_own_noise),
+        cmocka_unit_test(test_beside),  cmocka_unit_test(test_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

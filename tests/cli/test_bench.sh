@@ -67,9 +67,14 @@ base="seq=16 --steps 3 --warmup 1"
         "tradeoffs: recomputation changes no bit"
     json trade.json 'all(r["agreement"] in ("", "holds", "not measurable") or r["ratios"]["memory"] != 1 for r in d["rows"])' \
         "tradeoffs: one round is too few to call a speed different"
-    run 0 "tradeoffs as CSV" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 -o csv --quiet
-    says out "recompute selective,recompute.mode=selective,baseline," "tradeoffs as CSV"
-    run 0 "tradeoffs with ranks" bench tradeoffs seq=16 batch.micro=2 batch.accum=2 --ranks 2 --steps 1 --warmup 0 --repeat 1 --json trade.json
+    run 0 "some tradeoffs, as CSV" bench tradeoffs seq=16 batch.micro=2 --steps 1 --warmup 0 --repeat 1 --only "every 2" -o csv --quiet
+    says out "recompute every 2,recompute.mode=full recompute.every=2,recompute full," "some tradeoffs, as CSV"
+    [ "$(wc -l <out)" -eq 5 ] || fail "some tradeoffs: not the head, the baseline twice, the row and what it is compared with"
+    run 2 "a strategy that is none" bench tradeoffs --only "zero,warp drive"
+    says err "no strategy is called 'warp drive'" "a strategy that is none"
+    run 2 "a strategy of bench train" bench train --only zero
+    run 0 "tradeoffs with ranks" bench tradeoffs seq=16 batch.micro=2 batch.accum=2 --ranks 2 --steps 1 --warmup 0 --repeat 1 \
+        --only "data parallel,zero,tensor,pipeline" --json trade.json
     says out "| pipeline, against data parallel |" "tradeoffs with ranks"
     json trade.json '[r["settings"] for r in d["rows"] if r["strategy"] == "ZeRO 3"] == ["parallel.data=2 batch.accum/2 zero.stage=3"]' \
         "tradeoffs with ranks: settings"
