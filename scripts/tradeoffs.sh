@@ -4,7 +4,7 @@
 #   scripts/tradeoffs.sh [FLAG ...]     flags for every `haggle bench tradeoffs`, such as --repeat 9
 #
 # Two models: the built-in small one, where overheads dominate, and GPT-2 124M, where arithmetic
-# does (SMALL=1 leaves it out). The data is a piece of this project's text, short enough that a
+# does (SMALL=1 leaves it out). GPU=1 adds what fusion and graphs buy on a GPU. The data is a piece of this project's text, short enough that a
 # trial has more than one epoch, which data.ram needs.
 set -eu
 haggle=$(realpath "${HAGGLE:-build/haggle}")
@@ -26,7 +26,7 @@ cat <<'TEXT'
 # What each strategy trades, measured
 
 Tutorials print a table of strategies with what each does to throughput, latency and memory. These are the same strategies measured on
-one machine, by `haggle bench tradeoffs`, which makes the table for yours (`make bench-tradeoffs` makes this page). Read it so:
+one machine, by `haggle bench tradeoffs`, which makes the table for yours (`make bench-tradeoffs` makes this page, with `GPU=1` its last table too). Read it so:
 
 - The **baseline** is the recipe as given; every other row changes what its line under the table says, and nothing else. Tokens per
   step stay the same unless the row says *other batch*, so losses compare: *same bits* means that the strategy changes no number at all.
@@ -44,3 +44,5 @@ table "A small model, and two ranks" --ranks 2 model=tiny seq=128 batch.micro=4 
     --warmup 8 --steps 20 --repeat 5 "$@"
 [ -n "${SMALL-}" ] || table "GPT-2 124M" model=gpt2-124m seq=128 batch.micro=2 batch.accum=2 data.path=text.txt tokenizer=bytes \
     --warmup 1 --steps 2 --repeat 5 "$@"
+[ -z "${GPU-}" ] || table "Fusion and graphs on a GPU" model=gpt2-124m seq=1024 precision=bf16 device=cuda batch.micro=8 batch.accum=1 \
+    data.path=text.txt tokenizer=bytes --only unfused,graphs --warmup 3 --steps 20 --repeat 5 "$@"

@@ -62,9 +62,9 @@ struct tradeoffs {
 
 // Refuses an item of `only` that no strategy's name contains. NULL is fine.
 int tradeoffs_check_only(const char *only, struct err *e);
-// The caller first fills rounds, steps, warmup and stop of t->bench, and t->only. Measures the baseline once,
-// for the rate of slow sources, and makes the rows. Call bench_measure(&t->bench, ...) next, and
-// tradeoffs_close in every case.
+// The caller first fills rounds, steps, warmup and stop of t->bench, and t->only. Measures the
+// baseline once, for the rate of slow sources, and makes the rows. Call
+// bench_measure(&t->bench, ...) next, and tradeoffs_close in every case.
 int tradeoffs_open(struct tradeoffs *t, const struct knobs *base, struct err *e);
 // Computes the figures and the findings. seconds: how long measuring took.
 int tradeoffs_finish(struct tradeoffs *t, const struct knobs *base, double seconds, struct err *e);

@@ -2,6 +2,7 @@
 #include "report/tradeoffs_print.h"
 
 #include "base/text.h"
+#include "plan/plan.h"
 #include "report/bench_print.h"
 
 #include <inttypes.h>
@@ -18,13 +19,19 @@ static const char *agreement_name(enum agreement a) {
 
 static void print_head(const struct tradeoffs *t, const struct knobs *base, FILE *f) {
     const struct bench_row *b = &t->bench.rows[0];
+    const struct machine *m = &t->bench.machine;
+    const bool device = plan_wants_device(base);
     char bytes[TEXT_UNIT_BYTES];
     fprintf(f,
             "Baseline: model %s, batch.micro %" PRId64 " x batch.accum %" PRId64 " x seq %" PRId64
-            " tokens, precision %s, %d thread%s, on %s.\n",
+            " tokens, precision %s, %d thread%s, on %s%s.\n",
             base->model, base->batch_micro, base->batch_accum, base->seq,
             knob_choice(KNOB_precision, (int)base->precision), machine_threads(base),
-            machine_threads(base) == 1 ? "" : "s", t->bench.machine.hw.cpu);
+            machine_threads(base) == 1 ? "" : "s",
+            !device                  ? ""
+            : m->gpu.measured_at > 0 ? m->gpu.device
+                                     : "a GPU",
+            !device ? m->hw.cpu : "");
     if (b->n_rounds > 0)
         fprintf(f,
                 "It makes %.0f tokens/s, steps of %.2f ms (p50) and %.2f ms (p99%s), has a latency "
