@@ -265,6 +265,10 @@ int pool_threads(const struct pool *p) {
     return p->threads;
 }
 
+bool pool_spins(const struct pool *p) {
+    return p->spin_ns > 0;
+}
+
 void pool_run(struct pool *p, pool_fn *fn, void *arg) {
     if (p->threads == 1) {
         fn(arg, 0, 1);

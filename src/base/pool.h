@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pool;
@@ -28,6 +29,7 @@ int pool_open(struct pool **out, int threads, int pin, struct err *e);
 int pool_open_beside(struct pool **out, int threads, int pin, int number, int pools, struct err *e);
 void pool_close(struct pool *p);
 int pool_threads(const struct pool *p);
+bool pool_spins(const struct pool *p); // each of its threads may have a CPU of its own
 // Runs fn on every member and returns when all have returned. A pool runs one task at a time. Must
 // not be called from inside a task.
 void pool_run(struct pool *p, pool_fn *fn, void *arg);

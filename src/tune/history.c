@@ -132,6 +132,8 @@ void history_figures(const struct store_trial *row, size_t steps, struct tune_me
     out->memory_bytes = row->memory_measured_bytes > 0 ? (uint64_t)row->memory_measured_bytes : 0;
     out->joules = row->joules_per_token * (double)row->tokens;
     out->busy = row->busy;
+    apart_add(&out->cpus, row->apart_least_ns);
+    apart_add(&out->cpus, row->apart_most_ns);
     out->split.steps = steps;
     for (int i = 0; i < TIME_COUNT; i++) {
         out->split.ns[i] = whole(1e6 * row->split.ms[i] * (double)steps);
