@@ -423,7 +423,7 @@ static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, dou
                 struct err *e) {
     const struct tune_policy *p = t->policy;
     struct tune_state of[TUNE_STATES_MOST];
-    int looks = 0, looked = -1; // at so many rounds
+    int looks = 0, looked = -1; // at so many rounds that count
     *confidence = p->confidence;
     rounds_begin(r, t);
     TRY(rounds_seat(r, 0, e));
@@ -439,17 +439,20 @@ static int duel(struct tune *t, int at, struct rounds *r, struct contest *c, dou
         if (!whole)
             break;
         const int pairs = rounds_pairs(r, 0, 1);
-        if (pairs < p->duel.least_rounds ||
+        if (pairs < p->duel.least_rounds || pairs == looked ||
             (pairs - p->duel.least_rounds) % p->rounds.between_rounds)
             continue;
-        looked = r->done;
+        looked = pairs;
         const double confidence_now = sample_look_confidence(p->confidence, ++looks);
         if (all_precise(p, of, rounds_states(r, 1, 0, confidence_now, of, c)))
             break;
     }
     if (r->n < 2)
         return 0;
-    *confidence = sample_look_confidence(p->confidence, looked == r->done ? looks : looks + 1);
+    // Too few rounds for a look before the time was up: this one is the only one.
+    if (looks > 0)
+        *confidence = sample_look_confidence(p->confidence,
+                                             looked == rounds_pairs(r, 0, 1) ? looks : looks + 1);
     rounds_announce(r, 1, 0, *confidence, of, c);
     return 0;
 }
