@@ -38,6 +38,15 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg);
 // are multiples of grain, except the last one, which is n.
 void pool_share(int64_t n, int64_t grain, int thread, int threads, int64_t *begin, int64_t *end);
 
+// For loops that wait for another thread.
+static inline void pool_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 int pool_machine_cpus(void); // CPUs this process may use (affinity and cgroup quota)
 
 #endif

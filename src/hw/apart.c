@@ -47,6 +47,7 @@ static bool await(_Atomic uint32_t *word, uint32_t wanted, bool arriving) {
             const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
             if (now == wanted || now == GIVEN_UP)
                 return now == wanted;
+            pool_pause(); // a reader that never pauses takes the line from the writer
         }
         // The clock is read only after a while: reading it takes as long as an answer.
         const uint64_t now_ns = clock_ns();
@@ -67,7 +68,7 @@ static void lead(struct line *l) {
         const int trips = batch == 0 ? 1 : TRIPS;
         const uint64_t begin_ns = clock_ns();
         for (int i = 0; i < trips; i++) {
-            atomic_store_explicit(&l->word, ++number, memory_order_release);
+            atomic_exchange(&l->word, ++number);
             if (!await(&l->word, ++number, batch == 0))
                 return;
         }
@@ -81,7 +82,7 @@ static void follow(struct line *l) {
     for (uint32_t number = 1; number < last; number += 2) {
         if (!await(&l->word, number, number == 1))
             return;
-        atomic_store_explicit(&l->word, number + 1, memory_order_release);
+        atomic_exchange(&l->word, number + 1);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "store/store.h"
 
+#include <math.h>
 #include <time.h>
 
 // ---------------------------------------------------------------- for people

@@ -79,6 +79,12 @@ static void put_about(const struct tune_view *v) {
     put_row(v, "search", text);
     if (t->busy > 0)
         put_row(v, "other programs", busy_words(text, sizeof text, t));
+    if (isfinite(apart_least_ns(&t->cpus))) {
+        snprintf(text, sizeof text,
+                 "a cache line goes to another thread and back in %.0f to %.0f ns",
+                 apart_least_ns(&t->cpus), apart_most_ns(&t->cpus));
+        put_row(v, "threads apart", text);
+    }
     if (v->facts->saved_as)
         put_row(v, "recipe of the choice", v->facts->saved_as);
     fputs("</dl>\n", v->f);

@@ -289,6 +289,8 @@ static void put_turns(struct json_writer *w, const struct tune *t) {
     json_member_string(w, "why", tune_why_name(t->why));
     json_member_i64(w, "busy", t->busy);
     json_member_double(w, "busy_most", t->busy_most);
+    json_member_i64(w, "moved", t->moved);
+    apart_put_member(&t->cpus, w);
     if (t->rival >= 0 && t->rival < t->n)
         put_hash(w, "rival", &t->settings[t->rival].knobs);
     json_member_array(w, "settings");
@@ -303,6 +305,7 @@ static void put_turns(struct json_writer *w, const struct tune *t) {
         json_member_double(w, "low", x->low);
         json_member_double(w, "high", x->high);
         json_member_double(w, "tokens_per_s", x->tokens_per_s);
+        tune_put_states(x, w);
         json_put_object_end(w);
     }
     json_put_array_end(w);

@@ -202,3 +202,17 @@ int rounds_states(const struct rounds *r, int a, int b, double confidence,
                                                    : CONTEST_UNDECIDED;
     return n;
 }
+
+void tune_put_states(const struct tune_turns *x, struct json_writer *w) {
+    json_member_array(w, "states");
+    for (int s = 0; s < x->n_states; s++) {
+        json_put_object_begin(w);
+        json_member_double(w, "apart_ns", x->states[s].apart_ns);
+        json_member_i64(w, "rounds", x->states[s].rounds);
+        json_member_double(w, "ratio", x->states[s].ratio);
+        json_member_double(w, "low", x->states[s].low);
+        json_member_double(w, "high", x->states[s].high);
+        json_put_object_end(w);
+    }
+    json_put_array_end(w);
+}

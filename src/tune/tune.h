@@ -284,7 +284,7 @@ struct tune {
     int busy;          // visits while other programs were at work
     bool busy_now;     // the last visit was one of them
     int moved;         // quiet visits during which the CPUs moved
-    struct apart cpus; // over all visits
+    struct apart cpus; // over the visits with as many threads as the recipe
     double busy_most;  // the largest share of a visit's time that they took; NaN: they are not seen
     int failed_rc;     // of the first trial that failed; 0: none did
     struct tune_bound bounds[TUNE_LIMITS_MOST];
@@ -323,6 +323,8 @@ double tune_wait_of(const struct tune_request *r, const struct knobs *k, double 
 double tune_typical(const double *step_ns, const struct tune_block *visits, int n);
 // What the goal minimizes, for a typical step: seconds per token or per sample. NaN: not measured.
 double tune_cost(const struct tune *t, const struct tune_setting *s);
+// "states": what the rounds showed at each distance of the CPUs.
+void tune_put_states(const struct tune_turns *x, struct json_writer *w);
 bool tune_has_limits(const struct tune_request *r);
 
 #endif

@@ -260,7 +260,9 @@ int visit_setting(struct tune *t, int i, const struct visit *v, struct err *e) {
         t->busy_now = m.n > 0 && s->blocks[s->n_blocks - 1].busy;
         t->busy_most = fmax(t->busy_most, m.busy);
         t->moved += m.n > 0 && !t->busy_now && s->blocks[s->n_blocks - 1].moved;
-        apart_join(&t->cpus, &m.cpus);
+        if (knobs_same(&s->knobs, &t->settings[0].knobs, KNOB_threads) &&
+            knobs_same(&s->knobs, &t->settings[0].knobs, KNOB_cpu_pin))
+            apart_join(&t->cpus, &m.cpus);
         t->reused += m.reused;
         if (m.rc != 0 && t->failed_rc == 0)
             t->failed_rc = m.rc;
