@@ -101,7 +101,7 @@ static void test_what_counts(void **state) {
     play(2, FAR, 5, 0);
     assert_int_equal(said(of, &c), 1);
     assert_int_equal(rounds_pairs(&rounds, 1, 0), 8);
-    // As many threads everywhere, or where nothing is known, all is as it was.
+    // Where no distance is known, every round counts.
     begin();
     play(8, UNKNOWN, 1.1, 0.01);
     assert_int_equal(said(of, &c), 1);
