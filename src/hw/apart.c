@@ -1,8 +1,8 @@
 // apart.c - see apart.h.
 //
 // The members of a pair write to one cache line in turns: the first writes odd numbers, the second
-// even ones. A member whose partner does not answer in time writes GIVEN_UP in place of the number
-// that it waited for, by compare-and-swap, so that both agree on which of the two happened. So no
+// even ones. A member whose partner does not answer in time writes GIVEN_UP. All writes are
+// compare-and-swap, so both agree on whether an answer or a member's patience came first. So no
 // member ever waits for long, even if another program holds the partner's CPU.
 #include "hw/apart.h"
 
@@ -37,8 +37,8 @@ struct meeting {
     struct line lines[MEMBERS_MOST / 2];
 };
 
-// Waits until the word is `wanted`, which follows the number that is there now. Threads that share one
-// CPU never answer each other in time unless they yield, and what they would measure then is the
+// Waits until the word is `wanted`, which follows the number that is there now. Threads that share
+// one CPU never answer each other in time unless they yield, and then they would measure the
 // scheduler. So they yield only until both have arrived.
 static bool await(_Atomic uint32_t *word, uint32_t wanted, bool arriving) {
     const uint64_t limit_ns = arriving ? FIRST_WAIT_NS : WAIT_NS;
@@ -62,15 +62,20 @@ static bool await(_Atomic uint32_t *word, uint32_t wanted, bool arriving) {
     }
 }
 
+// Follows up on the number that is there. False: the partner has given up.
+static bool answer(_Atomic uint32_t *word, uint32_t number) {
+    return atomic_compare_exchange_strong(word, &number, number + 1);
+}
+
 static void lead(struct line *l) {
     uint32_t number = 0;
     for (int batch = 0; batch <= BATCHES; batch++) { // the first one is the partner's arrival
         const int trips = batch == 0 ? 1 : TRIPS;
         const uint64_t begin_ns = clock_ns();
         for (int i = 0; i < trips; i++) {
-            atomic_exchange(&l->word, ++number);
-            if (!await(&l->word, ++number, batch == 0))
+            if (!answer(&l->word, number) || !await(&l->word, number + 2, batch == 0))
                 return;
+            number += 2;
         }
         if (batch > 0)
             l->fastest_ns = fmin(l->fastest_ns, (double)(clock_ns() - begin_ns) / TRIPS);
@@ -80,9 +85,8 @@ static void lead(struct line *l) {
 static void follow(struct line *l) {
     const uint32_t last = 2 * (1 + BATCHES * TRIPS);
     for (uint32_t number = 1; number < last; number += 2) {
-        if (!await(&l->word, number, number == 1))
+        if (!await(&l->word, number, number == 1) || !answer(&l->word, number))
             return;
-        atomic_exchange(&l->word, number + 1);
     }
 }
 

@@ -20,11 +20,11 @@ struct apart {                // over several looks, nanoseconds of a round trip
     double least_ns, most_ns; // 0: no look had an answer
 };
 
-// One look: the mean over pairs of members, each with the fastest of a few hundred round trips. With
-// two members there is one pair. With more, neighbours and members that are half the pool apart
-// answer each other, at most 256 members. Takes 20 to 150 us, and at most 2 ms where other programs
-// hold a CPU. NaN: one thread, more threads than CPUs, or no pair answered. Must not be called
-// while the pool runs a task.
+// One look: the mean over pairs of members, each with the fastest of a few hundred round trips.
+// With two members there is one pair. With more, neighbours and members that are half the pool
+// apart answer each other, at most 256 members. Takes 20 to 150 us, and a few ms at most where
+// other programs hold a CPU. NaN: one thread, more threads than CPUs, or no pair answered. Must not
+// be called while the pool runs a task.
 double apart_measure(struct pool *p);
 
 void apart_add(struct apart *a, double ns); // NaN and 0 add nothing

@@ -72,8 +72,8 @@ struct recorder {
     bool on_device;
 };
 
-// A busy machine may hide the CPUs for a moment, and what a trial shows at its begin and end matters
-// most: an answer is asked for twice.
+// A busy machine may hide the CPUs for a moment, and what a trial shows at its beginning and end
+// matters most: an answer is asked for twice.
 static void look_at_cpus(struct recorder *r) {
     double ns = NAN;
     for (int i = 0; i < 2 && !r->on_device && isnan(ns); i++)

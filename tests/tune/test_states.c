@@ -1,5 +1,5 @@
-// test_states.c - rounds while the CPUs move: which of them count, what is said of two settings, and
-// that it is kept and told.
+// test_states.c - rounds while the CPUs move: which of them count, what is said of two settings,
+// and in which words.
 #include "base/rng.h"
 #include "tune/again.h"
 #include "tune/tune_impl.h"

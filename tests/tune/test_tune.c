@@ -25,8 +25,6 @@ struct machine {
     uint64_t alone_ns; // from then on no other program uses the machine
     double crowd;      // until then steps take this many times as long; 0: COMPANY
     double busy;       // share of the time in which another program runs, seconds in a row
-    double spell_s;    // length of a spell with or without it; 0: 1.5 s
-    bool blind;        // the search cannot see other programs
     double slow;       // steps take this many times as long; 0: 1
     double gain;   // time of a micro-batch of 2 / of 4; other changes only cost time; 0: as truth()
     double update; // share of a step that the optimizer takes
@@ -35,9 +33,6 @@ struct machine {
     double capture; // the second and third step of a trial take this many times as long; 0: 1
     int measured, planned, stages;
     const struct tune *before; // an earlier search, whose figures can be recalled
-    const struct knobs *given; // drawn(): step times are those of a machine drawn by the seed
-    double worth;              // drawn(): a change that gains makes a step this many times as long
-    double moves_s; // seconds after which the CPUs may move nearer to each other or apart; 0: never
 };
 
 // The true seconds of a step. Small micro-batches waste time, large ones fall out of the cache, and
@@ -83,61 +78,9 @@ static double few_matter(const struct machine *m, const struct knobs *k) {
     return k->batch_micro == 4 ? s / m->gain : s;
 }
 
-// A machine whose knobs have effects that are drawn. Most have none at all, so that many settings
-// are exactly as fast as the recipe; some cost up to a third. With `worth` below 1 one value of one
-// knob, or larger micro-batches, gain.
-static double drawn(const struct machine *m, const struct knobs *k) {
-    double s = 4e-4 * (double)(k->batch_micro * k->batch_accum);
-    char value[KNOB_VALUE_BYTES];
-    const bool by_batch = rng_uniform(m->seed, 3, 0) < 0.5;
-    if (m->worth < 1 && by_batch && k->batch_micro > m->given->batch_micro)
-        s *= m->worth;
-    for (int id = 0; id < KNOB_COUNT; id++) {
-        if (knobs_same(k, m->given, id) || knob_info(id)->flags & KNOB_FACTOR)
-            continue;
-        uint64_t hash = (uint64_t)id;
-        for (const char *c = knobs_value(k, id, value); *c; c++)
-            hash = hash * 31 + (uint64_t)*c;
-        const double u = rng_uniform(m->seed, 4, hash);
-        const bool lucky = m->worth < 1 && !by_batch && rng_uniform(m->seed, 5, hash) < 0.3;
-        s *= lucky ? m->worth : u < 0.6 ? 1 : 1 + 0.3 * u;
-    }
-    return s;
-}
-
 static double step_of(const struct machine *m, const struct knobs *k) {
-    const double s = m->given ? drawn(m, k) : m->gain > 0 ? few_matter(m, k) : truth(k);
+    const double s = m->gain > 0 ? few_matter(m, k) : truth(k);
     return m->slow > 0 ? m->slow * s : s;
-}
-
-// The CPUs share a cache or do not, for some moves_s at a time.
-static bool is_far(const struct machine *m) {
-    return m->moves_s > 0 &&
-           rng_uniform(m->seed, 9, (uint64_t)((double)m->now_ns / (1e9 * m->moves_s))) < 0.5;
-}
-
-// How many times as long a step takes while they do not. Measured on a shared virtual machine:
-// 1.17 times with a micro-batch of 16, 1.33 times with one of 2, so that the first is faster by 4 %
-// near and by 19 % far. Other knobs gain or lose up to 8 % by it.
-static double farness(const struct machine *m, const struct knobs *k) {
-    double x = 1.17 * pow(16 / (double)k->batch_micro, 0.062);
-    char value[KNOB_VALUE_BYTES];
-    for (int id = 0; id < KNOB_COUNT; id++) {
-        if (knobs_same(k, m->given, id) || knob_info(id)->flags & KNOB_FACTOR)
-            continue;
-        uint64_t hash = (uint64_t)id;
-        for (const char *c = knobs_value(k, id, value); *c; c++)
-            hash = hash * 31 + (uint64_t)*c;
-        const double u = rng_uniform(m->seed, 10, hash);
-        x *= u < 0.5 ? 1 : 0.92 + 0.16 * rng_uniform(m->seed, 11, hash);
-    }
-    return x;
-}
-
-// A look at the distance. Other programs may hide it.
-static double look(struct machine *m, double company) {
-    const double ns = (is_far(m) ? 380 : 43) * (1 + 0.05 * rng_normal(m->seed, 12, m->drawn++));
-    return company > 1 && rng_uniform(m->seed, 12, m->drawn++) < 0.5 ? NAN : ns;
 }
 
 static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct err *e) {
@@ -148,8 +91,6 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
     out->need_bytes = bytes_of(k);
     out->have_bytes = m->have_bytes;
     out->step_s = step_of(m, k) * m->bias * (1 + 0.05 * sin((double)k->batch_micro));
-    if (m->given) // predictions of a drawn machine are off by some 5 %, each by its own
-        out->step_s *= 1 + 0.05 * rng_normal(m->seed, 6, (uint64_t)m->planned);
     if (out->need_bytes > m->have_bytes) {
         out->rc = ERR_MEMORY;
         snprintf(out->reason, sizeof out->reason, "needs more than there is");
@@ -161,8 +102,7 @@ static int plan(void *arg, const struct knobs *k, struct tune_plan *out, struct 
 static const double COMPANY = 1.6;
 
 static double company(const struct machine *m) {
-    const uint64_t window =
-        m->now_ns / (m->spell_s > 0 ? (uint64_t)(1e9 * m->spell_s) : 1500000000);
+    const uint64_t window = m->now_ns / 1500000000;
     if (m->now_ns < m->alone_ns)
         return m->crowd > 0 ? m->crowd : COMPANY;
     return rng_uniform(m->seed, 2, window) < m->busy ? COMPANY : 1;
@@ -194,7 +134,6 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
     out->step_ns = calloc((size_t)o->steps, sizeof *out->step_ns);
     if (!out->step_ns)
         return err_set(e, ERR_MEMORY, "out of memory");
-    uint64_t looked_ns = m->now_ns;
     double lost_ns = 0;
     for (int64_t i = -o->warmup; i < o->steps; i++) {
         double ns = 1e9 * step_of(m, k) * (1 + m->noise * rng_normal(m->seed, 0, m->drawn++));
@@ -202,16 +141,10 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
             ns *= 1.5;
         if (m->capture > 0 && (i + o->warmup == 1 || i + o->warmup == 2))
             ns *= m->capture;
-        ns *= company(m) * (is_far(m) ? farness(m, k) : 1);
-        if (i == 0 && m->moves_s > 0)
-            apart_add(&out->cpus, look(m, company(m)));
+        ns *= company(m);
         m->now_ns += (uint64_t)ns;
         if (i < 0)
             continue;
-        if (m->moves_s > 0 && m->now_ns - looked_ns > 100000000) {
-            apart_add(&out->cpus, look(m, company(m)));
-            looked_ns = m->now_ns;
-        }
         lost_ns += ns * (1 - 1 / company(m));
         out->step_ns[out->n++] = ns;
         out->wall_ns += (uint64_t)ns;
@@ -219,13 +152,11 @@ static int measure(void *arg, const struct knobs *k, const struct tune_order *o,
         if (o->judge(o->judge_arg, out->step_ns, out->n) != TUNE_GO_ON)
             break;
     }
-    if (m->moves_s > 0)
-        apart_add(&out->cpus, look(m, company(m)));
     out->split.wall_ns = out->wall_ns;
     out->split.ns[TIME_OPTIMIZER] = (uint64_t)(m->update * (double)out->wall_ns);
     out->split.ns[TIME_MATMUL] = out->wall_ns - out->split.ns[TIME_OPTIMIZER];
     out->split.steps = out->n;
-    out->busy = m->blind ? NAN : lost_ns / (double)out->wall_ns;
+    out->busy = lost_ns / (double)out->wall_ns;
     out->joules = m->watts > 0 ? m->watts * 1e-9 * (double)out->wall_ns : NAN;
     return 0;
 }
@@ -891,146 +822,6 @@ static void test_begins_with_what_is_known(void **state) {
     tune_free(&t);
 }
 
-// What searches announce, on machines that are drawn, with other programs that come and go. Each
-// answer is compared with the true step times. Where the CPUs move, a gain must be there at each
-// distance that the answer speaks of, and the interval must hold it.
-struct bargains {
-    int searches, announced, false_gains, chances, taken, too_busy, covered, intervals, idle, both;
-    double widths[1024];
-};
-
-static double true_gain(const struct machine *m, const struct knobs *k, bool far) {
-    const double apart = far ? farness(m, m->given) / farness(m, k) : 1;
-    return step_of(m, m->given) / step_of(m, k) * apart;
-}
-
-// The least gain, at the distances that the answer speaks of, or with NULL at all there are.
-static double least_gain(const struct machine *m, const struct knobs *k,
-                         const struct tune_turns *of) {
-    double least = INFINITY;
-    for (int far = 0; far <= (m->moves_s > 0); far++) {
-        bool named = !of || m->moves_s == 0;
-        for (int s = 0; of && s < of->n_states; s++)
-            named |= (of->states[s].apart_ns > 120) == far;
-        if (named)
-            least = fmin(least, true_gain(m, k, far));
-    }
-    return least;
-}
-
-static bool is_held(const struct machine *m, const struct knobs *k, const struct tune_turns *of) {
-    bool held = true;
-    for (int s = 0; s < of->n_states; s++) {
-        const double gain = true_gain(m, k, m->moves_s > 0 && of->states[s].apart_ns > 120);
-        held &= of->low <= gain && gain <= of->high && of->states[s].low >= of->low &&
-                of->states[s].high <= of->high;
-    }
-    return held && of->n_states > 0;
-}
-
-// The same, whatever the search says of distances: the interval holds the gain at each distance at
-// which at least three of the last visits were made, those of the duel.
-static bool is_held_where_it_ran(const struct machine *m, const struct tune_setting *s) {
-    int visits[2] = {0};
-    bool held = true;
-    for (int i = s->n_blocks - s->turns.rounds; i < s->n_blocks; i++)
-        if (i >= 0 && !s->blocks[i].busy &&
-            (s->blocks[i].apart_ns < 90 || s->blocks[i].apart_ns > 200))
-            visits[s->blocks[i].apart_ns > 200]++;
-    for (int far = 0; far < 2; far++) {
-        const double gain = true_gain(m, &s->knobs, far);
-        held &= visits[far] < 3 || (s->turns.low <= gain && gain <= s->turns.high);
-    }
-    return held;
-}
-
-static void bargain(struct bargains *b, uint64_t seed, double worth, bool moves) {
-    const double draw = rng_uniform(seed, 7, 0);
-    struct machine m = ordinary(seed);
-    const struct knobs k = recipe(1 << (int)(5 * rng_uniform(seed, 7, 1)), 16);
-    struct tune_request r = request(TUNE_BULK);
-    struct tune t;
-    double best = 1;
-    m.given = &k;
-    m.worth = worth;
-    m.bias = 0.8 + 0.4 * rng_uniform(seed, 7, 2);
-    m.noise = 0.01 + 0.05 * rng_uniform(seed, 7, 3);
-    m.tail = 0.03 * rng_uniform(seed, 7, 4);
-    m.busy = draw < 0.2 ? 0 : 0.7 * draw;
-    m.spell_s = 0.5 * exp(3.5 * rng_uniform(seed, 7, 5)); // to 16 s
-    m.blind = rng_uniform(seed, 7, 6) < 0.3;
-    m.moves_s = moves ? 5 * exp(2 * rng_uniform(seed, 7, 7)) : 0; // to 37 s
-    r.time_ns = 60000000000;
-    run(&t, &m, &k, &r);
-    assert_true(t.chosen >= 0);
-    const struct tune_setting *c = &t.settings[t.chosen];
-    for (int i = 0; i < t.n; i++)
-        if (t.settings[i].outcome != TUNE_REFUSED)
-            best = fmax(best, least_gain(&m, &t.settings[i].knobs, NULL));
-    const bool false_gain = t.chosen > 0 && least_gain(&m, &c->knobs, &c->turns) < 1.0001;
-    b->searches++;
-    b->announced += t.chosen > 0;
-    b->false_gains += false_gain;
-    b->chances += best >= 1.0999;
-    b->taken += best >= 1.0999 && t.chosen > 0 && !false_gain;
-    b->too_busy += t.why == TUNE_WHY_TOO_BUSY;
-    if (t.chosen > 0 && t.why == TUNE_WHY_FASTER) {
-        b->widths[b->intervals++] = c->turns.high - c->turns.low;
-        b->covered += is_held(&m, &c->knobs, &c->turns) && is_held_where_it_ran(&m, c);
-        b->both += c->turns.n_states > 1;
-        for (int id = 0; id < KNOB_COUNT; id++) { // changes that buy nothing
-            struct knobs less = c->knobs;
-            char value[KNOB_VALUE_BYTES];
-            if (knobs_same(&less, &k, id) || knob_info(id)->flags & KNOB_FACTOR)
-                continue;
-            assert_int_equal(
-                knobs_set_at(&less, id, knobs_value(&k, id, value), SET_BY_TUNER, NULL), 0);
-            if (less.recompute_mode == RECOMPUTE_MODE_NONE)
-                less.recompute_every = k.recompute_every; // it has no effect now
-            bool buys = false;
-            for (int far = 0; far <= moves; far++)
-                buys |= true_gain(&m, &less, far) <= 0.9999 * true_gain(&m, &c->knobs, far);
-            b->idle += !buys;
-        }
-    }
-    tune_free(&t);
-}
-
-static void hold_to_account(uint64_t searches, bool moves) {
-    struct bargains b = {0};
-#ifdef __SANITIZE_ADDRESS__
-    searches /= 8; // each takes four times as long
-#endif
-    for (uint64_t seed = 1; seed <= searches; seed++)
-        bargain(&b, seed, seed % 2 ? 1 : 0.7 + 0.2 * rng_uniform(seed, 8, 0), moves);
-    const double width = sample_median(b.widths, (size_t)b.intervals);
-    print_message(
-        "%d searches%s: %d announce a gain, %d of them a false one; %d of %d true gains of "
-        "10 %% or more are announced; %d too busy; %d of %d intervals hold the truth, "
-        "median width %.1f %%, %d at both distances; %d changes buy nothing\n",
-        b.searches, moves ? " while CPUs move" : "", b.announced, b.false_gains, b.taken, b.chances,
-        b.too_busy, b.covered, b.intervals, 100 * width, b.both, b.idle);
-    assert_true(b.false_gains * 20 <= b.searches);
-    assert_true(b.taken * 10 >= b.chances * 9);
-    assert_true(b.chances >= b.searches / 3);
-    assert_true(b.covered * 20 >= b.intervals * 19);
-    // Where CPUs move, a change counts as idle only if it buys nothing at either distance.
-    assert_true(b.idle * (moves ? 8 : 10) <= b.announced);
-    if (moves)
-        assert_true(b.both * 6 >= b.intervals);
-}
-
-static void test_bargains(void **state) {
-    (void)state;
-    hold_to_account(500, false);
-}
-
-// The same while the CPUs move, which changes the ratios.
-static void test_bargains_while_cpus_move(void **state) {
-    (void)state;
-    hold_to_account(getenv("HAGGLE_TEST_LONG") ? 500 : 250, true);
-}
-
 static void test_frontier(void **state) {
     (void)state;
     struct machine m = ordinary(9);
@@ -1083,8 +874,6 @@ int main(void) {
         cmocka_unit_test(test_who_is_taken),
         cmocka_unit_test(test_who_seems_over_is_not_the_best),
         cmocka_unit_test(test_begins_with_what_is_known),
-        cmocka_unit_test(test_bargains),
-        cmocka_unit_test(test_bargains_while_cpus_move),
         cmocka_unit_test(test_frontier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
