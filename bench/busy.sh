@@ -25,7 +25,7 @@ python3 - "$haggle" "$folder" "${1:-10}" "${2:-60}" <<'PYTHON'
 import contextlib, json, math, os, random, signal, statistics, subprocess, sys, time
 haggle, folder, searches, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 PAIRS, MOST_PAIRS, ENOUGH, STEPS = 25, 40, 9, 60
-ALIKE = 2  # states.apart_ratio in src/tune/policy.def
+ALIKE = 2.5  # states.apart_ratio in src/tune/policy.def
 ENVIRONMENT = dict(os.environ, XDG_CACHE_HOME=f"{folder}/cache")
 
 

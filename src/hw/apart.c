@@ -17,8 +17,8 @@
 enum {
     MEMBERS_MOST = 256,
     LINE_BYTES = 128, // two lines, because some processors fetch them in pairs
-    BATCHES = 6,      // the fastest counts: a moment's interruption makes a batch longer
-    TRIPS = 64,       // of a batch
+    BATCHES = 24,     // the fastest counts: a moment's interruption makes a batch longer
+    TRIPS = 16,       // of a batch
     SPINS_PER_LOOK = 512,
     FIRST_WAIT_NS = 1000000, // for the partner to arrive: it may have to wake up
     WAIT_NS = 100000,        // for its next answer
