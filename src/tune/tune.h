@@ -182,7 +182,7 @@ enum { TUNE_STATES_MOST = 4 };
 // What running in turns with the recipe as given showed. If that cannot run, the choice stands in
 // for it.
 struct tune_turns {
-    int rounds;              // that count: other programs were quiet; 0: it did not run in turns
+    int rounds; // that count: others were quiet, the CPUs stayed; 0: it did not run in turns
     double ratio, low, high; // speed for the goal, as given = 1; 95 % interval; NaN: too few rounds
     double tokens_per_s;
     // Where they ran while the CPUs were at different distances, ratio is the mean over the rounds,

@@ -52,7 +52,12 @@ static void say_kept(struct tuning *t) {
     const struct tune_setting *rival = u->rival >= 0 ? &u->settings[u->rival] : NULL;
     const double speed = tune_tokens_per_s(&u->settings[0]);
     char gain[GAIN_TEXT_BYTES];
-    if (u->why == TUNE_WHY_TOO_BUSY)
+    if (u->why == TUNE_WHY_TOO_BUSY && u->busy == 0)
+        sentences_add(&t->sentences,
+                      "too few rounds count to tell, so nothing is changed: the CPUs moved nearer "
+                      "to each other or apart too often, within trials or between them; try again "
+                      "later, or give more --time");
+    else if (u->why == TUNE_WHY_TOO_BUSY)
         sentences_add(&t->sentences,
                       "too busy to tell, so nothing is changed: other programs were at work in %d "
                       "of %d trials and took up to %.0f %% of the time; try again when the machine "
@@ -95,8 +100,10 @@ static void say_choice(struct tuning *t) {
 
 // "+4.1 % (+2.0 to +6.2)"
 static const char *state_text(char out[GAIN_TEXT_BYTES], const struct tune_state *s) {
-    snprintf(out, GAIN_TEXT_BYTES, "%+.1f %% (%+.1f to %+.1f)", 100 * (s->ratio - 1),
-             100 * (s->low - 1), 100 * (s->high - 1));
+    const int n = snprintf(out, GAIN_TEXT_BYTES, "%+.1f %%", 100 * (s->ratio - 1));
+    if (isfinite(s->low))
+        snprintf(out + n, GAIN_TEXT_BYTES - (size_t)n, " (%+.1f to %+.1f)", 100 * (s->low - 1),
+                 100 * (s->high - 1));
     return out;
 }
 

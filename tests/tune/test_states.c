@@ -221,6 +221,14 @@ static void test_words(void **state) {
     tuning_verdict(t);
     assert_non_null(
         strstr(t->sentences.lines, "back in 43 ns; in this search it also took 390 ns"));
+    // Too few rounds count, and no other program was at work.
+    t->tune.chosen = 0;
+    t->tune.why = TUNE_WHY_TOO_BUSY;
+    t->tune.busy = 0;
+    t->sentences.lines[0] = '\0';
+    tuning_verdict(t);
+    assert_non_null(strstr(t->sentences.lines, "the CPUs moved nearer to each other or apart too"));
+    assert_null(strstr(t->sentences.lines, "nan"));
     tune_free(&t->tune);
     free(t);
 }
